@@ -23,7 +23,8 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
     for (const auto& [service, port] : upstreams->services()) engine.add_service(*service, port);
     reactor.add_poller(*upstreams);
   }
-  for (const RelaySetup& setup : relays_config(config, area, layout.upstream_addresses)) {
+  for (RelaySetup& setup : relays_config(config, area, layout.upstream_addresses)) {
+    if (setup.listen_port == service::kNoPort) setup.config.ports = &engine.service_ports();
     relays.push_back(
         std::make_unique<relay::Relay>(engine, reactor.dialer(), credits, setup.config, *setup.area, clock));
     for (const auto& service : relays.back()->services()) engine.add_service(*service, setup.listen_port);
@@ -35,6 +36,12 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
     reactor.add_poller(*ingress);
   }
   for (const std::uint16_t port : config.listen_ports()) reactor.listen(port);
+}
+
+forward::UpstreamPlace* Core::place(std::uint32_t upstream) const noexcept {
+  for (const auto& relay : relays)
+    if (relay->number() == upstream) return relay->place();
+  return upstreams ? upstreams->place(upstream) : nullptr;
 }
 
 }  // namespace sluice::process

@@ -28,6 +28,9 @@ struct Core {
   Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, const Shared& shared,
        segment::Layout& layout, Clock clock);
 
+  /// Of the upstream with this number, for the main thread. Null: a reload does not change which upstream that is.
+  forward::UpstreamPlace* place(std::uint32_t upstream) const noexcept;
+
   // Built in order and destroyed in reverse.
   std::unique_ptr<rdma::Device> device;
   rpcrdma::Engine engine;

@@ -96,10 +96,11 @@ void DataPlane::look_at_control_part() {
 
 void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, const StopSignal& stop,
                           const LogQueue& log) {
-  std::vector<const forward::Upstreams*> upstreams;
-  for (const auto& core : cores_)
-    if (core->upstreams) upstreams.push_back(core->upstreams.get());
-  Newcomers newcomers(config_, std::move(upstreams), layout_.upstream_places);
+  std::vector<Newcomers::Places> places(config_.upstream_places());
+  for (std::uint32_t i = 0; i < places.size(); ++i)
+    for (const auto& core : cores_)
+      if (forward::UpstreamPlace* const place = core->place(i)) places[i].push_back(place);
+  Newcomers newcomers(config_, std::move(places), layout_.upstream_places);
   const auto set_slow_call_ns = [this](std::uint64_t ns) {
     for (auto& core : cores_) core->engine.set_slow_call_ns(ns);
   };

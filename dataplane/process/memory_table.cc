@@ -17,14 +17,14 @@ namespace {
 
 using Line = std::pair<const char*, std::uint64_t>;
 
+// With the spare ones.
 std::uint32_t rdma_upstreams(const segment::ConfigBlock& config) {
   const auto first = config.upstreams.begin();
-  return static_cast<std::uint32_t>(
-      std::count_if(first, first + config.upstream_count,
-                    [](const auto& upstream) { return upstream.transport == segment::Transport::Rdma; }));
+  const auto at_start = std::count_if(first, first + config.upstream_count, [](const auto& upstream) {
+    return upstream.transport == segment::Transport::Rdma;
+  });
+  return static_cast<std::uint32_t>(at_start) + (config.spares_over_rdma() ? config.spare_places() : 0);
 }
-
-/// With the spare ones.
 std::uint32_t tcp_upstreams(const segment::ConfigBlock& config) {
   return config.upstream_places() - rdma_upstreams(config);
 }
@@ -39,13 +39,12 @@ std::uint64_t upstream_bytes(const segment::ConfigBlock& config) {
 }
 
 std::uint64_t relay_bytes(const segment::ConfigBlock& config) {
-  std::uint64_t bytes =
-      rdma_upstreams(config) * (config.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
-                                config.item_buffers * std::uint64_t{tcp::kStreamBytes});
-  for (std::uint32_t i = 0; i < config.upstream_count; ++i)
-    if (config.upstreams[i].transport == segment::Transport::Rdma)
-      bytes += config.upstreams[i].connections * egress::server_connection_bytes(config.calls_to_upstream());
-  return config.reactors * bytes;
+  const std::uint32_t reversed = config.reverse.in_use != 0 ? config.reverse.connections : 0;
+  const std::uint64_t each = config.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
+                             config.item_buffers * std::uint64_t{tcp::kStreamBytes};
+  return config.reactors *
+         (rdma_upstreams(config) * each + (config.connections_to_servers() - reversed) *
+                                              egress::server_connection_bytes(config.calls_to_upstream()));
 }
 
 std::uint64_t cache_bytes(const segment::ConfigBlock& config) {

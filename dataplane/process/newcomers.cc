@@ -9,9 +9,9 @@
 
 namespace sluice::process {
 
-Newcomers::Newcomers(const segment::ConfigBlock& started, std::vector<const forward::Upstreams*> reactors,
+Newcomers::Newcomers(const segment::ConfigBlock& started, std::vector<Places> places,
                      SeqLock<segment::UpstreamPlaces>& shown)
-    : reactors_(std::move(reactors)), shown_(shown) {
+    : on_reactors_(std::move(places)), shown_(shown) {
   if (const segment::UpstreamConfig* const model = started.model_of_spares()) model_ = *model;
   if (started.listens_later()) at_port_ = *started.model_at_port();
   with_exports_ = started.model_with_exports() != nullptr;
@@ -19,7 +19,7 @@ Newcomers::Newcomers(const segment::ConfigBlock& started, std::vector<const forw
   for (std::uint32_t i = 0; i < places_.count; ++i) {
     const segment::UpstreamConfig& entry = started.upstreams[i];
     const bool spare = i >= started.upstream_count;
-    const bool can_change = !reactors_.empty() && reactors_.front()->place(i) != nullptr;
+    const bool can_change = i < on_reactors_.size() && !on_reactors_[i].empty();
     places_.changes[i] = can_change && (spare || entry.is_served_like(*model_)) ? 1 : 0;
     if (!spare) std::ranges::copy(entry.name, places_.names[i].begin());
   }
@@ -41,11 +41,11 @@ void Newcomers::look(const segment::ConfigBlock& config) {
     if (!places_.has_spare(i))
       spdlog::info("Upstream '{}' is served no more", std::string_view(places_.names[i].data()));
     std::ranges::copy(entry.name, places_.names[i].begin());
-    for (const forward::Upstreams* const upstreams : reactors_)
-      upstreams->place(i)->offer({.name = entry.name,
-                                  .port = static_cast<std::uint16_t>(entry.port),
-                                  .handle_tag = entry.handle_tag,
-                                  .listen_port = static_cast<std::uint16_t>(entry.listen_port)});
+    for (forward::UpstreamPlace* const place : on_reactors_[i])
+      place->offer({.name = entry.name,
+                    .port = static_cast<std::uint16_t>(entry.port),
+                    .handle_tag = entry.handle_tag,
+                    .listen_port = static_cast<std::uint16_t>(entry.listen_port)});
     if (entry.listen_port != 0) places_.changes[i] = 0;  // its clients stay with their port
     spdlog::info("Upstream '{}' is served from now on", entry.name);
   }
@@ -53,12 +53,8 @@ void Newcomers::look(const segment::ConfigBlock& config) {
 }
 
 bool Newcomers::taken() const noexcept {
-  return std::all_of(reactors_.begin(), reactors_.end(), [this](const forward::Upstreams* upstreams) {
-    for (std::uint32_t i = 0; i < places_.count; ++i) {
-      const forward::UpstreamPlace* const place = upstreams->place(i);
-      if (place != nullptr && !place->settled()) return false;
-    }
-    return true;
+  return std::all_of(on_reactors_.begin(), on_reactors_.end(), [](const Places& places) {
+    return std::all_of(places.begin(), places.end(), [](const auto* place) { return place->settled(); });
   });
 }
 

@@ -9,15 +9,18 @@
 
 #include "dataplane/base/seqlock.h"
 #include "dataplane/segment/config_block.h"
-#include "dataplane/service/forward/upstreams.h"
+#include "dataplane/service/forward/upstream_place.h"
 
 namespace sluice::process {
 
 class Newcomers {
  public:
-  /// `started` is what the data plane was built from. `reactors`: the upstreams of each, which outlive it. `shown` says
+  /// The place that an upstream has on each reactor; of one that does not change there is none.
+  using Places = std::vector<forward::UpstreamPlace*>;
+
+  /// `started` is what the data plane was built from. `places` of its upstreams, by number, outlive it. `shown` says
   /// which place is whose, and outlives it too.
-  Newcomers(const segment::ConfigBlock& started, std::vector<const forward::Upstreams*> reactors,
+  Newcomers(const segment::ConfigBlock& started, std::vector<Places> places,
             SeqLock<segment::UpstreamPlaces>& shown);
 
   /// Those that have come since. One that is not served as the spare ones are is left for the next start, and so are
@@ -29,7 +32,7 @@ class Newcomers {
  private:
   bool may_come(const segment::UpstreamConfig& entry, std::uint32_t place) const;
 
-  const std::vector<const forward::Upstreams*> reactors_;
+  const std::vector<Places> on_reactors_;         ///< by number
   std::optional<segment::UpstreamConfig> model_;  ///< none: no upstream has exports or a port of its own
   std::optional<segment::UpstreamConfig>
       at_port_;                ///< what one at a port of its own is like; none: there cannot be one

@@ -45,6 +45,23 @@ std::vector<service::Route> routes(const segment::UpstreamConfig& from) {
   return routes;
 }
 
+relay::RelayConfig relay_config(const segment::ConfigBlock& config, const segment::UpstreamConfig& from,
+                                std::uint32_t number, const segment::SharedUpstreamAddresses& addresses) {
+  return {.name = from.name,
+          .number = number,
+          .addresses = &addresses,
+          .port = static_cast<std::uint16_t>(from.port),
+          .server_side = {.connections = from.connections,
+                          .calls = config.calls_to_upstream(),
+                          .inline_bytes = config.inline_bytes,
+                          .record_buffers = require_pool("[forward] record_buffers", config.record_buffers,
+                                                         {{"a long call", 1}, {"its reply", 1}}),
+                          .item_buffers = config.item_buffers,
+                          .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
+                          .withheld = withheld(from.withheld)},
+          .routes = routes(from)};
+}
+
 /// What upstreams that come may serve: with exports of their own, what can be shared; at ports of their own, the rest.
 std::vector<service::Route> routes_of_spares(const segment::ConfigBlock& config) {
   std::vector<service::Route> all;
@@ -158,11 +175,13 @@ std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& con
 
 forward::RequestCaches request_caches(const segment::ConfigBlock& config) {
   forward::RequestCaches caches;
-  for (std::uint32_t i = 0; i < config.upstream_places(); ++i)
-    caches.push_back(i < config.upstream_count && is_rdma(config.upstreams[i])
-                         ? nullptr
-                         : std::make_shared<forward::RequestCache>(
-                               config.request_cache, config.reactors * config.all_connections()));
+  for (std::uint32_t i = 0; i < config.upstream_places(); ++i) {
+    const bool over_rdma =
+        i < config.upstream_count ? is_rdma(config.upstreams[i]) : config.spares_over_rdma();
+    caches.push_back(over_rdma ? nullptr
+                               : std::make_shared<forward::RequestCache>(
+                                     config.request_cache, config.reactors * config.all_connections()));
+  }
   return caches;
 }
 
@@ -188,6 +207,7 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
     setup.routes = routes(from);
     upstreams.upstreams.push_back(std::move(setup));
   }
+  if (config.spares_over_rdma()) return upstreams;
   for (std::uint32_t i = config.upstream_count; i < config.upstream_places(); ++i) {
     const segment::UpstreamConfig& model = *config.model_of_spares();
     forward::UpstreamSetup setup{.config = upstream_config(config, model, addresses, replies),
@@ -206,26 +226,18 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
 std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                       const segment::SharedUpstreamAddresses& addresses) {
   std::vector<RelaySetup> relays;
-  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
-    const segment::UpstreamConfig& from = config.upstreams[i];
-    if (!is_rdma(from)) continue;
-    relays.push_back(
-        {.config = {.name = from.name,
-                    .number = i,
-                    .addresses = &addresses,
-                    .port = static_cast<std::uint16_t>(from.port),
-                    .server_side = {.connections = from.connections,
-                                    .calls = config.calls_to_upstream(),
-                                    .inline_bytes = config.inline_bytes,
-                                    .record_buffers =
-                                        require_pool("[forward] record_buffers", config.record_buffers,
-                                                     {{"a long call", 1}, {"its reply", 1}}),
-                                    .item_buffers = config.item_buffers,
-                                    .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
-                                    .withheld = withheld(from.withheld)},
-                    .routes = routes(from)},
-         .listen_port = static_cast<std::uint16_t>(from.listen_port),
-         .area = &area.upstreams[i]});
+  const auto add = [&](std::uint32_t number, const segment::UpstreamConfig& from) {
+    relays.push_back({.config = relay_config(config, from, number, addresses),
+                      .listen_port = from.listen_port,
+                      .area = &area.upstreams[number]});
+  };
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i)
+    if (is_rdma(config.upstreams[i])) add(i, config.upstreams[i]);
+  if (!config.spares_over_rdma()) return relays;
+  for (std::uint32_t i = config.upstream_count; i < config.upstream_places(); ++i) {
+    add(i, *config.model_of_spares());
+    relays.back().config.name.clear();  // which no upstream has
+    relays.back().listen_port = service::kNoPort;
   }
   return relays;
 }

@@ -27,18 +27,19 @@ reactor::DialConfig dial_config(const segment::ConfigBlock& config);
 ingress::IngressConfig ingress_config(const segment::ConfigBlock& config);
 /// Null without the reverse gateway.
 std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& config);
-/// Of the upstreams in order, the spare ones behind them, for all reactors; null for those over RDMA.
+/// By number of the upstream, spare ones included, for all reactors; null for those over RDMA.
 forward::RequestCaches request_caches(const segment::ConfigBlock& config);
 struct RelaySetup {
   relay::RelayConfig config;
-  /// At which its services are by themselves; zero: they are with the others.
-  std::uint16_t listen_port = 0;
+  /// At which its services are by themselves; zero: they are with the others. service::kNoPort: it is spare.
+  std::uint32_t listen_port = 0;
   segment::UpstreamArea* area = nullptr;  ///< outlives the relay
 };
-/// The upstreams that are reached over RDMA, for the reactor of `area`. `addresses` and the area outlive them.
+/// The upstreams that are reached over RDMA, and behind them the spare ones if these are, for the reactor of `area`. `addresses`
+/// and the area outlive them.
 std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                       const segment::SharedUpstreamAddresses& addresses);
-/// The others, and behind them the spare ones, for the reactor of `area`. `addresses` and the area outlive the upstreams.
+/// The others, and behind them the spare ones if these are reached over TCP, for the reactor of `area`. `addresses` and the area outlive the upstreams.
 forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                           const segment::SharedUpstreamAddresses& addresses,
                                           const forward::RequestCaches& caches);

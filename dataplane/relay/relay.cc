@@ -28,6 +28,7 @@ Relay::Relay(rpcrdma::Engine& engine, egress::Dialer& dialer, forward::CreditLim
       number_(config.number),
       area_(area),
       clock_(clock),
+      ports_(config.ports),
       addresses_(*config.addresses, config.name, config.port),
       server_(engine, dialer, config.server_side, counters_of(area), clock) {
   std::construct_at(&area_);  // drops the counts of an earlier data plane
@@ -36,11 +37,20 @@ Relay::Relay(rpcrdma::Engine& engine, egress::Dialer& dialer, forward::CreditLim
   for (const service::Route& route : config.routes)
     services_.push_back(
         std::make_unique<RelayService>(*this, ulb::binding_or_plain(route.program, route.version)));
+  if (ports_ != nullptr) return;  // has no say in the credits of clients before it is an upstream
   credits_.use(number_);
   follow_address();
 }
 
+void Relay::become(const forward::UpstreamPlace::Identity& identity) noexcept {
+  credits_.use(number_);
+  addresses_.look_for(identity.name, identity.port);
+  follow_address();
+  for (const auto& service : services_) ports_->move(*service, identity.listen_port);
+}
+
 bool Relay::poll(std::uint64_t now_ns) noexcept {
+  place_.poll_place();
   const bool work = !scheduled_.empty();
   while (RelayClient* const client = scheduled_.pop_front()) client->act();
   if (server_.take_released()) resume_waiting();

@@ -18,8 +18,10 @@
 #include "dataplane/relay/relay_client.h"
 #include "dataplane/segment/upstreams.h"
 #include "dataplane/service/api/service.h"
+#include "dataplane/service/api/service_ports.h"
 #include "dataplane/service/forward/addresses.h"
 #include "dataplane/service/forward/credit_limits.h"
+#include "dataplane/service/forward/upstream_place.h"
 
 namespace sluice::relay {
 
@@ -33,6 +35,9 @@ struct RelayConfig {
   std::uint16_t port = 0;  ///< at first; later it is found with the addresses
   egress::ServerSideConfig server_side{};
   std::vector<service::Route> routes;
+  /// Of a spare one, without a name: where its services get their port when it becomes an upstream; outlives the relay. Null:
+  /// which upstream it is does not change.
+  service::ServicePorts* ports = nullptr;
 };
 
 class Relay final : public service::Poller {
@@ -47,6 +52,9 @@ class Relay final : public service::Poller {
 
   /// To be added to the engine; owned here.
   const std::vector<std::unique_ptr<service::Service>>& services() const noexcept { return services_; }
+  std::uint32_t number() const noexcept { return number_; }
+  /// For the main thread. Null: it is not spare.
+  forward::UpstreamPlace* place() noexcept { return ports_ != nullptr ? &place_ : nullptr; }
 
   bool poll(std::uint64_t now_ns) noexcept override;
   std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
@@ -74,6 +82,19 @@ class Relay final : public service::Poller {
   }
 
  private:
+  class Place final : public forward::UpstreamPlace {
+   public:
+    explicit Place(Relay& relay) : relay_(relay) {}
+
+   private:
+    /// Who has it keeps it, so that it was nobody's.
+    bool leave() noexcept override { return true; }
+    void become(const Identity& identity) noexcept override { relay_.become(identity); }
+
+    Relay& relay_;
+  };
+
+  void become(const forward::UpstreamPlace::Identity& identity) noexcept;
   void tick(std::uint64_t now_ns) noexcept;
   void resume_waiting() noexcept;
   void finish_closing() noexcept;
@@ -84,6 +105,8 @@ class Relay final : public service::Poller {
   const std::uint32_t number_;
   segment::UpstreamArea& area_;
   const Clock clock_;
+  service::ServicePorts* const ports_;
+  Place place_{*this};
   forward::Addresses addresses_;
   egress::ServerSide server_;
   std::vector<std::unique_ptr<RelayClient>> clients_;  ///< by number of their connection

@@ -97,6 +97,7 @@ struct UpstreamConfig {
   /// Generation of the reload that removed it: MOUNT offers it no more, and the data plane serves who has mounted it until
   /// another one takes its place. Zero: it is there.
   std::uint32_t removed = 0;
+  std::uint32_t came_later = 0;  ///< a reload added it, in a spare place
 
   /// Whether the data plane does the same for both but for their names, addresses, ports and programs.
   bool is_served_like(const UpstreamConfig& other) const noexcept {
@@ -240,7 +241,7 @@ struct ConfigBlock {
     std::uint32_t count = reverse.in_use != 0 ? reverse.connections : 0;
     for (std::uint32_t i = 0; i < upstream_count; ++i)
       if (upstreams[i].transport == Transport::Rdma) count += upstreams[i].connections;
-    return count;
+    return spares_over_rdma() ? count + spare_places() * model_of_spares()->connections : count;
   }
   /// A client's calls are all that are outstanding on its connection to an RDMA upstream, with one of ours that asks
   /// whether it is there.
@@ -274,16 +275,20 @@ struct ConfigBlock {
   std::uint32_t services_at(std::uint32_t asked) const noexcept { return asked == port ? 0 : asked; }
 
   // What upstreams that a reload adds are served like: the first with exports of its own, and the first over TCP at a port of
-  // its own. Null: there is none. Point into this block.
+  // its own, or, where there is neither, the first over RDMA at one. Null: there is none. Point into this block.
   const UpstreamConfig* model_with_exports() const noexcept {
     for (std::uint32_t i = 0; i < upstream_count; ++i)
       if (upstreams[i].handle_tag != 0) return &upstreams[i];
     return nullptr;
   }
   const UpstreamConfig* model_at_port() const noexcept {
-    for (std::uint32_t i = 0; i < upstream_count; ++i)
-      if (upstreams[i].listen_port != 0 && upstreams[i].transport == Transport::Tcp) return &upstreams[i];
-    return nullptr;
+    const UpstreamConfig* over_rdma = nullptr;
+    for (std::uint32_t i = 0; i < upstream_count; ++i) {
+      if (upstreams[i].listen_port == 0) continue;
+      if (upstreams[i].transport == Transport::Tcp) return &upstreams[i];
+      if (over_rdma == nullptr) over_rdma = &upstreams[i];
+    }
+    return model_with_exports() == nullptr ? over_rdma : nullptr;
   }
   /// What spare upstreams are made like, but for their programs.
   const UpstreamConfig* model_of_spares() const noexcept {
@@ -292,11 +297,20 @@ struct ConfigBlock {
   }
   /// Whether a reload may add an upstream at a port of its own: the loopback driver listens at start only.
   bool listens_later() const noexcept { return driver != Driver::Loopback && model_at_port() != nullptr; }
-  /// With the spare ones.
-  std::uint32_t upstream_places() const noexcept {
-    const std::uint32_t spare = model_of_spares() != nullptr ? spare_upstreams : 0;
-    return upstream_count + std::min(spare, kMaxUpstreams - upstream_count);
+  /// Whether those that a reload adds are reached over RDMA, all of them, or over TCP.
+  bool spares_over_rdma() const noexcept {
+    const UpstreamConfig* const model = model_of_spares();
+    return model != nullptr && model->transport == Transport::Rdma;
   }
+  std::uint32_t spare_places() const noexcept {
+    if (model_of_spares() == nullptr) return 0;
+    // Over RDMA each has connections: a data plane that starts beside this control plane has to have as many as the one before.
+    std::uint32_t taken = 0;
+    for (std::uint32_t i = 0; i < upstream_count && spares_over_rdma(); ++i) taken += upstreams[i].came_later;
+    return std::min(spare_upstreams - std::min(taken, spare_upstreams), kMaxUpstreams - upstream_count);
+  }
+  /// With the spare ones.
+  std::uint32_t upstream_places() const noexcept { return upstream_count + spare_places(); }
 
   /// The configured port that `reactor` polls; null: the first usable port. Points into this block.
   const VerbsPort* verbs_port(std::uint32_t reactor) const noexcept {

@@ -16,7 +16,7 @@ SLUICE_SHAPE(RouteConfig, program, version)
 SLUICE_SHAPE(WithheldConfig, pnfs, referrals)
 SLUICE_SHAPE(UpstreamConfig, name, host_count, hosts, transport, port, listen_port, connections, max_calls,
              call_timeout_s, privileged_port, withheld, mount_port, allowed_count, allowed, route_count,
-             routes, handle_tag, prefix, export_count, exports, removed)
+             routes, handle_tag, prefix, export_count, exports, removed, came_later)
 SLUICE_SHAPE(UpstreamPlaces, count, names, changes)
 SLUICE_SHAPE(ReverseConfig, in_use, listen_address, listen_port, server, server_port, clients, connections,
              calls, record_buffers, item_buffers, call_timeout_s, withheld, mount_address, mount_port,

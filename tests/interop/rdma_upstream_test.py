@@ -24,16 +24,17 @@ address = "{address}"
 programs = ["nfs3", "nfs4"]
 connections = {connections}
 """
-OWN_PORT = 20050
-AT_ITS_PORT = f"""
+OWN_PORT, LATER_PORT = 20050, 20051
+AT_A_PORT = f"""
 [[upstream]]
-name = "own"
+name = "{{name}}"
 transport = "rdma"
 address = "{ROCE_GUEST}"
 programs = ["nfs4"]
-listen_port = {OWN_PORT}
+listen_port = {{port}}
 connections = 4
 """
+AT_ITS_PORT = AT_A_PORT.format(name="own", port=OWN_PORT)
 
 
 class RdmaUpstreamBench(Bench):
@@ -157,6 +158,35 @@ def at_a_port_of_its_own(b):
         raise Failed(f"calls: {calls}")
 
 
+def another_one_comes_by_a_reload(b):
+    b.serve(1, ROCE_GUEST, AT_ITS_PORT + "[forward]\nspare_upstreams = 1\n", connections=4)
+    at_port = lambda port: mount_command("4.1", "/").replace("port=20049", f"port={port}")  # noqa: E731
+    b.sh(at_port(OWN_PORT))
+    try:
+        with b.under_random_io("/mnt/nfs/meanwhile", 4719):
+            with open(b.planes.config, "a", encoding="utf-8") as file:
+                file.write(AT_A_PORT.format(name="later", port=LATER_PORT))
+            told = b.ask(b.planes, "config", "reload")
+            if told["in_force"] != ["upstream.later"]:
+                raise Failed(told)
+            b.lab.wait("the new port", lambda: f"Clients may connect to port {LATER_PORT} too" in b.planes.text())
+    finally:
+        b.guest.sh("cd /; umount -f /mnt/nfs")
+    b.sh(at_port(LATER_PORT))
+    try:
+        b.sh(TREE)
+        with b.under_random_io("/mnt/nfs/across", 4721):
+            b.lab.kill(b.planes.control)
+            b.sends("roce")
+            b.planes.start_control()
+            b.lab.wait("both planes are up", b.planes.up)
+    finally:
+        b.guest.sh("cd /; umount -f /mnt/nfs")
+    calls = {each["name"]: each["calls"] for each in b.ask(b.planes, "upstreams", "stats")}
+    if calls["upstream"] > 0 or calls["own"] == 0 or calls["later"] < 100:
+        raise Failed(f"calls: {calls}")
+
+
 def the_connection_to_the_server_is_lost(b):
     """Calls without a reply go again over the next one, and the client notices nothing."""
     b.sh(mount_command("4.1", "/"))
@@ -224,7 +254,7 @@ def data_plane_is_killed(b):
 
 TESTS = [tree("3"), tree("4.0"), tree("4.1"), tree("4.2"), verified_random_io("3"), verified_random_io("4.1"),
          a_delegation_is_recalled_through_the_gateway, the_connection_to_the_server_is_lost, control_plane_is_killed,
-         at_a_port_of_its_own, version_2_on_the_far_side, data_plane_is_killed]
+         at_a_port_of_its_own, another_one_comes_by_a_reload, version_2_on_the_far_side, data_plane_is_killed]
 
 if __name__ == "__main__":
     chosen = [test for test in TESTS if len(sys.argv) < 5 or test.__name__ in sys.argv[4:]]

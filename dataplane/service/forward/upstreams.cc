@@ -51,8 +51,8 @@ bool Upstreams::is_by_export(const UpstreamConfig& config, const Route& route) {
          (config.handle_tag != 0 || config.spare);
 }
 
-std::unique_ptr<UpstreamPlace> Upstreams::add_routes(Upstream& upstream, const UpstreamSetup& setup,
-                                                     service::ServicePorts* ports) {
+std::unique_ptr<TcpPlace> Upstreams::add_routes(Upstream& upstream, const UpstreamSetup& setup,
+                                                service::ServicePorts* ports) {
   std::vector<ForwardService*> shared;
   std::vector<ForwardService*> alone;
   for (const Route& route : setup.routes) {
@@ -62,7 +62,7 @@ std::unique_ptr<UpstreamPlace> Upstreams::add_routes(Upstream& upstream, const U
       alone.push_back(&add_alone(upstream, route, setup.listen_port));
   }
   if (!setup.config.spare && !alone.empty()) return nullptr;
-  return std::make_unique<UpstreamPlace>(upstream, std::move(shared), std::move(alone), ports);
+  return std::make_unique<TcpPlace>(upstream, std::move(shared), std::move(alone), ports);
 }
 
 ForwardService& Upstreams::add_alone(Upstream& upstream, const Route& route, std::uint32_t port) {
@@ -96,7 +96,7 @@ std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
 
 bool Upstreams::poll(std::uint64_t now_ns) noexcept {
   for (const auto& place : places_)
-    if (place) place->poll();
+    if (place) place->poll_place();
   for (const auto& upstream : upstreams_) upstream->flush();
   clock_.pass();
   const std::size_t count =

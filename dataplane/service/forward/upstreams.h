@@ -12,8 +12,8 @@
 #include "dataplane/service/api/service_ports.h"
 #include "dataplane/service/forward/export_group.h"
 #include "dataplane/service/forward/forward_service.h"
+#include "dataplane/service/forward/tcp_place.h"
 #include "dataplane/service/forward/upstream.h"
-#include "dataplane/service/forward/upstream_place.h"
 #include "dataplane/tcp/uring.h"
 #include "pmd/device.h"
 
@@ -59,17 +59,17 @@ class Upstreams final : public service::Poller {
  private:
   static bool is_by_export(const UpstreamConfig& config, const Route& route);
   /// Null unless all of it can change.
-  std::unique_ptr<UpstreamPlace> add_routes(Upstream& upstream, const UpstreamSetup& setup,
-                                            service::ServicePorts* ports);
+  std::unique_ptr<TcpPlace> add_routes(Upstream& upstream, const UpstreamSetup& setup,
+                                       service::ServicePorts* ports);
   ForwardService& add_shared(Upstream& upstream, const Route& route);
   ForwardService& add_alone(Upstream& upstream, const Route& route, std::uint32_t port);
 
   tcp::Uring uring_;
   TurnClock clock_;
   std::vector<std::unique_ptr<Upstream>> upstreams_;
-  std::vector<std::unique_ptr<ForwardService>> forwarding_;                    ///< a program to an upstream
-  std::vector<std::unique_ptr<ExportGroup>> groups_;                           ///< a program to several
-  std::array<std::unique_ptr<UpstreamPlace>, segment::kMaxUpstreams> places_;  ///< by number
+  std::vector<std::unique_ptr<ForwardService>> forwarding_;               ///< a program to an upstream
+  std::vector<std::unique_ptr<ExportGroup>> groups_;                      ///< a program to several
+  std::array<std::unique_ptr<TcpPlace>, segment::kMaxUpstreams> places_;  ///< by number
   std::vector<Served> services_;
 };
 

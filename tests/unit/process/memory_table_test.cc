@@ -81,6 +81,20 @@ TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
   EXPECT_LT(reserved(config, "file data"), 5ull << 30);
 }
 
+TEST(MemoryTable, spare_upstreams_over_rdma_count_as_such) {
+  segment::ConfigBlock config;
+  config.upstream_count = 1;
+  segment::UpstreamConfig& model = config.upstreams[0];
+  model.transport = segment::Transport::Rdma;
+  model.listen_port = 20050;
+  const std::uint64_t of_one = reserved(config, "calls and replies of RDMA upstreams");
+  EXPECT_GT(of_one, std::uint64_t{config.record_buffers} * tcp::kMaxRecordBytes);
+  config.spare_upstreams = 2;
+  EXPECT_EQ(reserved(config, "calls and replies of RDMA upstreams"), 3 * of_one);
+  EXPECT_EQ(reserved(config, "replies of upstreams"), 0u);
+  EXPECT_EQ(reserved(config, "calls kept"), 0u);
+}
+
 TEST(MemoryTable, long_calls_are_joined_from_chunks_and_from_parts) {
   segment::ConfigBlock config;
   config.reactors = 2;

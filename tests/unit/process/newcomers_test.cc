@@ -26,9 +26,14 @@ class NewcomersTest : public testing::Test {
       cores_.push_back(std::make_unique<Core>(
           config_, i, *devices_, Core::Shared{.listener = nullptr, .caches = request_caches(config_)},
           segment_.layout(), &test_clock));
-      upstreams_.push_back(cores_.back()->upstreams.get());
     }
-    newcomers_ = std::make_unique<Newcomers>(config_, upstreams_, segment_.layout().upstream_places);
+    newcomers_ = std::make_unique<Newcomers>(config_, places(), segment_.layout().upstream_places);
+  }
+  std::vector<Newcomers::Places> places() const {
+    std::vector<Newcomers::Places> all(3);
+    for (std::uint32_t i = 0; i < all.size(); ++i)
+      for (const auto& core : cores_) all[i].push_back(core->place(i));
+    return all;
   }
   segment::UpstreamConfig& add(const char* name) {
     segment::UpstreamConfig& entry = config_.upstreams[config_.upstream_count++];
@@ -38,9 +43,7 @@ class NewcomersTest : public testing::Test {
     entry.routes[0] = {100003, 3};
     return entry;
   }
-  bool settled(std::size_t reactor, std::uint32_t place) {
-    return upstreams_[reactor]->place(place)->settled();
-  }
+  bool settled(std::size_t reactor, std::uint32_t place) { return cores_[reactor]->place(place)->settled(); }
   segment::UpstreamPlaces shown() { return segment_.layout().upstream_places.read().value(); }
   void turn(std::size_t reactor) { cores_[reactor]->upstreams->poll(test_now_ns); }
 
@@ -48,7 +51,6 @@ class NewcomersTest : public testing::Test {
   MemorySegment segment_;
   std::unique_ptr<Devices> devices_;
   std::vector<std::unique_ptr<Core>> cores_;
-  std::vector<const forward::Upstreams*> upstreams_;
   std::unique_ptr<Newcomers> newcomers_;
 };
 
@@ -105,7 +107,7 @@ TEST_F(NewcomersTest, one_at_a_port_of_its_own_has_its_place_for_good) {
   segment::ConfigBlock started = config_;
   started.upstream_count = 1;
   started.spare_upstreams = 2;
-  Newcomers without(started, upstreams_, segment_.layout().upstream_places);
+  Newcomers without(started, places(), segment_.layout().upstream_places);
   EXPECT_TRUE(look(without));
   EXPECT_FALSE(shown().serves("second")) << "no place has services for it";
 
@@ -113,7 +115,7 @@ TEST_F(NewcomersTest, one_at_a_port_of_its_own_has_its_place_for_good) {
   started.upstreams[0] = config_.upstreams[0] = config_.upstreams[1];
   std::strcpy(started.upstreams[0].name, "first");
   std::strcpy(config_.upstreams[0].name, "first");
-  Newcomers with(started, upstreams_, segment_.layout().upstream_places);
+  Newcomers with(started, places(), segment_.layout().upstream_places);
   config_.upstreams[1].routes[0].version = 5;
   EXPECT_TRUE(look(with));
   EXPECT_FALSE(shown().serves("second")) << "of another program";
@@ -135,13 +137,48 @@ TEST_F(NewcomersTest, one_at_a_port_of_its_own_takes_no_place_that_another_one_h
   second.listen_port = 20050;
   segment::ConfigBlock started = config_;
   started.spare_upstreams = 1;
-  Newcomers newcomers(started, upstreams_, segment_.layout().upstream_places);
+  Newcomers newcomers(started, places(), segment_.layout().upstream_places);
   config_.upstreams[0] = second;
   std::strcpy(config_.upstreams[0].name, "third");
   config_.upstreams[0].listen_port = 20051;
   newcomers.look(config_);
   EXPECT_TRUE(newcomers.taken());
   EXPECT_TRUE(shown().serves("first") && !shown().serves("third"));
+}
+
+TEST_F(NewcomersTest, one_over_rdma_takes_a_spare_place_where_there_are_only_such) {
+  segment::ConfigBlock started = loopback_config();
+  started.spare_upstreams = 1;
+  started.upstream_count = 1;
+  segment::UpstreamConfig& first = started.upstreams[0];
+  std::strcpy(first.name, "first");
+  first.transport = segment::Transport::Rdma;
+  first.connections = 2;
+  first.listen_port = 20050;
+  first.route_count = 1;
+  first.routes[0] = {100003, 4};
+  Core core(started, 0, *devices_, {.listener = nullptr, .caches = request_caches(started)},
+            segment_.layout(), &test_clock);
+  EXPECT_EQ(core.place(0), nullptr) << "it keeps its clients";
+  ASSERT_NE(core.place(1), nullptr);
+  started.driver = segment::Driver::SoftRoce;  // the loopback driver listens at start only
+  Newcomers newcomers(started, {{}, {core.place(1)}}, segment_.layout().upstream_places);
+  EXPECT_TRUE(shown().has_spare(1));
+  segment::ConfigBlock next = started;
+  next.upstream_count = 2;
+  segment::UpstreamConfig& second = next.upstreams[1];
+  second = first;
+  std::strcpy(second.name, "second");
+  second.listen_port = 20051;
+  second.connections = 3;
+  newcomers.look(next);
+  EXPECT_TRUE(newcomers.taken() && !shown().serves("second")) << "it would be larger";
+  second.connections = 2;
+  newcomers.look(next);
+  EXPECT_FALSE(newcomers.taken());
+  core.relays[1]->poll(test_now_ns);
+  EXPECT_TRUE(newcomers.taken());
+  EXPECT_TRUE(shown().serves("second") && !shown().may_change(1));
 }
 
 TEST_F(NewcomersTest, a_place_is_given_to_another_one_as_often_as_wanted) {

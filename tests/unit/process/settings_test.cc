@@ -280,9 +280,48 @@ TEST(Settings, spare_upstreams_have_the_programs_of_the_first_at_a_port_of_its_o
   with_exports.routes[0] = {100003, 3};
   EXPECT_EQ(spare().config.max_calls, 64u);
   EXPECT_EQ(spare().routes.size(), 2u);
-  with_exports = {};
-  at_port.transport = segment::Transport::Rdma;
-  EXPECT_EQ(config.upstream_places(), 2u) << "over RDMA there are no places for others";
+}
+
+TEST(Settings, spare_upstreams_are_over_rdma_where_no_other_one_can_be_their_model) {
+  segment::ConfigBlock config;
+  config.credits = 20;
+  config.upstream_count = 1;
+  config.spare_upstreams = 2;
+  segment::UpstreamConfig& model = config.upstreams[0];
+  std::strcpy(model.name, "far");
+  model.transport = segment::Transport::Rdma;
+  model.connections = 3;
+  model.route_count = 1;
+  model.routes[0] = {100003, 4};
+  EXPECT_EQ(config.upstream_places(), 1u) << "it has no port of its own";
+  EXPECT_EQ(config.connections_to_servers(), 3u);
+  model.listen_port = 20050;
+  EXPECT_EQ(config.connections_to_servers(), 9u);
+  const auto segment = segment::Segment::in_memory();
+  segment::ReactorArea& area = segment->layout().reactors[0];
+  const auto caches = request_caches(config);
+  EXPECT_EQ(caches, forward::RequestCaches(3, nullptr));
+  EXPECT_EQ(upstreams_config(config, area, kAddresses, caches).upstreams.size(), 0u);
+  const auto relays = relays_config(config, area, kAddresses);
+  ASSERT_EQ(relays.size(), 3u);
+  EXPECT_EQ(relays[0].config.name, "far");
+  EXPECT_EQ(relays[0].listen_port, 20050u);
+  for (std::uint32_t i = 1; i < 3; ++i) {
+    EXPECT_EQ(relays[i].config.name, "");
+    EXPECT_EQ(relays[i].config.number, i);
+    EXPECT_EQ(relays[i].config.server_side.connections, 3u);
+    EXPECT_EQ(relays[i].config.routes.size(), 1u);
+    EXPECT_EQ(relays[i].listen_port, service::kNoPort);
+    EXPECT_EQ(relays[i].area, &area.upstreams[i]);
+  }
+  config.upstream_count = 2;
+  config.upstreams[1] = model;
+  config.upstreams[1].came_later = 1;
+  EXPECT_EQ(config.upstream_places(), 3u) << "it has one of the spare places";
+  EXPECT_EQ(config.connections_to_servers(), 9u);
+  config.upstreams[1].transport = segment::Transport::Tcp;
+  config.upstreams[1].came_later = 0;
+  EXPECT_EQ(config.connections_to_servers(), 3u) << "spare ones are over TCP then";
 }
 
 TEST(Settings, an_upstream_over_rdma_is_no_upstream_over_tcp) {

@@ -104,5 +104,29 @@ TEST_F(RelayAddress, calls_that_are_not_answered_in_time_go_again_there) {
   EXPECT_EQ(lab.side.servers.size(), 2u);
 }
 
+// --- A place that is no upstream's yet
+
+TEST(SpareRelay, serves_nobody_before_it_is_an_upstream_and_its_clients_from_then_on) {
+  RelayLab lab({.spare = true});
+  lab.upstream().answer = echo;
+  LabClient& client = lab.add_client();
+  const auto call = [&](std::uint32_t word) {
+    return lab.call(client, {.payload = plain(word), .max_reply_bytes = 64});
+  };
+  constexpr std::uint32_t kProgUnavail = 1;
+  EXPECT_EQ(word_at(call(1).message, 5), kProgUnavail);
+  EXPECT_TRUE(lab.side.servers.empty());
+  forward::UpstreamPlace* const place = lab.side.relay->place();
+  ASSERT_NE(place, nullptr);
+  place->offer({.name = "server", .port = 20049});
+  EXPECT_FALSE(place->settled());
+  ASSERT_TRUE(lab.until([&] { return place->settled(); }));
+  const Outcome outcome = call(2);
+  EXPECT_EQ(word_at(outcome.message, 5), 0u);
+  EXPECT_EQ(word_at(outcome.message, 6), 2u);
+  EXPECT_EQ(lab.side.servers.size(), 1u);
+  EXPECT_EQ(RelayLab().side.relay->place(), nullptr) << "one from the start keeps its place";
+}
+
 }  // namespace
 }  // namespace sluice::relay_test

@@ -32,7 +32,7 @@ RelaySide::RelaySide(std::shared_ptr<rdma::loopback::Fabric> fabric, const Relay
   if (options.knows_address) set_address();
   relay = std::make_unique<relay::Relay>(
       engine, *this, limits,
-      relay::RelayConfig{.name = kName,
+      relay::RelayConfig{.name = options.spare ? "" : kName,
                          .addresses = addresses.get(),
                          .port = 20049,
                          .server_side = {.connections = options.connections,
@@ -41,9 +41,11 @@ RelaySide::RelaySide(std::shared_ptr<rdma::loopback::Fabric> fabric, const Relay
                                          .item_buffers = options.item_buffers,
                                          .call_timeout_ns = options.call_timeout_ns,
                                          .withheld = options.withheld},
-                         .routes = {{ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {0x20000123, 1}}},
+                         .routes = {{ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {0x20000123, 1}},
+                         .ports = options.spare ? &engine.service_ports() : nullptr},
       *area, clock);
-  for (const auto& service : relay->services()) engine.add_service(*service);
+  for (const auto& service : relay->services())
+    engine.add_service(*service, options.spare ? service::kNoPort : 0);
   device->connection_manager()->listen(kRelayPort);
 }
 

@@ -30,6 +30,7 @@ struct RelayOptions {
   std::uint64_t call_timeout_ns = 0;
   service::Withheld withheld{.pnfs = false, .referrals = false};
   bool knows_address = true;
+  bool spare = false;  ///< no upstream's place yet, with services nowhere
 };
 
 /// The relay's reactor.

@@ -305,6 +305,38 @@ TEST(SpareUpstreams, one_at_a_port_of_its_own_comes_by_a_reload_beside_one_that_
   EXPECT_EQ(config::compare(both, parsed(at("a", 20050) + at("b", 20051)), freed).restart_both, b);
 }
 
+TEST(SpareUpstreams, one_over_rdma_comes_by_a_reload_where_all_with_a_port_are_over_rdma) {
+  const auto parsed = [](const std::string& text) {
+    return config::parse("[forward]\nspare_upstreams = 2\n[device]\ndriver = \"verbs\"\n" + text, "f");
+  };
+  const auto at = [](const std::string& name, int port, const std::string& more = "") {
+    return upstream(
+        name, "transport = \"rdma\"\nconnections = 4\nlisten_port = " + std::to_string(port) + "\n" + more,
+        R"(["nfs4"])");
+  };
+  const std::vector<std::string> b{"upstream.b"};
+  const auto before = parsed(at("a", 20050));
+  const auto after = parsed(at("a", 20050) + at("b", 20051));
+  EXPECT_EQ(before.block.connections_to_servers(), 12u);
+  EXPECT_EQ(after.block.connections_to_servers(), 16u) << "with a restart it would leave both places";
+  EXPECT_EQ(config::compare(before, after, places(3)).live, b);
+  const config::Config live = config::live_part(before, after, places(3));
+  EXPECT_EQ(live.block.listen_ports(), (std::vector<std::uint16_t>{20049, 20050, 20051}));
+  EXPECT_EQ(live.block.connections_to_servers(), 12u) << "as many as the data plane has";
+  EXPECT_TRUE(config::compare(live, after, places(3)).live.empty());
+  EXPECT_EQ(config::compare(live, before, places(3)).restart_both, b) << "its clients would be lost";
+
+  const auto waits = [&](const config::Config& running, const std::string& more) {
+    return config::compare(running, parsed(at("a", 20050) + more), places(3)).restart_both == b;
+  };
+  EXPECT_TRUE(waits(before, at("b", 20051, "call_timeout_s = 9\n")));
+  EXPECT_TRUE(waits(before, upstream("b", "listen_port = 20051", R"(["nfs4"])"))) << "places are over RDMA";
+  const auto mixed = config::parse("[forward]\nspare_upstreams = 2\n[device]\ndriver = \"verbs\"\n" +
+                                       at("a", 20050) + upstream("c", "listen_port = 20052", R"(["nfs4"])"),
+                                   "f");
+  EXPECT_EQ(mixed.block.connections_to_servers(), 4u) << "places are over TCP";
+}
+
 TEST(RemovedUpstreams, one_with_nothing_but_its_exports_goes_and_comes_back_by_a_reload) {
   const auto parsed = [](const std::string& text) { return config::parse(text, "f"); };
   const std::string a = upstream("a", exports("\"/vol1\""), R"(["nfs3", "nfs4"])");

@@ -3,6 +3,7 @@
 // TX half of the requester: from the first of the waiting calls to its Send.
 #include <algorithm>
 
+#include "dataplane/base/fixed_vector.h"
 #include "dataplane/rpcrdma/requester/steps.h"
 
 namespace sluice::rpcrdma {
@@ -186,9 +187,8 @@ bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
                             rdma::kSignaled))
     return false;
   if (shape.segments == 0 && slot.write_items == 0) return stage_send(slot, shape, {});
-  std::array<ReadSegment, kMaxRequestSegments> reads;
-  std::array<std::span<const Segment>, kMaxWriteItems> writes;
-  std::size_t read_count = 0;
+  FixedVector<ReadSegment, kMaxRequestSegments> reads;
+  FixedVector<std::span<const Segment>, kMaxWriteItems> writes;
   std::span<const Segment> segments{slot.chunks->segments.data(), slot.segment_count};
   std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
 
@@ -199,17 +199,17 @@ bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
   };
   if (shape.long_call)
     for (const Segment& segment : take(segments_of(std::uint64_t{slot.payload_bytes})))
-      reads[read_count++] = {Position{0}, segment};
+      reads.push_back({Position{0}, segment});
   for (std::uint32_t i = 0; i < slot.read_items && slot.arguments == Slot::Arguments::InChunks; ++i) {
     for (const Segment& segment : take(segments_of(pieces.first(slot.chunks->read_pieces[i]))))
-      reads[read_count++] = {slot.chunks->read_positions[i], segment};
+      reads.push_back({slot.chunks->read_positions[i], segment});
     pieces = pieces.subspan(slot.chunks->read_pieces[i]);
   }
   const std::size_t write_count = slot.results_in_reply ? 0 : slot.write_items;
   if (shape.segments == 0)
     std::fill_n(slot.chunks->write_segments.begin(), slot.write_items, std::uint8_t{0});
-  for (std::size_t i = 0; i < write_count; ++i) writes[i] = take(slot.chunks->write_segments[i]);
-  CallChunks chunks{{reads.data(), read_count}, {writes.data(), write_count}, std::nullopt};
+  for (std::size_t i = 0; i < write_count; ++i) writes.push_back(take(slot.chunks->write_segments[i]));
+  CallChunks chunks{reads.values(), writes.values(), std::nullopt};
   if (shape.reply_chunk_bytes > 0) chunks.reply = segments;
   return stage_send(slot, shape, chunks);
 }

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Up to N values in place, for what a call needs for a moment. Unlike those of an array, values that are not used are not
+// initialized: their memory is not touched. Single-threaded; no allocation.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <span>
+#include <type_traits>
+
+namespace sluice {
+
+template <typename T, std::size_t N>
+class FixedVector {
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+
+ public:
+  FixedVector() noexcept {}  // NOLINT(cppcoreguidelines-pro-type-member-init): the memory stays as it is
+  FixedVector(const FixedVector&) = delete;
+  FixedVector& operator=(const FixedVector&) = delete;
+
+  std::size_t size() const noexcept { return size_; }
+  bool full() const noexcept { return size_ == N; }
+  /// Unless full().
+  void push_back(const T& value) noexcept { std::construct_at(at(size_++), value); }
+  std::span<const T> values() const noexcept { return {at(0), size_}; }
+
+ private:
+  T* at(std::size_t index) noexcept { return std::launder(reinterpret_cast<T*>(memory_)) + index; }
+  const T* at(std::size_t index) const noexcept {
+    return std::launder(reinterpret_cast<const T*>(memory_)) + index;
+  }
+
+  std::size_t size_ = 0;
+  alignas(T) std::byte memory_[N * sizeof(T)];
+};
+
+}  // namespace sluice

@@ -37,7 +37,7 @@ struct Served {
   double rounds_per_second = 0;  ///< of the server's time and the client's own
 };
 
-/// Rounds of NULL calls with a list, a READ and a WRITE of 1 MiB.
+/// Rounds of NULL calls with a GETATTR, a list, a READ and a WRITE of 1 MiB.
 Served serve(double seconds, std::uint32_t version, const Attack* attack) {
   Site site(attack != nullptr
                 ? SiteOptions{.hold_calls = attack->hold_calls, .callers = attack->callers, .measured = true}
@@ -59,7 +59,8 @@ Served serve(double seconds, std::uint32_t version, const Attack* attack) {
       victim.run(Victim::Operation::Null, attackers.get());
       nulls.push_back(static_cast<double>(victim.served_ns() - before));
     }
-    for (const auto operation : {Victim::Operation::List, Victim::Operation::Read, Victim::Operation::Write})
+    for (const auto operation : {Victim::Operation::GetAttr, Victim::Operation::List, Victim::Operation::Read,
+                                 Victim::Operation::Write})
       victim.run(operation, attackers.get());
   }
   const auto p99 = nulls.begin() + static_cast<std::ptrdiff_t>(nulls.size() * 99 / 100);

@@ -11,8 +11,16 @@ namespace {
 constexpr std::uint32_t kReceiveBytes = 16u << 10;
 constexpr std::uint32_t kSmallBytes = 16u << 10;  ///< as the product configures it
 
-std::uint64_t clock_ns() {
+std::uint64_t clock_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+std::unique_ptr<service::memory::MemoryService> make_files(rdma::Device& device) {
+  service::memory::MemoryServiceConfig config{.max_files = 100, .handle_key = {}, .exports = {}};
+  config.exports = {{.path = "/export", .root_squash = false, .allowed = {}}};
+  return std::make_unique<service::memory::MemoryService>(
+      device.allocate_memory(1u << 20), device.allocate_memory(service::memory::kLargeBytes + 64), config,
+      &clock_ns);
 }
 
 }  // namespace
@@ -73,6 +81,8 @@ Site::Site(const SiteOptions& options)
   engine_ = std::make_unique<rpcrdma::Engine>(*device_, config);
   service_ = std::make_unique<TestService>(*device_);
   engine_->add_service(*service_);
+  files_ = make_files(*device_);
+  engine_->add_service(*files_);
   for (std::uint32_t i = 0; options.callers && i < options.connections; ++i)
     requesters_.push_back(std::make_unique<rpcrdma::Requester>(
         engine_->requester_context(), *device_,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dataplane/reactor/setup_pace.h"
+#include "dataplane/service/memory/memory_service.h"
 #include "tests/conformance/lab.h"
 
 namespace sluice::isolation {
@@ -81,6 +82,8 @@ class Site {
 
   rpcrdma::Engine& engine() { return *engine_; }
   TestService& service() { return *service_; }
+  /// NFS version 3, with one export.
+  const service::memory::MemoryService& files() const { return *files_; }
   rpcrdma::Connection* victim() { return victim_; }
   /// How hostile connections have ended.
   const std::vector<rpcrdma::CloseReason>& ends() const { return ends_; }
@@ -99,6 +102,7 @@ class Site {
   std::unique_ptr<rdma::Device> device_;
   std::unique_ptr<rpcrdma::Engine> engine_;
   std::unique_ptr<TestService> service_;
+  std::unique_ptr<service::memory::MemoryService> files_;
   std::vector<std::unique_ptr<rpcrdma::Requester>> requesters_;
   struct Accepted {
     rdma::CmId id;

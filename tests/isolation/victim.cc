@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "dataplane/ulb/nfs3.h"
 #include "tests/conformance/v2_lab.h"
 
 namespace sluice::isolation {
@@ -52,6 +53,9 @@ std::uint64_t Victim::run(Operation operation, Attackers* others) {
     case Operation::Null:
       EXPECT_TRUE(succeeds(ask({}, {}, {}, test_call(xid_, TestService::kNull))));
       break;
+    case Operation::GetAttr:
+      get_attr();
+      break;
     case Operation::List:
       list();
       break;
@@ -88,6 +92,21 @@ Bytes Victim::ask(const std::vector<conformance::RawRead>& reads, const std::vec
 /// Without chunks in its header.
 bool Victim::succeeds(const Bytes& answer) const {
   return version_ == 1 ? conformance::accept_stat(answer) == 0 : v2::is_success(answer, xid_);
+}
+
+/// Of the export's root, by NFS version 3.
+void Victim::get_attr() {
+  constexpr std::uint32_t kDirectory = 2;
+  const auto root = site_.files().root_handle(0);
+  Bytes call = conformance::rpc_call(xid_, ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3GetAttr);
+  conformance::append(call, conformance::words({static_cast<std::uint32_t>(root.size())}));
+  call.insert(call.end(), root.begin(), root.end());
+  const Bytes answer = ask({}, {}, {}, call);
+  ASSERT_TRUE(succeeds(answer));
+  const std::size_t results_at = (version_ == 1 ? 7 : 9) + 6;  // the headers, in words
+  ASSERT_GE(answer.size(), (results_at + 2) * xdr::kUnit);
+  EXPECT_EQ(word_at(answer, results_at), 0u);
+  EXPECT_EQ(word_at(answer, results_at + 1), kDirectory);
 }
 
 void Victim::list() {

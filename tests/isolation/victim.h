@@ -17,9 +17,9 @@ namespace sluice::isolation {
 
 class Victim {
  public:
-  enum class Operation { Null, List, Read, Write, Authenticate };
-  static constexpr Operation kOperations[] = {Operation::Null, Operation::List, Operation::Read,
-                                              Operation::Write, Operation::Authenticate};
+  enum class Operation { Null, GetAttr, List, Read, Write, Authenticate };
+  static constexpr Operation kOperations[] = {Operation::Null, Operation::GetAttr, Operation::List,
+                                              Operation::Read, Operation::Write,   Operation::Authenticate};
 
   /// Connects; `version` is the one that it speaks.
   Victim(Site& site, std::uint32_t version);
@@ -37,6 +37,7 @@ class Victim {
   Bytes ask(const std::vector<conformance::RawRead>& reads, const std::vector<Segments>& writes,
             const std::optional<Segments>& reply, const Bytes& payload);
   bool succeeds(const Bytes& answer) const;
+  void get_attr();
   void list();
   void read();
   void write();

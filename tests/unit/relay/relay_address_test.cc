@@ -125,6 +125,12 @@ TEST(SpareRelay, serves_nobody_before_it_is_an_upstream_and_its_clients_from_the
   EXPECT_EQ(word_at(outcome.message, 5), 0u);
   EXPECT_EQ(word_at(outcome.message, 6), 2u);
   EXPECT_EQ(lab.side.servers.size(), 1u);
+  lab.upstream().answer = nullptr;
+  const std::size_t before = lab.upstream().calls.size();
+  constexpr std::size_t kMore = 5;
+  for (std::size_t i = 0; i < kMore; ++i) client.submit({.payload = plain(3), .max_reply_bytes = 64});
+  EXPECT_TRUE(lab.until([&] { return lab.upstream().calls.size() == before + kMore; }))
+      << "it has more than one credit";
   EXPECT_EQ(RelayLab().side.relay->place(), nullptr) << "one from the start keeps its place";
 }
 

@@ -39,7 +39,8 @@ struct RelaySetup {
 /// and the area outlive them.
 std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                       const segment::SharedUpstreamAddresses& addresses);
-/// The others, and behind them the spare ones if these are reached over TCP, for the reactor of `area`. `addresses` and the area outlive the upstreams.
+/// The others, and behind them the spare ones if these are reached over TCP, for the reactor of `area`. `addresses` and the area
+/// outlive the upstreams.
 forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                           const segment::SharedUpstreamAddresses& addresses,
                                           const forward::RequestCaches& caches);

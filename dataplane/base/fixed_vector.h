@@ -10,6 +10,8 @@
 #include <span>
 #include <type_traits>
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice {
 
 template <typename T, std::size_t N>
@@ -21,10 +23,10 @@ class FixedVector {
   FixedVector(const FixedVector&) = delete;
   FixedVector& operator=(const FixedVector&) = delete;
 
-  std::size_t size() const noexcept { return size_; }
-  bool full() const noexcept { return size_ == N; }
-  /// Unless full().
-  void push_back(const T& value) noexcept { std::construct_at(at(size_++), value); }
+  /// More than there is room for: the value is dropped.
+  void push_back(const T& value) noexcept {
+    if (SLUICE_INVARIANT(size_ < N, ring_index)) std::construct_at(at(size_++), value);
+  }
   std::span<const T> values() const noexcept { return {at(0), size_}; }
 
  private:

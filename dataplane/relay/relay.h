@@ -87,7 +87,7 @@ class Relay final : public service::Poller {
     explicit Place(Relay& relay) : relay_(relay) {}
 
    private:
-    /// Who has it keeps it, so that it was nobody's.
+    /// Only a spare place is offered, and once: there are no calls to wait for.
     bool leave() noexcept override { return true; }
     void become(const Identity& identity) noexcept override { relay_.become(identity); }
 

@@ -306,7 +306,8 @@ struct ConfigBlock {
     if (model_of_spares() == nullptr) return 0;
     // Over RDMA each has connections: a data plane that starts beside this control plane has to have as many as the one before.
     std::uint32_t taken = 0;
-    for (std::uint32_t i = 0; i < upstream_count && spares_over_rdma(); ++i) taken += upstreams[i].came_later;
+    for (std::uint32_t i = 0; i < upstream_count; ++i)
+      if (upstreams[i].transport == Transport::Rdma) taken += upstreams[i].came_later;
     return std::min(spare_upstreams - std::min(taken, spare_upstreams), kMaxUpstreams - upstream_count);
   }
   /// With the spare ones.

@@ -146,43 +146,49 @@ umount /mnt/other""")
     raise Failed(f"no delegation was recalled: {b.counters()}")
 
 
-def at_a_port_of_its_own(b):
-    b.serve(1, ROCE_GUEST, AT_ITS_PORT, connections=4)
-    b.sh(mount_command("4.1", "/").replace("port=20049", f"port={OWN_PORT}"))
+@contextlib.contextmanager
+def mounted_at(b, port):
+    b.sh(mount_command("4.1", "/").replace("port=20049", f"port={port}"))
     try:
-        b.sh(TREE)
+        yield
     finally:
         b.guest.sh("cd /; umount -f /mnt/nfs")
-    calls = {each["name"]: each["calls"] for each in b.ask(b.planes, "upstreams", "stats")}
+
+
+def over_an_end_of_the_control_plane(b, seed):
+    with b.under_random_io("/mnt/nfs/across", seed):
+        b.lab.kill(b.planes.control)
+        b.sends("roce")
+        b.planes.start_control()
+        b.lab.wait("both planes are up", b.planes.up)
+
+
+def calls_by_upstream(b):
+    return {each["name"]: each["calls"] for each in b.ask(b.planes, "upstreams", "stats")}
+
+
+def at_a_port_of_its_own(b):
+    b.serve(1, ROCE_GUEST, AT_ITS_PORT, connections=4)
+    with mounted_at(b, OWN_PORT):
+        b.sh(TREE)
+    calls = calls_by_upstream(b)
     if calls["upstream"] > 0 or calls["own"] < 100:
         raise Failed(f"calls: {calls}")
 
 
 def another_one_comes_by_a_reload(b):
     b.serve(1, ROCE_GUEST, AT_ITS_PORT + "[forward]\nspare_upstreams = 1\n", connections=4)
-    at_port = lambda port: mount_command("4.1", "/").replace("port=20049", f"port={port}")  # noqa: E731
-    b.sh(at_port(OWN_PORT))
-    try:
-        with b.under_random_io("/mnt/nfs/meanwhile", 4719):
-            with open(b.planes.config, "a", encoding="utf-8") as file:
-                file.write(AT_A_PORT.format(name="later", port=LATER_PORT))
-            told = b.ask(b.planes, "config", "reload")
-            if told["in_force"] != ["upstream.later"]:
-                raise Failed(told)
-            b.lab.wait("the new port", lambda: f"Clients may connect to port {LATER_PORT} too" in b.planes.text())
-    finally:
-        b.guest.sh("cd /; umount -f /mnt/nfs")
-    b.sh(at_port(LATER_PORT))
-    try:
+    with mounted_at(b, OWN_PORT), b.under_random_io("/mnt/nfs/meanwhile", 4719):
+        with open(b.planes.config, "a", encoding="utf-8") as file:
+            file.write(AT_A_PORT.format(name="later", port=LATER_PORT))
+        told = b.ask(b.planes, "config", "reload")
+        if told["in_force"] != ["upstream.later"]:
+            raise Failed(told)
+        b.lab.wait("the new port", lambda: f"Clients may connect to port {LATER_PORT} too" in b.planes.text())
+    with mounted_at(b, LATER_PORT):
         b.sh(TREE)
-        with b.under_random_io("/mnt/nfs/across", 4721):
-            b.lab.kill(b.planes.control)
-            b.sends("roce")
-            b.planes.start_control()
-            b.lab.wait("both planes are up", b.planes.up)
-    finally:
-        b.guest.sh("cd /; umount -f /mnt/nfs")
-    calls = {each["name"]: each["calls"] for each in b.ask(b.planes, "upstreams", "stats")}
+        over_an_end_of_the_control_plane(b, 4721)
+    calls = calls_by_upstream(b)
     if calls["upstream"] > 0 or calls["own"] == 0 or calls["later"] < 100:
         raise Failed(f"calls: {calls}")
 
@@ -209,15 +215,8 @@ def the_connection_to_the_server_is_lost(b):
 
 
 def control_plane_is_killed(b):
-    b.sh(mount_command("4.1", "/"))
-    try:
-        with b.under_random_io("/mnt/nfs/across", 4713):
-            b.lab.kill(b.planes.control)
-            b.sends("roce")
-            b.planes.start_control()
-            b.lab.wait("both planes are up", b.planes.up)
-    finally:
-        b.guest.sh("cd /; umount -f /mnt/nfs")
+    with mounted_at(b, 20049):
+        over_an_end_of_the_control_plane(b, 4713)
     settled(b)
 
 

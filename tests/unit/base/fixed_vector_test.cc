@@ -7,6 +7,8 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/unit/base/counted_invariants.h"
+
 namespace sluice {
 namespace {
 
@@ -18,12 +20,10 @@ struct Value {
 TEST(FixedVector, values_are_those_that_were_added_in_their_order) {
   FixedVector<Value, 3> vector;
   EXPECT_TRUE(vector.values().empty());
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_FALSE(vector.full());
-    vector.push_back({.number = i});
-  }
-  EXPECT_TRUE(vector.full());
-  EXPECT_EQ(vector.size(), 3u);
+  for (int i = 0; i < 3; ++i) vector.push_back({.number = i});
+  const CountedInvariants counted;
+  vector.push_back({.number = 3});
+  EXPECT_EQ(counted.failed(Invariant::ring_index), 1u) << "there is no room";
   std::vector<int> numbers;
   for (const Value& value : vector.values()) numbers.push_back(value.number);
   EXPECT_EQ(numbers, (std::vector{0, 1, 2}));

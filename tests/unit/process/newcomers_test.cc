@@ -150,13 +150,8 @@ TEST_F(NewcomersTest, one_over_rdma_takes_a_spare_place_where_there_are_only_suc
   segment::ConfigBlock started = loopback_config();
   started.spare_upstreams = 1;
   started.upstream_count = 1;
-  segment::UpstreamConfig& first = started.upstreams[0];
-  std::strcpy(first.name, "first");
-  first.transport = segment::Transport::Rdma;
-  first.connections = 2;
+  segment::UpstreamConfig& first = started.upstreams[0] = rdma_upstream("first", 2);
   first.listen_port = 20050;
-  first.route_count = 1;
-  first.routes[0] = {100003, 4};
   Core core(started, 0, *devices_, {.listener = nullptr, .caches = request_caches(started)},
             segment_.layout(), &test_clock);
   EXPECT_EQ(core.place(0), nullptr) << "it keeps its clients";

@@ -27,4 +27,14 @@ segment::ConfigBlock loopback_config() {
   return config;
 }
 
+segment::UpstreamConfig rdma_upstream(const char* name, std::uint32_t connections) {
+  segment::UpstreamConfig upstream;
+  std::strncpy(upstream.name, name, sizeof upstream.name - 1);
+  upstream.transport = segment::Transport::Rdma;
+  upstream.connections = connections;
+  upstream.route_count = 1;
+  upstream.routes[0] = {100003, 4};
+  return upstream;
+}
+
 }  // namespace sluice::process

@@ -17,6 +17,9 @@ std::string unique_name(const std::string& purpose);
 /// A small data plane over loopback, whose file goes with its devices.
 segment::ConfigBlock loopback_config();
 
+/// For NFS 4, at the gateway's own port.
+segment::UpstreamConfig rdma_upstream(const char* name, std::uint32_t connections);
+
 /// Nanoseconds, as the test sets them.
 inline std::uint64_t test_now_ns = 1'000'000'000;
 inline std::uint64_t test_clock() noexcept {

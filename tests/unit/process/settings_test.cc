@@ -12,6 +12,7 @@
 #include "dataplane/tcp/record_stream.h"
 #include "pmd/loopback/fabric.h"
 #include "pmd/loopback/loopback.h"
+#include "tests/unit/process/process_lab.h"
 
 namespace sluice::process {
 namespace {
@@ -287,12 +288,7 @@ TEST(Settings, spare_upstreams_are_over_rdma_where_no_other_one_can_be_their_mod
   config.credits = 20;
   config.upstream_count = 1;
   config.spare_upstreams = 2;
-  segment::UpstreamConfig& model = config.upstreams[0];
-  std::strcpy(model.name, "far");
-  model.transport = segment::Transport::Rdma;
-  model.connections = 3;
-  model.route_count = 1;
-  model.routes[0] = {100003, 4};
+  segment::UpstreamConfig& model = config.upstreams[0] = rdma_upstream("far", 3);
   EXPECT_EQ(config.upstream_places(), 1u) << "it has no port of its own";
   EXPECT_EQ(config.connections_to_servers(), 3u);
   model.listen_port = 20050;

@@ -43,8 +43,6 @@ Ingress::Ingress(rpcrdma::Engine& engine, egress::Dialer& dialer, const Listener
   for (std::uint32_t i = 0; i < config.clients; ++i)
     free_clients_.push(clients_.emplace_back(std::make_unique<TcpClient>(*this)).get());
   to_flush_.reserve(config.clients);
-  waiting_.reserve(config.clients);
-  resuming_.reserve(config.clients);
 }
 
 // --- Clients
@@ -84,7 +82,8 @@ void Ingress::on_accepted(int result) noexcept {
 // --- The reactor's loop
 
 bool Ingress::poll(std::uint64_t now_ns) noexcept {
-  if (server_.take_released()) resume_waiting();
+  if (server_.take_released()) to_resume_ = waiting_count_;
+  resume_waiting();
   for (TcpClient* const client : to_flush_) client->flush();
   to_flush_.clear();
   accept();
@@ -107,20 +106,32 @@ bool Ingress::poll(std::uint64_t now_ns) noexcept {
   if (now_ns - ticked_ns_ >= kTickNs) {
     ticked_ns_ = now_ns;
     if (std::exchange(accept_failed_, false)) accepting_ = false;
-    const std::uint64_t clock_ns = clock_();
-    for (const auto& client : clients_) client->tick(clock_ns);
-    server_.tick(clock_ns);
-    resume_waiting();  // the requester may have released resources without note_release()
+    server_.tick(clock_());
+    to_resume_ = waiting_count_;  // the requester may have released resources without note_release()
     publish();
   }
+  look_at_clients(now_ns);
   return handled > 0;
 }
 
+/// Each of those that waited when something was released tries again, a few in a turn; who waits on is put behind.
 void Ingress::resume_waiting() noexcept {
-  resuming_.swap(waiting_);
-  for (TcpClient* const client : resuming_) client->resume();
-  resuming_.clear();
+  if (to_resume_ == 0) return;
+  for (std::uint32_t most = std::min(to_resume_, kResumedInATurn); most > 0; --most) {
+    --to_resume_;
+    --waiting_count_;
+    waiting_.pop_front()->resume();
+  }
   server_.take_released();  // clients that wait again have only returned what they had just taken
+}
+
+void Ingress::look_at_clients(std::uint64_t now_ns) noexcept {
+  std::uint32_t due = clients_round_.due(now_ns, static_cast<std::uint32_t>(clients_.size()));
+  if (due == 0) return;
+  for (const std::uint64_t clock_ns = clock_(); due > 0; --due) {
+    clients_[next_looked_at_]->tick(clock_ns);
+    next_looked_at_ = next_looked_at_ + 1 < clients_.size() ? next_looked_at_ + 1 : 0;
+  }
 }
 
 void Ingress::publish() noexcept {

@@ -144,11 +144,10 @@ void TcpClient::schedule_flush() noexcept {
 }
 
 void TcpClient::wait_for_release() noexcept {
-  if (!wanted_link.linked() && !std::exchange(waiting_, true)) ingress_.schedule_resume(*this);
+  if (!wanted_link.linked() && !waiting_link.linked()) ingress_.schedule_resume(*this);
 }
 
 void TcpClient::resume() noexcept {
-  waiting_ = false;
   if (state_ == State::Open && !receiver_.asked()) handle_records();
 }
 
@@ -253,7 +252,7 @@ bool TcpClient::on_call(std::span<std::byte> record) noexcept {
 }
 
 bool TcpClient::count_wait(segment::IngressCounter why) noexcept {
-  if (!waiting_) ingress_.count(why);
+  if (!waiting_link.linked()) ingress_.count(why);
   return false;
 }
 

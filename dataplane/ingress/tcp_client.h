@@ -71,6 +71,8 @@ class TcpClient final : public egress::ServerUser {
   void on_server_call(service::Call& call) noexcept override;
   void on_server_gone() noexcept override;
 
+  QueueLink<TcpClient> waiting_link;  ///< for memory, a free call or queue room
+
  private:
   void take(std::optional<int> received) noexcept;
   void disconnect() noexcept;
@@ -108,7 +110,6 @@ class TcpClient final : public egress::ServerUser {
   bool awaiting_end_ = false;  ///< in io_uring
   bool ended_ = false;         ///< the client sends nothing behind what it has sent
   bool flush_scheduled_ = false;
-  bool waiting_ = false;  ///< for memory, a free call or queue room
   int socket_ = -1;
   bool disconnecting_ = false;          ///< disconnect_soon() was called
   std::uint64_t moved_ns_ = 0;          ///< last time that bytes were received or sent

@@ -6,6 +6,7 @@
 #include "tests/bench/bulk_upstream.h"
 #include "tests/bench/delayed_upstream.h"
 #include "tests/bench/gateway.h"
+#include "tests/bench/idle_upstream.h"
 #include "tests/bench/null_upstream.h"
 #include "tests/bench/straight.h"
 #include "tests/bench/straight_data.h"
@@ -99,6 +100,12 @@ double straight_delayed_per_second(double seconds) {
   return StraightData(upstream.port(), kWrite4k, kClients * kCallsOfClient).run(seconds).per_second();
 }
 
+template <std::uint32_t kClientPlaces>
+double longest_turn_of_idle_us(double seconds) {
+  pin(kGatewayCpu);
+  return longest_turn_us(kClientPlaces, seconds);
+}
+
 constexpr Side kSides[] = {
     {"gateway_p50_us", getattr_p50_us<through_gateway>},
     {"straight_p50_us", getattr_p50_us<without_gateway>},
@@ -117,6 +124,8 @@ constexpr Side kSides[] = {
     {"straight_write1m", straight_bytes_per_second<kWrite1m>},
     {"gateway_write4k_5ms", gateway_delayed_per_second},
     {"straight_write4k_5ms", straight_delayed_per_second},
+    {"longest_turn_us_10k", longest_turn_of_idle_us<10'000>},
+    {"longest_turn_us_64", longest_turn_of_idle_us<64>},
 };
 
 }  // namespace

@@ -324,6 +324,9 @@ void Responder::on_connection_lost() noexcept {
   context_.refusals.forget_all(refusal_account_);
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (!slots_[i].advancing_) abandon(slots_[i]);  // one that is advancing abandons itself
+  for (std::uint32_t i = 0; i < max_slots_; ++i)
+    if (slots_[i].state_ == State::Executing && slots_[i].with_service_ && !slots_[i].completed_)
+      slots_[i].service_->call_abandoned(slots_[i]);
   for (service::Service* service : context_.services.all()) service->client_gone(client_);
   if (sole_service_ != nullptr) sole_service_->client_gone(client_);
 }

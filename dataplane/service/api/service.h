@@ -327,8 +327,9 @@ class Service {
   virtual Placement place(Call& call) noexcept { return static_cast<void>(call), Placement::Assemble; }
   virtual Execution execute(Call& call) noexcept = 0;
   virtual void release(Call& call) noexcept { static_cast<void>(call); }
-  /// The connection has ended. Its calls that were not completed yet still have to be: their replies go
-  /// nowhere.
+  /// The connection of a call that is not completed has ended. It still has to be: its reply goes nowhere.
+  virtual void call_abandoned(Call& call) noexcept { static_cast<void>(call); }
+  /// The connection has ended; call_abandoned() has come for each of its calls.
   virtual void client_gone(Client& client) noexcept { static_cast<void>(client); }
   /// A bounded slice of background work (scrubbing, timers); `now_ns` is monotonic. True when there is more.
   virtual bool background(std::uint64_t now_ns) noexcept { return static_cast<void>(now_ns), false; }

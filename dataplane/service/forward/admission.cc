@@ -72,7 +72,9 @@ void Admission::await(Queue& queue) noexcept {
       if (!queue.link.linked()) without_connection_.push_back(queue);
       return;
     case Lack::Turn:
-      if (!queue.link.linked()) behind_earlier_.push_back(queue);
+      if (queue.link.linked()) return;
+      behind_earlier_.push_back(queue);
+      ++behind_earlier_count_;
   }
 }
 
@@ -83,6 +85,7 @@ void Admission::leave(ForwardedCall& forwarded) noexcept {
   if (!queue.calls.empty()) return;
   numbers_.forget(queue.client->numbers, queue);
   memory_.of(queue.need).ledger().forget(queue.client->memory(queue.need), queue);
+  behind_earlier_count_ -= behind_earlier_.contains(queue);
   Queues::unlink(queue);
 }
 
@@ -113,13 +116,14 @@ std::uint64_t Admission::held_bytes(std::uint32_t client) const noexcept {
          std::uint64_t{share.records.held()} * tcp::kMaxRecordBytes;
 }
 
-/// Linear in clients while calls wait.
-void Admission::publish(std::span<segment::PoolUse, segment::kUpstreamPools.size()> to) const noexcept {
-  std::array<std::uint32_t, segment::kUpstreamPools.size()> waiting{};
-  for (std::uint32_t i = 0; waiting_ > 0 && i < clients(); ++i)
-    for (const Queue& queue : shares_[i].queues)
-      if (queue.lack != Lack::Connection && queue.lack != Lack::Turn)
-        waiting[queue.lack == Lack::Memory ? static_cast<std::size_t>(queue.need) : 0] += queue.calls.size();
+void Admission::add_waiting(std::uint32_t client, Waiting& waiting) const noexcept {
+  for (const Queue& queue : shares_[client].queues)
+    if (queue.lack != Lack::Connection && queue.lack != Lack::Turn)
+      waiting[queue.lack == Lack::Memory ? static_cast<std::size_t>(queue.need) : 0] += queue.calls.size();
+}
+
+void Admission::publish(const Waiting& waiting,
+                        std::span<segment::PoolUse, segment::kUpstreamPools.size()> to) const noexcept {
   to[0].publish(numbers_.limits().elements, numbers_.limits().elements - numbers_.free(), waiting[0]);
   for (const ReplyNeed need : {ReplyNeed::Item, ReplyNeed::Record}) {
     const rdma::SharedUse use = memory_.of(need).use();
@@ -143,11 +147,12 @@ void Admission::serve_without_connection() noexcept {
   }
 }
 
-/// Each of them once: who has to wait on is put behind.
-void Admission::serve_behind_earlier() noexcept {
-  Queues now;
-  while (Queue* const queue = behind_earlier_.pop_front()) now.push_back(*queue);
-  while (Queue* const queue = now.pop_front()) serve(*queue);
+/// Who has to wait on is put behind.
+void Admission::serve_behind_earlier(std::uint64_t now_ns) noexcept {
+  for (std::uint32_t due = behind_earlier_round_.due(now_ns, behind_earlier_count_); due > 0; --due) {
+    --behind_earlier_count_;
+    serve(*behind_earlier_.pop_front());
+  }
 }
 
 }  // namespace sluice::forward

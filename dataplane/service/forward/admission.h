@@ -12,6 +12,7 @@
 #include <span>
 
 #include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/paced_round.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/segment/upstreams.h"
 #include "dataplane/service/forward/forwarded_call.h"
@@ -19,6 +20,8 @@
 
 namespace sluice::forward {
 
+/// Period of reconnecting, of recycling connections, and of looking whether earlier calls have ended.
+inline constexpr std::uint64_t kTickNs = 20'000'000;
 /// Calls that are let in in one turn after they have waited for the same thing.
 inline constexpr std::uint32_t kAdmittedInOneTurn = 64;
 
@@ -46,12 +49,16 @@ class Admission {
   void serve_waiting() noexcept;
   /// Connections can be dedicated again.
   void serve_without_connection() noexcept;
-  /// Those who wait for an earlier call of their client look whether it has ended.
-  void serve_behind_earlier() noexcept;
+  /// Once in a turn: those who wait for an earlier call of their client look in turn whether it has ended.
+  void serve_behind_earlier(std::uint64_t now_ns) noexcept;
 
   /// Of memory, for calls of this client.
   std::uint64_t held_bytes(std::uint32_t client) const noexcept;
-  void publish(std::span<segment::PoolUse, segment::kUpstreamPools.size()> to) const noexcept;
+  /// Calls that wait for each pool.
+  using Waiting = std::array<std::uint32_t, segment::kUpstreamPools.size()>;
+  void add_waiting(std::uint32_t client, Waiting& waiting) const noexcept;
+  void publish(const Waiting& waiting,
+               std::span<segment::PoolUse, segment::kUpstreamPools.size()> to) const noexcept;
 
   std::uint32_t clients() const noexcept { return numbers_.limits().accounts; }
   /// Calls that wait, of all clients.
@@ -59,7 +66,9 @@ class Admission {
   ForwardedCallList& waiting_of(std::uint32_t client, std::size_t need) noexcept {
     return shares_[client].queues[need].calls;
   }
-  /// Calls of the client that are outstanding, or about to be sent.
+  /// Calls that are outstanding, or about to be sent, of all clients.
+  std::uint32_t outstanding() const noexcept { return numbers_.limits().elements - numbers_.free(); }
+  /// Of one client.
   std::uint32_t numbers_of(std::uint32_t client) const noexcept { return shares_[client].numbers.held(); }
   /// Calls of the client that wait or are outstanding.
   std::uint32_t calls_of(std::uint32_t client) const noexcept;
@@ -105,6 +114,8 @@ class Admission {
   using Queues = IntrusiveQueue<Queue, &Queue::link>;
   Queues without_connection_;
   Queues behind_earlier_;
+  std::uint32_t behind_earlier_count_ = 0;
+  PacedRound behind_earlier_round_{kTickNs};
   std::uint32_t waiting_ = 0;
 };
 

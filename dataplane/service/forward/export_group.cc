@@ -79,6 +79,10 @@ void ExportGroup::release(service::Call& call) noexcept {
   if (ForwardService* const service = call.state<ForwardedCall>().service) service->release(call);
 }
 
+void ExportGroup::call_abandoned(service::Call& call) noexcept {
+  if (ForwardService* const service = call.state<ForwardedCall>().service) service->call_abandoned(call);
+}
+
 void ExportGroup::client_gone(service::Client& client) noexcept {
   for (std::size_t i = 0; i < count_; ++i) members_[i]->client_gone(client);
 }

@@ -29,6 +29,7 @@ class ExportGroup final : public service::Service {
   const service::Binding& binding() const noexcept override { return binding_; }
   service::Execution execute(service::Call& call) noexcept override;
   void release(service::Call& call) noexcept override;
+  void call_abandoned(service::Call& call) noexcept override;
   void client_gone(service::Client& client) noexcept override;
 
  private:

@@ -71,6 +71,10 @@ void ForwardService::release(service::Call& call) noexcept {
   upstream_.release(call.state<ForwardedCall>());
 }
 
+void ForwardService::call_abandoned(service::Call& call) noexcept {
+  upstream_.abandon(call.state<ForwardedCall>());
+}
+
 /// The longest reply that can reach the client decides: short ones with eligible items are copied out of the
 /// stream's buffer, long ones are received where they stay. A reply of either kind is kept when the transport
 /// has no room for its results, or when the call has not been sent to its end.

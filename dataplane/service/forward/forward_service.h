@@ -36,6 +36,7 @@ class ForwardService final : public service::Service {
   /// The same of a call whose handles have its tag. Not of one under RPCSEC_GSS, which signs the message.
   service::Execution execute_tagged(service::Call& call, const ulb::CallHandles& handles) noexcept;
   void release(service::Call& call) noexcept override;
+  void call_abandoned(service::Call& call) noexcept override;
   void client_gone(service::Client& client) noexcept override { upstream_.client_gone(client); }
 
   /// A received reply message, before it is delivered to its call.

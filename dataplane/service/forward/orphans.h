@@ -31,17 +31,22 @@ class Orphans {
     call = {};
     free_.push_back(&call);
   }
-  /// Linear in those that there can be, unless there are none.
+  /// As many as there can be.
+  std::uint32_t places() const noexcept { return static_cast<std::uint32_t>(calls_.size()); }
+  /// Those in the next `places`, which come round.
   template <typename Visit>
-  void for_each(Visit&& visit) noexcept {
-    if (none()) return;
-    for (ForwardedCall& call : calls_)
+  void visit_next(std::uint32_t places, Visit&& visit) noexcept {
+    for (; places > 0; --places) {
+      ForwardedCall& call = calls_[next_];
+      next_ = next_ + 1 < calls_.size() ? next_ + 1 : 0;
       if (call.connection != nullptr) visit(call);
+    }
   }
 
  private:
   std::vector<ForwardedCall> calls_;
   std::vector<ForwardedCall*> free_;
+  std::size_t next_ = 0;
 };
 
 }  // namespace sluice::forward

@@ -49,6 +49,7 @@ class Repeats {
   ForwardedCall* adopt(ForwardedCall& forwarded) noexcept;
   void give_back(ForwardedCall& orphan) noexcept { orphans_.give_back(orphan); }
   Orphans& orphans() noexcept { return orphans_; }
+  const Orphans& orphans() const noexcept { return orphans_; }
   /// Of an orphan that was kept: its client has repeated it since this was asked.
   bool take_asked_again(ForwardedCall& orphan) noexcept { return cache_->take_asked_again(*orphan.entry); }
   /// Of a message, but for its XID.

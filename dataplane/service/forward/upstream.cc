@@ -30,8 +30,6 @@ Upstream::Upstream(const UpstreamConfig& config, const Context& context, std::ui
     connections_.push_back(std::make_unique<UpstreamConnection>(*this, uring_));
     if (i >= config.shared_connections) free_.push_back(connections_.back().get());
   }
-  retiring_.reserve(total);
-  retrying_.reserve(2 * std::size_t{total});
   dirty_.reserve(total);
   if (!config.spare) credits_.use(number_);
   publish_address();
@@ -204,29 +202,21 @@ void Upstream::give_up(ForwardedCall& forwarded) noexcept {
   end_at_upstream(forwarded);
 }
 
-void Upstream::give_up_calls_of(ForwardedCallList& calls, const service::Client& client) noexcept {
-  for (ForwardedCall* forwarded = calls.first(); forwarded != nullptr;) {
-    ForwardedCall* const next = forwarded->next;
-    if (forwarded->call != nullptr && forwarded->call->client() == &client && forwarded->reply_needed) {
-      count(Counter::abandoned);
-      give_up(*forwarded);
-    }
-    forwarded = next;
-  }
+/// One that is neither waiting nor on a connection has ended, and is about to be completed.
+void Upstream::abandon(ForwardedCall& forwarded) noexcept {
+  const bool here = forwarded.state == ForwardedCall::State::AwaitingXid || forwarded.connection != nullptr;
+  if (!here || !forwarded.reply_needed) return;
+  count(Counter::abandoned);
+  give_up(forwarded);
 }
 
 void Upstream::client_gone(service::Client& client) noexcept {
   const std::uint16_t number = client.number();
   if (clients_[number].client != &client) return;  // it never made a call
   credits_.forget(number, number_);
-  for (std::size_t need = 0; need < kReplyNeeds; ++need)
-    give_up_calls_of(admission_.waiting_of(number, need), client);
-  for (std::uint32_t i = 0; i < config_.shared_connections; ++i)
-    give_up_calls_of(connections_[i]->calls(), client);
   if (UpstreamConnection* const own = std::exchange(own_[number], nullptr)) {
-    give_up_calls_of(own->calls(), client);
+    ++leaving_count_;
     own->leave();
-    retiring_.push_back(own);
   }
   repeats_.client_gone(number);
   clients_[number] = {};
@@ -260,10 +250,10 @@ void Upstream::schedule_flush(UpstreamConnection& connection) noexcept {
   dirty_.push_back(&connection);
 }
 
-/// Adds the connection once, even if it fails again while background() walks the list: the list has room for
-/// each connection twice.
-void Upstream::schedule_retry(UpstreamConnection& connection) noexcept {
-  if (!std::exchange(connection.in_retry_list, true)) retrying_.push_back(&connection);
+void Upstream::schedule_attention(UpstreamConnection& connection) noexcept {
+  if (connection.attended_link.linked()) return;
+  attended_.push_back(connection);
+  ++attended_count_;
 }
 
 void Upstream::flush() noexcept {

@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/paced_round.h"
 #include "dataplane/segment/upstreams.h"
 #include "dataplane/service/forward/addresses.h"
 #include "dataplane/service/forward/admission.h"
@@ -45,12 +47,12 @@ inline constexpr std::uint64_t kEarlierNs = 30'000'000'000;
 /// A call that its client repeats, and the upstream does not answer though it answers others, is sent to it again after so
 /// long, as Linux does over TCP: servers drop a call that they have in progress, and lose replies with connections.
 inline constexpr std::uint64_t kForgottenNs = 60'000'000'000;
-/// Period of reconnecting, of recycling connections, and of looking whether earlier calls have ended.
-inline constexpr std::uint64_t kTickNs = 20'000'000;
 /// A client none of whose calls could be sent for so long while some wait is granted half as much, down to one.
 inline constexpr std::uint64_t kStuckNs = 500'000'000;
 /// Period of halving or doubling credit limits, of looking at silent connections and of publishing gauges.
 inline constexpr std::uint64_t kCreditIntervalNs = 200'000'000;
+/// Calls of a connection that a turn looks at.
+inline constexpr std::uint32_t kCallsInATurn = 64;
 
 /// Calls at an upstream whose place another one takes may be answered for so long.
 inline constexpr std::uint64_t kLeaveNs = 30'000'000'000;
@@ -117,11 +119,14 @@ class Upstream {
   /// The call needs the memory of its reply no more.
   void release(ForwardedCall& forwarded) noexcept { admission_.release(forwarded); }
   rdma::Lkey reply_lkey(ReplyNeed need) noexcept { return memory().of(need).lkey(); }
+  /// The client has gone before its call was completed.
+  void abandon(ForwardedCall& forwarded) noexcept;
   void client_gone(service::Client& client) noexcept;
 
   // For the reactor's loop.
   std::uint64_t held_bytes(std::uint16_t client) const noexcept { return admission_.held_bytes(client); }
   void flush() noexcept;
+  /// A bounded slice, however many clients there are.
   void background(std::uint64_t now_ns) noexcept;
   /// Once in a turn, behind everything that ends calls.
   void serve_waiting() noexcept {
@@ -165,7 +170,8 @@ class Upstream {
   void on_sending(ForwardedCall& forwarded) noexcept;
   /// That no call on the connection has.
   std::uint32_t new_xid(UpstreamConnection& connection) noexcept;
-  void schedule_retry(UpstreamConnection& connection) noexcept;
+  /// No effect if it is already.
+  void schedule_attention(UpstreamConnection& connection) noexcept;
   /// The call has ended every connection it was sent on.
   void suspect(const ForwardedCall& forwarded) noexcept;
 
@@ -176,8 +182,14 @@ class Upstream {
   void unlink(ForwardedCall& forwarded) noexcept;
   void orphan(ForwardedCall& forwarded) noexcept;
   void end_at_upstream(ForwardedCall& forwarded) noexcept;
+  void attend_connections(std::uint64_t now_ns) noexcept;
+  void recycle(UpstreamConnection& connection) noexcept;
+  void look_around(std::uint64_t now_ns) noexcept;
+  bool look_at(UpstreamConnection& connection, std::uint64_t now_ns, std::uint32_t& calls) noexcept;
+  void look_at_client(std::uint32_t client, std::uint64_t now_ns) noexcept;
+  void end_round(std::uint64_t now_ns) noexcept;
   void watch_orphans(std::uint64_t now_ns) noexcept;
-  void recycle_connections() noexcept;
+  void watch(ForwardedCall& orphan, std::uint64_t now_ns) noexcept;
   void publish_address() noexcept;
   void use_address() noexcept;
   ForwardedCall* find(UpstreamConnection& connection, std::uint32_t xid) noexcept;
@@ -194,7 +206,6 @@ class Upstream {
   void wait_for_results(ForwardedCall& forwarded) noexcept;
   void deliver_or_wait(ForwardedCall& forwarded) noexcept;
   void give_up(ForwardedCall& forwarded) noexcept;
-  void give_up_calls_of(ForwardedCallList& calls, const service::Client& client) noexcept;
   void end(ForwardedCall& forwarded) noexcept;
   void end_unanswerable() noexcept;
   bool has_calls() const noexcept;
@@ -202,12 +213,11 @@ class Upstream {
   void part_from_clients() noexcept;
   bool may_go_again(const ForwardedCall& forwarded) noexcept;
   bool is_due(const ForwardedCall& forwarded, std::uint64_t age_ns) const noexcept;
-  void expire(std::uint64_t now_ns) noexcept;
-  void expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept;
+  void end_if_due(ForwardedCall& forwarded, std::uint64_t now_ns) noexcept;
   void no_longer_unsent(ForwardedCall& forwarded) noexcept;
   UpstreamConnection* shared_connection_for(const ForwardedCall& forwarded) noexcept;
   std::uint32_t next_credit_limit(std::uint32_t client, std::uint64_t now_ns) const noexcept;
-  void update_credit_limits(std::uint64_t now_ns) noexcept;
+  void update_credit_limit(std::uint32_t client, std::uint64_t now_ns) noexcept;
   void publish() noexcept;
 
   UpstreamConfig config_;
@@ -221,9 +231,12 @@ class Upstream {
   std::vector<std::unique_ptr<UpstreamConnection>> connections_;  ///< shared ones first
   std::vector<UpstreamConnection*> own_;                          ///< dedicated ones, by client number
   std::vector<UpstreamConnection*> free_;                         ///< to be dedicated
-  std::vector<UpstreamConnection*> retiring_;
-  std::vector<UpstreamConnection*> retrying_;
   std::vector<UpstreamConnection*> dirty_;
+  /// Those that needs_attention(), each of them once in kTickNs.
+  IntrusiveQueue<UpstreamConnection, &UpstreamConnection::attended_link> attended_;
+  std::uint32_t attended_count_ = 0;
+  std::uint32_t leaving_count_ = 0;  ///< dedicated ones whose client has gone
+  PacedRound attention_round_{kTickNs};
 
   XidTable xids_;        ///< but those that calls keep
   Admission admission_;  ///< of calls AwaitingXid
@@ -242,9 +255,20 @@ class Upstream {
     bool sessions_stay = false;       ///< on the client's own connection: the upstream takes them on no other
   };
   std::vector<ClientEntry> clients_;  ///< by number
-  std::uint32_t lowest_credit_limit_ = kNoLimit;
-  std::uint64_t interval_start_ns_ = 0;
-  std::uint64_t ticked_ns_ = 0;
+  /// What a round over all connections and clients has found so far.
+  struct Found {
+    std::uint32_t up = 0;
+    std::uint32_t connecting = 0;
+    std::uint32_t waiting = 0;      ///< calls for their connection
+    std::uint32_t outstanding = 0;  ///< calls
+    Admission::Waiting waiting_for_pools{};
+    std::uint32_t lowest_credit_limit = kNoLimit;
+  };
+  PacedRound round_{kCreditIntervalNs};
+  std::uint32_t next_looked_at_ = 0;  ///< connection, and client
+  bool among_calls_ = false;          ///< some of its calls are still to be looked at
+  Found found_;
+  PacedRound orphans_round_{kCreditIntervalNs};
   std::uint64_t leaving_since_ns_ = 0;  ///< zero: it is not
   bool parted_ = false;                 ///< leaving, it has no calls and no clients any more
 };

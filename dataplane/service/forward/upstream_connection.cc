@@ -130,7 +130,7 @@ void UpstreamConnection::finish_closing() noexcept {
   state_ = State::Retrying;
   retry_ns_ = upstream_.now_ns() + retry_after_ns_;
   retry_after_ns_ = std::min(2 * retry_after_ns_, kLastRetryNs);
-  upstream_.schedule_retry(*this);
+  upstream_.schedule_attention(*this);
 }
 
 /// Another socket has it, or has connected from it to the upstream.
@@ -178,7 +178,8 @@ bool UpstreamConnection::nothing_in_flight() const noexcept {
   return calls_.first() == unsent_ && queue_.empty();  // those that have been sent are the first
 }
 
-void UpstreamConnection::tick(std::uint64_t now_ns) noexcept {
+void UpstreamConnection::attend(std::uint64_t now_ns) noexcept {
+  retire_if_done();
   if (state_ == State::Retrying && now_ns >= retry_ns_) return open();
   if (!moving_ || state_ != State::Up) return;
   if (!nothing_in_flight() && (now_ns <= moving_since_ns_ || now_ns - moving_since_ns_ < kMoveNs)) return;
@@ -197,13 +198,14 @@ void UpstreamConnection::follow_address(std::uint64_t now_ns) noexcept {
   if (state_ != State::Up || moving_ || (*address == peer_ && upstream_.port() == peer_port_)) return;
   moving_ = true;
   moving_since_ns_ = now_ns;
-  upstream_.schedule_retry(*this);
+  upstream_.schedule_attention(*this);
 }
 
 void UpstreamConnection::leave() noexcept {
   client_ = nullptr;
   leaving_ = true;
   retire_if_done();
+  upstream_.schedule_attention(*this);
 }
 
 /// Closing the connection ends what may be executed twice; calls that have been kept can be repeated only on it.
@@ -244,11 +246,26 @@ void UpstreamConnection::send_again(ForwardedCall& forwarded) noexcept {
 
 void UpstreamConnection::remove(ForwardedCall& forwarded) noexcept {
   if (unsent_ == &forwarded) unsent_ = forwarded.next;
+  if (next_call_ == &forwarded) next_call_ = forwarded.next;
   calls_.remove(forwarded);
   kept_xids_ -= forwarded.keeps_xid;
   to_resend_ -= forwarded.resent && forwarded.state == ForwardedCall::State::AwaitingSend;
   forwarded.connection = nullptr;
   if (forwarded.trial == trial_.number && --trial_.open == 0) pump();
+}
+
+ForwardedCall* UpstreamConnection::next_call() noexcept {
+  if (!std::exchange(visiting_, true)) {
+    next_call_ = calls_.first();
+    to_visit_ = calls_.size();
+  }
+  ForwardedCall* const call = to_visit_ > 0 ? next_call_ : nullptr;
+  visiting_ = call != nullptr;
+  if (visiting_) {
+    next_call_ = call->next;
+    --to_visit_;
+  }
+  return call;
 }
 
 ForwardedCall* UpstreamConnection::find_kept(std::uint32_t xid) noexcept {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <utility>
 
+#include "dataplane/base/intrusive_queue.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/service/forward/forwarded_call.h"
 #include "dataplane/tcp/record_stream.h"
@@ -75,14 +76,17 @@ class UpstreamConnection {
   /// When something was received last, or the connection established.
   std::uint64_t heard_ns() const noexcept { return heard_ns_; }
   ForwardedCallList& calls() noexcept { return calls_; }
+  /// One call after the other, as many as there were at the first; then null, and from the first again. Calls may end
+  /// or come between.
+  ForwardedCall* next_call() noexcept;
 
   void assign(service::Client& client) noexcept { client_ = &client; }
   /// The client is gone and its calls have been given up: closes the connection when the last call of which
   /// has to be known whether it was executed is answered; retired() once closed.
   void leave() noexcept;
-  /// Looks whether that is so.
-  void retire_if_done() noexcept;
   bool retired() const noexcept { return retiring_ && state_ == State::Idle; }
+  /// leave() was called, and the connection is closed.
+  bool has_left() const noexcept { return leaving_ && retired(); }
   /// Closes the connection: no call on it is to be sent again.
   void retire() noexcept;
   /// After retired(): makes the connection available for another client, or another upstream.
@@ -109,14 +113,18 @@ class UpstreamConnection {
   /// Removes a finished call, which must not be in_send_queue.
   void remove(ForwardedCall& forwarded) noexcept;
   /// `other`, a copy, takes the place of a call that has been sent.
-  void replace(ForwardedCall& forwarded, ForwardedCall& other) noexcept { calls_.replace(forwarded, other); }
+  void replace(ForwardedCall& forwarded, ForwardedCall& other) noexcept {
+    if (next_call_ == &forwarded) next_call_ = &other;
+    calls_.replace(forwarded, other);
+  }
   /// Sends the reply to a callback: `message` is copied, with its XID replaced by `xid`. False: dropped.
   bool answer(std::uint32_t xid, std::span<const std::byte> message) noexcept;
 
   /// End of a loop turn: submits what was queued.
   void flush() noexcept;
-  void tick(std::uint64_t now_ns) noexcept;
-  bool wants_tick() const noexcept { return state_ == State::Retrying || moving_; }
+  /// While needs_attention(): connects again, moves or retires when it is time.
+  void attend(std::uint64_t now_ns) noexcept;
+  bool needs_attention() const noexcept { return state_ == State::Retrying || moving_ || leaving_; }
   /// Looks whether it leads to where the upstream's connections go now.
   void follow_address(std::uint64_t now_ns) noexcept;
   /// Asks an upstream that says nothing for a sign of life, and makes the connection again if none comes.
@@ -134,8 +142,8 @@ class UpstreamConnection {
   void on_sent(int result) noexcept;
 
   // For the upstream.
-  bool dirty = false;          ///< in the list to be flushed
-  bool in_retry_list = false;  ///< in the list that background() retries
+  bool dirty = false;  ///< in the list to be flushed
+  QueueLink<UpstreamConnection> attended_link;
   tcp::RecordStream& stream() noexcept { return stream_; }
 
  private:
@@ -167,6 +175,7 @@ class UpstreamConnection {
   int next_socket() noexcept;
   void give_up_port() noexcept;
   void probe() noexcept;
+  void retire_if_done() noexcept;
   bool busy() const noexcept { return connecting_ || receiver_.busy() || sending_; }
   void mark_dirty() noexcept;
 
@@ -189,8 +198,11 @@ class UpstreamConnection {
   std::uint32_t epoch_ = 0;
   service::Client* client_ = nullptr;
   ForwardedCallList calls_;
-  ForwardedCall* unsent_ = nullptr;  ///< first of calls_ that is AwaitingSend
-  std::uint32_t to_resend_ = 0;      ///< AwaitingSend, and sent before
+  ForwardedCall* unsent_ = nullptr;     ///< first of calls_ that is AwaitingSend
+  ForwardedCall* next_call_ = nullptr;  ///< of next_call()
+  std::uint32_t to_visit_ = 0;          ///< by next_call()
+  bool visiting_ = false;               ///< next_call() does not begin with the first
+  std::uint32_t to_resend_ = 0;         ///< AwaitingSend, and sent before
   Trial trial_;
   tcp::SendQueue queue_;
   std::unique_ptr<std::byte[]> stream_bytes_;

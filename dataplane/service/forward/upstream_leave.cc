@@ -8,9 +8,7 @@
 namespace sluice::forward {
 
 bool Upstream::has_calls() const noexcept {
-  return admission_.waiting() > 0 ||
-         std::any_of(connections_.begin(), connections_.end(),
-                     [](const auto& connection) { return !connection->calls().empty(); });
+  return admission_.waiting() > 0 || admission_.outstanding() > 0 || !repeats_.orphans().none();
 }
 
 /// Calls that the send queue refers to end when the connection is closed.
@@ -35,6 +33,9 @@ void Upstream::part_from_clients() noexcept {
     if (entry.client == nullptr) continue;
     service::Client& client = *entry.client;
     credits_.set(client, number_, kNoLimit, 0);
+    for (std::size_t need = 0; need < kReplyNeeds; ++need)
+      while (ForwardedCall* const waiting = admission_.waiting_of(client.number(), need).first())
+        abandon(*waiting);
     client_gone(client);
   }
 }
@@ -48,7 +49,7 @@ bool Upstream::leave() noexcept {
   }
   const auto shared = shared_connections();
   const auto retired = [](const auto& connection) { return connection->retired(); };
-  if (!retiring_.empty() || !std::all_of(shared.begin(), shared.end(), retired)) return false;
+  if (leaving_count_ > 0 || !std::all_of(shared.begin(), shared.end(), retired)) return false;
   for (const auto& connection : shared) connection->reuse();
   suspects_ = {};
   parted_ = false;

@@ -10,32 +10,80 @@
 namespace sluice::forward {
 
 void Upstream::background(std::uint64_t now_ns) noexcept {
-  if (now_ns - ticked_ns_ < kTickNs) return;
-  ticked_ns_ = now_ns;
-  const std::size_t retrying = retrying_.size();
-  for (std::size_t i = 0; i < retrying; ++i) {
-    UpstreamConnection& connection = *retrying_[i];
-    connection.in_retry_list = false;
-    connection.tick(now_ns);
-    if (connection.wants_tick()) schedule_retry(connection);
+  attend_connections(now_ns);
+  admission_.serve_behind_earlier(now_ns);
+  look_around(now_ns);
+  watch_orphans(now_ns);
+}
+
+void Upstream::attend_connections(std::uint64_t now_ns) noexcept {
+  for (std::uint32_t due = attention_round_.due(now_ns, attended_count_); due > 0; --due) {
+    UpstreamConnection& connection = *attended_.pop_front();
+    --attended_count_;
+    connection.attend(now_ns);
+    if (connection.has_left())
+      recycle(connection);
+    else if (connection.needs_attention())
+      schedule_attention(connection);
   }
-  retrying_.erase(retrying_.begin(), retrying_.begin() + static_cast<std::ptrdiff_t>(retrying));
-  recycle_connections();
+}
+
+void Upstream::recycle(UpstreamConnection& connection) noexcept {
+  connection.reuse();
+  free_.push_back(&connection);
+  --leaving_count_;
   admission_.serve_without_connection();
-  admission_.serve_behind_earlier();
-  if (now_ns - interval_start_ns_ < kCreditIntervalNs) return;
-  interval_start_ns_ = now_ns;
+}
+
+/// Each connection and each client has its turn once in a round, and so have the calls of a connection, which may
+/// take several turns of the loop.
+void Upstream::look_around(std::uint64_t now_ns) noexcept {
+  const auto count = static_cast<std::uint32_t>(connections_.size());
+  std::uint32_t due = round_.due(now_ns, count);
+  if (among_calls_) due = std::max(due, 1u);
+  if (due == 0) return;
   // Not now_ns: calls may have begun after the loop read its clock, and ages are unsigned.
   const std::uint64_t clock_ns = clock_.now_ns();
-  expire(clock_ns);
-  if (addresses_.poll(clock_ns)) use_address();
-  for (const auto& connection : connections_) {
-    connection->follow_address(clock_ns);
-    connection->watch(clock_ns);
+  for (std::uint32_t calls = kCallsInATurn; due > 0; --due) {
+    among_calls_ = !look_at(*connections_[next_looked_at_], clock_ns, calls);
+    if (among_calls_) return;
+    if (next_looked_at_ < clients_.size()) look_at_client(next_looked_at_, clock_ns);
+    if (++next_looked_at_ < count) continue;
+    next_looked_at_ = 0;
+    end_round(clock_ns);
   }
-  watch_orphans(clock_ns);
-  update_credit_limits(clock_ns);
+}
+
+/// False: it has more calls than `calls`, which are left to look at in this turn.
+bool Upstream::look_at(UpstreamConnection& connection, std::uint64_t now_ns, std::uint32_t& calls) noexcept {
+  for (ForwardedCall* forwarded = nullptr; (forwarded = connection.next_call()) != nullptr;) {
+    end_if_due(*forwarded, now_ns);
+    if (--calls == 0) return false;
+  }
+  connection.follow_address(now_ns);
+  connection.watch(now_ns);
+  using State = UpstreamConnection::State;
+  const State state = connection.state();
+  found_.up += state == State::Up;
+  found_.connecting += state == State::Connecting || state == State::Retrying;
+  (state == State::Up ? found_.outstanding : found_.waiting) += connection.calls().size();
+  return true;
+}
+
+void Upstream::look_at_client(std::uint32_t client, std::uint64_t now_ns) noexcept {
+  if (admission_.waiting() > 0) {
+    for (std::size_t need = 0; need < kReplyNeeds; ++need)
+      for (ForwardedCall* forwarded = admission_.waiting_of(client, need).first(); forwarded != nullptr;)
+        end_if_due(*std::exchange(forwarded, forwarded->next), now_ns);
+    admission_.add_waiting(client, found_.waiting_for_pools);
+  }
+  if (clients_[client].client != nullptr) update_credit_limit(client, now_ns);
+}
+
+void Upstream::end_round(std::uint64_t now_ns) noexcept {
+  if (addresses_.poll(now_ns)) use_address();
   publish();
+  found_ = {};
 }
 
 void Upstream::publish_address() noexcept {
@@ -52,32 +100,28 @@ void Upstream::on_address_failed(const PeerAddress& address) noexcept {
   if (addresses_.failed(address, now_ns())) use_address();
 }
 
-void Upstream::recycle_connections() noexcept {
-  std::erase_if(retiring_, [this](UpstreamConnection* connection) {
-    connection->retire_if_done();
-    if (!connection->retired()) return false;
-    connection->reuse();
-    free_.push_back(connection);
-    return true;
-  });
+void Upstream::watch_orphans(std::uint64_t now_ns) noexcept {
+  Orphans& orphans = repeats_.orphans();
+  const std::uint32_t due = orphans_round_.due(now_ns, orphans.places());
+  if (due == 0 || orphans.none()) return;
+  const std::uint64_t clock_ns = clock_.now_ns();
+  orphans.visit_next(due, [&](ForwardedCall& orphan) { watch(orphan, clock_ns); });
 }
 
 /// What the upstream does not answer, though it answers others, holds up its client no longer: a WRITE ends with
 /// its connection, and of other calls only the repetitions wait on, for which they are sent again.
-void Upstream::watch_orphans(std::uint64_t now_ns) noexcept {
-  repeats_.orphans().for_each([&](ForwardedCall& orphan) {
-    UpstreamConnection& connection = *orphan.connection;
-    const bool answers_others = connection.state() == UpstreamConnection::State::Up &&
-                                orphan.state == ForwardedCall::State::AwaitingReply &&
-                                connection.heard_ns() > orphan.sent_ns;
-    if (!answers_others || now_ns - orphan.sent_ns < kEarlierNs) return;
-    if (orphan.message.empty()) return connection.lose();
-    repeats_.no_longer_earlier(orphan);
-    if (now_ns - orphan.sent_ns < kForgottenNs || !repeats_.take_asked_again(orphan)) return;
-    // NFS 4 does not allow it on the same connection (RFC 7530, section 3.1.1): its own is made again.
-    if (orphan.own_connection) return connection.lose();
-    connection.send_again(orphan);
-  });
+void Upstream::watch(ForwardedCall& orphan, std::uint64_t now_ns) noexcept {
+  UpstreamConnection& connection = *orphan.connection;
+  const bool answers_others = connection.state() == UpstreamConnection::State::Up &&
+                              orphan.state == ForwardedCall::State::AwaitingReply &&
+                              connection.heard_ns() > orphan.sent_ns;
+  if (!answers_others || now_ns - orphan.sent_ns < kEarlierNs) return;
+  if (orphan.message.empty()) return connection.lose();
+  repeats_.no_longer_earlier(orphan);
+  if (now_ns - orphan.sent_ns < kForgottenNs || !repeats_.take_asked_again(orphan)) return;
+  // NFS 4 does not allow it on the same connection (RFC 7530, section 3.1.1): its own is made again.
+  if (orphan.own_connection) return connection.lose();
+  connection.send_again(orphan);
 }
 
 bool Upstream::is_due(const ForwardedCall& forwarded, std::uint64_t age_ns) const noexcept {
@@ -85,31 +129,16 @@ bool Upstream::is_due(const ForwardedCall& forwarded, std::uint64_t age_ns) cons
   return (limit_ns > 0 && age_ns >= limit_ns) || (!forwarded.reply_needed && age_ns >= kAbandonedNs);
 }
 
-void Upstream::expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept {
-  for (ForwardedCall* forwarded = calls.first(); forwarded != nullptr;) {
-    ForwardedCall* const next = forwarded->next;
-    if (forwarded->call == nullptr || !is_due(*forwarded, now_ns - forwarded->begun_ns)) {
-      forwarded = next;
-      continue;
-    }
-    UpstreamConnection* const connection = forwarded->connection;
-    if (forwarded->in_send_queue) {
-      // The upstream does not accept the bytes: reset the connection and resend the other calls.
-      if (forwarded->reply_needed) count(Counter::timeouts);
-      forwarded->reply_needed = false;
-      return connection->lose();
-    }
+void Upstream::end_if_due(ForwardedCall& forwarded, std::uint64_t now_ns) noexcept {
+  if (forwarded.call == nullptr || !is_due(forwarded, now_ns - forwarded.begun_ns)) return;
+  if (!forwarded.in_send_queue) {
     count(Counter::timeouts);
-    give_up(*forwarded);
-    forwarded = next;
+    return give_up(forwarded);
   }
-}
-
-void Upstream::expire(std::uint64_t now_ns) noexcept {
-  if (admission_.waiting() > 0)
-    for (std::uint32_t i = 0; i < admission_.clients(); ++i)
-      for (std::size_t need = 0; need < kReplyNeeds; ++need) expire(admission_.waiting_of(i, need), now_ns);
-  for (const auto& connection : connections_) expire(connection->calls(), now_ns);
+  // The upstream does not accept the bytes: the connection is made again, and has the other calls again.
+  if (forwarded.reply_needed) count(Counter::timeouts);
+  forwarded.reply_needed = false;
+  forwarded.connection->lose();
 }
 
 /// What a client has at the upstream does not count, however long that takes: only what waits here. A client
@@ -124,41 +153,28 @@ std::uint32_t Upstream::next_credit_limit(std::uint32_t client, std::uint64_t no
   return enough ? kNoLimit : 2 * entry.credit_limit;
 }
 
-void Upstream::update_credit_limits(std::uint64_t now_ns) noexcept {
-  lowest_credit_limit_ = kNoLimit;
-  for (std::uint32_t i = 0; i < clients_.size(); ++i) {
-    ClientEntry& entry = clients_[i];
-    if (entry.client == nullptr) continue;
-    const std::uint32_t limit = next_credit_limit(i, now_ns);
-    lowest_credit_limit_ = std::min(lowest_credit_limit_, limit);
-    const bool changed = std::exchange(entry.credit_limit, limit) != limit;
-    if (limit != kNoLimit)
-      credits_.set(*entry.client, number_, limit, admission_.calls_of(i));
-    else if (changed)
-      credits_.set(*entry.client, number_, kNoLimit, 0);
-  }
+void Upstream::update_credit_limit(std::uint32_t client, std::uint64_t now_ns) noexcept {
+  ClientEntry& entry = clients_[client];
+  const std::uint32_t limit = next_credit_limit(client, now_ns);
+  found_.lowest_credit_limit = std::min(found_.lowest_credit_limit, limit);
+  const bool changed = std::exchange(entry.credit_limit, limit) != limit;
+  if (limit != kNoLimit)
+    credits_.set(*entry.client, number_, limit, admission_.calls_of(client));
+  else if (changed)
+    credits_.set(*entry.client, number_, kNoLimit, 0);
 }
 
 void Upstream::publish() noexcept {
-  std::uint32_t up = 0;
-  std::uint32_t connecting = 0;
-  std::uint32_t waiting = admission_.waiting();
-  std::uint32_t outstanding = 0;
-  for (const auto& connection : connections_) {
-    up += connection->state() == UpstreamConnection::State::Up;
-    connecting += connection->state() == UpstreamConnection::State::Connecting ||
-                  connection->state() == UpstreamConnection::State::Retrying;
-    (connection->state() == UpstreamConnection::State::Up ? outstanding : waiting) +=
-        connection->calls().size();
-  }
-  area_.connections.store(up, std::memory_order_relaxed);
-  area_.connecting.store(connecting, std::memory_order_relaxed);
-  area_.waiting.store(waiting, std::memory_order_relaxed);
-  area_.outstanding.store(outstanding, std::memory_order_relaxed);
-  area_.uring_features.store(uring_.features().bits(), std::memory_order_relaxed);
-  admission_.publish(area_.pools);
-  area_.credit_limit.store(lowest_credit_limit_ == kNoLimit ? 0 : lowest_credit_limit_,
-                           std::memory_order_relaxed);
+  const auto store = [](std::atomic<std::uint32_t>& to, std::uint32_t value) {
+    to.store(value, std::memory_order_relaxed);
+  };
+  store(area_.connections, found_.up);
+  store(area_.connecting, found_.connecting);
+  store(area_.waiting, admission_.waiting() + found_.waiting);
+  store(area_.outstanding, found_.outstanding);
+  store(area_.uring_features, uring_.features().bits());
+  admission_.publish(found_.waiting_for_pools, area_.pools);
+  store(area_.credit_limit, found_.lowest_credit_limit == kNoLimit ? 0 : found_.lowest_credit_limit);
 }
 
 }  // namespace sluice::forward

@@ -233,6 +233,18 @@ TEST_F(ForwardExports, an_upstream_that_answers_nothing_stops_the_other_one_in_n
       3);
 }
 
+TEST_F(ForwardExports, a_client_that_leaves_takes_its_calls_along) {
+  LabClient& leaves = lab.add_client();
+  lab.call(leaves, {.payload = nfs3(ulb::kNfs3Null), .max_reply_bytes = 400});
+  for (int i = 0; i < 3; ++i)
+    leaves.submit(
+        {.payload = nfs3(ulb::kNfs3GetAttr, opaque(handle(28, 1, kOtherTag))), .max_reply_bytes = 400});
+  ASSERT_TRUE(lab.until([&] { return lab.hung->calls.size() == 3; }));
+  lab.disconnect(leaves);
+  EXPECT_TRUE(lab.until([&] { return lab.hung_count(Counter::abandoned) == 3; }));
+  EXPECT_EQ(lab.count(Counter::abandoned), 0u);
+}
+
 /// Whatever memory of the transport the results just fit without their tags.
 TEST_F(ForwardExports, directories_of_every_length_arrive_with_their_tags) {
   std::vector<Bytes> plain, tagged;

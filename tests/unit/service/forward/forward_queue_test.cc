@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that wait for a free XID, who frees one, and how often the gateway checks its connections.
+// Calls that wait for a free XID, and who frees one.
 #include "tests/unit/service/forward/echoed_calls.h"
 
 namespace sluice::forward_test {
@@ -310,29 +310,6 @@ TEST_F(Memory, a_reply_with_no_room_in_its_slot_nor_in_the_transports_memory_is_
   tight.upstream.answer = [](const auto& call) { return success(call.xid(), pattern(9000, 1)); };
   EXPECT_NE(tight.call(client, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
   EXPECT_EQ(tight.engine->counters().reply_too_large, 1u);
-}
-
-TEST(ForwardQueue, its_state_is_published_once_in_an_interval_of_whole_ticks) {
-  ForwardLab lab;
-  const auto published = [&](std::uint64_t now_ns) {
-    lab.area->connections = 99;
-    lab.upstreams->poll(now_ns);
-    return lab.area->connections == 0;
-  };
-  const std::uint64_t begin = ForwardLab::clock() + 3'600'000'000'000;
-  EXPECT_TRUE(published(begin));
-  // A tick later nothing is due.
-  EXPECT_FALSE(published(begin + forward::kTickNs));
-  EXPECT_FALSE(published(begin + forward::kCreditIntervalNs - 1));
-  // The last tick was one nanosecond ago, then almost one tick.
-  EXPECT_FALSE(published(begin + forward::kCreditIntervalNs));
-  EXPECT_FALSE(published(begin + forward::kCreditIntervalNs + forward::kTickNs - 2));
-  EXPECT_TRUE(published(begin + forward::kCreditIntervalNs + forward::kTickNs - 1));
-  // And at the very end of an interval.
-  const std::uint64_t next = begin + 2 * forward::kCreditIntervalNs + forward::kTickNs - 1;
-  EXPECT_FALSE(published(next - forward::kTickNs));
-  EXPECT_TRUE(published(next));
-  EXPECT_FALSE(published(next + forward::kTickNs));
 }
 
 /// What one client asks, over how many connections.

@@ -356,6 +356,13 @@ class Bench:
         self.guest.sh(f"for i in $(seq 50); do ping -c 1 -W 1 {ROCE_HOST} && exit 0; sleep 0.1; done; exit 1")
 
 
+def state_of(bench):
+    """For who looks at a failure. A guest whose kernel has given up is not the planes' fault."""
+    planes = "--- planes\n" + bench.planes.state() if bench.planes else ""
+    guest = getattr(bench, "guest", None)
+    return planes + (f"\n--- console\n{guest.tail(60)}" if guest else "")
+
+
 def run_tests(bench, tests, around=None):
     """Runs each test on the bench and reports in TAP; returns how many failed. `around(test)` is a context for each. Files of the
     bench are kept in the folder SLUICE_INTEROP_KEEP, if set."""
@@ -364,7 +371,7 @@ def run_tests(bench, tests, around=None):
             test(bench)
 
     try:
-        return [run_test(number, test.__name__, functools.partial(within, test), lambda: "--- planes\n" + bench.planes.state() if bench.planes else "")
+        return [run_test(number, test.__name__, functools.partial(within, test), lambda: state_of(bench))
                 for number, test in enumerate(tests, 1)].count(False)
     finally:
         if os.environ.get("SLUICE_INTEROP_KEEP"):

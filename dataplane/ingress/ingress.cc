@@ -82,7 +82,7 @@ void Ingress::on_accepted(int result) noexcept {
 // --- The reactor's loop
 
 bool Ingress::poll(std::uint64_t now_ns) noexcept {
-  if (server_.take_released()) to_resume_ = waiting_count_;
+  if (server_.take_released()) waiting_.on_release();
   resume_waiting();
   for (TcpClient* const client : to_flush_) client->flush();
   to_flush_.clear();
@@ -107,22 +107,16 @@ bool Ingress::poll(std::uint64_t now_ns) noexcept {
     ticked_ns_ = now_ns;
     if (std::exchange(accept_failed_, false)) accepting_ = false;
     server_.tick(clock_());
-    to_resume_ = waiting_count_;  // the requester may have released resources without note_release()
+    waiting_.on_release();  // the requester may have released resources without note_release()
     publish();
   }
   look_at_clients(now_ns);
   return handled > 0;
 }
 
-/// Each of those that waited when something was released tries again, a few in a turn; who waits on is put behind.
+/// Those that wait again have only returned what they had just taken.
 void Ingress::resume_waiting() noexcept {
-  if (to_resume_ == 0) return;
-  for (std::uint32_t most = std::min(to_resume_, kResumedInATurn); most > 0; --most) {
-    --to_resume_;
-    --waiting_count_;
-    waiting_.pop_front()->resume();
-  }
-  server_.take_released();  // clients that wait again have only returned what they had just taken
+  if (waiting_.resume_some()) server_.take_released();
 }
 
 void Ingress::look_at_clients(std::uint64_t now_ns) noexcept {

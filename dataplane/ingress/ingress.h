@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "dataplane/base/fixed_stack.h"
-#include "dataplane/base/intrusive_queue.h"
 #include "dataplane/base/paced_round.h"
+#include "dataplane/egress/release_waiters.h"
 #include "dataplane/egress/server_side.h"
 #include "dataplane/ingress/listener.h"
 #include "dataplane/ingress/tcp_client.h"
@@ -25,8 +25,6 @@ namespace sluice::ingress {
 
 /// Period of checking clients for overdue calls, records and replies.
 inline constexpr std::uint64_t kTickNs = 20'000'000;
-/// Clients that try again in one turn, after they have waited for what others have released.
-inline constexpr std::uint32_t kResumedInATurn = 64;
 
 struct IngressConfig {
   std::vector<segment::AllowedPrefix> allowed;  ///< empty: every address
@@ -56,10 +54,7 @@ class Ingress final : public service::Poller {
   std::uint64_t now_ns() const noexcept { return clock_(); }
   // At most once per client until the next poll().
   void schedule_flush(TcpClient& client) noexcept { to_flush_.push_back(&client); }
-  void schedule_resume(TcpClient& client) noexcept {
-    waiting_.push_back(client);
-    ++waiting_count_;
-  }
+  void schedule_resume(TcpClient& client) noexcept { waiting_.push_back(client); }
   segment::IngressArea& area() noexcept { return area_; }
   void count(Counter counter, std::uint64_t amount = 1) noexcept {
     auto& value = area_.counters[static_cast<std::size_t>(counter)];
@@ -83,9 +78,7 @@ class Ingress final : public service::Poller {
   std::vector<std::unique_ptr<TcpClient>> clients_;
   FixedStack<TcpClient*> free_clients_;
   std::vector<TcpClient*> to_flush_;
-  IntrusiveQueue<TcpClient, &TcpClient::waiting_link> waiting_;
-  std::uint32_t waiting_count_ = 0;
-  std::uint32_t to_resume_ = 0;  ///< the first of them: something was released since they began to wait
+  egress::ReleaseWaiters<TcpClient, &TcpClient::waiting_link> waiting_;
   PacedRound clients_round_{kTickNs};
   std::uint32_t next_looked_at_ = 0;
   bool accepting_ = false;

@@ -53,7 +53,8 @@ bool Relay::poll(std::uint64_t now_ns) noexcept {
   place_.poll_place();
   const bool work = !scheduled_.empty();
   while (RelayClient* const client = scheduled_.pop_front()) client->act();
-  if (server_.take_released()) resume_waiting();
+  if (server_.take_released()) waiting_.on_release();
+  resume_waiting();
   if (now_ns - ticked_ns_ >= kTickNs) {
     ticked_ns_ = now_ns;
     tick(clock_());
@@ -68,16 +69,13 @@ void Relay::tick(std::uint64_t now_ns) noexcept {
   }
   server_.tick(now_ns);
   finish_closing();
-  resume_waiting();  // the requester may have released resources without note_release()
+  waiting_.on_release();  // the requester may have released resources without note_release()
   publish();
 }
 
 /// Those that wait again have only returned what they had just taken.
 void Relay::resume_waiting() noexcept {
-  RelayClient* const last = waiting_.back();
-  for (RelayClient* client = nullptr; client != last && (client = waiting_.pop_front()) != nullptr;)
-    client->resume();
-  server_.take_released();
+  if (waiting_.resume_some()) server_.take_released();
 }
 
 void Relay::finish_closing() noexcept {
@@ -98,10 +96,7 @@ void Relay::follow_address() noexcept {
 }
 
 void Relay::publish() noexcept {
-  std::uint32_t waiting = 0;
-  for (const RelayClient* client = waiting_.front(); client != nullptr; client = waiting_.next(*client))
-    waiting += client->waiting();
-  area_.waiting.store(waiting, std::memory_order_relaxed);
+  area_.waiting.store(calls_waiting_, std::memory_order_relaxed);
   area_.connections.store(server_.connections().connected(), std::memory_order_relaxed);
   area_.connecting.store(server_.connections().connecting(), std::memory_order_relaxed);
   area_.outstanding.store(server_.connections().outstanding(), std::memory_order_relaxed);

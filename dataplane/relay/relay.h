@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/egress/release_waiters.h"
 #include "dataplane/egress/server_side.h"
 #include "dataplane/relay/relay_client.h"
 #include "dataplane/segment/upstreams.h"
@@ -74,9 +75,9 @@ class Relay final : public service::Poller {
   void schedule(RelayClient& client) noexcept {
     if (!client.scheduled_link.linked()) scheduled_.push_back(client);
   }
-  void schedule_resume(RelayClient& client) noexcept {
-    if (!client.waiting_link.linked()) waiting_.push_back(client);
-  }
+  void schedule_resume(RelayClient& client) noexcept { waiting_.push_back(client); }
+  /// Of its calls, one more waits, or one less.
+  void count_waiting(int more) noexcept { calls_waiting_ += static_cast<std::uint32_t>(more); }
   void schedule_closing(RelayClient& client) noexcept {
     if (!client.closing_link.linked()) closing_.push_back(client);
   }
@@ -112,8 +113,9 @@ class Relay final : public service::Poller {
   std::vector<std::unique_ptr<RelayClient>> clients_;  ///< by number of their connection
   std::vector<std::unique_ptr<service::Service>> services_;
   IntrusiveQueue<RelayClient, &RelayClient::scheduled_link> scheduled_;
-  IntrusiveQueue<RelayClient, &RelayClient::waiting_link> waiting_;
+  egress::ReleaseWaiters<RelayClient, &RelayClient::waiting_link> waiting_;
   IntrusiveQueue<RelayClient, &RelayClient::closing_link> closing_;
+  std::uint32_t calls_waiting_ = 0;
   std::uint64_t ticked_ns_ = 0;
 };
 

@@ -34,14 +34,17 @@ void RelayClient::submit(RelayCall& relayed, service::Client& client) noexcept {
   }
   relayed.state = State::Waiting;
   waiting_.push_back(relayed);
+  relay_.count_waiting(1);
   if (waiting_.size() == 1) pump();
 }
 
 /// Sends what can be sent, in order.
 void RelayClient::pump() noexcept {
   while (RelayCall* const relayed = waiting_.front()) {
-    if (closing_ || !begin(*relayed)) return relay_.schedule_resume(*this);
+    if (closing_) return;  // finish_closing() goes on
+    if (!begin(*relayed)) return wait_for_release();
     waiting_.pop_front();
+    relay_.count_waiting(-1);
     if (relayed->state == State::Waiting) lose(*relayed);
   }
 }
@@ -63,6 +66,11 @@ bool RelayClient::begin(RelayCall& relayed) noexcept {
   if (send(relayed, *call)) return true;
   free(*call);
   return wait(Counter::waits_memory);
+}
+
+/// Or on_lent() goes on.
+void RelayClient::wait_for_release() noexcept {
+  if (!wanted_link.linked()) relay_.schedule_resume(*this);
 }
 
 bool RelayClient::wait(Counter why) noexcept {
@@ -203,7 +211,10 @@ void RelayClient::gone() noexcept {
   disconnects_ = false;
   closing_ = cancels_ = true;
   relay_.server().connections().forget(*this);
-  while (RelayCall* const relayed = waiting_.pop_front()) lose(*relayed);
+  while (RelayCall* const relayed = waiting_.pop_front()) {
+    relay_.count_waiting(-1);
+    lose(*relayed);
+  }
   relay_.schedule(*this);
 }
 

@@ -33,7 +33,6 @@ class RelayClient final : public egress::ServerUser {
   void gone() noexcept;
 
   // For the relay.
-  std::uint32_t waiting() const noexcept { return waiting_.size(); }
   std::uint32_t records_held() const noexcept { return buffers_.records_held(); }
   /// Does what was put off because the requester or the transport was busy: Relay::schedule().
   void act() noexcept;
@@ -56,6 +55,7 @@ class RelayClient final : public egress::ServerUser {
   void pump() noexcept;
   bool begin(RelayCall& relayed) noexcept;
   bool send(RelayCall& relayed, egress::ClientCall& call) noexcept;
+  void wait_for_release() noexcept;
   bool wait(segment::UpstreamCounter why) noexcept;
   void lose(RelayCall& relayed) noexcept;
   void free(egress::ClientCall& call) noexcept;

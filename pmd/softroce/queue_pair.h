@@ -226,7 +226,7 @@ class SoftQueuePair final : public QueuePair {
 
   // Requester. Not a FixedRing, since retransmission goes back within it. Indices are free-running:
   // head <= next <= started <= tail. Entries before `started` have PSNs. `next` is the entry to send; it is
-  // less than `started` while retransmitting.
+  // less than `started` while retransmitting, and then has packets: what has none was executed.
   std::uint32_t head_ = 0;
   std::uint32_t next_ = 0;
   std::uint32_t started_ = 0;

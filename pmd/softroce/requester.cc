@@ -112,8 +112,9 @@ void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
       timed_since_ns_ = device_.now_ns();
     }
     if (next_packet_ == work.packets) {
-      ++next_;
       next_packet_ = 0;
+      do ++next_;
+      while (next_ != started_ && entry(next_).packets == 0);  // executed here before it went back
     }
     if (retry_at_ns_ == 0 || rate_.limited()) restart_timer();
   }

@@ -406,6 +406,31 @@ TEST_F(SentAgain, losses_of_one_window_narrow_it_once) {
   EXPECT_GE(sent.size(), 16u);
 }
 
+/// What is executed here and has no packets is not among it, wherever in the queue sending stops.
+TEST_F(SentAgain, leaves_out_what_was_executed_here) {
+  constexpr std::uint32_t kMissing = 8, kBefore = kMissing + kPacketsPerTransmit, kBehind = 20;
+  const auto rkey = own.qp->bind_window(device().allocate_window(), own.memory.bytes.first(64),
+                                        own.memory.lkey, kRemoteRead);
+  ASSERT_TRUE(rkey);
+  ASSERT_TRUE(own.post(SendOpcode::RdmaWrite, 1, {own.sge(0, kBefore * kMtu)}, 0x1000, Rkey{5}));
+  ASSERT_TRUE(own.post(SendOpcode::LocalInvalidate, 2, {}, 0, *rkey));
+  ASSERT_TRUE(own.post(SendOpcode::RdmaWrite, 3, {own.sge(0, kBehind * kMtu)}, 0x1000, Rkey{5}));
+  settle();
+  ASSERT_EQ(sent.size(), kBefore + kBehind);
+  sent.clear();
+  peer_sends(Opcode::Acknowledge, kOwnPsn + kMissing, {}, [](Packet& packet, Route&) {
+    packet.aeth = {Syndrome::Nak, static_cast<std::uint8_t>(NakCode::SequenceError), 0};
+  });
+  poll();  // sends all that comes before what was executed here
+  peer_acknowledges(kOwnPsn + kBefore - 1);
+  EXPECT_TRUE(completed(own, 2));
+  settle();
+  ASSERT_EQ(own.qp->state(), QueuePair::State::ReadyToSend);
+  EXPECT_EQ(sent.size(), kPacketsPerTransmit + kBehind);
+  peer_acknowledges(kOwnPsn + kBefore + kBehind - 1);
+  EXPECT_TRUE(completed(own, 3));
+}
+
 /// An acknowledgement that comes late is no sign that the peer keeps what follows a gap.
 TEST_F(SentAgain, an_acknowledgement_without_a_nak_teaches_nothing) {
   attributes_.ack_timeout = 1;

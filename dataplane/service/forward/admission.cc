@@ -69,10 +69,8 @@ void Admission::await(Queue& queue) noexcept {
     case Lack::Memory:
       return memory_.of(queue.need).ledger().await(queue.client->memory(queue.need), queue);
     case Lack::Connection:
-      if (!queue.link.linked()) without_connection_.push_back(queue);
-      return;
+      return without_connection_.push_back(queue);
     case Lack::Turn:
-      if (queue.link.linked()) return;
       behind_earlier_.push_back(queue);
       ++behind_earlier_count_;
   }

@@ -27,10 +27,8 @@ class Orphans {
     free_.pop_back();
     return call;
   }
-  void give_back(ForwardedCall& call) noexcept {
-    call = {};
-    free_.push_back(&call);
-  }
+  /// It is on no connection any more.
+  void give_back(ForwardedCall& call) noexcept { free_.push_back(&call); }
   /// As many as there can be.
   std::uint32_t places() const noexcept { return static_cast<std::uint32_t>(calls_.size()); }
   /// Those in the next `places`, which come round.

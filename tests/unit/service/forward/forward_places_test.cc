@@ -180,6 +180,57 @@ TEST_F(ForwardPlaces, a_reply_of_the_former_one_answers_no_call_to_the_newcomer)
   EXPECT_EQ(lab.hung_count(Counter::replayed), 0u);
 }
 
+TEST_F(ForwardPlaces, calls_to_the_newcomer_outlast_its_connections) {
+  offer();
+  ASSERT_TRUE(lab.until([&] { return settled(); }));
+  newcomer.answer = nullptr;
+  const std::size_t asked = submit(client, ulb::kNfs3GetAttr, kNewTag);
+  ASSERT_TRUE(lab.until([&] { return newcomer.calls.size() == 1; }));
+  newcomer.answer = answer;
+  newcomer.close(newcomer.calls[0].connection);
+  EXPECT_TRUE(lab.until([&] {
+    lab.pass(forward::kTickNs);
+    return client.finished[asked].has_value();
+  }));
+}
+
+/// A call that has ended every connection has one of its client's own when it comes again.
+TEST_F(ForwardPlaces, connections_of_single_clients_leave_as_well) {
+  bool closes = true;
+  lab.hung->answer = [&](const auto& asked) {
+    if (word_at(asked.message, 5) != ulb::kNfs3ReadLink) return answer(asked);
+    if (closes) lab.hung->close(asked.connection);
+    return Bytes{};
+  };
+  add_client();                     // which has the other connection
+  LabClient& other = add_client();  // whose replies show that the upstream is alive
+  submit(client, ulb::kNfs3ReadLink, kFormerTag);
+  ASSERT_TRUE(lab.until([&] {
+    lab.pass(forward::kTickNs);
+    if (other.finished.back()) submit(other, ulb::kNfs3GetAttr, kFormerTag);
+    return !lab.ends.empty();
+  }));
+  closes = false;
+  ASSERT_TRUE(lab.until([&] { return client.connection->state() == rpcrdma::Connection::State::Closed; }));
+  lab.reconnect(client);
+  lab.hung->calls.clear();
+  submit(client, ulb::kNfs3ReadLink, kFormerTag);
+  ASSERT_TRUE(lab.until([&] { return !lab.hung->calls.empty(); }));
+  const std::size_t own = lab.hung->calls.back().connection;
+  EXPECT_EQ(status(other, kFormerTag), 0u);
+  EXPECT_NE(lab.hung->calls.back().connection, own);
+  for (const bool back : {false, true}) {
+    place().offer({.name = "fake",
+                   .port = back ? lab.hung->port() : newcomer.port(),
+                   .handle_tag = back ? kFormerTag : kNewTag});
+    lab.turn();
+    lab.pass(forward::kLeaveNs);
+    ASSERT_TRUE(lab.until([&] { return settled(); })) << back;
+    EXPECT_FALSE(lab.hung->open(own));
+    EXPECT_EQ(status(other, back ? kFormerTag : kNewTag), 0u);
+  }
+}
+
 TEST_F(ForwardPlaces, a_place_changes_hands_again_and_again) {
   lab.hung->answer = answer;
   for (int i = 0; i < 50; ++i) {

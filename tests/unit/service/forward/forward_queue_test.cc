@@ -102,9 +102,13 @@ TEST_F(Numbers, calls_of_a_client_that_leaves_give_up_their_places) {
   EXPECT_EQ(lab.count(Counter::abandoned), kMost + 2u);
   for (std::size_t i = kMost; i < kMost + 3; ++i) answer(i);
   ASSERT_TRUE(lab.until([&] { return all_finished(stays); }));
-  // All that it held is back.
+  // All that it held is back, and nobody waits.
   submit(stays, kMost, 5);
   EXPECT_TRUE(has_come(2 * kMost + 3u));
+  EXPECT_TRUE(lab.until([&] {
+    lab.pass(forward::kCreditIntervalNs);
+    return lab.area->waiting.load() == 0;
+  }));
 }
 
 TEST(ForwardQueue, a_reply_that_waits_for_memory_has_freed_its_number) {

@@ -64,6 +64,24 @@ TEST(ForwardRounds, a_turn_looks_at_a_few_of_many_connections) {
   }
 }
 
+TEST(ForwardRounds, calls_without_a_client_have_their_turn_one_by_one) {
+  forward::Orphans orphans(5);
+  const auto connection = reinterpret_cast<forward::UpstreamConnection*>(&orphans);  // any but none
+  forward::ForwardedCall& first = orphans.take();
+  forward::ForwardedCall& second = orphans.take();
+  first.connection = second.connection = connection;
+  for (int round = 0; round < 3; ++round) {
+    int seen_first = 0, seen_second = 0;
+    for (std::uint32_t i = 0; i < orphans.places(); ++i)
+      orphans.visit_next(1, [&](const forward::ForwardedCall& call) {
+        seen_first += &call == &first;
+        seen_second += &call == &second;
+      });
+    EXPECT_EQ(seen_first, 1);
+    EXPECT_EQ(seen_second, 1);
+  }
+}
+
 /// Twice as many calls on one connection as a turn looks at.
 struct ManyCalls : testing::Test {
   static constexpr std::uint32_t kClients = 4;

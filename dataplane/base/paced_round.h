@@ -22,7 +22,9 @@ class PacedRound {
     if (count == 0) next_ns_ = std::max(next_ns_, now_ns);
     if (now_ns < next_ns_ || count == 0) return 0;
     const std::uint64_t step_ns = std::max<std::uint64_t>(period_ns_ / count, 1);
-    const std::uint64_t late_ns = std::min(now_ns - next_ns_, period_ns_);  // what is missed is missed
+    const std::uint64_t round_ns = std::max(period_ns_, step_ns) - step_ns;
+    const std::uint64_t late_ns =
+        std::min(now_ns - next_ns_, round_ns);  // of what is missed no more than one round
     const auto due = static_cast<std::uint32_t>(
         std::min<std::uint64_t>({1 + late_ns / step_ns, count, std::uint64_t{kMostInATurn}}));
     next_ns_ = now_ns - late_ns + due * step_ns;

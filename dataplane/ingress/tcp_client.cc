@@ -144,7 +144,7 @@ void TcpClient::schedule_flush() noexcept {
 }
 
 void TcpClient::wait_for_release() noexcept {
-  if (!wanted_link.linked() && !waiting_link.linked()) ingress_.schedule_resume(*this);
+  if (!wanted_link.linked()) ingress_.schedule_resume(*this);
 }
 
 void TcpClient::resume() noexcept {

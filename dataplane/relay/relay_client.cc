@@ -68,7 +68,7 @@ bool RelayClient::begin(RelayCall& relayed) noexcept {
   return wait(Counter::waits_memory);
 }
 
-/// Or on_lent() goes on.
+/// One that waits for a connection goes on in on_lent().
 void RelayClient::wait_for_release() noexcept {
   if (!wanted_link.linked()) relay_.schedule_resume(*this);
 }

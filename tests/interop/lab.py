@@ -139,8 +139,9 @@ class Guest:
             vhost = wire.startswith("/")
             self.command += vhost_backend(link, wire) if vhost else ["-netdev", f"tap,id=n{link},ifname={wire},script=no,downscript=no"]
             # Without vectors: an interrupt that a vhost-user backend raises reaches an emulated processor by the old way alone.
-            # Without event_idx: TCG leaves memory barriers out for a guest with one processor, so now and then QEMU's thread and the
-            # guest miss each other's last word. Then the next packet goes on; with it, none does before 65,536 are on their way.
+            # Without event_idx: TCG leaves memory barriers out for a guest with one processor, so now and then neither it nor
+            # QEMU's thread sees what the other has just written, and no notification is sent. The next packet sends one; with event_idx
+            # none does before 65,536 are queued.
             self.command += ["-device", f"virtio-net-pci,netdev=n{link},mac={mac(number, link)},romfile=,host_mtu={MTU},event_idx=off"
                                         + (",vectors=0" if vhost else "")
                                         + (",iommu_platform=on,disable-legacy=on" if link in behind_iommu else "")]

@@ -187,7 +187,7 @@ class Upstream {
   void look_around(std::uint64_t now_ns) noexcept;
   bool look_at(UpstreamConnection& connection, std::uint64_t now_ns, std::uint32_t& calls) noexcept;
   void look_at_client(std::uint32_t client, std::uint64_t now_ns) noexcept;
-  void end_round(std::uint64_t now_ns) noexcept;
+  void end_round() noexcept;
   void watch_orphans(std::uint64_t now_ns) noexcept;
   void watch(ForwardedCall& orphan, std::uint64_t now_ns) noexcept;
   void publish_address() noexcept;

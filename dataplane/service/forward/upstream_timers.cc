@@ -45,12 +45,13 @@ void Upstream::look_around(std::uint64_t now_ns) noexcept {
   // Not now_ns: calls may have begun after the loop read its clock, and ages are unsigned.
   const std::uint64_t clock_ns = clock_.now_ns();
   for (std::uint32_t calls = kCallsInATurn; due > 0; --due) {
+    if (next_looked_at_ == 0 && !among_calls_ && addresses_.poll(clock_ns)) use_address();
     among_calls_ = !look_at(*connections_[next_looked_at_], clock_ns, calls);
     if (among_calls_) return;
     if (next_looked_at_ < clients_.size()) look_at_client(next_looked_at_, clock_ns);
     if (++next_looked_at_ < count) continue;
     next_looked_at_ = 0;
-    end_round(clock_ns);
+    end_round();
   }
 }
 
@@ -80,8 +81,7 @@ void Upstream::look_at_client(std::uint32_t client, std::uint64_t now_ns) noexce
   if (clients_[client].client != nullptr) update_credit_limit(client, now_ns);
 }
 
-void Upstream::end_round(std::uint64_t now_ns) noexcept {
-  if (addresses_.poll(now_ns)) use_address();
+void Upstream::end_round() noexcept {
   publish();
   found_ = {};
 }

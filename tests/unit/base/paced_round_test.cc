@@ -46,8 +46,7 @@ TEST(PacedRound, a_turn_that_comes_late_looks_at_a_few) {
 TEST(PacedRound, few_are_all_looked_at_by_a_turn_that_comes_late) {
   PacedRound round(kPeriodNs);
   EXPECT_EQ(round.due(5 * kPeriodNs, 12), 12u);
-  EXPECT_EQ(round.due(5 * kPeriodNs, 12), 1u) << "the first one again";
-  EXPECT_EQ(round.due(5 * kPeriodNs, 12), 0u);
+  EXPECT_EQ(round.due(5 * kPeriodNs, 12), 0u) << "each of them once";
   EXPECT_EQ(round.due(6 * kPeriodNs, 12), 12u);
 }
 
@@ -56,7 +55,7 @@ TEST(PacedRound, what_was_missed_is_not_made_up_for) {
   round.due(kPeriodNs, 1000);
   std::uint32_t sum = 0;
   for (std::uint32_t turn = 0; turn < 1000; ++turn) sum += round.due(1000 * kPeriodNs, 1000);
-  EXPECT_LE(sum, 1001u);
+  EXPECT_LE(sum, 1000u);
   EXPECT_EQ(PacedRound(kPeriodNs).due(kPeriodNs, 0), 0u);
 }
 

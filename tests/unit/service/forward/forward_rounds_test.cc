@@ -66,7 +66,7 @@ TEST(ForwardRounds, a_turn_looks_at_a_few_of_many_connections) {
 
 TEST(ForwardRounds, calls_without_a_client_have_their_turn_one_by_one) {
   forward::Orphans orphans(5);
-  const auto connection = reinterpret_cast<forward::UpstreamConnection*>(&orphans);  // any but none
+  const auto connection = reinterpret_cast<forward::UpstreamConnection*>(&orphans);  // not used, but not null
   forward::ForwardedCall& first = orphans.take();
   forward::ForwardedCall& second = orphans.take();
   first.connection = second.connection = connection;

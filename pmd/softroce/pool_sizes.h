@@ -12,8 +12,9 @@ namespace sluice::rdma::softroce {
 /// Capacity for staged packets, which are passed to the ethdev in one burst.
 inline constexpr std::uint32_t kTransmitBurst = 64;
 inline constexpr std::uint16_t kReceiveBurst = 32;
-/// Size of the ring from one lane to another, in packets.
-inline constexpr std::uint32_t kHandOverDepth = 256;
+/// Packets that wait in the ring from one lane to another: two answers to READs of 1 MiB with the largest path MTU. Peers send one
+/// at once, also to a lane that does not get its processor just then.
+inline constexpr std::uint32_t kHandOverDepth = 512;
 /// Pieces of payload that are sent in place; a packet with more is copied.
 inline constexpr std::uint32_t kInPlacePieces = 4;
 /// Of such a packet: headers, pieces, padding with the invariant CRC.

@@ -38,7 +38,8 @@ SetupError port_error(const PortConfig& config, const char* what, int error) {
 }
 
 rte_ring* make_ring(const std::string& name, int numa_node) {
-  rte_ring* ring = rte_ring_create(name.c_str(), kHandOverDepth, numa_node, RING_F_SP_ENQ | RING_F_SC_DEQ);
+  rte_ring* ring = rte_ring_create(name.c_str(), kHandOverDepth, numa_node,
+                                   RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);  // else one less
   if (ring == nullptr)
     throw SetupError("Cannot make the ring '" + name + "' (" + rte_strerror(rte_errno) + ").");
   return ring;

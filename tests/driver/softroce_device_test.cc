@@ -281,6 +281,21 @@ Bytes arp_reply(const LinkAddress& link, const LinkAddress& to, const PeerAddres
   return frame;
 }
 
+/// Also one that was just before its turn: the answer to a READ of 1 MiB is 256 packets with the largest path MTU, and there are more
+/// connections than one.
+TEST_F(SoftDeviceTest, a_lane_that_waits_for_its_processor_is_kept_the_packets_of_two_mebibytes) {
+  constexpr std::uint32_t kPackets = 2 * (1u << 20) / 4096;
+  open([](PortConfig& config) { config.lanes = 2; });
+  connect(own, kPeerQp, {}, 1);
+  for (std::uint32_t i = 0; i < kPackets; ++i) {
+    peer_sends(Opcode::SendOnly, kPeerPsn + i);
+    WorkCompletion none[1];
+    device(0).poll(none);
+  }
+  EXPECT_EQ(statistics(0).handed_over, kPackets);
+  EXPECT_EQ(statistics(0).hand_over_drops, 0u);
+}
+
 /// Its acknowledgements cannot show where it is: it gets nothing that it could acknowledge.
 TEST_F(SoftDeviceTest, a_queue_pair_without_answers_asks_for_its_peer_and_follows_it_also_from_another_lane) {
   constexpr LinkAddress kElsewhere{2, 0, 0, 0, 0, 0x33};

@@ -76,8 +76,9 @@ RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
 RdmaCm::~RdmaCm() {
   // Connections on the kept channel stay while another process has it open, and end otherwise.
   for (const auto& [id, entry] : entries_)
-    if (entry.stage < Stage::Accepted) rdma_destroy_id(entry.id);
-  for (rdma_cm_id* const listener : listeners_) rdma_destroy_id(listener);
+    if (entry.stage < Stage::Accepted) destroyer_->destroy(entry.id);
+  for (rdma_cm_id* const listener : listeners_) destroyer_->destroy(listener);
+  destroyer_.reset();
   rdma_destroy_event_channel(kept_);
   rdma_destroy_event_channel(channel_);
 }
@@ -120,7 +121,7 @@ Id RdmaCm::next_id() {
 void RdmaCm::erase(Id id) {
   const auto at = entries_.find(id);
   if (at == entries_.end()) return;
-  rdma_destroy_id(at->second.id);
+  destroyer_->destroy(at->second.id);
   entries_.erase(at);
 }
 
@@ -142,7 +143,7 @@ std::optional<Id> RdmaCm::connect(const PeerAddress& local, const PeerAddress& r
   const bool any = local == PeerAddress{};
   if (rdma_resolve_addr(entry.id, any ? nullptr : reinterpret_cast<sockaddr*>(&from),
                         reinterpret_cast<sockaddr*>(&to), kResolveMs) != 0) {
-    rdma_destroy_id(entry.id);
+    destroyer_->destroy(entry.id);
     return std::nullopt;
   }
   entries_[id] = std::move(entry);
@@ -227,12 +228,16 @@ bool RdmaCm::poll(rdma_event_channel& channel) {
     if (rdma_get_cm_event(&channel, &from) != 0) break;
     any = true;
     ++statistics_.received;
-    Event event{.type = from->event, .status = from->status, .id = from->id, .private_data = {}};
+    Event event{.type = from->event, .status = from->status, .private_data = {}};
+    if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST)
+      event.request = from->id;
+    else
+      event.id = static_cast<Id>(reinterpret_cast<std::uintptr_t>(from->id->context));
     event.parameters = from->param.conn;
     const auto* bytes = static_cast<const std::byte*>(from->param.conn.private_data);
     if (bytes != nullptr && from->event <= RDMA_CM_EVENT_DISCONNECTED)
       event.private_data.assign(bytes, bytes + from->param.conn.private_data_len);
-    // An rdma_cm_id cannot be destroyed before its events are acknowledged.
+    // An rdma_cm_id is not destroyed before its events are acknowledged, and may be gone afterwards.
     rdma_ack_cm_event(from);
     handle(event);
   }
@@ -241,7 +246,7 @@ bool RdmaCm::poll(rdma_event_channel& channel) {
 
 void RdmaCm::handle(const Event& event) {
   if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event);
-  const auto id = static_cast<Id>(reinterpret_cast<std::uintptr_t>(event.id->context));
+  const Id id = event.id;
   const auto at = entries_.find(id);
   if (at == entries_.end()) return;
   Entry& entry = at->second;
@@ -328,9 +333,9 @@ std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
 void RdmaCm::on_request(const Event& event) {
   ++statistics_.requests;
   const Id id = next_id();
-  event.id->context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(id));
+  event.request->context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(id));
   Entry& entry = entries_[id];
-  entry.id = event.id;
+  entry.id = event.request;
   const auto peer = describe(entry, event);
   if (!peer) {
     ++statistics_.refused_parameters;

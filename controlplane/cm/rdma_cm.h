@@ -2,7 +2,7 @@
 //
 // Connection management by librdmacm for queue pairs that another process makes: their attributes
 // (rdma_init_qp_attr) go out through a Host, the number of the queue pair comes back by accept() and
-// connect(). One thread. Polled: no call blocks.
+// connect(). One thread. Polled: no call blocks, and identifiers are destroyed by another thread (id_destroyer.h).
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -13,9 +13,11 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "controlplane/cm/agent.h"
+#include "controlplane/cm/id_destroyer.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/setup_error.h"
 #include "pmd/queue_pair.h"
@@ -83,6 +85,8 @@ class RdmaCm {
   int kept_channel() const { return kept_->fd; }
 
   const AgentStatistics& statistics() const { return statistics_; }
+  /// Identifiers that the kernel has not let go of yet.
+  std::size_t ending() const { return destroyer_->waiting(); }
 
  private:
   enum class Stage : std::uint8_t { Requested, Resolving, Connecting, Replied, Accepted, Established };
@@ -99,7 +103,8 @@ class RdmaCm {
   struct Event {
     rdma_cm_event_type type{};
     int status = 0;
-    rdma_cm_id* id = nullptr;
+    rdma_cm_id* request = nullptr;  ///< of RDMA_CM_EVENT_CONNECT_REQUEST: the new one
+    Id id = {};                     ///< of the others
     rdma_conn_param parameters{};
     std::vector<std::byte> private_data;
   };
@@ -124,6 +129,7 @@ class RdmaCm {
   std::vector<rdma_cm_id*> listeners_;
   std::uint32_t next_id_;
   std::map<Id, Entry> entries_;
+  std::optional<IdDestroyer> destroyer_{std::in_place};
   std::set<std::string> device_nodes_;  ///< exist as long as their devices
   AgentStatistics statistics_;
 };

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Connection management by librdmacm, of which this file defines what RdmaCm calls: events are what a test says, and the end of
+// an identifier takes as long as it says.
+#include "controlplane/cm/rdma_cm.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace {
+
+/// What the library and the kernel have. Identifiers are destroyed by any thread, the rest is the test's.
+struct Kernel {
+  rdma_cm_id* make(rdma_event_channel* channel, void* context) {
+    const std::lock_guard lock(mutex);
+    auto* id = new rdma_cm_id{};
+    id->channel = channel;
+    id->context = context;
+    id->verbs = &verbs;
+    ids.insert(id);
+    return id;
+  }
+  void destroy(rdma_cm_id* id) {
+    std::unique_lock lock(mutex);
+    if (std::this_thread::get_id() == caller)
+      ++destroyed_by_the_caller;
+    else
+      released.wait(lock, [this] { return !holds; });
+    ids.erase(id);
+    delete id;
+  }
+  void release() {
+    const std::lock_guard lock(mutex);
+    holds = false;
+    released.notify_all();
+  }
+
+  std::mutex mutex;
+  std::condition_variable released;
+  bool holds = false;  ///< identifiers whose end is asked for
+  std::set<rdma_cm_id*> ids;
+  std::uint32_t destroyed_by_the_caller = 0;
+  const std::thread::id caller = std::this_thread::get_id();
+
+  ibv_device device{};
+  ibv_context verbs{.device = &device,
+                    .ops = {},
+                    .cmd_fd = -1,
+                    .async_fd = -1,
+                    .num_comp_vectors = 1,
+                    .mutex = PTHREAD_MUTEX_INITIALIZER,
+                    .abi_compat = nullptr};
+  std::deque<rdma_cm_event> events;
+  std::uint32_t acknowledged = 0;
+  std::uint32_t accepted = 0;
+  std::uint32_t disconnected = 0;
+};
+
+Kernel* kernel = nullptr;
+
+}  // namespace
+
+extern "C" {
+
+rdma_event_channel* rdma_create_event_channel(void) {
+  return new rdma_event_channel{.fd = ::dup(STDIN_FILENO)};
+}
+void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  ::close(channel->fd);
+  delete channel;
+}
+int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space) {
+  *id = kernel->make(channel, context);
+  return 0;
+}
+int rdma_destroy_id(rdma_cm_id* id) {
+  kernel->destroy(id);
+  return 0;
+}
+int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  for (auto each = kernel->events.begin(); each != kernel->events.end(); ++each) {
+    if (each->id->channel != channel) continue;
+    *event = new rdma_cm_event(*each);
+    kernel->events.erase(each);
+    return 0;
+  }
+  return -1;
+}
+int rdma_ack_cm_event(rdma_cm_event* event) {
+  ++kernel->acknowledged;
+  delete event;
+  return 0;
+}
+int rdma_accept(rdma_cm_id*, rdma_conn_param*) {
+  ++kernel->accepted;
+  return 0;
+}
+int rdma_disconnect(rdma_cm_id*) {
+  ++kernel->disconnected;
+  return 0;
+}
+int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
+  id->channel = channel;
+  return 0;
+}
+int rdma_bind_addr(rdma_cm_id*, sockaddr*) {
+  return 0;
+}
+int rdma_listen(rdma_cm_id*, int) {
+  return 0;
+}
+int rdma_init_qp_attr(rdma_cm_id*, ibv_qp_attr*, int*) {
+  return 0;
+}
+__be16 rdma_get_src_port(rdma_cm_id*) {
+  return 0;
+}
+
+}  // extern "C"
+
+namespace sluice::cm {
+namespace {
+
+class RdmaCmTest : public testing::Test, private RdmaCm::Host {
+ protected:
+  RdmaCmTest() {
+    kernel = &kernel_;
+    manager_.emplace(static_cast<RdmaCm::Host&>(*this), RdmaCmOptions{});
+    manager_->listen(20049);
+    channel_ = (*kernel_.ids.begin())->channel;
+  }
+  ~RdmaCmTest() override {
+    kernel_.release();
+    manager_.reset();
+    EXPECT_TRUE(kernel_.ids.empty()) << "each identifier is destroyed in the end";
+    EXPECT_EQ(kernel_.destroyed_by_the_caller, 0u);
+  }
+
+  void add_event(rdma_cm_event_type type, rdma_cm_id* id) {
+    rdma_cm_event event{};
+    event.id = id;
+    event.event = type;
+    kernel_.events.push_back(event);
+  }
+  /// A client asks, is accepted, and has a connection.
+  rdma_cm_id* connect() {
+    rdma_cm_id* const id = kernel_.make(channel_, nullptr);
+    add_event(RDMA_CM_EVENT_CONNECT_REQUEST, id);
+    manager_->poll();
+    EXPECT_TRUE(manager_->accept(requests_.back(), 17, {}));
+    add_event(RDMA_CM_EVENT_ESTABLISHED, id);
+    manager_->poll();
+    return id;
+  }
+  void peer_disconnects(rdma_cm_id* id) {
+    add_event(RDMA_CM_EVENT_DISCONNECTED, id);
+    manager_->poll();
+  }
+
+  Kernel kernel_;
+  std::optional<RdmaCm> manager_;
+  rdma_event_channel* channel_ = nullptr;  ///< of the listener
+  std::vector<Id> requests_;
+  std::vector<Id> established_;
+  std::vector<Id> disconnected_;
+
+ private:
+  void on_request(Id id, const RdmaCmPeer&) override { requests_.push_back(id); }
+  void on_reply(Id, const RdmaCmPeer&) override {}
+  void on_established(Id id) override { established_.push_back(id); }
+  void on_rejected(Id, const std::string&, std::span<const std::byte>) override {}
+  void on_disconnected(Id id) override {
+    disconnected_.push_back(id);
+    manager_->disconnect(id);
+  }
+};
+
+TEST_F(RdmaCmTest, others_connect_while_the_kernel_is_busy_with_the_end_of_a_connection) {
+  kernel_.holds = true;
+  peer_disconnects(connect());
+  EXPECT_EQ(kernel_.disconnected, 1u);
+  EXPECT_EQ(manager_->ending(), 1u);
+  rdma_cm_id* const other = connect();
+  EXPECT_EQ(kernel_.accepted, 2u);
+  EXPECT_EQ(established_.size(), 2u);
+  EXPECT_EQ(disconnected_.size(), 1u);
+  peer_disconnects(other);
+  EXPECT_EQ(manager_->ending(), 2u);
+}
+
+TEST_F(RdmaCmTest, events_of_an_identifier_that_is_being_destroyed_are_acknowledged_and_change_nothing) {
+  kernel_.holds = true;
+  rdma_cm_id* const id = connect();
+  peer_disconnects(id);
+  const std::uint32_t before = kernel_.acknowledged;
+  peer_disconnects(id);
+  EXPECT_EQ(kernel_.acknowledged, before + 1);
+  EXPECT_EQ(disconnected_.size(), 1u);
+  EXPECT_EQ(kernel_.disconnected, 1u);
+}
+
+}  // namespace
+}  // namespace sluice::cm

@@ -111,7 +111,11 @@ class Planes:
         self.up()
 
     def up(self):
-        self.wait("both planes up", lambda: (s := self.ctl("status")) and s["data_plane"]["alive"] and self.ctl("exports"))
+        """Waits for both. A heartbeat may still be that of the data plane before."""
+        def it_is():
+            status = self.ctl("status")
+            return status and status["data_plane"]["alive"] and status["data_plane"]["pid"] == self.data.pid and self.ctl("exports")
+        self.wait("both planes up", it_is)
 
     def run_ctl(self, *words):
         return subprocess.run([self.programs["ctl"], "--socket", self.socket, *words], capture_output=True, text=True, check=False)

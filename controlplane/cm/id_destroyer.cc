@@ -26,8 +26,15 @@ void IdDestroyer::destroy(rdma_cm_id* id) {
   given_.notify_one();
 }
 
-std::size_t IdDestroyer::waiting() const {
+std::size_t IdDestroyer::stuck(std::uint64_t now_ns) {
   const std::lock_guard lock(mutex_);
+  if (ids_.empty() || seen_destroyed_ != destroyed_) {
+    seen_destroyed_ = destroyed_;
+    since_ns_ = now_ns;
+    told_ = false;
+  }
+  if (told_ || now_ns - since_ns_ < kLongNs) return 0;
+  told_ = true;
   return ids_.size();
 }
 
@@ -41,6 +48,7 @@ void IdDestroyer::run() {
     rdma_destroy_id(id);
     lock.lock();
     ids_.pop_front();
+    ++destroyed_;
   }
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Destroys identifiers of librdmacm on a thread of its own. rdma_destroy_id() returns when the kernel has let go of all messages
-// of the identifier, and that has been seen to take as long as a message is sent again to a peer that does not answer (the kernel's
-// own log says cm_destroy_id_wait_timeout, every 10 s). Other connections are made and ended meanwhile.
+// of the identifier, and that has been seen to take more than ten seconds (the kernel's own log says cm_destroy_id_wait_timeout).
+// Other connections are made and ended meanwhile. One thread calls everything here.
 #pragma once
 
 #include <rdma/rdma_cma.h>
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -17,6 +18,9 @@ namespace sluice::cm {
 
 class IdDestroyer {
  public:
+  /// When the kernel's log begins to tell of it.
+  static constexpr std::uint64_t kLongNs = 10'000'000'000;
+
   IdDestroyer();
   /// Returns when all are destroyed. Before their event channels are.
   ~IdDestroyer();
@@ -25,16 +29,22 @@ class IdDestroyer {
 
   /// Never waits. Events of the identifier may still come, and are acknowledged by the caller as others are.
   void destroy(rdma_cm_id* id);
-  /// Those that are not destroyed yet.
-  std::size_t waiting() const;
+  /// How many are not destroyed, when the first has taken kLongNs and that was not told yet; else zero. To be called from time to
+  /// time, by a clock that never goes back.
+  std::size_t stuck(std::uint64_t now_ns);
 
  private:
   void run();
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable given_;
   std::deque<rdma_cm_id*> ids_;  ///< the first is being destroyed
+  std::uint64_t destroyed_ = 0;
   bool ends_ = false;
+  // What stuck() has seen: the caller's.
+  std::uint64_t seen_destroyed_ = 0;
+  std::uint64_t since_ns_ = 0;
+  bool told_ = false;
   std::thread thread_;
 };
 

@@ -15,8 +15,6 @@ namespace {
 
 /// Between checks for devices that were removed or came back.
 constexpr std::uint64_t kCheckIntervalNs = 200'000'000;
-/// When the kernel's own log begins to tell of it.
-constexpr std::uint64_t kLongEndNs = 10'000'000'000;
 
 RdmaCmOptions options_of(const segment::ConfigBlock& block) {
   RdmaCmOptions options{.traffic_class = static_cast<std::uint8_t>(block.traffic_class), .service_level = {}};
@@ -58,19 +56,12 @@ void KernelConnections::listen_at_new_ports() {
   }
 }
 
-/// Said once each time.
-void KernelConnections::watch_the_ending() {
-  const std::size_t ending = manager_->ending();
-  if (ending == 0) {
-    none_ending_ns_ = now_ns_;
-    ending_said_ = false;
-  } else if (now_ns_ - none_ending_ns_ >= kLongEndNs && !ending_said_) {
-    ending_said_ = true;
+void KernelConnections::watch_ends() {
+  if (const std::size_t ends = manager_->stuck(now_ns_); ends > 0)
     spdlog::warn(
-        "The kernel has not let go of {} connections that have ended, the first for over {} s: "
+        "The kernel has not let go of a connection that ended over {} s ago, and {} wait behind it: "
         "what it waits for is in its log (dmesg)",
-        ending, kLongEndNs / 1'000'000'000);
-  }
+        IdDestroyer::kLongNs / 1'000'000'000, ends - 1);
 }
 
 /// By a task: the kernel opens every RDMA device of the machine for it.
@@ -108,7 +99,7 @@ bool KernelConnections::poll(std::uint64_t now_ns) {
     if (manager_) {
       device_removed_ = manager_->device_removed();
       listen_at_new_ports();
-      watch_the_ending();
+      watch_ends();
     } else if (!opening_) {
       open_again();
     }

@@ -41,7 +41,7 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   static std::unique_ptr<RdmaCm> open(RdmaCm::Host& host, const segment::ConfigBlock& block,
                                       const std::vector<std::uint16_t>& ports);
   void listen_at_new_ports();
-  void watch_the_ending();
+  void watch_ends();
   void open_again();
   void on_opened(std::shared_ptr<RdmaCm> manager);
   segment::Command with_state(segment::Command command, const RdmaCmPeer& peer) const;
@@ -55,8 +55,6 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   std::set<std::uint16_t> ports_taken_;  ///< of new ones, by another server
   std::uint64_t now_ns_ = 0;
   std::uint64_t checked_ns_ = 0;
-  std::uint64_t none_ending_ns_ = 0;  ///< when the kernel last had let go of all connections that have ended
-  bool ending_said_ = false;
 };
 
 }  // namespace sluice::cm

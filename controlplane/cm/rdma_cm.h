@@ -85,8 +85,8 @@ class RdmaCm {
   int kept_channel() const { return kept_->fd; }
 
   const AgentStatistics& statistics() const { return statistics_; }
-  /// Identifiers that the kernel has not let go of yet.
-  std::size_t ending() const { return destroyer_->waiting(); }
+  /// As IdDestroyer::stuck().
+  std::size_t stuck(std::uint64_t now_ns) { return destroyer_->stuck(now_ns); }
 
  private:
   enum class Stage : std::uint8_t { Requested, Resolving, Connecting, Replied, Accepted, Established };

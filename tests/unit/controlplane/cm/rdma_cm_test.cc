@@ -186,13 +186,23 @@ TEST_F(RdmaCmTest, others_connect_while_the_kernel_is_busy_with_the_end_of_a_con
   kernel_.holds = true;
   peer_disconnects(connect());
   EXPECT_EQ(kernel_.disconnected, 1u);
-  EXPECT_EQ(manager_->ending(), 1u);
   rdma_cm_id* const other = connect();
   EXPECT_EQ(kernel_.accepted, 2u);
   EXPECT_EQ(established_.size(), 2u);
   EXPECT_EQ(disconnected_.size(), 1u);
   peer_disconnects(other);
-  EXPECT_EQ(manager_->ending(), 2u);
+  EXPECT_EQ(disconnected_.size(), 2u);
+}
+
+TEST_F(RdmaCmTest, an_end_that_takes_long_is_told_once) {
+  EXPECT_EQ(manager_->stuck(0), 0u);
+  EXPECT_EQ(manager_->stuck(IdDestroyer::kLongNs), 0u) << "nothing is to be destroyed";
+  kernel_.holds = true;
+  peer_disconnects(connect());
+  peer_disconnects(connect());
+  EXPECT_EQ(manager_->stuck(2 * IdDestroyer::kLongNs - 1), 0u);
+  EXPECT_EQ(manager_->stuck(2 * IdDestroyer::kLongNs), 2u);
+  EXPECT_EQ(manager_->stuck(9 * IdDestroyer::kLongNs), 0u);
 }
 
 TEST_F(RdmaCmTest, events_of_an_identifier_that_is_being_destroyed_are_acknowledged_and_change_nothing) {

@@ -12,7 +12,7 @@ constexpr std::uint32_t kReceiveBytes = 8192;
 constexpr std::uint32_t kReceives = 256;
 /// Polls of the device between two polls of connection management, while a connection lasts.
 constexpr std::uint32_t kTurnsPerManager = 64;
-/// Connection management asks again after 4.3 s (rdma_cm), several times.
+/// A request that is lost is repeated after 4.3 s (rdma_cm).
 constexpr std::uint64_t kPatienceNs = 30'000'000'000;
 /// Servers limit how many connections a client has and makes; one that has ended may count a little longer.
 constexpr std::uint64_t kRefusalNs = 8'000'000'000;

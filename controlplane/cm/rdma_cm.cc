@@ -58,33 +58,29 @@ constexpr std::uint16_t bytes_of(ibv_mtu mtu) {
 
 }  // namespace
 
-RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
-    : host_(host), options_(options), next_id_(std::random_device{}()) {
-  channel_ = rdma_create_event_channel();
-  kept_ = channel_ != nullptr ? rdma_create_event_channel() : nullptr;
-  if (kept_ == nullptr) {
-    const std::string why = std::strerror(errno);
-    if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
-    throw SetupError("The kernel's RDMA connection management cannot be used (" + why +
+RdmaCm::Channel RdmaCm::open_channel() {
+  Channel channel(rdma_create_event_channel(), &rdma_destroy_event_channel);
+  if (!channel)
+    throw SetupError("The kernel's RDMA connection management cannot be used (" +
+                     std::string(std::strerror(errno)) +
                      "): load rdma_ucm, and check the rights on /dev/infiniband/rdma_cm. On a machine "
                      "without an RDMA NIC set driver = \"softroce\" in [device].");
-  }
-  for (const rdma_event_channel* channel : {channel_, kept_})
-    ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
+  ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
+  return channel;
 }
+
+RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
+    : host_(host), options_(options), next_id_(std::random_device{}()) {}
 
 RdmaCm::~RdmaCm() {
   // Connections on the kept channel stay while another process has it open, and end otherwise.
   for (const auto& [id, entry] : entries_)
-    if (entry.stage < Stage::Accepted) destroyer_->destroy(entry.id);
-  for (rdma_cm_id* const listener : listeners_) destroyer_->destroy(listener);
-  destroyer_.reset();
-  rdma_destroy_event_channel(kept_);
-  rdma_destroy_event_channel(channel_);
+    if (entry.stage < Stage::Accepted) destroyer_.destroy(entry.id);
+  for (rdma_cm_id* const listener : listeners_) destroyer_.destroy(listener);
 }
 
 bool RdmaCm::keep(const Entry& entry) {
-  return rdma_migrate_id(entry.id, kept_) == 0;
+  return rdma_migrate_id(entry.id, kept_.get()) == 0;
 }
 
 void RdmaCm::listen(std::uint16_t port) {
@@ -94,7 +90,7 @@ void RdmaCm::listen(std::uint16_t port) {
                       "): is another server there, such as the kernel's? see `rdma resource show cm_id`.");
   };
   rdma_cm_id* listener = nullptr;
-  if (rdma_create_id(channel_, &listener, nullptr, RDMA_PS_TCP) != 0) throw fail("no identifier");
+  if (rdma_create_id(channel_.get(), &listener, nullptr, RDMA_PS_TCP) != 0) throw fail("no identifier");
   std::unique_ptr<rdma_cm_id, decltype(&rdma_destroy_id)> made(listener, &rdma_destroy_id);
   set_type_of_service(listener);
   sockaddr_storage any{};
@@ -121,7 +117,7 @@ Id RdmaCm::next_id() {
 void RdmaCm::erase(Id id) {
   const auto at = entries_.find(id);
   if (at == entries_.end()) return;
-  destroyer_->destroy(at->second.id);
+  destroyer_.destroy(at->second.id);
   entries_.erase(at);
 }
 
@@ -134,7 +130,7 @@ std::optional<Id> RdmaCm::connect(const PeerAddress& local, const PeerAddress& r
               .queue_pair = queue_pair,
               .private_data = {private_data.begin(), private_data.end()}};
   const Id id = next_id();
-  if (rdma_create_id(channel_, &entry.id, reinterpret_cast<void*>(static_cast<std::uintptr_t>(id)),
+  if (rdma_create_id(channel_.get(), &entry.id, reinterpret_cast<void*>(static_cast<std::uintptr_t>(id)),
                      RDMA_PS_TCP) != 0)
     return std::nullopt;
   set_type_of_service(entry.id);
@@ -143,7 +139,7 @@ std::optional<Id> RdmaCm::connect(const PeerAddress& local, const PeerAddress& r
   const bool any = local == PeerAddress{};
   if (rdma_resolve_addr(entry.id, any ? nullptr : reinterpret_cast<sockaddr*>(&from),
                         reinterpret_cast<sockaddr*>(&to), kResolveMs) != 0) {
-    destroyer_->destroy(entry.id);
+    destroyer_.destroy(entry.id);
     return std::nullopt;
   }
   entries_[id] = std::move(entry);

@@ -9,11 +9,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "controlplane/cm/agent.h"
@@ -86,9 +86,10 @@ class RdmaCm {
 
   const AgentStatistics& statistics() const { return statistics_; }
   /// As IdDestroyer::stuck().
-  std::size_t stuck(std::uint64_t now_ns) { return destroyer_->stuck(now_ns); }
+  std::size_t stuck(std::uint64_t now_ns) { return destroyer_.stuck(now_ns); }
 
  private:
+  using Channel = std::unique_ptr<rdma_event_channel, decltype(&rdma_destroy_event_channel)>;
   enum class Stage : std::uint8_t { Requested, Resolving, Connecting, Replied, Accepted, Established };
   struct Entry {
     rdma_cm_id* id = nullptr;
@@ -109,6 +110,7 @@ class RdmaCm {
     std::vector<std::byte> private_data;
   };
 
+  static Channel open_channel();
   void handle(const Event& event);
   void on_request(const Event& event);
   void on_response(Id id, Entry& entry, const Event& event);
@@ -124,12 +126,12 @@ class RdmaCm {
   bool keep(const Entry& entry);
   bool poll(rdma_event_channel& channel);
 
-  rdma_event_channel* channel_ = nullptr;  ///< of the listener, and of connections being established
-  rdma_event_channel* kept_ = nullptr;
+  Channel channel_ = open_channel();  ///< of the listener, and of connections being established
+  Channel kept_ = open_channel();
+  IdDestroyer destroyer_;  ///< after the channels, which outlive all identifiers
   std::vector<rdma_cm_id*> listeners_;
   std::uint32_t next_id_;
   std::map<Id, Entry> entries_;
-  std::optional<IdDestroyer> destroyer_{std::in_place};
   std::set<std::string> device_nodes_;  ///< exist as long as their devices
   AgentStatistics statistics_;
 };

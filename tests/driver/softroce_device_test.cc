@@ -281,8 +281,7 @@ Bytes arp_reply(const LinkAddress& link, const LinkAddress& to, const PeerAddres
   return frame;
 }
 
-/// Also one that was just before its turn: the answer to a READ of 1 MiB is 256 packets with the largest path MTU, and there are more
-/// connections than one.
+/// The answer to a READ of 1 MiB is 256 packets with the largest path MTU, and a lane has more connections than one.
 TEST_F(SoftDeviceTest, a_lane_that_waits_for_its_processor_is_kept_the_packets_of_two_mebibytes) {
   constexpr std::uint32_t kPackets = 2 * (1u << 20) / 4096;
   open([](PortConfig& config) { config.lanes = 2; });

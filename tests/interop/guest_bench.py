@@ -85,7 +85,7 @@ def polls_seconds(guest):
     if not text:
         return 0
     *tasks, told = text.strip().splitlines()
-    used = max(sum(map(int, task.split())) for task in tasks) / 100  # all other threads together take less
+    used = max(sum(map(int, task.split())) for task in tasks) / 100  # the reactor's: no other takes as much
     reactor, = json.loads(told)
     return used - reactor["busy_ns"] / 1e9
 

@@ -25,10 +25,8 @@
 namespace sluice::controlplane {
 namespace {
 
-using nlohmann::json;
-
 /// Answers with what `work` returns, on a thread of the arena. It has nothing but copies.
-void answer_by_task(tasks::Arena& arena, const admin::Answer& answer, std::function<json()> work) {
+void answer_by_task(tasks::Arena& arena, const admin::Answer& answer, std::function<Json()> work) {
   const bool started = arena.start([answer, work = std::move(work)]() -> tasks::Arena::Done {
     try {
       return [answer, result = work()] { answer.result(result); };
@@ -41,12 +39,12 @@ void answer_by_task(tasks::Arena& arena, const admin::Answer& answer, std::funct
 
 /// What reads hundreds of files below /sys, or a text that a client has sent.
 void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
-  registry.add_later(admin::declared("topology"), [&](const json&, const admin::Answer& answer) {
+  registry.add_later(admin::declared("topology"), [&](const Json&, const admin::Answer& answer) {
     answer_by_task(plane.tasks(), answer,
                    [block = plane.config().block] { return admin::topology(topology::describe(), block); });
   });
   registry.add_later(
-      admin::declared("config_check"), [&](const json& parameters, const admin::Answer& answer) {
+      admin::declared("config_check"), [&](const Json& parameters, const admin::Answer& answer) {
         answer_by_task(
             plane.tasks(), answer,
             [text = parameters.at("text").get<std::string>(), name = parameters.at("name").get<std::string>(),
@@ -58,8 +56,8 @@ void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
 
 /// Views that also show what the control plane's own parts keep.
 void add_control_views(admin::Registry& registry, ControlPlane& plane) {
-  registry.add(admin::declared("status"), [&](const json&) {
-    json status = admin::status(plane.layout(), plane.config(),
+  registry.add(admin::declared("status"), [&](const Json&) {
+    Json status = admin::status(plane.layout(), plane.config(),
                                 {.admission = plane.keeper().admission(),
                                  .data_plane_alive = plane.data_plane_alive(),
                                  .in_force = plane.in_force(),
@@ -68,10 +66,10 @@ void add_control_views(admin::Registry& registry, ControlPlane& plane) {
     status["events"] = to_json(plane.event_counts());
     return status;
   });
-  registry.add(admin::declared("credits"), [&](const json&) {
+  registry.add(admin::declared("credits"), [&](const Json&) {
     return admin::credits(plane.layout(), plane.config(), plane.credits(), segment::monotonic_ns());
   });
-  registry.add(admin::declared("version"), [](const json&) { return admin::version(); });
+  registry.add(admin::declared("version"), [](const Json&) { return admin::version(); });
 }
 
 }  // namespace

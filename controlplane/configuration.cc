@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/configuration.h"
 
-#include <spdlog/spdlog.h>
 #include <sys/random.h>
 
 #include <string_view>
@@ -13,6 +12,7 @@
 #include "controlplane/events/kinds.h"
 #include "controlplane/properties/configured_hosts.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/log/log.h"
 
 namespace sluice::controlplane {
 
@@ -34,8 +34,7 @@ void Configuration::keep_to_data_plane() {
   auto [config, later] = config::beside_data_plane(config_, *started, upstream_places());
   config_ = std::move(config);
   for (const std::string& key : later)
-    spdlog::warn("{} changes only with a restart of the data plane, which has started with another value",
-                 key);
+    log::warn("{} changes only with a restart of the data plane, which has started with another value", key);
   set_pending(std::move(later));
 }
 
@@ -127,7 +126,7 @@ admin::ReloadResult Configuration::apply(const config::Config& next,
   publish(config::live_part(config_, next, places));
   set_pending(changes.restart_both);
   pending_control_ = changes.restart_control;
-  spdlog::set_level(spdlog::level::from_str(config_.log_level));
+  log::set_level(log::level_named(config_.log_level));
   applied_(std::move(keys));
   journal_.add(events::ConfigurationRead{
       .generation = config_.block.generation,
@@ -140,9 +139,9 @@ admin::ReloadResult Configuration::apply(const config::Config& next,
 void Configuration::set_log_level(const std::string& level) {
   config::Config next = config_;
   next.log_level = level;
-  next.block.log_level = static_cast<std::uint32_t>(spdlog::level::from_str(level));
+  next.block.log_level = static_cast<std::uint32_t>(log::level_named(level));
   publish(std::move(next));
-  spdlog::set_level(spdlog::level::from_str(level));
+  log::set_level(log::level_named(level));
 }
 
 void Configuration::set_export(const segment::ExportConfig& entry) {

@@ -2,7 +2,6 @@
 #include "controlplane/control_plane.h"
 
 #include <sched.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "controlplane/admin_methods.h"
@@ -14,6 +13,7 @@
 #include "controlplane/statistics.h"
 #include "controlplane/topology.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/log/log.h"
 
 namespace sluice::controlplane {
 namespace {
@@ -43,9 +43,8 @@ void keep_off_reactors(const segment::ConfigBlock& block) {
 }
 
 void log_event(const events::Event& event) {
-  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
-                                                          spdlog::level::err};
-  spdlog::log(kLevels[static_cast<std::size_t>(event.kind->severity)], "{}", events::to_log_line(event));
+  static constexpr log::Level kLevels[] = {log::Level::Info, log::Level::Warning, log::Level::Error};
+  log::write(kLevels[static_cast<std::size_t>(event.kind->severity)], events::to_log_line(event));
 }
 
 }  // namespace
@@ -61,7 +60,7 @@ ControlPlane::ControlPlane(config::Config config, std::shared_ptr<LogQueue> log)
           [this](std::unique_ptr<properties::HostAuthentication> keys) { reconfigure(std::move(keys)); }),
       config_(configuration_.current()),
       reach_(*journal_, layout_) {
-  spdlog::set_level(spdlog::level::from_str(config_.log_level));
+  log::set_level(log::level_named(config_.log_level));
   configuration_.keep_to_data_plane();
   keep_off_reactors(config_.block);
   try {
@@ -99,16 +98,16 @@ void ControlPlane::make_servers() {
           return mount_exports(config_.block, layout_, statistics);
         },
         *journal_);
-    spdlog::info("MOUNT on port {}", mount_->port());
+    log::info("MOUNT on port {}", mount_->port());
   }
   if (config_.kerberos_enabled) {
     contexts_ = std::make_unique<kerberos::ContextServer>(config_.kerberos_port, config_.block,
                                                           layout_.upstream_addresses);
-    spdlog::info("Kerberos contexts on port {}", contexts_->port());
+    log::info("Kerberos contexts on port {}", contexts_->port());
   }
   if (config_.locks_enabled) {
     locks_ = std::make_unique<locks::LockServer>(lock_settings(config_, layout_));
-    spdlog::info("Locks of NFS version 3 (NLM) on port {}", locks_->port());
+    log::info("Locks of NFS version 3 (NLM) on port {}", locks_->port());
   }
 }
 
@@ -124,7 +123,7 @@ void ControlPlane::make_page() {
   auto status = std::make_shared<page::Status>(layout_, *journal_);
   page_ = std::make_unique<page::PageServer>(config_.page_address, config_.page_name,
                                              [status = std::move(status)] { return status->look(); });
-  spdlog::info("Status page on port {}", page_->port());
+  log::info("Status page on port {}", page_->port());
 }
 
 /// From here on others see this control plane.
@@ -155,10 +154,10 @@ void ControlPlane::take_over() {
                                  .connections = keeper_->connections()});
   if (draining() && !goes_on) {
     journal_->add(events::DrainBegun{.connections = keeper_->connections()});
-    spdlog::warn("{} has a drain: 'sluicectl drain --stop --save' ends it", config_.saved_changes);
+    log::warn("{} has a drain: 'sluicectl drain --stop --save' ends it", config_.saved_changes);
   }
   if (ownership_->stopped_predecessor() != 0)
-    spdlog::warn("The control plane before this one has been stopped, and ends when it is continued");
+    log::warn("The control plane before this one has been stopped, and ends when it is continued");
 }
 
 ControlPlane::~ControlPlane() = default;
@@ -228,7 +227,7 @@ void ControlPlane::look_for_data_plane(std::uint64_t now_ns) {
   data_part_replaced_ |= found == segment::Segment::Found::Replaced;
   const bool unusable = found == segment::Segment::Found::Unusable;
   if (unusable && segment.problem() != data_part_problem_) {
-    spdlog::error("{}", segment.problem());
+    log::error("{}", segment.problem());
     if (segment.was_cut(segment::Part::Data)) ++data_parts_cut_;
   }
   data_part_problem_ = unusable ? segment.problem() : "";

@@ -4,7 +4,6 @@
 // socket, Prometheus and MOUNT. It may be killed and restarted at any time without effect on connections.
 #include <sched.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "cli/arguments.h"
 #include "controlplane/control_plane.h"
 #include "controlplane/events/kinds.h"
+#include "dataplane/log/log.h"
 #include "dataplane/segment/notify.h"
 
 namespace sluice::controlplane {
@@ -35,9 +35,9 @@ enum class Outcome { Stopped, NeedsNewProcess, TakenOver };
 
 void log_reload(const admin::ReloadResult& result) {
   if (!result.problem.empty())
-    spdlog::error("The configuration was not reloaded, the old one stays in force: {}", result.problem);
+    log::error("The configuration was not reloaded, the old one stays in force: {}", result.problem);
   for (const auto* keys : {&result.changes.restart_control, &result.changes.restart_both})
-    for (const std::string& key : *keys) spdlog::warn("{} changes only with a restart", key);
+    for (const std::string& key : *keys) log::warn("{} changes only with a restart", key);
 }
 
 Outcome run(config::Config config, const std::shared_ptr<LogQueue>& log) {
@@ -46,13 +46,13 @@ Outcome run(config::Config config, const std::shared_ptr<LogQueue>& log) {
   int wait_ms = kMinWaitMs;
   while (!stop_requested) {
     if (const std::string reason = plane.reason_for_new_process(); !reason.empty()) {
-      spdlog::warn("{}: the control plane restarts itself", reason);
+      log::warn("{}: the control plane restarts itself", reason);
       return Outcome::NeedsNewProcess;
     }
     const ControlPlane::Pass pass = plane.poll(wait_ms);
     if (pass == ControlPlane::Pass::NotOurs) {
       plane.journal().add(events::TakenOver{.process = plane.layout().control_plane.pid.load()});
-      spdlog::error(
+      log::error(
           "Another control plane (process {}) has taken over segment '{}' while this one stood still: this "
           "one ends",
           plane.layout().control_plane.pid.load(), plane.config().segment);
@@ -95,13 +95,13 @@ int main(int argc, char** argv) {
     ::close_range(STDERR_FILENO + 1, ~0u, 0);
     if (has_cpus) ::sched_setaffinity(0, sizeof cpus, &cpus);
     ::execv("/proc/self/exe", argv);
-    spdlog::error("The control plane cannot restart itself ({}): start it again", std::strerror(errno));
+    sluice::log::error("The control plane cannot restart itself ({}): start it again", std::strerror(errno));
     return 1;
   } catch (const sluice::config::ConfigError& error) {
     std::fprintf(stderr, "%s", error.what());
     return 2;
   } catch (const std::exception& error) {
-    spdlog::error("{}", error.what());
+    sluice::log::error("{}", error.what());
     return 1;
   }
 }

@@ -95,8 +95,8 @@ void publish_properties(const Writer& writer, const properties::ExchangeStatisti
 
 }  // namespace
 
-nlohmann::json to_json(const EventCounts& counts) {
-  nlohmann::json result;
+Json to_json(const EventCounts& counts) {
+  Json result;
 #define SLUICE_EVENTS_SHOW(name) result[#name] = counts.name;
   SLUICE_EVENT_COUNTS(SLUICE_EVENTS_SHOW)
 #undef SLUICE_EVENTS_SHOW

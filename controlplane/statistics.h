@@ -5,9 +5,9 @@
 
 #include <array>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 
 #include "controlplane/cm/connection_keeper.h"
+#include "controlplane/json/json.h"
 #include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/statistics.h"
 #include "controlplane/outbox/outbox.h"
@@ -33,7 +33,7 @@ struct EventCounts {
 #undef SLUICE_EVENT_COUNT
 };
 
-nlohmann::json to_json(const EventCounts& counts);
+Json to_json(const EventCounts& counts);
 
 /// Null: there is no such part.
 struct StatisticsSources {

@@ -60,17 +60,17 @@ std::vector<Processor> choose(const std::vector<Processor>& available, std::size
   return order;
 }
 
-nlohmann::json describe() {
+Json describe() {
   const Topology topology = load();
-  nlohmann::json result;
+  Json result;
   result["packages"] = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_PACKAGE);
   result["cores"] = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_CORE);
-  result["numa_nodes"] = nlohmann::json::array();
+  result["numa_nodes"] = Json::array();
   hwloc_obj_t node = nullptr;
   while ((node = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, node)) != nullptr)
     result["numa_nodes"].push_back(
         {{"node", node->os_index}, {"memory_bytes", node->attr->numanode.local_memory}});
-  result["processors"] = nlohmann::json::array();
+  result["processors"] = Json::array();
   for (const Processor& processor : processors())
     result["processors"].push_back(
         {{"cpu", processor.cpu}, {"core", processor.core}, {"numa_node", processor.numa_node}});

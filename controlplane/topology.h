@@ -5,9 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "controlplane/json/json.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::topology {
@@ -24,6 +24,6 @@ std::vector<Processor> processors();
 /// if any other is left. Throws SetupError when there are fewer processors than reactors.
 std::vector<Processor> choose(const std::vector<Processor>& available, std::size_t reactors);
 /// Packages, cores, NUMA nodes with their memory in bytes, and processors.
-nlohmann::json describe();
+Json describe();
 
 }  // namespace sluice::topology

@@ -56,17 +56,17 @@ struct Pipe {
   }
 };
 
-json parameters_of(const CaptureOptions& options) {
+Json parameters_of(const CaptureOptions& options) {
   return {{"seconds", options.seconds}, {"packets", options.packets}, {"bytes", options.mib << 20},
           {"snap", options.snap},       {"peer", options.peer},       {"queue_pair", options.queue_pair}};
 }
 
 /// The final status of the capture, which is published before its pipe is closed.
-json final_status(const Client& client, const json& id) {
+Json final_status(const Client& client, const Json& id) {
   for (const auto end = SteadyClock::now() + kPatience; SteadyClock::now() < end;
        std::this_thread::sleep_for(kStatusInterval)) {
-    json status = client.ask("capture_status");
-    if (status.value("id", json()) != id || status["state"] == "running") continue;
+    Json status = client.ask("capture_status");
+    if (status.value("id", Json()) != id || status["state"] == "running") continue;
     if (status["state"] == "failed") throw std::runtime_error(status.value("problem", ""));
     return status;
   }
@@ -79,7 +79,7 @@ json final_status(const Client& client, const json& id) {
 /// Copies the pipe to the output until the data plane closes it.
 class Copy {
  public:
-  Copy(const Client& client, int from, OutputFile& to, json id)
+  Copy(const Client& client, int from, OutputFile& to, Json id)
       : client_(client), from_(from), to_(to), id_(std::move(id)) {}
 
   void run() {
@@ -135,7 +135,7 @@ class Copy {
   const Client& client_;
   const int from_;
   OutputFile& to_;
-  const json id_;
+  const Json id_;
   std::vector<char> buffer_;
   std::size_t written_ = 0;  ///< of buffer_
   bool begun_ = false;
@@ -147,9 +147,9 @@ class Copy {
 
 }  // namespace
 
-json capture(const Client& client, const CaptureOptions& options) {
+Json capture(const Client& client, const CaptureOptions& options) {
   if (options.stop) {
-    const json status = client.ask("capture_status");
+    const Json status = client.ask("capture_status");
     if (status["state"] != "running") throw std::runtime_error("No capture runs.");
     client.ask("capture_stop", {{"id", status["id"]}});
     return final_status(client, status["id"]);
@@ -158,7 +158,7 @@ json capture(const Client& client, const CaptureOptions& options) {
     throw std::runtime_error("Name a file for the packets, or '-' for standard output.");
   OutputFile output(options.file);
   Pipe pipe;
-  json id;
+  Json id;
   try {
     id = client.ask("capture_start", parameters_of(options), pipe.ends[1])["id"];
   } catch (...) {

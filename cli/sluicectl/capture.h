@@ -24,6 +24,6 @@ struct CaptureOptions {
 
 /// Blocks until the capture has ended, by a limit or by SIGINT or SIGTERM, and returns its final status. Throws what
 /// Client::ask() throws, and std::runtime_error if not all is where it should be.
-json capture(const Client& client, const CaptureOptions& options);
+Json capture(const Client& client, const CaptureOptions& options);
 
 }  // namespace sluice::ctl

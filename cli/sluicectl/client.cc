@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "dataplane/base/descriptor_message.h"
@@ -24,17 +25,17 @@ struct Socket {
   }
 };
 
-std::string request_line(const std::string& method, const json& parameters) {
+std::string request_line(const std::string& method, const Json& parameters) {
   try {
-    return json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump() + "\n";
-  } catch (const json::type_error&) {
+    return Json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump() + "\n";
+  } catch (const JsonError&) {
     throw std::runtime_error("An argument is not UTF-8 text: write it as UTF-8.");
   }
 }
 
 }  // namespace
 
-json Client::ask(const std::string& method, const json& parameters, int passed) const {
+Json Client::ask(const std::string& method, const Json& parameters, int passed) const {
   const Socket socket;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -57,11 +58,10 @@ json Client::ask(const std::string& method, const json& parameters, int passed) 
   ssize_t bytes = 0;
   while (answer.find('\n') == std::string::npos && (bytes = ::recv(socket.fd, buffer, sizeof buffer, 0)) > 0)
     answer.append(buffer, static_cast<std::size_t>(bytes));
-  const json parsed = json::parse(answer, nullptr, false);
-  if (parsed.is_discarded())
-    throw Unreachable("The control plane at " + path_ + " did not answer: see its log.");
-  if (!parsed.contains("error")) return parsed.value("result", json());
-  const json& error = parsed["error"];
+  const std::optional<Json> parsed = Json::try_parse(answer);
+  if (!parsed) throw Unreachable("The control plane at " + path_ + " did not answer: see its log.");
+  if (!parsed->contains("error")) return parsed->value("result", Json());
+  const Json& error = parsed->at("error");
   const std::string message = error.value("message", "The control plane answered with an error.");
   if (error.value("code", 0) == kForbidden) throw Forbidden(message);
   throw std::runtime_error(message);

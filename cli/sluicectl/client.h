@@ -3,13 +3,12 @@
 // One request over the admin socket. Blocks, for 30 seconds at most; any thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 
-namespace sluice::ctl {
+#include "controlplane/json/json.h"
 
-using nlohmann::json;
+namespace sluice::ctl {
 
 /// No control plane answers at the socket.
 class Unreachable : public std::runtime_error {
@@ -29,7 +28,7 @@ class Client {
   /// The method's result. An error response is thrown:
   /// Forbidden, or std::runtime_error with its message. Throws Unreachable.
   /// `passed` is a descriptor that goes with the request (SCM_RIGHTS), which stays the caller's; negative: none.
-  json ask(const std::string& method, const json& parameters = json::object(), int passed = -1) const;
+  Json ask(const std::string& method, const Json& parameters = Json::object(), int passed = -1) const;
 
  private:
   std::string path_;

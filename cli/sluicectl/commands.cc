@@ -14,40 +14,40 @@ constexpr std::chrono::milliseconds kPollInterval{50};
 
 }  // namespace
 
-json trace(const Client& client, const TraceOptions& options) {
-  json target = {{"reactor", options.reactor}, {"connection", options.connection}};
+Json trace(const Client& client, const TraceOptions& options) {
+  Json target = {{"reactor", options.reactor}, {"connection", options.connection}};
   if (options.start) return client.ask("trace_start", target);
   if (options.stop) return client.ask("trace_stop", target);
   if (options.last) {
-    json recorded = client.ask("trace_read", target)["calls"];
+    Json recorded = client.ask("trace_read", target)["calls"];
     if (recorded.size() > options.calls)
       recorded.erase(recorded.begin(), recorded.end() - static_cast<std::ptrdiff_t>(options.calls));
     return recorded;
   }
-  json from = client.ask("trace_start", target)["next"];
-  json calls = json::array();
+  Json from = client.ask("trace_start", target)["next"];
+  Json calls = Json::array();
   const auto end = SteadyClock::now() + std::chrono::seconds(options.seconds);
   while (calls.size() < options.calls && SteadyClock::now() < end) {
     std::this_thread::sleep_for(kPollInterval);
-    json parameters = target;
+    Json parameters = target;
     parameters["from"] = from;
-    const json read = client.ask("trace_read", parameters);
+    const Json read = client.ask("trace_read", parameters);
     from = read["next"];
-    for (const json& call : read["calls"])
+    for (const Json& call : read["calls"])
       if (calls.size() < options.calls) calls.push_back(call);
   }
   client.ask("trace_stop", target);
   return calls;
 }
 
-json to_be_saved(json parameters, bool save) {
+Json to_be_saved(Json parameters, bool save) {
   if (save) parameters["save"] = true;
   return parameters;
 }
 
-json drain(const Client& client, const DrainOptions& options) {
-  if (options.stop) return client.ask("drain_stop", to_be_saved(json::object(), options.save));
-  json status = client.ask("drain_start", to_be_saved(json::object(), options.save));
+Json drain(const Client& client, const DrainOptions& options) {
+  if (options.stop) return client.ask("drain_stop", to_be_saved(Json::object(), options.save));
+  Json status = client.ask("drain_start", to_be_saved(Json::object(), options.save));
   if (options.no_wait) return status;
   const auto end = SteadyClock::now() + std::chrono::seconds(options.seconds);
   while (status["connections"].get<std::uint64_t>() > 0) {

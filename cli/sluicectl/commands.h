@@ -21,10 +21,10 @@ struct TraceOptions {
 };
 /// Calls of a connection with the time that each was in each state:
 /// the next ones, or with `last` recorded ones.
-json trace(const Client& client, const TraceOptions& options);
+Json trace(const Client& client, const TraceOptions& options);
 
 /// With the wish that a change is kept over restarts. A control plane of an older release does not know it.
-json to_be_saved(json parameters, bool save);
+Json to_be_saved(Json parameters, bool save);
 
 struct DrainOptions {
   unsigned seconds = 30;
@@ -33,7 +33,7 @@ struct DrainOptions {
   bool save = false;  ///< over restarts
 };
 /// Waits until no connection is left. Throws when some are left after `seconds`.
-json drain(const Client& client, const DrainOptions& options);
+Json drain(const Client& client, const DrainOptions& options);
 
 /// Waits until the data plane has applied the published configuration. Throws when it does not.
 void wait_until_in_force(const Client& client);

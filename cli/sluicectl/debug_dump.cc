@@ -21,8 +21,8 @@ constexpr std::array kViews{
     "exports",        "upstreams",    "upstream_counters", "reverse",  "reverse_counters",
     "capture_status", "export_stats", "slow_calls"};
 
-json ask_or_explain(const Client& client, const std::string& method,
-                    const json& parameters = json::object()) {
+Json ask_or_explain(const Client& client, const std::string& method,
+                    const Json& parameters = Json::object()) {
   try {
     return client.ask(method, parameters);
   } catch (const Unreachable&) {
@@ -35,17 +35,17 @@ json ask_or_explain(const Client& client, const std::string& method,
 }
 
 /// Where the program of a process is; null to who may not know.
-json program_of(const json& plane) {
+Json program_of(const Json& plane) {
   std::array<char, 4096> path{};
-  const std::string link = "/proc/" + plane.value("pid", json(0)).dump() + "/exe";
+  const std::string link = "/proc/" + plane.value("pid", Json(0)).dump() + "/exe";
   const ssize_t bytes = ::readlink(link.c_str(), path.data(), path.size());
-  return bytes > 0 ? json(std::string(path.data(), static_cast<std::size_t>(bytes))) : json(nullptr);
+  return bytes > 0 ? Json(std::string(path.data(), static_cast<std::size_t>(bytes))) : Json(nullptr);
 }
 
-json system() {
+Json system() {
   utsname name{};
   ::uname(&name);
-  json result = {{"kernel", name.release}, {"machine", name.machine}};
+  Json result = {{"kernel", name.release}, {"machine", name.machine}};
   std::ifstream release("/etc/os-release");
   constexpr std::string_view kKey = "PRETTY_NAME=";
   for (std::string line; std::getline(release, line);)
@@ -54,14 +54,14 @@ json system() {
 }
 
 /// Each with its details, and the calls that its trace has recorded.
-json connections(const Client& client) {
-  json list = ask_or_explain(client, "connections");
+Json connections(const Client& client) {
+  Json list = ask_or_explain(client, "connections");
   if (!list.is_array()) return list;
-  json all = json::array();
-  for (const json& connection : list) {
-    const json number = {{"reactor", connection["reactor"]}, {"connection", connection["connection"]}};
-    json shown = ask_or_explain(client, "connection_show", number);
-    const json trace = ask_or_explain(client, "trace_read", number);
+  Json all = Json::array();
+  for (const Json& connection : list) {
+    const Json number = {{"reactor", connection["reactor"]}, {"connection", connection["connection"]}};
+    Json shown = ask_or_explain(client, "connection_show", number);
+    const Json trace = ask_or_explain(client, "trace_read", number);
     shown["trace"] = trace.value("calls", trace);
     if (shown.contains("error")) shown.update(number);  // it has ended since
     all.push_back(std::move(shown));
@@ -71,20 +71,20 @@ json connections(const Client& client) {
 
 }  // namespace
 
-json debug_dump(const Client& client) {
-  json dump;
+Json debug_dump(const Client& client) {
+  Json dump;
   for (const char* view : kViews) dump[view] = ask_or_explain(client, view);
   dump["connections"] = connections(client);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   dump["time_s"] = std::chrono::duration_cast<std::chrono::seconds>(now).count();
   dump["system"] = system();
-  const json& status = dump["status"];
-  const json control_plane = status.value("control_plane", json::object());
-  const json data_plane = status.value("data_plane", json::object());
+  const Json& status = dump["status"];
+  const Json control_plane = status.value("control_plane", Json::object());
+  const Json data_plane = status.value("data_plane", Json::object());
   dump["versions"] = {{"sluicectl", SLUICE_VERSION},
-                      {"control_plane", status.value("version", json())},
+                      {"control_plane", status.value("version", Json())},
                       {"control_plane_program", program_of(control_plane)},
-                      {"data_plane", data_plane.value("version", json())},
+                      {"data_plane", data_plane.value("version", Json())},
                       {"data_plane_program", program_of(data_plane)}};
   return dump;
 }

@@ -15,8 +15,8 @@ namespace {
 constexpr std::chrono::milliseconds kFollowInterval{250};
 
 /// Escaped, since it may be a peer's: no control character gets to the terminal.
-std::string word_of(const json& value) {
-  std::string quoted = value.dump(-1, ' ', true, json::error_handler_t::replace);
+std::string word_of(const Json& value) {
+  std::string quoted = value.dump(-1, Json::Encoding::Ascii);
   if (!value.is_string()) return quoted;
   const auto text = value.get<std::string>();
   const bool bare = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
@@ -28,7 +28,7 @@ std::string word_of(const json& value) {
 
 }  // namespace
 
-std::string line_of_event(const json& event) {
+std::string line_of_event(const Json& event) {
   std::string line = std::to_string(event.value("sequence", std::uint64_t{0}));
   for (const char* const part : {"time", "severity", "event"})
     line += ' ' + event.value(part, std::string("?"));
@@ -37,21 +37,21 @@ std::string line_of_event(const json& event) {
   return line;
 }
 
-json all_events(const Client& client) {
-  json all = json::array();
+Json all_events(const Client& client) {
+  Json all = Json::array();
   for (std::uint64_t next = 1;;) {
-    json part = client.ask("events_read", {{"since", next}});
+    Json part = client.ask("events_read", {{"since", next}});
     if (part["events"].empty()) return all;
     next = part["next"].get<std::uint64_t>();
-    for (json& event : part["events"]) all.push_back(std::move(event));
+    for (Json& event : part["events"]) all.push_back(std::move(event));
   }
 }
 
 void print_events(const Client& client, const EventOptions& options, bool as_json) {
   std::uint64_t next = options.since;
-  json journal;
+  Json journal;
   for (;;) {
-    json part;
+    Json part;
     try {
       part = client.ask("events_read", {{"since", next}});
     } catch (const Unreachable&) {
@@ -67,11 +67,9 @@ void print_events(const Client& client, const EventOptions& options, bool as_jso
     journal = part["journal"];
     if (const auto missed = part["missed"].get<std::uint64_t>(); missed > 0 && options.since != 1)
       std::cerr << missed << " events have been overwritten before they were read\n";
-    for (json event : part["events"]) {
+    for (Json event : part["events"]) {
       event["journal"] = journal;
-      std::cout << (as_json ? event.dump(-1, ' ', true, json::error_handler_t::replace)
-                            : line_of_event(event))
-                << '\n';
+      std::cout << (as_json ? event.dump(-1, Json::Encoding::Ascii) : line_of_event(event)) << '\n';
     }
     std::cout.flush();
     if (!std::cout) return;

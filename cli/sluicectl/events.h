@@ -19,8 +19,8 @@ struct EventOptions {
 /// that is closed, ends it. Goes on with the journal of a control plane that has been started anew.
 void print_events(const Client& client, const EventOptions& options, bool as_json);
 /// Those that the journal still has.
-json all_events(const Client& client);
+Json all_events(const Client& client);
 /// Without its end, and without control characters, whatever a peer has sent.
-std::string line_of_event(const json& event);
+std::string line_of_event(const Json& event);
 
 }  // namespace sluice::ctl

@@ -19,6 +19,7 @@
 namespace {
 
 using namespace sluice::ctl;
+using sluice::Json;
 namespace cli = sluice::cli;
 
 enum ExitCode { kOk = 0, kErrorAnswer = 1, kUnreachable = 3, kForbidden = 4, kDefects = 5 };
@@ -33,9 +34,9 @@ struct Session {
   bool as_json = false;
   std::function<void(const Client&)> chosen;
 
-  void show(const json& result) const { print(result, as_json); }
+  void show(const Json& result) const { print(result, as_json); }
   /// `not_saved` is the sentence for a change that a restart undoes. JSON has a key for it.
-  void show_change(const json& result, const char* not_saved) const {
+  void show_change(const Json& result, const char* not_saved) const {
     show(result);
     if (!as_json && !result.value("saved", false)) std::cout << not_saved << '\n';
   }
@@ -96,7 +97,7 @@ void add_connections(cli::Command& app, Session& session) {
               "What is known of a connection: state, credits, calls, events, slow calls, why it "
               "has ended",
               [&](const Client& client) {
-                const json known = why(client, asked);
+                const Json known = why(client, asked);
                 session.as_json ? print(known, true) : print_why(known);
               });
   reasons.option("reactor", asked.reactor, "As 'sluicectl connections' and 'sluicectl events' show it")
@@ -129,7 +130,7 @@ void add_exports(cli::Command& app, Session& session) {
   static std::vector<std::string> clients;
   static std::vector<std::string> hosts;
   static bool save = false;
-  const auto show = [&](const json& result) {
+  const auto show = [&](const Json& result) {
     session.show_change(result, "In force until the next reload or restart: with --save it is kept.");
   };
   cli::Command stats =
@@ -139,7 +140,7 @@ void add_exports(cli::Command& app, Session& session) {
   stats.option("path", path, "Only of this export");
   cli::Command add =
       command(exports, session, "add", "Add an export, or change one", [&, show](const Client& client) {
-        const json parameters = {{"path", path},
+        const Json parameters = {{"path", path},
                                  {"read_only", read_only},
                                  {"root_squash", !no_root_squash},
                                  {"all_squash", all_squash},
@@ -148,7 +149,7 @@ void add_exports(cli::Command& app, Session& session) {
                                  {"quota_mib", quota_mib},
                                  {"clients", clients},
                                  {"hosts", hosts}};
-        const json result = client.ask("export_add", to_be_saved(parameters, save));
+        const Json result = client.ask("export_add", to_be_saved(parameters, save));
         wait_until_in_force(client);
         show(result);
       });
@@ -166,7 +167,7 @@ void add_exports(cli::Command& app, Session& session) {
   cli::Command remove =
       command(exports, session, "remove", "Remove an export; its files are kept, for when it is added again",
               [&, show](const Client& client) {
-                const json result = client.ask("export_remove", to_be_saved({{"path", path}}, save));
+                const Json result = client.ask("export_remove", to_be_saved({{"path", path}}, save));
                 wait_until_in_force(client);
                 show(result);
               });
@@ -197,7 +198,7 @@ void add_config(cli::Command& app, Session& session) {
   static std::string file;
   cli::Command check = command(
       config, session, "check", "Check a file, and show what it would change", [&](const Client& client) {
-        const json result =
+        const Json result =
             client.ask("config_check", {{"text", sluice::read_text_file(file)}, {"name", file}});
         if (!result["ok"].get<bool>()) throw Defects(result["defects"].get<std::string>());
         session.show(result["changes"]);
@@ -205,7 +206,7 @@ void add_config(cli::Command& app, Session& session) {
   check.option("file", file, "Configuration file").required();
   command(config, session, "reload", "Read the file again; calls go on; lists the keys that need a restart",
           [&](const Client& client) {
-            const json changes = client.ask("config_reload");
+            const Json changes = client.ask("config_reload");
             wait_until_in_force(client);
             session.show(changes);
           });
@@ -241,7 +242,7 @@ void add_operations(cli::Command& app, Session& session) {
   cli::Command capturing =
       command(app, session, "capture", "Write a device's packets to a pcapng file, for Wireshark",
               [&](const Client& client) {
-                const json status = capture(client, capture_options);
+                const Json status = capture(client, capture_options);
                 // Standard output is the capture's.
                 if (capture_options.file == "-")
                   std::cerr << status["packets"] << " packets, " << status["dropped"] << " dropped\n";
@@ -292,7 +293,7 @@ void add_debug(cli::Command& app, Session& session) {
       command(debug, session, "dump",
               "Everything that the planes show of themselves, as one JSON document without secrets",
               [&](const Client& client) {
-                const json everything = debug_dump(client);
+                const Json everything = debug_dump(client);
                 if (file.empty()) return print(everything, true);
                 write_new_file(file, everything.dump(2) + '\n');
                 session.show({{"file", file}, {"connections", everything["connections"].size()}});

@@ -10,9 +10,7 @@
 namespace sluice::ctl {
 namespace {
 
-using nlohmann::json;
-
-std::string text_of(const json& value) {
+std::string text_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_null()) return "-";
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
@@ -30,24 +28,24 @@ std::string text_of(const json& value) {
   return text.empty() ? "-" : text;
 }
 
-bool is_table(const json& value) {
+bool is_table(const Json& value) {
   return value.is_array() && !value.empty() && value[0].is_object();
 }
 
-void print_table(const json& rows, const std::string& indent) {
+void print_table(const Json& rows, const std::string& indent) {
   if (rows.empty()) {
     std::cout << indent << "none\n";
     return;
   }
   std::vector<std::string> columns;
   std::vector<std::size_t> widths;
-  for (const json& row : rows)
+  for (const Json& row : rows)
     for (const auto& [key, value] : row.items())
       if (std::find(columns.begin(), columns.end(), key) == columns.end())
         columns.push_back(key), widths.push_back(key.size());
-  for (const json& row : rows)
+  for (const Json& row : rows)
     for (std::size_t c = 0; c < columns.size(); ++c)
-      widths[c] = std::max(widths[c], text_of(row.value(columns[c], json())).size());
+      widths[c] = std::max(widths[c], text_of(row.value(columns[c], Json())).size());
   const auto line = [&](auto&& cell) {
     std::string text = indent;
     for (std::size_t c = 0; c < columns.size(); ++c) {
@@ -58,10 +56,10 @@ void print_table(const json& rows, const std::string& indent) {
     std::cout << text << '\n';
   };
   line([&](std::size_t c) { return columns[c]; });
-  for (const json& row : rows) line([&](std::size_t c) { return text_of(row.value(columns[c], json())); });
+  for (const Json& row : rows) line([&](std::size_t c) { return text_of(row.value(columns[c], Json())); });
 }
 
-void print_pairs(const json& object, const std::string& indent) {
+void print_pairs(const Json& object, const std::string& indent) {
   for (const auto& [key, value] : object.items()) {
     if (value.is_object() && !value.empty()) {
       std::cout << indent << key << ":\n";
@@ -77,7 +75,7 @@ void print_pairs(const json& object, const std::string& indent) {
 
 }  // namespace
 
-void print(const json& result, bool as_json) {
+void print(const Json& result, bool as_json) {
   if (as_json)
     std::cout << result.dump(2) << '\n';
   else if (result.is_array())

@@ -13,8 +13,8 @@ namespace sluice::ctl {
 /// throws.
 void print_slow_calls(const Client& client, bool follow, bool as_json);
 /// Those that the reactors still have, in the order in which they ended.
-json all_slow_calls(const Client& client);
+Json all_slow_calls(const Client& client);
 /// Without its end.
-std::string line_of_slow_call(const json& call);
+std::string line_of_slow_call(const Json& call);
 
 }  // namespace sluice::ctl

@@ -24,7 +24,7 @@ constexpr std::size_t kProceduresShown = 8;
 
 volatile std::sig_atomic_t interrupted = 0;
 
-std::string text_of(const json& value) {
+std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
@@ -36,7 +36,7 @@ class Rates {
     seconds_ = before_.empty() ? 0 : std::chrono::duration<double>(now - looked_).count();
     looked_ = now;
   }
-  double operator()(const std::string& key, const json& value) {
+  double operator()(const std::string& key, const Json& value) {
     const double now = value.get<double>();
     const auto at = before_.find(key);
     const double result = at == before_.end() || seconds_ <= 0 ? 0 : (now - at->second) / seconds_;
@@ -56,12 +56,12 @@ double percent(double part, double whole) {
 
 void show_reactors(const Client& client, Rates& rate) {
   static constexpr const char* kStages[] = {"device", "calls", "services", "upstreams", "control", "idle"};
-  const json reactors = client.ask("reactors");
-  const json counters = client.ask("counters");
+  const Json reactors = client.ask("reactors");
+  const Json counters = client.ask("counters");
   std::printf("%-8s %5s %12s %7s %12s %12s  ", "reactor", "cpu", "calls/s", "busy", "MB in/s", "MB out/s");
   for (const char* stage : kStages) std::printf("%10s", stage);
   std::printf("\n");
-  for (const json& r : reactors) {
+  for (const Json& r : reactors) {
     const std::string key = "r" + r["reactor"].dump();
     const double busy = rate(key + "b", r["busy_ns"]);
     const double idle = rate(key + "i", r["idle_ns"]);
@@ -90,7 +90,7 @@ void show_procedures(const Client& client, Rates& rate) {
   };
   std::vector<Row> rows;
   double all = 0;
-  for (const json& p : client.ask("procedures")) {
+  for (const Json& p : client.ask("procedures")) {
     const std::string name =
         text_of(p["program"]) + '.' + text_of(p["version"]) + ' ' + text_of(p["procedure"]);
     const std::string key = "p" + text_of(p["class"]) + ' ' + name;
@@ -109,7 +109,7 @@ void show_procedures(const Client& client, Rates& rate) {
 
 void show_exports(const Client& client, Rates& rate) {
   std::printf("\n%-24s %12s %12s %12s %10s\n", "export", "calls/s", "MB read/s", "MB written/s", "errors/s");
-  for (const json& e : client.ask("exports")) {
+  for (const Json& e : client.ask("exports")) {
     const std::string path = e["path"].get<std::string>();
     std::printf("%-24.24s %12.0f %12.1f %12.1f %10.0f\n", path.c_str(), rate("e" + path + "c", e["calls"]),
                 rate("e" + path + "r", e["read_bytes"]) / 1e6,
@@ -118,11 +118,11 @@ void show_exports(const Client& client, Rates& rate) {
 }
 
 void show_upstreams(const Client& client, Rates& rate) {
-  const json upstreams = client.ask("upstreams");
+  const Json upstreams = client.ask("upstreams");
   if (upstreams.empty()) return;
   std::printf("\n%-24s %-12s %12s %12s %10s %10s %12s\n", "upstream", "state", "calls/s", "outstanding",
               "waiting", "resent/s", "p99 us");
-  for (const json& u : upstreams) {
+  for (const Json& u : upstreams) {
     const std::string name = u["name"].get<std::string>();
     std::printf("%-24.24s %-12s %12.0f %12s %10s %10.0f %12.0f\n", name.c_str(),
                 u["state"].get<std::string>().c_str(), rate("u" + name + "c", u["calls"]),
@@ -132,14 +132,14 @@ void show_upstreams(const Client& client, Rates& rate) {
 }
 
 /// All connections of an address together.
-void show_clients(const json& connections, Rates& rate) {
+void show_clients(const Json& connections, Rates& rate) {
   struct Row {
     double calls = 0;
     std::string peer;
     std::uint64_t connections = 0, busy = 0, credits = 0;
   };
   std::map<std::string, Row> by_peer;
-  for (const json& c : connections) {
+  for (const Json& c : connections) {
     Row& row = by_peer[c["peer"].get<std::string>()];
     row.calls += rate("k" + c["reactor"].dump() + '.' + c["connection"].dump(), c["calls"]);
     ++row.connections;
@@ -160,9 +160,9 @@ void show_clients(const json& connections, Rates& rate) {
                 static_cast<unsigned long long>(row.busy), static_cast<unsigned long long>(row.credits));
 }
 
-void show_connections(const json& connections, Rates& rate) {
-  std::vector<std::pair<double, const json*>> busiest;
-  for (const json& c : connections)
+void show_connections(const Json& connections, Rates& rate) {
+  std::vector<std::pair<double, const Json*>> busiest;
+  for (const Json& c : connections)
     busiest.emplace_back(rate("c" + c["reactor"].dump() + '.' + c["connection"].dump(), c["calls"]), &c);
   std::sort(busiest.begin(), busiest.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   if (busiest.size() > kConnectionsShown) busiest.resize(kConnectionsShown);
@@ -176,7 +176,7 @@ void show_connections(const json& connections, Rates& rate) {
 }
 
 void show_status(const Client& client) {
-  const json status = client.ask("status");
+  const Json status = client.ask("status");
   std::printf("sluice %s   data plane %s   %llu connections%s\n\n",
               status["version"].get<std::string>().c_str(),
               status["data_plane"]["alive"].get<bool>() ? "up" : "DOWN",
@@ -198,7 +198,7 @@ void top(const Client& client, double interval, unsigned turns) {
     show_procedures(client, rate);
     show_exports(client, rate);
     show_upstreams(client, rate);
-    const json connections = client.ask("connections");
+    const Json connections = client.ask("connections");
     show_clients(connections, rate);
     show_connections(connections, rate);
     std::fflush(stdout);

@@ -16,40 +16,40 @@ namespace {
 /// Of events and of slow calls, the newest.
 constexpr std::ptrdiff_t kMostShown = 40;
 
-json number_of(const ConnectionNumber& number) {
+Json number_of(const ConnectionNumber& number) {
   return {{"reactor", number.reactor}, {"connection", number.connection}};
 }
 
-bool has_number(const json& object, const ConnectionNumber& number) {
-  return object.value("reactor", json()) == number.reactor &&
-         object.value("connection", json()) == number.connection;
+bool has_number(const Json& object, const ConnectionNumber& number) {
+  return object.value("reactor", Json()) == number.reactor &&
+         object.value("connection", Json()) == number.connection;
 }
 
-void keep_newest(json& list) {
+void keep_newest(Json& list) {
   const auto size = static_cast<std::ptrdiff_t>(list.size());
   if (size > kMostShown) list.erase(list.begin(), list.begin() + size - kMostShown);
 }
 
 /// Null: there is none now.
-json show(const Client& client, const ConnectionNumber& number) {
-  for (const json& connection : client.ask("connections"))
+Json show(const Client& client, const ConnectionNumber& number) {
+  for (const Json& connection : client.ask("connections"))
     if (has_number(connection, number)) return client.ask("connection_show", number_of(number));
   return nullptr;
 }
 
 /// The event of the last connection of this number that has ended; null: none is known.
-json last_end(const json& events, const ConnectionNumber& number) {
-  json end;
-  for (const json& event : events)
+Json last_end(const Json& events, const ConnectionNumber& number) {
+  Json end;
+  for (const Json& event : events)
     if (event["event"] == "connection_down" && has_number(event["fields"], number)) end = event;
   return end;
 }
 
 /// Those of this number, and those of its peer, which may have been refused under no number.
-json events_about(const json& events, const ConnectionNumber& number, const json& peer) {
-  json about = json::array();
-  for (const json& event : events) {
-    const json& fields = event["fields"];
+Json events_about(const Json& events, const ConnectionNumber& number, const Json& peer) {
+  Json about = Json::array();
+  for (const Json& event : events) {
+    const Json& fields = event["fields"];
     const bool numbered = fields.contains("connection");
     if (numbered ? has_number(fields, number) : fields.contains("peer") && fields["peer"] == peer)
       about.push_back(event);
@@ -58,22 +58,22 @@ json events_about(const json& events, const ConnectionNumber& number, const json
   return about;
 }
 
-json slow_calls_of(const Client& client, const ConnectionNumber& number, const json& peer) {
-  json of = json::array();
-  for (json& call : all_slow_calls(client))
+Json slow_calls_of(const Client& client, const ConnectionNumber& number, const Json& peer) {
+  Json of = Json::array();
+  for (Json& call : all_slow_calls(client))
     if (has_number(call, number) && call["peer"] == peer) of.push_back(std::move(call));
   keep_newest(of);
   return of;
 }
 
-std::string seconds(const json& value) {
+std::string seconds(const Json& value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", value.get<double>());
   return text;
 }
 
 /// Where most of a slow call's time went.
-std::string longest_state(const json& call) {
+std::string longest_state(const Json& call) {
   std::string longest = "unknown";
   double most_us = 0;
   for (const auto& [state, spent_us] : call["states_us"].items())
@@ -81,9 +81,9 @@ std::string longest_state(const json& call) {
   return longest;
 }
 
-void find_in_slow_calls(const json& calls, json& findings) {
+void find_in_slow_calls(const Json& calls, Json& findings) {
   if (calls.empty()) return;
-  const json& slowest = *std::max_element(calls.begin(), calls.end(), [](const json& one, const json& other) {
+  const Json& slowest = *std::max_element(calls.begin(), calls.end(), [](const Json& one, const Json& other) {
     return one["total_us"].get<double>() < other["total_us"].get<double>();
   });
   findings.push_back(std::to_string(calls.size()) + " slow calls are recorded, the longest " +
@@ -91,7 +91,7 @@ void find_in_slow_calls(const json& calls, json& findings) {
                      longest_state(slowest));
 }
 
-void find_in_connection(const json& shown, json& findings) {
+void find_in_connection(const Json& shown, Json& findings) {
   const auto busy = shown["busy"].get<std::uint64_t>();
   const auto credits = shown["credits"].get<std::uint64_t>();
   if (shown["state"] != "open")
@@ -104,7 +104,7 @@ void find_in_connection(const json& shown, json& findings) {
     findings.push_back("all of its " + std::to_string(credits) + " credits are in use: its client waits");
   else if (busy > 0)
     findings.push_back(std::to_string(busy) + " calls are in progress");
-  if (const json& oldest = shown["oldest_call"]; !oldest.is_null())
+  if (const Json& oldest = shown["oldest_call"]; !oldest.is_null())
     findings.push_back("its oldest call is " + oldest["state"].get<std::string>() + " since " +
                        seconds(oldest["age_s"]));
   if (const auto wanted = shown.value("credits_wanted", std::uint64_t{0}); wanted > credits)
@@ -112,18 +112,18 @@ void find_in_connection(const json& shown, json& findings) {
                        " credits, which come with its next replies");
 }
 
-json findings_of(const json& known) {
-  json findings = json::array();
+Json findings_of(const Json& known) {
+  Json findings = Json::array();
   if (!known["shown"].is_null()) {
     find_in_connection(known["shown"], findings);
   } else {
-    const json& fields = known["ended"]["fields"];
+    const Json& fields = known["ended"]["fields"];
     findings.push_back("it has ended " + fields["reason"].get<std::string>() + " after " +
                        seconds(fields["age_s"]) +
                        (fields["was_up"].get<bool>() ? "" : ", before its peer was heard"));
   }
   find_in_slow_calls(known["slow_calls"], findings);
-  const auto refused = std::count_if(known["events"].begin(), known["events"].end(), [](const json& event) {
+  const auto refused = std::count_if(known["events"].begin(), known["events"].end(), [](const Json& event) {
     const auto name = event["event"].get<std::string>();
     return name.ends_with("_refused") || name == "mount_denied";
   });
@@ -132,35 +132,35 @@ json findings_of(const json& known) {
 }
 
 template <typename Line>
-void print_lines(const char* title, const json& list, const Line& line_of) {
+void print_lines(const char* title, const Json& list, const Line& line_of) {
   if (list.empty()) return;
   std::cout << title << ":\n";
-  for (const json& entry : list) std::cout << "  " << line_of(entry) << '\n';
+  for (const Json& entry : list) std::cout << "  " << line_of(entry) << '\n';
 }
 
 }  // namespace
 
-json why(const Client& client, const ConnectionNumber& number) {
-  json known = number_of(number);
-  const json events = all_events(client);
+Json why(const Client& client, const ConnectionNumber& number) {
+  Json known = number_of(number);
+  const Json events = all_events(client);
   known["shown"] = show(client, number);
-  known["ended"] = known["shown"].is_null() ? last_end(events, number) : json(nullptr);
+  known["ended"] = known["shown"].is_null() ? last_end(events, number) : Json(nullptr);
   if (known["shown"].is_null() && known["ended"].is_null())
     throw std::runtime_error(
         "Nothing is known of such a connection: 'sluicectl connections' lists those that there are, and "
         "'sluicectl events' the ends since the control plane's start.");
-  const json peer = known["shown"].is_null() ? known["ended"]["fields"]["peer"] : known["shown"]["peer"];
+  const Json peer = known["shown"].is_null() ? known["ended"]["fields"]["peer"] : known["shown"]["peer"];
   known["peer"] = peer;
   known["events"] = events_about(events, number, peer);
   known["slow_calls"] = slow_calls_of(client, number, peer);
   known["trace"] =
-      known["shown"].is_null() ? json::array() : client.ask("trace_read", number_of(number))["calls"];
+      known["shown"].is_null() ? Json::array() : client.ask("trace_read", number_of(number))["calls"];
   known["findings"] = findings_of(known);
   return known;
 }
 
-void print_why(const json& known) {
-  print_lines("findings", known["findings"], [](const json& finding) { return finding.get<std::string>(); });
+void print_why(const Json& known) {
+  print_lines("findings", known["findings"], [](const Json& finding) { return finding.get<std::string>(); });
   if (!known["shown"].is_null()) print({{"now", known["shown"]}}, false);
   print_lines("events of it and its peer", known["events"], line_of_event);
   print_lines("slow calls", known["slow_calls"], line_of_slow_call);

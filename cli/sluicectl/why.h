@@ -17,8 +17,8 @@ struct ConnectionNumber {
 /// "reactor", "connection", "peer", "findings" (sentences), "shown" as of connection_show, "ended" as of the journal's event,
 /// "events", "slow_calls" and "trace". One of "shown" and "ended" is null; what has ended is the last one of this number.
 /// Throws what Client::ask() throws, and when nothing is known.
-json why(const Client& client, const ConnectionNumber& number);
+Json why(const Client& client, const ConnectionNumber& number);
 /// For people.
-void print_why(const json& known);
+void print_why(const Json& known);
 
 }  // namespace sluice::ctl

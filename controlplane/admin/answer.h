@@ -4,11 +4,11 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "controlplane/admin/json_rpc.h"
+#include "controlplane/json/json.h"
 
 namespace sluice::admin {
 
@@ -18,9 +18,9 @@ class Answer {
   using Send = std::function<void(const std::string& line)>;
 
   /// Without `send` it is the answer to a notification: nobody hears of it.
-  Answer(nlohmann::json id, Send send) : id_(std::move(id)), send_(std::move(send)) {}
+  Answer(Json id, Send send) : id_(std::move(id)), send_(std::move(send)) {}
 
-  void result(const nlohmann::json& result) const {
+  void result(const Json& result) const {
     if (send_) send_(to_line({{"jsonrpc", "2.0"}, {"id", id_}, {"result", result}}));
   }
   /// A sentence that says what to do.
@@ -29,7 +29,7 @@ class Answer {
   }
 
  private:
-  nlohmann::json id_;
+  Json id_;
   Send send_;
 };
 

@@ -14,8 +14,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 constexpr const char* kStates[] = {"none", "running", "done", "failed"};
 
 PeerAddress address_of(const std::string& text) {
@@ -26,7 +24,7 @@ PeerAddress address_of(const std::string& text) {
   throw MethodError("'" + text + "' is no IP address: 'sluicectl connections' shows those of peers.");
 }
 
-json start_capture(const segment::Layout& layout, const std::string& socket, const json& parameters,
+Json start_capture(const segment::Layout& layout, const std::string& socket, const Json& parameters,
                    const FileDescriptor& pipe) {
   if (!pipe)
     throw MethodError("capture_start takes the writing end of a pipe, passed with the request (SCM_RIGHTS).");
@@ -47,7 +45,7 @@ json start_capture(const segment::Layout& layout, const std::string& socket, con
   return {{"id", request.id}};
 }
 
-json stop_capture(const std::string& socket, const json& parameters) {
+Json stop_capture(const std::string& socket, const Json& parameters) {
   segment::CaptureRequest request;
   request.action = segment::CaptureAction::Stop;
   request.id = parameters.at("id").get<std::uint64_t>();
@@ -55,10 +53,10 @@ json stop_capture(const std::string& socket, const json& parameters) {
   return {{"id", request.id}};
 }
 
-json capture_status(const segment::Layout& layout) {
+Json capture_status(const segment::Layout& layout) {
   const auto status = segment::checked(layout.capture_status);
   if (!status) return {{"state", "none"}};
-  json result = {{"id", status->id},
+  Json result = {{"id", status->id},
                  {"state", kStates[static_cast<std::size_t>(status->state)]},
                  {"packets", status->packets},
                  {"bytes", status->bytes},
@@ -72,12 +70,12 @@ json capture_status(const segment::Layout& layout) {
 
 void add_capture(Registry& registry, const segment::Layout& layout, const std::string& socket) {
   registry.add_with_descriptor(declared("capture_start"),
-                               [&layout, socket](const json& parameters, const FileDescriptor& pipe) {
+                               [&layout, socket](const Json& parameters, const FileDescriptor& pipe) {
                                  return start_capture(layout, socket, parameters, pipe);
                                });
   registry.add(declared("capture_stop"),
-               [socket](const json& parameters) { return stop_capture(socket, parameters); });
-  registry.add(declared("capture_status"), [&layout](const json&) { return capture_status(layout); });
+               [socket](const Json& parameters) { return stop_capture(socket, parameters); });
+  registry.add(declared("capture_status"), [&layout](const Json&) { return capture_status(layout); });
 }
 
 }  // namespace sluice::admin

@@ -12,10 +12,8 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 /// One export, written as a table of the configuration file: so keys, defaults and checks are the file's own.
-segment::ExportConfig parse_export(const json& parameters, const config::Config& running) {
+segment::ExportConfig parse_export(const Json& parameters, const config::Config& running) {
   std::ostringstream text;
   text << "[[export]]\n";
   for (const auto& [key, value] : parameters.items())
@@ -34,15 +32,15 @@ void reload(Operations& operations, const Answer& answer) {
   });
 }
 
-json set_log_level(Operations& operations, const std::string& level) {
+Json set_log_level(Operations& operations, const std::string& level) {
   operations.set_log_level(level);
   return {{"log_level", level}};
 }
 
 /// `apply` puts the change in force and returns the result. With the parameter "save" it is called when the change is kept,
 /// and not at all if that fails.
-void carry_out(Operations& operations, const json& parameters, const Answer& answer,
-               const config::Change& change, const std::function<json(bool saved)>& apply) {
+void carry_out(Operations& operations, const Json& parameters, const Answer& answer,
+               const config::Change& change, const std::function<Json(bool saved)>& apply) {
   if (!parameters.at("save").get<bool>()) return answer.result(apply(false));
   operations.save(change, [answer, apply](const std::string& problem) {
     if (!problem.empty()) return answer.problem("Nothing is saved, and nothing has changed: " + problem);
@@ -54,19 +52,19 @@ void carry_out(Operations& operations, const json& parameters, const Answer& ans
   });
 }
 
-void add_export(Operations& operations, const json& parameters, const Answer& answer,
+void add_export(Operations& operations, const Json& parameters, const Answer& answer,
                 const config::Config& running) {
   const segment::ExportConfig entry = parse_export(parameters, running);
-  carry_out(operations, parameters, answer, entry, [&operations, entry](bool saved) -> json {
+  carry_out(operations, parameters, answer, entry, [&operations, entry](bool saved) -> Json {
     operations.set_export(entry);
     return {{"path", entry.path}, {"saved", saved}};
   });
 }
 
-void remove_export(Operations& operations, const json& parameters, const Answer& answer) {
+void remove_export(Operations& operations, const Json& parameters, const Answer& answer) {
   const auto path = parameters.at("path").get<std::string>();
   carry_out(
-      operations, parameters, answer, config::RemovedExport{path}, [&operations, path](bool saved) -> json {
+      operations, parameters, answer, config::RemovedExport{path}, [&operations, path](bool saved) -> Json {
         // One that is saved may have been removed before.
         if (!operations.remove_export(path) && !saved)
           throw MethodError("There is no export '" + path + "': 'sluicectl exports' lists those there are.");
@@ -74,7 +72,7 @@ void remove_export(Operations& operations, const json& parameters, const Answer&
       });
 }
 
-json close_connection(Operations& operations, const json& parameters) {
+Json close_connection(Operations& operations, const Json& parameters) {
   const std::uint32_t reactor = number_of(parameters, "reactor");
   const std::uint32_t connection = number_of(parameters, "connection");
   if (!operations.close_connection(reactor, connection)) throw no_such_connection(reactor, connection);
@@ -87,7 +85,7 @@ void add_drain(Registry& registry, Operations& operations, const segment::Layout
   const auto status = [&] { return drain_status(layout, config, operations.draining()); };
   const auto add = [&](const char* name, bool on) {
     registry.add_later(
-        declared(name), [&operations, status, on](const json& parameters, const Answer& answer) {
+        declared(name), [&operations, status, on](const Json& parameters, const Answer& answer) {
           carry_out(operations, parameters, answer, config::Drain{on}, [&operations, status, on](bool) {
             operations.set_draining(on);
             return status();
@@ -96,7 +94,7 @@ void add_drain(Registry& registry, Operations& operations, const segment::Layout
   };
   add("drain_start", true);
   add("drain_stop", false);
-  registry.add(declared("drain_status"), [status](const json&) { return status(); });
+  registry.add(declared("drain_status"), [status](const Json&) { return status(); });
 }
 
 }  // namespace
@@ -104,18 +102,18 @@ void add_drain(Registry& registry, Operations& operations, const segment::Layout
 void add_changes(Registry& registry, Operations& operations, const segment::Layout& layout,
                  const config::Config& config) {
   registry.add_later(declared("config_reload"),
-                     [&](const json&, const Answer& answer) { reload(operations, answer); });
-  registry.add(declared("log_level"), [&](const json& parameters) {
+                     [&](const Json&, const Answer& answer) { reload(operations, answer); });
+  registry.add(declared("log_level"), [&](const Json& parameters) {
     return set_log_level(operations, parameters.at("level").get<std::string>());
   });
-  registry.add_later(declared("export_add"), [&](const json& parameters, const Answer& answer) {
+  registry.add_later(declared("export_add"), [&](const Json& parameters, const Answer& answer) {
     add_export(operations, parameters, answer, config);
   });
-  registry.add_later(declared("export_remove"), [&](const json& parameters, const Answer& answer) {
+  registry.add_later(declared("export_remove"), [&](const Json& parameters, const Answer& answer) {
     remove_export(operations, parameters, answer);
   });
   registry.add(declared("connection_close"),
-               [&](const json& parameters) { return close_connection(operations, parameters); });
+               [&](const Json& parameters) { return close_connection(operations, parameters); });
   add_drain(registry, operations, layout, config);
 }
 

@@ -9,12 +9,10 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
-json read_events(events::Journal& journal, const json& parameters) {
+Json read_events(events::Journal& journal, const Json& parameters) {
   const events::Journal::Part part =
       journal.read(parameters.at("since").get<std::uint64_t>(), kEventsPerAnswer);
-  json list = json::array();
+  Json list = Json::array();
   for (const events::Event& event : part.events) list.push_back(events::to_json(event));
   return {{"journal", journal.id()}, {"next", part.next}, {"missed", part.missed}, {"events", list}};
 }
@@ -23,7 +21,7 @@ json read_events(events::Journal& journal, const json& parameters) {
 
 void add_events(Registry& registry, events::Journal& journal) {
   registry.add(declared("events_read"),
-               [&journal](const json& parameters) { return read_events(journal, parameters); });
+               [&journal](const Json& parameters) { return read_events(journal, parameters); });
 }
 
 }  // namespace sluice::admin

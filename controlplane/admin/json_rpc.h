@@ -3,8 +3,9 @@
 // Messages of JSON-RPC 2.0 and its error codes (section 5.1; those from -32000 on are ours).
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "controlplane/json/json.h"
 
 namespace sluice::admin {
 
@@ -17,12 +18,12 @@ inline constexpr int kMethodFailed = -32000;
 inline constexpr int kForbidden = -32001;
 
 /// One line without its end. Bytes that are not UTF-8 are replaced: what peers sent may be in an answer.
-inline std::string to_line(const nlohmann::json& message) {
-  return message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+inline std::string to_line(const Json& message) {
+  return message.dump(-1, Json::Encoding::Replaced);
 }
 
 /// An error response. `id` is null where the request's id is not known.
-inline std::string error_line(const nlohmann::json& id, int code, const std::string& message) {
+inline std::string error_line(const Json& id, int code, const std::string& message) {
   return to_line({{"jsonrpc", "2.0"}, {"id", id}, {"error", {{"code", code}, {"message", message}}}});
 }
 

@@ -7,17 +7,15 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 constexpr const char* kOpenRpcVersion = "1.2.6";
 
-json describe(const Declaration& method) {
-  json parameters = json::array();
+Json describe(const Declaration& method) {
+  Json parameters = Json::array();
   for (const Field& parameter : method.parameters)
     parameters.push_back({{"name", parameter.name},
                           {"required", parameter.by_default.is_null()},
                           {"schema", json_schema(parameter)}});
-  json errors = json::array();
+  Json errors = Json::array();
   for (const std::string& sentence : method.errors)
     errors.push_back({{"code", kMethodFailed}, {"message", sentence}});
   return {{"name", method.name},
@@ -31,8 +29,8 @@ json describe(const Declaration& method) {
 
 }  // namespace
 
-json open_rpc(const std::vector<Declaration>& methods, const std::string& version) {
-  json described = json::array();
+Json open_rpc(const std::vector<Declaration>& methods, const std::string& version) {
+  Json described = Json::array();
   for (const Declaration& method : methods) described.push_back(describe(method));
   return {{"openrpc", kOpenRpcVersion},
           {"info", {{"title", "Sluice administration"}, {"version", version}}},
@@ -41,7 +39,7 @@ json open_rpc(const std::vector<Declaration>& methods, const std::string& versio
 
 void add_discovery(Registry& registry, const std::string& version) {
   registry.add(declared("rpc.discover"),
-               [&registry, version](const json&) { return open_rpc(registry.declarations(), version); });
+               [&registry, version](const Json&) { return open_rpc(registry.declarations(), version); });
 }
 
 }  // namespace sluice::admin

@@ -5,7 +5,7 @@
 
 namespace sluice::admin {
 
-std::uint32_t number_of(const nlohmann::json& parameters, const char* name) {
+std::uint32_t number_of(const Json& parameters, const char* name) {
   return parameters.at(name).get<std::uint32_t>();
 }
 

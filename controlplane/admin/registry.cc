@@ -8,8 +8,6 @@
 
 namespace sluice::admin {
 
-using nlohmann::json;
-
 namespace {
 
 std::string names_of(const Fields& parameters) {
@@ -19,7 +17,7 @@ std::string names_of(const Fields& parameters) {
 }
 
 /// Gives parameters that are left out their defaults. Returns what is wrong with the others; empty: nothing.
-std::string complete(json& parameters, const Declaration& method) {
+std::string complete(Json& parameters, const Declaration& method) {
   for (const auto& [name, value] : parameters.items())
     if (std::none_of(method.parameters.begin(), method.parameters.end(),
                      [&name = name](const Field& one) { return one.name == name; }))
@@ -42,7 +40,7 @@ std::string complete(json& parameters, const Declaration& method) {
 
 void Registry::add(const Declaration& declaration, Method method) {
   add_with_descriptor(declaration,
-                      [method = std::move(method)](const json& parameters, const FileDescriptor&) {
+                      [method = std::move(method)](const Json& parameters, const FileDescriptor&) {
                         return method(parameters);
                       });
 }
@@ -63,13 +61,14 @@ std::vector<Declaration> Registry::declarations() const {
 
 std::string Registry::answer(const std::string& message, Access access, const FileDescriptor& passed,
                              const Later& later) const {
-  const json request = json::parse(message, nullptr, false);
-  if (request.is_discarded()) return error_line(nullptr, kParseError, "The message is not JSON.");
+  const std::optional<Json> parsed = Json::try_parse(message);
+  if (!parsed) return error_line(nullptr, kParseError, "The message is not JSON.");
+  const Json& request = *parsed;
   if (!request.is_object() || !request.contains("jsonrpc") || request["jsonrpc"] != "2.0" ||
       !request.contains("method") || !request["method"].is_string())
     return error_line(nullptr, kInvalidRequest, "The message is not a JSON-RPC 2.0 request.");
   const bool notification = !request.contains("id");
-  const json id = notification ? json(nullptr) : request["id"];
+  const Json id = notification ? Json(nullptr) : request["id"];
   const auto fail = [&](int code, const std::string& what) {
     return notification ? "" : error_line(id, code, what);
   };
@@ -82,7 +81,7 @@ std::string Registry::answer(const std::string& message, Access access, const Fi
     return fail(kForbidden,
                 "You have read access only: ask to be a member of the group that "
                 "change_group in [admin] names, or be root.");
-  json parameters = request.contains("params") ? request["params"] : json::object();
+  Json parameters = request.contains("params") ? request["params"] : Json::object();
   if (!parameters.is_object()) return fail(kInvalidParameters, "params has to be an object.");
   if (const std::string wrong = complete(parameters, method->second.declaration); !wrong.empty())
     return fail(kInvalidParameters, wrong);
@@ -94,7 +93,7 @@ std::string Registry::answer(const std::string& message, Access access, const Fi
   const Answer answer(id, send);
   try {
     if (answers_later) return method->second.later(parameters, answer), "";
-    const json result = method->second.method(parameters, passed);
+    const Json result = method->second.method(parameters, passed);
     return notification ? "" : to_line({{"jsonrpc", "2.0"}, {"id", id}, {"result", result}});
   } catch (const std::runtime_error& error) {
     return fail(kMethodFailed, error.what());

@@ -6,13 +6,13 @@
 
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "controlplane/admin/answer.h"
 #include "controlplane/admin/declaration.h"
+#include "controlplane/json/json.h"
 #include "dataplane/base/file_descriptor.h"
 
 namespace sluice::admin {
@@ -25,13 +25,12 @@ class MethodError : public std::runtime_error {
 
 /// Takes the request's params, which are as they are declared: all are there, those that the client has left out with their
 /// defaults. Returns the result. Throws MethodError.
-using Method = std::function<nlohmann::json(const nlohmann::json& parameters)>;
+using Method = std::function<Json(const Json& parameters)>;
 /// The same, with the descriptor that was passed with the request (SCM_RIGHTS), if any.
-using DescriptorMethod =
-    std::function<nlohmann::json(const nlohmann::json& parameters, const FileDescriptor& passed)>;
+using DescriptorMethod = std::function<Json(const Json& parameters, const FileDescriptor& passed)>;
 
 /// The same for what takes its time: it does not wait, and answers later.
-using LaterMethod = std::function<void(const nlohmann::json& parameters, const Answer& answer)>;
+using LaterMethod = std::function<void(const Json& parameters, const Answer& answer)>;
 
 class Registry {
  public:

@@ -8,16 +8,14 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::string_view kKeyCharacters = "abcdefghijklmnopqrstuvwxyz0123456789_";
 constexpr const char* kKeyPattern = "^[a-z0-9_]+$";
 
-bool is_unsigned(const json& value) {
+bool is_unsigned(const Json& value) {
   return value.is_number_unsigned() || (value.is_number_integer() && value.get<std::int64_t>() >= 0);
 }
 
-bool has_type(const Field& declared, const json& value) {
+bool has_type(const Field& declared, const Json& value) {
   switch (declared.type) {
     case Type::Any:
       return true;
@@ -46,7 +44,7 @@ std::string said(const std::string& one, const char* two, const std::string& thr
   return one + two + three;
 }
 
-std::string mismatch_in_object(const Field& declared, const json& value, const std::string& where) {
+std::string mismatch_in_object(const Field& declared, const Json& value, const std::string& where) {
   if (declared.empty_or_whole && value.empty()) return "";
   for (const Field& part : declared.parts)
     if (!part.optional && !value.contains(part.name)) return said(where, " lacks ", part.name);
@@ -60,7 +58,7 @@ std::string mismatch_in_object(const Field& declared, const json& value, const s
   return "";
 }
 
-std::string mismatch_in_map(const Field& declared, const json& value, const std::string& where) {
+std::string mismatch_in_map(const Field& declared, const Json& value, const std::string& where) {
   for (const auto& [key, held] : value.items()) {
     if (key.empty() || key.find_first_not_of(kKeyCharacters) != std::string::npos)
       return said(where, " has a key that is no name: ", key);
@@ -70,7 +68,7 @@ std::string mismatch_in_map(const Field& declared, const json& value, const std:
   return "";
 }
 
-std::string mismatch_in_list(const Field& declared, const json& value, const std::string& where) {
+std::string mismatch_in_list(const Field& declared, const Json& value, const std::string& where) {
   for (std::size_t i = 0; i < value.size(); ++i) {
     std::string found = mismatch(declared.parts.at(0), value[i], said(where, "[", std::to_string(i)) + ']');
     if (!found.empty()) return found;
@@ -78,9 +76,9 @@ std::string mismatch_in_list(const Field& declared, const json& value, const std
   return "";
 }
 
-json schema_of_object(const Field& declared) {
-  json schema = {
-      {"properties", json::object()}, {"required", json::array()}, {"additionalProperties", false}};
+Json schema_of_object(const Field& declared) {
+  Json schema = {
+      {"properties", Json::object()}, {"required", Json::array()}, {"additionalProperties", false}};
   for (const Field& part : declared.parts) {
     schema["properties"][part.name] = json_schema(part);
     if (!part.optional) schema["required"].push_back(part.name);
@@ -122,7 +120,7 @@ Field Field::one_of(std::vector<std::string> values) const {
   made.choices = std::move(values);
   return made;
 }
-Field Field::or_else(json value) const {
+Field Field::or_else(Json value) const {
   Field made = *this;
   made.by_default = std::move(value);
   return made;
@@ -207,7 +205,7 @@ std::string kind_of(const Field& declared) {
   return "?";
 }
 
-std::string mismatch(const Field& declared, const json& value, const std::string& where) {
+std::string mismatch(const Field& declared, const Json& value, const std::string& where) {
   if (value.is_null() && declared.nullable) return "";
   if (!has_type(declared, value)) return where + " has to be " + kind_of(declared);
   if (declared.type == Type::Object) return mismatch_in_object(declared, value, where);
@@ -216,8 +214,8 @@ std::string mismatch(const Field& declared, const json& value, const std::string
   return "";
 }
 
-json json_schema(const Field& declared) {
-  json schema = declared.type == Type::Object ? schema_of_object(declared) : json::object();
+Json json_schema(const Field& declared) {
+  Json schema = declared.type == Type::Object ? schema_of_object(declared) : Json::object();
   if (!declared.meaning.empty()) schema["description"] = declared.meaning;
   if (declared.type == Type::Scalar)
     schema["type"] = {"boolean", "number", "string"};
@@ -235,7 +233,7 @@ json json_schema(const Field& declared) {
     schema["additionalProperties"] = json_schema(declared.parts.at(0));
   }
   if (declared.empty_or_whole) {
-    const json empty = {{"type", "object"}, {"maxProperties", 0}};
+    const Json empty = {{"type", "object"}, {"maxProperties", 0}};
     return {{"anyOf", {schema, empty}}};
   }
   return schema;

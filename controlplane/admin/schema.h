@@ -6,9 +6,10 @@
 
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "controlplane/json/json.h"
 
 namespace sluice::admin {
 
@@ -37,7 +38,7 @@ struct Field {
   Fields parts{};                 ///< of an Object its fields, of a Map or List one: what each element is
   std::uint64_t most = kNoLimit;  ///< an Unsigned's greatest value, or a List's elements
   std::vector<std::string> choices{};  ///< of a Text; empty: any
-  nlohmann::json by_default{};         ///< of a parameter that may be left out; null: it may not
+  Json by_default{};                   ///< of a parameter that may be left out; null: it may not
   bool optional = false;               ///< not in every result
   bool nullable = false;
   bool empty_or_whole = false;  ///< an Object that may have none of its fields
@@ -45,7 +46,7 @@ struct Field {
   // Builders: each returns the field with one thing more.
   Field at_most(std::uint64_t limit) const;
   Field one_of(std::vector<std::string> values) const;
-  Field or_else(nlohmann::json value) const;
+  Field or_else(Json value) const;
   Field if_any() const;
   Field or_null() const;
   Field or_empty() const;
@@ -68,8 +69,8 @@ std::string join(const std::vector<std::string>& words);
 /// What `value` would have to be: "a whole number of at most 7".
 std::string kind_of(const Field& declared);
 /// Why `value`, which came by the path `where`, is not as it is declared; empty: it is.
-std::string mismatch(const Field& declared, const nlohmann::json& value, const std::string& where = "result");
+std::string mismatch(const Field& declared, const Json& value, const std::string& where = "result");
 /// The declaration as a JSON Schema (draft 7).
-nlohmann::json json_schema(const Field& declared);
+Json json_schema(const Field& declared);
 
 }  // namespace sluice::admin

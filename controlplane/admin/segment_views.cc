@@ -17,36 +17,34 @@
 
 namespace sluice::admin {
 
-using nlohmann::json;
-
 void add_segment_views(Registry& registry, const segment::Layout& layout, const config::Config& config) {
   const auto read = [&registry](const std::string& name, Method method) {
     registry.add(declared(name), std::move(method));
   };
-  read("connections", [&](const json& parameters) {
+  read("connections", [&](const Json& parameters) {
     return connections(layout, config,
                        {parameters.at("peer").get<std::string>(), parameters.at("class").get<std::string>()});
   });
-  read("connection_show", [&](const json& parameters) {
+  read("connection_show", [&](const Json& parameters) {
     const std::uint32_t reactor = number_of(parameters, "reactor");
     return show_connection(layout, config, reactor, number_of(parameters, "connection"));
   });
-  read("properties", [&](const json&) { return connection_properties(layout, config.block); });
-  read("exports", [&](const json&) { return exports(layout); });
-  read("export_stats", [&](const json& parameters) {
+  read("properties", [&](const Json&) { return connection_properties(layout, config.block); });
+  read("exports", [&](const Json&) { return exports(layout); });
+  read("export_stats", [&](const Json& parameters) {
     return export_statistics(layout, parameters.at("path").get<std::string>());
   });
-  read("upstreams", [&](const json&) { return upstreams(layout, config.block); });
-  read("upstream_counters", [&](const json&) { return upstream_counters(layout, config.block); });
-  read("reverse", [&](const json&) { return reverse(layout, config.block); });
-  read("reverse_counters", [&](const json&) { return reverse_counters(layout, config.block); });
-  read("reactors", [&](const json&) { return reactors(layout, config.block); });
-  read("procedures", [&](const json&) { return procedures(layout, config.block); });
-  read("counters", [&](const json&) { return counters(layout, config.block); });
-  read("memory", [&](const json&) { return memory(layout, config.block); });
-  read("devices", [&](const json&) { return devices(layout, config.block); });
-  read("config_show", [&](const json&) {
-    json shown = config::describe(config);
+  read("upstreams", [&](const Json&) { return upstreams(layout, config.block); });
+  read("upstream_counters", [&](const Json&) { return upstream_counters(layout, config.block); });
+  read("reverse", [&](const Json&) { return reverse(layout, config.block); });
+  read("reverse_counters", [&](const Json&) { return reverse_counters(layout, config.block); });
+  read("reactors", [&](const Json&) { return reactors(layout, config.block); });
+  read("procedures", [&](const Json&) { return procedures(layout, config.block); });
+  read("counters", [&](const Json&) { return counters(layout, config.block); });
+  read("memory", [&](const Json&) { return memory(layout, config.block); });
+  read("devices", [&](const Json&) { return devices(layout, config.block); });
+  read("config_show", [&](const Json&) {
+    Json shown = config::describe(config);
     shown["saved"] = config::describe(config.saved);
     return shown;
   });

@@ -13,13 +13,11 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 constexpr double kMicrosecondsPerNs = 1e-3;
 
-json describe(const segment::CallTable& table, std::uint32_t reactor, const segment::SlowCall& slow,
+Json describe(const segment::CallTable& table, std::uint32_t reactor, const segment::SlowCall& slow,
               const config::Config& config) {
-  json call = describe_call(table, slow.call);
+  Json call = describe_call(table, slow.call);
   call["time"] = events::time_of(slow.ended_ns);
   call["reactor"] = reactor;
   call["connection"] = slow.call.connection;
@@ -31,7 +29,7 @@ json describe(const segment::CallTable& table, std::uint32_t reactor, const segm
 }
 
 /// By the reactors' wall clocks.
-using Found = std::vector<std::pair<std::uint64_t, json>>;
+using Found = std::vector<std::pair<std::uint64_t, Json>>;
 
 struct Reader {
   const segment::Layout& layout;
@@ -60,15 +58,15 @@ struct Reader {
   }
 };
 
-json read_slow_calls(const segment::Layout& layout, const config::Config& config, const json& parameters) {
+Json read_slow_calls(const segment::Layout& layout, const config::Config& config, const Json& parameters) {
   const auto from = parameters.at("from").get<std::vector<std::uint64_t>>();
   Reader reader{layout, config};
-  json next = json::array();
+  Json next = Json::array();
   for (std::uint32_t i = 0; i < config.block.reactors; ++i)
     next.push_back(reader.read(i, i < from.size() ? from[i] : 0));
   std::stable_sort(reader.found.begin(), reader.found.end(),
                    [](const auto& one, const auto& other) { return one.first < other.first; });
-  json calls = json::array();
+  Json calls = Json::array();
   for (auto& [ended_ns, call] : reader.found) calls.push_back(std::move(call));
   return {{"next", next}, {"missed", reader.missed}, {"calls", calls}};
 }
@@ -77,7 +75,7 @@ json read_slow_calls(const segment::Layout& layout, const config::Config& config
 
 void add_slow_calls(Registry& registry, const segment::Layout& layout, const config::Config& config) {
   registry.add(declared("slow_calls"),
-               [&](const json& parameters) { return read_slow_calls(layout, config, parameters); });
+               [&](const Json& parameters) { return read_slow_calls(layout, config, parameters); });
 }
 
 }  // namespace sluice::admin

@@ -11,10 +11,8 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 /// Records of one connection from number "from" on, as far as the ring still has them; "next" is where to read on.
-json read_trace(const segment::Layout& layout, const config::Config& config, const json& parameters) {
+Json read_trace(const segment::Layout& layout, const config::Config& config, const Json& parameters) {
   const std::uint32_t reactor = number_of(parameters, "reactor");
   const std::uint32_t connection = number_of(parameters, "connection");
   if (reactor >= config.block.reactors)
@@ -23,7 +21,7 @@ json read_trace(const segment::Layout& layout, const config::Config& config, con
   const std::uint64_t end = ring.written.load(std::memory_order_acquire);
   std::uint64_t at = std::min(parameters.at("from").get<std::uint64_t>(), end);
   at = std::max(at, end > ring.records.size() ? end - ring.records.size() : 0);
-  json calls = json::array();
+  Json calls = Json::array();
   for (; at < end; ++at) {
     const auto record = ring.records[at % ring.records.size()].read();
     if (record && record->connection == connection)
@@ -33,7 +31,7 @@ json read_trace(const segment::Layout& layout, const config::Config& config, con
 }
 
 /// Has the reactor record the calls of a connection, or no longer. Returns the reactor's number.
-std::uint32_t switch_trace(Operations& operations, const json& parameters, bool on) {
+std::uint32_t switch_trace(Operations& operations, const Json& parameters, bool on) {
   const std::uint32_t reactor = number_of(parameters, "reactor");
   const std::uint32_t connection = number_of(parameters, "connection");
   if (!operations.trace_connection(reactor, connection, on)) throw no_such_connection(reactor, connection);
@@ -44,16 +42,16 @@ std::uint32_t switch_trace(Operations& operations, const json& parameters, bool 
 
 void add_trace(Registry& registry, Operations& operations, const segment::Layout& layout,
                const config::Config& config) {
-  registry.add(declared("trace_start"), [&](const json& parameters) -> json {
+  registry.add(declared("trace_start"), [&](const Json& parameters) -> Json {
     const std::uint32_t reactor = switch_trace(operations, parameters, true);
     return {{"next", layout.reactors[reactor].trace.written.load()}};
   });
-  registry.add(declared("trace_stop"), [&](const json& parameters) {
+  registry.add(declared("trace_stop"), [&](const Json& parameters) {
     switch_trace(operations, parameters, false);
-    return json::object();
+    return Json::object();
   });
   registry.add(declared("trace_read"),
-               [&](const json& parameters) { return read_trace(layout, config, parameters); });
+               [&](const Json& parameters) { return read_trace(layout, config, parameters); });
 }
 
 }  // namespace sluice::admin

@@ -13,16 +13,14 @@
 namespace sluice::config {
 namespace {
 
-using nlohmann::json;
-
 /// Adds every key under its full name: "table.key", and "table.name" for an entry of a list of tables.
-void add_flat(std::map<std::string, json>& keys, const std::string& prefix, const json& table) {
+void add_flat(std::map<std::string, Json>& keys, const std::string& prefix, const Json& table) {
   for (const auto& [key, value] : table.items()) {
     const std::string name = prefix + key;
     if (value.is_object()) {
       add_flat(keys, name + '.', value);
     } else if (value.is_array() && (value.empty() || value[0].is_object())) {
-      for (const json& entry : value)
+      for (const Json& entry : value)
         keys[name + '.' + entry[name == "export" ? "path" : "name"].get<std::string>()] = entry;
     } else {
       keys[name] = value;
@@ -38,8 +36,8 @@ bool is_part_of_upstream(const std::string& key) {
 
 /// Makes keys of their own of each upstream's address and port, and of its exports and what MOUNT does with them where it has
 /// its own: whether it has is for the data plane to know.
-void split_upstreams(std::map<std::string, json>& keys) {
-  std::map<std::string, json> parts;
+void split_upstreams(std::map<std::string, Json>& keys) {
+  std::map<std::string, Json> parts;
   for (auto& [key, value] : keys) {
     if (!key.starts_with("upstream.") || !value.is_object()) continue;
     const auto split = [&, name = key, entry = &value](const char* part) {
@@ -133,7 +131,7 @@ Config with_those_of(Config running, const segment::ConfigBlock& next) {
 Changes compare(const Config& running, const Config& next, const segment::UpstreamPlaces& places) {
   // Entries of lists are compared by name, not by position.
   const auto flat = [](const Config& config) {
-    std::map<std::string, json> keys;
+    std::map<std::string, Json> keys;
     add_flat(keys, "", describe(config));
     split_upstreams(keys);
     return keys;

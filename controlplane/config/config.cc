@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/config/config.h"
 
-#include <spdlog/common.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstring>
@@ -18,6 +16,7 @@
 #include "controlplane/config/saved_changes.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/text_file.h"
+#include "dataplane/log/log.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::config {
@@ -297,7 +296,7 @@ void fill_derived(Config& config) {
     std::copy_n(config.classes[i].name.begin(),
                 std::min<std::size_t>(config.classes[i].name.size(), segment::kMaxNameBytes - 1),
                 config.block.class_names[i].begin());
-  config.block.log_level = static_cast<std::uint32_t>(spdlog::level::from_str(config.log_level));
+  config.block.log_level = static_cast<std::uint32_t>(log::level_named(config.log_level));
 }
 
 policy::CreditSettings Config::credit_settings() const {

@@ -10,16 +10,14 @@
 namespace sluice::config {
 namespace {
 
-using nlohmann::json;
-
 template <typename Prefixes>
-json to_json(const Prefixes& prefixes, std::size_t count) {
-  json list = json::array();
+Json to_json(const Prefixes& prefixes, std::size_t count) {
+  Json list = Json::array();
   for (std::size_t i = 0; i < count; ++i) list.push_back(to_text(prefixes[i]));
   return list;
 }
 
-json describe_class(const policy::ClientClass& entry) {
+Json describe_class(const policy::ClientClass& entry) {
   return {{"weight", static_cast<std::uint64_t>(entry.credits.weight)},
           {"min_credits", entry.credits.min_credits},
           {"max_credits", entry.credits.max_credits},
@@ -38,13 +36,13 @@ const char* to_string(segment::Driver driver) {
   return "?";
 }
 
-json describe_device(const segment::ConfigBlock& block) {
-  json gateways = json::array();
+Json describe_device(const segment::ConfigBlock& block) {
+  Json gateways = Json::array();
   for (std::uint32_t i = 0; i < block.gateway_count; ++i) gateways.push_back(to_string(block.gateways[i]));
-  json devices = json::array();
+  Json devices = Json::array();
   for (std::uint32_t i = 0; i < block.verbs_port_count; ++i)
     devices.push_back(block.verbs_ports[i].device + ('/' + std::to_string(block.verbs_ports[i].port)));
-  json device = {{"driver", to_string(block.driver)},
+  Json device = {{"driver", to_string(block.driver)},
                  {"devices", devices},
                  {"shared_receives", block.shared_receives},
                  {"traffic_class", block.traffic_class},
@@ -67,9 +65,9 @@ json describe_device(const segment::ConfigBlock& block) {
 
 }  // namespace
 
-json describe(const Config& config) {
+Json describe(const Config& config) {
   const segment::ConfigBlock& block = config.block;
-  json result = {
+  Json result = {
       {"segment", config.segment},
       {"log_level", config.log_level},
       {"saved_changes", config.saved_changes},
@@ -125,8 +123,8 @@ json describe(const Config& config) {
         {"spare_upstreams", block.spare_upstreams}}},
       {"upstream", describe_upstreams(block)},
       {"reverse", describe_reverse(block)},
-      {"client_class", json::array()},
-      {"export", json::array()}};
+      {"client_class", Json::array()},
+      {"export", Json::array()}};
   result["policy"]["slots"] = config.policy_slots;
   result["policy"]["idle_s"] = config.policy_idle_s;
   result["policy"]["interval_ms"] = config.policy_interval_ms;
@@ -135,7 +133,7 @@ json describe(const Config& config) {
         std::vector<std::uint32_t>(block.cpus.begin(), block.cpus.begin() + block.reactors);
   for (std::size_t i = 1; i < config.classes.size(); ++i) {
     if (config.classes[i].gone) continue;
-    json entry = describe_class(config.classes[i]);
+    Json entry = describe_class(config.classes[i]);
     entry["name"] = config.classes[i].name;
     entry["clients"] = to_json(config.classes[i].clients, config.classes[i].clients.size());
     result["client_class"].push_back(entry);

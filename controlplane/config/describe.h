@@ -3,13 +3,12 @@
 // A configuration as JSON. Pure; any thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include "controlplane/config/config.h"
+#include "controlplane/json/json.h"
 
 namespace sluice::config {
 
 /// Every key with its value, nested as in the file.
-nlohmann::json describe(const Config& config);
+Json describe(const Config& config);
 
 }  // namespace sluice::config

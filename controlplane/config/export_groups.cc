@@ -194,8 +194,8 @@ bool changes_live(const segment::UpstreamConfig& running, const segment::Upstrea
   return running.handle_tag != 0 && running.handle_tag == next.handle_tag;
 }
 
-nlohmann::json describe_own_exports(const segment::UpstreamConfig& entry) {
-  nlohmann::json paths = nlohmann::json::array();
+Json describe_own_exports(const segment::UpstreamConfig& entry) {
+  Json paths = Json::array();
   for (std::uint32_t i = 0; i < entry.export_count; ++i) paths.push_back(entry.exports[i].data());
   return {{"exports", paths}, {"prefix", entry.prefix}};
 }

@@ -4,11 +4,11 @@
 // Setup; one thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
 #include "controlplane/config/checker.h"
+#include "controlplane/json/json.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
@@ -35,6 +35,6 @@ struct Newcomer {
 /// removed ones, who was removed first before the others. Point into `next`.
 std::vector<Newcomer> newcomers(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
                                 const segment::UpstreamPlaces& places);
-nlohmann::json describe_own_exports(const segment::UpstreamConfig& entry);
+Json describe_own_exports(const segment::UpstreamConfig& entry);
 
 }  // namespace sluice::config

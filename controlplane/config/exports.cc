@@ -76,10 +76,10 @@ segment::ExportConfig parse_export(const std::string& text, const Config& runnin
   return block.exports[0];
 }
 
-nlohmann::json describe_export(const segment::ExportConfig& entry) {
-  nlohmann::json clients = nlohmann::json::array();
+Json describe_export(const segment::ExportConfig& entry) {
+  Json clients = Json::array();
   for (std::uint32_t i = 0; i < entry.allowed_count; ++i) clients.push_back(to_text(entry.allowed[i]));
-  nlohmann::json hosts = nlohmann::json::array();
+  Json hosts = Json::array();
   for (std::uint32_t i = 0; i < entry.host_count; ++i) hosts.push_back(entry.hosts[i].view());
   return {{"path", entry.path},
           {"read_only", entry.read_only != 0},

@@ -3,10 +3,10 @@
 // The [[export]] tables of a configuration. Setup and reload; one thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "controlplane/config/checker.h"
+#include "controlplane/json/json.h"
 
 namespace sluice::config {
 
@@ -19,6 +19,6 @@ void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock&
 bool overlap(const std::string& one, const std::string& other);
 std::string overlap_defect(const std::string& one, const std::string& other);
 /// Its keys, as the file has them.
-nlohmann::json describe_export(const segment::ExportConfig& entry);
+Json describe_export(const segment::ExportConfig& entry);
 
 }  // namespace sluice::config

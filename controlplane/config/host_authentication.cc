@@ -127,8 +127,8 @@ void read_host_authentication(Checker& check, const toml::table& root, Config& c
   check_export_hosts(check, root, config.block, config);
 }
 
-nlohmann::json describe_host_authentication(const Config& config) {
-  nlohmann::json hosts = nlohmann::json::array();
+Json describe_host_authentication(const Config& config) {
+  Json hosts = Json::array();
   for (const HostEntry& host : config.authentication_hosts)
     hosts.push_back({{"name", host.name}, {"key_files", host.key_files}, {"class", host.client_class}});
   return {{"method", config.authentication_method},

@@ -4,9 +4,8 @@
 // Setup and reload; one thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include "controlplane/config/checker.h"
+#include "controlplane/json/json.h"
 
 namespace sluice::config {
 
@@ -17,6 +16,6 @@ void check_export_hosts(Checker& check, const toml::table& root, const segment::
                         const Config& known);
 /// Call after the client classes and the exports have been read. Defects go to `check`.
 void read_host_authentication(Checker& check, const toml::table& root, Config& config);
-nlohmann::json describe_host_authentication(const Config& config);
+Json describe_host_authentication(const Config& config);
 
 }  // namespace sluice::config

@@ -2,7 +2,6 @@
 #include "controlplane/config/replace_file.h"
 
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <string_view>
 
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/log/log.h"
 
 namespace sluice::config {
 namespace {
@@ -43,9 +43,8 @@ void replace_file(const std::string& path, const std::string& text, mode_t mode)
   if (in && write_new(fresh, text, mode) && ::rename(fresh.c_str(), path.c_str()) == 0) {
     // It is replaced: to report a failure now would be to say that the old text is there.
     if (::fsync(in.get()) != 0)
-      spdlog::warn(
-          "{} is written, but its folder may not be on the disk ({}): look at the disk, and save again", path,
-          std::strerror(errno));
+      log::warn("{} is written, but its folder may not be on the disk ({}): look at the disk, and save again",
+                path, std::strerror(errno));
     return;
   }
   const int error = errno;

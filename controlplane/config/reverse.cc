@@ -64,27 +64,27 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
   block.exports = {};
 }
 
-nlohmann::json describe_reverse(const segment::ConfigBlock& block) {
+Json describe_reverse(const segment::ConfigBlock& block) {
   const segment::ReverseConfig& reverse = block.reverse;
   const auto text = [](const PeerAddress& address) {
     return address == PeerAddress{} ? std::string() : to_string(address);
   };
-  nlohmann::json allowed = nlohmann::json::array();
+  Json allowed = Json::array();
   for (std::uint32_t i = 0; i < reverse.allowed_count; ++i) allowed.push_back(to_text(reverse.allowed[i]));
-  const nlohmann::json shown = {{"ingress", reverse.in_use != 0 ? "tcp" : "none"},
-                                {"listen_address", text(reverse.listen_address)},
-                                {"listen_port", reverse.listen_port},
-                                {"server", text(reverse.server)},
-                                {"server_port", reverse.server_port},
-                                {"clients", reverse.clients},
-                                {"connections", reverse.connections},
-                                {"calls", reverse.calls},
-                                {"record_buffers", reverse.record_buffers},
-                                {"item_buffers", reverse.item_buffers},
-                                {"call_timeout_s", reverse.call_timeout_s},
-                                {"mount_address", text(reverse.mount_address)},
-                                {"mount_port", reverse.mount_port},
-                                {"allowed", allowed}};
+  const Json shown = {{"ingress", reverse.in_use != 0 ? "tcp" : "none"},
+                      {"listen_address", text(reverse.listen_address)},
+                      {"listen_port", reverse.listen_port},
+                      {"server", text(reverse.server)},
+                      {"server_port", reverse.server_port},
+                      {"clients", reverse.clients},
+                      {"connections", reverse.connections},
+                      {"calls", reverse.calls},
+                      {"record_buffers", reverse.record_buffers},
+                      {"item_buffers", reverse.item_buffers},
+                      {"call_timeout_s", reverse.call_timeout_s},
+                      {"mount_address", text(reverse.mount_address)},
+                      {"mount_port", reverse.mount_port},
+                      {"allowed", allowed}};
   return with_withheld(shown, reverse.withheld);
 }
 

@@ -125,7 +125,7 @@ mode_t mode_of(const std::string& path) {
   return ::stat(path.c_str(), &found) == 0 ? found.st_mode & 0666 : 0600;
 }
 
-toml::table to_toml(const nlohmann::json& object) {
+toml::table to_toml(const Json& object) {
   toml::table table;
   for (const auto& [key, value] : object.items()) {
     if (value.is_boolean()) {
@@ -203,8 +203,8 @@ std::string to_toml(const SavedChanges& saved) {
   return text.str();
 }
 
-nlohmann::json describe(const SavedChanges& saved) {
-  nlohmann::json paths = nlohmann::json::array();
+Json describe(const SavedChanges& saved) {
+  Json paths = Json::array();
   for (const segment::ExportConfig& entry : saved.exports) paths.push_back(entry.path);
   return {{"drain", saved.drain}, {"export", paths}, {"removed_exports", saved.removed_exports}};
 }

@@ -4,11 +4,11 @@
 // The control plane writes it as a whole; people may edit it. System calls that may wait for a disk.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "controlplane/json/json.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
@@ -41,6 +41,6 @@ SavedChanges save_change(const Change& change, const Config& running);
 /// The file that add_saved_changes() reads.
 std::string to_toml(const SavedChanges& saved);
 /// Exports by their paths.
-nlohmann::json describe(const SavedChanges& saved);
+Json describe(const SavedChanges& saved);
 
 }  // namespace sluice::config

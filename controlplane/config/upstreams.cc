@@ -207,29 +207,29 @@ const segment::UpstreamConfig* upstream_of(const segment::ConfigBlock& block,
   return nullptr;
 }
 
-nlohmann::json describe_upstreams(const segment::ConfigBlock& block) {
-  nlohmann::json list = nlohmann::json::array();
+Json describe_upstreams(const segment::ConfigBlock& block) {
+  Json list = Json::array();
   for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
     const segment::UpstreamConfig& entry = block.upstreams[i];
     if (entry.removed != 0) continue;
-    nlohmann::json programs = nlohmann::json::array();
+    Json programs = Json::array();
     for (std::uint32_t r = 0; r < entry.route_count; ++r) programs.push_back(to_text(entry.routes[r]));
-    nlohmann::json hosts = nlohmann::json::array();
+    Json hosts = Json::array();
     for (std::uint32_t h = 0; h < entry.host_count; ++h) hosts.push_back(entry.hosts[h].data());
-    nlohmann::json clients = nlohmann::json::array();
+    Json clients = Json::array();
     for (std::uint32_t a = 0; a < entry.allowed_count; ++a) clients.push_back(to_text(entry.allowed[a]));
-    const nlohmann::json shown = {{"name", entry.name},
-                                  {"address", hosts},
-                                  {"transport", entry.transport == segment::Transport::Rdma ? "rdma" : "tcp"},
-                                  {"port", entry.port},
-                                  {"listen_port", entry.listen_port},
-                                  {"programs", programs},
-                                  {"connections", entry.connections},
-                                  {"max_calls", entry.max_calls},
-                                  {"call_timeout_s", entry.call_timeout_s},
-                                  {"privileged_port", entry.privileged_port != 0},
-                                  {"mount_port", entry.mount_port},
-                                  {"clients", clients}};
+    const Json shown = {{"name", entry.name},
+                        {"address", hosts},
+                        {"transport", entry.transport == segment::Transport::Rdma ? "rdma" : "tcp"},
+                        {"port", entry.port},
+                        {"listen_port", entry.listen_port},
+                        {"programs", programs},
+                        {"connections", entry.connections},
+                        {"max_calls", entry.max_calls},
+                        {"call_timeout_s", entry.call_timeout_s},
+                        {"privileged_port", entry.privileged_port != 0},
+                        {"mount_port", entry.mount_port},
+                        {"clients", clients}};
     list.push_back(with_withheld(shown, entry.withheld));
     list.back().update(describe_own_exports(entry));
   }

@@ -3,9 +3,8 @@
 // The [[upstream]] tables of the configuration. Setup; one thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include "controlplane/config/checker.h"
+#include "controlplane/json/json.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
@@ -23,6 +22,6 @@ const segment::UpstreamConfig* upstream_of(const segment::ConfigBlock& block,
 bool serves_exports(const segment::ConfigBlock& block);
 /// The same, without regard to [reverse].
 bool serves_exports_beside_upstreams(const segment::ConfigBlock& block);
-nlohmann::json describe_upstreams(const segment::ConfigBlock& block);
+Json describe_upstreams(const segment::ConfigBlock& block);
 
 }  // namespace sluice::config

@@ -4,9 +4,8 @@
 // and [reverse]. Setup; one thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include "controlplane/config/checker.h"
+#include "controlplane/json/json.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
@@ -23,7 +22,7 @@ inline void read_withheld(Checker& check, const toml::table& table, segment::Wit
 }
 
 /// Adds the keys to the description of their table.
-inline nlohmann::json with_withheld(nlohmann::json table, const segment::WithheldConfig& withheld) {
+inline Json with_withheld(Json table, const segment::WithheldConfig& withheld) {
   table["pnfs"] = withheld.pnfs != 0 ? "hide" : "pass";
   table["referrals"] = withheld.referrals != 0 ? "hide" : "pass";
   return table;

@@ -11,14 +11,12 @@
 namespace sluice::events {
 namespace {
 
-using nlohmann::json;
-
-json value_of(const Field& field) {
-  return std::visit([](const auto& value) { return json(value); }, field.value);
+Json value_of(const Field& field) {
+  return std::visit([](const auto& value) { return Json(value); }, field.value);
 }
 
-std::string escaped(const json& value) {
-  return value.dump(-1, ' ', true, json::error_handler_t::replace);
+std::string escaped(const Json& value) {
+  return value.dump(-1, Json::Encoding::Ascii);
 }
 
 /// Bare where it needs no quotes, else as a JSON string.
@@ -61,10 +59,10 @@ std::string to_log_line(const Event& event) {
   return line;
 }
 
-json to_json(const Event& event) {
-  json fields = json::object();
+Json to_json(const Event& event) {
+  Json fields = Json::object();
   for (const Field& field : event.fields) fields[field.name] = value_of(field);
-  json result = {{"sequence", event.sequence},
+  Json result = {{"sequence", event.sequence},
                  {"time", time_of(event.wall_ns)},
                  {"severity", kSeverities[static_cast<std::size_t>(event.kind->severity)]},
                  {"event", event.kind->name},
@@ -74,7 +72,7 @@ json to_json(const Event& event) {
 }
 
 std::string to_json_line(const Event& event, std::uint64_t journal) {
-  json line = to_json(event);
+  Json line = to_json(event);
   line["journal"] = journal;
   return escaped(line) + '\n';
 }

@@ -16,8 +16,6 @@
 namespace sluice::page {
 namespace {
 
-using nlohmann::json;
-
 /// Events that are read at a time: an event that is added meanwhile waits for their copies.
 constexpr std::size_t kEventsAtATime = 64;
 
@@ -25,7 +23,7 @@ double seconds(std::uint64_t ns) {
   return static_cast<double>(ns) * 1e-9;
 }
 
-json plane(const segment::Heartbeat& beat, std::uint64_t now_ns) {
+Json plane(const segment::Heartbeat& beat, std::uint64_t now_ns) {
   const bool alive = segment::alive(beat, now_ns);
   const bool runs = beat.pid.load(std::memory_order_acquire) != 0;
   return {{"alive", alive},
@@ -35,8 +33,8 @@ json plane(const segment::Heartbeat& beat, std::uint64_t now_ns) {
 }
 
 /// The busiest, however many there are, and all others together.
-json clients(const segment::Layout& layout) {
-  json list = json::array();
+Json clients(const segment::Layout& layout) {
+  Json list = Json::array();
   const auto table = layout.clients.read_copy();
   if (!table) return list;
   const auto add = [&](const std::string& client, const segment::ServedCalls& served) {
@@ -67,7 +65,7 @@ void Status::read_events() {
 std::string Status::look() {
   read_events();
   const std::uint64_t now = segment::monotonic_ns();
-  json shown = {
+  Json shown = {
       {"version", kVersion},
       {"time_s", seconds(now)},
       {"control_plane", plane(layout_.control_plane, now)},
@@ -76,13 +74,14 @@ std::string Status::look() {
       {"control_loop_stall_ms", seconds(layout_.recent_stall_ns.load(std::memory_order_relaxed)) * 1000},
       {"clients", clients(layout_)},
       {"exports", admin::exports(layout_)},
-      {"events", events_}};
+      {"events", Json::array()}};
+  for (const Json& event : events_) shown["events"].push_back(event);
   const auto config = layout_.config.read_copy();
   shown["configuration"] = {{"generation", config ? config->generation : 0},
                             {"applied", layout_.generation_applied.load()}};
   shown["connections"] = config ? admin::count_connections(layout_, *config) : 0;
-  shown["reactors"] = config ? admin::reactors(layout_, *config) : json::array();
-  shown["upstreams"] = config ? admin::upstreams(layout_, *config) : json::array();
+  shown["reactors"] = config ? admin::reactors(layout_, *config) : Json::array();
+  shown["upstreams"] = config ? admin::upstreams(layout_, *config) : Json::array();
   return admin::to_line(shown);
 }
 

@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "controlplane/events/journal.h"
+#include "controlplane/json/json.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::page {
@@ -32,7 +32,7 @@ class Status {
   const segment::Layout& layout_;
   events::Journal& journal_;
   std::uint64_t next_ = 1;  ///< event to read
-  std::deque<nlohmann::json> events_;
+  std::deque<Json> events_;
 };
 
 }  // namespace sluice::page

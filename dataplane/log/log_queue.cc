@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <mutex>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -91,10 +93,8 @@ void LogQueue::drain(std::uint32_t limit_ms) {
                            [this] { return state_->lines.empty() && !state_->writing; });
 }
 
-void LogQueue::sink_it_(const spdlog::details::log_msg& message) {
-  spdlog::memory_buf_t formatted;
-  formatter_->format(message, formatted);
-  std::string line(formatted.data(), std::min(formatted.size(), kMaxLineBytes));
+void LogQueue::add(std::string line) {
+  if (line.size() > kMaxLineBytes) line.resize(kMaxLineBytes);
   if (line.empty() || line.back() != '\n') line += '\n';
   const std::lock_guard lock(state_->mutex);
   if (state_->lines.size() >= kMaxQueuedLines) {
@@ -105,9 +105,29 @@ void LogQueue::sink_it_(const spdlog::details::log_msg& message) {
   state_->changed.notify_all();
 }
 
+namespace {
+
+/// Formats what spdlog's logger is given, for the queue.
+class QueueSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit QueueSink(std::shared_ptr<LogQueue> queue) : queue_(std::move(queue)) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t formatted;
+    formatter_->format(message, formatted);
+    queue_->add(std::string(formatted.data(), formatted.size()));
+  }
+  void flush_() override {}
+
+  const std::shared_ptr<LogQueue> queue_;
+};
+
+}  // namespace
+
 std::shared_ptr<LogQueue> log_by_queue() {
   auto queue = std::make_shared<LogQueue>(STDOUT_FILENO);
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>("", queue));
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("", std::make_shared<QueueSink>(queue)));
   return queue;
 }
 

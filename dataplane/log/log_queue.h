@@ -5,12 +5,9 @@
 // Any thread.
 #pragma once
 
-#include <spdlog/sinks/base_sink.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 namespace sluice {
@@ -20,27 +17,27 @@ inline constexpr std::size_t kMaxLineBytes = 4096;
 /// What is queued when a process ends has so long.
 inline constexpr std::uint32_t kLogEndMs = 500;
 
-class LogQueue final : public spdlog::sinks::base_sink<std::mutex> {
+class LogQueue final {
  public:
   /// Starts a thread that writes to `descriptor`, which stays open and has its flags as they are.
   explicit LogQueue(int descriptor);
   /// Waits for what is queued, at most kLogEndMs.
-  ~LogQueue() override;
+  ~LogQueue();
+  LogQueue(const LogQueue&) = delete;
+  LogQueue& operator=(const LogQueue&) = delete;
 
+  /// Queues a line, of which at most kMaxLineBytes are kept, or drops and counts it.
+  void add(std::string line);
   std::uint64_t dropped() const;
   /// Waits until what is queued has been written, at most `limit_ms`.
   void drain(std::uint32_t limit_ms);
-
- protected:
-  void sink_it_(const spdlog::details::log_msg& message) override;
-  void flush_() override {}
 
  private:
   struct State;
   const std::shared_ptr<State> state_;  ///< shared with the thread, which a target that blocks keeps
 };
 
-/// Makes it the target of spdlog's default logger, on standard output.
+/// Makes a queue on standard output the target of the log.
 std::shared_ptr<LogQueue> log_by_queue();
 
 }  // namespace sluice

@@ -2,19 +2,20 @@
 #include "dataplane/process/dpdk_log.h"
 
 #include <rte_log.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <string_view>
 
+#include "dataplane/log/log.h"
+
 namespace sluice::process {
 namespace {
 
-spdlog::level::level_enum level_of(int dpdk) {
-  if (dpdk <= static_cast<int>(RTE_LOG_CRIT)) return spdlog::level::critical;
-  if (dpdk == static_cast<int>(RTE_LOG_ERR)) return spdlog::level::err;
-  return dpdk == static_cast<int>(RTE_LOG_WARNING) ? spdlog::level::warn : spdlog::level::info;
+log::Level level_of(int dpdk) {
+  if (dpdk <= static_cast<int>(RTE_LOG_CRIT)) return log::Level::Critical;
+  if (dpdk == static_cast<int>(RTE_LOG_ERR)) return log::Level::Error;
+  return dpdk == static_cast<int>(RTE_LOG_WARNING) ? log::Level::Warning : log::Level::Info;
 }
 
 /// Any thread.
@@ -24,7 +25,7 @@ ssize_t write_line(void*, const char* text, std::size_t bytes) {
   // After a panic nobody empties a queue any more.
   if (level <= static_cast<int>(RTE_LOG_CRIT) && ::write(STDERR_FILENO, text, bytes) < 0) return 0;
   if (line.ends_with('\n')) line.remove_suffix(1);
-  spdlog::log(level_of(level), "{}", line);
+  log::write(level_of(level), line);
   return static_cast<ssize_t>(bytes);
 }
 

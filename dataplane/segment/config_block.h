@@ -200,7 +200,7 @@ struct ConfigBlock {
   std::uint32_t port = 20049;
   std::uint32_t class_count = 1;  ///< client classes
   std::array<std::array<char, kMaxNameBytes>, kMaxClasses> class_names{};
-  std::uint32_t log_level = 2;  ///< spdlog::level
+  std::uint32_t log_level = 2;  ///< log::Level
 
   std::uint32_t max_connections = 32;  ///< of clients, per reactor
   std::uint32_t credits = 64;

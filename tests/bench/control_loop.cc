@@ -7,7 +7,6 @@
 // What the loop waited for is counted, a processor that another program had is not: the time of a pass less what the
 // scheduler let it wait (/proc/thread-self/schedstat).
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include "controlplane/control_plane.h"
 #include "controlplane/mount/protocol.h"
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/log/log.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/xdr/cursor.h"
@@ -94,7 +94,7 @@ class Loop {
         << "[mount]\nport = " << mount_port_ << "\nrpcbind = false\n"
         << "[[upstream]]\nname = \"silent\"\naddress = [\"127.0.0.1\", \"silent.invalid\"]\n"
         << "port = " << silent_.port() << "\nprograms = [\"nfs3\"]\nmount_port = " << silent_.port() << "\n";
-    spdlog::set_level(spdlog::level::err);
+    log::set_level(log::Level::Error);
     segment_ = segment::Segment::open_or_create(name_);
   }
   ~Loop() {

@@ -3,7 +3,6 @@
 // Connection management with many connections: the processor time of a request and of a turn of the loop, and how long a
 // storm of clients that connect again lasts. Reactors, clients and time are simulated, but each turn of the control plane
 // takes the processor time that it has really taken.
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "controlplane/cm/connection_keeper.h"
 #include "controlplane/config/config.h"
 #include "controlplane/policy/credit_keeper.h"
+#include "dataplane/log/log.h"
 #include "tests/bench/simulated_fleet.h"
 #include "tests/bench/worker.h"
 
@@ -184,6 +184,6 @@ constexpr Side kSides[] = {{"request_us_131k", [](double) { return request_us(kA
 }  // namespace sluice::bench
 
 int main() {
-  spdlog::set_level(spdlog::level::err);
+  log::set_level(log::Level::Error);
   return sluice::bench::serve(sluice::bench::kSides);
 }

@@ -17,21 +17,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
               .parameters = {{.name = "any", .by_default = 1},
                              admin::list("list", "numbers", admin::number("", "")).or_else({1}),
                              admin::map("map", "words", admin::text("", "")).or_else({{"a", "b"}})}},
-             [](const nlohmann::json& parameters) { return parameters; });
+             [](const Json& parameters) { return parameters; });
     made.add({.name = "number",
               .needed = admin::Access::Read,
               .parameters = {admin::whole32("n", "a number").or_else(7)}},
-             [](const nlohmann::json& parameters) { return parameters.at("n").get<std::uint32_t>(); });
-    made.add({.name = "change", .needed = admin::Access::Change},
-             [](const nlohmann::json&) -> nlohmann::json { std::abort(); });
+             [](const Json& parameters) { return parameters.at("n").get<std::uint32_t>(); });
+    made.add({.name = "change", .needed = admin::Access::Change}, [](const Json&) -> Json { std::abort(); });
     return made;
   }();
   const std::string answer =
       registry.answer({reinterpret_cast<const char*>(data), size}, admin::Access::Read);
   if (answer.empty()) return 0;
-  const auto parsed = nlohmann::json::parse(answer, nullptr, false);
-  if (parsed.is_discarded() || parsed["jsonrpc"] != "2.0" ||
-      parsed.contains("result") == parsed.contains("error") || answer.find('\n') != std::string::npos)
+  const auto parsed = Json::try_parse(answer);
+  if (!parsed || parsed->at("jsonrpc") != "2.0" || parsed->contains("result") == parsed->contains("error") ||
+      answer.find('\n') != std::string::npos)
     std::abort();
   return 0;
 }

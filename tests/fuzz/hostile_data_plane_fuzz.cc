@@ -121,17 +121,17 @@ void write_something(segment::DataPart& part, Script& script) {
 void show_everything(segment::Layout& layout, const policy::CreditKeeper& credits, std::uint64_t now_ns) {
   const config::Config& config = configuration();
   const segment::ConfigBlock& block = config.block;
-  const nlohmann::json shown[] = {admin::connections(layout, config, {}),
-                                  admin::connection_properties(layout, block),
-                                  admin::credits(layout, config, credits, now_ns),
-                                  admin::exports(layout),
-                                  admin::export_statistics(layout, ""),
-                                  admin::memory(layout, block),
-                                  admin::reactors(layout, block),
-                                  admin::counters(layout, block),
-                                  admin::upstreams(layout, block),
-                                  admin::reverse_counters(layout, block)};
-  for (const nlohmann::json& view : shown) admin::to_line(view);
+  const Json shown[] = {admin::connections(layout, config, {}),
+                        admin::connection_properties(layout, block),
+                        admin::credits(layout, config, credits, now_ns),
+                        admin::exports(layout),
+                        admin::export_statistics(layout, ""),
+                        admin::memory(layout, block),
+                        admin::reactors(layout, block),
+                        admin::counters(layout, block),
+                        admin::upstreams(layout, block),
+                        admin::reverse_counters(layout, block)};
+  for (const Json& view : shown) admin::to_line(view);
   try {
     admin::to_line(admin::show_connection(layout, config, 0, 0));
   } catch (const std::exception&) {  // there is none

@@ -55,7 +55,7 @@ Declaration slow_calls() {
                  std::to_string(kSlowCallsPerAnswer) + " of each reactor: ask again until there are none.",
       .parameters = {list("from", "another answer's next; empty: from the oldest on", whole("", "a number"))
                          .at_most(segment::kMaxReactors)
-                         .or_else(nlohmann::json::array())},
+                         .or_else(Json::array())},
       .result =
           object("", "",
                  {list("next", "where to read on, for each reactor", whole("", "a number")),

@@ -7,8 +7,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 constexpr const char* kKeyOfFile = "the key of this name";
 
 Fields changes() {
@@ -29,10 +27,10 @@ config::Config with_everything(config::Config config) {
   return config;
 }
 
-Fields keys_of(const json& table, const json& usual);
+Fields keys_of(const Json& table, const Json& usual);
 
 /// `usual` is what the defaults have there: a key that they lack is optional.
-Field key_of(const std::string& name, const json& value, const json& usual) {
+Field key_of(const std::string& name, const Json& value, const Json& usual) {
   if (value.is_object()) return object(name, "the table of this name", keys_of(value, usual));
   if (value.is_array() && !value.empty() && value[0].is_object())
     return rows(name, "the tables of this name", keys_of(value[0], value[0]));
@@ -43,11 +41,11 @@ Field key_of(const std::string& name, const json& value, const json& usual) {
   return value.is_number() ? number(name, kKeyOfFile) : text(name, kKeyOfFile);
 }
 
-Fields keys_of(const json& table, const json& usual) {
+Fields keys_of(const Json& table, const Json& usual) {
   Fields keys;
   for (const auto& [name, value] : table.items()) {
     const bool always = usual.contains(name);
-    const Field key = key_of(name, value, always ? usual[name] : json::object());
+    const Field key = key_of(name, value, always ? usual[name] : Json::object());
     keys.push_back(always ? key : key.if_any());
   }
   return keys;

@@ -42,7 +42,7 @@ Field change_result() {
 }
 
 Declaration export_add() {
-  const nlohmann::json usual = config::describe_export({});
+  const Json usual = config::describe_export({});
   const auto key = [&](const Field& field) { return field.or_else(usual.at(field.name)); };
   return {.name = "export_add",
           .summary =

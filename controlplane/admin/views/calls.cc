@@ -8,8 +8,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 /// "NFS.GETATTR" where the data plane has a name for it, "100003.3.1" where not.
 std::string procedure_name(const segment::CallTable& table, const segment::TraceRecord& record) {
   for (const segment::ProcedureInfo& shared : table.info) {
@@ -24,8 +22,8 @@ std::string procedure_name(const segment::CallTable& table, const segment::Trace
 
 }  // namespace
 
-nlohmann::json describe_call(const segment::CallTable& table, const segment::TraceRecord& record) {
-  json states = json::object();
+Json describe_call(const segment::CallTable& table, const segment::TraceRecord& record) {
+  Json states = Json::object();
   for (std::size_t i = 1; i < segment::kSlotStateCount; ++i)
     if (record.state_ns[i] > 0)
       states[segment::kSlotStates[i]] = static_cast<double>(record.state_ns[i]) * 1e-3;

@@ -3,8 +3,7 @@
 // Calls that a reactor has recorded, as 'sluicectl trace' and 'sluicectl slow' show them. The control plane's thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "controlplane/json/json.h"
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/trace.h"
 
@@ -12,6 +11,6 @@ namespace sluice::admin {
 
 /// XID, procedure, status, bytes, and the microseconds that it was in each state. `table` has the names of procedures. Any
 /// content of either is valid input.
-nlohmann::json describe_call(const segment::CallTable& table, const segment::TraceRecord& record);
+Json describe_call(const segment::CallTable& table, const segment::TraceRecord& record);
 
 }  // namespace sluice::admin

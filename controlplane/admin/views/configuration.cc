@@ -3,14 +3,14 @@
 
 namespace sluice::admin {
 
-nlohmann::json describe_changes(const config::Changes& changes) {
+Json describe_changes(const config::Changes& changes) {
   return {{"in_force", changes.live},
           {"restart_control_plane", changes.restart_control},
           {"restart_both_planes", changes.restart_both}};
 }
 
-nlohmann::json check_configuration(const std::string& text, const std::string& name,
-                                   const config::Config& running, const segment::UpstreamPlaces& places) {
+Json check_configuration(const std::string& text, const std::string& name, const config::Config& running,
+                         const segment::UpstreamPlaces& places) {
   try {
     config::Config next = config::parse(text, name);
     // Another file than the one in use is not opened for whoever may ask.

@@ -12,8 +12,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 const char* to_string(segment::ConnectionState state) {
   switch (state) {
     case segment::ConnectionState::Unused:
@@ -28,7 +26,7 @@ const char* to_string(segment::ConnectionState state) {
   return "?";
 }
 
-json describe_properties(const segment::PropertyInfo& p) {
+Json describe_properties(const segment::PropertyInfo& p) {
   return {{"max_send_bytes", p.max_send_bytes},
           {"receive_buffer_bytes", p.receive_buffer_bytes},
           {"max_segment_bytes", p.max_segment_bytes},
@@ -38,11 +36,11 @@ json describe_properties(const segment::PropertyInfo& p) {
                                                : "general"}};
 }
 
-json describe_connection(const segment::ReactorArea& area, const segment::ConnectionInfo& info,
+Json describe_connection(const segment::ReactorArea& area, const segment::ConnectionInfo& info,
                          std::uint32_t reactor, std::uint32_t number, const config::Config& config) {
   const segment::ConnectionUse& use = area.use[number];
   const std::size_t client_class = info.client_class < config.classes.size() ? info.client_class : 0;
-  json entry = {{"reactor", reactor},
+  Json entry = {{"reactor", reactor},
                 {"connection", number},
                 {"state", to_string(info.state)},
                 {"peer", to_string(info.peer)},
@@ -77,7 +75,7 @@ void for_each_connection(const segment::Layout& layout, const segment::ConfigBlo
 }
 
 /// Null: no call is in progress.
-json oldest_call(const segment::ConnectionUse& use) {
+Json oldest_call(const segment::ConnectionUse& use) {
   const std::uint32_t state = use.oldest_state.load(std::memory_order_relaxed);
   if (state == 0 || state >= segment::kSlotStateCount || use.busy.load(std::memory_order_relaxed) == 0)
     return nullptr;
@@ -86,10 +84,10 @@ json oldest_call(const segment::ConnectionUse& use) {
 }
 
 /// What the control plane wants of it; nothing of that where the words are another's.
-json describe_wanted(const segment::WantedWords& words, std::uint32_t incarnation) {
+Json describe_wanted(const segment::WantedWords& words, std::uint32_t incarnation) {
   const std::uint64_t course_word = words.course.load(std::memory_order_relaxed);
   const std::uint64_t grant_word = words.grant.load(std::memory_order_relaxed);
-  json wanted = {{"draining", false}, {"traced", false}, {"ending", false}, {"credits_wanted", 0}};
+  Json wanted = {{"draining", false}, {"traced", false}, {"ending", false}, {"credits_wanted", 0}};
   if (segment::incarnation_of(course_word) == incarnation) {
     const segment::Course course = segment::decode_course(course_word);
     wanted["draining"] = course.draining;
@@ -103,8 +101,8 @@ json describe_wanted(const segment::WantedWords& words, std::uint32_t incarnatio
 
 /// Errors and waits of the connections of its class on its reactor: there are none of a connection alone.
 template <typename Counters>
-json counters_of_class(const segment::Layout& layout, const Counters& counters) {
-  json result = json::object();
+Json counters_of_class(const segment::Layout& layout, const Counters& counters) {
+  Json result = Json::object();
   for (std::size_t i = 0; i < segment::kTransportCounterCount; ++i) {
     const segment::CounterInfo& info = segment::kTransportCounters[i];
     if (info.group != "error" && info.group != "wait") continue;
@@ -114,19 +112,19 @@ json counters_of_class(const segment::Layout& layout, const Counters& counters) 
   return result;
 }
 
-json both_properties(const segment::ConnectionInfo& info) {
+Json both_properties(const segment::ConnectionInfo& info) {
   return {{"ours", describe_properties(info.own_properties)},
-          {"client", info.heard_properties != 0 ? describe_properties(info.peer_properties) : json(nullptr)}};
+          {"client", info.heard_properties != 0 ? describe_properties(info.peer_properties) : Json(nullptr)}};
 }
 
 }  // namespace
 
-nlohmann::json connections(const segment::Layout& layout, const config::Config& config,
-                           const ConnectionFilter& filter) {
-  json list = json::array();
+Json connections(const segment::Layout& layout, const config::Config& config,
+                 const ConnectionFilter& filter) {
+  Json list = Json::array();
   for_each_connection(layout, config.block,
                       [&](const auto& area, const auto& info, auto reactor, auto number) {
-                        json entry = describe_connection(area, info, reactor, number, config);
+                        Json entry = describe_connection(area, info, reactor, number, config);
                         if ((filter.peer.empty() || entry["peer"] == filter.peer) &&
                             (filter.client_class.empty() || entry["class"] == filter.client_class))
                           list.push_back(std::move(entry));
@@ -134,12 +132,12 @@ nlohmann::json connections(const segment::Layout& layout, const config::Config& 
   return list;
 }
 
-nlohmann::json show_connection(const segment::Layout& layout, const config::Config& config,
-                               std::uint32_t reactor, std::uint32_t number) {
+Json show_connection(const segment::Layout& layout, const config::Config& config, std::uint32_t reactor,
+                     std::uint32_t number) {
   const bool there = reactor < config.block.reactors && number < config.block.all_connections();
   const auto info = there ? segment::checked(layout.reactors[reactor].connections[number]) : std::nullopt;
   if (!info || info->state == segment::ConnectionState::Unused) throw no_such_connection(reactor, number);
-  json entry = describe_connection(layout.reactors[reactor], *info, reactor, number, config);
+  Json entry = describe_connection(layout.reactors[reactor], *info, reactor, number, config);
   entry["peak_busy"] = layout.reactors[reactor].use[number].peak_busy.load();
   entry["queue_pair"] = info->queue_pair;
   const segment::ConnectionUse& use = layout.reactors[reactor].use[number];
@@ -156,11 +154,11 @@ nlohmann::json show_connection(const segment::Layout& layout, const config::Conf
   return entry;
 }
 
-nlohmann::json connection_properties(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  json list = json::array();
+Json connection_properties(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  Json list = Json::array();
   for_each_connection(layout, config, [&](const auto&, const auto& info, auto reactor, auto number) {
     if (info.version != 2) return;
-    json entry = both_properties(info);
+    Json entry = both_properties(info);
     entry["reactor"] = reactor;
     entry["connection"] = number;
     entry["peer"] = to_string(info.peer);

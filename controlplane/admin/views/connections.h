@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "controlplane/config/config.h"
+#include "controlplane/json/json.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::admin {
@@ -19,13 +19,12 @@ struct ConnectionFilter {
   std::string client_class;
 };
 
-nlohmann::json connections(const segment::Layout& layout, const config::Config& config,
-                           const ConnectionFilter& filter);
+Json connections(const segment::Layout& layout, const config::Config& config, const ConnectionFilter& filter);
 /// Everything about one connection. Throws MethodError when there is none of this number.
-nlohmann::json show_connection(const segment::Layout& layout, const config::Config& config,
-                               std::uint32_t reactor, std::uint32_t number);
+Json show_connection(const segment::Layout& layout, const config::Config& config, std::uint32_t reactor,
+                     std::uint32_t number);
 /// Transport properties of each version 2 connection, of both sides.
-nlohmann::json connection_properties(const segment::Layout& layout, const segment::ConfigBlock& config);
+Json connection_properties(const segment::Layout& layout, const segment::ConfigBlock& config);
 /// Connections of all reactors, as these count them.
 std::uint32_t count_connections(const segment::Layout& layout, const segment::ConfigBlock& config);
 

@@ -7,8 +7,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 struct Sums {
   std::uint64_t connections = 0, granted = 0, used = 0, idle = 0;
 };
@@ -31,7 +29,7 @@ Sums sum_up(const segment::ReactorArea& area, std::uint32_t connections, const p
   return of_reactor;
 }
 
-json describe_class(const policy::ClientClass& client_class, const Sums& sums) {
+Json describe_class(const policy::ClientClass& client_class, const Sums& sums) {
   return {{"class", client_class.name},
           {"weight", client_class.credits.weight},
           {"min_credits", client_class.credits.min_credits},
@@ -44,10 +42,10 @@ json describe_class(const policy::ClientClass& client_class, const Sums& sums) {
 
 }  // namespace
 
-nlohmann::json credits(const segment::Layout& layout, const config::Config& config,
-                       const policy::CreditKeeper& keeper, std::uint64_t now_ns) {
+Json credits(const segment::Layout& layout, const config::Config& config, const policy::CreditKeeper& keeper,
+             std::uint64_t now_ns) {
   std::vector<Sums> by_class(config.classes.size());
-  json reactors = json::array();
+  Json reactors = Json::array();
   for (std::uint32_t reactor = 0; reactor < config.block.reactors; ++reactor) {
     const policy::CreditPolicy& policy = keeper.policy(reactor);
     const Sums sums =
@@ -59,7 +57,7 @@ nlohmann::json credits(const segment::Layout& layout, const config::Config& conf
                         {"granted", sums.granted},
                         {"used", sums.used}});
   }
-  json classes = json::array();
+  Json classes = Json::array();
   for (std::size_t i = 0; i < by_class.size(); ++i)
     classes.push_back(describe_class(config.classes[i], by_class[i]));
   const policy::CreditStatistics& statistics = keeper.statistics();

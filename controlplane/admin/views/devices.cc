@@ -12,16 +12,14 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 static_assert(std::size(rdma::softroce::kStatistics) <= segment::kMaxDeviceStatistics);
 static_assert(std::size(rdma::verbs::kStatistics) <= segment::kMaxDeviceStatistics);
 
 template <typename Names>
-json counted(const segment::Layout& layout, std::uint32_t reactor, segment::CounterFamily family,
+Json counted(const segment::Layout& layout, std::uint32_t reactor, segment::CounterFamily family,
              const char* driver, const Names& names) {
   const segment::ReactorArea& area = layout.reactors[reactor];
-  json values = {{"reactor", reactor}, {"driver", driver}};
+  Json values = {{"reactor", reactor}, {"driver", driver}};
   for (std::size_t i = 0; i < std::size(names); ++i)
     values[std::string(names[i].name)] = layout.places.value(family, i, area.device_statistics);
   return values;
@@ -41,7 +39,7 @@ std::string use_of(const segment::ConfigBlock& block, const rdma::verbs::PortInf
   return reactors.empty() ? "usable; not among devices in [device]" : "polled by reactor " + reactors;
 }
 
-json describe_port(const segment::ConfigBlock& block, const rdma::verbs::PortInfo& port) {
+Json describe_port(const segment::ConfigBlock& block, const rdma::verbs::PortInfo& port) {
   std::string addresses;
   for (const PeerAddress& address : port.addresses)
     addresses += (addresses.empty() ? "" : " ") + to_string(address);
@@ -65,8 +63,8 @@ json describe_port(const segment::ConfigBlock& block, const rdma::verbs::PortInf
 
 }  // namespace
 
-json devices(const segment::Layout& layout, const segment::ConfigBlock& block) {
-  json polled = json::array();
+Json devices(const segment::Layout& layout, const segment::ConfigBlock& block) {
+  Json polled = Json::array();
   for (std::uint32_t reactor = 0; reactor < block.reactors; ++reactor) {
     if (block.driver == segment::Driver::SoftRoce)
       polled.push_back(counted(layout, reactor, segment::CounterFamily::SoftRoce, "softroce",
@@ -75,10 +73,10 @@ json devices(const segment::Layout& layout, const segment::ConfigBlock& block) {
       polled.push_back(
           counted(layout, reactor, segment::CounterFamily::Verbs, "verbs", rdma::verbs::kStatistics));
   }
-  json ports = json::array();
+  Json ports = Json::array();
   for (const rdma::verbs::PortInfo& port : rdma::verbs::list_ports())
     ports.push_back(describe_port(block, port));
-  json result = {{"polled", polled}, {"rdma_ports", ports}};
+  Json result = {{"polled", polled}, {"rdma_ports", ports}};
   if (ports.empty()) result["hint"] = rdma::verbs::no_devices_hint();
   return result;
 }

@@ -4,12 +4,11 @@
 // the segment and opens each RDMA device (system calls). The control plane's thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "controlplane/json/json.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::admin {
 
-nlohmann::json devices(const segment::Layout& layout, const segment::ConfigBlock& block);
+Json devices(const segment::Layout& layout, const segment::ConfigBlock& block);
 
 }  // namespace sluice::admin

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::uint32_t kNfsProgram = 100003;
 
-nlohmann::json hosts_of(const segment::ExportConfig& entry) {
-  nlohmann::json hosts = nlohmann::json::array();
+Json hosts_of(const segment::ExportConfig& entry) {
+  Json hosts = Json::array();
   for (std::uint32_t i = 0; i < std::min(entry.host_count, segment::kMaxExportHosts); ++i)
     hosts.push_back(entry.hosts[i].view());
   return hosts;
@@ -19,8 +19,8 @@ nlohmann::json hosts_of(const segment::ExportConfig& entry) {
 
 }  // namespace
 
-nlohmann::json exports(const segment::Layout& layout) {
-  nlohmann::json list = nlohmann::json::array();
+Json exports(const segment::Layout& layout) {
+  Json list = Json::array();
   const auto config = layout.config.read_copy();
   for (std::size_t i = 0; i < layout.exports.size(); ++i) {
     const auto info = segment::checked(layout.exports[i]);
@@ -34,13 +34,13 @@ nlohmann::json exports(const segment::Layout& layout) {
                     {"errors", info->errors},
                     {"read_bytes", info->read_bytes},
                     {"written_bytes", info->written_bytes},
-                    {"hosts", config ? hosts_of(config->exports[i]) : nlohmann::json::array()}});
+                    {"hosts", config ? hosts_of(config->exports[i]) : Json::array()}});
   }
   return list;
 }
 
-nlohmann::json export_statistics(const segment::Layout& layout, const std::string& path) {
-  nlohmann::json list = nlohmann::json::array();
+Json export_statistics(const segment::Layout& layout, const std::string& path) {
+  Json list = Json::array();
   for (const auto& entry : layout.exports) {
     const auto info = segment::checked(entry);
     if (!info || info->in_use == 0 || (!path.empty() && path != info->path)) continue;

@@ -12,8 +12,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::size_t kHoldersShown = 5;
 
 /// VmRSS, from /proc. Zero when there is no such process.
@@ -24,8 +22,8 @@ std::uint64_t resident_bytes(std::uint32_t pid) {
   return 0;
 }
 
-json describe_pools(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  json list = json::array();
+Json describe_pools(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  Json list = Json::array();
   for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
     for (std::size_t i = 0; i < segment::kSharedPools.size(); ++i) {
       const segment::PoolUse& use = layout.reactors[reactor].pools[i];
@@ -39,8 +37,8 @@ json describe_pools(const segment::Layout& layout, const segment::ConfigBlock& c
   return list;
 }
 
-json describe_upstream_pools(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  json list = json::array();
+Json describe_upstream_pools(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  Json list = Json::array();
   for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
     for (std::uint32_t upstream = 0; upstream < config.upstream_count; ++upstream)
       for (std::size_t i = 0; i < segment::kUpstreamPools.size(); ++i) {
@@ -55,7 +53,7 @@ json describe_upstream_pools(const segment::Layout& layout, const segment::Confi
   return list;
 }
 
-json describe_holders(const segment::Layout& layout, const segment::ConfigBlock& config) {
+Json describe_holders(const segment::Layout& layout, const segment::ConfigBlock& config) {
   struct Holder {
     std::uint64_t bytes;
     std::uint32_t reactor;
@@ -71,7 +69,7 @@ json describe_holders(const segment::Layout& layout, const segment::ConfigBlock&
   const std::size_t shown = std::min(holders.size(), kHoldersShown);
   std::partial_sort(holders.begin(), holders.begin() + static_cast<std::ptrdiff_t>(shown), holders.end(),
                     [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
-  json list = json::array();
+  Json list = Json::array();
   for (std::size_t i = 0; i < shown; ++i) {
     const auto info = layout.reactors[holders[i].reactor].connections[holders[i].connection].read();
     list.push_back({{"reactor", holders[i].reactor},
@@ -84,8 +82,8 @@ json describe_holders(const segment::Layout& layout, const segment::ConfigBlock&
 
 }  // namespace
 
-nlohmann::json memory(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  json parts = json::array();
+Json memory(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  Json parts = Json::array();
   if (const auto table = segment::checked(layout.memory))
     for (const auto& part : *table)
       if (part.reserved_bytes > 0)

@@ -3,14 +3,13 @@
 // 'sluicectl memory'. Reads the segment and /proc. The control plane's thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "controlplane/json/json.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::admin {
 
 /// Resident bytes of the data plane's process, bytes that it has reserved, by purpose, what is in use of buffers
 /// that connections share, and the connections that hold most of them.
-nlohmann::json memory(const segment::Layout& layout, const segment::ConfigBlock& config);
+Json memory(const segment::Layout& layout, const segment::ConfigBlock& config);
 
 }  // namespace sluice::admin

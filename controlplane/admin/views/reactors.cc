@@ -10,8 +10,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 const char* to_string(segment::ReactorState state) {
   switch (state) {
     case segment::ReactorState::Unused:
@@ -37,11 +35,11 @@ double percent(double part, double whole) {
 
 /// Where the time since the reactor's start went. Control passes come once in so many turns, and the more often the
 /// less there is to do: they are in none of the two that make the busy share.
-json times_of(const json& counters) {
+Json times_of(const Json& counters) {
   static constexpr const char* kBusy[] = {"device", "calls", "services", "upstreams"};
   const auto ns = [&](const std::string& stage) { return counters[stage + "_ns"].get<std::uint64_t>(); };
   std::uint64_t busy = 0;
-  json of;
+  Json of;
   for (const char* stage : kBusy) busy += ns(stage);
   const std::uint64_t idle = ns("idle");
   const auto all = static_cast<double>(busy + idle + ns("control"));
@@ -53,9 +51,9 @@ json times_of(const json& counters) {
   return of;
 }
 
-json counters_of(const segment::Layout& layout, const segment::ReactorArea& area) {
+Json counters_of(const segment::Layout& layout, const segment::ReactorArea& area) {
   using segment::CounterFamily;
-  json result;
+  Json result;
   for (std::size_t i = 0; i < segment::kTransportCounterCount; ++i) {
     std::uint64_t sum = 0;
     for (const auto& of_class : area.transport_counters)
@@ -70,13 +68,13 @@ json counters_of(const segment::Layout& layout, const segment::ReactorArea& area
 
 }  // namespace
 
-nlohmann::json reactors(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  json list = json::array();
+Json reactors(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  Json list = Json::array();
   for (std::uint32_t number = 0; number < config.reactors; ++number) {
     const auto& area = layout.reactors[number];
     const auto info = area.info.read();
     if (!info) continue;
-    const json counters = counters_of(layout, area);
+    const Json counters = counters_of(layout, area);
     list.push_back({{"reactor", number},
                     {"state", to_string(info->state)},
                     {"cpu", info->cpu},
@@ -94,8 +92,8 @@ nlohmann::json reactors(const segment::Layout& layout, const segment::ConfigBloc
   return list;
 }
 
-nlohmann::json procedures(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  json list = json::array();
+Json procedures(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  Json list = Json::array();
   const segment::CallTable& first = layout.reactors[0].calls;
   const std::uint32_t known =
       std::min(first.procedures.load(std::memory_order_acquire), segment::kMaxProcedures);
@@ -125,14 +123,14 @@ nlohmann::json procedures(const segment::Layout& layout, const segment::ConfigBl
   return list;
 }
 
-nlohmann::json counters(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  json list = json::array();
+Json counters(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  Json list = Json::array();
   for (std::uint32_t i = 0; i < config.reactors; ++i) list.push_back(counters_of(layout, layout.reactors[i]));
   return list;
 }
 
-nlohmann::json topology(nlohmann::json machine, const segment::ConfigBlock& config) {
-  machine["reactor_cpus"] = json::array();
+Json topology(Json machine, const segment::ConfigBlock& config) {
+  machine["reactor_cpus"] = Json::array();
   for (std::uint32_t i = 0; i < config.reactors; ++i) machine["reactor_cpus"].push_back(config.cpus[i]);
   return machine;
 }

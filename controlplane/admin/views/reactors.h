@@ -4,19 +4,18 @@
 // Any thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "controlplane/json/json.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::admin {
 
 /// State, processor and totals of each reactor that has started.
-nlohmann::json reactors(const segment::Layout& layout, const segment::ConfigBlock& config);
+Json reactors(const segment::Layout& layout, const segment::ConfigBlock& config);
 /// Calls, and the reactors' time that they took by samples, of each procedure and class that had any.
-nlohmann::json procedures(const segment::Layout& layout, const segment::ConfigBlock& config);
+Json procedures(const segment::Layout& layout, const segment::ConfigBlock& config);
 /// All transport and reactor counters, one object per reactor.
-nlohmann::json counters(const segment::Layout& layout, const segment::ConfigBlock& config);
+Json counters(const segment::Layout& layout, const segment::ConfigBlock& config);
 /// `machine`, as topology::describe() gives it, with the processors that reactors poll on.
-nlohmann::json topology(nlohmann::json machine, const segment::ConfigBlock& config);
+Json topology(Json machine, const segment::ConfigBlock& config);
 
 }  // namespace sluice::admin

@@ -13,11 +13,9 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
-json heartbeat(const segment::Heartbeat& beat, bool alive) {
+Json heartbeat(const segment::Heartbeat& beat, bool alive) {
   const std::uint64_t now = segment::monotonic_ns();
-  json result = {{"alive", alive}, {"pid", beat.pid.load()}};
+  Json result = {{"alive", alive}, {"pid", beat.pid.load()}};
   if (beat.pid.load() != 0) {
     if (const std::string version = segment::version_of(beat); !version.empty()) result["version"] = version;
     result["heartbeat_age_s"] = static_cast<double>(segment::heartbeat_age_ns(beat, now)) * 1e-9;
@@ -32,8 +30,8 @@ double milliseconds(const std::atomic<std::uint64_t>& ns) {
 
 /// Where clients find the service: netid and universal address of each of ours, as rpcbind gives them (RFC 8166,
 /// section 9).
-json services(const segment::ConfigBlock& config) {
-  json list = json::array();
+Json services(const segment::ConfigBlock& config) {
+  Json list = Json::array();
   for (std::uint32_t i = 0; i < config.address_count; ++i) {
     const PeerAddress& address = config.addresses[i].address;
     list.push_back({{"netid", netid(address)},
@@ -44,9 +42,8 @@ json services(const segment::ConfigBlock& config) {
 
 }  // namespace
 
-nlohmann::json status(const segment::Layout& layout, const config::Config& config,
-                      const ControlPlaneState& state) {
-  json requests;
+Json status(const segment::Layout& layout, const config::Config& config, const ControlPlaneState& state) {
+  Json requests;
   for (std::size_t i = 0; i < std::size(policy::kVerdictNames); ++i)
     requests[policy::kVerdictNames[i]] = state.admission.count(static_cast<policy::Verdict>(i));
   return {{"version", kVersion},
@@ -69,13 +66,13 @@ nlohmann::json status(const segment::Layout& layout, const config::Config& confi
             {"recent", milliseconds(layout.recent_stall_ns)}}}};
 }
 
-nlohmann::json drain_status(const segment::Layout& layout, const config::Config& config, bool draining) {
+Json drain_status(const segment::Layout& layout, const config::Config& config, bool draining) {
   return {{"draining", draining},
           {"connections", count_connections(layout, config.block)},
           {"saved", draining == config.saved.drain}};
 }
 
-nlohmann::json version() {
+Json version() {
   return {{"version", kVersion}};
 }
 

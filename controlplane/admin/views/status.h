@@ -3,9 +3,8 @@
 // 'sluicectl status', 'sluicectl version' and the state of a drain. The control plane's thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include "controlplane/config/config.h"
+#include "controlplane/json/json.h"
 #include "controlplane/policy/admission.h"
 #include "dataplane/segment/segment.h"
 
@@ -21,10 +20,9 @@ struct ControlPlaneState {
   const std::vector<std::string>& pending_control;
 };
 
-nlohmann::json status(const segment::Layout& layout, const config::Config& config,
-                      const ControlPlaneState& state);
+Json status(const segment::Layout& layout, const config::Config& config, const ControlPlaneState& state);
 /// "saved": whether the next start finds it so.
-nlohmann::json drain_status(const segment::Layout& layout, const config::Config& config, bool draining);
-nlohmann::json version();
+Json drain_status(const segment::Layout& layout, const config::Config& config, bool draining);
+Json version();
 
 }  // namespace sluice::admin

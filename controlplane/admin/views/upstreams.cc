@@ -11,8 +11,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::size_t kCounters = std::size(segment::kUpstreamCounters);
 
 /// One upstream, all reactors together.
@@ -61,16 +59,16 @@ bool in_use(const segment::Layout& layout, const segment::ConfigBlock& config, s
 }
 
 /// By their names.
-json features(UringFeatures used) {
-  json names = json::array();
+Json features(UringFeatures used) {
+  Json names = Json::array();
   for (std::size_t i = 0; i < kUringFeatureNames.size(); ++i)
     if (used.has(static_cast<UringFeature>(i))) names.push_back(kUringFeatureNames[i]);
   return names;
 }
 
 /// In order of preference; empty: none of its names has been resolved.
-json addresses_of(const segment::Layout& layout, const segment::ConfigBlock& config, std::uint32_t number) {
-  json shown = json::array();
+Json addresses_of(const segment::Layout& layout, const segment::ConfigBlock& config, std::uint32_t number) {
+  Json shown = Json::array();
   const auto table = layout.upstream_addresses.read();
   const auto* const list = table ? segment::addresses_of(*table, config.upstreams[number].name) : nullptr;
   if (list == nullptr) return shown;
@@ -87,8 +85,8 @@ json addresses_of(const segment::Layout& layout, const segment::ConfigBlock& con
 
 }  // namespace
 
-json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  json list = json::array();
+Json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  Json list = Json::array();
   for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
     const segment::UpstreamConfig& upstream = config.upstreams[i];
     Sum sum;
@@ -119,12 +117,12 @@ json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config
   return list;
 }
 
-json upstream_counters(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  json list = json::array();
+Json upstream_counters(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  Json list = Json::array();
   for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
     Sum sum;
     sum_up(sum, layout, config, i);
-    json entry = {{"name", config.upstreams[i].name}};
+    Json entry = {{"name", config.upstreams[i].name}};
     for (std::size_t c = 0; c < kCounters; ++c)
       entry[std::string(segment::kUpstreamCounters[c].name)] = sum.counters[c];
     list.push_back(entry);
@@ -132,8 +130,8 @@ json upstream_counters(const segment::Layout& layout, const segment::ConfigBlock
   return list;
 }
 
-json reverse(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  if (config.reverse.in_use == 0) return json::object();
+Json reverse(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  if (config.reverse.in_use == 0) return Json::object();
   std::uint32_t clients = 0, connected = 0, outstanding = 0;
   segment::Histogram server_ns;
   for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
@@ -143,8 +141,8 @@ json reverse(const segment::Layout& layout, const segment::ConfigBlock& config) 
     outstanding += area.outstanding.load(std::memory_order_relaxed);
     server_ns.merge(area.server_ns);
   }
-  const json counters = reverse_counters(layout, config);
-  json shown = {{"listen_port", config.reverse.listen_port},
+  const Json counters = reverse_counters(layout, config);
+  Json shown = {{"listen_port", config.reverse.listen_port},
                 {"server", to_string(config.reverse.server)},
                 {"server_port", config.reverse.server_port},
                 {"state", clients == 0                         ? "idle"
@@ -160,8 +158,8 @@ json reverse(const segment::Layout& layout, const segment::ConfigBlock& config) 
   return shown;
 }
 
-json reverse_counters(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  json shown = json::object();
+Json reverse_counters(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  Json shown = Json::object();
   for (std::size_t c = 0; c < std::size(segment::kIngressCounters); ++c) {
     std::uint64_t sum = 0;
     for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)

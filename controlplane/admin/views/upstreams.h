@@ -3,19 +3,18 @@
 // 'sluicectl upstreams' and 'sluicectl reverse'. Reads the segment. Any thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "controlplane/json/json.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::admin {
 
 /// Each upstream, all reactors together: state, calls, and the mean latency by where it is spent.
-nlohmann::json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config);
+Json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config);
 /// All counters of each upstream.
-nlohmann::json upstream_counters(const segment::Layout& layout, const segment::ConfigBlock& config);
+Json upstream_counters(const segment::Layout& layout, const segment::ConfigBlock& config);
 
 /// The reverse gateway: state, clients, calls; and all its counters.
-nlohmann::json reverse(const segment::Layout& layout, const segment::ConfigBlock& config);
-nlohmann::json reverse_counters(const segment::Layout& layout, const segment::ConfigBlock& config);
+Json reverse(const segment::Layout& layout, const segment::ConfigBlock& config);
+Json reverse_counters(const segment::Layout& layout, const segment::ConfigBlock& config);
 
 }  // namespace sluice::admin

@@ -2,10 +2,10 @@
 #include "dataplane/process/config_watch.h"
 
 #include <gtest/gtest.h>
-#include <spdlog/spdlog.h>
 
 #include <cstring>
 
+#include "dataplane/log/log.h"
 #include "tests/unit/process/process_lab.h"
 
 namespace sluice::process {
@@ -14,7 +14,7 @@ namespace {
 class ConfigWatchTest : public testing::Test {
  protected:
   ConfigWatchTest() { config_.generation = 3; }
-  ~ConfigWatchTest() override { spdlog::set_level(spdlog::level::info); }
+  ~ConfigWatchTest() override { log::set_level(log::Level::Info); }
 
   void publish(std::uint64_t generation) {
     config_.generation = generation;
@@ -31,10 +31,10 @@ class ConfigWatchTest : public testing::Test {
 };
 
 TEST_F(ConfigWatchTest, what_the_data_plane_was_built_from_is_in_force_at_once) {
-  config_.log_level = spdlog::level::err;
+  config_.log_level = static_cast<std::uint32_t>(log::Level::Error);
   ConfigWatch watch(segment_.layout(), update_, newcomers_, set_slow_call_, config_);
   EXPECT_EQ(applied(), 3u);
-  EXPECT_EQ(spdlog::get_level(), spdlog::level::err);
+  EXPECT_EQ(log::level(), log::Level::Error);
   publish(3);
   watch.poll();
   EXPECT_EQ(update_.take(), nullptr);
@@ -88,15 +88,15 @@ TEST_F(ConfigWatchTest, the_limit_of_slow_calls_changes_at_once) {
 
 TEST_F(ConfigWatchTest, the_log_level_changes_and_one_that_is_none_is_off) {
   ConfigWatch watch(segment_.layout(), update_, newcomers_, set_slow_call_, config_);
-  config_.log_level = spdlog::level::debug;
+  config_.log_level = static_cast<std::uint32_t>(log::Level::Debug);
   publish(4);
   watch.poll();
-  EXPECT_EQ(spdlog::get_level(), spdlog::level::debug);
+  EXPECT_EQ(log::level(), log::Level::Debug);
   update_.give_back(*update_.take());
   config_.log_level = 1000;
   publish(5);
   watch.poll();
-  EXPECT_EQ(spdlog::get_level(), spdlog::level::off);
+  EXPECT_EQ(log::level(), log::Level::Off);
 }
 
 }  // namespace

@@ -15,8 +15,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 /// The test is the data plane.
 class CaptureMethods : public testing::Test {
  protected:
@@ -28,14 +26,14 @@ class CaptureMethods : public testing::Test {
   ~CaptureMethods() override {
     for (const int end : pipe_) ::close(end);
   }
-  json answer(const std::string& method, const json& parameters, int passed = -1) {
+  Json answer(const std::string& method, const Json& parameters, int passed = -1) {
     const FileDescriptor descriptor(passed >= 0 ? ::dup(passed) : -1);
-    return json::parse(registry_.answer(
-        json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump(),
+    return Json::parse(registry_.answer(
+        Json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump(),
         Access::Change, descriptor));
   }
-  std::string refusal(const json& parameters, int passed) {
-    const json got = answer("capture_start", parameters, passed);
+  std::string refusal(const Json& parameters, int passed) {
+    const Json got = answer("capture_start", parameters, passed);
     return got.contains("error") ? got["error"]["message"].get<std::string>() : "";
   }
 
@@ -47,7 +45,7 @@ class CaptureMethods : public testing::Test {
 };
 
 TEST_F(CaptureMethods, a_request_goes_to_the_data_plane_with_the_clients_pipe) {
-  const json started = answer("capture_start",
+  const Json started = answer("capture_start",
                               {{"packets", 5},
                                {"bytes", 4096},
                                {"seconds", 3},
@@ -79,29 +77,29 @@ TEST_F(CaptureMethods, a_request_goes_to_the_data_plane_with_the_clients_pipe) {
 }
 
 TEST_F(CaptureMethods, what_cannot_be_is_refused_with_a_sentence_and_goes_nowhere) {
-  EXPECT_NE(refusal(json::object(), -1).find("pipe"), std::string::npos);
+  EXPECT_NE(refusal(Json::object(), -1).find("pipe"), std::string::npos);
   EXPECT_NE(refusal({{"peer", "nonsense"}}, pipe_[1]).find("IP address"), std::string::npos);
   EXPECT_NE(refusal({{"seconds", "x"}}, pipe_[1]), "");
   segment::Layout& layout = segment_.layout();
   segment::start_heartbeat(layout.data_plane, segment::monotonic_ns(), segment::wall_ns());
   layout.capture_status.write({.id = 3, .state = segment::CaptureState::Running});
-  EXPECT_NE(refusal(json::object(), pipe_[1]).find("runs already"), std::string::npos);
+  EXPECT_NE(refusal(Json::object(), pipe_[1]).find("runs already"), std::string::npos);
   EXPECT_FALSE(inbox_->receive());
   layout.data_plane.pid = 0;  // it has died with its capture
-  EXPECT_EQ(refusal(json::object(), pipe_[1]), "");
+  EXPECT_EQ(refusal(Json::object(), pipe_[1]), "");
   EXPECT_TRUE(inbox_->receive());
   inbox_.reset();
-  EXPECT_NE(refusal(json::object(), pipe_[1]).find("is it running"), std::string::npos);
+  EXPECT_NE(refusal(Json::object(), pipe_[1]).find("is it running"), std::string::npos);
 }
 
 TEST_F(CaptureMethods, the_status_says_why_it_has_ended) {
   segment::Layout& layout = segment_.layout();
-  EXPECT_EQ(answer("capture_status", json::object())["result"]["state"], "none");
+  EXPECT_EQ(answer("capture_status", Json::object())["result"]["state"], "none");
   segment::CaptureStatus status{
       .id = 9, .state = segment::CaptureState::Done, .packets = 4, .bytes = 5, .dropped = 6};
   std::strcpy(status.end, "limit of time");
   layout.capture_status.write(status);
-  const json done = answer("capture_status", json::object())["result"];
+  const Json done = answer("capture_status", Json::object())["result"];
   EXPECT_EQ(done["state"], "done");
   EXPECT_EQ(done["end"], "limit of time");
   EXPECT_EQ(done["packets"], 4);

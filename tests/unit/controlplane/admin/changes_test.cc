@@ -12,43 +12,41 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 class Changes : public ::testing::Test {
  protected:
   Changes() {
     add_changes(registry, operations, segment.layout(), config);
     add_trace(registry, operations, segment.layout(), config);
   }
-  json ask(const std::string& method, const json& parameters = json::object()) {
-    const json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}};
+  Json ask(const std::string& method, const Json& parameters = Json::object()) {
+    const Json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}};
     std::string late;
     const std::string at_once = registry.answer(request.dump(), Access::Change, {}, [&late] {
       return [&late](const std::string& line) { late = line; };
     });
-    return json::parse(late.empty() ? at_once : late);
+    return Json::parse(late.empty() ? at_once : late);
   }
   /// The answer is in `answer_of_save` when the save that waits has been done.
-  void ask_to_save(const std::string& method, json parameters) {
+  void ask_to_save(const std::string& method, Json parameters) {
     parameters["save"] = true;
     answer_of_save.clear();
-    const json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}};
+    const Json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}};
     ASSERT_EQ(registry.answer(request.dump(), Access::Change, {},
                               [this] { return [this](const std::string& line) { answer_of_save = line; }; }),
               "");
     ASSERT_EQ(answer_of_save, "") << "before it is saved";
   }
-  json saved_result(const std::string& method, const json& parameters, const std::string& problem = {}) {
+  Json saved_result(const std::string& method, const Json& parameters, const std::string& problem = {}) {
     ask_to_save(method, parameters);
     operations.waiting(problem);
-    const json answer = json::parse(answer_of_save);
+    const Json answer = Json::parse(answer_of_save);
     return answer.contains("error") ? answer["error"]["message"] : answer["result"];
   }
-  json result(const std::string& method, const json& parameters = json::object()) {
+  Json result(const std::string& method, const Json& parameters = Json::object()) {
     return ask(method, parameters)["result"];
   }
-  std::string error(const std::string& method, const json& parameters = json::object()) {
-    const json answer = ask(method, parameters);
+  std::string error(const std::string& method, const Json& parameters = Json::object()) {
+    const Json answer = ask(method, parameters);
     return answer.contains("error") ? answer["error"]["message"].get<std::string>() : "";
   }
 
@@ -60,8 +58,8 @@ class Changes : public ::testing::Test {
 };
 
 TEST_F(Changes, a_reload_says_what_is_in_force_and_what_needs_a_restart) {
-  EXPECT_EQ(result("config_reload"), (json{{"in_force", {"log_level"}},
-                                           {"restart_control_plane", json::array()},
+  EXPECT_EQ(result("config_reload"), (Json{{"in_force", {"log_level"}},
+                                           {"restart_control_plane", Json::array()},
                                            {"restart_both_planes", {"transport.credits"}}}));
   operations.defects = "f:3: defect\n";
   EXPECT_NE(error("config_reload").find("f:3: defect"), std::string::npos);
@@ -69,7 +67,7 @@ TEST_F(Changes, a_reload_says_what_is_in_force_and_what_needs_a_restart) {
 
 TEST_F(Changes, an_export_is_checked_as_in_the_file) {
   EXPECT_EQ(result("export_add", {{"path", "/b"}, {"read_only", true}}),
-            (json{{"path", "/b"}, {"saved", false}}));
+            (Json{{"path", "/b"}, {"saved", false}}));
   ASSERT_EQ(operations.exports.size(), 1u);
   EXPECT_STREQ(operations.exports[0].path, "/b");
   EXPECT_EQ(operations.exports[0].read_only, 1u);
@@ -96,9 +94,9 @@ TEST_F(Changes, only_known_log_levels_are_set) {
 }
 
 TEST_F(Changes, a_drain_starts_and_stops) {
-  EXPECT_EQ(result("drain_start"), (json{{"draining", true}, {"connections", 0}, {"saved", false}}));
+  EXPECT_EQ(result("drain_start"), (Json{{"draining", true}, {"connections", 0}, {"saved", false}}));
   EXPECT_EQ(result("drain_status")["draining"], true);
-  EXPECT_EQ(result("drain_stop"), (json{{"draining", false}, {"connections", 0}, {"saved", true}}));
+  EXPECT_EQ(result("drain_stop"), (Json{{"draining", false}, {"connections", 0}, {"saved", true}}));
   config.saved.drain = true;
   EXPECT_EQ(result("drain_stop")["saved"], false) << "the next start drains again";
 }
@@ -107,22 +105,22 @@ TEST_F(Changes, what_is_to_be_saved_is_in_force_when_it_has_been) {
   ask_to_save("export_add", {{"path", "/b"}, {"read_only", true}});
   ASSERT_TRUE(operations.exports.empty());
   operations.waiting("");
-  EXPECT_EQ(json::parse(answer_of_save)["result"], (json{{"path", "/b"}, {"saved", true}}));
+  EXPECT_EQ(Json::parse(answer_of_save)["result"], (Json{{"path", "/b"}, {"saved", true}}));
   ASSERT_EQ(operations.exports.size(), 1u);
   EXPECT_STREQ(std::get<segment::ExportConfig>(operations.saved.at(0)).path, "/b");
-  EXPECT_EQ(saved_result("export_remove", {{"path", "/a"}}), (json{{"path", "/a"}, {"saved", true}}));
+  EXPECT_EQ(saved_result("export_remove", {{"path", "/a"}}), (Json{{"path", "/a"}, {"saved", true}}));
   EXPECT_EQ(std::get<config::RemovedExport>(operations.saved.at(1)).path, "/a");
   EXPECT_EQ(saved_result("export_remove", {{"path", "/z"}})["saved"], true) << "it was removed before";
-  EXPECT_EQ(saved_result("drain_start", json::object())["draining"], true);
+  EXPECT_EQ(saved_result("drain_start", Json::object())["draining"], true);
   EXPECT_TRUE(std::get<config::Drain>(operations.saved.at(3)).on);
-  EXPECT_EQ(saved_result("drain_stop", json::object())["draining"], false);
+  EXPECT_EQ(saved_result("drain_stop", Json::object())["draining"], false);
   EXPECT_FALSE(std::get<config::Drain>(operations.saved.at(4)).on);
 }
 
 TEST_F(Changes, what_cannot_be_saved_changes_nothing) {
   EXPECT_EQ(saved_result("export_add", {{"path", "/b"}}, "The disk is full."),
             "Nothing is saved, and nothing has changed: The disk is full.");
-  EXPECT_EQ(saved_result("drain_start", json::object(), "The disk is full."),
+  EXPECT_EQ(saved_result("drain_start", Json::object(), "The disk is full."),
             "Nothing is saved, and nothing has changed: The disk is full.");
   EXPECT_TRUE(operations.exports.empty());
   EXPECT_FALSE(operations.draining());
@@ -140,7 +138,7 @@ TEST_F(Changes, what_is_saved_and_has_no_place_is_said_to_be_so) {
 }
 
 TEST_F(Changes, a_command_needs_a_connection_that_exists) {
-  EXPECT_EQ(result("connection_close", {{"reactor", 0}, {"connection", 3}}), (json{{"closing", true}}));
+  EXPECT_EQ(result("connection_close", {{"reactor", 0}, {"connection", 3}}), (Json{{"closing", true}}));
   EXPECT_EQ(operations.closed, 1);
   EXPECT_NE(error("connection_close", {{"reactor", 0}, {"connection", 4}}).find("There is no connection 4"),
             std::string::npos);
@@ -158,7 +156,7 @@ TEST_F(Changes, a_trace_is_read_from_where_it_began) {
   EXPECT_EQ(operations.traced, true);
   ring.add({.connection = 3, .xid = 2, .program = 100003, .version = 3, .procedure = 1});
   ring.add({.connection = 4, .xid = 3});
-  const json read = result("trace_read", {{"reactor", 0}, {"connection", 3}, {"from", 1}});
+  const Json read = result("trace_read", {{"reactor", 0}, {"connection", 3}, {"from", 1}});
   EXPECT_EQ(read["next"], 3);
   ASSERT_EQ(read["calls"].size(), 1u);
   EXPECT_EQ(read["calls"][0]["xid"], 2);

@@ -35,8 +35,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 const char* const kConfiguration = R"(
 [[client_class]]
 name = "few"
@@ -62,21 +60,21 @@ class Declarations : public ::testing::Test {
 
   /// Those that need a whole control plane: the rest of each is its own view.
   void add_views_of_the_control_plane() {
-    registry_.add(declared("status"), [this](const json&) {
-      json shown =
+    registry_.add(declared("status"), [this](const Json&) {
+      Json shown =
           status(layout(), config_,
                  {.admission = admission_, .pending = pending_, .pending_control = pending_control_});
       shown["events"] = to_json(controlplane::EventCounts{});
       return shown;
     });
-    registry_.add(declared("credits"), [this](const json&) {
+    registry_.add(declared("credits"), [this](const Json&) {
       const policy::CreditKeeper keeper(layout(), config_.credit_settings());
       return credits(layout(), config_, keeper, lab::kSecondNs);
     });
-    registry_.add(declared("version"), [](const json&) { return version(); });
+    registry_.add(declared("version"), [](const Json&) { return version(); });
     registry_.add(declared("topology"),
-                  [this](const json&) { return topology(topology::describe(), config_.block); });
-    registry_.add(declared("config_check"), [this](const json& parameters) {
+                  [this](const Json&) { return topology(topology::describe(), config_.block); });
+    registry_.add(declared("config_check"), [this](const Json& parameters) {
       return check_configuration(parameters.at("text").get<std::string>(),
                                  parameters.at("name").get<std::string>(), config_, {});
     });
@@ -114,17 +112,17 @@ class Declarations : public ::testing::Test {
     journal_.add(events::ConnectionRefused{.peer = "192.0.2.9", .reason = "too_fast"});
   }
 
-  json ask(const std::string& method, const json& parameters = json::object(), int passed = -1) {
-    const json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}};
+  Json ask(const std::string& method, const Json& parameters = Json::object(), int passed = -1) {
+    const Json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}};
     std::string late;
     const std::string at_once =
         registry_.answer(request.dump(), Access::Change, FileDescriptor(passed >= 0 ? ::dup(passed) : -1),
                          [&late] { return [&late](const std::string& line) { late = line; }; });
-    return json::parse(late.empty() ? at_once : late);
+    return Json::parse(late.empty() ? at_once : late);
   }
   /// The result, which is as it is declared.
-  json result(const std::string& method, const json& parameters = json::object(), int passed = -1) {
-    json answer = ask(method, parameters, passed);
+  Json result(const std::string& method, const Json& parameters = Json::object(), int passed = -1) {
+    Json answer = ask(method, parameters, passed);
     EXPECT_TRUE(answer.contains("result")) << method << ": " << answer;
     EXPECT_EQ(mismatch(declared(method).result, answer["result"]), "") << method;
     asked_.insert(method);
@@ -147,11 +145,11 @@ TEST_F(Declarations, every_result_is_as_it_is_declared) {
   segment::CaptureInbox inbox(socket_, ::geteuid());
   int pipe[2];
   ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
-  result("capture_start", json::object(), pipe[1]);
+  result("capture_start", Json::object(), pipe[1]);
   result("capture_stop");
   for (const int end : pipe) ::close(end);
-  const json connection = {{"reactor", 0}, {"connection", 3}};
-  const std::map<std::string, json> with_parameters = {{"config_check", {{"text", kConfiguration}}},
+  const Json connection = {{"reactor", 0}, {"connection", 3}};
+  const std::map<std::string, Json> with_parameters = {{"config_check", {{"text", kConfiguration}}},
                                                        {"connection_close", connection},
                                                        {"connection_show", connection},
                                                        {"export_add", {{"path", "/b"}}},
@@ -164,15 +162,15 @@ TEST_F(Declarations, every_result_is_as_it_is_declared) {
     for (const Declaration& method : chapter.methods) {
       if (asked_.count(method.name) != 0) continue;
       const auto parameters = with_parameters.find(method.name);
-      const json shown =
-          result(method.name, parameters == with_parameters.end() ? json::object() : parameters->second);
+      const Json shown =
+          result(method.name, parameters == with_parameters.end() ? Json::object() : parameters->second);
       EXPECT_FALSE(shown.is_array() && shown.empty()) << method.name << " has nothing to be held against";
     }
   EXPECT_EQ(asked_.size(), registry_.declarations().size()) << "a method that no chapter has";
 }
 
 TEST_F(Declarations, results_that_have_several_forms_are_as_declared_in_each) {
-  EXPECT_EQ(result("reverse"), json::object());
+  EXPECT_EQ(result("reverse"), Json::object());
   config_.block.reverse.in_use = 1;
   EXPECT_EQ(result("reverse")["state"], "idle");
   EXPECT_EQ(result("config_check", {{"text", "nonsense"}})["ok"], false);
@@ -225,11 +223,11 @@ TEST_F(Declarations, every_default_is_a_value_that_may_be_given) {
 }
 
 TEST_F(Declarations, a_client_can_ask_for_them) {
-  const json document = result("rpc.discover");
+  const Json document = result("rpc.discover");
   EXPECT_EQ(document["info"]["version"], "1.2.3");
   const auto& methods = document["methods"];
   const auto drain = std::find_if(methods.begin(), methods.end(),
-                                  [](const json& one) { return one["name"] == "drain_start"; });
+                                  [](const Json& one) { return one["name"] == "drain_start"; });
   ASSERT_NE(drain, methods.end());
   EXPECT_EQ((*drain)["x-access"], "change");
   EXPECT_EQ((*drain)["params"][0]["name"], "save");

@@ -10,8 +10,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 constexpr const char* kEcho = R"({"jsonrpc":"2.0","id":7,"method":"echo","params":{"a":1}})";
 
 class Methods : public ::testing::Test {
@@ -21,30 +19,30 @@ class Methods : public ::testing::Test {
         {.name = "echo",
          .needed = Access::Read,
          .parameters = {whole("a", "any number"), text("b", "any text").or_else("x"),
-                        list("c", "numbers", whole32("", "a number")).at_most(2).or_else(json::array())}},
-        [](const json& parameters) { return parameters; });
-    registry.add({.name = "change"}, [this](const json&) -> json { return ++changes; });
+                        list("c", "numbers", whole32("", "a number")).at_most(2).or_else(Json::array())}},
+        [](const Json& parameters) { return parameters; });
+    registry.add({.name = "change"}, [this](const Json&) -> Json { return ++changes; });
     registry.add({.name = "fail", .needed = Access::Read},
-                 [](const json&) -> json { throw MethodError("No such thing."); });
+                 [](const Json&) -> Json { throw MethodError("No such thing."); });
     registry.add({.name = "broken", .needed = Access::Read},
-                 [](const json& parameters) { return parameters.at("undeclared"); });
+                 [](const Json& parameters) { return parameters.at("undeclared"); });
   }
   /// The code and the message of the error that `parameters` are answered with.
-  std::pair<int, std::string> refusal(const json& parameters) const {
-    const json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", "echo"}, {"params", parameters}};
-    const json answer = ask(request.dump());
+  std::pair<int, std::string> refusal(const Json& parameters) const {
+    const Json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", "echo"}, {"params", parameters}};
+    const Json answer = ask(request.dump());
     if (!answer.contains("error")) return {0, answer.dump()};
     return {answer["error"]["code"].get<int>(), answer["error"]["message"].get<std::string>()};
   }
-  json ask(const std::string& text, Access access = Access::Change) const {
-    return json::parse(registry.answer(text, access));
+  Json ask(const std::string& text, Access access = Access::Change) const {
+    return Json::parse(registry.answer(text, access));
   }
   Registry registry;
   int changes = 0;
 };
 
 TEST_F(Methods, a_result_comes_with_the_id_of_its_request) {
-  const json answer = ask(kEcho);
+  const Json answer = ask(kEcho);
   EXPECT_EQ(answer["jsonrpc"], "2.0");
   EXPECT_EQ(answer["id"], 7);
   EXPECT_EQ(answer["result"]["a"], 1);
@@ -60,17 +58,17 @@ TEST_F(Methods, each_defect_has_its_error_code) {
   EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"echo","params":[1]})")["error"]["code"], -32602);
   EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"echo"})")["error"]["code"], -32602);
   EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"broken"})")["error"]["code"], -32603);
-  const json failed = ask(R"({"jsonrpc":"2.0","id":1,"method":"fail"})");
+  const Json failed = ask(R"({"jsonrpc":"2.0","id":1,"method":"fail"})");
   EXPECT_EQ(failed["error"]["code"], -32000);
   EXPECT_EQ(failed["error"]["message"], "No such thing.");
 }
 
 TEST_F(Methods, parameters_are_as_they_are_declared_or_refused) {
   using Refusal = std::pair<int, std::string>;
-  EXPECT_EQ(refusal(json::object()), Refusal(-32602, "a is needed: a whole number, any number."));
+  EXPECT_EQ(refusal(Json::object()), Refusal(-32602, "a is needed: a whole number, any number."));
   EXPECT_EQ(refusal({{"a", 1}, {"z", 2}}), Refusal(-32602, "'echo' has no parameter 'z'; it has: a, b, c."));
   EXPECT_EQ(refusal({{"a", "1"}}), Refusal(-32602, "a has to be a whole number."));
-  for (const json& a : {json(-1), json(1.5), json(nullptr), json(true), json::array(), json::object()})
+  for (const Json& a : {Json(-1), Json(1.5), Json(nullptr), Json(true), Json::array(), Json::object()})
     EXPECT_EQ(refusal({{"a", a}}).first, -32602) << a;
   EXPECT_EQ(refusal({{"a", 1}, {"b", 1}}), Refusal(-32602, "b has to be text."));
   EXPECT_EQ(refusal({{"a", 1}, {"c", {1, 2, 3}}}).first, -32602) << "too many";
@@ -79,7 +77,7 @@ TEST_F(Methods, parameters_are_as_they_are_declared_or_refused) {
 }
 
 TEST_F(Methods, a_parameter_that_is_left_out_has_its_default) {
-  EXPECT_EQ(ask(kEcho)["result"], (json{{"a", 1}, {"b", "x"}, {"c", json::array()}}));
+  EXPECT_EQ(ask(kEcho)["result"], (Json{{"a", 1}, {"b", "x"}, {"c", Json::array()}}));
   const std::string most = R"({"jsonrpc":"2.0","id":7,"method":"echo","params":{"a":18446744073709551615}})";
   EXPECT_EQ(ask(most)["result"]["a"], ~std::uint64_t{0});
 }

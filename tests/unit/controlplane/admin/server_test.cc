@@ -28,17 +28,16 @@ constexpr std::uint64_t kForEver = ~std::uint64_t{0};
 class AdminSocket : public ::testing::Test {
  protected:
   AdminSocket() {
-    registry.add({.name = "echo", .needed = Access::Read},
-                 [](const nlohmann::json& params) { return params; });
+    registry.add({.name = "echo", .needed = Access::Read}, [](const Json& params) { return params; });
     registry.add({.name = "big", .needed = Access::Read},
-                 [](const nlohmann::json&) { return std::string(1 << 20, 'x'); });
+                 [](const Json&) { return std::string(1 << 20, 'x'); });
     registry.add({.name = "typed", .needed = Access::Read, .parameters = {admin::whole32("n", "a number")}},
-                 [](const nlohmann::json& params) { return params.at("n").get<std::uint32_t>(); });
+                 [](const Json& params) { return params.at("n").get<std::uint32_t>(); });
     registry.add_later({.name = "slow",
                         .needed = Access::Read,
                         .parameters = {admin::flag("at_once", "whether it answers at once").or_else(false),
                                        admin::whole("n", "a number").or_else(0)}},
-                       [this](const nlohmann::json& params, const admin::Answer& answer) {
+                       [this](const Json& params, const admin::Answer& answer) {
                          if (params.at("at_once").get<bool>()) return answer.result("at once");
                          if (params.at("n") == 0) throw admin::MethodError("Not zero.");
                          slow.push_back(answer);
@@ -195,7 +194,7 @@ std::ptrdiff_t open_descriptors() {
 TEST_F(AdminSocket, a_descriptor_goes_with_its_request_and_none_is_left_over) {
   bool has = false;
   registry.add_with_descriptor({.name = "take", .needed = Access::Read},
-                               [&](const nlohmann::json&, const FileDescriptor& passed) {
+                               [&](const Json&, const FileDescriptor& passed) {
                                  has = static_cast<bool>(passed);
                                  return passed && ::write(passed.get(), "x", 1) == 1;
                                });

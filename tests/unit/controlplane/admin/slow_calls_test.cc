@@ -12,8 +12,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 class SlowCallsMethod : public testing::Test {
  protected:
   SlowCallsMethod() { add_slow_calls(registry_, segment_.layout(), config_); }
@@ -33,14 +31,14 @@ class SlowCallsMethod : public testing::Test {
     slow.call.state_ns[5] = 1'400'000'000;
     ring.add(slow);
   }
-  json ask(const json& from = json::array()) {
-    const json request = {
+  Json ask(const Json& from = Json::array()) {
+    const Json request = {
         {"jsonrpc", "2.0"}, {"id", 1}, {"method", "slow_calls"}, {"params", {{"from", from}}}};
-    return json::parse(registry_.answer(request.dump(), Access::Read));
+    return Json::parse(registry_.answer(request.dump(), Access::Read));
   }
-  static std::vector<std::uint32_t> xids(const json& answer) {
+  static std::vector<std::uint32_t> xids(const Json& answer) {
     std::vector<std::uint32_t> list;
-    for (const json& call : answer["result"]["calls"]) list.push_back(call["xid"].get<std::uint32_t>());
+    for (const Json& call : answer["result"]["calls"]) list.push_back(call["xid"].get<std::uint32_t>());
     return list;
   }
 
@@ -53,21 +51,21 @@ TEST_F(SlowCallsMethod, calls_of_all_reactors_come_in_the_order_of_their_ends) {
   add(0, 30, 1);
   add(1, 10, 2);
   add(1, 40, 3);
-  const json answer = ask();
+  const Json answer = ask();
   EXPECT_EQ(xids(answer), (std::vector<std::uint32_t>{2, 1, 3}));
-  EXPECT_EQ(answer["result"]["next"], (json{1, 2}));
+  EXPECT_EQ(answer["result"]["next"], (Json{1, 2}));
   EXPECT_EQ(answer["result"]["missed"], 0);
-  const json& call = answer["result"]["calls"][1];
+  const Json& call = answer["result"]["calls"][1];
   EXPECT_EQ(call["peer"], "192.0.2.7");
   EXPECT_EQ(call["procedure"], "100003.3.6");
   EXPECT_EQ(call["total_us"], 1'500'000.0);
-  EXPECT_EQ(call["states_us"], (json{{"executing", 1'400'000.0}}));
+  EXPECT_EQ(call["states_us"], (Json{{"executing", 1'400'000.0}}));
   EXPECT_FALSE(call.contains("upstream_us"));
 }
 
 TEST_F(SlowCallsMethod, a_reader_goes_on_where_it_was) {
   add(0, 30, 1);
-  const json next = ask()["result"]["next"];
+  const Json next = ask()["result"]["next"];
   EXPECT_TRUE(xids(ask(next)).empty());
   add(0, 40, 2);
   EXPECT_EQ(xids(ask(next)), std::vector<std::uint32_t>{2});
@@ -76,11 +74,11 @@ TEST_F(SlowCallsMethod, a_reader_goes_on_where_it_was) {
 TEST_F(SlowCallsMethod, what_was_overwritten_is_missed_by_who_had_read_some_of_it) {
   for (std::uint32_t i = 0; i < segment::SlowCallRing::kRecords + 10; ++i) add(0, i, i);
   EXPECT_EQ(ask()["result"]["missed"], 0) << "who comes new misses nothing";
-  const json answer = ask({4, 0});
+  const Json answer = ask({4, 0});
   EXPECT_EQ(answer["result"]["missed"], 6);
   EXPECT_EQ(answer["result"]["calls"].size(), kSlowCallsPerAnswer);
   EXPECT_EQ(xids(answer).front(), 10u);
-  EXPECT_EQ(answer["result"]["next"], (json{10 + kSlowCallsPerAnswer, 0}));
+  EXPECT_EQ(answer["result"]["next"], (Json{10 + kSlowCallsPerAnswer, 0}));
 }
 
 /// As if the reactor had gone round since the reader looked at the count.
@@ -89,7 +87,7 @@ TEST_F(SlowCallsMethod, a_record_with_another_number_is_missed) {
   segment::SlowCall other = *segment_.layout().slow_calls[0].records[0].read();
   other.number = segment::SlowCallRing::kRecords;
   segment_.layout().slow_calls[0].records[0].write(other);
-  const json answer = ask();
+  const Json answer = ask();
   EXPECT_TRUE(xids(answer).empty());
   EXPECT_EQ(answer["result"]["missed"], 1);
 }
@@ -110,9 +108,9 @@ TEST_F(SlowCallsMethod, whatever_the_data_plane_writes_is_shown_within_bounds) {
   wild.call.state_ns.fill(~std::uint64_t{0});
   segment_.layout().slow_calls[0].add(wild);
   segment_.layout().slow_calls[1].written = ~std::uint64_t{0};
-  const json answer = ask();
+  const Json answer = ask();
   EXPECT_EQ(answer["result"]["calls"][0]["class"], "default") << answer;
-  EXPECT_NE(ask(json{"x"}).value("error", json()), json()) << "a word is no number";
+  EXPECT_NE(ask(Json{"x"}).value("error", Json()), Json()) << "a word is no number";
 }
 
 }  // namespace

@@ -4,20 +4,18 @@
 #include "controlplane/cm/channel_offer.h"
 
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <memory>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
 
 #include "dataplane/segment/datagram_socket.h"
 #include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/kept_channel.h"
 #include "dataplane/segment/segment.h"
+#include "tests/unit/log/captured_log.h"
 
 namespace sluice::cm {
 namespace {
@@ -82,15 +80,8 @@ TEST_F(ChannelOfferTest, of_a_predecessor_that_is_held_does_not_count) {
 }
 
 TEST_F(ChannelOfferTest, that_nobody_takes_is_complained_of_once_while_a_data_plane_is_there) {
-  std::ostringstream log;
-  const auto before = spdlog::default_logger();
-  spdlog::set_default_logger(
-      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_st>(log)));
-  const auto said = [&] {
-    std::string text = log.str();
-    log.str({});
-    return text;
-  };
+  CapturedLog log;
+  const auto said = [&] { return log.take(); };
   poll(0);
   poll(2 * ChannelOffer::kPatienceNs);
   EXPECT_EQ(said(), "");
@@ -108,7 +99,6 @@ TEST_F(ChannelOfferTest, that_nobody_takes_is_complained_of_once_while_a_data_pl
     poll(from + ChannelOffer::kPatienceNs + 2 * ChannelOffer::kRepeatNs);
     layout_.kept_epoch = 0;
   }
-  spdlog::set_default_logger(before);
 }
 
 }  // namespace

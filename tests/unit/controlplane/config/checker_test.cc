@@ -70,15 +70,14 @@ TEST(Config, no_key_takes_a_value_of_another_kind) {
       EXPECT_GT(what.size(), expected.size() + key.size() + 10) << "says what is allowed";
     }
   };
-  const auto wrong_values = [](const nlohmann::json& right) -> std::vector<std::string> {
+  const auto wrong_values = [](const Json& right) -> std::vector<std::string> {
     if (right.is_boolean()) return {"1", "\"true\"", "[]", "{}"};
     if (right.is_number()) return {"-1", "1.5", "\"3\"", "true", "[1]", "99999999999999"};
     if (right.is_array()) return {"3", "\"not an address\"", "[true]", "[\"not an address\"]", "true"};
     return {"3", "true", "[]", '"' + std::string(600, 'x') + '"'};
   };
   std::size_t tried = 0;
-  const auto try_all = [&](const std::string& head, int lines, const nlohmann::json& table,
-                           const std::string& skip) {
+  const auto try_all = [&](const std::string& head, int lines, const Json& table, const std::string& skip) {
     for (const auto& [key, right] : table.items()) {
       if (key == skip) continue;
       for (const std::string& wrong : wrong_values(right)) {
@@ -87,8 +86,8 @@ TEST(Config, no_key_takes_a_value_of_another_kind) {
       }
     }
   };
-  nlohmann::json all = config::describe(config::parse(lab::kEveryKey, "f"));
-  nlohmann::json top = nlohmann::json::object();
+  Json all = config::describe(config::parse(lab::kEveryKey, "f"));
+  Json top = Json::object();
   for (const auto& [name, table] : all.items()) {
     if (name == "export")
       try_all("[[export]]\npath = \"/x\"\n", 2, table[0], "path");
@@ -102,7 +101,7 @@ TEST(Config, no_key_takes_a_value_of_another_kind) {
       try_all("[" + name + "]\n", 1, table, "");
     else if (!table.is_array())
       top[name] = table;
-    if (table.is_structured()) {
+    if ((table.is_array() || table.is_object())) {
       refused(name + " = 3\n", 1, name);
       refused("[" + name + "]\nno_such_key = 1\n", table.is_array() ? 1 : 2,
               table.is_array() ? name : "no_such_key");
@@ -127,7 +126,7 @@ TEST(Config, an_export_takes_hosts_that_can_show_their_names) {
   const auto config = config::parse(host + "[[export]]\npath = \"/x\"\nhosts = [\"a\"]\n", "f");
   EXPECT_EQ(config.block.exports[0].host_count, 1u);
   EXPECT_EQ(config.block.exports[0].hosts[0].view(), "a");
-  EXPECT_EQ(config::describe(config)["export"][0]["hosts"], nlohmann::json{"a"});
+  EXPECT_EQ(config::describe(config)["export"][0]["hosts"], Json{"a"});
   const std::string text = "[[export]]\npath = \"/y\"\nhosts = [\"a\"]\n";
   EXPECT_EQ(config::parse_export(text, config).hosts[0].view(), "a");
   EXPECT_THROW(config::parse_export(text, config::defaults()), config::ConfigError);

@@ -49,9 +49,9 @@ TEST(ExportGroups, three_filers_have_their_parts) {
   EXPECT_EQ(block.upstreams[1].export_count, 0u);
   EXPECT_EQ(block.upstreams[3].handle_tag, 0u) << "not for NFS 3";
   for (int i = 0; i < 3; ++i) EXPECT_NE(block.upstreams[i].handle_tag, 0u);
-  const nlohmann::json shown = config::describe(config::parse(text, "f"))["upstream"][2];
+  const Json shown = config::describe(config::parse(text, "f"))["upstream"][2];
   EXPECT_EQ(shown["prefix"], "/c");
-  EXPECT_EQ(shown["exports"], nlohmann::json{"/vol1"});
+  EXPECT_EQ(shown["exports"], Json{"/vol1"});
 }
 
 /// Clients have them in their file handles: neither order nor anything else but the name may change them, in no version.

@@ -83,8 +83,7 @@ TEST_F(Saved, exports_come_beside_those_of_the_configuration_or_in_their_place) 
   EXPECT_EQ(paths(), (Paths{"/b", "/c", "/a"}));
   EXPECT_EQ(load().block.exports[2].read_only, 1u);
   EXPECT_EQ(config::describe(load().saved),
-            (nlohmann::json{
-                {"drain", false}, {"export", {"/c", "/a"}}, {"removed_exports", nlohmann::json::array()}}));
+            (Json{{"drain", false}, {"export", {"/c", "/a"}}, {"removed_exports", Json::array()}}));
 }
 
 TEST_F(Saved, exports_of_the_configuration_are_removed) {

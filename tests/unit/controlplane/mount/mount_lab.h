@@ -9,8 +9,6 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -21,7 +19,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -32,6 +29,7 @@
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/xdr/cursor.h"
 #include "tests/unit/listener.h"
+#include "tests/unit/log/captured_log.h"
 
 namespace sluice::mount::lab {
 
@@ -75,24 +73,6 @@ inline Bytes record(const Bytes& message) {
 inline constexpr Procedure kNullCall{kMountProgram, kMountVersion, kNull};
 inline constexpr Procedure kMntCall{kMountProgram, kMountVersion, kMnt};
 inline constexpr Procedure kExportCall{kMountProgram, kMountVersion, kExport};
-
-/// Lines of the log while it lives, without time and level.
-class CapturedLog {
- public:
-  CapturedLog() {
-    spdlog::set_default_logger(
-        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines_)));
-    spdlog::default_logger()->set_pattern("%v");
-  }
-  ~CapturedLog() { spdlog::set_default_logger(usual_); }
-  CapturedLog(const CapturedLog&) = delete;
-  CapturedLog& operator=(const CapturedLog&) = delete;
-  std::string text() const { return lines_.str(); }
-
- private:
-  std::ostringstream lines_;
-  const std::shared_ptr<spdlog::logger> usual_ = spdlog::default_logger();
-};
 
 /// A non-blocking stream socket of the test.
 class Stream {

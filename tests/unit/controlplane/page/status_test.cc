@@ -14,8 +14,6 @@
 namespace sluice::page {
 namespace {
 
-using nlohmann::json;
-
 /// A name that would break out of a text if something took it for more than that.
 const std::string kNasty = "a\"b\\c\nd<script>alert(1)</script>\xe2\x82\xac&\xff";
 const std::string kNastyShown = "a\"b\\c\nd<script>alert(1)</script>\xe2\x82\xac&\xef\xbf\xbd";
@@ -26,7 +24,7 @@ class StatusTest : public ::testing::Test {
     auto block = std::make_unique<segment::ConfigBlock>(config.block);
     segment.layout().config.write(*block);
   }
-  json look() { return json::parse(status.look()); }
+  Json look() { return Json::parse(status.look()); }
 
   config::Config config = lab::configuration(
       "[[upstream]]\nname = \"nas\"\naddress = \"192.0.2.9\"\nprograms = [\"nfs4\"]\n[[export]]\npath = "
@@ -52,14 +50,14 @@ TEST_F(StatusTest, it_has_reactors_clients_exports_upstreams_and_events) {
   clients->others = {.calls = 9, .time_ns = 1};
   layout.clients.write(*clients);
   journal.add(events::DrainBegun{.connections = 4});
-  const json shown = look();
+  const Json shown = look();
   EXPECT_EQ(shown["reactors"][0]["state"], "running");
   EXPECT_EQ(shown["connections"], 3);
   EXPECT_EQ(shown["exports"][0]["path"], "/e");
   EXPECT_EQ(shown["upstreams"][0]["name"], "nas");
   EXPECT_EQ(
       shown["clients"][0],
-      (json{{"client", "192.0.2.7"}, {"calls", 5}, {"time_s", 2.0}, {"bytes_in", 30}, {"bytes_out", 40}}));
+      (Json{{"client", "192.0.2.7"}, {"calls", 5}, {"time_s", 2.0}, {"bytes_in", 30}, {"bytes_out", 40}}));
   EXPECT_EQ(shown["clients"][1]["client"], "others");
   EXPECT_EQ(shown["events"][0]["event"], "drain_begun");
 }
@@ -70,28 +68,28 @@ TEST_F(StatusTest, names_stay_texts_whatever_bytes_they_have) {
   std::strcpy(info.path, kNasty.c_str());
   segment.layout().exports[0].write(info);
   journal.add(events::MountDenied{.peer = "192.0.2.7", .path = kNasty});
-  const json shown = look();
+  const Json shown = look();
   EXPECT_EQ(shown["exports"][0]["path"], kNastyShown);
   EXPECT_TRUE(shown["events"][0]["fields"]["path"].is_string());
 }
 
 TEST_F(StatusTest, a_plane_that_was_is_told_from_one_that_never_was_and_one_that_is) {
   segment::Heartbeat& beat = segment.layout().data_plane;
-  EXPECT_FALSE(look()["data_plane"]["started"]);
+  EXPECT_FALSE(look()["data_plane"]["started"].get<bool>());
   beat.owner = std::uint64_t{1} << 32;
   segment::start_heartbeat(beat, segment::monotonic_ns(), segment::wall_ns());
-  EXPECT_TRUE(look()["data_plane"]["alive"]);
+  EXPECT_TRUE(look()["data_plane"]["alive"].get<bool>());
   segment::beat(beat, segment::monotonic_ns() - 2 * segment::kHeartbeatTimeoutNs);
-  const json shown = look()["data_plane"];
-  EXPECT_FALSE(shown["alive"]);
-  EXPECT_TRUE(shown["started"]);
-  EXPECT_GE(shown["heartbeat_age_s"], 6.0);
+  const Json shown = look()["data_plane"];
+  EXPECT_FALSE(shown["alive"].get<bool>());
+  EXPECT_TRUE(shown["started"].get<bool>());
+  EXPECT_GE(shown["heartbeat_age_s"].get<double>(), 6.0);
 }
 
 TEST_F(StatusTest, of_many_events_the_last_are_shown_and_none_twice) {
   for (std::uint64_t i = 1; i <= 1000; ++i) journal.add(events::DrainBegun{.connections = i});
   for (int again = 0; again < 2; ++again) {
-    const json events = look()["events"];
+    const Json events = look()["events"];
     ASSERT_EQ(events.size(), kEventsShown);
     for (std::size_t i = 0; i < kEventsShown; ++i)
       EXPECT_EQ(events[i]["fields"]["connections"], 1000 - kEventsShown + 1 + i);
@@ -109,7 +107,7 @@ TEST_F(StatusTest, a_hundred_thousand_clients_make_it_no_longer) {
   for (int i = 0; i < 100'000; ++i)
     journal.add(events::ConnectionUp{.peer = "192.0.2." + std::to_string(i % 250)});
   const std::string text = status.look();
-  EXPECT_EQ(json::parse(text)["clients"].size(), segment::kClientsShown);
+  EXPECT_EQ(Json::parse(text)["clients"].size(), segment::kClientsShown);
   EXPECT_LT(text.size(), 64u << 10);
 }
 

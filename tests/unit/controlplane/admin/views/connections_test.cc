@@ -13,8 +13,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 class Connections : public ::testing::Test {
  protected:
   Connections() {
@@ -32,12 +30,12 @@ class Connections : public ::testing::Test {
 
 TEST_F(Connections, the_list_takes_a_filter_by_peer_and_class) {
   EXPECT_EQ(connections(layout(), config, {}).size(), 2u);
-  const json of_class = connections(layout(), config, {.peer = "", .client_class = "few"});
+  const Json of_class = connections(layout(), config, {.peer = "", .client_class = "few"});
   ASSERT_EQ(of_class.size(), 1u);
   EXPECT_EQ(of_class[0]["connection"], 5);
   EXPECT_EQ(of_class[0]["credits"], 3);
   EXPECT_EQ(of_class[0]["busy"], 2);
-  const json of_peer = connections(layout(), config, {.peer = "192.0.2.10", .client_class = ""});
+  const Json of_peer = connections(layout(), config, {.peer = "192.0.2.10", .client_class = ""});
   ASSERT_EQ(of_peer.size(), 1u);
   EXPECT_EQ(of_peer[0]["class"], "default");
   EXPECT_TRUE(connections(layout(), config, {.peer = "192.0.2.10", .client_class = "few"}).empty());
@@ -61,15 +59,15 @@ TEST_F(Connections, one_shows_what_is_wanted_of_it_what_it_holds_and_what_its_cl
   wanted.grant(5, segment.incarnation(5), {.credits = 9});
   wanted.drain(5, segment.incarnation(5), true);
   auto info = *layout().reactors[0].connections[5].read();
-  json shown = show_connection(layout(), config, 0, 5);
+  Json shown = show_connection(layout(), config, 0, 5);
   EXPECT_EQ(shown["held_bytes"], 4096);
-  EXPECT_EQ(shown["oldest_call"], (json{{"age_s", 2.0}, {"state", "executing"}}));
+  EXPECT_EQ(shown["oldest_call"], (Json{{"age_s", 2.0}, {"state", "executing"}}));
   EXPECT_TRUE(show_connection(layout(), config, 0, 2)["oldest_call"].is_null());
   EXPECT_EQ(shown["credits_wanted"], 9);
   EXPECT_EQ(shown["draining"], true);
   EXPECT_EQ(shown["ending"], false);
-  EXPECT_EQ(shown["counters_of_class"], (json{{"bad_fragment", 3}}));
-  EXPECT_EQ(show_connection(layout(), config, 0, 2)["counters_of_class"], json::object());
+  EXPECT_EQ(shown["counters_of_class"], (Json{{"bad_fragment", 3}}));
+  EXPECT_EQ(show_connection(layout(), config, 0, 2)["counters_of_class"], Json::object());
   // What was wanted of one before it in its place is nothing of its own.
   info.incarnation += 1;
   layout().reactors[0].connections[5].write(info);
@@ -84,7 +82,7 @@ TEST_F(Connections, only_version_2_has_transport_properties) {
   info.version = 2;
   info.own_properties.max_send_bytes = 8192;
   layout().reactors[0].connections[2].write(info);
-  const json list = connection_properties(layout(), config.block);
+  const Json list = connection_properties(layout(), config.block);
   ASSERT_EQ(list.size(), 1u);
   EXPECT_EQ(list[0]["ours"]["max_send_bytes"], 8192);
   EXPECT_TRUE(list[0]["client"].is_null());
@@ -102,7 +100,7 @@ TEST_F(Connections, one_that_has_authenticated_itself_shows_its_host) {
 
 TEST_F(Connections, credits_add_up_by_class_and_by_reactor) {
   const policy::CreditKeeper keeper(layout(), config.credit_settings());
-  const json shown = credits(layout(), config, keeper, lab::kSecondNs);
+  const Json shown = credits(layout(), config, keeper, lab::kSecondNs);
   ASSERT_EQ(shown["reactors"].size(), 1u);
   EXPECT_EQ(shown["reactors"][0]["connections"], 2);
   EXPECT_EQ(shown["reactors"][0]["granted"], 10);
@@ -121,15 +119,15 @@ TEST_F(Connections, the_status_counts_what_reactors_count) {
   admission.set_draining(true);
   const std::vector<std::string> pending = {"transport.credits"};
   const std::vector<std::string> pending_control = {"mount.port"};
-  const json shown = status(
+  const Json shown = status(
       layout(), config,
       {.admission = admission, .in_force = true, .pending = pending, .pending_control = pending_control});
   EXPECT_EQ(shown["connections"], 2);
   EXPECT_EQ(shown["draining"], true);
   EXPECT_EQ(shown["data_plane"]["alive"], false);
   EXPECT_EQ(shown["configuration"]["in_force"], true);
-  EXPECT_EQ(shown["configuration"]["pending"], json(pending));
-  EXPECT_EQ(shown["configuration"]["pending_control"], json(pending_control));
+  EXPECT_EQ(shown["configuration"]["pending"], Json(pending));
+  EXPECT_EQ(shown["configuration"]["pending_control"], Json(pending_control));
 }
 
 }  // namespace

@@ -10,8 +10,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 TEST(Exports, show_the_hosts_that_they_serve) {
   lab::TestSegment segment("exports_view");
   segment::ConfigBlock block;
@@ -25,11 +23,11 @@ TEST(Exports, show_the_hosts_that_they_serve) {
     std::strcpy(info.path, ("/" + std::to_string(number)).c_str());
     segment.layout().exports[number].write(info);
   }
-  const json shown = exports(segment.layout());
+  const Json shown = exports(segment.layout());
   ASSERT_EQ(shown.size(), 3u);
   EXPECT_EQ(shown[0]["path"], "/2");
-  EXPECT_EQ(shown[0]["hosts"], json::array());
-  EXPECT_EQ(shown[1]["hosts"], (json{"a", "b.example"}));
+  EXPECT_EQ(shown[0]["hosts"], Json::array());
+  EXPECT_EQ(shown[1]["hosts"], (Json{"a", "b.example"}));
   EXPECT_EQ(shown[2]["hosts"].size(), segment::kMaxExportHosts) << "no more than there are";
 }
 

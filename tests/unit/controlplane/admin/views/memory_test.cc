@@ -12,11 +12,9 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 class Memory : public ::testing::Test {
  protected:
-  json shown() { return memory(segment.layout(), config.block); }
+  Json shown() { return memory(segment.layout(), config.block); }
 
   lab::TestSegment segment{"memory"};
   config::Config config = lab::configuration("");
@@ -27,7 +25,7 @@ TEST_F(Memory, pools_show_what_is_held_and_who_waits) {
   large_replies.buffers = 16;
   large_replies.held = 5;
   large_replies.waiting = 2;
-  const json pool = shown()["shared"].at(3);
+  const Json pool = shown()["shared"].at(3);
   EXPECT_EQ(pool["pool"], "replies");
   EXPECT_EQ(pool["size"], "large");
   EXPECT_EQ(pool["buffers"], 16);
@@ -39,9 +37,9 @@ TEST_F(Memory, each_upstream_shows_what_its_clients_share) {
   config.block.upstream_count = 2;
   std::strcpy(config.block.upstreams[1].name, "second");
   segment.layout().reactors[0].upstreams[1].pools[2].publish(128, 64, 3);
-  const json upstreams = shown()["upstreams"];
+  const Json upstreams = shown()["upstreams"];
   ASSERT_EQ(upstreams.size(), 2 * segment::kUpstreamPools.size());
-  const json& pool = upstreams.at(5);
+  const Json& pool = upstreams.at(5);
   EXPECT_EQ(pool["upstream"], "second");
   EXPECT_EQ(pool["pool"], "long replies");
   EXPECT_EQ(pool["size"], 128);
@@ -55,7 +53,7 @@ TEST_F(Memory, the_biggest_holders_come_first_and_are_few) {
     segment.layout().reactors[0].use[number].held_bytes = 1000u * (number % 7);
   }
   segment.layout().reactors[0].use[6].open = 0;  // it has ended
-  const json holders = shown()["biggest_holders"];
+  const Json holders = shown()["biggest_holders"];
   ASSERT_EQ(holders.size(), 5u);
   EXPECT_EQ(holders[0]["connection"], 5);
   EXPECT_EQ(holders[0]["held_bytes"], 5000);

@@ -12,8 +12,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 class Reactors : public ::testing::Test {
  protected:
   void set(std::string_view name, std::uint64_t value) {
@@ -32,11 +30,11 @@ TEST_F(Reactors, time_is_shown_by_stage_and_control_passes_are_not_in_the_busy_s
   set("upstreams_ns", 20);
   set("control_ns", 500);
   set("idle_ns", 100);
-  const json shown = reactors(segment.layout(), config.block).at(0);
+  const Json shown = reactors(segment.layout(), config.block).at(0);
   EXPECT_EQ(shown["busy_ns"], 400);
   EXPECT_EQ(shown["idle_ns"], 100);
   EXPECT_DOUBLE_EQ(shown["busy_percent"].get<double>(), 80);
-  const json& stages = shown["stages_percent"];
+  const Json& stages = shown["stages_percent"];
   EXPECT_DOUBLE_EQ(stages["device"].get<double>(), 10);
   EXPECT_DOUBLE_EQ(stages["calls"].get<double>(), 25);
   EXPECT_DOUBLE_EQ(stages["control"].get<double>(), 50);
@@ -62,7 +60,7 @@ TEST_F(Reactors, procedures_show_calls_and_time_of_all_reactors_by_class) {
     table.use[1][3].time_ns = 36'000;
     table.procedures = 5;
   }
-  const json shown = procedures(segment.layout(), config.block);
+  const Json shown = procedures(segment.layout(), config.block);
   ASSERT_EQ(shown.size(), 1u) << shown;
   EXPECT_EQ(shown[0]["class"], "gold");
   EXPECT_EQ(shown[0]["program"], "nfs");

@@ -13,8 +13,6 @@
 namespace sluice::admin {
 namespace {
 
-using nlohmann::json;
-
 TEST(Upstreams, show_what_all_reactors_use_of_io_uring) {
   lab::TestSegment segment{"upstreams"};
   config::Config config = lab::configuration("");
@@ -25,11 +23,11 @@ TEST(Upstreams, show_what_all_reactors_use_of_io_uring) {
   reactors[0].upstreams[0].uring_features = UringFeatures::all().bits();
   reactors[1].upstreams[0].uring_features =
       UringFeatures::all().without(UringFeature::multishot_receive).bits();
-  const json shown = upstreams(segment.layout(), config.block);
+  const Json shown = upstreams(segment.layout(), config.block);
   ASSERT_EQ(shown.size(), 1u);
-  EXPECT_EQ(shown[0]["io_uring"], json({"deferred_work", "registered_ring"}));
+  EXPECT_EQ(shown[0]["io_uring"], Json({"deferred_work", "registered_ring"}));
   reactors[0].upstreams[0].uring_features = 0;  // over RDMA
-  EXPECT_EQ(upstreams(segment.layout(), config.block)[0]["io_uring"], json::array());
+  EXPECT_EQ(upstreams(segment.layout(), config.block)[0]["io_uring"], Json::array());
 }
 
 TEST(Upstreams, one_that_is_removed_is_shown_as_such_while_it_is_served) {
@@ -39,7 +37,7 @@ TEST(Upstreams, one_that_is_removed_is_shown_as_such_while_it_is_served) {
   config.block.upstreams[0].removed = 1;
   segment.layout().reactors[0].upstreams[0].connections = 2;
   segment.layout().reactors[0].upstreams[0].outstanding = 3;
-  const json shown = upstreams(segment.layout(), config.block);
+  const Json shown = upstreams(segment.layout(), config.block);
   ASSERT_EQ(shown.size(), 1u);
   EXPECT_EQ(shown[0]["state"], "removed");
   EXPECT_EQ(shown[0]["outstanding"], 3u);
@@ -71,10 +69,10 @@ class Latencies : public testing::Test {
     reactor.upstreams[upstream].gateway_ns.record(gateway_ns);
     reactor.calls.use[0][procedure].latency.record(total_ns);
   }
-  void expect(const json& mean, double upstream, double gateway, double rdma) {
-    EXPECT_DOUBLE_EQ(mean["upstream"], upstream);
-    EXPECT_DOUBLE_EQ(mean["gateway"], gateway);
-    EXPECT_NEAR(mean["rdma"], rdma, 1e-9);
+  void expect(const Json& mean, double upstream, double gateway, double rdma) {
+    EXPECT_DOUBLE_EQ(mean["upstream"].get<double>(), upstream);
+    EXPECT_DOUBLE_EQ(mean["gateway"].get<double>(), gateway);
+    EXPECT_NEAR(mean["rdma"].get<double>(), rdma, 1e-9);
   }
 
   lab::TestSegment segment_{"upstreams"};
@@ -82,7 +80,7 @@ class Latencies : public testing::Test {
 };
 
 TEST_F(Latencies, a_slow_upstream_of_a_program_is_not_taken_for_rdma_at_another) {
-  const json shown = upstreams(segment_.layout(), config_.block);
+  const Json shown = upstreams(segment_.layout(), config_.block);
   expect(shown[0]["mean_us"], 100, 1, 5);
   expect(shown[1]["mean_us"], 900, 3, 5);
   expect(shown[2]["mean_us"], 50, 1, 9);
@@ -91,8 +89,8 @@ TEST_F(Latencies, a_slow_upstream_of_a_program_is_not_taken_for_rdma_at_another)
 TEST_F(Latencies, who_shares_with_one_that_shares_belongs_to_them) {
   config_.block.upstreams[0].route_count = 2;
   config_.block.upstreams[0].routes[1] = {100003, 3};
-  const json shown = upstreams(segment_.layout(), config_.block);
-  for (const json& each : shown) EXPECT_NEAR(each["mean_us"]["rdma"], 19.0 / 3, 1e-9);
+  const Json shown = upstreams(segment_.layout(), config_.block);
+  for (const Json& each : shown) EXPECT_NEAR(each["mean_us"]["rdma"].get<double>(), 19.0 / 3, 1e-9);
 }
 
 }  // namespace

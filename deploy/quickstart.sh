@@ -11,11 +11,13 @@ step() { printf '\n== %s\n' "$*"; }
 
 step "Packages"
 bash deploy/install-packages.sh product
+linker=()
+command -v mold >/dev/null && linker=(env CC_LD=mold CXX_LD=mold)
 step "Build"
 mkdir -p build
 [ -w build ] || { echo "$PWD/build belongs to $(stat -c %U build): remove it, or run this as that user." >&2; exit 1; }
-[ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
-ninja -C build sluice-dataplane controlplane/sluice-controlplane cli/sluicectl cli/sluice-bench | tail -n 1
+[ -f build/build.ninja ] || "${linker[@]}" meson setup build --buildtype=release >/dev/null
+python3 deploy/build.py build sluice-dataplane controlplane/sluice-controlplane cli/sluicectl cli/sluice-bench
 
 work=$(mktemp -d)
 segment=sluice-quickstart-$$

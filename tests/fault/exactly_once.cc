@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "cli/arguments.h"
@@ -17,6 +16,7 @@
 #include "cli/bench/device.h"
 #include "cli/bench/interrupt.h"
 #include "cli/bench/mount_client.h"
+#include "controlplane/json/json.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::bench {
@@ -245,11 +245,11 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     lost = error.what();
   }
-  const nlohmann::json result = {{"operations", counts.operations},
-                                 {"files", counts.files},
-                                 {"bytes_compared", counts.bytes_compared},
-                                 {"errors", counts.errors},
-                                 {"lost", lost}};
+  const Json result = {{"operations", counts.operations},
+                       {"files", counts.files},
+                       {"bytes_compared", counts.bytes_compared},
+                       {"errors", counts.errors},
+                       {"lost", lost}};
   std::cout << result.dump() << '\n';
   if (counts.errors > 0) return 1;
   return lost.empty() ? 0 : 3;

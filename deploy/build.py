@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""build.py BUILD_DIRECTORY [TARGET...]: builds targets by ninja, and says what it does.
+
+On a terminal one line shows how many steps are done, how many there are, and about how long the others take. In a file there is only the
+last line. Jobs at a time are bounded by memory; a line says so when that is the bound. Ends with what the build has cost.
+
+  --full          print every line of ninja
+  --report FILE   write the cost as JSON: processor seconds, objects compiled and objects from ccache, the slowest outputs"""
+import argparse
+import collections
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+MIB_PER_JOB = 800  # what the largest compilation takes, with sanitizers
+SLOWEST = 10
+STEP = re.compile(r"\[(\d+)/(\d+)\] (.*)")
+# A compilation from precompiled headers hits the cache only with these (ccache's manual, "Precompiled headers"). The package is built in another
+# folder, from the same sources.
+SLOPPINESS = "pch_defines,time_macros,locale"
+
+
+def available_mib():
+    """Memory that this process may still take: the machine's, or what is left of its cgroup's limit."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        known = dict(re.findall(r"^(\w+):\s+(\d+) kB", file.read(), re.M))
+    least = int(known["MemAvailable"]) >> 10
+    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        try:
+            with open(f"/sys/fs/cgroup/{limit}", encoding="ascii") as one, open(f"/sys/fs/cgroup/{used}", encoding="ascii") as other:
+                least = min(least, (int(one.read()) - int(other.read())) >> 20)
+        except (OSError, ValueError):
+            pass  # no cgroup, or no limit
+    return least
+
+
+def bounded_jobs(processors, mib):
+    """Jobs at a time: as ninja would choose, as far as memory goes; at least one."""
+    usual = {1: 2, 2: 3}.get(processors, processors + 2)
+    return max(1, min(usual, mib // MIB_PER_JOB))
+
+
+def remaining(done, steps, seconds):
+    """About how long the other steps take, as text."""
+    left = seconds / done * (steps - done) if done else 0
+    return f"{int(left // 60)} min {int(left % 60)} s" if left >= 60 else f"{int(left)} s"
+
+
+class Display:
+    """Shows ninja's output: a line that is overwritten on a terminal, nothing but failures elsewhere, everything if that was asked for."""
+
+    def __init__(self, out, full):
+        self.out, self.full = out, full
+        self.terminal = out.isatty() and not full
+        self.started = time.monotonic()
+        self.last = ""
+        self.kinds = collections.Counter()
+
+    def take(self, line):
+        step = STEP.match(line)
+        if step:
+            self.last = line
+            self.kinds["compiled"] += "Compiling C" in step[3]
+        if self.full:
+            print(line, file=self.out, flush=True)
+        elif step and self.terminal:
+            done, steps = int(step[1]), int(step[2])
+            text = f"{done} of {steps}, {remaining(done, steps, time.monotonic() - self.started)} left: {step[3].rsplit(' ', 1)[-1]}"
+            print(f"\r\033[K{text[:columns()]}", end="", file=self.out, flush=True)
+        elif not step:
+            self.clear()
+            print(line, file=self.out, flush=True)
+
+    def clear(self):
+        if self.terminal:
+            print("\r\033[K", end="", file=self.out, flush=True)
+
+
+def columns():
+    try:
+        return max(os.get_terminal_size().columns - 1, 20)
+    except OSError:
+        return 79
+
+
+def cache_hits(log):
+    """Compilations that ccache has answered, from its log of results."""
+    try:
+        with open(log, encoding="utf-8", errors="replace") as file:
+            return sum(line.strip() in ("direct_cache_hit", "preprocessed_cache_hit") for line in file)
+    except OSError:
+        return 0
+
+
+def slowest_outputs(directory, offset):
+    """[seconds, output] of what ninja has added to its log since `offset`."""
+    try:
+        with open(os.path.join(directory, ".ninja_log"), encoding="utf-8") as file:
+            if offset > os.fstat(file.fileno()).st_size:  # ninja has written a shorter one
+                offset = 0
+            file.seek(offset)
+            fields = [line.split("\t") for line in file if not line.startswith("#")]
+    except OSError:
+        return []
+    took = {entry[3]: (int(entry[1]) - int(entry[0])) / 1000 for entry in fields if len(entry) >= 5}
+    return [[round(seconds, 1), output] for output, seconds in sorted(took.items(), key=lambda item: -item[1])[:SLOWEST]]
+
+
+def run(directory, targets, display, jobs):
+    command = ["ninja", "-C", directory, "-j", str(jobs), *targets]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as ninja:
+        for line in ninja.stdout:
+            if not line.startswith("ninja: Entering directory"):
+                display.take(line.rstrip("\n"))
+    display.clear()
+    return ninja.returncode
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("directory")
+    arguments.add_argument("targets", nargs="*")
+    arguments.add_argument("--full", action="store_true", help=argparse.SUPPRESS)
+    arguments.add_argument("--report", metavar="FILE", help=argparse.SUPPRESS)
+    chosen = arguments.parse_args()
+    processors, mib = len(os.sched_getaffinity(0)), available_mib()
+    jobs, unbounded = bounded_jobs(processors, mib), bounded_jobs(processors, sys.maxsize)
+    if jobs < unbounded:
+        print(f"{mib} MiB of memory are available: {jobs} job{'s' if jobs > 1 else ''} at a time instead of {unbounded}.", flush=True)
+    ninja_log = os.path.join(chosen.directory, ".ninja_log")
+    offset = os.path.getsize(ninja_log) if os.path.exists(ninja_log) else 0
+    display = Display(sys.stdout, chosen.full)
+    with tempfile.TemporaryDirectory() as folder:
+        statistics = os.path.join(folder, "ccache")
+        os.environ["CCACHE_STATSLOG"] = statistics
+        os.environ.setdefault("CCACHE_SLOPPINESS", SLOPPINESS)
+        status = run(chosen.directory, chosen.targets, display, jobs)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        hits = cache_hits(statistics)
+    cost = {"processor_s": round(used.ru_utime + used.ru_stime, 1), "seconds": round(time.monotonic() - display.started, 1),
+            "compiled": max(display.kinds["compiled"] - hits, 0), "cached": hits, "slowest": slowest_outputs(chosen.directory, offset)}
+    if chosen.report:
+        with open(chosen.report, "w", encoding="utf-8") as file:
+            json.dump(cost, file)
+    if status == 0 and not chosen.report:
+        print(f"{cost['compiled']} objects compiled, {cost['cached']} from the compiler cache, {cost['processor_s']:.0f} s of processor time"
+              if display.last else "Everything is built already.")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,6 +3,8 @@
 
 #include <iterator>
 
+#include "controlplane/cm/agent_statistics.h"
+
 namespace sluice::controlplane {
 namespace {
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/cm/agent.h"
 
-#include <algorithm>
-
 namespace sluice::cm {
 namespace {
 
@@ -10,10 +8,6 @@ constexpr std::uint8_t kReliableConnection = 0;
 constexpr std::uint8_t kRoceHopLimit = 64;
 /// Of a peer's queue pair that hears nothing of ours. Linux's rxe takes 7, the most there is, for ever.
 constexpr std::uint8_t kRetries = 6;
-
-std::uint64_t random_seed(std::uint64_t seed) {
-  return seed != 0 ? seed : std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
-}
 
 constexpr bool is_half_open(State state) {
   return state == State::RequestReceived || state == State::ReplySent;
@@ -24,10 +18,10 @@ constexpr bool is_half_open(State state) {
 Agent::Agent(Host& host, const AgentConfig& config)
     : host_(host),
       config_(config),
-      random_(random_seed(config.seed)),
-      entries_(config.max_connections, random_()),
-      half_open_(random_()),
-      next_transaction_(random_()) {}
+      random_(config.seed),
+      entries_(config.max_connections, random_.next()),
+      half_open_(random_.next()),
+      next_transaction_(random_.next()) {}
 
 std::optional<State> Agent::state(Id id) const {
   const Entry* entry = entries_.find(static_cast<std::uint32_t>(id));
@@ -39,7 +33,7 @@ std::optional<State> Agent::state(Id id) const {
 
 Entry& Agent::create(const Endpoint& endpoint) {
   std::uint32_t id = 0;
-  while (id == 0 || entries_.find(id) != nullptr) id = static_cast<std::uint32_t>(random_());
+  while (id == 0 || entries_.find(id) != nullptr) id = static_cast<std::uint32_t>(random_.next());
   return entries_.add(id, endpoint);
 }
 
@@ -130,8 +124,9 @@ void Agent::refuse_path(const Endpoint& from, std::uint64_t transaction, const L
 
 std::optional<RejectReason> Agent::judge(const ConnectRequest& request) const {
   const auto port = port_of(request.service_id);
-  if (!port || std::find(ports_.begin(), ports_.end(), *port) == ports_.end())
-    return RejectReason::InvalidServiceId;
+  bool offered = false;
+  for (const std::uint16_t each : ports_) offered = offered || each == port;
+  if (!offered) return RejectReason::InvalidServiceId;
   if (request.transport_service != kReliableConnection) return RejectReason::InvalidTransportServiceType;
   if (path_mtu_bytes(request.path_mtu) == 0) return RejectReason::InvalidPathMtu;
   if (!decode_ip_addressing(request.private_data.bytes)) return RejectReason::UnsupportedRequest;
@@ -240,8 +235,10 @@ void Agent::send_again(Entry& entry) {
 void Agent::expect_answer(Entry& entry, std::uint64_t now_ns) {
   entry.retries_left = config_.max_retries;
   // The peer's interval may be unusable, so ours is the limit.
-  entry.retry_interval_ns =
-      std::clamp(entry.retry_interval_ns, std::uint64_t{1'000'000}, timeout_ns(config_.response_timeout));
+  constexpr std::uint64_t kLeastNs = 1'000'000;
+  const std::uint64_t most_ns = timeout_ns(config_.response_timeout);
+  if (entry.retry_interval_ns > most_ns) entry.retry_interval_ns = most_ns;
+  if (entry.retry_interval_ns < kLeastNs) entry.retry_interval_ns = kLeastNs;
   timers_.set(entry.timer, now_ns + entry.retry_interval_ns);
 }
 
@@ -294,9 +291,9 @@ std::optional<Id> Agent::connect(const Endpoint& to, std::uint16_t port, std::ui
   request.primary.service_level = config_.service_level;
   request.primary.ack_timeout = config_.ack_timeout;
   request.private_data.set(encode_ip_addressing({0, to.local, to.remote}));
-  std::copy_n(own.private_data.begin(),
-              std::min(own.private_data.size(), request.private_data.bytes.size() - IpAddressing::kBytes),
-              request.private_data.bytes.begin() + IpAddressing::kBytes);
+  const auto own_data = std::span(request.private_data.bytes).subspan(IpAddressing::kBytes);
+  for (std::size_t i = 0; i < own.private_data.size() && i < own_data.size(); ++i)
+    own_data[i] = own.private_data[i];
   send(entry, request);
   entry.retry_interval_ns = timeout_ns(config_.response_timeout);
   expect_answer(entry, now_ns);

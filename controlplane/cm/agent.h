@@ -6,16 +6,18 @@
 // throws, and the memory that peers can occupy is bounded.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <random>
 #include <span>
 #include <vector>
 
+#include "controlplane/cm/agent_statistics.h"
 #include "controlplane/cm/connection_state.h"
 #include "controlplane/cm/entry_table.h"
 #include "controlplane/cm/half_open.h"
 #include "controlplane/cm/mad.h"
+#include "controlplane/cm/random_numbers.h"
 #include "controlplane/cm/timer_heap.h"
 
 namespace sluice::cm {
@@ -37,28 +39,6 @@ struct AgentConfig {
   std::uint8_t ack_timeout = 16;   ///< sent to the peer, for its retries: 0.27 s
   std::uint8_t traffic_class = 0;  ///< of the connections that we ask for: DSCP
   std::uint8_t service_level = 0;  ///< of the same
-};
-
-struct AgentStatistics {
-#define SLUICE_CM_STATISTICS(X)                                                   \
-  X(received, "datagrams received")                                               \
-  X(sent, "datagrams sent")                                                       \
-  X(malformed, "datagrams that are no connection-management message")             \
-  X(unexpected, "messages that their connection's state does not expect")         \
-  X(unknown, "messages for connections that are not known")                       \
-  X(requests, "connection requests")                                              \
-  X(duplicate_requests, "connection requests that came again")                    \
-  X(stale, "requests for a queue pair that another connection has")               \
-  X(refused_service, "requests for a service that is not offered")                \
-  X(refused_parameters, "requests whose parameters are invalid or not supported") \
-  X(refused_resources, "requests above a limit on connections")                   \
-  X(retransmissions, "messages sent again")                                       \
-  X(timeouts, "messages that were never answered")                                \
-  X(established, "connections established")                                       \
-  X(ended, "connections ended")
-#define SLUICE_CM_FIELD(name, help) std::uint64_t name = 0;
-  SLUICE_CM_STATISTICS(SLUICE_CM_FIELD)
-#undef SLUICE_CM_FIELD
 };
 
 class Agent {
@@ -166,7 +146,7 @@ class Agent {
 
   Host& host_;
   const AgentConfig config_;
-  std::mt19937_64 random_;
+  RandomNumbers random_;
   std::vector<std::uint16_t> ports_;
   EntryTable entries_;
   TimerHeap timers_;

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <string>
 
-#include "dataplane/segment/layout.h"
+namespace sluice::segment {
+struct Layout;
+}
 
 namespace sluice::cm {
 

@@ -12,23 +12,47 @@
 #include "controlplane/cm/admission_book.h"
 #include "controlplane/cm/connection_reports.h"
 #include "controlplane/cm/connection_watch.h"
-#include "controlplane/cm/connections.h"
-#include "controlplane/config/config.h"
-#include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/admission.h"
-#include "controlplane/policy/credit_keeper.h"
-#include "dataplane/segment/segment.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/segment/messages.h"
+#include "dataplane/segment/tables.h"
+
+namespace sluice {
+namespace config {
+struct Config;
+}
+namespace controlplane {
+class Outbox;
+}
+namespace events {
+class Journal;
+}
+namespace policy {
+class CreditKeeper;
+}
+namespace segment {
+struct Layout;
+class WantedWriter;
+}  // namespace segment
+namespace tasks {
+class Arena;
+}
+}  // namespace sluice
 
 namespace sluice::cm {
+
+struct AgentStatistics;
+class Connections;
 
 class ConnectionKeeper final : private ConnectionWatch::Listener {
  public:
   /// All given outlive it. `outbox` may be others' too.
   ConnectionKeeper(segment::Layout& layout, const config::Config& config, const policy::CreditKeeper& credits,
                    controlplane::Outbox& outbox, events::Journal& journal, tasks::Arena& tasks);
+  ~ConnectionKeeper();
 
   /// Takes the limits from the configuration, which has changed.
-  void reconfigure() { admission_.set_limits(config_.admission_limits()); }
+  void reconfigure();
   /// New connections are refused, and each of the others ends once it has no call; or no longer.
   void set_draining(bool draining);
   bool draining() const { return admission_.draining(); }
@@ -42,8 +66,8 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   const ConnectionWatch& watch() const { return watch_; }
   const policy::Admission& admission() const { return admission_; }
   /// Null where the driver does connection management itself (loopback).
-  const AgentStatistics* agent() const { return managed_->statistics(); }
-  bool needs_new_process() const { return managed_->needs_new_process(); }
+  const AgentStatistics* agent() const;
+  bool needs_new_process() const;
   std::uint32_t connections() const { return admission_.connections(); }
 
  private:
@@ -56,17 +80,15 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
   void refused(const PeerAddress& peer, segment::CommandStatus status);
   void expect(std::uint32_t reactor, const segment::Event& event, bool outgoing);
-  segment::WantedWriter wanted(std::uint32_t reactor) {
-    return segment::WantedWriter(layout_.reactors[reactor].wanted);
-  }
+  segment::WantedWriter wanted(std::uint32_t reactor);
 
   segment::Layout& layout_;
   const config::Config& config_;
   controlplane::Outbox& outbox_;
+  events::Journal& journal_;
   policy::Admission admission_;
   AdmissionBook book_;
   ConnectionReports reports_;
-  const ConnectionContext context_;
   const std::unique_ptr<Connections> managed_;
   ConnectionWatch watch_;
   /// The last incarnation of each reactor at the takeover: later ones are of our making.

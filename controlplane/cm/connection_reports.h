@@ -4,12 +4,16 @@
 // reactor's event says, which may come before or after, or be lost: a connection that is gone waits for it a little. One thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <utility>
 
 #include "controlplane/cm/connection_watch.h"
-#include "controlplane/events/journal.h"
+
+namespace sluice::events {
+class Journal;
+}
 
 namespace sluice::cm {
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "dataplane/segment/layout.h"
+
 namespace sluice::cm {
 
 ConnectionWatch::ConnectionWatch(segment::Layout& layout, std::uint32_t reactors, std::uint32_t connections,

@@ -7,7 +7,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/segment/segment.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/segment/tables.h"
+
+namespace sluice::segment {
+struct Layout;
+}
 
 namespace sluice::cm {
 

@@ -3,9 +3,18 @@
 
 #include <algorithm>
 
+#include "controlplane/config/config.h"
+#include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
+#include "controlplane/outbox/outbox.h"
+#include "controlplane/policy/credit_keeper.h"
 
 namespace sluice::cm {
+
+Connections::Connections(const ConnectionContext& context)
+    : context_(context),
+      ports_(context.config.block.listen_ports()),
+      known_(std::size_t{context.config.block.all_connections()} * context.config.block.reactors) {}
 
 void Connections::command(std::uint32_t reactor, segment::Command command) {
   command.id = next_command_++;
@@ -147,6 +156,53 @@ void Connections::report_failure(const Known& known) {
   command(known.reactor, {.type = segment::CommandType::ConnectFailed,
                           .connection = known.connection,
                           .queue_pair = known.own.qpn});
+}
+
+// --- Connections of a driver that manages them itself
+
+namespace {
+
+/// Reactors report the driver's requests, which are admitted or refused here.
+class DriverConnections final : public Connections {
+ public:
+  using Connections::Connections;
+
+  void on_connect_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
+
+  // The rest is the driver's.
+  bool poll(std::uint64_t) override { return false; }
+  void on_command_done(std::uint32_t, const segment::Event&, std::uint64_t) override {}
+  void on_answer_to_predecessor(std::uint32_t, const segment::Event&) override {}
+  void restore(std::uint32_t, std::uint32_t) override {}
+  void on_appeared(std::uint32_t, std::uint32_t, const SeenConnection&) override {}
+  void on_open(const SeenConnection&, std::uint64_t) override {}
+
+ private:
+  void disconnect(Id, std::uint64_t) override {}
+  void refuse_unmade(Id, std::uint64_t) override {}
+};
+
+void DriverConnections::on_connect_request(std::uint32_t reactor, const segment::Event& event,
+                                           std::uint64_t now_ns) {
+  policy::Verdict verdict{};
+  const std::size_t bytes = std::min<std::size_t>(event.private_data_bytes, rdma::kMaxPrivateData);
+  auto answer =
+      judge(context_, reactor, event.peer, event.port, {event.private_data, bytes}, verdict, now_ns);
+  if (answer) {
+    context_.book.admitted(reactor, event.cm_id, event.peer);
+    answer->type = segment::CommandType::Accept;
+    answer->attributes.remote = event.peer;
+  } else {
+    answer.emplace().type = segment::CommandType::Reject;
+  }
+  answer->cm_id = event.cm_id;
+  command(reactor, *answer);
+}
+
+}  // namespace
+
+std::unique_ptr<Connections> make_driver_connections(const ConnectionContext& context) {
+  return std::make_unique<DriverConnections>(context);
 }
 
 }  // namespace sluice::cm

@@ -5,25 +5,43 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "controlplane/cm/admission_book.h"
-#include "controlplane/cm/agent.h"
+#include "controlplane/cm/connection_state.h"
 #include "controlplane/cm/connection_watch.h"
 #include "controlplane/cm/known_connections.h"
-#include "controlplane/config/config.h"
-#include "controlplane/events/journal.h"
-#include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/admission.h"
-#include "controlplane/policy/credit_keeper.h"
-#include "controlplane/tasks/arena.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/rpcrdma/link/private_data.h"
-#include "dataplane/segment/segment.h"
+#include "dataplane/segment/layout.h"
+
+namespace sluice {
+namespace config {
+struct Config;
+}
+namespace controlplane {
+class Outbox;
+}
+namespace events {
+class Journal;
+}
+namespace policy {
+class CreditKeeper;
+}
+namespace tasks {
+class Arena;
+}
+}  // namespace sluice
 
 namespace sluice::cm {
+
+struct AgentStatistics;
 
 /// RDMA Reads outstanding at a time, of either side.
 inline constexpr std::uint8_t kMaxReads = 16;
@@ -53,10 +71,7 @@ std::optional<segment::Command> judge(const ConnectionContext& context, std::uin
 
 class Connections {
  public:
-  explicit Connections(const ConnectionContext& context)
-      : context_(context),
-        ports_(context.config.block.listen_ports()),
-        known_(std::size_t{context.config.block.all_connections()} * context.config.block.reactors) {}
+  explicit Connections(const ConnectionContext& context);
   virtual ~Connections() = default;
 
   /// Messages and timers. True when a message has arrived.
@@ -119,5 +134,13 @@ class Connections {
   std::uint32_t next_command_ = 1;
   KnownConnections known_;
 };
+
+/// Of softroce devices: our own agent, whose datagrams go through the punt rings (punted_connections.cc).
+std::unique_ptr<Connections> make_punted_connections(const ConnectionContext& context);
+/// Of verbs devices: the kernel's, through librdmacm (kernel_connections.cc). Throws SetupError when this machine has no RDMA. Not
+/// while a data plane is running: then it waits for the device to come back.
+std::unique_ptr<Connections> make_kernel_connections(const ConnectionContext& context);
+/// Of a driver that manages them itself (loopback).
+std::unique_ptr<Connections> make_driver_connections(const ConnectionContext& context);
 
 }  // namespace sluice::cm

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "pmd/device.h"
+
 namespace sluice::cm {
 namespace {
 
@@ -18,7 +20,7 @@ DeviceManager::DeviceManager(rdma::Device& device, ClockNs clock, const PeerAddr
 
 std::optional<rdma::CmId> DeviceManager::connect(rdma::QueuePair& qp, std::uint16_t port,
                                                  std::span<const std::byte> private_data) noexcept {
-  const std::uint32_t psn = random_() & 0xFFFFFF;
+  const std::uint32_t psn = random_.packet_sequence_number();
   const auto id =
       agent_.connect({local_for(device_.addresses(), server_), server_}, port, device_.max_path_mtu(),
                      {.qpn = static_cast<std::uint32_t>(qp.number()),
@@ -54,7 +56,7 @@ bool DeviceManager::accept(rdma::CmId cm_id, rdma::QueuePair& qp,
   if (at == links_.end()) return false;
   Link& link = at->second;
   link.qp = &qp;
-  link.receive_psn = random_() & 0xFFFFFF;
+  link.receive_psn = random_.packet_sequence_number();
   const bool accepted =
       attach(link) &&
       agent_.accept(id,

@@ -4,13 +4,21 @@
 // which have no control plane. The thread that polls the device.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <optional>
+#include <span>
 
 #include "controlplane/cm/agent.h"
-#include "pmd/device.h"
+#include "controlplane/cm/random_numbers.h"
+#include "dataplane/base/net_address.h"
+#include "pmd/connection_manager.h"
+
+namespace sluice::rdma {
+class Device;
+}
 
 namespace sluice::cm {
 
@@ -54,7 +62,7 @@ class DeviceManager final : public rdma::ConnectionManager, private Agent::Host 
   const ClockNs clock_;
   const PeerAddress server_;
   Agent agent_;
-  std::mt19937 random_{std::random_device{}()};
+  RandomNumbers random_;
   std::map<Id, Link> links_;
   std::deque<rdma::CmEvent> events_;
 };

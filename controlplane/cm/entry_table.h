@@ -5,7 +5,6 @@
 // are. One thread.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -75,9 +74,7 @@ class EntryTable {
   void erase(Entry& entry);
 
   /// The most entries that one look may have to compare.
-  std::size_t longest_chain() const {
-    return std::max({longest(entries_), longest(by_remote_id_), longest(by_remote_qpn_)});
-  }
+  std::size_t longest_chain() const;
 
  private:
   using Index = std::unordered_map<RemoteKey, Entry*, KeyedHash>;
@@ -88,12 +85,6 @@ class EntryTable {
   }
   /// Unless another entry has the key by now.
   static void drop(Index& index, const RemoteKey& key, Id id);
-  template <typename Map>
-  static std::size_t longest(const Map& map) {
-    std::size_t most = 0;
-    for (std::size_t i = 0; i < map.bucket_count(); ++i) most = std::max(most, map.bucket_size(i));
-    return most;
-  }
 
   std::unordered_map<std::uint32_t, Entry, KeyedHash> entries_;
   Index by_remote_id_;

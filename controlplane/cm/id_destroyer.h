@@ -5,14 +5,11 @@
 // Other connections are made and ended meanwhile. One thread calls everything here.
 #pragma once
 
-#include <rdma/rdma_cma.h>
-
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <mutex>
-#include <thread>
+#include <memory>
+
+struct rdma_cm_id;
 
 namespace sluice::cm {
 
@@ -34,18 +31,13 @@ class IdDestroyer {
   std::size_t stuck(std::uint64_t now_ns);
 
  private:
-  void run();
+  struct Shared;
 
-  std::mutex mutex_;
-  std::condition_variable given_;
-  std::deque<rdma_cm_id*> ids_;  ///< the first is being destroyed
-  std::uint64_t destroyed_ = 0;
-  bool ends_ = false;
-  // What stuck() has seen: the caller's.
+  const std::unique_ptr<Shared> shared_;  ///< with the thread
+  // What stuck() has seen.
   std::uint64_t seen_destroyed_ = 0;
   std::uint64_t since_ns_ = 0;
   bool told_ = false;
-  std::thread thread_;
 };
 
 }  // namespace sluice::cm

@@ -1,14 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/cm/kernel_connections.h"
-
+//
+// Connections of the verbs driver: the kernel's connection management through librdmacm, queue pairs in the
+// data plane. One thread.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "controlplane/cm/channel_offer.h"
+#include "controlplane/cm/connections.h"
+#include "controlplane/cm/rdma_cm.h"
+#include "controlplane/config/config.h"
+#include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
+#include "controlplane/tasks/arena.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/segment/datagram_socket.h"
+#include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/kept_channel.h"
+#include "dataplane/segment/layout.h"
 
 namespace sluice::cm {
 namespace {
@@ -23,7 +39,45 @@ RdmaCmOptions options_of(const segment::ConfigBlock& block) {
   return options;
 }
 
-}  // namespace
+class KernelConnections final : public Connections, private RdmaCm::Host {
+ public:
+  explicit KernelConnections(const ConnectionContext& context);
+
+  bool poll(std::uint64_t now_ns) override;
+  void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
+  void on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
+  void restore(std::uint32_t reactor, std::uint32_t number) override;
+  void on_open(const SeenConnection& seen, std::uint64_t now_ns) override;
+  const AgentStatistics* statistics() const override { return manager_ ? &manager_->statistics() : &none_; }
+  bool needs_new_process() const override { return device_removed_; }
+
+ private:
+  void on_request(Id id, const RdmaCmPeer& peer) override;
+  void on_reply(Id id, const RdmaCmPeer& peer) override;
+  void on_established(Id id) override;
+  void on_rejected(Id id, const std::string& why, std::span<const std::byte> private_data) override;
+  void on_disconnected(Id id) override;
+  void disconnect(Id id, std::uint64_t now_ns) override;
+  void refuse_unmade(Id id, std::uint64_t now_ns) override;
+
+  static std::unique_ptr<RdmaCm> open(RdmaCm::Host& host, const segment::ConfigBlock& block,
+                                      const std::vector<std::uint16_t>& ports);
+  void listen_at_new_ports();
+  void watch_ends();
+  void open_again();
+  void on_opened(std::shared_ptr<RdmaCm> manager);
+  segment::Command with_state(segment::Command command, const RdmaCmPeer& peer) const;
+  std::uint32_t reactors_of(const RdmaCmPeer& peer) const;
+
+  std::shared_ptr<RdmaCm> manager_;  ///< null until there is a device
+  const AgentStatistics none_;
+  ChannelOffer channel_offer_;
+  bool opening_ = false;  ///< by a task
+  bool device_removed_ = false;
+  std::set<std::uint16_t> ports_taken_;  ///< of new ones, by another server
+  std::uint64_t now_ns_ = 0;
+  std::uint64_t checked_ns_ = 0;
+};
 
 KernelConnections::KernelConnections(const ConnectionContext& context)
     : Connections(context), channel_offer_(context.layout, context.config.segment) {
@@ -61,7 +115,7 @@ void KernelConnections::watch_ends() {
     spdlog::warn(
         "The kernel has not let go of a connection that ended over {} s ago, and {} wait behind it: "
         "what it waits for is in its log (dmesg)",
-        IdDestroyer::kLongNs / 1'000'000'000, ends - 1);
+        RdmaCm::kLongNs / 1'000'000'000, ends - 1);
 }
 
 /// By a task: the kernel opens every RDMA device of the machine for it.
@@ -230,6 +284,47 @@ void KernelConnections::restore(std::uint32_t reactor, std::uint32_t number) {
                                             .incarnation = info->incarnation,
                                             .peer = info->peer,
                                             .own = {.qpn = info->queue_pair, .private_data = {}}});
+}
+
+}  // namespace
+
+std::unique_ptr<Connections> make_kernel_connections(const ConnectionContext& context) {
+  return std::make_unique<KernelConnections>(context);
+}
+
+ChannelOffer::ChannelOffer(const segment::Layout& layout, const std::string& segment)
+    : layout_(layout), path_(segment::kept_socket_of(segment)) {}
+
+std::uint32_t ChannelOffer::epoch() const noexcept {
+  return segment::epoch_of(layout_.control_plane.owner.load(std::memory_order_relaxed));
+}
+
+void ChannelOffer::poll(int descriptor, std::uint64_t now_ns) {
+  if (layout_.kept_epoch.load(std::memory_order_acquire) == epoch()) {
+    waits_since_ns_ = 0;
+    complained_ = false;
+    return;
+  }
+  if (now_ns - sent_ns_ < kRepeatNs) return;
+  sent_ns_ = now_ns;
+  const segment::KeptChannel offer{.epoch = epoch()};
+  const int error = segment::send_datagram(path_, std::as_bytes(std::span(&offer, 1)), descriptor);
+  complain(error, now_ns);
+}
+
+void ChannelOffer::complain(int error, std::uint64_t now_ns) {
+  if (!segment::alive(layout_.data_plane, now_ns)) {
+    waits_since_ns_ = 0;
+    return;
+  }
+  if (waits_since_ns_ == 0) waits_since_ns_ = now_ns;
+  if (complained_ || now_ns - waits_since_ns_ < kPatienceNs) return;
+  complained_ = true;
+  spdlog::warn(
+      "Connections will end with this control plane: the data plane has not taken their channel at {} ({}). "
+      "Both "
+      "planes' users have to be in that socket's group",
+      path_, error == 0 ? "no answer" : std::strerror(error));
 }
 
 }  // namespace sluice::cm

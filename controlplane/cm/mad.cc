@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/cm/mad.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace sluice::cm {
@@ -318,7 +317,7 @@ std::array<std::byte, IpAddressing::kBytes> encode_ip_addressing(const IpAddress
   Writer writer(bytes.data() + 2);
   writer.number(addressing.source_port, 2);
   for (PeerAddress address : {addressing.source, addressing.destination}) {
-    if (v4) std::fill_n(address.bytes.begin(), 12, std::uint8_t{0});
+    for (std::size_t i = 0; v4 && i < 12; ++i) address.bytes[i] = 0;
     writer.bytes(address.bytes);
   }
   return bytes;

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/cm/punted_connections.h"
-
+//
+// Connection management of softroce devices by our own agent: management datagrams go through the punt rings,
+// the data plane makes queue pairs on commands. One thread.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "controlplane/cm/agent.h"
+#include "controlplane/cm/connections.h"
+#include "controlplane/cm/random_numbers.h"
+#include "controlplane/config/config.h"
+#include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
+#include "controlplane/outbox/outbox.h"
 
 namespace sluice::cm {
 namespace {
@@ -55,7 +62,39 @@ const char* name_of(RejectReason reason) {
   return "other";
 }
 
-}  // namespace
+class PuntedConnections final : public Connections, private Agent::Host {
+ public:
+  explicit PuntedConnections(const ConnectionContext& context);
+
+  bool poll(std::uint64_t now_ns) override;
+  void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
+  /// restore() goes on with it.
+  void on_answer_to_predecessor(std::uint32_t, const segment::Event&) override {}
+  void on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
+  void restore(std::uint32_t reactor, std::uint32_t number) override;
+  void on_open(const SeenConnection& seen, std::uint64_t now_ns) override;
+  const AgentStatistics* statistics() const override { return &agent_.statistics(); }
+
+ private:
+  void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) override;
+  void on_request(Id id, const PeerParameters& peer) override;
+  void on_refused(const Endpoint& from, RejectReason reason) override;
+  void on_reply(Id id, const PeerParameters& peer) override;
+  void on_established(Id id) override;
+  void on_rejected(Id id, RejectReason reason, std::span<const std::byte> private_data) override;
+  void on_disconnected(Id id) override;
+  void disconnect(Id id, std::uint64_t now_ns) override;
+  void refuse_unmade(Id id, std::uint64_t now_ns) override;
+
+  segment::Command with_attributes(segment::Command command, Id id, const PeerParameters& peer,
+                                   const OwnParameters& own) const;
+  void refuse(Id id, RejectReason reason = RejectReason::NoResources);
+  void listen_at_new_ports();
+
+  Agent agent_;
+  std::uint64_t now_ns_ = 0;
+  RandomNumbers random_;
+};
 
 PuntedConnections::PuntedConnections(const ConnectionContext& context)
     : Connections(context), agent_(*this, agent_config(context.config.block)) {
@@ -108,7 +147,7 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
   if (!make)
     return refuse(id,
                   verdict == policy::Verdict::Draining ? RejectReason::Consumer : RejectReason::NoResources);
-  known.own.receive_psn = random_() & 0xFFFFFF;
+  known.own.receive_psn = random_.packet_sequence_number();
   known.own.responder_resources = std::min(peer.responder_resources, kMaxReads);
   known.own.initiator_depth = std::min(peer.initiator_depth, kMaxReads);
   known.own.rnr_retry = kRnrForEver;
@@ -160,7 +199,7 @@ void PuntedConnections::on_connect_wanted(std::uint32_t reactor, const segment::
               .incarnation = event.incarnation,
               .peer = event.peer,
               .own = {.qpn = event.queue_pair,
-                      .receive_psn = static_cast<std::uint32_t>(random_() & 0xFFFFFF),
+                      .receive_psn = random_.packet_sequence_number(),
                       .responder_resources = kMaxReads,
                       .initiator_depth = kMaxReads,
                       .rnr_retry = kRnrForEver,
@@ -277,6 +316,12 @@ void PuntedConnections::restore(std::uint32_t reactor, std::uint32_t number) {
                                .incarnation = info->incarnation,
                                .peer = info->peer,
                                .own = {.qpn = info->queue_pair, .private_data = {}}});
+}
+
+}  // namespace
+
+std::unique_ptr<Connections> make_punted_connections(const ConnectionContext& context) {
+  return std::make_unique<PuntedConnections>(context);
 }
 
 }  // namespace sluice::cm

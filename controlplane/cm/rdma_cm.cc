@@ -3,14 +3,23 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <memory>
-#include <random>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
 
+#include "controlplane/cm/id_destroyer.h"
+#include "controlplane/cm/random_numbers.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::cm {
@@ -70,7 +79,7 @@ RdmaCm::Channel RdmaCm::open_channel() {
 }
 
 RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
-    : host_(host), options_(options), next_id_(std::random_device{}()) {}
+    : host_(host), options_(options), next_id_(static_cast<std::uint32_t>(RandomNumbers().next())) {}
 
 RdmaCm::~RdmaCm() {
   // Connections on the kept channel stay while another process has it open, and end otherwise.
@@ -345,6 +354,64 @@ void RdmaCm::on_response(Id id, Entry& entry, const Event& event) {
   if (!peer) return fail(id, "the kernel gives no attributes for the queue pair");
   entry.stage = Stage::Replied;
   host_.on_reply(id, *peer);
+}
+
+// --- The thread that destroys identifiers
+
+struct IdDestroyer::Shared {
+  void run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      given.wait(lock, [this] { return ends || !ids.empty(); });
+      if (ids.empty()) return;
+      rdma_cm_id* const id = ids.front();
+      lock.unlock();
+      rdma_destroy_id(id);
+      lock.lock();
+      ids.pop_front();
+      ++destroyed;
+    }
+  }
+
+  std::mutex mutex;
+  std::condition_variable given;
+  std::deque<rdma_cm_id*> ids;  ///< the first is being destroyed
+  std::uint64_t destroyed = 0;
+  bool ends = false;
+  std::thread thread{[this] { run(); }};
+};
+
+IdDestroyer::IdDestroyer() : shared_(std::make_unique<Shared>()) {
+  ::pthread_setname_np(shared_->thread.native_handle(), "cm-destroy");
+}
+
+IdDestroyer::~IdDestroyer() {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->ends = true;
+  }
+  shared_->given.notify_one();
+  shared_->thread.join();
+}
+
+void IdDestroyer::destroy(rdma_cm_id* id) {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->ids.push_back(id);
+  }
+  shared_->given.notify_one();
+}
+
+std::size_t IdDestroyer::stuck(std::uint64_t now_ns) {
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->ids.empty() || seen_destroyed_ != shared_->destroyed) {
+    seen_destroyed_ = shared_->destroyed;
+    since_ns_ = now_ns;
+    told_ = false;
+  }
+  if (told_ || now_ns - since_ns_ < kLongNs) return 0;
+  told_ = true;
+  return shared_->ids.size();
 }
 
 }  // namespace sluice::cm

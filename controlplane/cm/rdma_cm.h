@@ -16,11 +16,11 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/cm/agent.h"
+#include "controlplane/cm/agent_statistics.h"
+#include "controlplane/cm/connection_state.h"
 #include "controlplane/cm/id_destroyer.h"
 #include "dataplane/base/net_address.h"
-#include "dataplane/base/setup_error.h"
-#include "pmd/queue_pair.h"
+#include "pmd/rc_attributes.h"
 
 namespace sluice::cm {
 
@@ -86,6 +86,7 @@ class RdmaCm {
 
   const AgentStatistics& statistics() const { return statistics_; }
   /// As IdDestroyer::stuck().
+  static constexpr std::uint64_t kLongNs = IdDestroyer::kLongNs;
   std::size_t stuck(std::uint64_t now_ns) { return destroyer_.stuck(now_ns); }
 
  private:

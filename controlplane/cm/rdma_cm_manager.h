@@ -4,6 +4,8 @@
 // which have no control plane. The thread that polls the device.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
@@ -13,7 +15,6 @@
 
 #include "controlplane/cm/rdma_cm.h"
 #include "dataplane/base/net_address.h"
-#include "dataplane/base/setup_error.h"
 #include "pmd/connection_manager.h"
 
 namespace sluice::cm {

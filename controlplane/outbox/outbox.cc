@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/outbox/outbox.h"
 
-#include <algorithm>
+#include "dataplane/segment/layout.h"
 
 namespace sluice::controlplane {
 namespace {

@@ -10,7 +10,12 @@
 #include <cstdint>
 #include <deque>
 
-#include "dataplane/segment/segment.h"
+#include "dataplane/segment/messages.h"
+#include "dataplane/segment/tables.h"
+
+namespace sluice::segment {
+struct Layout;
+}
 
 namespace sluice::controlplane {
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/policy/admission.h"
 
-#include <algorithm>
-
 namespace sluice::policy {
 namespace {
 
@@ -11,8 +9,8 @@ constexpr std::uint64_t kSecondNs = 1'000'000'000;
 }  // namespace
 
 bool TokenBucket::take(std::uint32_t per_second, std::uint64_t now_ns) {
-  const std::uint64_t interval_ns = kSecondNs / std::max(per_second, 1u);
-  spent_until_ns_ = std::max(spent_until_ns_, now_ns);
+  const std::uint64_t interval_ns = kSecondNs / (per_second != 0 ? per_second : 1);
+  if (spent_until_ns_ < now_ns) spent_until_ns_ = now_ns;
   if (spent_until_ns_ + interval_ns > now_ns + kSecondNs) return false;
   spent_until_ns_ += interval_ns;
   return true;

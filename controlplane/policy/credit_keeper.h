@@ -12,7 +12,10 @@
 #include "controlplane/policy/credit_policy.h"
 #include "controlplane/policy/credit_settings.h"
 #include "dataplane/base/net_address.h"
-#include "dataplane/segment/segment.h"
+
+namespace sluice::segment {
+struct Layout;
+}
 
 namespace sluice::policy {
 

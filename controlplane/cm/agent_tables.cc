@@ -1,11 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The agent's table of states and events, and what happens in each of its places.
-#include <algorithm>
+// The agent's tables: of its connections, of their timers, and of states and events with what happens in each place.
+#include "controlplane/cm/entry_table.h"
 
 #include "controlplane/cm/agent.h"
+#include "controlplane/cm/timer_heap.h"
 
 namespace sluice::cm {
+namespace {
+
+template <typename Map>
+std::size_t longest(const Map& map, std::size_t most = 0) {
+  for (std::size_t i = 0; i < map.bucket_count(); ++i)
+    if (map.bucket_size(i) > most) most = map.bucket_size(i);
+  return most;
+}
+
+}  // namespace
+
+std::size_t EntryTable::longest_chain() const {
+  return longest(entries_, longest(by_remote_id_, longest(by_remote_qpn_)));
+}
+
+void EntryTable::set_remote(Entry& entry, std::uint32_t remote_id, std::uint32_t remote_qpn) {
+  entry.remote_id = remote_id;
+  entry.remote_qpn = remote_qpn;
+  by_remote_id_[{entry.endpoint.remote, remote_id}] = &entry;
+  by_remote_qpn_[{entry.endpoint.remote, remote_qpn}] = &entry;
+}
+
+void EntryTable::drop(Index& index, const RemoteKey& key, Id id) {
+  const auto at = index.find(key);
+  if (at != index.end() && at->second->id == id) index.erase(at);
+}
+
+void EntryTable::erase(Entry& entry) {
+  drop(by_remote_id_, {entry.endpoint.remote, entry.remote_id}, entry.id);
+  release_queue_pair(entry);
+  entries_.erase(static_cast<std::uint32_t>(entry.id));
+}
+
+void TimerHeap::set(Timer& timer, std::uint64_t deadline_ns) {
+  const bool was_set = timer.deadline_ns_ != 0;
+  timer.deadline_ns_ = deadline_ns;
+  if (!was_set) {
+    if (deadline_ns == 0) return;
+    heap_.push_back(&timer);
+    timer.place_ = heap_.size() - 1;
+    return move_up(timer.place_);
+  }
+  const std::size_t place = timer.place_;
+  if (deadline_ns == 0) {
+    Timer* const last = heap_.back();
+    heap_.pop_back();
+    if (last == &timer) return;
+    put(place, last);
+  }
+  move_up(place);
+  move_down(place);
+}
+
+void TimerHeap::put(std::size_t place, Timer* timer) {
+  heap_[place] = timer;
+  timer->place_ = place;
+}
+
+void TimerHeap::move_up(std::size_t place) {
+  Timer* const timer = heap_[place];
+  for (; place > 0; place = (place - 1) / 2) {
+    Timer* const parent = heap_[(place - 1) / 2];
+    if (parent->deadline_ns_ <= timer->deadline_ns_) break;
+    put(place, parent);
+  }
+  put(place, timer);
+}
+
+void TimerHeap::move_down(std::size_t place) {
+  Timer* const timer = heap_[place];
+  for (std::size_t child = 2 * place + 1; child < heap_.size(); child = 2 * place + 1) {
+    if (child + 1 < heap_.size() && heap_[child + 1]->deadline_ns_ < heap_[child]->deadline_ns_) ++child;
+    if (timer->deadline_ns_ <= heap_[child]->deadline_ns_) break;
+    put(place, heap_[child]);
+    place = child;
+  }
+  put(place, timer);
+}
+
 namespace {
 
 constexpr std::uint8_t kTargetAckDelay = 15;
@@ -62,8 +142,10 @@ void Agent::acknowledge_receipt(Entry& entry, const Input&) {
 
 void Agent::wait_longer(Entry& entry, const Input& input) {
   const auto& receipt = std::get<ReceiptAcknowledgment>(input.message->body);
-  const std::uint64_t asked = std::min(timeout_ns(receipt.service_timeout), config_.consumer_timeout_ns);
-  timers_.set(entry.timer, std::max(entry.timer.deadline_ns(), input.now_ns + asked));
+  const std::uint64_t asked = timeout_ns(receipt.service_timeout);
+  const std::uint64_t most = config_.consumer_timeout_ns;
+  const std::uint64_t deadline_ns = input.now_ns + (asked < most ? asked : most);
+  if (deadline_ns > entry.timer.deadline_ns()) timers_.set(entry.timer, deadline_ns);
 }
 
 void Agent::request_rejected(Entry& entry, const Input& input) {

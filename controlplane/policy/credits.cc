@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Credits: fair shares, the policy of one reactor, and the keeper that applies it to the connections of all reactors.
+#include "controlplane/policy/credit_keeper.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "controlplane/policy/credit_policy.h"
+#include "controlplane/policy/fair_shares.h"
+#include "dataplane/segment/layout.h"
+
+namespace sluice::policy {
+namespace {
+
+constexpr int kBisections = 48;
+
+double share_at(const Claim& claim, double level) {
+  return std::clamp(level * claim.weight, static_cast<double>(claim.least), static_cast<double>(claim.most));
+}
+
+double total_at(std::span<const Claim> claims, double level) {
+  double total = 0;
+  for (const Claim& claim : claims) total += share_at(claim, level);
+  return total;
+}
+
+}  // namespace
+
+FairShares fair_shares(std::span<const Claim> claims, std::uint64_t budget, std::size_t first,
+                       std::span<std::uint32_t> shares) {
+  double high = 0;
+  for (const Claim& claim : claims) high = std::max(high, claim.most / claim.weight);
+  const auto wanted = static_cast<double>(budget);
+  double low = high;
+  if (total_at(claims, high) > wanted) {
+    low = 0;
+    for (int i = 0; i < kBisections; ++i) {
+      const double middle = (low + high) / 2;
+      (total_at(claims, middle) > wanted ? high : low) = middle;
+    }
+  }
+  FairShares result{.level = low, .total = 0};
+  // Rounding errors must not turn a whole number into the one below it.
+  constexpr double kRounding = 1e-6;
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    shares[i] = static_cast<std::uint32_t>(std::floor(share_at(claims[i], low) + kRounding));
+    result.total += shares[i];
+  }
+  for (std::size_t i = 0; i < claims.size() && result.total < budget; ++i) {
+    const std::size_t at = (first + i) % claims.size();
+    // Only claims whose share was rounded down.
+    if (shares[at] >= claims[at].most || low * claims[at].weight < shares[at] + kRounding) continue;
+    ++shares[at];
+    ++result.total;
+  }
+  return result;
+}
+
+namespace {
+
+/// Grants up to this are set exactly. Above, one credit more is not worth a command; one less is, since it is
+/// another's.
+constexpr std::uint32_t kFineGrants = 8;
+/// Recomputations after which the credits that rounding leaves over go to other connections.
+constexpr std::uint32_t kRecomputationsPerTurn = 4;
+
+}  // namespace
+
+CreditPolicy::CreditPolicy(const CreditLimits& limits, std::uint32_t max_connections)
+    : limits_(limits), members_(max_connections) {
+  for (auto* room : {&numbers_, &wanted_, &most_}) room->reserve(max_connections);
+  claims_.reserve(max_connections);
+  changes_.reserve(max_connections);
+}
+
+const ClassLimits& CreditPolicy::class_of(std::uint32_t client_class) const {
+  return limits_.classes[client_class < limits_.classes.size() ? client_class : 0];
+}
+
+std::uint32_t CreditPolicy::first_grant(std::uint32_t client_class) const {
+  const ClassLimits& limits = class_of(client_class);
+  const double fair = std::min<double>(level_ * limits.weight, limits.max_credits);
+  constexpr double kRounding = 1e-6;  // of fair_shares()
+  const auto spare = static_cast<std::uint32_t>(std::min<std::uint64_t>(spare_, limits.max_credits));
+  return std::max({static_cast<std::uint32_t>(fair + kRounding), spare, limits.min_credits});
+}
+
+void CreditPolicy::joined(std::uint32_t connection, std::uint32_t client_class, std::uint32_t granted,
+                          std::uint64_t now_ns) {
+  Member& member = members_[connection];
+  if (!member.present) {
+    ++present_;
+    spare_ -= std::min<std::uint64_t>(spare_, granted);
+  }
+  member = {.present = true,
+            .client_class = client_class,
+            .granted = granted,
+            .demand = class_of(client_class).max_credits,
+            .calls = 0,
+            .active_ns = now_ns};
+}
+
+void CreditPolicy::left(std::uint32_t connection) {
+  if (!members_[connection].present) return;
+  members_[connection] = {};
+  --present_;
+}
+
+void CreditPolicy::observed(std::uint32_t connection, std::uint64_t calls, std::uint32_t peak_busy,
+                            std::uint64_t now_ns) {
+  Member& member = members_[connection];
+  if (calls != member.calls || peak_busy > 0) member.active_ns = now_ns;
+  member.calls = calls;
+  const std::uint32_t most = class_of(member.client_class).max_credits;
+  // A connection that uses its whole grant may want any number. One that does not keeps half as much again as it
+  // used, and its demand decays to that slowly.
+  const std::uint32_t used = peak_busy >= member.granted ? most : peak_busy + peak_busy / 2 + 1;
+  const std::uint32_t decayed = member.demand - std::max(member.demand / 4, 1u);
+  member.demand = std::min(std::max(used, decayed), most);
+}
+
+bool CreditPolicy::idle(std::uint32_t connection, std::uint64_t now_ns) const {
+  return now_ns - members_[connection].active_ns >= limits_.idle_ns;
+}
+
+std::span<const GrantChange> CreditPolicy::recompute(std::uint64_t now_ns) {
+  numbers_.clear();
+  claims_.clear();
+  most_.clear();
+  changes_.clear();
+  for (std::uint32_t number = 0; number < members_.size(); ++number) {
+    const Member& member = members_[number];
+    if (!member.present) continue;
+    const ClassLimits& limits = class_of(member.client_class);
+    const std::uint32_t needed = idle(number, now_ns) ? limits.min_credits : member.demand;
+    numbers_.push_back(number);
+    most_.push_back(limits.max_credits);
+    claims_.push_back({.weight = limits.weight,
+                       .least = limits.min_credits,
+                       .most = std::clamp(needed, limits.min_credits, limits.max_credits)});
+  }
+  wanted_.resize(claims_.size());
+  if (++recomputed_ % kRecomputationsPerTurn == 0) first_ += 1 + claims_.size() / 3;
+  const std::size_t first = claims_.empty() ? 0 : first_ % claims_.size();
+  const FairShares needed = fair_shares(claims_, limits_.slots, first, wanted_);
+  level_ = needed.level;
+  spare_ = limits_.slots - std::min(limits_.slots, needed.total);
+  total_ = spare_ > 0 ? divide_rest(needed.total, first) : needed.total;
+  for (std::size_t i = 0; i < numbers_.size(); ++i) {
+    Member& member = members_[numbers_[i]];
+    const bool one_more =
+        wanted_[i] == member.granted + 1 && wanted_[i] > kFineGrants && wanted_[i] < most_[i];
+    if (wanted_[i] == member.granted || one_more) continue;
+    member.granted = wanted_[i];
+    changes_.push_back({numbers_[i], wanted_[i]});
+  }
+  return changes_;
+}
+
+/// Each has what it needs, `needed` in all, and there are slots left. A connection that has more keeps it if that
+/// is possible for all; else those that have most above their need give it back. What nobody has is divided.
+/// Returns the sum.
+std::uint64_t CreditPolicy::divide_rest(std::uint64_t needed, std::size_t first) {
+  const auto kept_of = [&](std::size_t i) {
+    return std::clamp(members_[numbers_[i]].granted, wanted_[i], most_[i]);
+  };
+  std::uint64_t kept = needed;
+  for (std::size_t i = 0; i < claims_.size(); ++i) kept += kept_of(i) - wanted_[i];
+  const bool all_keep = kept <= limits_.slots;
+  for (std::size_t i = 0; i < claims_.size(); ++i) {
+    claims_[i].least = all_keep ? kept_of(i) : wanted_[i];
+    claims_[i].most = all_keep ? most_[i] : kept_of(i);
+  }
+  return fair_shares(claims_, limits_.slots, first, wanted_).total;
+}
+
+CreditKeeper::CreditKeeper(segment::Layout& layout, CreditSettings settings)
+    : layout_(layout), settings_(std::move(settings)) {
+  for (std::uint32_t i = 0; i < settings_.reactors; ++i)
+    reactors_.emplace_back(settings_.limits, settings_.connections);
+}
+
+void CreditKeeper::reconfigure(CreditSettings settings) {
+  settings_ = std::move(settings);
+  for (OfReactor& reactor : reactors_) reactor.policy.set_limits(settings_.limits);
+  reclassify_ = true;
+  round_ns_ = 0;
+}
+
+CreditKeeper::Start CreditKeeper::start_of(std::uint32_t reactor, const PeerAddress& client) const {
+  const std::uint32_t client_class = class_of(settings_.classes, client);
+  return {client_class, reactors_[reactor].policy.first_grant(client_class)};
+}
+
+/// Joins and leaves, as far as the entry has changed. False when it is being written: the next pass reads it.
+bool CreditKeeper::read_entry(std::uint32_t reactor, std::uint32_t number, std::uint64_t now_ns) {
+  OfReactor& of = reactors_[reactor];
+  Seen& seen = of.seen[number];
+  const segment::ReactorArea& area = layout_.reactors[reactor];
+  const std::uint32_t sequence = area.connections[number].sequence();
+  if (sequence == seen.sequence) return true;
+  const auto info = area.connections[number].read();
+  if (!info) return false;
+  // The budget is for calls that we serve. Connections that the data plane opened to a server are no part of it.
+  const bool open = info->outgoing == 0 && (info->state == segment::ConnectionState::Open ||
+                                            info->state == segment::ConnectionState::Opening);
+  const bool is_new = open && (!seen.open || info->incarnation != seen.incarnation);
+  if (is_new) {
+    // What a control plane before this one wanted stands, also where the reactor has still to follow it.
+    const segment::Grant wanted =
+        segment::WantedWriter(layout_.reactors[reactor].wanted).grant(number, info->incarnation);
+    const std::uint32_t granted =
+        wanted.credits != 0 ? wanted.credits : area.use[number].granted.load(std::memory_order_relaxed);
+    seen.client_class = wanted.client_class != segment::kKeepClass ? wanted.client_class : info->client_class;
+    seen.host.clear();
+    of.policy.joined(number, seen.client_class, granted, now_ns);
+  } else if (!open) {
+    of.policy.left(number);
+  }
+  seen.sequence = sequence;
+  seen.open = open;
+  seen.incarnation = info->incarnation;
+  seen.peer = info->peer;
+  if (open && seen.host != info->host.view()) {
+    seen.host = info->host.view();
+    reclassify(of, number, now_ns);
+  }
+  return true;
+}
+
+std::uint32_t CreditKeeper::class_of_connection(const Seen& seen) const {
+  const auto host = settings_.host_classes.find(seen.host);
+  return host != settings_.host_classes.end() ? host->second : class_of(settings_.classes, seen.peer);
+}
+
+void CreditKeeper::reclassify(OfReactor& of, std::uint32_t number, std::uint64_t now_ns) {
+  Seen& seen = of.seen[number];
+  const std::uint32_t wanted = class_of_connection(seen);
+  if (wanted == seen.client_class) return;
+  seen.client_class = wanted;
+  // With zero as its grant the recomputation always finds a change, and what is wanted then has the new class.
+  of.policy.joined(number, wanted, 0, now_ns);
+}
+
+void CreditKeeper::observe(std::uint32_t reactor, std::uint64_t now_ns) {
+  OfReactor& of = reactors_[reactor];
+  for (std::uint32_t number = 0; number < of.seen.size(); ++number) {
+    if (!read_entry(reactor, number, now_ns)) continue;
+    Seen& seen = of.seen[number];
+    if (!seen.open) continue;
+    if (reclassifying_) reclassify(of, number, now_ns);
+    const segment::ConnectionUse& use = layout_.reactors[reactor].use[number];
+    of.policy.observed(number, use.calls.load(std::memory_order_relaxed),
+                       use.peak_busy.load(std::memory_order_relaxed), now_ns);
+  }
+  // What was busy between the reading and this is not in the next peaks: some milliseconds of an interval.
+  layout_.reactors[reactor].peaks_read.fetch_add(1, std::memory_order_relaxed);
+}
+
+void CreditKeeper::recompute(std::uint32_t reactor, std::uint64_t now_ns) {
+  observe(reactor, now_ns);
+  for (const GrantChange& change : reactors_[reactor].policy.recompute(now_ns)) want(reactor, change);
+}
+
+void CreditKeeper::want(std::uint32_t reactor, const GrantChange& change) {
+  const Seen& seen = reactors_[reactor].seen[change.connection];
+  segment::WantedWriter wanted(layout_.reactors[reactor].wanted);
+  segment::Grant grant{.credits = change.credits, .client_class = seen.client_class};
+  // The class that an authenticated host was admitted to, as long as the table does not show the host.
+  const segment::Grant before = wanted.grant(change.connection, seen.incarnation);
+  if (seen.host.empty() && before.client_class != segment::kKeepClass &&
+      wanted.course(change.connection, seen.incarnation).admitted)
+    grant.client_class = before.client_class;
+  if (wanted.grant(change.connection, seen.incarnation, grant)) ++statistics_.changes;
+}
+
+void CreditKeeper::poll(std::uint64_t now_ns) {
+  const std::uint64_t interval_ns = std::uint64_t{settings_.interval_ms} * 1'000'000;
+  if (round_ns_ == 0 || (next_ == reactors_.size() && now_ns - round_ns_ >= interval_ns)) {
+    next_ = 0;
+    round_ns_ = now_ns;
+    round_took_ns_ = 0;
+    reclassifying_ = std::exchange(reclassify_, false);
+  }
+  if (next_ == reactors_.size()) return;
+  const std::uint64_t started_ns = segment::monotonic_ns();
+  recompute(next_++, now_ns);
+  round_took_ns_ += segment::monotonic_ns() - started_ns;
+  if (next_ < reactors_.size()) return;
+  ++statistics_.recomputations;
+  statistics_.last_recomputation_ns = round_took_ns_;
+}
+
+}  // namespace sluice::policy

@@ -12,6 +12,7 @@
 
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
+#include "controlplane/mount/allowed.h"
 #include "controlplane/mount/group_exports.h"
 #include "controlplane/mount/registration.h"
 #include "controlplane/mount/segment_exports.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "controlplane/mount/allowed.h"
 #include "controlplane/mount/exports.h"
 
 namespace sluice::kerberos {

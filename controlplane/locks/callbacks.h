@@ -4,9 +4,10 @@
 // One thread, the lock proxy's.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <tuple>
 
 #include "controlplane/locks/courier.h"
@@ -38,7 +39,7 @@ class Callbacks {
 
   LockStatistics& statistics_;
   bool in_turn_ = false;  ///< none may be erased
-  std::map<Key, std::unique_ptr<Callee>> callees_;
+  std::map<Key, Callee> callees_;
 };
 
 }  // namespace sluice::locks

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Calls to an upstream and to clients, which are repeated until their deadlines.
 #include "controlplane/locks/courier.h"
 
 #include <netinet/in.h>
@@ -6,6 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
+
+#include "controlplane/locks/callbacks.h"
 
 namespace sluice::locks {
 
@@ -142,6 +147,43 @@ Bytes call_message(const mount::Procedure& procedure, const rpc::OpaqueAuth& cre
   writer.opaque_fixed(arguments);
   message.resize(writer.position());
   return message;
+}
+
+bool Callbacks::call(const Destination& to, Bytes message, std::uint64_t now_ns, std::uint64_t deadline_ns,
+                     Courier::Done done) {
+  const Key key{to.address.bytes, to.from.value_or(PeerAddress{}).bytes, to.program};
+  auto at = callees_.find(key);
+  if (at == callees_.end()) {
+    if (callees_.size() >= kMaxCallees) {
+      const auto unused = std::find_if(callees_.begin(), callees_.end(),
+                                       [](const auto& entry) { return entry.second.courier.idle(); });
+      if (in_turn_ || unused == callees_.end()) return false;
+      callees_.erase(unused);
+    }
+    at = callees_.try_emplace(key, to, statistics_).first;
+  }
+  at->second.used_ns = now_ns;
+  at->second.courier.send(std::move(message), now_ns, deadline_ns, std::move(done));
+  return true;
+}
+
+void Callbacks::prepare(mount::PollSet& set) {
+  for (auto& [key, callee] : callees_) {
+    callee.courier.prepare(set);
+    if (callee.courier.idle()) set.wake_at(callee.used_ns + kIdleCalleeNs);
+  }
+}
+
+void Callbacks::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+  // Whose reply has come may call others, which are not among these.
+  std::vector<Callee*> all;
+  for (auto& [key, callee] : callees_) all.push_back(&callee);
+  in_turn_ = true;
+  for (Callee* const callee : all) callee->courier.turn(set, now_ns);
+  in_turn_ = false;
+  std::erase_if(callees_, [&](const auto& entry) {
+    return entry.second.courier.idle() && now_ns >= entry.second.used_ns + kIdleCalleeNs;
+  });
 }
 
 }  // namespace sluice::locks

@@ -212,7 +212,7 @@ void Journal::load(Table& table) {
         path_, at, bytes.size());
   std::size_t locks = 0;
   for (const auto& [id, owner] : table.owners())
-    for (const auto& [handle, ranges] : owner->files) locks += ranges.all().size();
+    for (const auto& [handle, ranges] : owner.files) locks += ranges.all().size();
   if (locks > 0) spdlog::info("{} locks of {} owners are known from {}", locks, table.owners().size(), path_);
   rewrite(table);
 }
@@ -230,11 +230,11 @@ void Journal::rewrite(const Table& table) {
   bytes_ = kMagic.size();
   if (!write_all(fd_, std::as_bytes(std::span{kMagic}))) broken_ = true;
   for (const auto& [id, known] : table.owners()) {
-    if (known->files.empty()) continue;
-    owner(*known);
-    for (const auto& [handle, ranges] : known->files)
+    if (known.files.empty()) continue;
+    owner(known);
+    for (const auto& [handle, ranges] : known.files)
       for (const Range& range : ranges.all()) held(id, handle, range);
-    if (known->leaving) leaving(id);
+    if (known.leaving) leaving(id);
   }
   for (const auto& [to, state] : table.notices()) notice(to, state);
   if (broken_ || ::rename(fresh.c_str(), path_.c_str()) != 0) {

@@ -5,7 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
+#include <list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,13 +45,13 @@ class LockService final : public mount::PolledService {
  private:
   std::vector<mount::Registration> registrations(std::uint32_t program, std::uint32_t version) const;
 
-  std::unique_ptr<Journal> journal_;  ///< null: nothing is recorded
+  std::optional<Journal> journal_;  ///< none: nothing is recorded
   LockProxy proxy_;
   LockProcedures procedures_;
   mount::Sockets sockets_;
   mount::TcpClients clients_;
   std::vector<mount::Datagrams> datagrams_;
-  std::vector<std::unique_ptr<mount::Registrar>> registrars_;
+  std::list<mount::Registrar> registrars_;
   bool finishing_ = false;
 };
 

@@ -4,14 +4,12 @@
 // hostile input: every length is bounded. Values; any thread.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "controlplane/mount/rpc_link.h"
 #include "dataplane/xdr/cursor.h"
 
 namespace sluice::locks {
@@ -21,8 +19,9 @@ using Bytes = std::vector<std::byte>;
 struct BytesLess {
   bool operator()(const Bytes& a, const Bytes& b) const {
     if (a.size() != b.size()) return a.size() < b.size();
-    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
-                                        [](std::byte x, std::byte y) { return x < y; });
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (a[i] != b[i]) return a[i] < b[i];
+    return false;
   }
 };
 

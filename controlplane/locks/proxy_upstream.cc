@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -117,8 +118,8 @@ std::vector<Host> LockProxy::hosts_called(const PeerAddress& from, const std::st
   std::set<Host> there;
   std::set<Host> named;
   for (const auto& [id, owner] : table_.owners()) {
-    if (owner->leaving) continue;
-    const Host& host = owner->name.host;
+    if (owner.leaving) continue;
+    const Host& host = owner.name.host;
     if (host.address == from) there.insert(host);
     if (same_name(host.name, name)) named.insert(host);
   }
@@ -149,8 +150,8 @@ void LockProxy::free_all(const PeerAddress& from, const HostState& state, std::u
 void LockProxy::release(const Host& host, std::uint32_t state) {
   std::vector<Owner*> gone;
   for (const auto& [id, owner] : table_.owners())
-    if (!owner->leaving && owner->name.host == host && (state == 0 || owner->state != state))
-      gone.push_back(owner.get());
+    if (!owner.leaving && owner.name.host == host && (state == 0 || owner.state != state))
+      gone.push_back(table_.by_id(id));
   if (gone.empty()) return;
   count(statistics_.client_reboots);
   spdlog::info("{} ('{}') has restarted: its locks are released", to_string(host.address), host.name);
@@ -170,7 +171,7 @@ void LockProxy::resume(std::uint64_t now_ns) {
   now_ns_ = now_ns;
   std::vector<Owner*> gone;
   for (const auto& [id, owner] : table_.owners())
-    if (owner->leaving) gone.push_back(owner.get());
+    if (owner.leaving) gone.push_back(table_.by_id(id));
   for (Owner* const owner : gone) release(*owner);
   const auto notices = table_.notices();
   for (const auto& [to, state] : notices) notify(to, state);
@@ -218,7 +219,7 @@ void LockProxy::notify_clients() {
   state_ += 2;
   std::set<NoticeTo> told;
   for (const auto& [id, owner] : table_.owners())
-    if (!owner->leaving) told.insert({owner->name.host.address, owner->local});
+    if (!owner.leaving) told.insert({owner.name.host.address, owner.local});
   for (const NoticeTo& to : told) {
     table_.set_notice(to, state_);
     notify(to, state_);

@@ -1,8 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Owners of locks, and the ranges of files that they hold.
 #include "controlplane/locks/table.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "controlplane/locks/ranges.h"
+
 namespace sluice::locks {
+
+void Ranges::free(const Range& range) {
+  std::vector<Range> rest;
+  for (const Range& one : all_) {
+    if (!overlap(one, range)) {
+      rest.push_back(one);
+      continue;
+    }
+    if (one.first < range.first) rest.push_back({one.first, range.first - 1, one.exclusive});
+    if (one.last > range.last) rest.push_back({range.last + 1, one.last, one.exclusive});
+  }
+  all_ = std::move(rest);
+}
+
+void Ranges::hold(const Range& range) {
+  free(range);
+  all_.push_back(range);
+  std::sort(all_.begin(), all_.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
+  std::vector<Range> merged;
+  for (const Range& one : all_) {
+    Range* const before = merged.empty() ? nullptr : &merged.back();
+    if (before != nullptr && before->exclusive == one.exclusive && before->last + 1 == one.first)
+      before->last = one.last;
+    else
+      merged.push_back(one);
+  }
+  all_ = std::move(merged);
+}
+
+bool Ranges::covers(const Range& range) const {
+  std::uint64_t next = range.first;
+  for (const Range& one : all_) {
+    if (one.last < next || (range.exclusive && !one.exclusive)) continue;
+    if (one.first > next) return false;
+    if (one.last >= range.last) return true;
+    next = one.last + 1;
+  }
+  return false;
+}
+
+bool Ranges::overlaps(const Range& range) const {
+  return std::any_of(all_.begin(), all_.end(), [&](const Range& one) { return overlap(one, range); });
+}
 
 Table::Table(LockStatistics& statistics, TableObserver* observer, std::uint32_t first_id)
     : statistics_(statistics), observer_(observer), last_id_(first_id - 1) {}
@@ -36,7 +85,7 @@ Owner& Table::restore(Owner owner) {
 
 Owner& Table::add(Owner owner) {
   const std::uint32_t id = owner.id;
-  Owner& kept = *(owners_[id] = std::make_unique<Owner>(std::move(owner)));
+  Owner& kept = owners_[id] = std::move(owner);
   if (!kept.leaving) names_[kept.name] = &kept;
   owner_shares_.add(kept.name.host.address);
   statistics_.owners = owners_.size();
@@ -45,7 +94,7 @@ Owner& Table::add(Owner owner) {
 
 Owner* Table::by_id(std::uint32_t id) {
   const auto at = owners_.find(id);
-  return at == owners_.end() ? nullptr : at->second.get();
+  return at == owners_.end() ? nullptr : &at->second;
 }
 
 void Table::unuse(std::uint32_t id) {
@@ -57,7 +106,7 @@ void Table::unuse(std::uint32_t id) {
 
 void Table::erase(std::uint32_t id) {
   const auto at = owners_.find(id);
-  const Owner& owner = *at->second;
+  const Owner& owner = at->second;
   const auto named = names_.find(owner.name);
   if (named != names_.end() && named->second == &owner) names_.erase(named);
   owner_shares_.remove(owner.name.host.address);
@@ -68,7 +117,7 @@ void Table::erase(std::uint32_t id) {
 void Table::drop_unused() {
   std::vector<std::uint32_t> unused;
   for (const auto& [id, owner] : owners_)
-    if (owner->uses == 0 && owner->files.empty()) unused.push_back(id);
+    if (owner.uses == 0 && owner.files.empty()) unused.push_back(id);
   for (const std::uint32_t id : unused) erase(id);
 }
 
@@ -118,8 +167,8 @@ void Table::set_notice(const NoticeTo& to, std::uint32_t state) {
 const Owner* Table::holder(std::uint32_t id, const Bytes& handle, const Range& range) const {
   const auto at = owners_.find(id);
   if (at == owners_.end()) return nullptr;
-  const auto file = at->second->files.find(handle);
-  return file != at->second->files.end() && file->second.overlaps(range) ? at->second.get() : nullptr;
+  const auto file = at->second.files.find(handle);
+  return file != at->second.files.end() && file->second.overlaps(range) ? &at->second : nullptr;
 }
 
 }  // namespace sluice::locks

@@ -6,9 +6,9 @@
 // What one network can take is bounded. One thread, the lock proxy's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <tuple>
@@ -105,7 +105,7 @@ class Table {
 
   /// The owner among ours whose lock is in the way of that range, if it has this id.
   const Owner* holder(std::uint32_t id, const Bytes& handle, const Range& range) const;
-  const std::map<std::uint32_t, std::unique_ptr<Owner>>& owners() const { return owners_; }
+  const std::map<std::uint32_t, Owner>& owners() const { return owners_; }
 
   /// `state`: that the client is to hear of; zero: nothing more.
   void set_notice(const NoticeTo& to, std::uint32_t state);
@@ -125,7 +125,7 @@ class Table {
   LockStatistics& statistics_;
   TableObserver* const observer_;
   std::uint32_t last_id_;
-  std::map<std::uint32_t, std::unique_ptr<Owner>> owners_;
+  std::map<std::uint32_t, Owner> owners_;
   std::map<OwnerName, Owner*> names_;
   std::map<NoticeTo, std::uint32_t> notices_;
   Shares owner_shares_{kMaxOwners, kMaxOwnersOfNetwork};

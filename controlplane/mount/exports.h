@@ -11,7 +11,6 @@
 
 #include "controlplane/mount/poll_set.h"
 #include "dataplane/base/net_address.h"
-#include "dataplane/segment/config_block.h"
 
 namespace sluice::mount {
 
@@ -47,13 +46,5 @@ class Exports {
   virtual void prepare(PollSet&) {}
   virtual void turn(const PollSet&, std::uint64_t /*now_ns*/) {}
 };
-
-/// Whether `client` is in one of the first `count` prefixes; an empty list has every client.
-inline bool allowed(const std::array<segment::AllowedPrefix, segment::kMaxAllowed>& prefixes,
-                    std::uint32_t count, const PeerAddress& client) {
-  for (std::uint32_t i = 0; i < std::min(count, segment::kMaxAllowed); ++i)
-    if (client.within(prefixes[i].address, prefixes[i].prefix_bits)) return true;
-  return count == 0;
-}
 
 }  // namespace sluice::mount

@@ -9,11 +9,14 @@
 #include <memory>
 #include <string>
 
-#include "controlplane/events/journal.h"
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/mount_service.h"
 #include "controlplane/mount/poll_thread.h"
 #include "controlplane/mount/statistics.h"
+
+namespace sluice::events {
+class Journal;
+}
 
 namespace sluice::mount {
 

@@ -1,9 +1,205 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The MOUNT service, its thread, and its registration at rpcbind.
 #include "controlplane/mount/mount_service.h"
 
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <thread>
 #include <utility>
 
+#include "controlplane/mount/mount_server.h"
+#include "controlplane/mount/poll_thread.h"
+#include "controlplane/mount/registration.h"
+#include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/setup_error.h"
+#include "dataplane/segment/heartbeat.h"
+
 namespace sluice::mount {
+namespace {
+
+FileDescriptor wake_event() {
+  FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (wake.get() < 0)
+    throw SetupError("No file descriptor is left for a thread's wake-up: raise LimitNOFILE.");
+  return wake;
+}
+
+}  // namespace
+
+struct PollThread::Running {
+  explicit Running(PolledService& polled) : service(polled) {}
+
+  void run() {
+    PollSet set;
+    const auto turn = [&](bool until_stopped) {
+      set.clear();
+      if (until_stopped) set.add(wake.get(), POLLIN);
+      service.prepare(set);
+      set.wait(segment::monotonic_ns());
+      service.turn(set, segment::monotonic_ns());
+    };
+    while (!stop) turn(true);
+    service.finish(segment::monotonic_ns());
+    while (!service.finished()) turn(false);
+  }
+
+  PolledService& service;
+  const FileDescriptor wake = wake_event();  ///< ends the thread's wait
+  std::atomic<bool> stop{false};
+  std::thread thread{[this] { run(); }};
+};
+
+PollThread::PollThread(PolledService& service) : running_(new Running(service)) {}
+
+PollThread::~PollThread() {
+  running_->stop = true;
+  ::eventfd_write(running_->wake.get(), 1);
+  running_->thread.join();
+  delete running_;
+}
+
+namespace {
+
+Server unix_server(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof address.sun_path - 1));
+  Server server;
+  std::memcpy(&server.address, &address, sizeof address);
+  server.address_bytes = sizeof address;
+  return server;
+}
+
+const Registration* find(const std::vector<Registration>& known, const Registration& own) {
+  const auto at = std::find_if(known.begin(), known.end(), [&](const Registration& one) {
+    return one.program == own.program && one.version == own.version && one.netid == own.netid;
+  });
+  return at == known.end() ? nullptr : &*at;
+}
+
+}  // namespace
+
+Registrar::Registrar(std::vector<Registration> own, const std::string& socket_path,
+                     MountStatistics& statistics, ServiceName service)
+    : own_(std::move(own)), statistics_(statistics), service_(std::move(service)) {
+  rpcbind_.set_server(unix_server(socket_path));
+}
+
+void Registrar::prepare(PollSet& set) {
+  rpcbind_.prepare(set);
+  if (state_ == State::Resting) set.wake_at(next_ns_);
+  if (state_ == State::Withdrawing) set.wake_at(deadline_ns_);
+}
+
+void Registrar::turn(const PollSet& set, std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  rpcbind_.turn(set, now_ns);
+  if (state_ == State::Resting && now_ns >= next_ns_) {
+    state_ = State::Asking;
+    ask(now_ns);
+  } else if (state_ == State::Withdrawing && now_ns >= deadline_ns_) {
+    state_ = State::Gone;
+  }
+}
+
+void Registrar::withdraw(std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  deadline_ns_ = now_ns + kWithdrawNs;
+  const bool asking = state_ == State::Asking;
+  state_ = State::Withdrawing;
+  if (!asking) ask(now_ns);
+}
+
+void Registrar::ask(std::uint64_t now_ns) {
+  rpcbind_.call(kDumpAddresses, {}, false, now_ns, now_ns + kRegistrationNs,
+                [this](Failure failure, xdr::Reader results) { found(failure, results); });
+}
+
+void Registrar::found(Failure failure, xdr::Reader results) {
+  const auto known = failure == Failure::None ? decode_registrations(results) : std::nullopt;
+  if (!known) {
+    if (state_ == State::Withdrawing)
+      state_ = State::Gone;
+    else
+      settle(Outcome::NoRpcbind);
+    return;
+  }
+  if (state_ == State::Withdrawing)
+    remove_own(*known);
+  else
+    register_missing(*known);
+}
+
+void Registrar::register_missing(const std::vector<Registration>& known) {
+  refused_ = false;
+  foreign_.clear();
+  for (const Registration& own : own_) {
+    const Registration* other = find(known, own);
+    if (other == nullptr) {
+      call(kSetAddress, own);
+    } else if (other->address != own.address) {
+      foreign_ += (foreign_.empty() ? "" : ", ") + other->netid + ' ' + other->address;
+      if (outcome_ != Outcome::Foreign) count(statistics_.registrations_foreign);
+    }
+  }
+  if (calls_ == 0) called(true);
+}
+
+void Registrar::remove_own(const std::vector<Registration>& known) {
+  removing_ = true;
+  for (const Registration& own : own_) {
+    const Registration* registered = find(known, own);
+    if (registered != nullptr && registered->address == own.address) call(kUnsetAddress, own);
+  }
+  if (calls_ == 0) state_ = State::Gone;
+}
+
+void Registrar::call(const Procedure& procedure, const Registration& registration) {
+  std::array<std::byte, 512> room;
+  xdr::Writer arguments(room);
+  encode(arguments, registration);
+  ++calls_;
+  rpcbind_.call(procedure, arguments.written(), false, now_ns_, now_ns_ + kRegistrationNs,
+                [this](Failure failure, xdr::Reader results) {
+                  --calls_;
+                  called(failure == Failure::None && results.boolean());
+                });
+}
+
+/// The last answer of rpcbind ends the round.
+void Registrar::called(bool accepted) {
+  refused_ |= !accepted;
+  if (calls_ > 0) return;
+  if (state_ == State::Asking)
+    settle(!foreign_.empty() || refused_ ? Outcome::Foreign : Outcome::Registered);
+  else if (removing_)
+    state_ = State::Gone;
+  else
+    ask(now_ns_);  // the withdrawal began while we were registering
+}
+
+void Registrar::settle(Outcome outcome) {
+  state_ = State::Resting;
+  next_ns_ = now_ns_ + kRegisterAgainNs;
+  if (std::exchange(outcome_, outcome) == outcome) return;
+  if (outcome == Outcome::Registered)
+    spdlog::info("{} is registered with rpcbind", service_.name);
+  else if (outcome == Outcome::NoRpcbind)
+    spdlog::info("{} is not registered: no rpcbind answers on this host", service_.name);
+  else if (!foreign_.empty())
+    spdlog::warn("rpcbind has another {} server ({}), which stays registered: {}", service_.name, foreign_,
+                 service_.if_other);
+  else
+    spdlog::warn("rpcbind refuses to register {}", service_.name);
+}
 
 MountService::MountService(std::uint16_t port, const std::string& rpcbind, std::unique_ptr<Exports> exports,
                            MountStatistics& statistics, events::Journal& journal)
@@ -41,5 +237,9 @@ void MountService::finish(std::uint64_t now_ns) {
   finishing_ = true;
   if (registrar_) registrar_->withdraw(now_ns);
 }
+
+MountServer::MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports,
+                         events::Journal& journal)
+    : service_(port, rpcbind, make_exports(statistics_), statistics_, journal), thread_(service_) {}
 
 }  // namespace sluice::mount

@@ -3,6 +3,7 @@
 // The parts of the MOUNT service. One thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,6 +18,10 @@
 #include "controlplane/mount/sockets.h"
 #include "controlplane/mount/statistics.h"
 #include "controlplane/mount/tcp_clients.h"
+
+namespace sluice::events {
+class Journal;
+}
 
 namespace sluice::mount {
 

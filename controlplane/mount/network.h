@@ -3,7 +3,7 @@
 // Whom a share belongs to. Pure; any thread.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 
 #include "dataplane/base/net_address.h"
 
@@ -11,7 +11,8 @@ namespace sluice::mount {
 
 /// An IPv4 address, or the first 64 bits of one of IPv6: a host may give itself any of the rest.
 inline PeerAddress network_of(PeerAddress address) {
-  if (!is_mapped_ipv4(address)) std::fill(address.bytes.begin() + 8, address.bytes.end(), std::uint8_t{0});
+  if (is_mapped_ipv4(address)) return address;
+  for (std::size_t i = 8; i < address.bytes.size(); ++i) address.bytes[i] = 0;
   return address;
 }
 

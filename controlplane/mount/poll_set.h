@@ -5,7 +5,6 @@
 
 #include <poll.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -27,15 +26,17 @@ class PollSet {
     return fds_.size() - 1;
   }
   /// Monotonic; the wait ends then at the latest. Zero: at once.
-  void wake_at(std::uint64_t deadline_ns) { wake_ns_ = std::min(wake_ns_, deadline_ns); }
+  void wake_at(std::uint64_t deadline_ns) {
+    if (deadline_ns < wake_ns_) wake_ns_ = deadline_ns;
+  }
   std::uint64_t wake_ns() const { return wake_ns_; }
 
   void wait(std::uint64_t now_ns) {
     constexpr std::uint64_t kMillisecondNs = 1'000'000;
     constexpr std::uint64_t kLongestMs = 60'000;
     const std::uint64_t left_ns = wake_ns_ > now_ns ? wake_ns_ - now_ns : 0;
-    const std::uint64_t left_ms = std::min(left_ns / kMillisecondNs + (left_ns > 0 ? 1 : 0), kLongestMs);
-    if (::poll(fds_.data(), fds_.size(), static_cast<int>(left_ms)) < 0)
+    const std::uint64_t left_ms = left_ns / kMillisecondNs + (left_ns > 0 ? 1 : 0);
+    if (::poll(fds_.data(), fds_.size(), static_cast<int>(left_ms < kLongestMs ? left_ms : kLongestMs)) < 0)
       for (pollfd& entry : fds_) entry.revents = 0;
   }
 

@@ -4,9 +4,7 @@
 // waiting.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <thread>
 
 #include "controlplane/mount/poll_set.h"
 
@@ -32,12 +30,9 @@ class PollThread {
   PollThread& operator=(const PollThread&) = delete;
 
  private:
-  void run();
+  struct Running;
 
-  PolledService& service_;
-  const int wake_;  ///< eventfd: ends the thread's wait
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
+  Running* const running_;  ///< this class owns it
 };
 
 }  // namespace sluice::mount

@@ -8,11 +8,15 @@
 #include <span>
 #include <string>
 
-#include "controlplane/events/journal.h"
 #include "controlplane/mount/call_handler.h"
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/statistics.h"
 #include "dataplane/rpc/message.h"
+#include "dataplane/xdr/cursor.h"
+
+namespace sluice::events {
+class Journal;
+}
 
 namespace sluice::mount {
 

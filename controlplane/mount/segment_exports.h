@@ -7,9 +7,17 @@
 // handle is of no use to others, since the data plane looks at the name with every call.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "controlplane/mount/export_paths.h"
 #include "controlplane/mount/exports.h"
-#include "dataplane/segment/segment.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/segment/config_block.h"
+
+namespace sluice::segment {
+struct Layout;
+}
 
 namespace sluice::mount {
 

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/base/setup_error.h"
-
 namespace sluice::mount {
 
 class Sockets {

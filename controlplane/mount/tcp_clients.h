@@ -4,15 +4,19 @@
 // One thread, the service's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <list>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "controlplane/mount/call_handler.h"
 #include "controlplane/mount/poll_set.h"
 #include "controlplane/mount/statistics.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/tcp/record_stream.h"
+#include "dataplane/xdr/cursor.h"
 
 namespace sluice::mount {
 
@@ -90,7 +94,7 @@ class TcpClients {
   CallHandler& handler_;
   MountStatistics& statistics_;
   const std::size_t max_call_bytes_;
-  std::vector<std::unique_ptr<Client>> clients_;
+  std::list<Client> clients_;
   std::uint64_t last_number_ = 0;
   std::uint64_t accept_after_ns_ = 0;
   std::uint64_t now_ns_ = 0;

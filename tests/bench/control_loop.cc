@@ -22,6 +22,7 @@
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/log/log.h"
 #include "dataplane/rpc/message.h"
+#include "dataplane/segment/segment.h"
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/xdr/cursor.h"
 #include "tests/bench/listener.h"

@@ -12,8 +12,12 @@
 
 #include "controlplane/cm/connection_keeper.h"
 #include "controlplane/config/config.h"
+#include "controlplane/events/journal.h"
+#include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/credit_keeper.h"
+#include "controlplane/tasks/arena.h"
 #include "dataplane/log/log.h"
+#include "dataplane/segment/segment.h"
 #include "tests/bench/simulated_fleet.h"
 #include "tests/bench/worker.h"
 

@@ -19,7 +19,11 @@
 #include "controlplane/admin/views/upstreams.h"
 #include "controlplane/cm/connection_keeper.h"
 #include "controlplane/config/config.h"
+#include "controlplane/events/journal.h"
+#include "controlplane/outbox/outbox.h"
+#include "controlplane/policy/credit_keeper.h"
 #include "controlplane/properties/property_exchange.h"
+#include "controlplane/tasks/arena.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/segment/segment.h"
 

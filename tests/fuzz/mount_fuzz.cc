@@ -4,6 +4,7 @@
 // server's reply is no larger than the reply.
 #include <cstdlib>
 
+#include "controlplane/events/journal.h"
 #include "controlplane/mount/procedures.h"
 #include "controlplane/mount/protocol.h"
 

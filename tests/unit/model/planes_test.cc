@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include "dataplane/segment/segment.h"
 #include "tests/unit/model/fiber.h"
 #include "tests/unit/model/sides.h"
 

@@ -12,6 +12,13 @@
 #include <variant>
 
 #include "controlplane/cm/connection_keeper.h"
+#include "controlplane/cm/mad.h"
+#include "controlplane/config/config.h"
+#include "controlplane/events/journal.h"
+#include "controlplane/outbox/outbox.h"
+#include "controlplane/policy/credit_keeper.h"
+#include "controlplane/tasks/arena.h"
+#include "dataplane/segment/segment.h"
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice {

@@ -10,6 +10,7 @@
 #include "controlplane/mount/procedures.h"
 #include "controlplane/mount/segment_exports.h"
 #include "controlplane/mount/upstream_exports.h"
+#include "dataplane/segment/segment.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 
 namespace sluice::mount {

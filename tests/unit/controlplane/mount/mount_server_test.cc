@@ -10,6 +10,7 @@
 
 #include <cstring>
 
+#include "controlplane/events/journal.h"
 #include "dataplane/tcp/sockets.h"
 #include "mount3.h"
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "controlplane/events/journal.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 
 namespace sluice::mount {

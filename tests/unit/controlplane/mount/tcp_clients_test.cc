@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "controlplane/events/journal.h"
 #include "controlplane/mount/mount_service.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "controlplane/events/journal.h"
 #include "controlplane/mount/mount_service.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 

@@ -9,9 +9,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "controlplane/events/journal.h"
+#include "controlplane/outbox/outbox.h"
 #include "dataplane/reactor/property_relay.h"
 #include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
+#include "dataplane/segment/segment.h"
 #include "tests/unit/controlplane/properties/lab.h"
 
 namespace sluice::properties {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 
+#include "controlplane/tasks/arena.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 
 namespace sluice::upstreams {

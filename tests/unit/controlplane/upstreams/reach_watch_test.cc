@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "controlplane/events/journal.h"
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice::upstreams {

@@ -5,6 +5,7 @@
 // it gets a place, and what it did before stays with the others. Arithmetic alone; one thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <unordered_map>
 

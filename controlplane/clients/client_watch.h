@@ -9,7 +9,11 @@
 #include <vector>
 
 #include "controlplane/clients/client_book.h"
-#include "dataplane/segment/segment.h"
+#include "dataplane/segment/client_table.h"
+
+namespace sluice::segment {
+struct Layout;
+}
 
 namespace sluice::clients {
 

@@ -1,7 +1,128 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Kerberos contexts: their calls are passed on to upstreams.
 #include "controlplane/kerberos/context_server.h"
 
+#include <algorithm>
+#include <array>
+
+#include "controlplane/kerberos/context_relay.h"
+#include "controlplane/mount/allowed.h"
+#include "controlplane/mount/exports.h"
+
 namespace sluice::kerberos {
+namespace {
+
+using mount::count;
+
+constexpr std::uint32_t kNullProcedure = 0;
+/// Of any reply that is made here.
+constexpr std::size_t kShortReplyBytes = rpc::kMinReplyBytes + 2 * xdr::kUnit;
+
+/// Contexts are established over TCP, as Linux's clients do it, also with a server that is reached by RDMA.
+std::uint16_t context_port(const segment::UpstreamConfig& upstream) {
+  constexpr std::uint16_t kNfsPort = 2049;
+  return upstream.transport == segment::Transport::Rdma ? kNfsPort
+                                                        : static_cast<std::uint16_t>(upstream.port);
+}
+
+}  // namespace
+
+ContextRelay::ContextRelay(const segment::ConfigBlock& block,
+                           const segment::SharedUpstreamAddresses& addresses,
+                           mount::MountStatistics& statistics)
+    : addresses_(addresses), statistics_(statistics) {
+  for (std::uint32_t i = 0; i < block.upstream_count; ++i)
+    upstreams_.emplace_back(std::make_unique<Upstream>())->config = block.upstreams[i];
+}
+
+ContextRelay::Route ContextRelay::route(std::uint32_t program, std::uint32_t version) const {
+  Route found;
+  for (const auto& upstream : upstreams_) {
+    if (upstream->config.listen_port != 0) continue;  // which of them is meant cannot be told here
+    for (std::uint32_t i = 0; i < upstream->config.route_count; ++i) {
+      const segment::RouteConfig& route = upstream->config.routes[i];
+      if (route.program != program) continue;
+      if (route.version == version) found.upstream = upstream.get();
+      if (!found.versions) found.versions = {route.version, route.version};
+      found.versions->low = std::min(found.versions->low, route.version);
+      found.versions->high = std::max(found.versions->high, route.version);
+    }
+  }
+  return found;
+}
+
+/// The reply to a call that is not passed on; empty: it is, to `to`.
+std::span<const std::byte> ContextRelay::local_answer(xdr::Writer& writer, rpc::CallDecode decoded,
+                                                      const rpc::CallHeader& header, const Route& to,
+                                                      const mount::Asker& asker) {
+  if (decoded == rpc::CallDecode::RpcMismatch) {
+    rpc::encode_rpc_mismatch(writer, header.xid);
+  } else if (decoded == rpc::CallDecode::BadCred) {
+    rpc::encode_auth_error(writer, header.xid, rpc::AuthStat::BadCred);
+  } else if (decoded == rpc::CallDecode::BadVerf) {
+    rpc::encode_auth_error(writer, header.xid, rpc::AuthStat::BadVerf);
+  } else if (!to.versions) {
+    rpc::encode_accepted(writer, header.xid, {}, rpc::AcceptStat::ProgUnavail);
+  } else if (to.upstream == nullptr) {
+    rpc::encode_prog_mismatch(writer, header.xid, {}, *to.versions);
+  } else if (header.procedure != kNullProcedure) {
+    rpc::encode_accepted(writer, header.xid, {}, rpc::AcceptStat::ProcUnavail);
+  } else if (!mount::allowed(to.upstream->config.allowed, to.upstream->config.allowed_count, asker.address)) {
+    count(statistics_.denied);
+    rpc::encode_auth_error(writer, header.xid, rpc::AuthStat::RejectedCred);
+  } else if (header.credential.flavor != rpc::AuthFlavor::RpcSecGss) {
+    rpc::encode_accepted(writer, header.xid, {}, rpc::AcceptStat::Success);
+  }
+  return writer.written();
+}
+
+bool ContextRelay::answer(std::span<const std::byte> call, const mount::Asker& asker,
+                          std::size_t /*max_reply_bytes*/, const Reply& reply) {
+  xdr::Reader reader(call);
+  rpc::CallHeader header;
+  const rpc::CallDecode decoded = rpc::decode_call(reader, header);
+  if (decoded == rpc::CallDecode::Truncated || decoded == rpc::CallDecode::NotACall) {
+    count(statistics_.malformed);
+    return false;
+  }
+  count(statistics_.calls);
+  const Route to = decoded == rpc::CallDecode::Ok ? route(header.program, header.version) : Route{};
+  std::array<std::byte, kShortReplyBytes> room;
+  xdr::Writer writer(room);
+  if (const auto message = local_answer(writer, decoded, header, to, asker); !message.empty())
+    reply(message);
+  else if (to.upstream != nullptr)
+    pass_on(*to.upstream, call, header.xid, asker, reply);
+  return true;
+}
+
+void ContextRelay::pass_on(Upstream& upstream, std::span<const std::byte> call, rpc::Xid xid,
+                           const mount::Asker& asker, const Reply& reply) {
+  count(statistics_.questions);
+  const segment::UpstreamConfig& config = upstream.config;
+  if (const auto address = segment::answering_address(addresses_, config.name))  // else the link goes nowhere
+    upstream.link.set_server(mount::server_at(*address, context_port(config), config.privileged_port != 0));
+  upstream.link.pass_on(call, asker.now_ns, asker.now_ns + kAnswerNs,
+                        [this, xid, reply](mount::Failure failure, std::span<const std::byte> message) {
+                          if (failure != mount::Failure::None) {
+                            count(failure == mount::Failure::TimedOut ? statistics_.questions_timed_out
+                                                                      : statistics_.questions_failed);
+                            return reply({});
+                          }
+                          std::vector<std::byte> answer(message.begin(), message.end());
+                          xdr::store_u32(answer.data(), static_cast<std::uint32_t>(xid));
+                          reply(answer);
+                        });
+}
+
+void ContextRelay::prepare(mount::PollSet& set) {
+  for (const auto& upstream : upstreams_) upstream->link.prepare(set);
+}
+
+void ContextRelay::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+  for (const auto& upstream : upstreams_) upstream->link.turn(set, now_ns);
+}
 
 ContextService::ContextService(std::uint16_t port, const segment::ConfigBlock& block,
                                const segment::SharedUpstreamAddresses& addresses,

@@ -3,8 +3,11 @@
 
 #include <memory>
 
-#include "controlplane/config/config.h"
 #include "controlplane/properties/host_handshake.h"
+
+namespace sluice::config {
+struct Config;
+}
 
 namespace sluice::properties {
 

@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Properties of version 2, and the hosts that the configuration lets authenticate themselves.
 #include "controlplane/properties/property_exchange.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
+#include "controlplane/config/config.h"
+#include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
+#include "controlplane/outbox/outbox.h"
+#include "controlplane/properties/configured_hosts.h"
+#include "controlplane/properties/key_file.h"
+#include "controlplane/properties/psk.h"
 #include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
+#include "dataplane/segment/layout.h"
 
 namespace sluice::properties {
 namespace {
@@ -24,6 +36,10 @@ PropertyExchange::PropertyExchange(segment::Layout& layout, const config::Config
       outbox_(outbox),
       journal_(journal),
       authentication_(std::move(authentication)) {}
+
+segment::WantedWriter PropertyExchange::wanted(const Key& of) {
+  return segment::WantedWriter(layout_.reactors[of.reactor].wanted);
+}
 
 bool PropertyExchange::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
@@ -205,6 +221,18 @@ void PropertyExchange::forget_absent_connections() {
     peer.absent = absent;
   }
   std::erase_if(peers_, [](const auto& entry) { return entry.second.forgotten; });
+}
+
+std::unique_ptr<HostAuthentication> configured_authentication(const config::Config& config) {
+  if (config.authentication_method == "none") return nullptr;
+  try {
+    PskHosts hosts;
+    for (const config::HostEntry& host : config.authentication_hosts)
+      for (const std::string& file : host.key_files) hosts[host.name].push_back(read_key_file(file));
+    return std::make_unique<PskAuthentication>(config.authentication_name, std::move(hosts));
+  } catch (const std::runtime_error& error) {
+    throw config::ConfigError(std::string(error.what()) + '\n');
+  }
 }
 
 }  // namespace sluice::properties

@@ -12,14 +12,29 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "controlplane/config/config.h"
-#include "controlplane/events/journal.h"
-#include "controlplane/outbox/outbox.h"
 #include "controlplane/properties/host_handshake.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
-#include "dataplane/segment/segment.h"
+#include "dataplane/segment/messages.h"
+#include "dataplane/segment/tables.h"
+
+namespace sluice {
+namespace config {
+struct Config;
+}
+namespace controlplane {
+class Outbox;
+}
+namespace events {
+class Journal;
+}
+namespace segment {
+struct Layout;
+class WantedWriter;
+}  // namespace segment
+}  // namespace sluice
 
 namespace sluice::properties {
 
@@ -71,9 +86,7 @@ class PropertyExchange {
   void check_connections(std::uint64_t now_ns);
   void check_held(const Key& connection, std::uint64_t now_ns);
   void forget_absent_connections();
-  segment::WantedWriter wanted(const Key& of) {
-    return segment::WantedWriter(layout_.reactors[of.reactor].wanted);
-  }
+  segment::WantedWriter wanted(const Key& of);
 
   segment::Layout& layout_;
   const config::Config& config_;

@@ -14,7 +14,6 @@
 
 #include "controlplane/mount/poll_set.h"
 #include "controlplane/mount/rpc_link.h"
-#include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/host_lookup.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/upstream_addresses.h"

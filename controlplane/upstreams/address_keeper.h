@@ -15,7 +15,12 @@
 #include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/address_book.h"
 #include "controlplane/upstreams/host_lookup.h"
-#include "dataplane/segment/segment.h"
+#include "dataplane/segment/config_block.h"
+#include "dataplane/segment/upstream_addresses.h"
+
+namespace sluice::segment {
+struct Layout;
+}
 
 namespace sluice::upstreams {
 

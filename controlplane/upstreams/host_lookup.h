@@ -10,8 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/tasks/arena.h"
 #include "dataplane/base/net_address.h"
+
+namespace sluice::tasks {
+class Arena;
+}
 
 namespace sluice::upstreams {
 

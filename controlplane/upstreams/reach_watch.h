@@ -8,8 +8,15 @@
 #include <cstdint>
 #include <string>
 
-#include "controlplane/events/journal.h"
-#include "dataplane/segment/segment.h"
+#include "dataplane/segment/config_block.h"
+#include "dataplane/segment/upstreams.h"
+
+namespace sluice::events {
+class Journal;
+}
+namespace sluice::segment {
+struct Layout;
+}
 
 namespace sluice::upstreams {
 

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Upstreams: lookups of their names, their addresses, and whether the data plane reaches them.
+#include "controlplane/upstreams/host_lookup.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "controlplane/events/journal.h"
+#include "controlplane/events/kinds.h"
+#include "controlplane/tasks/arena.h"
+#include "controlplane/upstreams/address_book.h"
+#include "controlplane/upstreams/address_keeper.h"
+#include "controlplane/upstreams/reach_watch.h"
+#include "dataplane/rpc/message.h"
+#include "dataplane/segment/layout.h"
+#include "dataplane/tcp/sockets.h"
+#include "dataplane/xdr/cursor.h"
+
+namespace sluice::upstreams {
+
+std::optional<PeerAddress> parse_address(const std::string& text) {
+  std::array<std::uint8_t, 4> four{};
+  if (::inet_pton(AF_INET, text.c_str(), four.data()) == 1)
+    return PeerAddress::from_ipv4(four[0], four[1], four[2], four[3]);
+  PeerAddress six;
+  if (::inet_pton(AF_INET6, text.c_str(), six.bytes.data()) == 1) return six;
+  return std::nullopt;
+}
+
+LookupResult look_up(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_ADDRCONFIG;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0)
+    return {.addresses = {}, .problem = error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error)};
+  LookupResult result;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
+    sockaddr_storage address{};
+    std::memcpy(&address, entry->ai_addr, entry->ai_addrlen);
+    result.addresses.push_back(tcp::peer_address(address));
+  }
+  ::freeaddrinfo(found);
+  if (result.addresses.empty()) result.problem = "it has no IP address";
+  return result;
+}
+
+bool HostLookup::begin(tasks::Arena& arena, const LookUp& look_up, const std::string& host) {
+  auto pending = std::make_shared<Pending>();
+  const bool begun = arena.start([wanted = std::weak_ptr(pending), look_up, host]() -> tasks::Arena::Done {
+    if (wanted.expired()) return {};
+    return [wanted, result = look_up(host)] {
+      if (const auto waiting = wanted.lock()) *waiting = result;
+    };
+  });
+  if (begun) pending_ = std::move(pending);
+  return begun;
+}
+
+std::optional<LookupResult> HostLookup::take() {
+  if (pending_ == nullptr || !pending_->has_value()) return std::nullopt;
+  return std::move(*std::exchange(pending_, nullptr));
+}
+
+namespace {
+
+std::string to_text(const std::vector<PeerAddress>& addresses) {
+  std::string text;
+  for (const PeerAddress& address : addresses) text += (text.empty() ? "" : ", ") + to_string(address);
+  return text;
+}
+
+/// Whether the server has the program; one that asks for a better credential has it. Empty: no reply.
+bool is_well(std::span<const std::byte> reply) {
+  xdr::Reader reader(reply);
+  const auto decoded = rpc::decode_reply(reader);
+  return decoded.ok && (decoded.header.stat == rpc::ReplyStat::Denied || decoded.header.success());
+}
+
+}  // namespace
+
+AddressBook::AddressBook(const segment::UpstreamConfig& upstream, tasks::Arena& arena, LookUp look_up)
+    : upstream_(upstream), arena_(arena), look_up_(std::move(look_up)) {
+  std::memcpy(list_.name, upstream_.name, sizeof list_.name);
+  list_.port = upstream_.port;
+  for (std::uint32_t i = 0; i < upstream_.host_count; ++i) {
+    Host& host = *hosts_.emplace_back(std::make_unique<Host>());
+    host.text = upstream_.hosts[i].data();
+    const auto address = parse_address(host.text);
+    host.is_name = !address;
+    if (address) host.addresses = {*address};
+  }
+  collect();
+}
+
+void AddressBook::hurry(std::uint64_t now_ns) {
+  for (const auto& host : hosts_)
+    host->next_ns = std::min(host->next_ns, std::max(now_ns, host->begun_ns + kUrgentLookupNs));
+}
+
+/// All addresses once, the first hosts' first. An address that was there before keeps its counts.
+void AddressBook::collect() {
+  std::vector<std::unique_ptr<Check>> checks;
+  for (const auto& host : hosts_)
+    for (const PeerAddress& address : host->addresses) {
+      const auto same = [&](const auto& check) { return check != nullptr && check->address == address; };
+      if (checks.size() == segment::kMaxUpstreamAddresses || std::any_of(checks.begin(), checks.end(), same))
+        continue;
+      const auto known = std::find_if(checks_.begin(), checks_.end(), same);
+      checks.push_back(known != checks_.end() ? std::move(*known) : std::make_unique<Check>());
+      checks.back()->address = address;
+    }
+  checks_ = std::move(checks);
+  if (checks_.size() == 1) {  // it is not asked any more
+    auto only = std::make_unique<Check>();
+    only->address = checks_[0]->address;
+    checks_[0] = std::move(only);
+  }
+  write_list();
+}
+
+void AddressBook::write_list() {
+  list_.count = static_cast<std::uint32_t>(checks_.size());
+  list_.addresses = {};
+  for (std::size_t i = 0; i < checks_.size(); ++i)
+    list_.addresses[i] = {
+        .address = checks_[i]->address, .answers = checks_[i]->answers, .failures = checks_[i]->failures};
+  changed_ = true;
+}
+
+void AddressBook::look_up_hosts(std::uint64_t now_ns) {
+  for (const auto& host : hosts_) {
+    if (!host->is_name) continue;
+    if (auto result = host->lookup.take()) found(*host, std::move(*result), now_ns);
+    if (host->lookup.running() || now_ns < host->next_ns) continue;
+    const bool begun = host->lookup.begin(arena_, look_up_, host->text);
+    host->next_ns = now_ns + (begun ? kLookupNs : kCrowdedLookupNs);
+    if (begun) host->begun_ns = now_ns;
+  }
+}
+
+void AddressBook::found(Host& host, LookupResult result, std::uint64_t now_ns) {
+  if (result.addresses.empty()) {
+    host.next_ns = now_ns + kUrgentLookupNs;
+    if (std::exchange(host.problem, result.problem) == result.problem) return;
+    spdlog::warn(
+        "Upstream '{}': '{}' cannot be resolved ({}): {}", upstream_.name, host.text, result.problem,
+        host.addresses.empty() ? "nothing is sent there until it can" : "its addresses stay as they were");
+    return;
+  }
+  host.problem.clear();
+  const auto before = std::exchange(host.addresses, result.addresses);
+  if (before == host.addresses) return;
+  spdlog::info("Upstream '{}': '{}' is at {}", upstream_.name, host.text, to_text(host.addresses));
+  collect();
+}
+
+void AddressBook::ask(Check& check, std::uint64_t now_ns) {
+  check.waits = true;
+  check.next_ns = now_ns + segment::kAddressCheckNs;
+  check.link.set_server(mount::server_at(check.address, static_cast<std::uint16_t>(upstream_.port), false));
+  rpc::CallHeader null;
+  null.program = upstream_.routes[0].program;
+  null.version = upstream_.routes[0].version;
+  std::array<std::byte, rpc::kMinCallBytes> call;
+  xdr::Writer writer(call);
+  rpc::encode_call(writer, null);
+  check.link.pass_on(call, now_ns, check.next_ns,
+                     [this, &check](mount::Failure, auto reply) { answered(check, is_well(reply)); });
+}
+
+void AddressBook::answered(Check& check, bool well) {
+  check.waits = false;
+  const bool was_bad = check.failures >= segment::kBadChecks;
+  if (well) {
+    ++check.answers;
+    check.failures = 0;
+    if (was_bad) spdlog::info("Upstream '{}' answers again at {}", upstream_.name, to_string(check.address));
+  } else {
+    ++check.failures;
+    check.answers = 0;
+    if (check.failures == segment::kBadChecks) {
+      spdlog::warn("Upstream '{}' does not answer at {}", upstream_.name, to_string(check.address));
+      hurry(now_ns_);
+    }
+  }
+  write_list();
+}
+
+void AddressBook::prepare(mount::PollSet& set) {
+  for (const auto& host : hosts_)
+    if (host->is_name && !host->lookup.running()) set.wake_at(host->next_ns);
+  if (checks_.size() < 2) return;
+  for (const auto& check : checks_) {
+    check->link.prepare(set);
+    if (!check->waits) set.wake_at(check->next_ns);
+  }
+}
+
+bool AddressBook::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  look_up_hosts(now_ns);
+  if (checks_.size() > 1)
+    for (const auto& check : checks_) {
+      if (!check->waits && now_ns >= check->next_ns) ask(*check, now_ns);
+      check->link.turn(set, now_ns);
+    }
+  return std::exchange(changed_, false);
+}
+
+namespace {
+
+AddressService::Upstreams upstreams_of(const segment::ConfigBlock& config) {
+  return {config.upstreams.begin(), config.upstreams.begin() + config.upstream_count};
+}
+
+std::uint64_t failures_of(const segment::Layout& layout) {
+  using Counter = segment::UpstreamCounter;
+  std::uint64_t sum = 0;
+  for (const segment::ReactorArea& reactor : layout.reactors)
+    for (const segment::UpstreamArea& upstream : reactor.upstreams)
+      for (const Counter counter : {Counter::connect_failures, Counter::silent_resets})
+        sum += layout.places.value(segment::CounterFamily::Upstream, static_cast<std::size_t>(counter),
+                                   upstream.counters);
+  return sum;
+}
+
+}  // namespace
+
+AddressService::AddressService(const Upstreams& upstreams, segment::SharedUpstreamAddresses& shared,
+                               Failures failures, LookUp look_up, AsOwner as_owner)
+    : shared_(shared),
+      failures_(std::move(failures)),
+      look_up_(std::move(look_up)),
+      as_owner_(std::move(as_owner)),
+      failures_seen_(failures_()) {
+  read(upstreams);
+}
+
+void AddressService::read(const Upstreams& upstreams) {
+  books_.clear();
+  for (const segment::UpstreamConfig& upstream : upstreams)
+    books_.push_back(std::make_unique<AddressBook>(upstream, arena_, look_up_));
+  publish();
+}
+
+void AddressService::publish() {
+  segment::UpstreamAddressTable table{};
+  for (std::size_t i = 0; i < std::min(books_.size(), table.size()); ++i) table[i] = books_[i]->list();
+  as_owner_([&] { shared_.write(table); });
+}
+
+void AddressService::reconfigure(Upstreams upstreams) {
+  const std::lock_guard lock(mutex_);
+  next_ = std::move(upstreams);
+}
+
+void AddressService::look_around(std::uint64_t now_ns) {
+  if (now_ns < look_around_ns_) return;
+  look_around_ns_ = now_ns + kLookAroundNs;
+  std::optional<Upstreams> next;
+  {
+    const std::lock_guard lock(mutex_);
+    next.swap(next_);
+  }
+  if (next) read(*next);
+  if (const std::uint64_t failures = failures_(); std::exchange(failures_seen_, failures) != failures)
+    for (const auto& book : books_) book->hurry(now_ns);
+}
+
+void AddressService::prepare(mount::PollSet& set) {
+  set.wake_at(look_around_ns_);
+  set.add(arena_.descriptor(), POLLIN);
+  for (const auto& book : books_) book->prepare(set);
+}
+
+void AddressService::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+  arena_.deliver();
+  bool changed = false;
+  for (const auto& book : books_) changed |= book->turn(set, now_ns);
+  if (changed) publish();
+  look_around(now_ns);
+}
+
+AddressKeeper::AddressKeeper(const segment::ConfigBlock& config, segment::Layout& layout,
+                             AddressService::AsOwner as_owner)
+    : service_(
+          upstreams_of(config), layout.upstream_addresses, [&layout] { return failures_of(layout); }, look_up,
+          std::move(as_owner)),
+      thread_(service_) {}
+
+void AddressKeeper::reconfigure(const segment::ConfigBlock& config) {
+  service_.reconfigure(upstreams_of(config));
+}
+
+namespace {
+
+/// One look may find a connection that is about to be there.
+constexpr std::uint32_t kLooksUntilLost = 2;
+
+}  // namespace
+
+void ReachWatch::look(const segment::ConfigBlock& config, bool data_plane_alive, std::uint64_t now_ns) {
+  if (!data_plane_alive) return;
+  for (std::uint32_t i = 0; i < std::min(config.upstream_count, segment::kMaxUpstreams); ++i) {
+    std::uint64_t connections = 0;
+    std::uint64_t connecting = 0;
+    std::uint64_t waiting = 0;
+    for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
+      const segment::UpstreamArea& area = layout_.reactors[reactor].upstreams[i];
+      connections += area.connections.load(std::memory_order_relaxed);
+      connecting += area.connecting.load(std::memory_order_relaxed);
+      waiting += area.waiting.load(std::memory_order_relaxed);
+    }
+    State& state = states_[i];
+    if (state.upstream != config.upstreams[i].name) state = {.upstream = config.upstreams[i].name};
+    state.looks_without = connections == 0 && connecting > 0 ? state.looks_without + 1 : 0;
+    if (connections > 0 && state.reach != Reach::Found) {
+      const bool was_lost = state.reach == Reach::Lost;
+      const std::uint64_t lost_ms = was_lost ? (now_ns - state.lost_ns) / 1'000'000 : 0;
+      state.reach = Reach::Found;
+      journal_.add(events::UpstreamFound{.upstream = config.upstreams[i].name,
+                                         .lost_s = static_cast<double>(lost_ms) * 1e-3});
+    } else if (state.looks_without >= kLooksUntilLost && state.reach != Reach::Lost) {
+      state.reach = Reach::Lost;
+      state.lost_ns = now_ns;
+      journal_.add(events::UpstreamLost{.upstream = config.upstreams[i].name, .waiting = waiting});
+    }
+  }
+}
+
+}  // namespace sluice::upstreams

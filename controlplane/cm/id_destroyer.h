@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 struct rdma_cm_id;
 
@@ -33,7 +32,7 @@ class IdDestroyer {
  private:
   struct Shared;
 
-  const std::unique_ptr<Shared> shared_;  ///< with the thread
+  Shared* const shared_;  ///< with the thread; this class owns it
   // What stuck() has seen.
   std::uint64_t seen_destroyed_ = 0;
   std::uint64_t since_ns_ = 0;

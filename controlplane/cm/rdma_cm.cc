@@ -7,12 +7,10 @@
 #include <rdma/rdma_cma.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -65,17 +63,19 @@ constexpr std::uint16_t bytes_of(ibv_mtu mtu) {
   return static_cast<std::uint16_t>(128u << mtu);
 }
 
+constexpr std::uint8_t reads_of(std::uint8_t asked) {
+  return asked < kMaxReads ? asked : kMaxReads;
+}
+
 }  // namespace
 
-RdmaCm::Channel RdmaCm::open_channel() {
-  Channel channel(rdma_create_event_channel(), &rdma_destroy_event_channel);
-  if (!channel)
+RdmaCm::Channel::Channel() : channel_(rdma_create_event_channel()) {
+  if (channel_ == nullptr)
     throw SetupError("The kernel's RDMA connection management cannot be used (" +
                      std::string(std::strerror(errno)) +
                      "): load rdma_ucm, and check the rights on /dev/infiniband/rdma_cm. On a machine "
                      "without an RDMA NIC set driver = \"softroce\" in [device].");
-  ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
-  return channel;
+  ::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
 }
 
 RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
@@ -222,8 +222,8 @@ void RdmaCm::disconnect(Id id) {
 // --- Events of the kernel
 
 bool RdmaCm::poll() {
-  const bool any = poll(*channel_);
-  return poll(*kept_) || any;
+  const bool any = poll(*channel_.get());
+  return poll(*kept_.get()) || any;
 }
 
 bool RdmaCm::poll(rdma_event_channel& channel) {
@@ -296,8 +296,9 @@ void RdmaCm::fail(Id id, const std::string& why, std::span<const std::byte> priv
 }
 
 bool RdmaCm::device_removed() const {
-  return std::any_of(device_nodes_.begin(), device_nodes_.end(),
-                     [](const std::string& node) { return ::access(node.c_str(), F_OK) != 0; });
+  for (const std::string& node : device_nodes_)
+    if (::access(node.c_str(), F_OK) != 0) return true;
+  return false;
 }
 
 /// Attributes of both transitions, to ready-to-receive and to ready-to-send.
@@ -311,8 +312,8 @@ std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
   send.qp_state = IBV_QPS_RTS;
   if (rdma_init_qp_attr(entry.id, &send, &mask) != 0) return std::nullopt;
   // The peer's initiator depth is our responder resources, and vice versa.
-  entry.responder_resources = std::min(event.parameters.responder_resources, kMaxReads);
-  entry.initiator_depth = std::min(event.parameters.initiator_depth, kMaxReads);
+  entry.responder_resources = reads_of(event.parameters.responder_resources);
+  entry.initiator_depth = reads_of(event.parameters.initiator_depth);
   RdmaCmPeer peer{
       .device = ibv_get_device_name(entry.id->verbs->device),
       .device_port = entry.id->port_num,
@@ -381,7 +382,7 @@ struct IdDestroyer::Shared {
   std::thread thread{[this] { run(); }};
 };
 
-IdDestroyer::IdDestroyer() : shared_(std::make_unique<Shared>()) {
+IdDestroyer::IdDestroyer() : shared_(new Shared) {
   ::pthread_setname_np(shared_->thread.native_handle(), "cm-destroy");
 }
 
@@ -392,6 +393,7 @@ IdDestroyer::~IdDestroyer() {
   }
   shared_->given.notify_one();
   shared_->thread.join();
+  delete shared_;
 }
 
 void IdDestroyer::destroy(rdma_cm_id* id) {

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -82,7 +81,7 @@ class RdmaCm {
   bool device_removed() const;
 
   /// Channel of established connections. The kernel keeps them while any process has it open.
-  int kept_channel() const { return kept_->fd; }
+  int kept_channel() const { return kept_.descriptor(); }
 
   const AgentStatistics& statistics() const { return statistics_; }
   /// As IdDestroyer::stuck().
@@ -90,7 +89,19 @@ class RdmaCm {
   std::size_t stuck(std::uint64_t now_ns) { return destroyer_.stuck(now_ns); }
 
  private:
-  using Channel = std::unique_ptr<rdma_event_channel, decltype(&rdma_destroy_event_channel)>;
+  /// Throws SetupError.
+  class Channel {
+   public:
+    Channel();
+    ~Channel() { rdma_destroy_event_channel(channel_); }
+    Channel(const Channel&) = delete;
+    Channel& operator=(const Channel&) = delete;
+    rdma_event_channel* get() const { return channel_; }
+    int descriptor() const { return channel_->fd; }
+
+   private:
+    rdma_event_channel* const channel_;
+  };
   enum class Stage : std::uint8_t { Requested, Resolving, Connecting, Replied, Accepted, Established };
   struct Entry {
     rdma_cm_id* id = nullptr;
@@ -111,7 +122,6 @@ class RdmaCm {
     std::vector<std::byte> private_data;
   };
 
-  static Channel open_channel();
   void handle(const Event& event);
   void on_request(const Event& event);
   void on_response(Id id, Entry& entry, const Event& event);
@@ -127,8 +137,8 @@ class RdmaCm {
   bool keep(const Entry& entry);
   bool poll(rdma_event_channel& channel);
 
-  Channel channel_ = open_channel();  ///< of the listener, and of connections being established
-  Channel kept_ = open_channel();
+  Channel channel_;  ///< of the listener, and of connections being established
+  Channel kept_;
   IdDestroyer destroyer_;  ///< after the channels, which outlive all identifiers
   std::vector<rdma_cm_id*> listeners_;
   std::uint32_t next_id_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/cm/rdma_cm_manager.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace sluice::cm {
@@ -49,9 +48,11 @@ std::size_t RdmaCmManager::poll_events(std::span<rdma::CmEvent> events) noexcept
     if (link.connecting && link.qp->state() != rdma::QueuePair::State::Init) connected.push_back(id);
   for (const Id id : connected) on_connected(id);
   for (const Id id : std::exchange(ended_, {})) manager_.disconnect(id);
-  const std::size_t count = std::min(events.size(), events_.size());
-  std::copy_n(events_.begin(), count, events.begin());
-  events_.erase(events_.begin(), events_.begin() + static_cast<std::ptrdiff_t>(count));
+  std::size_t count = 0;
+  for (; count < events.size() && !events_.empty(); ++count) {
+    events[count] = events_.front();
+    events_.pop_front();
+  }
   return count;
 }
 
@@ -63,9 +64,10 @@ void RdmaCmManager::add_event(rdma::CmEventType type, Id id, std::span<const std
     event.port = at->second.port;
     event.peer_address = at->second.attributes.remote;
   }
-  const std::size_t bytes = std::min(private_data.size(), rdma::kMaxPrivateData);
+  const std::size_t bytes =
+      private_data.size() < rdma::kMaxPrivateData ? private_data.size() : rdma::kMaxPrivateData;
   event.private_data_bytes = static_cast<std::uint8_t>(bytes);
-  std::copy_n(private_data.begin(), bytes, event.private_data);
+  for (std::size_t i = 0; i < bytes; ++i) event.private_data[i] = private_data[i];
   events_.push_back(event);
 }
 

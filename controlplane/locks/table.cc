@@ -3,7 +3,6 @@
 // Owners of locks, and the ranges of files that they hold.
 #include "controlplane/locks/table.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "controlplane/locks/ranges.h"
@@ -25,8 +24,9 @@ void Ranges::free(const Range& range) {
 
 void Ranges::hold(const Range& range) {
   free(range);
-  all_.push_back(range);
-  std::sort(all_.begin(), all_.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
+  auto next = all_.begin();
+  while (next != all_.end() && next->first < range.first) ++next;
+  all_.insert(next, range);
   std::vector<Range> merged;
   for (const Range& one : all_) {
     Range* const before = merged.empty() ? nullptr : &merged.back();
@@ -50,7 +50,9 @@ bool Ranges::covers(const Range& range) const {
 }
 
 bool Ranges::overlaps(const Range& range) const {
-  return std::any_of(all_.begin(), all_.end(), [&](const Range& one) { return overlap(one, range); });
+  for (const Range& one : all_)
+    if (overlap(one, range)) return true;
+  return false;
 }
 
 Table::Table(LockStatistics& statistics, TableObserver* observer, std::uint32_t first_id)

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 namespace sluice::tasks {
 
@@ -23,7 +22,7 @@ class Threads {
 
  private:
   struct Arena;
-  const std::unique_ptr<Arena> arena_;
+  Arena* const arena_;  ///< this class owns it
 };
 
 }  // namespace sluice::tasks

@@ -18,7 +18,7 @@ namespace sluice::cm {
 namespace {
 
 std::unique_ptr<Connections> make_connections(const ConnectionContext& context) {
-  switch (context.config.block.driver) {
+  switch (context.block.driver) {
     case segment::Driver::SoftRoce:
       return make_punted_connections(context);
     case segment::Driver::Verbs:
@@ -37,11 +37,11 @@ ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config
     : layout_(layout),
       config_(config),
       outbox_(outbox),
-      journal_(journal),
       admission_(config.admission_limits()),
       book_(admission_),
       reports_(journal),
-      managed_(make_connections({layout, config, credits, admission_, book_, outbox, journal, tasks})),
+      managed_(make_connections({layout, config.block, config.classes, config.segment, credits, admission_,
+                                 book_, reports_, outbox, tasks})),
       watch_(layout, config.block.reactors, config.block.all_connections(), *this) {}
 
 ConnectionKeeper::~ConnectionKeeper() = default;
@@ -167,8 +167,7 @@ void ConnectionKeeper::on_command_done(std::uint32_t reactor, const segment::Eve
 void ConnectionKeeper::refused(const PeerAddress& peer, segment::CommandStatus status) {
   if (status == segment::CommandStatus::UnknownConnection || peer == PeerAddress{}) return;
   const bool no_room = status == segment::CommandStatus::NoRoom;
-  journal_.add(events::ConnectionRefused{
-      .peer = to_string(peer), .reason = no_room ? "no_room_in_data_plane" : "failed_in_data_plane"});
+  reports_.refused(peer, no_room ? "no_room_in_data_plane" : "failed_in_data_plane");
 }
 
 /// The reactor has published the connection before it sent the event.
@@ -229,6 +228,14 @@ double seconds_since(std::uint64_t wall_ns) {
 }
 
 }  // namespace
+
+void ConnectionReports::refused(const PeerAddress& peer, const std::string& reason) {
+  journal_.add(events::ConnectionRefused{.peer = to_string(peer), .reason = reason});
+}
+
+void ConnectionReports::server_refused(const PeerAddress& server, const std::string& reason) {
+  journal_.add(events::ServerRefused{.peer = to_string(server), .reason = reason});
+}
 
 void ConnectionReports::up(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
   journal_.add(events::ConnectionUp{

@@ -85,7 +85,6 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   segment::Layout& layout_;
   const config::Config& config_;
   controlplane::Outbox& outbox_;
-  events::Journal& journal_;
   policy::Admission admission_;
   AdmissionBook book_;
   ConnectionReports reports_;

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tells the journal of connections that come up and go down. What is there follows from the tables; why one has ended only the
-// reactor's event says, which may come before or after, or be lost: a connection that is gone waits for it a little. One thread.
+// Reports to the journal: connections that come up and go down, and requests that are refused. Which connections there are
+// follows from the tables. Only the reactor's event says why one has ended. That event may come before or after the
+// connection is gone, or be lost, so a connection that is gone waits for it for a short time. One thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "controlplane/cm/connection_watch.h"
+#include "dataplane/base/net_address.h"
 
 namespace sluice::events {
 class Journal;
@@ -25,6 +28,10 @@ class ConnectionReports {
   /// `journal` outlives it.
   explicit ConnectionReports(events::Journal& journal) : journal_(journal) {}
 
+  /// A client's request.
+  void refused(const PeerAddress& peer, const std::string& reason);
+  /// Our request, by a server.
+  void server_refused(const PeerAddress& server, const std::string& reason);
   /// Its peer was heard.
   void up(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen);
   void gone(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen, std::uint64_t now_ns);

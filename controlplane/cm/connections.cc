@@ -3,18 +3,17 @@
 
 #include <algorithm>
 
-#include "controlplane/config/config.h"
-#include "controlplane/events/journal.h"
-#include "controlplane/events/kinds.h"
+#include "controlplane/cm/connection_reports.h"
 #include "controlplane/outbox/outbox.h"
+#include "controlplane/policy/client_classes.h"
 #include "controlplane/policy/credit_keeper.h"
 
 namespace sluice::cm {
 
 Connections::Connections(const ConnectionContext& context)
     : context_(context),
-      ports_(context.config.block.listen_ports()),
-      known_(std::size_t{context.config.block.all_connections()} * context.config.block.reactors) {}
+      ports_(context.block.listen_ports()),
+      known_(std::size_t{context.block.all_connections()} * context.block.reactors) {}
 
 void Connections::command(std::uint32_t reactor, segment::Command command) {
   command.id = next_command_++;
@@ -81,7 +80,7 @@ void Connections::forget_unmade(std::uint64_t now_ns) {
 
 std::uint32_t Connections::least_loaded(std::uint32_t among) const {
   std::uint32_t best = segment::kMaxReactors;
-  for (std::uint32_t reactor = 0; reactor < context_.config.block.reactors; ++reactor)
+  for (std::uint32_t reactor = 0; reactor < context_.block.reactors; ++reactor)
     if ((among >> reactor & 1) != 0 &&
         (best == segment::kMaxReactors || known_.load(reactor) < known_.load(best)))
       best = reactor;
@@ -97,31 +96,30 @@ std::optional<segment::Command> judge(const ConnectionContext& context, std::uin
                                       const PeerAddress& peer, std::uint32_t port,
                                       std::span<const std::byte> private_data, policy::Verdict& verdict,
                                       std::uint64_t now_ns) {
-  const config::Config& config = context.config;
+  const segment::ConfigBlock& block = context.block;
   const policy::CreditKeeper::Start start = context.credits.start_of(reactor, peer);
   verdict =
-      context.admission.judge(peer, config.classes[start.client_class].max_connections_per_client, now_ns);
+      context.admission.judge(peer, context.classes[start.client_class].max_connections_per_client, now_ns);
   if (verdict != policy::Verdict::Admit) {
-    context.journal.add(
-        events::ConnectionRefused{.peer = to_string(peer), .reason = policy::name_of(verdict)});
+    context.reports.refused(peer, policy::name_of(verdict));
     return std::nullopt;
   }
-  const std::uint32_t inline_bytes = config.block.inline_bytes;
-  segment::Command command{.services_at = config.block.services_at(port),
-                           .credits = config.block.credits,
+  const std::uint32_t inline_bytes = block.inline_bytes;
+  segment::Command command{.services_at = block.services_at(port),
+                           .credits = block.credits,
                            .first_grant = start.credits,
                            .client_class = start.client_class,
                            .receive_inline_bytes = inline_bytes,
                            .send_inline_bytes = rpcrdma::send_inline_bytes(
                                rpcrdma::decode_private_data(private_data), inline_bytes)};
-  const auto ours = own_private_data(config.block);
+  const auto ours = own_private_data(block);
   std::copy(ours.begin(), ours.end(), command.private_data);
   command.private_data_bytes = ours.size();
   return command;
 }
 
 std::vector<std::uint16_t> Connections::new_ports() const {
-  const segment::ConfigBlock& block = context_.config.block;
+  const segment::ConfigBlock& block = context_.block;
   if (context_.layout.generation_applied.load() != block.generation) return {};
   std::vector<std::uint16_t> ports = block.listen_ports();
   std::erase_if(ports, [this](std::uint16_t port) {
@@ -149,7 +147,7 @@ segment::Command Connections::connect_command(Id id, const Known& known,
           .connection = known.connection,
           .queue_pair = known.own.qpn,
           .send_inline_bytes = rpcrdma::send_inline_bytes(rpcrdma::decode_private_data(private_data),
-                                                          context_.config.block.inline_bytes)};
+                                                          context_.block.inline_bytes)};
 }
 
 void Connections::report_failure(const Known& known) {

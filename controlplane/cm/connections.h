@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "controlplane/cm/admission_book.h"
@@ -19,21 +20,17 @@
 #include "controlplane/policy/admission.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/segment/config_block.h"
 #include "dataplane/segment/layout.h"
 
 namespace sluice {
-namespace config {
-struct Config;
-}
 namespace controlplane {
 class Outbox;
 }
-namespace events {
-class Journal;
-}
 namespace policy {
 class CreditKeeper;
-}
+struct ClientClass;
+}  // namespace policy
 namespace tasks {
 class Arena;
 }
@@ -42,6 +39,7 @@ class Arena;
 namespace sluice::cm {
 
 struct AgentStatistics;
+class ConnectionReports;
 
 /// RDMA Reads outstanding at a time, of either side.
 inline constexpr std::uint8_t kMaxReads = 16;
@@ -49,12 +47,14 @@ inline constexpr std::uint8_t kMaxReads = 16;
 /// References to what a connection manager works on. All outlive it.
 struct ConnectionContext {
   segment::Layout& layout;
-  const config::Config& config;
+  const segment::ConfigBlock& block;  ///< of the current configuration, as are the next two
+  const std::vector<policy::ClientClass>& classes;
+  const std::string& segment;
   const policy::CreditKeeper& credits;
   policy::Admission& admission;
   AdmissionBook& book;
+  ConnectionReports& reports;
   controlplane::Outbox& outbox;
-  events::Journal& journal;
   tasks::Arena& tasks;
 };
 

@@ -14,11 +14,9 @@
 #include <vector>
 
 #include "controlplane/cm/channel_offer.h"
+#include "controlplane/cm/connection_reports.h"
 #include "controlplane/cm/connections.h"
 #include "controlplane/cm/rdma_cm.h"
-#include "controlplane/config/config.h"
-#include "controlplane/events/journal.h"
-#include "controlplane/events/kinds.h"
 #include "controlplane/tasks/arena.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/datagram_socket.h"
@@ -80,9 +78,9 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
 };
 
 KernelConnections::KernelConnections(const ConnectionContext& context)
-    : Connections(context), channel_offer_(context.layout, context.config.segment) {
+    : Connections(context), channel_offer_(context.layout, context.segment) {
   try {
-    manager_ = open(*this, context.config.block, ports_);
+    manager_ = open(*this, context.block, ports_);
   } catch (const SetupError& error) {
     if (!segment::alive(context.layout.data_plane, segment::monotonic_ns())) throw;
     spdlog::warn("{}", error.what());
@@ -120,7 +118,7 @@ void KernelConnections::watch_ends() {
 
 /// By a task: the kernel opens every RDMA device of the machine for it.
 void KernelConnections::open_again() {
-  auto work = [this, block = context_.config.block, ports = ports_]() -> tasks::Arena::Done {
+  auto work = [this, block = context_.block, ports = ports_]() -> tasks::Arena::Done {
     std::shared_ptr<RdmaCm> made;
     try {
       made = open(*this, block, ports);
@@ -165,7 +163,7 @@ bool KernelConnections::poll(std::uint64_t now_ns) {
 
 /// Reactors that poll the device and port of the request, a bit for each.
 std::uint32_t KernelConnections::reactors_of(const RdmaCmPeer& peer) const {
-  const segment::ConfigBlock& block = context_.config.block;
+  const segment::ConfigBlock& block = context_.block;
   std::uint32_t among = 0;
   for (std::uint32_t reactor = 0; reactor < block.reactors; ++reactor) {
     const segment::VerbsPort* port = block.verbs_port(reactor);
@@ -177,11 +175,10 @@ std::uint32_t KernelConnections::reactors_of(const RdmaCmPeer& peer) const {
 
 void KernelConnections::on_request(Id id, const RdmaCmPeer& peer) {
   const std::uint32_t reactor = least_loaded(reactors_of(peer));
-  if (reactor >= context_.config.block.reactors) {
+  if (reactor >= context_.block.reactors) {
     const std::string port = peer.device + '/' + std::to_string(peer.device_port);
-    context_.journal.add(
-        events::ConnectionRefused{.peer = to_string(peer.attributes.remote),
-                                  .reason = "no reactor polls " + port + ": add it to devices in [device]"});
+    context_.reports.refused(peer.attributes.remote,
+                             "no reactor polls " + port + ": add it to devices in [device]");
     return manager_->reject(id, {});
   }
   Known known{.reactor = reactor, .peer = peer.attributes.remote, .own = {}};
@@ -259,7 +256,7 @@ void KernelConnections::on_established(Id id) {
 void KernelConnections::on_rejected(Id id, const std::string& why, std::span<const std::byte>) {
   const auto at = known_.find(id);
   if (at == known_.end()) return;
-  context_.journal.add(events::ServerRefused{.peer = to_string(at->second.peer), .reason = why});
+  context_.reports.server_refused(at->second.peer, why);
   report_failure(at->second);
   known_.erase(at);
 }

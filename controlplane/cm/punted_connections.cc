@@ -8,11 +8,9 @@
 #include <cstring>
 
 #include "controlplane/cm/agent.h"
+#include "controlplane/cm/connection_reports.h"
 #include "controlplane/cm/connections.h"
 #include "controlplane/cm/random_numbers.h"
-#include "controlplane/config/config.h"
-#include "controlplane/events/journal.h"
-#include "controlplane/events/kinds.h"
 #include "controlplane/outbox/outbox.h"
 
 namespace sluice::cm {
@@ -97,7 +95,7 @@ class PuntedConnections final : public Connections, private Agent::Host {
 };
 
 PuntedConnections::PuntedConnections(const ConnectionContext& context)
-    : Connections(context), agent_(*this, agent_config(context.config.block)) {
+    : Connections(context), agent_(*this, agent_config(context.block)) {
   for (const std::uint16_t port : ports_) agent_.listen(port);
 }
 
@@ -156,14 +154,14 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
 }
 
 void PuntedConnections::on_refused(const Endpoint& from, RejectReason reason) {
-  context_.journal.add(events::ConnectionRefused{.peer = to_string(from.remote), .reason = name_of(reason)});
+  context_.reports.refused(from.remote, name_of(reason));
 }
 
 /// Adds the queue pair's attributes, and what a new control plane needs to take the connection over.
 segment::Command PuntedConnections::with_attributes(segment::Command command, Id id,
                                                     const PeerParameters& peer,
                                                     const OwnParameters& own) const {
-  const segment::ConfigBlock& block = context_.config.block;
+  const segment::ConfigBlock& block = context_.block;
   const bool own_class = block.traffic_class != 0;
   const bool own_level = own_class || block.service_level <= segment::kMaxServiceLevel;
   command.attributes = {
@@ -277,8 +275,7 @@ void PuntedConnections::on_established(Id id) {
 void PuntedConnections::on_rejected(Id id, RejectReason reason, std::span<const std::byte>) {
   const auto at = known_.find(id);
   if (at != known_.end() && at->second.outgoing) {
-    context_.journal.add(
-        events::ServerRefused{.peer = to_string(at->second.peer), .reason = name_of(reason)});
+    context_.reports.server_refused(at->second.peer, name_of(reason));
     report_failure(at->second);
     known_.erase(at);
     return;
@@ -301,7 +298,7 @@ void PuntedConnections::restore(std::uint32_t reactor, std::uint32_t number) {
   Snapshot snapshot;
   std::memcpy(&snapshot, info->cm_state.data(), sizeof snapshot);
   snapshot.local_qpn = info->queue_pair;
-  const auto ours = own_private_data(context_.config.block);
+  const auto ours = own_private_data(context_.block);
   if (!agent_.restore(snapshot,
                       {.active = info->outgoing != 0, .confirmed = !opening, .private_data = ours})) {
     // Its peer has asked for another connection of its queue pair since.

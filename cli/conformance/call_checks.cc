@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/conformance/call_checks.h"
 
-#include <algorithm>
+#include <cstdint>
+#include <string>
 
 #include "cli/conformance/nfs.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::conformance {
 namespace {
@@ -28,13 +30,20 @@ template <typename Ask>
 void for_sized_results(const Sight& s, Ask ask) {
   const auto& writes = s.message->header.writes;
   const auto& results = s.call->upper.results;
-  for (std::size_t i = 0; i < std::min(writes.size(), results.size()); ++i)
+  for (std::size_t i = 0; i < smaller_of(writes.size(), results.size()); ++i)
     if (results[i] != kAnySize) ask(writes[i], results[i]);
 }
 
+bool has_other_positions(const RawCall& header) {
+  for (const RawRead& read : header.reads)
+    if (read.position != 0) return true;
+  return false;
+}
+
 bool has_position_zero(const RawCall& header) {
-  return std::any_of(header.reads.begin(), header.reads.end(),
-                     [](const RawRead& read) { return read.position == 0; });
+  for (const RawRead& read : header.reads)
+    if (read.position == 0) return true;
+  return false;
 }
 
 }  // namespace
@@ -154,9 +163,7 @@ void repeated_call_has_fresh_handles(const Sight& s, Finding& f) {
 }
 
 void is_not_reduced(const Sight& s, Finding& f) {
-  const auto& reads = s.message->header.reads;
-  f.holds(s.message->header.writes.empty() &&
-              std::all_of(reads.begin(), reads.end(), [](const RawRead& read) { return read.position == 0; }),
+  f.holds(s.message->header.writes.empty() && !has_other_positions(s.message->header),
           "no Write list, and no Read chunk but that of position zero");
 }
 
@@ -183,4 +190,132 @@ void write_chunk_can_be_written(const Sight& s, Finding& f) {
 }
 
 }  // namespace checks
+
+// --- Rules for a client of version 2: its calls, their chunks, and what the Upper-Layer Bindings of NFS let it reduce.
+
+namespace {
+
+const Rule kRules[] = {
+    {{"V2_020_header_and_RPC_message_have_one_XID", Level::Must, Needs::Nothing,
+      "Version 2, 6.4.2: rdma_xid is the XID of the RPC message, in one MSG, in parts, or in a chunk.",
+      nullptr},
+     "a call",
+     What::Call,
+     checks::has_one_xid},
+    {{"V2_084_V2_089_the_message_is_an_RPC_call", Level::Must, Needs::Nothing,
+      "Version 2, 4.5: with its parts joined and its chunks put in, it is what it would be on another "
+      "transport.",
+      nullptr},
+     "a call",
+     What::Call,
+     checks::is_an_rpc_call},
+    {{"V2_068_all_of_a_long_call_is_in_the_chunk_of_position_zero", Level::Must, Needs::Nothing,
+      "Version 2, 4.5.4 and 6.4.2: a NOMSG has its call in a Read chunk of position zero.", nullptr},
+     "a NOMSG",
+     What::Call,
+     checks::long_call_is_in_its_chunk},
+    {{"V2_067_a_MSG_has_no_chunk_of_position_zero", Level::Must, Needs::Nothing,
+      "Version 2, 6.4.1: the call is in the message or in such a chunk, not both.", nullptr},
+     "a MSG with a Read chunk",
+     What::Call,
+     checks::inline_call_has_no_such_chunk},
+    {{"V2_071_a_chunk_of_position_zero_holds_all_padding", Level::Must, Needs::Nothing,
+      "Version 2, 6.3.3.1: it is an RPC message, whose length is a multiple of four.", nullptr},
+     "a NOMSG",
+     What::Call,
+     [](const Sight& s, Finding& f) {
+       for (const ReadChunk& chunk : s.call->chunks)
+         if (s.message->header.proc == v2::kNoMsg && chunk.position == 0)
+           f.holds(chunk.length() % 4 == 0, "a multiple of four");
+     }},
+    {{"V2_071_a_Read_chunk_has_no_padding", Level::Must, Needs::Nothing,
+      "Version 2, 6.3.3.1: the padding of an item is no part of its chunk.", nullptr},
+     "a Read chunk for an argument whose size is no multiple of four",
+     What::Call,
+     checks::chunk_has_no_padding},
+    {{"V2_071_a_Write_chunk_has_no_room_for_padding", Level::Must, Needs::Nothing,
+      "Version 2, 6.3.3.1: padding is never asked for.", nullptr},
+     "a READ of a size that is no multiple of four, with a Write chunk",
+     What::Call,
+     checks::has_no_room_for_padding},
+    {{"V2_072_the_padding_of_a_reduced_argument_is_gone_from_the_payload", Level::Must, Needs::Nothing,
+      "Version 2, 4.4.4.1: what follows the argument follows at once.", nullptr},
+     "a Read chunk of a position other than zero",
+     What::Call,
+     checks::payload_has_no_padding},
+    {{"V2_073_V2_154_only_eligible_arguments_are_reduced", Level::Must, Needs::Nothing,
+      "Version 2, 4.4.2; RFC 8267, 4 and 5: the data of WRITE and the path of a symbolic link, no other "
+      "argument.",
+      nullptr},
+     "a Read chunk of a position other than zero",
+     What::Call,
+     checks::argument_is_eligible},
+    {{"V2_073_a_Write_list_comes_with_eligible_results_alone", Level::Must, Needs::Nothing,
+      "Version 2, 4.4.2; RFC 8267: the data of READ and the path of READLINK are eligible.", nullptr},
+     "a Write list",
+     What::Call,
+     checks::result_is_eligible},
+    {{"V2_074_a_Read_chunk_is_one_argument", Level::Must, Needs::Nothing,
+      "Version 2, 4.4.4: a chunk holds one whole data item.", nullptr},
+     "a Read chunk of a position other than zero",
+     What::Call,
+     checks::chunk_is_one_argument},
+    {{"V2_074_the_count_stays_and_is_that_of_the_chunk", Level::Must, Needs::Nothing,
+      "Version 2, 4.4.4.1: the count word stays in the payload; all elements are in the chunk.", nullptr},
+     "a Read chunk for an eligible argument",
+     What::Call,
+     checks::count_is_that_of_the_chunk},
+    {{"V2_075_a_position_is_where_the_data_would_be", Level::Must, Needs::Nothing,
+      "Version 2, 4.4.5: counted from the first octet of the RPC message, as if nothing was reduced and as "
+      "if it had come in one part.",
+      nullptr},
+     "a Read chunk for an eligible argument",
+     What::Call,
+     checks::position_is_that_of_the_data},
+    {{"V2_075_positions_are_multiples_of_four", Level::Must, Needs::Nothing,
+      "Version 2, 4.4.5: an XDR item begins at a multiple of four.", nullptr},
+     "a Read chunk",
+     What::Call,
+     checks::positions_are_multiples_of_four},
+    {{"V2_082_positions_do_not_descend", Level::Decision, Needs::Nothing,
+      "D2-35: the draft leaves the order open; responders may refuse it.", nullptr},
+     "two Read segments in one call",
+     What::Call,
+     checks::positions_do_not_descend},
+    {{"V2_077_a_Write_chunk_has_room_for_the_largest_result", Level::Must, Needs::Nothing,
+      "Version 2, 4.4.6: a continued reply does not help where a Write chunk is too small.", nullptr},
+     "a READ with a Write chunk",
+     What::Call,
+     checks::has_room_for_the_result},
+    {{"V2_143_handles_change_with_each_call", Level::Should, Needs::Nothing,
+      "Version 2, 10.1.2: memory is not offered for good, and its handles cannot be told from earlier ones.",
+      nullptr},
+     "two calls with chunks",
+     What::Call,
+     checks::handles_change},
+    {{"V2_142_a_call_that_is_repeated_has_fresh_registrations", Level::Must, Needs::Nothing,
+      "Version 2, 10.1.1: handles are those of one connection.", nullptr},
+     "a call with chunks that was open when its connection ended",
+     What::Call,
+     checks::repeated_call_has_fresh_handles},
+    {{"V2_149_control_messages_of_RPCSEC_GSS_are_not_reduced", Level::Must, Needs::Nothing,
+      "Version 2, 10.2.2: what makes or ends a context is in the payload.", nullptr},
+     "a call that makes or ends a context of RPCSEC_GSS",
+     What::Call,
+     [](const Sight& s, Finding& f) {
+       if (s.call->rpc.gss_control != 0) checks::is_not_reduced(s, f);
+     }},
+    {{"V2_150_what_RPCSEC_GSS_protects_is_not_reduced", Level::Must, Needs::Nothing,
+      "Version 2, 10.2.2.3: with integrity or privacy no item is placed by itself.", nullptr},
+     "a call with RPCSEC_GSS integrity or privacy",
+     What::Call,
+     checks::protected_call_is_not_reduced},
+};
+
+}  // namespace
+
+std::span<const Rule> rules_of_version_2_calls() {
+  return kRules;
+}
+
 }  // namespace sluice::conformance

@@ -3,7 +3,7 @@
 // What both versions ask of a call and its chunks: the rules differ in their rows. Pure functions, any thread.
 #pragma once
 
-#include "cli/conformance/judge.h"
+#include "cli/conformance/rule.h"
 
 namespace sluice::conformance::checks {
 

@@ -1,12 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/conformance/client_message.h"
 
-#include <algorithm>
+#include <array>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/conformance/placed_reply.h"
+#include "cli/conformance/upper_layer.h"
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/ulb/bindings.h"
+#include "dataplane/ulb/nfs3.h"
 
 namespace sluice::conformance {
 namespace {
 
 constexpr std::uint32_t kRpcSecGss = 6;
+
+/// Takes the chunk with the least position out of the list.
+ReadChunk take_first(std::vector<ReadChunk>& chunks) {
+  auto first = chunks.begin();
+  for (auto chunk = first; chunk != chunks.end(); ++chunk)
+    if (chunk->position < first->position) first = chunk;
+  ReadChunk taken = std::move(*first);
+  chunks.erase(first);
+  return taken;
+}
 
 class Parser {
  public:
@@ -104,8 +124,8 @@ RpcCall read_rpc_call(Bytes message) {
 std::vector<ReadChunk> read_chunks(const RawCall& header) {
   std::vector<ReadChunk> chunks;
   for (const RawRead& read : header.reads) {
-    auto chunk = std::find_if(chunks.begin(), chunks.end(),
-                              [&](const ReadChunk& c) { return c.position == read.position; });
+    auto chunk = chunks.begin();
+    while (chunk != chunks.end() && chunk->position != read.position) ++chunk;
     if (chunk == chunks.end()) chunk = chunks.insert(chunk, {.position = read.position});
     chunk->segments.push_back(read.segment);
   }
@@ -113,10 +133,9 @@ std::vector<ReadChunk> read_chunks(const RawCall& header) {
 }
 
 std::optional<Bytes> assembled(std::span<const std::byte> stream, std::vector<ReadChunk> chunks) {
-  std::sort(chunks.begin(), chunks.end(),
-            [](const ReadChunk& a, const ReadChunk& b) { return a.position < b.position; });
   Bytes out;
-  for (const ReadChunk& chunk : chunks) {
+  while (!chunks.empty()) {
+    const ReadChunk chunk = take_first(chunks);
     if (chunk.position < out.size() || chunk.position - out.size() > stream.size()) return std::nullopt;
     const std::size_t before = chunk.position - out.size();
     append(out, stream.first(before));
@@ -126,6 +145,191 @@ std::optional<Bytes> assembled(std::span<const std::byte> stream, std::vector<Re
   }
   append(out, stream);
   return out;
+}
+
+namespace {
+
+constexpr std::uint32_t kReplyHeaderBytes = 24;  // with a verifier of AUTH_NONE
+constexpr std::uint32_t kStatusBytes = 4;
+/// READ3resok without its data: attributes, count, eof, the count word of the data.
+constexpr std::uint32_t kReadResultBytes = 88 + 12;
+
+/// The call's arguments, with positions counted from the first byte of the RPC message.
+class Arguments {
+ public:
+  explicit Arguments(const RpcCall& call) : base_(call.arguments), reader_(call.argument_bytes()) {}
+  xdr::Reader& operator*() { return reader_; }
+  xdr::Reader* operator->() { return &reader_; }
+  void opaque() { reader_.opaque(kAnySize); }
+  EligibleArgument eligible() {
+    const std::uint32_t bytes = reader_.u32();
+    const EligibleArgument item{static_cast<std::uint32_t>(base_ + reader_.position()), bytes};
+    reader_.skip(smaller_of<std::uint64_t>(padded(bytes), reader_.remaining()));  // a chunk may be too short
+    return item;
+  }
+
+ private:
+  std::size_t base_;
+  xdr::Reader reader_;
+};
+
+void skip_sattr3(xdr::Reader& reader) {
+  for (int i = 0; i < 3; ++i)  // mode, uid, gid
+    if (reader.u32() == 1) reader.u32();
+  if (reader.u32() == 1) reader.u64();  // size
+  for (int i = 0; i < 2; ++i)           // atime, mtime
+    if (reader.u32() == 2) reader.u64();
+}
+
+UpperLayer nfs3(const RpcCall& call) {
+  UpperLayer result{.known = true};
+  Arguments at(call);
+  if (call.procedure != ulb::kNfs3Null) at.opaque();  // a handle comes first
+  switch (call.procedure) {
+    case ulb::kNfs3Write:
+      at->skip(16);  // offset, count, stable
+      result.arguments = {at.eligible()};
+      break;
+    case ulb::kNfs3SymLink:
+      at.opaque();
+      skip_sattr3(*at);
+      result.arguments = {at.eligible()};
+      break;
+    case ulb::kNfs3Read:
+      at->skip(8);
+      result.results = {at->u32()};
+      result.largest_reply = kReplyHeaderBytes + kStatusBytes + kReadResultBytes;
+      break;
+    case ulb::kNfs3ReadLink:
+      result.results = {kAnySize};
+      break;
+    case ulb::kNfs3ReadDir:
+      at->skip(16);  // cookie, verifier
+      result.largest_reply = kReplyHeaderBytes + kStatusBytes + at->u32();
+      break;
+    case ulb::kNfs3ReadDirPlus:
+      at->skip(20);  // cookie, verifier, dircount
+      result.largest_reply = kReplyHeaderBytes + kStatusBytes + at->u32();
+      break;
+    default:
+      at->skip(at->remaining());
+      break;
+  }
+  result.known = at->ok();
+  result.left_over = at->remaining();
+  return result;
+}
+
+/// Of a COMPOUND as far as its operations are ones that clients combine with READ and WRITE.
+UpperLayer nfs4(const RpcCall& call) {
+  enum : std::uint32_t {
+    kGetAttr = 9,
+    kPutFh = 22,
+    kPutRootFh = 24,
+    kRead = 25,
+    kReadLink = 27,
+    kRestoreFh = 31,
+    kSaveFh = 32,
+    kWrite = 38,
+    kSequence = 53,
+  };
+  UpperLayer result;
+  if (call.procedure == 0) return {.known = true};
+  Arguments at(call);
+  at.opaque();  // tag
+  at->u32();    // minor version
+  for (std::uint32_t left = at->u32(); left > 0 && at->ok(); --left) {
+    switch (at->u32()) {
+      case kSequence:
+        at->skip(32);
+        break;
+      case kPutFh:
+        at.opaque();
+        break;
+      case kGetAttr:
+        for (std::uint32_t words = at->u32(); words > 0 && at->ok(); --words) at->u32();
+        break;
+      case kRead:
+        at->skip(24);
+        result.results.push_back(at->u32());
+        break;
+      case kReadLink:
+        result.results.push_back(kAnySize);
+        break;
+      case kWrite:
+        at->skip(28);  // state, offset, stable
+        result.arguments.push_back(at.eligible());
+        break;
+      case kPutRootFh:
+      case kSaveFh:
+      case kRestoreFh:
+        break;
+      default:
+        return {};
+    }
+  }
+  result.known = at->ok();
+  result.left_over = at->remaining();
+  return result;
+}
+
+}  // namespace
+
+UpperLayer upper_layer_of(const RpcCall& call) {
+  if (!call.readable) return {};
+  if (call.program == kNfs && call.version == 3) return nfs3(call);
+  if (call.program == kNfs && call.version == 4) return nfs4(call);
+  return {.known = call.program == kNfsAcl};
+}
+
+std::string name_of(const RpcCall& call) {
+  static constexpr const char* kNfs3[] = {"NULL",   "GETATTR", "SETATTR",  "LOOKUP", "ACCESS",  "READLINK",
+                                          "READ",   "WRITE",   "CREATE",   "MKDIR",  "SYMLINK", "MKNOD",
+                                          "REMOVE", "RMDIR",   "RENAME",   "LINK",   "READDIR", "READDIRPLUS",
+                                          "FSSTAT", "FSINFO",  "PATHCONF", "COMMIT"};
+  if (!call.readable) return "an RPC message that is no call";
+  if (call.program == kNfs && call.version == 3 && call.procedure < std::size(kNfs3))
+    return kNfs3[call.procedure];
+  if (call.program == kNfs && call.version == 4) return call.procedure == 0 ? "NULL" : "COMPOUND";
+  return "procedure " + std::to_string(call.procedure) + " of program " + std::to_string(call.program);
+}
+
+namespace {
+
+constexpr std::size_t kMostResults = 16;
+
+/// Where the results of an accepted call begin; zero: there are none.
+std::size_t results_at(std::span<const std::byte> reply) {
+  xdr::Reader reader(reply);
+  reader.u32();
+  if (reader.u32() != 1 || reader.u32() != 0) return 0;
+  reader.u32();
+  reader.opaque(400);
+  return reader.u32() == 0 && reader.ok() ? reader.position() : 0;
+}
+
+}  // namespace
+
+PlacedReply place_results(const RpcCall& call, std::span<const std::byte> reply, std::size_t chunks) {
+  PlacedReply placed{.payload = Bytes(reply.begin(), reply.end()), .results = {}};
+  const std::size_t at = results_at(reply);
+  const service::Binding* binding = ulb::find_binding(call.program, call.version);
+  if (chunks == 0 || at == 0 || call.gss_service > 1 || binding == nullptr ||
+      binding->result_items == nullptr)
+    return placed;
+  std::array<service::Item, kMostResults> items;
+  const std::size_t found = binding->result_items(call.procedure, reply.subspan(at), nullptr, items);
+  std::size_t kept_from = 0;
+  placed.payload.clear();
+  for (const service::Item& item :
+       std::span(items).first(smaller_of(smaller_of(found, chunks), kMostResults))) {
+    append(placed.payload, reply.subspan(kept_from, at + item.offset - kept_from));
+    const auto data = reply.subspan(at + item.offset, item.bytes);
+    placed.results.emplace_back(data.begin(), data.end());
+    kept_from = at + item.offset + padded(item.bytes);
+  }
+  append(placed.payload, reply.subspan(kept_from));
+  return placed;
 }
 
 }  // namespace sluice::conformance

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rules for a client: connections, framing, credits, and the memory that it offers.
+// Rules for a client of version 1: connections, framing, credits, the memory that it offers, and its calls.
 #include "cli/conformance/call_checks.h"
+
+#include "cli/conformance/nfs.h"
 
 namespace sluice::conformance {
 namespace {
@@ -11,7 +13,7 @@ bool of_version_1(const Sight& s) {
   return s.message->header.version == 1;
 }
 
-const Rule kRules[] = {
+const Rule kMessageRules[] = {
     {{"V1_069_private_data_is_that_of_RFC_8797", Level::Must, Needs::Nothing,
       "RFC 8797, 4: the identifier F6AB0E18, version 1, seven reserved bits that are zero, two sizes.",
       nullptr},
@@ -160,7 +162,170 @@ const Rule kRules[] = {
 }  // namespace
 
 std::span<const Rule> rules_of_messages() {
-  return kRules;
+  return kMessageRules;
+}
+
+// --- Calls, their chunks, and what the Upper-Layer Bindings of NFS let a client reduce.
+
+namespace {
+
+constexpr std::uint32_t kShortHeaderBytes = 28;
+constexpr std::uint32_t kConnectionConfiguration = 100417;
+
+/// The largest reply that may come in a Send or the Reply chunk, if the call tells it.
+std::optional<std::uint64_t> largest_reply(const Sight& s) {
+  std::optional<std::uint64_t> bytes = s.call->upper.largest_reply;
+  if (!bytes) return std::nullopt;
+  const auto& results = s.call->upper.results;
+  for (std::size_t i = s.message->header.writes.size(); i < results.size(); ++i) *bytes += padded(results[i]);
+  return bytes;
+}
+
+const Rule kCallRules[] = {
+    {{"V1_005_V1_010_header_and_RPC_message_have_one_XID", Level::Must, Needs::Nothing,
+      "RFC 8166, 4.2.1: rdma_xid is the XID of the RPC message, inline or in the chunk of position zero.",
+      nullptr},
+     "a call",
+     What::Call,
+     checks::has_one_xid},
+    {{"V1_010_the_message_is_an_RPC_call", Level::Must, Needs::Nothing,
+      "RFC 8166, 3.4: with its chunks put in, the message is what it would be on another transport.",
+      nullptr},
+     "a call",
+     What::Call,
+     checks::is_an_rpc_call},
+    {{"V1_112_all_of_a_long_call_is_in_the_chunk_of_position_zero", Level::Must, Needs::Nothing,
+      "RFC 8166, 3.5.3 and 4.3.1: an RDMA_NOMSG has its RPC call in a Read chunk of position zero.", nullptr},
+     "an RDMA_NOMSG",
+     What::Call,
+     checks::long_call_is_in_its_chunk},
+    {{"V1_117_an_RDMA_MSG_has_no_chunk_of_position_zero", Level::Must, Needs::Nothing,
+      "RFC 8166, 4.3.1: the RPC message is inline or in such a chunk, not both.", nullptr},
+     "an RDMA_MSG with a Read chunk",
+     What::Call,
+     checks::inline_call_has_no_such_chunk},
+    {{"V1_070_V1_184_only_eligible_arguments_are_reduced", Level::Must, Needs::Nothing,
+      "RFC 8166, 3.4.2; RFC 8267, 4 and 5: the data of WRITE and the path of a symbolic link, no other "
+      "argument.",
+      nullptr},
+     "a Read chunk of a position other than zero",
+     What::Call,
+     checks::argument_is_eligible},
+    {{"V1_071_V1_191_a_Read_chunk_is_one_argument", Level::Must, Needs::Nothing,
+      "RFC 8166, 3.4.4: a chunk holds one whole data item.", nullptr},
+     "a Read chunk of a position other than zero",
+     What::Call,
+     checks::chunk_is_one_argument},
+    {{"V1_012_V1_077_a_position_is_where_the_data_would_be", Level::Must, Needs::Nothing,
+      "RFC 8166, 3.4.5: counted from the first octet of the RPC message, as if nothing was reduced.",
+      nullptr},
+     "a Read chunk for an eligible argument",
+     What::Call,
+     checks::position_is_that_of_the_data},
+    {{"V1_072_V1_073_the_count_stays_and_is_that_of_the_chunk", Level::Must, Needs::Nothing,
+      "RFC 8166, 3.4.4: the count word stays in the payload; all elements are in the chunk. Its padding may "
+      "be there.",
+      nullptr},
+     "a Read chunk for an eligible argument",
+     What::Call,
+     checks::count_is_that_of_the_chunk},
+    {{"V1_076_the_padding_of_a_reduced_argument_is_gone_from_the_payload", Level::Must, Needs::Nothing,
+      "RFC 8166, 3.4.5.1: what follows the argument follows at once.", nullptr},
+     "a Read chunk of a position other than zero",
+     What::Call,
+     checks::payload_has_no_padding},
+    {{"V1_078_positions_are_multiples_of_four", Level::Must, Needs::Nothing,
+      "RFC 8166, 3.4.5.1: an XDR item begins at a multiple of four.", nullptr},
+     "a Read chunk",
+     What::Call,
+     checks::positions_are_multiples_of_four},
+    {{"V1_079_V1_081_positions_do_not_descend", Level::Should, Needs::Nothing,
+      "RFC 8166, 4.3.1 leaves the order open; the segments of a chunk stand together, and earlier drafts ask "
+      "for ascending chunks.",
+      nullptr},
+     "two Read segments in one call",
+     What::Call,
+     checks::positions_do_not_descend},
+    {{"V1_084_no_padding_is_in_a_Read_chunk", Level::Should, Needs::Nothing,
+      "RFC 8166, 3.4.5.1: it need not be sent; the responder puts it in.", nullptr},
+     "a Read chunk for an argument whose size is no multiple of four",
+     What::Call,
+     checks::chunk_has_no_padding},
+    {{"V1_092_V1_056_a_Write_chunk_has_room_for_the_largest_result", Level::Must, Needs::Nothing,
+      "RFC 8166, 3.4.6: the requester cannot be asked for more.", nullptr},
+     "a READ with a Write chunk",
+     What::Call,
+     checks::has_room_for_the_result},
+    {{"V1_103_a_Write_chunk_has_no_room_for_padding", Level::Should, Needs::Nothing,
+      "RFC 8166, 3.4.6.2: no padding is written, so that no room is given for it.", nullptr},
+     "a READ of a size that is no multiple of four, with a Write chunk",
+     What::Call,
+     checks::has_no_room_for_padding},
+    {{"V1_189_V1_195_a_Write_list_comes_with_eligible_results_alone", Level::Must, Needs::Nothing,
+      "RFC 8166, 6.1; RFC 8267: the data of READ and the path of READLINK are eligible.", nullptr},
+     "a Write list",
+     What::Call,
+     checks::result_is_eligible},
+    {{"V1_192_a_READ_that_does_not_fit_has_a_Write_list", Level::Should, Needs::Nothing,
+      "RFC 5666, 3.4: it is not recommended to leave it out.", nullptr},
+     "a READ of more than the client's threshold",
+     What::Call,
+     [](const Sight& s, Finding& f) {
+       for (const std::uint32_t bytes : s.call->upper.results)
+         if (bytes != kAnySize && bytes > s.at.client_receive_bytes())
+           f.holds(!s.message->header.writes.empty(), "a Write list");
+     }},
+    {{"V1_118_V1_119_V1_197_a_reply_that_may_not_fit_has_a_Reply_chunk_of_its_size", Level::Must,
+      Needs::Nothing,
+      "RFC 8166, 3.5.3 and 4.3.3: a Reply chunk large enough for the largest reply, where that exceeds the "
+      "threshold.",
+      nullptr},
+     "a call whose largest reply exceeds the client's threshold, such as READDIR",
+     What::Call,
+     [](const Sight& s, Finding& f) {
+       const auto bytes = largest_reply(s);
+       if (!bytes || kShortHeaderBytes + *bytes <= s.at.client_receive_bytes()) return;
+       const auto& reply = s.message->header.reply;
+       f.holds(reply && bytes_in(*reply) >= *bytes,
+               "a Reply chunk of at least " + std::to_string(*bytes) + " octets for " + name_of(s.call->rpc));
+     }},
+    {{"V1_137_nothing_configures_the_connection", Level::Must, Needs::Nothing,
+      "RFC 8166 has no Connection Configuration Protocol.", nullptr},
+     "a call",
+     What::Call,
+     [](const Sight& s, Finding& f) {
+       if (s.call->rpc.readable)
+         f.holds(s.call->rpc.program != kConnectionConfiguration, "no call of program 100417");
+     }},
+    {{"V1_141_memory_that_is_offered_stays_as_it_is", Level::Must, Needs::Nothing,
+      "RFC 8166, 3.4: it is the responder's until the reply. It was read twice.", nullptr},
+     "a Read chunk",
+     What::Call,
+     [](const Sight& s, Finding& f) {
+       if (!s.call->chunks.empty()) f.holds(!s.call->changed, "the same octets when they are read again");
+     }},
+    {{"V1_144_handles_change_with_each_call", Level::Should, Needs::Nothing,
+      "RFC 8166, 8.1.2: memory is registered for one call, and its handle cannot be told from earlier ones.",
+      nullptr},
+     "two calls with chunks",
+     What::Call,
+     checks::handles_change},
+    {{"V1_153_a_call_that_is_repeated_has_fresh_registrations", Level::Must, Needs::Nothing,
+      "RFC 8166, 3.4: handles are those of one connection.", nullptr},
+     "a call with chunks that was open when its connection ended",
+     What::Call,
+     checks::repeated_call_has_fresh_handles},
+    {{"V1_176_what_RPCSEC_GSS_protects_is_not_reduced", Level::Must, Needs::Nothing,
+      "RFC 8166, 8.2.2: with integrity or privacy no item is placed by itself.", nullptr},
+     "a call with RPCSEC_GSS integrity or privacy",
+     What::Call,
+     checks::protected_call_is_not_reduced},
+};
+
+}  // namespace
+
+std::span<const Rule> rules_of_calls() {
+  return kCallRules;
 }
 
 }  // namespace sluice::conformance

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rules for a client of version 2: the prefix, its first message, credits, sizes, parts, and what is no RPC message.
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "cli/conformance/call_checks.h"
 #include "cli/conformance/v2_calls.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::conformance {
 namespace {
@@ -179,7 +184,7 @@ const Rule kRules[] = {
      "a message",
      What::Message,
      [](const Sight& s, Finding& f) {
-       const std::uint32_t most = std::min(s.at.receive_bytes, s.at.v2.client().send_bytes);
+       const std::uint32_t most = smaller_of(s.at.receive_bytes, s.at.v2.client().send_bytes);
        f.holds(s.message->bytes.size() <= most, "at most " + std::to_string(most) + " octets in a Send");
      }},
     {{"V2_050_segments_are_no_longer_than_the_responder_takes", Level::Must, Needs::Nothing,
@@ -290,14 +295,15 @@ const Rule kRules[] = {
      What::Properties,
      [](const Sight& s, Finding& f) {
        f.holds(s.properties->defect.empty(), "a whole set, but " + s.properties->defect);
-       std::set<std::uint32_t> known;
+       std::vector<std::uint32_t> known;
        for (const auto& [id, data] : s.properties->entries) {
          if (id >= kSendSize && id <= kReverseSupport)
            f.holds(data.empty() || data.size() == 4, "4 octets for id " + std::to_string(id));
          if (id == kHostAuthentication)
            f.holds(data.empty() || data.size() == 4 + padded(word_at(data, 0)), "an opaque as id 6");
          if (id >= kSendSize && id <= kHostAuthentication)
-           f.holds(known.insert(id).second, "id " + std::to_string(id) + " once");
+           f.holds(!has_element(known, id), "id " + std::to_string(id) + " once");
+         known.push_back(id);
        }
      }},
     {{"V2_058_properties_but_authentication_are_told_once", Level::Should, Needs::Nothing,

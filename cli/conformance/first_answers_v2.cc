@@ -17,19 +17,20 @@ constexpr std::uint32_t kFewSegments = 4;
 /// A call whose connection has ended, and the first message on the one that comes after it.
 struct Return {
   WaitingCall call;
-  std::shared_ptr<Visit> visit{};
+  VisitRef visit{};
   ClientMessage first{};
 };
 
 /// Ends the connection of a call, and does about the first message on the next one what `answer` says.
-Return next_connection(Stage& s, const Responder::FirstAnswer& answer) {
+Return next_connection(Stage& s, Responder::FirstAnswer answer) {
   Return back{s.await_call()};
-  s.responder.set_first_answer([&](Visit& visit, const ClientMessage& first) {
+  const auto keep = [&](Visit& visit, const ClientMessage& first) {
     if (back.visit != nullptr) return;  // one is enough
-    back.visit = visit.shared_from_this();
+    back.visit = VisitRef(visit);
     back.first = first;
     answer(visit, first);
-  });
+  };
+  s.responder.set_first_answer(keep);
   s.responder.hang_up(*back.call.visit);
   const auto in_version_1 = [&] {
     const auto& waiting = s.responder.waiting();
@@ -37,7 +38,7 @@ Return next_connection(Stage& s, const Responder::FirstAnswer& answer) {
            waiting.front().visit->talk.version == 1;
   };
   s.responder.wait(s.patience_ns(), [&] { return back.visit != nullptr || in_version_1(); });
-  s.responder.set_first_answer(nullptr);
+  s.responder.clear_first_answer();
   if (back.visit == nullptr && in_version_1()) s.skip("The client begins with version 1.");
   s.expect(back.visit != nullptr, "another connection, which begins with version 2");
   return back;
@@ -180,17 +181,18 @@ const Provocation kProvocations[] = {
          refuse_version(s.responder, visit, words({0, 2, 0x00200000, 4, 1, 1, 1, 1}), first.header.xid);
        });
        bool asks_again = false;
-       s.responder.set_first_answer([&](Visit& visit, const ClientMessage& first) {
+       const auto answer = [&](Visit& visit, const ClientMessage& first) {
          asks_again = true;
          s.responder.greet(visit);
          s.responder.take_first(visit, first);
-       });
+       };
+       s.responder.set_first_answer(answer);
        s.responder.settle(*back.visit);
        s.responder.hang_up(*back.visit);
        const WaitingCall again = s.await([&](const WaitingCall& c) { return c.visit != back.visit; },
                                          "a call on another connection");
        s.responder.serve(again);
-       s.responder.set_first_answer(nullptr);
+       s.responder.clear_first_answer();
        s.expect(!asks_again && again.visit->talk.version == 1, "version 1 from the beginning");
        s.serve(1);
      }},

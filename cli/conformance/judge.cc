@@ -1,9 +1,114 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/conformance/judge.h"
 
-#include <algorithm>
+#include <utility>
+
+#include "cli/conformance/v2_calls.h"
+#include "cli/conformance/v2_conversation.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::conformance {
+
+// --- A connection of version 2
+
+PropertySet read_properties(std::span<const std::byte> body) {
+  PropertySet set;
+  xdr::Reader reader(body);
+  for (std::uint32_t left = reader.u32(); left > 0 && reader.ok(); --left) {
+    const std::uint32_t id = reader.u32();
+    const auto data = reader.opaque(static_cast<std::uint32_t>(body.size()));
+    if (reader.ok()) set.entries.push_back({id, {data.begin(), data.end()}});
+  }
+  if (!reader.ok())
+    set.defect = "a count or a length goes beyond its end";
+  else if (reader.remaining() > 0)
+    set.defect = "something is behind the last property";
+  return set;
+}
+
+void Version2Conversation::came(const ClientMessage& message) {
+  ++received_;
+  const bool in_reserve = has_granted_ && message.is_grant();
+  beyond_grant_ = received_ > granted_ + in_reserve;
+  const bool is_error = message.header.version == 2 && message.header.proc == v2::kError;
+  if (message.bytes.size() >= 20 && message.header.version == 2 && !is_error)
+    balance_ += message.header.credits & 0xFFFF;
+  overdrafts_ += beyond_grant_;
+  longest_ = larger_of(longest_, message.bytes.size());
+  if (is_error) note_refusal(message.header.xid, word_at(message.bytes, 5));
+  const bool passes = is_error || message.is_grant();
+  const bool same = sequence_ && sequence_->xid == message.header.xid &&
+                    sequence_->type == message.header.proc && sequence_->response == message.response();
+  breaks_sequence_ = sequence_ && !same && !passes;
+  begins_ = !passes && !same;
+}
+
+void Version2Conversation::asked(std::uint32_t xid) {
+  if (!has_asked(xid)) asked_.push_back(xid);
+}
+
+void Version2Conversation::note_refusal(std::uint32_t xid, std::uint32_t code) {
+  std::erase_if(refusals_, [&](const Refusal& refusal) { return refusal.xid == xid; });
+  refusals_.push_back({xid, code});
+}
+
+void Version2Conversation::sent(std::span<const std::byte> message) {
+  --balance_;
+  if (message.size() < 20 || word_at(message, 1) != 2) return;
+  if (word_at(message, 3) == v2::kError) {
+    ++errors_sent_;
+    if (!has_granted_) ++granted_;  // D2-16
+    return;
+  }
+  has_granted_ = true;
+  granted_ += word_at(message, 2) & 0xFFFF;
+  if ((word_at(message, 4) & v2::kResponse) == 0) asked(word_at(message, 0));
+}
+
+std::optional<ClientMessage> Version2Conversation::join(ClientMessage part) {
+  if (begins_) sequence_.reset();
+  if (!sequence_ && !part.more()) return part;
+  if (!sequence_) sequence_ = {part.header.xid, part.header.proc, part.response(), {}};
+  append(sequence_->joined, part.payload());
+  if (part.more()) return std::nullopt;
+  part.bytes.resize(part.header_bytes);
+  append(part.bytes, std::exchange(sequence_, std::nullopt)->joined);
+  return part;
+}
+
+void Version2Conversation::learn(const PropertySet& set) {
+  if (sets_++ > 0) return;
+  for (const PropertySet::Entry& entry : set.entries) {
+    if (entry.data.size() != 4) continue;
+    const std::uint32_t value = word_at(entry.data, 0);
+    if (entry.id == kSendSize) client_.send_bytes = value;
+    if (entry.id == kReceiveSize) client_.receive_bytes = value;
+    if (entry.id == kReverseSupport) client_.reverse = value;
+  }
+}
+
+std::uint32_t Version2Conversation::offer(std::uint32_t window) const {
+  const std::int64_t unused = std::int64_t{granted_} - received_;
+  return static_cast<std::uint32_t>(bounded<std::int64_t>(window - unused, 0, 0xFFFF));
+}
+
+bool Version2Conversation::grant_due(std::uint32_t window) const {
+  return messages() > 0 && std::int64_t{granted_} - received_ <= smaller_of(window / 2, window - 2) &&
+         offer(window) > 0;
+}
+
+bool Version2Conversation::has_asked(std::uint32_t xid) const {
+  return has_element(asked_, xid);
+}
+
+std::optional<std::uint32_t> Version2Conversation::refusal_of(std::uint32_t xid) const {
+  for (const Refusal& refusal : refusals_)
+    if (refusal.xid == xid) return refusal.code;
+  return std::nullopt;
+}
+
+// --- What is judged
+
 namespace {
 
 constexpr std::size_t kLinesKept = 12;
@@ -19,13 +124,16 @@ std::vector<rdma::Rkey> handles_of(const RawCall& header) {
 }
 
 bool share_one(const std::vector<rdma::Rkey>& a, const std::vector<rdma::Rkey>& b) {
-  return std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end();
+  for (const rdma::Rkey handle : a)
+    if (has_element(b, handle)) return true;
+  return false;
 }
 
 }  // namespace
 
 void Conversation::count_call(std::uint32_t xid) {
-  xid_again = !unanswered.insert(xid).second;
+  xid_again = has_element(unanswered, xid);
+  if (!xid_again) unanswered.push_back(xid);
   beyond_grant = false;
   if (unanswered.size() <= grant) return;
   beyond_grant = in_flight == 0;
@@ -34,21 +142,21 @@ void Conversation::count_call(std::uint32_t xid) {
 }
 
 void Conversation::count_reply(std::uint32_t xid, std::uint32_t granted) {
-  granted = std::max(granted, 1u);  // with nothing open, one call may always be sent
+  granted = larger_of(granted, 1u);  // with nothing open, one call may always be sent
   // Calls that the client sent before it sees this reply are within the old grant.
   if (granted < grant && unanswered.size() < grant)
     in_flight += grant - static_cast<std::uint32_t>(unanswered.size());
   grant = granted;
   ++replies;
-  unanswered.erase(xid);
+  std::erase(unanswered, xid);
 }
 
 CallSight see_call(const ClientMessage& message, std::vector<ReadChunk> chunks) {
   CallSight sight;
   Bytes stream(message.payload().begin(), message.payload().end());
   std::vector<ReadChunk> normal = chunks;
-  const auto zero =
-      std::find_if(normal.begin(), normal.end(), [](const auto& chunk) { return chunk.position == 0; });
+  auto zero = normal.begin();
+  while (zero != normal.end() && zero->position != 0) ++zero;
   if (message.header.proc == 1 && zero != normal.end()) {
     stream = std::move(zero->bytes);
     normal.erase(zero);
@@ -65,7 +173,7 @@ void Finding::holds(bool kept, const std::string& wanted) {
   ++seen_;
   if (kept || ++broken_ > 1) return;
   wanted_ = wanted;
-  history_.assign(recent_->begin(), recent_->end());
+  history_ = *recent_;
 }
 
 Result Finding::result(const Test& test, const char* needs, bool strict) const {
@@ -83,25 +191,22 @@ Result Finding::result(const Test& test, const char* needs, bool strict) const {
   return result;
 }
 
-std::vector<const Rule*> client_rules(std::uint32_t version) {
-  std::vector<const Rule*> rules;
-  const auto add = [&](std::span<const Rule> table) {
-    for (const Rule& rule : table) rules.push_back(&rule);
-  };
-  add(version == 1 ? rules_of_messages() : rules_of_version_2_messages());
-  add(version == 1 ? rules_of_calls() : rules_of_version_2_calls());
-  std::stable_sort(rules.begin(), rules.end(), [](const Rule* a, const Rule* b) {
-    return rows_of(a->test).front() < rows_of(b->test).front();
-  });
-  return rules;
-}
-
 Judge::Judge(std::uint32_t version)
     : version_(version), rules_(client_rules(version)), findings_(rules_.size(), Finding(recent_)) {}
 
 void Judge::note(const std::string& line) {
-  if (recent_.size() == kLinesKept) recent_.pop_front();
+  if (recent_.size() == kLinesKept) recent_.erase(recent_.begin());
   recent_.push_back(line);
+}
+
+/// Takes the call with this XID out of the list.
+std::optional<Judge::OpenCall> Judge::extract(std::vector<OpenCall>& calls, std::uint32_t xid) {
+  auto found = calls.begin();
+  while (found != calls.end() && found->xid != xid) ++found;
+  if (found == calls.end()) return std::nullopt;
+  std::optional<OpenCall> call = std::move(*found);
+  calls.erase(found);
+  return call;
 }
 
 void Judge::ask(What what, const Sight& sight) {
@@ -129,16 +234,19 @@ void Judge::came(Conversation& at, const ClientMessage& message) {
 
 void Judge::assembled_call(const Conversation& at, const ClientMessage& message, CallSight call) {
   const auto handles = handles_of(message.header);
-  if (const auto before = lost_.find(message.header.xid); before != lost_.end() &&
-                                                          before->second.program == call.rpc.program &&
-                                                          before->second.procedure == call.rpc.procedure) {
+  const std::uint32_t xid = message.header.xid;
+  auto before = lost_.begin();
+  while (before != lost_.end() && before->xid != xid) ++before;
+  if (before != lost_.end() && before->program == call.rpc.program &&
+      before->procedure == call.rpc.procedure) {
     call.again = true;
-    call.old_handles = share_one(handles, before->second.handles);
+    call.old_handles = share_one(handles, before->handles);
     lost_.erase(before);
   }
   call.same_handles = share_one(handles, handles_before_);
   if (!handles.empty()) handles_before_ = handles;
-  open_[message.header.xid] = {call.rpc.program, call.rpc.procedure, handles};
+  extract(open_, xid);
+  open_.push_back({xid, call.rpc.program, call.rpc.procedure, handles});
   ask(What::Call, {.at = at, .message = &message, .call = &call});
 }
 
@@ -154,7 +262,7 @@ void Judge::sent(Conversation& at, std::span<const std::byte> message) {
 
 void Judge::answered(Conversation& at, std::uint32_t xid, std::uint32_t granted) {
   at.count_reply(xid, granted);
-  open_.erase(xid);
+  extract(open_, xid);
 }
 
 void Judge::transferred(const Conversation& at, rdma::WcOpcode opcode, rdma::WcStatus status) {
@@ -165,7 +273,10 @@ void Judge::transferred(const Conversation& at, rdma::WcOpcode opcode, rdma::WcS
 void Judge::ended(const Conversation& at) {
   note("connection " + std::to_string(at.number) + " has ended");
   for (const std::uint32_t xid : at.unanswered)
-    if (auto open = open_.extract(xid)) lost_[xid] = std::move(open.mapped());
+    if (auto open = extract(open_, xid)) {
+      extract(lost_, xid);
+      lost_.push_back(std::move(*open));
+    }
 }
 
 std::vector<Result> Judge::results(bool strict) const {

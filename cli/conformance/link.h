@@ -4,14 +4,18 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <stdexcept>
+#include <vector>
 
+#include "cli/conformance/function_ref.h"
 #include "cli/conformance/raw_endpoint.h"
 #include "dataplane/rpcrdma/link/private_data.h"
 
 namespace sluice::conformance {
+
+/// Of the monotonic clock.
+std::uint64_t now_ns();
 
 /// No connection can be made. what() is a sentence that says what to do.
 class LinkError : public std::runtime_error {
@@ -43,7 +47,7 @@ class Link {
   const std::optional<rpcrdma::PrivateData>& server_data() const { return server_data_; }
 
   /// Turns until `done`, or until so much time has passed. Returns whether it is done.
-  bool wait(std::uint64_t limit_ns, const std::function<bool()>& done);
+  bool wait(std::uint64_t limit_ns, FunctionRef<bool()> done);
 
  protected:
   /// A server in the same thread takes its turn.

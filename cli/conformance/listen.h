@@ -3,7 +3,11 @@
 // Judges clients until it is told to stop. The thread that polls the device.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "cli/conformance/responder.h"
 

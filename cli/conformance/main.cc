@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // sluice-conformance: plays a client of RPC-over-RDMA against any server, or a server for any client, and judges it row by row.
-#include <algorithm>
+#include <sys/random.h>
+
+#include <cstdint>
 #include <iostream>
-#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "cli/arguments.h"
-#include "cli/bench/client.h"
 #include "cli/bench/device.h"
 #include "cli/bench/mount_client.h"
+#include "cli/conformance/link.h"
 #include "cli/conformance/listen.h"
+#include "cli/conformance/nfs.h"
 #include "cli/conformance/run.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::conformance {
 namespace {
@@ -38,11 +45,17 @@ std::vector<const Test*> chosen_tests(const Options& options) {
   if (options.rows.empty()) return tests;
   std::erase_if(tests, [&](const Test* test) {
     const auto rows = rows_of(*test);
-    return std::none_of(options.rows.begin(), options.rows.end(), [&](const std::string& wanted) {
-      return wanted == test->name || std::find(rows.begin(), rows.end(), wanted) != rows.end();
-    });
+    for (const std::string& wanted : options.rows)
+      if (wanted == test->name || has_element(rows, wanted)) return false;
+    return true;
   });
   return tests;
+}
+
+bool any_failed(const std::vector<Result>& results) {
+  for (const Result& result : results)
+    if (result.outcome == Outcome::Failed) return true;
+  return false;
 }
 
 Bytes bytes_of_hex(const std::string& text) {
@@ -74,7 +87,9 @@ void prepare(Link& link, Target& target, const Limits& limits, std::uint32_t fir
 }
 
 int run(const Options& options, std::span<const Test* const> tests) {
-  const std::uint32_t seed = std::random_device{}();
+  std::uint32_t seed = 0;
+  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed)
+    throw LinkError("The system gives no random numbers.");
   Target target{.root = root_of(options), .file = {}, .name = "sluice-conformance." + std::to_string(seed)};
   bench::ToolDevice device = bench::open_device(options.device);
   Link link(*device.device, device.manager(), options.port);
@@ -96,8 +111,7 @@ int run(const Options& options, std::span<const Test* const> tests) {
     std::cerr << "The file of the tests, " << target.name << ", is left over: " << failure.what() << '\n';
   }
   link.disconnect();
-  return std::any_of(results.begin(), results.end(),
-                     [](const Result& result) { return result.outcome == Outcome::Failed; });
+  return any_failed(results);
 }
 
 int report(const std::vector<Result>& results, bool json) {
@@ -107,8 +121,7 @@ int report(const std::vector<Result>& results, bool json) {
     std::cout << "1.." << results.size() << '\n';
     for (std::size_t i = 0; i < results.size(); ++i) print_tap(std::cout, i + 1, results[i]);
   }
-  return std::any_of(results.begin(), results.end(),
-                     [](const Result& result) { return result.outcome == Outcome::Failed; });
+  return any_failed(results);
 }
 
 int judge_client(Options options, std::span<const Test* const> tests) {

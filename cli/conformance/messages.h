@@ -4,9 +4,9 @@
 // transport under test judges itself. Pure functions, any thread.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -58,9 +58,26 @@ inline bool has_pattern(std::span<const std::byte> bytes, std::uint32_t seed) {
   return true;
 }
 
+inline void fill(std::span<std::byte> bytes, std::byte value) {
+  for (std::byte& b : bytes) b = value;
+}
+
 /// Memory as Trial::writable() gives it out.
 inline bool untouched(std::span<const std::byte> bytes) {
-  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0xA5}; });
+  for (const std::byte b : bytes)
+    if (b != std::byte{0xA5}) return false;
+  return true;
+}
+
+/// Memory that the peer may access.
+struct Exposed {
+  std::span<std::byte> bytes;
+  rpcrdma::Segment segment;
+};
+
+/// Copies the bytes to the beginning of the memory.
+inline void place(const Exposed& memory, std::span<const std::byte> bytes) {
+  if (!bytes.empty()) std::memcpy(memory.bytes.data(), bytes.data(), bytes.size());
 }
 
 struct RawRead {

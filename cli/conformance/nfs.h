@@ -4,6 +4,12 @@
 // replies that cannot be read. The thread of the link.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "cli/conformance/trial.h"
 
 namespace sluice::conformance {
@@ -68,6 +74,9 @@ void make_file(Trial& trial, Target& target);
 /// Its content is as it was made.
 void write_file(Trial& trial, const Bytes& handle);
 void remove_file(Trial& trial, const Target& target);
+
+/// An RDMA_NOMSG whose Position Zero chunk holds the payload, in so many segments.
+RawCall long_call(Trial& trial, std::uint32_t xid, const Bytes& payload, std::uint32_t segments = 1);
 
 /// What the file holds there, by READ calls without chunks on the trial's connection (version 1).
 Bytes file_content(Trial& trial, std::uint64_t offset, std::uint32_t bytes);

@@ -1,10 +1,133 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a client has to bear: what the documents let a responder do, and what older responders did.
+// What a client has to bear: what the documents let a responder do, and what older responders did. Version 1, behind what both
+// versions have in common.
 #include "cli/conformance/provoking.h"
+
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::conformance {
+namespace {
+
+constexpr std::uint32_t kPartOfARead = 1000;
+
+std::uint64_t offset_of_read(const WaitingCall& call) {
+  xdr::Reader arguments(call.sight.rpc.argument_bytes());
+  arguments.opaque(kAnySize);
+  return arguments.u64();
+}
+
+}  // namespace
+
+bool has_chunks(const WaitingCall& call) {
+  return call.message.has_chunks();
+}
+
+bool has_read_chunk(const WaitingCall& call) {
+  return !call.message.header.reads.empty();
+}
+
+bool has_reply_chunk(const WaitingCall& call) {
+  return call.message.header.reply.has_value();
+}
+
+bool is_read_with_a_chunk(const WaitingCall& call) {
+  return call.sight.rpc.is(kNfs, 3, ulb::kNfs3Read) && call.message.header.writes.size() == 1;
+}
+
+rpcrdma::Segment first_segment(const RawCall& header) {
+  if (!header.reads.empty()) return header.reads.front().segment;
+  if (!header.writes.empty() && !header.writes.front().empty()) return header.writes.front().front();
+  return header.reply && !header.reply->empty() ? header.reply->front() : rpcrdma::Segment{};
+}
+
+Bytes empty_reply(std::uint32_t xid) {
+  return words({xid, 1, 0, 0, 0, 0});
+}
+
+std::uint32_t next_xid() {
+  static std::uint32_t xid = 0x0BAD0000;
+  return ++xid;
+}
+
+Bytes result(Stage& s, const WaitingCall& call) {
+  auto reply = s.responder.result_of(call);
+  if (!reply) s.skip("The upstream did not answer.");
+  return std::move(*reply);
+}
+
+AnsweredRead await_read(Stage& s, const std::string& what, bool (*suits)(std::uint32_t count)) {
+  for (;;) {
+    WaitingCall call = s.await(is_read_with_a_chunk, what);
+    Bytes reply = result(s, call);
+    AnsweredRead read{std::move(call), std::move(reply)};
+    const bool has_data = word_at(read.reply, 5) == 0 && word_at(read.reply, 6) == 0 &&
+                          word_at(read.reply, 7) == 1 && read.reply.size() > (kReadCountWord + 3) * 4;
+    if (has_data && suits(read.count())) return read;
+    s.responder.answer(read.call, read.reply);
+  }
+}
+
+bool refused(Stage& s, Visit& visit, const rpcrdma::Segment& segment, std::span<const std::byte> written) {
+  visit.unjudged = true;
+  if (written.empty())
+    s.responder.read(visit, segment);
+  else
+    s.responder.write(visit, segment, written);
+  return !s.responder.settle(visit);
+}
+
+void expect_borne(Stage& s, const WaitingCall& call, std::span<const std::byte> message) {
+  s.responder.answer_as_it_is(call, message);
+  try {
+    s.expect_done(call);
+  } catch (const Failure&) {
+    s.responder.hang_up(*call.visit);  // or a client that still waits for its reply would do nothing more
+    throw;
+  }
+}
+
+void use_a_part_of_a_write_chunk(Stage& s) {
+  AnsweredRead read = await_read(s, "a READ of more than 2000 octets with a Write chunk",
+                                 [](std::uint32_t count) { return count > 2 * kPartOfARead; });
+  Bytes& reply = read.reply;
+  xdr::store_u32(reply.data() + kReadCountWord * 4, kPartOfARead);
+  xdr::store_u32(reply.data() + (kReadCountWord + 1) * 4, 0);
+  xdr::store_u32(reply.data() + (kReadCountWord + 2) * 4, kPartOfARead);
+  reply.resize((kReadCountWord + 3) * 4 + kPartOfARead);
+  s.responder.answer(read.call, reply);
+  const std::uint64_t missing = offset_of_read(read.call) + kPartOfARead;
+  const WaitingCall rest = s.await(
+      [&](const WaitingCall& c) {
+        return c.sight.rpc.is(kNfs, 3, ulb::kNfs3Read) && offset_of_read(c) <= missing &&
+               !c.sight.upper.results.empty() && offset_of_read(c) + c.sight.upper.results.front() > missing;
+      },
+      "a READ of the rest");
+  s.responder.serve(rest);
+  s.expect_done(read.call);
+}
+
+void write_to_a_read_chunk(Stage& s) {
+  const WaitingCall call = s.await(has_read_chunk, "a call with a Read chunk");
+  if (call.visit->ended) s.skip("The connection ended.");
+  // What is there already, should it be written after all.
+  const rpcrdma::Segment segment = part(call.message.header.reads.front().segment, 0, 4);
+  const bool kept = refused(s, *call.visit, segment, std::span(call.sight.chunks.front().bytes).first(4));
+  s.responder.serve(call);
+  s.expect(kept, "that an RDMA Write to a Read chunk is refused");
+  s.expect_again(call);
+}
+
+void read_memory_of_an_answered_call(Stage& s) {
+  const WaitingCall call = s.await(has_read_chunk, "a call with a Read chunk");
+  s.responder.serve(call);
+  s.expect_done(call);
+  s.expect(refused(s, *call.visit, part(call.message.header.reads.front().segment, 0, 4), {}),
+           "that an RDMA Read of a handle of an earlier call is refused");
+}
+
+// --- Version 1
+
 namespace {
 
 constexpr std::uint32_t kCallsWithFewCredits = 20;
@@ -186,4 +309,93 @@ const Provocation kProvocations[] = {
 std::span<const Provocation> provocations() {
   return kProvocations;
 }
+
+// --- Replies of version 1 that cannot be right: the client ends the call with an error, and goes on.
+
+namespace {
+
+/// Of nothing that the client has offered.
+constexpr rpcrdma::Segment kForeign{static_cast<rdma::Rkey>(0xEE1), 512, 0x7E0000004000};
+
+RawCall reply_to(Stage& s, const WaitingCall& call) {
+  return {.xid = call.xid(),
+          .credits = s.responder.grant(),
+          .writes = call.message.header.writes,
+          .reply = std::nullopt};
+}
+
+/// A READ, whose Write chunk comes back as `change` makes it.
+void write_chunk_comes_back(Stage& s, void (*change)(Segments& chunk)) {
+  const WaitingCall call = s.await(is_read_with_a_chunk, "a READ with a Write chunk");
+  RawCall reply = reply_to(s, call);
+  change(reply.writes.front());
+  expect_borne(s, call, reply.with(empty_reply(call.xid())));
+}
+
+const Provocation kBrokenReplies[] = {
+    {{"V1_091_V1_036_a_reply_has_a_Read_list", Level::Must, Needs::Nothing,
+      "RFC 8166, 4.3.1; RFC 5666, 3.5 had them: nothing is fetched, the call ends, and no RDMA_DONE is sent.",
+      nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_harmless();
+       RawCall reply = reply_to(s, call);
+       reply.reads = {{24, kForeign}};
+       expect_borne(s, call, reply.with(empty_reply(call.xid())));
+     }},
+    {{"V1_110_V1_036_a_Write_chunk_comes_back_longer_than_it_was", Level::Must, Needs::Nothing,
+      "RFC 8166, 4.3.2: the lengths are what was written, no more than was offered.", nullptr},
+     [](Stage& s) { write_chunk_comes_back(s, [](Segments& chunk) { ++chunk.front().length; }); }},
+    {{"V1_110_a_Write_chunk_comes_back_with_another_segment", Level::Must, Needs::Nothing,
+      "RFC 8166, 4.3.2: a chunk that was used has as many segments as it was offered with.", nullptr},
+     [](Stage& s) { write_chunk_comes_back(s, [](Segments& chunk) { chunk.push_back(kForeign); }); }},
+    {{"V1_110_a_Write_list_comes_that_was_never_offered", Level::Must, Needs::Nothing,
+      "RFC 8166, 4.3.2: the list is that of the call.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_harmless();
+       RawCall reply = reply_to(s, call);
+       reply.writes.push_back({kForeign});
+       expect_borne(s, call, reply.with(empty_reply(call.xid())));
+     }},
+    {{"V1_122_V1_036_an_RDMA_NOMSG_comes_without_a_Reply_chunk_in_the_call", Level::Should, Needs::Nothing,
+      "RFC 8166, 4.3.3: there is no memory that the reply could be in, and the call is not sent again.",
+      nullptr},
+     [](Stage& s) {
+       const WaitingCall call =
+           s.await([](const WaitingCall& c) { return Stage::is_harmless(c) && !has_reply_chunk(c); },
+                   "a GETATTR, LOOKUP or ACCESS of NFS version 3 without a Reply chunk");
+       RawCall reply = reply_to(s, call);
+       reply.proc = 1;
+       reply.reply = {kForeign};
+       expect_borne(s, call, reply.header());
+     }},
+    {{"V1_036_a_reply_ends_within_its_header", Level::Should, Needs::Nothing,
+      "RFC 8166, 4.5: it cannot be read; the XID tells whose reply it is, and a call that can never complete "
+      "is not sent again.",
+      nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_harmless();
+       expect_borne(s, call, std::span<const std::byte>(reply_to(s, call).header()).first(20));
+     }},
+    {{"V1_036_a_discriminator_of_a_reply_is_neither_0_nor_1", Level::Should, Needs::Nothing,
+      "RFC 8166, 4.5: it cannot be read.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_harmless();
+       Bytes message = reply_to(s, call).with(empty_reply(call.xid()));
+       xdr::store_u32(message.data() + 16, 2);
+       expect_borne(s, call, message);
+     }},
+    {{"V1_036_V1_005_a_reply_has_two_XIDs", Level::Should, Needs::Nothing,
+      "RFC 8166, 4.2.1: rdma_xid is that of the RPC message.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_harmless();
+       expect_borne(s, call, reply_to(s, call).with(empty_reply(~call.xid())));
+     }},
+};
+
+}  // namespace
+
+std::span<const Provocation> broken_replies() {
+  return kBrokenReplies;
+}
+
 }  // namespace sluice::conformance

@@ -3,7 +3,13 @@
 // What provocations have in common, of either version. The thread of the responder.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "cli/conformance/nfs.h"
 #include "cli/conformance/stage.h"
+#include "cli/conformance/v2_calls.h"
 
 namespace sluice::conformance {
 

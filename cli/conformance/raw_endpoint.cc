@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/conformance/raw_endpoint.h"
 
-#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "cli/conformance/messages.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::conformance {
 namespace {
@@ -56,7 +61,7 @@ void RawEndpoint::post(const rdma::SendWr& wr) {
 
 void RawEndpoint::send(std::span<const std::byte> bytes, rdma::Rkey invalidate) {
   const rdma::MemoryRegion copy = allocate(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), copy.bytes.begin());
+  if (!bytes.empty()) std::memcpy(copy.bytes.data(), bytes.data(), bytes.size());
   const rdma::Sge sge{copy.bytes.data(), static_cast<std::uint32_t>(bytes.size()), copy.lkey};
   const bool invalidates = invalidate != rdma::Rkey{};
   post({.wr_id = next_send_++,
@@ -76,7 +81,7 @@ Exposed RawEndpoint::expose(std::size_t bytes, rdma::AccessFlags access) {
 
 void RawEndpoint::write_remote(const rpcrdma::Segment& segment, std::span<const std::byte> bytes) {
   const rdma::MemoryRegion copy = allocate(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), copy.bytes.begin());
+  if (!bytes.empty()) std::memcpy(copy.bytes.data(), bytes.data(), bytes.size());
   const rdma::Sge sge{copy.bytes.data(), static_cast<std::uint32_t>(bytes.size()), copy.lkey};
   post({.wr_id = next_send_++,
         .sges = {&sge, 1},
@@ -124,6 +129,55 @@ void RawEndpoint::take(const rdma::WorkCompletion& wc) {
   inbox.push_back({Bytes(at, at + wc.byte_len), wc.remote_invalidate});
   const rdma::RecvWr wr{wc.wr_id, {at, receive_bytes_, receive_region_.lkey}};
   qp_->post_recv({&wr, 1});
+}
+
+// --- Messages
+
+namespace {
+
+constexpr std::size_t kWordsShown = 48;
+
+}  // namespace
+
+// Not inline: gcc 12 warns of an overflow when it sees the size of a new vector.
+void append(Bytes& to, std::span<const std::byte> more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+Bytes RawCall::header() const {
+  Bytes out = words({xid, version, credits, proc});
+  const auto segment = [&out](const rpcrdma::Segment& s) {
+    append(out, words({static_cast<std::uint32_t>(s.handle), s.length,
+                       static_cast<std::uint32_t>(s.offset >> 32), static_cast<std::uint32_t>(s.offset)}));
+  };
+  for (const RawRead& read : reads) {
+    append(out, words({1, read.position}));
+    segment(read.segment);
+  }
+  append(out, words({0}));
+  for (const auto& chunk : writes) {
+    append(out, words({1, static_cast<std::uint32_t>(chunk.size())}));
+    for (const auto& s : chunk) segment(s);
+  }
+  append(out, words({0}));
+  if (!reply) {
+    append(out, words({0}));
+  } else {
+    append(out, words({1, static_cast<std::uint32_t>(reply->size())}));
+    for (const auto& s : *reply) segment(s);
+  }
+  return out;
+}
+
+std::string shown(const char* what, std::span<const std::byte> message) {
+  std::string line = std::string(what) + " " + std::to_string(message.size()) + " bytes:";
+  for (std::size_t i = 0; i < smaller_of(message.size() / 4, kWordsShown); ++i) {
+    char word[12];
+    std::snprintf(word, sizeof word, " %08X", word_at(message, i));
+    line += word;
+  }
+  if (message.size() / 4 > kWordsShown) line += " ...";
+  return line;
 }
 
 }  // namespace sluice::conformance

@@ -25,12 +25,6 @@ struct Received {
   bool remote_invalidate = false;
 };
 
-/// Memory that the peer may access.
-struct Exposed {
-  std::span<std::byte> bytes;
-  rpcrdma::Segment segment;
-};
-
 class RawEndpoint {
  public:
   /// Setup: allocates its memory.

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Connections of the responder and what comes on them, in both versions.
 #include "cli/conformance/responder.h"
 
-#include <algorithm>
-#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "cli/conformance/placed_reply.h"
+#include "cli/conformance/judge.h"
+#include "cli/conformance/link.h"
+#include "cli/conformance/v2_calls.h"
+#include "cli/conformance/visit.h"
+#include "dataplane/rpcrdma/link/private_data.h"
+#include "pmd/device.h"
 
 namespace sluice::conformance {
 namespace {
@@ -19,42 +28,48 @@ constexpr std::uint32_t kTurnsPerManager = 64;
 constexpr std::uint64_t kMostChunkBytes = 2u << 20;
 constexpr std::uint64_t kUpstreamNs = 30'000'000'000;
 constexpr std::uint64_t kFarewellNs = 2'000'000'000;
+// Version 1.
 constexpr std::uint32_t kErrVers = 1;
 constexpr std::uint32_t kErrChunk = 2;
-
-std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                        std::chrono::steady_clock::now().time_since_epoch())
-                                        .count());
-}
+// Version 2.
+constexpr std::uint32_t kBadXdr = 2;
+constexpr std::uint32_t kInvalHtype = 3;
+constexpr std::uint32_t kInvalFlag = 4;
+constexpr std::size_t kPrefixBytes = 20;
 
 }  // namespace
 
+/// What connections are made of.
+struct Responder::Supply {
+  MakeUpstream make_upstream;
+  std::vector<std::unique_ptr<RawEndpoint>> spare{};
+};
+
 Responder::Responder(rdma::Device& device, rdma::ConnectionManager& manager, Judge& judge,
-                     MakeUpstream make_upstream, const ResponderConfig& config)
+                     const MakeUpstream& make_upstream, const ResponderConfig& config)
     : device_(device),
       manager_(manager),
       judge_(judge),
-      make_upstream_(std::move(make_upstream)),
       grant_(config.grant),
       receive_bytes_(config.receive_bytes),
       transfer_ns_(config.transfer_ns),
       announcement_(usual_announcement()) {
   manager_.listen(config.port);
+  supply_ = new Supply{.make_upstream = make_upstream};
 }
 
 Responder::~Responder() {
+  clear_first_answer();
   for (const auto& visit : std::vector(visits_)) hang_up(*visit);
+  delete supply_;
 }
-
-// --- What comes
 
 void Responder::poll() {
   rdma::WorkCompletion completions[32];
   const std::size_t count = device_.poll(completions);
   for (const rdma::WorkCompletion& wc : std::span(completions, count))
     for (const auto& visit : visits_)
-      if (visit->end->owned_qp->number() == wc.qp) visit->end->take(wc);
+      if (RawEndpoint& end = *served(*visit).end; end.owned_qp->number() == wc.qp) end.take(wc);
   if (turns_++ % kTurnsPerManager == 0) poll_manager();
   for (const auto& visit : std::vector(visits_)) look_at(*visit);
   other_side();
@@ -63,16 +78,17 @@ void Responder::poll() {
 void Responder::turn() {
   poll();
   for (const auto& visit : std::vector(visits_)) {
-    if (!visit->ended && (visit->end->failed || visit->upstream->gone())) hang_up(*visit);
-    while (!visit->calls.empty() && !visit->ended) {
-      ClientMessage message = std::move(visit->calls.front());
-      visit->calls.pop_front();
+    ServedVisit& own = served(*visit);
+    if (!own.ended && (own.end->failed || own.upstream->gone())) hang_up(own);
+    while (!own.calls.empty() && !own.ended) {
+      ClientMessage message = std::move(own.calls.front());
+      own.calls.pop_front();
       take_call(visit, std::move(message));
     }
   }
 }
 
-bool Responder::wait(std::uint64_t limit_ns, const std::function<bool()>& done) {
+bool Responder::wait(std::uint64_t limit_ns, FunctionRef<bool()> done) {
   const std::uint64_t end = now_ns() + limit_ns;
   while (!done()) {
     if (now_ns() > end) return false;
@@ -81,7 +97,7 @@ bool Responder::wait(std::uint64_t limit_ns, const std::function<bool()>& done) 
   return true;
 }
 
-bool Responder::poll_until(std::uint64_t limit_ns, const std::function<bool()>& done) {
+bool Responder::poll_until(std::uint64_t limit_ns, FunctionRef<bool()> done) {
   const std::uint64_t end = now_ns() + limit_ns;
   while (!done()) {
     if (now_ns() > end) return false;
@@ -97,29 +113,30 @@ void Responder::poll_manager() {
     if (event.type == rdma::CmEventType::ConnectRequest) accept(event);
     if (event.type != rdma::CmEventType::Disconnected) continue;
     for (const auto& visit : std::vector(visits_))
-      if (visit->id == event.id) end(*visit);
+      if (served(*visit).id == event.id) end(*visit);
   }
 }
 
 void Responder::accept(const rdma::CmEvent& event) {
   if (visits_.size() == kConnections) return manager_.reject(event.id, {});
   std::unique_ptr<RawEndpoint> own;
-  if (spare_.empty()) {
+  if (supply_->spare.empty()) {
     own = std::make_unique<RawEndpoint>(device_, kReceiveRoom, kReceives);
   } else {
-    own = std::move(spare_.back());
-    spare_.pop_back();
+    own = std::move(supply_->spare.back());
+    supply_->spare.pop_back();
   }
-  auto visit = std::make_shared<Visit>(std::move(own));
+  auto* const visit = new ServedVisit(std::move(own));
+  const VisitRef reference(*visit);
   visit->id = event.id;
-  visit->upstream = make_upstream_();
+  visit->upstream = supply_->make_upstream();
   visit->end->owned_qp = visit->end->make_queue_pair();
   visit->talk.number = ++connections_seen_;
   visit->talk.version = judge_.version();
   visit->talk.receive_bytes = receive_bytes_ != 0 ? receive_bytes_ : rpcrdma::kDefaultInlineBytes;
   const auto data =
       rpcrdma::encode_private_data({.send_bytes = receive_bytes_, .receive_bytes = receive_bytes_});
-  visits_.push_back(visit);
+  visits_.push_back(reference);
   judge_.connected(visit->talk, {event.private_data, event.private_data_bytes});
   const bool accepted =
       manager_.accept(event.id, *visit->end->owned_qp,
@@ -131,21 +148,23 @@ void Responder::end(Visit& visit) {
   if (visit.ended) return;
   visit.ended = true;
   judge_.ended(visit.talk);
-  visit.end->owned_qp.reset();
-  visit.end->forget();
-  spare_.push_back(std::move(visit.end));
-  std::erase_if(waiting_, [&](const WaitingCall& call) { return call.visit.get() == &visit; });
-  std::erase_if(visits_, [&](const auto& other) { return other.get() == &visit; });
+  ServedVisit& own = served(visit);
+  own.end->owned_qp.reset();
+  own.end->forget();
+  supply_->spare.push_back(std::move(own.end));
+  std::erase_if(waiting_, [&](const WaitingCall& call) { return call.visit == &visit; });
+  std::erase_if(visits_, [&](const VisitRef& other) { return other == &visit; });
 }
 
 void Responder::look_at(Visit& visit) {
   if (visit.ended) return;
-  for (const rdma::WorkCompletion& wc : visit.end->send_completions) {
-    --visit.posted;
+  ServedVisit& own = served(visit);
+  for (const rdma::WorkCompletion& wc : own.end->send_completions) {
+    --own.posted;
     if (!visit.unjudged) judge_.transferred(visit.talk, wc.opcode, wc.status);
   }
-  visit.end->send_completions.clear();
-  for (Received& received : std::exchange(visit.end->inbox, {}))
+  own.end->send_completions.clear();
+  for (Received& received : std::exchange(own.end->inbox, {}))
     for (int before = 0; !visit.ended && arrives(received.bytes, before); ++before)
       take_message(visit, received.bytes);
   take_from_upstream(visit);
@@ -161,9 +180,10 @@ void Responder::take_message(Visit& visit, Bytes bytes) {
 }
 
 void Responder::take_version_1(Visit& visit, ClientMessage message) {
-  if (message.is_call()) return visit.calls.push_back(std::move(message));
+  if (message.is_call()) return served(visit).calls.push_back(std::move(message));
   if (message.is_reply()) {
-    if (visit.reverse.erase(message.header.xid) != 0) visit.upstream->send(message.payload());
+    if (std::erase(served(visit).reverse, message.header.xid) != 0)
+      served(visit).upstream->send(message.payload());
     return;
   }
   if (message.bytes.size() < 16 || message.header.proc == 3 || message.header.proc == 4) return;
@@ -171,20 +191,21 @@ void Responder::take_version_1(Visit& visit, ClientMessage message) {
 }
 
 void Responder::take_from_upstream(Visit& visit) {
-  while (auto message = visit.upstream->receive()) {
+  ServedVisit& own = served(visit);
+  while (auto message = own.upstream->receive()) {
     if (word_at(*message, 1) == 1) {
-      visit.replies.push_back(std::move(*message));
+      own.replies.push_back(std::move(*message));
       continue;
     }
     const std::uint32_t xid = word_at(*message, 0);
     const Bytes call = visit.talk.version == 2 ? v2::Header{.xid = xid}.with(*message)
                                                : RawCall{.xid = xid, .credits = grant_}.with(*message);
     if (call.size() <= visit.talk.client_receive_bytes()) send(visit, call);
-    visit.reverse.insert(xid);
+    own.reverse.push_back(xid);
   }
 }
 
-void Responder::take_call(const std::shared_ptr<Visit>& visit, ClientMessage message) {
+void Responder::take_call(const VisitRef& visit, ClientMessage message) {
   std::vector<ReadChunk> chunks = read_chunks(message.header);
   bool changed = false;
   if (!pull(*visit, chunks, changed)) return;
@@ -213,12 +234,10 @@ bool Responder::pull(Visit& visit, std::vector<ReadChunk>& chunks, bool& changed
   for (ReadChunk& chunk : chunks)
     for (std::size_t i = 0; i < chunk.segments.size(); ++i, ++at) {
       append(chunk.bytes, twice[0][at]);
-      changed |= !std::equal(twice[0][at].begin(), twice[0][at].end(), twice[1][at].begin());
+      changed |= std::memcmp(twice[0][at].data(), twice[1][at].data(), twice[0][at].size()) != 0;
     }
   return true;
 }
-
-// --- What is sent
 
 WaitingCall Responder::take(std::size_t index) {
   WaitingCall call = std::move(waiting_[index]);
@@ -227,7 +246,7 @@ WaitingCall Responder::take(std::size_t index) {
 }
 
 std::optional<Bytes> Responder::result_of(const WaitingCall& call) {
-  Visit& visit = *call.visit;
+  ServedVisit& visit = served(*call.visit);
   if (visit.ended) return std::nullopt;
   visit.upstream->send(call.sight.rpc.message);
   std::optional<Bytes> result;
@@ -241,120 +260,74 @@ std::optional<Bytes> Responder::result_of(const WaitingCall& call) {
   return result;
 }
 
-void Responder::write(Visit& visit, Segments& chunk, std::span<const std::byte> bytes) {
-  for (rpcrdma::Segment& segment : chunk) {
-    segment.length = static_cast<std::uint32_t>(std::min<std::size_t>(segment.length, bytes.size()));
-    if (segment.length == 0) continue;
-    write(visit, segment, bytes.first(segment.length));
-    bytes = bytes.subspan(segment.length);
-  }
-}
-
-void Responder::write(Visit& visit, const rpcrdma::Segment& segment, std::span<const std::byte> bytes) {
-  visit.end->write_remote(segment, bytes);
-  ++visit.posted;
-}
-
-std::span<const std::byte> Responder::read(Visit& visit, const rpcrdma::Segment& segment) {
-  ++visit.posted;
-  return visit.end->read_remote(segment, segment.length);
-}
-
-void Responder::answer(const WaitingCall& call, std::span<const std::byte> reply, const Manner& manner) {
-  Visit& visit = *call.visit;
-  if (visit.ended) return;
-  const std::uint32_t granted = manner.grant.value_or(grant_);
-  RawCall header{.xid = call.xid(),
-                 .credits = granted,
-                 .writes = call.message.header.writes,
-                 .reply = call.message.header.reply};
-  PlacedReply placed = place_results(call.sight.rpc, reply, header.writes.size());
-  if (manner.padded_results)
-    for (Bytes& result : placed.results) result.resize(padded(result.size()));
-  for (std::size_t i = 0; i < header.writes.size(); ++i) {
-    const std::span<const std::byte> result = i < placed.results.size()
-                                                  ? std::span<const std::byte>(placed.results[i])
-                                                  : std::span<const std::byte>{};
-    if (result.size() > bytes_in(header.writes[i])) return refuse(call, kErrChunk);
-    write(visit, header.writes[i], result);
-  }
-  if (visit.talk.version == 2)
-    reply_version_2(
-        call, {.xid = call.xid(), .flags = v2::kResponse, .writes = header.writes, .reply = header.reply},
-        placed.payload, manner);
-  else
-    reply_version_1(call, std::move(header), placed.payload, manner);
-  settle(visit);
-}
-
-void Responder::reply_version_1(const WaitingCall& call, RawCall header, std::span<const std::byte> payload,
-                                const Manner& manner) {
-  Visit& visit = *call.visit;
-  const bool fits = header.header().size() + payload.size() <= visit.talk.client_receive_bytes();
-  const bool in_chunk = header.reply && (!fits || manner.always_reply_chunk);
-  if (in_chunk ? payload.size() > bytes_in(*header.reply) : !fits) return refuse(call, kErrChunk);
-  if (header.reply) write(visit, *header.reply, in_chunk ? payload : std::span<const std::byte>{});
-  header.proc = in_chunk ? 1 : 0;
-  judge_.answered(visit.talk, call.xid(), header.credits);
-  send(visit, in_chunk ? header.header() : header.with(payload), manner.invalidate);
-}
-
-void Responder::serve(const WaitingCall& call, const Manner& manner) {
-  ++served_;
-  if (const auto result = result_of(call)) answer(call, *result, manner);
-}
-
-void Responder::answer_as_it_is(const WaitingCall& call, std::span<const std::byte> message,
-                                rdma::Rkey invalidate) {
-  if (call.visit->ended) return;
-  judge_.answered(call.visit->talk, call.xid(), grant_);
-  send(*call.visit, message, invalidate);
-  settle(*call.visit);
-}
-
-void Responder::refuse(const WaitingCall& call, std::uint32_t code,
-                       std::initializer_list<std::uint32_t> more) {
-  if (call.visit->ended) return;
-  judge_.answered(call.visit->talk, call.xid(), grant_);
-  error(*call.visit, call.message.header, code, more);
-  settle(*call.visit);
-}
-
-void Responder::error(Visit& visit, const RawCall& header, std::uint32_t code,
-                      std::initializer_list<std::uint32_t> more) {
-  if (visit.talk.version == 2 && code != kErrVers) {
-    Bytes message = words({header.xid, 2, grant_ << 16, v2::kError, v2::kResponse, code});
-    append(message, words(more));
-    return send(visit, message);
-  }
-  // In version 2 it has the same form (D2-01).
-  Bytes message = words({header.xid, header.version, grant_, 4, code});
-  const bool fixed = visit.talk.version == 2 && visit.talk.v2.has_granted();
-  if (code == kErrVers) append(message, words({fixed ? 2u : 1u, judge_.version()}));
-  send(visit, message);
-}
-
-void Responder::send(Visit& visit, std::span<const std::byte> message, rdma::Rkey invalidate) {
-  if (visit.talk.version == 2) return visit.outbox.push_back({{message.begin(), message.end()}, invalidate});
-  judge_.sent(visit.talk, message);
-  visit.end->send(message, invalidate);
-  ++visit.posted;
-}
-
 bool Responder::settle(Visit& visit) {
+  ServedVisit& own = served(visit);
   poll_until(transfer_ns_,
-             [&] { return visit.ended || (visit.posted == 0 && visit.outbox.empty()) || visit.end->failed; });
+             [&] { return own.ended || (own.posted == 0 && own.outbox.empty()) || own.end->failed; });
   // A client that grants no credits would never have the rest.
-  if (!visit.ended && (visit.end->failed || !visit.outbox.empty())) hang_up(visit);
-  return !visit.ended && visit.posted == 0;
+  if (!own.ended && (own.end->failed || !own.outbox.empty())) hang_up(own);
+  return !own.ended && own.posted == 0;
 }
 
 void Responder::hang_up(Visit& visit) {
   if (visit.ended) return;
   judge_.note("the responder ends connection " + std::to_string(visit.talk.number));
-  manager_.disconnect(visit.id);
+  manager_.disconnect(served(visit).id);
   poll_until(kFarewellNs, [&] { return visit.ended; });
   end(visit);
+}
+
+// --- Version 2
+
+/// A client may begin with version 1, or go on with it when version 2 is refused.
+bool Responder::turns_to_version_1(const Visit& visit, std::span<const std::byte> message) {
+  const Version2Conversation& talk = visit.talk.v2;
+  return visit.talk.version == 2 && word_at(message, 1) == 1 && !talk.has_granted() &&
+         (talk.messages() == 0 || talk.errors_sent() > 0);
+}
+
+/// Why a message that is no reply is answered with an ERROR; zero: it is not.
+std::uint32_t Responder::defect_of(const Visit& visit, const ClientMessage& message) const {
+  const std::uint32_t type = message.header.proc;
+  if (type > v2::kConnProp || type == 2 || type == 3) return kInvalHtype;
+  if ((message.flags & ~(v2::kResponse | v2::kMore)) != 0) return kInvalFlag;
+  if (visit.talk.v2.breaks_sequence()) return kInvalFlag;
+  if (message.more() && (type == v2::kNoMsg || message.has_chunks())) return kInvalFlag;
+  return message.readable() ? 0 : kBadXdr;
+}
+
+void Responder::take_version_2(Visit& visit, ClientMessage message) {
+  if (message.bytes.size() < kPrefixBytes) return;
+  if (message.header.version != 2) return error(visit, message.header, kErrVers);
+  if (visit.talk.messages == 1) {
+    if (first_answer_) return (*first_answer_)(visit, message);
+    greet(visit);
+  }
+  take_fixed_version_2(visit, std::move(message));
+}
+
+void Responder::take_first(Visit& visit, ClientMessage first) {
+  take_fixed_version_2(visit, std::move(first));
+  flush(visit);
+}
+
+void Responder::take_fixed_version_2(Visit& visit, ClientMessage message) {
+  if (message.header.proc == v2::kError || message.is_grant()) return;
+  if (const std::uint32_t code = defect_of(visit, message); code != 0) {
+    if (!message.response()) error(visit, message.header, code);
+    return;
+  }
+  auto whole = visit.talk.v2.join(std::move(message));
+  if (!whole) return;
+  if (whole->header.proc == v2::kConnProp) {
+    const PropertySet set = read_properties(whole->payload());
+    judge_.learned(visit.talk, *whole, set);
+    if (!set.defect.empty()) error(visit, whole->header, kBadXdr);
+    return;
+  }
+  if (whole->is_call()) return served(visit).calls.push_back(std::move(*whole));
+  if (std::erase(served(visit).reverse, whole->header.xid) != 0)
+    served(visit).upstream->send(whole->payload());
 }
 
 }  // namespace sluice::conformance

@@ -4,17 +4,27 @@
 // time. The thread that polls the device.
 #pragma once
 
-#include <deque>
-#include <functional>
-#include <memory>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
-#include "cli/conformance/judge.h"
-#include "cli/conformance/nfs.h"
-#include "cli/conformance/raw_endpoint.h"
-#include "cli/conformance/upstream.h"
-#include "cli/conformance/v2_calls.h"
+#include "cli/conformance/function_ref.h"
+#include "cli/conformance/rule.h"
+#include "pmd/work_request.h"
+
+namespace sluice::rdma {
+class ConnectionManager;
+class Device;
+struct CmEvent;
+}  // namespace sluice::rdma
 
 namespace sluice::conformance {
+
+class Judge;
+class MakeUpstream;
 
 struct ResponderConfig {
   std::uint16_t port = 20049;
@@ -24,32 +34,51 @@ struct ResponderConfig {
   std::uint64_t transfer_ns = 30'000'000'000;  ///< longest wait for a transfer, or for credits of the client
 };
 
-/// A message that may have to wait for a credit of the client.
-struct Outgoing {
-  Bytes bytes;
-  rdma::Rkey invalidate{};
-  bool as_it_is = false;  ///< its credit word stays
+/// One connection of the client. It stays while anything refers to it; `ended` says that it is of no use.
+struct Visit {
+  Visit() = default;
+  virtual ~Visit() = default;
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+
+  Conversation talk;
+  bool unjudged = false;  ///< a transfer is made that has to fail
+  bool ended = false;
+
+ private:
+  friend class VisitRef;
+  std::uint32_t references_ = 0;
 };
 
-/// One connection of the client. It stays while anything refers to it; `ended` says that it is of no use.
-struct Visit : std::enable_shared_from_this<Visit> {
-  explicit Visit(std::unique_ptr<RawEndpoint> own) : end(std::move(own)) {}
-  std::unique_ptr<RawEndpoint> end;
-  rdma::CmId id{};
-  Conversation talk;
-  std::unique_ptr<Upstream> upstream;
-  std::deque<ClientMessage> calls{};  ///< whose Read chunks are not pulled yet
-  std::deque<Bytes> replies{};        ///< of the upstream
-  std::set<std::uint32_t> reverse{};  ///< XIDs of the upstream's calls
-  std::deque<Outgoing> outbox{};      ///< version 2
-  std::size_t posted = 0;             ///< work requests without a completion
-  bool unjudged = false;              ///< a transfer is made that has to fail
-  bool ended = false;
+/// Reference to a visit, which goes with the last one. Null without one.
+class VisitRef {
+ public:
+  VisitRef() = default;
+  explicit VisitRef(Visit& visit) : visit_(&visit) { ++visit.references_; }
+  VisitRef(const VisitRef& other) : visit_(other.visit_) {
+    if (visit_ != nullptr) ++visit_->references_;
+  }
+  VisitRef(VisitRef&& other) noexcept : visit_(std::exchange(other.visit_, nullptr)) {}
+  VisitRef& operator=(VisitRef other) noexcept {
+    std::swap(visit_, other.visit_);
+    return *this;
+  }
+  ~VisitRef() {
+    if (visit_ != nullptr && --visit_->references_ == 0) delete visit_;
+  }
+
+  Visit& operator*() const { return *visit_; }
+  Visit* operator->() const { return visit_; }
+  friend bool operator==(const VisitRef&, const VisitRef&) = default;
+  friend bool operator==(const VisitRef& ref, const Visit* visit) { return ref.visit_ == visit; }
+
+ private:
+  Visit* visit_ = nullptr;
 };
 
 /// A call that waits to be answered.
 struct WaitingCall {
-  std::shared_ptr<Visit> visit;
+  VisitRef visit;
   ClientMessage message;
   CallSight sight;
   std::uint32_t xid() const { return message.header.xid; }
@@ -72,8 +101,8 @@ using Announcement = std::vector<std::pair<std::uint32_t, Bytes>>;
 class Responder {
  public:
   /// Setup. All outlive it. Throws SetupError.
-  Responder(rdma::Device& device, rdma::ConnectionManager& manager, Judge& judge, MakeUpstream make_upstream,
-            const ResponderConfig& config);
+  Responder(rdma::Device& device, rdma::ConnectionManager& manager, Judge& judge,
+            const MakeUpstream& make_upstream, const ResponderConfig& config);
   virtual ~Responder();
   Responder(const Responder&) = delete;
   Responder& operator=(const Responder&) = delete;
@@ -81,9 +110,9 @@ class Responder {
   /// Polls everything once. Calls that have come are in waiting(), their Read chunks pulled in.
   void turn();
   /// Turns until `done`, or until so much time has passed. Returns whether it is done.
-  bool wait(std::uint64_t limit_ns, const std::function<bool()>& done);
+  bool wait(std::uint64_t limit_ns, FunctionRef<bool()> done);
 
-  std::deque<WaitingCall>& waiting() { return waiting_; }
+  std::vector<WaitingCall>& waiting() { return waiting_; }
   WaitingCall take(std::size_t index = 0);
   /// What the upstream says to the call; nothing when it does not answer, or the connection has ended.
   std::optional<Bytes> result_of(const WaitingCall& call);
@@ -117,9 +146,14 @@ class Responder {
   std::uint32_t receive_bytes() const { return receive_bytes_; }
   /// Version 2, for connections from now on.
   void set_announcement(Announcement list) { announcement_ = std::move(list); }
-  /// Takes the place of greet(), and of anything else that is done about the first message, until it is set to null.
-  using FirstAnswer = std::function<void(Visit& visit, const ClientMessage& first)>;
-  void set_first_answer(FirstAnswer answer) { first_answer_ = std::move(answer); }
+  /// Takes the place of greet(), and of anything else that is done about the first message, until it is cleared.
+  using FirstAnswer = FunctionRef<void(Visit& visit, const ClientMessage& first)>;
+  /// `answer` has to live until then.
+  template <typename Answer>
+  void set_first_answer(Answer& answer) {
+    first_answer_.emplace(answer);
+  }
+  void clear_first_answer() { first_answer_.reset(); }
   /// What such an answer has put off.
   void take_first(Visit& visit, ClientMessage first);
   /// As it is at the beginning.
@@ -138,15 +172,16 @@ class Responder {
   }
 
  private:
+  struct Supply;
   void poll();
-  bool poll_until(std::uint64_t limit_ns, const std::function<bool()>& done);
+  bool poll_until(std::uint64_t limit_ns, FunctionRef<bool()> done);
   void poll_manager();
   void accept(const rdma::CmEvent& event);
   void end(Visit& visit);
   void look_at(Visit& visit);
   void take_message(Visit& visit, Bytes bytes);
   void take_from_upstream(Visit& visit);
-  void take_call(const std::shared_ptr<Visit>& visit, ClientMessage message);
+  void take_call(const VisitRef& visit, ClientMessage message);
   bool pull(Visit& visit, std::vector<ReadChunk>& chunks, bool& changed);
   void error(Visit& visit, const RawCall& header, std::uint32_t code,
              std::initializer_list<std::uint32_t> more = {});
@@ -166,19 +201,18 @@ class Responder {
   rdma::Device& device_;
   rdma::ConnectionManager& manager_;
   Judge& judge_;
-  MakeUpstream make_upstream_;
   std::uint32_t grant_;
   std::uint32_t receive_bytes_;
   const std::uint64_t transfer_ns_;
   Announcement announcement_;
-  FirstAnswer first_answer_;
+  std::optional<FirstAnswer> first_answer_;
   std::uint32_t next_xid_ = 0x5EED0001;
   std::uint32_t connections_seen_ = 0;
   std::uint64_t served_ = 0;
   std::uint32_t turns_ = 0;
-  std::vector<std::shared_ptr<Visit>> visits_;
-  std::vector<std::unique_ptr<RawEndpoint>> spare_;
-  std::deque<WaitingCall> waiting_;
+  std::vector<VisitRef> visits_;
+  std::vector<WaitingCall> waiting_;
+  Supply* supply_ = nullptr;  ///< own
 };
 
 }  // namespace sluice::conformance

@@ -4,15 +4,22 @@
 // All other calls are served meanwhile. The thread of the responder.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "cli/conformance/responder.h"
+#include "cli/conformance/trial.h"
 
 namespace sluice::conformance {
 
 class Stage {
  public:
-  using Suits = std::function<bool(const WaitingCall&)>;
+  using Suits = FunctionRef<bool(const WaitingCall&)>;
   /// `stopped`: nothing more is waited for.
-  Stage(Responder& own, std::uint64_t patience_ns, const std::function<bool()>& stopped)
+  Stage(Responder& own, std::uint64_t patience_ns, FunctionRef<bool()> stopped)
       : responder(own), patience_ns_(patience_ns), stopped_(stopped) {}
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
@@ -20,7 +27,7 @@ class Stage {
   Responder& responder;
 
   /// The next call that suits. Skips when none comes.
-  WaitingCall await(const Suits& suits, const std::string& what);
+  WaitingCall await(Suits suits, const std::string& what);
   /// Any call of NFS but NULL.
   WaitingCall await_call() { return await(is_nfs, "a call of NFS"); }
   /// Some that read and change nothing: if they fail, no data is lost.
@@ -46,10 +53,10 @@ class Stage {
   static bool is_harmless(const WaitingCall& call);
 
  private:
-  std::optional<WaitingCall> next(const Suits& suits);
+  std::optional<WaitingCall> next(Suits suits);
 
   std::uint64_t patience_ns_;
-  const std::function<bool()>& stopped_;
+  FunctionRef<bool()> stopped_;
   std::vector<WaitingCall> taken_;
 };
 
@@ -72,6 +79,6 @@ std::span<const Provocation> first_answers_of_version_2();
 
 /// The responder is set as it was afterwards.
 Result provoke(const Provocation& provocation, Responder& responder, std::uint64_t patience_ns, bool strict,
-               const std::function<bool()>& stopped);
+               FunctionRef<bool()> stopped);
 
 }  // namespace sluice::conformance

@@ -4,13 +4,21 @@
 // sent and seen is kept for the report. The thread of the link.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "cli/conformance/link.h"
+#include "cli/conformance/messages.h"
+#include "dataplane/rpcrdma/link/private_data.h"
 
 namespace sluice::conformance {
+
+class Link;
+struct Received;
 
 /// The server did not do what the requirement asks. what() is a sentence.
 class Failure : public std::runtime_error {
@@ -68,6 +76,8 @@ class Trial {
     send(message);
     return answer();
   }
+  /// Whatever the credits are, and not shown in the report.
+  void send_beyond_credits(std::span<const std::byte> message);
   /// Nothing answers this message, and the server goes on with the next one.
   void expect_silence(std::span<const std::byte> message);
   /// A NULL call is answered.
@@ -76,7 +86,11 @@ class Trial {
   bool ends();
   /// Waits a little for what should not come; how many messages came.
   std::size_t overheard();
-  bool lost() const { return link_.lost(); }
+  /// Waits for so long, or for the end of the connection.
+  void wait(std::uint64_t limit_ns);
+  bool lost() const;
+  /// RFC 8797 private data of the server's answer.
+  const std::optional<rpcrdma::PrivateData>& server_data() const;
 
   Exposed readable(std::size_t bytes, std::uint32_t seed);
   Exposed writable(std::size_t bytes);
@@ -87,6 +101,8 @@ class Trial {
   [[noreturn]] void skip(const std::string& why) { throw Skipped(why); }
   Link& link() { return link_; }
   const std::vector<std::string>& history() const { return history_; }
+  /// Whether a message of this connection has come by Send With Invalidate.
+  bool invalidated() const;
   std::uint32_t credits_v2() const { return granted_; }
   /// All that came on this connection in version 2, grants and properties too.
   const std::vector<Bytes>& heard() const { return heard_; }

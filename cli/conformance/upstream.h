@@ -4,8 +4,12 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
 
 #include "cli/conformance/messages.h"
 
@@ -22,7 +26,28 @@ class Upstream {
   /// It answers no more: the client's connection has to end too.
   virtual bool gone() const { return false; }
 };
-using MakeUpstream = std::function<std::unique_ptr<Upstream>()>;
+
+/// Makes an upstream for each connection of the client. Holds what is called for it: std::function without <functional>.
+class MakeUpstream {
+ public:
+  template <typename Make>
+  requires std::is_invocable_r_v < std::unique_ptr<Upstream>,
+  const Make& > MakeUpstream(Make make) : maker_(std::make_shared<Holder<Make>>(std::move(make))) {}
+  std::unique_ptr<Upstream> operator()() const { return maker_->make(); }
+
+ private:
+  struct Maker {
+    virtual ~Maker() = default;
+    virtual std::unique_ptr<Upstream> make() const = 0;
+  };
+  template <typename Make>
+  struct Holder final : Maker {
+    explicit Holder(Make own) : call(std::move(own)) {}
+    std::unique_ptr<Upstream> make() const override { return call(); }
+    Make call;
+  };
+  std::shared_ptr<const Maker> maker_;
+};
 
 /// NULL succeeds; nothing else is there.
 class NullUpstream final : public Upstream {

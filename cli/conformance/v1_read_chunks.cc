@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1: Read chunks at the server.
-#include <algorithm>
-#include <numeric>
+// Version 1: Read chunks and long calls at the server.
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
 
 #include "cli/conformance/tests.h"
 
@@ -23,7 +25,9 @@ RawReply write_by(Trial& t, std::uint32_t count, const std::vector<std::uint32_t
 }
 
 void written(Trial& t, std::uint32_t count, const std::vector<std::uint32_t>& cuts, std::uint32_t seed) {
-  const Exposed memory = t.readable(std::accumulate(cuts.begin(), cuts.end(), 0u) + 4, seed);
+  std::uint32_t bytes = 4;
+  for (const std::uint32_t cut : cuts) bytes += cut;
+  const Exposed memory = t.readable(bytes, seed);
   t.expect(nfs_status(write_by(t, count, cuts, memory).payload) == 0, "the WRITE succeeds");
   t.expect(has_pattern(file_content(t, 0, count), seed), "the file holds what is in the chunk");
 }
@@ -84,7 +88,7 @@ const Test kTests[] = {
        t.connect();
        const Bytes before = file_content(t, 5001, 3);
        const Exposed memory = t.readable(5004, 8);
-       std::fill(memory.bytes.begin() + 5001, memory.bytes.end(), std::byte{0xEE});
+       fill(memory.bytes.subspan(5001), std::byte{0xEE});
        t.expect(nfs_status(write_by(t, 5001, {5004}, memory).payload) == 0, "the WRITE succeeds");
        t.expect(file_content(t, 5001, 3) == before, "the file is as it was behind the data");
        restore(t);
@@ -192,7 +196,7 @@ const Test kTests[] = {
          const Exposed memory = t.readable(kFileBytes, 20 + i);
          t.expect(nfs_status(write_by(t, kFileBytes, {8192, 8192}, memory).payload) == 0,
                   "the WRITE succeeds");
-         std::fill(memory.bytes.begin(), memory.bytes.end(), std::byte{0xEE});
+         fill(memory.bytes, std::byte{0xEE});
          const Bytes content = file_content(t, 0, 1024);
          t.expect(has_pattern(content, 20 + i), "the file holds what was there before the reply");
        }
@@ -208,7 +212,7 @@ const Test kTests[] = {
        call.reads = {{position_of(payload), part(memory.segment, 4097, 100)}};
        t.expect(nfs_status(read_v1(t.ask(call.with(payload))).payload) == 0, "the WRITE succeeds");
        const Bytes content = file_content(t, 0, 100);
-       t.expect(std::equal(content.begin(), content.end(), memory.bytes.begin() + 4097),
+       t.expect(std::memcmp(content.data(), memory.bytes.data() + 4097, content.size()) == 0,
                 "the file holds what is at that offset");
        restore(t);
      }},
@@ -231,7 +235,7 @@ const Test kTests[] = {
        append(payload, words({3}));
        const Exposed memory = t.readable(4, 1);
        const Bytes name = words({0x7A7A7A00});  // "zzz"
-       std::copy(name.begin(), name.end(), memory.bytes.begin());
+       place(memory, name);
        RawCall call = bare;
        call.reads = {{position_of(payload), part(memory.segment, 0, 3)}};
        const Bytes answer = t.ask(call.with(payload));
@@ -251,7 +255,7 @@ const Test kTests[] = {
        RawCall call{.xid = t.next_xid()};
        const Bytes payload = symlink_payload(call.xid, t.target.root, name, 10);
        const Exposed memory = t.readable(12, 1);
-       std::fill(memory.bytes.begin(), memory.bytes.end(), std::byte{'p'});
+       fill(memory.bytes, std::byte{'p'});
        call.reads = {{position_of(payload), part(memory.segment, 0, 10)}};
        const Bytes made = read_v1(t.ask(call.with(payload))).payload;
        t.expect(nfs_status(made) == 0, "SYMLINK succeeds");
@@ -270,6 +274,116 @@ const Test kTests[] = {
 
 std::span<const Test> tests_of_read_chunks() {
   return kTests;
+}
+
+// --- Long calls
+
+namespace {
+
+/// How a call was taken, so that two can be compared.
+std::string verdict(const Bytes& answer, std::uint32_t xid) {
+  if (is_err_chunk(answer, xid)) return "ERR_CHUNK";
+  const Bytes payload = read_v1(answer).payload;
+  const std::uint32_t stat = accept_stat_of(payload);
+  return "accept_stat " + std::to_string(stat) +
+         (stat == 0 ? ", status " + std::to_string(nfs_status(payload)) : std::string());
+}
+
+const Test kLongCallTests[] = {
+    {"V1_114_a_short_call_may_be_long", Level::Must, Needs::Nothing,
+     "RFC 8166, 3.5.3: any call may be sent as RDMA_NOMSG with a Position Zero Read chunk.",
+     [](Trial& t) {
+       t.connect();
+       const std::uint32_t xid = t.next_xid();
+       t.expect(accept_stat_of(read_v1(t.ask(long_call(t, xid, null_payload(xid)).header())).payload) == 0,
+                "NULL succeeds");
+     }},
+    {"V1_115_the_Position_Zero_chunk_may_have_several_segments", Level::Must, Needs::Root,
+     "RFC 8166, 3.4.5: a Read chunk is all segments of its position.",
+     [](Trial& t) {
+       t.connect();
+       for (const std::uint32_t segments : {1u, 2u, 8u}) {
+         const std::uint32_t xid = t.next_xid();
+         const Bytes answer =
+             t.ask(long_call(t, xid, getattr_payload(xid, t.target.root), segments).header());
+         t.expect(nfs_status(read_v1(answer).payload) == 0,
+                  "GETATTR succeeds with " + std::to_string(segments) + " segments");
+       }
+     }},
+    {"V1_115_V1_080_the_Position_Zero_chunk_may_have_forty_segments", Level::Should, Needs::Root,
+     "RFC 8166, 3.4.5: as many as the header has room for.",
+     [](Trial& t) {
+       t.connect();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes answer = t.ask(long_call(t, xid, getattr_payload(xid, t.target.root), 40).header());
+       t.expect(nfs_status(read_v1(answer).payload) == 0, "GETATTR succeeds");
+     }},
+    {"V1_113_eligible_data_may_be_in_the_Position_Zero_chunk", Level::Must, Needs::File,
+     "RFC 8166, 3.5.3: it holds the whole message, whatever is in it.",
+     [](Trial& t) {
+       t.connect();
+       const std::uint32_t xid = t.next_xid();
+       Bytes payload = write_payload(xid, t.target.file, 0, 3000);
+       for (std::uint32_t i = 0; i < 3000; ++i) payload.push_back(pattern_byte(31, i));
+       t.expect(nfs_status(read_v1(t.ask(long_call(t, xid, payload).header())).payload) == 0,
+                "the WRITE succeeds");
+       t.expect(has_pattern(file_content(t, 0, 3000), 31), "the file holds the data");
+     }},
+    {"V1_116_V1_082_a_long_call_may_have_a_chunk_for_its_data_too", Level::Must, Needs::File,
+     "RFC 8166, 3.5.3 and 4.3.1: both chunks are read, in whichever order they are listed.",
+     [](Trial& t) {
+       t.connect();
+       for (const bool data_first : {false, true}) {
+         const std::uint32_t xid = t.next_xid();
+         const Bytes payload = write_payload(xid, t.target.file, 0, kFileBytes);
+         RawCall call = long_call(t, xid, payload);
+         const std::uint32_t seed = data_first ? kFileSeed : 32;
+         const RawRead data{position_of(payload), t.readable(kFileBytes, seed).segment};
+         call.reads.insert(data_first ? call.reads.begin() : call.reads.end(), data);
+         t.expect(nfs_status(read_v1(t.ask(call.header())).payload) == 0,
+                  data_first ? "the WRITE succeeds with the data listed first" : "the WRITE succeeds");
+         t.expect(has_pattern(file_content(t, 0, 1024), seed), "the file holds the data");
+       }
+     }},
+    {"V1_117_RDMA_MSG_with_a_Position_Zero_chunk_is_refused", Level::Should, Needs::Nothing,
+     "RFC 8166, 3.5.3 has it in RDMA_NOMSG alone; there would be two contents for one place.",
+     [](Trial& t) {
+       t.connect();
+       RawCall call{.xid = t.next_xid()};
+       call.reads = {{0, t.readable(40, 1).segment}};
+       t.expect(is_err_chunk(t.ask(call.with(null_payload(call.xid))), call.xid), "ERR_CHUNK");
+       t.expect_alive();
+     }},
+    {"V1_191_a_long_call_makes_nothing_eligible", Level::Should, Needs::Root,
+     "RFC 8166, 6.1: a chunk for the name of LOOKUP is judged as in a call that is not long.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed name = t.readable(4, 1);
+       const Bytes text = words({0x7A7A7A00});  // "zzz"
+       place(name, text);
+       const auto lookup = [&](std::uint32_t xid) {
+         Bytes payload = lookup_payload(xid, t.target.root, "zzz");
+         payload.resize(payload.size() - 4);
+         return payload;
+       };
+       const RawRead chunk{position_of(lookup(0)), part(name.segment, 0, 3)};
+       const RawCall inline_call{.xid = t.next_xid(), .reads = {chunk}};
+       const std::string as_message =
+           verdict(t.ask(inline_call.with(lookup(inline_call.xid))), inline_call.xid);
+       const std::uint32_t xid = t.next_xid();
+       RawCall call = long_call(t, xid, lookup(xid));
+       call.reads.push_back(chunk);
+       const std::string as_long_call = verdict(t.ask(call.header()), xid);
+       t.expect(as_long_call == as_message,
+                "the same answer to both, but they are " + as_message + " and " + as_long_call);
+       t.expect_alive();
+     }},
+};
+
+}  // namespace
+
+std::span<const Test> tests_of_long_calls() {
+  return kLongCallTests;
 }
 
 }  // namespace sluice::conformance

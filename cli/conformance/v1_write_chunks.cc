@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1: Write chunks at the server.
-#include <algorithm>
+// Version 1: Write chunks and Reply chunks at the server.
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "cli/conformance/tests.h"
 
@@ -14,9 +16,10 @@ RawReply read_into(Trial& t, std::vector<Segments> writes, std::uint32_t count, 
 }
 
 bool same_places(const Segments& a, const Segments& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.handle == y.handle && x.offset == y.offset;
-  });
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (a[i].handle != b[i].handle || a[i].offset != b[i].offset) return false;
+  return true;
 }
 
 const Test kTests[] = {
@@ -228,6 +231,148 @@ const Test kTests[] = {
 
 std::span<const Test> tests_of_write_chunks() {
   return kTests;
+}
+
+// --- Reply chunks
+
+namespace {
+
+/// The RPC reply, from wherever it is. In an RDMA_MSG the Reply chunk has to be unused.
+Bytes reply_in(Trial& t, const RawReply& reply, const Exposed& memory) {
+  if (reply.proc == 0) {
+    t.expect(!reply.reply || bytes_in(*reply.reply) == 0,
+             "a Reply chunk of length zero in an RDMA_MSG (V1-123)");
+    return reply.payload;
+  }
+  t.expect(reply.payload.empty(), "nothing behind the header of an RDMA_NOMSG (V1-007)");
+  t.expect(reply.reply.has_value(), "the Reply chunk in an RDMA_NOMSG");
+  return {memory.bytes.begin(), memory.bytes.begin() + static_cast<std::ptrdiff_t>(bytes_in(*reply.reply))};
+}
+
+const Test kReplyChunkTests[] = {
+    {"V1_120_a_Reply_chunk_takes_the_reply", Level::Decision, Needs::Root,
+     "A-02: by drafts before RFC 8166 always, by RFC 8166, 4.3.3 when the reply exceeds the threshold.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(1024);
+       const RawCall call{.xid = t.next_xid(), .reply = {{memory.segment}}};
+       const RawReply reply = read_v1(t.ask(call.with(getattr_payload(call.xid, t.target.root))));
+       t.expect(reply.proc == 1, "RDMA_NOMSG");
+     }},
+    {"V1_121_V1_123_V1_124_a_Reply_chunk_comes_back_used_or_unused", Level::Must, Needs::Root,
+     "RFC 8166, 3.5.3 and 4.3.3: the reply is in the chunk or inline, and the lengths say which.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(1024);
+       const RawCall call{.xid = t.next_xid(), .reply = {{memory.segment}}};
+       const RawReply reply = read_v1(t.ask(call.with(getattr_payload(call.xid, t.target.root))));
+       t.expect(reply.reply && reply.reply->size() == 1 &&
+                    reply.reply->front().handle == memory.segment.handle &&
+                    reply.reply->front().offset == memory.segment.offset,
+                "the Reply chunk with its segment");
+       const Bytes payload = reply_in(t, reply, memory);
+       t.expect(word_at(payload, 0) == call.xid && nfs_status(payload) == 0, "GETATTR succeeds");
+     }},
+    {"V1_007_V1_124_V1_126_a_long_reply_fills_the_segments_in_order", Level::Must, Needs::File,
+     "RFC 8166, 3.5.3 and 4.3.3: RDMA_NOMSG without payload; the sum of the lengths is that of the message.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(4096);
+       const Segments offered{part(memory.segment, 0, 1024), part(memory.segment, 1024, 1024),
+                              part(memory.segment, 2048, 2048)};
+       const RawCall call{.xid = t.next_xid(), .reply = offered};
+       const RawReply reply = read_v1(t.ask(call.with(read_payload(call.xid, t.target.file, 0, 2001))));
+       t.expect(reply.proc == 1 && reply.reply && reply.reply->size() == 3, "RDMA_NOMSG with three segments");
+       t.expect((*reply.reply)[0].length == 1024 && (*reply.reply)[1].length == 1024, "two segments full");
+       const Bytes payload = reply_in(t, reply, memory);
+       const ReadResult result = read_result(payload);
+       t.expect(word_at(payload, 0) == call.xid, "the XID at the chunk's beginning (V1-005)");
+       t.expect(result.inline_data.size() == 2004 &&
+                    has_pattern(std::span(result.inline_data).first(2001), kFileSeed),
+                "2001 bytes and their padding, and no more");
+       t.expect(memory.bytes[payload.size()] == std::byte{0xA5}, "nothing behind the message");
+     }},
+    {"V1_127_data_goes_to_the_Write_chunk_and_the_rest_to_the_Reply_chunk", Level::Must, Needs::File,
+     "RFC 8166, 3.5.3 and 4.3: the reply is reduced first.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed data = t.writable(2048);
+       const Exposed rest = t.writable(1024);
+       const RawCall call{.xid = t.next_xid(), .writes = {{data.segment}}, .reply = {{rest.segment}}};
+       const RawReply reply = read_v1(t.ask(call.with(read_payload(call.xid, t.target.file, 0, 2001))));
+       const ReadResult result = read_result(reply_in(t, reply, rest));
+       t.expect(result.length == 2001 && result.inline_data.empty(), "the count in the reply, and no data");
+       t.expect(bytes_in(reply.writes.at(0)) == 2001 && has_pattern(data.bytes.first(2001), kFileSeed),
+                "the data in the Write chunk");
+     }},
+    {"V1_066_what_is_too_long_when_it_is_reduced_goes_to_the_Reply_chunk", Level::Should, Needs::File,
+     "RFC 8166, 3.5.3: the chunk lists of the reply count, and here they leave no room for the rest.",
+     [](Trial& t) {
+       constexpr std::uint32_t kChunks = 4, kSegments = 14, kSegmentBytes = 64;
+       t.connect();
+       const Exposed data = t.writable(std::size_t{kChunks} * kSegments * kSegmentBytes);
+       const Exposed rest = t.writable(1024);
+       const std::uint32_t xid = t.next_xid();
+       RawCall call = long_call(t, xid, read_payload(xid, t.target.file, 0, 500));
+       for (std::uint32_t i = 0; i < kChunks; ++i) {
+         Segments chunk;
+         for (std::uint32_t n = 0; n < kSegments; ++n)
+           chunk.push_back(part(data.segment, (i * kSegments + n) * kSegmentBytes, kSegmentBytes));
+         call.writes.push_back(chunk);
+       }
+       call.reply = {{rest.segment}};
+       const RawReply reply = read_v1(t.ask(call.header()));  // no longer than the threshold, as each message
+       const ReadResult result = read_result(reply_in(t, reply, rest));
+       t.expect(result.length == 500 && result.inline_data.empty(), "the count in the reply, and no data");
+       t.expect(has_pattern(data.bytes.first(500), kFileSeed), "the data in the first Write chunk");
+     }},
+    {"V1_128_long_call_and_long_reply", Level::Must, Needs::File, "RFC 8166, 3.5.3: one RPC may use both.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(8192);
+       const std::uint32_t xid = t.next_xid();
+       RawCall call = long_call(t, xid, read_payload(xid, t.target.file, 0, 5000), 2);
+       call.reply = {{memory.segment}};
+       const RawReply reply = read_v1(t.ask(call.header()));
+       t.expect(reply.proc == 1, "RDMA_NOMSG");
+       const ReadResult result = read_result(reply_in(t, reply, memory));
+       t.expect(result.count == 5000 && has_pattern(std::span(result.inline_data).first(5000), kFileSeed),
+                "5000 bytes of the file");
+     }},
+    {"V1_129_an_RPC_error_comes_in_either_form", Level::Must, Needs::Root, "RFC 8166, 4.5.2 and 4.3.3.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(1024);
+       const RawCall call{.xid = t.next_xid(), .reply = {{memory.segment}}};
+       Bytes payload = getattr_payload(call.xid, t.target.root);
+       payload.resize(68 + 4);
+       t.expect(accept_stat_of(reply_in(t, read_v1(t.ask(call.with(payload))), memory)) == 4, "GARBAGE_ARGS");
+       t.expect_alive();
+     }},
+    {"V1_122_without_a_Reply_chunk_there_is_no_RDMA_NOMSG", Level::Must, Needs::Root,
+     "RFC 8166, 3.5.3: a long reply needs the requester's memory.",
+     [](Trial& t) {
+       t.connect();
+       const RawCall call{.xid = t.next_xid()};
+       const RawReply reply = read_v1(t.ask(call.with(readdir_payload(call.xid, t.target.root, 512))));
+       t.expect(reply.proc == 0 && nfs_status(reply.payload) == 0, "READDIR of 512 bytes in an RDMA_MSG");
+     }},
+    {"V1_197_V1_194_a_long_READDIR_is_executed", Level::Must, Needs::Root,
+     "RFC 8267, 4: its data is not eligible; call and reply may be long.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(8192 + 512);
+       const std::uint32_t xid = t.next_xid();
+       RawCall call = long_call(t, xid, readdir_payload(xid, t.target.root, 8192));
+       call.reply = {{memory.segment}};
+       t.expect(nfs_status(reply_in(t, read_v1(t.ask(call.header())), memory)) == 0, "READDIR succeeds");
+     }},
+};
+
+}  // namespace
+
+std::span<const Test> tests_of_reply_chunks() {
+  return kReplyChunkTests;
 }
 
 }  // namespace sluice::conformance

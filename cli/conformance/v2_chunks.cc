@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Version 2: chunks, long messages and remote invalidation at the server.
-#include <algorithm>
+#include <cstdint>
+#include <string>
 
 #include "cli/conformance/tests.h"
 #include "cli/conformance/v2_calls.h"
@@ -63,7 +64,7 @@ const Test kTests[] = {
        const std::uint32_t xid = t.next_xid();
        const Bytes payload = getattr_payload(xid, t.target.root);
        const Exposed memory = t.readable(payload.size(), 0);
-       std::copy(payload.begin(), payload.end(), memory.bytes.begin());
+       place(memory, payload);
        const Bytes answer =
            t.ask(Header{.xid = xid, .type = v2::kNoMsg, .reads = {{0, memory.segment}}}.bytes());
        t.expect(nfs_status(read_v2(answer).payload) == 0, "GETATTR succeeds");
@@ -293,8 +294,7 @@ const Test kTests[] = {
      [](Trial& t) {
        t.connect_v2();
        content_of(t, 512);
-       for (const Received& received : t.link().end().inbox)
-         t.expect(!received.remote_invalidate, "plain Sends alone");
+       t.expect(!t.invalidated(), "plain Sends alone");
      }},
     {"V2_155_a_reduced_argument_that_is_not_eligible_is_reported", Level::Must, Needs::Root,
      "Version 2, A.1: the call is not processed. Here the name of CREATE is in a chunk.",
@@ -306,7 +306,7 @@ const Test kTests[] = {
        const std::size_t at = getattr_payload(xid, t.target.root).size() + 4;
        const Exposed memory = t.readable(name.size(), 1);
        const auto begin = payload.begin() + static_cast<std::ptrdiff_t>(at);
-       std::copy(begin, begin + 8, memory.bytes.begin());
+       place(memory, std::span(payload).subspan(at, 8));
        payload.erase(begin, begin + 8);
        const Header call{.xid = xid, .reads = {{static_cast<std::uint32_t>(at), memory.segment}}};
        const Bytes answer = t.ask(call.with(payload));

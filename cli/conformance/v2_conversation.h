@@ -4,8 +4,12 @@
 // thread.
 #pragma once
 
-#include <map>
-#include <set>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "cli/conformance/client_message.h"
 
@@ -49,15 +53,9 @@ class Version2Conversation {
   void learn(const PropertySet& set);
 
   /// New credits for the client, in the next message to it, so that it has `window`.
-  std::uint32_t offer(std::uint32_t window) const {
-    const std::int64_t unused = std::int64_t{granted_} - received_;
-    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(window - unused, 0, 0xFFFF));
-  }
+  std::uint32_t offer(std::uint32_t window) const;
   /// Nothing but a grant tells the client of new credits, and it runs short (D2-15).
-  bool grant_due(std::uint32_t window) const {
-    return messages() > 0 && std::int64_t{granted_} - received_ <= std::min(window / 2, window - 2) &&
-           offer(window) > 0;
-  }
+  bool grant_due(std::uint32_t window) const;
   /// Messages that may be sent to the client; a grant may bring it to -1.
   std::int64_t balance() const { return balance_; }
 
@@ -71,12 +69,9 @@ class Version2Conversation {
   /// It is no later part of a message.
   bool begins() const { return begins_; }
   /// The responder has sent a message with this XID that is no reply: an ERROR may be about it.
-  bool has_asked(std::uint32_t xid) const { return asked_.count(xid) != 0; }
+  bool has_asked(std::uint32_t xid) const;
   /// The code of the ERROR that the client has sent about it.
-  std::optional<std::uint32_t> refusal_of(std::uint32_t xid) const {
-    const auto found = refusals_.find(xid);
-    return found == refusals_.end() ? std::nullopt : std::optional(found->second);
-  }
+  std::optional<std::uint32_t> refusal_of(std::uint32_t xid) const;
   /// Messages without a credit, of all.
   std::uint32_t overdrafts() const { return overdrafts_; }
   /// Octets of the longest message.
@@ -85,6 +80,12 @@ class Version2Conversation {
   bool knows_client() const { return sets_ > 0; }
 
  private:
+  struct Refusal {
+    std::uint32_t xid, code;
+  };
+  void asked(std::uint32_t xid);
+  void note_refusal(std::uint32_t xid, std::uint32_t code);
+
   std::uint32_t granted_ = 1;
   std::uint32_t received_ = 0;
   std::int64_t balance_ = 1;
@@ -94,8 +95,8 @@ class Version2Conversation {
   bool breaks_sequence_ = false;
   bool begins_ = true;
   std::optional<Sequence> sequence_{};
-  std::set<std::uint32_t> asked_{};
-  std::map<std::uint32_t, std::uint32_t> refusals_{};
+  std::vector<std::uint32_t> asked_{};
+  std::vector<Refusal> refusals_{};
   std::uint32_t overdrafts_ = 0;
   std::size_t longest_ = 0;
   ClientProperties client_{};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Version 2: messages, credits and errors at the server.
-#include <algorithm>
+#include <cstdint>
+#include <string>
 
 #include "cli/conformance/tests.h"
 
@@ -247,7 +248,7 @@ const Test kTests[] = {
        t.connect_v2();
        for (std::uint32_t i = 0; i < 600 && !t.lost(); ++i) {
          const std::uint32_t xid = t.next_xid();
-         t.link().end().send(Header{.xid = xid, .credit = 0x00400000}.with(null_payload(xid)));
+         t.send_beyond_credits(Header{.xid = xid, .credit = 0x00400000}.with(null_payload(xid)));
        }
        t.expect(t.ends(), "the connection ends");
        t.connect_v2();

@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <utility>
+
+#include "cli/conformance/nfs.h"
+#include "cli/conformance/upstream.h"
+#include "dataplane/rpcrdma/link/private_data.h"
 #include "tests/unit/service/memory/call_harness.h"
 
 namespace sluice::conformance {

@@ -3,6 +3,13 @@
 // Our own requester as a client under judgement, and files in memory behind its judge, all in one thread.
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/conformance/judge.h"
 #include "cli/conformance/stage.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester/requester.h"

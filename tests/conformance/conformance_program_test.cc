@@ -8,6 +8,8 @@
 #include <set>
 #include <sstream>
 
+#include "cli/conformance/link.h"
+#include "cli/conformance/nfs.h"
 #include "cli/conformance/run.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/link/private_data.h"

@@ -3,6 +3,8 @@
 // Our requester is judged as any client is: it keeps the rules and bears every provocation. A client that does not is seen.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/conformance/client_lab.h"
 
 namespace sluice::conformance {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1: credits, thresholds and connections of a server.
-#include <set>
+// Credits of a server: version 1, with thresholds and connections; version 2, in both directions of the wire.
+#include <cstdint>
+#include <vector>
 
 #include "cli/conformance/tests.h"
+#include "cli/conformance/v2_calls.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::conformance {
 namespace {
@@ -16,16 +19,16 @@ std::uint32_t grant_of(Trial& t) {
 
 /// So many calls at once; each has to be answered once.
 void all_answered(Trial& t, std::uint32_t calls) {
-  std::set<std::uint32_t> open;
+  std::vector<std::uint32_t> open;
   for (std::uint32_t i = 0; i < calls; ++i) {
-    open.insert(t.next_xid());
-    t.send(RawCall{.xid = *open.rbegin(), .credits = kMostAtOnce}.with(null_payload(*open.rbegin())));
+    open.push_back(t.next_xid());
+    t.send(RawCall{.xid = open.back(), .credits = kMostAtOnce}.with(null_payload(open.back())));
   }
   for (std::uint32_t i = 0; i < calls; ++i)
-    t.expect(open.erase(word_at(t.answer(), 0)) == 1, "one reply to each of the calls");
+    t.expect(std::erase(open, word_at(t.answer(), 0)) == 1, "one reply to each of the calls");
 }
 
-const Test kTests[] = {
+const Test kVersion1Tests[] = {
     {"V1_030_errors_grant_credits", Level::Must, Needs::Nothing,
      "RFC 8166, 4.2.3: rdma_credit is never zero, in an error neither; the request that failed gives its "
      "credit back.",
@@ -71,14 +74,14 @@ const Test kTests[] = {
          const RawReply reply = read_v1(t.ask(call.with(null_payload(call.xid))));
          t.expect(accept_stat_of(reply.payload) == 0, "a NULL call succeeds");
          t.expect(reply.credit >= 1, "a grant of at least one");
-         if (credits > 1) all_answered(t, std::min({reply.credit, credits, kMostAtOnce}));
+         if (credits > 1) all_answered(t, smaller_of(smaller_of(reply.credit, credits), kMostAtOnce));
        }
      }},
     {"V1_052_all_that_is_granted_may_be_sent_at_once", Level::Must, Needs::Nothing,
      "RFC 8166, 3.3.1: each granted request has a Receive.",
      [](Trial& t) {
        t.connect();
-       const std::uint32_t grant = std::min(grant_of(t), kMostAtOnce);
+       const std::uint32_t grant = smaller_of(grant_of(t), kMostAtOnce);
        for (int i = 0; i < 5; ++i) all_answered(t, grant);
      }},
     {"V1_054_requests_beyond_the_grant_hurt_nobody", Level::Must, Needs::Nothing,
@@ -102,7 +105,7 @@ const Test kTests[] = {
      "RFC 8166, 4.6.2; an old requester's RDMA_DONE comes without a credit.",
      [](Trial& t) {
        t.connect();
-       const std::uint32_t grant = std::min(grant_of(t), kMostAtOnce);
+       const std::uint32_t grant = smaller_of(grant_of(t), kMostAtOnce);
        t.send(words({t.next_xid(), 1, 32, 3}));
        all_answered(t, grant);
      }},
@@ -111,7 +114,7 @@ const Test kTests[] = {
      [](Trial& t) {
        for (int i = 0; i < 3; ++i) {
          t.connect();
-         const std::uint32_t grant = std::min(grant_of(t), kMostAtOnce);
+         const std::uint32_t grant = smaller_of(grant_of(t), kMostAtOnce);
          for (std::uint32_t n = 0; n < grant; ++n) t.send(null_v1(t.next_xid()));  // and away
        }
        t.connect();
@@ -122,7 +125,7 @@ const Test kTests[] = {
      [](Trial& t) {
        constexpr std::uint32_t kSegments = 8, kSegmentBytes = 512;
        t.connect();
-       const std::uint32_t calls = std::min(grant_of(t), kMostAtOnce);
+       const std::uint32_t calls = smaller_of(grant_of(t), kMostAtOnce);
        const Exposed memory = t.readable(std::size_t{kSegments} * kSegmentBytes, kFileSeed);
        for (std::uint32_t i = 0; i < calls; ++i) {
          RawCall call{.xid = t.next_xid()};
@@ -182,9 +185,8 @@ const Test kTests[] = {
      "RFC 8797, 4: with private data of both sides replies may be longer than 1024 octets.",
      [](Trial& t) {
        t.connect(rpcrdma::PrivateData{.send_bytes = 4096, .receive_bytes = 4096});
-       if (!t.link().server_data()) t.skip("The server sends no private data of RFC 8797.");
-       if (t.link().server_data()->send_bytes < 4096)
-         t.skip("The server does not send messages of 4096 bytes.");
+       if (!t.server_data()) t.skip("The server sends no private data of RFC 8797.");
+       if (t.server_data()->send_bytes < 4096) t.skip("The server does not send messages of 4096 bytes.");
        const RawCall call{.xid = t.next_xid()};
        const ReadResult result =
            read_result(read_v1(t.ask(call.with(read_payload(call.xid, t.target.file, 0, 3000)))).payload);
@@ -196,7 +198,7 @@ const Test kTests[] = {
      [](Trial& t) {
        constexpr std::uint32_t kChunks = 5, kSegments = 14;
        t.connect(rpcrdma::PrivateData{.send_bytes = 4096, .receive_bytes = 1024});
-       if (!t.link().server_data() || t.link().server_data()->receive_bytes < 4096)
+       if (!t.server_data() || t.server_data()->receive_bytes < 4096)
          t.skip("The server does not announce that it receives messages of 4096 bytes.");
        const Exposed memory = t.writable(std::size_t{kChunks} * kSegments * 16);
        RawCall call{.xid = t.next_xid()};
@@ -260,7 +262,100 @@ const Test kTests[] = {
 }  // namespace
 
 std::span<const Test> tests_of_credits() {
-  return kTests;
+  return kVersion1Tests;
+}
+
+// --- Version 2
+
+namespace {
+
+using v2::Header;
+
+std::uint32_t limit_of(const Bytes& message) {
+  return word_at(message, 2) >> 16;
+}
+
+Bytes grant(std::uint32_t credits) {
+  return Header{.xid = 0, .credit = kNoCredits | credits, .type = v2::kNoMsg}.bytes();
+}
+
+/// A connection whose server has used its starting credit for its properties, and has no other.
+void connect_without_credits(Trial& t) {
+  t.connect();
+  t.open_v2(properties(t.next_xid(), {}, 0));
+}
+
+const Test kVersion2Tests[] = {
+    {"V2_033_the_credit_word_has_new_credits_and_their_limit", Level::Must, Needs::Nothing,
+     "Version 2, 4.3.1.1: what is new in the low half, the most that may be outstanding in the high half.",
+     [](Trial& t) {
+       t.connect_v2();
+       for (int i = 0; i < 300; ++i) {
+         t.expect_alive();
+         t.expect(t.credits_v2() <= limit_of(t.heard().back()), "no more credits than the limit");
+       }
+       t.overheard();
+       t.expect(t.credits_v2() >= 1 && t.credits_v2() <= limit_of(t.heard().back()),
+                "no more credits than the limit");
+     }},
+    {"V2_037_the_limit_of_a_peer_may_change", Level::Must, Needs::Nothing,
+     "Version 2, 4.3.1.1: it may be raised and reduced at any time; credits that were given stay.",
+     [](Trial& t) {
+       t.connect_v2();
+       for (const std::uint32_t limit : {1u, 65535u, 2u, 300u, 1u}) {
+         const std::uint32_t xid = t.next_xid();
+         const Bytes answer = t.ask(Header{.xid = xid, .credit = limit << 16 | 1}.with(null_payload(xid)));
+         t.expect(accept_stat_of(read_v2(answer).payload) == 0, "a NULL call succeeds");
+       }
+       for (int i = 0; i < 100; ++i) t.expect_alive();
+     }},
+    {"V2_038_each_credit_is_a_Receive", Level::Must, Needs::Nothing,
+     "Version 2, 4.3.1.1: all that was granted may be sent at once.",
+     [](Trial& t) {
+       t.connect_v2();
+       for (int round = 0; round < 5; ++round) {
+         std::vector<std::uint32_t> open;
+         for (std::uint32_t left = smaller_of(t.credits_v2(), 128u); left > 0; --left) {
+           open.push_back(t.next_xid());
+           t.send(null_v2(open.back()));
+         }
+         while (!open.empty())
+           t.expect(std::erase(open, word_at(t.answer(), 0)) == 1, "one reply to each of the calls");
+       }
+     }},
+    {"V2_040_V2_035_a_server_without_credits_waits_for_a_grant", Level::Must, Needs::Nothing,
+     "Version 2, 4.3.1.1 and 4.3.1.2: no reply without a credit; a NOMSG without chunks brings new ones.",
+     [](Trial& t) {
+       connect_without_credits(t);
+       const std::uint32_t xid = t.next_xid();
+       t.send(Header{.xid = xid, .credit = kNoCredits}.with(null_payload(xid)));
+       t.expect(t.overheard() == 0, "no reply before there is a credit for it");
+       t.send(grant(4));
+       t.expect(word_at(t.answer(), 0) == xid, "the reply behind the grant");
+       t.expect_alive();
+     }},
+    {"V2_042_the_reserve_is_for_one_grant", Level::Decision, Needs::Nothing,
+     "D2-15: without credits one grant and nothing else may be sent; who is idle falls silent.",
+     [](Trial& t) {
+       connect_without_credits(t);
+       for (int round = 0; round < 4; ++round) {  // what it grants is used up again
+         while (t.credits_v2() > 1) t.send(grant(0));
+         t.overheard();
+       }
+       t.expect(t.heard().size() <= 2, "no more than properties and a grant");
+       t.expect(t.heard().size() < 2 || v2::is_grant(t.heard()[1]), "a grant as the second message");
+       t.send(grant(100));
+       t.overheard();
+       const std::size_t before = t.heard().size();
+       t.overheard();
+       t.expect(t.heard().size() == before, "silence");
+     }},
+};
+
+}  // namespace
+
+std::span<const Test> tests_of_version_2_credits() {
+  return kVersion2Tests;
 }
 
 }  // namespace sluice::conformance

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// What the tests have in common: calls of NFS version 3, replies of either version of RPC-over-RDMA, and properties of version 2.
 #include "cli/conformance/nfs.h"
 
-#include <algorithm>
+#include <cstdint>
+#include <string>
 
+#include "cli/conformance/v2_calls.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::conformance {
@@ -239,12 +244,24 @@ void remove_file(Trial& trial, const Target& target) {
   trial.ask(RawCall{.xid = xid}.with(remove_payload(xid, target.root, target.name)));
 }
 
+RawCall long_call(Trial& trial, std::uint32_t xid, const Bytes& payload, std::uint32_t segments) {
+  const auto bytes = static_cast<std::uint32_t>(payload.size());
+  const Exposed memory = trial.readable(bytes, 0);
+  place(memory, payload);
+  RawCall call{.xid = xid, .proc = 1};
+  for (std::uint32_t i = 0; i < segments; ++i) {
+    const std::uint32_t from = bytes * i / segments;
+    call.reads.push_back({0, part(memory.segment, from, bytes * (i + 1) / segments - from)});
+  }
+  return call;
+}
+
 Bytes file_content(Trial& trial, std::uint64_t offset, std::uint32_t bytes) {
   Bytes content;
   while (content.size() < bytes) {
     const std::uint32_t xid = trial.next_xid();
     const auto count =
-        std::min<std::uint32_t>(kInlineBytes, bytes - static_cast<std::uint32_t>(content.size()));
+        smaller_of<std::uint32_t>(kInlineBytes, bytes - static_cast<std::uint32_t>(content.size()));
     const ReadResult result =
         read_result(read_v1(trial.ask(RawCall{.xid = xid}.with(
                                 read_payload(xid, trial.target.file, offset + content.size(), count))))
@@ -254,6 +271,58 @@ Bytes file_content(Trial& trial, std::uint64_t offset, std::uint32_t bytes) {
     append(content, std::span(result.inline_data).first(count));
   }
   return content;
+}
+
+// --- Version 2
+
+namespace {
+
+constexpr std::uint32_t kMostProperties = 64;
+
+}  // namespace
+
+Bytes joined(Trial& t, Bytes message) {
+  Bytes payload;
+  for (int parts = 0; parts < 64; ++parts) {
+    append(payload, read_v2(message).payload);
+    if ((word_at(message, 4) & v2::kMore) == 0) return payload;
+    message = t.answer();
+  }
+  throw Failure("A reply does not end.");
+}
+
+Bytes content_of(Trial& t, std::uint32_t bytes) {
+  const Exposed memory = t.writable(bytes);
+  const std::uint32_t xid = t.next_xid();
+  const RawReply reply = read_v2(t.ask(
+      v2::Header{.xid = xid, .writes = {{memory.segment}}}.with(read_payload(xid, t.target.file, 0, bytes))));
+  if (read_result(reply.payload).count != bytes) throw Failure("A READ returned less than was written.");
+  return {memory.bytes.begin(), memory.bytes.end()};
+}
+
+Bytes properties(std::uint32_t xid, std::initializer_list<Property> list, std::uint16_t credits) {
+  Bytes out = v2::Header{.xid = xid, .credit = kNoCredits | credits, .type = v2::kConnProp}.then(
+      {static_cast<std::uint32_t>(list.size())});
+  for (const Property& property : list) append(out, words({property.id, 4, property.value}));
+  return out;
+}
+
+std::optional<std::uint32_t> announced(const Trial& t, std::uint32_t id) {
+  for (const Bytes& message : t.heard()) {
+    if (word_at(message, 3) != v2::kConnProp || message.size() < 20) continue;
+    xdr::Reader reader(std::span<const std::byte>(message).subspan(20));
+    const std::uint32_t count = reader.u32();
+    for (std::uint32_t i = 0; i < count && i < kMostProperties && reader.ok(); ++i) {
+      const std::uint32_t found = reader.u32();
+      const auto data = reader.opaque(static_cast<std::uint32_t>(message.size()));
+      if (reader.ok() && found == id && data.size() == 4) return xdr::load_u32(data.data());
+    }
+  }
+  return std::nullopt;
+}
+
+Bytes read_v2_call(Trial& t, std::uint32_t xid, std::uint32_t count, std::uint32_t credit) {
+  return v2::Header{.xid = xid, .credit = credit}.with(read_payload(xid, t.target.file, 0, count));
 }
 
 }  // namespace sluice::conformance

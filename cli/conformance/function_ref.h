@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reference to something that can be called, for parameters that are called during the call alone: std::function would copy it, and
+// <functional> is one of the largest headers of the standard library. What it refers to has to outlive it. Any thread.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+namespace sluice::conformance {
+
+template <typename Signature>
+class FunctionRef;
+
+template <typename Result, typename... Args>
+class FunctionRef<Result(Args...)> {
+ public:
+  FunctionRef(Result (*function)(Args...)) noexcept
+      : target_{.function = function}, call_([](Target target, Args... args) -> Result {
+          return target.function(std::forward<Args>(args)...);
+        }) {}
+  template <typename Callable>
+  requires(std::is_class_v<std::remove_reference_t<Callable>> &&
+           !std::is_same_v<std::remove_cvref_t<Callable>, FunctionRef>) FunctionRef(Callable&& callable)
+  noexcept
+      : target_{.object = &callable}, call_([](Target target, Args... args) -> Result {
+          using Object = std::remove_reference_t<Callable>;
+          return (*static_cast<Object*>(const_cast<void*>(target.object)))(std::forward<Args>(args)...);
+        }) {}
+
+  Result operator()(Args... args) const { return call_(target_, std::forward<Args>(args)...); }
+
+ private:
+  union Target {
+    const void* object;
+    Result (*function)(Args...);
+  };
+  Target target_;
+  Result (*call_)(Target, Args...);
+};
+
+}  // namespace sluice::conformance

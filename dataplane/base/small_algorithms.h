@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The few algorithms that headers and the message path use, without <algorithm>, which is one of the largest headers of the standard
+// library. Pure; any thread.
+#pragma once
+
+namespace sluice {
+
+template <typename T>
+constexpr T smaller_of(T a, T b) noexcept {
+  return b < a ? b : a;
+}
+template <typename T>
+constexpr T larger_of(T a, T b) noexcept {
+  return a < b ? b : a;
+}
+/// The value from `least` to `most` that is nearest to `value`. Requires least <= most.
+template <typename T>
+constexpr T bounded(T value, T least, T most) noexcept {
+  return smaller_of(larger_of(value, least), most);
+}
+
+template <typename Range, typename T>
+constexpr bool has_element(const Range& range, const T& value) noexcept {
+  for (const auto& element : range)
+    if (element == value) return true;
+  return false;
+}
+
+}  // namespace sluice

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/client.h"
 
+#include <bit>
+#include <ctime>
+#include <utility>
+
 #include "controlplane/properties/key_file.h"
 #include "controlplane/properties/psk.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
-
-#include <algorithm>
-#include <bit>
-#include <chrono>
-#include <utility>
 
 namespace sluice::bench {
 namespace {
@@ -29,7 +29,7 @@ constexpr std::uint32_t kMaxLongBuffers = 32;
 constexpr std::uint32_t kLeastWindow = 64;
 
 std::uint32_t credits_of(const ClientConfig& config) {
-  return config.version >= 2 ? std::max(config.depth, kLeastWindow) : config.depth;
+  return config.version >= 2 ? larger_of(config.depth, kLeastWindow) : config.depth;
 }
 
 rpcrdma::EngineConfig engine_config(const ClientConfig& config) {
@@ -58,9 +58,9 @@ ClientError lost(const Session& session, const std::string& reason) {
 }  // namespace
 
 std::uint64_t now_ns() noexcept {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                        std::chrono::steady_clock::now().time_since_epoch())
-                                        .count());
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 Client::Client(rdma::Device& device, rdma::ConnectionManager& manager, const ClientConfig& config)
@@ -157,7 +157,7 @@ void Client::start(Session& session) {
                                .inline_bytes = config_.inline_bytes,
                                .credits_requested = credits_of(config_),
                                .windows = config_.depth * 4,
-                               .long_buffers = std::clamp(config_.depth, 4u, kMaxLongBuffers),
+                               .long_buffers = bounded(config_.depth, 4u, kMaxLongBuffers),
                                .long_buffer_bytes = kLongBufferBytes});
   session.connection = engine_.free_connection();
   auto qp = device_.create_queue_pair(engine_.queue_pair_limits());

@@ -3,11 +3,17 @@
 // The requester side for tools: an engine on a device, and connections to one server. One thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "cli/bench/client_error.h"
+#include "cli/bench/clock.h"
 #include "controlplane/properties/host_handshake.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/link/private_data.h"
@@ -15,12 +21,6 @@
 #include "pmd/device.h"
 
 namespace sluice::bench {
-
-/// The server cannot be reached, or its answer is wrong. what() is a sentence that says what to do.
-class ClientError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 struct ClientConfig {
   std::uint16_t port = 20049;
@@ -33,8 +33,6 @@ struct ClientConfig {
   std::string host_name = "sluice-bench";  ///< whose keys they are
   double timeout_s = 10;
 };
-
-std::uint64_t now_ns() noexcept;
 
 /// One connection and its requester.
 struct Session {

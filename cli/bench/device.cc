@@ -4,13 +4,15 @@
 #include <arpa/inet.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
-#include <rte_ethdev.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
 
-#include "cli/bench/client.h"
+#include "cli/bench/clock.h"
 #include "controlplane/cm/device_manager.h"
 #include "controlplane/cm/rdma_cm_manager.h"
 #include "dataplane/base/setup_error.h"
@@ -85,7 +87,7 @@ void start_dpdk(const DeviceOptions& options, int cpu) {
   std::vector<char*> argv;
   argv.reserve(words.size());
   for (std::string& word : words) argv.push_back(word.data());
-  if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0 || rte_eth_dev_count_avail() == 0)
+  if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0 || !rdma::softroce::first_ethdev())
     throw SetupError("DPDK does not start with --ethdev '" + options.ethdev + "' (" +
                      rte_strerror(rte_errno) + ").");
 }
@@ -115,7 +117,7 @@ ToolDevice open_device(const DeviceOptions& options) {
   start_dpdk(options, cpu);
   rdma::softroce::PortConfig config;
   config.name = "bench";
-  config.ethdev = rte_eth_find_next(0);
+  config.ethdev = *rdma::softroce::first_ethdev();
   config.addresses = {{own, static_cast<std::uint8_t>(bits)}};
   config.link_mtu = options.mtu;
   config.frame_buffer_bytes = kFrameBufferBytes;

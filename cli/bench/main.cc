@@ -3,11 +3,10 @@
 // sluice-bench: probes a server and runs load against it.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <string>
 
 #include "cli/arguments.h"
 #include "cli/bench/bulk_load.h"
@@ -15,6 +14,7 @@
 #include "cli/bench/device.h"
 #include "cli/bench/mount_client.h"
 #include "cli/bench/nfs3_load.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/api/null.h"
 
 namespace sluice::bench {
@@ -43,7 +43,7 @@ void progress_line(const LoadResult& result) {
 }
 
 json report(const LoadResult& result, const segment::Histogram& latency) {
-  const double seconds = std::max(result.seconds, 1e-9);
+  const double seconds = larger_of(result.seconds, 1e-9);
   json by_operation;
   for (std::size_t i = 0; i < kOperations; ++i)
     if (result.by_operation[i] > 0)
@@ -79,8 +79,9 @@ void print_report(const json& r) {
 }
 
 void parse_mix(const std::string& text, LoadConfig& load) {
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) {
+  for (std::size_t from = 0; from < text.size();) {
+    const std::string part = text.substr(from, text.find(',', from) - from);
+    from += part.size() + 1;
     const auto equals = part.find('=');
     bool known = false;
     for (std::size_t i = 0; i < kOperations && equals != std::string::npos; ++i) {
@@ -116,7 +117,7 @@ int bulk_load(ToolDevice& device, Options& options) {
   options.bulk.depth = options.client.depth;
   options.bulk.seconds = options.load.seconds;
   const BulkResult result = run_bulk(client, options.bulk);
-  const double per_s = static_cast<double>(result.operations) / std::max(result.seconds, 1e-9);
+  const double per_s = static_cast<double>(result.operations) / larger_of(result.seconds, 1e-9);
   const json r = {{"seconds", result.seconds},
                   {"operations", result.operations},
                   {"operations_per_s", per_s},

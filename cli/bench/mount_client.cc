@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "cli/bench/client.h"
+#include "cli/bench/client_error.h"
 #include "mount3.h"
 
 namespace sluice::bench {

@@ -308,6 +308,11 @@ bool EthernetPort::drop_from_hand(std::uint32_t lane, std::uint16_t sent) noexce
   return sent > 0;
 }
 
+std::optional<std::uint16_t> first_ethdev() noexcept {
+  if (rte_eth_dev_count_avail() == 0) return std::nullopt;
+  return rte_eth_find_next(0);
+}
+
 std::shared_ptr<Port> Port::open(const PortConfig& config) {
   return std::make_shared<EthernetPort>(config);
 }

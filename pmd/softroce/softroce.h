@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,9 @@ struct Transmission {
   bool in_place = false;
   std::string obstacle;  ///< why not; empty: it is, or is not to be
 };
+
+/// The first Ethernet device that EAL has found; nothing: it found none. Setup.
+std::optional<std::uint16_t> first_ethdev() noexcept;
 
 class Port {
  public:

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Loads: a mix of NFSv3 operations, and calls and replies of a given size.
 #include "cli/bench/nfs3_load.h"
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
+#include "cli/bench/bulk_load.h"
+#include "cli/bench/interrupt.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/api/null.h"
 
 namespace sluice::bench {
@@ -93,8 +98,8 @@ Load::Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle
       latency_(std::make_unique<segment::Histogram>()),
       random_(mix(config.seed + 1)) {
   const std::size_t tasks = client.sessions().size() * depth;
-  const std::size_t block = std::max(config.block_bytes, 64u);
-  region_ = client.device().allocate_memory(std::max(tasks * block, std::size_t{kFillBytes}));
+  const std::size_t block = larger_of(config.block_bytes, 64u);
+  region_ = client.device().allocate_memory(larger_of(tasks * block, std::size_t{kFillBytes}));
   tasks_.resize(tasks);
   for (std::size_t i = 0; i < tasks; ++i) {
     tasks_[i].load = this;
@@ -116,7 +121,7 @@ void Load::for_each_word(std::size_t bytes, std::uint64_t offset, Visit&& visit)
   for (std::size_t at = 0; at < bytes;) {
     const std::uint64_t word = mix((offset + at) / 8 * 0x9e3779b97f4a7c15 + config_.seed);
     const std::size_t skip = (offset + at) % 8;
-    const std::size_t run = std::min<std::size_t>(8 - skip, bytes - at);
+    const std::size_t run = smaller_of<std::size_t>(8 - skip, bytes - at);
     visit(at, reinterpret_cast<const std::byte*>(&word) + skip, run);
     at += run;
   }
@@ -173,7 +178,7 @@ void Load::prepare() {
                   0;
   for (std::uint64_t offset = 0; io && offset < config_.file_bytes; offset += kFillBytes) {
     const auto bytes =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(kFillBytes, config_.file_bytes - offset));
+        static_cast<std::uint32_t>(smaller_of<std::uint64_t>(kFillBytes, config_.file_bytes - offset));
     fill(region_.bytes.first(bytes), offset);
     CallBuilder write(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Write);
     write.arguments().opaque(file_);
@@ -208,7 +213,7 @@ Operation Load::pick_by_weight() noexcept {
 
 std::uint64_t Load::pick_offset() noexcept {
   random_ = random_ * 6364136223846793005 + 1442695040888963407;
-  const std::uint64_t blocks = std::max<std::uint64_t>(1, config_.file_bytes / config_.block_bytes);
+  const std::uint64_t blocks = larger_of<std::uint64_t>(1, config_.file_bytes / config_.block_bytes);
   return (random_ >> 33) % blocks * config_.block_bytes;
 }
 
@@ -316,7 +321,7 @@ std::uint64_t Load::due(std::uint64_t begin) const noexcept {
   const std::uint64_t most = config_.max_operations == 0 ? UINT64_MAX : config_.max_operations;
   if (config_.calls_per_s <= 0) return most;
   const double seconds = static_cast<double>(client_.now() - begin) * 1e-9;
-  return std::min(most, static_cast<std::uint64_t>(seconds * config_.calls_per_s));
+  return smaller_of(most, static_cast<std::uint64_t>(seconds * config_.calls_per_s));
 }
 
 void Load::start_due(std::uint64_t begin) {
@@ -358,6 +363,58 @@ LoadResult Load::run(void (*progress)(const LoadResult&)) {
   drained.errors = result_.errors;
   drained.mismatches = result_.mismatches;
   return drained;
+}
+
+// --- Calls and replies of a given size
+
+namespace {
+
+struct Counted {
+  std::uint64_t operations = 0;
+  std::uint64_t errors = 0;
+  std::uint32_t outstanding = 0;
+};
+
+void count(void* context, const rpcrdma::Reply& reply) noexcept {
+  auto& counted = *static_cast<Counted*>(context);
+  --counted.outstanding;
+  ++counted.operations;
+  xdr::Reader reader(reply.message());
+  const auto decoded = rpc::decode_reply(reader);
+  if (reply.status() != rpcrdma::CallStatus::Ok || !decoded.ok || !decoded.header.success()) ++counted.errors;
+}
+
+}  // namespace
+
+BulkResult run_bulk(Client& client, const BulkConfig& config) {
+  std::vector<std::byte> call(rpc::kMinCallBytes + xdr::kUnit + xdr::padded(config.call_bytes));
+  xdr::Writer writer(call);
+  rpc::encode_call(writer, {.program = service::kNullProgram,
+                            .version = service::kNullVersion,
+                            .procedure = service::kBulkProcedure,
+                            .credential = {},
+                            .verifier = {}});
+  writer.u32(config.reply_bytes);
+  Counted counted;
+  const rpcrdma::Request request{
+      .payload = call,
+      .max_reply_bytes = static_cast<std::uint32_t>(rpc::kMinReplyBytes + xdr::padded(config.reply_bytes)),
+      .completion = &count,
+      .context = &counted};
+  rpcrdma::Requester& requester = *client.sessions()[0].requester;
+  client.poll();
+  const std::uint64_t begin = client.now();
+  const auto duration = static_cast<std::uint64_t>(config.seconds * 1e9);
+  const Interruptible interruptible;
+  while (client.now() - begin < duration && !interruptible.told_to_end()) {
+    while (counted.outstanding < config.depth && requester.submit(request)) ++counted.outstanding;
+    client.poll();
+  }
+  const BulkResult result{.seconds = static_cast<double>(client.now() - begin) / 1e9,
+                          .operations = counted.operations,
+                          .errors = counted.errors};
+  while (counted.outstanding > 0) client.poll();
+  return result;
 }
 
 }  // namespace sluice::bench

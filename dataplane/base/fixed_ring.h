@@ -4,18 +4,18 @@
 // `Storage` may be RingStorage<T>, so that pages of a large ring become resident only when they are used.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
+#include "dataplane/base/fixed_array.h"
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice {
 
-template <typename T, typename Storage = std::vector<T>>
+template <typename T, typename Storage = FixedArray<T>>
 class FixedRing {
  public:
   FixedRing() = default;
@@ -28,7 +28,7 @@ class FixedRing {
 
   /// Setup only. Sets the capacity to `capacity` or size(), whichever is larger. Keeps the order.
   void grow(std::size_t capacity) {
-    Storage larger(std::max(capacity, count_));
+    Storage larger(larger_of(capacity, count_));
     for (std::size_t i = 0; i < count_; ++i) larger[i] = std::move((*this)[i]);
     slots_ = std::move(larger);
     head_ = 0;
@@ -56,7 +56,7 @@ class FixedRing {
 
   /// Moves up to into.size() elements from the front into `into`; returns how many.
   std::size_t pop_front(std::span<T> into) noexcept {
-    const std::size_t taken = std::min(count_, into.size());
+    const std::size_t taken = smaller_of(count_, into.size());
     for (std::size_t i = 0; i < taken; ++i) into[i] = std::move((*this)[i]);
     drop(taken);
     return taken;

@@ -6,8 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
+#include "dataplane/base/fixed_array.h"
 #include "dataplane/base/invariant.h"
 
 namespace sluice {
@@ -16,8 +16,7 @@ template <typename T>
 class FixedStack {
  public:
   /// Setup: allocates.
-  explicit FixedStack(std::uint32_t capacity)
-      : elements_(std::make_unique<T[]>(capacity)), capacity_(capacity) {}
+  explicit FixedStack(std::uint32_t capacity) : elements_(capacity), capacity_(capacity) {}
 
   bool empty() const noexcept { return size_ == 0; }
   bool full() const noexcept { return size_ == capacity_; }
@@ -35,7 +34,7 @@ class FixedStack {
   void clear() noexcept { size_ = 0; }
 
  private:
-  std::unique_ptr<T[]> elements_;
+  FixedArray<T> elements_;
   std::uint32_t capacity_;
   std::uint32_t size_ = 0;
 };

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <new>
 #include <span>
 #include <type_traits>
@@ -25,7 +24,7 @@ class FixedVector {
 
   /// More than there is room for: the value is dropped.
   void push_back(const T& value) noexcept {
-    if (SLUICE_INVARIANT(size_ < N, ring_index)) std::construct_at(at(size_++), value);
+    if (SLUICE_INVARIANT(size_ < N, ring_index)) ::new (at(size_++)) T(value);
   }
   std::span<const T> values() const noexcept { return {at(0), size_}; }
 

@@ -5,7 +5,6 @@
 // kMaxHostNameBytes.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string_view>
@@ -21,14 +20,14 @@ class HostName {
   constexpr HostName() = default;
   /// Nobody's too if it is longer than a name can be: cut off, it could be another host's.
   constexpr explicit HostName(std::string_view name) noexcept {
-    if (name.size() <= kMaxHostNameBytes) std::copy(name.begin(), name.end(), bytes_.begin());
+    if (name.size() <= kMaxHostNameBytes) name.copy(bytes_.data(), name.size());
   }
 
   constexpr bool empty() const noexcept { return bytes_[0] == '\0'; }
   /// Lives as long as the name.
   constexpr std::string_view view() const noexcept {
-    return {bytes_.data(),
-            static_cast<std::size_t>(std::find(bytes_.begin(), bytes_.end(), '\0') - bytes_.begin())};
+    const std::string_view all(bytes_.data(), bytes_.size());
+    return all.substr(0, all.find('\0'));
   }
   constexpr bool operator==(const HostName& other) const noexcept { return view() == other.view(); }
 

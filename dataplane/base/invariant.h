@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <iterator>
 #include <string_view>
 
 // X(name, help): `name` is the value of the metric's label.

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <new>
 #include <utility>
 
@@ -27,9 +26,10 @@ class ObjectArray {
 
  public:
   /// Setup: room for so many.
-  explicit ObjectArray(std::size_t capacity) : places_(std::make_unique_for_overwrite<Place[]>(capacity)) {}
+  explicit ObjectArray(std::size_t capacity) : places_(new Place[capacity]) {}
   ~ObjectArray() {
-    while (size_ > 0) std::destroy_at(places_[--size_].object());
+    while (size_ > 0) places_[--size_].object()->~T();
+    delete[] places_;
   }
   ObjectArray(const ObjectArray&) = delete;
   ObjectArray& operator=(const ObjectArray&) = delete;
@@ -55,10 +55,10 @@ class ObjectArray {
     explicit Base(Place* first) noexcept : first_(first) {}
     Place* first_;
   };
-  Base base() noexcept { return Base(places_.get()); }
+  Base base() noexcept { return Base(places_); }
 
  private:
-  const std::unique_ptr<Place[]> places_;
+  Place* const places_;  ///< owned; not zeroed
   std::size_t size_ = 0;
 };
 

@@ -4,8 +4,9 @@
 // looks at those whose time has come, so that no turn is the one that looks at them all. One thread.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice {
 
@@ -19,14 +20,14 @@ class PacedRound {
   /// How many of `count` elements the turn is to look at: those whose time has come since the last turn that looked at
   /// any. `now_ns` never decreases.
   std::uint32_t due(std::uint64_t now_ns, std::uint32_t count) noexcept {
-    if (count == 0) next_ns_ = std::max(next_ns_, now_ns);
+    if (count == 0) next_ns_ = larger_of(next_ns_, now_ns);
     if (now_ns < next_ns_ || count == 0) return 0;
-    const std::uint64_t step_ns = std::max<std::uint64_t>(period_ns_ / count, 1);
-    const std::uint64_t round_ns = std::max(period_ns_, step_ns) - step_ns;
+    const std::uint64_t step_ns = larger_of<std::uint64_t>(period_ns_ / count, 1);
+    const std::uint64_t round_ns = larger_of(period_ns_, step_ns) - step_ns;
     const std::uint64_t late_ns =
-        std::min(now_ns - next_ns_, round_ns);  // of what is missed no more than one round
+        smaller_of(now_ns - next_ns_, round_ns);  // of what is missed no more than one round
     const auto due = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>({1 + late_ns / step_ns, count, std::uint64_t{kMostInATurn}}));
+        smaller_of<std::uint64_t>(1 + late_ns / step_ns, smaller_of(count, kMostInATurn)));
     next_ns_ = now_ns - late_ns + due * step_ns;
     return due;
   }

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <iterator>
 #include <string_view>
 
 #include "dataplane/base/setup_error.h"
@@ -37,7 +36,7 @@ inline std::uint32_t require_pool(std::string_view name, std::uint32_t configure
   };
   const auto add_number = [&](std::uint32_t number) {
     char digits[10];
-    add({digits, std::to_chars(std::begin(digits), std::end(digits), number).ptr});
+    add({digits, std::to_chars(digits, digits + sizeof digits, number).ptr});
   };
   add(name);
   add(" is ");

@@ -5,16 +5,16 @@
 // Zeroed memory holds a zeroed value.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <type_traits>
 
+#include "dataplane/base/owned.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/base/store_point.h"
 
 namespace sluice {
@@ -69,9 +69,9 @@ class SeqLock {
     return value;
   }
 
-  /// The same for values of any size; nullptr for false. Not on the message path: it allocates.
-  std::unique_ptr<T> read_copy() const {
-    auto value = std::make_unique<T>();
+  /// The same for values of any size; none for false. Not on the message path: it allocates.
+  Owned<T> read_copy() const {
+    Owned<T> value(new T());
     if (!read(*value)) value.reset();
     return value;
   }
@@ -81,7 +81,7 @@ class SeqLock {
 
  private:
   static constexpr std::size_t bytes_of(std::size_t word) noexcept {
-    return std::min(sizeof(std::uint64_t), sizeof(T) - word * sizeof(std::uint64_t));
+    return smaller_of(sizeof(std::uint64_t), sizeof(T) - word * sizeof(std::uint64_t));
   }
 
   std::atomic<std::uint32_t> sequence_;

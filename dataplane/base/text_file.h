@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
@@ -33,8 +32,10 @@ inline std::size_t line_not_utf8(const std::string& text) {
     bad = ::iconv(conversion, &from, &left, &to, &room) == static_cast<std::size_t>(-1) && errno != E2BIG;
   }
   ::iconv_close(conversion);
-  return bad ? 1 + static_cast<std::size_t>(std::count(text.data(), static_cast<const char*>(from), '\n'))
-             : 0;
+  if (!bad) return 0;
+  std::size_t line = 1;
+  for (const char* at = text.data(); at < from; ++at) line += *at == '\n' ? 1 : 0;
+  return line;
 }
 
 /// Its text. Throws std::runtime_error with a sentence: there is none, it is a directory, a pipe or a device, it has

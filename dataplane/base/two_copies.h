@@ -7,8 +7,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/base/seqlock.h"
 #include "dataplane/base/store_point.h"
 
@@ -32,9 +32,9 @@ class TwoCopies {
       if (copies_[written_.load(std::memory_order_acquire) % 2].read(value)) return true;
     return false;
   }
-  /// The same, in memory of its own; nullptr for false. Not on the message path: it allocates.
-  std::unique_ptr<T> read_copy() const {
-    auto value = std::make_unique<T>();
+  /// The same, in memory of its own; none for false. Not on the message path: it allocates.
+  Owned<T> read_copy() const {
+    Owned<T> value(new T());
     if (!read(*value)) value.reset();
     return value;
   }

@@ -3,9 +3,9 @@
 // What one client holds of the buffers that the clients of a gateway share. Only the owning reactor may call.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/egress/server_side.h"
 
 namespace sluice::egress {
@@ -22,7 +22,7 @@ class ClientBuffers {
   PoolBuffer acquire(std::size_t bytes) noexcept {
     PoolBuffer buffer = side_.acquire_buffer(bytes);
     if (!buffer.is_record || buffer.address == nullptr) return buffer;
-    const std::uint32_t share = std::max(side_.config().record_buffers / kShareOfRecords, 2u);
+    const std::uint32_t share = larger_of(side_.config().record_buffers / kShareOfRecords, 2u);
     if (records_held_ < share) return ++records_held_, buffer;
     return side_.release_buffer(buffer), PoolBuffer{};
   }

@@ -5,10 +5,10 @@
 // wait on is put behind. Only the owning reactor may call.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::egress {
 
@@ -28,7 +28,7 @@ class ReleaseWaiters {
   void on_release() noexcept { to_resume_ = count_; }
   /// Calls resume() of some of them. False: there are none to try again.
   bool resume_some() noexcept {
-    const std::uint32_t some = std::min(to_resume_, kResumedInATurn);
+    const std::uint32_t some = smaller_of(to_resume_, kResumedInATurn);
     for (std::uint32_t i = 0; i < some; ++i) {
       --to_resume_;
       --count_;

@@ -4,8 +4,9 @@
 // again. Arithmetic only; the clock is the caller's. One thread.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::egress {
 
@@ -41,7 +42,7 @@ class Silence {
     since_ns_ = now_ns;
     probed_ = !probed_;
     if (probed_) return Step::Probe;
-    patience_ = std::min(2 * patience_, kMaxPatience);
+    patience_ = smaller_of(2 * patience_, kMaxPatience);
     return Step::Reconnect;
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/process/memory_table.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 

@@ -29,7 +29,7 @@ class Patience {
   const StopSignal& stop_;
 };
 
-std::unique_ptr<segment::Segment> attach(const std::string& name, Patience& patience) {
+Owned<segment::Segment> attach(const std::string& name, Patience& patience) {
   for (;;) {
     std::string problem;
     try {
@@ -41,7 +41,7 @@ std::unique_ptr<segment::Segment> attach(const std::string& name, Patience& pati
   }
 }
 
-std::unique_ptr<segment::ConfigBlock> ask(segment::Segment& segment, Patience& patience) {
+Owned<segment::ConfigBlock> ask(segment::Segment& segment, Patience& patience) {
   segment::Layout& layout = segment.layout();
   const std::uint64_t asked = segment::monotonic_ns();
   layout.start_asked.store(asked, std::memory_order_release);
@@ -62,7 +62,7 @@ Start wait_for_start(const std::string& segment_name, std::chrono::milliseconds 
   Patience patience(limit, stop);
   Start start;
   start.segment = attach(segment_name, patience);
-  start.ownership = std::make_unique<segment::DataPlaneOwnership>(*start.segment);
+  start.ownership.reset(new segment::DataPlaneOwnership(*start.segment));
   start.config = ask(*start.segment, patience);
   if (const std::string defect = segment::defect_of(*start.config); !defect.empty())
     throw SetupError("The configuration in segment '" + segment_name + "' cannot be used (" + defect +

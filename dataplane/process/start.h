@@ -6,9 +6,9 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <string>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/base/stop_signal.h"
 #include "dataplane/segment/ownership.h"
 #include "dataplane/segment/segment.h"
@@ -20,9 +20,9 @@ struct Start {
   Start(Start&&) = default;
   Start& operator=(Start&&) = delete;  // would give the segment up before who owns it
 
-  std::unique_ptr<segment::Segment> segment;
-  std::unique_ptr<segment::DataPlaneOwnership> ownership;
-  std::unique_ptr<segment::ConfigBlock> config;
+  Owned<segment::Segment> segment;
+  Owned<segment::DataPlaneOwnership> ownership;
+  Owned<segment::ConfigBlock> config;
 };
 
 /// Waits for the control plane's part of the segment, takes the data plane's own, asks for a configuration (DataPart::start_asked) and waits for

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/connection.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "dataplane/base/probes.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rpcrdma {
 
@@ -22,8 +22,8 @@ Connection::Connection(LinkContext& links, ResponderContext& responders, Reverse
 
 // --- Life
 
-void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
-                      const PeerAddress& peer, Requester* requester) noexcept {
+void Connection::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer,
+                      Requester* requester) noexcept {
   ConnectionQueue::unlink(*this);
   link_.open(std::move(qp), config, peer);
   opened_ns_ = link_.context().now_ns();
@@ -32,7 +32,7 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
   intake_v2_.open();
   const ConnectionConfig& clamped = link_.config();
   const bool version_2 = link_.version_state() != VersionState::Version1;
-  responder_.open(clamped.max_version >= v2::kVersion ? std::max(clamped.credit_grant, kLeastSlots)
+  responder_.open(clamped.max_version >= v2::kVersion ? larger_of(clamped.credit_grant, kLeastSlots)
                                                       : clamped.credit_grant,
                   version_2 && clamped.version2.hold_calls, clamped.sole_service);
   credit_limit_ = ~std::uint32_t{0};
@@ -89,9 +89,9 @@ bool Connection::call_back(std::span<const std::byte> call, CallBackDone done, v
 
 void Connection::set_credits(std::uint32_t credits) noexcept {
   credits_ = credits;
-  responder_.set_grant(std::min(credits, credit_limit_));
+  responder_.set_grant(smaller_of(credits, credit_limit_));
   const auto grant = static_cast<std::uint32_t>(responder_.grant());
-  link_.set_window(std::min(grant, config().credit_grant) + config().credits_requested);
+  link_.set_window(smaller_of(grant, config().credit_grant) + config().credits_requested);
   if (speaks_version_2()) link_.repost_spares();
 }
 

@@ -6,11 +6,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/rpcrdma/intake_v1.h"
 #include "dataplane/rpcrdma/intake_v2.h"
 #include "dataplane/rpcrdma/link/link.h"
@@ -42,7 +42,7 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   /// Takes over a queue pair in State::Init and posts all Receives on it, so that the first call never meets
   /// an empty queue (V1-047). `config` is clamped to the capacity. The requester, if any, is attached until
   /// the connection is closed, and has to live that long.
-  void open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer,
+  void open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer,
             Requester* requester) noexcept;
   /// Between open() and established(), on the side that connects: the peer's answer says what it receives.
   /// Holds for version 1 only (D2-06).

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/engine.h"
 
-#include <algorithm>
-
 #include "dataplane/base/buffer_stride.h"
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/base/pool_size.h"
+#include "dataplane/base/small_algorithms.h"
+#include "pmd/device.h"
 
 namespace sluice::rpcrdma {
 
@@ -41,15 +42,16 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config)
   links_.max_send_bytes = device.limits().max_send_bytes;
   const rdma::MemoryRegion pad = device.allocate_memory(xdr::kUnit);
   responders_.zero_pad = {pad.bytes.data(), xdr::kUnit, pad.lkey};
-  links_.transmit.stage.set_max_sge(std::min(queue_pair_limits().max_send_sge, device.limits().max_send_sge));
+  links_.transmit.stage.set_max_sge(
+      smaller_of(queue_pair_limits().max_send_sge, device.limits().max_send_sge));
   for (std::uint32_t i = 0; i < config.callers; ++i) {
-    callers_.add(std::make_unique<Requester>(requester_context(), device,
-                                             RequesterConfig{.requests = kCallBacksAtOnce,
-                                                             .inline_bytes = kCallBackBytes,
-                                                             .credits_requested = kCallBacksAtOnce,
-                                                             .windows = 0,
-                                                             .long_buffers = 0,
-                                                             .reverse = true}));
+    callers_.add(Owned<Requester>(new Requester(requester_context(), device,
+                                                RequesterConfig{.requests = kCallBacksAtOnce,
+                                                                .inline_bytes = kCallBackBytes,
+                                                                .credits_requested = kCallBacksAtOnce,
+                                                                .windows = 0,
+                                                                .long_buffers = 0,
+                                                                .reverse = true})));
   }
   // A region for all of a kind: drivers and NICs have room for a few thousand.
   const ConnectionCapacity& capacity = config.capacity;

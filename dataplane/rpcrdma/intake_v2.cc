@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/intake_v2.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rpcrdma {
 
@@ -252,7 +253,7 @@ bool IntakeV2::refuse_before_sequence(Arrived arrived, const v2::DecodeResult& d
 std::span<const std::byte> IntakeV2::part_of(Arrived arrived, const v2::Header& header) noexcept {
   if (header.type == HeaderType::ConnProp) return header.properties;
   const std::span<const std::byte> message = link_.receive_buffer(arrived.buffer).first(arrived.bytes);
-  return message.subspan(std::min<std::size_t>(header.header_bytes, message.size()));
+  return message.subspan(smaller_of<std::size_t>(header.header_bytes, message.size()));
 }
 
 /// Memory for the sequence that this part begins, or belongs to. What has outgrown a small buffer moves to a large
@@ -260,7 +261,7 @@ std::span<const std::byte> IntakeV2::part_of(Arrived arrived, const v2::Header& 
 bool IntakeV2::has_assembly(std::size_t part_bytes) noexcept {
   SharedMemory& memory = link_.context().assembly;
   const std::size_t held = sequence_.in_progress() ? assembled_bytes_ : 0;
-  const std::size_t wanted = std::min(held + part_bytes, memory.most_bytes());
+  const std::size_t wanted = smaller_of(held + part_bytes, memory.most_bytes());
   if (assembly_ != nullptr && wanted <= memory.bytes_of(assembly_)) return true;
   if (sequence_.in_progress() && assembly_ == nullptr) return true;  // its parts are dropped
   std::byte* const larger = memory.acquire(link_.assembly_account(), wanted);
@@ -304,7 +305,7 @@ bool IntakeV2::take_part(Arrived arrived, const v2::Header& header, Step step) n
   const auto part = part_of(arrived, header);
   std::size_t room = link_.context().assembly.most_bytes();
   if (properties)
-    room = std::min<std::size_t>(
+    room = smaller_of<std::size_t>(
         room, roles_.responder().holds_calls() ? kMaxStrangersPropertyBytes : kMaxPropertyBytes);
   if (assembled_bytes_ + part.size() > room) {
     ++link_.counters().call_too_long;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/properties.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rpcrdma {
 
@@ -49,7 +50,7 @@ bool Properties::send_host_authentication(std::span<const std::byte> octets) noe
   SharedMemory& memory = link_.context().assembly;
   const std::size_t bytes = 3 * xdr::kUnit + xdr::kUnit + xdr::padded(octets.size());
   if (!link_.is_open() || !link_.speaks_version_2() || outgoing_ != nullptr ||
-      bytes > std::min<std::size_t>(kMaxPropertyBytes, memory.most_bytes()))
+      bytes > smaller_of<std::size_t>(kMaxPropertyBytes, memory.most_bytes()))
     return false;
   outgoing_ = memory.acquire(link_.assembly_account(), bytes);
   if (outgoing_ == nullptr) return false;

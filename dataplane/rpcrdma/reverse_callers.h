@@ -4,9 +4,10 @@
 // reactor.
 #pragma once
 
-#include <memory>
+#include <utility>
 #include <vector>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 
 namespace sluice::rpcrdma {
@@ -14,7 +15,7 @@ namespace sluice::rpcrdma {
 class ReverseCallers {
  public:
   /// Setup.
-  void add(std::unique_ptr<Requester> requester) {
+  void add(Owned<Requester> requester) {
     free_.push_back(requester.get());
     all_.push_back(std::move(requester));
   }
@@ -29,7 +30,7 @@ class ReverseCallers {
   bool all_free() const noexcept { return free_.size() == all_.size(); }
 
  private:
-  std::vector<std::unique_ptr<Requester>> all_;
+  std::vector<Owned<Requester>> all_;
   std::vector<Requester*> free_;  ///< has had room for all of them from the start
 };
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "dataplane/base/small_algorithms.h"
+
 namespace sluice::segment {
 namespace {
 
@@ -104,7 +106,7 @@ std::string defect_of(const ConfigBlock& config) {
   look_at_device(look, config);
   look_at_transport(look, config);
   look.within("upstream", config.upstream_count, 0, kMaxUpstreams);
-  for (std::uint32_t i = 0; i < std::min(config.upstream_count, kMaxUpstreams); ++i)
+  for (std::uint32_t i = 0; i < smaller_of(config.upstream_count, kMaxUpstreams); ++i)
     look_at_upstream(look, config.upstreams[i]);
   look.within("forward.record_buffers", config.record_buffers, 1, 4096);
   look.within("forward.item_buffers", config.item_buffers, 1, 65536);

@@ -8,13 +8,14 @@
 // controlplane/config, which reports errors. Units are in the names; times of calls in seconds.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/tables.h"
 #include "dataplane/segment/upstreams.h"
@@ -52,6 +53,7 @@ inline constexpr std::uint32_t kMaxRoutes = 16;  ///< per upstream
 struct RouteConfig {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
+  bool operator==(const RouteConfig&) const = default;
 };
 
 inline constexpr std::uint32_t kMaxHostBytes = 256;       ///< address or host name, terminating zero included
@@ -107,14 +109,11 @@ struct UpstreamConfig {
   }
   /// Whether both serve the same programs, which each has once.
   bool has_programs_of(const UpstreamConfig& other) const noexcept {
-    const auto* const end = other.routes.begin() + std::min(other.route_count, kMaxRoutes);
-    return route_count == other.route_count &&
-           std::all_of(routes.begin(), routes.begin() + std::min(route_count, kMaxRoutes),
-                       [&](const RouteConfig& mine) {
-                         return std::any_of(other.routes.begin(), end, [&](const RouteConfig& its) {
-                           return mine.program == its.program && mine.version == its.version;
-                         });
-                       });
+    if (route_count != other.route_count) return false;
+    const std::uint32_t count = smaller_of(route_count, kMaxRoutes);
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (!has_element(std::span(other.routes).first(count), routes[i])) return false;
+    return true;
   }
 };
 
@@ -125,13 +124,15 @@ struct UpstreamPlaces {
   std::array<std::uint32_t, kMaxUpstreams> changes{};                  ///< may be given to another upstream
 
   bool may_change(std::size_t place) const noexcept {
-    return place < std::min(count, kMaxUpstreams) && changes[place] != 0;
+    return place < smaller_of(count, kMaxUpstreams) && changes[place] != 0;
   }
   bool has_spare(std::size_t place) const noexcept { return may_change(place) && names[place][0] == '\0'; }
   bool serves(std::string_view name) const noexcept {
-    return std::any_of(names.begin(), names.end(), [&](const auto& each) {
-      return std::string_view(each.data(), std::find(each.begin(), each.end(), '\0') - each.begin()) == name;
-    });
+    for (const auto& each : names) {
+      const std::string_view all(each.data(), each.size());
+      if (all.substr(0, all.find('\0')) == name) return true;
+    }
+    return false;
   }
 };
 
@@ -246,7 +247,7 @@ struct ConfigBlock {
   /// A client's calls are all that are outstanding on its connection to an RDMA upstream, with one of ours that asks
   /// whether it is there.
   std::uint32_t calls_to_upstream() const noexcept {
-    return std::min(std::bit_ceil(credits + 1), kMaxCallsToUpstream);
+    return smaller_of(std::bit_ceil(credits + 1), kMaxCallsToUpstream);
   }
   /// Outstanding at RPC-over-RDMA servers, per reactor.
   std::uint32_t calls_to_servers() const noexcept {
@@ -259,7 +260,7 @@ struct ConfigBlock {
     std::vector<std::uint16_t> ports;
     const auto add = [&ports](std::uint32_t each) {
       const auto known = static_cast<std::uint16_t>(each);
-      if (std::find(ports.begin(), ports.end(), known) == ports.end()) ports.push_back(known);
+      if (!has_element(ports, known)) ports.push_back(known);
     };
     if (reverse.in_use != 0) return ports;
     add(port);
@@ -308,7 +309,7 @@ struct ConfigBlock {
     std::uint32_t taken = 0;
     for (std::uint32_t i = 0; i < upstream_count; ++i)
       if (upstreams[i].transport == Transport::Rdma) taken += upstreams[i].came_later;
-    return std::min(spare_upstreams - std::min(taken, spare_upstreams), kMaxUpstreams - upstream_count);
+    return smaller_of(spare_upstreams - smaller_of(taken, spare_upstreams), kMaxUpstreams - upstream_count);
   }
   /// With the spare ones.
   std::uint32_t upstream_places() const noexcept { return upstream_count + spare_places(); }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/segment/counter_names.h"
 
-#include <algorithm>
-#include <memory>
 #include <string_view>
 
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/segment/counters.h"
 #include "dataplane/segment/ingress.h"
 #include "dataplane/segment/upstreams.h"
@@ -23,7 +22,7 @@ void put(CounterNames& names, CounterFamily family, const List& list) noexcept {
   auto* to = names.names[static_cast<std::size_t>(family)].data();
   for (const auto& entry : list) {
     const std::string_view name = entry.name;
-    std::copy_n(name.begin(), std::min(name.size(), kCounterNameBytes), (to++)->begin());
+    name.copy((to++)->data(), kCounterNameBytes);
   }
 }
 
@@ -51,16 +50,16 @@ CounterPlaces::CounterPlaces() noexcept {
 }
 
 void CounterPlaces::follow(const CounterNames& theirs) {
-  const auto ours = std::make_unique<CounterNames>();
+  const Owned<CounterNames> ours(new CounterNames());
   own_counter_names(*ours);
   for (std::size_t family = 0; family < kCounterFamilies; ++family)
     for (std::size_t own = 0; own < kMostCounters; ++own) {
       const CounterNames::Name& name = ours->names[family][own];
       if (is_none(name)) continue;
       const auto& list = theirs.names[family];
-      const auto found = std::find(list.begin(), list.end(), name);
-      const auto place = found == list.end() ? kNone : static_cast<std::uint32_t>(found - list.begin());
-      places_[family][own].store(place, std::memory_order_relaxed);
+      std::uint32_t place = 0;
+      while (place < list.size() && list[place] != name) ++place;
+      places_[family][own].store(place < list.size() ? place : kNone, std::memory_order_relaxed);
     }
 }
 

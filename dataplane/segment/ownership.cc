@@ -35,7 +35,7 @@ std::string process(std::uint32_t pid) {
 }  // namespace
 
 ControlOwnership::ControlOwnership(const std::string& name)
-    : name_(name), former_(FormerSegment::find(name)), segment_(std::make_unique<Segment>(name)) {
+    : name_(name), former_(FormerSegment::find(name)), segment_(new Segment(name)) {
   if (former_) former_->check();
   for (int i = 0; i < kTries; ++i) {
     auto file = PartFile::open(name, Part::Control, PartFile::Access::Write);

@@ -18,11 +18,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/segment/former_segment.h"
 #include "dataplane/segment/segment.h"
 
@@ -89,7 +89,7 @@ class ControlOwnership {
   std::optional<PartFile> replaced_;  ///< of another layout, or no segment at all: removed by take()
   std::optional<FormerSegment> former_;
   std::optional<PartFile> away_;  ///< the data plane's, whose lock we have
-  std::unique_ptr<Segment> segment_;
+  Owned<Segment> segment_;
   bool new_ = false;
   std::uint32_t epoch_ = 0;
   std::uint32_t stopped_ = 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/segment/sections.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <string_view>
 
@@ -15,7 +14,7 @@ using Sections = std::array<Section, kMaxSections>;
 constexpr Section section(std::string_view name, std::uint32_t version, std::size_t offset, std::size_t bytes,
                           shape::Hash hash) {
   Section made{};
-  std::copy(name.begin(), name.end(), made.name.begin());
+  name.copy(made.name.data(), made.name.size());
   made.version = version;
   made.offset = offset;
   made.bytes = bytes;
@@ -53,8 +52,8 @@ constexpr Sections kData = {
 #undef SLUICE_SECTION
 
 std::string name_of(const Section& section) {
-  const auto end = std::find(section.name.begin(), section.name.end(), '\0');
-  return {section.name.begin(), end};
+  const std::string_view all(section.name.data(), section.name.size());
+  return std::string(all.substr(0, all.find('\0')));
 }
 
 }  // namespace
@@ -66,8 +65,8 @@ const Sections& sections_of(Part part) noexcept {
 std::string difference(Part part, const Sections& theirs, std::uint64_t file_bytes) {
   for (const Section& ours : sections_of(part)) {
     if (ours.name[0] == '\0') continue;
-    const auto its = std::find_if(theirs.begin(), theirs.end(),
-                                  [&](const Section& other) { return other.name == ours.name; });
+    const auto* its = theirs.begin();
+    while (its != theirs.end() && its->name != ours.name) ++its;
     const std::string name = "its section '" + name_of(ours) + "' ";
     if (its == theirs.end()) return name + "is missing";
     if (its->version != ours.version)

@@ -133,8 +133,8 @@ Segment::Found Segment::look_for(Part part) {
   }
 }
 
-std::unique_ptr<Segment> Segment::attach(const std::string& name) {
-  auto segment = std::make_unique<Segment>(name);
+Owned<Segment> Segment::attach(const std::string& name) {
+  Owned<Segment> segment(new Segment(name));
   const Found found = segment->look_for(Part::Control);
   if (found == Found::Unusable) throw SetupError(segment->problem());
   if (found == Found::Nothing)
@@ -144,8 +144,8 @@ std::unique_ptr<Segment> Segment::attach(const std::string& name) {
   return segment;
 }
 
-std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
-  auto segment = std::make_unique<Segment>(name);
+Owned<Segment> Segment::open_or_create(const std::string& name) {
+  Owned<Segment> segment(new Segment(name));
   for (const Part part : {Part::Control, Part::Data}) {
     auto file = PartFile::open(name, part, PartFile::Access::Write);
     if (!file) {
@@ -159,8 +159,8 @@ std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
   return segment;
 }
 
-std::unique_ptr<Segment> Segment::in_memory() {
-  return std::unique_ptr<Segment>(new Segment("", PROT_READ | PROT_WRITE));
+Owned<Segment> Segment::in_memory() {
+  return Owned<Segment>(new Segment("", PROT_READ | PROT_WRITE));
 }
 
 void Segment::remove(const std::string& name) noexcept {
@@ -177,7 +177,7 @@ bool Segment::control_plane_runs(std::uint32_t epoch) const noexcept {
 
 void Segment::name_counters() {
   SeqLock<CounterNames>& shared = data_part().counter_names;
-  const auto names = std::make_unique<CounterNames>();
+  const Owned<CounterNames> names(new CounterNames());
   own_counter_names(*names);
   const auto there = shared.read_copy();
   if (there && *there == *names) return;

@@ -10,10 +10,10 @@
 
 #include <array>
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <string>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/cut_guard.h"
 #include "dataplane/segment/layout.h"
@@ -26,12 +26,12 @@ class Segment {
   /// Without any file yet.
   explicit Segment(std::string name);
   /// Both parts for writing, made where they are not there: for tests and tools, which play both planes.
-  static std::unique_ptr<Segment> open_or_create(const std::string& name);
+  static Owned<Segment> open_or_create(const std::string& name);
   /// Both parts for reading; the data plane's may not be there yet. Throws SetupError if there is no usable one of
   /// the control plane.
-  static std::unique_ptr<Segment> attach(const std::string& name);
+  static Owned<Segment> attach(const std::string& name);
   /// In memory of this process alone, which writes all of it. Untouched pages take no memory.
-  static std::unique_ptr<Segment> in_memory();
+  static Owned<Segment> in_memory();
   /// The files of that name.
   static void remove(const std::string& name) noexcept;
   ~Segment();

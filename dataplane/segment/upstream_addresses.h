@@ -6,7 +6,6 @@
 // Layout; any other thread or process reads a copy. The data plane goes on with what it has read last.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -14,6 +13,7 @@
 
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/seqlock.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/upstreams.h"
 
@@ -58,7 +58,7 @@ inline std::optional<PeerAddress> answering_address(const SharedUpstreamAddresse
   const auto table = shared.read();
   const UpstreamAddressList* const list = table ? addresses_of(*table, name) : nullptr;
   if (list == nullptr || list->count == 0) return std::nullopt;
-  for (std::uint32_t i = 0; i < std::min(list->count, kMaxUpstreamAddresses); ++i)
+  for (std::uint32_t i = 0; i < smaller_of(list->count, kMaxUpstreamAddresses); ++i)
     if (list->addresses[i].answers > 0) return list->addresses[i].address;
   return list->addresses[0].address;
 }
@@ -68,7 +68,7 @@ inline bool has_address(const SharedUpstreamAddresses& shared, std::string_view 
                         const PeerAddress& address) {
   const auto table = shared.read();
   const UpstreamAddressList* const list = table ? addresses_of(*table, name) : nullptr;
-  for (std::uint32_t i = 0; list != nullptr && i < std::min(list->count, kMaxUpstreamAddresses); ++i)
+  for (std::uint32_t i = 0; list != nullptr && i < smaller_of(list->count, kMaxUpstreamAddresses); ++i)
     if (list->addresses[i].address == address) return true;
   return false;
 }

@@ -9,7 +9,6 @@
 // full may be lost, since reactors look at all words in turn as well, and show what they have followed (ConnectionUse).
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -17,6 +16,7 @@
 #include <cstring>
 
 #include "dataplane/base/host_name.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/base/spsc_ring.h"
 #include "dataplane/base/store_point.h"
 #include "dataplane/segment/tables.h"
@@ -122,7 +122,7 @@ constexpr Course decode_course(std::uint64_t word) noexcept {
           .reason = value >> 16 & 0xFF};
 }
 constexpr std::uint32_t encode(const Grant& grant) noexcept {
-  return std::min(grant.credits, kMaxWantedCredits) | (grant.client_class & 0xFF) << 24;
+  return smaller_of(grant.credits, kMaxWantedCredits) | (grant.client_class & 0xFF) << 24;
 }
 constexpr Grant decode_grant(std::uint64_t word) noexcept {
   const auto value = static_cast<std::uint32_t>(word);

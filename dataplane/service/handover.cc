@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/service/handover.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::service {
 
@@ -115,11 +115,11 @@ namespace {
 
 /// Half of the tickets are the clients' own, in equal parts. Nobody holds more than a quarter of all.
 ShareLimits limits_for(std::uint32_t clients) noexcept {
-  const std::uint32_t guaranteed = kMaxHandedCalls / 2 / std::max(clients, 1u);
+  const std::uint32_t guaranteed = kMaxHandedCalls / 2 / larger_of(clients, 1u);
   return {.elements = kMaxHandedCalls,
           .accounts = clients,
           .guaranteed = guaranteed,
-          .most = std::max(guaranteed, kMaxHandedCalls / 4)};
+          .most = larger_of(guaranteed, kMaxHandedCalls / 4)};
 }
 
 }  // namespace

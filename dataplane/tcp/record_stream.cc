@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/tcp/record_stream.h"
 
-#include <algorithm>
 #include <cstring>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/xdr/cursor.h"
 
 namespace sluice::tcp {
@@ -53,7 +53,7 @@ bool RecordStream::begin_fragment() noexcept {
 /// The record has become too long: keeps its first word and drops the rest received so far.
 bool RecordStream::begin_skipping() noexcept {
   const std::byte* const joined = memory_ != nullptr ? memory_ : buffer_.data() + begin_;
-  std::copy_n(joined, std::min(joined_, skipped_head_.size()), skipped_head_.begin());
+  std::memcpy(skipped_head_.data(), joined, smaller_of(joined_, skipped_head_.size()));
   skipping_ = true;
   skipped_ = joined_;
   joined_ = 0;
@@ -68,11 +68,10 @@ RecordStream::Step RecordStream::skip() noexcept {
       if (unread() < xdr::kUnit) return Step::NeedBytes;
       if (!begin_fragment() || skipped_ + fragment_left_ > kMaxSkippedBytes) return Step::Broken;
     }
-    const std::size_t here = std::min(fragment_left_, unread());
+    const std::size_t here = smaller_of(fragment_left_, unread());
     if (skipped_ < skipped_head_.size())
-      std::copy_n(buffer_.begin() + static_cast<std::ptrdiff_t>(at_),
-                  std::min<std::size_t>(here, skipped_head_.size() - skipped_),
-                  skipped_head_.begin() + static_cast<std::ptrdiff_t>(skipped_));
+      std::memcpy(skipped_head_.data() + skipped_, buffer_.data() + at_,
+                  smaller_of<std::size_t>(here, skipped_head_.size() - skipped_));
     skipped_ += here;
     at_ += here;
     begin_ = at_;
@@ -101,7 +100,7 @@ RecordStream::Step RecordStream::next() noexcept {
     }
     if (memory_ == nullptr && joined_ + fragment_left_ > buffer_.size())
       return joined_ + unread() < kHeadBytes ? Step::NeedBytes : Step::NeedMemory;
-    const std::size_t here = std::min(fragment_left_, unread());
+    const std::size_t here = smaller_of(fragment_left_, unread());
     if (memory_ != nullptr) {
       if (here > 0) std::memcpy(memory_ + joined_, buffer_.data() + at_, here);
       begin_ = at_ + here;

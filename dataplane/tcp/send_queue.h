@@ -6,13 +6,14 @@
 
 #include <sys/uio.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::tcp {
 
@@ -38,7 +39,7 @@ class SendQueue {
   void copy(std::span<const std::byte> bytes) noexcept {
     while (!bytes.empty()) {
       const std::size_t at = (ring_head_ + in_ring_) % kSendRingBytes;
-      const std::size_t here = std::min(bytes.size(), kSendRingBytes - at);
+      const std::size_t here = smaller_of(bytes.size(), kSendRingBytes - at);
       std::memcpy(&ring_[at], bytes.data(), here);
       in_ring_ += here;
       if (pieces_ > 0 && newest().owner == nullptr && newest().data + newest().bytes == &ring_[at])
@@ -69,7 +70,7 @@ class SendQueue {
   void sent(std::size_t bytes, Done&& done) noexcept {
     while (bytes > 0 && pieces_ > 0) {
       Piece& piece = queue_[first_];
-      const std::size_t here = std::min(bytes, piece.bytes);
+      const std::size_t here = smaller_of(bytes, piece.bytes);
       bytes -= here;
       piece.data += here;
       piece.bytes -= here;

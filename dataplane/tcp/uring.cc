@@ -5,20 +5,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/tcp/uring_probe.h"
 
 namespace sluice::tcp {
 
 Uring::Uring(std::uint32_t operations, UringFeatures wanted)
     : features_(UringFeatures(wanted.bits() & uring_features_of_kernel().bits())) {
-  const unsigned entries = std::bit_ceil(std::clamp(operations, 1u, kMostRingEntries));
+  const unsigned entries = std::bit_ceil(bounded(operations, 1u, kMostRingEntries));
   io_uring_params parameters{};
   parameters.flags = IORING_SETUP_R_DISABLED | IORING_SETUP_TASKRUN_FLAG;
   parameters.flags |= features_.has(UringFeature::deferred_work)

@@ -2,8 +2,8 @@
 //
 // Upper bound of the results of a COMPOUND (RFC 8267, section 6.2), from its arguments and the grammar of
 // results.
-#include <algorithm>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/ulb/nfs4.h"
 #include "dataplane/ulb/nfs4_grammar.h"
 
@@ -63,7 +63,7 @@ std::uint64_t bound_of(const char*& grammar) noexcept {
         while (*grammar != '}') {
           while (*grammar++ != ':') {
           }
-          largest = std::max(largest, bound_of(grammar));
+          largest = larger_of(largest, bound_of(grammar));
           ++grammar;
         }
         bytes += 4 + largest;

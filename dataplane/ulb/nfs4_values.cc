@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/ulb/nfs4_values.h"
 
-#include <algorithm>
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::ulb {
 namespace {
@@ -88,7 +88,7 @@ void ValueReader::eligible() noexcept {
 }
 
 std::span<const std::byte> ValueReader::opaque() noexcept {
-  return in_.opaque(static_cast<std::uint32_t>(std::min<std::size_t>(in_.remaining(), ~std::uint32_t{0})));
+  return in_.opaque(static_cast<std::uint32_t>(smaller_of<std::size_t>(in_.remaining(), ~std::uint32_t{0})));
 }
 
 /// "[x]" is preceded by a count; each element of "*(x)" by a word that says whether one more follows.

@@ -3,10 +3,11 @@
 // What would lead a client of version 4 past the gateway: pNFS (RFC 8881, section 12) and the locations of file
 // systems (section 11). In calls the attributes are not asked for; in results EXCHANGE_ID has no role of pNFS
 // and FATTR4_SUPPORTED_ATTRS none of the attributes. No byte moves.
-#include <algorithm>
 #include <array>
 
 #include "dataplane/ulb/nfs4.h"
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::ulb {
 namespace {
@@ -40,7 +41,7 @@ void clear(std::span<std::byte> bitmap, const Attributes& attributes) noexcept {
   if (bitmap.size() < xdr::kUnit) return;
   const std::uint32_t words = xdr::load_u32(bitmap.data());
   if (words > bitmap.size() / xdr::kUnit - 1) return;
-  for (std::size_t i = 0; i < std::min<std::size_t>(words, attributes.size()); ++i) {
+  for (std::size_t i = 0; i < smaller_of<std::size_t>(words, attributes.size()); ++i) {
     std::byte* const word = &bitmap[(i + 1) * xdr::kUnit];
     xdr::store_u32(word, xdr::load_u32(word) & ~attributes[i]);
   }

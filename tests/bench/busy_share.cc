@@ -119,7 +119,7 @@ class Server {
     return clock;
   }
 
-  std::unique_ptr<segment::Segment> segment_ = segment::Segment::in_memory();
+  Owned<segment::Segment> segment_ = segment::Segment::in_memory();
   std::unique_ptr<rdma::loopback::Loopback> device_;
   rpcrdma::Engine engine_;
   Costly service_;

@@ -156,7 +156,7 @@ class Loop {
   const Listener silent_;
   const std::uint16_t mount_port_ = free_port();
   const SchedulerDelay delay_;
-  std::unique_ptr<segment::Segment> segment_;
+  Owned<segment::Segment> segment_;
   std::unique_ptr<controlplane::ControlPlane> plane_;
   std::uint64_t longest_ns_ = 0;
   int reloads_ = 0;

@@ -92,7 +92,7 @@ class Lab {
  private:
   const std::string name_ = "sluice-bench-reconnect-" + std::to_string(::getpid());
   const config::Config config_;
-  std::unique_ptr<segment::Segment> segment_;
+  Owned<segment::Segment> segment_;
   std::unique_ptr<SimulatedClients> clients_;
   std::unique_ptr<SimulatedReactors> reactors_;
   events::Journal journal_{[](const events::Event&) {}};

@@ -3,11 +3,11 @@
 // Parameters of RPC-over-RDMA connections. Fixed when a connection is made (V1-063).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "dataplane/base/pool_size.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/wire/v2.h"
 
 namespace sluice::service {
@@ -71,7 +71,8 @@ struct Version2Config {
 /// What answers a call with more Write chunks than are filled (V2-115). Who fills none has only the Reply chunk (D2-46).
 inline v2::Error too_many_write_chunks(const Version2Config& limits) noexcept {
   if (limits.max_write_chunks == 0) return {.code = v2::ErrorCode::ReplyResource};
-  return {.code = v2::ErrorCode::WriteChunks, .maximum = std::min(limits.max_write_chunks, kMaxWriteChunks)};
+  return {.code = v2::ErrorCode::WriteChunks,
+          .maximum = smaller_of(limits.max_write_chunks, kMaxWriteChunks)};
 }
 
 struct ConnectionConfig {

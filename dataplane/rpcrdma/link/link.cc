@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/link/link.h"
 
-#include <algorithm>
-
 #include "dataplane/base/probes.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rpcrdma {
 
@@ -39,15 +38,14 @@ void Link::transition(Opening to) noexcept {
   if (!legal) close(CloseReason::InternalError);
 }
 
-void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
-                const PeerAddress& peer) noexcept {
+void Link::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer) noexcept {
   ++generation_;
   wr_id_base_ = WrId{.generation = generation_, .connection = connection}.encode();
   qp_ = std::move(qp);
   config_ = config;
-  config_.receive_inline_bytes = std::min(config.receive_inline_bytes, capacity_.receive_bytes);
-  config_.credit_grant = std::min(config.credit_grant, capacity_.call_slots);
-  config_.credits_requested = std::min(config.credits_requested, capacity_.requests);
+  config_.receive_inline_bytes = smaller_of(config.receive_inline_bytes, capacity_.receive_bytes);
+  config_.credit_grant = smaller_of(config.credit_grant, capacity_.call_slots);
+  config_.credits_requested = smaller_of(config.credits_requested, capacity_.requests);
   if (config_.receive_inline_bytes < v2::kDefaultReceiveBytes) config_.max_version = kVersion1;  // V2-011
   set_client_class(config.client_class);
   peer_ = peer;
@@ -65,7 +63,7 @@ void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& con
                  config_.credit_grant + config_.credits_requested + kSpareReceives);
   flow_.open(config_.credit_grant + config_.credits_requested, config_.active);
   agreement_ = {};
-  agreement_.send_bytes = std::min(v2::kDefaultSendBytes, own_parameters().max_send_bytes);
+  agreement_.send_bytes = smaller_of(v2::kDefaultSendBytes, own_parameters().max_send_bytes);
   ++counters().connections_opened;
 }
 
@@ -118,7 +116,7 @@ void Link::release_queue_pair() noexcept {
 }
 
 void Link::set_client_class(std::uint32_t client_class) noexcept {
-  config_.client_class = std::min(client_class, segment::kMaxClasses - 1);
+  config_.client_class = smaller_of(client_class, segment::kMaxClasses - 1);
   counters_ = &context_.counters.of(config_.client_class);
   context_.counters.see(config_.client_class);
 }
@@ -126,7 +124,7 @@ void Link::set_client_class(std::uint32_t client_class) noexcept {
 v2::Parameters Link::own_parameters() const noexcept {
   if (!config_.version2.announce) return {};
   v2::Parameters own = config_.version2.parameters;
-  own.max_send_bytes = std::min(own.max_send_bytes, context_.max_send_bytes);
+  own.max_send_bytes = smaller_of(own.max_send_bytes, context_.max_send_bytes);
   own.receive_buffer_bytes = config_.receive_inline_bytes;
   if (config_.active && config_.credit_grant == 0) own.reverse = v2::ReverseSupport::None;
   return own;
@@ -134,9 +132,9 @@ v2::Parameters Link::own_parameters() const noexcept {
 
 void Link::apply(const v2::Agreement& agreement) noexcept {
   agreement_ = agreement;
-  agreement_.send_bytes = std::clamp(agreement.send_bytes, v2::kLeastThreshold,
-                                     std::max(v2::kLeastThreshold, own_parameters().max_send_bytes));
-  agreement_.max_segment_bytes = std::max(agreement.max_segment_bytes, v2::kLeastSegmentBytes);
+  agreement_.send_bytes = bounded(agreement.send_bytes, v2::kLeastThreshold,
+                                  larger_of(v2::kLeastThreshold, own_parameters().max_send_bytes));
+  agreement_.max_segment_bytes = larger_of(agreement.max_segment_bytes, v2::kLeastSegmentBytes);
 }
 
 // --- Receives
@@ -209,7 +207,7 @@ void Link::flush_stage() noexcept {
   SendStage& stage = context_.transmit.stage;
   if (stage.empty()) return;
   // All of it is taken: room was checked, and a queue pair in Error takes work requests to flush them.
-  send_room_ -= std::min(send_room_, qp_->post_send(stage.wrs()));  // it may have been forgotten
+  send_room_ -= smaller_of(send_room_, qp_->post_send(stage.wrs()));  // it may have been forgotten
   stage.clear();
   last_post_ns_ = context_.now_ns();
 }

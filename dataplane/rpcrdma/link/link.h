@@ -8,9 +8,7 @@
 // and is posted again before the answer to that message is sent (V1-052).
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -19,6 +17,8 @@
 #include "dataplane/base/host_name.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/owned.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/link/link_context.h"
@@ -40,7 +40,7 @@ struct ConnectionCapacity {
   std::uint32_t reply_buffer_bytes = 8192;  ///< of each call slot
   std::uint32_t send_depth = 1024;          ///< of the queue pairs; SendStage::kMaxWrs or more
 
-  std::uint32_t slots() const noexcept { return std::max(call_slots, kLeastSlots); }
+  std::uint32_t slots() const noexcept { return larger_of(call_slots, kLeastSlots); }
   std::uint32_t receives() const noexcept {
     return pool_size({{"calls of the peer, one for each slot", slots()},
                       {"replies to our calls", requests},
@@ -78,8 +78,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
 
   // --- Life
   /// Takes over a queue pair in State::Init. `config` is clamped to the capacity. begin() comes next.
-  void open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
-            const PeerAddress& peer) noexcept;
+  void open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer) noexcept;
   /// The version to begin with, and what has to be sent first.
   void begin(VersionState version, Opening opening) noexcept;
   void post_first_receives() noexcept;
@@ -142,7 +141,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   VersionState version_state() const noexcept { return version_; }
   /// Of RPC-over-RDMA; zero until the client's first message has settled it.
   std::uint32_t version() const noexcept {
-    return std::min<std::uint32_t>(static_cast<std::uint32_t>(version_), 2);
+    return smaller_of<std::uint32_t>(static_cast<std::uint32_t>(version_), 2);
   }
   /// As the intake of version 2 has set it.
   Shortcut shortcut() const noexcept { return shortcut_; }
@@ -352,7 +351,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   std::uint64_t alive_ns_ = 0;  ///< when the peer was last known to be there
   Traffic traffic_;
   std::size_t send_room_ = 0;  ///< at least this much; asked again when it does not do
-  std::unique_ptr<rdma::QueuePair> qp_;
+  Owned<rdma::QueuePair> qp_;
   Receives receives_;
   ConnectionConfig config_;
   // Version 2 needs a line of its own.

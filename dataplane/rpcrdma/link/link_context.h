@@ -4,12 +4,12 @@
 // counters, and what is known of the device and of peers. Owned by the engine; one reactor.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/link/counters.h"
 #include "dataplane/rpcrdma/link/receives.h"
 #include "dataplane/rpcrdma/link/send_stage.h"
@@ -47,7 +47,7 @@ class ClassCounters {
   Counters& of(std::uint32_t client_class) noexcept { return counters_[client_class]; }
   /// Classes below this one have had a connection.
   std::uint32_t seen() const noexcept { return seen_; }
-  void see(std::uint32_t client_class) noexcept { seen_ = std::max(seen_, client_class + 1); }
+  void see(std::uint32_t client_class) noexcept { seen_ = larger_of(seen_, client_class + 1); }
 
  private:
   std::array<Counters, segment::kMaxClasses> counters_;

@@ -3,12 +3,12 @@
 // RPC-over-RDMA private data of connection management (RFC 8797): inline thresholds and remote invalidation.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/xdr/cursor.h"
 
@@ -28,7 +28,7 @@ struct PrivateData {
 /// Sizes are rounded down to whole units and clamped to what one byte says.
 inline std::array<std::byte, kPrivateDataBytes> encode_private_data(const PrivateData& data) noexcept {
   const auto size_code = [](std::uint32_t bytes) {
-    return static_cast<std::byte>(std::clamp<std::uint32_t>(bytes / kInlineUnitBytes, 1, 256) - 1);
+    return static_cast<std::byte>(bounded<std::uint32_t>(bytes / kInlineUnitBytes, 1, 256) - 1);
   };
   std::array<std::byte, kPrivateDataBytes> out;
   xdr::store_u32(out.data(), kPrivateDataId);
@@ -53,8 +53,8 @@ inline std::optional<PrivateData> decode_private_data(std::span<const std::byte>
 /// What we may send: what the peer receives, if it said so, and never more than `own_limit_bytes`.
 inline std::uint32_t send_inline_bytes(const std::optional<PrivateData>& peer,
                                        std::uint32_t own_limit_bytes) noexcept {
-  return std::min(peer ? peer->receive_bytes : kDefaultInlineBytes,
-                  std::max(own_limit_bytes, kDefaultInlineBytes));
+  return smaller_of(peer ? peer->receive_bytes : kDefaultInlineBytes,
+                    larger_of(own_limit_bytes, kDefaultInlineBytes));
 }
 
 }  // namespace sluice::rpcrdma

@@ -4,7 +4,6 @@
 // reactor.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Version 2: turns of senders, continued messages, grants and the greeting (draft, sections 4.2, 4.3 and 6.3).
-#include <algorithm>
 
 #include "dataplane/rpcrdma/link/link.h"
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rpcrdma {
 
@@ -43,7 +44,7 @@ bool append_pieces(SendStage& stage, std::span<const rdma::Sge> payload, std::ui
       continue;
     }
     piece.address += from;
-    piece.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - from, bytes));
+    piece.length = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(piece.length - from, bytes));
     from = 0;
     bytes -= piece.length;
     if (!stage.append(piece)) return false;
@@ -110,7 +111,9 @@ bool Link::stage_parts(const ContinuedMessage& message, std::uint64_t& sent, std
 
     // The last part has the chunks, and is never empty.
     const std::uint64_t bytes =
-        std::min({send_bytes() - header_bytes, left - kPartUnit, at_hand}) / kPartUnit * kPartUnit;
+        smaller_of<std::uint64_t>(smaller_of<std::uint64_t>(send_bytes() - header_bytes, left - kPartUnit),
+                                  at_hand) /
+        kPartUnit * kPartUnit;
     const v2::CreditWord credit = offer();
     const v2::Prefix prefix{
         .xid = message.xid, .credit = credit, .flags = v2::kMore | (message.response ? v2::kResponse : 0u)};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/link/shared_memory.h"
 
-#include <algorithm>
+#include "dataplane/base/small_algorithms.h"
+#include "pmd/device.h"
 
 namespace sluice::rpcrdma {
 std::uint32_t SharedMemoryConfig::small_buffers() const noexcept {
@@ -25,7 +26,7 @@ void SharedMemory::provide(rdma::Device& device, const SharedMemoryConfig& confi
                  {.elements = config.large,
                   .accounts = config.accounts,
                   .guaranteed = config.large >= config.accounts ? 1u : 0u,
-                  .most = std::max((config.large + 1) / 2, std::min(config.large, 2u))});
+                  .most = larger_of((config.large + 1) / 2, smaller_of(config.large, 2u))});
 }
 
 void SharedMemory::await(Account& account, std::size_t bytes, ShareWaiter& waiter) noexcept {

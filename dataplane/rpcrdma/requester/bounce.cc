@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Arguments and results of callers whose memory is not registered go through buffers that are.
-#include <algorithm>
 #include <cstring>
 
 #include "dataplane/base/siphash.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 
 namespace sluice::rpcrdma {
@@ -61,7 +61,7 @@ void Requester::return_bounced(Slot& slot) noexcept {
     std::uint64_t left = slot.chunks->returned[i];
     for (std::uint32_t p = 0; p < bounced.pieces && left > 0; ++p) {
       const rdma::Sge& to = slot.chunks->callers_pieces[bounced.first_piece + p];
-      const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, to.length));
+      const auto bytes = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(left, to.length));
       std::memcpy(to.address, from, bytes);
       from += bytes;
       left -= bytes;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What comes back: replies, errors, and what is tried again after them.
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -61,7 +60,7 @@ bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) n
   if (slot.write_items == 0 && header.chunks.empty() && !header.no_msg) return true;
   if (!header.chunks.reads.empty()) return false;  // V1-091
   if (header.chunks.writes.size() > (slot.results_in_reply ? 0u : slot.write_items)) return false;
-  std::fill_n(slot.chunks->returned.begin(), slot.write_items, 0);
+  for (std::uint32_t item = 0; item < slot.write_items; ++item) slot.chunks->returned[item] = 0;
   std::size_t offered = slot.first_write_segment;
   std::uint32_t item = 0;
   for (const WriteChunk chunk : header.chunks.writes) {

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <random>
 
 #include "dataplane/base/buffer_stride.h"
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/random_value.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
+#include "pmd/device.h"
 
 namespace sluice::rpcrdma {
 
@@ -21,7 +23,7 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
       config_(config),
       plain_calls_(!config.keep_xids && config.inline_bytes >= v2::kMinMsgHeaderBytes),
       sends_(config.requests),
-      xid_sequence_(std::random_device{}()),
+      xid_sequence_(random_value<std::uint32_t>()),
       send_stride_(static_cast<std::uint32_t>(buffer_stride(std::size_t{2} * config.inline_bytes))),
       send_region_(device.allocate_memory(std::size_t{send_stride_} * config.requests)),
       long_memory_(config.long_buffers == 0
@@ -34,8 +36,8 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
                          : rdma::BufferPool(device.allocate_memory(std::size_t{config.bounce_buffers} *
                                                                    config.bounce_buffer_bytes),
                                             config.bounce_buffer_bytes)),
-      chunk_arrays_(std::make_unique<ChunkArrays[]>(config.requests)),
-      slots_(std::make_unique<Slot[]>(config.requests)),
+      chunk_arrays_(config.requests),
+      slots_(config.requests),
       free_(config.requests) {
   if (!std::has_single_bit(config.requests) || config.requests > kMaxCredits)
     throw SetupError("The number of requests of a requester has to be a power of two of at most 1024.");
@@ -115,7 +117,7 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
     const std::uint8_t before = slot.piece_count;
     const std::uint64_t room = rdma::total_bytes(item.pieces);
     slot.chunks->write_offers[slot.write_items] = static_cast<std::uint32_t>(
-        item.first_offer_bytes > 0 ? std::min<std::uint64_t>(item.first_offer_bytes, room) : room);
+        item.first_offer_bytes > 0 ? smaller_of<std::uint64_t>(item.first_offer_bytes, room) : room);
     slot.chunks->bounced[slot.write_items] = {};
     const bool bounced = result_needs_bounce(item.pieces);
     if (!(bounced ? bounce_result(slot, slot.write_items, item.pieces) : copy_pieces(slot, item.pieces)))

@@ -9,10 +9,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
+#include "dataplane/base/fixed_array.h"
 #include "dataplane/base/fixed_stack.h"
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/link/received_message.h"
@@ -21,7 +21,7 @@
 #include "dataplane/rpcrdma/requester/slot.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 #include "pmd/buffer_pool.h"
-#include "pmd/device.h"
+#include "pmd/memory.h"
 
 namespace sluice::rpcrdma {
 
@@ -241,8 +241,8 @@ class Requester {
   rdma::BufferPool bounce_memory_;
   std::vector<rdma::MemoryWindow> windows_;  ///< free ones
   std::size_t free_windows_ = 0;
-  std::unique_ptr<ChunkArrays[]> chunk_arrays_;
-  std::unique_ptr<Slot[]> slots_;
+  FixedArray<ChunkArrays> chunk_arrays_;
+  FixedArray<Slot> slots_;
   FixedStack<std::uint16_t> free_;  ///< indices
   RequestQueue waiting_;
   RequestQueue unfenced_;           ///< AwaitingFenceRoom

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TX half of the requester: from the first of the waiting calls to its Send.
-#include <algorithm>
 
 #include "dataplane/base/fixed_vector.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/requester/steps.h"
 
 namespace sluice::rpcrdma {
@@ -165,10 +165,10 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
 bool Requester::expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint64_t bytes,
                        rdma::AccessFlags access) noexcept {
   for (rdma::Sge piece : pieces) {
-    piece.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length, bytes));
+    piece.length = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(piece.length, bytes));
     bytes -= piece.length;
     while (piece.length > 0) {
-      const std::uint32_t length = std::min(piece.length, max_segment_bytes());
+      const std::uint32_t length = smaller_of(piece.length, max_segment_bytes());
       const rdma::MemoryWindow window = windows_[--free_windows_];
       slot.chunks->windows[slot.window_count++] = window;
       const auto rkey = link_->queue_pair().bind_window(window, {piece.address, length}, piece.lkey, access);
@@ -207,7 +207,7 @@ bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
   }
   const std::size_t write_count = slot.results_in_reply ? 0 : slot.write_items;
   if (shape.segments == 0)
-    std::fill_n(slot.chunks->write_segments.begin(), slot.write_items, std::uint8_t{0});
+    for (std::uint32_t item = 0; item < slot.write_items; ++item) slot.chunks->write_segments[item] = 0;
   for (std::size_t i = 0; i < write_count; ++i) writes.push_back(take(slot.chunks->write_segments[i]));
   CallChunks chunks{reads.values(), writes.values(), std::nullopt};
   if (shape.reply_chunk_bytes > 0) chunks.reply = segments;

@@ -2,9 +2,10 @@
 //
 // In which shape a call goes out: inline, with Read and Write chunks, as a long call, in parts, with room for
 // a long reply.
-#include <algorithm>
 
 #include "dataplane/rpcrdma/requester/requester.h"
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rpcrdma {
 
@@ -14,7 +15,7 @@ rdma::Sge Requester::payload_of(const Slot& slot) const noexcept {
 }
 
 std::uint32_t Requester::max_segment_bytes() const noexcept {
-  return version_2() ? std::min(config_.max_segment_bytes, link_->agreement().max_segment_bytes)
+  return version_2() ? smaller_of(config_.max_segment_bytes, link_->agreement().max_segment_bytes)
                      : config_.max_segment_bytes;
 }
 
@@ -25,7 +26,7 @@ std::uint32_t Requester::segments_of(std::uint64_t bytes) const noexcept {
 std::uint32_t Requester::segments_of(std::span<const rdma::Sge> pieces, std::uint64_t bytes) const noexcept {
   std::uint32_t segments = 0;
   for (const rdma::Sge& piece : pieces) {
-    const std::uint64_t taken = std::min<std::uint64_t>(piece.length, bytes);
+    const std::uint64_t taken = smaller_of<std::uint64_t>(piece.length, bytes);
     segments += segments_of(taken);
     bytes -= taken;
   }
@@ -50,7 +51,7 @@ Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
                                       slot.reply_chunk_least > 0 || reply_bytes > config_.continue_up_to);
   const bool long_call = chunks && !no_msg_refused_ &&
                          (slot.force_long || slot.arguments != Slot::Arguments::InChunks ||
-                          slot.payload_bytes > std::max(config_.continue_up_to, link_->send_bytes()));
+                          slot.payload_bytes > larger_of(config_.continue_up_to, link_->send_bytes()));
   if (slot.read_items + slot.write_items == 0 && !long_call && !reply_chunk) {
     Shape plain{.header_bytes = v2::kMinMsgHeaderBytes, .possible = true};
     plain.continued = plain.header_bytes + slot.payload_bytes > link_->send_bytes();
@@ -90,8 +91,8 @@ Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool repl
   }
   std::uint32_t reply_segments = 0;
   if (reply_chunk) {
-    const std::uint64_t room =
-        std::max<std::uint64_t>({reply_bytes, slot.reply_chunk_least, rpc::kMinReplyBytes});
+    const std::uint64_t room = larger_of<std::uint64_t>(
+        larger_of<std::uint64_t>(reply_bytes, slot.reply_chunk_least), rpc::kMinReplyBytes);
     if (room > long_memory_.buffer_bytes()) return shape;
     shape.reply_chunk_bytes = static_cast<std::uint32_t>(room);
     reply_segments = segments_of(room);
@@ -102,7 +103,7 @@ Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool repl
   shape.header_bytes = v2::kMinMsgHeaderBytes + read_segments * kReadEntryBytes + write_bytes +
                        (reply_chunk ? 4 + reply_segments * kSegmentBytes : 0);
   shape.continued = !long_call && shape.header_bytes + slot.payload_bytes > limit;
-  const std::uint32_t most = std::min(link_->agreement().max_segments, slot.max_segments);
+  const std::uint32_t most = smaller_of(link_->agreement().max_segments, slot.max_segments);
   shape.possible = shape.header_bytes + xdr::kUnit <= limit && shape.header_bytes <= config_.inline_bytes &&
                    shape.segments <= most && shape.segments <= kMaxRequestSegments &&
                    shape.segments <= windows_.size();
@@ -131,7 +132,7 @@ Requester::Shape Requester::shape_v1(const Slot& slot) const noexcept {
   std::size_t reply_chunk_header = 0;
   if (slot.force_reply_chunk ||
       kMinMsgHeaderBytes + write_bytes + slot.max_reply_bytes > connection.receive_inline_bytes) {
-    shape.reply_chunk_bytes = std::max<std::uint32_t>(slot.max_reply_bytes, rpc::kMinReplyBytes);
+    shape.reply_chunk_bytes = larger_of<std::uint32_t>(slot.max_reply_bytes, rpc::kMinReplyBytes);
     const std::uint32_t segments =
         (shape.reply_chunk_bytes + config_.max_segment_bytes - 1) / config_.max_segment_bytes;
     reply_chunk_header = 4 + segments * kSegmentBytes;

@@ -4,9 +4,8 @@
 // step would cost as much as what it does. For the sources of the requester.
 #pragma once
 
-#include <algorithm>
-
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 
 namespace sluice::rpcrdma {
@@ -25,7 +24,7 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
 [[gnu::always_inline]] inline bool Requester::has_credit(bool urgent) const noexcept {
   const std::uint32_t in_flight = outstanding_ + abandoned_ + held_receives_;
   // A zero grant stops new calls, but never the only one (V1-055).
-  std::uint32_t limit = std::min(link_->config().credits_requested, std::max<std::uint32_t>(granted_, 1));
+  std::uint32_t limit = smaller_of(link_->config().credits_requested, larger_of<std::uint32_t>(granted_, 1));
   if (config_.spare_credit && !urgent && limit > 1) --limit;
   return in_flight < limit && (granted_ > 0 || in_flight == 0);
 }

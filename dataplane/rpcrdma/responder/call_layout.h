@@ -4,10 +4,10 @@
 // and 3.5; rows V1-073 to V1-089, V1-112 to V1-117). Pure functions; any thread.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/wire/header.h"
 
 namespace sluice::rpcrdma {
@@ -69,7 +69,7 @@ bool for_each_read(const CallLayout& layout, const ReadList& reads, Emit&& emit)
         chunk_bytes += xdr::padded(layout.chunks[next_chunk++].bytes);
       std::uint64_t run = remote.length;
       if (next_chunk < layout.chunk_count)
-        run = std::min(run, layout.chunks[next_chunk].position - (stream_at + chunk_bytes));
+        run = smaller_of(run, layout.chunks[next_chunk].position - (stream_at + chunk_bytes));
       const auto bytes = static_cast<std::uint32_t>(run);
       if (!emit(Segment{remote.handle, bytes, remote.offset}, stream_at + chunk_bytes, bytes)) return false;
       remote.offset += bytes;

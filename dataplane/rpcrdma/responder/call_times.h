@@ -5,7 +5,6 @@
 // sampling: in one turn of many the clock is read behind each completion, and its time counts for all of them.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RX half of the responder: the checks of a call, in their order, until the service has it.
-#include <algorithm>
 #include <cstring>
 
 #include "dataplane/rpcrdma/responder/steps.h"
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rpcrdma {
 
@@ -41,7 +42,7 @@ bool Responder::within_version_2(CallSlot& slot) noexcept {
     for (std::uint32_t i = 0; i < chunks.reply->size(); ++i)
       if (wraps((*chunks.reply)[i])) return refuse(slot, counters.bad_chunk_lists), false;
   }
-  const std::uint32_t max_read_chunks = std::min(limits.max_read_chunks, kMaxReadPositions);
+  const std::uint32_t max_read_chunks = smaller_of(limits.max_read_chunks, kMaxReadPositions);
   if (positions > max_read_chunks)
     return refuse(slot, counters.too_many_chunks,
                   {.code = v2::ErrorCode::ReadChunks, .maximum = max_read_chunks}),

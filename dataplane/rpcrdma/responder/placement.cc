@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where the Read chunks of a call go, and the RDMA Reads that bring them there.
-#include <algorithm>
 #include <cstring>
 #include <optional>
 
 #include "dataplane/rpcrdma/responder/steps.h"
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rpcrdma {
 
@@ -103,7 +104,7 @@ std::optional<std::uint64_t> Responder::stage_reads(CallSlot& slot) noexcept {
                              if (piece == slot.piece_count_) return false;
                              rdma::Sge local = slot.pieces()[piece];
                              local.address += piece_at;
-                             local.length = std::min(local.length - piece_at, bytes);
+                             local.length = smaller_of(local.length - piece_at, bytes);
                              if (!stage.transfer(rdma::SendOpcode::RdmaRead, wr_id, remote, local))
                                return false;
                              remote.offset += local.length;

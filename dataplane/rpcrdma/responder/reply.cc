@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TX half of the responder: where each part of a reply goes (RFC 8166, sections 3.4.6, 3.5 and 4.3).
-#include <algorithm>
 #include <array>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/responder/steps.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 
@@ -144,7 +144,7 @@ std::uint64_t Responder::reply_room(const service::Call& call) const noexcept {
   const ChunkLists& chunks = static_cast<const CallSlot&>(call).message_.header.chunks;
   if (link_.speaks_version_2() && link_.config().version2.continue_replies) return service::kAnyReply;
   std::uint64_t room = link_.send_bytes();
-  if (chunks.reply) room = std::max(room, chunks.reply->capacity());
+  if (chunks.reply) room = larger_of(room, chunks.reply->capacity());
   for (const WriteChunk chunk : chunks.writes) room += xdr::padded(chunk.capacity());
   return room;
 }
@@ -210,7 +210,7 @@ std::span<const rdma::Sge> Responder::item_sources(CallSlot& slot, const service
   std::uint32_t left = item.bytes;
   for (std::uint32_t i = 0; i < item.pieces && left > 0; ++i) {
     rdma::Sge piece = slot.pieces()[item.first_piece + i];
-    piece.length = std::min(piece.length, left);
+    piece.length = smaller_of(piece.length, left);
     left -= piece.length;
     context_.sources[count++] = piece;
   }
@@ -232,7 +232,7 @@ std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const Repl
     std::uint32_t left = item.bytes;
     for (std::uint32_t p = 0; p < item.pieces && left > 0; ++p) {
       rdma::Sge piece = slot.pieces()[item.first_piece + p];
-      piece.length = std::min(piece.length, left);
+      piece.length = smaller_of(piece.length, left);
       left -= piece.length;
       sources[count++] = piece;
     }
@@ -258,7 +258,7 @@ bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
         if (next_segment == target.size()) return false;
         remote = target[next_segment++];
       }
-      const std::uint32_t bytes = std::min(piece.length, remote.length);
+      const std::uint32_t bytes = smaller_of(piece.length, remote.length);
       if (!stage.transfer(rdma::SendOpcode::RdmaWrite, wr_id, remote, {piece.address, bytes, piece.lkey}))
         return false;
       piece.address += bytes;

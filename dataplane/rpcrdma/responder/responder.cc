@@ -3,10 +3,10 @@
 // The state machine of call slots, from the Receive to the completion of the reply.
 #include "dataplane/rpcrdma/responder/responder.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "dataplane/base/buffer_stride.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/responder/steps.h"
 
 namespace sluice::rpcrdma {
@@ -17,11 +17,11 @@ Responder::Responder(ResponderContext& context, Link& link, service::Client& cli
                      const ConnectionCapacity& capacity, rdma::MemoryRegion reply_region)
     : context_(context),
       link_(link),
-      slots_(std::make_unique<CallSlot[]>(capacity.slots())),
+      slots_(capacity.slots()),
       reply_lkey_(reply_region.lkey),
       pending_(std::size_t{2} * capacity.receives()),
       client_(client),
-      storage_(new service::CallStorage[capacity.slots()]),
+      storage_(FixedArray<service::CallStorage>::for_overwrite(capacity.slots())),
       max_slots_(capacity.slots()) {
   const std::size_t stride = buffer_stride(capacity.reply_buffer_bytes);
   for (std::uint32_t i = 0; i < max_slots_; ++i) {
@@ -48,14 +48,14 @@ void Responder::open(std::uint32_t grant, bool hold_calls, service::Service* sol
   served_ = served_ns_ = 0;
   oldest_ = oldest_so_far_ = {};
   traced_ = false;
-  open_slots_ = std::min(grant, max_slots_);
-  grant_ = std::max<std::uint32_t>(open_slots_, 1);
+  open_slots_ = smaller_of(grant, max_slots_);
+  grant_ = larger_of<std::uint32_t>(open_slots_, 1);
   free_.clear();
   for (std::uint32_t i = open_slots_; i-- > 0;) free_.push(slots_[i]);
 }
 
 void Responder::set_grant(std::uint32_t grant) noexcept {
-  grant_ = std::clamp<std::uint32_t>(grant, 1, std::max<std::uint32_t>(open_slots_, 1));
+  grant_ = bounded<std::uint32_t>(grant, 1, larger_of<std::uint32_t>(open_slots_, 1));
 }
 
 void Responder::tick() noexcept {

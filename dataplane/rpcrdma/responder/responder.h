@@ -4,17 +4,17 @@
 // (RFC 8166; rows V1-022 to V1-060, V1-080 to V1-130). One reactor.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "dataplane/base/cache_line.h"
+#include "dataplane/base/fixed_array.h"
 #include "dataplane/base/fixed_ring.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/responder/responder_context.h"
 
@@ -114,7 +114,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void look_for_oldest(const CallSlot& slot) noexcept;
   /// Costs no look at the clock. Between completions it is the time of the last control pass.
   std::uint64_t turn_ns() const noexcept {
-    return std::max(context_.measurement.times.turn_ns(), link_.context().now_ns());
+    return larger_of(context_.measurement.times.turn_ns(), link_.context().now_ns());
   }
   void note_state(CallSlot& slot) noexcept;
   [[gnu::cold]] void add_state_time(CallSlot& slot, std::uint64_t now_ns) noexcept;
@@ -212,7 +212,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   // What every call needs comes first, as in the link.
   ResponderContext& context_;
   Link& link_;
-  std::unique_ptr<CallSlot[]> slots_;
+  FixedArray<CallSlot> slots_;
   CallSlotStack free_;
   std::uint64_t calls_ = 0;
   std::uint64_t served_ = 0;
@@ -238,7 +238,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   CallSlotQueue waiting_send_room_;
   FixedRing<Pending> pending_;
   service::Client& client_;
-  std::unique_ptr<service::CallStorage[]> storage_;  ///< of the slots
+  FixedArray<service::CallStorage> storage_;  ///< of the slots
   std::uint32_t max_slots_;
   std::uint32_t open_slots_ = 0;
   std::uint32_t next_checked_ = 0;  ///< slot

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/responder/service_table.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <string_view>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rpcrdma {
 
@@ -15,8 +15,7 @@ void ServiceTable::add(service::Service& service, std::uint32_t port) {
   if (count_ == kMaxServices)
     throw SetupError("More than " + std::to_string(kMaxServices) +
                      " programs and versions to serve: configure fewer upstreams or services.");
-  if (std::find(services_.begin(), services_.end(), &service) == services_.end())
-    services_.push_back(&service);
+  if (!has_element(services_, &service)) services_.push_back(&service);
   entries_[count_++] = {.program = binding.program,
                         .version = binding.version,
                         .port = port,
@@ -35,8 +34,8 @@ std::optional<rpc::VersionRange> ServiceTable::versions_of(std::uint32_t program
   for (const Entry& entry : entries()) {
     if (entry.program != program || entry.port != port) continue;
     if (!versions) versions = rpc::VersionRange{entry.version, entry.version};
-    versions->low = std::min(versions->low, entry.version);
-    versions->high = std::max(versions->high, entry.version);
+    versions->low = smaller_of(versions->low, entry.version);
+    versions->high = larger_of(versions->high, entry.version);
   }
   return versions;
 }
@@ -44,17 +43,16 @@ std::optional<rpc::VersionRange> ServiceTable::versions_of(std::uint32_t program
 void ServiceTable::describe(segment::CallTable& table) {
   const auto name = [](auto& to, std::string_view from) {
     std::memset(to, 0, sizeof to);
-    std::memcpy(to, from.data(), std::min(from.size(), sizeof to - 1));
+    std::memcpy(to, from.data(), smaller_of(from.size(), sizeof to - 1));
   };
   std::uint16_t next = segment::kOtherProcedure;
   name(table.info[next].program_name, "other");
   name(table.info[next++].procedure_name, "other");
   for (Entry& entry : std::span(entries_).first(count_)) {
     const service::Binding& binding = *entry.binding;
-    const auto same = std::find_if(entries_.begin(), entries_.begin() + count_, [&](const Entry& other) {
-      return other.program == entry.program && other.version == entry.version;
-    });
-    if (&*same != &entry) {  // at another port: its calls are counted with those
+    const Entry* same = entries_.data();
+    while (same->program != entry.program || same->version != entry.version) ++same;
+    if (same != &entry) {  // at another port: its calls are counted with those
       entry.first_procedure = same->first_procedure;
       entry.procedures = same->procedures;
       continue;

@@ -4,10 +4,8 @@
 // step would cost as much as what it does. For the sources of the responder.
 #pragma once
 
-#include <algorithm>
-#include <iterator>
-
 #include "dataplane/base/probes.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/responder/responder.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 #include "dataplane/rpcrdma/wire/v2.h"
@@ -41,9 +39,11 @@ template <CallSlot::State kFrom, CallSlot::State... kNext>
 [[gnu::always_inline]] inline void Responder::step(CallSlot& slot) noexcept {
   constexpr CallSlot::State kStates[]{kFrom, kNext...};
   constexpr CallSlot::State kTo = kStates[sizeof...(kNext)];
-  static_assert(std::adjacent_find(std::begin(kStates), std::end(kStates), [](auto from, auto to) {
-                  return !may_follow(from, to);
-                }) == std::end(kStates));
+  static_assert([] {
+    for (std::size_t i = 0; i < sizeof...(kNext); ++i)
+      if (!may_follow(kStates[i], kStates[i + 1])) return false;
+    return true;
+  }());
   const bool as_known = SLUICE_INVARIANT(slot.state_ == kFrom, call_slot_state);
   slot.state_ = kTo;
   if (waits_for_peer(kTo)) slot.progress_ns_ = link_.context().now_ns();
@@ -64,7 +64,7 @@ template <CallSlot::State kFrom, CallSlot::State... kNext>
 [[gnu::always_inline]] inline CallSlot& Responder::take_slot() noexcept {
   CallSlot& slot = free_.pop();
   ++busy_;
-  peak_busy_ = std::max(peak_busy_, busy_);
+  peak_busy_ = larger_of(peak_busy_, busy_);
   ++calls_;
   slot.header_.program = 0;
   slot.offered_results_ = slot.placed_bytes_ = 0;

@@ -4,9 +4,9 @@
 // Pure; any thread of any plane.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/wire/v2.h"
 
 namespace sluice::rpcrdma::v2 {
@@ -28,7 +28,7 @@ inline Agreement agree(const Parameters& own, const Parameters& peer,
                        std::uint64_t* clamped = nullptr) noexcept {
   const auto clamp = [clamped](std::uint32_t value, std::uint32_t least, std::uint32_t most) {
     if (clamped != nullptr && value < least) ++*clamped;
-    return std::clamp(value, least, std::max(least, most));
+    return bounded(value, least, larger_of(least, most));
   };
   constexpr std::uint32_t kNoLimit = ~std::uint32_t{0};
   return {.send_bytes = clamp(peer.receive_buffer_bytes, kLeastThreshold, own.max_send_bytes),

@@ -5,9 +5,9 @@
 // arithmetic; the connection's reactor.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/wire/v2.h"
 
 namespace sluice::rpcrdma::v2 {
@@ -30,11 +30,11 @@ class FlowControl {
   /// `window` Receives are granted at most; one more is posted. `client` is the end that connected.
   void open(std::uint32_t window, bool client) noexcept {
     *this = {};
-    window_ = std::clamp(window, kMinWindow, kMaxWindow);
+    window_ = bounded(window, kMinWindow, kMaxWindow);
     client_ = client;
   }
   /// Credits already given stay valid (V2-037).
-  void set_window(std::uint32_t window) noexcept { window_ = std::clamp(window, kMinWindow, kMaxWindow); }
+  void set_window(std::uint32_t window) noexcept { window_ = bounded(window, kMinWindow, kMaxWindow); }
   std::uint32_t window() const noexcept { return window_; }
   std::uint32_t most_receives() const noexcept { return window_ + 1; }
   /// Messages that we may still send; -1 when the peer's reserve is used as well.
@@ -77,8 +77,8 @@ class FlowControl {
   /// What the next message offers, when `posted` Receives are posted before it goes out.
   [[gnu::always_inline]] CreditWord offer(std::uint32_t posted) const noexcept {
     const std::int32_t granted =
-        std::min(static_cast<std::int32_t>(posted) - 1, static_cast<std::int32_t>(window_));
-    return {static_cast<std::uint16_t>(std::max(granted - unused_, 0)), static_cast<std::uint16_t>(window_)};
+        smaller_of(static_cast<std::int32_t>(posted) - 1, static_cast<std::int32_t>(window_));
+    return {static_cast<std::uint16_t>(larger_of(granted - unused_, 0)), static_cast<std::uint16_t>(window_)};
   }
   /// A message with this credit word is on its way.
   void on_send(CreditWord word) noexcept {
@@ -93,7 +93,7 @@ class FlowControl {
 
   /// Whether the peer runs short and nothing but a grant-only message tells it of new Receives (V2-042).
   bool grant_due(std::uint32_t posted) const noexcept {
-    const auto mark = static_cast<std::int32_t>(std::min(window_ / 2, window_ - 2));
+    const auto mark = static_cast<std::int32_t>(smaller_of(window_ / 2, window_ - 2));
     return heard_ && unused() <= mark && balance() >= 0 && offer(posted).granted() > 0;
   }
 

@@ -4,10 +4,10 @@
 // section 6.3.3). Pure functions over bytes, any thread.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 #include <span>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/wire/header.h"
 
 namespace sluice::rpcrdma {
@@ -162,7 +162,7 @@ inline void encode_filled(xdr::Writer& writer, const WriteChunk& chunk, std::uin
   writer.u32(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     Segment segment = chunk[i];
-    segment.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(segment.length, written));
+    segment.length = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(segment.length, written));
     written -= segment.length;
     encode_segment(writer, segment);
   }

@@ -6,11 +6,11 @@
 // what that one grants. Only the owning reactor may call; only the constructor allocates.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/segment/upstreams.h"
 #include "dataplane/service/api/service.h"
 
@@ -50,7 +50,7 @@ class CreditLimits {
     for (std::size_t i = 0; i < of_client.size(); ++i) {
       if (!in_use_[i]) continue;
       if (of_client[i].limit == kNoLimit) return kNoLimit;
-      most = std::max(most, of_client[i].limit + held - of_client[i].held);
+      most = larger_of(most, of_client[i].limit + held - of_client[i].held);
     }
     return most;
   }

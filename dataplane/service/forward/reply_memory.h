@@ -5,9 +5,9 @@
 // reactor may call; the constructor is setup.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/forward/forwarded_call.h"
 #include "dataplane/tcp/record_stream.h"
 #include "pmd/shared_buffers.h"
@@ -27,7 +27,7 @@ struct ReplyBuffers {
   /// Each client is guaranteed a short buffer. A long one as well where there are
   /// least_for_equal_shares() of them.
   std::uint32_t items_for(std::uint32_t clients) const noexcept {
-    return std::max(items, least_for_equal_shares(clients));
+    return larger_of(items, least_for_equal_shares(clients));
   }
 };
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <random>
 #include <type_traits>
 
+#include "dataplane/base/random_value.h"
 #include "dataplane/xdr/cursor.h"
 
 namespace sluice::forward {
@@ -40,13 +40,6 @@ constexpr std::uint32_t kEntering = 1u << 31;
 constexpr int kAttempts = 8;
 constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
 
-HashKey random_key() {
-  std::random_device source;
-  HashKey key;
-  for (std::byte& byte : key) byte = static_cast<std::byte>(source());
-  return key;
-}
-
 }  // namespace
 
 static_assert(std::has_unique_object_representations_v<RequestKey>, "its bytes are hashed");
@@ -66,7 +59,7 @@ std::uint64_t RequestCache::checksum(std::span<const std::byte> message) const n
 }
 
 RequestCache::RequestCache(std::uint32_t entries, std::uint32_t hosts)
-    : key_(random_key()),
+    : key_(random_value<HashKey>()),
       sets_(std::bit_ceil(std::max(entries, kCacheWays)) / kCacheWays),
       host_places_(std::bit_ceil(std::max(4 * hosts, kHostWays))),
       words_(std::make_unique<std::atomic<std::uint64_t>[]>(std::size_t{sets_} * kCacheWays)),

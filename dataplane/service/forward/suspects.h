@@ -4,10 +4,12 @@
 // their clients' own, where they end nobody else's. Only the owning reactor may call; no allocation.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::forward {
 
@@ -20,8 +22,7 @@ class Suspects {
   /// By the checksum of its message.
   void add(std::uint64_t call) noexcept { calls_[added_++ % kMaxSuspects] = call; }
   bool contains(std::uint64_t call) const noexcept {
-    const auto* const end = calls_.begin() + std::min<std::uint64_t>(added_, kMaxSuspects);
-    return std::find(calls_.begin(), end, call) != end;
+    return has_element(std::span(calls_).first(smaller_of<std::uint64_t>(added_, kMaxSuspects)), call);
   }
 
  private:

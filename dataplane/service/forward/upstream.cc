@@ -2,10 +2,10 @@
 #include "dataplane/service/forward/upstream.h"
 
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "dataplane/base/probes.h"
+#include "dataplane/base/random_value.h"
 #include "dataplane/service/forward/forward_service.h"
 
 namespace sluice::forward {
@@ -20,7 +20,7 @@ Upstream::Upstream(const UpstreamConfig& config, const Context& context, std::ui
       clock_(context.clock),
       addresses_(*config.addresses, config.name, config.port),
       own_(config.max_clients),
-      xids_(2 * config.numbers(), std::random_device{}()),
+      xids_(2 * config.numbers(), random_value<std::uint32_t>()),
       admission_(*this, context.device, config.numbers(), config.replies, config.max_clients),
       repeats_(*this, config.cache, config.max_clients, config.numbers()),
       reverse_calls_(*this),

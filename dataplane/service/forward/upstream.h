@@ -9,7 +9,6 @@
 // session (NFS 4.1), which has the shared connections beside the one of its client's own.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -20,6 +19,7 @@
 
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/base/paced_round.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/segment/upstreams.h"
 #include "dataplane/service/forward/addresses.h"
 #include "dataplane/service/forward/admission.h"
@@ -80,7 +80,7 @@ struct UpstreamConfig {
   std::uint32_t connections() const noexcept { return shared_connections + max_clients + kSpareConnections; }
   /// Calls that can be outstanding: max_calls, and no fewer than leave each client one.
   std::uint32_t numbers() const noexcept {
-    return std::max(max_calls, std::bit_ceil(least_for_equal_shares(max_clients)));
+    return larger_of(max_calls, std::bit_ceil(least_for_equal_shares(max_clients)));
   }
 };
 

@@ -3,7 +3,6 @@
 // Exports, handles and inodes.
 #include "dataplane/service/memory/filesystem.h"
 
-#include <algorithm>
 #include <bit>
 
 namespace sluice::service::memory {

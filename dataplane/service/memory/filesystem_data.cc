@@ -5,10 +5,11 @@
 // Invariant: the bytes of a block behind the end of its file are zero, or belong to a WRITE in flight on it,
 // or the block is marked to be cleared when the last transfer on it ends. So extending a file never exposes
 // old data.
-#include <algorithm>
 #include <cstring>
 
 #include "dataplane/service/memory/filesystem.h"
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::service::memory {
 
@@ -93,7 +94,7 @@ bool FileSystem::grow_small(Inode& inode) noexcept {
   if (block != 0) {
     const Block large = allocate(inode, false);
     if (large == 0) return false;
-    std::memcpy(blocks_.data(large), blocks_.data(block), std::min<std::uint64_t>(inode.size, kSmallBytes));
+    std::memcpy(blocks_.data(large), blocks_.data(block), smaller_of<std::uint64_t>(inode.size, kSmallBytes));
     give_back(inode, block, true);
     block = large;
   }
@@ -127,7 +128,7 @@ bool FileSystem::cut_block(Inode& inode, std::uint32_t index, std::uint32_t keep
   const Block fresh = take(inode.small);
   if (fresh == 0) return false;
   std::memcpy(blocks_.data(fresh), blocks_.data(block), keep_bytes);
-  const std::uint32_t at = index - std::min(index, kDirectBlocks);
+  const std::uint32_t at = index - smaller_of(index, kDirectBlocks);
   (index < kDirectBlocks ? inode.direct[index]
                          : map_page(root_of(inode)[at / kMapEntries]).blocks[at % kMapEntries]) = fresh;
   if (inode.small)
@@ -163,7 +164,7 @@ void FileSystem::drop_map_from(Inode& inode, std::uint32_t first) noexcept {
 void FileSystem::drop_blocks_from(Inode& inode, std::uint32_t first) noexcept {
   for (std::uint32_t block = first; block < kDirectBlocks; ++block)
     if (inode.direct[block] != 0) drop_block(inode, block);
-  if (inode.map_root != 0) drop_map_from(inode, std::max(first, kDirectBlocks) - kDirectBlocks);
+  if (inode.map_root != 0) drop_map_from(inode, larger_of(first, kDirectBlocks) - kDirectBlocks);
 }
 
 Status FileSystem::truncate(InodeNumber number, std::uint64_t size) noexcept {

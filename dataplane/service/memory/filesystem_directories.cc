@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Directories: names are looked up by a keyed hash and listed in order of creation.
-#include <algorithm>
 #include <cstring>
 
 #include "dataplane/service/memory/filesystem.h"
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::service::memory {
 
 std::uint32_t FileSystem::bucket_of(InodeNumber directory, std::string_view name) const noexcept {
   std::array<std::byte, kMaxNameBytes + sizeof directory> bytes;
   std::memcpy(bytes.data(), &directory, sizeof directory);
-  const std::size_t name_bytes = std::min<std::size_t>(name.size(), kMaxNameBytes);
+  const std::size_t name_bytes = smaller_of<std::size_t>(name.size(), kMaxNameBytes);
   std::memcpy(bytes.data() + sizeof directory, name.data(), name_bytes);
   return static_cast<std::uint32_t>(siphash(key_, std::span(bytes).first(sizeof directory + name_bytes)) &
                                     (buckets_.size() - 1));

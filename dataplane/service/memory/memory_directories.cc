@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Procedures on directory entries.
-#include <algorithm>
 #include <cstring>
 
 #include "dataplane/service/memory/memory_service.h"
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::service::memory {
 namespace {
@@ -217,7 +218,7 @@ void MemoryService::symlink(Call& call, xdr::Reader& in) noexcept {
 void MemoryService::mknod(Call& call, xdr::Reader& in) noexcept {
   const auto handle = in.opaque(kMaxNfsHandle);
   const std::string_view name = in.string(kMaxNameOnWire);
-  const auto type = static_cast<FileType>(std::min(in.u32(), 255u));
+  const auto type = static_cast<FileType>(smaller_of(in.u32(), 255u));
   SetAttributes set;
   NewInode what{.type = type};
   const bool device = type == FileType::BlockDevice || type == FileType::CharDevice;
@@ -364,7 +365,7 @@ void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexc
   const std::uint64_t cookie = in.u64();
   const std::uint64_t cookie_verifier = in.u64();
   std::uint32_t names_left = plus ? in.u32() : kMaxReaddirBytes;
-  std::uint32_t left = std::min(in.u32(), kMaxReaddirBytes);
+  std::uint32_t left = smaller_of(in.u32(), kMaxReaddirBytes);
   if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
   const Target directory = target(call, handle);
   if (directory.status != Status::Ok) return end_with_attr(call, directory.status, 0);
@@ -382,7 +383,7 @@ void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexc
   put_post_op_attr(out, fs_, directory.number);
   out.u64(fs_.start());
   const auto head = static_cast<std::uint32_t>(out.position()) - 4 + kEndBytes;
-  left = std::min<std::uint32_t>(left, static_cast<std::uint32_t>(out.position() + out.remaining()) - 4);
+  left = smaller_of<std::uint32_t>(left, static_cast<std::uint32_t>(out.position() + out.remaining()) - 4);
   left = left > head ? left - head : 0;
   bool any = false;
   const auto put = [&](std::string_view name, InodeNumber number, std::uint64_t its_cookie) {
@@ -391,7 +392,7 @@ void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexc
     // dircount is a hint: the first entry is returned in any case.
     if (bytes > left || (any && name_bytes > names_left)) return false;
     left -= bytes;
-    names_left -= std::min(names_left, name_bytes);
+    names_left -= smaller_of(names_left, name_bytes);
     out.boolean(true);
     out.u64(number);
     out.string(name);

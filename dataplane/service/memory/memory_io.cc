@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // READ, WRITE, COMMIT and READLINK: RDMA moves data directly between the requester's memory and the blocks.
-#include <algorithm>
 #include <cstring>
 
 #include "dataplane/service/memory/memory_service.h"
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::service::memory {
 namespace {
@@ -47,13 +48,13 @@ void MemoryService::add_file_data(Call& call, InodeNumber number, std::uint64_t 
   call.results().u32(bytes);
   for (std::uint32_t left = bytes; left > 0;) {
     const auto within = static_cast<std::uint32_t>(offset % kLargeBytes);
-    const std::uint32_t run = std::min(left, kLargeBytes - within);
+    const std::uint32_t run = smaller_of(left, kLargeBytes - within);
     const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
     // A small block may be shorter than the file: the rest is a hole.
     const std::uint32_t there = block == 0    ? 0
-                                : inode.small ? kSmallBytes - std::min(within, kSmallBytes)
+                                : inode.small ? kSmallBytes - smaller_of(within, kSmallBytes)
                                               : run;
-    const std::uint32_t data = std::min(run, there);
+    const std::uint32_t data = smaller_of(run, there);
     transfer.pinned[transfer.blocks++] = block;
     if (block != 0) blocks.pin(block);
     if (data > 0) call.add_result_piece({blocks.data(block) + within, data, blocks.lkey()});
@@ -80,7 +81,7 @@ void MemoryService::read(Call& call, xdr::Reader& in) noexcept {
     return end_with_attr(call, Status::Acces, file.number);
 
   const std::uint64_t left = offset < inode.size ? inode.size - offset : 0;
-  count = static_cast<std::uint32_t>(std::min<std::uint64_t>({count, kMaxTransferBytes, left}));
+  count = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(smaller_of(count, kMaxTransferBytes), left));
   inode.atime_ns = fs_.now_ns();
   xdr::Writer& out = call.results();
   put_status(out, Status::Ok);
@@ -130,7 +131,7 @@ void MemoryService::write_ok(Call& call, const WccBefore& before, std::uint32_t 
 }
 
 void MemoryService::end_write(Inode& inode, std::uint64_t end, bool by_root) noexcept {
-  inode.size = std::max(inode.size, end);
+  inode.size = larger_of(inode.size, end);
   inode.mtime_ns = inode.ctime_ns = fs_.now_ns();
   if (!by_root) strip_set_id(inode);
 }
@@ -150,7 +151,7 @@ void MemoryService::write(Call& call, xdr::Reader& in) noexcept {
   std::uint64_t offset = arguments.offset;
   for (std::size_t done = 0; done < data.size();) {
     const std::size_t within = offset % kLargeBytes;
-    const std::size_t run = std::min(data.size() - done, kLargeBytes - within);
+    const std::size_t run = smaller_of(data.size() - done, kLargeBytes - within);
     const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
     std::memcpy(fs_.blocks().data(block) + within, data.data() + done, run);
     done += run;
@@ -197,7 +198,7 @@ Placement MemoryService::place(Call& call) noexcept {
   std::uint64_t offset = arguments.offset;
   for (std::uint32_t left = arguments.count; left > 0;) {
     const auto within = static_cast<std::uint32_t>(offset % kLargeBytes);
-    const std::uint32_t run = std::min(left, kLargeBytes - within);
+    const std::uint32_t run = smaller_of(left, kLargeBytes - within);
     const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
     blocks.pin(block);
     transfer.pinned[transfer.blocks++] = block;
@@ -225,7 +226,7 @@ void MemoryService::commit_placed(Call& call) noexcept {
   const std::uint64_t end = offset + transfer.bytes;
   for (std::uint32_t i = 0; i < transfer.blocks; ++i) {
     const std::size_t within = offset % kLargeBytes;
-    const auto run = static_cast<std::size_t>(std::min<std::uint64_t>(end - offset, kLargeBytes - within));
+    const auto run = static_cast<std::size_t>(smaller_of<std::uint64_t>(end - offset, kLargeBytes - within));
     const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
     if (block != transfer.pinned[i])
       std::memcpy(fs_.blocks().data(block) + within, fs_.blocks().data(transfer.pinned[i]) + within, run);

@@ -3,9 +3,8 @@
 // Dispatch, access control, and the procedures on attributes and on the whole file system.
 #include "dataplane/service/memory/memory_service.h"
 
-#include <algorithm>
-
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::service::memory {
 
@@ -67,7 +66,7 @@ Execution MemoryService::execute(Call& call) noexcept {
   if (procedure != ulb::kNfs3Null && !authenticate(call)) return Execution::Started;
   if (procedure == ulb::kNfs3ReadDir || procedure == ulb::kNfs3ReadDirPlus) {
     const std::uint64_t wanted = binding().max_results_bytes(procedure, call.arguments());
-    if (!call.require_results(std::min<std::uint64_t>(wanted, kMaxReaddirBytes)))
+    if (!call.require_results(smaller_of<std::uint64_t>(wanted, kMaxReaddirBytes)))
       return Execution::NeedsMemory;
   }
   keep_reply_ = !binding().procedure(procedure).idempotent;
@@ -170,8 +169,7 @@ MemoryService::Target MemoryService::target(Call& call, std::span<const std::byt
 }
 
 bool MemoryService::in_group(const Credential& credential, std::uint32_t gid) noexcept {
-  return credential.gid == gid || std::find(credential.gids, credential.gids + credential.gid_count, gid) !=
-                                      credential.gids + credential.gid_count;
+  return credential.gid == gid || has_element(std::span(credential.gids, credential.gid_count), gid);
 }
 
 bool MemoryService::allows(const Inode& inode, const Credential& credential,
@@ -300,9 +298,9 @@ void MemoryService::fsstat(Call& call, xdr::Reader& in) noexcept {
   if (object.status != Status::Ok) return end_with_attr(call, object.status, 0);
   const ExportUse& use = fs_.use(current_export_);
   const std::uint64_t capacity = fs_.blocks().capacity_bytes();
-  const std::uint64_t total = use.quota_bytes != 0 ? std::min(use.quota_bytes, capacity) : capacity;
+  const std::uint64_t total = use.quota_bytes != 0 ? smaller_of(use.quota_bytes, capacity) : capacity;
   const std::uint64_t left = total > use.used_bytes ? total - use.used_bytes : 0;
-  const std::uint64_t free_bytes = std::min(left, fs_.free_bytes());
+  const std::uint64_t free_bytes = smaller_of(left, fs_.free_bytes());
   xdr::Writer& out = call.results();
   put_status(out, Status::Ok);
   put_post_op_attr(out, fs_, object.number);

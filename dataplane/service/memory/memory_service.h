@@ -11,11 +11,11 @@
 // replies.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/service/memory/filesystem.h"
 #include "dataplane/service/memory/nfs3_types.h"
@@ -53,11 +53,9 @@ struct ExportOptions {
 
   /// Whom both lists let in. Bounded by their lengths.
   bool serves(const PeerAddress& peer, const HostName& host) const noexcept {
-    const bool address =
-        allowed.empty() || std::any_of(allowed.begin(), allowed.end(),
-                                       [&](const auto& prefix) { return prefix.contains(peer); });
-    return address &&
-           (hosts.empty() || (!host.empty() && std::find(hosts.begin(), hosts.end(), host) != hosts.end()));
+    bool address = allowed.empty();
+    for (const AddressPrefix& prefix : allowed) address = address || prefix.contains(peer);
+    return address && (hosts.empty() || (!host.empty() && has_element(hosts, host)));
   }
 };
 

@@ -81,7 +81,7 @@ class TestSegment {
 
  private:
   const std::string name_;
-  std::unique_ptr<segment::Segment> segment_;
+  Owned<segment::Segment> segment_;
 };
 
 }  // namespace sluice::lab

@@ -15,7 +15,7 @@ class StartWatchTest : public testing::Test {
   void ask(std::uint64_t number) { segment_->layout().start_asked = number; }
   std::uint64_t answer() const { return segment_->layout().start_answered; }
 
-  const std::unique_ptr<segment::Segment> segment_ = segment::Segment::in_memory();
+  const Owned<segment::Segment> segment_ = segment::Segment::in_memory();
   StartWatch watch_{segment_->layout()};
 };
 

@@ -42,7 +42,7 @@ class Memory {
   }
 
  private:
-  std::unique_ptr<segment::Segment> segment_;
+  Owned<segment::Segment> segment_;
 };
 
 /// One plane and its successors.

@@ -24,7 +24,7 @@ class MemorySegment {
   segment::ConnectionInfo entry(std::uint16_t connection);
 
  private:
-  const std::unique_ptr<segment::Segment> segment_ = segment::Segment::in_memory();
+  const Owned<segment::Segment> segment_ = segment::Segment::in_memory();
 };
 
 }  // namespace sluice::reactor

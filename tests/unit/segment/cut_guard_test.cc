@@ -26,8 +26,8 @@ class CutSegment : public testing::Test {
   void cut(Part part, std::uintmax_t bytes) { std::filesystem::resize_file(path_of(name_, part), bytes); }
 
   const std::string name_ = "sluice-cut-test-" + std::to_string(::getpid());
-  const std::unique_ptr<Segment> owner_ = Segment::open_or_create(name_);
-  const std::unique_ptr<Segment> reader_ = Segment::attach(name_);
+  const Owned<Segment> owner_ = Segment::open_or_create(name_);
+  const Owned<Segment> reader_ = Segment::attach(name_);
 };
 
 TEST_F(CutSegment, reads_as_zeros_to_others) {

@@ -186,7 +186,7 @@ class OtherRelease : public SegmentFiles {
       const DataPlaneOwnership ownership(segment);
     });
   }
-  std::unique_ptr<Segment> owner_;
+  Owned<Segment> owner_;
 };
 
 TEST_F(OtherRelease, whose_data_plane_lives_is_left_alone) {

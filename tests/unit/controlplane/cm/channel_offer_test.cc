@@ -41,7 +41,7 @@ class ChannelOfferTest : public testing::Test {
   }
 
   const std::string name_ = "sluice-channel-offer-" + std::to_string(::getpid());
-  const std::unique_ptr<segment::Segment> segment_ = segment::Segment::in_memory();
+  const Owned<segment::Segment> segment_ = segment::Segment::in_memory();
   segment::Layout& layout_ = segment_->layout();
   std::optional<segment::DatagramInbox> inbox_;
   ChannelOffer offer_{layout_, name_};

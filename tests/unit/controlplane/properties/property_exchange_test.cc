@@ -85,7 +85,7 @@ class Exchange : public testing::Test {
   }
 
   config::Config config_ = config::defaults();
-  const std::unique_ptr<segment::Segment> segment_ = segment::Segment::in_memory();
+  const Owned<segment::Segment> segment_ = segment::Segment::in_memory();
   events::Journal journal_{[](const events::Event&) {}};
   controlplane::Outbox outbox_;
   segment::WantedWriter wanted_;

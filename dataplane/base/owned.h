@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Owner of one object, or of none. For headers that are included everywhere: <memory>, which std::unique_ptr needs, is among the
+// largest headers of the standard library. Takes over what a std::unique_ptr owns. Not for arrays.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+namespace sluice {
+
+template <typename T>
+class Owned {
+ public:
+  Owned() = default;
+  Owned(std::nullptr_t) noexcept {}
+  explicit Owned(T* object) noexcept : object_(object) {}
+  Owned(Owned&& other) noexcept : object_(other.release()) {}
+  /// From a std::unique_ptr or an Owned of T, or of a class derived from it.
+  template <typename Owner>
+  requires(!std::is_reference_v<Owner> &&
+           std::is_convertible_v<decltype(std::declval<Owner&>().release()), T*>) Owned(Owner&& other)
+  noexcept : object_(other.release()) {}
+  Owned& operator=(Owned&& other) noexcept {
+    reset(other.release());
+    return *this;
+  }
+  ~Owned() { delete object_; }
+
+  T* get() const noexcept { return object_; }
+  T* operator->() const noexcept { return object_; }
+  T& operator*() const noexcept { return *object_; }
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+  bool operator==(std::nullptr_t) const noexcept { return object_ == nullptr; }
+
+  T* release() noexcept { return std::exchange(object_, nullptr); }
+  void reset(T* object = nullptr) noexcept { delete std::exchange(object_, object); }
+
+ private:
+  T* object_ = nullptr;
+};
+
+}  // namespace sluice

@@ -3,9 +3,11 @@
 
 #include "dataplane/base/probes.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/rpcrdma/link/close_reason.h"
+#include "dataplane/rpcrdma/link/shared_memory.h"
+#include "pmd/device.h"
 
 namespace sluice::rpcrdma {
-
 Link::Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const ConnectionCapacity& capacity,
            rdma::MemoryRegion receives, rdma::MemoryRegion control)
     : TurnEntry(number),
@@ -221,6 +223,93 @@ void Link::flush() noexcept {
   TurnEntry& entry = *this;
   TurnQueue::unlink(entry);
   if (retry_ == Retry::AtTurnEnd || grant_put_off_) touch();  // again in the next turn
+}
+
+// --- Why links are closed
+
+const char* to_string(CloseReason reason) noexcept {
+  switch (reason) {
+    case CloseReason::None:
+      return "it has not been closed";
+    case CloseReason::PeerClosed:
+      return "the peer ended it";
+    case CloseReason::LocalClose:
+      return "we ended it";
+    case CloseReason::TransportError:
+      return "of an error of the transport";
+    case CloseReason::RemoteAccess:
+      return "the peer's memory refused an access";
+    case CloseReason::InvalidationError:
+      return "memory could not be fenced";
+    case CloseReason::CreditOverrun:
+      return "the peer sent more than it was granted";
+    case CloseReason::NoAnswer:
+      return "the first message was not answered";
+    case CloseReason::SequenceTimeout:
+      return "a continued message did not go on";
+    case CloseReason::NotAuthenticated:
+      return "the peer did not show who it is";
+    case CloseReason::NoCommonVersion:
+      return "there is no common version of RPC-over-RDMA";
+    case CloseReason::InternalError:
+      return "of an error of our own";
+    case CloseReason::NoProgress:
+      return "the peer did not go on with a call";
+    case CloseReason::Unanswerable:
+      return "a call could not be answered, and has to be repeated";
+    case CloseReason::Silent:
+      return "the server answered no calls";
+  }
+  return "?";
+}
+
+// --- Memory that links share
+
+std::uint32_t SharedMemoryConfig::small_buffers() const noexcept {
+  return small_bytes > 0 ? guaranteed_small * accounts + lent_small : 0;
+}
+
+void SharedMemory::provide(rdma::Device& device, const SharedMemoryConfig& config) {
+  const std::uint32_t small = config.small_buffers();
+  const std::size_t all_small = std::size_t{small} * config.small_bytes;
+  const rdma::MemoryRegion region =
+      device.allocate_memory(all_small + std::size_t{config.large} * config.large_bytes);
+  lkey_ = region.lkey;
+  large_begin_ = region.bytes.data() + all_small;
+  if (small > 0)
+    small_.provide({{region.bytes.first(all_small), lkey_}, config.small_bytes},
+                   {.elements = small,
+                    .accounts = config.accounts,
+                    .guaranteed = config.guaranteed_small,
+                    .most = config.guaranteed_small + config.lent_small / 2});
+  large_.provide({{region.bytes.subspan(all_small), lkey_}, config.large_bytes},
+                 {.elements = config.large,
+                  .accounts = config.accounts,
+                  .guaranteed = config.large >= config.accounts ? 1u : 0u,
+                  .most = larger_of((config.large + 1) / 2, smaller_of(config.large, 2u))});
+}
+
+void SharedMemory::await(Account& account, std::size_t bytes, ShareWaiter& waiter) noexcept {
+  if (fits_small(bytes))
+    small_.ledger().await(account.small, waiter);
+  else
+    large_.ledger().await(account.large, waiter);
+}
+
+void SharedMemory::forget(Account& account, ShareWaiter& waiter) noexcept {
+  small_.ledger().forget(account.small, waiter);
+  large_.ledger().forget(account.large, waiter);
+}
+
+void SharedMemory::forget_all(Account& account) noexcept {
+  small_.ledger().forget_all(account.small);
+  large_.ledger().forget_all(account.large);
+}
+
+void SharedMemory::resume_waiters() noexcept {
+  if (!awaited()) return;
+  small_.ledger().resume(small_.ledger().limits().elements);
+  large_.ledger().resume(large_.ledger().limits().elements);
 }
 
 }  // namespace sluice::rpcrdma

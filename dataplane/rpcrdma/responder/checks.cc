@@ -1,15 +1,137 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RX half of the responder: the checks of a call, in their order, until the service has it.
+// RX half of the responder: which service a call is for, and the checks of a call, in their order, until the service has it.
+#include "dataplane/rpcrdma/responder/service_table.h"
+
 #include <cstring>
+#include <string>
+#include <string_view>
 
-#include "dataplane/rpcrdma/responder/steps.h"
-
+#include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/rpcrdma/responder/steps.h"
 
 namespace sluice::rpcrdma {
 
 using State = CallSlot::State;
+
+// --- Services
+
+void ServiceTable::add(service::Service& service, std::uint32_t port) {
+  const service::Binding& binding = service.binding();
+  if (count_ == kMaxServices)
+    throw SetupError("More than " + std::to_string(kMaxServices) +
+                     " programs and versions to serve: configure fewer upstreams or services.");
+  if (!has_element(services_, &service)) services_.push_back(&service);
+  entries_[count_++] = {.program = binding.program,
+                        .version = binding.version,
+                        .port = port,
+                        .binding = &binding,
+                        .service = &service};
+}
+
+void ServiceTable::move(const service::Service& service, std::uint32_t port) noexcept {
+  for (std::uint32_t i = 0; i < count_; ++i)
+    if (entries_[i].service == &service) entries_[i].port = port;
+}
+
+std::optional<rpc::VersionRange> ServiceTable::versions_of(std::uint32_t program,
+                                                           std::uint16_t port) const noexcept {
+  std::optional<rpc::VersionRange> versions;
+  for (const Entry& entry : entries()) {
+    if (entry.program != program || entry.port != port) continue;
+    if (!versions) versions = rpc::VersionRange{entry.version, entry.version};
+    versions->low = smaller_of(versions->low, entry.version);
+    versions->high = larger_of(versions->high, entry.version);
+  }
+  return versions;
+}
+
+void ServiceTable::describe(segment::CallTable& table) {
+  const auto name = [](auto& to, std::string_view from) {
+    std::memset(to, 0, sizeof to);
+    std::memcpy(to, from.data(), smaller_of(from.size(), sizeof to - 1));
+  };
+  std::uint16_t next = segment::kOtherProcedure;
+  name(table.info[next].program_name, "other");
+  name(table.info[next++].procedure_name, "other");
+  for (Entry& entry : std::span(entries_).first(count_)) {
+    const service::Binding& binding = *entry.binding;
+    const Entry* same = entries_.data();
+    while (same->program != entry.program || same->version != entry.version) ++same;
+    if (same != &entry) {  // at another port: its calls are counted with those
+      entry.first_procedure = same->first_procedure;
+      entry.procedures = same->procedures;
+      continue;
+    }
+    if (next + binding.procedure_names.size() > table.info.size()) continue;
+    entry.first_procedure = next;
+    entry.procedures = static_cast<std::uint32_t>(binding.procedure_names.size());
+    for (std::uint32_t procedure = 0; procedure < binding.procedure_names.size(); ++procedure) {
+      segment::ProcedureInfo& info = table.info[next++];
+      info = {.program = binding.program, .version = binding.version, .procedure = procedure};
+      name(info.program_name, binding.name);
+      name(info.procedure_name, binding.procedure_names[procedure]);
+    }
+  }
+  table.procedures.store(next, std::memory_order_release);
+}
+
+// --- The calls that most are
+//
+// They have no chunks, and are served within the turn in which they come. One function takes such a call from its Receive to its
+// Send, by the steps of advance().
+
+namespace {
+
+template <std::uint32_t kVersion>
+constexpr std::size_t kPlainHeaderBytes =
+    kVersion == v2::kVersion ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
+
+}  // namespace
+
+template <std::uint32_t kVersion>
+[[gnu::noinline]] void Responder::on_plain_call(std::uint16_t buffer,
+                                                std::span<const std::byte> bytes) noexcept {
+  constexpr std::size_t header_bytes = kPlainHeaderBytes<kVersion>;
+  if (free_.empty() || !pending_.empty() || holds_calls_ || traced_) [[unlikely]]
+    return begin_plain_call<kVersion>(buffer, bytes);
+  CallSlot& slot = take_slot();
+  slot.message_.begin_plain(buffer, bytes, kVersion, header_bytes);
+  start(slot);
+  const auto payload = bytes.subspan(header_bytes);
+  xdr::Reader reader(payload);
+  if (!find_service(slot, reader, [this, &slot] { return reserve_headroom(slot, header_bytes); }))
+      [[unlikely]]
+    return advance(slot);
+  slot.message_span() = payload;
+  slot.arguments_ = reader.rest();
+  slot.with_service_ = true;
+  step<State::Received, State::Executing>(slot);
+  execute(slot);
+  if (!slot.completed_ || slot.state_ != State::Executing) [[unlikely]]
+    return advance(slot);
+  if (!slot.plain_ || !link_.is_open()) [[unlikely]]
+    return advance(slot);
+  finish_payload(slot);
+  if (!stage_plain_reply(slot, kVersion == v2::kVersion)) [[unlikely]]
+    return advance(slot);
+  step<State::Executing, State::Pushing, State::Replying>(slot);
+  end_advance(slot);
+}
+
+template <std::uint32_t kVersion>
+[[gnu::cold, gnu::noinline]] void Responder::begin_plain_call(std::uint16_t buffer,
+                                                              std::span<const std::byte> bytes) noexcept {
+  ReceivedMessage& message = next_message();
+  message.begin_plain(buffer, bytes, kVersion, kPlainHeaderBytes<kVersion>);
+  on_call(message, kNoRefusal);
+}
+
+template void Responder::on_plain_call<v1::kVersion>(std::uint16_t, std::span<const std::byte>) noexcept;
+template void Responder::on_plain_call<v2::kVersion>(std::uint16_t, std::span<const std::byte>) noexcept;
+
+// --- Calls that need all checks
 
 /// Version 1 answers every error but Vers with ERR_CHUNK.
 void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error) noexcept {

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <string>
 
-#include "dataplane/segment/part_file.h"
+#include "dataplane/segment/paths.h"
 
 namespace sluice::segment {
 

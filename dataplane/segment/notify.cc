@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "dataplane/segment/segment.h"
+#include "dataplane/segment/heartbeat.h"
 
 namespace sluice::notify {
 namespace {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/segment/ownership.h"
 
-#include <chrono>
-#include <thread>
+#include <time.h>
+
+#include <cerrno>
 #include <utility>
 
 #include "dataplane/base/file_lock.h"
@@ -13,7 +14,13 @@ namespace {
 
 /// How often the file may be another one when it has been locked.
 constexpr int kTries = 10;
-constexpr std::chrono::milliseconds kLook{5};
+constexpr std::uint64_t kLookNs = 5'000'000;
+
+void sleep_for_a_look() noexcept {
+  timespec left{0, kLookNs};
+  while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
+  }
+}
 
 constexpr std::uint64_t turns_of(std::uint64_t owner) {
   return owner & 0xffffffff;
@@ -122,7 +129,7 @@ void ControlOwnership::wait_for_predecessor() {
                        "' stands still in the middle of its work: continue it, or end it (kill -KILL " +
                        std::to_string(heart.pid.load()) + ") and start this one again.");
     }
-    std::this_thread::sleep_for(kLook);
+    sleep_for_a_look();
   }
 }
 
@@ -191,7 +198,7 @@ bool DataPlaneOwnership::lock_after_predecessor(const PartFile& file) {
   const std::uint64_t since_ns = monotonic_ns();
   while (!file_lock::take(file.descriptor(), kDataPlaneLock)) {
     if (file.head().beats != beats || monotonic_ns() - since_ns > kHeartbeatTimeoutNs) return false;
-    std::this_thread::sleep_for(kLook);
+    sleep_for_a_look();
   }
   return true;
 }

@@ -16,8 +16,6 @@
 namespace sluice::segment {
 
 std::size_t bytes_of(Part part) noexcept;
-/// Where the files of a segment are: a name is one of files in /dev/shm, a path is one of others.
-std::string base_path_of(const std::string& segment);
 std::string path_of(const std::string& segment, Part part);
 
 class PartFile {

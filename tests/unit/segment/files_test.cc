@@ -15,6 +15,7 @@
 #include "dataplane/base/file_lock.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/ownership.h"
+#include "dataplane/segment/paths.h"
 #include "dataplane/segment/sections.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/segment/version.h"

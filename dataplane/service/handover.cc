@@ -126,11 +126,11 @@ ShareLimits limits_for(std::uint32_t clients) noexcept {
 
 Handover::Handover(std::vector<KeyPair> keys, std::uint32_t clients)
     : keys_(std::move(keys)),
-      to_owner_(std::make_unique<CallRing>()),
-      to_borrower_(std::make_unique<CallRing>()),
-      calls_(std::make_unique<HandedCall[]>(kMaxHandedCalls)),
+      to_owner_(new CallRing()),
+      to_borrower_(new CallRing()),
+      calls_(kMaxHandedCalls),
       tickets_(limits_for(clients)),
-      shares_(std::make_unique<ClientShare[]>(clients)) {
+      shares_(clients) {
   for (std::uint32_t i = 0; i < clients; ++i) shares_[i].handover = this;
   free_.reserve(kMaxHandedCalls);
   for (std::uint32_t i = kMaxHandedCalls; i-- > 0;) free_.push_back(&calls_[i]);

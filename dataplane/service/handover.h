@@ -14,9 +14,10 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "dataplane/base/fixed_array.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/base/spsc_ring.h"
 #include "dataplane/service/api/service.h"
@@ -156,13 +157,13 @@ class Handover {
   rdma::Lkey borrowers_key(rdma::Lkey owners) const noexcept;
 
   const std::vector<KeyPair> keys_;
-  std::unique_ptr<CallRing> to_owner_;
-  std::unique_ptr<CallRing> to_borrower_;
-  std::unique_ptr<HandedCall[]> calls_;
+  Owned<CallRing> to_owner_;
+  Owned<CallRing> to_borrower_;
+  FixedArray<HandedCall> calls_;
   // The borrower's.
   std::vector<HandedCall*> free_;
-  ShareLedger tickets_;                    ///< of what is in free_
-  std::unique_ptr<ClientShare[]> shares_;  ///< by number of the client
+  ShareLedger tickets_;             ///< of what is in free_
+  FixedArray<ClientShare> shares_;  ///< by number of the client
   std::uint64_t waits_ = 0;
   std::uint32_t waiting_ = 0;
 };

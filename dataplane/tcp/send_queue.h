@@ -10,9 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <span>
 
+#include "dataplane/base/fixed_array.h"
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice::tcp {
@@ -27,7 +27,9 @@ inline constexpr std::size_t kMaxSendVectors = 16;
 
 class SendQueue {
  public:
-  SendQueue() : ring_(new std::byte[kSendRingBytes]) {}  // not zeroed, so that pages become resident on use
+  SendQueue()
+      : ring_(FixedArray<std::byte>::for_overwrite(kSendRingBytes)) {
+  }  // not zeroed, so that pages become resident on use
 
   bool empty() const noexcept { return pieces_ == 0; }
   /// Whether there is room for a message with one run of `copied` bytes and `referred` pieces.
@@ -101,7 +103,7 @@ class SendQueue {
   Piece& newest() noexcept { return queue_[(first_ + pieces_ - 1) % kMaxSendPieces]; }
   void add(const Piece& piece) noexcept { queue_[(first_ + pieces_++) % kMaxSendPieces] = piece; }
 
-  std::unique_ptr<std::byte[]> ring_;
+  FixedArray<std::byte> ring_;
   std::size_t ring_head_ = 0;
   std::size_t in_ring_ = 0;
   std::array<Piece, kMaxSendPieces> queue_;

@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// io_uring: the ring of a thread, what the kernel can do, and the receiving of a stream by it.
 #include "dataplane/tcp/uring.h"
 
+#include <liburing.h>
 #include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/tcp/stream_receiver.h"
 #include "dataplane/tcp/uring_probe.h"
 
 namespace sluice::tcp {
-
 Uring::Uring(std::uint32_t operations, UringFeatures wanted)
     : features_(UringFeatures(wanted.bits() & uring_features_of_kernel().bits())) {
   const unsigned entries = std::bit_ceil(bounded(operations, 1u, kMostRingEntries));
@@ -126,6 +134,175 @@ void Uring::enter() noexcept {
   if (!enabled_) enable();
   io_uring_submit_and_get_events(&ring_);
   waiting_ = io_uring_sq_ready(&ring_);  // some, if the kernel has no memory for them now
+}
+
+// --- What the kernel can do
+
+namespace {
+
+constexpr unsigned kEntries = 4;
+constexpr std::uint16_t kGroup = 0;
+
+/// A ring of this thread.
+class Ring {
+ public:
+  explicit Ring(unsigned flags) : works_(io_uring_queue_init(kEntries, &ring_, flags) == 0) {}
+  ~Ring() {
+    if (works_) io_uring_queue_exit(&ring_);
+  }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  bool works() const { return works_; }
+  io_uring* get() { return &ring_; }
+
+ private:
+  io_uring ring_{};
+  bool works_;
+};
+
+/// Two sockets that are connected, and a page.
+struct Bench {
+  Bench() {
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) ends = {-1, -1};
+  }
+  ~Bench() {
+    if (ends[0] >= 0) ::close(ends[0]);
+    if (ends[1] >= 0) ::close(ends[1]);
+    if (page != MAP_FAILED) ::munmap(page, bytes);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  const std::size_t bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  void* const page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  std::array<int, 2> ends{-1, -1};
+};
+
+bool has_deferred_work() {
+  return Ring(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG).works();
+}
+
+bool has_registered_ring() {
+  Ring ring(0);
+  return ring.works() && io_uring_register_ring_fd(ring.get()) == 1;
+}
+
+/// Receives a byte that has been sent.
+bool has_multishot_receive() {
+  Ring ring(0);
+  const Bench bench;
+  if (!ring.works() || bench.ends[0] < 0 || bench.page == MAP_FAILED) return false;
+  auto* const buffers = static_cast<io_uring_buf_ring*>(bench.page);
+  io_uring_buf_reg registration{};
+  registration.ring_addr = reinterpret_cast<std::uint64_t>(buffers);
+  registration.ring_entries = 1;
+  registration.bgid = kGroup;
+  if (io_uring_register_buf_ring(ring.get(), &registration, 0) != 0) return false;
+  char byte = 1;
+  io_uring_buf_ring_add(buffers, &byte, sizeof byte, 0, 0, 0);
+  io_uring_buf_ring_advance(buffers, 1);
+  io_uring_sqe* const entry = io_uring_get_sqe(ring.get());
+  io_uring_prep_recv_multishot(entry, bench.ends[0], nullptr, 0, 0);
+  entry->flags |= IOSQE_BUFFER_SELECT;
+  entry->buf_group = kGroup;
+  io_uring_cqe* completion = nullptr;
+  return ::send(bench.ends[1], &byte, sizeof byte, 0) == 1 && io_uring_submit_and_wait(ring.get(), 1) == 1 &&
+         io_uring_peek_cqe(ring.get(), &completion) == 0 && completion->res == 1 &&
+         (completion->flags & IORING_CQE_F_BUFFER) != 0;
+}
+
+UringFeatures find_out() {
+  UringFeatures found;
+  if (has_deferred_work()) found = found.with(UringFeature::deferred_work);
+  if (has_multishot_receive()) found = found.with(UringFeature::multishot_receive);
+  if (has_registered_ring()) found = found.with(UringFeature::registered_ring);
+  return found;
+}
+
+}  // namespace
+
+UringFeatures uring_features_of_kernel() {
+  static const UringFeatures found = find_out();
+  return found;
+}
+
+// --- Receiving
+
+namespace {
+
+constexpr std::uint32_t kMostGroups = 1u << 16;
+/// One buffer: index and mask of its entry.
+constexpr int kOnlyEntry = 0;
+
+std::size_t page_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// Resident once it is used. Null: the kernel has no multishot receive, or too many streams.
+io_uring_buf_ring* new_buffers(const Uring& uring, std::uint32_t number) {
+  if (!uring.features().has(UringFeature::multishot_receive) || number >= kMostGroups) return nullptr;
+  void* const page =
+      ::mmap(nullptr, page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return page == MAP_FAILED ? nullptr : static_cast<io_uring_buf_ring*>(page);
+}
+
+}  // namespace
+
+StreamReceiver::StreamReceiver(Uring& uring, void* target)
+    : uring_(uring), target_(target), number_(uring.new_group()), buffers_(new_buffers(uring, number_)) {}
+
+StreamReceiver::~StreamReceiver() {
+  if (buffers_ != nullptr) ::munmap(buffers_, page_bytes());
+}
+
+/// With a connection's first receive, since most of those that could be are not made.
+bool StreamReceiver::prepare() noexcept {
+  if (!ready_ && buffers_ != nullptr) ready_ = uring_.provide(buffers_, group());
+  return ready_;
+}
+
+/// A buffer that was never taken is replaced: the kernel has no operation then that could take it.
+void StreamReceiver::offer(std::span<std::byte> room) noexcept {
+  io_uring_buf_ring_add(buffers_, room.data(), static_cast<unsigned>(room.size()), 0, kOnlyEntry, 0);
+  if (!std::exchange(offered_, true)) io_uring_buf_ring_advance(buffers_, 1);
+}
+
+void StreamReceiver::receive(int socket, std::span<std::byte> room) noexcept {
+  asked_ = true;
+  if (!prepare()) {
+    once_ = true;
+    return uring_.receive(target_, socket, room.data(), room.size());
+  }
+  socket_ = socket;
+  offer(room);
+  if (!std::exchange(again_, true)) uring_.receive_again(target_, socket, group());
+}
+
+void StreamReceiver::receive_all(int socket, std::span<std::byte> room) noexcept {
+  asked_ = once_ = true;
+  uring_.receive_all(target_, socket, room.data(), room.size());
+}
+
+std::optional<int> StreamReceiver::answer(int result) noexcept {
+  if (!std::exchange(asked_, false)) return std::nullopt;
+  return result;
+}
+
+std::optional<int> StreamReceiver::on_received(const Uring::Completion& end) noexcept {
+  once_ = false;
+  return answer(end.result);
+}
+
+std::optional<int> StreamReceiver::on_received_again(const Uring::Completion& end) noexcept {
+  again_ = end.more;
+  if (end.took_buffer) offered_ = false;
+  if (end.result != -ENOBUFS) return answer(end.result);
+  // It came to bytes when no buffer was provided; since then there may be one.
+  if (!again_ && asked_ && offered_) {
+    again_ = true;
+    uring_.receive_again(target_, socket_, group());
+  }
+  return std::nullopt;
 }
 
 }  // namespace sluice::tcp

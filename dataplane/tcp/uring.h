@@ -9,8 +9,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/uring_features.h"
 
@@ -99,8 +99,7 @@ class Uring {
 
   io_uring ring_{};
   UringFeatures features_;
-  const std::unique_ptr<io_uring_sqe> dropped_ =
-      std::make_unique<io_uring_sqe>();  ///< takes what finds no room
+  const Owned<io_uring_sqe> dropped_{new io_uring_sqe()};  ///< takes what finds no room
   unsigned waiting_ = 0;
   std::uint32_t groups_ = 0;
   bool enabled_ = false;

@@ -11,10 +11,11 @@
 // the device owns the memory, which outlives the pool. Errors: allocation returns no block (zero).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "dataplane/service/memory/lazy_array.h"
-#include "pmd/device.h"
+#include "pmd/memory.h"
 
 namespace sluice::service::memory {
 

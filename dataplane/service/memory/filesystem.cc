@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exports, handles and inodes.
+// Exports, handles, inodes and directories: names are looked up by a keyed hash and listed in order of creation.
 #include "dataplane/service/memory/filesystem.h"
 
 #include <bit>
+#include <cstring>
+
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/service/memory/file_handle.h"
+#include "dataplane/xdr/cursor.h"
 
 namespace sluice::service::memory {
 namespace {
@@ -124,6 +129,212 @@ void FileSystem::drop_link(InodeNumber number) noexcept {
 bool FileSystem::background() noexcept {
   const bool reclaiming = reclaim_slice();
   return blocks_.scrub_one() || reclaiming;
+}
+
+std::uint32_t FileSystem::bucket_of(InodeNumber directory, std::string_view name) const noexcept {
+  std::array<std::byte, kMaxNameBytes + sizeof directory> bytes;
+  std::memcpy(bytes.data(), &directory, sizeof directory);
+  const std::size_t name_bytes = smaller_of<std::size_t>(name.size(), kMaxNameBytes);
+  std::memcpy(bytes.data() + sizeof directory, name.data(), name_bytes);
+  return static_cast<std::uint32_t>(siphash(key_, std::span(bytes).first(sizeof directory + name_bytes)) &
+                                    (buckets_.size() - 1));
+}
+
+EntryNumber FileSystem::lookup(InodeNumber directory, std::string_view name) const noexcept {
+  for (EntryNumber at = buckets_[bucket_of(directory, name)]; at != 0; at = entries_[at].hash_next)
+    if (entries_[at].directory == directory && entries_[at].name_view() == name) return at;
+  return 0;
+}
+
+// --- The tree of a directory ---------------------------------------------------------------------
+
+/// The new entry has the highest sequence, so it is inserted on the right edge.
+void FileSystem::tree_append(Inode& directory, EntryNumber number) noexcept {
+  // xorshift64 (Marsaglia, 2003), seeded by the key: clients can neither predict nor choose the shape.
+  priority_state_ ^= priority_state_ << 13;
+  priority_state_ ^= priority_state_ >> 7;
+  priority_state_ ^= priority_state_ << 17;
+  Entry& entry = entries_[number];
+  entry.priority = static_cast<std::uint32_t>(priority_state_ >> 32);
+  entry.right = 0;
+  EntryNumber parent = 0;
+  EntryNumber below = directory.entry_root;
+  while (below != 0 && entries_[below].priority >= entry.priority) {
+    parent = below;
+    below = entries_[below].right;
+  }
+  entry.left = below;
+  if (below != 0) entries_[below].parent = number;
+  entry.parent = parent;
+  (parent != 0 ? entries_[parent].right : directory.entry_root) = number;
+}
+
+/// The subtrees of the removed entry are merged into its place.
+void FileSystem::tree_remove(Inode& directory, EntryNumber number) noexcept {
+  const Entry& entry = entries_[number];
+  EntryNumber left = entry.left;
+  EntryNumber right = entry.right;
+  EntryNumber parent = entry.parent;
+  EntryNumber* place = &directory.entry_root;
+  if (parent != 0) place = entries_[parent].left == number ? &entries_[parent].left : &entries_[parent].right;
+  while (left != 0 && right != 0) {
+    const bool take_left = entries_[left].priority >= entries_[right].priority;
+    const EntryNumber top = take_left ? left : right;
+    *place = top;
+    entries_[top].parent = parent;
+    parent = top;
+    place = take_left ? &entries_[top].right : &entries_[top].left;
+    (take_left ? left : right) = *place;
+  }
+  *place = left != 0 ? left : right;
+  if (*place != 0) entries_[*place].parent = parent;
+}
+
+EntryNumber FileSystem::entry_after(InodeNumber directory, std::uint64_t cookie) const noexcept {
+  EntryNumber found = 0;
+  for (EntryNumber at = inodes_[directory].entry_root; at != 0;) {
+    if (entries_[at].sequence > cookie) {
+      found = at;
+      at = entries_[at].left;
+    } else {
+      at = entries_[at].right;
+    }
+  }
+  return found;
+}
+
+EntryNumber FileSystem::entry_next(EntryNumber number) const noexcept {
+  if (EntryNumber at = entries_[number].right; at != 0) {
+    while (entries_[at].left != 0) at = entries_[at].left;
+    return at;
+  }
+  EntryNumber at = number;
+  EntryNumber above = entries_[at].parent;
+  while (above != 0 && entries_[above].right == at) {
+    at = above;
+    above = entries_[at].parent;
+  }
+  return above;
+}
+
+// --- Entries -------------------------------------------------------------------------------------
+
+EntryNumber FileSystem::add_entry(InodeNumber directory, std::string_view name, InodeNumber target) noexcept {
+  EntryNumber number = free_entry_list_;
+  if (number != 0)
+    free_entry_list_ = entries_[number].hash_next;
+  else if (never_used_entry_ < entries_.size())
+    number = never_used_entry_++;
+  else
+    return 0;
+  Inode& parent = inodes_[directory];
+  Entry& entry = entries_[number];
+  entry.directory = directory;
+  entry.inode = target;
+  entry.sequence = parent.next_sequence++;
+  entry.name_bytes = static_cast<std::uint8_t>(name.size());
+  std::memcpy(entry.name, name.data(), name.size());
+  EntryNumber& bucket = buckets_[bucket_of(directory, name)];
+  entry.hash_next = bucket;
+  bucket = number;
+  tree_append(parent, number);
+  ++parent.entries;
+  parent.mtime_ns = parent.ctime_ns = clock_();
+  if (inodes_[target].type == FileType::Directory) {
+    inodes_[target].parent = directory;
+    ++parent.links;
+  }
+  return number;
+}
+
+/// Removes an entry from its directory. Does not change the inode that it refers to.
+void FileSystem::unlink_entry(EntryNumber number) noexcept {
+  Entry& entry = entries_[number];
+  Inode& parent = inodes_[entry.directory];
+  EntryNumber* link = &buckets_[bucket_of(entry.directory, entry.name_view())];
+  while (*link != number) link = &entries_[*link].hash_next;
+  *link = entry.hash_next;
+  tree_remove(parent, number);
+  --parent.entries;
+  parent.mtime_ns = parent.ctime_ns = clock_();
+  if (inodes_[entry.inode].type == FileType::Directory) --parent.links;
+  entry.directory = 0;
+  entry.hash_next = free_entry_list_;
+  free_entry_list_ = number;
+}
+
+FileSystem::Found FileSystem::create(InodeNumber directory, std::string_view name,
+                                     const NewInode& what) noexcept {
+  const InodeNumber number = new_inode(inodes_[directory].export_id, what);
+  if (number == 0) return {Status::NoSpc};
+  if (what.type == FileType::Directory) inodes_[number].links = 2;
+  if (add_entry(directory, name, number) == 0) {
+    free_inode(number);
+    return {Status::NoSpc};
+  }
+  return {Status::Ok, number};
+}
+
+Status FileSystem::link(InodeNumber directory, std::string_view name, InodeNumber target) noexcept {
+  if (inodes_[target].links >= kMaxLinks) return Status::MLink;
+  if (add_entry(directory, name, target) == 0) return Status::NoSpc;
+  ++inodes_[target].links;
+  inodes_[target].ctime_ns = clock_();
+  return Status::Ok;
+}
+
+void FileSystem::remove_entry(EntryNumber number) noexcept {
+  const InodeNumber target = entries_[number].inode;
+  unlink_entry(number);
+  drop_link(target);
+}
+
+void FileSystem::rename(EntryNumber from, InodeNumber to_directory, std::string_view to_name) noexcept {
+  const InodeNumber target = entries_[from].inode;
+  if (const EntryNumber existing = lookup(to_directory, to_name); existing != 0) remove_entry(existing);
+  unlink_entry(from);
+  add_entry(to_directory, to_name, target);  // the entry freed above is available
+  inodes_[target].ctime_ns = clock_();
+}
+
+bool FileSystem::is_within(InodeNumber directory, InodeNumber ancestor) const noexcept {
+  for (std::uint32_t depth = 0; depth < kMaxDirectoryDepth; ++depth) {
+    if (directory == ancestor) return true;
+    const InodeNumber parent = inodes_[directory].parent;
+    if (parent == directory) return false;
+    directory = parent;
+  }
+  return true;
+}
+
+// --- File handles --------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::uint32_t kFormat = 0x534c4832;  // "SLH2"
+constexpr std::size_t kNamedBytes = 24;
+
+static_assert(kNamedBytes + sizeof(std::uint64_t) == kHandleBytes);
+
+}  // namespace
+
+HandleBytes encode_handle(const HashKey& key, const FileHandle& handle) noexcept {
+  HandleBytes out;
+  xdr::store_u32(out.data(), kFormat);
+  xdr::store_u32(out.data() + 4, handle.export_id);
+  xdr::store_u32(out.data() + 8, handle.inode);
+  xdr::store_u32(out.data() + 12, handle.generation);
+  xdr::store_u64(out.data() + 16, handle.token);
+  xdr::store_u64(out.data() + kNamedBytes, siphash(key, std::span(out).first(kNamedBytes)));
+  return out;
+}
+
+std::optional<FileHandle> decode_handle(const HashKey& key, std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() != kHandleBytes || xdr::load_u32(bytes.data()) != kFormat) return std::nullopt;
+  if (xdr::load_u64(bytes.data() + kNamedBytes) != siphash(key, bytes.first(kNamedBytes)))
+    return std::nullopt;
+  return FileHandle{xdr::load_u32(bytes.data() + 4), xdr::load_u32(bytes.data() + 8),
+                    xdr::load_u32(bytes.data() + 12), xdr::load_u64(bytes.data() + 16)};
 }
 
 }  // namespace sluice::service::memory

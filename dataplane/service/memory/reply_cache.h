@@ -13,9 +13,9 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <span>
 
+#include "dataplane/base/fixed_array.h"
 #include "dataplane/base/host_name.h"
 #include "dataplane/base/siphash.h"
 #include "dataplane/service/api/service.h"
@@ -39,8 +39,7 @@ class ReplyCache {
     bool operator==(const Key&) const = default;
   };
 
-  explicit ReplyCache(const HashKey& key)
-      : hash_key_(key), entries_(std::make_unique<Entry[]>(kReplySets * kReplyWays)) {}
+  explicit ReplyCache(const HashKey& key) : hash_key_(key), entries_(kReplySets * kReplyWays) {}
 
   Key key_of(const Call& call) const noexcept {
     return {call.peer(), call.header().xid, call.header().procedure, siphash(hash_key_, call.arguments())};
@@ -89,7 +88,7 @@ class ReplyCache {
   }
 
   const HashKey hash_key_;
-  std::unique_ptr<Entry[]> entries_;
+  FixedArray<Entry> entries_;
 };
 
 }  // namespace sluice::service::memory

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the gateways change in calls and results of version 4, in place: no byte moves.
+#include "dataplane/ulb/nfs4.h"
+
+#include <array>
+
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/ulb/nfs4_grammar.h"
+
+namespace sluice::ulb {
+
+// --- The sizes that a server announces: FATTR4_MAXREAD and FATTR4_MAXWRITE (RFC 8881, section 5.8.2), and the channel attributes of a
+// session (section 18.36)
+
+namespace {
+
+enum : std::uint32_t { kGetAttr = 9, kReadDir = 26, kExchangeId = 42, kCreateSession = 43 };
+enum : std::uint32_t { kMaxRead = 30, kMaxWrite = 31 };
+static_assert(std::size(kNfs4Attributes) == kMaxWrite + 1);
+
+constexpr std::uint32_t kSizeAttributes = 1u << kMaxRead | 1u << kMaxWrite;
+
+/// Reads a number of `bytes`, over which the reader goes, and lowers it in place to `most` at the most.
+void lower_u32(std::span<std::byte> bytes, xdr::Reader& reader, std::uint32_t most) noexcept {
+  const std::size_t at = reader.position();
+  if (reader.u32() > most) xdr::store_u32(&bytes[at], most);  // zero if it is not there
+}
+void lower_u64(std::span<std::byte> bytes, xdr::Reader& reader, std::uint64_t most) noexcept {
+  const std::size_t at = reader.position();
+  if (reader.u64() > most) xdr::store_u64(&bytes[at], most);
+}
+
+/// Whether the bitmap at `offset`, which has been stepped over, has one of the sizes.
+bool asks_for_sizes(std::span<const std::byte> arguments, std::size_t offset) noexcept {
+  const bool empty = xdr::load_u32(&arguments[offset]) == 0;
+  return !empty && (xdr::load_u32(&arguments[offset + xdr::kUnit]) & kSizeAttributes) != 0;
+}
+
+/// Attributes follow each other in the order of their numbers.
+void cap_attributes(std::span<std::byte> values, std::uint32_t bitmap, std::uint64_t most) noexcept {
+  ValueReader in(values);
+  for (std::uint32_t number = 0; number <= kMaxWrite && in.ok(); ++number) {
+    if ((bitmap >> number & 1) == 0) continue;
+    if (number == kMaxRead || number == kMaxWrite)
+      lower_u64(values, in.reader(), most);
+    else
+      in.skip(kNfs4Attributes[number]);
+  }
+}
+
+/// A fattr4: the bitmap, of which only the first word matters here, and an opaque with the attributes.
+void cap_fattr(std::span<std::byte> bytes, ValueReader& in, const service::CarriedSizes& most) noexcept {
+  xdr::Reader& reader = in.reader();
+  const std::uint64_t words = reader.u32();
+  const std::uint32_t bitmap = words > 0 ? reader.u32() : 0;
+  if (words > 1) reader.skip((words - 1) * xdr::kUnit);
+  const std::size_t values_at = reader.position() + xdr::kUnit;
+  const std::size_t values_bytes = in.opaque().size();
+  if (in.ok() && (bitmap & kSizeAttributes) != 0)
+    cap_attributes(bytes.subspan(values_at, values_bytes), bitmap, most.data_bytes);
+}
+
+/// READDIR4resok: verifier, and entries of cookie, name and attributes.
+void cap_entries(std::span<std::byte> bytes, const service::CarriedSizes& most) noexcept {
+  ValueReader in(bytes);
+  in.skip("ww");
+  while (in.reader().boolean()) {
+    in.skip("do");
+    cap_fattr(bytes, in, most);
+  }
+}
+
+/// channel_attrs4. Calls of the server may be held to less than others by the transport, which the client knew
+/// when it asked for its back channel. Linux refuses one that has less room for replies than it has asked for, so
+/// that channel has the limit of all messages.
+void cap_channel(std::span<std::byte> bytes, ValueReader& in, std::uint32_t most) noexcept {
+  in.skip("w");                         // headerpadsize
+  lower_u32(bytes, in.reader(), most);  // maxrequestsize
+  lower_u32(bytes, in.reader(), most);  // maxresponsesize
+  lower_u32(bytes, in.reader(), most);  // maxresponsesize_cached
+  in.skip("ww[w]");                     // maxoperations, maxrequests, rdma_ird
+}
+
+}  // namespace
+
+bool nfs4_announces_sizes(std::uint32_t procedure, std::span<const std::byte> arguments) {
+  if (procedure != kNfs4Compound) return false;
+  constexpr std::size_t kBehindNumber = 4;
+  constexpr std::size_t kReadDirBitmap = kBehindNumber + 24;  // behind cookie, verifier, dircount, maxcount
+  CompoundWalker walker(arguments, CompoundWalker::What::Call);
+  CompoundWalker::Operation operation;
+  while (walker.next(operation)) {
+    if (operation.number == kCreateSession) return true;
+    if (operation.number == kGetAttr && asks_for_sizes(arguments, operation.begin + kBehindNumber))
+      return true;
+    if (operation.number == kReadDir && asks_for_sizes(arguments, operation.begin + kReadDirBitmap))
+      return true;
+  }
+  return false;
+}
+
+void cap_nfs4_sizes(std::span<std::byte> results, const service::CarriedSizes& most,
+                    service::PlacedResults* placed) {
+  constexpr std::size_t kBehindStatus = 8;
+  CompoundWalker walker(results, CompoundWalker::What::Reply, placed);
+  CompoundWalker::Operation operation;
+  while (walker.next(operation)) {
+    const std::size_t begin = operation.begin + kBehindStatus;
+    const auto body = results.subspan(begin, operation.end - begin);
+    ValueReader in(body);
+    if (operation.number == kGetAttr) {
+      cap_fattr(body, in, most);
+    } else if (operation.number == kReadDir) {
+      cap_entries(body, most);
+    } else if (operation.number == kCreateSession) {
+      in.skip("wwwwww");  // session, sequence, flags
+      cap_channel(body, in, most.message_bytes);
+      cap_channel(body, in, most.message_bytes);
+    }
+  }
+}
+
+// --- What would lead a client past the gateway: pNFS (RFC 8881, section 12) and the locations of file systems (section 11)
+//
+// In calls the attributes are not asked for; in results EXCHANGE_ID has no role of pNFS and FATTR4_SUPPORTED_ATTRS none of the
+// attributes.
+
+namespace {
+
+// RFC 8881, section 18.35.
+constexpr std::uint32_t kUseNonPnfs = 0x10000;
+constexpr std::uint32_t kUsePnfs = 0x20000 | 0x40000;  // metadata server, data server
+
+constexpr std::uint32_t kSupportedAttrs = 0;
+/// fs_layout_types, layout_hint, layout_types, layout_blksize, layout_alignment.
+constexpr std::uint32_t kPnfsAttributes[] = {62, 63, 64, 65, 66};
+/// fs_locations, fs_locations_info.
+constexpr std::uint32_t kReferralAttributes[] = {24, 67};
+
+/// By words of a bitmap4.
+using Attributes = std::array<std::uint32_t, 3>;
+
+constexpr Attributes withheld_attributes(const service::Withheld& withheld) noexcept {
+  Attributes words{};
+  for (const std::uint32_t number : kPnfsAttributes)
+    if (withheld.pnfs) words[number / 32] |= 1u << number % 32;
+  for (const std::uint32_t number : kReferralAttributes)
+    if (withheld.referrals) words[number / 32] |= 1u << number % 32;
+  return words;
+}
+
+/// `bitmap` begins with a bitmap4. One that is longer than `bitmap` stays as it is.
+void clear(std::span<std::byte> bitmap, const Attributes& attributes) noexcept {
+  if (bitmap.size() < xdr::kUnit) return;
+  const std::uint32_t words = xdr::load_u32(bitmap.data());
+  if (words > bitmap.size() / xdr::kUnit - 1) return;
+  for (std::size_t i = 0; i < smaller_of<std::size_t>(words, attributes.size()); ++i) {
+    std::byte* const word = &bitmap[(i + 1) * xdr::kUnit];
+    xdr::store_u32(word, xdr::load_u32(word) & ~attributes[i]);
+  }
+}
+
+bool has_supported_attrs(std::span<const std::byte> bitmap) noexcept {
+  return xdr::load_u32(bitmap.data()) > 0 && (xdr::load_u32(&bitmap[xdr::kUnit]) >> kSupportedAttrs & 1) != 0;
+}
+
+/// A fattr4. FATTR4_SUPPORTED_ATTRS stands ahead of all others.
+void clear_supported(std::span<std::byte> bytes, ValueReader& in, const Attributes& attributes) noexcept {
+  const std::size_t bitmap_at = in.reader().position();
+  in.skip("[w]");
+  const std::size_t values_at = in.reader().position() + xdr::kUnit;
+  const std::size_t values_bytes = in.opaque().size();
+  if (in.ok() && has_supported_attrs(bytes.subspan(bitmap_at)))
+    clear(bytes.subspan(values_at, values_bytes), attributes);
+}
+
+/// READDIR4resok.
+void clear_supported_of_entries(std::span<std::byte> bytes, const Attributes& attributes) noexcept {
+  ValueReader in(bytes);
+  in.skip("ww");
+  while (in.reader().boolean()) {
+    in.skip("do");
+    clear_supported(bytes, in, attributes);
+  }
+}
+
+/// EXCHANGE_ID4resok: client and sequence, flags. A server has one of the roles at least.
+void clear_roles(std::span<std::byte> bytes) noexcept {
+  constexpr std::size_t kFlagsAt = 12;
+  if (bytes.size() < kFlagsAt + xdr::kUnit) return;  // failed
+  const std::uint32_t flags = xdr::load_u32(&bytes[kFlagsAt]);
+  if ((flags & kUsePnfs) != 0) xdr::store_u32(&bytes[kFlagsAt], (flags & ~kUsePnfs) | kUseNonPnfs);
+}
+
+}  // namespace
+
+bool withhold_in_nfs4_call(std::uint32_t procedure, std::span<std::byte> arguments,
+                           const service::Withheld& withheld) {
+  if (procedure != kNfs4Compound || !withheld.any()) return false;
+  constexpr std::size_t kBehindNumber = 4;
+  constexpr std::size_t kReadDirBitmap = kBehindNumber + 24;  // behind cookie, verifier, dircount, maxcount
+  const Attributes attributes = withheld_attributes(withheld);
+  bool results_tell = false;
+  CompoundWalker walker(arguments, CompoundWalker::What::Call);
+  CompoundWalker::Operation operation;
+  while (walker.next(operation)) {
+    if (operation.number == kExchangeId) results_tell = results_tell || withheld.pnfs;
+    if (operation.number != kGetAttr && operation.number != kReadDir) continue;
+    const std::size_t at = operation.begin + (operation.number == kGetAttr ? kBehindNumber : kReadDirBitmap);
+    const auto bitmap = arguments.subspan(at, operation.end - at);
+    clear(bitmap, attributes);
+    results_tell = results_tell || has_supported_attrs(bitmap);
+  }
+  return results_tell;
+}
+
+void withhold_in_nfs4_results(std::span<std::byte> results, const service::Withheld& withheld,
+                              service::PlacedResults* placed) {
+  constexpr std::size_t kBehindStatus = 8;
+  const Attributes attributes = withheld_attributes(withheld);
+  CompoundWalker walker(results, CompoundWalker::What::Reply, placed);
+  CompoundWalker::Operation operation;
+  while (walker.next(operation)) {
+    const std::size_t begin = operation.begin + kBehindStatus;
+    const auto body = results.subspan(begin, operation.end - begin);
+    ValueReader in(body);
+    if (operation.number == kGetAttr)
+      clear_supported(body, in, attributes);
+    else if (operation.number == kReadDir)
+      clear_supported_of_entries(body, attributes);
+    else if (operation.number == kExchangeId && withheld.pnfs)
+      clear_roles(body);
+  }
+}
+
+}  // namespace sluice::ulb

@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "dataplane/base/invariant.h"
-#include "pmd/device.h"
+#include "pmd/memory.h"
+#include "pmd/work_request.h"
 
 namespace sluice::rdma {
+
+class Device;
 
 class BufferPool {
  public:
@@ -27,8 +30,7 @@ class BufferPool {
   }
 
   /// Setup. Allocates and registers the memory. Throws SetupError.
-  BufferPool(Device& device, std::size_t buffers, std::size_t buffer_bytes)
-      : BufferPool(device.allocate_memory(buffers * buffer_bytes), buffer_bytes) {}
+  BufferPool(Device& device, std::size_t buffers, std::size_t buffer_bytes);
 
   std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
   std::size_t available() const noexcept { return available_; }

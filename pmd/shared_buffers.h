@@ -11,6 +11,7 @@
 
 #include "dataplane/base/share_ledger.h"
 #include "pmd/buffer_pool.h"
+#include "pmd/work_request.h"
 
 namespace sluice::rdma {
 

@@ -8,7 +8,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -59,7 +58,7 @@ SteeringTags::SteeringTags() {
 }
 
 std::size_t page_bytes(std::size_t bytes) noexcept {
-  return std::max(kPageBytes, (bytes + kPageBytes - 1) / kPageBytes * kPageBytes);
+  return bytes == 0 ? kPageBytes : (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
 Pages::~Pages() {

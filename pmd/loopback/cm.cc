@@ -4,11 +4,11 @@
 // Established, or Requested -> Rejected; it is Free again once both sides have dropped it.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/loopback/device.h"
 
 namespace sluice::rdma::loopback {
@@ -83,7 +83,7 @@ bool LoopbackCm::peer_is_gone(std::uint32_t number) const noexcept {
 }
 
 void LoopbackCm::set_private_data(Link& link, std::uint32_t side, std::span<const std::byte> data) noexcept {
-  const std::size_t bytes = std::min(data.size(), kMaxPrivateData);
+  const std::size_t bytes = smaller_of(data.size(), kMaxPrivateData);
   if (bytes > 0) std::memcpy(link.private_data[side].data(), data.data(), bytes);
   link.private_data_bytes[side].store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
 }
@@ -219,8 +219,8 @@ void LoopbackCm::fill(CmEvent& event, CmEventType type, std::uint32_t number,
   event.port = static_cast<std::uint16_t>(link.port.load(std::memory_order_relaxed));
   event.peer_address = PeerAddress::from_ipv4(127, 0, 0, 1);
   const std::uint32_t bytes = link.private_data_bytes[from_side].load(std::memory_order_relaxed);
-  event.private_data_bytes = static_cast<std::uint8_t>(std::min<std::size_t>(bytes, kMaxPrivateData));
-  std::copy_n(link.private_data[from_side].begin(), event.private_data_bytes, event.private_data);
+  event.private_data_bytes = static_cast<std::uint8_t>(smaller_of<std::size_t>(bytes, kMaxPrivateData));
+  std::memcpy(event.private_data, link.private_data[from_side].data(), event.private_data_bytes);
 }
 
 bool LoopbackCm::check_as_acceptor(std::uint32_t number, CmEvent& event) noexcept {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/loopback/device.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rdma::loopback {
 namespace {
@@ -65,7 +65,7 @@ std::unique_ptr<QueuePair> LoopbackDevice::create_queue_pair(const QueuePairLimi
     throw SetupError("All " + std::to_string(config_.max_queue_pairs) +
                      " queue pairs of the loopback device are in use.");
   QueuePairLimits checked = limits;
-  checked.max_send_sge = std::min(limits.max_send_sge, kMaxSge);
+  checked.max_send_sge = smaller_of(limits.max_send_sge, kMaxSge);
   auto qp = std::make_unique<LoopbackQueuePair>(*this, static_cast<QueuePairNumber>(next_qpn_++), checked);
   queue_pairs_.push_back(qp.get());
   return qp;

@@ -8,7 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
+#include <string>
 #include <utility>
 
 #include "dataplane/base/file_lock.h"
@@ -215,7 +215,7 @@ std::shared_ptr<Fabric> Fabric::create(const std::string& path, const FabricConf
   const std::size_t bytes = total_bytes(config, true);
   clear_place(path);
   // Without a name until it is complete: nobody attaches to half a fabric.
-  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
   File file{::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)};
   if (file.fd < 0 || ::ftruncate(file.fd, static_cast<off_t>(bytes)) != 0)
     throw SetupError("Cannot create the loopback fabric " + path + " (" + std::strerror(errno) +

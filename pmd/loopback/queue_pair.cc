@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/loopback/queue_pair.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/loopback/device.h"
 
 namespace sluice::rdma::loopback {
@@ -96,7 +96,7 @@ bool LoopbackQueuePair::add_entry(const SendWr& wr) noexcept {
            .remote_address = wr.remote_address,
            .rkey = wr.rkey,
            .delay_polls = device_.config().delay_invalidation_polls,
-           .sge_count = static_cast<std::uint16_t>(std::min<std::size_t>(wr.sges.size(), max_sge_)),
+           .sge_count = static_cast<std::uint16_t>(smaller_of<std::size_t>(wr.sges.size(), max_sge_)),
            .opcode = wr.opcode,
            .flags = wr.flags};
   if (wr.sges.size() > max_sge_) added.status = WcStatus::LocalLengthError;
@@ -150,7 +150,7 @@ bool LoopbackQueuePair::put_on_wire(std::uint32_t index) noexcept {
   const std::uint64_t skipped = offset + needed > kWireBytes ? kWireBytes - offset : 0;
   if (produced_ + skipped + needed - acknowledged_ > kWireBytes) {
     acknowledged_ =
-        std::max(acknowledged_, std::min(peer().consumed.load(std::memory_order_acquire), produced_));
+        larger_of(acknowledged_, smaller_of(peer().consumed.load(std::memory_order_acquire), produced_));
     if (produced_ + skipped + needed - acknowledged_ > kWireBytes) return false;
   }
   std::byte* wire = own().wire.data();
@@ -221,7 +221,7 @@ bool LoopbackQueuePair::copy_remote(std::uint32_t index, std::uint32_t& copy_bud
     for (std::size_t i = 0; i < work.sge_count && copy_budget > 0; ++i) {
       const std::uint32_t sge_end = sge_start + sges[i].length;
       if (work.copied < sge_end) {
-        const std::uint32_t bytes = std::min(sge_end - work.copied, copy_budget);
+        const std::uint32_t bytes = smaller_of(sge_end - work.copied, copy_budget);
         std::byte* local = sges[i].address + (work.copied - sge_start);
         if (reading)
           std::memcpy(local, remote + work.copied, bytes);

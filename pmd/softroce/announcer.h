@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "pmd/softroce/frame.h"
-#include "pmd/softroce/softroce.h"
+#include "pmd/softroce/port_config.h"
 
 namespace sluice::rdma::softroce {
 

@@ -3,13 +3,13 @@
 // Buffers taken out of a pool many at a time, which costs as much as taking one. Belongs to one lane.
 #pragma once
 
-#include <rte_mbuf.h>
-#include <rte_mempool.h>
-
 #include <array>
 #include <cstdint>
 
 #include "pmd/softroce/pool_sizes.h"
+
+struct rte_mbuf;
+struct rte_mempool;
 
 namespace sluice::rdma::softroce {
 
@@ -21,14 +21,8 @@ class BufferStock {
 
   /// Setup. What is in the stock at the end is freed with the pool.
   void open(rte_mempool* pool) noexcept { pool_ = pool; }
-  /// Null: the pool is empty.
-  rte_mbuf* take() noexcept {
-    if (count_ == 0) {
-      if (rte_pktmbuf_alloc_bulk(pool_, buffers_.data(), kStockBuffers) != 0) return rte_pktmbuf_alloc(pool_);
-      count_ = kStockBuffers;
-    }
-    return buffers_[--count_];
-  }
+  /// Returns null if the pool is empty. Defined in transmitter.cc, so that it is inlined there.
+  rte_mbuf* take() noexcept;
 
  private:
   rte_mempool* pool_ = nullptr;

@@ -2,22 +2,22 @@
 #include "pmd/softroce/capture.h"
 
 #include <rte_cycles.h>
-#include <rte_mbuf.h>
+#include <rte_mbuf_core.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <new>
 #include <string>
-#include <thread>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
+#include "pmd/common/sleep.h"
 #include "pmd/softroce/frame.h"
 
 namespace sluice::rdma::softroce {
 namespace {
 
-constexpr std::chrono::microseconds kLookAgain{100};
+/// Between looks whether a lane is in add().
+constexpr std::uint64_t kLookAgainNs = 100'000;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Capture::Capture(const PortConfig& port)
       longest_frame_bytes_(port.link_mtu + static_cast<std::uint32_t>(kEthernetBytes + kVlanBytes)) {}
 
 void Capture::start(const CaptureFilter& filter, std::uint32_t snap_bytes) {
-  kept_bytes_ = std::min(std::clamp(snap_bytes, kMinSnapBytes, kMaxSnapBytes), longest_frame_bytes_);
+  kept_bytes_ = smaller_of(bounded(snap_bytes, kMinSnapBytes, kMaxSnapBytes), longest_frame_bytes_);
   filter_ = filter;
   try {
     for (std::uint32_t i = 0; i < lane_count_; ++i) lanes_[i].ring.allocate(kept_bytes_);
@@ -44,7 +44,7 @@ void Capture::stop() {
   running_.store(false, std::memory_order_seq_cst);
   queue_pair_.store(0, std::memory_order_relaxed);
   for (const Lane& lane : lanes_)
-    while (lane.inside.load(std::memory_order_seq_cst)) std::this_thread::sleep_for(kLookAgain);
+    while (lane.inside.load(std::memory_order_seq_cst)) sleep_ns(kLookAgainNs);
 }
 
 void Capture::release() {
@@ -94,7 +94,7 @@ void Capture::add_one(Lane& lane, const rte_mbuf& packet, Way way, std::uint64_t
   }
   std::uint32_t kept = 0;
   for (const rte_mbuf* piece = &packet; piece != nullptr && kept < kept_bytes_; piece = piece->next) {
-    const std::uint32_t bytes = std::min<std::uint32_t>(piece->data_len, kept_bytes_ - kept);
+    const std::uint32_t bytes = smaller_of<std::uint32_t>(piece->data_len, kept_bytes_ - kept);
     std::memcpy(frame->bytes() + kept, rte_pktmbuf_mtod(piece, const std::byte*), bytes);
     kept += bytes;
   }

@@ -13,10 +13,9 @@
 #include <span>
 
 #include "dataplane/base/cache_line.h"
-#include "dataplane/base/setup_error.h"
 #include "pmd/softroce/capture_filter.h"
 #include "pmd/softroce/frame_ring.h"
-#include "pmd/softroce/softroce.h"
+#include "pmd/softroce/port_config.h"
 
 struct rte_mbuf;
 

@@ -5,17 +5,18 @@
 // even been sent. A value; its owner's thread.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rdma::softroce {
 
 class CompletionGate {
  public:
   /// What comes from now on waits until everything before `mark` is done. Marks grow.
-  void need(std::uint64_t mark) noexcept { needed_ = std::max(needed_, mark); }
+  void need(std::uint64_t mark) noexcept { needed_ = larger_of(needed_, mark); }
   bool closed() const noexcept { return needed_ != 0; }
   void open() noexcept { *this = {}; }
 
@@ -35,7 +36,7 @@ class CompletionGate {
     return free_;
   }
   /// So many of them were taken.
-  void take(std::size_t count) noexcept { free_ -= std::min(free_, count); }
+  void take(std::size_t count) noexcept { free_ -= smaller_of(free_, count); }
   /// Some of those that wait are gone, from anywhere among them.
   void recount() noexcept { free_ = held_ = 0; }
 

@@ -9,8 +9,9 @@
 // windows in packets. No errors.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rdma::softroce {
 
@@ -21,8 +22,8 @@ class CongestionWindow {
 
   /// For a new connection.
   void open(std::uint32_t max_packets) noexcept {
-    max_ = std::max(max_packets, kMin);
-    window_ = std::min(kInitial, max_);
+    max_ = larger_of(max_packets, kMin);
+    window_ = smaller_of(kInitial, max_);
     threshold_ = max_;
     progress_ = 0;
   }
@@ -31,7 +32,7 @@ class CongestionWindow {
   void on_acknowledged(std::uint32_t packets) noexcept {
     if (window_ >= max_) return;
     if (window_ < threshold_) {
-      window_ = std::min(window_ + packets, max_);
+      window_ = smaller_of(window_ + packets, max_);
       return;
     }
     progress_ += packets;
@@ -40,11 +41,11 @@ class CongestionWindow {
     ++window_;
   }
   void on_loss() noexcept {
-    window_ = threshold_ = std::max(window_ / 2, kMin);
+    window_ = threshold_ = larger_of(window_ / 2, kMin);
     progress_ = 0;
   }
   void on_timeout() noexcept {
-    threshold_ = std::max(window_ / 2, kMin);
+    threshold_ = larger_of(window_ / 2, kMin);
     window_ = kMin;
     progress_ = 0;
   }
@@ -74,7 +75,7 @@ class CongestionRate {
   /// For a new connection on a link of this rate.
   void open(double line_rate) noexcept {
     *this = {};
-    line_rate_ = rate_ = target_ = std::max(line_rate, kMinRate);
+    line_rate_ = rate_ = target_ = larger_of(line_rate, kMinRate);
   }
   bool limited() const noexcept { return limited_; }
   double bytes_per_ns() const noexcept { return limited_ ? rate_ : line_rate_; }
@@ -92,7 +93,7 @@ class CongestionRate {
       next_send_ns_ = now_ns;
     }
     target_ = rate_;
-    rate_ = std::max(rate_ * (1 - alpha_ / 2), kMinRate);
+    rate_ = larger_of(rate_ * (1 - alpha_ / 2), kMinRate);
     alpha_ = (1 - kGain) * alpha_ + kGain;
     last_cut_ns_ = last_alpha_ns_ = last_increase_ns_ = now_ns;
     increases_ = 0;
@@ -108,7 +109,7 @@ class CongestionRate {
   void charge(std::uint32_t bytes, std::uint64_t now_ns) noexcept {
     sent_ = true;
     if (!limited_) return;
-    next_send_ns_ = std::max(next_send_ns_, now_ns) + static_cast<std::uint64_t>(bytes / rate_);
+    next_send_ns_ = larger_of(next_send_ns_, now_ns) + static_cast<std::uint64_t>(bytes / rate_);
   }
 
  private:
@@ -150,7 +151,7 @@ class RoundTrip {
 
   void open(std::uint64_t max_timeout_ns) noexcept {
     *this = {};
-    max_timeout_ns_ = std::max(max_timeout_ns, kMinTimeoutNs);
+    max_timeout_ns_ = larger_of(max_timeout_ns, kMinTimeoutNs);
   }
   void sample(std::uint64_t ns) noexcept {
     if (!measured_) {
@@ -167,19 +168,19 @@ class RoundTrip {
   std::uint64_t smoothed_ns() const noexcept { return smoothed_ns_; }
   /// Doubles with each timeout, and stays so for the next acknowledgement: that of what was sent twice says nothing
   /// about the round trip (sections 3 and 5.5).
-  void on_timeout() noexcept { doublings_ = std::min(doublings_ + 1, kMaxDoublings); }
+  void on_timeout() noexcept { doublings_ = smaller_of(doublings_ + 1, kMaxDoublings); }
   /// Something was acknowledged without a timeout since the last that was, but nothing measured: where many
   /// packets are lost, nearly all are sent again, and the next sample may be far.
   void on_progress() noexcept { doublings_ /= 2; }
   std::uint64_t timeout_ns() const noexcept {
     const std::uint64_t base = measured_ ? smoothed_ns_ + 4 * variation_ns_ : max_timeout_ns_ / 4;
-    const std::uint64_t first = std::clamp(base, kMinTimeoutNs, max_timeout_ns_);
-    return std::min(first << doublings_, max_timeout_ns_);
+    const std::uint64_t first = bounded(base, kMinTimeoutNs, max_timeout_ns_);
+    return smaller_of(first << doublings_, max_timeout_ns_);
   }
   /// Two round trips. Not less than timeout_ns(): a probe would come too late.
   std::uint64_t probe_ns() const noexcept {
     if (!measured_ || doublings_ > 0) return timeout_ns();
-    return std::max(2 * smoothed_ns_ + variation_ns_, kMinProbeNs);
+    return larger_of(2 * smoothed_ns_ + variation_ns_, kMinProbeNs);
   }
 
  private:

@@ -6,12 +6,12 @@
 #include <rte_prefetch.h>
 #include <sys/random.h>
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/capture.h"
 #include "pmd/softroce/port.h"
@@ -180,7 +180,7 @@ std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
   if (!gate_.closed()) [[likely]]
     return completions_.pop_front(completions);
   const std::size_t taken =
-      completions_.pop_front(completions.first(std::min(completions.size(), completions_let_go())));
+      completions_.pop_front(completions.first(smaller_of(completions.size(), completions_let_go())));
   gate_.take(taken);
   return taken;
 }
@@ -347,7 +347,7 @@ void SoftDevice::announce() noexcept {
 }
 
 void SoftDevice::transmit_active() noexcept {
-  for (std::size_t i = std::min(active_.size(), kTransmitsPerPoll); i > 0; --i) {
+  for (std::size_t i = smaller_of(active_.size(), kTransmitsPerPoll); i > 0; --i) {
     if (transmitter_.room() == 0) transmitter_.flush();
     if (transmitter_.room() == 0) return;
     SoftQueuePair* qp = active_.pop_front();

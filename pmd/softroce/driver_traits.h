@@ -3,9 +3,7 @@
 // When an ethdev has no use for the memory of a packet any more, by what is known of it. Pure; any thread.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <string_view>
 
 namespace sluice::rdma::softroce {
@@ -32,7 +30,9 @@ inline bool copies_what_it_takes(std::string_view driver, std::string_view argum
   constexpr std::string_view kDrivers[] = {"net_af_packet", "net_memif", "net_pcap",
                                            "net_ring",      "net_tap",   "net_vhost"};
   const bool shares_memory = arguments.find("zero-copy=yes") != std::string_view::npos;  // of memif
-  return !shares_memory && std::find(std::begin(kDrivers), std::end(kDrivers), driver) != std::end(kDrivers);
+  for (const std::string_view known : kDrivers)
+    if (driver == known) return !shares_memory;
+  return false;
 }
 
 /// Drivers that take a packet for sent, once asked to free what has been, when the descriptor of its first segment says so, of which

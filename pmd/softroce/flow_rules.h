@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "pmd/softroce/softroce.h"
+#include "pmd/softroce/port_config.h"
 
 struct rte_flow;
 

@@ -5,16 +5,15 @@
 // allocate() and release(), which are the consumer's and need a producer that keeps away.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <new>
 #include <vector>
 
 #include "dataplane/base/cache_line.h"
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/capture_filter.h"
 
 namespace sluice::rdma::softroce {
@@ -42,7 +41,7 @@ class FrameRing {
     const std::size_t slot = sizeof(CapturedFrame) + kept_bytes;
     slot_bytes_ = (slot + alignof(CapturedFrame) - 1) / alignof(CapturedFrame) * alignof(CapturedFrame);
     slots_ =
-        std::min(kCaptureDepth, static_cast<std::uint32_t>(std::bit_floor(kFrameRingBytes / slot_bytes_)));
+        smaller_of(kCaptureDepth, static_cast<std::uint32_t>(std::bit_floor(kFrameRingBytes / slot_bytes_)));
     memory_ = std::vector<std::byte>(slots_ * slot_bytes_);
     head_.store(0, std::memory_order_relaxed);
     tail_.store(0, std::memory_order_relaxed);

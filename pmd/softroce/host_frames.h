@@ -4,13 +4,14 @@
 // discovery (RFC 3810). Pure functions; they write to `out` and return the bytes written.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/frame.h"
-#include "pmd/softroce/softroce.h"
+#include "pmd/softroce/port_config.h"
 
 namespace sluice::rdma::softroce {
 
@@ -42,7 +43,7 @@ inline constexpr PeerAddress kAllNodes{{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 /// ff02::1:ffXX:XXXX (RFC 4291, section 2.7.1).
 constexpr PeerAddress solicited_group(const PeerAddress& address) noexcept {
   PeerAddress group{{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 0}};
-  std::copy_n(address.bytes.begin() + 13, 3, group.bytes.begin() + 13);
+  for (std::size_t i = 13; i < 16; ++i) group.bytes[i] = address.bytes[i];
   return group;
 }
 /// The Ethernet group of an IPv6 group (RFC 2464, section 7).

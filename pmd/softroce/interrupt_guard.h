@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "dataplane/base/cache_line.h"
-#include "pmd/softroce/softroce.h"
+#include "pmd/softroce/port_config.h"
 
 struct rte_intr_handle;
 

@@ -15,7 +15,8 @@
 #include "pmd/softroce/frame.h"
 #include "pmd/softroce/host_frames.h"
 #include "pmd/softroce/neighbour_cache.h"
-#include "pmd/softroce/softroce.h"
+#include "pmd/softroce/port_config.h"
+#include "pmd/softroce/statistics.h"
 
 namespace sluice::rdma::softroce {
 

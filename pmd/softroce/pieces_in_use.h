@@ -5,8 +5,6 @@
 // is also who has the ethdev free packets. Outlives the ethdev's queues.
 #pragma once
 
-#include <rte_mbuf.h>
-
 #include <cstdint>
 #include <optional>
 
@@ -16,12 +14,8 @@ namespace sluice::rdma::softroce {
 
 class PiecesInUse {
  public:
-  /// In the private memory of the buffer that refers to the piece.
-  struct Piece {
-    rte_mbuf_ext_shared_info info;
-    PiecesInUse* owner;
-    std::uint64_t number;
-  };
+  /// In the private memory of the buffer that refers to the piece. Defined in transmitter.cc, as what handles it.
+  struct Piece;
 
   /// Setup: at most so many at a time.
   void open(std::uint32_t most) { freed_.emplace(most); }
@@ -29,23 +23,14 @@ class PiecesInUse {
   /// Whether one that was added long ago has not been freed, while all others may have been.
   bool full() const noexcept { return end_ - begin_ == freed_->capacity(); }
   /// Unless full(): `piece` is in use until its buffer is freed.
-  void add(Piece& piece) noexcept {
-    piece.owner = this;
-    piece.number = end_++;
-    piece.info.free_cb = &PiecesInUse::on_freed;
-    piece.info.fcb_opaque = &piece;
-    rte_mbuf_ext_refcnt_set(&piece.info, 1);
-  }
+  void add(Piece& piece) noexcept;
   /// The number of the next one.
   std::uint64_t end() const noexcept { return end_; }
   /// Whether all before `number` have been freed.
   bool freed_before(std::uint64_t number) const noexcept { return number <= begin_; }
 
  private:
-  static void on_freed(void*, void* piece) noexcept {
-    const Piece& freed = *static_cast<const Piece*>(piece);
-    freed.owner->free(freed.number);
-  }
+  static void on_freed(void*, void* piece) noexcept;
   void free(std::uint64_t number) noexcept {
     freed_->add(static_cast<std::uint32_t>(number));
     while (begin_ != end_ && freed_->take(static_cast<std::uint32_t>(begin_))) ++begin_;

@@ -4,7 +4,7 @@
 // milliseconds for a port's pools, and more under a sanitizer. A process that ends leaves that to the kernel. Setup.
 #pragma once
 
-#include <rte_mempool.h>
+struct rte_mempool;
 
 namespace sluice::rdma::softroce {
 

@@ -2,23 +2,28 @@
 #include "pmd/softroce/port.h"
 
 #include <rte_bus.h>
+#include <rte_byteorder.h>
 #include <rte_devargs.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_flow.h>
 #include <rte_mbuf.h>
 #include <rte_ring.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <thread>
+#include <vector>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
+#include "pmd/common/sleep.h"
 #include "pmd/softroce/device.h"
+#include "pmd/softroce/flow_rules.h"
+#include "pmd/softroce/frame.h"
 #include "pmd/softroce/pools.h"
 
 namespace sluice::rdma::softroce {
@@ -26,8 +31,8 @@ namespace {
 
 constexpr std::uint16_t kDescriptors = 1024;
 /// For a card to send, and for a memif peer, whose process may wait for a processor, to read.
-constexpr std::chrono::milliseconds kLastFramesOfCard{20};
-constexpr std::chrono::milliseconds kLastFramesOfMemif{200};
+constexpr std::uint64_t kLastFramesOfCardNs = 20'000'000;
+constexpr std::uint64_t kLastFramesOfMemifNs = 200'000'000;
 
 SetupError port_error(const PortConfig& config, const char* what, int error) {
   const char* const advice = error == EPERM
@@ -80,8 +85,7 @@ EthernetPort::EthernetPort(const PortConfig& config) : config_(config) {
 EthernetPort::~EthernetPort() {
   // What the lanes have sent last, such as an acknowledgement, is lost with an ethdev that is closed before its peer, or the card,
   // has read it. A process that ends has no time for that.
-  if (!leaves_pools() && (guard_ || on_card_))
-    std::this_thread::sleep_for(guard_ ? kLastFramesOfMemif : kLastFramesOfCard);
+  if (!leaves_pools() && (guard_ || on_card_)) sleep_ns(guard_ ? kLastFramesOfMemifNs : kLastFramesOfCardNs);
   if (guard_) guard_->hold();
   flow_rules_.remove();
   rte_eth_dev_stop(config_.ethdev);
@@ -104,11 +108,11 @@ void EthernetPort::configure() {
     guard_ = std::make_unique<InterruptGuard>(config_.lanes);
   const int socket = rte_eth_dev_socket_id(config_.ethdev);
   numa_node_ = socket < 0 ? 0 : socket;
-  const auto queue_count = std::clamp<std::uint32_t>(
+  const auto queue_count = bounded<std::uint32_t>(
       config_.hardware_queues, 1,
-      std::min<std::uint32_t>({config_.lanes, info.max_rx_queues, info.max_tx_queues}));
+      smaller_of<std::uint32_t>(config_.lanes, smaller_of(info.max_rx_queues, info.max_tx_queues)));
   frame_bytes_ =
-      std::max<std::uint32_t>(config_.link_mtu + kEthernetBytes + kVlanBytes, config_.frame_buffer_bytes);
+      larger_of<std::uint32_t>(config_.link_mtu + kEthernetBytes + kVlanBytes, config_.frame_buffer_bytes);
 
   rte_eth_conf conf{};
   if (queue_count > 1) {
@@ -277,7 +281,7 @@ EthernetPort::Turn EthernetPort::take_turns(std::uint32_t lane, std::span<rte_mb
   for (std::uint32_t visited = lane; visited < config_.lanes; visited += shape_.queues) {
     const bool is_own = at == 0;
     const std::span<rte_mbuf*> packets = is_own ? own : in_hand(lane + at * shape_.queues);
-    const auto offered = packets.first(std::min<std::size_t>(packets.size(), left));
+    const auto offered = packets.first(smaller_of<std::size_t>(packets.size(), left));
     const std::uint16_t sent = burst(lane, offered);
     if (is_own)
       turn.own = sent;
@@ -315,6 +319,96 @@ std::optional<std::uint16_t> first_ethdev() noexcept {
 
 std::shared_ptr<Port> Port::open(const PortConfig& config) {
   return std::make_shared<EthernetPort>(config);
+}
+
+namespace {
+
+/// Of the destination QP's low byte, behind the UDP header.
+constexpr std::int32_t kLowByteOfQueuePair = 7;
+
+/// Packets of RoCEv2 for the queue pairs of a lane. Its items point into it.
+class Match {
+ public:
+  Match(bool tagged, bool v6, std::uint32_t lane) : low_bits_(static_cast<std::uint8_t>(lane)) {
+    port_.hdr.dst_port = rte_cpu_to_be_16(kRoceUdpPort);
+    port_mask_.hdr.dst_port = 0xFFFF;
+    queue_pair_.relative = 1;
+    queue_pair_.offset = kLowByteOfQueuePair;
+    queue_pair_.length = 1;
+    queue_pair_.pattern = &low_bits_;
+    // As rte_flow_item_raw_mask, which C++ does not have.
+    queue_pair_mask_.relative = 1;
+    queue_pair_mask_.search = 1;
+    queue_pair_mask_.reserved = 0x3FFFFFFF;
+    queue_pair_mask_.offset = -1;
+    queue_pair_mask_.limit = 0xFFFF;
+    queue_pair_mask_.length = 0xFFFF;
+    queue_pair_mask_.pattern = &kLowBitsMask;
+    add(RTE_FLOW_ITEM_TYPE_ETH);
+    if (tagged) add(RTE_FLOW_ITEM_TYPE_VLAN);
+    add(v6 ? RTE_FLOW_ITEM_TYPE_IPV6 : RTE_FLOW_ITEM_TYPE_IPV4);
+    add(RTE_FLOW_ITEM_TYPE_UDP, &port_, &port_mask_);
+    add(RTE_FLOW_ITEM_TYPE_RAW, &queue_pair_, &queue_pair_mask_);
+    add(RTE_FLOW_ITEM_TYPE_END);
+  }
+  Match(const Match&) = delete;
+  Match& operator=(const Match&) = delete;
+
+  const rte_flow_item* items() const noexcept { return items_.data(); }
+
+ private:
+  void add(rte_flow_item_type type, const void* spec = nullptr, const void* mask = nullptr) {
+    items_.push_back({.type = type, .spec = spec, .last = nullptr, .mask = mask});
+  }
+
+  static constexpr std::uint8_t kLowBitsMask = kMaxLanes - 1;
+  const std::uint8_t low_bits_;
+  rte_flow_item_udp port_{};
+  rte_flow_item_udp port_mask_{};
+  rte_flow_item_raw queue_pair_{};
+  rte_flow_item_raw queue_pair_mask_{};
+  std::vector<rte_flow_item> items_;
+};
+
+}  // namespace
+
+bool FlowRules::make_one(const PortConfig& config, bool v6, std::uint32_t lane) {
+  const Match match(config.vlan != kNoVlan, v6, lane);
+  const rte_flow_action_queue queue{.index = static_cast<std::uint16_t>(lane)};
+  const rte_flow_action actions[] = {{RTE_FLOW_ACTION_TYPE_QUEUE, &queue},
+                                     {RTE_FLOW_ACTION_TYPE_END, nullptr}};
+  rte_flow_attr attributes{};
+  attributes.ingress = 1;
+  rte_flow_error error{};
+  rte_flow* rule = nullptr;
+  if (rte_flow_validate(ethdev_, &attributes, match.items(), actions, &error) == 0)
+    rule = rte_flow_create(ethdev_, &attributes, match.items(), actions, &error);
+  if (rule == nullptr) {
+    steering_.refusal = error.message != nullptr ? error.message : rte_strerror(rte_errno);
+    return false;
+  }
+  made_.push_back(rule);
+  return true;
+}
+
+void FlowRules::make(const PortConfig& config, std::uint32_t queues) {
+  ethdev_ = config.ethdev;
+  for (const bool v6 : {false, true}) {
+    const auto is_of_family = [v6](const InterfaceAddress& own) { return is_ipv4(own.address) != v6; };
+    if (std::none_of(config.addresses.begin(), config.addresses.end(), is_of_family)) continue;
+    for (std::uint32_t lane = 0; lane < queues; ++lane)
+      if (!make_one(config, v6, lane)) return remove();
+  }
+  steering_.rules = made_.size();
+}
+
+void FlowRules::remove() noexcept {
+  for (rte_flow* const rule : made_) {
+    rte_flow_error error{};
+    rte_flow_destroy(ethdev_, rule, &error);
+  }
+  made_.clear();
+  steering_.rules = 0;
 }
 
 }  // namespace sluice::rdma::softroce

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/softroce/queue_pair.h"
 
-#include <algorithm>
 #include <bit>
 
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/device.h"
 
 namespace sluice::rdma::softroce {
@@ -14,7 +14,7 @@ constexpr bool valid_path_mtu(std::uint32_t bytes) noexcept {
 }
 
 std::uint32_t max_inflight_packets(const SoftDevice& device) noexcept {
-  return std::max(device.config().max_inflight_packets, CongestionWindow::kMin);
+  return larger_of(device.config().max_inflight_packets, CongestionWindow::kMin);
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const Q
     : device_(device),
       number_(number),
       send_depth_(limits.send_depth),
-      max_sge_(std::min<std::uint32_t>(limits.max_send_sge, kMaxPayloadPieces)),
+      max_sge_(smaller_of<std::uint32_t>(limits.max_send_sge, kMaxPayloadPieces)),
       send_mask_(std::bit_ceil(limits.send_depth) - 1),
       responses_(max_inflight_packets(device) + kReadRequestPackets),
       send_queue_(std::size_t{send_mask_} + 1),
@@ -43,8 +43,8 @@ bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
   if (state_ != State::Init || !valid_path_mtu(attributes.path_mtu) ||
       attributes.path_mtu > device_.max_path_mtu())
     return false;
-  const std::uint8_t depth = std::min(attributes.initiator_depth, attributes_.initiator_depth);
-  const std::uint8_t rnr_retry = std::min(attributes.rnr_retry, attributes_.rnr_retry);
+  const std::uint8_t depth = smaller_of(attributes.initiator_depth, attributes_.initiator_depth);
+  const std::uint8_t rnr_retry = smaller_of(attributes.rnr_retry, attributes_.rnr_retry);
   attributes_ = attributes;
   attributes_.initiator_depth = depth;
   attributes_.rnr_retry = rnr_retry;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A reliable connection (InfiniBand Architecture Specification volume 1, 9.7). requester.cc sends requests,
-// recovery.cc handles acknowledgements and read responses and repairs losses; responder.cc handles requests
-// and sends acknowledgements and read responses, reordering.cc handles requests that come before their turn.
+// recovery.cc handles acknowledgements and read responses and repairs losses; responder.cc handles requests,
+// also those that come before or after their turn, and sends acknowledgements and read responses.
 //
 // Only the reactor that owns its device may call; the device outlives it. Memory of posted work requests
 // belongs to the queue pair until their completion. PSNs are 24 bits, times ns, sizes bytes; errors are
@@ -199,7 +199,7 @@ class SoftQueuePair final : public QueuePair {
   void notify_congestion() noexcept;
   void schedule_transmit() noexcept;
 
-  // reordering.cc
+  // Requests that come before or after their turn.
   void on_early(const Packet& packet) noexcept;
   void keep(const Packet& packet) noexcept;
   void pass_kept() noexcept;

@@ -6,9 +6,9 @@
 // The wire keeps the order of packets, so what is passed over was lost. Read responses behind a missing one are
 // placed, and what is missing is asked for at once. Requests are sent again from the missing one on (go-back-N),
 // unless the peer has shown that it keeps what comes behind: then only the missing one.
-#include <algorithm>
 #include <cstring>
 
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/device.h"
 #include "pmd/softroce/queue_pair.h"
 
@@ -73,11 +73,11 @@ void SoftQueuePair::answered_before(std::uint32_t psn) noexcept {
     if (work.packets == 0) continue;
     const std::int32_t into = psn_distance(work.first_psn, answered);
     if (into <= 0) break;
-    const std::uint32_t end = std::min(work.packets, static_cast<std::uint32_t>(into));
+    const std::uint32_t end = smaller_of(work.packets, static_cast<std::uint32_t>(into));
     if (work.opcode != SendOpcode::RdmaRead || work.packets_received >= end) continue;
     if (complete == answered) complete = psn_add(work.first_psn, work.packets_received);
     const std::int32_t asked = psn_distance(work.first_psn, answered_);
-    ask_again(work, std::max(work.packets_received, static_cast<std::uint32_t>(std::max(asked, 0))), end);
+    ask_again(work, larger_of(work.packets_received, static_cast<std::uint32_t>(larger_of(asked, 0))), end);
   }
   answered_ = answered;
   acknowledge_before(complete);
@@ -143,7 +143,7 @@ void SoftQueuePair::on_read_response(const Packet& packet) noexcept {
     ++stats.stale_responses;
     return;
   }
-  if (packet.payload.size() != std::min(work.bytes - number * path_mtu_, path_mtu_))
+  if (packet.payload.size() != smaller_of(work.bytes - number * path_mtu_, path_mtu_))
     return fail(WcStatus::RemoteOperationError);
   place_response(index, number, packet);
   responses_.add(psn);
@@ -250,7 +250,7 @@ void SoftQueuePair::reposition() noexcept {
     const SendEntry& work = entry(next_);
     const std::int32_t into = psn_distance(work.first_psn, psns_.unacknowledged());
     if (work.packets == 0 || into >= static_cast<std::int32_t>(work.packets)) continue;
-    next_packet_ = static_cast<std::uint32_t>(std::max(into, 0));
+    next_packet_ = static_cast<std::uint32_t>(larger_of(into, 0));
     return;
   }
 }
@@ -296,7 +296,7 @@ void SoftQueuePair::complete_sends() noexcept {
 
 void SoftQueuePair::complete(SendEntry& work, WcStatus status) noexcept {
   ++head_;
-  device_.give_back(std::max(work.read_until, work.packets == 0 ? responses_until_ : 0));
+  device_.give_back(larger_of(work.read_until, work.packets == 0 ? responses_until_ : 0));
   if (status == WcStatus::WrFlushError) ++device_.stats().flushed;
   if (status == WcStatus::Success && (work.flags & kSignaled) == 0) return;
   device_.complete({.wr_id = work.wr_id,
@@ -320,7 +320,7 @@ void SoftQueuePair::restart_timer() noexcept {
   if (outstanding() && attributes_.ack_timeout != 0) {
     if (retry_at_ns_ == 0) last_progress_ns_ = device_.now_ns();
     const std::uint64_t timeout = round_trip_.timeout_ns();
-    retry_at_ns_ = device_.now_ns() + (probed_ ? timeout : std::min(timeout, round_trip_.probe_ns()));
+    retry_at_ns_ = device_.now_ns() + (probed_ ? timeout : smaller_of(timeout, round_trip_.probe_ns()));
   } else {
     retry_at_ns_ = 0;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Requester half of a queue pair: sending (InfiniBand 9.7.2, 9.7.3).
-#include <algorithm>
 
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/device.h"
 #include "pmd/softroce/queue_pair.h"
 
@@ -40,7 +40,7 @@ void SoftQueuePair::add_entry(const SendWr& wr) noexcept {
            .remote_address = wr.remote_address,
            .rkey = wr.rkey,
            .immediate = wr.immediate,
-           .sge_count = static_cast<std::uint16_t>(std::min<std::size_t>(wr.sges.size(), max_sge_)),
+           .sge_count = static_cast<std::uint16_t>(smaller_of<std::size_t>(wr.sges.size(), max_sge_)),
            .opcode = wr.opcode,
            .flags = wr.flags};
   if (wr.sges.size() > max_sge_) added.status = WcStatus::LocalLengthError;
@@ -138,14 +138,15 @@ bool SoftQueuePair::start(SendEntry& work) noexcept {
 /// Asks for the responses from `number` on to the end of their request (kReadRequestPackets). Returns how many
 /// they are; zero: try again later.
 std::uint32_t SoftQueuePair::send_read_request(const SendEntry& work, std::uint32_t number) noexcept {
-  const std::uint32_t end = std::min(work.packets, (number / kReadRequestPackets + 1) * kReadRequestPackets);
+  const std::uint32_t end =
+      smaller_of(work.packets, (number / kReadRequestPackets + 1) * kReadRequestPackets);
   const std::uint32_t offset = number * path_mtu_;
   Packet packet;
   packet.bth.opcode = Opcode::ReadRequest;
   packet.bth.psn = psn_add(work.first_psn, number);
   packet.bth.ack_request = true;
   packet.reth = {work.remote_address + offset, static_cast<std::uint32_t>(work.rkey),
-                 std::min(work.bytes - offset, (end - number) * path_mtu_)};
+                 smaller_of(work.bytes - offset, (end - number) * path_mtu_)};
   if (!send_without_payload(packet)) return 0;
   since_ack_request_ = 0;
   return end - number;
@@ -168,7 +169,7 @@ bool SoftQueuePair::send_data_packet(std::uint32_t index, std::uint32_t number, 
   const bool first = number == 0;
   const bool last = number + 1 == work.packets;
   const std::uint32_t offset = number * path_mtu_;
-  const std::uint32_t bytes = std::min(work.bytes - offset, path_mtu_);
+  const std::uint32_t bytes = smaller_of(work.bytes - offset, path_mtu_);
   Packet packet;
   packet.bth.opcode = kDataOpcodes[static_cast<std::size_t>(work.opcode)].at(first, last);
   packet.bth.psn = psn_add(work.first_psn, number);
@@ -206,7 +207,7 @@ std::size_t SoftQueuePair::gather(std::uint32_t index, std::uint32_t offset, std
       ++gather_sge_;
       continue;
     }
-    const std::uint32_t piece = std::min(sge.length - within, bytes);
+    const std::uint32_t piece = smaller_of(sge.length - within, bytes);
     pieces_[count++] = {sge.address + within, piece};
     offset += piece;
     bytes -= piece;

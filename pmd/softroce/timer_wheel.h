@@ -7,10 +7,11 @@
 // may call. Times in ns. No errors, no allocation.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rdma::softroce {
 
@@ -38,7 +39,7 @@ class TimerWheel {
   /// up before.
   void schedule(Timer& timer, std::uint64_t at_ns) noexcept {
     cancel(timer);
-    timer.due = std::clamp((at_ns >> kTickBits) + 1, tick_, tick_ + kReach);
+    timer.due = bounded((at_ns >> kTickBits) + 1, tick_, tick_ + kReach);
     link(timer);
   }
   /// The same, but leaves a timer that comes due before: its owner then has to look whether it is time, and
@@ -63,7 +64,7 @@ class TimerWheel {
   Timer* take_due(std::uint64_t now_ns, std::uint32_t& steps) noexcept {
     const std::uint64_t now = now_ns >> kTickBits;
     if (now < quiet_until_) {
-      tick_ = std::max(tick_, now);
+      tick_ = larger_of(tick_, now);
       return nullptr;
     }
     while (steps > 0) {
@@ -75,7 +76,7 @@ class TimerWheel {
       if (cascade()) continue;
       const std::uint64_t next = next_used();
       if (next > now) {
-        tick_ = std::max(tick_, now);
+        tick_ = larger_of(tick_, now);
         quiet_until_ = next;
         return nullptr;
       }
@@ -101,7 +102,7 @@ class TimerWheel {
     const std::uint64_t differing = timer.due ^ tick_;
     const unsigned digit =
         differing == 0 ? 0 : (static_cast<unsigned>(std::bit_width(differing)) - 1) / kSlotBits;
-    const unsigned level = std::min(digit, kLevels - 1);
+    const unsigned level = smaller_of(digit, kLevels - 1);
     const unsigned slot = index(timer.due, level);
     Timer*& first = slots_[level][slot];
     timer.previous = nullptr;
@@ -113,7 +114,7 @@ class TimerWheel {
     timer.linked = true;
     used_[level] |= std::uint64_t{1} << slot;
     const unsigned shift = level * kSlotBits;
-    quiet_until_ = std::min(quiet_until_, timer.due >> shift << shift);
+    quiet_until_ = smaller_of(quiet_until_, timer.due >> shift << shift);
   }
   /// Moves one timer of the present stretch of a higher level to where it belongs. False: there is none.
   bool cascade() noexcept {
@@ -121,7 +122,7 @@ class TimerWheel {
       Timer* timer = slots_[level][index(tick_, level)];
       if (timer == nullptr) continue;
       cancel(*timer);
-      timer->due = std::max(timer->due, tick_);
+      timer->due = larger_of(timer->due, tick_);
       link(*timer);
       return true;
     }

@@ -8,14 +8,45 @@
 #include <rte_ring.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "dataplane/base/setup_error.h"
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/capture.h"
+#include "pmd/softroce/pools.h"
 #include "pmd/softroce/port.h"
 
 namespace sluice::rdma::softroce {
+
+// The parts of buffer_stock.h and pieces_in_use.h that need DPDK's buffers.
+inline rte_mbuf* BufferStock::take() noexcept {
+  if (count_ == 0) {
+    if (rte_pktmbuf_alloc_bulk(pool_, buffers_.data(), kStockBuffers) != 0) return rte_pktmbuf_alloc(pool_);
+    count_ = kStockBuffers;
+  }
+  return buffers_[--count_];
+}
+
+struct PiecesInUse::Piece {
+  rte_mbuf_ext_shared_info info;
+  PiecesInUse* owner;
+  std::uint64_t number;
+};
+
+inline void PiecesInUse::add(Piece& piece) noexcept {
+  piece.owner = this;
+  piece.number = end_++;
+  piece.info.free_cb = &PiecesInUse::on_freed;
+  piece.info.fcb_opaque = &piece;
+  rte_mbuf_ext_refcnt_set(&piece.info, 1);
+}
+
+void PiecesInUse::on_freed(void*, void* piece) noexcept {
+  const Piece& freed = *static_cast<const Piece*>(piece);
+  freed.owner->free(freed.number);
+}
+
 namespace {
 
 constexpr std::uint16_t kHeaderRoom =
@@ -238,6 +269,24 @@ rte_mbuf* Transmitter::copy_of(rte_mbuf* packet) noexcept {
 bool Transmitter::take_turns() noexcept {
   if (!port_.shares_queue(lane_)) return false;
   return staged_ > 0 ? flush() : port_.transmit_for_others(lane_);
+}
+
+namespace {
+
+std::atomic<bool> leaving{false};
+
+}  // namespace
+
+void free_pool(rte_mempool* pool) noexcept {
+  if (!leaving) rte_mempool_free(pool);
+}
+
+void leave_pools(bool leave) noexcept {
+  leaving = leave;
+}
+
+bool leaves_pools() noexcept {
+  return leaving;
 }
 
 }  // namespace sluice::rdma::softroce

@@ -8,13 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "pmd/softroce/buffer_stock.h"
 #include "pmd/softroce/driver_traits.h"
 #include "pmd/softroce/header_template.h"
 #include "pmd/softroce/pieces_in_use.h"
 #include "pmd/softroce/pool_sizes.h"
-#include "pmd/softroce/softroce.h"
+#include "pmd/softroce/statistics.h"
 #include "pmd/softroce/wire.h"
 
 struct rte_mbuf;

@@ -3,22 +3,20 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/ports.h"
 
 namespace sluice::rdma::verbs {
-namespace {
 
 constexpr std::uint32_t kMaxSend = 1u << 20;
 constexpr std::uint32_t kMaxWindows = 65536;
-
-}  // namespace
 
 std::unique_ptr<Verbs> open(const DeviceConfig& config) {
   return std::make_unique<VerbsDevice>(config);
@@ -98,12 +96,12 @@ VerbsDevice::Port VerbsDevice::port_of(const ibv_port_attr& port) const {
   return {
       .limits = {.max_queue_pairs = config_.max_queue_pairs,
                  .max_send_sge =
-                     std::min(kMaxSge, static_cast<std::uint32_t>(std::max(attributes_.max_sge, 1))),
+                     smaller_of(kMaxSge, static_cast<std::uint32_t>(larger_of(attributes_.max_sge, 1))),
                  .max_windows = has_windows(attributes_)
-                                    ? std::min(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw))
+                                    ? smaller_of(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw))
                                     : 0,
                  .max_message_bytes = port.max_msg_sz,
-                 .max_send_bytes = std::min(kMaxSend, port.max_msg_sz),
+                 .max_send_bytes = smaller_of(kMaxSend, port.max_msg_sz),
                  .immediate_data = true,
                  .remote_invalidation = has_remote_invalidation(attributes_)},
       .addresses = addresses_of(gids_of(context_), config_.port),
@@ -259,14 +257,14 @@ void VerbsDevice::on_shared_receive(std::uint32_t index, const Completion& compl
 void VerbsDevice::wait(std::uint64_t limit_ns) noexcept {
   if (!wakes()) return Device::wait(limit_ns);
   if (!armed_) {
-    armed_ = std::all_of(completion_queues_.begin(), completion_queues_.end(),
-                         [](const auto& queue) { return queue->arm(); });
+    armed_ = true;
+    for (const auto& queue : completion_queues_) armed_ = armed_ && queue->arm();
     if (!armed_) Device::wait(limit_ns);
     return;
   }
   ++statistics_.waits;
   pollfd ready{.fd = channel_->fd, .events = POLLIN, .revents = 0};
-  const timespec limit{0, static_cast<long>(std::min<std::uint64_t>(limit_ns, 999'999'999))};
+  const timespec limit{0, static_cast<long>(smaller_of<std::uint64_t>(limit_ns, 999'999'999))};
   if (::ppoll(&ready, 1, &limit, nullptr) <= 0) return;
   ++statistics_.wakeups;
   ibv_cq* queue = nullptr;
@@ -342,9 +340,81 @@ std::size_t VerbsDevice::read_statistics(std::span<std::uint64_t> values) const 
       SLUICE_VERBS_STATISTICS(SLUICE_VERBS_VALUE)
 #undef SLUICE_VERBS_VALUE
   };
-  const std::size_t count = std::min(std::size(list), values.size());
-  std::copy_n(list, count, values.begin());
+  const std::size_t count = smaller_of(std::size(list), values.size());
+  for (std::size_t i = 0; i < count; ++i) values[i] = list[i];
   return count;
+}
+
+// --- The thread that calls look(). It checks for asynchronous events, and whether the device was removed or has come back. It only
+// stores a request, which the reactor handles in its next poll().
+
+void VerbsDevice::request(Request wanted) noexcept {
+  // Detach overrides every other request, which it makes meaningless.
+  Request known = request_.load(std::memory_order_relaxed);
+  while (known != Request::Detach &&
+         !request_.compare_exchange_weak(known, wanted, std::memory_order_release)) {
+  }
+}
+
+/// On removal the kernel deletes the device node first, and then waits until no process has it open.
+bool VerbsDevice::is_present() const noexcept {
+  return ::access(node_path_.c_str(), F_OK) == 0;
+}
+
+void VerbsDevice::look() noexcept {
+  const std::unique_lock lock(context_lock_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  if (context_ == nullptr) {
+    ibv_context* const found = open_by_name(config_.device, config_.port);
+    if (found == nullptr) return;
+    if (usable(found, config_.port)) request(Request::Attach);
+    ibv_close_device(found);
+    return;
+  }
+  for (std::size_t i = 0; i < kEventsPerLook; ++i) {
+    pollfd ready{.fd = context_->async_fd, .events = POLLIN, .revents = 0};
+    ibv_async_event event;
+    if (::poll(&ready, 1, 0) <= 0 || ibv_get_async_event(context_, &event) != 0) break;
+    on_event(event);
+    ibv_ack_async_event(&event);
+  }
+  if (!is_present()) request(Request::Detach);
+}
+
+void VerbsDevice::on_event(const ibv_async_event& event) noexcept {
+  switch (event.event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+      ++queue_pair_events_;
+      // The queue pair is not destroyed before its event is acknowledged.
+      for (std::size_t i = 0; i < numbers_.size(); ++i)
+        if (numbers_[i].load(std::memory_order_relaxed) == event.element.qp->qp_num)
+          ended_[i].store(event.element.qp->qp_num, std::memory_order_relaxed);
+      return request(Request::TakeEvents);
+    case IBV_EVENT_CQ_ERR:  // unknown which queue pairs are affected: restart all
+      ++overruns_;
+      return request(Request::Detach);
+    case IBV_EVENT_GID_CHANGE:
+      // While there is none, requests of connections go on from the address of before, and fail.
+      changed_addresses_ = addresses_of(gids_of(context_), config_.port);
+      return request(Request::TakeEvents);
+    case IBV_EVENT_SRQ_ERR:  // all queue pairs share it
+      ++shared_receive_errors_;
+      return request(Request::Detach);
+    case IBV_EVENT_DEVICE_FATAL:
+      return request(Request::Detach);
+    case IBV_EVENT_PORT_ERR:
+      if (event.element.port_num != config_.port) return;
+      ++port_down_;
+      return condition_.store(Condition::PortDown, std::memory_order_relaxed);
+    case IBV_EVENT_PORT_ACTIVE:
+      if (event.element.port_num != config_.port) return;
+      ++port_up_;
+      return condition_.store(Condition::Up, std::memory_order_relaxed);
+    default:
+      return;
+  }
 }
 
 }  // namespace sluice::rdma::verbs

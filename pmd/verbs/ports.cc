@@ -3,13 +3,13 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <string_view>
 
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/port_list.h"
 
 namespace sluice::rdma::verbs {
@@ -84,7 +84,7 @@ PortInfo port_info(ibv_device& device, const ibv_device_attr& attributes, const 
 }  // namespace
 
 std::uint16_t bytes_of(ibv_mtu mtu) noexcept {
-  return static_cast<std::uint16_t>(128u << std::clamp<unsigned>(mtu, IBV_MTU_256, IBV_MTU_4096));
+  return static_cast<std::uint16_t>(128u << bounded<unsigned>(mtu, IBV_MTU_256, IBV_MTU_4096));
 }
 
 bool is_roce_v2(const ibv_gid_entry& entry, std::uint8_t port) noexcept {
@@ -167,9 +167,12 @@ bool is_software(const ibv_device& device) {
 }
 
 int numa_node_of(const ibv_device& device) {
-  std::ifstream file(std::string(device.ibdev_path) + "/device/numa_node");
+  std::FILE* const file = std::fopen((std::string(device.ibdev_path) + "/device/numa_node").c_str(), "re");
+  if (file == nullptr) return -1;
   int node = -1;
-  return file >> node ? node : -1;
+  if (std::fscanf(file, "%d", &node) != 1) node = -1;
+  std::fclose(file);
+  return node;
 }
 
 std::string no_devices_hint() {

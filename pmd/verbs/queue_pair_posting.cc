@@ -3,8 +3,7 @@
 // VerbsQueuePair: posts work requests to the provider, through either interface of libibverbs.
 #include <endian.h>
 
-#include <algorithm>
-
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/device.h"
 
 namespace sluice::rdma::verbs {
@@ -62,7 +61,7 @@ bool VerbsQueuePair::can_inline(const SendWr& wr) const noexcept {
 unsigned VerbsQueuePair::flags_for(std::uint8_t flags, bool& signaled) noexcept {
   unsigned out = 0;
   signaled = (flags & kSignaled) != 0;
-  if (signaled || ++since_signaled_ >= std::max(sends_.depth() / 4, 1u) || state_ == State::Error) {
+  if (signaled || ++since_signaled_ >= larger_of(sends_.depth() / 4, 1u) || state_ == State::Error) {
     out |= IBV_SEND_SIGNALED;
     since_signaled_ = 0;
   }
@@ -74,8 +73,8 @@ unsigned VerbsQueuePair::flags_for(std::uint8_t flags, bool& signaled) noexcept 
 
 std::size_t VerbsQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
   if (state_ == State::Init) return 0;
-  std::size_t count = std::min<std::size_t>(wrs.size(), sends_.room());
-  if (state_ == State::Error) count = std::min(count, device_.completion_room());
+  std::size_t count = smaller_of<std::size_t>(wrs.size(), sends_.room());
+  if (state_ == State::Error) count = smaller_of(count, device_.completion_room());
   for (const SendWr& wr : wrs.first(count)) stage(wr);
   ring_doorbell();
   flush_sends_after_device();
@@ -214,13 +213,13 @@ void VerbsQueuePair::ring_doorbell() noexcept {
 }
 
 std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
-  std::size_t count = std::min<std::size_t>(wrs.size(), receives_.room());
-  if (state_ == State::Error) count = std::min(count, device_.completion_room());
+  std::size_t count = smaller_of<std::size_t>(wrs.size(), receives_.room());
+  if (state_ == State::Error) count = smaller_of(count, device_.completion_room());
   std::size_t done = 0;
   while (state_ != State::Error && !shares_receives_ && done < count) {
     std::array<ibv_recv_wr, kClassicBatch> chain;
     std::array<ibv_sge, kClassicBatch> sges;
-    const std::size_t part = std::min<std::size_t>(count - done, kClassicBatch);
+    const std::size_t part = smaller_of<std::size_t>(count - done, kClassicBatch);
     for (std::size_t i = 0; i < part; ++i) {
       const RecvWr& wr = wrs[done + i];
       sges[i] = {.addr = reinterpret_cast<std::uintptr_t>(wr.sge.address),

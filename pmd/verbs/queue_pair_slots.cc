@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The part of VerbsDevice that has queue pairs made ahead, and follows each from Make to Destroy by what the set-up thread says.
-#include <algorithm>
 #include <utility>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/device.h"
 
 namespace sluice::rdma::verbs {
@@ -13,7 +13,7 @@ namespace sluice::rdma::verbs {
 
 void VerbsDevice::prepare_queue_pairs(const QueuePairLimits& limits, std::uint32_t count) {
   prepared_ = limits;
-  ready_wanted_ = std::min(count, kReadyQueuePairs);
+  ready_wanted_ = smaller_of(count, kReadyQueuePairs);
   make_queues(entries_for(limits));
   make_ahead();
   while (making_ > 0) await_step();
@@ -81,8 +81,9 @@ std::unique_ptr<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits&
 /// Waits for the set-up thread if none with these limits is ready.
 std::uint16_t VerbsDevice::take_ready(const QueuePairLimits& limits) {
   const auto find = [&] {
-    return std::find_if(ready_.begin(), ready_.end(),
-                        [&](std::uint16_t slot) { return setup_.hardware(slot).limits == limits; });
+    auto ready = ready_.begin();
+    while (ready != ready_.end() && setup_.hardware(*ready).limits != limits) ++ready;
+    return ready;
   };
   auto at = find();
   if (at == ready_.end()) {
@@ -121,10 +122,10 @@ CompletionQueue& VerbsDevice::completion_queue(std::uint32_t entries) {
 
 /// As large as the device allows, so that few queues have to be polled. All shared Receives may complete in any one of them.
 CompletionQueue& VerbsDevice::make_queue(std::uint32_t entries) {
-  const auto most = static_cast<std::uint32_t>(std::max(attributes_.max_cqe, 1));
+  const auto most = static_cast<std::uint32_t>(larger_of(attributes_.max_cqe, 1));
   const std::uint32_t shared = shared_ ? shared_->count() : 0;
   const std::uint64_t all = std::uint64_t{entries} * slots_.size() + shared;
-  const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
+  const auto size = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(all, most));
   auto queue = entries + shared <= size
                    ? CompletionQueue::create(context_, channel_, size, prefers_extended_, in_software_)
                    : nullptr;

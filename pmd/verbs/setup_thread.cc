@@ -3,12 +3,12 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/device.h"
 
 namespace sluice::rdma::verbs {
@@ -35,7 +35,7 @@ ibv_qp_init_attr_ex wanted_of(const VerbsDevice& device, const Hardware& hardwar
   wanted.qp_type = IBV_QPT_RC;
   wanted.cap = {.max_send_wr = limits.send_depth,
                 .max_recv_wr = shared != nullptr ? 0 : limits.recv_depth,
-                .max_send_sge = std::min(limits.max_send_sge, device.limits().max_send_sge),
+                .max_send_sge = smaller_of(limits.max_send_sge, device.limits().max_send_sge),
                 .max_recv_sge = shared != nullptr ? 0u : 1u,
                 .max_inline_data = 0};
   wanted.srq = shared;
@@ -171,12 +171,12 @@ bool SetupThread::connect(Hardware& hardware) const noexcept {
   receive.dest_qp_num = static_cast<std::uint32_t>(attributes.remote_qp);
   receive.rq_psn = attributes.receive_psn;
   receive.max_dest_rd_atomic = static_cast<std::uint8_t>(
-      std::min<int>(attributes.responder_resources, device_.attributes().max_qp_rd_atom));
+      smaller_of<int>(attributes.responder_resources, device_.attributes().max_qp_rd_atom));
   receive.min_rnr_timer = kRnrTimer;
   receive.ah_attr.is_global = 1;
   receive.ah_attr.port_num = device_.port();
   receive.ah_attr.sl = attributes.service_level;
-  std::copy(attributes.remote.bytes.begin(), attributes.remote.bytes.end(), receive.ah_attr.grh.dgid.raw);
+  std::memcpy(receive.ah_attr.grh.dgid.raw, attributes.remote.bytes.data(), attributes.remote.bytes.size());
   receive.ah_attr.grh.sgid_index = *gid;
   receive.ah_attr.grh.hop_limit = kHopLimit;
   receive.ah_attr.grh.traffic_class = attributes.traffic_class;
@@ -188,10 +188,10 @@ bool SetupThread::connect(Hardware& hardware) const noexcept {
   send.qp_state = IBV_QPS_RTS;
   send.timeout = attributes.ack_timeout;
   send.retry_cnt = attributes.retry_count;
-  send.rnr_retry = std::min(attributes.rnr_retry, hardware.limits.rnr_retry);
+  send.rnr_retry = smaller_of(attributes.rnr_retry, hardware.limits.rnr_retry);
   send.sq_psn = attributes.send_psn;
   send.max_rd_atomic = static_cast<std::uint8_t>(
-      std::min<int>(attributes.initiator_depth, device_.attributes().max_qp_init_rd_atom));
+      smaller_of<int>(attributes.initiator_depth, device_.attributes().max_qp_init_rd_atom));
   return ibv_modify_qp(hardware.qp, &send,
                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                            IBV_QP_MAX_QP_RD_ATOMIC) == 0;

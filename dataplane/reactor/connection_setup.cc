@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/reactor/connection_setup.h"
 
+#include <cstring>
+
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/reactor/connection_properties.h"
+#include "dataplane/reactor/connection_table.h"
+#include "dataplane/reactor/property_relay.h"
+#include "dataplane/reactor/server_dialer.h"
 #include "dataplane/rpcrdma/link/private_data.h"
 
 namespace sluice::reactor {
@@ -174,6 +181,194 @@ void ConnectionSetup::check_peer_ready(rpcrdma::Connection& connection) noexcept
 void ConnectionSetup::close_if_drained(rpcrdma::Connection& connection) noexcept {
   if (!connections_.record(connection).draining || !connection.responder().idle()) return;
   disconnect(connection, rpcrdma::CloseReason::LocalClose);
+}
+
+// --- What is kept of them
+
+ConnectionRecord& ConnectionTable::begin(const rpcrdma::Connection& connection,
+                                         const ConnectionRecord& record) noexcept {
+  // Counted before it is shown: a data plane that dies in between has skipped one.
+  std::uint32_t incarnation = incarnations_.load(std::memory_order_relaxed) + 1;
+  if (incarnation == 0) incarnation = 1;
+  incarnations_.store(incarnation, std::memory_order_relaxed);
+  ConnectionRecord& begun = this->record(connection);
+  begun = record;
+  begun.incarnation = incarnation;
+  return begun;
+}
+
+rpcrdma::Connection* ConnectionTable::find(rdma::CmId id) noexcept {
+  for (std::uint16_t i = 0; i < size(); ++i)
+    if (records_[i].cm_id == id && engine_.connection(i).is_open()) return &engine_.connection(i);
+  return nullptr;
+}
+
+rpcrdma::Connection* ConnectionTable::find_number(std::uint32_t number) noexcept {
+  if (number >= records_.size()) return nullptr;
+  rpcrdma::Connection& connection = engine_.connection(static_cast<std::uint16_t>(number));
+  return connection.is_open() ? &connection : nullptr;
+}
+
+rpcrdma::Connection* ConnectionTable::find(std::uint32_t number, std::uint32_t incarnation) noexcept {
+  rpcrdma::Connection* const connection = find_number(number);
+  return connection != nullptr && records_[number].incarnation == incarnation ? connection : nullptr;
+}
+
+rpcrdma::Connection* ConnectionTable::find_dialed(std::uint32_t number, std::uint32_t queue_pair) noexcept {
+  if (number >= records_.size()) return nullptr;
+  rpcrdma::Connection& connection = engine_.connection(static_cast<std::uint16_t>(number));
+  const ConnectionRecord& record = records_[number];
+  const bool same = record.outgoing && !record.established && record.queue_pair == queue_pair;
+  return connection.is_open() && same ? &connection : nullptr;
+}
+
+// --- Their properties
+
+bool ConnectionProperties::poll() noexcept {
+  return relay_.poll(
+      [this](std::uint16_t number, std::uint32_t incarnation, std::span<const std::byte> octets) {
+        rpcrdma::Connection* const connection = connections_.find(number, incarnation);
+        return connection == nullptr || connection->send_host_authentication(octets);
+      });
+}
+
+bool ConnectionProperties::on_properties(void* self, rpcrdma::Connection& connection,
+                                         std::span<const std::byte> body, bool first) noexcept {
+  auto& properties = *static_cast<ConnectionProperties*>(self);
+  const std::uint32_t incarnation = properties.connections_.record(connection).incarnation;
+  return properties.relay_.take(connection.number(), incarnation, body, first);
+}
+
+// --- Sets of properties on their way
+
+PropertyRelay::PropertyRelay(segment::ReactorArea& area) : area_(area) {
+  for (Box& box : outboxes_) {
+    box.octets.resize(rpcrdma::kMaxPropertyBytes);
+    free_.push(&box);
+  }
+  inbox_.octets.resize(rpcrdma::kMaxPropertyBytes);
+}
+
+bool PropertyRelay::take(std::uint16_t connection, std::uint32_t incarnation, std::span<const std::byte> body,
+                         bool first) noexcept {
+  if (free_.empty() || body.size() > rpcrdma::kMaxPropertyBytes) return false;
+  Box& box = *free_.pop();
+  box.connection = connection;
+  box.incarnation = incarnation;
+  box.first = first;
+  box.bytes = static_cast<std::uint32_t>(body.size());
+  box.sent = 0;
+  if (!body.empty()) std::memcpy(box.octets.data(), body.data(), body.size());
+  sending_.push_back(&box);
+  push_parts();
+  return true;
+}
+
+bool PropertyRelay::push_parts() noexcept {
+  bool any = false;
+  for (std::size_t i = 0; i < kPartsPerTurn && !sending_.empty(); ++i) {
+    Box& box = *sending_.front();
+    segment::PropertyPart part{
+        .connection = box.connection,
+        .incarnation = box.incarnation,
+        .first_set = box.first ? 1u : 0u,
+        .total_bytes = box.bytes,
+        .offset = box.sent,
+        .bytes = smaller_of<std::uint32_t>(box.bytes - box.sent, segment::PropertyPart::kBytes)};
+    std::memcpy(part.octets.data(), box.octets.data() + box.sent, part.bytes);
+    if (!area_.properties_up.push(part)) break;
+    any = true;
+    box.sent += part.bytes;
+    if (box.sent == box.bytes) free_.push(sending_.pop_front());
+  }
+  return any;
+}
+
+bool PropertyRelay::pop_part() noexcept {
+  segment::PropertyPart part;
+  if (!area_.properties_down.pop(part)) return false;
+  // A control plane that died in the middle of a set leaves a part of it.
+  if (part.offset == 0)
+    inbox_.connection = static_cast<std::uint16_t>(part.connection), inbox_.incarnation = part.incarnation,
+    inbox_.bytes = 0;
+  const bool fits = part.bytes <= segment::PropertyPart::kBytes && part.offset == inbox_.bytes &&
+                    part.incarnation == inbox_.incarnation &&
+                    inbox_.bytes + part.bytes <= inbox_.octets.size();
+  if (!fits) return true;
+  std::memcpy(inbox_.octets.data() + inbox_.bytes, part.octets.data(), part.bytes);
+  inbox_.bytes += part.bytes;
+  whole_ = inbox_.bytes == part.total_bytes;
+  return true;
+}
+
+// --- To servers
+
+ServerDialer::ServerDialer(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
+                           Connector& connector, ConnectionSetup& setup, Publisher& publisher)
+    : config_(config),
+      engine_(engine),
+      connections_(connections),
+      connector_(connector),
+      setup_(setup),
+      publisher_(publisher) {}
+
+rpcrdma::Connection* ServerDialer::dial(const egress::Server& server, rpcrdma::Requester& requester,
+                                        service::Service& callee) noexcept {
+  rpcrdma::Connection* const connection = engine_.free_connection();
+  if (connection == nullptr || !setup_.has_queue_pair()) return nullptr;
+  const DialConfig& dial = config_.dial;
+  rpcrdma::Version2Config version2 = config_.version2;
+  version2.hold_calls = false;
+  rdma::QueuePair* const qp = setup_.open(*connection,
+                                          {.receive_inline_bytes = dial.inline_bytes,
+                                           .credit_grant = dial.call_backs,
+                                           .credits_requested = server.credits_requested,
+                                           .sole_service = &callee,
+                                           .reply_chunks = config_.reply_chunks,
+                                           .active = true,
+                                           .server_port = server.port,
+                                           .progress_timeout_ns = config_.progress_timeout_ns,
+                                           .probe_after_ns = config_.probe_after_ns,
+                                           .max_version = config_.max_version,
+                                           .version2 = version2},
+                                          server.address, &requester);
+  if (qp == nullptr) return nullptr;
+  ConnectionRecord& record =
+      connections_.begin(*connection, {.outgoing = true,
+                                       .server = server.address,
+                                       .server_port = server.port,
+                                       .since_ns = segment::wall_ns(),
+                                       .queue_pair = static_cast<std::uint32_t>(qp->number())});
+  if (!connector_.connect(*qp, record)) connection->close(rpcrdma::CloseReason::PeerClosed);
+  publisher_.publish_connection(*connection);
+  return connection;
+}
+
+void ServerDialer::hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept {
+  setup_.disconnect(connection, reason);
+}
+
+segment::CommandStatus ServerDialer::connect(const segment::Command& command, segment::Event& done) noexcept {
+  rpcrdma::Connection* const connection = connections_.find_dialed(command.connection, command.queue_pair);
+  if (connection == nullptr) return segment::CommandStatus::UnknownConnection;
+  ConnectionRecord& record = connections_.record(*connection);
+  record.cm_id = static_cast<rdma::CmId>(command.cm_id);
+  record.cm_state = command.cm_state;
+  done.incarnation = record.incarnation;
+  done.queue_pair = record.queue_pair;
+  connection->set_send_inline_bytes(command.send_inline_bytes);
+  if (!connection->queue_pair().connect(command.attributes)) {
+    connection->close(rpcrdma::CloseReason::LocalClose);
+    return segment::CommandStatus::Failed;
+  }
+  return segment::CommandStatus::Done;
+}
+
+segment::CommandStatus ServerDialer::connect_failed(const segment::Command& command) noexcept {
+  rpcrdma::Connection* const connection = connections_.find_dialed(command.connection, command.queue_pair);
+  if (connection == nullptr) return segment::CommandStatus::UnknownConnection;
+  connection->close(rpcrdma::CloseReason::PeerClosed);
+  return segment::CommandStatus::Done;
 }
 
 }  // namespace sluice::reactor

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/reactor/publisher.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::reactor {
 namespace {
@@ -160,7 +160,7 @@ void Publisher::publish_peak(rpcrdma::Connection& connection, segment::Connectio
   const std::uint32_t peaks_read = area_.peaks_read.load(std::memory_order_relaxed);
   const bool anew = std::exchange(connections_.record(connection).peaks_read, peaks_read) != peaks_read;
   const std::uint32_t shown = anew ? 0 : use.peak_busy.load(std::memory_order_relaxed);
-  use.peak_busy.store(std::max(connection.responder().take_peak(), shown), std::memory_order_relaxed);
+  use.peak_busy.store(larger_of(connection.responder().take_peak(), shown), std::memory_order_relaxed);
 }
 
 void Publisher::publish_negotiation(rpcrdma::Connection& connection) noexcept {

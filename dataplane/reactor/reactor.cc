@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/reactor/reactor.h"
 
-#include <algorithm>
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/reactor/cpu.h"
+#include "dataplane/reactor/idle.h"
 
 namespace sluice::reactor {
 
@@ -120,7 +122,7 @@ void Reactor::announce_requests() noexcept {
 /// Some of them each time, in turn.
 void Reactor::check_connections() noexcept {
   const std::uint16_t count = connections_.size();
-  for (std::uint32_t i = 0; i < std::min<std::uint32_t>(count, kConnectionsPerPass); ++i) {
+  for (std::uint32_t i = 0; i < smaller_of<std::uint32_t>(count, kConnectionsPerPass); ++i) {
     rpcrdma::Connection& connection = connections_.connection(next_checked_);
     next_checked_ =
         next_checked_ + 1 == count ? std::uint16_t{0} : static_cast<std::uint16_t>(next_checked_ + 1);
@@ -141,6 +143,24 @@ void Reactor::idle() noexcept {
   if (!slept) return;
   now_ns_ = back_ns;
   if (now_ns_ - last_control_pass_ns_ >= kControlIntervalNs) turns_to_control_pass_ = 0;
+}
+
+bool Idle::on_no_work(bool only_device) noexcept {
+  if (policy_ == segment::IdlePolicy::Spin) {
+    cpu::pause();
+    return false;
+  }
+  const std::uint64_t now_ns = clock_();
+  if (idle_since_ns_ == 0) idle_since_ns_ = now_ns;
+  const std::uint64_t idle_ns = now_ns - idle_since_ns_;
+  const bool woken = only_device && device_.wakes();
+  if (idle_ns < (woken ? kSpinBeforeWaitNs : kSpinBeforeSleepNs)) {
+    cpu::pause();
+    return false;
+  }
+  // Waiting as long as it has been idle: the wake-up then costs a small part of the time.
+  device_.wait(woken ? smaller_of(idle_ns, kMaxWaitNs) : kSleepNs);
+  return true;
 }
 
 }  // namespace sluice::reactor

@@ -6,8 +6,9 @@
 // between them. Times in nanoseconds, of one monotonic clock. The reactor's thread.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::reactor {
 
@@ -24,7 +25,7 @@ class SetupPace {
   bool due(std::uint64_t now_ns) const noexcept { return now_ns >= next_ns_; }
   /// One was made, or refused after it had cost as much.
   void made(std::uint64_t begin_ns, std::uint64_t end_ns) noexcept {
-    next_ns_ = end_ns + std::clamp(kRest * (end_ns - begin_ns), kIntervalNs, kMostNs);
+    next_ns_ = end_ns + bounded(kRest * (end_ns - begin_ns), kIntervalNs, kMostNs);
   }
 
  private:

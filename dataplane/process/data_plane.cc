@@ -7,10 +7,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <optional>
+#include <utility>
 
+#include "dataplane/base/stop_signal.h"
+#include "dataplane/ingress/ingress.h"
+#include "dataplane/log/log_queue.h"
+#include "dataplane/process/capture_service.h"
 #include "dataplane/process/clocks.h"
+#include "dataplane/process/config_watch.h"
+#include "dataplane/process/core.h"
 #include "dataplane/process/debug_anchor.h"
+#include "dataplane/process/exports.h"
+#include "dataplane/process/heartbeat.h"
+#include "dataplane/process/kept_connections.h"
 #include "dataplane/process/memory_table.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/segment/capture_channel.h"
@@ -45,6 +56,8 @@ DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Segment& segme
   }
   layout_.memory.write(memory_table(config));
 }
+
+DataPlane::~DataPlane() = default;
 
 void DataPlane::run(const StopSignal& stop, const LogQueue& log) {
   debug_anchor = this;
@@ -121,6 +134,165 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, co
     }
     if (heartbeat.beat()) notify::alive();
   }
+}
+
+// --- One reactor with all that it polls
+
+Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, const Shared& shared,
+           segment::Layout& layout, Clock clock)
+    : device(devices.make_device(config, number)),
+      engine(*device, engine_config(config)),
+      credits(engine.connection_count()),
+      reactor(reactor_config(config, number), engine, layout, clock) {
+  segment::ReactorArea& area = layout.reactors[number];
+  engine.add_service(null);
+  for (const std::uint16_t port : config.listen_ports())
+    if (config.services_at(port) != 0) engine.add_service(null, port);
+  if (config.upstream_count > 0) {
+    forward::UpstreamsConfig settings =
+        upstreams_config(config, area, layout.upstream_addresses, shared.caches);
+    settings.ports = &engine.service_ports();
+    upstreams = std::make_unique<forward::Upstreams>(*device, credits, settings, clock);
+    for (const auto& [service, port] : upstreams->services()) engine.add_service(*service, port);
+    reactor.add_poller(*upstreams);
+  }
+  for (RelaySetup& setup : relays_config(config, area, layout.upstream_addresses)) {
+    if (setup.listen_port == service::kNoPort) setup.config.ports = &engine.service_ports();
+    relays.push_back(
+        std::make_unique<relay::Relay>(engine, reactor.dialer(), credits, setup.config, *setup.area, clock));
+    for (const auto& service : relays.back()->services()) engine.add_service(*service, setup.listen_port);
+    reactor.add_poller(*relays.back());
+  }
+  if (shared.listener != nullptr) {
+    ingress = std::make_unique<ingress::Ingress>(engine, reactor.dialer(), *shared.listener,
+                                                 ingress_config(config), area.ingress, clock);
+    reactor.add_poller(*ingress);
+  }
+  for (const std::uint16_t port : config.listen_ports()) reactor.listen(port);
+}
+
+forward::UpstreamPlace* Core::place(std::uint32_t upstream) const noexcept {
+  for (const auto& relay : relays)
+    if (relay->number() == upstream) return relay->place();
+  return upstreams ? upstreams->place(upstream) : nullptr;
+}
+
+// --- The memory exports
+
+namespace {
+
+constexpr std::size_t kPadBytes = 4096;  ///< behind the zeros, for XDR round-up
+constexpr std::uint64_t kPublishIntervalNs = 200'000'000;
+
+}  // namespace
+
+Exports::Exports(const segment::ConfigBlock& config, Core& owner, segment::Layout& layout,
+                 service::memory::FileSystem::Clock wall_clock)
+    : layout_(layout),
+      owner_(owner),
+      data_(owner.device->allocate_memory(export_bytes(config))),
+      zeros_(owner.device->allocate_memory(service::memory::kLargeBytes + kPadBytes)),
+      memory_(data_, zeros_, memory_config(config), wall_clock) {
+  for (auto& entry : layout.exports) entry.write({});
+  // The NFSACL service gives the access control lists of the same files.
+  if (serves_memory(config)) served_ = {&memory_, &memory_.acl_service()};
+  for (service::Service* served : served_) owner.engine.add_service(*served);
+  owner.reactor.add_control_task(*this);
+}
+
+void Exports::lend_to(Core& borrower) {
+  std::vector<service::Handover::KeyPair> keys;
+  for (const rdma::MemoryRegion& region : {data_, zeros_})
+    keys.push_back({region.lkey, borrower.device->register_memory(region.bytes).lkey});
+  handovers_.push_back(
+      std::make_unique<service::Handover>(std::move(keys), borrower.engine.connection_count()));
+  service::Handover& handover = *handovers_.back();
+  for (service::Service* real : served_) {
+    borrowed_.push_back(std::make_unique<service::BorrowedService>(handover, *real));
+    borrower.engine.add_service(*borrowed_.back());
+  }
+  borrower.reactor.borrow_from(handover);
+  owner_.reactor.lend_to(handover);
+}
+
+void Exports::on_control_pass(std::uint64_t now_ns) noexcept {
+  if (ExportUpdate::List* exports = update_.take()) {
+    memory_.exchange_exports(*exports);
+    published_ns_ = 0;
+    update_.give_back(*exports);
+  }
+  publish(now_ns);
+}
+
+void Exports::publish(std::uint64_t now_ns) noexcept {
+  if (now_ns - published_ns_ < kPublishIntervalNs) return;
+  published_ns_ = now_ns;
+  for (std::uint32_t i = 0; i < segment::kMaxExports; ++i) {
+    if (i < memory_.exports().size() && memory_.exports()[i].in_use) {
+      layout_.exports[i].write(info(i));
+    } else if (const auto shown = layout_.exports[i].read(); !shown || shown->in_use != 0) {
+      layout_.exports[i].write({});
+    }
+  }
+}
+
+segment::ExportInfo Exports::info(std::uint32_t number) noexcept {
+  const service::memory::ExportOptions& options = memory_.exports()[number];
+  const service::memory::ExportUse& use = memory_.file_system().use(number);
+  const service::memory::ExportStatistics& statistics = memory_.statistics(number);
+  segment::ExportInfo info{.in_use = 1, .read_only = options.read_only};
+  std::strncpy(info.path, options.path.c_str(), sizeof info.path - 1);
+  const auto handle = memory_.root_handle(number);
+  info.root_handle_bytes = handle.size();
+  std::copy(handle.begin(), handle.end(), info.root_handle);
+  info.quota_bytes = use.quota_bytes;
+  info.used_bytes = use.used_bytes;
+  info.files = use.files;
+  info.calls = statistics.calls;
+  info.errors = statistics.errors;
+  info.read_bytes = statistics.read_bytes;
+  info.written_bytes = statistics.written_bytes;
+  for (std::size_t p = 0; p < statistics.procedures.size(); ++p) {
+    info.procedure_calls[p] = statistics.procedures[p].calls;
+    info.procedure_errors[p] = statistics.procedures[p].errors;
+  }
+  return info;
+}
+
+// --- Its proof of life in the segment
+
+namespace {
+
+constexpr std::uint64_t kNextEpoch = std::uint64_t{1} << 32;
+
+std::uint64_t turns_of(const segment::ReactorArea& area) {
+  std::uint64_t turns = 0;
+  for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i)
+    if (segment::kReactorCounters[i].name.starts_with("polls_"))
+      turns += area.counters[i].load(std::memory_order_relaxed);
+  return turns;
+}
+
+}  // namespace
+
+ProcessHeartbeat::ProcessHeartbeat(segment::Layout& layout, std::uint32_t reactors)
+    : layout_(layout), turns_(reactors) {
+  layout.data_plane.owner.fetch_add(kNextEpoch);
+  segment::start_heartbeat(layout.data_plane, segment::monotonic_ns(), segment::wall_ns());
+}
+
+ProcessHeartbeat::~ProcessHeartbeat() {
+  layout_.data_plane.pid = 0;
+}
+
+bool ProcessHeartbeat::beat() {
+  bool all = true;
+  for (std::size_t i = 0; i < turns_.size(); ++i) {
+    const std::uint64_t turns = turns_of(layout_.reactors[i]);
+    all &= std::exchange(turns_[i], turns) != turns;
+  }
+  if (all) segment::beat(layout_.data_plane, segment::monotonic_ns());
+  return all;
 }
 
 }  // namespace sluice::process

@@ -7,23 +7,29 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/base/stop_signal.h"
-#include "dataplane/log/log_queue.h"
-#include "dataplane/process/capture_service.h"
-#include "dataplane/process/config_watch.h"
-#include "dataplane/process/core.h"
 #include "dataplane/process/devices.h"
-#include "dataplane/process/exports.h"
-#include "dataplane/process/heartbeat.h"
-#include "dataplane/process/kept_connections.h"
 #include "dataplane/segment/segment.h"
 
+namespace sluice {
+class LogQueue;
+class StopSignal;
+}  // namespace sluice
+namespace sluice::ingress {
+class Listener;
+}  // namespace sluice::ingress
+
 namespace sluice::process {
+
+struct Core;
+class Exports;
+class KeptConnections;
+class ProcessHeartbeat;
 
 class DataPlane {
  public:
   /// Setup; throws SetupError. The segment outlives the data plane.
   DataPlane(const segment::ConfigBlock& config, segment::Segment& segment);
+  ~DataPlane();
 
   /// The main thread, once: starts the reactors, and returns when `stop` has been requested, or a reactor has got a
   /// Shutdown, and all have ended. Throws SetupError.

@@ -4,7 +4,9 @@
 // to, so that the script also works on a release build, whose other objects have none.
 #include "dataplane/process/debug_anchor.h"
 
+#include "dataplane/process/core.h"
 #include "dataplane/process/data_plane.h"
+#include "dataplane/process/exports.h"
 #include "pmd/loopback/device.h"
 #include "pmd/softroce/device.h"
 #include "pmd/verbs/device.h"

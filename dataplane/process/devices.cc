@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/process/devices.h"
 
-#include <rte_ethdev.h>
 #include <spdlog/spdlog.h>
 
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "dataplane/base/setup_error.h"
+#include "pmd/loopback/fabric.h"
 #include "pmd/loopback/loopback.h"
+#include "pmd/softroce/softroce.h"
 #include "pmd/verbs/verbs.h"
 
 namespace sluice::process {
@@ -21,10 +23,11 @@ constexpr std::uint32_t kSpareQueuePairs = 8;
 
 rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
   rdma::softroce::PortConfig port;
-  if (rte_eth_dev_count_avail() == 0)
+  const std::optional<std::uint16_t> ethdev = rdma::softroce::first_ethdev();
+  if (!ethdev)
     throw SetupError("DPDK finds no ethdev '" + std::string(config.ethdev) +
                      "': check ethdev in [device] of the configuration.");
-  port.ethdev = rte_eth_find_next(0);
+  port.ethdev = *ethdev;
   port.lanes = config.reactors;
   port.hardware_queues = config.hardware_queues;
   for (std::uint32_t i = 0; i < config.address_count; ++i)

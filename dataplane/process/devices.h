@@ -8,8 +8,13 @@
 
 #include "dataplane/segment/config_block.h"
 #include "pmd/device.h"
-#include "pmd/loopback/fabric.h"
-#include "pmd/softroce/softroce.h"
+
+namespace sluice::rdma::loopback {
+class Fabric;
+}  // namespace sluice::rdma::loopback
+namespace sluice::rdma::softroce {
+class Port;
+}  // namespace sluice::rdma::softroce
 
 namespace sluice::process {
 

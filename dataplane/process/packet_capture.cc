@@ -1,18 +1,181 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/process/packet_capture.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <rte_cycles.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/process/capture_output.h"
 #include "dataplane/process/pcapng.h"
 #include "dataplane/segment/version.h"
 
+namespace sluice::process::pcapng {
+namespace {
+
+enum BlockType : std::uint32_t {
+  kSection = 0x0A0D0D0A,
+  kInterface = 1,
+  kInterfaceStatistics = 5,
+  kEnhancedPacket = 6,
+};
+enum Option : std::uint16_t {
+  kEnd = 0,
+  kPacketFlags = 2,
+  kInterfaceName = 2,
+  kPacketsReceived = 4,
+  kApplication = 4,
+  kPacketsDropped = 5,
+  kTimeResolution = 9,
+};
+constexpr std::uint32_t kByteOrder = 0x1A2B3C4D;
+constexpr std::uint16_t kEthernet = 1;
+constexpr std::uint8_t kNanoseconds = 9;
+constexpr std::uint32_t kInbound = 1;
+constexpr std::uint32_t kOutbound = 2;
+constexpr std::size_t kFrameBytes = 12;  ///< type, and the length before and behind the body
+
+constexpr std::size_t padded(std::size_t bytes) {
+  return (bytes + 3) / 4 * 4;
+}
+
+/// A block from its type to its trailing length. Numbers are in the writer's byte order, as the section says.
+class Block {
+ public:
+  Block(Bytes& out, BlockType type) : out_(out), start_(out.size()) {
+    number(static_cast<std::uint32_t>(type));
+    number(std::uint32_t{0});
+  }
+  ~Block() {
+    const auto bytes = static_cast<std::uint32_t>(out_.size() - start_ + sizeof(std::uint32_t));
+    std::memcpy(out_.data() + start_ + sizeof(std::uint32_t), &bytes, sizeof bytes);
+    number(bytes);
+  }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  template <class T>
+  void number(T value) {
+    raw(&value, sizeof value);
+  }
+  void time(std::uint64_t ns) {
+    number(static_cast<std::uint32_t>(ns >> 32));
+    number(static_cast<std::uint32_t>(ns));
+  }
+  void data(const void* from, std::size_t bytes) {
+    raw(from, bytes);
+    out_.resize(out_.size() + padded(bytes) - bytes);
+  }
+  void option(Option code, const void* value, std::size_t bytes) {
+    number(static_cast<std::uint16_t>(code));
+    number(static_cast<std::uint16_t>(bytes));
+    data(value, bytes);
+  }
+  void end_of_options() { option(kEnd, nullptr, 0); }
+
+ private:
+  void raw(const void* from, std::size_t bytes) {
+    const auto* at = static_cast<const std::byte*>(from);
+    if (bytes > 0) out_.insert(out_.end(), at, at + bytes);
+  }
+  Bytes& out_;
+  const std::size_t start_;
+};
+
+}  // namespace
+
+void add_section(Bytes& out, std::string_view application) {
+  Block block(out, kSection);
+  block.number(kByteOrder);
+  block.number(std::uint16_t{1});  // version 1.0
+  block.number(std::uint16_t{0});
+  block.number(~std::uint64_t{0});  // length of the section: not known yet
+  block.option(kApplication, application.data(), application.size());
+  block.end_of_options();
+}
+
+void add_interface(Bytes& out, std::string_view name, std::uint32_t snap_bytes) {
+  Block block(out, kInterface);
+  block.number(kEthernet);
+  block.number(std::uint16_t{0});
+  block.number(snap_bytes);
+  block.option(kInterfaceName, name.data(), name.size());
+  block.option(kTimeResolution, &kNanoseconds, sizeof kNanoseconds);
+  block.end_of_options();
+}
+
+void add_packet(Bytes& out, const Packet& packet) {
+  Block block(out, kEnhancedPacket);
+  block.number(std::uint32_t{0});  // the interface
+  block.time(packet.time_ns);
+  block.number(static_cast<std::uint32_t>(packet.kept.size()));
+  block.number(packet.wire_bytes);
+  block.data(packet.kept.data(), packet.kept.size());
+  const std::uint32_t flags = packet.outgoing ? kOutbound : kInbound;
+  block.option(kPacketFlags, &flags, sizeof flags);
+  block.end_of_options();
+}
+
+std::size_t packet_block_bytes(std::size_t kept_bytes) {
+  return kFrameBytes + 20 + padded(kept_bytes) + 8 + 4;
+}
+
+void add_statistics(Bytes& out, std::uint64_t time_ns, std::uint64_t packets, std::uint64_t dropped) {
+  Block block(out, kInterfaceStatistics);
+  block.number(std::uint32_t{0});
+  block.time(time_ns);
+  block.option(kPacketsReceived, &packets, sizeof packets);
+  block.option(kPacketsDropped, &dropped, sizeof dropped);
+  block.end_of_options();
+}
+
+std::size_t statistics_block_bytes() {
+  return kFrameBytes + 12 + 12 + 12 + 4;
+}
+
+}  // namespace sluice::process::pcapng
+
 namespace sluice::process {
+
+CaptureOutput::CaptureOutput(FileDescriptor pipe) : pipe_(std::move(pipe)) {
+  struct stat status {};
+  const int flags = pipe_ ? ::fcntl(pipe_.get(), F_GETFL) : -1;
+  if (flags < 0 || ::fstat(pipe_.get(), &status) != 0 || !S_ISFIFO(status.st_mode) ||
+      (flags & O_ACCMODE) == O_RDONLY)
+    throw SetupError("A capture is written to a pipe only: pass its writing end with the request.");
+  if (::fcntl(pipe_.get(), F_SETFL, flags | O_NONBLOCK) != 0)
+    throw SetupError(std::string("The capture's pipe cannot be made non-blocking (") + std::strerror(errno) +
+                     "): try again.");
+}
+
+CaptureOutput::Outcome CaptureOutput::flush() {
+  // Also where nothing is to be written: who asked for a capture may have gone before its first packet.
+  pollfd reader{pipe_.get(), 0, 0};
+  if (::poll(&reader, 1, 0) > 0 && (reader.revents & POLLERR) != 0) return Outcome::Gone;
+  const std::size_t before = total_;
+  while (written_ < pending_.size()) {
+    const ssize_t bytes = ::write(pipe_.get(), pending_.data() + written_, pending_.size() - written_);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0 && errno == EAGAIN) break;
+    if (bytes <= 0) return Outcome::Gone;
+    written_ += static_cast<std::size_t>(bytes);
+    total_ += static_cast<std::size_t>(bytes);
+  }
+  if (drained() || written_ >= kMaxPendingBytes) {
+    pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(written_));
+    written_ = 0;
+  }
+  return total_ > before || pending_.empty() ? Outcome::Progress : Outcome::Blocked;
+}
+
 namespace {
 
 constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
@@ -20,7 +183,7 @@ constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
 template <std::size_t N>
 void copy_text(char (&to)[N], std::string_view text) {
   std::memset(to, 0, N);
-  std::memcpy(to, text.data(), std::min(text.size(), N - 1));
+  std::memcpy(to, text.data(), smaller_of(text.size(), N - 1));
 }
 
 rdma::softroce::CaptureFilter filter_of(const segment::CaptureRequest& request) {

@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/arguments.h"
@@ -14,13 +13,12 @@
 #include "cli/bench/device.h"
 #include "cli/bench/mount_client.h"
 #include "cli/bench/nfs3_load.h"
+#include "controlplane/json/json.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/api/null.h"
 
 namespace sluice::bench {
 namespace {
-
-using nlohmann::json;
 
 struct Options {
   DeviceOptions device;
@@ -42,9 +40,9 @@ void progress_line(const LoadResult& result) {
                static_cast<unsigned long long>(result.errors));
 }
 
-json report(const LoadResult& result, const segment::Histogram& latency) {
+Json report(const LoadResult& result, const segment::Histogram& latency) {
   const double seconds = larger_of(result.seconds, 1e-9);
-  json by_operation;
+  Json by_operation;
   for (std::size_t i = 0; i < kOperations; ++i)
     if (result.by_operation[i] > 0)
       by_operation[to_string(static_cast<Operation>(i))] = result.by_operation[i];
@@ -64,11 +62,11 @@ json report(const LoadResult& result, const segment::Histogram& latency) {
             {"p99.9", static_cast<double>(latency.percentile(0.999)) / 1e3}}}};
 }
 
-void print_report(const json& r) {
+void print_report(const Json& r) {
   std::printf("%.0f ops in %.2f s: %.0f ops/s, read %.1f MB/s, write %.1f MB/s\n",
               r["operations"].get<double>(), r["seconds"].get<double>(), r["operations_per_s"].get<double>(),
               r["read_MB_per_s"].get<double>(), r["write_MB_per_s"].get<double>());
-  const json& l = r["latency_us"];
+  const Json& l = r["latency_us"];
   std::printf("latency in us: p50 %.2f  p90 %.2f  p99 %.2f  p99.9 %.2f\n", l["p50"].get<double>(),
               l["p90"].get<double>(), l["p99"].get<double>(), l["p99.9"].get<double>());
   std::printf("errors %llu", static_cast<unsigned long long>(r["errors"].get<std::uint64_t>()));
@@ -104,7 +102,7 @@ int run_load(ToolDevice& device, Options& options, bool nfs) {
   const LoadResult result = load.run(live ? &progress_line : nullptr);
   if (live) std::fprintf(stderr, "\n");
   load.clean_up();
-  const json r = report(result, load.latency());
+  const Json r = report(result, load.latency());
   if (options.as_json)
     std::cout << r.dump(2) << '\n';
   else
@@ -118,7 +116,7 @@ int bulk_load(ToolDevice& device, Options& options) {
   options.bulk.seconds = options.load.seconds;
   const BulkResult result = run_bulk(client, options.bulk);
   const double per_s = static_cast<double>(result.operations) / larger_of(result.seconds, 1e-9);
-  const json r = {{"seconds", result.seconds},
+  const Json r = {{"seconds", result.seconds},
                   {"operations", result.operations},
                   {"operations_per_s", per_s},
                   {"errors", result.errors}};
@@ -130,7 +128,7 @@ int bulk_load(ToolDevice& device, Options& options) {
   return result.errors == 0 ? 0 : 1;
 }
 
-json parameters(const rpcrdma::v2::Parameters& p) {
+Json parameters(const rpcrdma::v2::Parameters& p) {
   return {{"max_send_bytes", p.max_send_bytes},
           {"receive_buffer_bytes", p.receive_buffer_bytes},
           {"max_segment_bytes", p.max_segment_bytes},
@@ -145,7 +143,7 @@ int probe(ToolDevice& device, const Options& options) {
   const Client::Answer answer = client.call({.payload = null.message(), .max_reply_bytes = 64});
   const Session& session = client.sessions()[0];
   const rpcrdma::Connection& connection = *session.connection;
-  json r = {{"version", connection.version()},
+  Json r = {{"version", connection.version()},
             {"answer", to_string(answer.status)},
             {"round_trip_us", static_cast<double>(now_ns() - begin) / 1e3},
             {"credits_requested", session.connection->config().credits_requested},
@@ -165,7 +163,7 @@ int probe(ToolDevice& device, const Options& options) {
     r["server_window"] = flow.peer_limit();
     r["properties"] = parameters(connection.own_parameters());
     r["server_properties"] =
-        connection.heard_properties() ? parameters(connection.peer_parameters()) : json(nullptr);
+        connection.heard_properties() ? parameters(connection.peer_parameters()) : Json(nullptr);
   }
   if (options.as_json) {
     std::cout << r.dump(2) << '\n';

@@ -3,8 +3,6 @@
 // Runs of the program: tests of a server, and provocations of the clients that it listens for; and reports of both.
 #include "cli/conformance/run.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <csignal>
 #include <memory>
@@ -19,6 +17,7 @@
 #include "cli/conformance/stage.h"
 #include "cli/conformance/tests.h"
 #include "cli/conformance/upstream.h"
+#include "controlplane/json/json.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/ulb/nfs3.h"
 
@@ -159,7 +158,7 @@ void print_tap(std::ostream& out, std::size_t number, const Result& result) {
 }
 
 void print_json(std::ostream& out, std::span<const Result> results) {
-  nlohmann::json tests = nlohmann::json::array();
+  Json tests = Json::array();
   std::set<std::string> rows;
   std::size_t counts[4] = {};
   for (const Result& result : results) {
@@ -174,8 +173,8 @@ void print_json(std::ostream& out, std::span<const Result> results) {
                      {"detail", result.detail},
                      {"seen", result.history}});
   }
-  out << nlohmann::json{{"tests", tests},      {"rows", rows.size()}, {"passed", counts[0]},
-                        {"failed", counts[1]}, {"unmet", counts[2]},  {"skipped", counts[3]}}
+  out << Json{{"tests", tests},      {"rows", rows.size()}, {"passed", counts[0]},
+              {"failed", counts[1]}, {"unmet", counts[2]},  {"skipped", counts[3]}}
              .dump(1)
       << '\n';
 }

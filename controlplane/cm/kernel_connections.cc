@@ -2,7 +2,6 @@
 //
 // Connections of the verbs driver: the kernel's connection management through librdmacm, queue pairs in the
 // data plane. One thread.
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstring>
@@ -19,6 +18,7 @@
 #include "controlplane/cm/rdma_cm.h"
 #include "controlplane/tasks/arena.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/log/log.h"
 #include "dataplane/segment/datagram_socket.h"
 #include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/kept_channel.h"
@@ -83,7 +83,7 @@ KernelConnections::KernelConnections(const ConnectionContext& context)
     manager_ = open(*this, context.block, ports_);
   } catch (const SetupError& error) {
     if (!segment::alive(context.layout.data_plane, segment::monotonic_ns())) throw;
-    spdlog::warn("{}", error.what());
+    log::warn("{}", error.what());
   }
 }
 
@@ -100,17 +100,17 @@ void KernelConnections::listen_at_new_ports() {
     try {
       manager_->listen(port);
     } catch (const SetupError& error) {
-      if (ports_taken_.insert(port).second) spdlog::warn("{}", error.what());
+      if (ports_taken_.insert(port).second) log::warn("{}", error.what());
       continue;
     }
     ports_.push_back(port);
-    spdlog::info("Clients may connect to port {} too", port);
+    log::info("Clients may connect to port {} too", port);
   }
 }
 
 void KernelConnections::watch_ends() {
   if (const std::size_t ends = manager_->stuck(now_ns_); ends > 0)
-    spdlog::warn(
+    log::warn(
         "The kernel has not let go of a connection that ended over {} s ago, and {} wait behind it: "
         "what it waits for is in its log (dmesg)",
         RdmaCm::kLongNs / 1'000'000'000, ends - 1);
@@ -133,7 +133,7 @@ void KernelConnections::on_opened(std::shared_ptr<RdmaCm> manager) {
   opening_ = false;
   if (!manager) return;
   manager_ = std::move(manager);
-  spdlog::info("The RDMA device is available: connections are accepted");
+  log::info("The RDMA device is available: connections are accepted");
 }
 
 /// Adds the queue pair's attributes, and the channel whose descriptor keeps the connection when this process ends.
@@ -317,7 +317,7 @@ void ChannelOffer::complain(int error, std::uint64_t now_ns) {
   if (waits_since_ns_ == 0) waits_since_ns_ = now_ns;
   if (complained_ || now_ns - waits_since_ns_ < kPatienceNs) return;
   complained_ = true;
-  spdlog::warn(
+  log::warn(
       "Connections will end with this control plane: the data plane has not taken their channel at {} ({}). "
       "Both "
       "planes' users have to be in that socket's group",

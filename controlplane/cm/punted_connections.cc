@@ -2,7 +2,6 @@
 //
 // Connection management of softroce devices by our own agent: management datagrams go through the punt rings,
 // the data plane makes queue pairs on commands. One thread.
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include "controlplane/cm/connections.h"
 #include "controlplane/cm/random_numbers.h"
 #include "controlplane/outbox/outbox.h"
+#include "dataplane/log/log.h"
 
 namespace sluice::cm {
 namespace {
@@ -103,7 +103,7 @@ void PuntedConnections::listen_at_new_ports() {
   for (const std::uint16_t port : new_ports()) {
     agent_.listen(port);
     ports_.push_back(port);
-    spdlog::info("Clients may connect to port {} too", port);
+    log::info("Clients may connect to port {} too", port);
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <isa-l/crc.h>
-#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/log/log.h"
 
 namespace sluice::locks {
 namespace {
@@ -205,7 +205,7 @@ void Journal::load(Table& table) {
   quiet_ = false;
   table.drop_unused();
   if (!sound)
-    spdlog::warn(
+    log::warn(
         "{} is damaged at byte {} of {}: locks that clients took after that are not known here, and are not "
         "released when such a client restarts. If one stays at the upstream, restart the upstream's lock "
         "manager",
@@ -213,7 +213,7 @@ void Journal::load(Table& table) {
   std::size_t locks = 0;
   for (const auto& [id, owner] : table.owners())
     for (const auto& [handle, ranges] : owner.files) locks += ranges.all().size();
-  if (locks > 0) spdlog::info("{} locks of {} owners are known from {}", locks, table.owners().size(), path_);
+  if (locks > 0) log::info("{} locks of {} owners are known from {}", locks, table.owners().size(), path_);
   rewrite(table);
 }
 
@@ -248,8 +248,8 @@ void Journal::rewrite(const Table& table) {
 void Journal::failed(const char* what) {
   const int error = errno;
   if (!std::exchange(broken_, true))
-    spdlog::error("{} {} ({}): locks would not be known after a restart of the control plane", path_, what,
-                  std::strerror(error));
+    log::error("{} {} ({}): locks would not be known after a restart of the control plane", path_, what,
+               std::strerror(error));
 }
 
 void Journal::maintain(const Table& table, std::uint64_t now_ns) {
@@ -258,7 +258,7 @@ void Journal::maintain(const Table& table, std::uint64_t now_ns) {
   again_ns_ = now_ns + kWriteAgainNs;
   const bool was_broken = broken_;
   rewrite(table);
-  if (was_broken && !broken_) spdlog::info("Locks are recorded in {} again", path_);
+  if (was_broken && !broken_) log::info("Locks are recorded in {} again", path_);
 }
 
 }  // namespace sluice::locks

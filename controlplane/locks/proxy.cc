@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/locks/proxy.h"
 
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
+
+#include "dataplane/log/log.h"
 
 namespace sluice::locks {
 namespace {
@@ -237,10 +238,10 @@ void LockProxy::look_around() {
   const char* const problem = upstream_.problem();
   if (std::exchange(reported_, problem) == problem) return;
   if (problem != nullptr)
-    spdlog::warn("The lock manager (NLM) of upstream '{}' {}: clients wait for their locks",
-                 settings_.upstream, problem);
+    log::warn("The lock manager (NLM) of upstream '{}' {}: clients wait for their locks", settings_.upstream,
+              problem);
   else
-    spdlog::info("The lock manager (NLM) of upstream '{}' answers again", settings_.upstream);
+    log::info("The lock manager (NLM) of upstream '{}' answers again", settings_.upstream);
 }
 
 void LockProxy::prepare(mount::PollSet& set) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What comes from the upstream and goes to clients, and restarts of either.
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "controlplane/locks/proxy.h"
+#include "dataplane/log/log.h"
 
 namespace sluice::locks {
 namespace {
@@ -154,7 +154,7 @@ void LockProxy::release(const Host& host, std::uint32_t state) {
       gone.push_back(table_.by_id(id));
   if (gone.empty()) return;
   count(statistics_.client_reboots);
-  spdlog::info("{} ('{}') has restarted: its locks are released", to_string(host.address), host.name);
+  log::info("{} ('{}') has restarted: its locks are released", to_string(host.address), host.name);
   release(gone);
 }
 
@@ -224,8 +224,8 @@ void LockProxy::notify_clients() {
     table_.set_notice(to, state_);
     notify(to, state_);
   }
-  spdlog::warn("The upstream '{}' has restarted: {} clients are told to reclaim their locks",
-               settings_.upstream, told.size());
+  log::warn("The upstream '{}' has restarted: {} clients are told to reclaim their locks", settings_.upstream,
+            told.size());
 }
 
 void LockProxy::notify(const NoticeTo& to, std::uint32_t state) {

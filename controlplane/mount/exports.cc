@@ -4,7 +4,6 @@
 #include "controlplane/mount/exports.h"
 
 #include <netinet/in.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +18,7 @@
 #include "controlplane/mount/protocol.h"
 #include "controlplane/mount/segment_exports.h"
 #include "controlplane/mount/upstream_exports.h"
+#include "dataplane/log/log.h"
 #include "dataplane/segment/checked.h"
 #include "dataplane/segment/layout.h"
 
@@ -253,9 +253,9 @@ void UpstreamExports::report(Failure failure) {
   reported_ = failure;
   next_report_ns_ = now_ns_ + kReportNs;
   if (failure == Failure::None)
-    spdlog::info("MOUNT of upstream '{}' answers again", upstream_.name);
+    log::info("MOUNT of upstream '{}' answers again", upstream_.name);
   else
-    spdlog::warn("MOUNT of upstream '{}' {}", upstream_.name, to_string(failure));
+    log::warn("MOUNT of upstream '{}' {}", upstream_.name, to_string(failure));
 }
 
 void UpstreamExports::prepare(PollSet& set) {
@@ -367,8 +367,8 @@ MountAnswer GroupExports::refused(const Member& member, MountStatus status, cons
                                   std::uint64_t now_ns) {
   if (now_ns >= next_line_ns_) {
     next_line_ns_ = now_ns + kRefusalLineNs;
-    spdlog::warn("An export of upstream '{}' cannot be mounted here: {}",
-                 std::string_view(member.upstream.name), why);
+    log::warn("An export of upstream '{}' cannot be mounted here: {}", std::string_view(member.upstream.name),
+              why);
   }
   return {status, {}};
 }

@@ -3,7 +3,6 @@
 // The MOUNT service, its thread, and its registration at rpcbind.
 #include "controlplane/mount/mount_service.h"
 
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include "controlplane/mount/registration.h"
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/log/log.h"
 #include "dataplane/segment/heartbeat.h"
 
 namespace sluice::mount {
@@ -191,14 +191,14 @@ void Registrar::settle(Outcome outcome) {
   next_ns_ = now_ns_ + kRegisterAgainNs;
   if (std::exchange(outcome_, outcome) == outcome) return;
   if (outcome == Outcome::Registered)
-    spdlog::info("{} is registered with rpcbind", service_.name);
+    log::info("{} is registered with rpcbind", service_.name);
   else if (outcome == Outcome::NoRpcbind)
-    spdlog::info("{} is not registered: no rpcbind answers on this host", service_.name);
+    log::info("{} is not registered: no rpcbind answers on this host", service_.name);
   else if (!foreign_.empty())
-    spdlog::warn("rpcbind has another {} server ({}), which stays registered: {}", service_.name, foreign_,
-                 service_.if_other);
+    log::warn("rpcbind has another {} server ({}), which stays registered: {}", service_.name, foreign_,
+              service_.if_other);
   else
-    spdlog::warn("rpcbind refuses to register {}", service_.name);
+    log::warn("rpcbind refuses to register {}", service_.name);
 }
 
 MountService::MountService(std::uint16_t port, const std::string& rpcbind, std::unique_ptr<Exports> exports,

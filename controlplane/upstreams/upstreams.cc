@@ -6,7 +6,6 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include "controlplane/upstreams/address_book.h"
 #include "controlplane/upstreams/address_keeper.h"
 #include "controlplane/upstreams/reach_watch.h"
+#include "dataplane/log/log.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/segment/layout.h"
 #include "dataplane/tcp/sockets.h"
@@ -155,7 +155,7 @@ void AddressBook::found(Host& host, LookupResult result, std::uint64_t now_ns) {
   if (result.addresses.empty()) {
     host.next_ns = now_ns + kUrgentLookupNs;
     if (std::exchange(host.problem, result.problem) == result.problem) return;
-    spdlog::warn(
+    log::warn(
         "Upstream '{}': '{}' cannot be resolved ({}): {}", upstream_.name, host.text, result.problem,
         host.addresses.empty() ? "nothing is sent there until it can" : "its addresses stay as they were");
     return;
@@ -163,7 +163,7 @@ void AddressBook::found(Host& host, LookupResult result, std::uint64_t now_ns) {
   host.problem.clear();
   const auto before = std::exchange(host.addresses, result.addresses);
   if (before == host.addresses) return;
-  spdlog::info("Upstream '{}': '{}' is at {}", upstream_.name, host.text, to_text(host.addresses));
+  log::info("Upstream '{}': '{}' is at {}", upstream_.name, host.text, to_text(host.addresses));
   collect();
 }
 
@@ -187,12 +187,12 @@ void AddressBook::answered(Check& check, bool well) {
   if (well) {
     ++check.answers;
     check.failures = 0;
-    if (was_bad) spdlog::info("Upstream '{}' answers again at {}", upstream_.name, to_string(check.address));
+    if (was_bad) log::info("Upstream '{}' answers again at {}", upstream_.name, to_string(check.address));
   } else {
     ++check.failures;
     check.answers = 0;
     if (check.failures == segment::kBadChecks) {
-      spdlog::warn("Upstream '{}' does not answer at {}", upstream_.name, to_string(check.address));
+      log::warn("Upstream '{}' does not answer at {}", upstream_.name, to_string(check.address));
       hurry(now_ns_);
     }
   }

@@ -5,13 +5,14 @@
 #include <pthread.h>
 #include <rte_cycles.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <exception>
 #include <utility>
+
+#include "dataplane/log/log.h"
 
 namespace sluice::process {
 namespace {
@@ -105,7 +106,7 @@ void CaptureService::start(segment::CaptureInbox::Received received) {
                                                segment::monotonic_ns());
     port_->set_capture(frames_.get());
     publish(capture_->status());
-    spdlog::info("Capture {} of packets begins", id);
+    log::info("Capture {} of packets begins", id);
   } catch (const std::exception& error) {
     publish(failed(id, error.what()));
     received.descriptor.reset();
@@ -115,10 +116,10 @@ void CaptureService::start(segment::CaptureInbox::Received received) {
 void CaptureService::publish(const segment::CaptureStatus& status) {
   layout_.capture_status.write(status);
   if (status.state == segment::CaptureState::Done)
-    spdlog::info("Capture {} has {} packets, {} were dropped: {}", status.id, status.packets, status.dropped,
-                 status.end);
+    log::info("Capture {} has {} packets, {} were dropped: {}", status.id, status.packets, status.dropped,
+              status.end);
   else if (status.state == segment::CaptureState::Failed)
-    spdlog::warn("Capture {}: {}", status.id, status.problem);
+    log::warn("Capture {}: {}", status.id, status.problem);
 }
 
 }  // namespace sluice::process

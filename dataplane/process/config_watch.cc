@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/process/config_watch.h"
 
-#include <spdlog/spdlog.h>
-
-#include <algorithm>
 #include <utility>
 
+#include "dataplane/log/log.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/segment/checked.h"
 
@@ -13,8 +11,7 @@ namespace sluice::process {
 namespace {
 
 void set_log_level(const segment::ConfigBlock& config) {
-  spdlog::set_level(static_cast<spdlog::level::level_enum>(
-      std::min<std::uint32_t>(config.log_level, spdlog::level::level_enum::off)));
+  log::set_level(static_cast<log::Level>(config.log_level));
 }
 
 }  // namespace
@@ -40,15 +37,14 @@ void ConfigWatch::poll() {
   if (pending_ || !newcomers_.taken()) return;
   if (layout_.generation_applied != generation_) {
     layout_.generation_applied = generation_;
-    spdlog::info("Configuration {} is in force", generation_);
+    log::info("Configuration {} is in force", generation_);
   }
   if (layout_.config.sequence() == sequence_) return;
   sequence_ = layout_.config.sequence();
   const auto config = layout_.config.read_copy();
   if (!config || config->generation == generation_) return;
   if (const std::string defect = segment::defect_of(*config); !defect.empty()) {
-    spdlog::error("Configuration {} is not taken, the old one stays in force: {}", config->generation,
-                  defect);
+    log::error("Configuration {} is not taken, the old one stays in force: {}", config->generation, defect);
     return;
   }
   generation_ = config->generation;

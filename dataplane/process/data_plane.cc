@@ -3,7 +3,6 @@
 
 #include <rte_launch.h>
 #include <rte_lcore.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +12,7 @@
 
 #include "dataplane/base/stop_signal.h"
 #include "dataplane/ingress/ingress.h"
+#include "dataplane/log/log.h"
 #include "dataplane/log/log_queue.h"
 #include "dataplane/process/capture_service.h"
 #include "dataplane/process/clocks.h"
@@ -67,10 +67,10 @@ void DataPlane::run(const StopSignal& stop, const LogQueue& log) {
   if (config_.driver == segment::Driver::Verbs) kept.emplace(segment_);
   ProcessHeartbeat heartbeat(layout_, config_.reactors);
   launch_reactors();
-  spdlog::info("Serving on port {} with {} reactor(s)", config_.port, config_.reactors);
+  log::info("Serving on port {} with {} reactor(s)", config_.port, config_.reactors);
   for (std::uint32_t i = 0; i < config_.upstream_count; ++i)
     if (const segment::UpstreamConfig& upstream = config_.upstreams[i]; upstream.listen_port != 0)
-      spdlog::info("Upstream '{}' is served on port {}", upstream.name, upstream.listen_port);
+      log::info("Upstream '{}' is served on port {}", upstream.name, upstream.listen_port);
   main_loop(heartbeat, kept ? &*kept : nullptr, stop, log);
   notify::stopping();
   for (auto& core : cores_) core->reactor.stop();
@@ -100,7 +100,7 @@ bool DataPlane::any_stopped() const {
 void DataPlane::look_at_control_part() {
   if (control_part_cut_ || !segment_.was_cut(segment::Part::Control)) return;
   control_part_cut_ = true;
-  spdlog::error(
+  log::error(
       "The control plane's part of segment '{}' was cut short: calls of the connections that there are go "
       "on, others "
       "cannot be made. Stop both planes and start them again",

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/process/devices.h"
 
-#include <spdlog/spdlog.h>
-
 #include <cstring>
 #include <optional>
 #include <string>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/log/log.h"
 #include "pmd/loopback/fabric.h"
 #include "pmd/loopback/loopback.h"
 #include "pmd/softroce/softroce.h"
@@ -48,18 +47,18 @@ rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
 
 void log_steering(const rdma::softroce::Steering& steering) {
   if (steering.rules > 0)
-    spdlog::info("{} flow rules of the ethdev bring packets to their reactors", steering.rules);
+    log::info("{} flow rules of the ethdev bring packets to their reactors", steering.rules);
   else if (!steering.refusal.empty())
-    spdlog::info(
+    log::info(
         "The ethdev takes no flow rules for queue pairs ({}): packets for another reactor are handed over",
         steering.refusal);
 }
 
 void log_transmission(const rdma::softroce::Transmission& transmission) {
   if (transmission.in_place)
-    spdlog::info("Payload is sent from where it lies");
+    log::info("Payload is sent from where it lies");
   else if (!transmission.obstacle.empty())
-    spdlog::info("Payload is copied into packets for the ethdev: {}", transmission.obstacle);
+    log::info("Payload is copied into packets for the ethdev: {}", transmission.obstacle);
 }
 
 }  // namespace
@@ -113,7 +112,7 @@ std::unique_ptr<rdma::Device> Devices::open(const segment::ConfigBlock& config, 
         device.port = static_cast<std::uint8_t>(port->port);
       }
       auto made = rdma::verbs::open(device);
-      spdlog::info("Reactor {} polls the RDMA device {}", reactor, made->name());
+      log::info("Reactor {} polls the RDMA device {}", reactor, made->name());
       return made;
     }
   }
@@ -133,14 +132,14 @@ void Devices::poll_conditions() {
     logged_[i] = condition;
     switch (condition) {
       case rdma::Condition::Up:
-        spdlog::info("The RDMA device {} is up", made_[i]->name());
+        log::info("The RDMA device {} is up", made_[i]->name());
         break;
       case rdma::Condition::PortDown:
-        spdlog::warn("The RDMA device {} has no link: check cable, switch and peer", made_[i]->name());
+        log::warn("The RDMA device {} has no link: check cable, switch and peer", made_[i]->name());
         break;
       case rdma::Condition::Gone:
-        spdlog::warn("The RDMA device {} is gone: its connections have ended, and Sluice waits for it",
-                     made_[i]->name());
+        log::warn("The RDMA device {} is gone: its connections have ended, and Sluice waits for it",
+                  made_[i]->name());
         break;
     }
   }

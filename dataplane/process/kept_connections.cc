@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/process/kept_connections.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <cstring>
 #include <span>
 #include <utility>
+
+#include "dataplane/log/log.h"
 
 namespace sluice::process {
 namespace {

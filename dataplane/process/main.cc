@@ -3,7 +3,6 @@
 // sluice-dataplane: waits for a configuration in the shared segment, builds everything there will ever be,
 // and polls.
 #include <rte_version.h>
-#include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <csignal>
@@ -12,6 +11,7 @@
 #include "cli/arguments.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/stop_signal.h"
+#include "dataplane/log/log.h"
 #include "dataplane/log/log_queue.h"
 #include "dataplane/process/data_plane.h"
 #include "dataplane/process/eal.h"
@@ -32,7 +32,7 @@ void serve(const Options& options, const StopSignal& stop, const LogQueue& log) 
   const Start start = wait_for_start(options.segment, std::chrono::seconds(options.wait_seconds), stop);
   start_eal(*start.config, options.segment);
   DataPlane(*start.config, *start.segment).run(stop, log);
-  spdlog::info("Stopped");
+  log::info("Stopped");
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
     process::serve(options, stop, *log);
     return 0;
   } catch (const std::exception& error) {
-    spdlog::error("{}", error.what());
+    log::error("{}", error.what());
     return 1;
   }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/process/newcomers.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <string_view>
 #include <utility>
+
+#include "dataplane/log/log.h"
 
 namespace sluice::process {
 
@@ -39,7 +39,7 @@ void Newcomers::look(const segment::ConfigBlock& config) {
     const segment::UpstreamConfig& entry = config.upstreams[i];
     if (!places_.may_change(i) || !may_come(entry, i)) continue;
     if (!places_.has_spare(i))
-      spdlog::info("Upstream '{}' is served no more", std::string_view(places_.names[i].data()));
+      log::info("Upstream '{}' is served no more", std::string_view(places_.names[i].data()));
     std::ranges::copy(entry.name, places_.names[i].begin());
     for (forward::UpstreamPlace* const place : on_reactors_[i])
       place->offer({.name = entry.name,
@@ -47,7 +47,7 @@ void Newcomers::look(const segment::ConfigBlock& config) {
                     .handle_tag = entry.handle_tag,
                     .listen_port = static_cast<std::uint16_t>(entry.listen_port)});
     if (entry.listen_port != 0) places_.changes[i] = 0;  // its clients stay with their port
-    spdlog::info("Upstream '{}' is served from now on", entry.name);
+    log::info("Upstream '{}' is served from now on", entry.name);
   }
   shown_.write(places_);
 }

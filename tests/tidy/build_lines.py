@@ -28,7 +28,7 @@ def preprocessor(command):
     for at, word in enumerate(words):
         if skip:
             skip = False
-        elif word in ("-o", "-MF", "-MQ") or (word == "-include" and "pch" in words[at + 1]):
+        elif word in ("-o", "-MF", "-MQ") or (word == "-include" and words[at + 1] != "rte_config.h"):
             skip = True
         elif word not in ("-c", "-MD", "-fpch-preprocess", "-fpch-deps"):
             kept.append(word)

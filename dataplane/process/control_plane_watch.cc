@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the main thread takes over from the control plane while the reactors run: the configuration, upstreams that it adds, and
+// the kernel's connections of a control plane that ends.
+#include "dataplane/process/config_watch.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "dataplane/process/kept_connections.h"
+#include "dataplane/process/newcomers.h"
+#include "dataplane/process/settings.h"
+#include "dataplane/segment/checked.h"
+
+namespace sluice::process {
+namespace {
+
+void set_log_level(const segment::ConfigBlock& config) {
+  spdlog::set_level(static_cast<spdlog::level::level_enum>(
+      std::min<std::uint32_t>(config.log_level, spdlog::level::level_enum::off)));
+}
+
+}  // namespace
+
+ConfigWatch::ConfigWatch(segment::Layout& layout, ExportUpdate& exports, Newcomers& newcomers,
+                         SetSlowCall set_slow_call_ns, const segment::ConfigBlock& started)
+    : layout_(layout),
+      exports_(exports),
+      newcomers_(newcomers),
+      set_slow_call_ns_(std::move(set_slow_call_ns)),
+      generation_(started.generation) {
+  apply_at_once(started);
+  layout_.generation_applied = generation_;
+}
+
+void ConfigWatch::apply_at_once(const segment::ConfigBlock& config) const {
+  set_log_level(config);
+  set_slow_call_ns_(std::uint64_t{config.slow_call_ms} * 1'000'000);
+}
+
+void ConfigWatch::poll() {
+  if (pending_ && exports_.take_back() != nullptr) pending_.reset();
+  if (pending_ || !newcomers_.taken()) return;
+  if (layout_.generation_applied != generation_) {
+    layout_.generation_applied = generation_;
+    spdlog::info("Configuration {} is in force", generation_);
+  }
+  if (layout_.config.sequence() == sequence_) return;
+  sequence_ = layout_.config.sequence();
+  const auto config = layout_.config.read_copy();
+  if (!config || config->generation == generation_) return;
+  if (const std::string defect = segment::defect_of(*config); !defect.empty()) {
+    spdlog::error("Configuration {} is not taken, the old one stays in force: {}", config->generation,
+                  defect);
+    return;
+  }
+  generation_ = config->generation;
+  apply_at_once(*config);
+  newcomers_.look(*config);
+  pending_ = std::make_unique<ExportUpdate::List>(export_options(*config));
+  exports_.offer(*pending_);
+}
+
+// --- Upstreams that a reload adds
+
+Newcomers::Newcomers(const segment::ConfigBlock& started, std::vector<Places> places,
+                     SeqLock<segment::UpstreamPlaces>& shown)
+    : on_reactors_(std::move(places)), shown_(shown) {
+  if (const segment::UpstreamConfig* const model = started.model_of_spares()) model_ = *model;
+  if (started.listens_later()) at_port_ = *started.model_at_port();
+  with_exports_ = started.model_with_exports() != nullptr;
+  places_.count = started.upstream_places();
+  for (std::uint32_t i = 0; i < places_.count; ++i) {
+    const segment::UpstreamConfig& entry = started.upstreams[i];
+    const bool spare = i >= started.upstream_count;
+    const bool can_change = i < on_reactors_.size() && !on_reactors_[i].empty();
+    places_.changes[i] = can_change && (spare || entry.is_served_like(*model_)) ? 1 : 0;
+    if (!spare) std::ranges::copy(entry.name, places_.names[i].begin());
+  }
+  shown_.write(places_);
+}
+
+bool Newcomers::may_come(const segment::UpstreamConfig& entry, std::uint32_t place) const {
+  const bool at_port = entry.listen_port != 0 && places_.has_spare(place) && at_port_.has_value() &&
+                       entry.has_programs_of(*at_port_);
+  const bool with_exports = entry.handle_tag != 0 && with_exports_;
+  return (at_port || with_exports) && entry.removed == 0 && entry.is_served_like(*model_) &&
+         !places_.serves(entry.name);
+}
+
+void Newcomers::look(const segment::ConfigBlock& config) {
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
+    const segment::UpstreamConfig& entry = config.upstreams[i];
+    if (!places_.may_change(i) || !may_come(entry, i)) continue;
+    if (!places_.has_spare(i))
+      spdlog::info("Upstream '{}' is served no more", std::string_view(places_.names[i].data()));
+    std::ranges::copy(entry.name, places_.names[i].begin());
+    for (forward::UpstreamPlace* const place : on_reactors_[i])
+      place->offer({.name = entry.name,
+                    .port = static_cast<std::uint16_t>(entry.port),
+                    .handle_tag = entry.handle_tag,
+                    .listen_port = static_cast<std::uint16_t>(entry.listen_port)});
+    if (entry.listen_port != 0) places_.changes[i] = 0;  // its clients stay with their port
+    spdlog::info("Upstream '{}' is served from now on", entry.name);
+  }
+  shown_.write(places_);
+}
+
+bool Newcomers::taken() const noexcept {
+  return std::all_of(on_reactors_.begin(), on_reactors_.end(), [](const Places& places) {
+    return std::all_of(places.begin(), places.end(), [](const auto* place) { return place->settled(); });
+  });
+}
+
+// --- Connections of the kernel
+
+namespace {
+
+constexpr int kOffersPerPoll = 16;
+/// One for each control plane that has made a connection which is still there.
+constexpr std::size_t kMaxChannels = 1024;
+/// Who cannot write to the socket cannot fill it either, so that the control plane's offers find room.
+constexpr mode_t kSocketMode = 0660;
+
+segment::KeptConnection kept_of(const segment::ConnectionInfo& info) {
+  segment::KeptConnection kept;
+  static_assert(sizeof kept <= segment::kCmStateBytes);
+  std::memcpy(&kept, info.cm_state.data(), sizeof kept);
+  return kept;
+}
+
+}  // namespace
+
+KeptConnections::KeptConnections(segment::Segment& segment)
+    : segment_(segment),
+      layout_(segment.layout()),
+      inbox_(segment::kept_socket_of(segment.name()), kSocketMode,
+             segment.file(segment::Part::Control)->user()) {
+  layout_.kept_epoch.store(0, std::memory_order_release);
+}
+
+void KeptConnections::poll() {
+  take_offered();
+  const std::uint32_t owner = segment::epoch_of(layout_.control_plane.owner.load(std::memory_order_acquire));
+  layout_.kept_epoch.store(holds(owner) ? owner : 0, std::memory_order_release);
+  std::erase_if(channels_, [this](const Channel& channel) { return is_orphan(channel) && !in_use(channel); });
+}
+
+/// Also those of a control plane that has ended since: its connections may need them.
+void KeptConnections::take_offered() {
+  for (int i = 0; i < kOffersPerPoll; ++i) {
+    segment::KeptChannel offer;
+    FileDescriptor descriptor;
+    const auto got = inbox_.receive(std::as_writable_bytes(std::span(&offer, 1)), descriptor);
+    if (got == segment::DatagramInbox::Got::Nothing) return;
+    const bool is_offer = got == segment::DatagramInbox::Got::Datagram &&
+                          offer.magic == segment::kKeptChannelMagic && offer.epoch != 0 && descriptor;
+    if (is_offer && !holds(offer.epoch) && channels_.size() < kMaxChannels)
+      channels_.push_back({.epoch = offer.epoch, .descriptor = std::move(descriptor)});
+  }
+}
+
+bool KeptConnections::holds(std::uint32_t epoch) const {
+  return std::any_of(channels_.begin(), channels_.end(),
+                     [epoch](const Channel& channel) { return channel.epoch == epoch; });
+}
+
+/// The control plane that opened it has a successor, or is gone.
+bool KeptConnections::is_orphan(const Channel& channel) const {
+  const std::uint64_t owner = layout_.control_plane.owner.load(std::memory_order_acquire);
+  return segment::epoch_of(owner) != channel.epoch || !segment_.control_plane_runs(channel.epoch);
+}
+
+bool KeptConnections::in_use(const Channel& channel) const {
+  for (const segment::ReactorArea& area : layout_.reactors)
+    for (const auto& entry : area.connections) {
+      if (entry.sequence() == 0) continue;
+      const auto info = entry.read();
+      if (!info) return true;
+      if (info->state != segment::ConnectionState::Unused && kept_of(*info).epoch == channel.epoch)
+        return true;
+    }
+  return false;
+}
+
+}  // namespace sluice::process

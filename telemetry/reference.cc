@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // sluice-metrics-reference: prints deploy/docs/metrics.md.
-#include <iostream>
+#include <cstdio>
+#include <string>
 
 #include "telemetry/schema.h"
 
 int main() {
-  std::cout << sluice::telemetry::reference();
+  const std::string text = sluice::telemetry::reference();
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0 ? 0 : 1;
 }

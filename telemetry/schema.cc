@@ -2,7 +2,6 @@
 #include "telemetry/schema.h"
 
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -312,10 +311,10 @@ std::vector<MetricInfo> build() {
   return all;
 }
 
-void list_values(std::ostringstream& out, const char* metric, const char* label,
+void list_values(std::string& out, const char* metric, const char* label,
                  const std::vector<std::pair<std::string, std::string>>& values) {
-  out << "\n## " << label << " of " << metric << "\n\n| value | meaning |\n|---|---|\n";
-  for (const auto& [value, meaning] : values) out << "| `" << value << "` | " << meaning << " |\n";
+  out += std::string("\n## ") + label + " of " + metric + "\n\n| value | meaning |\n|---|---|\n";
+  for (const auto& [value, meaning] : values) out += "| `" + value + "` | " + meaning + " |\n";
 }
 
 }  // namespace
@@ -326,21 +325,22 @@ const std::vector<MetricInfo>& schema() {
 }
 
 std::string reference() {
-  std::ostringstream out;
-  out << "# Metrics\n\n"
-         "Made from `telemetry/schema.cc` by `sluice-metrics-reference`; a test compares the two. A `class` "
-         "is one of\n"
-         "clients (`[[client_class]]` in the configuration; all others are in \"default\"), of which there "
-         "are at most "
-      << segment::kMaxClasses
-      << ".\nCounters begin again at zero with the plane that keeps them.\n\n"
-         "| metric | type | labels | meaning |\n|---|---|---|---|\n";
+  std::string out =
+      "# Metrics\n\n"
+      "Made from `telemetry/schema.cc` by `sluice-metrics-reference`; a test compares the two. A `class` "
+      "is one of\n"
+      "clients (`[[client_class]]` in the configuration; all others are in \"default\"), of which there "
+      "are at most ";
+  out += std::to_string(segment::kMaxClasses);
+  out +=
+      ".\nCounters begin again at zero with the plane that keeps them.\n\n"
+      "| metric | type | labels | meaning |\n|---|---|---|---|\n";
   static constexpr const char* kTypes[] = {"counter", "gauge", "histogram"};
   for (const MetricInfo& metric : schema()) {
     std::string labels;
     for (const std::string& label : metric.labels) labels += (labels.empty() ? "" : ", ") + label;
-    out << "| `" << metric.name << "` | " << kTypes[static_cast<std::size_t>(metric.type)] << " | " << labels
-        << " | " << metric.help << " |\n";
+    out += "| `" + metric.name + "` | " + kTypes[static_cast<std::size_t>(metric.type)] + " | " + labels +
+           " | " + metric.help + " |\n";
   }
   std::vector<std::pair<std::string, std::string>> errors;
   std::vector<std::pair<std::string, std::string>> waits;
@@ -358,7 +358,7 @@ std::string reference() {
   std::vector<std::pair<std::string, std::string>> invariants;
   for (const InvariantInfo& invariant : kInvariants) invariants.emplace_back(invariant.name, invariant.help);
   list_values(out, "sluice_invariant_failures_total", "invariant", invariants);
-  return out.str();
+  return out;
 }
 
 }  // namespace sluice::telemetry

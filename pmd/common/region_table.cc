@@ -13,6 +13,7 @@
 #include <string>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rdma {
 namespace {
@@ -58,7 +59,7 @@ SteeringTags::SteeringTags() {
 }
 
 std::size_t page_bytes(std::size_t bytes) noexcept {
-  return bytes == 0 ? kPageBytes : (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  return larger_of(kPageBytes, (bytes + kPageBytes - 1) / kPageBytes * kPageBytes);
 }
 
 Pages::~Pages() {

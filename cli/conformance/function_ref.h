@@ -19,14 +19,13 @@ class FunctionRef<Result(Args...)> {
       : target_{.function = function}, call_([](Target target, Args... args) -> Result {
           return target.function(std::forward<Args>(args)...);
         }) {}
-  template <typename Callable>
-  requires(std::is_class_v<std::remove_reference_t<Callable>> &&
-           !std::is_same_v<std::remove_cvref_t<Callable>, FunctionRef>) FunctionRef(Callable&& callable)
-  noexcept
+  template <typename Callable, typename = std::enable_if_t<std::is_class_v<Callable>>>
+  FunctionRef(const Callable& callable) noexcept
       : target_{.object = &callable}, call_([](Target target, Args... args) -> Result {
-          using Object = std::remove_reference_t<Callable>;
-          return (*static_cast<Object*>(const_cast<void*>(target.object)))(std::forward<Args>(args)...);
+          return (*static_cast<const Callable*>(target.object))(std::forward<Args>(args)...);
         }) {}
+  FunctionRef(const FunctionRef&) = default;
+  FunctionRef& operator=(const FunctionRef&) = default;
 
   Result operator()(Args... args) const { return call_(target_, std::forward<Args>(args)...); }
 

@@ -30,9 +30,8 @@ class Upstream {
 /// Makes an upstream for each connection of the client. Holds what is called for it: std::function without <functional>.
 class MakeUpstream {
  public:
-  template <typename Make>
-  requires std::is_invocable_r_v < std::unique_ptr<Upstream>,
-  const Make& > MakeUpstream(Make make) : maker_(std::make_shared<Holder<Make>>(std::move(make))) {}
+  template <typename Make, typename = std::enable_if_t<std::is_invocable_v<const Make&>>>
+  MakeUpstream(Make make) : maker_(std::make_shared<Holder<Make>>(std::move(make))) {}
   std::unique_ptr<Upstream> operator()() const { return maker_->make(); }
 
  private:

@@ -4,6 +4,8 @@
 // is seen.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/conformance/client_lab.h"
 
 namespace sluice::conformance {

@@ -11,11 +11,11 @@
 #include "controlplane/config/upstreams.h"
 #include "controlplane/events/kinds.h"
 #include "controlplane/properties/configured_hosts.h"
+#include "controlplane/reloader.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/log/log.h"
 
 namespace sluice::controlplane {
-
 Configuration::Configuration(config::Config config, segment::Segment& segment, segment::Layout& layout,
                              events::Journal& journal, tasks::Arena& files, Applied applied)
     : config_(std::move(config)),
@@ -189,6 +189,27 @@ void Configuration::save(const config::Change& change, const admin::Saved& done)
     }
   });
   if (!started) done("The control plane has too much to do at the moment: try again later.");
+}
+
+Reloader::Reloader(tasks::Arena& arena, Begin begin) : arena_(arena), begin_(std::move(begin)) {}
+
+void Reloader::request(admin::Reloaded done) {
+  next_.push_back(std::move(done));
+  if (reading_.empty()) start();
+}
+
+void Reloader::start() {
+  reading_ = std::exchange(next_, {});
+  const bool started =
+      arena_.start([this, read = begin_()] { return [this, apply = read()] { finish(apply()); }; });
+  if (!started)
+    finish(
+        {.changes = {}, .problem = "The control plane has too much to do at the moment: try again later.\n"});
+}
+
+void Reloader::finish(const admin::ReloadResult& result) {
+  for (const admin::Reloaded& done : std::exchange(reading_, {})) done(result);
+  if (!next_.empty() && reading_.empty()) start();
 }
 
 }  // namespace sluice::controlplane

@@ -1,16 +1,159 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/sluicectl/why.h"
+#include "cli/sluicectl/events.h"
 
 #include <algorithm>
+#include <cctype>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <string>
+#include <string_view>
+#include <thread>
 
-#include "cli/sluicectl/events.h"
 #include "cli/sluicectl/print.h"
 #include "cli/sluicectl/slow.h"
+#include "cli/sluicectl/why.h"
 
 namespace sluice::ctl {
+namespace {
+
+constexpr std::chrono::milliseconds kFollowInterval{250};
+
+/// Escaped, since it may be a peer's: no control character gets to the terminal.
+std::string word_of(const Json& value) {
+  std::string quoted = value.dump(-1, Json::Encoding::Ascii);
+  if (!value.is_string()) return quoted;
+  const auto text = value.get<std::string>();
+  const bool bare = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 ||
+                        std::string_view("._-:/").find(static_cast<char>(c)) != std::string_view::npos);
+  });
+  return bare ? text : quoted;
+}
+
+}  // namespace
+
+std::string line_of_event(const Json& event) {
+  std::string line = std::to_string(event.value("sequence", std::uint64_t{0}));
+  for (const char* const part : {"time", "severity", "event"})
+    line += ' ' + event.value(part, std::string("?"));
+  for (const auto& [name, value] : event["fields"].items()) line += ' ' + name + '=' + word_of(value);
+  if (event.contains("suppressed")) line += " suppressed=" + word_of(event["suppressed"]);
+  return line;
+}
+
+Json all_events(const Client& client) {
+  Json all = Json::array();
+  for (std::uint64_t next = 1;;) {
+    Json part = client.ask("events_read", {{"since", next}});
+    if (part["events"].empty()) return all;
+    next = part["next"].get<std::uint64_t>();
+    for (Json& event : part["events"]) all.push_back(std::move(event));
+  }
+}
+
+void print_events(const Client& client, const EventOptions& options, bool as_json) {
+  std::uint64_t next = options.since;
+  Json journal;
+  for (;;) {
+    Json part;
+    try {
+      part = client.ask("events_read", {{"since", next}});
+    } catch (const Unreachable&) {
+      if (!options.follow || journal.is_null()) throw;  // one that is restarted comes back
+      std::this_thread::sleep_for(kFollowInterval);
+      continue;
+    }
+    if (!journal.is_null() && part["journal"] != journal) {
+      journal = part["journal"];
+      next = 1;
+      continue;
+    }
+    journal = part["journal"];
+    if (const auto missed = part["missed"].get<std::uint64_t>(); missed > 0 && options.since != 1)
+      std::cerr << missed << " events have been overwritten before they were read\n";
+    for (Json event : part["events"]) {
+      event["journal"] = journal;
+      std::cout << (as_json ? event.dump(-1, Json::Encoding::Ascii) : line_of_event(event)) << '\n';
+    }
+    std::cout.flush();
+    if (!std::cout) return;
+    const bool all = part["events"].empty();
+    next = part["next"].get<std::uint64_t>();
+    if (!all) continue;
+    if (!options.follow) return;
+    std::this_thread::sleep_for(kFollowInterval);
+  }
+}
+
+namespace {
+
+constexpr std::chrono::milliseconds kFollowInterval{250};
+
+std::string milliseconds(const Json& microseconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", microseconds.get<double>() / 1e3);
+  return text;
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void print_all(const Json& calls, bool as_json) {
+  for (const Json& call : calls)
+    std::cout << (as_json ? call.dump(-1, Json::Encoding::Ascii) : line_of_slow_call(call)) << '\n';
+  std::cout.flush();
+}
+
+/// What there is from `next` on; moves `next` on. An answer has a part of each reactor's.
+Json read_from(const Client& client, Json& next) {
+  Json all = Json::array();
+  for (;;) {
+    const Json part = client.ask("slow_calls", {{"from", next}});
+    if (const auto missed = part["missed"].get<std::uint64_t>(); missed > 0)
+      std::cerr << missed << " slow calls have been overwritten before they were read\n";
+    const bool at_end = part["next"] == next;
+    next = part["next"];
+    for (const Json& call : part["calls"]) all.push_back(call);
+    if (at_end || part["calls"].empty()) break;
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Json& one, const Json& other) { return one["time"] < other["time"]; });
+  return all;
+}
+
+}  // namespace
+
+std::string line_of_slow_call(const Json& call) {
+  std::string line = text_of(call["time"]) + ' ' + text_of(call["peer"]) + ' ' + text_of(call["procedure"]) +
+                     ' ' + milliseconds(call["total_us"]) + " ms status=" + text_of(call["status"]);
+  for (const auto& [state, spent_us] : call["states_us"].items())
+    line += ' ' + state + '=' + milliseconds(spent_us);
+  if (call.contains("upstream_us")) line += " upstream=" + milliseconds(call["upstream_us"]);
+  for (const char* const name : {"reactor", "connection", "class", "xid", "call_bytes", "reply_bytes"})
+    line += std::string(" ") + name + '=' + text_of(call[name]);
+  return line;
+}
+
+Json all_slow_calls(const Client& client) {
+  Json next = Json::array();
+  return read_from(client, next);
+}
+
+void print_slow_calls(const Client& client, bool follow, bool as_json) {
+  Json next = Json::array();
+  print_all(read_from(client, next), as_json);
+  while (follow && std::cout) {
+    std::this_thread::sleep_for(kFollowInterval);
+    try {
+      print_all(read_from(client, next), as_json);
+    } catch (const Unreachable&) {
+      // A control plane that is restarted comes back, and the calls are the data plane's.
+    }
+  }
+}
+
 namespace {
 
 /// Of events and of slow calls, the newest.

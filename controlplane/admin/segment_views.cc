@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/segment_views.h"
 
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "controlplane/admin/capture.h"
 #include "controlplane/admin/declarations/declarations.h"
+#include "controlplane/admin/events.h"
 #include "controlplane/admin/parameters.h"
+#include "controlplane/admin/slow_calls.h"
+#include "controlplane/admin/trace.h"
+#include "controlplane/admin/views/calls.h"
 #include "controlplane/admin/views/connections.h"
 #include "controlplane/admin/views/devices.h"
 #include "controlplane/admin/views/exports.h"
@@ -14,9 +24,12 @@
 #include "controlplane/admin/views/upstreams.h"
 #include "controlplane/config/describe.h"
 #include "controlplane/config/saved_changes.h"
+#include "controlplane/events/text.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/segment/capture_channel.h"
+#include "dataplane/segment/checked.h"
 
 namespace sluice::admin {
-
 void add_segment_views(Registry& registry, const segment::Layout& layout, const config::Config& config) {
   const auto read = [&registry](const std::string& name, Method method) {
     registry.add(declared(name), std::move(method));
@@ -48,6 +61,201 @@ void add_segment_views(Registry& registry, const segment::Layout& layout, const 
     shown["saved"] = config::describe(config.saved);
     return shown;
   });
+}
+
+namespace {
+
+constexpr const char* kStates[] = {"none", "running", "done", "failed"};
+
+PeerAddress address_of(const std::string& text) {
+  PeerAddress address = PeerAddress::from_ipv4(0, 0, 0, 0);
+  if (::inet_pton(AF_INET, text.c_str(), address.bytes.data() + 12) == 1 ||
+      ::inet_pton(AF_INET6, text.c_str(), address.bytes.data()) == 1)
+    return address;
+  throw MethodError("'" + text + "' is no IP address: 'sluicectl connections' shows those of peers.");
+}
+
+Json start_capture(const segment::Layout& layout, const std::string& socket, const Json& parameters,
+                   const FileDescriptor& pipe) {
+  if (!pipe)
+    throw MethodError("capture_start takes the writing end of a pipe, passed with the request (SCM_RIGHTS).");
+  const auto status = segment::checked(layout.capture_status);
+  if (status && status->state == segment::CaptureState::Running &&
+      segment::alive(layout.data_plane, segment::monotonic_ns()))
+    throw MethodError("A capture runs already: 'sluicectl capture --stop' ends it.");
+  segment::CaptureRequest request;
+  request.id = segment::monotonic_ns();  // no other has it, nor had before this process
+  request.seconds = parameters.at("seconds").get<std::uint32_t>();
+  request.snap_bytes = parameters.at("snap").get<std::uint32_t>();
+  request.max_packets = parameters.at("packets").get<std::uint64_t>();
+  request.max_bytes = parameters.at("bytes").get<std::uint64_t>();
+  request.queue_pair = parameters.at("queue_pair").get<std::uint32_t>();
+  if (const auto peer = parameters.at("peer").get<std::string>(); !peer.empty())
+    request.peer = address_of(peer);
+  segment::send_capture_request(socket, request, pipe.get());
+  return {{"id", request.id}};
+}
+
+Json stop_capture(const std::string& socket, const Json& parameters) {
+  segment::CaptureRequest request;
+  request.action = segment::CaptureAction::Stop;
+  request.id = parameters.at("id").get<std::uint64_t>();
+  segment::send_capture_request(socket, request, -1);
+  return {{"id", request.id}};
+}
+
+Json capture_status(const segment::Layout& layout) {
+  const auto status = segment::checked(layout.capture_status);
+  if (!status) return {{"state", "none"}};
+  Json result = {{"id", status->id},
+                 {"state", kStates[static_cast<std::size_t>(status->state)]},
+                 {"packets", status->packets},
+                 {"bytes", status->bytes},
+                 {"dropped", status->dropped}};
+  if (status->state == segment::CaptureState::Done) result["end"] = status->end;
+  if (status->state == segment::CaptureState::Failed) result["problem"] = status->problem;
+  return result;
+}
+
+}  // namespace
+
+void add_capture(Registry& registry, const segment::Layout& layout, const std::string& socket) {
+  registry.add_with_descriptor(declared("capture_start"),
+                               [&layout, socket](const Json& parameters, const FileDescriptor& pipe) {
+                                 return start_capture(layout, socket, parameters, pipe);
+                               });
+  registry.add(declared("capture_stop"),
+               [socket](const Json& parameters) { return stop_capture(socket, parameters); });
+  registry.add(declared("capture_status"), [&layout](const Json&) { return capture_status(layout); });
+}
+
+namespace {
+
+constexpr double kMicrosecondsPerNs = 1e-3;
+
+Json describe(const segment::CallTable& table, std::uint32_t reactor, const segment::SlowCall& slow,
+              const config::Config& config) {
+  Json call = describe_call(table, slow.call);
+  call["time"] = events::time_of(slow.ended_ns);
+  call["reactor"] = reactor;
+  call["connection"] = slow.call.connection;
+  call["peer"] = to_string(slow.peer);
+  call["class"] = config.classes[slow.client_class < config.classes.size() ? slow.client_class : 0].name;
+  if (slow.replied == 0) call["status"] = "connection_lost";
+  if (slow.upstream_ns != 0) call["upstream_us"] = static_cast<double>(slow.upstream_ns) * kMicrosecondsPerNs;
+  return call;
+}
+
+/// By the reactors' wall clocks.
+using Found = std::vector<std::pair<std::uint64_t, Json>>;
+
+struct Reader {
+  const segment::Layout& layout;
+  const config::Config& config;
+  Found found{};
+  std::uint64_t missed = 0;
+
+  /// From number `from` on; returns where to read on. Any number is valid input: one that the ring has not reached is of
+  /// another data plane's file.
+  std::uint64_t read(std::uint32_t reactor, std::uint64_t from) {
+    const segment::SlowCallRing& ring = layout.slow_calls[reactor];
+    const std::uint64_t end = ring.written.load(std::memory_order_acquire);
+    const std::uint64_t oldest = end > ring.kRecords ? end - ring.kRecords : 0;
+    if (from > end) from = 0;
+    if (from != 0 && from < oldest) missed += oldest - from;
+    const std::uint64_t first = std::max(from, oldest);
+    const std::uint64_t last = std::min(end, first + kSlowCallsPerAnswer);
+    for (std::uint64_t at = first; at < last; ++at) {
+      const auto slow = ring.records[at % ring.kRecords].read();
+      if (slow && slow->number == at)
+        found.emplace_back(slow->ended_ns, describe(layout.reactors[reactor].calls, reactor, *slow, config));
+      else
+        ++missed;  // overwritten since
+    }
+    return last;
+  }
+};
+
+Json read_slow_calls(const segment::Layout& layout, const config::Config& config, const Json& parameters) {
+  const auto from = parameters.at("from").get<std::vector<std::uint64_t>>();
+  Reader reader{layout, config};
+  Json next = Json::array();
+  for (std::uint32_t i = 0; i < config.block.reactors; ++i)
+    next.push_back(reader.read(i, i < from.size() ? from[i] : 0));
+  std::stable_sort(reader.found.begin(), reader.found.end(),
+                   [](const auto& one, const auto& other) { return one.first < other.first; });
+  Json calls = Json::array();
+  for (auto& [ended_ns, call] : reader.found) calls.push_back(std::move(call));
+  return {{"next", next}, {"missed", reader.missed}, {"calls", calls}};
+}
+
+}  // namespace
+
+void add_slow_calls(Registry& registry, const segment::Layout& layout, const config::Config& config) {
+  registry.add(declared("slow_calls"),
+               [&](const Json& parameters) { return read_slow_calls(layout, config, parameters); });
+}
+
+namespace {
+
+/// Records of one connection from number "from" on, as far as the ring still has them; "next" is where to read on.
+Json read_trace(const segment::Layout& layout, const config::Config& config, const Json& parameters) {
+  const std::uint32_t reactor = number_of(parameters, "reactor");
+  const std::uint32_t connection = number_of(parameters, "connection");
+  if (reactor >= config.block.reactors)
+    throw MethodError("There is no reactor " + std::to_string(reactor) + ".");
+  const segment::TraceRing& ring = layout.reactors[reactor].trace;
+  const std::uint64_t end = ring.written.load(std::memory_order_acquire);
+  std::uint64_t at = std::min(parameters.at("from").get<std::uint64_t>(), end);
+  at = std::max(at, end > ring.records.size() ? end - ring.records.size() : 0);
+  Json calls = Json::array();
+  for (; at < end; ++at) {
+    const auto record = ring.records[at % ring.records.size()].read();
+    if (record && record->connection == connection)
+      calls.push_back(describe_call(layout.reactors[reactor].calls, *record));
+  }
+  return {{"next", end}, {"calls", calls}};
+}
+
+/// Has the reactor record the calls of a connection, or no longer. Returns the reactor's number.
+std::uint32_t switch_trace(Operations& operations, const Json& parameters, bool on) {
+  const std::uint32_t reactor = number_of(parameters, "reactor");
+  const std::uint32_t connection = number_of(parameters, "connection");
+  if (!operations.trace_connection(reactor, connection, on)) throw no_such_connection(reactor, connection);
+  return reactor;
+}
+
+}  // namespace
+
+void add_trace(Registry& registry, Operations& operations, const segment::Layout& layout,
+               const config::Config& config) {
+  registry.add(declared("trace_start"), [&](const Json& parameters) -> Json {
+    const std::uint32_t reactor = switch_trace(operations, parameters, true);
+    return {{"next", layout.reactors[reactor].trace.written.load()}};
+  });
+  registry.add(declared("trace_stop"), [&](const Json& parameters) {
+    switch_trace(operations, parameters, false);
+    return Json::object();
+  });
+  registry.add(declared("trace_read"),
+               [&](const Json& parameters) { return read_trace(layout, config, parameters); });
+}
+
+namespace {
+
+Json read_events(events::Journal& journal, const Json& parameters) {
+  const events::Journal::Part part =
+      journal.read(parameters.at("since").get<std::uint64_t>(), kEventsPerAnswer);
+  Json list = Json::array();
+  for (const events::Event& event : part.events) list.push_back(events::to_json(event));
+  return {{"journal", journal.id()}, {"next", part.next}, {"missed", part.missed}, {"events", list}};
+}
+
+}  // namespace
+
+void add_events(Registry& registry, events::Journal& journal) {
+  registry.add(declared("events_read"),
+               [&journal](const Json& parameters) { return read_events(journal, parameters); });
 }
 
 }  // namespace sluice::admin

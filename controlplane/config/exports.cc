@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/config/exports.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
+#include "controlplane/config/export_groups.h"
 #include "controlplane/config/host_authentication.h"
+#include "controlplane/config/routes.h"
+#include "dataplane/base/export_path.h"
+#include "dataplane/base/siphash.h"
+#include "dataplane/ulb/nfs3.h"
 
 namespace sluice::config {
 namespace {
@@ -90,6 +96,196 @@ Json describe_export(const segment::ExportConfig& entry) {
           {"quota_mib", entry.quota_bytes >> 20},
           {"clients", clients},
           {"hosts", hosts}};
+}
+
+namespace {
+
+constexpr segment::RouteConfig kNfs3{ulb::kNfsProgram, ulb::kNfs3Version};
+constexpr segment::RouteConfig kNfsAcl3{ulb::kNfsAclProgram, ulb::kNfs3Version};
+constexpr std::uint32_t kLockProgram = 100021;
+
+/// Clients keep handles for as long as they have mounted, over restarts and changes of the configuration: so the tag follows
+/// from the name alone, always by the same key.
+std::uint32_t tag_of(std::string_view name) {
+  constexpr HashKey kKey{};
+  const auto tag = static_cast<std::uint32_t>(siphash(kKey, std::as_bytes(std::span(name))));
+  return tag != 0 ? tag : 1;
+}
+
+/// Programs with file handles of NFS 2 and 3 that are passed as they are.
+bool passes_handles(const segment::RouteConfig& route) {
+  const bool version_2 = route.program == ulb::kNfsProgram || route.program == ulb::kNfsAclProgram;
+  return route.program == ulb::kMountProgram || route.program == kLockProgram ||
+         (version_2 && route.version == 2);
+}
+
+/// Where clients see what the upstream has.
+std::vector<std::string> roots_of(const segment::UpstreamConfig& upstream) {
+  const std::string prefix = upstream.prefix;
+  std::vector<std::string> roots;
+  for (std::uint32_t i = 0; i < upstream.export_count; ++i) {
+    const std::string path = upstream.exports[i].data();
+    roots.push_back(prefix.empty() || path != "/" ? prefix + path : prefix);
+  }
+  if (roots.empty()) roots.push_back(prefix);
+  return roots;
+}
+
+void read_paths(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
+  const toml::node* const node = check.take(table, "exports");
+  if (node == nullptr) return;
+  const toml::array* const list = node->as_array();
+  if (list == nullptr || list->size() > out.exports.size())
+    return check.defect(node->source(), "exports has to be a list of at most " +
+                                            std::to_string(out.exports.size()) + " paths.");
+  for (const toml::node& item : *list) {
+    const auto text = item.value_exact<std::string>();
+    if (!text || !is_plain_path(*text) || text->size() >= segment::kMaxPathBytes) {
+      check.defect(item.source(), "exports takes paths of the upstream such as \"/vol1\", of at most " +
+                                      std::to_string(segment::kMaxPathBytes - 1) + " bytes.");
+      continue;
+    }
+    std::memcpy(out.exports[out.export_count++].data(), text->c_str(), text->size() + 1);
+  }
+}
+
+/// In the order in which they are given: spare ones first.
+struct FreePlaces {
+  std::vector<std::uint32_t> places;
+  std::size_t spare = 0;
+};
+
+FreePlaces places_for_others(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
+                             const segment::UpstreamPlaces& places) {
+  std::vector<std::uint32_t> free;
+  for (std::uint32_t i = running.upstream_count; places.has_spare(i); ++i) free.push_back(i);
+  const auto spare = static_cast<std::ptrdiff_t>(free.size());
+  for (std::uint32_t i = 0; i < running.upstream_count; ++i)
+    if (places.may_change(i) && serves_only_exports(running.upstreams[i]) &&
+        upstream_named(next, running.upstreams[i].name) == nullptr)
+      free.push_back(i);
+  constexpr std::uint32_t kNow = ~std::uint32_t{0};
+  const auto since = [&](std::uint32_t place) {
+    const std::uint32_t removed = running.upstreams[place].removed;
+    return removed != 0 ? removed : kNow;
+  };
+  std::stable_sort(free.begin() + spare, free.end(),
+                   [&](std::uint32_t one, std::uint32_t other) { return since(one) < since(other); });
+  return {std::move(free), static_cast<std::size_t>(spare)};
+}
+
+/// Whether the data plane has services for it, which it made like those of the upstreams that it began with.
+bool may_come(const segment::UpstreamConfig& entry, const segment::ConfigBlock& running, bool to_spare) {
+  if (!entry.is_served_like(*running.model_of_spares())) return false;
+  if (entry.listen_port != 0)
+    return to_spare && running.listens_later() && entry.has_programs_of(*running.model_at_port());
+  const segment::UpstreamConfig* const model = running.model_with_exports();
+  return model != nullptr && serves_only_exports(entry) && takes(entry, kNfsAcl3) == takes(*model, kNfsAcl3);
+}
+
+}  // namespace
+
+void check_own_port(Checker& check, const toml::table& table, const segment::UpstreamConfig& entry) {
+  if (entry.listen_port == 0) return;
+  for (std::uint32_t r = 0; r < entry.route_count; ++r) {
+    const segment::RouteConfig& route = entry.routes[r];
+    if (passes_handles(route) || is_same(route, kNfs3) || is_same(route, kNfsAcl3))
+      check.defect(
+          table.source(),
+          "listen_port is for programs whose clients do not ask MOUNT, which knows no ports: remove " +
+              to_text(route) + " from programs. Several upstreams can have nfs3 by exports or prefix.");
+  }
+}
+
+void read_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
+  read_paths(check, table, out);
+  std::string prefix;
+  check.text(table, "prefix", prefix, segment::kMaxPathBytes - 1);
+  if (!prefix.empty() && (!is_plain_path(prefix) || prefix == "/"))
+    return check.defect(table.get("prefix")->source(), "prefix has to be a path such as \"/nas1\".");
+  std::memcpy(out.prefix, prefix.c_str(), prefix.size() + 1);
+  if (out.export_count == 0 && prefix.empty()) return;
+  out.handle_tag = tag_of(out.name);
+  const std::string what = "exports and prefix are for an upstream ";
+  if (!takes(out, kNfs3)) check.defect(table.source(), what + "whose programs include \"nfs3\".");
+  if (out.transport == segment::Transport::Rdma)
+    check.defect(table.source(), what + "over TCP: remove them, or transport = \"rdma\".");
+  for (std::uint32_t r = 0; r < out.route_count; ++r)
+    if (passes_handles(out.routes[r]))
+      check.defect(table.source(),
+                   what +
+                       "that serves no other program with file handles of version 2 or 3 than nfs3 and "
+                       "nfsacl3: remove " +
+                       to_text(out.routes[r]) + " from programs.");
+}
+
+void check_beside(Checker& check, const toml::source_region& where, const segment::UpstreamConfig& other,
+                  const segment::UpstreamConfig& entry) {
+  if (other.listen_port != entry.listen_port) return;
+  const std::string its_name = "upstream '" + std::string(other.name) + "'";
+  const bool both_by_export = other.handle_tag != 0 && entry.handle_tag != 0;
+  for (std::uint32_t r = 0; r < entry.route_count; ++r) {
+    const segment::RouteConfig& route = entry.routes[r];
+    const bool shared = is_same(route, kNfs3) || is_same(route, kNfsAcl3);
+    if (!takes(other, route) || (shared && both_by_export)) continue;
+    check.defect(where, its_name + " has " + to_text(route) + " already" +
+                            (shared ? ": several may have it if each says by exports or prefix what is its."
+                                    : ": several may have it if each has a listen_port of its own."));
+  }
+  if (!both_by_export) return;
+  if (takes(other, kNfsAcl3) != takes(entry, kNfsAcl3))
+    check.defect(where,
+                 "nfsacl3 has to be in programs of all upstreams with exports or prefix, or of none: it is "
+                 "in those of " +
+                     (takes(entry, kNfsAcl3) ? "this one" : its_name) + " only.");
+  if (other.handle_tag == entry.handle_tag)
+    check.defect(where, "the name is too much like that of " + its_name +
+                            ": file handles could not be told apart; choose another one.");
+  for (const std::string& mine : roots_of(entry))
+    for (const std::string& its : roots_of(other))
+      if (is_at_or_below(mine, its) || is_at_or_below(its, mine))
+        check.defect(where, std::string("clients would find ")
+                                .append(its)
+                                .append(" of ")
+                                .append(its_name)
+                                .append(" and ")
+                                .append(mine)
+                                .append(" of this one at the same place: give one of them a prefix."));
+}
+
+const segment::UpstreamConfig* upstream_named(const segment::ConfigBlock& block, std::string_view name) {
+  for (std::uint32_t i = 0; i < block.upstream_count; ++i)
+    if (block.upstreams[i].name == name) return &block.upstreams[i];
+  return nullptr;
+}
+
+bool serves_only_exports(const segment::UpstreamConfig& upstream) {
+  return upstream.handle_tag != 0 &&
+         upstream.route_count == std::uint32_t{takes(upstream, kNfs3)} + takes(upstream, kNfsAcl3);
+}
+
+std::vector<Newcomer> newcomers(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
+                                const segment::UpstreamPlaces& places) {
+  std::vector<Newcomer> found;
+  if (running.model_of_spares() == nullptr) return found;
+  const FreePlaces free = places_for_others(running, next, places);
+  for (std::uint32_t i = 0; i < next.upstream_count && found.size() < free.places.size(); ++i) {
+    const segment::UpstreamConfig& entry = next.upstreams[i];
+    if (upstream_named(running, entry.name) != nullptr) continue;
+    if (may_come(entry, running, found.size() < free.spare))
+      found.push_back({free.places[found.size()], &entry});
+  }
+  return found;
+}
+
+bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next) {
+  return running.handle_tag != 0 && running.handle_tag == next.handle_tag;
+}
+
+Json describe_own_exports(const segment::UpstreamConfig& entry) {
+  Json paths = Json::array();
+  for (std::uint32_t i = 0; i < entry.export_count; ++i) paths.push_back(entry.exports[i].data());
+  return {{"exports", paths}, {"prefix", entry.prefix}};
 }
 
 }  // namespace sluice::config

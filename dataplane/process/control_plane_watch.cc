@@ -4,14 +4,13 @@
 // the kernel's connections of a control plane that ends.
 #include "dataplane/process/config_watch.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "dataplane/log/log.h"
 #include "dataplane/process/kept_connections.h"
 #include "dataplane/process/newcomers.h"
 #include "dataplane/process/settings.h"
@@ -21,8 +20,7 @@ namespace sluice::process {
 namespace {
 
 void set_log_level(const segment::ConfigBlock& config) {
-  spdlog::set_level(static_cast<spdlog::level::level_enum>(
-      std::min<std::uint32_t>(config.log_level, spdlog::level::level_enum::off)));
+  log::set_level(static_cast<log::Level>(config.log_level));
 }
 
 }  // namespace
@@ -48,15 +46,14 @@ void ConfigWatch::poll() {
   if (pending_ || !newcomers_.taken()) return;
   if (layout_.generation_applied != generation_) {
     layout_.generation_applied = generation_;
-    spdlog::info("Configuration {} is in force", generation_);
+    log::info("Configuration {} is in force", generation_);
   }
   if (layout_.config.sequence() == sequence_) return;
   sequence_ = layout_.config.sequence();
   const auto config = layout_.config.read_copy();
   if (!config || config->generation == generation_) return;
   if (const std::string defect = segment::defect_of(*config); !defect.empty()) {
-    spdlog::error("Configuration {} is not taken, the old one stays in force: {}", config->generation,
-                  defect);
+    log::error("Configuration {} is not taken, the old one stays in force: {}", config->generation, defect);
     return;
   }
   generation_ = config->generation;
@@ -98,7 +95,7 @@ void Newcomers::look(const segment::ConfigBlock& config) {
     const segment::UpstreamConfig& entry = config.upstreams[i];
     if (!places_.may_change(i) || !may_come(entry, i)) continue;
     if (!places_.has_spare(i))
-      spdlog::info("Upstream '{}' is served no more", std::string_view(places_.names[i].data()));
+      log::info("Upstream '{}' is served no more", std::string_view(places_.names[i].data()));
     std::ranges::copy(entry.name, places_.names[i].begin());
     for (forward::UpstreamPlace* const place : on_reactors_[i])
       place->offer({.name = entry.name,
@@ -106,7 +103,7 @@ void Newcomers::look(const segment::ConfigBlock& config) {
                     .handle_tag = entry.handle_tag,
                     .listen_port = static_cast<std::uint16_t>(entry.listen_port)});
     if (entry.listen_port != 0) places_.changes[i] = 0;  // its clients stay with their port
-    spdlog::info("Upstream '{}' is served from now on", entry.name);
+    log::info("Upstream '{}' is served from now on", entry.name);
   }
   shown_.write(places_);
 }

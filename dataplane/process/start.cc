@@ -7,7 +7,6 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_log.h>
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -23,6 +22,7 @@
 #include <utility>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/log/log.h"
 #include "dataplane/process/clocks.h"
 #include "dataplane/process/devices.h"
 #include "dataplane/process/dpdk_log.h"
@@ -192,10 +192,10 @@ void start_eal(const segment::ConfigBlock& config, const std::string& segment_na
 
 namespace {
 
-spdlog::level::level_enum level_of(int dpdk) {
-  if (dpdk <= static_cast<int>(RTE_LOG_CRIT)) return spdlog::level::critical;
-  if (dpdk == static_cast<int>(RTE_LOG_ERR)) return spdlog::level::err;
-  return dpdk == static_cast<int>(RTE_LOG_WARNING) ? spdlog::level::warn : spdlog::level::info;
+log::Level level_of(int dpdk) {
+  if (dpdk <= static_cast<int>(RTE_LOG_CRIT)) return log::Level::Critical;
+  if (dpdk == static_cast<int>(RTE_LOG_ERR)) return log::Level::Error;
+  return dpdk == static_cast<int>(RTE_LOG_WARNING) ? log::Level::Warning : log::Level::Info;
 }
 
 /// Any thread.
@@ -205,7 +205,7 @@ ssize_t write_line(void*, const char* text, std::size_t bytes) {
   // After a panic nobody empties a queue any more.
   if (level <= static_cast<int>(RTE_LOG_CRIT) && ::write(STDERR_FILENO, text, bytes) < 0) return 0;
   if (line.ends_with('\n')) line.remove_suffix(1);
-  spdlog::log(level_of(level), "{}", line);
+  log::write(level_of(level), line);
   return static_cast<ssize_t>(bytes);
 }
 

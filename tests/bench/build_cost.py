@@ -6,7 +6,8 @@ BEFORE and AFTER are configured build directories, usually of two checkouts. Run
 with compilations of a fixed reference file in between, and prints one line of JSON. A build's cost is its processor time divided by that
 of compiling the reference file as many times as it has objects; the figure is the cost after divided by the cost before.
 
-build_cost.py BUILD: the cost of one build."""
+build_cost.py BUILD: the cost of one build.
+build_cost.py --reference: the processor time of one compilation of the reference file, in seconds."""
 import argparse
 import concurrent.futures
 import json
@@ -127,7 +128,7 @@ def spread_evenly(lists):
     return [element for _, _, element in sorted(placed, key=lambda entry: entry[:2])]
 
 
-def measure(builds, workers):
+def measure(builds, workers, references=REFERENCES):
     """Processor seconds of one compilation of the reference file, in the median; fills in the builds' times."""
     for build in builds:
         for command in build.inputs:
@@ -141,7 +142,7 @@ def measure(builds, workers):
             reference.append(processor_seconds(f"g++ -std=c++20 -O2 -c reference.cc -o {number}.o", folder))
 
         jobs = spread_evenly([[lambda b=build, c=command: b.take(c) for command in build.objects] for build in builds]
-                             + [[lambda n=number: compile_reference(n) for number in range(REFERENCES)]])
+                             + [[lambda n=number: compile_reference(n) for number in range(references)]])
         list(pool.map(lambda job: job(), jobs))
     for build in builds:
         for command in build.links:
@@ -151,13 +152,17 @@ def measure(builds, workers):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("builds", nargs="+", metavar="BUILD")
+    arguments.add_argument("builds", nargs="*", metavar="BUILD")
+    arguments.add_argument("--reference", action="store_true", help=argparse.SUPPRESS)
     arguments.add_argument("--tier", choices=("product", "quick"), default="product", help="what is built: the four programs, or all that the quick tier tests")
     arguments.add_argument("--slowest", type=int, default=0, metavar="N", help="also print the N most expensive commands of the last build")
     arguments.add_argument("--workers", type=int, default=os.cpu_count(), help="compilations at a time (default: one per processor)")
     chosen = arguments.parse_args()
     if shutil.which("ninja") is None:
         sys.exit("ninja is not installed: run deploy/install-packages.sh product.")
+    if chosen.reference or not chosen.builds:
+        print(round(statistics.median(measure([], 1, 3)), 3))
+        return
     builds = [Build(folder, chosen.tier) for folder in chosen.builds]
     reference = measure(builds, chosen.workers)
     unit = statistics.median(reference)

@@ -35,7 +35,7 @@ def quickly():
     flags = {f"DEB_{kind}_SET": "" for kind in ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")}
     # Without LTO, as those objects are. debhelper sets another HOME and locale, on which objects do not depend.
     cache = run("ccache", "-k", "cache_dir").stdout.strip()
-    return {**flags, "MESON_OPTIONS": "-Doptimization=3 -Db_lto=false", "CCACHE_DIR": cache, "CCACHE_SLOPPINESS": "locale"}
+    return {**flags, "MESON_OPTIONS": "-Doptimization=3 -Db_lto=false", "CCACHE_DIR": cache, "CCACHE_SLOPPINESS": "pch_defines,time_macros,locale"}
 
 
 def the_package_is_built():

@@ -6,6 +6,7 @@ import collections
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ class Run:
         self.seconds = {}    # name -> time that it took
         self.broken = set()  # steps that failed or were left out: what needs them cannot run
         self.left_out = []
+        self.running = {}    # name -> (step, when it began)
         self.started = time.monotonic()
 
     def lane(self, name):
@@ -50,6 +52,7 @@ class Run:
             self.outcomes[step.name] = Outcome(failed=[f"{step.name}: not run, since something that it needs failed"])
             return
         begun = time.monotonic()
+        self.running[step.name] = (step, begun)
         try:
             outcome = step.run()
         except Unfinished:
@@ -59,16 +62,30 @@ class Run:
             print(error, flush=True)
             outcome = Outcome(failed=[step.name])
             self.broken.add(step.name)
+        finally:
+            del self.running[step.name]
         self.seconds[step.name] = time.monotonic() - begun
         self.outcomes[step.name] = outcome
-        print(f"== {step.name}: {self.seconds[step.name]:.0f} s" + (f", {outcome.line()}" if step.kind == "suite" else ""), flush=True)
+        clear = "\r\033[K" if sys.stdout.isatty() else ""
+        print(f"{clear}== {step.name}: {self.seconds[step.name]:.0f} s" + (f", {outcome.line()}" if step.kind == "suite" else ""), flush=True)
 
     def run(self):
         lanes = [threading.Thread(target=self.lane, args=(name,), daemon=True) for name in dict.fromkeys(step.lane for step in self.steps)]
         for lane in lanes:
             lane.start()
+        while sys.stdout.isatty() and any(lane.is_alive() for lane in lanes):
+            self.show_progress()
+            time.sleep(1)
         for lane in lanes:
             lane.join()
+
+    def show_progress(self):
+        """One line on a terminal, which the next output overwrites: what is running, how far it is, and what comes after it."""
+        now = time.monotonic()
+        parts = [f"{name} {step.progress()} {now - begun:.0f} s" for name, (step, begun) in list(self.running.items())]
+        left = len(self.steps) - len(self.seconds) - len(self.left_out)
+        text = f"{', '.join(parts)}; {left} of {len(self.steps)} steps left"
+        print(f"\r\033[K{text[:os.get_terminal_size().columns - 1]}\r", end="", flush=True)
 
 
 def chosen(words):
@@ -93,19 +110,20 @@ def closed(names, by_name):
     return names
 
 
-def cache_hits():
-    """How many compilations hit the compiler cache, from the log of its statistics."""
-    try:
-        with open(f"{LOGS}/ccache.log", encoding="utf-8", errors="replace") as log:
-            return sum(line.strip() in ("direct_cache_hit", "preprocessed_cache_hit") for line in log)
-    except OSError:
-        return 0
+def cache_hits(run):
+    """How many compilations of this run hit the compiler cache."""
+    return sum(step.cost().get("cached", 0) for step in run.steps if hasattr(step, "cost") and step.name in run.seconds)
 
 
-def figure(name, seconds, product_s, goal):
-    """The time of a build from the cache cannot be compared with others."""
-    print(json.dumps({"figure": name, "value": None if cache_hits() else round(seconds / product_s, 2), "unit": "product builds", "minutes": round(seconds / 60, 1),
-                      "product_build_minutes": round(product_s / 60, 1), "cache_hits": cache_hits(), "goal": goal}))
+def figure(name, seconds, reference_s, hits):
+    """Minutes depend on the machine: the time of a fixed compilation stands beside them."""
+    print(json.dumps({"figure": name, "value": round(seconds / 60, 1), "unit": "minutes", "cache_hits": hits, "reference_file_s": reference_s}))
+
+
+def reference_seconds():
+    """Processor time of compiling the reference file of builds, with which figures of other machines and days can be compared."""
+    done = subprocess.run([sys.executable, "tests/bench/build_cost.py", "--reference"], capture_output=True, text=True)
+    return float(done.stdout) if done.returncode == 0 else None
 
 
 def skipped_lines(skipped):
@@ -120,6 +138,16 @@ def skipped_lines(skipped):
             yield from (f"SKIPPED {name}: {reason}" for name in names)
 
 
+def report_builds(run):
+    """What each build has cost, and its slowest outputs."""
+    for step in run.steps:
+        if step.kind != "build" or not hasattr(step, "cost") or step.name not in run.seconds or not (cost := step.cost()):
+            continue
+        print(f"\nBuild '{step.name}': {cost['processor_s']:.0f} s of processor time, {cost['compiled']} objects compiled, {cost['cached']} from the cache")
+        for seconds, output in cost["slowest"]:
+            print(f"  {seconds:6.1f}  {output}")
+
+
 def report(run, words):
     """Prints the times, the figures, what failed and what was not run; last the totals."""
     seconds = time.monotonic() - run.started
@@ -131,6 +159,7 @@ def report(run, words):
     for name, taken in sorted(run.seconds.items(), key=lambda item: -item[1]):
         print(f"  {taken:6.0f}  {name}")
     print(f"  {seconds:6.0f}  in all")
+    report_builds(run)
     product_s = run.seconds.get("product") or earlier.get("product_s")
     total = Outcome(**{key: earlier[key] for key in ("passed", "failed", "skipped", "excerpts")}) if earlier else Outcome()
     for step in run.steps:
@@ -140,9 +169,9 @@ def report(run, words):
         with open(QUICK_RESULTS, "w", encoding="utf-8") as file:
             json.dump({"seconds": seconds, "product_s": product_s, "passed": total.passed, "failed": total.failed,
                        "skipped": total.skipped, "excerpts": total.excerpts}, file)
-        figure("quick_tier_vs_product_build", seconds, product_s, 6)
+        figure("quick_tier_minutes", seconds, reference_seconds(), cache_hits(run))
     if words in (["all"], ["rest"]) and product_s and not run.left_out:
-        figure("all_tier_vs_product_build", seconds + earlier.get("seconds", 0), product_s, 22)
+        figure("all_tier_minutes", seconds + earlier.get("seconds", 0), reference_seconds(), cache_hits(run))
     for line in skipped_lines(total.skipped):
         print(line)
     for line in total.excerpts:
@@ -161,10 +190,6 @@ def main():
     run = Run(chosen(words))
     if words == ["quick"] and os.path.exists(QUICK_RESULTS):
         os.unlink(QUICK_RESULTS)
-    if "rest" not in words and os.path.exists(f"{LOGS}/ccache.log"):
-        os.unlink(f"{LOGS}/ccache.log")
-    os.environ["CCACHE_STATSLOG"] = os.path.abspath(f"{LOGS}/ccache.log")
-    os.environ["CCACHE_SLOPPINESS"] = "locale"  # the package is built in another folder, from the same sources
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run.run()

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 from results import Outcome, read_junit, read_meson
@@ -18,6 +19,10 @@ LOGS = "build-logs"
 # further step starts, and steps still running GRACE_S later are ended.
 DEADLINE = float(os.environ.get("SLUICE_TEST_DEADLINE") or "inf")
 GRACE_S = 1500
+
+
+# A line of ninja or of meson's test runner.
+PROGRESS = re.compile(r"^\[? *(\d+)/(\d+)[\] ]")
 
 
 class Failed(Exception):
@@ -71,6 +76,17 @@ class Step:
     def log(self, suffix=""):
         return f"{LOGS}/{self.name.replace(' ', '-')}{suffix}.log"
 
+    def progress(self):
+        """How far the step is, as the last line of its log says: steps of ninja, or tests of meson. Empty while there is none."""
+        try:
+            with open(self.log(), "rb") as log:
+                log.seek(max(os.fstat(log.fileno()).st_size - 4096, 0))
+                lines = log.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        found = [match for match in map(PROGRESS.match, lines) if match]
+        return f"{found[-1][1]} of {found[-1][2]}" if found else ""
+
     def tail(self, lines=60, suffix=""):
         with open(self.log(suffix), encoding="utf-8", errors="replace") as log:
             return "".join(log.readlines()[-lines:])
@@ -114,8 +130,19 @@ class Build(Step):
         elif not os.path.exists(f"{self.directory}/tests"):  # a build folder made by the quick start, before GoogleTest was installed
             self.must(["meson", "setup", "--reconfigure", self.directory], suffix="-setup")
         self.must(["ninja", "-C", self.directory, "build.ninja"])
-        self.must(["ninja", "-C", self.directory, *self.targets, *self.targets_of_suites()])
+        self.must([sys.executable, "deploy/build.py", self.directory, "--full", "--report", self.report(), *self.targets, *self.targets_of_suites()])
         return Outcome()
+
+    def report(self):
+        return f"{LOGS}/{self.name.replace(' ', '-')}-cost.json"
+
+    def cost(self):
+        """What the last run of this build has cost; empty if it did not get that far."""
+        try:
+            with open(self.report(), encoding="utf-8") as file:
+                return json.load(file)
+        except OSError:
+            return {}
 
     def must(self, command, env=None, suffix=""):
         if self.run_logged(command, env, suffix) != 0:

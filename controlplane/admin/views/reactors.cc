@@ -2,10 +2,14 @@
 #include "controlplane/admin/views/reactors.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
 #include "controlplane/admin/views/age.h"
+#include "controlplane/admin/views/calls.h"
+#include "controlplane/admin/views/exports.h"
+#include "dataplane/segment/checked.h"
 
 namespace sluice::admin {
 namespace {
@@ -133,6 +137,89 @@ Json topology(Json machine, const segment::ConfigBlock& config) {
   machine["reactor_cpus"] = Json::array();
   for (std::uint32_t i = 0; i < config.reactors; ++i) machine["reactor_cpus"].push_back(config.cpus[i]);
   return machine;
+}
+
+namespace {
+
+/// "NFS.GETATTR" where the data plane has a name for it, "100003.3.1" where not.
+std::string procedure_name(const segment::CallTable& table, const segment::TraceRecord& record) {
+  for (const segment::ProcedureInfo& shared : table.info) {
+    const segment::ProcedureInfo info = segment::checked(shared);
+    if (info.program != 0 && info.program == record.program && info.version == record.version &&
+        info.procedure == record.procedure)
+      return std::string(info.program_name) + '.' + info.procedure_name;
+  }
+  return std::to_string(record.program) + '.' + std::to_string(record.version) + '.' +
+         std::to_string(record.procedure);
+}
+
+}  // namespace
+
+Json describe_call(const segment::CallTable& table, const segment::TraceRecord& record) {
+  Json states = Json::object();
+  for (std::size_t i = 1; i < segment::kSlotStateCount; ++i)
+    if (record.state_ns[i] > 0)
+      states[segment::kSlotStates[i]] = static_cast<double>(record.state_ns[i]) * 1e-3;
+  return {
+      {"xid", record.xid},
+      {"procedure", procedure_name(table, record)},
+      {"status", segment::kCallStatuses[static_cast<std::size_t>(record.status) % segment::kCallStatusCount]},
+      {"call_bytes", record.call_bytes},
+      {"reply_bytes", record.reply_bytes},
+      {"total_us", static_cast<double>(record.total_ns) * 1e-3},
+      {"states_us", states}};
+}
+
+namespace {
+
+constexpr std::uint32_t kNfsProgram = 100003;
+
+Json hosts_of(const segment::ExportConfig& entry) {
+  Json hosts = Json::array();
+  for (std::uint32_t i = 0; i < std::min(entry.host_count, segment::kMaxExportHosts); ++i)
+    hosts.push_back(entry.hosts[i].view());
+  return hosts;
+}
+
+}  // namespace
+
+Json exports(const segment::Layout& layout) {
+  Json list = Json::array();
+  const auto config = layout.config.read_copy();
+  for (std::size_t i = 0; i < layout.exports.size(); ++i) {
+    const auto info = segment::checked(layout.exports[i]);
+    if (!info || info->in_use == 0) continue;
+    list.push_back({{"path", info->path},
+                    {"read_only", info->read_only != 0},
+                    {"used_bytes", info->used_bytes},
+                    {"quota_bytes", info->quota_bytes},
+                    {"files", info->files},
+                    {"calls", info->calls},
+                    {"errors", info->errors},
+                    {"read_bytes", info->read_bytes},
+                    {"written_bytes", info->written_bytes},
+                    {"hosts", config ? hosts_of(config->exports[i]) : Json::array()}});
+  }
+  return list;
+}
+
+Json export_statistics(const segment::Layout& layout, const std::string& path) {
+  Json list = Json::array();
+  for (const auto& entry : layout.exports) {
+    const auto info = segment::checked(entry);
+    if (!info || info->in_use == 0 || (!path.empty() && path != info->path)) continue;
+    for (const segment::ProcedureInfo& shared : layout.reactors[0].calls.info) {
+      const segment::ProcedureInfo procedure = segment::checked(shared);
+      if (procedure.program != kNfsProgram || procedure.procedure >= segment::kMaxNfsProcedures ||
+          info->procedure_calls[procedure.procedure] == 0)
+        continue;
+      list.push_back({{"path", info->path},
+                      {"procedure", procedure.procedure_name},
+                      {"calls", info->procedure_calls[procedure.procedure]},
+                      {"errors", info->procedure_errors[procedure.procedure]}});
+    }
+  }
+  return list;
 }
 
 }  // namespace sluice::admin

@@ -6,6 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "dataplane/base/pch/standard.h"
+#include "dataplane/base/standard_pch.h"
 
 #endif

@@ -7,6 +7,6 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
-#include "dataplane/base/pch/standard.h"
+#include "dataplane/base/standard_pch.h"
 
 #endif

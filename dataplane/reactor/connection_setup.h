@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "dataplane/reactor/config.h"
 #include "dataplane/reactor/connection_properties.h"
@@ -12,6 +13,11 @@
 #include "dataplane/reactor/counters.h"
 #include "dataplane/reactor/event_sender.h"
 #include "dataplane/reactor/publisher.h"
+#include "dataplane/rpcrdma/engine.h"
+#include "dataplane/segment/messages.h"
+#include "pmd/connection_manager.h"
+#include "pmd/device.h"
+#include "pmd/queue_pair.h"
 
 namespace sluice::reactor {
 

@@ -13,6 +13,7 @@
 
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/wanted.h"
+#include "pmd/connection_manager.h"
 
 namespace sluice::reactor {
 

@@ -8,6 +8,7 @@
 #include "dataplane/reactor/datagram_relay.h"
 #include "dataplane/reactor/driver_connector.h"
 #include "dataplane/reactor/plane_connector.h"
+#include "pmd/device.h"
 
 namespace sluice::reactor {
 

@@ -17,6 +17,9 @@
 #include "dataplane/reactor/counters.h"
 #include "dataplane/reactor/event_sender.h"
 #include "dataplane/segment/messages.h"
+#include "dataplane/segment/segment.h"
+#include "pmd/connection_manager.h"
+#include "pmd/queue_pair.h"
 
 namespace sluice::reactor {
 

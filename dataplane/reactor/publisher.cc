@@ -6,6 +6,7 @@
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
+#include "pmd/device.h"
 
 namespace sluice::reactor {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/egress/call_translation.h"
 
-#include <algorithm>
 #include <cstring>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/ulb/bindings.h"
 
 namespace sluice::egress {
@@ -93,7 +93,7 @@ std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
     most += rpc::kMaxAuthBytes;
   if (rpc::is_wrapped(header.credential)) {
     const std::uint64_t results = max_integrity_results(header, arguments);
-    return static_cast<std::uint32_t>(std::min<std::uint64_t>(most + results, tcp::kMaxRecordBytes));
+    return static_cast<std::uint32_t>(smaller_of<std::uint64_t>(most + results, tcp::kMaxRecordBytes));
   }
   if (binding.max_results_bytes == nullptr) return tcp::kMaxRecordBytes;
   most += binding.max_results_bytes(header.procedure, arguments);
@@ -109,10 +109,10 @@ std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
       continue;
     }
     call.all_chunks_bytes += static_cast<std::uint32_t>(bytes);
-    most -= std::min(most, bytes);
+    most -= smaller_of(most, bytes);
   }
   return static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(most, tcp::kMaxRecordBytes - call.all_chunks_bytes));
+      smaller_of<std::uint64_t>(most, tcp::kMaxRecordBytes - call.all_chunks_bytes));
 }
 
 std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::Lkey lkey,

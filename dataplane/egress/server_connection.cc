@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/egress/server_side.h"
 
 namespace sluice::egress {
@@ -54,7 +55,7 @@ ServerConnection::ServerConnection(ServerSide& side, rpcrdma::Engine& engine)
     : side_(side),
       requester_(engine.requester_context(), engine.device(), requester_config(side.config())),
       calls_(side.config().calls),
-      small_replies_(new std::array<std::byte, kSmallReplyBytes>[side.config().calls]),
+      small_replies_(decltype(small_replies_)::for_overwrite(side.config().calls)),
       xids_(side.config().calls) {
   for (std::uint32_t i = 0; i < calls_.size(); ++i) {
     calls_[i].server = this;
@@ -99,7 +100,7 @@ bool ServerConnection::become_free() noexcept {
 void ServerConnection::dial() noexcept {
   rpcrdma::Connection* const connection = side_.dial(*this, requester_);
   dial_ns_ = side_.now_ns() + dial_after_ns_;
-  dial_after_ns_ = std::min(2 * dial_after_ns_, kLastDialNs);
+  dial_after_ns_ = smaller_of(2 * dial_after_ns_, kLastDialNs);
   if (connection != nullptr) connection_ = connection;
 }
 

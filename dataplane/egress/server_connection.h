@@ -7,9 +7,9 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "dataplane/base/fixed_array.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/egress/client_call.h"
 #include "dataplane/egress/server_user.h"
@@ -107,7 +107,7 @@ class ServerConnection {
   std::uint32_t probe_xid_ = 0;
   rpcrdma::Requester requester_;
   std::vector<ClientCall> calls_;
-  std::unique_ptr<std::array<std::byte, kSmallReplyBytes>[]> small_replies_;
+  FixedArray<std::array<std::byte, kSmallReplyBytes>> small_replies_;
   std::vector<std::uint32_t> xids_;  ///< by index of the call; contiguous, to search few cache lines
   IntrusiveQueue<ClientCall, &ClientCall::link> free_;
   std::uint32_t in_use_ = 0;

@@ -7,11 +7,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "dataplane/base/fixed_stack.h"
 #include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/egress/server_connection.h"
 #include "dataplane/egress/server_user.h"
 
@@ -53,7 +53,7 @@ class ServerConnections {
   void stop_yielding() noexcept;
 
   ServerSide& side_;
-  std::vector<std::unique_ptr<ServerConnection>> connections_;
+  std::vector<Owned<ServerConnection>> connections_;
   FixedStack<ServerConnection*> free_;
   IntrusiveQueue<ServerUser, &ServerUser::wanted_link> wanted_;
   std::uint32_t wanted_count_ = 0;

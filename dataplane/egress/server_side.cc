@@ -13,7 +13,7 @@ ServerSide::ServerSide(rpcrdma::Engine& engine, Dialer& dialer, const ServerSide
       clock_(clock),
       records_(engine.device(), config.record_buffers, tcp::kMaxRecordBytes),
       items_(engine.device(), config.item_buffers, tcp::kStreamBytes),
-      scratch_(new std::byte[tcp::kMaxRecordBytes]),
+      scratch_(FixedArray<std::byte>::for_overwrite(tcp::kMaxRecordBytes)),
       connections_(*this, engine, config.connections),
       by_connection_(engine.connection_count()) {}
 

@@ -12,12 +12,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "dataplane/base/clock.h"
+#include "dataplane/base/fixed_array.h"
 #include "dataplane/egress/dialer.h"
 #include "dataplane/egress/server_connections.h"
 #include "dataplane/rpcrdma/engine.h"
@@ -68,7 +68,7 @@ class ServerSide {
   ServerConnections& connections() noexcept { return connections_; }
   const ServerSideConfig& config() const noexcept { return config_; }
   /// Room for the longest message, for one that is being put together.
-  std::span<std::byte> scratch() noexcept { return {scratch_.get(), tcp::kMaxRecordBytes}; }
+  std::span<std::byte> scratch() noexcept { return {scratch_.data(), scratch_.size()}; }
   /// A buffer of the smallest size that fits. Null address: none is free.
   PoolBuffer acquire_buffer(std::size_t bytes) noexcept;
   void release_buffer(PoolBuffer& buffer) noexcept;
@@ -126,7 +126,7 @@ class ServerSide {
   Callee callee_{*this};
   rdma::BufferPool records_;
   rdma::BufferPool items_;
-  std::unique_ptr<std::byte[]> scratch_;
+  FixedArray<std::byte> scratch_;
   ServerConnections connections_;
   std::vector<ServerConnection*> by_connection_;  ///< by number of the engine's connection; null: none
   bool released_ = false;

@@ -8,10 +8,10 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "dataplane/base/fixed_stack.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/base/paced_round.h"
 #include "dataplane/egress/release_waiters.h"
 #include "dataplane/egress/server_side.h"
@@ -75,7 +75,7 @@ class Ingress final : public service::Poller {
   const Clock clock_;
   tcp::Uring uring_;
   egress::ServerSide server_;
-  std::vector<std::unique_ptr<TcpClient>> clients_;
+  std::vector<Owned<TcpClient>> clients_;
   FixedStack<TcpClient*> free_clients_;
   std::vector<TcpClient*> to_flush_;
   egress::ReleaseWaiters<TcpClient, &TcpClient::waiting_link> waiting_;

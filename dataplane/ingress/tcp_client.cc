@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -30,8 +29,8 @@ std::uint64_t client_bytes() noexcept {
 TcpClient::TcpClient(Ingress& ingress)
     : ingress_(ingress),
       buffers_(ingress.server()),
-      stream_bytes_(new std::byte[tcp::kStreamBytes]),
-      stream_({stream_bytes_.get(), tcp::kStreamBytes}, tcp::kMaxRecordBytes),
+      stream_bytes_(FixedArray<std::byte>::for_overwrite(tcp::kStreamBytes)),
+      stream_({stream_bytes_.data(), tcp::kStreamBytes}, tcp::kMaxRecordBytes),
       receiver_(ingress.uring(), this) {}
 
 TcpClient::~TcpClient() {

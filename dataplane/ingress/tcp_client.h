@@ -8,9 +8,9 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 
+#include "dataplane/base/fixed_array.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/egress/client_buffers.h"
 #include "dataplane/egress/server_user.h"
@@ -114,7 +114,7 @@ class TcpClient final : public egress::ServerUser {
   bool disconnecting_ = false;          ///< disconnect_soon() was called
   std::uint64_t moved_ns_ = 0;          ///< last time that bytes were received or sent
   ServerConnection* server_ = nullptr;  ///< null: lent with the next call
-  std::unique_ptr<std::byte[]> stream_bytes_;
+  FixedArray<std::byte> stream_bytes_;
   tcp::RecordStream stream_;
   tcp::StreamReceiver receiver_;
   tcp::SendQueue queue_;

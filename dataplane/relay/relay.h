@@ -10,10 +10,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/egress/release_waiters.h"
 #include "dataplane/egress/server_side.h"
 #include "dataplane/relay/relay_client.h"
@@ -52,7 +52,7 @@ class Relay final : public service::Poller {
   Relay& operator=(const Relay&) = delete;
 
   /// To be added to the engine; owned here.
-  const std::vector<std::unique_ptr<service::Service>>& services() const noexcept { return services_; }
+  const std::vector<Owned<service::Service>>& services() const noexcept { return services_; }
   std::uint32_t number() const noexcept { return number_; }
   /// For the main thread. Null: it is not spare.
   forward::UpstreamPlace* place() noexcept { return ports_ != nullptr ? &place_ : nullptr; }
@@ -110,8 +110,8 @@ class Relay final : public service::Poller {
   Place place_{*this};
   forward::Addresses addresses_;
   egress::ServerSide server_;
-  std::vector<std::unique_ptr<RelayClient>> clients_;  ///< by number of their connection
-  std::vector<std::unique_ptr<service::Service>> services_;
+  std::vector<Owned<RelayClient>> clients_;  ///< by number of their connection
+  std::vector<Owned<service::Service>> services_;
   IntrusiveQueue<RelayClient, &RelayClient::scheduled_link> scheduled_;
   egress::ReleaseWaiters<RelayClient, &RelayClient::waiting_link> waiting_;
   IntrusiveQueue<RelayClient, &RelayClient::closing_link> closing_;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/relay/relay_client.h"
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/egress/call_translation.h"
 #include "dataplane/relay/relay.h"
 
@@ -88,9 +88,9 @@ bool RelayClient::send(RelayCall& relayed, ClientCall& call) noexcept {
   std::span<std::byte> message{arguments.data() - arguments_at, served.message().size()};
   call.names_items = served.offered_results() > 0;
   call.tells_withheld = call.binding->withhold(call.procedure, arguments, side.config().withheld);
-  const std::uint64_t room = std::max<std::uint64_t>(served.reply_room(), rpc::kMinReplyBytes);
-  const auto max_reply =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(egress::plan_reply(call, header, arguments), room));
+  const std::uint64_t room = larger_of<std::uint64_t>(served.reply_room(), rpc::kMinReplyBytes);
+  const auto max_reply = static_cast<std::uint32_t>(
+      smaller_of<std::uint64_t>(egress::plan_reply(call, header, arguments), room));
   // A longer reply without Write chunks stays in the memory of its Reply chunk.
   const bool to_be_copied = max_reply > egress::kSmallReplyBytes && max_reply <= tcp::kStreamBytes;
   if (call.all_chunks_bytes > 0 || call.names_items || to_be_copied) {
@@ -172,7 +172,7 @@ bool RelayClient::deliver(RelayCall& relayed) noexcept {
   for (const service::Item& item : items)
     if (!item.placed) results_bytes -= xdr::padded(item.bytes);
   // require_results() counts from behind the shortest reply header.
-  if (!call.require_results(results_bytes - std::min(results_bytes, rpc::kMinReplyBytes))) return false;
+  if (!call.require_results(results_bytes - smaller_of(results_bytes, rpc::kMinReplyBytes))) return false;
 
   call.write_whole_reply();
   const rdma::Lkey lkey = relay_.server().lkey(at_server.reply);

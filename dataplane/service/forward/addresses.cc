@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/service/forward/addresses.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::forward {
 
@@ -28,7 +29,7 @@ Addresses::Entry* Addresses::find(const PeerAddress& address) noexcept {
 /// What is known of an address that stays is kept.
 void Addresses::take(const segment::UpstreamAddressList& list) noexcept {
   std::array<Entry, segment::kMaxUpstreamAddresses> entries{};
-  const std::uint32_t count = std::min(list.count, segment::kMaxUpstreamAddresses);
+  const std::uint32_t count = smaller_of(list.count, segment::kMaxUpstreamAddresses);
   for (std::uint32_t i = 0; i < count; ++i) {
     const segment::UpstreamAddress& from = list.addresses[i];
     if (const Entry* const known = find(from.address)) entries[i] = *known;
@@ -80,7 +81,7 @@ std::uint32_t Addresses::best(std::uint64_t now_ns) const noexcept {
     if (entry.retry_ns < entries_[earliest].retry_ns) earliest = i;
     if (now_ns < entry.retry_ns) continue;
     if (!entry.bad()) return i;
-    suspect = std::min(suspect, i);
+    suspect = smaller_of(suspect, i);
   }
   return suspect < count_ ? suspect : earliest;
 }

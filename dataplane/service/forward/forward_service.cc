@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/service/forward/forward_service.h"
 
-#include <algorithm>
 #include <cstring>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/ulb/nfs3.h"
 #include "dataplane/ulb/nfs4.h"
 
@@ -119,7 +119,7 @@ bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record
       !rpc::is_wrapped(call.header().credential))
     item_count = binding_.result_items(
         call.header().procedure, reader.rest(), nullptr,
-        std::span(items).first(std::min<std::size_t>(items.size(), call.offered_results())));
+        std::span(items).first(smaller_of<std::size_t>(items.size(), call.offered_results())));
   const std::size_t results_at = record.bytes.size() - reader.remaining();
   const bool tagged = forwarded.handle_tag != 0 && binding_.program == ulb::kNfsProgram && reply.ok &&
                       reply.header.success() && item_count == 0;
@@ -133,7 +133,7 @@ bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record
     data_bytes += items[i].bytes;
   }
   // require_results() counts from behind the shortest reply header.
-  if (!call.require_results(results_bytes - std::min(results_bytes, rpc::kMinReplyBytes))) return false;
+  if (!call.require_results(results_bytes - smaller_of(results_bytes, rpc::kMinReplyBytes))) return false;
 
   upstream_.answered(forwarded);
   call.write_whole_reply();

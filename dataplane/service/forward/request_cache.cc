@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/service/forward/request_cache.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <type_traits>
 
 #include "dataplane/base/random_value.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/xdr/cursor.h"
 
 namespace sluice::forward {
@@ -54,14 +54,14 @@ class RequestCache::Entry {
 };
 
 std::uint64_t RequestCache::checksum(std::span<const std::byte> message) const noexcept {
-  const auto behind_xid = message.subspan(std::min(message.size(), xdr::kUnit));
-  return siphash(key_, behind_xid.first(std::min(behind_xid.size(), kChecksumBytes)));
+  const auto behind_xid = message.subspan(smaller_of(message.size(), xdr::kUnit));
+  return siphash(key_, behind_xid.first(smaller_of(behind_xid.size(), kChecksumBytes)));
 }
 
 RequestCache::RequestCache(std::uint32_t entries, std::uint32_t hosts)
     : key_(random_value<HashKey>()),
-      sets_(std::bit_ceil(std::max(entries, kCacheWays)) / kCacheWays),
-      host_places_(std::bit_ceil(std::max(4 * hosts, kHostWays))),
+      sets_(std::bit_ceil(larger_of(entries, kCacheWays)) / kCacheWays),
+      host_places_(std::bit_ceil(larger_of(4 * hosts, kHostWays))),
       words_(std::make_unique<std::atomic<std::uint64_t>[]>(std::size_t{sets_} * kCacheWays)),
       entries_(std::make_unique<Entry[]>(std::size_t{sets_} * kCacheWays)),
       bytes_(new std::byte[std::size_t{sets_} * kCacheWays * kKeptBytes]),
@@ -150,7 +150,7 @@ RequestCache::Comparison RequestCache::compare(std::uint32_t at, std::uint64_t t
 /// `more` entries than it has would be more than its equal part.
 bool RequestCache::would_hold_too_much(std::uint32_t host, std::uint32_t more) const noexcept {
   return hosts_[host].entries.load(std::memory_order_relaxed) + more >
-         entries() / std::max(hosts_in_use_.load(std::memory_order_relaxed), 1u);
+         entries() / larger_of(hosts_in_use_.load(std::memory_order_relaxed), 1u);
 }
 
 /// A free one for `host`, or that of the oldest reply, of clients that hold too much if there are any. `word` is

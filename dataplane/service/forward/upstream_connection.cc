@@ -4,11 +4,11 @@
 #include <netinet/tcp.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/forward/forward_service.h"
 #include "dataplane/service/forward/upstream.h"
 #include "dataplane/tcp/sockets.h"
@@ -27,8 +27,8 @@ bool is_of_address(int error) {
 UpstreamConnection::UpstreamConnection(Upstream& upstream, tcp::Uring& uring)
     : upstream_(upstream),
       uring_(uring),
-      stream_bytes_(new std::byte[tcp::kStreamBytes]),
-      stream_({stream_bytes_.get(), tcp::kStreamBytes}, tcp::kMaxRecordBytes),
+      stream_bytes_(FixedArray<std::byte>::for_overwrite(tcp::kStreamBytes)),
+      stream_({stream_bytes_.data(), tcp::kStreamBytes}, tcp::kMaxRecordBytes),
       receiver_(uring, this) {}
 
 UpstreamConnection::~UpstreamConnection() {
@@ -129,7 +129,7 @@ void UpstreamConnection::finish_closing() noexcept {
   }
   state_ = State::Retrying;
   retry_ns_ = upstream_.now_ns() + retry_after_ns_;
-  retry_after_ns_ = std::min(2 * retry_after_ns_, kLastRetryNs);
+  retry_after_ns_ = smaller_of(2 * retry_after_ns_, kLastRetryNs);
   upstream_.schedule_attention(*this);
 }
 
@@ -143,13 +143,13 @@ void UpstreamConnection::watch(std::uint64_t now_ns) noexcept {
   pump();  // a trial may be over
   const ForwardedCall* const first = calls_.first();
   if (state_ != State::Up || first == nullptr || first->state != ForwardedCall::State::AwaitingReply) return;
-  const std::uint64_t silent_since_ns = std::max(heard_ns_, first->sent_ns);
+  const std::uint64_t silent_since_ns = larger_of(heard_ns_, first->sent_ns);
   if (now_ns <= silent_since_ns || now_ns - silent_since_ns < kSilenceNs) return;
   if (!probing_) return probe();
   if (now_ns - probed_ns_ < probe_answer_ns_) return;
   upstream_.count(Upstream::Counter::silent_resets);
   upstream_.on_address_failed(peer_);
-  probe_answer_ns_ = std::min(2 * probe_answer_ns_, kLastProbeAnswerNs);
+  probe_answer_ns_ = smaller_of(2 * probe_answer_ns_, kLastProbeAnswerNs);
   lose();
 }
 
@@ -295,7 +295,7 @@ bool UpstreamConnection::trial_lasts() const noexcept {
 }
 
 void UpstreamConnection::next_trial(std::uint32_t most) noexcept {
-  trial_ = {.number = std::max(trial_.number + 1, 1u), .most = most, .sent = 0, .open = 0, .begun_ns = 0};
+  trial_ = {.number = larger_of(trial_.number + 1, 1u), .most = most, .sent = 0, .open = 0, .begun_ns = 0};
 }
 
 /// Of the calls during whose trial the connection was lost, one may be the cause. If there are several, they are
@@ -416,7 +416,7 @@ void UpstreamConnection::take(std::optional<int> received) noexcept {
 void UpstreamConnection::receive() noexcept {
   const auto room = stream_.room();
   if (stream_.awaits_all_of_room())
-    return receiver_.receive_all(socket_, room.first(std::min(room.size(), kReceivedAtOnce)));
+    return receiver_.receive_all(socket_, room.first(smaller_of(room.size(), kReceivedAtOnce)));
   receiver_.receive(socket_, room);
 }
 

@@ -12,10 +12,10 @@
 #include <sys/socket.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <utility>
 
+#include "dataplane/base/fixed_array.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/service/forward/forwarded_call.h"
@@ -205,7 +205,7 @@ class UpstreamConnection {
   std::uint32_t to_resend_ = 0;         ///< AwaitingSend, and sent before
   Trial trial_;
   tcp::SendQueue queue_;
-  std::unique_ptr<std::byte[]> stream_bytes_;
+  FixedArray<std::byte> stream_bytes_;
   tcp::RecordStream stream_;
   tcp::StreamReceiver receiver_;
   // Of the record that the stream has memory for, or that is skipped.

@@ -2,10 +2,11 @@
 //
 // What an upstream does from time to time: it looks after its connections and addresses, ends what has lasted too
 // long, limits the credits of clients whose calls wait, and publishes.
-#include <algorithm>
 #include <utility>
 
 #include "dataplane/service/forward/upstream.h"
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::forward {
 
@@ -40,7 +41,7 @@ void Upstream::recycle(UpstreamConnection& connection) noexcept {
 void Upstream::look_around(std::uint64_t now_ns) noexcept {
   const auto count = static_cast<std::uint32_t>(connections_.size());
   std::uint32_t due = round_.due(now_ns, count);
-  if (among_calls_) due = std::max(due, 1u);
+  if (among_calls_) due = larger_of(due, 1u);
   if (due == 0) return;
   // Not now_ns: calls may have begun after the loop read its clock, and ages are unsigned.
   const std::uint64_t clock_ns = clock_.now_ns();
@@ -145,10 +146,10 @@ void Upstream::end_if_due(ForwardedCall& forwarded, std::uint64_t now_ns) noexce
 /// that has more calls than its share of the numbers keeps as many credits as it has numbers.
 std::uint32_t Upstream::next_credit_limit(std::uint32_t client, std::uint64_t now_ns) const noexcept {
   const ClientEntry& entry = clients_[client];
-  const std::uint32_t half = std::min(entry.credit_limit, config_.credits) / 2;
-  if (admission_.lacks_numbers(client)) return std::max(half, admission_.numbers_of(client));
+  const std::uint32_t half = smaller_of(entry.credit_limit, config_.credits) / 2;
+  if (admission_.lacks_numbers(client)) return larger_of(half, admission_.numbers_of(client));
   if (entry.unsent > 0 && now_ns > entry.moved_ns && now_ns - entry.moved_ns >= kStuckNs)
-    return std::max<std::uint32_t>(half, 1);
+    return larger_of<std::uint32_t>(half, 1);
   const bool enough = entry.credit_limit == kNoLimit || 2 * entry.credit_limit >= config_.credits;
   return enough ? kNoLimit : 2 * entry.credit_limit;
 }
@@ -156,7 +157,7 @@ std::uint32_t Upstream::next_credit_limit(std::uint32_t client, std::uint64_t no
 void Upstream::update_credit_limit(std::uint32_t client, std::uint64_t now_ns) noexcept {
   ClientEntry& entry = clients_[client];
   const std::uint32_t limit = next_credit_limit(client, now_ns);
-  found_.lowest_credit_limit = std::min(found_.lowest_credit_limit, limit);
+  found_.lowest_credit_limit = smaller_of(found_.lowest_credit_limit, limit);
   const bool changed = std::exchange(entry.credit_limit, limit) != limit;
   if (limit != kNoLimit)
     credits_.set(*entry.client, number_, limit, admission_.calls_of(client));

@@ -178,7 +178,7 @@ Json capture(const Client& client, const CaptureOptions& options) {
 namespace {
 
 /// What a pipe or FIFO that is writable takes without blocking.
-constexpr std::size_t kPipeBytes = PIPE_BUF;
+constexpr std::size_t kAtomicPipeBytes = PIPE_BUF;
 constexpr std::size_t kFileBytes = 1u << 20;
 
 }  // namespace
@@ -215,7 +215,7 @@ std::size_t OutputFile::write(std::span<const char> bytes, int timeout_ms) {
   while (written < bytes.size()) {
     pollfd ready{fd_, POLLOUT, 0};
     if (!regular_ && ::poll(&ready, 1, timeout_ms) <= 0) break;
-    const std::size_t most = regular_ ? kFileBytes : kPipeBytes;
+    const std::size_t most = regular_ ? kFileBytes : kAtomicPipeBytes;
     const ssize_t taken = ::write(fd_, bytes.data() + written, std::min(most, bytes.size() - written));
     if (taken < 0 && (errno == EINTR || errno == EAGAIN)) break;
     if (taken <= 0)

@@ -88,8 +88,6 @@ void print_events(const Client& client, const EventOptions& options, bool as_jso
 
 namespace {
 
-constexpr std::chrono::milliseconds kFollowInterval{250};
-
 std::string milliseconds(const Json& microseconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f", microseconds.get<double>() / 1e3);

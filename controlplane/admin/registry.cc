@@ -27,8 +27,8 @@ std::string complete(Json& parameters, const Declaration& method) {
       return "'" + method.name + "' has no parameter '" + name + "'; it has: " + names_of(method.parameters) +
              ".";
   for (const Field& declared : method.parameters) {
-    const auto given = parameters.find(declared.name);
-    if (given == parameters.end()) {
+    const Json* const given = parameters.find(declared.name);
+    if (given == nullptr) {
       if (declared.by_default.is_null())
         return declared.name + " is needed: " + kind_of(declared) + ", " + declared.meaning + ".";
       parameters[declared.name] = declared.by_default;

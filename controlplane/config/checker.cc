@@ -18,6 +18,77 @@
 #include "dataplane/base/net_address.h"
 
 namespace sluice::config {
+
+void Checker::defect(const toml::source_region& where, const std::string& what) {
+  defects_ += name_ + ':' + std::to_string(where.begin.line) + ": " + what + '\n';
+  failed_ = true;
+}
+
+const toml::node* Checker::take(const toml::table& table, const std::string& key) {
+  used_.insert(&table);
+  known_[&table].insert(key);
+  return table.get(key);
+}
+
+void Checker::text(const toml::table& table, const std::string& key, std::string& value,
+                   std::size_t max_bytes, const std::vector<std::string>& allowed) {
+  const toml::node* node = take(table, key);
+  if (node == nullptr) return;
+  const auto given = node->value_exact<std::string>();
+  if (!given) return defect(node->source(), key + " has to be a string.");
+  if (given->size() > max_bytes)
+    return defect(node->source(), key + " has to be at most " + std::to_string(max_bytes) + " bytes long.");
+  if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), *given) == allowed.end()) {
+    std::string list;
+    for (const auto& word : allowed) list += (list.empty() ? "\"" : ", \"") + word + "\"";
+    return defect(node->source(), key + " has to be one of " + list + ".");
+  }
+  value = *given;
+}
+
+const toml::table* Checker::table(const toml::table& parent, const std::string& key) {
+  const toml::node* node = take(parent, key);
+  if (node == nullptr) return nullptr;
+  if (!node->is_table()) return defect(node->source(), key + " has to be a table: [" + key + "]."), nullptr;
+  return node->as_table();
+}
+
+void Checker::reject_unknown() {
+  for (const toml::table* table : used_)
+    for (const auto& [key, node] : *table) {
+      if (known_[table].count(std::string(key.str())) != 0) continue;
+      std::string allowed;
+      for (const std::string& word : known_[table]) allowed += (allowed.empty() ? "" : ", ") + word;
+      defect(node.source(), "unknown key '" + std::string(key.str()) + "'; allowed here: " + allowed + ".");
+    }
+}
+
+void Checker::finish() {
+  reject_unknown();
+  if (failed_) throw ConfigError(defects_);
+}
+
+std::optional<std::uint64_t> Checker::integer_of(const toml::table& table, const std::string& key,
+                                                 std::uint64_t low, std::uint64_t high) {
+  const toml::node* node = take(table, key);
+  if (node == nullptr) return std::nullopt;
+  const auto given = node->value_exact<std::int64_t>();
+  if (given && *given >= 0 && static_cast<std::uint64_t>(*given) >= low &&
+      static_cast<std::uint64_t>(*given) <= high)
+    return static_cast<std::uint64_t>(*given);
+  defect(node->source(),
+         key + " has to be a whole number from " + std::to_string(low) + " to " + std::to_string(high) + ".");
+  return std::nullopt;
+}
+
+std::optional<bool> Checker::boolean_of(const toml::table& table, const std::string& key) {
+  const toml::node* node = take(table, key);
+  if (node == nullptr) return std::nullopt;
+  const auto given = node->value_exact<bool>();
+  if (!given) defect(node->source(), key + " has to be true or false.");
+  return given;
+}
+
 toml::table parse_toml(const std::string& text, const std::string& name) {
   try {
     return toml::parse(text, name);

@@ -11,7 +11,7 @@
 #include "controlplane/config/exports.h"
 #include "controlplane/config/host_authentication.h"
 #include "controlplane/config/machine.h"
-#include "controlplane/config/page.h"
+#include "controlplane/config/readers.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/saved_changes.h"
 #include "controlplane/config/upstreams.h"

@@ -3,6 +3,7 @@
 
 #include "controlplane/config/exports.h"
 #include "controlplane/config/host_authentication.h"
+#include "controlplane/config/prefix.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/net_address.h"

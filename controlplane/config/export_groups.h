@@ -7,19 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "controlplane/config/checker.h"
 #include "controlplane/json/json.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
 
-/// Behind everything else of the upstream.
-void read_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out);
-/// Whether it may have a port for itself.
-void check_own_port(Checker& check, const toml::table& table, const segment::UpstreamConfig& entry);
-/// Whether both may have the same program: defects of `entry` beside `other`, which stands in front of it.
-void check_beside(Checker& check, const toml::source_region& where, const segment::UpstreamConfig& other,
-                  const segment::UpstreamConfig& entry);
 /// Null: there is none of that name. Points into `block`.
 const segment::UpstreamConfig* upstream_named(const segment::ConfigBlock& block, std::string_view name);
 /// Whether the upstream's part of `exports` is another one with the same data plane: both are for one with a tag.

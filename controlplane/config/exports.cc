@@ -7,6 +7,7 @@
 
 #include "controlplane/config/export_groups.h"
 #include "controlplane/config/host_authentication.h"
+#include "controlplane/config/readers.h"
 #include "controlplane/config/routes.h"
 #include "dataplane/base/export_path.h"
 #include "dataplane/base/siphash.h"

@@ -3,18 +3,17 @@
 // The [[export]] tables of a configuration. Setup and reload; one thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
-#include "controlplane/config/checker.h"
 #include "controlplane/json/json.h"
+#include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
 
 /// Of one export.
 inline constexpr std::uint32_t kMaxQuotaMib = 1u << 20;
 
-/// Replaces the exports of `block` by those of `root`, if it has any. Defects go to `check`.
-void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block);
 /// Whether clients would take one path for a folder of the other, which it is not: each has files of its own.
 bool overlap(const std::string& one, const std::string& other);
 std::string overlap_defect(const std::string& one, const std::string& other);

@@ -17,6 +17,7 @@
 #include "controlplane/config/checker.h"
 #include "controlplane/config/exports.h"
 #include "controlplane/config/host_authentication.h"
+#include "controlplane/config/readers.h"
 #include "controlplane/config/replace_file.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/file_descriptor.h"

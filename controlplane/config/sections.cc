@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "controlplane/config/host_authentication.h"
-#include "controlplane/config/page.h"
+#include "controlplane/config/readers.h"
 #include "controlplane/config/upstreams.h"
 #include "controlplane/config/withheld.h"
 #include "dataplane/base/net_address.h"

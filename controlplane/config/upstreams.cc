@@ -10,6 +10,7 @@
 
 #include "controlplane/config/export_groups.h"
 #include "controlplane/config/places.h"
+#include "controlplane/config/readers.h"
 #include "controlplane/config/routes.h"
 #include "controlplane/config/withheld.h"
 #include "dataplane/base/net_address.h"

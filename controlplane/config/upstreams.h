@@ -3,7 +3,6 @@
 // The [[upstream]] tables of the configuration. Setup; one thread.
 #pragma once
 
-#include "controlplane/config/checker.h"
 #include "controlplane/json/json.h"
 #include "dataplane/segment/config_block.h"
 
@@ -12,8 +11,6 @@ namespace sluice::config {
 /// At RPC-over-RDMA servers, limited by the memory windows of a device: each call takes two.
 inline constexpr std::uint32_t kMaxCallsToServers = 2048;
 
-/// Reads all of them into `block`. Defects go to `check`.
-void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBlock& block);
 /// The upstream that `route` is forwarded to for clients at the gateway's own port; null when there is none. Points into
 /// `block`.
 const segment::UpstreamConfig* upstream_of(const segment::ConfigBlock& block,

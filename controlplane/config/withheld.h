@@ -4,22 +4,10 @@
 // and [reverse]. Setup; one thread.
 #pragma once
 
-#include "controlplane/config/checker.h"
 #include "controlplane/json/json.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
-
-/// Defects go to `check`.
-inline void read_withheld(Checker& check, const toml::table& table, segment::WithheldConfig& out) {
-  const auto read = [&](const char* key, std::uint32_t& hidden) {
-    std::string choice = hidden != 0 ? "hide" : "pass";
-    check.text(table, key, choice, 16, {"hide", "pass"});
-    hidden = choice == "hide" ? 1 : 0;
-  };
-  read("pnfs", out.pnfs);
-  read("referrals", out.referrals);
-}
 
 /// Adds the keys to the description of their table.
 inline Json with_withheld(Json table, const segment::WithheldConfig& withheld) {

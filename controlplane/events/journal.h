@@ -4,15 +4,11 @@
 // adds an event waits for nobody: what a reader has not read in time is overwritten, and counted. Any thread.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -51,6 +47,7 @@ class Journal {
 
   /// `clock` is monotonic, in nanoseconds.
   explicit Journal(Log log, Clock clock = segment::monotonic_ns);
+  ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
@@ -89,30 +86,15 @@ class Journal {
   std::size_t peers_known();
 
  private:
-  struct Limit {
-    std::uint64_t spent_until_ns = 0;
-    std::uint64_t suppressed = 0;
-    std::uint64_t suppressed_ns = 0;  ///< the last time
-  };
-  using PeerOfKind = std::pair<const Kind*, std::string>;
+  struct State;
 
   void record(const Kind& kind, std::vector<Field> fields);
-  bool take(const Kind& kind, const std::vector<Field>& fields, Limit& limit, std::uint64_t now_ns);
-  std::uint64_t& spent_by(const Kind& kind, const std::string& peer, std::uint64_t now_ns);
 
   const Log log_;
   const Clock clock_;
   const std::uint64_t id_;
   JournalStatistics statistics_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Under mutex_.
-  std::array<std::deque<Event>, kCauses> rings_;
-  std::map<const Kind*, Limit> limits_;
-  std::map<PeerOfKind, std::uint64_t> peers_;  ///< up to when each has spent what it has
-  std::uint64_t next_ = 1;
-  std::uint64_t read_to_ = 1;  ///< the farthest that any reader has come
-  bool stopped_ = false;
+  const std::unique_ptr<State> state_;
 };
 
 }  // namespace sluice::events

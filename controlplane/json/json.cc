@@ -212,6 +212,30 @@ std::ostream& operator<<(std::ostream& out, const Json& value) {
   return out << value.dump();
 }
 
+Json Json::of(bool value) {
+  Json made;
+  made.value_ = value;
+  return made;
+}
+
+Json Json::of(std::int64_t value) {
+  Json made;
+  made.value_ = value;
+  return made;
+}
+
+Json Json::of(std::uint64_t value) {
+  Json made;
+  made.value_ = value;
+  return made;
+}
+
+Json Json::of(double value) {
+  Json made;
+  made.value_ = value;
+  return made;
+}
+
 bool Json::as_bool() const {
   if (!is_boolean()) throw_type("true or false");
   return std::get<bool>(value_);

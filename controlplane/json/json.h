@@ -46,13 +46,13 @@ class Json {
   Json() noexcept;
   Json(std::nullptr_t) noexcept;
   template <std::same_as<bool> T>
-  Json(T value) : value_(value) {}
+  Json(T value) : Json(of(value)) {}
   template <std::signed_integral T>
-  Json(T value) : value_(static_cast<std::int64_t>(value)) {}
+  Json(T value) : Json(of(static_cast<std::int64_t>(value))) {}
   template <std::unsigned_integral T>
-  requires(!std::same_as<T, bool>) Json(T value) : value_(static_cast<std::uint64_t>(value)) {}
+  requires(!std::same_as<T, bool>) Json(T value) : Json(of(static_cast<std::uint64_t>(value))) {}
   template <std::floating_point T>
-  Json(T value) : value_(static_cast<double>(value)) {}
+  Json(T value) : Json(of(static_cast<double>(value))) {}
   Json(const char* text);
   Json(std::string text);
   Json(std::string_view text);
@@ -156,6 +156,10 @@ class Json {
   friend bool operator<(const Json& one, const Json& other) { return less(one, other); }
 
  private:
+  static Json of(bool value);
+  static Json of(std::int64_t value);
+  static Json of(std::uint64_t value);
+  static Json of(double value);
   bool as_bool() const;
   std::int64_t as_signed() const;
   std::uint64_t as_unsigned() const;

@@ -21,6 +21,8 @@
 #include <vector>
 
 #include "pmd/softroce/interrupt_guard.h"
+#include "pmd/softroce/softroce.h"
+#include "pmd/work_request.h"
 #include "tests/driver/faulty_wire.h"
 
 namespace sluice::rdma::conformance {

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <utility>
 
-#include "controlplane/config/checker.h"
 #include "controlplane/config/machine.h"
+#include "controlplane/config/prefix.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/text_file.h"
@@ -65,7 +65,7 @@ TEST(Config, mount_has_the_clients_of_an_upstream_and_of_the_reverse_gateway) {
     EXPECT_EQ(asked.allowed[0].address, PeerAddress::from_ipv4(192, 0, 2, 0));
     EXPECT_EQ(asked.allowed[0].prefix_bits, 96u + 24);
   }
-  EXPECT_EQ(config::describe_upstreams(upstream.block)[0]["clients"], Json({"192.0.2.0/24"}));
+  EXPECT_EQ(config::describe_upstreams(upstream.block)[0]["clients"], Json::array({"192.0.2.0/24"}));
 }
 
 TEST(Config, an_upstream_over_rdma_has_defaults_of_its_own) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // [page]: where the status page may be served.
-#include "controlplane/config/page.h"
+#include "controlplane/config/readers.h"
 
 #include <gtest/gtest.h>
 

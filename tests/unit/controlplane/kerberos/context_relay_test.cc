@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "controlplane/kerberos/context_server.h"
+#include "dataplane/base/setup_error.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 
 namespace sluice::kerberos {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/outbox/outbox.h"
 #include "dataplane/reactor/property_relay.h"

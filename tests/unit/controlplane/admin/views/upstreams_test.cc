@@ -25,7 +25,7 @@ TEST(Upstreams, show_what_all_reactors_use_of_io_uring) {
       UringFeatures::all().without(UringFeature::multishot_receive).bits();
   const Json shown = upstreams(segment.layout(), config.block);
   ASSERT_EQ(shown.size(), 1u);
-  EXPECT_EQ(shown[0]["io_uring"], Json({"deferred_work", "registered_ring"}));
+  EXPECT_EQ(shown[0]["io_uring"], Json::array({"deferred_work", "registered_ring"}));
   reactors[0].upstreams[0].uring_features = 0;  // over RDMA
   EXPECT_EQ(upstreams(segment.layout(), config.block)[0]["io_uring"], Json::array());
 }

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Functions that read one part each of a parsed configuration. Defects go to `check`. The only header besides checker.h that
+// includes the TOML library: for the sources of this folder. Setup and reload; one thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "controlplane/config/checker.h"
+#include "controlplane/config/config.h"
+#include "dataplane/segment/config_block.h"
+
+namespace sluice::config {
+
+/// Replaces the exports of `block` by those of `root`, if it has any.
+void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block);
+/// Reads [[upstream]] into `block`.
+void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBlock& block);
+/// Reads [reverse]. Call after device, exports and upstreams have been read.
+void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock& block);
+/// Reads [page]. An address that other hosts can reach is a defect unless it is allowed.
+void read_page(Checker& check, const toml::table& root, Config& config);
+/// Reads `hosts` of an [[export]]. Returns how many elements of `out` it has filled.
+std::uint32_t read_export_hosts(Checker& check, const toml::table& table, std::span<HostName> out);
+/// Checks that the hosts named by the exports of `block`, read from `root`, can authenticate themselves with `known`.
+void check_export_hosts(Checker& check, const toml::table& root, const segment::ConfigBlock& block,
+                        const Config& known);
+/// Reads [host_authentication]. Call after the client classes and the exports have been read.
+void read_host_authentication(Checker& check, const toml::table& root, Config& config);
+/// Reads `pnfs` and `referrals` of an [[upstream]] or of [reverse].
+inline void read_withheld(Checker& check, const toml::table& table, segment::WithheldConfig& out) {
+  const auto read = [&](const char* key, std::uint32_t& hidden) {
+    std::string choice = hidden != 0 ? "hide" : "pass";
+    check.text(table, key, choice, 16, {"hide", "pass"});
+    hidden = choice == "hide" ? 1 : 0;
+  };
+  read("pnfs", out.pnfs);
+  read("referrals", out.referrals);
+}
+/// Reads the upstream's exports, after its other keys.
+void read_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out);
+/// Checks whether the upstream may have a port for itself.
+void check_own_port(Checker& check, const toml::table& table, const segment::UpstreamConfig& entry);
+/// Checks whether `entry` may serve a program that `other`, which stands before it, serves too.
+void check_beside(Checker& check, const toml::source_region& where, const segment::UpstreamConfig& other,
+                  const segment::UpstreamConfig& entry);
+
+}  // namespace sluice::config

@@ -21,9 +21,9 @@ import time
 MIB_PER_JOB = 800  # what the largest compilation takes, with sanitizers
 SLOWEST = 10
 STEP = re.compile(r"\[(\d+)/(\d+)\] (.*)")
-# A compilation from precompiled headers hits the cache only with these (ccache's manual, "Precompiled headers"). The package is built in another
-# folder, from the same sources.
-SLOPPINESS = "pch_defines,time_macros,locale"
+# A compilation from precompiled headers hits the cache only with this sloppiness (ccache's manual, "Precompiled headers"). Another checkout has the same
+# objects: its path is only in debugging information.
+CACHE = {"CCACHE_SLOPPINESS": "pch_defines,time_macros,locale", "CCACHE_NOHASHDIR": "true"}
 
 
 def available_mib():
@@ -84,7 +84,7 @@ class Display:
 
 def columns():
     try:
-        return max(os.get_terminal_size().columns - 1, 20)
+        return (os.get_terminal_size().columns or 80) - 1
     except OSError:
         return 79
 
@@ -116,7 +116,7 @@ def run(directory, targets, display, jobs):
     command = ["ninja", "-C", directory, "-j", str(jobs), *targets]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as ninja:
         for line in ninja.stdout:
-            if not line.startswith("ninja: Entering directory"):
+            if display.full or not line.startswith(("ninja: Entering directory", "ninja: no work to do")):
                 display.take(line.rstrip("\n"))
     display.clear()
     return ninja.returncode
@@ -128,7 +128,7 @@ def main():
     arguments.add_argument("targets", nargs="*")
     arguments.add_argument("--full", action="store_true", help=argparse.SUPPRESS)
     arguments.add_argument("--report", metavar="FILE", help=argparse.SUPPRESS)
-    chosen = arguments.parse_args()
+    chosen = arguments.parse_intermixed_args()
     processors, mib = len(os.sched_getaffinity(0)), available_mib()
     jobs, unbounded = bounded_jobs(processors, mib), bounded_jobs(processors, sys.maxsize)
     if jobs < unbounded:
@@ -139,7 +139,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         statistics = os.path.join(folder, "ccache")
         os.environ["CCACHE_STATSLOG"] = statistics
-        os.environ.setdefault("CCACHE_SLOPPINESS", SLOPPINESS)
+        for name, value in CACHE.items():
+            os.environ.setdefault(name, value)
         status = run(chosen.directory, chosen.targets, display, jobs)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         hits = cache_hits(statistics)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""build_cost.py BEFORE AFTER [--tier quick] [--slowest N]: processor time of two builds without a compiler cache.
+"""build_cost.py BEFORE AFTER [--tier quick] [--slowest N] [--sample N]: processor time of two builds without a compiler cache.
 
 BEFORE and AFTER are configured build directories, usually of two checkouts. Runs every command of both builds, their compilations in alternation,
 with compilations of a fixed reference file in between, and prints one line of JSON. A build's cost is its processor time divided by that
@@ -75,7 +75,7 @@ def processor_seconds(command, folder):
 
 
 class Build:
-    def __init__(self, folder, tier):
+    def __init__(self, folder, tier, sample):
         self.folder = os.path.abspath(folder)
         targets = quick_targets(self.folder) if tier == "quick" else PRODUCT
         listed = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", *targets], capture_output=True, text=True, check=True)
@@ -85,13 +85,18 @@ class Build:
         # Generated sources and precompiled headers are inputs of objects; archives and programs are made of them.
         self.inputs = [c for c in commands if c not in self.objects and not is_link(c)]
         self.links = [c for c in commands[first:] if is_link(c)]
+        # Objects evenly spread over the build, which stand for the others.
+        self.measured = self.objects if not sample else [self.objects[i * len(self.objects) // sample] for i in range(min(sample, len(self.objects)))]
+        if sample:
+            self.links = []
         self.seconds = {}
 
     def take(self, command):
         self.seconds[command] = processor_seconds(command, self.folder)
 
     def total(self):
-        return sum(self.seconds.values())
+        measured = sum(self.seconds[command] for command in self.measured)
+        return measured * len(self.objects) / len(self.measured) + sum(self.seconds[command] for command in [*self.inputs, *self.links])
 
     def slowest(self, most):
         worst = sorted((c for c in self.seconds), key=self.seconds.get, reverse=True)[:most]
@@ -141,7 +146,7 @@ def measure(builds, workers, references=REFERENCES):
         def compile_reference(number):
             reference.append(processor_seconds(f"g++ -std=c++20 -O2 -c reference.cc -o {number}.o", folder))
 
-        jobs = spread_evenly([[lambda b=build, c=command: b.take(c) for command in build.objects] for build in builds]
+        jobs = spread_evenly([[lambda b=build, c=command: b.take(c) for command in build.measured] for build in builds]
                              + [[lambda n=number: compile_reference(n) for number in range(references)]])
         list(pool.map(lambda job: job(), jobs))
     for build in builds:
@@ -157,13 +162,14 @@ def main():
     arguments.add_argument("--tier", choices=("product", "quick"), default="product", help="what is built: the four programs, or all that the quick tier tests")
     arguments.add_argument("--slowest", type=int, default=0, metavar="N", help="also print the N most expensive commands of the last build")
     arguments.add_argument("--workers", type=int, default=os.cpu_count(), help="compilations at a time (default: one per processor)")
+    arguments.add_argument("--sample", type=int, default=0, metavar="N", help="compile only N objects of each build, evenly spread, and link nothing")
     chosen = arguments.parse_args()
     if shutil.which("ninja") is None:
         sys.exit("ninja is not installed: run deploy/install-packages.sh product.")
     if chosen.reference or not chosen.builds:
         print(round(statistics.median(measure([], 1, 3)), 3))
         return
-    builds = [Build(folder, chosen.tier) for folder in chosen.builds]
+    builds = [Build(folder, chosen.tier, chosen.sample) for folder in chosen.builds]
     reference = measure(builds, chosen.workers)
     unit = statistics.median(reference)
     costs = [build.total() / (unit * len(build.objects)) for build in builds]
@@ -171,7 +177,7 @@ def main():
         "figure": f"{'product' if chosen.tier == 'product' else 'quick_tier'}_build_cpu_ratio", "value": round(costs[-1] / costs[0], 3),
         "processor_time_ratio": round(builds[-1].total() / builds[0].total(), 3),
         "cost": [round(cost, 2) for cost in costs], "processor_s": [round(build.total(), 1) for build in builds],
-        "objects": [len(build.objects) for build in builds], "reference_s": round(unit, 3),
+        "objects": [len(build.objects) for build in builds], "measured": [len(build.measured) for build in builds], "reference_s": round(unit, 3),
         "reference_spread": [round(min(reference), 3), round(max(reference), 3)]}), flush=True)
     for seconds, output in builds[-1].slowest(chosen.slowest):
         print(f"{seconds:7.1f}  {output}")

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Preprocessed lines of the product's sources: what a compiler reads for each. Speaks TAP.
+"""What a compiler reads for each source of the product, without precompiled headers. Speaks TAP.
 
-build_lines.py SOURCE_ROOT BUILD_ROOT                  fails for a source above the limit of its folder (build_lines.toml)
+build_lines.py SOURCE_ROOT BUILD_ROOT                  fails for a source above the limit of its folder (build_lines.toml), and for one that
+                                                       does not compile without a precompiled header
 build_lines.py SOURCE_ROOT BUILD_ROOT --list [PREFIX]  prints the lines of each source, most first, and their sum
 build_lines.py SOURCE_ROOT BUILD_ROOT --headers FILE   prints which headers the lines of a source come from
 
-Lines that are not empty count. Precompiled headers are left out, so that a source includes what it uses."""
+Preprocessed lines that are not empty count. A source that has compiled is compiled again only when what the compiler reads has changed."""
 import collections
 import concurrent.futures
+import hashlib
 import json
 import os
 import re
@@ -35,17 +37,33 @@ def preprocessor(command):
     return [*kept, "-E"]
 
 
-def lines_by_header(entry):
+def preprocessed(entry):
     done = subprocess.run(preprocessor(entry["command"]), cwd=entry["directory"], capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{entry['file']}: {done.stderr[:2000]}")
+    return done.stdout
+
+
+def lines_by_header(entry):
     lines, header = collections.Counter(), None
-    for line in done.stdout.splitlines():
+    for line in preprocessed(entry).splitlines():
         if marker := LINE_MARKER.match(line):
             header = marker[1]
         elif line.strip():
             lines[header] += 1
     return lines
+
+
+def count_lines(text):
+    return sum(bool(line.strip()) and not LINE_MARKER.match(line) for line in text.splitlines())
+
+
+def first_error(entry, text):
+    """The compiler's first error for preprocessed text, or nothing."""
+    words = [word for word in preprocessor(entry["command"]) if word != "-E" and not word.endswith(".cc") and not word.startswith("-O")]
+    done = subprocess.run([*words, "-w", "-fpreprocessed", "-fsyntax-only", "-x", "c++-cpp-output", "-"], cwd=entry["directory"], input=text,
+                          capture_output=True, text=True)
+    return None if done.returncode == 0 else next((line for line in done.stderr.splitlines() if "error" in line), "fails")
 
 
 def sources(root, build):
@@ -59,10 +77,31 @@ def sources(root, build):
 
 
 def measured(root, build, prefix=""):
+    """(lines, source) of each source, most lines first."""
     chosen = [(source, entry) for source, entry in sources(root, build) if source.startswith(prefix)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        counts = pool.map(lambda pair: sum(lines_by_header(pair[1]).values()), chosen)
+        counts = pool.map(lambda pair: count_lines(preprocessed(pair[1])), chosen)
         return sorted(((count, source) for count, (source, _) in zip(counts, chosen)), reverse=True)
+
+
+def check(root, build, known):
+    """(lines, source, error or nothing, digest) of each source. `known` has the digests of what has compiled before."""
+    def check_one(pair):
+        source, entry = pair
+        text = preprocessed(entry)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return count_lines(text), source, None if digest in known else first_error(entry, text), digest
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(check_one, sources(root, build)))
+
+
+def compiled_before(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return set(json.load(file))
+    except (OSError, ValueError):
+        return set()
 
 
 def limit_of(source, limits):
@@ -80,27 +119,33 @@ def main():
         for header, count in lines_by_header(entry).most_common(60):
             print(f"{count:7}  {header}")
         return 0
-    found = measured(root, build, sys.argv[4] if len(sys.argv) > 4 else "")
-    total = sum(count for count, _ in found)
     if sys.argv[3:4] == ["--list"]:
+        found = measured(root, build, sys.argv[4] if len(sys.argv) > 4 else "")
         for count, source in found:
             print(f"{count:7}  {source}")
-        print(f"{total:7}  {len(found)} objects")
+        print(f"{sum(count for count, _ in found):7}  {len(found)} objects")
         return 0
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "build_lines.toml"), "rb") as file:
         limits = tomllib.load(file)
-    wrong = [f"{source} has {count} preprocessed lines, more than {limit_of(source, limits['lines'])}" for count, source in found
-             if count > limit_of(source, limits["lines"])]
+    memory = os.path.join(build, "compiled-without-pch.json")
+    found = check(root, build, compiled_before(memory))
+    with open(memory, "w", encoding="utf-8") as file:
+        json.dump([digest for _, _, error, digest in found if error is None], file)
+    total = sum(count for count, *_ in found)
+    long = [f"{source} has {count} preprocessed lines, more than {limit_of(source, limits['lines'])}" for count, source, *_ in found
+            if count > limit_of(source, limits["lines"])]
     if total > limits["total"]:
-        wrong.append(f"All sources together have {total} preprocessed lines, more than {limits['total']}")
-    print("1..1")
-    print(f"{'not ok' if wrong else 'ok'} 1 sources_include_what_they_need")
-    for line in wrong[:40]:
-        print(f"# {line}")
-    if wrong:
-        print("# Include smaller headers, or forward-declare: build_lines.py --headers FILE says where the lines come from.")
-    print(json.dumps({"figure": "product_build_lines", "value": round(total / 1e6, 2), "unit": "million", "objects": len(found), "goal": 9}))
-    return 1 if wrong else 0
+        long.append(f"All sources together have {total} preprocessed lines, more than {limits['total']}")
+    if long:
+        long.append("Include smaller headers, or declare what is only referred to: --headers SOURCE says where the lines come from.")
+    broken = [f"{source} does not compile without a precompiled header: {error}" for _, source, error, _ in found if error]
+    print("1..2")
+    for number, (name, wrong) in enumerate([("sources_read_no_more_than_their_folder_may", long), ("sources_include_what_they_use", broken)], 1):
+        print(f"{'not ok' if wrong else 'ok'} {number} {name}")
+        for line in wrong[:40]:
+            print(f"# {line}")
+    print("# " + json.dumps({"figure": "product_build_lines", "value": round(total / 1e6, 2), "unit": "million", "objects": len(found), "goal": 9}))
+    return 1 if long or broken else 0
 
 
 if __name__ == "__main__":

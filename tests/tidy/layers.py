@@ -50,6 +50,30 @@ class Layers:
             seen.append(key)
 
 
+# Libraries of templates that take a source seconds to compile.
+HEAVY_LIBRARIES = ("nlohmann/", "fmt/", "spdlog/", "toml++/", "CLI/", "prometheus/", "tbb/", "CivetServer")
+
+
+def heavy_headers(tree):
+    """Headers of the product that include such a library, directly or by others, each with the library."""
+    headers = [name for name in tree.named(".h") if not name.startswith("tests/")]
+    found = {}
+    for name in headers:
+        for included in re.findall(r"^[ \t]*#[ \t]*include[ \t]*<([^>]+)>", tree.text(name), re.M):
+            if included.startswith(HEAVY_LIBRARIES):
+                found[name] = included
+    while more := {name: found[included] for name in headers if name not in found for included in project_includes(tree, name) if included in found}:
+        found.update(more)
+    return found
+
+
+def exposed_libraries(tree):
+    """Files that get such a library from a header of another folder."""
+    heavy = heavy_headers(tree)
+    return [f"{name} includes {included}, and with it <{heavy[included]}>" for name in tree.code if not name.startswith("tests/")
+            for included in project_includes(tree, name) if included in heavy and os.path.dirname(included) != os.path.dirname(name)]
+
+
 def project_includes(tree, name):
     """Includes of a file within the project, as paths from its root. Generated headers have no folder."""
     for included in re.findall(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', tree.text(name), re.M):

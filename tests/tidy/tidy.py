@@ -61,6 +61,10 @@ def includes_follow_the_layers(tree):
     return layers.violations(tree, os.path.join(tree.root, LAYERS))
 
 
+def libraries_stay_in_their_folder(tree):
+    return layers.exposed_libraries(tree)
+
+
 def requirement_tables_are_sound(tree):
     return Tables(os.path.join(tree.root, TABLES)).problems
 
@@ -111,7 +115,7 @@ def report(tree):
             f"{len(long_files)} of {len(files)} files have more than {LONGEST_FILE} lines", *long_files]
 
 
-CHECKS = [top_level_is_fixed, every_source_says_its_license, sources_are_formatted, no_path_of_a_machine, includes_follow_the_layers,
+CHECKS = [top_level_is_fixed, every_source_says_its_license, sources_are_formatted, no_path_of_a_machine, includes_follow_the_layers, libraries_stay_in_their_folder,
           using_declarations_are_used, requirement_tables_are_sound, cited_requirements_exist, documents_cite_what_is_there,
           equivalent_mutants_are_of_lines_that_exist]
 

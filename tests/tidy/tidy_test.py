@@ -155,6 +155,8 @@ TESTS = [
     include("controlplane/config/config.h", "controlplane/cm/agent.h"),
     include("telemetry/exporter.h", "pmd/softroce/device.h"),
     include("dataplane/rpc/message.cc", "tests/unit/rpc/lab.h"),
+    noticed("libraries_stay_in_their_folder", "dataplane/xdr/cursor.h", f"// {LICENSE}\n#include <nlohmann/json.hpp>\n",
+            "dataplane/rpc/message.h includes dataplane/xdr/cursor.h, and with it <nlohmann/json.hpp>"),
     noticed("includes_follow_the_layers", "dataplane/xdr/cursor.h", f"// {LICENSE}\n#include \"../rpc/message.h\"\n", "includes dataplane/rpc/message.h"),
     noticed("includes_follow_the_layers", "dataplane/new/thing.h", f"// {LICENSE}\n", "no entry"),
     noticed("includes_follow_the_layers", tidy.LAYERS, "\"pmd/a\" = [\"pmd/b\"]\n\"pmd/b\" = []\n", "pmd/b, which is not above it"),

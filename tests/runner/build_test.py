@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/build.py: what it shows, how many jobs it runs, and what it reports. Speaks TAP."""
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [os.path.join(ROOT, "deploy"), os.path.dirname(HERE)]
+import build  # noqa: E402
+from planes_of_tests import run_tap  # noqa: E402
+
+NINJA_FILE = """
+rule cc
+  command = sleep 0.1; {command} && touch $out
+  description = Compiling C++ object $out
+build a.o: cc
+build b.o: cc
+default a.o b.o
+"""
+
+
+def project(folder, command="true"):
+    with open(os.path.join(folder, "build.ninja"), "w", encoding="utf-8") as file:
+        file.write(NINJA_FILE.format(command=command))
+    return [sys.executable, os.path.join(ROOT, "deploy/build.py"), folder]
+
+
+def jobs_are_bounded_by_memory_and_one_is_always_possible():
+    assert build.bounded_jobs(2, 100_000) == 3
+    assert build.bounded_jobs(16, 100_000) == 18
+    assert build.bounded_jobs(16, 2048) == 2
+    assert build.bounded_jobs(1, 100) == 1
+
+
+def what_is_left_is_estimated_from_what_is_done():
+    assert build.remaining(10, 30, 20) == "40 s"
+    assert build.remaining(1, 101, 3) == "5 min 0 s"
+    assert build.remaining(0, 30, 1) == "0 s"
+
+
+def in_a_file_there_is_one_line():
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(project(folder), capture_output=True, text=True, check=True)
+        assert done.stdout.startswith("2 objects compiled, 0 from the compiler cache,"), done.stdout
+        assert done.stdout.count("\n") == 1, done.stdout
+        done = subprocess.run(project(folder), capture_output=True, text=True, check=True)
+        assert done.stdout == "Everything is built already.\n", done.stdout
+
+
+def on_a_terminal_one_line_is_overwritten():
+    with tempfile.TemporaryDirectory() as folder:
+        here, there = pty.openpty()
+        with subprocess.Popen(project(folder), stdout=there, stderr=there) as process:
+            os.close(there)
+            shown = b""
+            try:
+                while part := os.read(here, 4096):
+                    shown += part
+            except OSError:
+                pass  # the other end is closed
+            assert process.wait() == 0
+        assert b"\r\033[K1 of 2, " in shown and b"2 of 2, 0 s left: b.o" in shown.replace(b"a.o", b"b.o"), shown
+
+
+def a_failure_is_shown_and_fails():
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(project(folder, "echo broken; false"), capture_output=True, text=True)
+        assert done.returncode != 0 and "broken" in done.stdout, done
+
+
+def the_report_has_the_cost():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "report.json")
+        subprocess.run([*project(folder), "--full", "--report", path, "a.o", "b.o"], capture_output=True, check=True)
+        with open(path, encoding="utf-8") as file:
+            cost = json.load(file)
+        assert cost["compiled"] == 2 and cost["cached"] == 0 and cost["processor_s"] >= 0, cost
+        assert {output for _, output in cost["slowest"]} == {"a.o", "b.o"}, cost
+
+
+def a_display_that_is_no_terminal_keeps_what_is_no_step():
+    out = io.StringIO()
+    display = build.Display(out, full=False)
+    for line in ("[1/2] Compiling C++ object a.o", "a.cc:1: error: x"):
+        display.take(line)
+    assert out.getvalue() == "a.cc:1: error: x\n", out.getvalue()
+
+
+TESTS = [jobs_are_bounded_by_memory_and_one_is_always_possible, what_is_left_is_estimated_from_what_is_done, in_a_file_there_is_one_line,
+         on_a_terminal_one_line_is_overwritten, a_failure_is_shown_and_fails, the_report_has_the_cost,
+         a_display_that_is_no_terminal_keeps_what_is_no_step]
+
+if __name__ == "__main__":
+    sys.exit(run_tap([(test.__name__, test) for test in TESTS]))

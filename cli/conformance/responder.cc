@@ -55,13 +55,12 @@ Responder::Responder(rdma::Device& device, rdma::ConnectionManager& manager, Jud
       transfer_ns_(config.transfer_ns),
       announcement_(usual_announcement()) {
   manager_.listen(config.port);
-  supply_ = new Supply{.make_upstream = make_upstream};
+  supply_ = Owned<Supply>(new Supply{.make_upstream = make_upstream});
 }
 
 Responder::~Responder() {
   clear_first_answer();
   for (const auto& visit : std::vector(visits_)) hang_up(*visit);
-  delete supply_;
 }
 
 void Responder::poll() {

@@ -13,6 +13,7 @@
 
 #include "cli/conformance/function_ref.h"
 #include "cli/conformance/rule.h"
+#include "dataplane/base/owned.h"
 #include "pmd/work_request.h"
 
 namespace sluice::rdma {
@@ -212,7 +213,7 @@ class Responder {
   std::uint32_t turns_ = 0;
   std::vector<VisitRef> visits_;
   std::vector<WaitingCall> waiting_;
-  Supply* supply_ = nullptr;  ///< own
+  Owned<Supply> supply_;
 };
 
 }  // namespace sluice::conformance

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/base/owned.h"
+
 struct rdma_cm_id;
 
 namespace sluice::cm {
@@ -32,7 +34,7 @@ class IdDestroyer {
  private:
   struct Shared;
 
-  Shared* const shared_;  ///< with the thread; this class owns it
+  const Owned<Shared> shared_;  ///< with the thread
   // What stuck() has seen.
   std::uint64_t seen_destroyed_ = 0;
   std::uint64_t since_ns_ = 0;

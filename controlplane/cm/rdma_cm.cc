@@ -382,7 +382,7 @@ struct IdDestroyer::Shared {
   std::thread thread{[this] { run(); }};
 };
 
-IdDestroyer::IdDestroyer() : shared_(new Shared) {
+IdDestroyer::IdDestroyer() : shared_(make_owned<Shared>()) {
   ::pthread_setname_np(shared_->thread.native_handle(), "cm-destroy");
 }
 
@@ -393,7 +393,6 @@ IdDestroyer::~IdDestroyer() {
   }
   shared_->given.notify_one();
   shared_->thread.join();
-  delete shared_;
 }
 
 void IdDestroyer::destroy(rdma_cm_id* id) {

@@ -57,13 +57,12 @@ struct PollThread::Running {
   std::thread thread{[this] { run(); }};
 };
 
-PollThread::PollThread(PolledService& service) : running_(new Running(service)) {}
+PollThread::PollThread(PolledService& service) : running_(make_owned<Running>(service)) {}
 
 PollThread::~PollThread() {
   running_->stop = true;
   ::eventfd_write(running_->wake.get(), 1);
   running_->thread.join();
-  delete running_;
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "controlplane/mount/poll_set.h"
+#include "dataplane/base/owned.h"
 
 namespace sluice::mount {
 
@@ -32,7 +33,7 @@ class PollThread {
  private:
   struct Running;
 
-  Running* const running_;  ///< this class owns it
+  const Owned<Running> running_;
 };
 
 }  // namespace sluice::mount

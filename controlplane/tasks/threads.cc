@@ -22,11 +22,9 @@ struct Threads::Arena {
 };
 
 Threads::Threads(std::uint32_t count, std::uint32_t most_of_process)
-    : arena_(new Arena(allowed(count, most_of_process))) {}
+    : arena_(std::make_unique<Arena>(allowed(count, most_of_process))) {}
 
-Threads::~Threads() {
-  delete arena_;
-}
+Threads::~Threads() = default;
 
 void Threads::enqueue(void (*call)(void*), void* argument) {
   arena_->arena.enqueue([call, argument] { call(argument); });

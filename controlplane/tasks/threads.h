@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 namespace sluice::tasks {
 
@@ -22,7 +23,7 @@ class Threads {
 
  private:
   struct Arena;
-  Arena* const arena_;  ///< this class owns it
+  const std::unique_ptr<Arena> arena_;
 };
 
 }  // namespace sluice::tasks

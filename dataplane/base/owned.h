@@ -41,4 +41,9 @@ class Owned {
   T* object_ = nullptr;
 };
 
+template <typename T, typename... Arguments>
+Owned<T> make_owned(Arguments&&... arguments) {
+  return Owned<T>(new T(std::forward<Arguments>(arguments)...));
+}
+
 }  // namespace sluice

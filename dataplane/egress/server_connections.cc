@@ -10,7 +10,7 @@ using State = ServerConnection::State;
 ServerConnections::ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count)
     : side_(side), free_(count) {
   for (std::uint32_t i = 0; i < count; ++i)
-    free_.push(connections_.emplace_back(new ServerConnection(side, engine)).get());
+    free_.push(connections_.emplace_back(make_owned<ServerConnection>(side, engine)).get());
 }
 
 ServerConnection* ServerConnections::take(ServerUser& client) noexcept {

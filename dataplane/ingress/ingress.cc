@@ -41,7 +41,7 @@ Ingress::Ingress(rpcrdma::Engine& engine, egress::Dialer& dialer, const Listener
   std::construct_at(&area_);  // drops the counts of an earlier data plane
   server_.set_server(config.server);
   for (std::uint32_t i = 0; i < config.clients; ++i)
-    free_clients_.push(clients_.emplace_back(new TcpClient(*this)).get());
+    free_clients_.push(clients_.emplace_back(make_owned<TcpClient>(*this)).get());
   to_flush_.reserve(config.clients);
 }
 

@@ -32,10 +32,10 @@ Relay::Relay(rpcrdma::Engine& engine, egress::Dialer& dialer, forward::CreditLim
       addresses_(*config.addresses, config.name, config.port),
       server_(engine, dialer, config.server_side, counters_of(area), clock) {
   std::construct_at(&area_);  // drops the counts of an earlier data plane
-  for (std::uint32_t i = 0; i < engine.connection_count(); ++i) clients_.emplace_back(new RelayClient(*this));
+  for (std::uint32_t i = 0; i < engine.connection_count(); ++i)
+    clients_.push_back(make_owned<RelayClient>(*this));
   for (const service::Route& route : config.routes)
-    services_.push_back(Owned<service::Service>(
-        new RelayService(*this, ulb::binding_or_plain(route.program, route.version))));
+    services_.push_back(make_owned<RelayService>(*this, ulb::binding_or_plain(route.program, route.version)));
   if (ports_ != nullptr) return;  // has no say in the credits of clients before it is an upstream
   credits_.use(number_);
   follow_address();

@@ -45,13 +45,13 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config)
   links_.transmit.stage.set_max_sge(
       smaller_of(queue_pair_limits().max_send_sge, device.limits().max_send_sge));
   for (std::uint32_t i = 0; i < config.callers; ++i) {
-    callers_.add(Owned<Requester>(new Requester(requester_context(), device,
-                                                RequesterConfig{.requests = kCallBacksAtOnce,
-                                                                .inline_bytes = kCallBackBytes,
-                                                                .credits_requested = kCallBacksAtOnce,
-                                                                .windows = 0,
-                                                                .long_buffers = 0,
-                                                                .reverse = true})));
+    callers_.add(make_owned<Requester>(requester_context(), device,
+                                       RequesterConfig{.requests = kCallBacksAtOnce,
+                                                       .inline_bytes = kCallBackBytes,
+                                                       .credits_requested = kCallBacksAtOnce,
+                                                       .windows = 0,
+                                                       .long_buffers = 0,
+                                                       .reverse = true}));
   }
   // A region for all of a kind: drivers and NICs have room for a few thousand.
   const ConnectionCapacity& capacity = config.capacity;

@@ -126,8 +126,8 @@ ShareLimits limits_for(std::uint32_t clients) noexcept {
 
 Handover::Handover(std::vector<KeyPair> keys, std::uint32_t clients)
     : keys_(std::move(keys)),
-      to_owner_(new CallRing()),
-      to_borrower_(new CallRing()),
+      to_owner_(make_owned<CallRing>()),
+      to_borrower_(make_owned<CallRing>()),
       calls_(kMaxHandedCalls),
       tickets_(limits_for(clients)),
       shares_(clients) {

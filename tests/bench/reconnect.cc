@@ -188,6 +188,6 @@ constexpr Side kSides[] = {{"request_us_131k", [](double) { return request_us(kA
 }  // namespace sluice::bench
 
 int main() {
-  log::set_level(log::Level::Error);
+  sluice::log::set_level(sluice::log::Level::Error);
   return sluice::bench::serve(sluice::bench::kSides);
 }

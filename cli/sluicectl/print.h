@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-
-#include "controlplane/json/json.h"
 //
 // Results as text for a terminal, or as JSON. Writes to standard output.
 #pragma once
 
+#include "controlplane/json/json.h"
+
 namespace sluice::ctl {
 
-/// A list of objects as a table, an object as lines of key and value.
+/// Prints a list of objects as a table, and an object as lines of key and value; with `as_json`, any value as JSON.
 void print(const Json& result, bool as_json);
 
 }  // namespace sluice::ctl

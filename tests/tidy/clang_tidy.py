@@ -15,6 +15,7 @@ import collections
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -32,12 +33,13 @@ CHECKS = [] if ANALYZE else ["--checks=-clang-analyzer-*"]
 DEADLINE = float(os.environ.get("SLUICE_TEST_DEADLINE") or "inf")
 LEFT_OUT = object()
 NAMES_A_FILE = ("-o", "-c", "-MF", "-MQ", "-MT")
-NOT_FOR_CLANG = ("-MD", "-mmemset-strategy=", "-mmemcpy-strategy=", "-femit-class-debug-always")
+NOT_FOR_CLANG = ("-MD", "-mmemset-strategy=", "-mmemcpy-strategy=", "-femit-class-debug-always", "-fpch-", "-Winvalid-pch")
+PRECOMPILED = re.compile(r"(^| )-include \S+_pch\.h(?= |$)")
 
 
 def flags_of(command):
-    """The flags that matter for a source, without the compiler and the files."""
-    words = shlex.split(command)
+    """The flags that matter for a source, without the compiler, the files and a precompiled header."""
+    words = shlex.split(PRECOMPILED.sub(" ", command))
     while words and not words[0].startswith("-"):  # the compiler, perhaps behind ccache
         words.pop(0)
     left = [word for before, word in zip([""] + words, words) if before not in NAMES_A_FILE and word not in NAMES_A_FILE]
@@ -144,6 +146,10 @@ class ClangTidy:
                 file.write("int* two() { return 0; }\n")
             return "" if late.check(([name], ())) == [(name, LEFT_OUT)] else "a file was checked after the time for it"
 
+    def needs_no_precompiled_header(self):
+        flags = flags_of("ccache c++ -fpch-preprocess -include standard_pch.h -include rte_config.h -Winvalid-pch -O3 -o a.o -c a.cc")
+        return "" if flags == ("-include", "rte_config.h", "-O3") else f"the flags of the check are {flags}"
+
     def takes_apart_what_does_not_fit_together(self):
         text = "namespace {{\nint one() {{ return 1; }}\n}}  // namespace\nint {}() {{ return one(); }}\n"
         return "".join(self.findings_of(text.format("two"), text.format("three")))
@@ -155,11 +161,12 @@ def main():
         return 0
     tidy = ClangTidy(Tree(sys.argv[1]), sys.argv[2])
     groups = tidy.groups()
-    print(f"1..{sum(len(names) for names, _ in groups) + 3}", flush=True)
+    print(f"1..{sum(len(names) for names, _ in groups) + 4}", flush=True)
     failed, number = False, 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         itself = [pool.submit(lambda test=test: [(test.__name__, test())])
-                  for test in (tidy.notices_a_finding, tidy.takes_apart_what_does_not_fit_together, tidy.leaves_out_what_there_is_no_time_for)]
+                  for test in (tidy.notices_a_finding, tidy.needs_no_precompiled_header, tidy.takes_apart_what_does_not_fit_together,
+                           tidy.leaves_out_what_there_is_no_time_for)]
         for done in [*itself, *(pool.submit(tidy.check, group) for group in groups)]:
             for name, findings in done.result():
                 number += 1

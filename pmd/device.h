@@ -17,11 +17,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/base/setup_error.h"
 #include "pmd/connection_manager.h"
 #include "pmd/datagram.h"
@@ -63,7 +63,7 @@ class Device {
   }
   /// Whether create_queue_pair() with the prepared limits returns or throws at once. If not, a later poll() has one made.
   virtual bool has_queue_pair() const noexcept { return true; }
-  virtual std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) = 0;
+  virtual Owned<QueuePair> create_queue_pair(const QueuePairLimits& limits) = 0;
   /// Null when connection management is done by the control plane.
   virtual ConnectionManager* connection_manager() noexcept = 0;
 

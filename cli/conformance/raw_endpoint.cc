@@ -23,7 +23,7 @@ RawEndpoint::RawEndpoint(rdma::Device& device, std::uint32_t receive_bytes, std:
       receive_region_(device.allocate_memory(std::size_t{receive_bytes} * receives)),
       arena_(device.allocate_memory(kArenaBytes)) {}
 
-std::unique_ptr<rdma::QueuePair> RawEndpoint::make_queue_pair(bool with_receives) {
+Owned<rdma::QueuePair> RawEndpoint::make_queue_pair(bool with_receives) {
   rdma::QueuePairLimits limits;
   limits.recv_depth = receives_;
   limits.send_depth = kSendDepth;

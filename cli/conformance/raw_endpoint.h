@@ -4,7 +4,6 @@
 // thread that polls the device. Its memory is the device's; a queue pair that it made is the caller's.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -34,7 +33,7 @@ class RawEndpoint {
   RawEndpoint& operator=(const RawEndpoint&) = delete;
 
   /// With its Receives posted, or without.
-  std::unique_ptr<rdma::QueuePair> make_queue_pair(bool with_receives = true);
+  Owned<rdma::QueuePair> make_queue_pair(bool with_receives = true);
   virtual void adopt(rdma::QueuePair& qp);
   void post_receives();
 
@@ -56,7 +55,7 @@ class RawEndpoint {
   std::vector<rdma::WorkCompletion> send_completions;
   bool failed = false;  ///< a work completion with an error was seen
   rdma::WcStatus first_error = rdma::WcStatus::Success;
-  std::unique_ptr<rdma::QueuePair> owned_qp;
+  Owned<rdma::QueuePair> owned_qp;
 
  protected:
   /// Each Send of either side.

@@ -2,10 +2,25 @@
 #include "dataplane/log/log.h"
 
 #include <fmt/args.h>
+#include <poll.h>
+#include <signal.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "dataplane/log/log_queue.h"
 
 namespace sluice::log {
 namespace {
@@ -55,3 +70,118 @@ void write(Level level, std::string_view line) {
 }
 
 }  // namespace sluice::log
+
+namespace sluice {
+
+struct LogQueue::State {
+  explicit State(int to) : descriptor(to) {}
+
+  const int descriptor;
+  std::atomic<std::uint64_t> dropped{0};
+  std::mutex mutex{};
+  std::condition_variable changed{};
+  // Under mutex.
+  std::deque<std::string> lines{};
+  std::uint64_t told = 0;  ///< of those that were dropped
+  bool writing = false;
+  bool stopped = false;
+
+  void run() {
+    sigset_t pipe;
+    ::sigemptyset(&pipe);
+    ::sigaddset(&pipe, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+    std::unique_lock lock(mutex);
+    for (;;) {
+      writing = false;
+      changed.notify_all();
+      changed.wait(lock, [this] { return stopped || !lines.empty(); });
+      if (lines.empty()) return;
+      std::string text = std::move(lines.front());
+      lines.pop_front();
+      if (const std::uint64_t all = dropped; all != told)
+        text += std::to_string(all - std::exchange(told, all)) +
+                " lines of the log are lost: what it is written to was too slow\n";
+      writing = true;
+      lock.unlock();
+      write(text);
+      lock.lock();
+    }
+  }
+
+  void write(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t written = ::write(descriptor, text.data(), text.size());
+      if (written > 0) {
+        text.remove_prefix(static_cast<std::size_t>(written));
+      } else if (errno == EAGAIN) {  // somebody who shares it has made it so
+        pollfd ready{descriptor, POLLOUT, 0};
+        ::poll(&ready, 1, -1);
+        if ((ready.revents & (POLLERR | POLLNVAL)) != 0) return;
+      } else if (errno != EINTR) {
+        return;
+      }
+    }
+  }
+};
+
+LogQueue::LogQueue(int descriptor) : state_(std::make_shared<State>(descriptor)) {
+  std::thread([state = state_] { state->run(); }).detach();
+}
+
+LogQueue::~LogQueue() {
+  drain(kLogEndMs);
+  const std::lock_guard lock(state_->mutex);
+  state_->stopped = true;
+  state_->changed.notify_all();
+}
+
+std::uint64_t LogQueue::dropped() const {
+  return state_->dropped.load(std::memory_order_relaxed);
+}
+
+void LogQueue::drain(std::uint32_t limit_ms) {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms),
+                           [this] { return state_->lines.empty() && !state_->writing; });
+}
+
+void LogQueue::add(std::string line) {
+  if (line.size() > kMaxLineBytes) line.resize(kMaxLineBytes);
+  if (line.empty() || line.back() != '\n') line += '\n';
+  const std::lock_guard lock(state_->mutex);
+  if (state_->lines.size() >= kMaxQueuedLines) {
+    state_->dropped.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  state_->lines.push_back(std::move(line));
+  state_->changed.notify_all();
+}
+
+namespace {
+
+/// Formats what spdlog's logger is given, for the queue.
+class QueueSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit QueueSink(std::shared_ptr<LogQueue> queue) : queue_(std::move(queue)) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t formatted;
+    formatter_->format(message, formatted);
+    queue_->add(std::string(formatted.data(), formatted.size()));
+  }
+  void flush_() override {}
+
+  const std::shared_ptr<LogQueue> queue_;
+};
+
+}  // namespace
+
+std::shared_ptr<LogQueue> log_by_queue() {
+  auto queue = std::make_shared<LogQueue>(STDOUT_FILENO);
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("", std::make_shared<QueueSink>(queue)));
+  return queue;
+}
+
+}  // namespace sluice

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The log of a process. spdlog and fmt write it; only log.cc and log_queue.cc include them, so that a source that logs does not compile
+// The log of a process. spdlog and fmt write it; only log.cc includes them, so that a source that logs does not compile
 // their templates again. Any thread; not for the message path, since a line is formatted where it is logged.
 #pragma once
 

@@ -140,7 +140,7 @@ rpcrdma::ConnectionConfig ConnectionSetup::connection_config(const segment::Comm
 rdma::QueuePair* ConnectionSetup::open(rpcrdma::Connection& connection,
                                        const rpcrdma::ConnectionConfig& config, const PeerAddress& peer,
                                        rpcrdma::Requester* requester) noexcept {
-  std::unique_ptr<rdma::QueuePair> qp;
+  Owned<rdma::QueuePair> qp;
   try {
     qp = engine_.device().create_queue_pair(engine_.queue_pair_limits());
   } catch (const std::exception&) {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/relay/relay.h"
 
-#include "dataplane/relay/relay_service.h"
-#include "dataplane/ulb/bindings.h"
+#include <algorithm>
+#include <utility>
 
+#include "dataplane/relay/relay_service.h"
+#include "dataplane/relay/server_calls.h"
+#include "dataplane/ulb/bindings.h"
 namespace sluice::relay {
 namespace {
 
@@ -103,6 +106,59 @@ void Relay::publish() noexcept {
 
 std::uint64_t Relay::held_bytes(std::uint16_t client) const noexcept {
   return clients_[client]->records_held() * std::uint64_t{tcp::kMaxRecordBytes};
+}
+
+service::Execution RelayService::execute(service::Call& call) noexcept {
+  auto& relayed = call.state<RelayCall>();
+  if (relayed.state == RelayCall::State::Held)
+    return relayed.client->deliver(relayed) ? service::Execution::Started : service::Execution::NeedsMemory;
+  if (call.client() == nullptr) {
+    call.complete(rpc::AcceptStat::SystemErr);
+    return service::Execution::Started;
+  }
+  relayed.call = &call;
+  relayed.binding = &binding_;
+  relayed.client = &relay_.client(*call.client());
+  relayed.client->submit(relayed, *call.client());
+  return service::Execution::Started;
+}
+
+void RelayService::release(service::Call& call) noexcept {
+  auto& relayed = call.state<RelayCall>();
+  if (relayed.client != nullptr) relayed.client->release(relayed);
+}
+
+bool ServerCalls::empty() const noexcept {
+  return std::none_of(outstanding_.begin(), outstanding_.end(),
+                      [](const Outstanding& outstanding) { return outstanding.call != nullptr; });
+}
+
+bool ServerCalls::start(service::Call& call, service::Client& client) noexcept {
+  const auto place = std::find_if(outstanding_.begin(), outstanding_.end(),
+                                  [](const Outstanding& other) { return !other.in_use; });
+  if (place == outstanding_.end()) return false;
+  *place = {.call = &call, .in_use = true};
+  if (client.call_back(call.message(), &on_reply, &*place)) return true;
+  *place = {};
+  return false;
+}
+
+void ServerCalls::on_reply(void* context, std::span<const std::byte> reply) noexcept {
+  auto& outstanding = *static_cast<Outstanding*>(context);
+  outstanding.in_use = false;
+  service::Call* const call = std::exchange(outstanding.call, nullptr);
+  if (call == nullptr) return;
+  if (reply.size() < xdr::kUnit || !call->require_results(reply.size()))
+    return call->complete(rpc::AcceptStat::SystemErr);
+  call->write_whole_reply();
+  call->results().opaque_fixed(reply.subspan(xdr::kUnit));
+  call->complete(rpc::AcceptStat::Success);
+}
+
+void ServerCalls::drop_all() noexcept {
+  for (Outstanding& outstanding : outstanding_)
+    if (outstanding.call != nullptr)
+      std::exchange(outstanding.call, nullptr)->complete(rpc::AcceptStat::SystemErr);
 }
 
 }  // namespace sluice::relay

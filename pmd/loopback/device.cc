@@ -60,7 +60,7 @@ MemoryWindow LoopbackDevice::allocate_window() {
   return {static_cast<std::uint32_t>(window_owners_.size() - 1)};
 }
 
-std::unique_ptr<QueuePair> LoopbackDevice::create_queue_pair(const QueuePairLimits& limits) {
+Owned<QueuePair> LoopbackDevice::create_queue_pair(const QueuePairLimits& limits) {
   if (queue_pairs_.size() == config_.max_queue_pairs)
     throw SetupError("All " + std::to_string(config_.max_queue_pairs) +
                      " queue pairs of the loopback device are in use.");

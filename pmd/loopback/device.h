@@ -82,7 +82,7 @@ class LoopbackDevice final : public Loopback {
   MemoryRegion allocate_memory(std::size_t bytes) override;
   MemoryRegion register_memory(std::span<std::byte> bytes) override;
   MemoryWindow allocate_window() override;
-  std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
+  Owned<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
   ConnectionManager* connection_manager() noexcept override { return &cm_; }
   void look() noexcept override { fabric_->look_for_peers(); }
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;

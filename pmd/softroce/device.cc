@@ -101,7 +101,7 @@ MemoryRegion SoftDevice::register_memory(std::span<std::byte> bytes) {
   return memory_.add(bytes);
 }
 
-std::unique_ptr<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& limits) {
+Owned<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& limits) {
   if (queue_pair_count_ == config_.max_queue_pairs)
     throw SetupError("All " + std::to_string(config_.max_queue_pairs) + " queue pairs of " + name_ +
                      " are in use.");

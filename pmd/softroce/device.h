@@ -51,7 +51,7 @@ class SoftDevice final : public SoftRoce {
   MemoryRegion allocate_memory(std::size_t bytes) override;
   MemoryRegion register_memory(std::span<std::byte> bytes) override;
   MemoryWindow allocate_window() override { return memory_.allocate_window(); }
-  std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
+  Owned<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
   ConnectionManager* connection_manager() noexcept override { return nullptr; }
   std::size_t receive_datagrams(std::span<Datagram> datagrams) noexcept override;
   bool send_datagram(const Datagram& datagram) noexcept override;

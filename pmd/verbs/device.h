@@ -49,7 +49,7 @@ class VerbsDevice final : public Verbs {
   MemoryWindow allocate_window() override { return memory_.allocate_window(); }
   void prepare_queue_pairs(const QueuePairLimits& limits, std::uint32_t count) override;
   bool has_queue_pair() const noexcept override;
-  std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
+  Owned<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
   ConnectionManager* connection_manager() noexcept override { return nullptr; }
   std::span<const PeerAddress> addresses() const noexcept override { return port_.addresses; }
   std::uint16_t max_path_mtu() const noexcept override { return port_.max_path_mtu; }

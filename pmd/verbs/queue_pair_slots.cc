@@ -58,7 +58,7 @@ bool VerbsDevice::has_queue_pair() const noexcept {
   return !prepared_ || presence_ != Presence::Attached || !ready_.empty() || !refusal_.empty() || !on_the_way;
 }
 
-std::unique_ptr<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits& limits) {
+Owned<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits& limits) {
   try {
     if (presence_ != Presence::Attached)
       throw SetupError("The RDMA device " + name_ + " was removed: Sluice waits until it comes back.");

@@ -70,7 +70,7 @@ class LossyWire {
  private:
   struct End {
     softroce::SoftRoce* device = nullptr;
-    std::unique_ptr<QueuePair> qp;
+    Owned<QueuePair> qp;
     MemoryRegion memory;
     std::uint32_t completed = 0;
   };

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <memory>
 #include <stdexcept>
 
 #include "cli/bench/client.h"
@@ -124,7 +123,7 @@ class PingPong {
   rdma::ConnectionManager& manager_;
   const Arrays arrays_;
   rdma::MemoryRegion memory_;
-  std::unique_ptr<rdma::QueuePair> qp_;
+  Owned<rdma::QueuePair> qp_;
   Burst burst_;
 };
 

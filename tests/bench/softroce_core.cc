@@ -8,7 +8,6 @@
 #include <rte_mbuf.h>
 
 #include <array>
-#include <memory>
 #include <stdexcept>
 
 #include "cli/bench/client.h"
@@ -49,7 +48,7 @@ struct End {
   }
 
   softroce::SoftRoce& device;
-  std::unique_ptr<QueuePair> qp;
+  Owned<QueuePair> qp;
   MemoryRegion buffers;
 };
 

@@ -71,7 +71,7 @@ class OpLog {
 
 class LoggedQueuePair final : public rdma::QueuePair {
  public:
-  LoggedQueuePair(std::unique_ptr<rdma::QueuePair> inner, OpLog& log) : inner_(std::move(inner)), log_(log) {}
+  LoggedQueuePair(Owned<rdma::QueuePair> inner, OpLog& log) : inner_(std::move(inner)), log_(log) {}
 
   rdma::QueuePair& inner() { return *inner_; }
   rdma::QueuePairNumber number() const noexcept override { return inner_->number(); }
@@ -133,7 +133,7 @@ class LoggedQueuePair final : public rdma::QueuePair {
     return op;
   }
 
-  std::unique_ptr<rdma::QueuePair> inner_;
+  Owned<rdma::QueuePair> inner_;
   OpLog& log_;
 };
 
@@ -181,7 +181,7 @@ class LoggedDevice final : public rdma::Device {
     return inner_->register_memory(bytes);
   }
   rdma::MemoryWindow allocate_window() override { return inner_->allocate_window(); }
-  std::unique_ptr<rdma::QueuePair> create_queue_pair(const rdma::QueuePairLimits& limits) override {
+  Owned<rdma::QueuePair> create_queue_pair(const rdma::QueuePairLimits& limits) override {
     return std::make_unique<LoggedQueuePair>(inner_->create_queue_pair(limits), log_);
   }
   rdma::ConnectionManager* connection_manager() noexcept override { return &cm_; }

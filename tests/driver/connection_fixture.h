@@ -26,7 +26,7 @@ struct ManagedEnd {
 
   Device& device;
   ConnectionManager& manager;
-  std::unique_ptr<QueuePair> qp;
+  Owned<QueuePair> qp;
   std::optional<CmId> id;
   std::map<CmEventType, std::vector<CmEvent>> events;
 

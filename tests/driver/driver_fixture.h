@@ -47,7 +47,7 @@ using MakeDriverPair = std::function<std::unique_ptr<DriverPair>()>;
 /// A queue pair with memory of its own and the work completions it got.
 struct Endpoint {
   Device* device = nullptr;
-  std::unique_ptr<QueuePair> qp;
+  Owned<QueuePair> qp;
   MemoryRegion memory;
   std::vector<WorkCompletion> completions;
 

@@ -30,7 +30,7 @@ constexpr auto kPatience = std::chrono::seconds(30);
 /// One side: a device, a queue pair, memory, and what completed.
 struct Party {
   std::unique_ptr<loopback::Loopback> device;
-  std::unique_ptr<QueuePair> qp;
+  Owned<QueuePair> qp;
   MemoryRegion memory;
   std::vector<WorkCompletion> completions;
   std::optional<CmId> id;

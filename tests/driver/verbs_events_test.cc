@@ -37,7 +37,7 @@ class VerbsEvents : public testing::Test {
     WorkCompletion completions[16];
     flushed_ += device_->poll(completions);
   }
-  std::unique_ptr<QueuePair> connected() {
+  Owned<QueuePair> connected() {
     EXPECT_TRUE(until([&] { return device_->has_queue_pair(); }));
     auto qp = device_->create_queue_pair(kLimits);
     RcAttributes attributes;

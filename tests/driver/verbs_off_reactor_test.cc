@@ -41,7 +41,7 @@ class VerbsOffReactor : public testing::Test {
     const std::size_t count = device_->poll(completions);
     completions_.insert(completions_.end(), completions, completions + count);
   }
-  std::unique_ptr<QueuePair> take() {
+  Owned<QueuePair> take() {
     EXPECT_TRUE(until([&] { return device_->has_queue_pair(); }));
     return device_->create_queue_pair(kLimits);
   }
@@ -102,7 +102,7 @@ TEST_F(VerbsOffReactor, connections_come_and_go_without_a_call_into_the_kernel) 
 }
 
 TEST_F(VerbsOffReactor, a_device_goes_and_comes_back_without_a_call_into_the_kernel) {
-  std::vector<std::unique_ptr<QueuePair>> taken;
+  std::vector<Owned<QueuePair>> taken;
   for (std::uint32_t i = 0; i < kQueuePairs; ++i) {
     taken.push_back(take());
     receive(*taken.back(), i);
@@ -133,7 +133,7 @@ TEST_F(VerbsOffReactor, a_device_goes_and_comes_back_without_a_call_into_the_ker
 
 TEST_F(VerbsOffReactor, some_are_made_ahead_and_the_reactor_knows_whether_one_is_there) {
   EXPECT_TRUE(device_->has_queue_pair());
-  std::vector<std::unique_ptr<QueuePair>> taken;
+  std::vector<Owned<QueuePair>> taken;
   for (std::uint32_t i = 0; i < 4 * kQueuePairs; ++i) taken.push_back(take());
   std::set<QueuePairNumber> numbers;
   for (const auto& qp : taken) numbers.insert(qp->number());
@@ -170,7 +170,7 @@ TEST_F(VerbsOffReactor, one_destroyed_with_work_outstanding_is_the_devices_no_mo
 }
 
 TEST_F(VerbsOffReactor, a_refusal_is_said_once_and_the_next_is_tried) {
-  std::vector<std::unique_ptr<QueuePair>> taken;
+  std::vector<Owned<QueuePair>> taken;
   stub_.refuse_queue_pairs(true);
   bool refused = false;
   while (!refused && taken.size() < 100) try {

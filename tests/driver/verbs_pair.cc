@@ -203,7 +203,7 @@ TEST(VerbsDevice, says_which_devices_there_are_when_the_configured_one_is_not) {
 
 TEST(VerbsDevice, more_queue_pairs_than_there_is_room_for_are_refused_and_counted) {
   const auto device = verbs::open({.device = {}, .max_queue_pairs = 2});
-  std::vector<std::unique_ptr<QueuePair>> made;
+  std::vector<Owned<QueuePair>> made;
   EXPECT_THROW(
       {
         while (made.size() < 1000) made.push_back(device->create_queue_pair({}));
@@ -219,7 +219,7 @@ TEST(VerbsDevice, completion_queues_have_room_for_all_that_can_be_outstanding) {
   // Queue pairs for more than one completion queue, so that the device needs several.
   const auto device = verbs::open({.device = {}, .max_queue_pairs = 20});
   const MemoryRegion memory = device->allocate_memory(4096);
-  std::vector<std::unique_ptr<QueuePair>> made;
+  std::vector<Owned<QueuePair>> made;
   constexpr std::size_t kDepth = 1024;
   for (int i = 0; i < 20; ++i) {
     made.push_back(device->create_queue_pair(

@@ -16,7 +16,7 @@ constexpr QueuePairLimits kLimits{.send_depth = 16, .recv_depth = 8};
 
 class VerbsProvider : public testing::Test {
  protected:
-  std::unique_ptr<QueuePair> connected() {
+  Owned<QueuePair> connected() {
     auto qp = device_->create_queue_pair(kLimits);
     RcAttributes attributes;
     attributes.local = device_->addresses()[0];

@@ -218,7 +218,7 @@ class Peer {
   const std::uint32_t bytes_;
   rdma::MemoryRegion data_;
   rdma::MemoryWindow window_;
-  std::unique_ptr<rdma::QueuePair> qp_;
+  Owned<rdma::QueuePair> qp_;
   Key own_;
   int socket_ = -1;
   std::uint64_t messages_ = 0;

@@ -168,7 +168,7 @@ class Peer {
   rdma::MemoryRegion data_;
   rdma::MemoryWindow windows_[2];
   rdma::Rkey rkeys_[2]{};
-  std::unique_ptr<rdma::QueuePair> qp_;
+  Owned<rdma::QueuePair> qp_;
   rdma::CmId id_{};
   bool seen_[4]{};
   bool ended_ = false;

@@ -83,7 +83,7 @@ class DriverConnectorTest : public testing::Test {
   std::unique_ptr<rdma::Device> server_ = rdma::loopback::make_device(fabric_, {.name = "server"});
   std::unique_ptr<rdma::Device> client_ = rdma::loopback::make_device(fabric_, {.name = "client"});
   Parts parts_{*server_};
-  std::vector<std::unique_ptr<rdma::QueuePair>> peers_;
+  std::vector<Owned<rdma::QueuePair>> peers_;
 };
 
 TEST_F(DriverConnectorTest, a_request_is_announced_once_with_what_the_client_said) {

@@ -48,7 +48,7 @@ rdma::MemoryRegion FakeDevice::allocate_memory(std::size_t bytes) {
   return {{memory_.back().get(), bytes}, rdma::Lkey{1}};
 }
 
-std::unique_ptr<rdma::QueuePair> FakeDevice::create_queue_pair(const rdma::QueuePairLimits&) {
+Owned<rdma::QueuePair> FakeDevice::create_queue_pair(const rdma::QueuePairLimits&) {
   if (!has_queue_pairs) throw SetupError("No queue pair is left.");
   auto made = std::make_unique<FakeQueuePair>(*this, next_number_++);
   queue_pairs.push_back(made.get());

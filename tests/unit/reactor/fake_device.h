@@ -62,7 +62,7 @@ class FakeDevice final : public rdma::Device {
   rdma::MemoryRegion register_memory(std::span<std::byte> bytes) override { return {bytes, rdma::Lkey{1}}; }
   rdma::MemoryWindow allocate_window() override { return {}; }
   bool has_queue_pair() const noexcept override { return has_one_ready; }
-  std::unique_ptr<rdma::QueuePair> create_queue_pair(const rdma::QueuePairLimits&) override;
+  Owned<rdma::QueuePair> create_queue_pair(const rdma::QueuePairLimits&) override;
   rdma::ConnectionManager* connection_manager() noexcept override { return nullptr; }
   std::size_t receive_datagrams(std::span<rdma::Datagram> datagrams) noexcept override;
   bool send_datagram(const rdma::Datagram& datagram) noexcept override;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Precompiled header of the control plane: beside the standard library, the headers that nearly each of its sources includes.
+// A source includes what it uses as if there were none (tests/tidy/build_lines.py compiles it without).
+#ifndef SLUICE_PCH_CONTROLPLANE_H  // #pragma once in a main file is a warning
+#define SLUICE_PCH_CONTROLPLANE_H
+
+#include "controlplane/config/config.h"
+#include "controlplane/json/json.h"
+#include "dataplane/base/standard_pch.h"
+#include "dataplane/log/log.h"
+#include "dataplane/segment/layout.h"
+
+#endif  // SLUICE_PCH_CONTROLPLANE_H

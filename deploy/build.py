@@ -26,18 +26,34 @@ STEP = re.compile(r"\[(\d+)/(\d+)\] (.*)")
 CACHE = {"CCACHE_SLOPPINESS": "pch_defines,time_macros,locale", "CCACHE_NOHASHDIR": "true"}
 
 
+def cgroup_folders():
+    """The folders with the memory limits of this process's cgroup: its own, and the root, which is what a container shows as its own."""
+    own = ""
+    with open("/proc/self/cgroup", encoding="ascii") as file:
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            if "memory" in controllers.split(","):
+                return [f"/sys/fs/cgroup/memory{path}", "/sys/fs/cgroup/memory"]
+            own = path if not controllers else own
+    return [f"/sys/fs/cgroup{own}", "/sys/fs/cgroup"]
+
+
+def left_in(folder):
+    """MiB that a cgroup may still take; infinite without a limit."""
+    for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+        try:
+            with open(f"{folder}/{limit}", encoding="ascii") as one, open(f"{folder}/{used}", encoding="ascii") as other:
+                return (int(one.read()) - int(other.read())) >> 20
+        except (OSError, ValueError):
+            pass  # other names, or no limit
+    return float("inf")
+
+
 def available_mib():
     """Memory that this process may still take: the machine's, or what is left of its cgroup's limit."""
     with open("/proc/meminfo", encoding="ascii") as file:
         known = dict(re.findall(r"^(\w+):\s+(\d+) kB", file.read(), re.M))
-    least = int(known["MemAvailable"]) >> 10
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
-        try:
-            with open(f"/sys/fs/cgroup/{limit}", encoding="ascii") as one, open(f"/sys/fs/cgroup/{used}", encoding="ascii") as other:
-                least = min(least, (int(one.read()) - int(other.read())) >> 20)
-        except (OSError, ValueError):
-            pass  # no cgroup, or no limit
-    return least
+    return min(int(known["MemAvailable"]) >> 10, *map(left_in, cgroup_folders()))
 
 
 def bounded_jobs(processors, mib):

@@ -38,6 +38,23 @@ def jobs_are_bounded_by_memory_and_one_is_always_possible():
     assert build.bounded_jobs(1, 100) == 1
 
 
+def the_limit_of_a_cgroup_counts():
+    mib = 1 << 20
+    for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+        with tempfile.TemporaryDirectory() as folder:
+            assert build.left_in(folder) == float("inf")
+            for name, text in ((limit, f"{2048 * mib}\n"), (used, f"{48 * mib}\n")):
+                with open(os.path.join(folder, name), "w", encoding="ascii") as file:
+                    file.write(text)
+            assert build.left_in(folder) == 2000
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("memory.max", "max\n"), ("memory.current", "5\n")):
+            with open(os.path.join(folder, name), "w", encoding="ascii") as file:
+                file.write(text)
+        assert build.left_in(folder) == float("inf")
+    assert 0 < build.available_mib() < float("inf")
+
+
 def what_is_left_is_estimated_from_what_is_done():
     assert build.remaining(10, 30, 20) == "40 s"
     assert build.remaining(1, 101, 3) == "5 min 0 s"
@@ -92,7 +109,7 @@ def a_display_that_is_no_terminal_keeps_what_is_no_step():
     assert out.getvalue() == "a.cc:1: error: x\n", out.getvalue()
 
 
-TESTS = [jobs_are_bounded_by_memory_and_one_is_always_possible, what_is_left_is_estimated_from_what_is_done, in_a_file_there_is_one_line,
+TESTS = [jobs_are_bounded_by_memory_and_one_is_always_possible, the_limit_of_a_cgroup_counts, what_is_left_is_estimated_from_what_is_done, in_a_file_there_is_one_line,
          on_a_terminal_one_line_is_overwritten, a_failure_is_shown_and_fails, the_report_has_the_cost,
          a_display_that_is_no_terminal_keeps_what_is_no_step]
 

@@ -27,19 +27,19 @@ class Roles {
   void to_responder(const ReceivedMessage& message, const Refusal& refusal) noexcept {
     if (link_.config().credit_grant > 0) return responder_.on_call(message, refusal);
     ++link_.counters().direction_not_served;  // V1-171
-    link_.repost(message.buffer);
+    link_.discard(message);
   }
   void to_requester(const ReceivedMessage& message) noexcept {
     if (requester_ != nullptr) return requester_->on_reply(message);
     ++link_.counters().unknown_xid;
-    link_.repost(message.buffer);
+    link_.discard(message);
   }
   /// The message does not say whether it is a call or a reply. One that names an outstanding call of ours
   /// ends that call and is not answered.
   void to_either(const ReceivedMessage& message, const Refusal& refusal) noexcept {
     if (!awaits_reply(message.header.fixed.xid)) return to_responder(message, refusal);
     requester_->on_unusable(message.header.fixed.xid);
-    link_.repost(message.buffer);
+    link_.discard(message);
   }
 
  private:

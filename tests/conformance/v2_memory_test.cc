@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
+#include "tests/conformance/second_peer.h"
 #include "tests/conformance/v2_lab.h"
 
 namespace sluice::conformance::v2 {
@@ -22,6 +24,63 @@ Bytes gss_call(std::uint32_t procedure, std::uint32_t token_bytes = 400) {
   append(out, words({6, token_bytes}));
   append(out, body);
   return out;
+}
+
+// --- Memory of continued messages
+
+/// Sends a message of `flags` with this payload, in parts.
+void send_in_parts(RawPeer& peer, std::uint32_t xid, std::uint32_t flags, const Bytes& payload,
+                   const std::function<void()>& settle) {
+  constexpr std::size_t kPartBytes = 2000;
+  for (std::size_t at = 0; at < payload.size(); at += kPartBytes) {
+    const std::size_t bytes = std::min(kPartBytes, payload.size() - at);
+    const bool last = at + bytes == payload.size();
+    peer.send(Header{.xid = xid, .credit = 0x00400010, .flags = flags | (last ? 0 : kMore)}.with(
+        std::span(payload).subspan(at, bytes)));
+    settle();
+  }
+}
+
+Bytes reply_of(std::uint32_t xid, std::size_t bytes) {
+  Bytes reply = words({xid, 1, 0, 0, 0, 0});
+  reply.resize(bytes);
+  return reply;
+}
+
+TEST(V2Memory, V2_092_a_continued_reply_to_no_call_gives_its_memory_back) {
+  for (const std::size_t bytes : {8000u, 20000u}) {  // a small buffer and a large one
+    LabOptions options = Server::defaults();
+    options.engine.small_buffer_bytes = 16384;
+    Server lab(options);
+    lab.hello();
+    const auto& memory = lab.engine->assembly_memory();
+    ASSERT_EQ(memory.available(), memory.buffers());
+    for (std::uint32_t xid = 0x5001; xid < 0x5004; ++xid)
+      send_in_parts(*lab.peer, xid, kResponse, reply_of(xid, bytes), [&] { lab.settle(); });
+    EXPECT_EQ(lab.counters().unknown_xid, 3u);
+    EXPECT_EQ(memory.available(), memory.buffers()) << bytes;
+    EXPECT_TRUE(lab.alive2());
+  }
+}
+
+TEST(V2Memory, V2_092_replies_to_no_call_take_no_memory_from_other_connections) {
+  LabOptions options = Server::defaults();
+  options.engine.small_buffer_bytes = 16384;
+  options.engine.assembly_buffers = 2;  // fewer than connections
+  Server lab(options);
+  lab.hello();
+  for (const char* const name : {"one", "two", "three"}) {
+    SecondClient client(lab, name);
+    client.send(Header{.xid = 1, .credit = 0x00400100, .type = kConnProp}.then({0}));
+    send_in_parts(client.peer(), 0x5001, kResponse, reply_of(0x5001, 20000), [&] { client.turns(); });
+    client.disconnect();
+  }
+  lab.peer->inbox.clear();
+  Bytes call = test_call(0x77, TestService::kName, {20000 - 44});
+  call.resize(20000);
+  send_in_parts(*lab.peer, 0x77, 0, call, [&] { lab.settle(); });
+  ASSERT_EQ(lab.answers().size(), 1u);
+  EXPECT_TRUE(is_success(lab.answers()[0], 0x77));
 }
 
 // --- What the requester reduces

@@ -179,6 +179,17 @@ void errors_for_nobody(Peer& peer) {
   for (int i = 0; i < 4; ++i) send(peer, v2::error(xid_of(peer), 1));
 }
 
+/// Each is a continued message, with a payload that needs memory of its own.
+void continued_replies_for_nobody(Peer& peer) {
+  if (!greets(peer, 16)) return;
+  const std::uint32_t xid = xid_of(peer);
+  Bytes reply = conformance::words({xid, 1, 0, 0, 0, 0});
+  reply.resize(3000);
+  send(peer, v2::Header{.xid = xid, .credit = 0x00400010, .flags = v2::kResponse | v2::kMore}.with(reply));
+  send(peer, v2::Header{.xid = xid, .credit = 0x00400010, .flags = v2::kResponse}.with(
+                 std::span(reply).first(1000)));
+}
+
 void empty_grants(Peer& peer) {
   if (!greets(peer, 1)) return;
   if (peer.turns % 2 == 0) send(peer, v2::grant(0));
@@ -208,6 +219,7 @@ constexpr Attack kAttacks[] = {
     {.name = "refused_calls", .step = refused_calls},
     {.name = "more_calls_than_granted", .step = more_calls_than_granted},
     {.name = "errors_for_nobody", .step = errors_for_nobody, .callers = true},
+    {.name = "continued_replies_for_nobody", .step = continued_replies_for_nobody},
     {.name = "empty_grants", .step = empty_grants},
 };
 

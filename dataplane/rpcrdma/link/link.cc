@@ -145,6 +145,11 @@ void Link::repost(std::uint16_t buffer) noexcept {
   repost_now(buffer);
 }
 
+void Link::discard(const ReceivedMessage& message) noexcept {
+  context_.assembly.release(message.assembly);
+  repost(message.buffer);
+}
+
 /// Or makes room in it.
 [[gnu::noinline]] void Link::take_receives() noexcept {
   Transmit& transmit = context_.transmit;

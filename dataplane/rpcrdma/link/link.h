@@ -23,6 +23,7 @@
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/link/link_context.h"
 #include "dataplane/rpcrdma/link/link_state.h"
+#include "dataplane/rpcrdma/link/received_message.h"
 #include "dataplane/rpcrdma/link/receives.h"
 #include "dataplane/rpcrdma/link/sender.h"
 #include "dataplane/rpcrdma/link/wr_id.h"
@@ -179,6 +180,8 @@ class alignas(kCacheLine) Link final : private TurnEntry {
       take_receives();
     receives_.stage(buffer, wr_id(WrKind::Receive, buffer), context_.transmit.receives);
   }
+  /// Gives back all that a message holds which nobody takes: its Receive, and the memory of its assembled payload.
+  void discard(const ReceivedMessage& message) noexcept;
   /// Posts those that may be used again.
   void repost_spares() noexcept;
 

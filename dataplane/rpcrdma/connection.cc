@@ -256,7 +256,7 @@ template <std::uint32_t kVersion>
       roles_.requester()->on_part_sent(sender.index);
       break;
     case Sender::Kind::Properties:
-      properties_.on_part_sent();
+      properties_.on_part_sent(sender.index);
       break;
   }
   if (!is_open()) return;

@@ -266,9 +266,10 @@ void Properties::send() noexcept {
   link_.end_continued_message();
 }
 
-void Properties::on_part_sent() noexcept {
-  // A greeting has no memory here.
-  if (posted_ > 0 && --posted_ == 0 && (sent_bytes_ == outgoing_bytes_ || !link_.is_open()))
+void Properties::on_part_sent(std::uint16_t index) noexcept {
+  if (index != kHostAuthentication.index) return;  // The greeting lies in its control buffer alone.
+  if (!SLUICE_INVARIANT(posted_ > 0, pool_balance)) return link_.close(CloseReason::InternalError);
+  if (--posted_ == 0 && (sent_bytes_ == outgoing_bytes_ || !link_.is_open()))
     link_.context().assembly.release(std::exchange(outgoing_, nullptr));
 }
 

@@ -46,8 +46,8 @@ class Properties {
   void retry() noexcept {
     if (outgoing_ != nullptr) send();
   }
-  /// A Send of properties has completed, or was flushed.
-  void on_part_sent() noexcept;
+  /// Takes the completion of a Send of properties, also of one that was flushed. `index` is Sender::index of the Send.
+  void on_part_sent(std::uint16_t index) noexcept;
 
  private:
   void send() noexcept;

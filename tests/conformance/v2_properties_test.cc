@@ -49,6 +49,52 @@ TEST(V2Properties, V2_047_a_small_receive_buffer_counts_from_the_next_call_on) {
   EXPECT_GT(bytes, 10000u);
 }
 
+/// Holds completions of Sends of properties back, but for the first `passed`.
+void hold_properties(Server& lab, int passed) {
+  lab.device->hold = [passed](const rdma::WorkCompletion& wc) mutable {
+    return rpcrdma::WrId::decode(wc.wr_id).kind == rpcrdma::WrKind::ControlSent && passed-- <= 0;
+  };
+}
+
+TEST(V2Properties, V2_062_host_authentication_keeps_its_memory_until_its_own_send_is_complete) {
+  Server lab;
+  const auto& memory = lab.engine->assembly_memory();
+  hold_properties(lab, 0);  // the peer acknowledges nothing
+  lab.hello();
+  ASSERT_TRUE(lab.connection->send_host_authentication(Bytes(200)));
+  lab.settle();
+  ASSERT_EQ(memory.available(), memory.buffers() - 1);
+  hold_properties(lab, 1);  // the greeting, and nothing behind it
+  lab.settle();
+  EXPECT_EQ(memory.available(), memory.buffers() - 1);
+  lab.device->hold = nullptr;
+  lab.settle();
+  EXPECT_EQ(memory.available(), memory.buffers());
+}
+
+TEST(V2Properties, V2_062_host_authentication_in_parts_keeps_its_memory_between_them) {
+  LabOptions options = Server::defaults();
+  options.engine.small_buffer_bytes = 16384;
+  Server lab(options);
+  lab.peer->send(Header{.xid = 1, .credit = 0x00400002, .type = kConnProp}.then({0}));  // two credits
+  lab.settle();
+  const auto& memory = lab.engine->assembly_memory();
+  lab.peer->inbox.clear();
+  ASSERT_TRUE(lab.connection->send_host_authentication(Bytes(12000)));
+  lab.settle();
+  const auto parts = [&] {
+    std::size_t count = 0;
+    for (const Received& received : lab.peer->inbox) count += word_at(received.bytes, 3) == kConnProp ? 1 : 0;
+    return count;
+  };
+  const std::size_t first = parts();
+  ASSERT_GT(first, 0u);
+  EXPECT_EQ(memory.available(), memory.buffers() - 1) << "those that are sent are complete, others are to go";
+  for (int i = 0; i < 8; ++i) lab.peer->send(grant(static_cast<std::uint16_t>(4))), lab.settle();
+  EXPECT_GT(parts(), first);
+  EXPECT_EQ(memory.available(), memory.buffers());
+}
+
 TEST(V2Properties, V2_052_V2_053_V2_056_V2_061_unknown_ones_are_skipped_and_the_order_does_not_matter) {
   const auto after = [](std::initializer_list<std::uint32_t> body) {
     Server lab;

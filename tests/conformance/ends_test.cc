@@ -80,6 +80,43 @@ TEST(Ends, V1_154_a_connection_waits_for_calls_that_the_service_has) {
   EXPECT_EQ(lab.service->releases, 1u);
 }
 
+/// A service that ends the client's connection while it executes a call, before or after it completes the call.
+class EndingService final : public service::Service {
+ public:
+  explicit EndingService(bool completes_first) : completes_first_(completes_first) {}
+  const service::Binding& binding() const noexcept override { return binding_; }
+  service::Execution execute(service::Call& call) noexcept override {
+    if (completes_first_) call.complete(rpc::AcceptStat::SystemErr);
+    call.client()->disconnect();
+    if (!completes_first_) call.complete(rpc::AcceptStat::SystemErr);
+    return service::Execution::Started;
+  }
+  void release(service::Call&) noexcept override { ++releases; }
+
+  std::uint32_t releases = 0;
+
+ private:
+  const bool completes_first_;
+  service::Binding binding_{.program = 0x2000009f, .version = 1, .name = "ending"};
+};
+
+TEST(Ends, V1_154_a_call_whose_service_ends_the_connection_is_released) {
+  for (const bool completes_first : {false, true})
+    for (const bool with_chunk : {false, true}) {
+      ServerLab lab;
+      EndingService service(completes_first);
+      lab.engine->add_service(service);
+      RawCall header;
+      if (with_chunk) header.reply = {{lab.peer->expose(64, rdma::kRemoteWrite).segment}};
+      lab.peer->send(header.with(rpc_call(header.xid, 0x2000009f, 1, 0)));
+      lab.settle();
+      lab.peer->owned_qp.reset();
+      lab.settle();
+      EXPECT_EQ(lab.connection->state(), State::Closed) << completes_first << with_chunk;
+      EXPECT_EQ(service.releases, 1u);
+    }
+}
+
 TEST(Ends, V1_143_a_connection_waits_for_its_calls_and_what_fences_them) {
   for (const WrKind kind : {WrKind::CallSent, WrKind::Invalidated}) {
     ClientLab lab;

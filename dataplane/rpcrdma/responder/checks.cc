@@ -112,10 +112,10 @@ template <std::uint32_t kVersion>
   if (!slot.completed_ || slot.state_ != State::Executing) [[unlikely]]
     return advance(slot);
   if (!slot.plain_ || !link_.is_open()) [[unlikely]]
-    return advance(slot);
+    return advance_completed(slot);
   finish_payload(slot);
   if (!stage_plain_reply(slot, kVersion == v2::kVersion)) [[unlikely]]
-    return advance(slot);
+    return advance_completed(slot);
   step<State::Executing, State::Pushing, State::Replying>(slot);
   end_advance(slot);
 }

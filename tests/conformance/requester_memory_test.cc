@@ -15,6 +15,49 @@ namespace {
 using rpcrdma::CallStatus;
 using Where = rpcrdma::ItemResult::Where;
 
+TEST(RequesterMemory, V1_118_long_calls_that_wait_for_a_connection_leave_memory_for_their_replies) {
+  for (const std::uint32_t buffers : {2u, 3u, 4u, 8u}) {
+    LabOptions options;
+    options.requester.long_buffers = buffers;
+    options.requester.long_buffer_bytes = 65536;
+    options.connection.send_inline_bytes = 4096;
+    options.raw_receive_bytes = 4096;
+    ClientLab lab(options);
+    lab.disconnect();
+    Bytes payload = null_call();
+    payload.resize(8192);
+    std::size_t taken = 0;
+    while (taken < buffers && lab.submit({.payload = payload, .max_reply_bytes = 60000})) ++taken;
+    EXPECT_GE(taken, 1u);
+    lab.connect();
+    lab.settle();
+    std::size_t answered = 0;
+    while (answered < lab.peer->inbox.size()) {
+      const std::uint32_t xid = xid_of(got(lab, answered++));
+      lab.peer->send(ClientLab::success(xid, 32));
+      lab.settle();
+    }
+    EXPECT_EQ(answered, taken) << buffers;
+    EXPECT_EQ(lab.finished.size(), taken) << buffers;
+  }
+}
+
+TEST(RequesterMemory, V1_118_a_call_that_needs_more_long_buffers_than_there_are_ends) {
+  LabOptions options;
+  options.requester.long_buffers = 1;
+  options.requester.long_buffer_bytes = 65536;
+  ClientLab lab(options);
+  Bytes payload = null_call();
+  payload.resize(8192);
+  ASSERT_TRUE(lab.submit({.payload = payload, .max_reply_bytes = 60000}));
+  lab.settle();
+  ASSERT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(lab.finished[0].status, CallStatus::TooLarge);
+  EXPECT_TRUE(lab.submit({.payload = payload, .max_reply_bytes = 64}));
+  lab.settle();
+  EXPECT_EQ(lab.peer->inbox.size(), 1u);
+}
+
 TEST(RequesterMemory, V1_141_a_change_of_exposed_arguments_is_noticed_when_asked_for) {
   for (const bool check : {false, true})
     for (const bool change : {false, true}) {

@@ -98,6 +98,32 @@ TEST(RequesterReplies, V1_109_F_07_a_failed_read_does_not_care_what_its_chunk_lo
   }
 }
 
+TEST(RequesterReplies, V1_110_V1_126_a_write_chunk_with_a_gap_is_no_result) {
+  struct Form {
+    std::array<std::uint32_t, 3> lengths;
+    CallStatus status;
+  };
+  for (const Form& form :
+       {Form{{512, 512, 476}, CallStatus::Ok}, Form{{512, 476, 0}, CallStatus::Ok},
+        Form{{0, 0, 0}, CallStatus::Ok}, Form{{476, 512, 512}, CallStatus::UnusableReply},
+        Form{{512, 0, 512}, CallStatus::UnusableReply}, Form{{0, 4, 0}, CallStatus::UnusableReply}}) {
+    ClientLab lab;
+    const CallerMemory memory = caller_memory(lab, 4096);
+    const std::array pieces{memory.piece(0, 512), memory.piece(1024, 512), memory.piece(2048, 512)};
+    const rpcrdma::WriteItem item{pieces};
+    const std::uint32_t sum = form.lengths[0] + form.lengths[1] + form.lengths[2];
+    const auto xid = lab.submit({.payload = null_call(), .writes = {&item, 1}, .max_reply_bytes = 64}, {sum});
+    lab.settle();
+    Offer offer = offer_in(got(lab, 0));
+    for (std::size_t i = 0; i < 3; ++i) offer.writes.at(0).at(i).length = form.lengths[i];
+    lab.peer->send(RawCall{.xid = *xid, .credits = 4, .writes = offer.writes}.with(accepted(*xid)));
+    lab.settle();
+    ASSERT_EQ(lab.finished.size(), 1u);
+    EXPECT_EQ(lab.finished[0].status, form.status)
+        << form.lengths[0] << " " << form.lengths[1] << " " << form.lengths[2];
+  }
+}
+
 TEST(RequesterReplies, V1_190_data_that_came_inline_is_found_there) {
   ClientLab lab;
   OfferedCall call;

@@ -39,6 +39,34 @@ TEST(V2Again, V2_092_those_that_find_no_memory_wait_every_time) {
   EXPECT_TRUE(lab.alive2());
 }
 
+/// A call is refused and fenced to be sent again in another form when its caller gives it up and the connection ends.
+TEST(V2Again, V2_105_a_call_that_is_given_up_before_it_is_sent_again_ends_with_its_connection) {
+  for (const bool expires : {false, true}) {
+    ReadClient lab;
+    const Bytes call = lab.read(1u << 20, 0, repeatable(), 65536);
+    lab.peer->send(error(word_at(call, 0), 8, {1, 1u << 20}));
+    for (int turn = 0; turn < 50 && lab.engine->counters().calls_replanned == 0; ++turn) {
+      lab.peer->poll();
+      lab.engine->poll(lab.now_ns += 1000);
+    }
+    ASSERT_EQ(lab.engine->counters().calls_replanned, 1u);  // its invalidation is out
+    ASSERT_TRUE(lab.requester->cancel(static_cast<rpc::Xid>(word_at(call, 0))));
+    EXPECT_TRUE(lab.finished.empty());
+    lab.connection->close(rpcrdma::CloseReason::TransportError);
+    lab.settle();
+    ASSERT_EQ(lab.finished.size(), 1u);
+    EXPECT_EQ(lab.finished[0].status, rpcrdma::CallStatus::Cancelled);
+    if (expires) lab.requester->expire(~std::uint64_t{0});
+    lab.disconnect();
+    lab.connect();
+    lab.peer->inbox.clear();
+    lab.peer->send(grant(200));
+    lab.settle();
+    EXPECT_TRUE(lab.sent().empty());
+    EXPECT_EQ(lab.finished.size(), 1u);
+  }
+}
+
 TEST(V2Again, V2_062_host_authentication_goes_out_once_whatever_else_waits) {
   Server lab;
   lab.hello();

@@ -22,8 +22,7 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
   }
   if (slot == nullptr) {
     on_unknown_xid();
-    context_.assembly.release(message.assembly);
-    link_->repost(message.buffer);
+    link_->discard(message);
     return pump();
   }
   ++counters().replies_received;
@@ -54,6 +53,22 @@ void Requester::on_unknown_xid() noexcept {
   if (abandoned_ > 0) --abandoned_;
 }
 
+namespace {
+
+/// Returns whether the lengths of a returned chunk are at most those of the segments that were offered, and no octets follow
+/// in the array after a segment that is not full (RFC 8166, section 3.4.6).
+bool is_filled_in_order(const WriteChunk& returned, std::span<const Segment> offered) noexcept {
+  bool partial = false;
+  for (std::uint32_t i = 0; i < returned.size(); ++i) {
+    const std::uint32_t length = returned[i].length;
+    if (length > offered[i].length || (partial && length > 0)) return false;
+    partial = partial || length < offered[i].length;
+  }
+  return true;
+}
+
+}  // namespace
+
 /// The returned lists have to be what was offered, with lengths no larger (V1-110). An unused chunk may come
 /// back without segments, as old responders do (V1-109).
 bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) noexcept {
@@ -66,10 +81,8 @@ bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) n
   for (const WriteChunk chunk : header.chunks.writes) {
     const std::uint32_t count = slot.chunks->write_segments[item];
     if (chunk.size() != count && chunk.size() != 0) return false;
-    for (std::uint32_t i = 0; i < chunk.size(); ++i) {
-      if (chunk[i].length > slot.chunks->segments[offered + i].length) return false;
-      slot.chunks->returned[item] += chunk[i].length;
-    }
+    if (!is_filled_in_order(chunk, {slot.chunks->segments.data() + offered, count})) return false;
+    for (std::uint32_t i = 0; i < chunk.size(); ++i) slot.chunks->returned[item] += chunk[i].length;
     offered += count;
     ++item;
   }
@@ -79,13 +92,7 @@ bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) n
   for (; item < slot.write_items; ++item) offered += slot.chunks->write_segments[item];
   const WriteChunk& reply = *header.chunks.reply;
   if (reply.size() != slot.segment_count - offered) return false;
-  bool partial = false;
-  for (std::uint32_t i = 0; i < reply.size(); ++i) {
-    const std::uint32_t room = slot.chunks->segments[offered + i].length;
-    if (reply[i].length > room || (partial && reply[i].length > 0)) return false;
-    partial = partial || reply[i].length < room;
-  }
-  return true;
+  return is_filled_in_order(reply, {slot.chunks->segments.data() + offered, reply.size()});
 }
 
 void Requester::on_error(const v1::Header& header) noexcept {

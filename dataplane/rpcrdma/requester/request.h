@@ -138,7 +138,8 @@ struct RequesterConfig {
   std::uint32_t inline_bytes = 4096;     ///< largest Send
   std::uint32_t credits_requested = 64;  ///< constant in every call (V1-040)
   std::uint32_t windows = 512;           ///< memory windows for all requests
-  std::uint32_t long_buffers = 8;        ///< for Long Calls and Reply chunks
+  /// For Long Calls and Reply chunks. A call that has both needs two.
+  std::uint32_t long_buffers = 8;
   std::uint32_t long_buffer_bytes = 128 * 1024;
   std::uint32_t max_segment_bytes = 1u << 30;  ///< registration limit: longer pieces become several segments
   /// For peers that take one segment in a chunk only (F-03): items in several pieces go through a bounce

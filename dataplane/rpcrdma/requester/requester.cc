@@ -64,7 +64,8 @@ bool Requester::balanced() const noexcept {
 
 /// An illegal change is made all the same: what follows it in the code relies on it.
 void Requester::transition(Slot& slot, State to) noexcept {
-  const bool legal = SLUICE_INVARIANT(may_follow(slot.state, to), request_state);
+  const bool legal = SLUICE_INVARIANT(may_follow(slot.state, to), request_state) &&
+                     SLUICE_INVARIANT(to != State::AwaitingTurn || !slot.ends_as, request_state);
   slot.state = to;
   if (!legal && link_ != nullptr) link_->close(CloseReason::InternalError);
 }
@@ -269,6 +270,7 @@ void Requester::detach(Slot& slot) noexcept {
       return recycle(slot);
   }
   free_windows(slot);
+  if (slot.ends_as) return end_call(slot, *slot.ends_as);
   transition(slot, State::AwaitingTurn);
   by_sequence_.push_back(&slot);
 }

@@ -180,6 +180,8 @@ class Requester {
   template <std::uint32_t kVersion>
   SubmittedXid submit_plain(const Request& request) noexcept;
   Slot& take_slot(const Request& request, std::uint16_t index) noexcept;
+  std::uint32_t long_buffers_for_first() const noexcept;
+  bool has_buffers_for(const Slot& slot, const Shape& shape) const noexcept;
   SubmittedXid submit_other(const Request& request) noexcept;
   bool has_credit(bool urgent) const noexcept;
   void set_sent(Slot& slot, std::uint16_t index) noexcept;

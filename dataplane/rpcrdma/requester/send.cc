@@ -81,10 +81,17 @@ template <std::uint32_t kVersion>
   return slot;
 }
 
+/// Returns how many long buffers payloads that wait leave to the first of the calls that wait, so that it can always be sent: it
+/// may need one for its Reply chunk, and one for arguments that go back into its payload. A requester with two leaves one.
+std::uint32_t Requester::long_buffers_for_first() const noexcept {
+  return smaller_of(config_.long_buffers, 3u) - smaller_of(config_.long_buffers, 1u);
+}
+
 [[gnu::noinline]] SubmittedXid Requester::submit_other(const Request& request) noexcept {
   if (free_.empty()) return {};
   if (request.payload.size() > config_.inline_bytes &&
-      request.payload.size() <= long_memory_.buffer_bytes() && long_memory_.available() == 0)
+      request.payload.size() <= long_memory_.buffer_bytes() &&
+      long_memory_.available() <= long_buffers_for_first())
     return {};
   if (needs_bounce(request) && bounce_memory_.available() == 0) return {};
   Slot& slot = take_slot(request, free_.pop());

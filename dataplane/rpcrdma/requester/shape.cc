@@ -39,6 +39,11 @@ Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
   return version_2() ? shape_v2(slot) : shape_v1(slot);
 }
 
+/// Returns whether the requester has as many long buffers as the call needs at the same time.
+bool Requester::has_buffers_for(const Slot& slot, const Shape& shape) const noexcept {
+  return shape.reply_chunk_bytes == 0 || slot.call_memory == nullptr || config_.long_buffers > 1;
+}
+
 /// The shape in version 2, with fewer and fewer segments until the responder takes them (V2-051): a continued
 /// message takes the place of the position-zero chunk and of the Reply chunk.
 Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
@@ -107,7 +112,7 @@ Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool repl
   const std::uint32_t most = smaller_of(link_->agreement().max_segments, slot.max_segments);
   shape.possible = shape.header_bytes + xdr::kUnit <= limit && shape.header_bytes <= config_.inline_bytes &&
                    shape.segments <= most && shape.segments <= kMaxRequestSegments &&
-                   shape.segments <= windows_.size();
+                   shape.segments <= windows_.size() && has_buffers_for(slot, shape);
   return shape;
 }
 
@@ -154,10 +159,11 @@ Requester::Shape Requester::shape_v1(const Slot& slot) const noexcept {
     shape.reply_chunk_bytes = 0;
     shape.segments = 0;
   }
-  shape.possible =
-      shape.header_bytes <= connection.send_inline_bytes && shape.header_bytes <= config_.inline_bytes &&
-      shape.segments <= kMaxRequestSegments && shape.segments <= windows_.size() &&
-      shape.reply_chunk_bytes <= long_memory_.buffer_bytes() && (!config_.reverse || shape.segments == 0);
+  shape.possible = shape.header_bytes <= connection.send_inline_bytes &&
+                   shape.header_bytes <= config_.inline_bytes && shape.segments <= kMaxRequestSegments &&
+                   shape.segments <= windows_.size() &&
+                   shape.reply_chunk_bytes <= long_memory_.buffer_bytes() && has_buffers_for(slot, shape) &&
+                   (!config_.reverse || shape.segments == 0);
   return shape;
 }
 

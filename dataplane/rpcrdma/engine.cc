@@ -104,7 +104,9 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
   responders_.memory.replies.resume_waiters();
   links_.assembly.resume_waiters();
   responders_.refusals.resume_waiters();
-  if (now_ns >= next_tick_ns_) tick(now_ns);
+  const auto connections = static_cast<std::uint32_t>(connections_.size());
+  if (const std::uint32_t due = ticks_.due(now_ns, connections); due > 0) [[unlikely]]
+    tick(due);
   const bool staged = !links_.transmit.turn_end.empty();
   if (staged) end_turn();
   if (staged || count > 0) {
@@ -130,12 +132,13 @@ void Engine::handle_sampled(std::span<const rdma::WorkCompletion> completions) n
   }
 }
 
-/// One connection at a time, so that each has its turn once in kTickNs.
-void Engine::tick(std::uint64_t now_ns) noexcept {
-  constexpr std::uint64_t kTickNs = 1'000'000;
-  next_tick_ns_ = now_ns + kTickNs / connections_.size();
-  connections_[next_ticked_].tick();
-  next_ticked_ = (next_ticked_ + 1) % connections_.size();
+/// Runs the timers of the next connections in turn. Each has its turn once in kTickNs; more connections than
+/// PacedRound::kMostInATurn for each turn of the loop that the clock advances in take longer.
+void Engine::tick(std::uint32_t connections) noexcept {
+  for (; connections > 0; --connections) {
+    connections_[next_ticked_].tick();
+    next_ticked_ = next_ticked_ + 1 < connections_.size() ? next_ticked_ + 1 : 0;
+  }
 }
 
 /// TX: hands everything that was staged to the driver, and lets waiting calls use the room. A connection that has

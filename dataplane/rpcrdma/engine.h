@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dataplane/base/object_array.h"
+#include "dataplane/base/paced_round.h"
 #include "dataplane/base/stage_times.h"
 #include "dataplane/rpcrdma/connection.h"
 
@@ -120,7 +121,7 @@ class Engine {
  private:
   void handle(std::span<const rdma::WorkCompletion> completions) noexcept;
   void handle_sampled(std::span<const rdma::WorkCompletion> completions) noexcept;
-  void tick(std::uint64_t now_ns) noexcept;
+  void tick(std::uint32_t connections) noexcept;
   void end_turn() noexcept;
 
   rdma::Device& device_;
@@ -133,7 +134,8 @@ class Engine {
   ConnectionQueue closed_;  ///< that take_closed() has not given yet
   StageTimes stages_;
   bool worked_ = false;
-  std::uint64_t next_tick_ns_ = 0;
+  static constexpr std::uint64_t kTickNs = 1'000'000;
+  PacedRound ticks_{kTickNs};
   std::size_t next_ticked_ = 0;
   alignas(kCacheLine) std::array<rdma::WorkCompletion, kCompletionsPerTurn> completions_;
 };

@@ -97,9 +97,36 @@ TEST(Progress, a_reply_may_take_this_long_to_be_taken_and_no_longer) {
   };
   tick_at(posted + 30 * kSecond - 1);
   EXPECT_TRUE(lab.connection->is_open());
-  tick_at(posted + 30 * kSecond);
+  tick_at(posted + 31 * kSecond);  // each call slot is looked at once a second
   EXPECT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::NoProgress);
   EXPECT_EQ(lab.engine->counters().stalled_calls, 1u);
+}
+
+/// The clock of the engine stands still between two control passes of its reactor.
+TEST(Progress, a_call_without_progress_is_found_however_many_connections_and_credits_there_are) {
+  constexpr std::uint64_t kControlPassNs = 2'000'000;
+  struct Size {
+    std::uint32_t connections;
+    std::uint32_t credits;
+  };
+  for (const Size& size : {Size{8, 1}, Size{8, 128}, Size{200, 128}, Size{1650, 1}}) {
+    LabOptions options;
+    options.connection.progress_timeout_ns = 30 * kSecond;
+    options.connection.credit_grant = options.engine.capacity.call_slots = size.credits;
+    options.server_connections = size.connections;
+    options.raw_posts_receives = false;  // the reply cannot be taken
+    ServerLab lab(options);
+    lab.peer->send(RawCall{.xid = 5}.with(test_call(5, TestService::kNull)));
+    const std::uint64_t begun_ns = lab.now_ns;
+    const auto passed_ns = [&] { return lab.now_ns - begun_ns; };
+    while (lab.connection->is_open() && passed_ns() < 40 * kSecond) {
+      lab.engine->poll(lab.now_ns += kControlPassNs);
+    }
+    EXPECT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::NoProgress);
+    EXPECT_GE(passed_ns(), 30 * kSecond);
+    EXPECT_LE(passed_ns(), 32 * kSecond)
+        << size.connections << " connections, " << size.credits << " credits";
+  }
 }
 
 }  // namespace

@@ -227,7 +227,7 @@ ServerLab::ServerLab(LabOptions lab_options) : options(std::move(lab_options)) {
   device = std::make_unique<LoggedDevice>(rdma::loopback::make_device(fabric, {.name = "server"}), log,
                                           options.remote_invalidation);
   raw_device = rdma::loopback::make_device(fabric, {.name = "raw"});
-  options.engine.max_connections = 8;
+  options.engine.max_connections = options.server_connections;
   engine = std::make_unique<rpcrdma::Engine>(*device, options.engine);
   service = std::make_unique<TestService>(*device);
   lenient = std::make_unique<TestService>(*device, kTestProgram + 1, service::UnusableChunks::Ignore);

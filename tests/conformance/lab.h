@@ -79,6 +79,7 @@ struct LabOptions {
   rpcrdma::EngineConfig engine;
   rpcrdma::ConnectionConfig connection;  ///< of our engine's side
   rpcrdma::RequesterConfig requester;    ///< when our engine is the requester
+  std::uint32_t server_connections = 8;  ///< of our engine, when it is the responder
   std::uint32_t raw_receive_bytes = 1024;
   std::uint32_t raw_receives = 64;
   bool raw_posts_receives = true;   ///< false: when the test says RawPeer::post_receives()

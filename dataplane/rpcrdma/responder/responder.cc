@@ -62,16 +62,21 @@ void Responder::tick() noexcept {
     oldest_ = oldest_so_far_ = {};
     return;
   }
-  next_checked_ = next_checked_ + 1 < open_slots_ ? next_checked_ + 1 : 0;
-  const CallSlot& slot = slots_[next_checked_];
-  look_for_oldest(slot);
-  const std::uint64_t limit_ns = link_.config().progress_timeout_ns;
-  if (limit_ns == 0) return;
   const std::uint64_t now_ns = link_.context().now_ns();
-  if (!waits_for_peer(slot.state_) || now_ns <= slot.progress_ns_ || now_ns - slot.progress_ns_ < limit_ns)
-    return;
-  ++link_.counters().stalled_calls;
-  link_.close(CloseReason::NoProgress);
+  for (std::uint32_t due = slot_round_.due(now_ns, open_slots_); due > 0; --due) {
+    next_checked_ = next_checked_ + 1 < open_slots_ ? next_checked_ + 1 : 0;
+    const CallSlot& slot = slots_[next_checked_];
+    look_for_oldest(slot);
+    if (!is_stalled(slot, now_ns)) continue;
+    ++link_.counters().stalled_calls;
+    return link_.close(CloseReason::NoProgress);
+  }
+}
+
+bool Responder::is_stalled(const CallSlot& slot, std::uint64_t now_ns) const noexcept {
+  const std::uint64_t limit_ns = link_.config().progress_timeout_ns;
+  return limit_ns > 0 && waits_for_peer(slot.state_) && now_ns > slot.progress_ns_ &&
+         now_ns - slot.progress_ns_ >= limit_ns;
 }
 
 void Responder::look_for_oldest(const CallSlot& slot) noexcept {
@@ -178,7 +183,8 @@ void Responder::complete(CallSlot& slot, rpc::AcceptStat stat) noexcept {
   if (!slot.advancing_) advance_completed(slot);
 }
 
-/// It was completed out of advance().
+/// Continues a call that its service has completed while no advance() was on the stack. On a connection that has ended it is
+/// abandoned.
 [[gnu::noinline]] void Responder::advance_completed(CallSlot& slot) noexcept {
   begin_pushing(slot);
   advance(slot);

@@ -14,6 +14,7 @@
 #include "dataplane/base/fixed_ring.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/paced_round.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/responder/responder_context.h"
@@ -112,6 +113,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void step(CallSlot& slot) noexcept;
   void count_state(CallSlot& slot) noexcept;
   void look_for_oldest(const CallSlot& slot) noexcept;
+  bool is_stalled(const CallSlot& slot, std::uint64_t now_ns) const noexcept;
   /// Costs no look at the clock. Between completions it is the time of the last control pass.
   std::uint64_t turn_ns() const noexcept {
     return larger_of(context_.measurement.times.turn_ns(), link_.context().now_ns());
@@ -241,6 +243,8 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   FixedArray<service::CallStorage> storage_;  ///< of the slots
   std::uint32_t max_slots_;
   std::uint32_t open_slots_ = 0;
+  static constexpr std::uint64_t kSlotRoundNs = 1'000'000'000;
+  PacedRound slot_round_{kSlotRoundNs};
   std::uint32_t next_checked_ = 0;  ///< slot
   OldestCall oldest_;
   OldestCall oldest_so_far_;  ///< of this round

@@ -3,6 +3,7 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -26,6 +27,16 @@ Configuration::Configuration(config::Config config, segment::Segment& segment, s
       applied_(std::move(applied)),
       starts_(layout) {}
 
+namespace {
+
+bool serves_nothing(const segment::ConfigBlock& block) {
+  const auto in_use = [](const segment::ExportConfig& entry) { return entry.in_use != 0; };
+  return block.upstream_count == 0 && block.reverse.in_use == 0 &&
+         std::none_of(block.exports.begin(), block.exports.end(), in_use);
+}
+
+}  // namespace
+
 /// The control plane's own parts would otherwise have other sizes and addresses than the data plane's.
 void Configuration::keep_to_data_plane() {
   beside_data_plane_ = data_plane_has_started(segment_, layout_);
@@ -39,6 +50,10 @@ void Configuration::keep_to_data_plane() {
 }
 
 void Configuration::take_over(std::uint64_t now_ns) {
+  if (serves_nothing(config_.block))
+    log::warn(
+        "Nothing is exported or forwarded: name an [[export]], an [[upstream]] or [reverse] in the "
+        "configuration file");
   starts_.look(now_ns);
   publish(config_);  // what the predecessor has published until now counts
   if (!beside_data_plane_) starts_.answered();
@@ -107,6 +122,8 @@ Reloader::Read Configuration::begin_reload() {
     try {
       const auto content = std::make_shared<Content>();
       content->next = config::load_file(running.file);
+      if (const std::string unsaid = config::unsaid_removals(running, content->next); !unsaid.empty())
+        throw config::ConfigError(unsaid);
       content->keys = properties::configured_authentication(config::live_part(running, content->next));
       return [this, content] { return apply(content->next, std::move(content->keys)); };
     } catch (const std::exception& error) {

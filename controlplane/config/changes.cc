@@ -159,6 +159,73 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
   return changes;
 }
 
+namespace {
+
+/// Tables of which each key is a limit or a restriction, or may lift one.
+bool is_restriction(const std::string& key) {
+  for (const char* const table :
+       {"admission.", "client_class.", "export.", "host_authentication.", "policy.", "upstream."})
+    if (key.starts_with(table)) return true;
+  return false;
+}
+
+/// Returns whether the default of a key allows more than a value of it: a larger number or zero, no list where there is one, a
+/// condition that does not hold.
+bool allows_more(const std::string& key, const Json& usual, const Json& value) {
+  if (usual == value || key.ends_with(".anonuid") || key.ends_with(".anongid")) return false;
+  if (value.is_boolean()) return value.get<bool>() && !usual.get<bool>();
+  if (value.is_number()) return usual.get<double>() == 0 || usual.get<double>() > value.get<double>();
+  if (value.is_array()) return usual.empty() && !value.empty();
+  return key == "host_authentication.method" && usual != value;
+}
+
+/// Adds the keys of restrictions, also those inside of entries, under their full names.
+void add_restrictions(std::map<std::string, Json>& keys, const Config& config) {
+  std::map<std::string, Json> all;
+  add_flat(all, "", describe(config));
+  for (const auto& [key, value] : all) {
+    if (!is_restriction(key)) continue;
+    if (!value.is_object()) keys[key] = value;
+    if (value.is_object())
+      for (const auto& [part, of_entry] : value.items()) keys[key + '.' + part] = of_entry;
+  }
+}
+
+}  // namespace
+
+std::string unsaid_removals(const Config& running, const Config& next) {
+  const auto exports_of = [](const Config& config) {
+    return std::count_if(config.block.exports.begin(), config.block.exports.end(),
+                         [](const segment::ExportConfig& entry) { return entry.in_use != 0; });
+  };
+  const auto upstreams_of = [](const Config& config) {
+    return std::count_if(config.block.upstreams.begin(),
+                         config.block.upstreams.begin() + config.block.upstream_count,
+                         [](const segment::UpstreamConfig& entry) { return entry.removed == 0; });
+  };
+  std::string problems;
+  if (exports_of(running) > 0 && exports_of(next) == 0 && !next.named.contains("export"))
+    problems +=
+        "The file has no [[export]], and the last one would go: write 'export = []' if none is to be left.\n";
+  if (upstreams_of(running) > 0 && upstreams_of(next) == 0 && !next.named.contains("upstream"))
+    problems +=
+        "The file has no [[upstream]], and the last one would go: write 'upstream = []' if none is to be "
+        "left.\n";
+  std::map<std::string, Json> before;
+  std::map<std::string, Json> after;
+  add_restrictions(before, running);
+  add_restrictions(after, next);
+  for (const auto& [key, value] : before) {
+    const auto then = after.find(key);
+    // An entry that goes takes its restrictions along. What the file does not name has its default value.
+    if (then == after.end() || next.named.contains(key) || !allows_more(key, then->second, value)) continue;
+    problems += key + " is " + value.dump() +
+                ", and the file does not name it: write it with this value, or with its default, " +
+                then->second.dump() + ", to lift the limit.\n";
+  }
+  return problems;
+}
+
 Config live_part(const Config& running, const Config& next, const segment::UpstreamPlaces& places) {
   Config result = running;
   result.log_level = next.log_level;

@@ -19,6 +19,10 @@ struct Changes {
 /// `places`: for upstreams, of the running data plane.
 Changes compare(const Config& running, const Config& next, const segment::UpstreamPlaces& places = {});
 
+/// Returns what a reload would take away or open without a word in its file: the last export, all upstreams, limits and
+/// restrictions that `running` has and that `next` does not name. A line for each; empty: nothing.
+std::string unsaid_removals(const Config& running, const Config& next);
+
 /// `running` with those values of `next` that take effect without a restart.
 Config live_part(const Config& running, const Config& next, const segment::UpstreamPlaces& places = {});
 

@@ -239,4 +239,29 @@ BesideDataPlane beside_data_plane(const Config& read, const segment::ConfigBlock
   return {.config = live_part(running, read, places), .later = compare(running, read, places).restart_both};
 }
 
+namespace {
+
+void add_named(std::set<std::string>& names, const std::string& prefix, const toml::table& table) {
+  for (const auto& [key, value] : table) {
+    const std::string name = prefix + std::string(key.str());
+    names.insert(name);
+    if (const toml::table* const part = value.as_table()) add_named(names, name + '.', *part);
+    const toml::array* const list = value.as_array();
+    if (list == nullptr) continue;
+    for (const toml::node& entry : *list)
+      if (const toml::table* const part = entry.as_table())
+        add_named(names,
+                  name + '.' + (*part)[name == "export" ? "path" : "name"].value_or(std::string()) + '.',
+                  *part);
+  }
+}
+
+}  // namespace
+
+std::set<std::string> named_keys(const toml::table& root) {
+  std::set<std::string> names;
+  add_named(names, "", root);
+  return names;
+}
+
 }  // namespace sluice::config

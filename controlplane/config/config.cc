@@ -264,7 +264,8 @@ void read_policy(Checker& check, const toml::table& root, Config& config) {
   const toml::node* node = check.take(root, "client_class");
   if (node == nullptr) return;
   const toml::array* list = node->as_array();
-  if (list == nullptr || !list->is_array_of_tables() || list->size() >= segment::kMaxClasses)
+  if (list == nullptr || !(list->empty() || list->is_array_of_tables()) ||
+      list->size() >= segment::kMaxClasses)
     return check.defect(node->source(), "client_class has to be a list of at most " +
                                             std::to_string(segment::kMaxClasses - 1) +
                                             " tables: [[client_class]].");
@@ -324,8 +325,6 @@ policy::AdmissionLimits Config::admission_limits() const {
 
 Config defaults() {
   Config config;
-  std::strcpy(config.block.exports[0].path, "/export");
-  config.block.exports[0].in_use = 1;
   config.classes[0].credits.max_credits = config.block.credits;
   fill_derived(config);
   return config;
@@ -334,6 +333,7 @@ Config defaults() {
 Config parse(const std::string& text, const std::string& name) {
   Config config = defaults();
   const toml::table root = parse_toml(text, name);
+  config.named = named_keys(root);
   Checker check(name);
   read_control(check, root, config);
   read_reactors(check, root, config);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -37,7 +38,10 @@ struct Config {
   bool choose_cpus = true;     ///< reactor.cpus is not set: taken from the topology
 
   std::string segment = "sluice";
-  std::string file{};           ///< absolute path; empty: built-in defaults
+  std::string file{};  ///< absolute path; empty: built-in defaults
+  /// What the file names: "table.key", and "export./path.key", "client_class.name.key" for entries of lists. A list that the
+  /// file says to be empty is named too.
+  std::set<std::string> named{};
   std::string saved_changes{};  ///< file of what is saved; empty: none
   SavedChanges saved{};         ///< its content, which `block` has, too
   std::string admin_socket = "/run/sluice/admin.sock";
@@ -85,7 +89,7 @@ std::optional<std::uint32_t> class_of_host(const Config& config, const HostEntry
 const HostEntry* find_host(const Config& config, std::string_view name);
 /// Sets the members of `block` that follow from the others: classes and log level.
 void fill_derived(Config& config);
-/// The built-in defaults: one export /export, served from memory.
+/// Returns what holds without a file: every key has its default value, and nothing is exported or forwarded.
 Config defaults();
 /// For this machine, with what is saved. Throws ConfigError, with all defects of the file.
 Config load_file(const std::string& path);

@@ -53,7 +53,8 @@ void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock&
   const toml::node* node = check.take(root, "export");
   if (node == nullptr) return;
   const toml::array* list = node->as_array();
-  if (list == nullptr || !list->is_array_of_tables() || list->size() > segment::kMaxExports)
+  const bool tables = list != nullptr && (list->empty() || list->is_array_of_tables());
+  if (!tables || list->size() > segment::kMaxExports)
     return check.defect(node->source(), "export has to be a list of at most " +
                                             std::to_string(segment::kMaxExports) + " tables: [[export]].");
   block.exports = {};

@@ -146,7 +146,7 @@ void read_hosts(Checker& check, const toml::table& parent, Config& config) {
   const toml::node* node = check.take(parent, "host");
   if (node == nullptr) return;
   const toml::array* list = node->as_array();
-  if (list == nullptr || !list->is_array_of_tables() || list->size() > kMaxHosts)
+  if (list == nullptr || !(list->empty() || list->is_array_of_tables()) || list->size() > kMaxHosts)
     return check.defect(node->source(), "host has to be a list of at most " + std::to_string(kMaxHosts) +
                                             " tables: [[host_authentication.host]].");
   for (const toml::node& item : *list) {

@@ -169,7 +169,8 @@ void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBloc
   const toml::node* node = check.take(root, "upstream");
   if (node == nullptr) return check_spares(check, root, block);
   const toml::array* list = node->as_array();
-  if (list == nullptr || !list->is_array_of_tables() || list->size() > segment::kMaxUpstreams)
+  if (list == nullptr || !(list->empty() || list->is_array_of_tables()) ||
+      list->size() > segment::kMaxUpstreams)
     return check.defect(node->source(), "upstream has to be a list of at most " +
                                             std::to_string(segment::kMaxUpstreams) +
                                             " tables: [[upstream]].");

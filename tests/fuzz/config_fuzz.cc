@@ -35,6 +35,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const config::Config parsed = config::parse({reinterpret_cast<const char*>(data), size}, "f");
     config::compare(kDefaults, parsed);
+    // Nothing is exported that the text does not name, and the same text takes nothing away.
+    for (const segment::ExportConfig& entry : parsed.block.exports)
+      if (entry.in_use != 0 && !parsed.named.contains("export." + std::string(entry.path) + ".path"))
+        std::abort();
+    if (!config::unsaid_removals(parsed, parsed).empty()) std::abort();
     const config::Config live = config::live_part(kDefaults, parsed);
     if (live.classes.empty() || live.classes.size() > segment::kMaxClasses) std::abort();
     for (const auto& client_class : live.classes)

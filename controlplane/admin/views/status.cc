@@ -99,6 +99,8 @@ Json check_configuration(const std::string& text, const std::string& name, const
     config::Config next = config::parse(text, name);
     // Another file than the one in use is not opened for whoever may ask.
     if (next.saved_changes == running.saved_changes) config::load_saved_changes(next);
+    if (const std::string unsaid = config::unsaid_removals(running, next); !unsaid.empty())
+      return {{"ok", false}, {"defects", unsaid}};
     return {{"ok", true}, {"changes", describe_changes(config::compare(running, next, places))}};
   } catch (const std::runtime_error& error) {
     return {{"ok", false}, {"defects", error.what()}};

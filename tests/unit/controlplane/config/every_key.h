@@ -9,6 +9,7 @@ namespace sluice::lab {
 inline constexpr const char* kEveryKey =
     "[reactor]\ncpus = [1]\n[device]\nvlan = 3\n[[client_class]]\nname = \"a\"\nclients = [\"10.0.0.0/8\"]\n"
     "[[host_authentication.host]]\nname = \"h\"\nkey_files = [\"/k\"]\n"
+    "[[export]]\npath = \"/export\"\n"
     "[[upstream]]\nname = \"u\"\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n";
 
 }  // namespace sluice::lab

@@ -21,6 +21,8 @@ Agent::Agent(Host& host, const AgentConfig& config)
       random_(config.seed),
       entries_(config.max_connections, random_.next()),
       half_open_(random_.next()),
+      disconnecting_(random_.next()),
+      time_wait_(random_.next()),
       next_transaction_(random_.next()) {}
 
 std::optional<State> Agent::state(Id id) const {
@@ -39,7 +41,8 @@ Entry& Agent::create(const Endpoint& endpoint) {
 
 void Agent::erase(Entry& entry) {
   timers_.set(entry.timer, 0);
-  half_open_.remove(static_cast<std::uint32_t>(entry.id));
+  for (EntryQueue* queue : {&half_open_, &disconnecting_, &time_wait_})
+    queue->remove(static_cast<std::uint32_t>(entry.id));
   entries_.erase(entry);
 }
 
@@ -162,7 +165,7 @@ void Agent::on_request(const Endpoint& from, const Message& message, std::uint64
     dispatch(old->id, Event::Disconnect, {nullptr, now_ns, 0});
     return;
   }
-  if (entries_.size() >= config_.max_connections || !make_half_open_place(from.remote, now_ns)) {
+  if (!make_half_open_place(from.remote, now_ns) || !make_place(now_ns)) {
     ++statistics_.refused_resources;
     return refuse(from, message, RejectReason::NoResources);
   }
@@ -191,21 +194,6 @@ void Agent::on_request(const Endpoint& from, const Message& message, std::uint64
   host_.on_request(entry.id, peer);
 }
 
-/// False: all places, or all of the source, are taken by requests that may still be confirmed.
-bool Agent::make_half_open_place(const PeerAddress& source, std::uint64_t now_ns) {
-  if (half_open_.size_of(source) >= config_.max_half_open_per_source)
-    return give_way(half_open_.oldest_of(source), now_ns);
-  return half_open_.size() < config_.max_half_open || give_way(half_open_.oldest(), now_ns);
-}
-
-bool Agent::give_way(const HalfOpen::Request& oldest, std::uint64_t now_ns) {
-  if (now_ns - oldest.since_ns < config_.half_open_grace_ns) return false;
-  const std::uint32_t id = oldest.id;
-  entries_.find(id)->retries_left = 0;
-  dispatch(static_cast<Id>(id), Event::Timer, {nullptr, now_ns, 0});
-  return true;
-}
-
 bool Agent::advance(std::uint64_t now_ns) {
   for (std::size_t handled = 0;; ++handled) {
     Timer* const first = timers_.first();
@@ -232,8 +220,8 @@ void Agent::send_again(Entry& entry) {
   host_.send_mad(entry.endpoint, entry.last_sent);
 }
 
-void Agent::expect_answer(Entry& entry, std::uint64_t now_ns) {
-  entry.retries_left = config_.max_retries;
+void Agent::expect_answer(Entry& entry, std::uint32_t retries, std::uint64_t now_ns) {
+  entry.retries_left = retries;
   // The peer's interval may be unusable, so ours is the limit.
   constexpr std::uint64_t kLeastNs = 1'000'000;
   const std::uint64_t most_ns = timeout_ns(config_.response_timeout);
@@ -252,7 +240,7 @@ bool Agent::retry(Entry& entry, std::uint64_t now_ns) {
 
 void Agent::enter_time_wait(Entry& entry, std::uint64_t now_ns) {
   ++statistics_.ended;
-  change_state(entry, State::TimeWait);
+  enter_ended(entry, State::TimeWait, now_ns);
   timers_.set(entry.timer, now_ns + config_.time_wait_ns);
 }
 
@@ -264,7 +252,7 @@ DisconnectReply Agent::disconnect_reply(const Entry& entry) const {
 
 std::optional<Id> Agent::connect(const Endpoint& to, std::uint16_t port, std::uint16_t path_mtu,
                                  const OwnParameters& own, std::uint64_t now_ns) {
-  if (entries_.size() >= config_.max_connections) return std::nullopt;
+  if (!make_place(now_ns)) return std::nullopt;
   Entry& entry = create(to);
   change_state(entry, State::RequestSent);
   entry.transaction_id = ++next_transaction_;
@@ -296,7 +284,7 @@ std::optional<Id> Agent::connect(const Endpoint& to, std::uint16_t port, std::ui
     own_data[i] = own.private_data[i];
   send(entry, request);
   entry.retry_interval_ns = timeout_ns(config_.response_timeout);
-  expect_answer(entry, now_ns);
+  expect_answer(entry, config_.max_retries, now_ns);
   return entry.id;
 }
 

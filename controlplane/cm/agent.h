@@ -14,8 +14,8 @@
 
 #include "controlplane/cm/agent_statistics.h"
 #include "controlplane/cm/connection_state.h"
+#include "controlplane/cm/entry_queue.h"
 #include "controlplane/cm/entry_table.h"
-#include "controlplane/cm/half_open.h"
 #include "controlplane/cm/mad.h"
 #include "controlplane/cm/random_numbers.h"
 #include "controlplane/cm/timer_heap.h"
@@ -32,8 +32,12 @@ struct AgentConfig {
   /// older than this: a peer that is there confirms within its round trip. Younger ones stay, and the new
   /// request is refused.
   std::uint64_t half_open_grace_ns = 250'000'000;
+  /// Entries of one source that have ended and wait for a disconnect reply or in TimeWait. Above it, the source's oldest one is
+  /// evicted. A request that finds the table full evicts the oldest ended entry of all sources.
+  std::uint32_t max_ended_per_source = 256;
   std::uint8_t response_timeout = 17;  ///< 4.096 us * 2^n: how long a peer may take to answer; 0.5 s
   std::uint8_t max_retries = 15;
+  std::uint8_t max_disconnect_retries = 3;             ///< of a disconnect request
   std::uint64_t consumer_timeout_ns = 10'000'000'000;  ///< for accept() or reject()
   std::uint64_t time_wait_ns = 1'000'000'000;
   std::uint8_t ack_timeout = 16;   ///< sent to the peer, for its retries: 0.27 s
@@ -109,16 +113,19 @@ class Agent {
   std::optional<RejectReason> judge(const ConnectRequest& request) const;
   void refuse_path(const Endpoint& from, std::uint64_t transaction, const LoadAlternatePath& load);
   void refuse(const Endpoint& to, const Message& message, RejectReason reason);
+  bool make_place(std::uint64_t now_ns);
   bool make_half_open_place(const PeerAddress& source, std::uint64_t now_ns);
-  bool give_way(const HalfOpen::Request& oldest, std::uint64_t now_ns);
+  bool give_way(const EntryQueue::Item& oldest, std::uint64_t now_ns);
 
   void change_state(Entry& entry, State state);
   ConnectReply connect_reply(const Entry& entry) const;
   ReadyToUse ready_to_use(const Entry& entry) const;
   void send(Entry& entry, const Body& body);
   void send_again(Entry& entry);
-  void expect_answer(Entry& entry, std::uint64_t now_ns);
+  void expect_answer(Entry& entry, std::uint32_t retries, std::uint64_t now_ns);
+  void enter_ended(Entry& entry, State state, std::uint64_t now_ns);
   void enter_time_wait(Entry& entry, std::uint64_t now_ns);
+  void evict(std::uint32_t id, std::uint64_t now_ns);
   void erase(Entry& entry);
   DisconnectReply disconnect_reply(const Entry& entry) const;
 
@@ -137,6 +144,7 @@ class Agent {
   void retry_reply(Entry& entry, const Input& input);
   void retry_disconnect(Entry& entry, const Input& input);
   void consumer_too_slow(Entry& entry, const Input& input);
+  void abandon(Entry& entry, const Input& input);
   void release(Entry& entry, const Input& input);
   void send_reply(Entry& entry, const Input& input);
   void send_ready(Entry& entry, const Input& input);
@@ -150,7 +158,9 @@ class Agent {
   std::vector<std::uint16_t> ports_;
   EntryTable entries_;
   TimerHeap timers_;
-  HalfOpen half_open_;
+  EntryQueue half_open_;
+  EntryQueue disconnecting_;  ///< in DisconnectSent
+  EntryQueue time_wait_;
   std::uint64_t next_transaction_;
   AgentStatistics statistics_;
 };

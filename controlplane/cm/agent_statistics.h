@@ -23,7 +23,8 @@ struct AgentStatistics {
   X(retransmissions, "messages sent again")                                       \
   X(timeouts, "messages that were never answered")                                \
   X(established, "connections established")                                       \
-  X(ended, "connections ended")
+  X(ended, "connections ended")                                                   \
+  X(evicted, "ended connections that made room for others before their time")
 #define SLUICE_CM_FIELD(name, help) std::uint64_t name = 0;
   SLUICE_CM_STATISTICS(SLUICE_CM_FIELD)
 #undef SLUICE_CM_FIELD

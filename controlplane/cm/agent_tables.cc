@@ -103,26 +103,27 @@ const char* to_string(State state) noexcept {
 const Agent::Handler Agent::kTable[kStates][kEvents] = {
     // RequestSent
     {nullptr, &Agent::reply_arrived, &Agent::request_rejected, &Agent::wait_longer, nullptr, nullptr, nullptr,
-     &Agent::retry_request, nullptr, nullptr, nullptr, nullptr, &Agent::withdraw},
+     &Agent::retry_request, nullptr, nullptr, nullptr, nullptr, &Agent::withdraw, nullptr},
     // ReplyReceived
     {nullptr, nullptr, &Agent::request_rejected, nullptr, nullptr, &Agent::peer_disconnects, nullptr,
-     &Agent::consumer_too_slow, nullptr, nullptr, &Agent::send_ready, nullptr, &Agent::withdraw},
+     &Agent::consumer_too_slow, nullptr, nullptr, &Agent::send_ready, nullptr, &Agent::withdraw, nullptr},
     // RequestReceived
     {&Agent::acknowledge_receipt, nullptr, &Agent::request_rejected, nullptr, nullptr, nullptr, nullptr,
-     &Agent::consumer_too_slow, nullptr, &Agent::send_reply, nullptr, &Agent::withdraw, &Agent::withdraw},
+     &Agent::consumer_too_slow, nullptr, &Agent::send_reply, nullptr, &Agent::withdraw, &Agent::withdraw,
+     nullptr},
     // ReplySent
     {&Agent::repeat, nullptr, &Agent::reply_rejected, &Agent::wait_longer, &Agent::established,
      &Agent::peer_disconnects, nullptr, &Agent::retry_reply, &Agent::established, nullptr, nullptr, nullptr,
-     &Agent::start_disconnect},
+     &Agent::start_disconnect, nullptr},
     // Established: a duplicate reply asks for our ready-to-use again
     {nullptr, &Agent::repeat, &Agent::reply_rejected, nullptr, nullptr, &Agent::peer_disconnects, nullptr,
-     nullptr, nullptr, nullptr, nullptr, nullptr, &Agent::start_disconnect},
+     nullptr, nullptr, nullptr, nullptr, nullptr, &Agent::start_disconnect, nullptr},
     // DisconnectSent
     {nullptr, nullptr, nullptr, nullptr, nullptr, &Agent::answer_disconnect, &Agent::disconnected,
-     &Agent::retry_disconnect, nullptr, nullptr, nullptr, nullptr, nullptr},
+     &Agent::retry_disconnect, nullptr, nullptr, nullptr, nullptr, nullptr, &Agent::abandon},
     // TimeWait
     {nullptr, nullptr, nullptr, nullptr, nullptr, &Agent::answer_disconnect, nullptr, &Agent::release,
-     nullptr, nullptr, nullptr, nullptr, nullptr},
+     nullptr, nullptr, nullptr, nullptr, nullptr, &Agent::release},
 };
 
 void Agent::repeat(Entry& entry, const Input&) {
@@ -202,7 +203,7 @@ ConnectReply Agent::connect_reply(const Entry& entry) const {
 void Agent::send_reply(Entry& entry, const Input& input) {
   change_state(entry, State::ReplySent);
   send(entry, connect_reply(entry));
-  expect_answer(entry, input.now_ns);
+  expect_answer(entry, config_.max_retries, input.now_ns);
 }
 
 void Agent::established(Entry& entry, const Input&) {
@@ -230,12 +231,12 @@ void Agent::answer_disconnect(Entry& entry, const Input& input) {
 }
 
 void Agent::start_disconnect(Entry& entry, const Input& input) {
-  change_state(entry, State::DisconnectSent);
+  enter_ended(entry, State::DisconnectSent, input.now_ns);
   entry.transaction_id = ++next_transaction_;
   send(entry, DisconnectRequest{.local_id = static_cast<std::uint32_t>(entry.id),
                                 .remote_id = entry.remote_id,
                                 .remote_qpn = entry.remote_qpn});
-  expect_answer(entry, input.now_ns);
+  expect_answer(entry, config_.max_disconnect_retries, input.now_ns);
   host_.on_disconnected(entry.id);
 }
 
@@ -286,6 +287,12 @@ void Agent::withdraw(Entry& entry, const Input&) {
                               .remote_id = entry.remote_id,
                               .about = About::Reply,
                               .reason = RejectReason::Consumer});
+  erase(entry);
+}
+
+/// The peer may not have seen a disconnect request. Its own messages for the connection are answered as unknown.
+void Agent::abandon(Entry& entry, const Input&) {
+  ++statistics_.ended;
   erase(entry);
 }
 

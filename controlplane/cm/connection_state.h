@@ -34,12 +34,13 @@ enum class Event : std::uint8_t {
   DisconnectReply,
   Timer,
   PacketArrived,  ///< on the queue pair
-  Accepted,       ///< this and the following: calls of the consumer
+  Accepted,       ///< this and the next three: calls of the consumer
   Ready,
   Refused,
   Disconnect,
+  Evicted,  ///< the table, or the source's share of it, is full
 };
-inline constexpr std::size_t kEvents = 13;
+inline constexpr std::size_t kEvents = 14;
 
 /// Our communication identifier, never zero.
 enum class Id : std::uint32_t {};

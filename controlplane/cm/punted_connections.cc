@@ -7,10 +7,12 @@
 #include <cstring>
 
 #include "controlplane/cm/agent.h"
+#include "controlplane/cm/agent_limits.h"
 #include "controlplane/cm/connection_reports.h"
 #include "controlplane/cm/connections.h"
 #include "controlplane/cm/random_numbers.h"
 #include "controlplane/outbox/outbox.h"
+#include "controlplane/policy/client_classes.h"
 #include "dataplane/log/log.h"
 
 namespace sluice::cm {
@@ -24,16 +26,18 @@ constexpr std::uint32_t kPuntsPerPoll = 64;
 constexpr std::uint8_t kRnrForEver = 7;
 constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 4 s until a silent peer is given up
 
-/// A half-open connection has a queue pair: requests that are never confirmed hold half of the places at most.
-AgentConfig agent_config(const segment::ConfigBlock& block) {
-  const std::uint32_t connections = block.all_connections() * block.reactors;
-  constexpr std::uint32_t kLeastHalfOpen = 8;
-  const std::uint32_t half_open = std::clamp(connections / 2, kLeastHalfOpen, AgentConfig{}.max_half_open);
-  return {.max_connections = 2 * connections,
-          .max_half_open = half_open,
-          .max_half_open_per_source = std::max(half_open / 2, kLeastHalfOpen),
-          .traffic_class = static_cast<std::uint8_t>(block.traffic_class),
-          .service_level = static_cast<std::uint8_t>(block.priority())};
+/// The largest number of connections that a client of any class may have.
+std::uint32_t most_of_a_client(const std::vector<policy::ClientClass>& classes) {
+  std::uint32_t most = 0;
+  for (const policy::ClientClass& each : classes) most = std::max(most, each.max_connections_per_client);
+  return most;
+}
+
+AgentConfig agent_config(const ConnectionContext& context) {
+  const segment::ConfigBlock& block = context.block;
+  return with_limits({.traffic_class = static_cast<std::uint8_t>(block.traffic_class),
+                      .service_level = static_cast<std::uint8_t>(block.priority())},
+                     block.all_connections() * block.reactors, most_of_a_client(context.classes));
 }
 
 const char* name_of(RejectReason reason) {
@@ -95,7 +99,7 @@ class PuntedConnections final : public Connections, private Agent::Host {
 };
 
 PuntedConnections::PuntedConnections(const ConnectionContext& context)
-    : Connections(context), agent_(*this, agent_config(context.block)) {
+    : Connections(context), agent_(*this, agent_config(context)) {
   for (const std::uint16_t port : ports_) agent_.listen(port);
 }
 

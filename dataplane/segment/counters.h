@@ -151,6 +151,7 @@
   X(cm_timeouts, cm_messages, timeouts)                                                         \
   X(cm_established, cm_messages, established)                                                   \
   X(cm_ended, cm_messages, ended)                                                               \
+  X(cm_evicted, cm_messages, evicted)                                                           \
   X(properties_sets, property_exchange, sets)                                                   \
   X(properties_clamped, property_exchange, clamped)                                             \
   X(properties_authenticated, property_exchange, authenticated)                                 \

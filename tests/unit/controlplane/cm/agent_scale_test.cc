@@ -81,7 +81,9 @@ TEST(CmScale, peers_cannot_choose_numbers_that_meet_in_one_bucket) {
 TEST(CmScale, timers_that_are_due_together_are_handled_in_parts_the_earliest_first) {
   constexpr std::uint32_t kConnections = 1000;
   Consumer consumer;
-  Agent agent(consumer, {.seed = 7, .max_connections = kMany, .time_wait_ns = 100 * kMs});
+  Agent agent(
+      consumer,
+      {.seed = 7, .max_connections = kMany, .max_ended_per_source = kConnections, .time_wait_ns = 100 * kMs});
   restore(agent, kConnections, 1);
   EXPECT_FALSE(agent.advance(kMs));
   for (std::uint32_t i = 1; i <= kConnections; ++i) agent.disconnect(Id{i}, kMs + i);

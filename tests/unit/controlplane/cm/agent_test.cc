@@ -545,7 +545,7 @@ TEST(CmAgent, what_a_peer_has_asked_for_anew_is_not_taken_over) {
 TEST(CmAgent, any_link_leads_to_an_agreement) {
   int connected = 0;
   for (std::uint32_t seed = 1; seed <= 300; ++seed) {
-    World w(seed % 3 == 0 ? 40 : 15, seed, {.seed = seed});
+    World w(seed % 3 == 0 ? 40 : 15, seed, {.seed = seed, .max_disconnect_retries = 15});
     const Id id = w.connect();
     for (int step = 0; step < 200; ++step) {
       w.run(100);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections that a peer has asked for and not confirmed yet, in the order of their requests, in all and of
-// each source. One thread.
+// Entries of an agent in the order of their arrival, in total and for each source. One thread.
 #pragma once
 
 #include <cstddef>
@@ -13,31 +12,31 @@
 
 namespace sluice::cm {
 
-class HalfOpen {
+class EntryQueue {
  public:
-  struct Request {
+  struct Item {
     std::uint32_t id;
     std::uint64_t since_ns;
   };
 
   /// `secret` is that of the hashes.
-  explicit HalfOpen(std::uint64_t secret) : sources_(0, KeyedHash(secret)) {}
+  explicit EntryQueue(std::uint64_t secret) : sources_(0, KeyedHash(secret)) {}
 
   std::size_t size() const { return places_.size(); }
   std::size_t size_of(const PeerAddress& source) const {
     const auto at = sources_.find(source);
     return at == sources_.end() ? 0 : at->second.size();
   }
-  /// There is one.
-  const Request& oldest() const { return requests_.front(); }
-  const Request& oldest_of(const PeerAddress& source) const { return *sources_.at(source).front(); }
+  /// Precondition: the queue is not empty, or has an entry of the source.
+  const Item& oldest() const { return items_.front(); }
+  const Item& oldest_of(const PeerAddress& source) const { return *sources_.at(source).front(); }
 
   void add(std::uint32_t id, const PeerAddress& source, std::uint64_t now_ns) {
-    const auto request = requests_.insert(requests_.end(), {id, now_ns});
+    const auto item = items_.insert(items_.end(), {id, now_ns});
     OfSource& of = sources_[source];
-    places_[id] = {request, of.insert(of.end(), request), source};
+    places_[id] = {item, of.insert(of.end(), item), source};
   }
-  /// No effect on one that is not among them.
+  /// No effect on an entry that is not in the queue.
   void remove(std::uint32_t id) {
     const auto at = places_.find(id);
     if (at == places_.end()) return;
@@ -45,20 +44,20 @@ class HalfOpen {
     const auto source = sources_.find(place.source);
     source->second.erase(place.in_source);
     if (source->second.empty()) sources_.erase(source);
-    requests_.erase(place.request);
+    items_.erase(place.item);
     places_.erase(at);
   }
 
  private:
-  using Requests = std::list<Request>;
-  using OfSource = std::list<Requests::iterator>;
+  using Items = std::list<Item>;
+  using OfSource = std::list<Items::iterator>;
   struct Place {
-    Requests::iterator request;
+    Items::iterator item;
     OfSource::iterator in_source;
     PeerAddress source;
   };
 
-  Requests requests_;
+  Items items_;
   std::unordered_map<PeerAddress, OfSource, KeyedHash> sources_;
   std::unordered_map<std::uint32_t, Place> places_;  ///< by our identifiers, which are random
 };

@@ -69,6 +69,11 @@ class Agent {
   Agent(Host& host, const AgentConfig& config);
 
   void listen(std::uint16_t port) { ports_.push_back(port); }
+  /// Sets max_half_open and max_half_open_per_source; all else of `config` is fixed.
+  void set_half_open_limits(const AgentConfig& config) {
+    config_.max_half_open = config.max_half_open;
+    config_.max_half_open_per_source = config.max_half_open_per_source;
+  }
   void on_mad(const Endpoint& from, std::span<const std::byte> mad, std::uint64_t now_ns);
   /// The most timers of one advance(): what it costs, and how many datagrams it sends, has a bound.
   static constexpr std::size_t kTimersPerAdvance = 64;
@@ -153,7 +158,7 @@ class Agent {
   bool retry(Entry& entry, std::uint64_t now_ns);
 
   Host& host_;
-  const AgentConfig config_;
+  AgentConfig config_;
   RandomNumbers random_;
   std::vector<std::uint16_t> ports_;
   EntryTable entries_;

@@ -10,17 +10,20 @@
 
 namespace sluice::cm {
 
-/// Fewest half-open places, whatever the configuration says.
+/// Least number of half-open places for one source, and for all others beside a source whose share is full.
 inline constexpr std::uint32_t kLeastHalfOpen = 8;
 
 /// Sets the limits for `connections` connections of all reactors, of which one client may have `per_client`. The table has
 /// twice the places, because connections that have ended stay in it for some seconds.
 inline AgentConfig with_limits(AgentConfig config, std::uint32_t connections, std::uint32_t per_client) {
   config.max_connections = 2 * connections;
-  // A half-open connection has a queue pair: requests that are never confirmed hold half of the places at most.
-  config.max_half_open = std::clamp(connections / 2, kLeastHalfOpen, AgentConfig{}.max_half_open);
-  config.max_half_open_per_source = std::max(config.max_half_open / 2, kLeastHalfOpen);
-  // A host that restarts ends all of its connections at once.
+  // Unconfirmed requests hold at most half of the places, because each has a queue pair. One client may open its
+  // connections at once (nconnect) without taking the places of others.
+  const std::uint32_t of_source = std::min(per_client, connections);
+  config.max_half_open = std::max(std::clamp(connections / 2, kLeastHalfOpen, AgentConfig{}.max_half_open),
+                                  of_source + kLeastHalfOpen);
+  config.max_half_open_per_source = std::max({config.max_half_open / 2, kLeastHalfOpen, of_source});
+  // One client may end its connections at once, too.
   config.max_ended_per_source = std::max(connections / 2, per_client);
   return config;
 }

@@ -92,14 +92,18 @@ class PuntedConnections final : public Connections, private Agent::Host {
                                    const OwnParameters& own) const;
   void refuse(Id id, RejectReason reason = RejectReason::NoResources);
   void listen_at_new_ports();
+  void follow_limits();
 
   Agent agent_;
+  std::uint64_t limits_of_generation_;
   std::uint64_t now_ns_ = 0;
   RandomNumbers random_;
 };
 
 PuntedConnections::PuntedConnections(const ConnectionContext& context)
-    : Connections(context), agent_(*this, agent_config(context)) {
+    : Connections(context),
+      agent_(*this, agent_config(context)),
+      limits_of_generation_(context.block.generation) {
   for (const std::uint16_t port : ports_) agent_.listen(port);
 }
 
@@ -111,9 +115,17 @@ void PuntedConnections::listen_at_new_ports() {
   }
 }
 
+/// A reload may change how many connections a client may have.
+void PuntedConnections::follow_limits() {
+  if (limits_of_generation_ == context_.block.generation) return;
+  limits_of_generation_ = context_.block.generation;
+  agent_.set_half_open_limits(agent_config(context_));
+}
+
 bool PuntedConnections::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
   listen_at_new_ports();
+  follow_limits();
   bool any = false;
   segment::Punt punt;
   for (std::uint32_t i = 0;

@@ -49,6 +49,11 @@ class Gateway final : public Agent::Host {
 
   /// Sends a request, and all that follows from it.
   void ask(const PeerAddress& from) {
+    request(from);
+    settle();
+  }
+  /// Sends a request, whose reply is not confirmed.
+  void request(const PeerAddress& from) {
     ++number_;
     ConnectRequest request{.local_id = number_,
                            .service_id = service_id(kPort),
@@ -59,7 +64,6 @@ class Gateway final : public Agent::Host {
     deliver(from, {number_, request});
     for (; !asked_.empty(); asked_.pop_front())
       EXPECT_TRUE(agent.accept(asked_.front(), {.qpn = number_, .private_data = {}}, now));
-    settle();
   }
   /// Ends the last connection that came up.
   void end_last() {
@@ -160,6 +164,28 @@ TEST(AgentShares, ended_connections_of_one_source_have_a_share_of_the_table) {
   EXPECT_EQ(gateway.agent.connections(), 16u) << "a quarter of the table";
   EXPECT_EQ(gateway.agent.statistics().evicted, 24u);
   EXPECT_EQ(gateway.other, 0u);
+}
+
+class AgentHalfOpen : public ::testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(AgentHalfOpen, one_client_opens_all_of_its_connections_at_once_and_others_have_places) {
+  Gateway gateway(GetParam());
+  for (std::uint32_t i = 0; i < kPerClient; ++i) gateway.request(kNewcomer);
+  EXPECT_EQ(gateway.refused, 0u) << "as nconnect=16 does";
+  for (std::uint8_t i = 0; i < 8; ++i) gateway.request(PeerAddress::from_ipv4(10, 0, 0, i));
+  EXPECT_EQ(gateway.other, 0u);
+  EXPECT_EQ(gateway.agent.connections(), kPerClient + 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Connections, AgentHalfOpen, ::testing::Values(32, 64, 256));
+
+TEST(AgentShares, half_open_places_follow_a_reload) {
+  Gateway gateway(32);
+  gateway.agent.set_half_open_limits(with_limits({}, 32, 24));
+  for (std::uint32_t i = 0; i < 24; ++i) gateway.request(kNewcomer);
+  EXPECT_EQ(gateway.refused, 0u);
+  gateway.request(kNewcomer);
+  EXPECT_EQ(gateway.refused, 1u);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Admission and connection management on a segment; the test plays the reactor and the peers.
+#include "controlplane/cm/agent_statistics.h"
 #include "tests/unit/controlplane/cm/keeper_lab.h"
 
 namespace sluice {
@@ -53,6 +54,23 @@ TEST_F(Requests, a_port_that_a_reload_adds_is_listened_to_when_the_data_plane_se
   EXPECT_EQ(command->services_at, 20051u);
   ask(lab::client(12), lab::kSecondNs, 20050);
   EXPECT_TRUE(establish()) << "the others are listened to as before";
+}
+
+TEST_F(Requests, a_reload_gives_a_client_half_open_places_for_all_of_its_connections) {
+  start("");
+  config_.block.max_connections = 32;
+  take_over();
+  std::uint64_t now_ns = lab::kSecondNs;
+  for (const std::uint32_t per_client : {16u, 24u}) {
+    config_.classes[0].max_connections_per_client = per_client;
+    ++config_.block.generation;
+    for (std::uint32_t i = 0; i < per_client; ++i) ask(lab::client(9), now_ns);
+    EXPECT_EQ(keeper_->agent()->refused_resources, 0u);
+    EXPECT_EQ(keeper_->admission().connections(), per_client);
+    now_ns += 60 * lab::kSecondNs;
+    for (int i = 0; i < 10; ++i) keeper_->poll(now_ns);
+    EXPECT_EQ(keeper_->agent()->timeouts, per_client == 16 ? 16u : 40u);
+  }
 }
 
 TEST_F(Requests, limits_are_a_lack_of_resources_and_draining_is_a_refusal) {

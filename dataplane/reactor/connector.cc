@@ -153,7 +153,10 @@ bool PlaneConnector::take_request(const segment::Command& answer) noexcept {
 
 bool DatagramRelay::poll() noexcept {
   std::array<rdma::Datagram, kDatagramsPerPass> datagrams;
-  const std::size_t received = device_.receive_datagrams(datagrams);
+  // Datagrams above the room in the ring stay in the device, where each source has a share of the places.
+  const std::size_t room = area_.punt_up.capacity() - area_.punt_up.size();
+  const std::size_t received =
+      device_.receive_datagrams(std::span(datagrams).first(smaller_of(room, datagrams.size())));
   for (std::size_t i = 0; i < received; ++i)
     if (!area_.punt_up.push({datagrams[i]})) ++counters_.punts_lost;
   segment::Punt punt;

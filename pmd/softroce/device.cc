@@ -389,7 +389,7 @@ void SoftDevice::on_datagram(const Frame& frame, const LinkAddress& from, const 
     return;
   }
   ++statistics_.datagrams_received;
-  if (datagrams_.full() || packet.payload.size() > Datagram::kMaxBytes) {
+  if (packet.payload.size() > Datagram::kMaxBytes || !datagrams_.has_room_for(frame.source)) {
     ++statistics_.datagrams_dropped;
     return;
   }
@@ -400,11 +400,11 @@ void SoftDevice::on_datagram(const Frame& frame, const LinkAddress& from, const 
   datagram.remote_qp = packet.deth.source_qp;
   datagram.bytes = static_cast<std::uint16_t>(packet.payload.size());
   std::memcpy(datagram.data.data(), packet.payload.data(), packet.payload.size());
-  datagrams_.push_back(datagram);
+  datagrams_.add(datagram);
 }
 
 std::size_t SoftDevice::receive_datagrams(std::span<Datagram> datagrams) noexcept {
-  return datagrams_.pop_front(datagrams);
+  return datagrams_.take(datagrams);
 }
 
 bool SoftDevice::send_datagram(const Datagram& datagram) noexcept {

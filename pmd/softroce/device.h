@@ -17,6 +17,7 @@
 #include "dataplane/base/ring_storage.h"
 #include "pmd/softroce/announcer.h"
 #include "pmd/softroce/completion_gate.h"
+#include "pmd/softroce/datagram_queue.h"
 #include "pmd/softroce/memory.h"
 #include "pmd/softroce/neighbours.h"
 #include "pmd/softroce/number_permutation.h"
@@ -35,8 +36,6 @@ inline constexpr std::size_t kTransmitsPerPoll = 8;
 inline constexpr std::uint32_t kTimerSteps = 64;
 /// Least time between questions for the next hops of queue pairs that get no answers.
 inline constexpr std::uint64_t kAskAgainNs = 100'000'000;
-/// Received management datagrams queued for receive_datagrams().
-inline constexpr std::size_t kMaxDatagramsWaiting = 64;
 
 inline constexpr std::uint32_t kManagementQueuePair = 1;
 inline constexpr std::uint32_t kManagementQueueKey = 0x80010000;
@@ -145,7 +144,7 @@ class SoftDevice final : public SoftRoce {
   std::size_t depth_ = 0;
   CompletionGate gate_;  ///< of completions_
 
-  FixedRing<Datagram> datagrams_{kMaxDatagramsWaiting};
+  DatagramQueue datagrams_;  ///< received
   Unresolved unresolved_;
   Announcer announcer_;
   std::atomic<Condition> condition_{Condition::Up};  ///< written by look()

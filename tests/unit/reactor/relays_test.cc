@@ -49,12 +49,17 @@ TEST_F(Datagrams, of_one_pass_are_bounded_in_each_direction) {
   EXPECT_EQ(device_.sent.size(), kDatagramsPerPass);
 }
 
-TEST_F(Datagrams, that_find_the_ring_full_are_lost_and_counted) {
+TEST_F(Datagrams, that_find_the_ring_full_wait_in_the_device) {
   while (segment_.area().punt_up.push({datagram(0)})) {
   }
   device_.received.push_back(datagram(1));
+  EXPECT_FALSE(relay_.poll());
+  EXPECT_EQ(device_.received.size(), 1u);
+  segment::Punt up;
+  ASSERT_TRUE(segment_.area().punt_up.pop(up));
   EXPECT_TRUE(relay_.poll());
-  EXPECT_EQ(counters_.punts_lost, 1u);
+  EXPECT_TRUE(device_.received.empty());
+  EXPECT_EQ(counters_.punts_lost, 0u);
 }
 
 // --- Properties

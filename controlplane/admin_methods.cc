@@ -59,6 +59,7 @@ void add_control_views(admin::Registry& registry, ControlPlane& plane) {
   registry.add(admin::declared("status"), [&](const Json&) {
     Json status = admin::status(plane.layout(), plane.config(),
                                 {.admission = plane.keeper().admission(),
+                                 .refusals = plane.keeper().refusals(),
                                  .data_plane_alive = plane.data_plane_alive(),
                                  .in_force = plane.in_force(),
                                  .pending = plane.configuration().pending(),

@@ -33,6 +33,10 @@ void publish_connections(const Writer& writer, const StatisticsSources& sources)
   for (std::size_t i = 0; i < std::size(policy::kVerdicts); ++i)
     writer.set(static_cast<ControlCounter>(static_cast<std::size_t>(ControlCounter::requests_admitted) + i),
                sources.keeper.admission().count(static_cast<policy::Verdict>(i)));
+  for (std::size_t i = 0; i < policy::kRefusalCount; ++i)
+    writer.set(static_cast<ControlCounter>(
+                   static_cast<std::size_t>(ControlCounter::requests_invalid_service_id) + i),
+               sources.keeper.refusals()[i]);
   if (const cm::AgentStatistics* agent = sources.keeper.agent()) {
 #define SLUICE_CM_SET(name, help) writer.set(ControlCounter::cm_##name, agent->name);
     SLUICE_CM_STATISTICS(SLUICE_CM_SET)

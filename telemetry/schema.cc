@@ -227,7 +227,7 @@ std::vector<MetricInfo> control() {
       {"sluice_connection_requests_total",
        Type::Counter,
        {"verdict"},
-       "Connection requests, by what became of them"},
+       "Connection requests, by what became of them; those refused after admission count twice"},
       {"sluice_cm_messages_total", Type::Counter, {"event"}, "What connection management saw and did"},
       {"sluice_property_exchange_total",
        Type::Counter,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 
 #include "controlplane/cm/connection_watch.h"
@@ -21,12 +22,14 @@ class AdmissionBook {
   void admitted(std::uint32_t reactor, std::uint32_t cm_id, const PeerAddress& peer) {
     if (!held_.emplace(key(reactor, cm_id), peer).second) admission_.disconnected(peer);
   }
-  /// The connection will not come. No effect when it holds no place.
-  void failed(std::uint32_t reactor, std::uint32_t cm_id) {
+  /// The connection will not come. Returns its peer if it held a place.
+  std::optional<PeerAddress> failed(std::uint32_t reactor, std::uint32_t cm_id) {
     const auto at = held_.find(key(reactor, cm_id));
-    if (at == held_.end()) return;
-    admission_.disconnected(at->second);
+    if (at == held_.end()) return std::nullopt;
+    const PeerAddress peer = at->second;
+    admission_.disconnected(peer);
     held_.erase(at);
+    return peer;
   }
   void appeared(std::uint32_t reactor, const SeenConnection& seen) {
     if (seen.outgoing) return;

@@ -125,23 +125,27 @@ void Agent::refuse_path(const Endpoint& from, std::uint64_t transaction, const L
                                                                        : PathStatus::InvalidConnection}}));
 }
 
-std::optional<RejectReason> Agent::judge(const ConnectRequest& request) const {
+std::optional<Refused> Agent::judge(const ConnectRequest& request) const {
   const auto port = port_of(request.service_id);
   bool offered = false;
   for (const std::uint16_t each : ports_) offered = offered || each == port;
-  if (!offered) return RejectReason::InvalidServiceId;
-  if (request.transport_service != kReliableConnection) return RejectReason::InvalidTransportServiceType;
-  if (path_mtu_bytes(request.path_mtu) == 0) return RejectReason::InvalidPathMtu;
-  if (!decode_ip_addressing(request.private_data.bytes)) return RejectReason::UnsupportedRequest;
+  if (!offered) return Refused{.why = Refusal::InvalidServiceId};
+  if (request.transport_service != kReliableConnection) return Refused{.why = Refusal::InvalidTransport};
+  const std::uint16_t path_mtu = path_mtu_bytes(request.path_mtu);
+  const std::uint16_t accepted = port_.max_path_mtu;
+  if (path_mtu == 0 || (accepted != 0 && path_mtu > accepted))
+    return Refused{.why = Refusal::InvalidPathMtu, .path_mtu = path_mtu, .accepted_path_mtu = accepted};
+  if (!decode_ip_addressing(request.private_data.bytes)) return Refused{.why = Refusal::UnsupportedRequest};
   return std::nullopt;
 }
 
-void Agent::refuse(const Endpoint& to, const Message& message, RejectReason reason) {
+void Agent::refuse(const Endpoint& to, const Message& message, const Refused& refused) {
   const auto& request = std::get<ConnectRequest>(message.body);
+  ConnectReject reject{.remote_id = request.local_id, .reason = reject_reason(refused.why)};
+  if (refused.accepted_path_mtu != 0) reject.set_path_mtu(path_mtu_code(refused.accepted_path_mtu));
   ++statistics_.sent;
-  host_.send_mad(
-      to, encode({message.transaction_id, ConnectReject{.remote_id = request.local_id, .reason = reason}}));
-  host_.on_refused(to, reason);
+  host_.send_mad(to, encode({message.transaction_id, reject}));
+  host_.on_refused(to, refused);
 }
 
 void Agent::on_request(const Endpoint& from, const Message& message, std::uint64_t now_ns) {
@@ -153,21 +157,23 @@ void Agent::on_request(const Endpoint& from, const Message& message, std::uint64
     dispatch(known->id, Event::RequestAgain, {&message, now_ns, message.transaction_id});
     return;
   }
-  if (const auto reason = judge(request)) {
-    ++(*reason == RejectReason::InvalidServiceId ? statistics_.refused_service
+  if (const auto refused = judge(request)) {
+    ++(refused->why == Refusal::InvalidServiceId ? statistics_.refused_service
                                                  : statistics_.refused_parameters);
-    return refuse(from, message, *reason);
+    return refuse(from, message, *refused);
   }
   // A queue pair of the peer has one connection: ours is stale, from before the peer restarted (12.9.8.3.1).
   if (Entry* old = entries_.find_queue_pair(from.remote, request.qpn)) {
     ++statistics_.stale;
-    refuse(from, message, RejectReason::StaleConnection);
+    refuse(from, message, {.why = Refusal::StaleConnection});
     dispatch(old->id, Event::Disconnect, {nullptr, now_ns, 0});
     return;
   }
-  if (!make_half_open_place(from.remote, now_ns) || !make_place(now_ns)) {
+  auto full = make_half_open_place(from.remote, now_ns);
+  if (!full && !make_place(now_ns)) full = Refusal::NoPlace;
+  if (full) {
     ++statistics_.refused_resources;
-    return refuse(from, message, RejectReason::NoResources);
+    return refuse(from, message, {.why = *full});
   }
   Entry& entry = create(from);
   half_open_.add(static_cast<std::uint32_t>(entry.id), from.remote, now_ns);

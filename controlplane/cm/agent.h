@@ -18,6 +18,7 @@
 #include "controlplane/cm/entry_table.h"
 #include "controlplane/cm/mad.h"
 #include "controlplane/cm/random_numbers.h"
+#include "controlplane/cm/refused.h"
 #include "controlplane/cm/timer_heap.h"
 
 namespace sluice::cm {
@@ -45,6 +46,12 @@ struct AgentConfig {
   std::uint8_t service_level = 0;  ///< of the same
 };
 
+/// Properties of the port, which the peers are told.
+struct LocalPort {
+  std::uint16_t max_path_mtu = 0;  ///< in bytes; 0: unknown, and any is accepted
+  bool operator==(const LocalPort&) const = default;
+};
+
 class Agent {
  public:
   /// Implemented by the owner. From within, only accept(), reject() and ready() of the agent may be called.
@@ -54,8 +61,8 @@ class Agent {
     virtual void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) = 0;
     /// Passive: call accept() or reject(), now or later.
     virtual void on_request(Id id, const PeerParameters& peer) = 0;
-    /// Passive: the agent has refused a request itself.
-    virtual void on_refused(const Endpoint& /*from*/, RejectReason /*reason*/) {}
+    /// Passive: the agent has refused a request itself, or one that was accepted has come to nothing.
+    virtual void on_refused(const Endpoint& /*from*/, const Refused& /*refused*/) {}
     /// Active: connect the queue pair, then call ready(); or call disconnect().
     virtual void on_reply(Id id, const PeerParameters& peer) = 0;
     /// Passive: the peer is ready.
@@ -69,6 +76,7 @@ class Agent {
   Agent(Host& host, const AgentConfig& config);
 
   void listen(std::uint16_t port) { ports_.push_back(port); }
+  void set_port(const LocalPort& port) { port_ = port; }
   /// Sets max_half_open and max_half_open_per_source; all else of `config` is fixed.
   void set_half_open_limits(const AgentConfig& config) {
     config_.max_half_open = config.max_half_open;
@@ -115,11 +123,12 @@ class Agent {
   bool dispatch(Id id, Event event, const Input& input);
   Entry& create(const Endpoint& endpoint);
   void on_request(const Endpoint& from, const Message& message, std::uint64_t now_ns);
-  std::optional<RejectReason> judge(const ConnectRequest& request) const;
+  std::optional<Refused> judge(const ConnectRequest& request) const;
   void refuse_path(const Endpoint& from, std::uint64_t transaction, const LoadAlternatePath& load);
-  void refuse(const Endpoint& to, const Message& message, RejectReason reason);
+  void refuse(const Endpoint& to, const Message& message, const Refused& refused);
+  ConnectReject timeout_reject(const Entry& entry, About about) const;
   bool make_place(std::uint64_t now_ns);
-  bool make_half_open_place(const PeerAddress& source, std::uint64_t now_ns);
+  std::optional<Refusal> make_half_open_place(const PeerAddress& source, std::uint64_t now_ns);
   bool give_way(const EntryQueue::Item& oldest, std::uint64_t now_ns);
 
   void change_state(Entry& entry, State state);
@@ -161,6 +170,7 @@ class Agent {
   AgentConfig config_;
   RandomNumbers random_;
   std::vector<std::uint16_t> ports_;
+  LocalPort port_;
   EntryTable entries_;
   TimerHeap timers_;
   EntryQueue half_open_;

@@ -20,11 +20,15 @@ void Agent::evict(std::uint32_t id, std::uint64_t now_ns) {
   dispatch(static_cast<Id>(id), Event::Evicted, {nullptr, now_ns, 0});
 }
 
-/// False: all places, or all of the source, are taken by requests that may still be confirmed.
-bool Agent::make_half_open_place(const PeerAddress& source, std::uint64_t now_ns) {
-  if (half_open_.size_of(source) >= config_.max_half_open_per_source)
-    return give_way(half_open_.oldest_of(source), now_ns);
-  return half_open_.size() < config_.max_half_open || give_way(half_open_.oldest(), now_ns);
+/// Evicts the oldest half-open entry, of the source if its share is full. Returns why no place can be made: requests that
+/// may still be confirmed hold all of them.
+std::optional<Refusal> Agent::make_half_open_place(const PeerAddress& source, std::uint64_t now_ns) {
+  if (half_open_.size_of(source) >= config_.max_half_open_per_source) {
+    if (give_way(half_open_.oldest_of(source), now_ns)) return std::nullopt;
+    return Refusal::HalfOpenOfClient;
+  }
+  if (half_open_.size() < config_.max_half_open || give_way(half_open_.oldest(), now_ns)) return std::nullopt;
+  return Refusal::HalfOpen;
 }
 
 bool Agent::give_way(const EntryQueue::Item& oldest, std::uint64_t now_ns) {

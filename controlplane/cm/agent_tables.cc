@@ -244,22 +244,25 @@ void Agent::disconnected(Entry& entry, const Input& input) {
   enter_time_wait(entry, input.now_ns);
 }
 
+ConnectReject Agent::timeout_reject(const Entry& entry, About about) const {
+  return {.local_id = static_cast<std::uint32_t>(entry.id),
+          .remote_id = entry.remote_id,
+          .about = about,
+          .reason = RejectReason::Timeout};
+}
+
 void Agent::retry_request(Entry& entry, const Input& input) {
   if (retry(entry, input.now_ns)) return;
   const Id id = entry.id;
-  send(entry, ConnectReject{.local_id = static_cast<std::uint32_t>(entry.id),
-                            .about = About::Other,
-                            .reason = RejectReason::Timeout});
+  send(entry, timeout_reject(entry, About::Other));
   erase(entry);
   host_.on_rejected(id, RejectReason::Timeout, {});
 }
 
 void Agent::retry_reply(Entry& entry, const Input& input) {
   if (retry(entry, input.now_ns)) return;
-  send(entry, ConnectReject{.local_id = static_cast<std::uint32_t>(entry.id),
-                            .remote_id = entry.remote_id,
-                            .about = About::Reply,
-                            .reason = RejectReason::Timeout});
+  send(entry, timeout_reject(entry, About::Reply));
+  host_.on_refused(entry.endpoint, {.why = Refusal::NotConfirmed});
   enter_time_wait(entry, input.now_ns);
   host_.on_disconnected(entry.id);
 }
@@ -272,10 +275,8 @@ void Agent::consumer_too_slow(Entry& entry, const Input&) {
   ++statistics_.timeouts;
   const Id id = entry.id;
   const bool passive = entry.state == State::RequestReceived;
-  send(entry, ConnectReject{.local_id = static_cast<std::uint32_t>(entry.id),
-                            .remote_id = entry.remote_id,
-                            .about = passive ? About::Request : About::Reply,
-                            .reason = RejectReason::Timeout});
+  send(entry, timeout_reject(entry, passive ? About::Request : About::Reply));
+  if (passive) host_.on_refused(entry.endpoint, {.why = Refusal::NotMadeInTime});
   erase(entry);
   host_.on_rejected(id, RejectReason::Timeout, {});
 }

@@ -6,6 +6,7 @@
 
 #include "controlplane/cm/connection_reports.h"
 #include "controlplane/cm/connections.h"
+#include "controlplane/cm/refused.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
@@ -157,17 +158,15 @@ void ConnectionKeeper::on_event(std::uint32_t reactor, const segment::Event& eve
 
 void ConnectionKeeper::on_command_done(std::uint32_t reactor, const segment::Event& event,
                                        std::uint64_t now_ns) {
+  // A request that has come to an end meanwhile is refused no second time.
+  const bool awaited = managed_->awaits(event);
   managed_->on_command_done(reactor, event, now_ns);
   if (event.status == segment::CommandStatus::Done) return expect(reactor, event, false);
-  refused(event.peer, event.status);
-  book_.failed(reactor, event.cm_id);
-}
-
-/// A request that was admitted. A close or a grant whose connection has gone meanwhile refuses nobody.
-void ConnectionKeeper::refused(const PeerAddress& peer, segment::CommandStatus status) {
-  if (status == segment::CommandStatus::UnknownConnection || peer == PeerAddress{}) return;
-  const bool no_room = status == segment::CommandStatus::NoRoom;
-  reports_.refused(peer, no_room ? "no_room_in_data_plane" : "failed_in_data_plane");
+  const auto peer = book_.failed(reactor, event.cm_id);
+  if (!peer || !awaited || event.status == segment::CommandStatus::UnknownConnection) return;
+  reports_.refused(*peer, event.status == segment::CommandStatus::NoRoom
+                              ? policy::Refusal::NoRoomInDataPlane
+                              : policy::Refusal::FailedInDataPlane);
 }
 
 /// The reactor has published the connection before it sent the event.
@@ -229,8 +228,23 @@ double seconds_since(std::uint64_t wall_ns) {
 
 }  // namespace
 
-void ConnectionReports::refused(const PeerAddress& peer, const std::string& reason) {
-  journal_.add(events::ConnectionRefused{.peer = to_string(peer), .reason = reason});
+void ConnectionReports::refused(const PeerAddress& peer, policy::Verdict verdict) {
+  journal_.add(events::ConnectionRefused{.peer = to_string(peer), .reason = policy::name_of(verdict)});
+}
+
+void ConnectionReports::refused(const PeerAddress& peer, policy::Refusal why, const std::string& detail) {
+  ++refusals_[static_cast<std::size_t>(why)];
+  journal_.add(events::ConnectionRefused{
+      .peer = to_string(peer), .reason = policy::info_of(why).name, .detail = detail});
+}
+
+std::string detail_of(const Refused& refused) {
+  if (refused.why != Refusal::InvalidPathMtu) return {};
+  const auto bytes = [](std::uint16_t path_mtu) {
+    return path_mtu == 0 ? std::string("an unknown number of") : std::to_string(path_mtu);
+  };
+  return "path MTU: " + bytes(refused.path_mtu) + " bytes requested, " + bytes(refused.accepted_path_mtu) +
+         " bytes accepted";
 }
 
 void ConnectionReports::server_refused(const PeerAddress& server, const std::string& reason) {

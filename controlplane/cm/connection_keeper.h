@@ -13,6 +13,7 @@
 #include "controlplane/cm/connection_reports.h"
 #include "controlplane/cm/connection_watch.h"
 #include "controlplane/policy/admission.h"
+#include "controlplane/policy/refusal.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/messages.h"
 #include "dataplane/segment/tables.h"
@@ -65,6 +66,7 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   bool poll(std::uint64_t now_ns);
   const ConnectionWatch& watch() const { return watch_; }
   const policy::Admission& admission() const { return admission_; }
+  const policy::RefusalCounts& refusals() const { return reports_.refusals(); }
   /// Null where the driver does connection management itself (loopback).
   const AgentStatistics* agent() const;
   bool needs_new_process() const;
@@ -78,7 +80,6 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
 
   void on_event(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
   void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
-  void refused(const PeerAddress& peer, segment::CommandStatus status);
   void expect(std::uint32_t reactor, const segment::Event& event, bool outgoing);
   segment::WantedWriter wanted(std::uint32_t reactor);
 

@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "controlplane/cm/connection_watch.h"
+#include "controlplane/policy/admission.h"
+#include "controlplane/policy/refusal.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::events {
@@ -28,8 +30,11 @@ class ConnectionReports {
   /// `journal` outlives it.
   explicit ConnectionReports(events::Journal& journal) : journal_(journal) {}
 
-  /// A client's request.
-  void refused(const PeerAddress& peer, const std::string& reason);
+  /// A client's request, by admission, which counts it.
+  void refused(const PeerAddress& peer, policy::Verdict verdict);
+  /// A client's request, by all others. `detail` is a sentence for people, or empty.
+  void refused(const PeerAddress& peer, policy::Refusal why, const std::string& detail = {});
+  const policy::RefusalCounts& refusals() const { return refusals_; }
   /// Our request, by a server.
   void server_refused(const PeerAddress& server, const std::string& reason);
   /// Its peer was heard.
@@ -54,6 +59,7 @@ class ConnectionReports {
   void report(std::uint32_t reactor, const Half& half);
 
   events::Journal& journal_;
+  policy::RefusalCounts refusals_{};
   std::map<Key, Half> waiting_;
 };
 

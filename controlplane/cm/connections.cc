@@ -70,8 +70,11 @@ void Connections::on_gone(std::uint32_t reactor, const SeenConnection& seen, std
 
 void Connections::forget_unmade(std::uint64_t now_ns) {
   std::vector<Id> unmade;
-  for (const auto& [id, known] : known_)
-    if (!known.made && !known.outgoing) unmade.push_back(id);
+  for (const auto& [id, known] : known_) {
+    if (known.made || known.outgoing) continue;
+    unmade.push_back(id);
+    context_.reports.refused(known.peer, policy::Refusal::DataPlaneReplaced);
+  }
   for (const Id id : unmade) {
     known_.erase(id);
     refuse_unmade(id, now_ns);
@@ -101,7 +104,7 @@ std::optional<segment::Command> judge(const ConnectionContext& context, std::uin
   verdict =
       context.admission.judge(peer, context.classes[start.client_class].max_connections_per_client, now_ns);
   if (verdict != policy::Verdict::Admit) {
-    context.reports.refused(peer, policy::name_of(verdict));
+    context.reports.refused(peer, verdict);
     return std::nullopt;
   }
   const std::uint32_t inline_bytes = block.inline_bytes;
@@ -170,6 +173,7 @@ class DriverConnections final : public Connections {
   // The rest is the driver's.
   bool poll(std::uint64_t) override { return false; }
   void on_command_done(std::uint32_t, const segment::Event&, std::uint64_t) override {}
+  bool awaits(const segment::Event&) const override { return true; }
   void on_answer_to_predecessor(std::uint32_t, const segment::Event&) override {}
   void restore(std::uint32_t, std::uint32_t) override {}
   void on_appeared(std::uint32_t, std::uint32_t, const SeenConnection&) override {}

@@ -78,6 +78,10 @@ class Connections {
   virtual bool poll(std::uint64_t now_ns) = 0;
   // Events of reactors.
   virtual void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) = 0;
+  /// Whether the request that the answer is for has not come to an end.
+  virtual bool awaits(const segment::Event& event) const {
+    return known_.contains(static_cast<Id>(event.cm_id));
+  }
   /// At the takeover, before restore(): an answer to the control plane before this one.
   virtual void on_answer_to_predecessor(std::uint32_t reactor, const segment::Event& event) {
     is_awaited(reactor, event);

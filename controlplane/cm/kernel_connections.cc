@@ -51,6 +51,9 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
 
  private:
   void on_request(Id id, const RdmaCmPeer& peer) override;
+  void on_refused(const PeerAddress& peer) override {
+    context_.reports.refused(peer, policy::Refusal::NoAttributes);
+  }
   void on_reply(Id id, const RdmaCmPeer& peer) override;
   void on_established(Id id) override;
   void on_rejected(Id id, const std::string& why, std::span<const std::byte> private_data) override;
@@ -177,7 +180,7 @@ void KernelConnections::on_request(Id id, const RdmaCmPeer& peer) {
   const std::uint32_t reactor = least_loaded(reactors_of(peer));
   if (reactor >= context_.block.reactors) {
     const std::string port = peer.device + '/' + std::to_string(peer.device_port);
-    context_.reports.refused(peer.attributes.remote,
+    context_.reports.refused(peer.attributes.remote, policy::Refusal::NoReactor,
                              "no reactor polls " + port + ": add it to devices in [device]");
     return manager_->reject(id, {});
   }

@@ -117,9 +117,15 @@ struct ConnectReject {
   About about = About::Request;
   std::uint8_t info_bytes = 0;
   RejectReason reason = RejectReason::Consumer;
-  PrivateData<72> info{};
+  PrivateData<72> info{};  ///< additional information, by the reason
   PrivateData<148> private_data{};
   bool operator==(const ConnectReject&) const = default;
+
+  /// InvalidPathMtu: the code of the path MTU that is acceptable, in the high half of the byte as in a request.
+  void set_path_mtu(std::uint8_t code) noexcept {
+    info_bytes = 1;
+    info.bytes[0] = static_cast<std::byte>(code << 4);
+  }
 };
 
 struct ConnectReply {

@@ -80,7 +80,7 @@ class PuntedConnections final : public Connections, private Agent::Host {
  private:
   void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) override;
   void on_request(Id id, const PeerParameters& peer) override;
-  void on_refused(const Endpoint& from, RejectReason reason) override;
+  void on_refused(const Endpoint& from, const Refused& refused) override;
   void on_reply(Id id, const PeerParameters& peer) override;
   void on_established(Id id) override;
   void on_rejected(Id id, RejectReason reason, std::span<const std::byte> private_data) override;
@@ -93,6 +93,7 @@ class PuntedConnections final : public Connections, private Agent::Host {
   void refuse(Id id, RejectReason reason = RejectReason::NoResources);
   void listen_at_new_ports();
   void follow_limits();
+  void follow_port();
 
   Agent agent_;
   std::uint64_t limits_of_generation_;
@@ -105,6 +106,7 @@ PuntedConnections::PuntedConnections(const ConnectionContext& context)
       agent_(*this, agent_config(context)),
       limits_of_generation_(context.block.generation) {
   for (const std::uint16_t port : ports_) agent_.listen(port);
+  follow_port();
 }
 
 void PuntedConnections::listen_at_new_ports() {
@@ -122,10 +124,20 @@ void PuntedConnections::follow_limits() {
   agent_.set_half_open_limits(agent_config(context_));
 }
 
+/// All reactors have lanes of the same port.
+void PuntedConnections::follow_port() {
+  const auto info = context_.layout.reactors[kManagementReactor].info.read();
+  if (!info) return;
+  const bool known =
+      path_mtu_bytes(path_mtu_code(static_cast<std::uint16_t>(info->path_mtu))) == info->path_mtu;
+  agent_.set_port({.max_path_mtu = known ? static_cast<std::uint16_t>(info->path_mtu) : std::uint16_t{0}});
+}
+
 bool PuntedConnections::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
   listen_at_new_ports();
   follow_limits();
+  follow_port();
   bool any = false;
   segment::Punt punt;
   for (std::uint32_t i = 0;
@@ -169,8 +181,8 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
   known_.put(id, std::move(known));
 }
 
-void PuntedConnections::on_refused(const Endpoint& from, RejectReason reason) {
-  context_.reports.refused(from.remote, name_of(reason));
+void PuntedConnections::on_refused(const Endpoint& from, const Refused& refused) {
+  context_.reports.refused(from.remote, refused.why, detail_of(refused));
 }
 
 /// Adds the queue pair's attributes, and what a new control plane needs to take the connection over.
@@ -254,8 +266,7 @@ void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   if (event.status != segment::CommandStatus::Done) {
     const Id id = at->first;
     known_.erase(at);
-    return refuse(id, event.status == segment::CommandStatus::Failed ? RejectReason::InvalidPathMtu
-                                                                     : RejectReason::NoResources);
+    return refuse(id);
   }
   known.made = true;
   known.connection = event.connection;

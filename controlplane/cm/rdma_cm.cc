@@ -345,6 +345,7 @@ void RdmaCm::on_request(const Event& event) {
   const auto peer = describe(entry, event);
   if (!peer) {
     ++statistics_.refused_parameters;
+    host_.on_refused(address_of(rdma_get_peer_addr(entry.id)));
     return reject(id, {});
   }
   host_.on_request(id, *peer);

@@ -45,6 +45,8 @@ class RdmaCm {
     virtual ~Host() = default;
     /// Passive: call accept() or reject(), now or later.
     virtual void on_request(Id id, const RdmaCmPeer& peer) = 0;
+    /// Passive: a request is rejected, since the kernel gives no attributes for a queue pair.
+    virtual void on_refused(const PeerAddress& /*peer*/) {}
     /// Active: connect the queue pair, then call ready(); or call disconnect().
     virtual void on_reply(Id id, const RdmaCmPeer& peer) = 0;
     virtual void on_established(Id id) = 0;

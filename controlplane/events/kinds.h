@@ -54,10 +54,13 @@ struct ConnectionRefused {
                               Cause::Peers};
   std::string peer{};
   std::string reason{};
+  std::string detail{};
   template <typename Visit>
   void each(Visit&& visit) const {
     visit("peer", peer, "the address that asked");
-    visit("reason", reason, "the limit or the defect that it is refused for");
+    visit("reason", reason,
+          "the limit or the defect that it is refused for: a name of connection_requests in status");
+    visit("detail", detail, "the values that were requested and accepted, or what to do; may be empty");
   }
 };
 

@@ -52,7 +52,8 @@ void Publisher::publish_info(segment::ReactorState state, std::uint32_t connecti
                     .cpu = config_.cpu,
                     .numa_node = config_.numa_node,
                     .connections = connections,
-                    .started_ns = started_ns_});
+                    .started_ns = started_ns_,
+                    .path_mtu = engine_.device().max_path_mtu()});
 }
 
 void Publisher::publish_counters() noexcept {

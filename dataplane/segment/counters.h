@@ -136,6 +136,21 @@
   X(requests_too_fast, connection_requests, too_fast)                                           \
   X(requests_too_fast_of_client, connection_requests, too_fast_of_client)                       \
   X(requests_while_draining, connection_requests, draining)                                     \
+  X(requests_invalid_service_id, connection_requests, invalid_service_id)                       \
+  X(requests_invalid_transport_service_type, connection_requests, invalid_transport_service_type)\
+  X(requests_unsupported_request, connection_requests, unsupported_request)                     \
+  X(requests_invalid_path_mtu, connection_requests, invalid_path_mtu)                           \
+  X(requests_stale_connection, connection_requests, stale_connection)                           \
+  X(requests_half_open_of_client, connection_requests, half_open_of_client)                     \
+  X(requests_half_open, connection_requests, half_open)                                         \
+  X(requests_no_place, connection_requests, no_place)                                           \
+  X(requests_not_confirmed, connection_requests, not_confirmed)                                 \
+  X(requests_not_made_in_time, connection_requests, not_made_in_time)                           \
+  X(requests_no_room_in_data_plane, connection_requests, no_room_in_data_plane)                 \
+  X(requests_failed_in_data_plane, connection_requests, failed_in_data_plane)                   \
+  X(requests_data_plane_replaced, connection_requests, data_plane_replaced)                     \
+  X(requests_no_reactor, connection_requests, no_reactor)                                       \
+  X(requests_no_attributes, connection_requests, no_attributes)                                 \
   X(cm_received, cm_messages, received)                                                         \
   X(cm_sent, cm_messages, sent)                                                                 \
   X(cm_malformed, cm_messages, malformed)                                                       \

@@ -7,6 +7,7 @@
 #include "controlplane/config/config.h"
 #include "controlplane/config/describe.h"
 #include "controlplane/policy/admission.h"
+#include "controlplane/policy/refusal.h"
 
 namespace sluice::admin {
 const std::vector<Chapter>& chapters() {
@@ -41,6 +42,8 @@ Fields verdicts() {
   Fields fields;
   for (std::size_t i = 0; i < std::size(policy::kVerdicts); ++i)
     fields.push_back(whole(policy::kVerdictNames[i], policy::kVerdicts[i]));
+  for (const policy::RefusalInfo& refusal : policy::kRefusals)
+    fields.push_back(whole(refusal.name, refusal.text));
   return fields;
 }
 
@@ -74,7 +77,9 @@ Declaration status() {
            rows("services", "where clients find the service (RFC 8166, section 9)",
                 {text("netid", "the netid").one_of({"rdma", "rdma6"}),
                  text("address", "the universal address")}),
-           object("connection_requests", "connection requests, by what became of them", verdicts()),
+           object("connection_requests",
+                  "connection requests, by what became of them; those refused after admission count twice",
+                  verdicts()),
            object("control_loop_stall_ms", "how long the control plane's loop stood still, in milliseconds",
                   {number("since_start", "the longest since the start"),
                    number("recent", "the longest of late")}),

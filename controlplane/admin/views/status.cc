@@ -57,6 +57,8 @@ Json status(const segment::Layout& layout, const config::Config& config, const C
   Json requests;
   for (std::size_t i = 0; i < std::size(policy::kVerdictNames); ++i)
     requests[policy::kVerdictNames[i]] = state.admission.count(static_cast<policy::Verdict>(i));
+  for (std::size_t i = 0; i < policy::kRefusalCount; ++i)
+    requests[policy::kRefusals[i].name] = state.refusals[i];
   return {{"version", kVersion},
           {"control_plane", heartbeat(layout.control_plane, true)},
           {"data_plane", heartbeat(layout.data_plane, state.data_plane_alive)},

@@ -6,6 +6,7 @@
 #include "controlplane/config/config.h"
 #include "controlplane/json/json.h"
 #include "controlplane/policy/admission.h"
+#include "controlplane/policy/refusal.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::admin {
@@ -13,6 +14,7 @@ namespace sluice::admin {
 /// What the control plane knows beside segment and configuration.
 struct ControlPlaneState {
   const policy::Admission& admission;
+  policy::RefusalCounts refusals{};  ///< counts of requests that admission had not refused
   bool data_plane_alive = false;
   bool in_force = false;  ///< the data plane has applied the published configuration
   /// Keys that a start of the data plane brings into force, and those that a start of the control plane does.

@@ -39,7 +39,7 @@ class Gateway final : public Agent::Host {
     answers_.emplace_back(to.remote, message);
   }
   void on_request(Id id, const PeerParameters&) override { asked_.push_back(id); }
-  void on_refused(const Endpoint& from, RejectReason) override {
+  void on_refused(const Endpoint& from, const Refused&) override {
     ++(from.remote == kNewcomer ? refused : other);
   }
   void on_reply(Id, const PeerParameters&) override {}

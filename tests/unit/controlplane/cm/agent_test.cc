@@ -31,6 +31,7 @@ struct Flying {
 struct Reports {
   std::vector<std::pair<Id, PeerParameters>> requests, replies;
   std::vector<Id> established, disconnected;
+  std::vector<Refused> refused;
   std::vector<std::tuple<Id, RejectReason, std::vector<std::byte>>> rejected;
 };
 
@@ -42,6 +43,7 @@ class Side final : public Agent::Host {
       : world_(world), server_(server), agent(*this, config) {}
   void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) override;
   void on_request(Id id, const PeerParameters& peer) override { reports.requests.emplace_back(id, peer); }
+  void on_refused(const Endpoint&, const Refused& refused) override { reports.refused.push_back(refused); }
   void on_reply(Id id, const PeerParameters& peer) override { reports.replies.emplace_back(id, peer); }
   void on_established(Id id) override { reports.established.push_back(id); }
   void on_rejected(Id id, RejectReason reason, std::span<const std::byte> data) override {
@@ -55,6 +57,7 @@ class Side final : public Agent::Host {
 
  public:
   Reports reports;
+  std::array<std::byte, kMadBytes> last{};  ///< sent, whether it arrives or not
   Agent agent;
 };
 
@@ -148,6 +151,7 @@ class World {
 
 void Side::send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) {
   EXPECT_EQ(to.remote, server_ ? kClient : kServer);
+  std::copy(mad.begin(), mad.end(), last.begin());
   world_.carry(server_, mad);
 }
 
@@ -223,6 +227,30 @@ TEST(CmAgent, refuses_what_cannot_be_with_its_reason) {
   spoiled.private_data.bytes[1] = std::byte{0x50};
   EXPECT_EQ(reason_for(spoiled), RejectReason::UnsupportedRequest);
   EXPECT_EQ(w.server->agent.connections(), 0u);
+}
+
+TEST(CmAgent, a_path_mtu_above_that_of_the_port_is_refused_with_the_one_that_is_accepted) {
+  World w;
+  w.server->agent.set_port({.max_path_mtu = 1024});
+  const Id id = w.connect();
+  w.deliver();
+  w.now += kMs;
+  w.deliver();
+  const auto reject = std::get<ConnectReject>(decode(w.last).message.body);
+  EXPECT_EQ(reject.reason, RejectReason::InvalidPathMtu);
+  EXPECT_EQ(reject.info_bytes, 1);
+  EXPECT_EQ(reject.info.bytes[0], std::byte{0x30}) << "1024 bytes, as a request has it";
+  ASSERT_EQ(w.server->reports.refused.size(), 1u);
+  EXPECT_EQ(w.server->reports.refused[0].why, Refusal::InvalidPathMtu);
+  EXPECT_EQ(w.server->reports.refused[0].path_mtu, 4096);
+  EXPECT_EQ(w.server->reports.refused[0].accepted_path_mtu, 1024);
+  EXPECT_TRUE(w.server->reports.requests.empty());
+  w.run(5);
+  EXPECT_EQ(w.client->agent.state(id), std::nullopt);
+  w.server->agent.set_port({.max_path_mtu = 4096});
+  w.connect(0x112);
+  w.run(5);
+  EXPECT_EQ(w.server->reports.requests.size(), 1u);
 }
 
 TEST(CmAgent, the_consumers_reject_carries_its_private_data) {

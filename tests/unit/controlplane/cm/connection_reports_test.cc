@@ -22,6 +22,7 @@ class Reports : public Requests {
     }
     return found;
   }
+  std::uint64_t count(policy::Refusal why) { return keeper_->refusals()[static_cast<std::size_t>(why)]; }
   void connect(std::uint32_t number) {
     segment_.publish(number, lab::client(7), 0, 1);
     look_everywhere(now_ns_);
@@ -48,8 +49,68 @@ TEST_F(Reports, a_refused_client_is_named_with_the_limit) {
   keeper_->set_draining(true);
   ask(lab::client(13), now_ns_);
   EXPECT_EQ(events("connection_refused"),
-            (std::vector<std::string>{"event=connection_refused peer=192.0.2.12 reason=too_fast_of_client",
-                                      "event=connection_refused peer=192.0.2.13 reason=draining"}));
+            (std::vector<std::string>{
+                "event=connection_refused peer=192.0.2.12 reason=too_fast_of_client detail=\"\"",
+                "event=connection_refused peer=192.0.2.13 reason=draining detail=\"\""}));
+}
+
+TEST_F(Reports, a_path_mtu_above_that_of_the_port_is_refused_before_admission_and_both_are_named) {
+  start("");
+  area().info.write({.path_mtu = 1024});
+  ask(lab::client(12), now_ns_);
+  EXPECT_EQ(rejected(), cm::RejectReason::InvalidPathMtu);
+  EXPECT_EQ(events("connection_refused"),
+            (std::vector<std::string>{"event=connection_refused peer=192.0.2.12 reason=invalid_path_mtu "
+                                      "detail=\"path MTU: 4096 bytes requested, 1024 bytes accepted\""}));
+  EXPECT_EQ(keeper_->admission().count(policy::Verdict::Admit), 0u);
+  EXPECT_EQ(count(policy::Refusal::InvalidPathMtu), 1u);
+}
+
+TEST_F(Reports, what_the_data_plane_cannot_make_is_refused_with_its_reason) {
+  start("");
+  for (const auto status : {segment::CommandStatus::NoRoom, segment::CommandStatus::Failed}) {
+    ask(lab::client(12), now_ns_);
+    const auto command = establish();
+    ASSERT_TRUE(command);
+    tell({.type = segment::EventType::CommandDone,
+          .id = command->id,
+          .status = status,
+          .cm_id = command->cm_id,
+          .peer = {}},
+         now_ns_);
+    EXPECT_EQ(rejected(), cm::RejectReason::NoResources);
+  }
+  ask(lab::client(12), now_ns_);
+  keeper_->on_data_plane_changed(now_ns_);
+  EXPECT_EQ(events("connection_refused"),
+            (std::vector<std::string>{
+                "event=connection_refused peer=192.0.2.12 reason=no_room_in_data_plane detail=\"\"",
+                "event=connection_refused peer=192.0.2.12 reason=failed_in_data_plane detail=\"\"",
+                "event=connection_refused peer=192.0.2.12 reason=data_plane_replaced detail=\"\""}));
+  EXPECT_EQ(count(policy::Refusal::NoRoomInDataPlane), 1u);
+  EXPECT_EQ(count(policy::Refusal::FailedInDataPlane), 1u);
+  EXPECT_EQ(count(policy::Refusal::DataPlaneReplaced), 1u);
+}
+
+TEST_F(Reports, a_request_that_nobody_makes_or_confirms_is_refused_once) {
+  start("");
+  ask(lab::client(12), now_ns_);
+  const auto late = establish();
+  ASSERT_TRUE(late);
+  for (int i = 0; i < 2; ++i) keeper_->poll(now_ns_ += 11 * lab::kSecondNs);
+  tell({.type = segment::EventType::CommandDone,
+        .id = late->id,
+        .status = segment::CommandStatus::Failed,
+        .cm_id = late->cm_id,
+        .peer = {}},
+       now_ns_);
+  ask(lab::client(13), now_ns_);
+  EXPECT_TRUE(make(3, lab::client(13), now_ns_));
+  for (int i = 0; i < 60; ++i) keeper_->poll(now_ns_ += lab::kSecondNs);
+  EXPECT_EQ(events("connection_refused"),
+            (std::vector<std::string>{
+                "event=connection_refused peer=192.0.2.12 reason=not_made_in_time detail=\"\"",
+                "event=connection_refused peer=192.0.2.13 reason=not_confirmed detail=\"\""}));
 }
 
 TEST_F(Reports, the_reason_may_come_after_the_connection_is_gone) {

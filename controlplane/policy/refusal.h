@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reasons for which a client's connection request is refused, beside the verdicts of admission. Values; any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+namespace sluice::policy {
+
+// X(enumerator, name, cm::RejectReason, text). Names are for programs: label values of a metric, fields of events and of the
+// status. Texts are for people.
+#define SLUICE_REFUSALS(X)                                                                                  \
+  X(InvalidServiceId, invalid_service_id, InvalidServiceId, "no service at this port")                      \
+  X(InvalidTransport, invalid_transport_service_type, InvalidTransportServiceType,                          \
+    "not for a reliable connection")                                                                        \
+  X(UnsupportedRequest, unsupported_request, UnsupportedRequest, "without IP addressing")                   \
+  X(InvalidPathMtu, invalid_path_mtu, InvalidPathMtu, "a path MTU above that of the port")                  \
+  X(StaleConnection, stale_connection, StaleConnection, "the client's queue pair had a connection")         \
+  X(HalfOpenOfClient, half_open_of_client, NoResources, "too many unconfirmed requests of this client")     \
+  X(HalfOpen, half_open, NoResources, "too many unconfirmed requests")                                      \
+  X(NoPlace, no_place, NoResources, "no place in the table of connections")                                 \
+  X(NotConfirmed, not_confirmed, Timeout, "admitted, but the client did not confirm the connection")        \
+  X(NotMadeInTime, not_made_in_time, Timeout, "admitted, but the data plane did not answer in time")        \
+  X(NoRoomInDataPlane, no_room_in_data_plane, NoResources, "admitted, but the data plane has no room")      \
+  X(FailedInDataPlane, failed_in_data_plane, NoResources, "admitted, but the data plane could not connect") \
+  X(DataPlaneReplaced, data_plane_replaced, NoResources, "admitted, but another data plane has started")    \
+  X(NoReactor, no_reactor, Consumer, "no reactor polls the device's port")                                  \
+  X(NoAttributes, no_attributes, Consumer, "the kernel gives no attributes for the queue pair")
+
+enum class Refusal : std::uint8_t {
+#define SLUICE_REFUSAL(enumerator, name, reason, text) enumerator,
+  SLUICE_REFUSALS(SLUICE_REFUSAL)
+#undef SLUICE_REFUSAL
+};
+
+struct RefusalInfo {
+  const char* name;
+  const char* text;
+};
+inline constexpr RefusalInfo kRefusals[] = {
+#define SLUICE_REFUSAL(enumerator, name, reason, text) {#name, text},
+    SLUICE_REFUSALS(SLUICE_REFUSAL)
+#undef SLUICE_REFUSAL
+};
+inline constexpr std::size_t kRefusalCount = std::size(kRefusals);
+
+constexpr const RefusalInfo& info_of(Refusal refusal) noexcept {
+  return kRefusals[static_cast<std::size_t>(refusal)];
+}
+
+/// Requests refused since the start, by their reason.
+using RefusalCounts = std::array<std::uint64_t, kRefusalCount>;
+
+}  // namespace sluice::policy

@@ -81,6 +81,8 @@ class Device {
   virtual std::span<const PeerAddress> addresses() const noexcept { return {}; }
   /// Largest path MTU of the link, in bytes.
   virtual std::uint16_t max_path_mtu() const noexcept { return 4096; }
+  /// The GUID of the port, by which peers tell channel adapters apart; 0: the driver's connection manager has it.
+  virtual std::uint64_t guid() const noexcept { return 0; }
 
   /// Copies the driver's counters, in the order of its statistics table. Returns how many were written.
   virtual std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept {

@@ -267,6 +267,7 @@ std::optional<Id> Agent::connect(const Endpoint& to, std::uint16_t port, std::ui
   entry.own = own;
   ConnectRequest request{.local_id = static_cast<std::uint32_t>(entry.id),
                          .service_id = service_id(port),
+                         .ca_guid = port_.guid,
                          .qpn = own.qpn,
                          .responder_resources = own.responder_resources,
                          .initiator_depth = own.initiator_depth,

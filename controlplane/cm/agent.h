@@ -48,6 +48,7 @@ struct AgentConfig {
 
 /// Properties of the port, which the peers are told.
 struct LocalPort {
+  std::uint64_t guid = 0;          ///< 0: unknown
   std::uint16_t max_path_mtu = 0;  ///< in bytes; 0: unknown, and any is accepted
   bool operator==(const LocalPort&) const = default;
 };

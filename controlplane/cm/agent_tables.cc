@@ -195,7 +195,8 @@ ConnectReply Agent::connect_reply(const Entry& entry) const {
                      .responder_resources = entry.own.responder_resources,
                      .initiator_depth = entry.own.initiator_depth,
                      .target_ack_delay = kTargetAckDelay,
-                     .rnr_retry_count = entry.own.rnr_retry};
+                     .rnr_retry_count = entry.own.rnr_retry,
+                     .ca_guid = port_.guid};
   reply.private_data.set(entry.own.private_data);
   return reply;
 }
@@ -244,11 +245,14 @@ void Agent::disconnected(Entry& entry, const Input& input) {
   enter_time_wait(entry, input.now_ns);
 }
 
+/// The peer finds the connection by the GUID in the reject if it knows no identifier of ours.
 ConnectReject Agent::timeout_reject(const Entry& entry, About about) const {
-  return {.local_id = static_cast<std::uint32_t>(entry.id),
-          .remote_id = entry.remote_id,
-          .about = about,
-          .reason = RejectReason::Timeout};
+  ConnectReject reject{.local_id = static_cast<std::uint32_t>(entry.id),
+                       .remote_id = entry.remote_id,
+                       .about = about,
+                       .reason = RejectReason::Timeout};
+  reject.set_guid(port_.guid);
+  return reject;
 }
 
 void Agent::retry_request(Entry& entry, const Input& input) {

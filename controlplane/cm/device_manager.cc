@@ -16,7 +16,9 @@ constexpr std::uint8_t kMaxReads = 16;
 
 DeviceManager::DeviceManager(rdma::Device& device, ClockNs clock, const PeerAddress& server,
                              const AgentConfig& config)
-    : device_(device), clock_(clock), server_(server), agent_(*this, config) {}
+    : device_(device), clock_(clock), server_(server), agent_(*this, config) {
+  agent_.set_port({.guid = device.guid()});
+}
 
 std::optional<rdma::CmId> DeviceManager::connect(rdma::QueuePair& qp, std::uint16_t port,
                                                  std::span<const std::byte> private_data) noexcept {

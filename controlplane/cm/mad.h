@@ -121,6 +121,12 @@ struct ConnectReject {
   PrivateData<148> private_data{};
   bool operator==(const ConnectReject&) const = default;
 
+  /// Timeout: the sender's CA GUID.
+  void set_guid(std::uint64_t guid) noexcept {
+    info_bytes = sizeof guid;
+    for (std::size_t i = 0; i < sizeof guid; ++i)
+      info.bytes[i] = static_cast<std::byte>(guid >> (8 * (sizeof guid - 1 - i)));
+  }
   /// InvalidPathMtu: the code of the path MTU that is acceptable, in the high half of the byte as in a request.
   void set_path_mtu(std::uint8_t code) noexcept {
     info_bytes = 1;

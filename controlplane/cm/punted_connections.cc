@@ -130,7 +130,8 @@ void PuntedConnections::follow_port() {
   if (!info) return;
   const bool known =
       path_mtu_bytes(path_mtu_code(static_cast<std::uint16_t>(info->path_mtu))) == info->path_mtu;
-  agent_.set_port({.max_path_mtu = known ? static_cast<std::uint16_t>(info->path_mtu) : std::uint16_t{0}});
+  agent_.set_port({.guid = info->guid,
+                   .max_path_mtu = known ? static_cast<std::uint16_t>(info->path_mtu) : std::uint16_t{0}});
 }
 
 bool PuntedConnections::poll(std::uint64_t now_ns) {

@@ -42,6 +42,22 @@ inline PeerAddress local_for(std::span<const PeerAddress> own, const PeerAddress
 /// Ethernet address of the next hop to a peer.
 using LinkAddress = std::array<std::uint8_t, 6>;
 
+/// The EUI-64 of a link address, as RoCE drivers make the GUID of a port from it (RFC 4291, appendix A).
+constexpr std::uint64_t eui64_of(const LinkAddress& address) noexcept {
+  constexpr std::uint8_t kUniversal = 2;
+  const std::uint8_t bytes[] = {static_cast<std::uint8_t>(address[0] ^ kUniversal),
+                                address[1],
+                                address[2],
+                                0xFF,
+                                0xFE,
+                                address[3],
+                                address[4],
+                                address[5]};
+  std::uint64_t eui = 0;
+  for (const std::uint8_t byte : bytes) eui = eui << 8 | byte;
+  return eui;
+}
+
 inline bool is_mapped_ipv4(const PeerAddress& address) {
   return address.within(PeerAddress::from_ipv4(0, 0, 0, 0), 96);
 }

@@ -53,6 +53,7 @@ void Publisher::publish_info(segment::ReactorState state, std::uint32_t connecti
                     .numa_node = config_.numa_node,
                     .connections = connections,
                     .started_ns = started_ns_,
+                    .guid = engine_.device().guid(),
                     .path_mtu = engine_.device().max_path_mtu()});
 }
 

@@ -119,6 +119,7 @@ struct ReactorInfo {
   std::uint32_t numa_node = 0;
   std::uint32_t connections = 0;
   std::uint64_t started_ns = 0;  ///< wall clock
+  std::uint64_t guid = 0;        ///< of the device's port; 0: unknown
   std::uint64_t path_mtu = 0;    ///< largest of the device's port, in bytes; 0: unknown
 };
 

@@ -56,6 +56,7 @@ class SoftDevice final : public SoftRoce {
   bool send_datagram(const Datagram& datagram) noexcept override;
   std::span<const PeerAddress> addresses() const noexcept override { return addresses_; }
   std::uint16_t max_path_mtu() const noexcept override { return max_path_mtu_; }
+  std::uint64_t guid() const noexcept override { return eui64_of(mac_); }
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
   const Statistics& statistics() const noexcept override { return statistics_; }
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;

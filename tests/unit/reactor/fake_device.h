@@ -68,6 +68,7 @@ class FakeDevice final : public rdma::Device {
   bool send_datagram(const rdma::Datagram& datagram) noexcept override;
   std::span<const PeerAddress> addresses() const noexcept override { return own_addresses; }
   std::uint16_t max_path_mtu() const noexcept override { return 2048; }
+  std::uint64_t guid() const noexcept override { return eui64_of({0, 0, 0, 0, 0, 1}); }
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
   std::size_t poll(std::span<rdma::WorkCompletion> completions) noexcept override;
   void wait(std::uint64_t limit_ns) noexcept override {

@@ -28,6 +28,7 @@ TEST_F(PublisherTest, a_reactor_shows_where_it_runs_and_its_state) {
   EXPECT_EQ(info().numa_node, 1u);
   EXPECT_NE(info().started_ns, 0u);
   EXPECT_EQ(info().path_mtu, 2048u);
+  EXPECT_EQ(info().guid, 0x0200'00FF'FE00'0001u);
   parts_.establish(1);
   parts_.publisher.publish_reactor();
   EXPECT_EQ(info().state, segment::ReactorState::Running);

@@ -253,6 +253,29 @@ TEST(CmAgent, a_path_mtu_above_that_of_the_port_is_refused_with_the_one_that_is_
   EXPECT_EQ(w.server->reports.requests.size(), 1u);
 }
 
+TEST(CmAgent, requests_replies_and_timeouts_carry_the_guid_of_the_port) {
+  constexpr std::uint64_t kClientGuid = 0x020000FFFE000002;
+  constexpr std::uint64_t kServerGuid = 0x020000FFFE000001;
+  World w;
+  w.client->agent.set_port({.guid = kClientGuid});
+  w.server->agent.set_port({.guid = kServerGuid});
+  w.connect();
+  EXPECT_EQ(std::get<ConnectRequest>(decode(w.last).message.body).ca_guid, kClientGuid);
+  w.run(5);
+  w.accept();
+  EXPECT_EQ(std::get<ConnectReply>(decode(w.last).message.body).ca_guid, kServerGuid);
+  w.faults = 100;  // the client never confirms
+  for (int i = 0; i < 20'000 && w.server->reports.disconnected.empty(); ++i) w.run(1);
+  ASSERT_EQ(w.server->reports.refused.size(), 1u);
+  EXPECT_EQ(w.server->reports.refused[0].why, Refusal::NotConfirmed);
+  const auto reject = std::get<ConnectReject>(decode(w.server->last).message.body);
+  EXPECT_EQ(reject.reason, RejectReason::Timeout);
+  EXPECT_EQ(reject.info_bytes, 8);
+  const std::byte guid[] = {std::byte{2},    std::byte{0}, std::byte{0}, std::byte{0xFF},
+                            std::byte{0xFE}, std::byte{0}, std::byte{0}, std::byte{1}};
+  EXPECT_TRUE(std::equal(std::begin(guid), std::end(guid), reject.info.bytes.begin()));
+}
+
 TEST(CmAgent, the_consumers_reject_carries_its_private_data) {
   World w;
   w.connect();

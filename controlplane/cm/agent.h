@@ -46,7 +46,7 @@ struct AgentConfig {
   std::uint8_t service_level = 0;  ///< of the same
 };
 
-/// Properties of the port, which the peers are told.
+/// Properties of the local port that messages carry.
 struct LocalPort {
   std::uint64_t guid = 0;          ///< 0: unknown
   std::uint16_t max_path_mtu = 0;  ///< in bytes; 0: unknown, and any is accepted
@@ -68,6 +68,8 @@ class Agent {
     virtual void on_reply(Id id, const PeerParameters& peer) = 0;
     /// Passive: the peer is ready.
     virtual void on_established(Id id) = 0;
+    /// Active: on_rejected() follows. The server does not accept the path MTU.
+    virtual void on_path_mtu_refused(Id /*id*/, const Refused& /*refused*/) {}
     /// The connection was not established. The id is invalid from here on.
     virtual void on_rejected(Id id, RejectReason reason, std::span<const std::byte> private_data) = 0;
     /// The connection has ended: move the queue pair to Error. The id is invalid from here on.

@@ -153,7 +153,12 @@ void Agent::request_rejected(Entry& entry, const Input& input) {
   const auto& reject = std::get<ConnectReject>(input.message->body);
   const Id id = entry.id;
   const ConnectReject copy = reject;
+  const Refused refused{.why = Refusal::InvalidPathMtu,
+                        .path_mtu = entry.path_mtu,
+                        .accepted_path_mtu = path_mtu_bytes(copy.path_mtu())};
+  const bool active = entry.state == State::RequestSent;
   erase(entry);
+  if (active && copy.reason == RejectReason::InvalidPathMtu) host_.on_path_mtu_refused(id, refused);
   host_.on_rejected(id, copy.reason, copy.private_data.bytes);
 }
 

@@ -158,7 +158,7 @@ void ConnectionKeeper::on_event(std::uint32_t reactor, const segment::Event& eve
 
 void ConnectionKeeper::on_command_done(std::uint32_t reactor, const segment::Event& event,
                                        std::uint64_t now_ns) {
-  // A request that has come to an end meanwhile is refused no second time.
+  // The refusal of a request that timed out before this answer is already counted.
   const bool awaited = managed_->awaits(event);
   managed_->on_command_done(reactor, event, now_ns);
   if (event.status == segment::CommandStatus::Done) return expect(reactor, event, false);
@@ -247,8 +247,9 @@ std::string detail_of(const Refused& refused) {
          " bytes accepted";
 }
 
-void ConnectionReports::server_refused(const PeerAddress& server, const std::string& reason) {
-  journal_.add(events::ServerRefused{.peer = to_string(server), .reason = reason});
+void ConnectionReports::server_refused(const PeerAddress& server, const std::string& reason,
+                                       const std::string& detail) {
+  journal_.add(events::ServerRefused{.peer = to_string(server), .reason = reason, .detail = detail});
 }
 
 void ConnectionReports::up(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {

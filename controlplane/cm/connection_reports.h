@@ -36,7 +36,7 @@ class ConnectionReports {
   void refused(const PeerAddress& peer, policy::Refusal why, const std::string& detail = {});
   const policy::RefusalCounts& refusals() const { return refusals_; }
   /// Our request, by a server.
-  void server_refused(const PeerAddress& server, const std::string& reason);
+  void server_refused(const PeerAddress& server, const std::string& reason, const std::string& detail = {});
   /// Its peer was heard.
   void up(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen);
   void gone(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen, std::uint64_t now_ns);

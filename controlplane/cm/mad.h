@@ -127,6 +127,10 @@ struct ConnectReject {
     for (std::size_t i = 0; i < sizeof guid; ++i)
       info.bytes[i] = static_cast<std::byte>(guid >> (8 * (sizeof guid - 1 - i)));
   }
+  /// InvalidPathMtu: the acceptable code; 0: the peer does not name one.
+  std::uint8_t path_mtu() const noexcept {
+    return info_bytes == 0 ? std::uint8_t{0} : static_cast<std::uint8_t>(info.bytes[0] >> 4);
+  }
   /// InvalidPathMtu: the code of the path MTU that is acceptable, in the high half of the byte as in a request.
   void set_path_mtu(std::uint8_t code) noexcept {
     info_bytes = 1;

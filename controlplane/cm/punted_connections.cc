@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "controlplane/cm/agent.h"
 #include "controlplane/cm/agent_limits.h"
@@ -81,6 +83,7 @@ class PuntedConnections final : public Connections, private Agent::Host {
   void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) override;
   void on_request(Id id, const PeerParameters& peer) override;
   void on_refused(const Endpoint& from, const Refused& refused) override;
+  void on_path_mtu_refused(Id, const Refused& refused) override { why_refused_ = detail_of(refused); }
   void on_reply(Id id, const PeerParameters& peer) override;
   void on_established(Id id) override;
   void on_rejected(Id id, RejectReason reason, std::span<const std::byte> private_data) override;
@@ -97,6 +100,7 @@ class PuntedConnections final : public Connections, private Agent::Host {
 
   Agent agent_;
   std::uint64_t limits_of_generation_;
+  std::string why_refused_;  ///< detail of the reject that on_rejected() is called for
   std::uint64_t now_ns_ = 0;
   RandomNumbers random_;
 };
@@ -301,9 +305,10 @@ void PuntedConnections::on_established(Id id) {
 }
 
 void PuntedConnections::on_rejected(Id id, RejectReason reason, std::span<const std::byte>) {
+  const std::string detail = std::exchange(why_refused_, {});
   const auto at = known_.find(id);
   if (at != known_.end() && at->second.outgoing) {
-    context_.reports.server_refused(at->second.peer, name_of(reason));
+    context_.reports.server_refused(at->second.peer, name_of(reason), detail);
     report_failure(at->second);
     known_.erase(at);
     return;

@@ -69,10 +69,12 @@ struct ServerRefused {
                               Cause::Ourselves};
   std::string peer{};
   std::string reason{};
+  std::string detail{};
   template <typename Visit>
   void each(Visit&& visit) const {
     visit("peer", peer, "the server's address");
     visit("reason", reason, "what connection management says");
+    visit("detail", detail, "the values that were requested and accepted; may be empty");
   }
 };
 

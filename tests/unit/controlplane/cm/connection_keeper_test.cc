@@ -241,6 +241,24 @@ TEST_F(Outgoing, a_refusal_reaches_the_reactor) {
   EXPECT_EQ(failed->queue_pair, kQueuePair);
 }
 
+TEST_F(Outgoing, a_refused_path_mtu_is_an_event_that_names_both_values) {
+  start("");
+  want();
+  const auto request = sent<cm::ConnectRequest>();
+  ASSERT_TRUE(request);
+  cm::ConnectReject reject{.remote_id = request->local_id, .reason = cm::RejectReason::InvalidPathMtu};
+  reject.set_path_mtu(cm::path_mtu_code(256));
+  answer(reject);
+  EXPECT_TRUE(command(segment::CommandType::ConnectFailed));
+  const auto events = journal_.read(1, 256).events;
+  ASSERT_FALSE(events.empty());
+  EXPECT_STREQ(events.back().kind->name, "server_refused");
+  EXPECT_EQ(std::get<std::string>(events.back().fields[1].value), "invalid_path_mtu");
+  EXPECT_EQ(std::get<std::string>(events.back().fields[2].value),
+            "path MTU: " + std::to_string(cm::path_mtu_bytes(request->path_mtu)) +
+                " bytes requested, 256 bytes accepted");
+}
+
 TEST_F(Outgoing, a_server_that_never_answers_is_a_failure_in_the_end) {
   start("");
   want();

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "telemetry/exporter.h"
 
-#include <netdb.h>
 #include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
-#include <sys/socket.h>
+#include <prometheus/text_serializer.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cassert>
-#include <chrono>
 #include <limits>
 #include <map>
 #include <memory>
-#include <thread>
+#include <string>
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
@@ -24,7 +20,7 @@
 #include "dataplane/segment/version.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"
-#include "telemetry/health_pages.h"
+#include "telemetry/health.h"
 #include "telemetry/schema.h"
 
 namespace sluice::telemetry {
@@ -33,9 +29,6 @@ namespace {
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
-
-// Scrapes run on threads of civetweb's, whose stacks are of 100 KiB: histograms and the configuration are on
-// the heap.
 
 /// Sub-buckets of the histograms that make one bucket of a metric: two buckets per power of two, from 256 ns
 /// to 17 s.
@@ -423,60 +416,38 @@ class SegmentCollector final : public prometheus::Collectable {
   const PendingKeys& pending_;
 };
 
-/// Connects to our own listener. To a wildcard address is to this host.
-void call(const std::string& address, int port) {
-  std::string host = address.substr(0, address.rfind(':'));
-  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
-  const int caller = ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  static_cast<void>(::connect(caller, found->ai_addr, found->ai_addrlen));
-  ::close(caller);
-  ::freeaddrinfo(found);
+constexpr std::uint64_t kKeptNs = 100'000'000;
+
+http::Content content_of(const Health& health) {
+  constexpr unsigned kOk = 200;
+  constexpr unsigned kServiceUnavailable = 503;
+  return {.status = health.good ? kOk : kServiceUnavailable, .text = health.text + '\n'};
+}
+
+http::Site site_of(const std::string& address, const segment::Layout& layout, const PendingKeys& pending) {
+  const auto collector = std::make_shared<const SegmentCollector>(layout, pending);
+  const std::string text = "text/plain; charset=utf-8";
+  return {.address = address,
+          .what = "metrics",
+          .advice = "set metrics.address to another host:port, or to \"\" for none.",
+          .pages = {{.path = "/metrics",
+                     .type = "text/plain; version=0.0.4; charset=utf-8",
+                     .make =
+                         [collector] {
+                           return http::Content{
+                               .text = prometheus::TextSerializer().Serialize(collector->Collect())};
+                         }},
+                    {.path = "/healthz",
+                     .type = text,
+                     .make = [&layout] { return content_of(liveness(layout, segment::monotonic_ns())); }},
+                    {.path = "/readyz", .type = text, .make = [&layout] {
+                       return content_of(readiness(layout, segment::monotonic_ns()));
+                     }}}};
 }
 
 }  // namespace
 
-struct Exporter::State {
-  std::shared_ptr<SegmentCollector> collector;
-  std::unique_ptr<prometheus::Exposer> exposer;
-  std::string address;  ///< as configured: HOST:PORT
-  int port = 0;         ///< that was taken
-};
-
 Exporter::Exporter(const std::string& address, const segment::Layout& layout, const PendingKeys& pending)
-    : state_(std::make_unique<State>()) {
-  state_->collector = std::make_shared<SegmentCollector>(layout, pending);
-  const HealthPages pages(layout);
-  try {
-    state_->exposer = std::make_unique<prometheus::Exposer>(
-        std::vector<std::string>{"listening_ports", address, "num_threads", std::to_string(kScrapers),
-                                 "request_timeout_ms", std::to_string(kScrapeTimeoutMs)},
-        pages.callbacks());
-  } catch (const std::exception&) {
-    throw SetupError("Cannot serve metrics on " + address +
-                     ": set metrics.address to another host:port, or to \"\" for none.");
-  }
-  state_->exposer->RegisterCollectable(state_->collector);
-  state_->address = address;
-  state_->port = state_->exposer->GetListeningPorts().at(0);
-}
-
-/// civetweb looks for its end when somebody connects, else every two seconds.
-Exporter::~Exporter() {
-  std::atomic<bool> stopped{false};
-  std::thread caller([&] {
-    while (!stopped) {
-      call(state_->address, state_->port);
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-  });
-  state_->exposer.reset();
-  stopped = true;
-  caller.join();
-}
+    : http::Server(site_of(address, layout, pending), {.look_ns = kKeptNs}) {}
 
 }  // namespace sluice::telemetry

@@ -1,326 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/page/page_server.h"
 
-#include <arpa/inet.h>
-#include <microhttpd.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <exception>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <thread>
 #include <utility>
-#include <vector>
 
-#include "controlplane/page/host_names.h"
-#include "controlplane/page/listener.h"
-#include "dataplane/base/file_descriptor.h"
-#include "dataplane/base/net_address.h"
-#include "dataplane/segment/heartbeat.h"
 #include "status_html.h"
 
 namespace sluice::page {
 namespace {
 
-/// How late a deadline may be.
-constexpr int kSweepMs = 250;
-
-struct DestroyResponse {
-  void operator()(MHD_Response* response) const { MHD_destroy_response(response); }
-};
-using Response = std::unique_ptr<MHD_Response, DestroyResponse>;
-
-/// The text is copied. Null: there is no memory.
-Response make_response(std::string_view text, const char* type) {
-  Response response(
-      MHD_create_response_from_buffer(text.size(), const_cast<char*>(text.data()), MHD_RESPMEM_MUST_COPY));
-  if (!response) return response;
-  const std::pair<const char*, const char*> headers[] = {{"Content-Type", type},
-                                                         {"Content-Security-Policy", kContentSecurityPolicy},
-                                                         {"X-Content-Type-Options", "nosniff"},
-                                                         {"Cross-Origin-Resource-Policy", "same-origin"},
-                                                         {"Referrer-Policy", "no-referrer"},
-                                                         {"Cache-Control", "no-store"},
-                                                         {"Connection", "close"}};
-  for (const auto& [name, value] : headers) MHD_add_response_header(response.get(), name, value);
-  return response;
-}
-
-/// Who has one address of a network of IPv6 has 2^64: all of them are one source.
-PeerAddress source_of(MHD_Connection* connection) {
-  const sockaddr* const from =
-      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
-  PeerAddress source = PeerAddress::from_ipv4(0, 0, 0, 0);
-  if (from->sa_family == AF_INET6)
-    std::memcpy(source.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, 16);
-  else
-    std::memcpy(source.bytes.data() + 12, &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
-  if (!is_mapped_ipv4(source)) std::fill(source.bytes.begin() + 8, source.bytes.end(), 0);
-  return source;
-}
-
-constexpr const char* kText = "text/plain; charset=utf-8";
-
-}  // namespace
-
-class PageServer::State {
- public:
-  State(const std::string& address, std::string name, Look look, const Limits& limits);
-  ~State();
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  std::uint16_t port() const { return port_; }
-
- private:
-  struct Open {
-    MHD_Connection* connection;
-    int fd;
-    PeerAddress source;
-    std::uint64_t since_ns;
-    bool ended = false;  ///< shut down; the library closes it
-  };
-
-  static MHD_Result on_request(void* self, MHD_Connection* connection, const char* path, const char* method,
-                               const char* version, const char* body, std::size_t* body_bytes, void** own);
-  static void on_connection(void* self, MHD_Connection* connection, void** own,
-                            MHD_ConnectionNotificationCode what);
-  MHD_Result answer(MHD_Connection* connection, std::string_view path, std::string_view method);
-  static MHD_Result refuse(MHD_Connection* connection, unsigned status, std::string_view sentence);
-  MHD_Response* status();
-  void run();
-  void wait();
-  void end_overdue();
-  static void end(Open& one);
-  Open& most_dispensable();
-
-  const std::string name_;
-  const Look look_;
-  const Limits limits_;
-  const Response page_;
-  Response status_;  ///< of the last look
-  std::uint64_t looked_ns_ = 0;
-  std::vector<Open> open_;  ///< in the order in which they came
-  FileDescriptor stop_;
-  std::uint16_t port_ = 0;
-  MHD_Daemon* daemon_ = nullptr;
-  std::thread thread_;
-};
-
-PageServer::State::State(const std::string& address, std::string name, Look look, const Limits& limits)
-    : name_(std::move(name)),
-      look_(std::move(look)),
-      limits_(limits),
-      page_(make_response(kStatusHtml, "text/html; charset=utf-8")),
-      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  FileDescriptor listener = listen_on(address);
-  port_ = port_of(listener);
-  daemon_ = MHD_start_daemon(MHD_USE_EPOLL, 0, nullptr, nullptr, on_request, this, MHD_OPTION_LISTEN_SOCKET,
-                             listener.get(), MHD_OPTION_CONNECTION_LIMIT, limits.connections,
-                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, limits.connection_bytes,
-                             MHD_OPTION_NOTIFY_CONNECTION, on_connection, this, MHD_OPTION_END);
-  if (daemon_ == nullptr || !page_ || !stop_) {
-    if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
-    throw SetupError("Cannot serve the status page on " + address +
-                     ": there are no descriptors or no memory left; set page.address to \"\" for no page.");
-  }
-  listener.release();
-  thread_ = std::thread([this] { run(); });
-}
-
-PageServer::State::~State() {
-  ::eventfd_write(stop_.get(), 1);
-  thread_.join();
-  MHD_stop_daemon(daemon_);
-}
-
-void PageServer::State::run() {
-  for (eventfd_t stopped = 0; ::eventfd_read(stop_.get(), &stopped) != 0;) {
-    wait();
-    MHD_run(daemon_);
-    end_overdue();
-  }
-}
-
-void PageServer::State::wait() {
-  MHD_UNSIGNED_LONG_LONG library_ms = 0;
-  const bool at_once = MHD_get_timeout(daemon_, &library_ms) == MHD_YES && library_ms == 0;
-  pollfd events[] = {{MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, POLLIN, 0},
-                     {stop_.get(), POLLIN, 0}};
-  ::poll(events, std::size(events), at_once ? 0 : open_.empty() ? -1 : kSweepMs);
-}
-
-void PageServer::State::end_overdue() {
-  const std::uint64_t now = segment::monotonic_ns();
-  for (Open& one : open_)
-    if (now - one.since_ns >= limits_.deadline_ns) end(one);
-  auto left = std::count_if(open_.begin(), open_.end(), [](const Open& one) { return !one.ended; });
-  for (const auto keep = limits_.connections - limits_.room; left > keep; --left) end(most_dispensable());
-}
-
-void PageServer::State::end(Open& one) {
-  if (!one.ended) ::shutdown(one.fd, SHUT_RDWR);
-  one.ended = true;
-}
-
-/// The oldest of the source that has most: it has had its time, and its request would have been answered. There is one.
-PageServer::State::Open& PageServer::State::most_dispensable() {
-  Open* found = &open_.front();
-  std::ptrdiff_t most = 0;
-  for (Open& one : open_) {
-    if (one.ended) continue;
-    const auto of_source = std::count_if(open_.begin(), open_.end(), [&one](const Open& other) {
-      return !other.ended && other.source == one.source;
-    });
-    if (of_source <= most) continue;
-    most = of_source;
-    found = &one;
-  }
-  return *found;
-}
-
-void PageServer::State::on_connection(void* self, MHD_Connection* connection, void**,
-                                      MHD_ConnectionNotificationCode what) {
-  auto& open = static_cast<State*>(self)->open_;
-  if (what == MHD_CONNECTION_NOTIFY_STARTED)
-    open.push_back({connection,
-                    MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
-                    source_of(connection), segment::monotonic_ns()});
-  else
-    std::erase_if(open, [connection](const Open& one) { return one.connection == connection; });
-}
-
-/// A request is answered when its headers are there: what it has behind them is not read.
-MHD_Result PageServer::State::on_request(void* self, MHD_Connection* connection, const char* path,
-                                         const char* method, const char*, const char*, std::size_t*, void**) {
-  try {
-    return static_cast<State*>(self)->answer(connection, path, method);
-  } catch (const std::exception&) {
-    return refuse(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "There is nothing to show at the moment.");
-  }
-}
-
-MHD_Result PageServer::State::answer(MHD_Connection* connection, std::string_view path,
-                                     std::string_view method) {
-  const char* const host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
-  if (host == nullptr || !is_ours(host, name_))
-    return refuse(connection, MHD_HTTP_MISDIRECTED_REQUEST,
-                  "Come by an address, or have the administrator set `name` in [page] to this host's name.");
-  if (method != "GET" && method != "HEAD")
-    return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "The page can be read only.");
-  if (path == "/") return MHD_queue_response(connection, MHD_HTTP_OK, page_.get());
-  if (path == "/status.json") return MHD_queue_response(connection, MHD_HTTP_OK, status());
-  return refuse(connection, MHD_HTTP_NOT_FOUND, "There are / and /status.json.");
-}
-
-MHD_Result PageServer::State::refuse(MHD_Connection* connection, unsigned status, std::string_view sentence) {
-  const Response response = make_response(sentence, kText);
-  if (response && status == MHD_HTTP_METHOD_NOT_ALLOWED)
-    MHD_add_response_header(response.get(), MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-  return response ? MHD_queue_response(connection, status, response.get()) : MHD_NO;
-}
-
-/// Who still reads an older one keeps that.
-MHD_Response* PageServer::State::status() {
-  const std::uint64_t now = segment::monotonic_ns();
-  if (!status_ || now - looked_ns_ >= limits_.look_ns) {
-    status_ = make_response(look_(), "application/json");
-    looked_ns_ = now;
-  }
-  return status_.get();
-}
-
-PageServer::PageServer(const std::string& address, const std::string& name, Look look, const Limits& limits)
-    : state_(std::make_unique<State>(address, name, std::move(look), limits)) {}
-
-PageServer::~PageServer() = default;
-
-std::uint16_t PageServer::port() const {
-  return state_->port();
-}
-
-namespace {
-
-/// Connections that wait to be taken in: who finds no room among them tries again after a second.
-constexpr int kBacklog = 1024;
-
-[[noreturn]] void refuse(const std::string& address, const std::string& problem) {
-  throw SetupError("Cannot serve the status page on " + address + " (" + problem +
-                   "): set page.address to another address and port, or to \"\" for no page.");
-}
-
-std::string host_in(const std::string& address, std::size_t colon) {
-  const std::string host = address.substr(0, colon);
-  if (host == "localhost") return "127.0.0.1";
-  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+http::Site site_of(const std::string& address, const std::string& name, PageServer::Look look) {
+  return {.address = address,
+          .what = "the status page",
+          .advice = "set page.address to another address and port, or to \"\" for no page.",
+          .pages = {{.path = "/",
+                     .type = "text/html; charset=utf-8",
+                     .make = [] { return http::Content{.text = std::string(kStatusHtml)}; }},
+                    {.path = "/status.json",
+                     .type = "application/json",
+                     .make = [look = std::move(look)] { return http::Content{.text = look()}; }}},
+          .headers = {{"Content-Security-Policy", kContentSecurityPolicy},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Cross-Origin-Resource-Policy", "same-origin"},
+                      {"Referrer-Policy", "no-referrer"}},
+          .name = name};
 }
 
 }  // namespace
 
-FileDescriptor listen_on(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string::npos) refuse(address, "it has no port");
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error =
-      ::getaddrinfo(host_in(address, colon).c_str(), address.c_str() + colon + 1, &hints, &found);
-  if (error != 0) refuse(address, ::gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, ::freeaddrinfo);
-  FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  if (!socket || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      ::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(socket.get(), kBacklog) != 0)
-    refuse(address, std::strerror(errno));
-  return socket;
-}
-
-std::uint16_t port_of(const FileDescriptor& socket) {
-  sockaddr_storage address{};
-  socklen_t bytes = sizeof address;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                                             : reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
-
-namespace {
-
-bool is_address(int family, std::string_view text) {
-  in6_addr address;
-  return ::inet_pton(family, std::string(text).c_str(), &address) == 1;
-}
-
-bool is_port(std::string_view text) {
-  return !text.empty() && text.size() <= 5 && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
-bool same_name(std::string_view one, std::string_view other) {
-  const auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
-                    [&](char a, char b) { return small(a) == small(b); });
-}
-
-}  // namespace
-
-bool is_ours(std::string_view host, std::string_view name) {
-  if (host.find('\0') != std::string_view::npos) return false;
-  const bool bracket = host.starts_with('[');
-  const std::size_t end = bracket ? host.find(']') : std::min(host.find(':'), host.size());
-  if (end == std::string_view::npos) return false;
-  const std::string_view behind = host.substr(bracket ? end + 1 : end);
-  if (!behind.empty() && (behind.front() != ':' || !is_port(behind.substr(1)))) return false;
-  if (bracket) return is_address(AF_INET6, host.substr(1, end - 1));
-  host = host.substr(0, end);
-  return is_address(AF_INET, host) || same_name(host, "localhost") ||
-         (!name.empty() && same_name(host, name));
-}
+PageServer::PageServer(const std::string& address, const std::string& name, Look look,
+                       const http::Limits& limits)
+    : http::Server(site_of(address, name, std::move(look)), limits) {}
 
 }  // namespace sluice::page

@@ -23,6 +23,8 @@
 namespace sluice::page {
 namespace {
 
+using http::Limits;
+
 constexpr std::uint64_t kForEver = ~std::uint64_t{0};
 constexpr const char* kHost = "Host: localhost\r\n";
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/page/host_names.h"
+#include "telemetry/http/host_names.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace sluice::page {
+namespace sluice::http {
 namespace {
 
 using namespace std::string_view_literals;
@@ -50,4 +50,4 @@ TEST(HostNames, a_name_that_another_site_may_have_is_not) {
 }
 
 }  // namespace
-}  // namespace sluice::page
+}  // namespace sluice::http

@@ -6,10 +6,10 @@
 
 #include <string_view>
 
-namespace sluice::page {
+namespace sluice::http {
 
 /// True for an address, "localhost" and `name`, each with a port or without; `name` is empty where there is none. Any bytes are
 /// valid input.
 bool is_ours(std::string_view host, std::string_view name);
 
-}  // namespace sluice::page
+}  // namespace sluice::http

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "telemetry/http/server.h"
+
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/segment/heartbeat.h"
+#include "telemetry/http/host_names.h"
+#include "telemetry/http/listener.h"
+
+namespace sluice::http {
+namespace {
+
+/// How late a deadline may be.
+constexpr int kSweepMs = 250;
+
+struct DestroyResponse {
+  void operator()(MHD_Response* response) const { MHD_destroy_response(response); }
+};
+using Response = std::unique_ptr<MHD_Response, DestroyResponse>;
+
+/// Copies the text. Returns null if there is no memory.
+Response make_response(std::string_view text, const std::string& type, const Site& site) {
+  Response response(
+      MHD_create_response_from_buffer(text.size(), const_cast<char*>(text.data()), MHD_RESPMEM_MUST_COPY));
+  if (!response) return response;
+  MHD_add_response_header(response.get(), "Content-Type", type.c_str());
+  MHD_add_response_header(response.get(), "Cache-Control", "no-store");
+  MHD_add_response_header(response.get(), "Connection", "close");
+  for (const auto& [name, value] : site.headers)
+    MHD_add_response_header(response.get(), name.c_str(), value.c_str());
+  return response;
+}
+
+/// Returns the source that a connection counts for: all addresses of an IPv6 network of 64 bits are one.
+PeerAddress source_of(MHD_Connection* connection) {
+  const sockaddr* const from =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+  PeerAddress source = PeerAddress::from_ipv4(0, 0, 0, 0);
+  if (from->sa_family == AF_INET6)
+    std::memcpy(source.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, 16);
+  else
+    std::memcpy(source.bytes.data() + 12, &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
+  if (!is_mapped_ipv4(source)) std::fill(source.bytes.begin() + 8, source.bytes.end(), 0);
+  return source;
+}
+
+constexpr const char* kText = "text/plain; charset=utf-8";
+
+}  // namespace
+
+class Server::State {
+ public:
+  State(Site site, const Limits& limits);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  std::uint16_t port() const { return port_; }
+
+ private:
+  struct Open {
+    MHD_Connection* connection;
+    int fd;
+    PeerAddress source;
+    std::uint64_t since_ns;
+    bool ended = false;  ///< shut down; the library closes it
+  };
+
+  static MHD_Result on_request(void* self, MHD_Connection* connection, const char* path, const char* method,
+                               const char* version, const char* body, std::size_t* body_bytes, void** own);
+  static void on_connection(void* self, MHD_Connection* connection, void** own,
+                            MHD_ConnectionNotificationCode what);
+  MHD_Result answer(MHD_Connection* connection, std::string_view path, std::string_view method);
+  MHD_Result refuse(MHD_Connection* connection, unsigned status, std::string_view sentence) const;
+  struct Kept;
+  MHD_Result serve(MHD_Connection* connection, Kept& kept);
+  std::string known_paths() const;
+  void run();
+  void wait();
+  void end_overdue();
+  static void end(Open& one);
+  Open& most_dispensable();
+
+  /// A page with its last response.
+  struct Kept {
+    const Page& page;
+    Response response{};
+    unsigned status = 0;
+    std::uint64_t made_ns = 0;
+  };
+
+  const Site site_;
+  const Limits limits_;
+  std::vector<Kept> kept_;
+  std::vector<Open> open_;  ///< in the order in which they came
+  FileDescriptor stop_;
+  std::uint16_t port_ = 0;
+  MHD_Daemon* daemon_ = nullptr;
+  std::thread thread_;
+};
+
+Server::State::State(Site site, const Limits& limits)
+    : site_(std::move(site)), limits_(limits), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  for (const Page& page : site_.pages) kept_.push_back({.page = page});
+  FileDescriptor listener;
+  try {
+    listener = listen_on(site_.address);
+  } catch (const std::exception& error) {
+    throw SetupError("Cannot serve " + site_.what + " on " + error.what() + ": " + site_.advice);
+  }
+  port_ = port_of(listener);
+  daemon_ = MHD_start_daemon(MHD_USE_EPOLL, 0, nullptr, nullptr, on_request, this, MHD_OPTION_LISTEN_SOCKET,
+                             listener.get(), MHD_OPTION_CONNECTION_LIMIT, limits.connections,
+                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, limits.connection_bytes,
+                             MHD_OPTION_NOTIFY_CONNECTION, on_connection, this, MHD_OPTION_END);
+  if (daemon_ == nullptr || !stop_) {
+    if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
+    throw SetupError("Cannot serve " + site_.what + " on " + site_.address +
+                     " (there are no descriptors or no memory left): " + site_.advice);
+  }
+  listener.release();
+  thread_ = std::thread([this] { run(); });
+}
+
+Server::State::~State() {
+  ::eventfd_write(stop_.get(), 1);
+  thread_.join();
+  MHD_stop_daemon(daemon_);
+}
+
+void Server::State::run() {
+  for (eventfd_t stopped = 0; ::eventfd_read(stop_.get(), &stopped) != 0;) {
+    wait();
+    MHD_run(daemon_);
+    end_overdue();
+  }
+}
+
+void Server::State::wait() {
+  MHD_UNSIGNED_LONG_LONG library_ms = 0;
+  const bool at_once = MHD_get_timeout(daemon_, &library_ms) == MHD_YES && library_ms == 0;
+  pollfd events[] = {{MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, POLLIN, 0},
+                     {stop_.get(), POLLIN, 0}};
+  ::poll(events, std::size(events), at_once ? 0 : open_.empty() ? -1 : kSweepMs);
+}
+
+void Server::State::end_overdue() {
+  const std::uint64_t now = segment::monotonic_ns();
+  for (Open& one : open_)
+    if (now - one.since_ns >= limits_.deadline_ns) end(one);
+  auto left = std::count_if(open_.begin(), open_.end(), [](const Open& one) { return !one.ended; });
+  for (const auto keep = limits_.connections - limits_.room; left > keep; --left) end(most_dispensable());
+}
+
+void Server::State::end(Open& one) {
+  if (!one.ended) ::shutdown(one.fd, SHUT_RDWR);
+  one.ended = true;
+}
+
+/// The oldest of the source that has most: it has had its time, and its request would have been answered. There is one.
+Server::State::Open& Server::State::most_dispensable() {
+  Open* found = &open_.front();
+  std::ptrdiff_t most = 0;
+  for (Open& one : open_) {
+    if (one.ended) continue;
+    const auto of_source = std::count_if(open_.begin(), open_.end(), [&one](const Open& other) {
+      return !other.ended && other.source == one.source;
+    });
+    if (of_source <= most) continue;
+    most = of_source;
+    found = &one;
+  }
+  return *found;
+}
+
+void Server::State::on_connection(void* self, MHD_Connection* connection, void**,
+                                  MHD_ConnectionNotificationCode what) {
+  auto& open = static_cast<State*>(self)->open_;
+  if (what == MHD_CONNECTION_NOTIFY_STARTED)
+    open.push_back({connection,
+                    MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
+                    source_of(connection), segment::monotonic_ns()});
+  else
+    std::erase_if(open, [connection](const Open& one) { return one.connection == connection; });
+}
+
+/// Answers a request when its headers are there: what follows them is not read.
+MHD_Result Server::State::on_request(void* self, MHD_Connection* connection, const char* path,
+                                     const char* method, const char*, const char*, std::size_t*, void**) {
+  State& state = *static_cast<State*>(self);
+  try {
+    return state.answer(connection, path, method);
+  } catch (const std::exception&) {
+    return state.refuse(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "There is nothing to show at the moment.");
+  }
+}
+
+MHD_Result Server::State::answer(MHD_Connection* connection, std::string_view path, std::string_view method) {
+  const char* const host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+  if (site_.name && (host == nullptr || !is_ours(host, *site_.name)))
+    return refuse(connection, MHD_HTTP_MISDIRECTED_REQUEST,
+                  "Come by an address, or have the administrator set `name` in [page] to this host's name.");
+  if (method != "GET" && method != "HEAD")
+    return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "The page can be read only.");
+  for (Kept& kept : kept_)
+    if (kept.page.path == path) return serve(connection, kept);
+  return refuse(connection, MHD_HTTP_NOT_FOUND, known_paths());
+}
+
+/// Makes the page anew if its last response is too old; a peer that still reads that one keeps it.
+MHD_Result Server::State::serve(MHD_Connection* connection, Kept& kept) {
+  const std::uint64_t now = segment::monotonic_ns();
+  if (!kept.response || now - kept.made_ns >= limits_.look_ns) {
+    const Content content = kept.page.make();
+    kept.response = make_response(content.text, kept.page.type, site_);
+    kept.status = content.status;
+    kept.made_ns = now;
+  }
+  return kept.response ? MHD_queue_response(connection, kept.status, kept.response.get()) : MHD_NO;
+}
+
+std::string Server::State::known_paths() const {
+  std::string text = "There are ";
+  for (std::size_t i = 0; i < kept_.size(); ++i)
+    text += (i == 0 ? "" : i + 1 < kept_.size() ? ", " : " and ") + kept_[i].page.path;
+  return text + '.';
+}
+
+MHD_Result Server::State::refuse(MHD_Connection* connection, unsigned status,
+                                 std::string_view sentence) const {
+  const Response response = make_response(sentence, kText, site_);
+  if (response && status == MHD_HTTP_METHOD_NOT_ALLOWED)
+    MHD_add_response_header(response.get(), MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+  return response ? MHD_queue_response(connection, status, response.get()) : MHD_NO;
+}
+
+Server::Server(Site site, const Limits& limits) : state_(std::make_unique<State>(std::move(site), limits)) {}
+
+Server::~Server() = default;
+
+std::uint16_t Server::port() const {
+  return state_->port();
+}
+
+}  // namespace sluice::http

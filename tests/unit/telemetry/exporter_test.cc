@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The exporter over real sockets of this machine, on a segment in which the test is both planes, with clients that are slow.
+#include "telemetry/exporter.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include "dataplane/base/file_descriptor.h"
+#include "dataplane/segment/heartbeat.h"
+#include "tests/unit/controlplane/lab.h"
+
+namespace sluice::telemetry {
+namespace {
+
+class ExporterTest : public ::testing::Test {
+ protected:
+  ExporterTest() {
+    segment::ConfigBlock config;
+    config.generation = 1;
+    config.reactors = 1;
+    segment.layout().config.write(config);
+    const std::uint64_t now_ns = segment::monotonic_ns();
+    segment::start_heartbeat(segment.layout().control_plane, now_ns, now_ns);
+    segment::start_heartbeat(segment.layout().data_plane, now_ns, now_ns);
+    segment.layout().reactors[0].info.write({.state = segment::ReactorState::Running});
+  }
+  FileDescriptor connect(const std::string& text) const {
+    FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(exporter.port());
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+    EXPECT_EQ(::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+    return fd;
+  }
+  /// Returns what the exporter sends until it closes.
+  static std::string rest(const FileDescriptor& fd) {
+    std::string all;
+    char buffer[4096];
+    for (ssize_t bytes; (bytes = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;)
+      all.append(buffer, static_cast<std::size_t>(bytes));
+    return all;
+  }
+  std::string ask(const std::string& method, const std::string& path) const {
+    return rest(connect(method + ' ' + path + " HTTP/1.1\r\nHost: gateway.example:9464\r\n\r\n"));
+  }
+  static bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  }
+
+  lab::TestSegment segment{"exporter"};
+  PendingKeys pending;
+  Exporter exporter{"127.0.0.1:0", segment.layout(), pending};
+};
+
+TEST_F(ExporterTest, metrics_are_in_prometheus_text_format_whatever_the_host_is_called) {
+  const std::string answer = ask("GET", "/metrics");
+  EXPECT_TRUE(has(answer, "HTTP/1.1 200 OK\r\n")) << answer;
+  EXPECT_TRUE(has(answer, "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+  EXPECT_TRUE(has(answer, "# TYPE sluice_plane_up gauge\n"));
+  EXPECT_TRUE(has(answer, "\nsluice_plane_up{plane=\"data\"} 1\n")) << answer;
+}
+
+TEST_F(ExporterTest, probes_have_a_status_and_a_sentence) {
+  EXPECT_TRUE(has(ask("GET", "/healthz"), "HTTP/1.1 200 OK\r\n"));
+  const std::string ready = ask("GET", "/readyz");
+  EXPECT_TRUE(has(ready, "HTTP/1.1 200 OK\r\n") && has(ready, "\r\n\r\nready\n")) << ready;
+  EXPECT_TRUE(has(ask("GET", "/"), "HTTP/1.1 404 "));
+  EXPECT_TRUE(has(ask("GET", "/"), "There are /metrics, /healthz and /readyz."));
+}
+
+TEST_F(ExporterTest, a_head_request_has_the_headers_alone) {
+  for (const char* const path : {"/metrics", "/healthz", "/readyz"}) {
+    const std::string answer = ask("HEAD", path);
+    EXPECT_TRUE(has(answer, "HTTP/1.1 200 OK\r\n")) << path << answer;
+    EXPECT_TRUE(answer.ends_with("\r\n\r\n")) << path << answer;
+    EXPECT_TRUE(has(ask("POST", path), "HTTP/1.1 405 ")) << path;
+  }
+}
+
+TEST_F(ExporterTest, connections_that_send_half_a_request_keep_no_probe_waiting) {
+  std::vector<FileDescriptor> slow;
+  for (int i = 0; i < 30; ++i) slow.push_back(connect(i % 2 == 0 ? "GET /metrics HT" : ""));
+  for (const char* const path : {"/healthz", "/readyz", "/metrics"})
+    EXPECT_TRUE(has(ask("GET", path), "HTTP/1.1 200 OK\r\n")) << path;
+  // None of them has been closed for it.
+  for (const FileDescriptor& fd : slow) {
+    char byte;
+    EXPECT_EQ(::recv(fd.get(), &byte, 1, MSG_DONTWAIT), -1);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::telemetry

@@ -24,6 +24,8 @@ void read_export(Checker& check, const toml::table& table, segment::ExportConfig
     check.defect(table.source(), "path is needed and has to start with '/'.");
   else if (path.find("//") != std::string::npos || (path.size() > 1 && path.back() == '/'))
     check.defect(table.source(), "path has a '/' too many: clients name it without, as in \"/export\".");
+  else if (!is_plain_path(path))
+    check.defect(table.source(), "path has a '.' or '..' between slashes: name the folder itself.");
   std::memcpy(out.path, path.c_str(), path.size() + 1);
   check.boolean(table, "read_only", out.read_only);
   check.boolean(table, "root_squash", out.root_squash);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dataplane/base/export_path.h"
@@ -14,16 +15,39 @@
 
 namespace sluice::mount {
 
+/// Returns an absolute path without empty and "." components and without a slash at its end, as servers take what
+/// clients have in fstab and autofs maps. Keeps "..". Returns nothing for a relative path.
+inline std::optional<std::string> normalized_path(std::string_view path) {
+  if (!path.starts_with('/')) return std::nullopt;
+  std::string normalized;
+  for (std::size_t at = 1; at < path.size();) {
+    const std::size_t end = std::min(path.find('/', at), path.size());
+    const std::string_view component = path.substr(at, end - at);
+    if (!component.empty() && component != ".") normalized.append("/").append(component);
+    at = end + 1;
+  }
+  return normalized.empty() ? "/" : normalized;
+}
+
+/// Returns what is before the first ".." component of a normalized path.
+inline std::string_view before_parent(std::string_view normalized) {
+  for (std::size_t at = normalized.find("/.."); at != std::string_view::npos;
+       at = normalized.find("/..", at + 1))
+    if (at + 3 == normalized.size() || normalized[at + 3] == '/')
+      return normalized.substr(0, at == 0 ? 1 : at);
+  return normalized;
+}
+
 struct ExportPaths {
   std::string prefix;                ///< of the paths on the clients' side; empty: none
   std::vector<std::string> exports;  ///< those that are its part, by its own paths; empty: all
 
-  /// Its own path for one of the clients'; none: it is not its part. A path that is not plain is nobody's, as it may lead
-  /// out of the part.
+  /// Returns its own path for one of the clients' paths, or nothing if that is not in its part. A path with ".." is in
+  /// no part, because it may lead out of the part.
   std::optional<std::string> of_upstream(const std::string& path) const {
-    std::string plain = path;
-    while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
-    if (!is_plain_path(plain)) return std::nullopt;
+    const std::optional<std::string> normalized = normalized_path(path);
+    if (!normalized || !is_plain_path(*normalized)) return std::nullopt;
+    std::string plain = *normalized;
     if (!prefix.empty()) {
       if (!is_at_or_below(plain, prefix)) return std::nullopt;
       plain.erase(0, prefix.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exports of the data plane itself, of an upstream, and of several upstreams.
+// Exports of an upstream, and of several upstreams.
 #include "controlplane/mount/exports.h"
 
 #include <netinet/in.h>
@@ -19,7 +19,6 @@
 #include "controlplane/mount/segment_exports.h"
 #include "controlplane/mount/upstream_exports.h"
 #include "dataplane/log/log.h"
-#include "dataplane/segment/checked.h"
 #include "dataplane/segment/layout.h"
 
 namespace sluice::mount {
@@ -40,33 +39,6 @@ std::vector<segment::UpstreamConfig> group_in_force(const segment::Layout& layou
   for (const segment::UpstreamConfig& entry : std::span(published->upstreams).first(count))
     if (entry.handle_tag != 0 && entry.removed == 0 && places->serves(entry.name)) group.push_back(entry);
   return group;
-}
-
-void SegmentExports::list(const Asker& asker, OnList done) {
-  std::vector<std::string> paths;
-  if (const auto published = layout_.config.read_copy())
-    for (const segment::ExportConfig& entry : published->exports)
-      if (entry.in_use != 0 && allowed(entry.allowed, entry.allowed_count, asker.address))
-        paths.emplace_back(entry.path);
-  done(&paths);
-}
-
-void SegmentExports::mount(const std::string& path, const Asker& asker, OnMount done) {
-  done(answer(path, asker.address));
-}
-
-MountAnswer SegmentExports::answer(const std::string& path, const PeerAddress& client) {
-  const auto published = layout_.config.read_copy();
-  if (!published) return {MountStatus::ServerFault, {}};
-  for (std::uint32_t i = 0; i < published->exports.size(); ++i) {
-    const segment::ExportConfig& entry = published->exports[i];
-    if (entry.in_use == 0 || path != entry.path) continue;
-    if (!allowed(entry.allowed, entry.allowed_count, client)) return {MountStatus::Acces, {}};
-    const auto info = segment::checked(layout_.exports[i]);
-    if (!info || info->in_use == 0 || info->root_handle_bytes == 0) return {MountStatus::ServerFault, {}};
-    return {MountStatus::Ok, {info->root_handle, info->root_handle + info->root_handle_bytes}};
-  }
-  return {MountStatus::NoEnt, {}};
 }
 
 UpstreamExports::UpstreamExports(const segment::UpstreamConfig& upstream, Where where,

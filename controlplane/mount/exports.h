@@ -15,7 +15,15 @@
 namespace sluice::mount {
 
 /// mountstat3 (RFC 1813, appendix I).
-enum class MountStatus : std::uint32_t { Ok = 0, Perm = 1, NoEnt = 2, Acces = 13, ServerFault = 10006 };
+enum class MountStatus : std::uint32_t {
+  Ok = 0,
+  Perm = 1,
+  NoEnt = 2,
+  Acces = 13,
+  NotDir = 20,
+  NameTooLong = 63,
+  ServerFault = 10006
+};
 
 struct MountAnswer {
   MountStatus status = MountStatus::NoEnt;

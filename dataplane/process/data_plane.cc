@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "dataplane/base/export_path.h"
 #include "dataplane/base/stop_signal.h"
 #include "dataplane/ingress/ingress.h"
 #include "dataplane/log/log.h"
@@ -25,6 +26,7 @@
 #include "dataplane/process/memory_table.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/segment/capture_channel.h"
+#include "dataplane/segment/checked.h"
 #include "dataplane/segment/notify.h"
 #include "pmd/softroce/pools.h"
 
@@ -194,6 +196,7 @@ Exports::Exports(const segment::ConfigBlock& config, Core& owner, segment::Layou
       zeros_(owner.device->allocate_memory(service::memory::kLargeBytes + kPadBytes)),
       memory_(data_, zeros_, memory_config(config), wall_clock) {
   for (auto& entry : layout.exports) entry.write({});
+  layout.path_answer.write({});
   // The NFSACL service gives the access control lists of the same files.
   if (serves_memory(config)) served_ = {&memory_, &memory_.acl_service()};
   for (service::Service* served : served_) owner.engine.add_service(*served);
@@ -222,6 +225,39 @@ void Exports::on_control_pass(std::uint64_t now_ns) noexcept {
     update_.give_back(*exports);
   }
   publish(now_ns);
+  answer_mount();
+}
+
+void Exports::answer_mount() noexcept {
+  if (layout_.path_question.sequence() != question_sequence_) start_walk();
+  if (!walking_ || !walk_.slice()) return;
+  walking_ = false;
+  segment::PathAnswer answer{.number = question_, .status = static_cast<std::uint32_t>(walk_.status())};
+  if (walk_.status() == service::memory::Status::Ok) {
+    const auto handle = memory_.file_system().handle_of(walk_.directory());
+    answer.handle_bytes = handle.size();
+    std::copy(handle.begin(), handle.end(), answer.handle);
+  }
+  layout_.path_answer.write(answer);
+}
+
+/// An export that is not in force here, or has another path, has no directory: the control plane may be ahead.
+void Exports::start_walk() noexcept {
+  const std::uint32_t sequence = layout_.path_question.sequence();
+  if ((sequence & 1) != 0) return;  // it is being written
+  const auto question = segment::checked(layout_.path_question);
+  if (!question) return;
+  question_sequence_ = sequence;
+  if (question->number == question_) return;
+  question_ = question->number;
+  walking_ = true;
+  const std::uint32_t number = question->export_number;
+  const std::string_view path = question->path;
+  if (number < memory_.exports().size() && memory_.exports()[number].in_use &&
+      is_at_or_below(path, memory_.exports()[number].path))
+    walk_.start(number, path.substr(memory_.exports()[number].path.size()));
+  else
+    walk_.refuse();
 }
 
 void Exports::publish(std::uint64_t now_ns) noexcept {

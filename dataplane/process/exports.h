@@ -11,6 +11,7 @@
 #include "dataplane/process/core.h"
 #include "dataplane/service/handover.h"
 #include "dataplane/service/memory/memory_service.h"
+#include "dataplane/service/memory/path_walk.h"
 
 namespace sluice::process {
 
@@ -50,12 +51,15 @@ class Exports final : public reactor::ControlTask {
 
   /// Lists that are offered here come into force with the next control pass.
   ExportUpdate& update() noexcept { return update_; }
-  /// The owner's thread: takes what is offered, and publishes what the exports hold from time to time.
+  /// The owner's thread: takes what is offered, publishes what the exports hold from time to time,
+  /// and answers questions of MOUNT about directories.
   void on_control_pass(std::uint64_t now_ns) noexcept override;
 
  private:
   segment::ExportInfo info(std::uint32_t number) noexcept;
   void publish(std::uint64_t now_ns) noexcept;
+  void answer_mount() noexcept;
+  void start_walk() noexcept;
 
   segment::Layout& layout_;
   Core& owner_;
@@ -65,6 +69,10 @@ class Exports final : public reactor::ControlTask {
   std::vector<service::Service*> served_;
   ExportUpdate update_;
   std::uint64_t published_ns_ = 0;
+  service::memory::PathWalk walk_{memory_.file_system()};
+  bool walking_ = false;
+  std::uint64_t question_ = 0;           ///< number of the last question that was taken
+  std::uint32_t question_sequence_ = 0;  ///< of its sequence lock
   std::vector<std::unique_ptr<service::Handover>> handovers_;
   std::vector<std::unique_ptr<service::BorrowedService>> borrowed_;
 };

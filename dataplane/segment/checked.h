@@ -32,6 +32,9 @@ inline void bound(ExportInfo& info) noexcept {
   end_text(info.path);
   if (info.root_handle_bytes > kMaxHandleBytes) info.root_handle_bytes = 0;
 }
+inline void bound(PathAnswer& answer) noexcept {
+  if (answer.handle_bytes > kMaxHandleBytes) answer.handle_bytes = 0;
+}
 inline void bound(MemoryTable& table) noexcept {
   for (MemoryInfo& info : table) end_text(info.what);
 }
@@ -66,5 +69,9 @@ inline ProcedureInfo checked(const ProcedureInfo& shared) noexcept {
 /// What in it no control plane of ours would have published; empty: nothing. The data plane takes all or none of a
 /// configuration.
 std::string defect_of(const ConfigBlock& config);
+
+inline void bound(PathQuestion& question) noexcept {
+  end_text(question.path);
+}
 
 }  // namespace sluice::segment

@@ -93,6 +93,8 @@ struct Layout {
   OfData<decltype(DataPart::kept_epoch)> kept_epoch;
   OfData<decltype(DataPart::start_asked)> start_asked;
   OfControl<decltype(ControlPart::start_answered)> start_answered;
+  OfControl<decltype(ControlPart::path_question)> path_question;
+  OfData<decltype(DataPart::path_answer)> path_answer;
   OfData<decltype(DataPart::capture_status)> capture_status;
   OfData<ProcessUse> process;
   OfData<SlowCalls> slow_calls;
@@ -122,6 +124,8 @@ struct Layout {
         kept_epoch(data.kept_epoch),
         start_asked(data.start_asked),
         start_answered(control.start_answered),
+        path_question(control.path_question),
+        path_answer(data.path_answer),
         capture_status(data.capture_status),
         process(data.process),
         slow_calls(data.slow_calls),

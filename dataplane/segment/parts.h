@@ -125,6 +125,7 @@ struct ControlPart {
   SeqLock<ClientTable> clients;
   /// DataPart::start_asked of the data plane that `config` has been published for, after it.
   std::atomic<std::uint64_t> start_answered;
+  SeqLock<PathQuestion> path_question;  ///< the MOUNT thread
 };
 
 struct DataPart {
@@ -144,6 +145,7 @@ struct DataPart {
   /// The data plane that starts waits for a configuration with this number, which no start before it had. What it then starts
   /// with stays as it is in `config` while it runs.
   std::atomic<std::uint64_t> start_asked;
+  SeqLock<PathAnswer> path_answer;  ///< the reactor that owns the exports
 };
 
 }  // namespace sluice::segment

@@ -50,6 +50,7 @@ constexpr Sections kControl = {
     SLUICE_SECTION(ControlPart, upstream_addresses, 1),
     SLUICE_SECTION(ControlPart, clients, 1),
     SLUICE_SECTION(ControlPart, start_answered, 1),
+    SLUICE_SECTION(ControlPart, path_question, 1),
 };
 constexpr Sections kData = {
     SLUICE_SECTION(DataPart, generation_applied, 1),
@@ -63,6 +64,7 @@ constexpr Sections kData = {
     SLUICE_SECTION(DataPart, slow_calls, 1),
     SLUICE_SECTION(DataPart, kept_epoch, 1),
     SLUICE_SECTION(DataPart, start_asked, 1),
+    SLUICE_SECTION(DataPart, path_answer, 1),
 };
 #undef SLUICE_SECTION
 

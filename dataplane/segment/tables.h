@@ -111,6 +111,23 @@ struct ExportInfo {
   std::array<std::uint64_t, kMaxNfsProcedures> procedure_errors{};
 };
 
+inline constexpr std::uint32_t kMaxMountPathBytes = 1028;  ///< MNTPATHLEN (1024), and the end of the text
+
+/// Question of the control plane's MOUNT thread: the handle of a directory below the root of an export.
+struct PathQuestion {
+  std::uint64_t number = 0;  ///< differs between two questions in a row, also after a restart; zero: none
+  std::uint32_t export_number = 0;
+  char path[kMaxMountPathBytes]{};  ///< as clients name it; starts with the path of the export
+};
+
+/// Answer of the reactor that owns the exports.
+struct PathAnswer {
+  std::uint64_t number = 0;  ///< of the question
+  std::uint32_t status = 0;  ///< nfsstat3
+  std::uint32_t handle_bytes = 0;
+  std::byte handle[kMaxHandleBytes]{};
+};
+
 enum class ReactorState : std::uint32_t { Unused, Starting, Running, Stopped };
 
 struct ReactorInfo {

@@ -102,5 +102,53 @@ TEST_F(ExportsTest, an_update_is_in_force_with_the_next_pass_and_comes_back) {
   EXPECT_EQ(changed[1].path, "/data");  // the list in force before
 }
 
+/// Directories below the root of export 1, as MOUNT asks for them.
+class MountedPathTest : public ExportsTest {
+ protected:
+  segment::PathAnswer ask(const std::string& path, std::uint32_t export_number = 1) {
+    segment::PathQuestion question{.number = ++number_, .export_number = export_number};
+    path.copy(question.path, sizeof question.path - 1);
+    segment_.layout().path_question.write(question);
+    for (int pass = 0; pass < 100; ++pass) {
+      exports_.on_control_pass(now_ns_ += 1);
+      if (segment_.layout().path_answer.read().value().number == number_) break;
+    }
+    return segment_.layout().path_answer.read().value();
+  }
+  std::uint32_t status(const std::string& path) { return ask(path).status; }
+
+  Exports exports_{config_, owner_, segment_.layout(), &test_clock};
+  std::uint64_t number_ = 7;
+  std::uint64_t now_ns_ = kLonger;
+};
+
+TEST_F(MountedPathTest, the_root_has_the_handle_that_is_published) {
+  const segment::PathAnswer answer = ask("/data/");
+  ASSERT_EQ(answer.status, 0u);
+  ASSERT_EQ(answer.handle_bytes, shown(1).root_handle_bytes);
+  EXPECT_EQ(std::memcmp(answer.handle, shown(1).root_handle, answer.handle_bytes), 0);
+}
+
+TEST_F(MountedPathTest, what_is_not_there_and_what_is_outside_have_none) {
+  EXPECT_EQ(status("/data/missing"), 2u);
+  EXPECT_EQ(status("/data/.."), 2u);
+  EXPECT_EQ(status("/data/../data"), 2u);
+  EXPECT_EQ(status("/other"), 2u) << "the control plane is ahead of the data plane";
+  EXPECT_EQ(ask("/data/a", 0).status, 2u) << "not in use";
+  EXPECT_EQ(ask("/data/a", 4'000'000'000).status, 2u) << "no export at all";
+  EXPECT_EQ(status("/data/" + std::string(300, 'x')), 63u);
+}
+
+TEST_F(MountedPathTest, a_path_is_walked_in_slices) {
+  std::string path = "/data";
+  for (int i = 0; i < 500; ++i) path += "/.";
+  segment::PathQuestion question{.number = 1, .export_number = 1};
+  path.copy(question.path, sizeof question.path - 1);
+  segment_.layout().path_question.write(question);
+  exports_.on_control_pass(kLonger);
+  EXPECT_EQ(segment_.layout().path_answer.read().value().number, 0u);
+  EXPECT_EQ(status(path), 0u);
+}
+
 }  // namespace
 }  // namespace sluice::process

@@ -62,6 +62,8 @@ TEST(Machine, exports_neither_overlap_nor_end_in_a_slash) {
   EXPECT_EQ(problem("/x/a", "/x/b"), "");
   EXPECT_NE(problem("/a/", "/b").find("has a '/' too many"), std::string::npos);
   EXPECT_NE(problem("/a//b", "/b").find("has a '/' too many"), std::string::npos);
+  EXPECT_NE(problem("/a/./b", "/b").find("between slashes"), std::string::npos);
+  EXPECT_NE(problem("/..", "/b").find("between slashes"), std::string::npos);
 }
 
 TEST(Machine, an_export_that_is_added_later_does_not_overlap_either) {

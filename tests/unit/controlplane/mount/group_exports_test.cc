@@ -104,6 +104,7 @@ TEST_F(MountGroup, the_upstream_that_has_the_path_is_asked_for_its_own) {
   EXPECT_EQ(asked("/vol1"), Asked("a", "/vol1"));
   EXPECT_EQ(asked("/vol1/"), Asked("a", "/vol1"));
   EXPECT_EQ(asked("/vol1/of/somebody"), Asked("a", "/vol1/of/somebody"));
+  EXPECT_EQ(asked("//vol1/./of//somebody/."), Asked("a", "/vol1/of/somebody"));
   EXPECT_EQ(asked("/nas/vol1"), Asked("b", "/vol1"));
   EXPECT_EQ(asked("/nas"), Asked("b", "/"));
   EXPECT_EQ(asked("/far/away/vol1/below"), Asked("c", "/vol1/below"));
@@ -111,8 +112,8 @@ TEST_F(MountGroup, the_upstream_that_has_the_path_is_asked_for_its_own) {
 }
 
 TEST_F(MountGroup, a_path_that_is_no_part_of_any_is_not_asked_for) {
-  for (const char* const path : {"/", "", "/vol", "/vol10", "/vol2", "/nasty", "/far", "vol1", "//vol1",
-                                 "/vol1/../vol2", "/nas/../vol2", "/vol1/./a", "/nas//a"})
+  for (const char* const path :
+       {"/", "", "/vol", "/vol10", "/vol2", "/nasty", "/far", "vol1", "/vol1/../vol2", "/nas/../vol2"})
     EXPECT_EQ(asked(path), Asked()) << path;
 }
 

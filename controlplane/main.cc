@@ -15,6 +15,7 @@
 #include "cli/arguments.h"
 #include "controlplane/control_plane.h"
 #include "controlplane/events/kinds.h"
+#include "dataplane/base/ignored_signals.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/notify.h"
 
@@ -79,6 +80,7 @@ int main(int argc, char** argv) {
   program.command().flag("--check", check_only,
                          "Check the configuration file and exit: 0 without defects, 2 with");
   if (const auto ended = program.parse(argc, argv)) return *ended;
+  sluice::ignore_meaningless_signals();
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) ::signal(number, sluice::controlplane::on_signal);
   // Of the process, before it keeps off the reactors of one configuration.
   cpu_set_t cpus;
@@ -94,6 +96,7 @@ int main(int argc, char** argv) {
     // The new process finds all it needs in the segment.
     ::close_range(STDERR_FILENO + 1, ~0u, 0);
     if (has_cpus) ::sched_setaffinity(0, sizeof cpus, &cpus);
+    ::signal(SIGHUP, SIG_IGN);  // until the new process handles it
     ::execv("/proc/self/exe", argv);
     sluice::log::error("The control plane cannot restart itself ({}): start it again", std::strerror(errno));
     return 1;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <csignal>
+#include <cstddef>
 
 namespace sluice::bench {
 
-/// While it lives, the first SIGINT or SIGTERM ends the load early, which then reports what it has done; the
-/// second one ends the process.
+/// While it exists, the first SIGINT, SIGTERM or SIGHUP ends the load early, which then reports what it has done; the
+/// second one ends the process. A signal that the process was started to ignore (nohup) is still ignored.
 class Interruptible {
  public:
   Interruptible() {
@@ -14,12 +16,13 @@ class Interruptible {
     struct sigaction action = {};
     action.sa_handler = [](int) { told_ = 1; };
     action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
-    ::sigaction(SIGINT, &action, &interrupt_);
-    ::sigaction(SIGTERM, &action, &terminate_);
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      ::sigaction(kSignals[i], &action, &before_[i]);
+      if (before_[i].sa_handler == SIG_IGN) ::sigaction(kSignals[i], &before_[i], nullptr);
+    }
   }
   ~Interruptible() {
-    ::sigaction(SIGINT, &interrupt_, nullptr);
-    ::sigaction(SIGTERM, &terminate_, nullptr);
+    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
   }
   Interruptible(const Interruptible&) = delete;
   Interruptible& operator=(const Interruptible&) = delete;
@@ -28,8 +31,8 @@ class Interruptible {
 
  private:
   static inline volatile std::sig_atomic_t told_ = 0;
-  struct sigaction interrupt_ = {};
-  struct sigaction terminate_ = {};
+  static constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, kSignals.size()> before_ = {};
 };
 
 }  // namespace sluice::bench

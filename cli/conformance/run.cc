@@ -355,8 +355,8 @@ std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manage
   const MakeUpstream make_upstream = upstream_of(options.upstream);
   make_upstream();  // a wrong address is told at once
   Responder responder(device, manager, judge, make_upstream, options.responder);
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP})
+    if (std::signal(number, request_stop) == SIG_IGN) std::signal(number, SIG_IGN);  // nohup
   log << "Listening on port " << options.responder.port << "." << std::endl;
   const auto chosen = [&](const Test& test) {
     return std::find(tests.begin(), tests.end(), &test) != tests.end();

@@ -37,7 +37,11 @@ void end_at_signals() {
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = 1; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // and no SA_RESTART
-  for (const int number : {SIGINT, SIGTERM}) ::sigaction(number, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    ::sigaction(number, &action, &before);
+    if (before.sa_handler == SIG_IGN) ::sigaction(number, &before, nullptr);  // nohup
+  }
 }
 
 struct Pipe {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Somebody wants this process to end: whoever waits is woken, so that no step of the end is a wait for an interval to pass.
+// Requests that signals make of a process. A shutdown request also wakes waiting threads, so that shutdown never waits
+// out a polling interval.
 #pragma once
 
 #include <poll.h>
@@ -30,6 +31,12 @@ class StopSignal {
     errno = error;
   }
   bool requested() const noexcept { return requested_; }
+
+  /// Notes a SIGHUP. Any thread; a signal handler may call it.
+  void hang_up() noexcept { hung_up_ = true; }
+  /// Returns whether SIGHUP came since the last call.
+  bool take_hang_up() noexcept { return hung_up_.exchange(false); }
+
   /// Any thread. For so long, or until it is requested.
   void wait(std::chrono::milliseconds most) const noexcept {
     pollfd wake{wake_.get(), POLLIN, 0};
@@ -39,6 +46,7 @@ class StopSignal {
  private:
   const FileDescriptor wake_;  ///< readable from the request on
   std::atomic<bool> requested_{false};
+  std::atomic<bool> hung_up_{false};
 };
 
 }  // namespace sluice

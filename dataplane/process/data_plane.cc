@@ -61,7 +61,7 @@ DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Segment& segme
 
 DataPlane::~DataPlane() = default;
 
-void DataPlane::run(const StopSignal& stop, const LogQueue& log) {
+void DataPlane::run(StopSignal& stop, const LogQueue& log) {
   debug_anchor = this;
   CaptureService captures(layout_, segment::capture_socket_of(segment_.name()),
                           segment_.file(segment::Part::Control)->user(), devices_.port());
@@ -109,7 +109,7 @@ void DataPlane::look_at_control_part() {
       segment_.name());
 }
 
-void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, const StopSignal& stop,
+void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, StopSignal& stop,
                           const LogQueue& log) {
   std::vector<Newcomers::Places> places(config_.upstream_places());
   for (std::uint32_t i = 0; i < places.size(); ++i)
@@ -126,6 +126,8 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, co
       stop.wait(kBeatInterval / kPollsPerBeat);
       config.poll();
     }
+    if (stop.take_hang_up())
+      log::info("SIGHUP was ignored: the control plane reads the configuration again, send it there");
     devices_.poll_conditions();
     if (kept != nullptr) kept->poll();
     look_at_control_part();

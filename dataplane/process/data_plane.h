@@ -33,13 +33,12 @@ class DataPlane {
 
   /// The main thread, once: starts the reactors, and returns when `stop` has been requested, or a reactor has got a
   /// Shutdown, and all have ended. Throws SetupError.
-  void run(const StopSignal& stop, const LogQueue& log);
+  void run(StopSignal& stop, const LogQueue& log);
 
  private:
   void launch_reactors();
   bool any_stopped() const;
-  void main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, const StopSignal& stop,
-                 const LogQueue& log);
+  void main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, StopSignal& stop, const LogQueue& log);
   void look_at_control_part();
 
   const segment::ConfigBlock config_;

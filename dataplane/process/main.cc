@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cli/arguments.h"
+#include "dataplane/base/ignored_signals.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/stop_signal.h"
 #include "dataplane/log/log.h"
@@ -28,7 +29,7 @@ struct Options {
   unsigned wait_seconds = 30;
 };
 
-void serve(const Options& options, const StopSignal& stop, const LogQueue& log) {
+void serve(const Options& options, StopSignal& stop, const LogQueue& log) {
   const Start start = wait_for_start(options.segment, std::chrono::seconds(options.wait_seconds), stop);
   start_eal(*start.config, options.segment);
   DataPlane(*start.config, *start.segment).run(stop, log);
@@ -49,12 +50,15 @@ int main(int argc, char** argv) {
       .option("--wait", options.wait_seconds, "Seconds to wait for the control plane")
       .shows_default();
   if (const auto ended = program.parse(argc, argv)) return *ended;
+  ignore_meaningless_signals();
   const auto log = log_by_queue();
   try {
     static StopSignal stop;
     process::stop_signal = &stop;
     for (const int signal : {SIGTERM, SIGINT})
       std::signal(signal, [](int) { process::stop_signal->request(); });
+    // Of a closed terminal, a dropped ssh session, or a `pkill -HUP` that is meant for the control plane.
+    std::signal(SIGHUP, [](int) { process::stop_signal->hang_up(); });
     process::serve(options, stop, *log);
     return 0;
   } catch (const std::exception& error) {

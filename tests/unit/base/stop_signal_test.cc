@@ -30,6 +30,15 @@ TEST(StopSignal, all_that_wait_are_woken) {
   second.join();
 }
 
+TEST(StopSignal, a_hang_up_is_taken_once_and_requests_no_end) {
+  StopSignal stop;
+  EXPECT_FALSE(stop.take_hang_up());
+  stop.hang_up();
+  EXPECT_FALSE(stop.requested());
+  EXPECT_TRUE(stop.take_hang_up());
+  EXPECT_FALSE(stop.take_hang_up());
+}
+
 TEST(StopSignal, a_signal_handler_may_request_it) {
   static StopSignal* stop_of_handler = nullptr;
   StopSignal stop;

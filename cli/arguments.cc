@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/output.h"
+
 namespace sluice::cli {
 
 Option& Option::required() {
@@ -79,7 +81,7 @@ std::optional<int> Program::parse(int argc, char** argv) {
     app_->parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    return app_->exit(error);
+    return finish_output(app_->exit(error), 1);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "cli/bench/device.h"
 #include "cli/bench/mount_client.h"
 #include "cli/bench/nfs3_load.h"
+#include "cli/output.h"
 #include "controlplane/json/json.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/api/null.h"
@@ -256,7 +257,7 @@ int main(int argc, char** argv) {
   bench::add_nfs3_options(nfs3, options);
   if (const auto ended = program.parse(argc, argv)) return *ended;
   options.load.file_bytes = std::uint64_t{options.file_mib} << 20;
-  try {
+  const auto carry_out = [&] {
     bench::ToolDevice device = bench::open_device(options.device);
     if (probe.chosen()) return bench::probe(device, options);
     if (bulk.chosen()) return bench::bulk_load(device, options);
@@ -265,6 +266,9 @@ int main(int argc, char** argv) {
     else
       bench::parse_mix(options.mix, options.load);
     return bench::run_load(device, options, nfs3.chosen());
+  };
+  try {
+    return cli::finish_output(carry_out(), 3);
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 3;

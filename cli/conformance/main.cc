@@ -17,6 +17,7 @@
 #include "cli/conformance/listen.h"
 #include "cli/conformance/nfs.h"
 #include "cli/conformance/run.h"
+#include "cli/output.h"
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice::conformance {
@@ -195,9 +196,7 @@ int main(int argc, char** argv) {
       std::cerr << "No test has this --row: see --list.\n";
       return conformance::kUsage;
     }
-    const int judged = conformance::carry_out(options, tests);
-    if (!std::cout.flush()) throw std::runtime_error("The results could not be written to standard output.");
-    return judged;
+    return cli::finish_output(conformance::carry_out(options, tests), conformance::kNotJudged);
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return conformance::kNotJudged;

@@ -17,8 +17,6 @@ namespace sluice::ctl {
 namespace {
 
 constexpr int kForbidden = -32001;
-constexpr timeval kTimeout{30, 0};
-
 struct Socket {
   int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ~Socket() {
@@ -36,16 +34,25 @@ std::string request_line(const std::string& method, const Json& parameters) {
 
 }  // namespace
 
+std::string Client::no_answer() const {
+  return "The control plane at " + path_ + " did not answer: see its log.";
+}
+
 Json Client::ask(const std::string& method, const Json& parameters, int passed) const {
   const Socket socket;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
+  // Both before connect(): the send timeout also ends its wait for a place in a full backlog.
+  const timeval timeout{static_cast<time_t>(timeout_.count()), 0};
+  for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO})
+    ::setsockopt(socket.fd, SOL_SOCKET, option, &timeout, sizeof timeout);
   if (socket.fd < 0 || ::connect(socket.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
     throw Unreachable(
-        "Cannot reach the control plane at " + path_ + " (" + std::strerror(errno) +
-        "): is sluice-controlplane running? Use --socket if its configuration names another path.");
-  ::setsockopt(socket.fd, SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof kTimeout);
+        errno == EAGAIN
+            ? no_answer()
+            : "Cannot reach the control plane at " + path_ + " (" + std::strerror(errno) +
+                  "): is sluice-controlplane running? Use --socket if its configuration names another path.");
   const std::string request = request_line(method, parameters);
   // Without access, the error response comes, and the other end is closed, before the request is sent.
   for (std::size_t sent = 0; sent < request.size();) {
@@ -60,7 +67,7 @@ Json Client::ask(const std::string& method, const Json& parameters, int passed) 
   while (answer.find('\n') == std::string::npos && (bytes = ::recv(socket.fd, buffer, sizeof buffer, 0)) > 0)
     answer.append(buffer, static_cast<std::size_t>(bytes));
   const std::optional<Json> parsed = Json::try_parse(answer);
-  if (!parsed) throw Unreachable("The control plane at " + path_ + " did not answer: see its log.");
+  if (!parsed) throw Unreachable(no_answer());
   if (!parsed->contains("error")) return parsed->value("result", Json());
   const Json& error = parsed->at("error");
   const std::string message = error.value("message", "The control plane answered with an error.");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One request over the admin socket. Blocks, for 30 seconds at most; any thread.
+// One request over the admin socket. Blocks for up to 30 seconds for each of: connection, request, response. Any thread.
 #pragma once
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
 
@@ -24,14 +25,18 @@ class Forbidden : public std::runtime_error {
 
 class Client {
  public:
-  explicit Client(std::string path) : path_(std::move(path)) {}
+  explicit Client(std::string path, std::chrono::seconds timeout = std::chrono::seconds(30))
+      : path_(std::move(path)), timeout_(timeout) {}
   /// The method's result. An error response is thrown:
   /// Forbidden, or std::runtime_error with its message. Throws Unreachable.
   /// `passed` is a descriptor that goes with the request (SCM_RIGHTS), which stays the caller's; negative: none.
   Json ask(const std::string& method, const Json& parameters = Json::object(), int passed = -1) const;
 
  private:
+  std::string no_answer() const;
+
   std::string path_;
+  std::chrono::seconds timeout_;
 };
 
 }  // namespace sluice::ctl

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "cli/arguments.h"
+#include "cli/output.h"
 #include "cli/sluicectl/capture.h"
 #include "cli/sluicectl/client.h"
 #include "cli/sluicectl/commands.h"
@@ -306,8 +307,9 @@ void add_debug(cli::Command& app, Session& session) {
 int main(int argc, char** argv) {
   Session session;
   cli::Program program(
-      "Administers Sluice through its control plane.\nExit codes: 0 done, 1 error response, 3 the control "
-      "plane cannot be reached, 4 access denied, 5 the configuration has defects, others: wrong usage.");
+      "Administers Sluice through its control plane.\nExit codes: 0 done, 1 error response, or the output "
+      "cannot be written, 3 the control plane cannot be reached, 4 access denied, 5 the configuration has "
+      "defects, others: wrong usage.");
   cli::Command& app = program.command();
   app.requires_subcommand();
   app.options_fall_through();
@@ -325,7 +327,7 @@ int main(int argc, char** argv) {
   if (const auto ended = program.parse(argc, argv)) return *ended;
   try {
     session.chosen(Client(session.socket));
-    return kOk;
+    return cli::finish_output(kOk, kErrorAnswer);
   } catch (const Unreachable& error) {
     std::cerr << error.what() << '\n';
     return kUnreachable;

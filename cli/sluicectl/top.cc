@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "cli/output.h"
+
 namespace sluice::ctl {
 namespace {
 
@@ -201,8 +203,7 @@ void top(const Client& client, double interval, unsigned turns) {
     const Json connections = client.ask("connections");
     show_clients(connections, rate);
     show_connections(connections, rate);
-    std::fflush(stdout);
-    if (turns != 0 && turn == turns) break;
+    if (!cli::flush_output() || (turns != 0 && turn == turns)) break;
     std::this_thread::sleep_for(std::chrono::duration<double>(interval));
   }
 }

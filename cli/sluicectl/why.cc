@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include "cli/output.h"
 #include "cli/sluicectl/print.h"
 #include "cli/sluicectl/slow.h"
 #include "cli/sluicectl/why.h"
@@ -76,8 +77,7 @@ void print_events(const Client& client, const EventOptions& options, bool as_jso
       event["journal"] = journal;
       std::cout << (as_json ? event.dump(-1, Json::Encoding::Ascii) : line_of_event(event)) << '\n';
     }
-    std::cout.flush();
-    if (!std::cout) return;
+    if (!cli::flush_output()) return;
     const bool all = part["events"].empty();
     next = part["next"].get<std::uint64_t>();
     if (!all) continue;
@@ -101,7 +101,6 @@ std::string text_of(const Json& value) {
 void print_all(const Json& calls, bool as_json) {
   for (const Json& call : calls)
     std::cout << (as_json ? call.dump(-1, Json::Encoding::Ascii) : line_of_slow_call(call)) << '\n';
-  std::cout.flush();
 }
 
 /// What there is from `next` on; moves `next` on. An answer has a part of each reactor's.
@@ -142,7 +141,7 @@ Json all_slow_calls(const Client& client) {
 void print_slow_calls(const Client& client, bool follow, bool as_json) {
   Json next = Json::array();
   print_all(read_from(client, next), as_json);
-  while (follow && std::cout) {
+  while (follow && cli::flush_output()) {
     std::this_thread::sleep_for(kFollowInterval);
     try {
       print_all(read_from(client, next), as_json);

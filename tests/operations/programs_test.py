@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What every program does with signals and what MOUNT takes as a path. Speaks TAP.
+"""What every program does with signals and a full output, and what MOUNT takes as a path. Speaks TAP.
 
 programs_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH SLUICE_CONFORMANCE"""
 import fcntl
@@ -99,6 +99,30 @@ def a_load_reports_when_its_terminal_hangs_up():
     assert load.returncode == 0 and '"operations"' in out, (load.returncode, out, err)
 
 
+def full(*command, seconds=PATIENCE_S):
+    """Runs a program whose standard output is a full device."""
+    with open("/dev/full", "w", encoding="utf-8") as device:
+        return subprocess.run(command, stdout=device, stderr=subprocess.PIPE, text=True, check=False, timeout=seconds)
+
+
+def output_that_cannot_be_written_is_an_error():
+    ctl = [CTL, "--socket", planes.socket]
+    commands = [[*ctl, *words.split()] for words in (
+        "status", "--json status", "reactors", "procedures", "devices", "credits", "properties", "topology", "memory", "counters", "version",
+        "connections", "exports", "exports stats", "upstreams", "upstreams stats", "config show", "config reload",
+        "events", "events --follow", "log-level info", "drain --stop", "top", "top --turns 1", "debug dump",
+        "exports add /full", "exports remove /full")]
+    commands.append([*ctl, "config", "check", planes.config])
+    commands += [[program, option] for program in (CONTROL, DATA, CTL, BENCH, CONFORMANCE) for option in ("--help", "--version")]
+    commands += [[CONFORMANCE, "--list"], planes.over_memif("probe"), planes.over_memif("--seconds", "1", "--json", "null"),
+                 planes.over_memif("--seconds", "1", "null")]
+    for command in commands:
+        done = full(*command)
+        assert done.returncode not in (0, -signal.SIGPIPE), (command, done)
+        assert "Standard output could not be written" in done.stderr, (command, done)
+    planes.up()
+
+
 def string(text):
     data = text.encode()
     return struct.pack(">I", len(data)) + data + bytes(-len(data) % 4)
@@ -125,6 +149,11 @@ def mount_takes_all_spellings_and_looks_for_directories():
     assert mnt("/export/" + "x" * 300) == (63, None)
 
 
+def no_hint_names_the_driver_that_runs():
+    shown = planes.ctl("devices")
+    assert shown["polled"] and "hint" not in shown, shown
+
+
 def revived(test):
     """Starts planes again that an earlier test ended."""
     def run():
@@ -143,7 +172,7 @@ def main():
         return run_tap([(f.__name__, revived(f)) for f in (
             signals_without_a_meaning_end_no_plane, a_hang_up_is_a_reload_for_the_control_plane_and_a_line_in_the_log_for_the_data_plane,
             a_load_reports_when_its_terminal_hangs_up, mount_takes_all_spellings_and_looks_for_directories,
-            a_closed_terminal_and_a_closed_pipe_end_no_plane,
+            no_hint_names_the_driver_that_runs, output_that_cannot_be_written_is_an_error, a_closed_terminal_and_a_closed_pipe_end_no_plane,
             fatal_signals_end_a_plane_in_order)])
     finally:
         planes.stop()

@@ -176,7 +176,8 @@ Json devices(const segment::Layout& layout, const segment::ConfigBlock& block) {
   for (const rdma::verbs::PortInfo& port : rdma::verbs::list_ports())
     ports.push_back(describe_port(block, port));
   Json result = {{"polled", polled}, {"rdma_ports", ports}};
-  if (ports.empty()) result["hint"] = rdma::verbs::no_devices_hint();
+  if (ports.empty() && block.driver == segment::Driver::Verbs)
+    result["hint"] = rdma::verbs::no_devices_hint();
   return result;
 }
 

@@ -193,7 +193,10 @@ void ModelControlPlane::notice_data_plane() {
 void ModelControlPlane::on_event(const segment::Event& event) {
   if (event.type != segment::EventType::CommandDone) return watch_.look(0, event.connection);
   on_answer(event);
-  if (event.status != segment::CommandStatus::Done) return book_.failed(0, event.cm_id);
+  if (event.status != segment::CommandStatus::Done) {
+    book_.failed(0, event.cm_id);
+    return;
+  }
   watch_.expect(0, event.connection, {.incarnation = event.incarnation, .cm_id = event.cm_id, .peer = {}});
 }
 

@@ -62,7 +62,6 @@ class Link {
   bool try_connect(const std::optional<rpcrdma::PrivateData>& own);
   void poll_manager();
 
-  rdma::Device& device_;
   rdma::ConnectionManager& manager_;
   const std::uint16_t port_;
   RawEndpoint end_;

@@ -34,7 +34,7 @@ std::uint64_t now_ns() {
 }
 
 Link::Link(rdma::Device& device, rdma::ConnectionManager& manager, std::uint16_t port)
-    : device_(device), manager_(manager), port_(port), end_(device, kReceiveBytes, kReceives) {}
+    : manager_(manager), port_(port), end_(device, kReceiveBytes, kReceives) {}
 
 Link::~Link() {
   end_.owned_qp.reset();

@@ -187,7 +187,11 @@ void add_restrictions(std::map<std::string, Json>& keys, const Config& config) {
     if (!is_restriction(key)) continue;
     if (!value.is_object()) keys[key] = value;
     if (value.is_object())
-      for (const auto& [part, of_entry] : value.items()) keys[key + '.' + part] = of_entry;
+      for (const auto& [part, of_entry] : value.items()) {
+        std::string name = key;
+        name.append(".").append(part);
+        keys[name] = of_entry;
+      }
   }
 }
 
@@ -203,11 +207,15 @@ std::string unsaid_removals(const Config& running, const Config& next) {
                          config.block.upstreams.begin() + config.block.upstream_count,
                          [](const segment::UpstreamConfig& entry) { return entry.removed == 0; });
   };
+  // What was changed without the file is lost with a reload, as whoever changed it was told.
+  const auto gone = [&](const std::string& key) {
+    return running.named.contains(key) && !next.named.contains(key);
+  };
   std::string problems;
-  if (exports_of(running) > 0 && exports_of(next) == 0 && !next.named.contains("export"))
+  if (gone("export") && exports_of(running) > 0 && exports_of(next) == 0)
     problems +=
         "The file has no [[export]], and the last one would go: write 'export = []' if none is to be left.\n";
-  if (upstreams_of(running) > 0 && upstreams_of(next) == 0 && !next.named.contains("upstream"))
+  if (gone("upstream") && upstreams_of(running) > 0 && upstreams_of(next) == 0)
     problems +=
         "The file has no [[upstream]], and the last one would go: write 'upstream = []' if none is to be "
         "left.\n";
@@ -218,7 +226,7 @@ std::string unsaid_removals(const Config& running, const Config& next) {
   for (const auto& [key, value] : before) {
     const auto then = after.find(key);
     // An entry that goes takes its restrictions along. What the file does not name has its default value.
-    if (then == after.end() || next.named.contains(key) || !allows_more(key, then->second, value)) continue;
+    if (then == after.end() || !gone(key) || !allows_more(key, then->second, value)) continue;
     problems += key + " is " + value.dump() +
                 ", and the file does not name it: write it with this value, or with its default, " +
                 then->second.dump() + ", to lift the limit.\n";
@@ -228,6 +236,7 @@ std::string unsaid_removals(const Config& running, const Config& next) {
 
 Config live_part(const Config& running, const Config& next, const segment::UpstreamPlaces& places) {
   Config result = running;
+  result.named = next.named;
   result.log_level = next.log_level;
   result.saved_changes = next.saved_changes;
   result.saved = next.saved;

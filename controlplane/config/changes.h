@@ -20,7 +20,7 @@ struct Changes {
 Changes compare(const Config& running, const Config& next, const segment::UpstreamPlaces& places = {});
 
 /// Returns what a reload would take away or open without a word in its file: the last export, all upstreams, limits and
-/// restrictions that `running` has and that `next` does not name. A line for each; empty: nothing.
+/// restrictions that the file of `running` names and that of `next` does not. A line for each; empty: nothing.
 std::string unsaid_removals(const Config& running, const Config& next);
 
 /// `running` with those values of `next` that take effect without a restart.

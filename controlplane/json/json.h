@@ -186,7 +186,10 @@ struct Json::Member {
 class Json::Element {
  public:
   template <typename T>
-  requires std::constructible_from<Json, T&&> Element(T&& value) : value_(std::forward<T>(value)) {}
+  requires(std::constructible_from<Json, T&&> && !std::same_as<std::remove_cvref_t<T>, Element>)
+      // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): not for elements
+      Element(T&& value)
+      : value_(std::forward<T>(value)) {}
   Element(std::initializer_list<Element> elements) : value_(elements) {}
 
  private:

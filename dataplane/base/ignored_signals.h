@@ -5,6 +5,7 @@
 #pragma once
 
 #include <csignal>
+#include <initializer_list>
 
 namespace sluice {
 

@@ -19,8 +19,10 @@ class Owned {
   Owned(Owned&& other) noexcept : object_(other.release()) {}
   /// From a std::unique_ptr or an Owned of T, or of a class derived from it.
   template <typename Owner>
-  requires(!std::is_reference_v<Owner> &&
-           std::is_convertible_v<decltype(std::declval<Owner&>().release()), T*>) Owned(Owner&& other)
+  requires(!std::is_reference_v<Owner> && !std::is_same_v<Owner, Owned> &&
+           std::is_convertible_v<decltype(std::declval<Owner&>().release()), T*>)
+      // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): not for an Owned of T, nor for a reference
+      Owned(Owner&& other)
   noexcept : object_(other.release()) {}
   Owned& operator=(Owned&& other) noexcept {
     reset(other.release());

@@ -225,7 +225,7 @@ MHD_Result Server::State::answer(MHD_Connection* connection, std::string_view pa
 /// Makes the page anew if its last response is too old; a peer that still reads that one keeps it.
 MHD_Result Server::State::serve(MHD_Connection* connection, Kept& kept) {
   const std::uint64_t now = segment::monotonic_ns();
-  if (!kept.response || now - kept.made_ns >= limits_.look_ns) {
+  if (!kept.response || now - kept.made_ns >= kept.page.keep_ns.value_or(limits_.look_ns)) {
     const Content content = kept.page.make();
     kept.response = make_response(content.text, kept.page.type, site_);
     kept.status = content.status;

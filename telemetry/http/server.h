@@ -28,7 +28,7 @@ struct Limits {
   std::size_t connection_bytes = 16u << 10;
   /// From when a connection is accepted to its end, whatever it does.
   std::uint64_t deadline_ns = 10'000'000'000;
-  /// A content serves all requests for its page within this time.
+  /// A content serves all requests for its page within this time, unless the page has another.
   std::uint64_t look_ns = 1'000'000'000;
 };
 
@@ -42,6 +42,7 @@ struct Page {
   std::string type;  ///< Content-Type
   /// Called on the server's thread, which serves nobody meanwhile. What it throws becomes status 503.
   std::function<Content()> make;
+  std::optional<std::uint64_t> keep_ns{};  ///< instead of Limits::look_ns
 };
 
 struct Site {

@@ -145,8 +145,11 @@ def a_check_opens_no_file_that_is_not_in_use():
     other = f"{planes.dir}/other.toml"
     with open(f"{planes.dir}/secret", "w", encoding="utf-8") as file:
         file.write("a secret of the control plane's user\n")
+    with open(planes.config, encoding="utf-8") as file:
+        text = file.read()
+    assert f'"{SAVED}"' in text
     with open(other, "w", encoding="utf-8") as file:
-        file.write(f'saved_changes = "{planes.dir}/secret"\n')
+        file.write(text.replace(f'"{SAVED}"', f'"{planes.dir}/secret"'))
     assert "saved_changes" in planes.ctl("config", "check", other)["in_force"]
 
 

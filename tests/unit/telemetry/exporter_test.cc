@@ -76,6 +76,14 @@ TEST_F(ExporterTest, probes_have_a_status_and_a_sentence) {
   EXPECT_TRUE(has(ask("GET", "/"), "There are /metrics, /healthz and /readyz."));
 }
 
+TEST_F(ExporterTest, a_probe_says_what_is_so_now) {
+  EXPECT_TRUE(has(ask("GET", "/readyz"), " 200 "));
+  segment.layout().draining = 1;
+  EXPECT_TRUE(has(ask("GET", "/readyz"), " 503 "));
+  segment.layout().draining = 0;
+  EXPECT_TRUE(has(ask("GET", "/readyz"), " 200 "));
+}
+
 TEST_F(ExporterTest, a_head_request_has_the_headers_alone) {
   for (const char* const path : {"/metrics", "/healthz", "/readyz"}) {
     const std::string answer = ask("HEAD", path);

@@ -83,6 +83,21 @@ TEST(Removals, a_restriction_is_lifted_only_by_its_default_value) {
             std::string::npos);
 }
 
+TEST(Removals, what_was_changed_without_the_file_needs_no_word) {
+  Config running = parse("[[export]]\npath = \"/a\"\n", "f");
+  running.block.exports[0].read_only = 1;
+  EXPECT_EQ(unsaid_removals(running, parse("[[export]]\npath = \"/a\"\n", "f")), "");
+  Config added = parse("", "f");
+  added.block.exports[0] = running.block.exports[0];
+  EXPECT_EQ(unsaid_removals(added, parse("", "f")), "");
+}
+
+TEST(Removals, a_reload_is_compared_with_the_reload_before) {
+  const Config first = parse("[[export]]\npath = \"/a\"\n", "f");
+  const Config second = parse("[admission]\nmax_connections = 3\n[[export]]\npath = \"/a\"\n", "f");
+  EXPECT_NE(unsaid_removals(live_part(first, second), first), "");
+}
+
 TEST(Removals, what_becomes_stricter_needs_no_word) {
   EXPECT_EQ(
       unsaid("[[export]]\npath = \"/a\"\nroot_squash = false\nanonuid = 1\n", "[[export]]\npath = \"/a\"\n"),

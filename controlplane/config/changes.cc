@@ -161,12 +161,11 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
 
 namespace {
 
-/// Tables of which each key is a limit or a restriction, or may lift one.
+/// Returns whether a key bounds who connects, or what an export or upstream gives. Credits are shares, and none.
 bool is_restriction(const std::string& key) {
-  for (const char* const table :
-       {"admission.", "client_class.", "export.", "host_authentication.", "policy.", "upstream."})
+  for (const char* const table : {"admission.", "export.", "host_authentication.", "upstream."})
     if (key.starts_with(table)) return true;
-  return false;
+  return key.ends_with(".max_connections_per_client");
 }
 
 /// Returns whether the default of a key allows more than a value of it: a larger number or zero, no list where there is one, a
@@ -184,14 +183,13 @@ void add_restrictions(std::map<std::string, Json>& keys, const Config& config) {
   std::map<std::string, Json> all;
   add_flat(all, "", describe(config));
   for (const auto& [key, value] : all) {
-    if (!is_restriction(key)) continue;
-    if (!value.is_object()) keys[key] = value;
-    if (value.is_object())
-      for (const auto& [part, of_entry] : value.items()) {
-        std::string name = key;
-        name.append(".").append(part);
-        keys[name] = of_entry;
-      }
+    if (!value.is_object() && is_restriction(key)) keys[key] = value;
+    if (!value.is_object()) continue;
+    for (const auto& [part, of_entry] : value.items()) {
+      std::string name = key;
+      name.append(".").append(part);
+      if (is_restriction(name)) keys[name] = of_entry;
+    }
   }
 }
 

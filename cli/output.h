@@ -5,8 +5,8 @@
 
 namespace sluice::cli {
 
-/// Flushes standard output. Returns false if any of what the program printed could not be written; a command that goes on
-/// printing ends then. One thread.
+/// Flushes standard output. Returns false if a write has failed since the program was started; a command that prints
+/// repeatedly has to end then. Call from one thread.
 bool flush_output() noexcept;
 
 /// Ends a program that would exit with `status`: returns it, or `failed` with a line on standard error if standard output

@@ -416,7 +416,8 @@ class SegmentCollector final : public prometheus::Collectable {
   const PendingKeys& pending_;
 };
 
-/// Requests for metrics within this time have the same contents: who asks more often costs no more. A probe has its own.
+/// Requests for metrics within this time get the same response, so that frequent scrapes cost no more. Probes are evaluated
+/// for each request.
 constexpr std::uint64_t kKeptNs = 100'000'000;
 
 http::Content content_of(const Health& health) {

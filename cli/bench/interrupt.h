@@ -7,8 +7,8 @@
 
 namespace sluice::bench {
 
-/// While it exists, the first SIGINT, SIGTERM or SIGHUP ends the load early, which then reports what it has done; the
-/// second one ends the process. A signal that the process was started to ignore (nohup) is still ignored.
+/// Ends the load early at the first SIGINT, SIGTERM or SIGHUP while it exists; the load then reports its results. The second
+/// signal ends the process. A signal that the process was started to ignore (nohup) stays ignored.
 class Interruptible {
  public:
   Interruptible() {

@@ -17,6 +17,7 @@ namespace sluice::ctl {
 namespace {
 
 constexpr int kForbidden = -32001;
+
 struct Socket {
   int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ~Socket() {

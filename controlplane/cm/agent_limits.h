@@ -17,13 +17,13 @@ inline constexpr std::uint32_t kLeastHalfOpen = 8;
 /// twice the places, because connections that have ended stay in it for some seconds.
 inline AgentConfig with_limits(AgentConfig config, std::uint32_t connections, std::uint32_t per_client) {
   config.max_connections = 2 * connections;
-  // Unconfirmed requests hold at most half of the places, because each has a queue pair. One client may open its
-  // connections at once (nconnect) without taking the places of others.
+  // Each unconfirmed request holds a queue pair, so they have at most half of the places. A client may open all of its
+  // connections at the same time (nconnect), and leaves kLeastHalfOpen places to other clients.
   const std::uint32_t of_source = std::min(per_client, connections);
   config.max_half_open = std::max(std::clamp(connections / 2, kLeastHalfOpen, AgentConfig{}.max_half_open),
                                   of_source + kLeastHalfOpen);
   config.max_half_open_per_source = std::max({config.max_half_open / 2, kLeastHalfOpen, of_source});
-  // One client may end its connections at once, too.
+  // A client may end all of its connections at the same time.
   config.max_ended_per_source = std::max(connections / 2, per_client);
   return config;
 }

@@ -205,7 +205,7 @@ std::string unsaid_removals(const Config& running, const Config& next) {
                          config.block.upstreams.begin() + config.block.upstream_count,
                          [](const segment::UpstreamConfig& entry) { return entry.removed == 0; });
   };
-  // What was changed without the file is lost with a reload, as whoever changed it was told.
+  // A reload drops changes that were made by sluicectl without --save: sluicectl says so when it makes them.
   const auto gone = [&](const std::string& key) {
     return running.named.contains(key) && !next.named.contains(key);
   };

@@ -39,8 +39,8 @@ struct Config {
 
   std::string segment = "sluice";
   std::string file{};  ///< absolute path; empty: built-in defaults
-  /// What the file names: "table.key", and "export./path.key", "client_class.name.key" for entries of lists. A list that the
-  /// file says to be empty is named too.
+  /// Names of the keys in the file: "table.key", and "export./path.key" or "client_class.name.key" for entries of lists. The
+  /// name of an empty list is among them.
   std::set<std::string> named{};
   std::string saved_changes{};  ///< file of what is saved; empty: none
   SavedChanges saved{};         ///< its content, which `block` has, too

@@ -15,7 +15,8 @@ class PageServer : public http::Server {
   /// Makes the text of "/status.json", in JSON. Called on the server's thread, where nothing else happens meanwhile.
   using Look = std::function<std::string()>;
 
-  /// Listens at once. `name` is one that browsers may come by besides addresses and localhost, or empty. Throws SetupError.
+  /// Starts the server on `address`. `name` is a host name that requests may have in "Host" besides addresses and localhost;
+  /// empty: none. Throws SetupError.
   PageServer(const std::string& address, const std::string& name, Look look, const http::Limits& limits = {});
 };
 

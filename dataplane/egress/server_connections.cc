@@ -164,7 +164,7 @@ rpcrdma::Connection* ServerSide::dial(ServerConnection& connection, rpcrdma::Req
   return dialed;
 }
 
-/// Null: the connection is nobody's any more.
+/// Returns the user that the connection to the server is lent to, or null if it is lent to no user.
 ServerUser* ServerSide::user_of(const service::Client& connection) const noexcept {
   const ServerConnection* const server = by_connection_[connection.number()];
   return server != nullptr ? server->client() : nullptr;

@@ -177,7 +177,7 @@ bool ServerCalls::pump(tcp::SendQueue& queue) noexcept {
   return any;
 }
 
-/// The oldest of those that wait.
+/// Returns the oldest call that is not in the send queue yet, or null.
 ServerCalls::Outstanding* ServerCalls::next_to_queue() noexcept {
   Outstanding* oldest = nullptr;
   for (Outstanding& outstanding : outstanding_)

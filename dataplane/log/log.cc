@@ -82,7 +82,7 @@ struct LogQueue::State {
   std::condition_variable changed{};
   // Under mutex.
   std::deque<std::string> lines{};
-  std::uint64_t told = 0;  ///< of those that were dropped
+  std::uint64_t told = 0;  ///< number of dropped lines that the log has reported
   bool writing = false;
   bool stopped = false;
 

@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
     process::stop_signal = &stop;
     for (const int signal : {SIGTERM, SIGINT})
       std::signal(signal, [](int) { process::stop_signal->request(); });
-    // Of a closed terminal, a dropped ssh session, or a `pkill -HUP` that is meant for the control plane.
+    // SIGHUP comes from a closed terminal, a dropped ssh session, or a `pkill -HUP` that is meant for the control plane.
     std::signal(SIGHUP, [](int) { process::stop_signal->hang_up(); });
     process::serve(options, stop, *log);
     return 0;

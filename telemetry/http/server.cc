@@ -26,7 +26,7 @@
 namespace sluice::http {
 namespace {
 
-/// How late a deadline may be.
+/// Interval between two looks for connections whose deadline has passed.
 constexpr int kSweepMs = 250;
 
 struct DestroyResponse {

@@ -57,7 +57,7 @@ struct Site {
 
 class Server {
  public:
-  /// Listens at once. Throws SetupError.
+  /// Listens on the site's address and starts the thread. Throws SetupError.
   explicit Server(Site site, const Limits& limits = {});
   /// Ends all connections.
   ~Server();

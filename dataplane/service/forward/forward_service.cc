@@ -196,7 +196,7 @@ Execution ExportGroup::execute(service::Call& call) noexcept {
   if (forwarded.state == ForwardedCall::State::Held) return forwarded.service->execute(call);
   const rpc::CallHeader& header = call.header();
   if (header.credential.flavor == rpc::AuthFlavor::RpcSecGss) {
-    // Its context is one upstream's, and it signs what would be changed.
+    // The context belongs to one upstream, and its signature covers the handles that the gateway would replace.
     members_[0]->count(Counter::signed_calls_refused);
     call.deny(rpc::AuthStat::RejectedCred);
     return Execution::Started;

@@ -15,7 +15,9 @@
 namespace sluice::rdma::verbs {
 namespace {
 
-constexpr std::size_t kMaxGids = 256;
+/// Bound on what a device says of the GID table of one port.
+constexpr int kMaxGidsOfPort = 65536;
+
 struct DeviceList {
   DeviceList() : devices(ibv_get_device_list(&count)) {}
   ~DeviceList() {
@@ -91,8 +93,21 @@ bool is_roce_v2(const ibv_gid_entry& entry, std::uint8_t port) noexcept {
   return entry.port_num == port && entry.gid_type == IBV_GID_TYPE_ROCE_V2;
 }
 
+/// The query fails, rather than truncates, where there are more entries than room.
+std::size_t gid_room_of(ibv_context* context) {
+  ibv_device_attr device{};
+  if (ibv_query_device(context, &device) != 0) return 0;
+  std::size_t room = 0;
+  for (std::uint8_t number = 1; number <= device.phys_port_cnt; ++number) {
+    ibv_port_attr port{};
+    if (ibv_query_port(context, number, &port) == 0)
+      room += static_cast<std::size_t>(bounded(port.gid_tbl_len, 0, kMaxGidsOfPort));
+  }
+  return room;
+}
+
 std::vector<ibv_gid_entry> gids_of(ibv_context* context) {
-  std::vector<ibv_gid_entry> entries(kMaxGids);
+  std::vector<ibv_gid_entry> entries(gid_room_of(context));
   const ssize_t count = ibv_query_gid_table(context, entries.data(), entries.size(), 0);
   entries.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
   return entries;

@@ -68,5 +68,14 @@ TEST_F(VerbsProvider, takes_as_much_inline_data_as_it_has_room_for) {
   EXPECT_EQ(stub_.refused(), refused) << "what it takes is known";
 }
 
+TEST_F(VerbsProvider, has_an_address_at_the_end_of_a_long_table) {
+  stub_.set_gids(1000);
+  device_.reset();
+  device_ = verbs::open({.device = {}, .max_queue_pairs = 4});
+  stub_.set_gids(1);
+  ASSERT_EQ(device_->addresses().size(), 1u);
+  EXPECT_EQ(device_->addresses()[0], PeerAddress::from_ipv4(192, 0, 2, 1));
+}
+
 }  // namespace
 }  // namespace sluice::rdma::conformance

@@ -316,6 +316,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
   attributes->max_cqe = 1 << 16;
   attributes->max_mw = 1 << 16;
   attributes->max_srq = 1;
+  attributes->phys_port_cnt = 1;
   attributes->device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   return 0;
 }
@@ -326,16 +327,22 @@ int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compat) {
   port.active_mtu = IBV_MTU_4096;
   port.max_msg_sz = 1u << 30;
   port.link_layer = IBV_LINK_LAYER_ETHERNET;
+  port.gid_tbl_len = static_cast<int>(VerbsStub::get().gids());
   return 0;
 }
-ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t, std::uint32_t, size_t) {
+ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t room, std::uint32_t, size_t) {
   VerbsStub::get().note("ibv_query_gid_table");
-  entries[0] = {};
-  entries[0].port_num = 1;
-  entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
-  const std::uint8_t mapped[] = {0xff, 0xff, 192, 0, 2, VerbsStub::get().address()};
-  std::copy(std::begin(mapped), std::end(mapped), entries[0].gid.raw + 10);
-  return 1;
+  const std::size_t count = VerbsStub::get().gids();
+  if (room < count) return -EINVAL;
+  for (std::size_t i = 0; i < count; ++i) {
+    entries[i] = {};
+    entries[i].gid_index = static_cast<std::uint32_t>(i);
+    entries[i].port_num = 1;
+    entries[i].gid_type = i + 1 == count ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
+    const std::uint8_t mapped[] = {0xff, 0xff, 192, 0, 2, VerbsStub::get().address()};
+    std::copy(std::begin(mapped), std::end(mapped), entries[i].gid.raw + 10);
+  }
+  return static_cast<ssize_t>(count);
 }
 ibv_pd* ibv_alloc_pd(ibv_context*) {
   VerbsStub::get().note("ibv_alloc_pd");

@@ -44,6 +44,8 @@ class VerbsStub {
   void raise(ibv_event_type type, std::uint32_t queue_pair = 0);
   /// The last number of the port's address in 192.0.2.0/24.
   void set_address(std::uint8_t last);
+  /// Length of the port's GID table, whose last entry is the one of RoCEv2.
+  void set_gids(std::size_t count) { gids_ = count; }
   /// Keeps who moves a queue pair to Error waiting, as a slow device does, until it is false again.
   void hold_errors(bool hold);
   /// A message of no bytes arrives at a queue pair, in a shared Receive.
@@ -72,6 +74,7 @@ class VerbsStub {
   // For the functions.
   bool take_event(ibv_async_event& event);
   std::uint8_t address();
+  std::size_t gids() const { return gids_; }
   /// Of every function that is not of the data path.
   void note(const char* function);
   ibv_mw* make_window(ibv_pd* pd);
@@ -101,6 +104,7 @@ class VerbsStub {
   std::set<const void*> domains_of_threads_;
   bool for_one_thread_ = false;
   std::uint8_t address_ = 1;
+  std::size_t gids_ = 1;
   std::uint32_t max_inline_ = 1024;
   std::uint32_t refused_ = 0;
   std::vector<Registered> registered_;

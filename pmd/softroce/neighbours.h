@@ -20,8 +20,9 @@
 
 namespace sluice::rdma::softroce {
 
-/// Largest frame that is sent from here.
-inline constexpr std::size_t kMaxAnswerBytes = 2048;
+/// Largest frame that is sent from here, in bytes: a whole packet of the largest MTU that can be configured, which guides
+/// to RoCE send to check the path. A device with a smaller MTU has less room for replies.
+inline constexpr std::size_t kMaxAnswerBytes = 9000 + kEthernetBytes + kVlanBytes;
 
 class Neighbours {
  public:

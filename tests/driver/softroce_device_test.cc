@@ -206,19 +206,23 @@ Bytes ping_of(std::size_t bytes) {
 }
 
 TEST_F(SoftDeviceTest, an_echo_request_that_fills_the_link_is_answered_and_one_byte_more_is_not) {
-  open([](PortConfig& config) {
-    config.vlan = 7;
-    config.link_mtu = 1500;
-  });
-  inject(ping_of(1500));
-  settle();
-  ASSERT_EQ(sent.size(), 1u);
-  EXPECT_EQ(sent[0].bytes.size(), 1518u);
-  EXPECT_EQ(statistics().echo_replies, 1u);
-  inject(ping_of(1501));
-  settle();
-  EXPECT_EQ(sent.size(), 1u);
-  EXPECT_EQ(statistics().frames_ignored, 1u);
+  for (const std::uint16_t mtu : std::initializer_list<std::uint16_t>{1500, 4200}) {
+    SCOPED_TRACE(mtu);
+    open([&](PortConfig& config) {
+      config.vlan = 7;
+      config.link_mtu = mtu;
+    });
+    sent.clear();
+    inject(ping_of(mtu));
+    settle();
+    ASSERT_EQ(sent.size(), 1u);
+    EXPECT_EQ(sent[0].bytes.size(), std::size_t{mtu} + 18);
+    EXPECT_EQ(statistics().echo_replies, 1u);
+    inject(ping_of(mtu + std::size_t{1}));
+    settle();
+    EXPECT_EQ(sent.size(), 1u);
+    EXPECT_EQ(statistics().frames_ignored, 1u);
+  }
 }
 
 // --- Management datagrams

@@ -21,9 +21,10 @@ import time
 MIB_PER_JOB = 800  # what the largest compilation takes, with sanitizers
 SLOWEST = 10
 STEP = re.compile(r"\[(\d+)/(\d+)\] (.*)")
-# A compilation from precompiled headers hits the cache only with this sloppiness (ccache's manual, "Precompiled headers"). Another checkout has the same
-# objects: its path is only in debugging information.
-CACHE = {"CCACHE_SLOPPINESS": "pch_defines,time_macros,locale", "CCACHE_NOHASHDIR": "true"}
+# A compilation from precompiled headers hits the cache only with this sloppiness (ccache's manual, "Precompiled headers"). Comments count, since GCC
+# compares a header with #pragma once byte by byte with what was precompiled, and includes it again if a comment differs. Another checkout has the
+# same objects: its path is only in debugging information.
+CACHE = {"CCACHE_SLOPPINESS": "pch_defines,time_macros,locale", "CCACHE_COMMENTS": "true", "CCACHE_NOHASHDIR": "true"}
 
 
 def cgroup_folders():

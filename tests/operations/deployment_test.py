@@ -13,7 +13,9 @@ import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../deploy"))
 import booted
+import build
 import image
 from planes import PATIENCE_S, Skipped, free_port, missing, need, run_tap
 
@@ -35,7 +37,7 @@ def quickly():
     flags = {f"DEB_{kind}_SET": "" for kind in ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")}
     # Without LTO, as those objects are. debhelper sets another HOME and locale, on which objects do not depend.
     cache = run("ccache", "-k", "cache_dir").stdout.strip()
-    return {**flags, "MESON_OPTIONS": "-Doptimization=3 -Db_lto=false", "CCACHE_DIR": cache, "CCACHE_SLOPPINESS": "pch_defines,time_macros,locale"}
+    return {**flags, "MESON_OPTIONS": "-Doptimization=3 -Db_lto=false", "CCACHE_DIR": cache, **build.CACHE}
 
 
 def the_package_is_built():

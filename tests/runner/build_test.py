@@ -109,7 +109,33 @@ def a_display_that_is_no_terminal_keeps_what_is_no_step():
     assert out.getvalue() == "a.cc:1: error: x\n", out.getvalue()
 
 
-TESTS = [jobs_are_bounded_by_memory_and_one_is_always_possible, the_limit_of_a_cgroup_counts, what_is_left_is_estimated_from_what_is_done, in_a_file_there_is_one_line,
+CACHED_PROJECT = """
+rule pch
+  command = ccache c++ -x c++-header -fpch-preprocess $in -o $out
+rule cc
+  command = ccache c++ -fpch-preprocess -include all.h -Winvalid-pch -c $in -o $out
+build all.h.gch: pch all.h | one.h
+build {name}.o: cc {name}.cc | all.h.gch
+"""
+
+
+def another_comment_in_a_header_is_another_precompiled_header():
+    with tempfile.TemporaryDirectory() as folder:
+        def built(name, comment):
+            for file, text in ((f"{name}.cc", f'#include "one.h"\nOne {name};\n'), ("all.h", '#include "one.h"\n'),
+                               ("one.h", f"#pragma once\n// {comment}\nstruct One {{}};\n"), ("build.ninja", CACHED_PROJECT.format(name=name))):
+                with open(os.path.join(folder, file), "w", encoding="utf-8") as out:
+                    out.write(text)
+            if os.path.exists(os.path.join(folder, "all.h.gch")):
+                os.remove(os.path.join(folder, "all.h.gch"))
+            return subprocess.run([sys.executable, os.path.join(ROOT, "deploy/build.py"), folder], capture_output=True, text=True,
+                                  env={**os.environ, "CCACHE_DIR": os.path.join(folder, "cache")})
+        for name, comment in (("first", "one"), ("second", "two")):
+            done = built(name, comment)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+TESTS = [another_comment_in_a_header_is_another_precompiled_header, jobs_are_bounded_by_memory_and_one_is_always_possible, the_limit_of_a_cgroup_counts, what_is_left_is_estimated_from_what_is_done, in_a_file_there_is_one_line,
          on_a_terminal_one_line_is_overwritten, a_failure_is_shown_and_fails, the_report_has_the_cost,
          a_display_that_is_no_terminal_keeps_what_is_no_step]
 

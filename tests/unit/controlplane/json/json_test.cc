@@ -42,7 +42,9 @@ TEST(Json, reads_what_the_library_reads_and_refuses_what_it_refuses) {
     const auto ours = Json::try_parse(text);
     const auto theirs = nlohmann::json::parse(text, nullptr, false);
     ASSERT_EQ(ours.has_value(), !theirs.is_discarded()) << text;
-    if (ours) EXPECT_EQ(ours->dump(), theirs.dump()) << text;
+    if (ours) {
+      EXPECT_EQ(ours->dump(), theirs.dump()) << text;
+    }
   }
 }
 

@@ -6,7 +6,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "cli/arguments.h"
 #include "dataplane/base/ignored_signals.h"
@@ -17,6 +19,7 @@
 #include "dataplane/process/data_plane.h"
 #include "dataplane/process/eal.h"
 #include "dataplane/process/start.h"
+#include "dataplane/process/start_extension.h"
 
 namespace sluice::process {
 namespace {
@@ -31,8 +34,11 @@ struct Options {
 
 void serve(const Options& options, StopSignal& stop, const LogQueue& log) {
   const Start start = wait_for_start(options.segment, std::chrono::seconds(options.wait_seconds), stop);
+  std::optional<StartExtension> extension(std::in_place);
   start_eal(*start.config, options.segment);
-  DataPlane(*start.config, *start.segment).run(stop, log);
+  DataPlane plane(*start.config, *start.segment);
+  extension.reset();
+  plane.run(stop, log);
   log::info("Stopped");
 }
 

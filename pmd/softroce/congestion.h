@@ -166,6 +166,10 @@ class RoundTrip {
     doublings_ = 0;
   }
   std::uint64_t smoothed_ns() const noexcept { return smoothed_ns_; }
+  /// A time in which an answer comes; `otherwise` while no round trip has been measured.
+  std::uint64_t bound_ns(std::uint64_t otherwise) const noexcept {
+    return measured_ ? smoothed_ns_ + 4 * variation_ns_ : otherwise;
+  }
   /// Doubles with each timeout, and stays so for the next acknowledgement: that of what was sent twice says nothing
   /// about the round trip (sections 3 and 5.5).
   void on_timeout() noexcept { doublings_ = smaller_of(doublings_ + 1, kMaxDoublings); }

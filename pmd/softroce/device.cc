@@ -66,6 +66,7 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
       addresses_(plain_addresses(config_)),
       neighbours_(config_, mac_, port_->neighbours(), now_ns_),
       transmitter_(name_, *port_, lane, port_->frame_bytes(), port_->numa_node(), statistics_),
+      early_packets_(max_path_mtu_),
       clock_ns_(config_.clock_ns != nullptr ? config_.clock_ns : counter_ns),
       now_ns_(clock_ns_()),
       queue_pairs_(std::bit_ceil(2 * std::size_t{config_.max_queue_pairs})),

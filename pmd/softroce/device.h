@@ -18,6 +18,7 @@
 #include "pmd/softroce/announcer.h"
 #include "pmd/softroce/completion_gate.h"
 #include "pmd/softroce/datagram_queue.h"
+#include "pmd/softroce/early_packets.h"
 #include "pmd/softroce/memory.h"
 #include "pmd/softroce/neighbours.h"
 #include "pmd/softroce/number_permutation.h"
@@ -68,6 +69,7 @@ class SoftDevice final : public SoftRoce {
   // For queue pairs.
   MemoryTable& memory() noexcept { return memory_; }
   Transmitter& transmitter() noexcept { return transmitter_; }
+  EarlyPackets& early_packets() noexcept { return early_packets_; }
   Statistics& stats() noexcept { return statistics_; }
   const PortConfig& config() const noexcept { return config_; }
   double line_rate() const noexcept { return line_rate_; }  ///< bytes per ns
@@ -130,6 +132,7 @@ class SoftDevice final : public SoftRoce {
   MemoryTable memory_;
   Neighbours neighbours_;  ///< reads now_ns_
   Transmitter transmitter_;
+  EarlyPackets early_packets_;
   std::uint64_t (*const clock_ns_)() noexcept;
   std::uint64_t now_ns_;
 

@@ -36,6 +36,7 @@ SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const Q
 SoftQueuePair::~SoftQueuePair() {
   device_.transmitter().let_go_of_memory();
   device_.memory().unbind_all(*this);
+  device_.early_packets().release(early_);
   device_.remove(*this);
 }
 
@@ -110,10 +111,11 @@ std::optional<Rkey> SoftQueuePair::bind_window(MemoryWindow window, std::span<st
 void SoftQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
   state_ = State::Error;
-  deadline_ns_ = retry_at_ns_ = pace_until_ns_ = 0;
+  deadline_ns_ = retry_at_ns_ = pace_until_ns_ = nak_at_ns_ = 0;
+  device_.early_packets().release(early_);
   device_.give_back(responses_until_);
   reads_.clear();
-  ack_pending_ = nak_pending_ = false;
+  answer_ = Answer::None;
   while (head_ != tail_) complete(entry(head_), WcStatus::WrFlushError);
   next_ = started_ = head_;
   while (!recv_queue_.empty()) {
@@ -200,7 +202,7 @@ bool SoftQueuePair::transmit() noexcept {
   const std::uint32_t budget = kPacketsPerTransmit - transmit_responses(kPacketsPerTransmit);
   if (state_ == State::ReadyToSend) transmit_requests(budget);
   if (state_ != State::ReadyToSend) return false;
-  if (reads_.empty() && (ack_pending_ || nak_pending_)) return true;
+  if (reads_.empty() && answer_ != Answer::None) return true;
   return pace_until_ns_ == 0 && (!reads_.empty() || may_send_more());
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A reliable connection (InfiniBand Architecture Specification volume 1, 9.7). requester.cc sends requests,
-// recovery.cc handles acknowledgements and read responses and repairs losses; responder.cc handles requests,
-// also those that come before or after their turn, and sends acknowledgements and read responses.
+// recovery.cc handles acknowledgements and read responses and repairs losses; request_order.cc finds the turn of requests,
+// and responder.cc executes them and sends acknowledgements and read responses.
 //
 // Only the reactor that owns its device may call; the device outlives it. Memory of posted work requests
 // belongs to the queue pair until their completion. PSNs are 24 bits, times ns, sizes bytes; errors are
@@ -18,6 +18,7 @@
 #include "dataplane/base/fixed_ring.h"
 #include "dataplane/base/ring_storage.h"
 #include "pmd/softroce/congestion.h"
+#include "pmd/softroce/early_packets.h"
 #include "pmd/softroce/frame.h"
 #include "pmd/softroce/header_template.h"
 #include "pmd/softroce/psn_bitmap.h"
@@ -41,8 +42,15 @@ inline constexpr std::uint32_t kAckRequestInterval = 16;
 inline constexpr std::uint32_t kMaxReadsServed = 32;
 /// Packets that are kept although an earlier one is missing, counted from that one.
 inline constexpr std::uint32_t kMaxKeptPackets = 1024;
-/// A gap that is still there after this time, while packets come, is told again.
-inline constexpr std::uint64_t kNakAgainNs = 100'000;
+/// Bounds of the interval after which the NAK of a gap is repeated: the measured round trip, doubled with each repetition.
+inline constexpr std::uint64_t kMinNakIntervalNs = 100'000;
+inline constexpr std::uint64_t kMaxNakIntervalNs = 1'000'000'000;
+/// Round trip while none has been measured.
+inline constexpr std::uint64_t kUnmeasuredRoundTripNs = 1'000'000;
+/// Number of NAKs for one gap if the peer makes no progress. The last one is sent several seconds after the first one.
+inline constexpr std::uint32_t kMaxNaksWithoutProgress = 16;
+/// Largest distance, in packets, between a gap and a packet that a peer can have sent.
+inline constexpr std::int32_t kMaxGapPackets = 1 << 16;
 /// Timeouts in a row that loss alone explains. After more of them the next hop is looked for.
 inline constexpr std::uint32_t kRetriesOfLoss = 2;
 /// Every so many retries, one goes to the link address that the peer had before.
@@ -121,6 +129,14 @@ class SoftQueuePair final : public QueuePair {
   };
 
   enum class Incoming : std::uint8_t { None, Send, Write };
+  /// Says what is known of requests behind the expected one.
+  enum class Gap : std::uint8_t {
+    None,             ///< none has arrived
+    Known,            ///< some have, and the peer may be sending the expected one
+    NakScheduled,     ///< some have, and a NAK was scheduled
+    AwaitingReceive,  ///< the expected one has, without a Receive, and an RNR NAK was scheduled
+  };
+  enum class Answer : std::uint8_t { None, Ack, Nak };
 
   SendEntry& entry(std::uint32_t index) noexcept { return send_queue_[index & send_mask_]; }
   Sge* sges_of(std::uint32_t index) noexcept {
@@ -179,7 +195,7 @@ class SoftQueuePair final : public QueuePair {
   bool outstanding() const noexcept { return psns_.outstanding(); }
 
   // responder.cc
-  void on_request(const Packet& packet) noexcept;
+  void execute(const Packet& packet) noexcept;
   bool in_sequence(const OpcodeTraits& kind, Opcode opcode) const noexcept;
   bool length_fits(const Packet& packet) const noexcept;
   void on_send(const Packet& packet) noexcept;
@@ -191,18 +207,29 @@ class SoftQueuePair final : public QueuePair {
   void accepted(const Packet& packet, std::uint32_t packets) noexcept;
   void refuse(NakCode code) noexcept;
   void on_request_in_error(const Packet& packet) noexcept;
-  void schedule_nak(Syndrome syndrome, std::uint8_t value) noexcept;
   std::uint32_t transmit_responses(std::uint32_t budget) noexcept;
   bool is_readable(const ReadServed& read) const noexcept;
   bool send_read_response(const ReadServed& read) noexcept;
+  bool send_answer() noexcept;
   bool send_acknowledge(Syndrome syndrome, std::uint8_t value, std::uint32_t psn) noexcept;
   void notify_congestion() noexcept;
   void schedule_transmit() noexcept;
 
-  // Requests that come before or after their turn.
+  // request_order.cc
+  void on_request(const Packet& packet) noexcept;
+  void transition(Gap to) noexcept;
+  void answer(Answer which) noexcept;
+  void await_receive() noexcept;
+  std::uint64_t nak_interval_ns() const noexcept;
+  void schedule_nak() noexcept;
+  void on_gap_timer() noexcept;
+  void forget_gap() noexcept;
   void on_early(const Packet& packet) noexcept;
   void keep(const Packet& packet) noexcept;
-  void pass_kept() noexcept;
+  bool place_early(const Packet& packet, std::uint32_t ahead) noexcept;
+  void continue_behind_gap() noexcept;
+  bool pass_kept() noexcept;
+  bool pass_placed() noexcept;
   void on_duplicate(const Packet& packet) noexcept;
   void on_duplicate_read(const Packet& packet) noexcept;
 
@@ -241,7 +268,7 @@ class SoftQueuePair final : public QueuePair {
   std::uint64_t last_progress_ns_ = 0;
   std::uint64_t retry_at_ns_ = 0;    ///< when to probe, to retransmit, or to end the wait after an RNR NAK
   std::uint64_t pace_until_ns_ = 0;  ///< when the rate allows the next packet
-  std::uint64_t deadline_ns_ = 0;    ///< the earlier of the two; zero: none
+  std::uint64_t deadline_ns_ = 0;    ///< the earliest of the two and nak_at_ns_; zero: none
 
   // Recovery. A gap is repaired once; the repair's loss is for the timer.
   std::uint32_t answered_ = 0;  ///< the peer has executed, and answered, everything before
@@ -275,16 +302,15 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t write_bytes_ = 0;
   std::uint64_t write_address_ = 0;
   Rkey write_rkey_{};
-  bool nak_sent_ = false;            ///< a NAK or RNR NAK for expected_psn_ was scheduled
-  std::uint64_t nak_ns_ = 0;         ///< when
-  std::uint32_t early_psn_ = 0;      ///< of the latest packet behind the gap
-  std::uint32_t highest_psn_ = 0;    ///< of the packets behind the gap
+  Gap gap_ = Gap::None;            ///< behind expected_psn_
+  std::uint32_t early_psn_ = 0;    ///< of the latest packet behind the gap
+  std::uint32_t highest_psn_ = 0;  ///< of the packets behind the gap; with Gap::None it says nothing
+  std::uint32_t naks_without_progress_ = 0;
+  std::uint64_t nak_at_ns_ = 0;      ///< time of the next NAK, or zero
+  EarlyPackets::Queue early_;        ///< copies of packets behind the gap
   PsnBitmap kept_{kMaxKeptPackets};  ///< packets of the Write that have been placed already
   std::optional<NakCode> refused_;   ///< NAK code of the fatal error at expected_psn_
-  bool ack_pending_ = false;
-  bool nak_pending_ = false;
-  Syndrome nak_syndrome_ = Syndrome::Nak;
-  std::uint8_t nak_value_ = 0;
+  Answer answer_ = Answer::None;     ///< to be sent; by gap_ which NAK
   std::uint64_t last_notification_ns_ = 0;
   FixedRing<ReadServed> reads_{kMaxReadsServed};  ///< in PSN order
   std::uint64_t responses_until_ = 0;  ///< memory of their responses is read; Transmitter::lets_go_of()

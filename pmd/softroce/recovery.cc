@@ -309,8 +309,9 @@ void SoftQueuePair::complete(SendEntry& work, WcStatus status) noexcept {
 // --- Timers
 
 void SoftQueuePair::set_deadline() noexcept {
-  deadline_ns_ = pace_until_ns_ == 0 || (retry_at_ns_ != 0 && retry_at_ns_ < pace_until_ns_) ? retry_at_ns_
-                                                                                             : pace_until_ns_;
+  deadline_ns_ = 0;
+  for (const std::uint64_t at : {retry_at_ns_, pace_until_ns_, nak_at_ns_})
+    if (at != 0 && (deadline_ns_ == 0 || at < deadline_ns_)) deadline_ns_ = at;
   if (deadline_ns_ != 0) device_.watch(*this);
 }
 
@@ -335,6 +336,7 @@ void SoftQueuePair::on_timer(std::uint64_t now_ns) noexcept {
     if (!rnr_wait_) restart_timer();
     schedule_transmit();
   }
+  if (nak_at_ns_ != 0 && now_ns >= nak_at_ns_) on_gap_timer();
   if (retry_at_ns_ != 0 && now_ns >= retry_at_ns_) on_timeout(now_ns);
   if (state_ == State::ReadyToSend) set_deadline();
 }

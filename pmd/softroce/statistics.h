@@ -42,7 +42,8 @@ struct Statistics {
   X(timeouts, "acknowledge timeouts")                                                          \
   X(probes, "last packets sent again to ask for their acknowledgement")                        \
   X(repairs, "single packets, or parts of RDMA Reads, sent again because they were missed")    \
-  X(packets_kept, "request and response packets placed although an earlier one was missing")   \
+  X(packets_kept, "request and response packets kept although an earlier one was missing")     \
+  X(early_dropped, "requests dropped behind a gap: no room to keep them, or not valid there")  \
   X(packets_sent_again, "request packets sent again")                                          \
   X(stale_responses, "acknowledgements and responses that match nothing outstanding")          \
   X(sends, "Sends completed")                                                                  \

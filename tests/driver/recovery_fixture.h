@@ -24,6 +24,7 @@ class Recovery : public RawPeerTest {
   }
   static constexpr std::uint32_t kMtu = 1024;
   static constexpr std::uint64_t kUs = 1000;
+  static constexpr std::uint64_t kTickNs = 1024;  ///< of the timer wheel
   static inline std::uint64_t now_ns_ = 5'000'000'000;
 
   static std::span<const std::byte> part(const Bytes& data, std::uint32_t number) {

@@ -2,6 +2,7 @@
 //
 // The responder half of a softroce queue pair and losses: requests that come before their turn, or once more, and what it
 // tells of gaps.
+#include "pmd/softroce/device.h"
 #include "tests/driver/recovery_fixture.h"
 
 namespace sluice::rdma::conformance {
@@ -98,9 +99,10 @@ TEST_F(EarlyWrites, that_contradict_their_message_are_not_kept) {
   write(3, [](Packet& packet, Route&) { packet.bth.opcode = Opcode::SendMiddle; });
   peer_sends(Opcode::WriteMiddle, kPeerPsn + 4, pattern(kMtu - 4));
   peer_sends(Opcode::WriteLast, kPeerPsn + 5, pattern(99));
-  peer_sends(Opcode::WriteMiddle, kPeerPsn + 6, pattern(kMtu));
+  peer_sends(Opcode::WriteMiddle, kPeerPsn + 6, pattern(kMtu - 4));
   settle();
   EXPECT_EQ(statistics().packets_kept, 0u);
+  EXPECT_EQ(statistics().early_dropped, 6u);
   EXPECT_EQ(own.qp->state(), QueuePair::State::ReadyToSend);
   write({1, 2, 3, 4, 5});
   for (std::uint32_t number = 0; number < kPackets; ++number) EXPECT_TRUE(placed(number)) << number;
@@ -110,18 +112,26 @@ TEST_F(EarlyWrites, that_contradict_their_message_are_not_kept) {
 TEST_F(EarlyWrites, of_the_next_message_wait_for_their_turn) {
   write({0, 2, 3, 4, 5});
   const Bytes payload = pattern(100, 9);
-  const auto next = [&] {
-    peer_sends(Opcode::WriteOnly, kPeerPsn + kPackets, payload, [&](Packet& packet, Route&) {
-      packet.reth = {reth_.address + kMtu, reth_.rkey, 100};
-    });
-    settle();
-  };
-  next();
+  peer_sends(Opcode::WriteOnly, kPeerPsn + kPackets, payload, [&](Packet& packet, Route&) {
+    packet.reth = {reth_.address + kMtu, reth_.rkey, 100};
+  });
+  settle();
+  EXPECT_FALSE(std::ranges::equal(payload, own.memory.bytes.subspan(2 * kMtu, 100)));
   write(1);
-  EXPECT_TRUE(placed(1));
-  expect_acknowledgement(Syndrome::Nak, kPeerPsn + kPackets);  // it was seen
-  next();
+  expect_acknowledgement(Syndrome::Ack, kPeerPsn + kPackets);
+  EXPECT_EQ(last().aeth.msn, 2u);
   EXPECT_TRUE(std::ranges::equal(payload, own.memory.bytes.subspan(2 * kMtu, 100)));
+}
+
+TEST_F(EarlyWrites, of_the_next_message_are_refused_in_their_turn) {
+  write({0, 2, 3, 4, 5});
+  peer_sends(Opcode::WriteMiddle, kPeerPsn + kPackets, pattern(kMtu));
+  settle();
+  EXPECT_EQ(own.qp->state(), QueuePair::State::ReadyToSend);
+  write(1);
+  expect_acknowledgement(Syndrome::Nak, kPeerPsn + kPackets);
+  EXPECT_EQ(static_cast<NakCode>(last().aeth.value), NakCode::InvalidRequest);
+  EXPECT_EQ(own.qp->state(), QueuePair::State::Error);
 }
 
 TEST_F(EarlyWrites, are_not_kept_once_their_window_is_gone) {
@@ -149,22 +159,182 @@ TEST_F(EarlyWrites, a_gap_is_told_again_when_the_peer_has_gone_back_and_the_pack
   EXPECT_EQ(statistics().sequence_errors, 1u);
 }
 
-TEST_F(Recovery, a_gap_that_stays_is_told_again_while_packets_come) {
-  std::uint32_t psn = kPeerPsn;
-  const auto later = [&] {
-    peer_sends(Opcode::SendOnly, ++psn, pattern(8));
+// --- Requests of every kind that come before their turn
+
+class EarlyRequests : public EarlyWrites {
+ protected:
+  void SetUp() override {
+    EarlyWrites::SetUp();
+    for (std::uint64_t i = 0; i < kReceives; ++i) ASSERT_TRUE(own.receive(i, own.sge(0, 64)));
+  }
+  void send(std::uint32_t number) {
+    peer_sends(Opcode::SendOnly, kPeerPsn + number, pattern(8, number),
+               [](Packet& packet, Route&) { packet.bth.ack_request = false; });
     settle();
-    return sent.size();
-  };
-  EXPECT_EQ(later(), 1u);
-  pass(kNakAgainNs - 1);
-  EXPECT_EQ(later(), 1u);
-  pass(1);
-  EXPECT_EQ(sent.size(), 1u);
-  EXPECT_EQ(later(), 2u);
-  EXPECT_EQ(later(), 2u);
+  }
+  void send(std::initializer_list<std::uint32_t> numbers) {
+    for (const std::uint32_t number : numbers) send(number);
+  }
+  std::uint64_t received() { return statistics().receives; }
+
+  static constexpr std::uint64_t kReceives = 24;
+};
+
+/// Linux's rxe sends the first packet again after a NAK, and nothing else.
+TEST_F(EarlyRequests, of_a_peer_that_sends_only_the_missing_one_again_are_executed) {
+  send({1, 2, 3});
   expect_acknowledgement(Syndrome::Nak, kPeerPsn);
+  EXPECT_EQ(received(), 0u);
+  EXPECT_EQ(statistics().packets_kept, 3u);
+  send(0);
+  expect_acknowledgement(Syndrome::Ack, kPeerPsn + 3);
+  EXPECT_EQ(last().aeth.msn, 4u);
+  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(completed(own, i)) << i;
+  EXPECT_EQ(own.find(4), nullptr);
+}
+
+TEST_F(EarlyRequests, are_executed_in_their_order_whatever_they_are) {
+  const auto reads = [&](std::uint32_t number) {
+    peer_sends(Opcode::ReadRequest, kPeerPsn + number, {}, [&](Packet& packet, Route&) {
+      packet.reth = {reth_.address, reth_.rkey, 2 * kMtu};
+    });
+  };
+  const Bytes payload = pattern(100, 9);
+  peer_sends(Opcode::SendOnlyWithImmediate, kPeerPsn + 4, pattern(8),
+             [](Packet& packet, Route&) { packet.immediate = 77; });
+  reads(2);  // of two packets
+  peer_sends(Opcode::WriteOnly, kPeerPsn + 1, payload, [&](Packet& packet, Route&) {
+    packet.reth = {reth_.address, reth_.rkey, 100};
+  });
+  settle();
+  ASSERT_EQ(sent.size(), 1u);
+  send(0);
+  EXPECT_EQ(count(Opcode::ReadResponseFirst), 1u);
+  EXPECT_EQ(count(Opcode::ReadResponseLast), 1u);
+  EXPECT_TRUE(std::ranges::equal(payload, own.memory.bytes.subspan(kMtu, 100)));
+  EXPECT_TRUE(std::ranges::equal(payload, std::span(sent[1].packet.payload).first(100)));
+  ASSERT_TRUE(completed(own, 1));
+  EXPECT_EQ(own.find(1)->immediate, 77u);
+  expect_acknowledgement(Syndrome::Ack, kPeerPsn + 4);
+}
+
+TEST_F(EarlyRequests, are_kept_once) {
+  send({1, 1, 2, 1, 0});
+  EXPECT_EQ(received(), 3u);
+  EXPECT_EQ(statistics().early_dropped, 0u);
+}
+
+TEST_F(EarlyRequests, beyond_the_share_of_their_queue_pair_are_dropped_and_asked_for_at_once) {
+  for (std::uint32_t i = 1; i <= kEarlyPacketsPerQueuePair + 2; ++i) send(i);
+  EXPECT_EQ(statistics().early_dropped, 2u);
+  ASSERT_EQ(sent.size(), 1u);
+  send(0);
+  EXPECT_EQ(received(), kEarlyPacketsPerQueuePair + 1u);
+  expect_acknowledgement(Syndrome::Nak, kPeerPsn + kEarlyPacketsPerQueuePair + 1);
+}
+
+TEST_F(EarlyRequests, whose_receives_are_missing_are_told_to_wait) {
+  for (std::uint32_t i = 0; i < kReceives; ++i) send(i);
+  send({kReceives + 1, kReceives + 2});
+  ASSERT_TRUE(own.receive(100, own.sge(0, 64)));
+  send(kReceives);
+  EXPECT_EQ(last().aeth.syndrome, Syndrome::RnrNak);
+  EXPECT_EQ(last().bth.psn, kPeerPsn + kReceives + 1);
+  ASSERT_TRUE(own.receive(101, own.sge(0, 64)));
+  ASSERT_TRUE(own.receive(102, own.sge(0, 64)));
+  send(kReceives + 1);
+  EXPECT_TRUE(completed(own, 102));
+  expect_acknowledgement(Syndrome::Ack, kPeerPsn + kReceives + 2);
+}
+
+TEST_F(EarlyRequests, behind_the_end_of_a_queue_pair_are_forgotten) {
+  send({1, 2});
+  auto& kept = static_cast<SoftDevice&>(device()).early_packets();
+  EXPECT_EQ(kept.room(), kEarlyPackets - 2u);
+  own.qp->to_error();
+  EXPECT_EQ(kept.room(), kEarlyPackets);
+  send(0);
+  EXPECT_EQ(received(), 0u);
+}
+
+// --- NAKs of a gap
+
+/// One NAK for a gap, however many packets arrive behind it (9.7.5).
+TEST_F(EarlyRequests, each_gap_has_one_nak) {
+  for (std::uint32_t gap = 0; gap < 3; ++gap) {
+    sent.clear();
+    send({3 * gap + 1, 3 * gap + 2});
+    ASSERT_EQ(sent.size(), 1u) << gap;
+    expect_acknowledgement(Syndrome::Nak, kPeerPsn + 3 * gap);
+    EXPECT_EQ(last().aeth.msn, 3 * gap);
+    send(3 * gap);
+  }
+  EXPECT_EQ(statistics().sequence_errors, 3u);
+  EXPECT_EQ(received(), 9u);
+}
+
+TEST_F(EarlyRequests, the_nak_of_a_gap_is_repeated_after_a_round_trip_and_then_more_rarely) {
+  send(1);
+  ASSERT_EQ(sent.size(), 1u);
+  send(2);
+  std::uint64_t interval = kUnmeasuredRoundTripNs;
+  for (std::size_t told = 1; told <= 4; ++told, interval *= 2) {
+    pass(interval - 2 * kTickNs);
+    EXPECT_EQ(sent.size(), told);
+    pass(4 * kTickNs);
+    ASSERT_EQ(sent.size(), told + 1);
+    expect_acknowledgement(Syndrome::Nak, kPeerPsn);
+  }
   EXPECT_EQ(statistics().sequence_errors, 1u);
+}
+
+TEST_F(EarlyRequests, the_nak_is_repeated_after_the_round_trip_that_was_measured) {
+  constexpr std::uint64_t kRoundTripNs = 200 * kUs;
+  ASSERT_TRUE(own.post(SendOpcode::Send, 90, {own.sge(0, 8)}));
+  settle();
+  pass(kRoundTripNs);
+  peer_acknowledges(kOwnPsn);
+  ASSERT_TRUE(completed(own, 90));
+  sent.clear();
+  send(1);
+  pass(3 * kRoundTripNs - 10 * kTickNs);  // and four times the variation, which is half of the first one
+  EXPECT_EQ(sent.size(), 1u);
+  pass(20 * kTickNs);
+  EXPECT_EQ(sent.size(), 2u);
+}
+
+/// The packet behind the gap may have been forged, so that the peer has nothing to retransmit.
+TEST_F(EarlyRequests, the_naks_of_a_gap_that_never_closes_are_limited) {
+  send(1);
+  for (int second = 0; second < 60; ++second) {
+    for (int turn = 0; turn < 64; ++turn) pass(1'000'000'000 / 64);
+  }
+  EXPECT_EQ(sent.size(), kMaxNaksWithoutProgress);
+  send(2);
+  EXPECT_EQ(sent.size(), kMaxNaksWithoutProgress + 1u);  // the next gap
+  send(0);
+  EXPECT_EQ(received(), 1u) << "what was kept at first is given back";
+}
+
+TEST_F(EarlyRequests, that_were_not_kept_are_asked_for_although_the_peer_is_silent) {
+  send(kMaxKeptPackets + 5);
+  ASSERT_EQ(sent.size(), 1u);
+  send(0);
+  EXPECT_EQ(sent.size(), 1u) << "the peer may be sending the rest";
+  pass(kUnmeasuredRoundTripNs + 2 * kTickNs);
+  ASSERT_EQ(sent.size(), 2u);
+  expect_acknowledgement(Syndrome::Nak, kPeerPsn + 1);
+  send({1, 2});
+  pass(kUnmeasuredRoundTripNs + 2 * kTickNs);
+  expect_acknowledgement(Syndrome::Nak, kPeerPsn + 3);
+}
+
+TEST_F(EarlyRequests, farther_ahead_than_a_peer_can_be_say_only_that_one_is_missing) {
+  send(kMaxGapPackets + 1);
+  ASSERT_EQ(sent.size(), 1u);
+  send(0);
+  pass(10 * kUnmeasuredRoundTripNs);
+  EXPECT_EQ(sent.size(), 1u);
 }
 
 TEST_F(Recovery, a_wait_for_a_receive_is_no_gap) {
@@ -174,6 +344,8 @@ TEST_F(Recovery, a_wait_for_a_receive_is_no_gap) {
   settle();
   ASSERT_EQ(sent.size(), 1u);
   EXPECT_EQ(last().aeth.syndrome, Syndrome::RnrNak);
+  pass(10 * kUnmeasuredRoundTripNs);
+  EXPECT_EQ(sent.size(), 1u) << "the peer has a timer for it";
 }
 
 // --- RDMA Read requests that come again

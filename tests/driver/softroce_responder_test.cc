@@ -96,25 +96,6 @@ TEST_F(Responder, requests_that_come_together_are_acknowledged_together) {
   EXPECT_EQ(sent[0].packet.aeth.msn, 3u);
 }
 
-/// One NAK for a gap, however many packets arrive behind it (9.7.5).
-TEST_F(Responder, each_gap_is_told_once) {
-  receives(8);
-  std::uint32_t expected = kPeerPsn;
-  for (std::uint32_t gap = 0; gap < 3; ++gap, expected += 3) {
-    sent.clear();
-    peer_sends_quietly(expected + 1);
-    peer_sends_quietly(expected + 2);
-    settle();
-    ASSERT_EQ(sent.size(), 1u) << gap;
-    expect_nak(sent[0], NakCode::SequenceError, expected, 3 * gap);
-    for (std::uint32_t i = 0; i < 3 && gap < 2; ++i) peer_sends_quietly(expected + i);
-    settle();
-    EXPECT_EQ(sent.size(), 1u) << gap;
-  }
-  EXPECT_EQ(statistics().sequence_errors, 3u);
-  EXPECT_EQ(statistics().receives, 6u);
-}
-
 TEST_F(Responder, reads_are_answered_in_packets_that_say_first_middle_last_or_only) {
   using enum Opcode;
   struct Case {

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Order of requests at the responder half of a queue pair. Requests are executed in PSN order (InfiniBand 9.7.4.1). Section
+// 9.7.5.1 specifies duplicates and sequence errors.
+//
+// A packet of the RDMA Write in progress is placed although an earlier one is missing, since its PSN says where it belongs.
+// Other packets are copied, and executed in their turn: they could write where an earlier message has still to write. What
+// cannot be kept is dropped, and the NAK is repeated until the gap is closed, since some peers (Linux's rxe) retransmit only
+// the first packet after a NAK and have no timer for the others.
+#include <array>
+#include <cstring>
+
+#include "dataplane/base/small_algorithms.h"
+#include "pmd/softroce/device.h"
+#include "pmd/softroce/queue_pair.h"
+
+namespace sluice::rdma::softroce {
+
+void SoftQueuePair::on_request(const Packet& packet) noexcept {
+  const std::int32_t ahead = psn_distance(expected_psn_, packet.bth.psn);
+  if (ahead < 0) return on_duplicate(packet);
+  if (ahead > 0) return on_early(packet);
+  execute(packet);
+  if (gap_ != Gap::None && expected_psn_ != packet.bth.psn) continue_behind_gap();
+}
+
+void SoftQueuePair::transition(Gap to) noexcept {
+  static constexpr auto set = [](auto... states) {
+    return static_cast<std::uint8_t>(((1u << static_cast<unsigned>(states)) | ...));
+  };
+  static constexpr std::array<std::uint8_t, 4> kAfter{
+      set(Gap::NakScheduled, Gap::AwaitingReceive),                         // None
+      set(Gap::None, Gap::NakScheduled, Gap::AwaitingReceive),              // Known
+      set(Gap::None, Gap::Known, Gap::NakScheduled, Gap::AwaitingReceive),  // Told: also once more
+      set(Gap::Known, Gap::AwaitingReceive),                                // AwaitingReceive: the same
+  };
+  if (!SLUICE_INVARIANT((kAfter[static_cast<std::size_t>(gap_)] >> static_cast<unsigned>(to) & 1) != 0,
+                        connection_state))
+    return to_error();
+  gap_ = to;
+}
+
+void SoftQueuePair::answer(Answer which) noexcept {
+  if (answer_ != Answer::Nak) answer_ = which;
+  schedule_transmit();
+}
+
+/// Schedules an RNR NAK (9.7.5.2.8): the request at expected_psn_ needs a Receive, and none is posted. The peer retransmits
+/// from this request on.
+void SoftQueuePair::await_receive() noexcept {
+  if (gap_ == Gap::None) highest_psn_ = expected_psn_;
+  transition(Gap::AwaitingReceive);
+  nak_at_ns_ = 0;
+  answer(Answer::Nak);
+}
+
+std::uint64_t SoftQueuePair::nak_interval_ns() const noexcept {
+  const std::uint64_t round_trip =
+      bounded(round_trip_.bound_ns(kUnmeasuredRoundTripNs), kMinNakIntervalNs, kMaxNakIntervalNs);
+  return smaller_of(round_trip << naks_without_progress_, kMaxNakIntervalNs);
+}
+
+/// Schedules a NAK for the gap at expected_psn_, and its repetition.
+void SoftQueuePair::schedule_nak() noexcept {
+  transition(Gap::NakScheduled);
+  nak_at_ns_ = device_.now_ns() + nak_interval_ns();
+  ++naks_without_progress_;
+  answer(Answer::Nak);
+  set_deadline();
+}
+
+/// Drops the packets behind the gap. Either the gap is closed, or the peer has not answered any NAK: then only its own
+/// timers can continue, or another host has sent those packets.
+void SoftQueuePair::forget_gap() noexcept {
+  transition(Gap::None);
+  nak_at_ns_ = 0;
+  device_.early_packets().release(early_);
+}
+
+void SoftQueuePair::on_gap_timer() noexcept {
+  if (naks_without_progress_ >= kMaxNaksWithoutProgress) return forget_gap();
+  schedule_nak();
+}
+
+/// Keeps the packet, and schedules a NAK if this is the first packet behind the gap. A packet that is not behind the latest
+/// one shows that the peer has gone back and that the missing packet was lost again: then the NAK is due at once.
+void SoftQueuePair::on_early(const Packet& packet) noexcept {
+  keep(packet);
+  // No peer can have so many packets outstanding, so the PSN is damaged or forged.
+  const bool plausible = psn_distance(expected_psn_, packet.bth.psn) <= kMaxGapPackets;
+  const std::uint32_t psn = plausible ? packet.bth.psn : expected_psn_;
+  if (gap_ == Gap::None || psn_distance(highest_psn_, psn) > 0) highest_psn_ = psn;
+  const bool gone_back = psn_distance(early_psn_, packet.bth.psn) <= 0;
+  early_psn_ = packet.bth.psn;
+  if (gap_ == Gap::AwaitingReceive || (gap_ == Gap::NakScheduled && !gone_back)) return;
+  device_.stats().sequence_errors += gap_ != Gap::NakScheduled;
+  naks_without_progress_ = 0;
+  schedule_nak();
+}
+
+/// Keeps a packet for its turn, in which its opcode and its range are validated.
+void SoftQueuePair::keep(const Packet& packet) noexcept {
+  const auto ahead = static_cast<std::uint32_t>(psn_distance(expected_psn_, packet.bth.psn));
+  if (ahead < kMaxKeptPackets && length_fits(packet)) {
+    const bool of_write = incoming_ == Incoming::Write && ahead * path_mtu_ < incoming_bytes_;
+    if (of_write ? place_early(packet, ahead) : device_.early_packets().add(early_, packet)) {
+      ++device_.stats().packets_kept;
+      return;
+    }
+  }
+  ++device_.stats().early_dropped;
+}
+
+/// Places packet number `ahead` of the rest of the Write in progress. Returns false if that position needs another packet, or
+/// if the memory is no longer accessible.
+bool SoftQueuePair::place_early(const Packet& packet, std::uint32_t ahead) noexcept {
+  const std::uint32_t rest = incoming_bytes_ - ahead * path_mtu_;
+  const std::uint32_t bytes = smaller_of(rest, path_mtu_);
+  if (!packet.kind.write || packet.kind.first || packet.kind.has_immediate ||
+      packet.payload.size() != bytes || packet.kind.last != (rest <= path_mtu_))
+    return false;
+  std::byte* to =
+      device_.memory().remote(write_rkey_, write_address_ + ahead * path_mtu_, bytes, kRemoteWrite, *this);
+  if (to == nullptr) return false;
+  std::memcpy(to, packet.payload.data(), bytes);
+  kept_.add(packet.bth.psn);
+  return true;
+}
+
+/// Counts the packets of the Write in progress that have been placed already. Returns false if the next packet is missing.
+bool SoftQueuePair::pass_placed() noexcept {
+  const std::uint32_t before = expected_psn_;
+  while (incoming_ == Incoming::Write && kept_.take(expected_psn_)) {
+    const std::uint32_t bytes = smaller_of(incoming_bytes_, path_mtu_);
+    expected_psn_ = psn_add(expected_psn_, 1);
+    write_address_ += bytes;
+    incoming_bytes_ -= bytes;
+    if (incoming_bytes_ > 0) continue;
+    incoming_ = Incoming::None;
+    msn_ = psn_add(msn_, 1);
+  }
+  return expected_psn_ != before;
+}
+
+/// Executes the packets that were kept and follow the request that closed the gap.
+void SoftQueuePair::continue_behind_gap() noexcept {
+  if (gap_ != Gap::Known) transition(Gap::Known);
+  if (answer_ == Answer::Nak) answer_ = Answer::Ack;
+  naks_without_progress_ = 0;
+  const bool passed = pass_kept();
+  if (state_ != State::ReadyToSend) return;
+  if (passed) answer(Answer::Ack);
+  if (gap_ == Gap::AwaitingReceive) return answer(Answer::Nak);
+  if (psn_distance(expected_psn_, highest_psn_) < 0) return forget_gap();
+  // Behind the packets that were kept another one is missing. If none was kept, the peer may be retransmitting the rest.
+  if (passed) {
+    ++device_.stats().sequence_errors;
+    early_psn_ = highest_psn_;
+    return schedule_nak();
+  }
+  nak_at_ns_ = device_.now_ns() + nak_interval_ns();
+  set_deadline();
+}
+
+/// Returns whether a packet was executed.
+bool SoftQueuePair::pass_kept() noexcept {
+  const std::uint32_t before = expected_psn_;
+  for (;;) {
+    if (pass_placed()) continue;
+    const std::uint32_t psn = expected_psn_;
+    const Packet* packet = device_.early_packets().find(early_, psn);
+    if (packet != nullptr) execute(*packet);
+    if (state_ != State::ReadyToSend || expected_psn_ == psn) return expected_psn_ != before;
+  }
+}
+
+/// Duplicate Sends and Writes are acknowledged again but not executed; RDMA Reads are executed (9.7.5.1.4).
+void SoftQueuePair::on_duplicate(const Packet& packet) noexcept {
+  ++device_.stats().duplicates;
+  if (packet.kind.unsupported) return;  // was never executed
+  if (packet.bth.opcode == Opcode::ReadRequest) return on_duplicate_read(packet);
+  answer(Answer::Ack);
+}
+
+/// Keeps the queue in PSN order. What is still to be sent is not sent twice: of a Read that is being answered,
+/// the new request replaces the rest if it reaches as far, and else is answered before that.
+void SoftQueuePair::on_duplicate_read(const Packet& packet) noexcept {
+  ++device_.stats().duplicate_reads;
+  const Reth& reth = packet.reth;
+  const std::uint32_t psn = packet.bth.psn;
+  const std::uint32_t packets = packets_of(reth.length);
+  if (reth.length > kMaxMessageBytes || psn_distance(psn_add(psn, packets), expected_psn_) < 0) return;
+  if (reth.length > 0 && device_.memory().remote(static_cast<Rkey>(reth.rkey), reth.address, reth.length,
+                                                 kRemoteRead, *this) == nullptr)
+    return;  // invalidated since, so the requester has the data already
+  ReadServed again{.first_psn = psn,
+                   .packets = packets,
+                   .msn = msn_,
+                   .rkey = static_cast<Rkey>(reth.rkey),
+                   .bytes = reth.length,
+                   .address = reth.address,
+                   .again = true};
+  std::size_t at = 0;
+  while (at < reads_.size() && psn_distance(psn_add(reads_[at].first_psn, reads_[at].packets), psn) >= 0)
+    ++at;
+  const bool within = at < reads_.size() && psn_distance(reads_[at].first_psn, psn) >= 0;
+  if (within) {
+    const ReadServed& read = reads_[at];
+    const std::uint32_t end = psn_add(read.first_psn, read.packets);
+    if (psn_distance(psn_add(read.first_psn, read.next), psn) >= 0) return;
+    if (psn_distance(psn_add(psn, packets), end) <= 0) {
+      again.again = read.again;
+      reads_[at] = again;
+      return schedule_transmit();
+    }
+  }
+  if (!reads_.push_back(again)) return;
+  for (std::size_t i = reads_.size() - 1; i > at; --i) reads_[i] = reads_[i - 1];
+  reads_[at] = again;
+  schedule_transmit();
+}
+
+}  // namespace sluice::rdma::softroce

@@ -41,7 +41,9 @@ void answer_by_task(tasks::Arena& arena, const admin::Answer& answer, std::funct
 void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
   registry.add_later(admin::declared("topology"), [&](const Json&, const admin::Answer& answer) {
     answer_by_task(plane.tasks(), answer,
-                   [block = plane.config().block] { return admin::topology(topology::describe(), block); });
+                   [cpus = admin::reactor_cpus(plane.layout(), plane.config().block.reactors)] {
+                     return admin::topology(topology::describe(), cpus);
+                   });
   });
   registry.add_later(
       admin::declared("config_check"), [&](const Json& parameters, const admin::Answer& answer) {

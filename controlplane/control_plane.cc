@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/control_plane.h"
 
-#include <sched.h>
 #include <unistd.h>
 
+#include "controlplane/admin/views/reactors.h"
 #include "controlplane/admin_methods.h"
 #include "controlplane/events/kinds.h"
 #include "controlplane/events/text.h"
@@ -23,26 +23,6 @@ constexpr std::uint64_t kCheckIntervalNs = 500'000'000;
 /// For the data plane's part of the segment, which it makes when it starts for the first time.
 constexpr std::uint64_t kLookIntervalNs = 50'000'000;
 
-config::Config with_cpus(config::Config config) {
-  if (!config.choose_cpus) return config;
-  const auto chosen = topology::choose(topology::processors(), config.block.reactors);
-  for (std::size_t i = 0; i < chosen.size(); ++i) {
-    config.block.cpus[i] = chosen[i].cpu;
-    config.block.numa_nodes[i] = chosen[i].numa_node;
-  }
-  return config;
-}
-
-/// Keeps this thread, and those of exporter and MOUNT, which inherit its affinity, off the processors that reactors
-/// poll on. No effect when there is no other processor.
-void keep_off_reactors(const segment::ConfigBlock& block) {
-  cpu_set_t cpus;
-  if (::sched_getaffinity(0, sizeof cpus, &cpus) != 0) return;
-  for (std::uint32_t i = 0; i < block.reactors; ++i)
-    if (block.cpus[i] < CPU_SETSIZE) CPU_CLR(block.cpus[i], &cpus);
-  if (CPU_COUNT(&cpus) > 0) ::sched_setaffinity(0, sizeof cpus, &cpus);
-}
-
 void log_event(const events::Event& event) {
   static constexpr log::Level kLevels[] = {log::Level::Info, log::Level::Warning, log::Level::Error};
   log::write(kLevels[static_cast<std::size_t>(event.kind->severity)], events::to_log_line(event));
@@ -57,13 +37,12 @@ ControlPlane::ControlPlane(config::Config config, std::shared_ptr<LogQueue> log)
       layout_(ownership_->layout()),
       outbox_(layout_),
       configuration_(
-          with_cpus(std::move(config)), ownership_->segment(), layout_, *journal_, file_tasks_,
+          std::move(config), ownership_->segment(), layout_, *journal_, file_tasks_,
           [this](std::unique_ptr<properties::HostAuthentication> keys) { reconfigure(std::move(keys)); }),
       config_(configuration_.current()),
       reach_(*journal_, layout_) {
   log::set_level(log::level_named(config_.log_level));
   configuration_.keep_to_data_plane();
-  keep_off_reactors(config_.block);
   try {
     make_servers();
   } catch (const SetupError& error) {
@@ -136,6 +115,7 @@ void ControlPlane::take_over() {
   credits_->reconfigure(config_.credit_settings());
   data_plane_epoch_ = segment::epoch_of(layout_.data_plane.owner.load());
   data_plane_alive_ = data_plane_alive();
+  if (data_plane_alive_) keep_off_reactors();
   // A drain goes on under a new control plane. With the data plane it ends, unless it is saved.
   const bool goes_on = layout_.draining != 0 && data_plane_alive_;
   keeper_->set_draining(goes_on || config_.saved.drain);
@@ -166,6 +146,12 @@ ControlPlane::~ControlPlane() = default;
 bool ControlPlane::data_plane_alive() const {
   return segment::alive(layout_.data_plane, segment::monotonic_ns()) &&
          ownership_->segment().data_plane_runs();
+}
+
+/// The data plane chooses the processors of its reactors, and shows them in the segment. Threads that oneTBB makes later have all
+/// processors at first, so this is repeated.
+void ControlPlane::keep_off_reactors() {
+  own_processors_.keep_off(admin::reactor_cpus(layout_, config_.block.reactors));
 }
 
 bool ControlPlane::in_force() const {
@@ -254,6 +240,7 @@ void ControlPlane::check_data_plane(std::uint64_t now_ns) {
         events::DataPlaneLost{.reason = ownership_->segment().data_plane_runs() ? "silent" : "ended"});
   }
   data_plane_alive_ = alive;
+  if (alive) keep_off_reactors();
   reach_.look(config_.block, alive, now_ns);
   check_configuration();
   journal_->turn();

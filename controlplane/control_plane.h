@@ -31,6 +31,7 @@
 #include "controlplane/stall_clock.h"
 #include "controlplane/statistics.h"
 #include "controlplane/tasks/arena.h"
+#include "controlplane/topology.h"
 #include "controlplane/upstreams/address_keeper.h"
 #include "controlplane/upstreams/reach_watch.h"
 #include "dataplane/base/setup_error.h"
@@ -104,10 +105,12 @@ class ControlPlane final : public admin::Operations {
   std::optional<std::uint32_t> incarnation_of(std::uint32_t reactor, std::uint32_t connection) const;
   void publish_statistics();
   void check_configuration();
+  void keep_off_reactors();
   void look_for_data_plane(std::uint64_t now_ns);
   void notice_new_data_plane(std::uint64_t now_ns);
   void check_data_plane(std::uint64_t now_ns);
 
+  topology::OwnProcessors own_processors_;
   const std::shared_ptr<LogQueue> log_;
   const std::shared_ptr<events::Journal> journal_;
   const std::unique_ptr<segment::ControlOwnership> ownership_;

@@ -3,9 +3,10 @@
 
 #include <hwloc.h>
 
-#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
-#include <set>
+#include <system_error>
 
 #include "dataplane/base/setup_error.h"
 
@@ -42,22 +43,19 @@ std::vector<Processor> processors() {
   return result;
 }
 
-std::vector<Processor> choose(const std::vector<Processor>& available, std::size_t reactors) {
-  std::vector<Processor> first_of_core;
-  std::vector<Processor> siblings;
-  std::set<std::uint32_t> seen;
-  for (const Processor& processor : available)
-    (seen.insert(processor.core).second ? first_of_core : siblings).push_back(processor);
-  std::vector<Processor> order(first_of_core.begin() + (first_of_core.size() > reactors ? 1 : 0),
-                               first_of_core.end());
-  // If every core is needed, the first is given last: by default it serves most interrupts.
-  if (first_of_core.size() <= reactors) std::reverse(order.begin(), order.end());
-  order.insert(order.end(), siblings.begin(), siblings.end());
-  if (order.size() < reactors)
-    throw SetupError("There are " + std::to_string(available.size()) + " processors for " +
-                     std::to_string(reactors) + " reactors: lower reactor.count.");
-  order.resize(reactors);
-  return order;
+OwnProcessors::OwnProcessors() {
+  CPU_ZERO(&all_);
+  ::sched_getaffinity(0, sizeof all_, &all_);
+}
+
+void OwnProcessors::keep_off(const std::vector<std::uint32_t>& cpus) const {
+  cpu_set_t left = all_;
+  for (const std::uint32_t cpu : cpus)
+    if (cpu < CPU_SETSIZE) CPU_CLR(cpu, &left);
+  const cpu_set_t& allowed = CPU_COUNT(&left) > 0 ? left : all_;
+  std::error_code ignored;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", ignored))
+    ::sched_setaffinity(std::atoi(thread.path().filename().c_str()), sizeof allowed, &allowed);
 }
 
 Json describe() {

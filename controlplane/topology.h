@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The machine as hwloc reports it: processors for reactors, and what sluicectl topology shows. Setup, and
+// The machine as hwloc reports it: what sluicectl topology shows, and the processors of this process. Setup, and
 // system calls; any thread.
 #pragma once
+
+#include <sched.h>
 
 #include <cstdint>
 #include <vector>
@@ -20,9 +22,17 @@ struct Processor {
 
 /// Processors this process may use, in the machine's order.
 std::vector<Processor> processors();
-/// A processor for each reactor, on a core of its own as far as there are enough, and not on the first core
-/// if any other is left. Throws SetupError when there are fewer processors than reactors.
-std::vector<Processor> choose(const std::vector<Processor>& available, std::size_t reactors);
+/// The affinity mask that this process had when the object was made. The main thread.
+class OwnProcessors {
+ public:
+  OwnProcessors();
+  /// Keeps all threads of this process, and those that they will make, off `cpus`. If no other processor is left, they may run on
+  /// all that the process had.
+  void keep_off(const std::vector<std::uint32_t>& cpus) const;
+
+ private:
+  cpu_set_t all_;
+};
 /// Packages, cores, NUMA nodes with their memory in bytes, and processors.
 Json describe();
 

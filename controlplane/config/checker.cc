@@ -203,7 +203,7 @@ void check_group(Defects& defects, const std::string& key, const std::string& na
 }  // namespace
 
 void check_processors(const Config& config, std::uint32_t processors) {
-  if (config.choose_cpus) return;
+  if (config.block.choose_cpus != 0) return;
   for (std::uint32_t i = 0; i < config.block.reactors; ++i)
     if (config.block.cpus[i] >= processors)
       throw ConfigError("cpus in [reactor] names processor " + std::to_string(config.block.cpus[i]) +

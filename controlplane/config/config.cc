@@ -35,7 +35,7 @@ void read_reactors(Checker& check, const toml::table& root, Config& config) {
   const toml::array* list = cpus->as_array();
   if (list == nullptr || list->size() != block.reactors)
     return check.defect(cpus->source(), "cpus has to be a list of as many processors as reactor.count says.");
-  config.choose_cpus = false;
+  block.choose_cpus = 0;
   for (std::size_t i = 0; i < list->size(); ++i) {
     const auto cpu = (*list)[i].value_exact<std::int64_t>();
     if (!cpu || *cpu < 0 || *cpu > 4095)

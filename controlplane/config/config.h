@@ -35,7 +35,6 @@ struct HostEntry {
 
 struct Config {
   segment::ConfigBlock block;  ///< the part that the data plane reads
-  bool choose_cpus = true;     ///< reactor.cpus is not set: taken from the topology
 
   std::string segment = "sluice";
   std::string file{};  ///< absolute path; empty: built-in defaults

@@ -129,7 +129,7 @@ Json describe(const Config& config) {
   result["policy"]["slots"] = config.policy_slots;
   result["policy"]["idle_s"] = config.policy_idle_s;
   result["policy"]["interval_ms"] = config.policy_interval_ms;
-  if (!config.choose_cpus)
+  if (block.choose_cpus == 0)
     result["reactor"]["cpus"] =
         std::vector<std::uint32_t>(block.cpus.begin(), block.cpus.begin() + block.reactors);
   for (std::size_t i = 1; i < config.classes.size(); ++i) {

@@ -12,12 +12,14 @@
 
 #include "cli/arguments.h"
 #include "dataplane/base/ignored_signals.h"
+#include "dataplane/base/processor_list.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/stop_signal.h"
 #include "dataplane/log/log.h"
 #include "dataplane/log/log_queue.h"
 #include "dataplane/process/data_plane.h"
 #include "dataplane/process/eal.h"
+#include "dataplane/process/processors.h"
 #include "dataplane/process/start.h"
 #include "dataplane/process/start_extension.h"
 
@@ -34,6 +36,7 @@ struct Options {
 
 void serve(const Options& options, StopSignal& stop, const LogQueue& log) {
   const Start start = wait_for_start(options.segment, std::chrono::seconds(options.wait_seconds), stop);
+  place_reactors(*start.config, own_processors());
   std::optional<StartExtension> extension(std::in_place);
   start_eal(*start.config, options.segment);
   DataPlane plane(*start.config, *start.segment);

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <utility>
 
+#include "dataplane/base/processor_list.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/log/log.h"
 #include "dataplane/process/clocks.h"
@@ -160,9 +161,7 @@ void remove_stale_socket(const std::string& path) {
 }
 
 std::string advice_on_eal(const segment::ConfigBlock& config) {
-  std::string advice =
-      "check cpus in [reactor] of the configuration against the processors there are, and ethdev in "
-      "[device].";
+  std::string advice = "check ethdev in [device] of the configuration.";
   if (config.hugepages != 0)
     advice +=
         " With hugepages = true this user has to be able to write to /dev/hugepages, and as many have to be "
@@ -174,11 +173,8 @@ void start_eal(const segment::ConfigBlock& config, const std::string& segment_na
   if (config.driver == segment::Driver::SoftRoce)
     if (const std::string socket = memif_listener(config.ethdev); !socket.empty())
       remove_stale_socket(socket);
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  sched_getaffinity(0, sizeof allowed, &allowed);
-  std::vector<std::string> arguments =
-      eal_arguments(config, segment_name, main_cpu(config, allowed, static_cast<unsigned>(sched_getcpu())));
+  std::vector<std::string> arguments = eal_arguments(
+      config, segment_name, main_cpu(config, own_processors(), static_cast<unsigned>(sched_getcpu())));
   std::vector<char*> argv;
   argv.reserve(arguments.size());
   for (std::string& argument : arguments) argv.push_back(argument.data());

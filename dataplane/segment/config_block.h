@@ -174,8 +174,9 @@ enum class IdlePolicy : std::uint32_t { Spin, Backoff };
 struct ConfigBlock {
   std::uint64_t generation = 0;
   std::uint32_t reactors = 1;
+  std::uint32_t choose_cpus = 1;  ///< `cpus` is empty: the data plane chooses from its own affinity mask
   std::array<std::uint32_t, kMaxReactors> cpus{};
-  std::array<std::uint32_t, kMaxReactors> numa_nodes{};
+  std::array<std::uint32_t, kMaxReactors> numa_nodes{};  ///< of `cpus`, in the data plane's own copy
   Driver driver = Driver::Loopback;
   IdlePolicy idle = IdlePolicy::Backoff;
   char loopback_path[kMaxPathBytes] = "/dev/shm/sluice-loopback";

@@ -22,8 +22,8 @@ SLUICE_SHAPE(ReverseConfig, in_use, listen_address, listen_port, server, server_
              calls, record_buffers, item_buffers, call_timeout_s, withheld, mount_address, mount_port,
              allowed_count, allowed)
 SLUICE_SHAPE(VerbsPort, device, port)
-SLUICE_SHAPE(ConfigBlock, generation, reactors, cpus, numa_nodes, driver, idle, loopback_path, loopback_links,
-             loopback_arena_bytes, ethdev, address_count, addresses, verbs_port_count, verbs_ports,
+SLUICE_SHAPE(ConfigBlock, generation, reactors, choose_cpus, cpus, numa_nodes, driver, idle, loopback_path,
+             loopback_links, loopback_arena_bytes, ethdev, address_count, addresses, verbs_port_count, verbs_ports,
              shared_receives, traffic_class, service_level, cnp_traffic_class, gateway_count, gateways, vlan,
              mtu, hardware_queues, hugepages, payload_in_place, dpdk_memory_mib, port, class_count,
              class_names, log_level, max_connections, credits, inline_bytes, max_version, max_segments,

@@ -131,7 +131,7 @@ config::Config with_everything(config::Config config) {
   config.block.service_level = 0;
   config.block.exports[0].in_use = 1;
   config.block.upstream_count = 1;
-  config.choose_cpus = false;
+  config.block.choose_cpus = 0;
   config.classes.resize(2);
   config.authentication_hosts.resize(1);
   return config;

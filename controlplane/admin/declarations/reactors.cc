@@ -140,7 +140,8 @@ Declaration topology() {
                 {whole("node", "its number"), whole("memory_bytes", "its memory")}),
            rows("processors", "processors",
                 {whole("cpu", "its number"), whole("core", "its core"), whole("numa_node", "its NUMA node")}),
-           list("reactor_cpus", "the processor of each reactor", whole("", "a processor's number"))}),
+           list("reactor_cpus", "the processor of each reactor that has started",
+                whole("", "a processor's number"))}),
       .errors = {kTooMuchToDo}};
 }
 

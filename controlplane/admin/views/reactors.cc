@@ -133,9 +133,17 @@ Json counters(const segment::Layout& layout, const segment::ConfigBlock& config)
   return list;
 }
 
-Json topology(Json machine, const segment::ConfigBlock& config) {
-  machine["reactor_cpus"] = Json::array();
-  for (std::uint32_t i = 0; i < config.reactors; ++i) machine["reactor_cpus"].push_back(config.cpus[i]);
+std::vector<std::uint32_t> reactor_cpus(const segment::Layout& layout, std::uint32_t reactors) {
+  std::vector<std::uint32_t> cpus;
+  for (std::uint32_t i = 0; i < reactors; ++i)
+    if (const auto info = layout.reactors[i].info.read();
+        info && info->state != segment::ReactorState::Unused)
+      cpus.push_back(info->cpu);
+  return cpus;
+}
+
+Json topology(Json machine, const std::vector<std::uint32_t>& reactor_cpus) {
+  machine["reactor_cpus"] = reactor_cpus;
   return machine;
 }
 

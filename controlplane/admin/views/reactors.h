@@ -4,6 +4,9 @@
 // Any thread.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "controlplane/json/json.h"
 #include "dataplane/segment/segment.h"
 
@@ -15,7 +18,9 @@ Json reactors(const segment::Layout& layout, const segment::ConfigBlock& config)
 Json procedures(const segment::Layout& layout, const segment::ConfigBlock& config);
 /// All transport and reactor counters, one object per reactor.
 Json counters(const segment::Layout& layout, const segment::ConfigBlock& config);
-/// `machine`, as topology::describe() gives it, with the processors that reactors poll on.
-Json topology(Json machine, const segment::ConfigBlock& config);
+/// Returns the processors of the reactors that have started, as the data plane has placed them.
+std::vector<std::uint32_t> reactor_cpus(const segment::Layout& layout, std::uint32_t reactors);
+/// Returns `machine`, as topology::describe() gives it, with the processors of the reactors.
+Json topology(Json machine, const std::vector<std::uint32_t>& reactor_cpus);
 
 }  // namespace sluice::admin

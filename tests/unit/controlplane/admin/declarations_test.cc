@@ -73,7 +73,7 @@ class Declarations : public ::testing::Test {
     });
     registry_.add(declared("version"), [](const Json&) { return version(); });
     registry_.add(declared("topology"),
-                  [this](const Json&) { return topology(topology::describe(), config_.block); });
+                  [this](const Json&) { return topology(topology::describe(), reactor_cpus(layout(), 1)); });
     registry_.add(declared("config_check"), [this](const Json& parameters) {
       return check_configuration(parameters.at("text").get<std::string>(),
                                  parameters.at("name").get<std::string>(), config_, {});

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Processors of the reactors. The data plane chooses and checks them by its own affinity mask, which is the only one that counts:
+// the control plane may be in another unit or container, with other processors. Setup; any thread.
+#pragma once
+
+#include <sched.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dataplane/segment/config_block.h"
+
+namespace sluice::process {
+
+inline constexpr const char* kSystemFolder = "/sys/devices/system";
+
+struct Processor {
+  std::uint32_t cpu = 0;   ///< number of the operating system
+  std::uint32_t core = 0;  ///< lowest number of a processor of the same core
+  std::uint32_t numa_node = 0;
+};
+
+/// Returns the processors of `allowed` that DPDK can number, in the order of their numbers. `system` is the folder that describes
+/// cores and NUMA nodes; what it does not describe is a core of its own on node 0.
+std::vector<Processor> describe_processors(const cpu_set_t& allowed,
+                                           const std::string& system = kSystemFolder);
+/// Returns a processor for each reactor: on cores of their own as far as there are enough, and without the first core if
+/// another is left. Throws SetupError if there are fewer processors than reactors.
+std::vector<Processor> choose_processors(const std::vector<Processor>& available, std::size_t reactors);
+/// Fills in `cpus`, unless the configuration names them, and `numa_nodes`. Throws SetupError if a named processor is not in
+/// `allowed`, which DPDK would answer with a panic.
+void place_reactors(segment::ConfigBlock& config, const cpu_set_t& allowed,
+                    const std::string& system = kSystemFolder);
+
+}  // namespace sluice::process

@@ -13,7 +13,6 @@ namespace {
 constexpr std::uint32_t kWindowsPerCall = 2;
 /// Kept for asking a silent server.
 constexpr std::uint32_t kRequestsForProbes = 1;
-constexpr std::uint32_t kLongBuffers = 4;
 
 rpcrdma::RequesterConfig requester_config(const ServerSideConfig& config) {
   return {.requests = config.calls,
@@ -43,12 +42,6 @@ bool is_answer(rpcrdma::CallStatus status) noexcept {
       return false;
   }
   return false;
-}
-
-std::uint64_t server_connection_bytes(std::uint32_t calls) noexcept {
-  const std::uint64_t requests = std::uint64_t{2} * rpcrdma::RequesterConfig{}.inline_bytes * calls;
-  return requests + kLongBuffers * std::uint64_t{tcp::kMaxRecordBytes} +
-         calls * std::uint64_t{kSmallReplyBytes};
 }
 
 ServerConnection::ServerConnection(ServerSide& side, rpcrdma::Engine& engine)

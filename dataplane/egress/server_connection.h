@@ -16,6 +16,7 @@
 #include "dataplane/egress/silence.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/tcp/record_stream.h"
 
 namespace sluice::egress {
 
@@ -27,8 +28,15 @@ inline constexpr std::uint64_t kLastDialNs = 3'000'000'000;
 /// A connection to where the server is no more ends when its calls are answered, or after this time.
 inline constexpr std::uint64_t kMoveNs = 10'000'000'000;
 
-/// Approximate memory of one, with its requester's.
-std::uint64_t server_connection_bytes(std::uint32_t calls) noexcept;
+/// Buffers of a connection for long calls and replies.
+inline constexpr std::uint32_t kLongBuffers = 4;
+
+/// Returns the approximate memory of one connection, with its requester's.
+inline std::uint64_t server_connection_bytes(std::uint32_t calls) noexcept {
+  const std::uint64_t requests = std::uint64_t{2} * rpcrdma::RequesterConfig{}.inline_bytes * calls;
+  return requests + kLongBuffers * std::uint64_t{tcp::kMaxRecordBytes} +
+         calls * std::uint64_t{kSmallReplyBytes};
+}
 
 class ServerConnection {
  public:

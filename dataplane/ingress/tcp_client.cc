@@ -22,10 +22,6 @@ constexpr service::Binding kNoBinding{};
 
 }  // namespace
 
-std::uint64_t client_bytes() noexcept {
-  return sizeof(TcpClient) + tcp::kStreamBytes + tcp::kSendRingBytes;
-}
-
 TcpClient::TcpClient(Ingress& ingress)
     : ingress_(ingress),
       buffers_(ingress.server()),

@@ -31,9 +31,6 @@ using egress::ServerConnection;
 /// holds memory that other clients need.
 inline constexpr std::uint64_t kStuckNs = 30'000'000'000;
 
-/// Approximate memory of one client.
-std::uint64_t client_bytes() noexcept;
-
 /// A client's operations in io_uring at once: a receive, a send, and to learn of its end.
 inline constexpr std::uint32_t kClientOperations = 3;
 
@@ -122,5 +119,10 @@ class TcpClient final : public egress::ServerUser {
   IntrusiveQueue<ClientCall, &ClientCall::link> ready_;
   ServerCalls server_calls_;
 };
+
+/// Returns the approximate memory of one client.
+inline std::uint64_t client_bytes() noexcept {
+  return sizeof(TcpClient) + tcp::kStreamBytes + tcp::kSendRingBytes;
+}
 
 }  // namespace sluice::ingress

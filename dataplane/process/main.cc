@@ -19,6 +19,7 @@
 #include "dataplane/log/log_queue.h"
 #include "dataplane/process/data_plane.h"
 #include "dataplane/process/eal.h"
+#include "dataplane/process/memory_room.h"
 #include "dataplane/process/processors.h"
 #include "dataplane/process/start.h"
 #include "dataplane/process/start_extension.h"
@@ -37,6 +38,7 @@ struct Options {
 void serve(const Options& options, StopSignal& stop, const LogQueue& log) {
   const Start start = wait_for_start(options.segment, std::chrono::seconds(options.wait_seconds), stop);
   place_reactors(*start.config, own_processors());
+  if (const std::string lack = require_memory(*start.config); !lack.empty()) log::warn("{}", lack);
   std::optional<StartExtension> extension(std::in_place);
   start_eal(*start.config, options.segment);
   DataPlane plane(*start.config, *start.segment);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dataplane/ingress/ingress.h"
+#include "dataplane/process/engine_settings.h"
 #include "dataplane/reactor/config.h"
 #include "dataplane/relay/relay.h"
 #include "dataplane/rpcrdma/engine.h"
@@ -20,9 +21,7 @@ namespace sluice::process {
 /// By their numbers, up to the last that is in use: the number is part of file handles.
 std::vector<service::memory::ExportOptions> export_options(const segment::ConfigBlock& config);
 service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config);
-rpcrdma::Version2Config version_2_config(const segment::ConfigBlock& config);
 reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::uint32_t number);
-rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config);
 reactor::DialConfig dial_config(const segment::ConfigBlock& config);
 ingress::IngressConfig ingress_config(const segment::ConfigBlock& config);
 /// Null without the reverse gateway.
@@ -44,9 +43,5 @@ std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segmen
 forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                           const segment::SharedUpstreamAddresses& addresses,
                                           const forward::RequestCaches& caches);
-/// Whether files in memory are served: not by the reverse gateway, nor where NFS 3 goes to an upstream.
-bool serves_memory(const segment::ConfigBlock& config);
-/// Bytes reserved for the memory exports; a minimum when no program serves them.
-std::uint64_t export_bytes(const segment::ConfigBlock& config);
 
 }  // namespace sluice::process

@@ -270,10 +270,6 @@ const char* to_string(CloseReason reason) noexcept {
 
 // --- Memory that links share
 
-std::uint32_t SharedMemoryConfig::small_buffers() const noexcept {
-  return small_bytes > 0 ? guaranteed_small * accounts + lent_small : 0;
-}
-
 void SharedMemory::provide(rdma::Device& device, const SharedMemoryConfig& config) {
   const std::uint32_t small = config.small_buffers();
   const std::size_t all_small = std::size_t{small} * config.small_bytes;

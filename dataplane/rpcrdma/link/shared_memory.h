@@ -25,7 +25,9 @@ struct SharedMemoryConfig {
   std::uint32_t guaranteed_small = 1;     ///< to each account
   std::uint32_t lent_small = kLentSmall;  ///< beyond what is guaranteed
 
-  std::uint32_t small_buffers() const noexcept;
+  std::uint32_t small_buffers() const noexcept {
+    return small_bytes > 0 ? guaranteed_small * accounts + lent_small : 0;
+  }
 };
 
 class SharedMemory {

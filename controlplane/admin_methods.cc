@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin_methods.h"
 
+#include <unistd.h>
+
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -19,6 +22,7 @@
 #include "controlplane/admin/views/status.h"
 #include "controlplane/control_plane.h"
 #include "controlplane/topology.h"
+#include "dataplane/base/text_file.h"
 #include "dataplane/segment/capture_channel.h"
 #include "dataplane/segment/version.h"
 
@@ -45,14 +49,20 @@ void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
                      return admin::topology(topology::describe(), cpus);
                    });
   });
-  registry.add_later(
-      admin::declared("config_check"), [&](const Json& parameters, const admin::Answer& answer) {
-        answer_by_task(
-            plane.tasks(), answer,
-            [text = parameters.at("text").get<std::string>(), name = parameters.at("name").get<std::string>(),
-             running = plane.config(), places = plane.configuration().upstream_places()] {
-              return admin::check_configuration(text, name, running, places);
-            });
+  registry.add_later_with_descriptor(
+      admin::declared("config_check"),
+      [&](const Json& parameters, const FileDescriptor& passed, const admin::Answer& answer) {
+        const bool by_descriptor = parameters.at("descriptor").get<bool>();
+        if (by_descriptor && !passed)
+          return answer.problem("descriptor is true, and none was passed with the request (SCM_RIGHTS).");
+        const auto file = std::make_shared<FileDescriptor>(by_descriptor ? ::dup(passed.get()) : -1);
+        answer_by_task(plane.tasks(), answer,
+                       [file, by_descriptor, text = parameters.at("text").get<std::string>(),
+                        name = parameters.at("name").get<std::string>(), running = plane.config(),
+                        places = plane.configuration().upstream_places()] {
+                         return admin::check_configuration(
+                             by_descriptor ? read_text_file(file->get(), name) : text, name, running, places);
+                       });
       });
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // sluicectl: administration through the control plane's admin socket.
+#include <fcntl.h>
+
+#include <cstdio>
 #include <functional>
 #include <iostream>
 
@@ -15,6 +18,7 @@
 #include "cli/sluicectl/slow.h"
 #include "cli/sluicectl/top.h"
 #include "cli/sluicectl/why.h"
+#include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/text_file.h"
 
 namespace {
@@ -50,6 +54,17 @@ cli::Command command(cli::Command& parent, Session& session, const std::string& 
     if (!session.chosen) session.chosen = action;  // a subcommand's action is called before its parent's
   });
   return made;
+}
+
+/// Returns the result of config_check. A file that is too long for the line of a request goes as a descriptor: the control plane
+/// reads it without having to be allowed to open it.
+Json check_file(const Client& client, const std::string& file) {
+  constexpr std::size_t kMaxLineBytes = 32u << 10;  // a character may take two or more in JSON
+  const std::string text = sluice::read_text_file(file);
+  const std::string line = Json(text).dump();
+  if (line.size() <= kMaxLineBytes) return client.ask("config_check", {{"text", text}, {"name", file}});
+  const sluice::FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return client.ask("config_check", {{"descriptor", true}, {"name", file}}, opened.get());
 }
 
 void add_views(cli::Command& app, Session& session) {
@@ -197,13 +212,15 @@ void add_config(cli::Command& app, Session& session) {
   command(config, session, "show", "All keys in force",
           [&](const Client& client) { session.show(client.ask("config_show")); });
   static std::string file;
-  cli::Command check = command(
-      config, session, "check", "Check a file, and show what it would change", [&](const Client& client) {
-        const Json result =
-            client.ask("config_check", {{"text", sluice::read_text_file(file)}, {"name", file}});
-        if (!result["ok"].get<bool>()) throw Defects(result["defects"].get<std::string>());
-        session.show(result["changes"]);
-      });
+  cli::Command check = command(config, session, "check", "Check a file, and show what it would change",
+                               [&](const Client& client) {
+                                 const Json result = check_file(client, file);
+                                 if (!result["ok"].get<bool>())
+                                   throw Defects(result["defects"].get<std::string>());
+                                 if (result.contains("notes"))
+                                   std::fprintf(stderr, "%s", result["notes"].get<std::string>().c_str());
+                                 session.show(result["changes"]);
+                               });
   check.option("file", file, "Configuration file").required();
   command(config, session, "reload", "Read the file again; calls go on; lists the keys that need a restart",
           [&](const Client& client) {

@@ -53,6 +53,12 @@ void Registry::add_with_descriptor(const Declaration& declaration, DescriptorMet
 }
 
 void Registry::add_later(const Declaration& declaration, LaterMethod method) {
+  add_later_with_descriptor(
+      declaration, [method = std::move(method)](const Json& parameters, const FileDescriptor&,
+                                                const Answer& answer) { method(parameters, answer); });
+}
+
+void Registry::add_later_with_descriptor(const Declaration& declaration, LaterDescriptorMethod method) {
   methods_[declaration.name] = {declaration, {}, std::move(method)};
 }
 
@@ -95,7 +101,7 @@ std::string Registry::answer(const std::string& message, Access access, const Fi
     return fail(kMethodFailed, "Too many requests wait for their answers already: try again later.");
   const Answer answer(id, send);
   try {
-    if (answers_later) return method->second.later(parameters, answer), "";
+    if (answers_later) return method->second.later(parameters, passed, answer), "";
     const Json result = method->second.method(parameters, passed);
     return notification ? "" : to_line({{"jsonrpc", "2.0"}, {"id", id}, {"result", result}});
   } catch (const std::runtime_error& error) {

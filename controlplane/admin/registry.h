@@ -31,6 +31,9 @@ using DescriptorMethod = std::function<Json(const Json& parameters, const FileDe
 
 /// The same for what takes its time: it does not wait, and answers later.
 using LaterMethod = std::function<void(const Json& parameters, const Answer& answer)>;
+/// The same, with the descriptor that was passed with the request, if any; what is needed later is a duplicate of it.
+using LaterDescriptorMethod =
+    std::function<void(const Json& parameters, const FileDescriptor& passed, const Answer& answer)>;
 
 class Registry {
  public:
@@ -42,6 +45,7 @@ class Registry {
   void add(const Declaration& declaration, Method method);
   void add_with_descriptor(const Declaration& declaration, DescriptorMethod method);
   void add_later(const Declaration& declaration, LaterMethod method);
+  void add_later_with_descriptor(const Declaration& declaration, LaterDescriptorMethod method);
   /// Of all methods, by name.
   std::vector<Declaration> declarations() const;
   /// The response to one request, without a line end; empty for a notification, and for what is answered later. Does not
@@ -53,7 +57,7 @@ class Registry {
   struct Entry {
     Declaration declaration;
     DescriptorMethod method;
-    LaterMethod later;  ///< instead of it
+    LaterDescriptorMethod later;  ///< instead of it
   };
   std::map<std::string, Entry> methods_;
 };

@@ -38,19 +38,11 @@ inline std::size_t line_not_utf8(const std::string& text) {
   return line;
 }
 
-/// Its text. Throws std::runtime_error with a sentence: there is none, it is a directory, a pipe or a device, it has
-/// more than kMaxTextBytes, it is not UTF-8.
-inline std::string read_text_file(const std::string& path) {
-  struct File {
-    int fd;
-    ~File() {
-      if (fd >= 0) ::close(fd);
-    }
-  };
-  // Opening a pipe would wait for a writer.
-  const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+/// Returns the text of an open file, from its beginning; the descriptor stays the caller's, and its position where it is. `path` is
+/// for the sentences. Throws as the other one.
+inline std::string read_text_file(int fd, const std::string& path) {
   struct stat status {};
-  if (file.fd < 0 || ::fstat(file.fd, &status) != 0)
+  if (fd < 0 || ::fstat(fd, &status) != 0)
     throw std::runtime_error("Cannot read " + path + " (" + std::strerror(errno) + ").");
   if (S_ISDIR(status.st_mode))
     throw std::runtime_error(path +
@@ -61,7 +53,8 @@ inline std::string read_text_file(const std::string& path) {
   std::string text(kMaxTextBytes + 1, '\0');
   std::size_t size = 0;
   ssize_t bytes;
-  while (size < text.size() && (bytes = ::read(file.fd, text.data() + size, text.size() - size)) != 0) {
+  while (size < text.size() &&
+         (bytes = ::pread(fd, text.data() + size, text.size() - size, static_cast<off_t>(size))) != 0) {
     if (bytes > 0) size += static_cast<std::size_t>(bytes);
     if (bytes < 0 && errno != EINTR)
       throw std::runtime_error("Cannot read " + path + " (" + std::strerror(errno) + ").");
@@ -74,6 +67,20 @@ inline std::string read_text_file(const std::string& path) {
     throw std::runtime_error(path + ':' + std::to_string(line) +
                              ": this line is not UTF-8 text: save the file as UTF-8.");
   return text;
+}
+
+/// Returns its text. Throws std::runtime_error with a sentence: there is none, it is a directory, a pipe or a device, it has
+/// more than kMaxTextBytes, it is not UTF-8.
+inline std::string read_text_file(const std::string& path) {
+  struct File {
+    int fd;
+    ~File() {
+      if (fd >= 0) ::close(fd);
+    }
+  };
+  // Opening a pipe would wait for a writer.
+  const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  return read_text_file(file.fd, path);
 }
 
 }  // namespace sluice

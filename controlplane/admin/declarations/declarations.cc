@@ -176,16 +176,25 @@ Declaration config_show() {
 }
 
 Declaration config_check() {
-  return {.name = "config_check",
-          .needed = Access::Read,
-          .summary = "Checks a configuration file's text, and says what it would change. Nothing is changed.",
-          .parameters = {text("text", "the file's content").or_else(""),
-                         text("name", "what defects call the file").or_else("configuration")},
-          .result = object("", "",
-                           {flag("ok", "whether it has no defect"),
-                            object("changes", "what it would change; none with a defect", changes()).if_any(),
-                            text("defects", "a line for each; none without a defect").if_any()}),
-          .errors = {kTooMuchToDo}};
+  return {
+      .name = "config_check",
+      .needed = Access::Read,
+      .summary = "Checks a configuration file's text, and says what it would change. Nothing is changed.",
+      .parameters = {text("text", "the file's content").or_else(""),
+                     text("name", "what defects call the file").or_else("configuration"),
+                     flag("descriptor",
+                          "whether the content is that of a regular file, of at most 1 MiB, whose descriptor "
+                          "is passed with the request (SCM_RIGHTS); `text` has no meaning then")
+                         .or_else(false)},
+      .result = object("", "",
+                       {flag("ok", "whether it has no defect"),
+                        object("changes", "what it would change; none with a defect", changes()).if_any(),
+                        text("notes",
+                             "a line for each thing that a data plane with the processors, the control "
+                             "group and the network of the control plane would refuse")
+                            .if_any(),
+                        text("defects", "a line for each; none without a defect").if_any()}),
+      .errors = {kTooMuchToDo}};
 }
 
 Declaration config_reload() {

@@ -26,8 +26,8 @@ std::vector<Processor> processors();
 class OwnProcessors {
  public:
   OwnProcessors();
-  /// Keeps all threads of this process, and those that they will make, off `cpus`. If no other processor is left, they may run on
-  /// all that the process had.
+  /// Removes `cpus` from the affinity masks of all threads of this process. If no processor is left, the masks are those of the
+  /// beginning.
   void keep_off(const std::vector<std::uint32_t>& cpus) const;
 
  private:

@@ -31,7 +31,7 @@ using DescriptorMethod = std::function<Json(const Json& parameters, const FileDe
 
 /// The same for what takes its time: it does not wait, and answers later.
 using LaterMethod = std::function<void(const Json& parameters, const Answer& answer)>;
-/// The same, with the descriptor that was passed with the request, if any; what is needed later is a duplicate of it.
+/// A LaterMethod that also takes the descriptor that was passed with the request, if any. It duplicates what it needs later.
 using LaterDescriptorMethod =
     std::function<void(const Json& parameters, const FileDescriptor& passed, const Answer& answer)>;
 

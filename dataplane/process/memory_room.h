@@ -28,13 +28,14 @@ struct GroupLimit {
 struct MemoryRoom {
   std::uint64_t pages_bytes = 0;       ///< of the machine, without huge pages; zero: unknown
   std::uint64_t huge_pages_bytes = 0;  ///< set aside as huge pages
-  std::uint64_t available_bytes = 0;   ///< of the machine that nobody uses; zero: unknown
-  std::vector<GroupLimit> limits{};    ///< of this process's control group and those that it is in
+  std::uint64_t available_bytes = 0;   ///< unused memory of the machine; zero: unknown
+  std::vector<GroupLimit> limits{};    ///< limits of this process's control group and of its ancestors
 };
 
 struct MemoryNeed {
   std::uint64_t pages_bytes = 0;
   std::uint64_t huge_pages_bytes = 0;
+  bool in_huge_pages = false;       ///< the driver takes huge pages first for pages_bytes
   std::uint64_t exports_bytes = 0;  ///< the part of pages_bytes that [memory] size_mib decides
 };
 

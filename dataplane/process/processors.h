@@ -22,12 +22,12 @@ struct Processor {
   std::uint32_t numa_node = 0;
 };
 
-/// Returns the processors of `allowed` that DPDK can number, in the order of their numbers. `system` is the folder that describes
-/// cores and NUMA nodes; what it does not describe is a core of its own on node 0.
+/// Returns the processors of `allowed` that DPDK can number, in ascending order. `system` is the folder that describes cores and NUMA
+/// nodes. A processor without a description counts as a core of its own on node 0.
 std::vector<Processor> describe_processors(const cpu_set_t& allowed,
                                            const std::string& system = kSystemFolder);
-/// Returns a processor for each reactor: on cores of their own as far as there are enough, and without the first core if
-/// another is left. Throws SetupError if there are fewer processors than reactors.
+/// Returns a processor for each reactor. Reactors get separate cores while there are enough, and the first core only if all are
+/// needed. Throws SetupError if there are fewer processors than reactors.
 std::vector<Processor> choose_processors(const std::vector<Processor>& available, std::size_t reactors);
 /// Fills in `cpus`, unless the configuration names them, and `numa_nodes`. Throws SetupError if a named processor is not in
 /// `allowed`, which DPDK would answer with a panic.

@@ -74,6 +74,10 @@ TEST_F(MemoryRoomTest, huge_pages_are_no_room_for_files_and_files_none_for_dpdk)
       << refusal();
   config_.memory_bytes = 16 * kMiB;
   EXPECT_EQ(refusal(), "");
+  config_.driver = segment::Driver::Verbs;
+  config_.memory_bytes = 15000 * kMiB;
+  EXPECT_EQ(refusal(), "") << "the driver takes huge pages first";
+  config_.memory_bytes = 16 * kMiB;
   config_.driver = segment::Driver::SoftRoce;
   config_.hugepages = 1;
   config_.dpdk_memory_mib = 14336;

@@ -86,9 +86,11 @@ int main(int argc, char** argv) {
   cpu_set_t cpus;
   const bool has_cpus = ::sched_getaffinity(0, sizeof cpus, &cpus) == 0;
   try {
-    const auto config = file.empty() ? sluice::config::defaults() : sluice::config::load_file(file);
-    if (check_only) return 0;
+    auto config = file.empty() ? sluice::config::defaults() : sluice::config::load_file(file);
+    if (file.empty()) sluice::config::check_for_start(config);
+    if (check_only) return std::fprintf(stderr, "%s", config.notes.c_str()), 0;
     const auto log = sluice::log_by_queue();
+    if (!config.notes.empty()) sluice::log::warn("{}", config.notes);
     using sluice::controlplane::Outcome;
     const Outcome outcome = sluice::controlplane::run(config, log);
     if (outcome != Outcome::NeedsNewProcess) return outcome == Outcome::Stopped ? 0 : 1;

@@ -92,6 +92,7 @@ addresses = ["$net.1/24"]
 size_mib = 128
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 [mount]
 port = $mount_port

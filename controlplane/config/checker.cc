@@ -2,22 +2,38 @@
 #include "controlplane/config/checker.h"
 
 #include <arpa/inet.h>
-#include <grp.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "controlplane/config/changes.h"
-#include "controlplane/config/machine.h"
 #include "controlplane/config/started.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::config {
+
+namespace {
+
+bool has_control_character(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; });
+}
+
+}  // namespace
+
+bool has_odd_part(std::string_view path) {
+  if (has_control_character(path)) return true;
+  for (std::size_t at = 0; at < path.size();) {
+    const std::size_t end = std::min(path.find('/', at), path.size());
+    const std::string_view part = path.substr(at, end - at);
+    if (part == "." || part == "..") return true;
+    at = end + 1;
+  }
+  return false;
+}
 
 void Checker::defect(const toml::source_region& where, const std::string& what) {
   defects_ += name_ + ':' + std::to_string(where.begin.line) + ": " + what + '\n';
@@ -38,12 +54,21 @@ void Checker::text(const toml::table& table, const std::string& key, std::string
   if (!given) return defect(node->source(), key + " has to be a string.");
   if (given->size() > max_bytes)
     return defect(node->source(), key + " has to be at most " + std::to_string(max_bytes) + " bytes long.");
+  if (has_control_character(*given))
+    return defect(node->source(), key + " has a control character: write it without.");
   if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), *given) == allowed.end()) {
     std::string list;
     for (const auto& word : allowed) list += (list.empty() ? "\"" : ", \"") + word + "\"";
     return defect(node->source(), key + " has to be one of " + list + ".");
   }
   value = *given;
+}
+
+void Checker::path(const toml::table& table, const std::string& key, std::string& value,
+                   std::size_t max_bytes) {
+  text(table, key, value, max_bytes);
+  if (value.starts_with('/') && has_odd_part(value))
+    defect(table.get(key)->source(), key + " has a '.' or '..' between slashes: name the file itself.");
 }
 
 const toml::table* Checker::table(const toml::table& parent, const std::string& key) {
@@ -163,72 +188,6 @@ std::string to_text(const segment::AllowedPrefix& prefix) {
   char text[INET6_ADDRSTRLEN] = "";
   ::inet_ntop(AF_INET6, prefix.address.bytes.data(), text, sizeof text);
   return std::string(text) + '/' + std::to_string(prefix.prefix_bits);
-}
-
-namespace {
-
-using Defects = std::string;
-
-bool is_directory(const std::string& path) {
-  struct stat found {};
-  return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
-}
-
-/// `key` is a file that Sluice makes, so its folder has to be there.
-void check_new_file(Defects& defects, const std::string& key, const std::string& path) {
-  if (path.empty()) return;
-  const std::size_t slash = path.rfind('/');
-  const std::string folder = slash == 0 ? "/" : path.substr(0, slash);
-  if (is_directory(path))
-    defects += key + " is '" + path + "', which is a directory: name a file in it.\n";
-  else if (!is_directory(folder))
-    defects += key + " is '" + path + "', and there is no directory '" + folder +
-               "': make it, or name another file.\n";
-}
-
-void check_group(Defects& defects, const std::string& key, const std::string& name) {
-  constexpr std::size_t kMaxEntryBytes = 1u << 20;
-  std::vector<char> room(4096);
-  group entry{};
-  group* found = nullptr;
-  int error = 0;
-  while ((error = ::getgrnam_r(name.c_str(), &entry, room.data(), room.size(), &found)) == ERANGE &&
-         room.size() < kMaxEntryBytes)
-    room.resize(2 * room.size());
-  if (!name.empty() && error == 0 && found == nullptr)
-    defects += key + " is '" + name +
-               "', and this machine has no such group: groupadd makes it, \"\" is for none.\n";
-}
-
-}  // namespace
-
-void check_processors(const Config& config, std::uint32_t processors) {
-  if (config.block.choose_cpus != 0) return;
-  for (std::uint32_t i = 0; i < config.block.reactors; ++i)
-    if (config.block.cpus[i] >= processors)
-      throw ConfigError("cpus in [reactor] names processor " + std::to_string(config.block.cpus[i]) +
-                        ", and the last one of this machine is " + std::to_string(processors - 1) +
-                        ": name others, or leave cpus out.\n");
-}
-
-void check_machine(const Config& config) {
-  const long processors = ::sysconf(_SC_NPROCESSORS_CONF);
-  if (processors > 0) check_processors(config, static_cast<std::uint32_t>(processors));
-  Defects defects;
-  check_group(defects, "change_group in [admin]", config.admin_change_group);
-  check_group(defects, "read_group in [admin]", config.admin_read_group);
-  check_new_file(defects, "saved_changes", config.saved_changes);
-  check_new_file(defects, "file in [events]", config.events_file);
-  if (config.locks_enabled) check_new_file(defects, "state in [locks]", config.locks_state);
-  if (is_directory(config.admin_socket))
-    defects +=
-        "socket in [admin] is '" + config.admin_socket + "', which is a directory: name a file in it.\n";
-  for (const HostEntry& host : config.authentication_hosts)
-    for (const std::string& file : host.key_files)
-      if (is_directory(file))
-        defects += "key_files of host '" + host.name + "' has '" + file +
-                   "', which is a directory: name the file.\n";
-  if (!defects.empty()) throw ConfigError(defects);
 }
 
 BesideDataPlane beside_data_plane(const Config& read, const segment::ConfigBlock& started,

@@ -9,6 +9,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #define TOML_EXCEPTIONS 1
@@ -42,6 +43,9 @@ class Checker {
   void text(const toml::table& table, const std::string& key, std::string& value, std::size_t max_bytes,
             const std::vector<std::string>& allowed = {});
 
+  /// Reads a text that names a file: '.' and '..' between slashes are a defect.
+  void path(const toml::table& table, const std::string& key, std::string& value, std::size_t max_bytes);
+
   const toml::table* table(const toml::table& parent, const std::string& key);
 
   void reject_unknown();
@@ -60,6 +64,8 @@ class Checker {
   std::map<const toml::table*, std::set<std::string>> known_;
 };
 
+/// Returns whether the path has a '.' or '..' between slashes, or a control character.
+bool has_odd_part(std::string_view path);
 /// Throws ConfigError.
 toml::table parse_toml(const std::string& text, const std::string& name);
 /// A list of prefixes. Returns how many of `out` it has filled.

@@ -136,7 +136,7 @@ void read_device(Checker& check, const toml::table& root, segment::ConfigBlock& 
                  : driver == "verbs"  ? segment::Driver::Verbs
                                       : segment::Driver::Loopback;
   std::string path = block.loopback_path;
-  check.text(*table, "loopback_path", path, segment::kMaxPathBytes - 1);
+  check.path(*table, "loopback_path", path, segment::kMaxPathBytes - 1);
   std::memcpy(block.loopback_path, path.c_str(), path.size() + 1);
   check.integer(*table, "loopback_links", block.loopback_links, 1, 256);
   std::uint64_t arena_mib = block.loopback_arena_bytes >> 20;
@@ -162,7 +162,7 @@ void read_locks(Checker& check, const toml::table& root, Config& config) {
   check.integer(*table, "port", config.locks_port, 0, 65535);
   check.boolean(*table, "rpcbind", config.locks_rpcbind);
   check.text(*table, "name", config.locks_name, 255);
-  check.text(*table, "state", config.locks_state, 255);
+  check.path(*table, "state", config.locks_state, 255);
   if (!config.locks_state.empty() && config.locks_state[0] != '/')
     check.defect(table->source(), "state has to be the path of a file, from '/', or empty.");
 }
@@ -186,7 +186,7 @@ void read_names(Checker& check, const toml::table& root, Config& config) {
         "segment has to be a name of files in /dev/shm, without '/', or a path that begins with '/'; no "
         "part of it may be empty or begin with '.'.");
   if (const toml::table* table = check.table(root, "admin")) {
-    check.text(*table, "socket", config.admin_socket, 100);
+    check.path(*table, "socket", config.admin_socket, 100);
     if (config.admin_socket.empty() || config.admin_socket.front() != '/')
       check.defect((*table)["socket"].node()->source(), "socket has to be an absolute path.");
     check.text(*table, "change_group", config.admin_change_group, 64);
@@ -203,7 +203,7 @@ void read_names(Checker& check, const toml::table& root, Config& config) {
 
 void read_control(Checker& check, const toml::table& root, Config& config) {
   read_names(check, root, config);
-  check.text(root, "saved_changes", config.saved_changes, 255);
+  check.path(root, "saved_changes", config.saved_changes, 255);
   if (!config.saved_changes.empty() &&
       (config.saved_changes.front() != '/' || config.saved_changes.back() == '/'))
     check.defect(root["saved_changes"].node()->source(),
@@ -221,7 +221,7 @@ void read_control(Checker& check, const toml::table& root, Config& config) {
     check.integer(*table, "port", config.kerberos_port, 0, 65535);
   }
   if (const toml::table* table = check.table(root, "events")) {
-    check.text(*table, "file", config.events_file, 255);
+    check.path(*table, "file", config.events_file, 255);
     check.boolean(*table, "journald", config.events_journald);
     if (!config.events_file.empty() &&
         (config.events_file.front() != '/' || config.events_file.back() == '/'))
@@ -355,16 +355,23 @@ Config parse(const std::string& text, const std::string& name) {
                  "locks.enabled is for one upstream without exports and prefix: set it to false, and let "
                  "clients mount "
                  "with nolock.");
+  check_addresses(check, root, config);
+  check_listeners(check, root, config);
   check.finish();
   fill_derived(config);
   return config;
+}
+
+void check_for_start(Config& config) {
+  check_clients_of_exports(config);
+  check_machine(config);
 }
 
 Config load_file(const std::string& path) {
   try {
     Config config = parse(read_text_file(path), path);
     load_saved_changes(config);
-    check_machine(config);
+    check_for_start(config);
     config.file = std::filesystem::absolute(path).string();
     return config;
   } catch (const ConfigError&) {

@@ -41,6 +41,7 @@ struct Config {
   /// Names of the keys in the file: "table.key", and "export./path.key" or "client_class.name.key" for entries of lists. The
   /// name of an empty list is among them.
   std::set<std::string> named{};
+  std::string notes{};          ///< what a data plane like this process would refuse; a line each
   std::string saved_changes{};  ///< file of what is saved; empty: none
   SavedChanges saved{};         ///< its content, which `block` has, too
   std::string admin_socket = "/run/sluice/admin.sock";
@@ -90,7 +91,9 @@ const HostEntry* find_host(const Config& config, std::string_view name);
 void fill_derived(Config& config);
 /// Returns what holds without a file: every key has its default value, and nothing is exported or forwarded.
 Config defaults();
-/// For this machine, with what is saved. Throws ConfigError, with all defects of the file.
+/// Checks what a start of either plane on this machine would refuse, and an export whose table was cut. Throws ConfigError.
+void check_for_start(Config& config);
+/// Reads a file for a start or a reload: check_for_start(), and with what is saved. Throws ConfigError, with all defects of the file.
 Config load_file(const std::string& path);
 /// Without what is saved.
 Config parse(const std::string& text, const std::string& name);

@@ -86,6 +86,20 @@ segment::ExportConfig parse_export(const std::string& text, const Config& runnin
   return block.exports[0];
 }
 
+void check_clients_of_exports(const Config& config) {
+  std::string defects;
+  constexpr std::string_view kPrefix = "export.";
+  constexpr std::string_view kPath = ".path";
+  for (const std::string& name : config.named) {
+    if (!name.starts_with(kPrefix) || !name.ends_with(kPath)) continue;
+    const std::string entry = name.substr(0, name.size() - kPath.size());
+    if (config.named.contains(entry + ".clients")) continue;
+    defects += "The [[export]] '" + entry.substr(kPrefix.size()) +
+               "' has no clients: name the addresses that may have it, or write 'clients = []' if all may.\n";
+  }
+  if (!defects.empty()) throw ConfigError(defects);
+}
+
 Json describe_export(const segment::ExportConfig& entry) {
   Json clients = Json::array();
   for (std::uint32_t i = 0; i < entry.allowed_count; ++i) clients.push_back(to_text(entry.allowed[i]));
@@ -144,7 +158,7 @@ void read_paths(Checker& check, const toml::table& table, segment::UpstreamConfi
                                             std::to_string(out.exports.size()) + " paths.");
   for (const toml::node& item : *list) {
     const auto text = item.value_exact<std::string>();
-    if (!text || !is_plain_path(*text) || text->size() >= segment::kMaxPathBytes) {
+    if (!text || !is_plain_path(*text) || has_odd_part(*text) || text->size() >= segment::kMaxPathBytes) {
       check.defect(item.source(), "exports takes paths of the upstream such as \"/vol1\", of at most " +
                                       std::to_string(segment::kMaxPathBytes - 1) + " bytes.");
       continue;

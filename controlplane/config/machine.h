@@ -1,18 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of a configuration can only be judged on the machine that it is for: processors, groups and paths. System calls, which may
-// wait for a disk or a directory service. Setup; one thread.
+// Checks of a configuration against its machine: processors, memory, interface, groups and paths. A start, a reload, `--check` and
+// `sluicectl config check` run the same list. System calls, which may wait for a disk or a directory
+// service. Setup; one thread.
 #pragma once
 
+#include <sched.h>
+
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
 
 #include "controlplane/config/config.h"
+#include "dataplane/process/memory_room.h"
 
 namespace sluice::config {
 
-/// Throws ConfigError if it names a processor that is not one of the first `processors`.
-void check_processors(const Config& config, std::uint32_t processors);
-/// Throws ConfigError, with a sentence for each defect.
-void check_machine(const Config& config);
+/// The machine as this process sees it.
+struct Machine {
+  std::uint32_t processors = 0;  ///< number that is configured in the kernel
+  cpu_set_t allowed{};           ///< affinity mask that this process has begun with
+  process::MemoryRoom memory{};
+  std::function<std::optional<std::uint32_t>(const std::string& interface)>
+      mtu_of{};  ///< none: no such interface
+};
+Machine this_machine();
+
+/// Sentences, a line each.
+struct Findings {
+  std::string defects;  ///< a data plane or control plane on this machine refuses to start
+  std::string
+      notes;  ///< a data plane with the processors, the control group and the network of this process refuses to start
+};
+Findings judge(const Config& config, const Machine& machine);
+/// Throws ConfigError with the defects. Puts the notes into `config`.
+void check_machine(Config& config, const Machine& machine = this_machine());
 
 }  // namespace sluice::config

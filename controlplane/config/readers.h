@@ -32,6 +32,10 @@ void check_export_hosts(Checker& check, const toml::table& root, const segment::
                         const Config& known);
 /// Reads [host_authentication]. Call after the client classes and the exports have been read.
 void read_host_authentication(Checker& check, const toml::table& root, Config& config);
+/// Checks all addresses of a configuration that was read from `root`: kinds, duplicates, gateways that nothing leads to.
+void check_addresses(Checker& check, const toml::table& root, const Config& config);
+/// Checks that no two parts of it listen at one address and port.
+void check_listeners(Checker& check, const toml::table& root, const Config& config);
 /// Reads `pnfs` and `referrals` of an [[upstream]] or of [reverse].
 inline void read_withheld(Checker& check, const toml::table& table, segment::WithheldConfig& out) {
   const auto read = [&](const char* key, std::uint32_t& hidden) {

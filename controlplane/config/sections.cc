@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "controlplane/config/addresses.h"
 #include "controlplane/config/host_authentication.h"
 #include "controlplane/config/readers.h"
 #include "controlplane/config/upstreams.h"
@@ -124,10 +125,11 @@ void read_key_files(Checker& check, const toml::table& table, HostEntry& host) {
                         "key_files has to be a list of 1 to " + std::to_string(kMaxKeyFiles) + " files.");
   for (const toml::node& item : *list) {
     const auto path = item.value_exact<std::string>();
-    if (path && path->size() <= kMaxKeyPath && path->rfind('/', 0) == 0)
+    if (path && path->size() <= kMaxKeyPath && path->rfind('/', 0) == 0 && !has_odd_part(*path))
       host.key_files.push_back(*path);
     else
-      check.defect(item.source(), "key_files takes paths that start with '/'.");
+      check.defect(item.source(),
+                   "key_files takes paths that start with '/', without '.' and '..' and control characters.");
   }
 }
 
@@ -259,11 +261,6 @@ std::optional<PeerAddress> address_in(const std::string& host_and_port) {
   segment::AllowedPrefix prefix;
   if (host.find('/') != std::string::npos || !parse_prefix(host, prefix)) return std::nullopt;
   return prefix.address;
-}
-
-bool is_loopback(const PeerAddress& address) {
-  constexpr PeerAddress kLoopback6{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
-  return address == kLoopback6 || address.within(PeerAddress::from_ipv4(127, 0, 0, 0), 96 + 8);
 }
 
 bool is_host_name(const std::string& name) {

@@ -24,6 +24,7 @@ loopback_path = "{self.dir}/loopback"
 loopback_links = {2 * CLIENTS * CONNECTIONS}
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 [admin]
 socket = "{self.socket}"

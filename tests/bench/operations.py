@@ -225,7 +225,7 @@ def stop_ms(build):
             name = f"sluice-bench-{os.getpid()}"
             with open(f"{folder}/sluice.toml", "w", encoding="utf-8") as file:
                 file.write(f'segment = "{name}"\n[device]\n{drivers[driver](folder)}\n[admin]\nsocket = "{folder}/admin"\n[metrics]\naddress = ""\n'
-                           '[mount]\nport = 0\nrpcbind = false\n[[export]]\npath = "/export"\n')
+                           '[mount]\nport = 0\nrpcbind = false\n[[export]]\npath = "/export"\nclients = []\n')
             quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             control = subprocess.Popen([f"{build}/controlplane/sluice-controlplane", "--config", f"{folder}/sluice.toml"], **quiet)
             data = subprocess.Popen([f"{build}/sluice-dataplane", "--segment", name], **quiet)

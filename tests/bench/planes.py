@@ -67,6 +67,7 @@ ethdev = "{planes_of_tests.memif_ethdev(self.dir, 'server')}"
 addresses = ["192.0.2.1/24"]
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 [admin]
 socket = "{self.socket}"

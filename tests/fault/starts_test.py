@@ -80,7 +80,7 @@ def a_control_plane_keeps_to_the_data_plane_that_it_finds():
     client = load()
     planes.loaded()
     kill(planes.control)
-    write(20050, 32, more='[[export]]\npath = "/added"\n')
+    write(20050, 32, more='[[export]]\npath = "/added"\nclients = []\n')
     planes.start_control()
     planes.wait("what the file has for later", lambda: pending() == ["forward.callback_clients", "transport.port"])
     assert said("transport.port changes only with a restart of the data plane")

@@ -68,6 +68,7 @@ port = {self.port}
 rpcbind = false
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 """)
 

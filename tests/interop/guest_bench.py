@@ -45,6 +45,7 @@ def sluice_in_guest(server, where, kind):
 size_mib = 256
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 [admin]
 socket = "/tmp/admin.sock"

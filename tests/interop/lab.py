@@ -42,6 +42,7 @@ EXPORT = """
 size_mib = 512
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 """
 

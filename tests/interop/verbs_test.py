@@ -43,6 +43,7 @@ EXPORT = """
 size_mib = 256
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 """
 
@@ -485,6 +486,7 @@ size_mib = 32
 count = 2
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 """, device='devices = ["rxe0", "rxe1/1"]', mount_port=20054, port=20055)
         try:

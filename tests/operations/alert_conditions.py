@@ -42,6 +42,7 @@ max_connections_per_client = 16
 max_credits = 64
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 quota_mib = 17
 """)
@@ -77,6 +78,7 @@ ethdev = "{ethdev('server')}"
 addresses = ["{SERVER}/24"]
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 """)
 served.key("key")

@@ -13,7 +13,7 @@ from sites import SERVER, Site, again_and_again, enter_own_network, over_wire
 from wire import Wire, ethdev, losing
 
 MIX = ("--depth", "4", "--block", "32768", "--mix", "read=3,write=1,getattr=6")
-EXPORT = '[[export]]\npath = "/export"\nroot_squash = false\nquota_mib = 256\n'
+EXPORT = '[[export]]\npath = "/export"\nclients = []\nroot_squash = false\nquota_mib = 256\n'
 
 
 class Load:

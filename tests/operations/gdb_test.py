@@ -16,7 +16,7 @@ from gdb_script import SCRIPT, gdb, table  # noqa: E402
 
 PROGRAMS = sys.argv[1:5]
 DATA = PROGRAMS[1]
-EXPORT = '[[export]]\npath = "/export"\n'
+EXPORT = '[[export]]\npath = "/export"\nclients = []\n'
 # Small cores; and a client that is stopped for as long as gdb takes is kept.
 FEW = "[transport]\nprogress_timeout_s = 0\nmax_connections = 4\ncall_buffers = 2\nlarge_reply_buffers = 2\n[memory]\nsize_mib = 64\nmax_files = 100\n"
 SENDS_PER_COMPLETION = 16  # at most (dataplane/rpcrdma/link/send_stage.h)

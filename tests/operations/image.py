@@ -17,6 +17,7 @@ ethdev = "net_af_packet0,iface=lo,framesz=8192,blocksz=65536,framecnt=512,qdisc_
 addresses = ["192.0.2.1/24"]
 [[export]]
 path = "/export"
+clients = []
 """
 
 

@@ -224,7 +224,7 @@ def a_registration_of_another_server_stays():
 
 
 def each_client_is_shown_its_own_exports():
-    exports = '[[export]]\npath = "/all"\n[[export]]\npath = "/four"\nclients = ["127.0.0.0/8"]\n[[export]]\npath = "/six"\nclients = ["::1"]\n'
+    exports = '[[export]]\npath = "/all"\nclients = []\n[[export]]\npath = "/four"\nclients = ["127.0.0.0/8"]\n[[export]]\npath = "/six"\nclients = ["::1"]\n'
     with Control(exports, rpcbind=True) as control:
         wait("the registration", lambda: registered() == ours(control.port))
         for host, own in (("127.0.0.1", "/four"), ("::1", "/six")):

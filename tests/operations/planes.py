@@ -40,6 +40,7 @@ port = 0
 rpcbind = false
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 quota_mib = 512
 {self.extra if extra is None else extra}"""

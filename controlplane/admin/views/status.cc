@@ -103,7 +103,10 @@ Json check_configuration(const std::string& text, const std::string& name, const
     if (next.saved_changes == running.saved_changes) config::load_saved_changes(next);
     if (const std::string unsaid = config::unsaid_removals(running, next); !unsaid.empty())
       return {{"ok", false}, {"defects", unsaid}};
-    return {{"ok", true}, {"changes", describe_changes(config::compare(running, next, places))}};
+    config::check_for_start(next);
+    Json result = {{"ok", true}, {"changes", describe_changes(config::compare(running, next, places))}};
+    if (!next.notes.empty()) result["notes"] = next.notes;
+    return result;
   } catch (const std::runtime_error& error) {
     return {{"ok", false}, {"defects", error.what()}};
   }

@@ -165,10 +165,6 @@ TEST_F(ConfigFile, that_names_a_processor_which_this_machine_does_not_have_is_re
       defects(path()).find("cpus in [reactor] names processor 4095, and the last one of this machine is "),
       0u)
       << defects(path());
-  const auto two = config::parse("[reactor]\ncount = 2\ncpus = [0, 1]\n", "f");
-  config::check_processors(two, 2);
-  EXPECT_THROW(config::check_processors(two, 1), config::ConfigError);
-  config::check_processors(config::parse("[reactor]\ncount = 8\n", "f"), 1);
 }
 
 TEST_F(ConfigFile, of_another_kind_is_refused_with_a_sentence_and_waits_for_nobody) {

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <initializer_list>
+#include <optional>
 #include <string>
 
 namespace sluice {
@@ -13,11 +15,85 @@ namespace {
 
 std::string defects_of(const std::string& text) {
   try {
-    config::check_machine(config::parse(text, "test"));
+    config::Config config = config::parse(text, "test");
+    config::check_machine(config);
   } catch (const config::ConfigError& error) {
     return error.what();
   }
   return "";
+}
+
+constexpr std::uint64_t kGiB = 1u << 30;
+
+config::Machine machine(std::uint32_t processors, std::initializer_list<int> allowed) {
+  config::Machine known;
+  known.processors = processors;
+  CPU_ZERO(&known.allowed);
+  for (const int each : allowed) CPU_SET(each, &known.allowed);
+  known.memory.pages_bytes = 16 * kGiB;
+  known.mtu_of = [](const std::string& interface) {
+    return interface == "eth1" ? std::optional<std::uint32_t>(1500) : std::nullopt;
+  };
+  return known;
+}
+
+config::Findings found(const std::string& text, const config::Machine& on) {
+  return config::judge(config::parse(text, "test"), on);
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Machine, processors_that_there_are_not_are_defects_and_those_of_others_are_notes) {
+  const std::string two = "[reactor]\ncount = 2\ncpus = [0, 1]\n";
+  EXPECT_EQ(found(two, machine(2, {0, 1})).defects, "");
+  EXPECT_EQ(found(two, machine(2, {0, 1})).notes, "");
+  EXPECT_TRUE(
+      has(found(two, machine(1, {0})).defects, "names processor 1, and the last one of this machine is 0"));
+  const config::Findings confined = found(two, machine(4, {0, 2, 3}));
+  EXPECT_EQ(confined.defects, "");
+  EXPECT_TRUE(has(confined.notes, "names processor 1, and this process may run on 0,2-3 only"))
+      << confined.notes;
+  const std::string eight = "[reactor]\ncount = 8\n";
+  EXPECT_TRUE(has(found(eight, machine(4, {0})).defects, "count in [reactor] is 8, and this machine has 4"));
+  EXPECT_EQ(found(eight, machine(8, {0})).defects, "");
+  EXPECT_TRUE(has(found(eight, machine(8, {0})).notes, "may run on 0 only"));
+}
+
+TEST(Machine, memory_that_there_is_not_is_a_defect_and_a_limit_of_this_process_a_note) {
+  config::Machine on = machine(2, {0, 1});
+  EXPECT_TRUE(has(found("[memory]\nsize_mib = 200000\n", on).defects, "this machine has 16384 MiB"));
+  EXPECT_EQ(found("[memory]\nsize_mib = 1024\n", on).defects, "");
+  on.memory.limits.push_back({.bytes = kGiB / 2, .file = "/x/memory.max"});
+  const config::Findings limited = found("[memory]\nsize_mib = 1024\n", on);
+  EXPECT_EQ(limited.defects, "");
+  EXPECT_TRUE(has(limited.notes, "may have 512 MiB (/x/memory.max)")) << limited.notes;
+}
+
+TEST(Machine, an_interface_has_to_take_packets_of_the_mtu) {
+  const auto device = [](const std::string& ethdev, int mtu) {
+    return "[device]\ndriver = \"softroce\"\nethdev = \"" + ethdev +
+           "\"\naddresses = [\"192.0.2.1/24\"]\nmtu = " + std::to_string(mtu) + "\n";
+  };
+  const config::Machine on = machine(2, {0, 1});
+  const std::string said = found(device("net_af_packet0,iface=eth1,framesz=8192", 1501), on).defects;
+  EXPECT_TRUE(has(said, "mtu in [device] is 1501, and the interface 'eth1' takes packets of 1500 bytes"))
+      << said;
+  EXPECT_EQ(found(device("net_af_packet0,iface=eth1", 1500), on).defects, "");
+  EXPECT_EQ(found(device("net_vhost0,iface=eth1", 4200), on).defects, "");
+  EXPECT_EQ(found(device("net_af_packet0,iface=eth2", 4200), on).defects, "");
+  EXPECT_TRUE(has(found(device("net_af_packet0,iface=eth2", 4200), on).notes,
+                  "the interface 'eth2', and there is none"));
+}
+
+TEST(Machine, key_files_have_to_be_there) {
+  const std::string hosts =
+      "[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"/nonexistent/c.key\"]\n";
+  const std::string said = defects_of("[host_authentication]\nmethod = \"psk\"\n" + hosts);
+  EXPECT_TRUE(
+      has(said, "key_files of host 'a' has '/nonexistent/c.key', which this user cannot read (No such file"))
+      << said;
 }
 
 TEST(Machine, groups_have_to_exist) {

@@ -28,7 +28,7 @@ class Saved : public testing::Test {
  protected:
   Saved() {
     EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
-    configure("[[export]]\npath = \"/a\"\n[[export]]\npath = \"/b\"\n");
+    configure("[[export]]\npath = \"/a\"\nclients = []\n[[export]]\npath = \"/b\"\nclients = []\n");
   }
   ~Saved() override { std::filesystem::remove_all(folder_); }
 
@@ -134,7 +134,7 @@ TEST_F(Saved, defects_are_told_with_the_file_the_line_and_what_to_do) {
 
 TEST_F(Saved, what_is_written_is_what_is_read) {
   const std::string keys =
-      "path = \"/c\\\"\\n\xc3\xa9\"\nread_only = true\nroot_squash = false\nall_squash = true\nanonuid = "
+      "path = \"/c\\\"\xc3\xa9\"\nread_only = true\nroot_squash = false\nall_squash = true\nanonuid = "
       "4294967295\n"
       "anongid = 7\nquota_mib = 9\nclients = [\"192.0.2.0/24\", \"2001:db8::/32\", \"10.1.2.3\"]\n";
   const config::SavedChanges before{

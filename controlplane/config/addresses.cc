@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Addresses that are well formed and cannot work: no host has them, two keys claim them, or nothing leads there.
+#include "controlplane/config/addresses.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "controlplane/config/prefix.h"
+#include "controlplane/config/readers.h"
+#include "dataplane/base/net_address.h"
+
+namespace sluice::config {
+namespace {
+
+constexpr std::uint32_t kIpv4Bits = 96;  ///< of the prefix of mapped IPv4 addresses
+constexpr std::uint32_t kAddressBits = 128;
+
+bool starts_with(const PeerAddress& address, std::uint8_t first, std::uint32_t bits) {
+  if (is_mapped_ipv4(address))
+    return address.within(PeerAddress::from_ipv4(first, 0, 0, 0), kIpv4Bits + bits);
+  return false;
+}
+
+/// Returns whether all bits from `from` on are `ones`.
+bool rest_is(const PeerAddress& address, std::uint32_t from, bool ones) {
+  for (std::uint32_t bit = from; bit < kAddressBits; ++bit)
+    if (((address.bytes[bit / 8] & (0x80 >> bit % 8)) != 0) != ones) return false;
+  return true;
+}
+
+bool same_family(const PeerAddress& one, const PeerAddress& other) {
+  return is_mapped_ipv4(one) == is_mapped_ipv4(other);
+}
+
+const toml::source_region& place_of(const toml::table& table, const char* key, std::size_t index) {
+  const toml::node* const node = table.get(key);
+  const toml::array* const list = node->as_array();
+  return list != nullptr && index < list->size() ? list->get(index)->source() : node->source();
+}
+
+/// Returns the first `count` prefixes of a list.
+template <typename List>
+auto first(const List& list, std::uint32_t count) {
+  return std::span(list).first(std::min<std::size_t>(count, list.size()));
+}
+
+/// A list of clients: addresses that no client can have, and entries that are there twice.
+void check_clients(Checker& check, const toml::table& table, const char* key,
+                   std::span<const segment::AllowedPrefix> prefixes) {
+  for (std::size_t i = 0; i < prefixes.size(); ++i) {
+    const segment::AllowedPrefix& entry = prefixes[i];
+    const std::string what = key + std::string(" has ") + to_text(entry);
+    const bool single = entry.prefix_bits == kAddressBits;
+    if (is_multicast(entry.address))
+      check.defect(place_of(table, key, i),
+                   what + ", which are multicast groups: no client has such an address.");
+    else if (single && is_unspecified(entry.address))
+      check.defect(place_of(table, key, i),
+                   what + ", which no client has: everybody is \"0.0.0.0/0\" and \"::/0\".");
+    else if (single && is_broadcast(entry.address))
+      check.defect(place_of(table, key, i), what + ", the broadcast address, which no client has.");
+    for (std::size_t before = 0; before < i; ++before)
+      if (prefixes[before].address == entry.address && prefixes[before].prefix_bits == entry.prefix_bits)
+        check.defect(place_of(table, key, i), what + " twice: remove one.");
+  }
+}
+
+/// Own addresses of softroce.
+void check_own(Checker& check, const toml::table& device, const segment::ConfigBlock& block) {
+  const auto addresses = first(block.addresses, block.address_count);
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const PeerAddress& own = addresses[i].address;
+    const std::uint32_t bits = addresses[i].prefix_bits;
+    const std::string what = "addresses has " + to_text(addresses[i]);
+    const std::string kind = unusable_as_host(own);
+    if (!kind.empty() || is_loopback(own))
+      check.defect(
+          place_of(device, "addresses", i),
+          what + ", which is " + (kind.empty() ? "a loopback address" : kind) + ": name one of a host.");
+    else if (bits + 1 < kAddressBits && rest_is(own, bits, false))
+      check.defect(place_of(device, "addresses", i),
+                   what + ", which is the address of the network itself: name that of a host in it.");
+    else if (bits + 1 < kAddressBits && is_mapped_ipv4(own) && rest_is(own, bits, true))
+      check.defect(place_of(device, "addresses", i),
+                   what + ", which is the broadcast address of its network: name that of a host in it.");
+    for (std::size_t before = 0; before < i; ++before)
+      if (addresses[before].address == own)
+        check.defect(place_of(device, "addresses", i), what + " twice: remove one.");
+  }
+}
+
+void check_gateways(Checker& check, const toml::table& device, const segment::ConfigBlock& block) {
+  const auto addresses = first(block.addresses, block.address_count);
+  const auto gateways = first(block.gateways, block.gateway_count);
+  for (std::size_t i = 0; i < gateways.size(); ++i) {
+    const PeerAddress& gateway = gateways[i];
+    const toml::source_region& where = place_of(device, "gateways", i);
+    const std::string what = "gateways has " + to_string(gateway);
+    const bool reached = std::any_of(addresses.begin(), addresses.end(), [&](const auto& own) {
+      return same_family(own.address, gateway) && gateway.within(own.address, own.prefix_bits);
+    });
+    if (const std::string kind = unusable_as_host(gateway); !kind.empty())
+      check.defect(where, what + ", which is " + kind + ": name the address of a router.");
+    else if (std::any_of(addresses.begin(), addresses.end(),
+                         [&](const auto& own) { return own.address == gateway; }))
+      check.defect(where, what + ", which is among addresses too: name the address of a router.");
+    else if (!reached && !is_link_local(gateway))
+      check.defect(where,
+                   what + ", which is in none of the networks of addresses: packets would not reach it.");
+    for (std::size_t before = 0; before < i; ++before)
+      if (same_family(gateways[before], gateway))
+        check.defect(where, what + ", and there is a gateway of its family already: remove one.");
+  }
+}
+
+void check_upstreams(Checker& check, const toml::table& root, const segment::ConfigBlock& block) {
+  const toml::array* const list = root["upstream"].as_array();
+  if (list == nullptr) return;
+  for (std::size_t i = 0; i < std::min<std::size_t>(list->size(), block.upstream_count); ++i) {
+    const segment::UpstreamConfig& upstream = block.upstreams[i];
+    const toml::table& table = *list->get(i)->as_table();
+    const auto hosts = first(upstream.hosts, upstream.host_count);
+    for (std::size_t h = 0; h < hosts.size(); ++h) {
+      const std::string host = hosts[h].data();
+      segment::AllowedPrefix parsed;
+      const std::string kind = parse_prefix(host, parsed) ? unusable_as_host(parsed.address) : "";
+      if (!kind.empty())
+        check.defect(place_of(table, "address", h),
+                     "address has " + host + ", which is " + kind + ": name a host's.");
+      for (std::size_t before = 0; before < h; ++before)
+        if (host == hosts[before].data())
+          check.defect(place_of(table, "address", h), "address has " + host + " twice: remove one.");
+    }
+    check_clients(check, table, "clients", first(upstream.allowed, upstream.allowed_count));
+  }
+}
+
+void check_reverse(Checker& check, const toml::table& table, const segment::ConfigBlock& block) {
+  const segment::ReverseConfig& reverse = block.reverse;
+  const auto look = [&](const char* key, const PeerAddress& address, bool all_of_host) {
+    if (!table.contains(key) || (all_of_host && is_unspecified(address))) return;
+    if (const std::string kind = unusable_as_host(address); !kind.empty() && address != PeerAddress{})
+      check.defect(table.get(key)->source(), key + std::string(" is ") + to_string(address) + ", which is " +
+                                                 kind + ": name a host's.");
+  };
+  look("listen_address", reverse.listen_address, true);
+  look("server", reverse.server, false);
+  look("mount_address", reverse.mount_address, false);
+  check_clients(check, table, "allowed", first(reverse.allowed, reverse.allowed_count));
+  for (const auto& own : first(block.addresses, block.address_count))
+    if (reverse.in_use != 0 && block.driver == segment::Driver::SoftRoce && own.address == reverse.server)
+      check.defect(table.source(), "server is " + to_string(own.address) +
+                                       ", which is among addresses in [device]: name another host's.");
+}
+
+}  // namespace
+
+bool is_unspecified(const PeerAddress& address) {
+  return address == PeerAddress{} || address == PeerAddress::from_ipv4(0, 0, 0, 0);
+}
+
+bool is_loopback(const PeerAddress& address) {
+  constexpr PeerAddress kLoopback6{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  return address == kLoopback6 || starts_with(address, 127, 8);
+}
+
+bool is_multicast(const PeerAddress& address) {
+  return address.bytes[0] == 0xFF || starts_with(address, 224, 4);
+}
+
+bool is_broadcast(const PeerAddress& address) {
+  return address == PeerAddress::from_ipv4(255, 255, 255, 255);
+}
+
+bool is_link_local(const PeerAddress& address) {
+  return address.within(PeerAddress{{0xFE, 0x80}}, 10);
+}
+
+std::string unusable_as_host(const PeerAddress& address) {
+  if (is_unspecified(address)) return "the unspecified address";
+  if (is_multicast(address)) return "a multicast group";
+  if (is_broadcast(address)) return "the broadcast address";
+  if (starts_with(address, 0, 8) || starts_with(address, 240, 4)) return "a reserved address";
+  return {};
+}
+
+void check_addresses(Checker& check, const toml::table& root, const Config& config) {
+  const segment::ConfigBlock& block = config.block;
+  if (const toml::table* const device = root["device"].as_table()) {
+    check_own(check, *device, block);
+    check_gateways(check, *device, block);
+  }
+  check_upstreams(check, root, block);
+  if (const toml::table* const reverse = root["reverse"].as_table()) check_reverse(check, *reverse, block);
+  if (const toml::array* const exports = root["export"].as_array())
+    for (std::size_t i = 0; i < std::min(exports->size(), block.exports.size()); ++i)
+      if (block.exports[i].in_use != 0)
+        check_clients(check, *exports->get(i)->as_table(), "clients",
+                      first(block.exports[i].allowed, block.exports[i].allowed_count));
+  if (const toml::array* const classes = root["client_class"].as_array())
+    for (std::size_t i = 0; i < classes->size() && i + 1 < config.classes.size(); ++i)
+      check_clients(check, *classes->get(i)->as_table(), "clients", config.classes[i + 1].clients);
+}
+
+// --- TCP ports that both planes listen on: two of them at one address and port cannot both start
+namespace {
+
+struct Listener {
+  std::string key;
+  std::uint16_t port = 0;
+  /// Nothing for a host name, which may lead anywhere.
+  std::optional<PeerAddress> address{};
+};
+
+constexpr PeerAddress kEvery{};
+
+/// `address` is HOST:PORT, which has been checked.
+Listener at(const std::string& key, const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  Listener listener{.key = key};
+  std::from_chars(address.data() + colon + 1, address.data() + address.size(), listener.port);
+  std::string host = address.substr(0, colon);
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  segment::AllowedPrefix parsed;
+  if (host == "localhost")
+    listener.address = PeerAddress::from_ipv4(127, 0, 0, 1);
+  else if (parse_prefix(host.substr(0, host.find('%')), parsed))
+    listener.address = parsed.address;
+  return listener;
+}
+
+std::vector<Listener> listeners(const Config& config) {
+  std::vector<Listener> all;
+  for (const auto& [key, address] : {std::pair("metrics.address", &config.metrics_address),
+                                     std::pair("page.address", &config.page_address)})
+    if (!address->empty() && is_host_and_port(*address)) all.push_back(at(key, *address));
+  if (config.mount_enabled)
+    all.push_back({.key = "mount.port", .port = config.mount_port, .address = kEvery});
+  if (config.kerberos_enabled)
+    all.push_back({.key = "kerberos.port", .port = config.kerberos_port, .address = kEvery});
+  if (config.locks_enabled)
+    all.push_back({.key = "locks.port", .port = config.locks_port, .address = kEvery});
+  const segment::ReverseConfig& reverse = config.block.reverse;
+  if (reverse.in_use != 0)
+    all.push_back({.key = "reverse.listen_port",
+                   .port = static_cast<std::uint16_t>(reverse.listen_port),
+                   .address = reverse.listen_address});
+  return all;
+}
+
+bool takes_all(const PeerAddress& address, const PeerAddress& of) {
+  if (address == kEvery) return true;
+  return is_unspecified(address) && is_mapped_ipv4(of);
+}
+
+bool collide(const Listener& one, const Listener& other) {
+  if (one.port == 0 || one.port != other.port || !one.address || !other.address) return false;
+  return *one.address == *other.address || takes_all(*one.address, *other.address) ||
+         takes_all(*other.address, *one.address);
+}
+
+const toml::source_region& place_of_key(const toml::table& root, const std::string& key) {
+  const std::size_t dot = key.find('.');
+  const toml::table* const table = root[key.substr(0, dot)].as_table();
+  if (table == nullptr) return root.source();
+  const toml::node* const node = table->get(key.substr(dot + 1));
+  return node != nullptr ? node->source() : table->source();
+}
+
+}  // namespace
+
+void check_listeners(Checker& check, const toml::table& root, const Config& config) {
+  const std::vector<Listener> all = listeners(config);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (const std::string kind = all[i].address ? unusable_as_host(*all[i].address) : "";
+        !kind.empty() && !is_unspecified(*all[i].address))
+      check.defect(place_of_key(root, all[i].key),
+                   all[i].key + " names " + kind + ": name an address of this host.");
+    for (std::size_t before = 0; before < i; ++before)
+      if (collide(all[before], all[i]))
+        check.defect(place_of_key(root, all[i].key),
+                     all[i].key + " and " + all[before].key + " are both at TCP port " +
+                         std::to_string(all[i].port) + ": give one of them another port.");
+  }
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/config/machine.h"
+
+#include <grp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "dataplane/base/kernel_interface.h"
+#include "dataplane/base/processor_list.h"
+
+namespace sluice::config {
+namespace {
+
+using Defects = std::string;
+
+bool is_directory(const std::string& path) {
+  struct stat found {};
+  return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+/// `key` is a file that Sluice makes, so its folder has to be there.
+void check_new_file(Defects& defects, const std::string& key, const std::string& path) {
+  if (path.empty()) return;
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == 0 ? "/" : path.substr(0, slash);
+  if (is_directory(path))
+    defects += key + " is '" + path + "', which is a directory: name a file in it.\n";
+  else if (!is_directory(folder))
+    defects += key + " is '" + path + "', and there is no directory '" + folder +
+               "': make it, or name another file.\n";
+}
+
+void check_group(Defects& defects, const std::string& key, const std::string& name) {
+  constexpr std::size_t kMaxEntryBytes = 1u << 20;
+  std::vector<char> room(4096);
+  group entry{};
+  group* found = nullptr;
+  int error = 0;
+  while ((error = ::getgrnam_r(name.c_str(), &entry, room.data(), room.size(), &found)) == ERANGE &&
+         room.size() < kMaxEntryBytes)
+    room.resize(2 * room.size());
+  if (!name.empty() && error == 0 && found == nullptr)
+    defects += key + " is '" + name +
+               "', and this machine has no such group: groupadd makes it, \"\" is for none.\n";
+}
+
+/// Finds processors that the machine lacks, as defects. The affinity mask of the data plane may differ from that of this process, so
+/// processors outside of the latter are notes.
+void judge_processors(Findings& found, const segment::ConfigBlock& block, const Machine& machine) {
+  const auto allowed = static_cast<std::uint32_t>(CPU_COUNT(&machine.allowed));
+  const std::string count = "count in [reactor] is " + std::to_string(block.reactors);
+  if (block.choose_cpus != 0 && block.reactors > machine.processors)
+    found.defects +=
+        count + ", and this machine has " + std::to_string(machine.processors) + " processor(s): lower it.\n";
+  else if (block.choose_cpus != 0 && block.reactors > allowed)
+    found.notes += count + ", and this process may run on " + to_text(machine.allowed) +
+                   " only: a data plane with no more processors refuses to start.\n";
+  if (block.choose_cpus != 0) return;
+  for (std::uint32_t i = 0; i < block.reactors; ++i) {
+    const std::uint32_t cpu = block.cpus[i];
+    const std::string named = "cpus in [reactor] names processor " + std::to_string(cpu);
+    if (cpu >= machine.processors)
+      found.defects += named + ", and the last one of this machine is " +
+                       std::to_string(machine.processors - 1) + ": name others, or leave cpus out.\n";
+    else if (cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &machine.allowed))
+      found.notes += named + ", and this process may run on " + to_text(machine.allowed) +
+                     " only: a data plane with the same processors refuses to start.\n";
+  }
+}
+
+/// Finds a lack of memory. The control group of the data plane may differ from that of this process, so its limit is a note.
+void judge_memory(Findings& found, const segment::ConfigBlock& block, const Machine& machine) {
+  const process::MemoryNeed need = process::memory_need(block);
+  if (const std::string lack = process::lacks_of_machine(need, machine.memory); !lack.empty())
+    found.defects += lack + '\n';
+  else if (const std::string limit = process::lacks_of_group(need, machine.memory); !limit.empty())
+    found.notes += limit + " A data plane in the same control group refuses to start.\n";
+}
+
+/// Compares the MTU. A missing interface is a note, because it may exist in the network namespace of the data plane only.
+void judge_interface(Findings& found, const segment::ConfigBlock& block, const Machine& machine) {
+  if (block.driver != segment::Driver::SoftRoce) return;
+  const std::string interface = kernel_interface_of(block.ethdev);
+  if (interface.empty()) return;
+  const std::optional<std::uint32_t> mtu = machine.mtu_of(interface);
+  if (!mtu)
+    found.notes += "ethdev in [device] names the interface '" + interface +
+                   "', and there is none: a data plane in the same network refuses to start.\n";
+  else if (const std::string lack = lack_of_mtu(interface, *mtu, block.mtu); !lack.empty())
+    found.defects += lack + '\n';
+}
+
+void judge_key_files(Findings& found, const Config& config) {
+  for (const HostEntry& host : config.authentication_hosts)
+    for (const std::string& file : host.key_files) {
+      const std::string its = "key_files of host '" + host.name + "' has '" + file + "', which ";
+      if (is_directory(file))
+        found.defects += its + "is a directory: name the file.\n";
+      else if (config.authentication_method != "none" && ::access(file.c_str(), R_OK) != 0)
+        found.defects += its + "this user cannot read (" + std::strerror(errno) +
+                         "): make it, owned by the user of the control plane, who alone may read it.\n";
+    }
+}
+
+}  // namespace
+
+Machine this_machine() {
+  // Later the control plane keeps off the processors of reactors.
+  static const cpu_set_t kMask = own_processors();
+  Machine machine;
+  const long processors = ::sysconf(_SC_NPROCESSORS_CONF);
+  if (processors > 0) machine.processors = static_cast<std::uint32_t>(processors);
+  machine.allowed = kMask;
+  machine.memory = process::memory_room();
+  machine.mtu_of = mtu_of_interface;
+  return machine;
+}
+
+Findings judge(const Config& config, const Machine& machine) {
+  Findings found;
+  judge_processors(found, config.block, machine);
+  judge_memory(found, config.block, machine);
+  judge_interface(found, config.block, machine);
+  check_group(found.defects, "change_group in [admin]", config.admin_change_group);
+  check_group(found.defects, "read_group in [admin]", config.admin_read_group);
+  check_new_file(found.defects, "saved_changes", config.saved_changes);
+  check_new_file(found.defects, "file in [events]", config.events_file);
+  if (config.locks_enabled) check_new_file(found.defects, "state in [locks]", config.locks_state);
+  if (is_directory(config.admin_socket))
+    found.defects +=
+        "socket in [admin] is '" + config.admin_socket + "', which is a directory: name a file in it.\n";
+  judge_key_files(found, config);
+  return found;
+}
+
+void check_machine(Config& config, const Machine& machine) {
+  Findings found = judge(config, machine);
+  if (!found.defects.empty()) throw ConfigError(found.defects);
+  config.notes = std::move(found.notes);
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Values that are well formed and cannot work: addresses that no host has, gateways that nothing leads to, two listeners at one
+// port, odd paths, exports that were cut.
+#include "controlplane/config/addresses.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "controlplane/config/config.h"
+#include "controlplane/config/exports.h"
+
+namespace sluice::config {
+namespace {
+
+std::string defect(const std::string& text) {
+  try {
+    parse(text, "f");
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string device(const std::string& addresses, const std::string& gateways = "") {
+  return "[device]\ndriver = \"softroce\"\nethdev = \"net_memif0\"\naddresses = [" + addresses +
+         "]\ngateways = [" + gateways + "]\n";
+}
+
+TEST(Addresses, of_our_own_are_those_of_a_host) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"\"192.0.2.255/24\"",
+       "f:4: addresses has 192.0.2.255/24, which is the broadcast address of its network"},
+      {"\"192.0.2.0/24\"", "which is the address of the network itself"},
+      {"\"2001:db8::/64\"", "which is the address of the network itself"},
+      {"\"0.0.0.0/24\"", "the unspecified address"},
+      {"\"224.0.0.1/24\"", "a multicast group"},
+      {"\"ff02::1/64\"", "a multicast group"},
+      {"\"255.255.255.255\"", "the broadcast address"},
+      {"\"127.0.0.1/8\"", "a loopback address"},
+      {"\"::1\"", "a loopback address"},
+      {"\"240.0.0.1/8\"", "a reserved address"},
+      {"\"192.0.2.1/24\", \"192.0.2.1/25\"", "addresses has 192.0.2.1/25 twice"},
+  };
+  for (const auto& [addresses, expected] : cases)
+    EXPECT_TRUE(has(defect(device(addresses)), expected)) << addresses << ": " << defect(device(addresses));
+  for (const char* const good :
+       {"\"192.0.2.1/24\"", "\"192.0.2.0/31\"", "\"192.0.2.1/31\"", "\"192.0.2.1\"", "\"2001:db8::1/64\"",
+        "\"2001:db8::ffff:ffff:ffff:ffff/64\"", "\"fe80::1/64\", \"192.0.2.1/24\""})
+    EXPECT_EQ(defect(device(good)), "");
+}
+
+TEST(Addresses, of_gateways_are_in_a_network_of_ours) {
+  const std::string own = "\"192.0.2.1/24\", \"2001:db8::1/64\"";
+  EXPECT_EQ(defect(device(own, "\"192.0.2.254\", \"2001:db8::fe\"")), "");
+  EXPECT_EQ(defect(device(own, "\"fe80::1\"")), "");
+  EXPECT_TRUE(has(defect(device(own, "\"198.51.100.1\"")),
+                  "f:5: gateways has 198.51.100.1, which is in none of the networks of addresses"));
+  EXPECT_TRUE(has(defect(device(own, "\"192.0.2.1\"")), "which is among addresses too"));
+  EXPECT_TRUE(has(defect(device(own, "\"224.0.0.1\"")), "a multicast group"));
+  EXPECT_TRUE(has(defect(device(own, "\"192.0.2.2\", \"192.0.2.3\"")), "a gateway of its family already"));
+}
+
+TEST(Addresses, of_upstreams_are_those_of_hosts_and_there_once) {
+  const auto upstream = [](const std::string& address) {
+    return defect("[[upstream]]\nname = \"nas\"\nprograms = [\"nfs4\"]\naddress = [" + address + "]\n");
+  };
+  EXPECT_EQ(upstream("\"192.0.2.1\", \"127.0.0.1\", \"nas.example\""), "");
+  EXPECT_TRUE(has(upstream("\"0.0.0.0\""), "f:4: address has 0.0.0.0, which is the unspecified address"));
+  EXPECT_TRUE(has(upstream("\"::\""), "the unspecified address"));
+  EXPECT_TRUE(has(upstream("\"192.0.2.1\", \"239.1.1.1\""), "a multicast group"));
+  EXPECT_TRUE(has(upstream("\"255.255.255.255\""), "the broadcast address"));
+  EXPECT_TRUE(has(upstream("\"192.0.2.1\", \"192.0.2.1\""), "address has 192.0.2.1 twice"));
+}
+
+TEST(Addresses, of_clients_are_those_that_a_client_can_have) {
+  for (const std::string& table :
+       {std::string("[[export]]\npath = \"/a\"\n"), std::string("[[client_class]]\nname = \"a\"\n")}) {
+    EXPECT_EQ(defect(table + "clients = [\"0.0.0.0/0\", \"::/0\", \"192.0.2.0/24\"]\n"), "");
+    EXPECT_TRUE(has(defect(table + "clients = [\"0.0.0.0\"]\n"), "everybody is \"0.0.0.0/0\""));
+    EXPECT_TRUE(has(defect(table + "clients = [\"224.0.0.0/4\"]\n"), "multicast groups"));
+    EXPECT_TRUE(has(defect(table + "clients = [\"255.255.255.255\"]\n"), "the broadcast address"));
+    EXPECT_TRUE(has(defect(table + "clients = [\"10.0.0.0/8\", \"10.0.0.0/8\"]\n"),
+                    "f:3: clients has 10.0.0.0/8 twice"));
+  }
+}
+
+TEST(Addresses, of_the_reverse_gateway_are_those_of_hosts) {
+  const auto reverse = [](const std::string& keys) {
+    return defect(device("\"192.0.2.1/24\"") + "[reverse]\ningress = \"tcp\"\n" + keys);
+  };
+  EXPECT_EQ(reverse("server = \"192.0.2.9\"\nlisten_address = \"0.0.0.0\"\n"), "");
+  EXPECT_TRUE(has(reverse("server = \"192.0.2.1\"\n"), "which is among addresses in [device]"));
+  EXPECT_TRUE(has(reverse("server = \"224.0.0.1\"\n"), "server is 224.0.0.1, which is a multicast group"));
+  EXPECT_TRUE(has(reverse("server = \"192.0.2.9\"\nlisten_address = \"224.0.0.1\"\n"),
+                  "listen_address is 224.0.0.1"));
+}
+
+TEST(Listeners, two_at_one_address_and_port_are_a_defect) {
+  const std::string page = "[page]\naddress = \"127.0.0.1:9464\"\n";
+  EXPECT_TRUE(has(defect(page), "page.address and metrics.address are both at TCP port 9464"));
+  EXPECT_TRUE(has(defect(page), "f:2: "));
+  EXPECT_EQ(defect(page + "[metrics]\naddress = \"127.0.0.2:9464\"\n"), "");
+  EXPECT_EQ(defect(page + "[metrics]\naddress = \"[::1]:9464\"\n"), "");
+  EXPECT_TRUE(has(defect(page + "[metrics]\naddress = \"[::]:9464\"\n"), "both at TCP port"));
+  EXPECT_TRUE(has(defect(page + "[metrics]\naddress = \"0.0.0.0:9464\"\n"), "both at TCP port"));
+  EXPECT_TRUE(has(defect(page + "[metrics]\naddress = \"localhost:9464\"\n"), "both at TCP port"));
+  EXPECT_TRUE(has(defect("[mount]\nport = 9464\n"), "mount.port and metrics.address"));
+  EXPECT_EQ(defect("[mount]\nport = 9464\nenabled = false\n"), "");
+  EXPECT_EQ(defect("[mount]\nport = 0\n[kerberos]\nenabled = true\nport = 0\n"), "");
+  EXPECT_TRUE(has(defect("[kerberos]\nenabled = true\nport = 2049\n[reverse]\ningress = \"tcp\"\n"),
+                  "reverse.listen_port and kerberos.port are both at TCP port 2049"));
+  EXPECT_TRUE(
+      has(defect("[metrics]\naddress = \"224.0.0.1:9464\"\n"), "metrics.address names a multicast group"));
+}
+
+TEST(Paths, have_neither_dot_segments_nor_control_characters) {
+  const std::pair<const char*, const char*> keys[] = {{"", "saved_changes"},
+                                                      {"[events]\n", "file"},
+                                                      {"[locks]\n", "state"},
+                                                      {"[admin]\n", "socket"},
+                                                      {"[device]\n", "loopback_path"}};
+  for (const auto& [table, key] : keys) {
+    const std::string begin = table + std::string(key) + " = \"";
+    EXPECT_EQ(defect(begin + "/a/.b/c..d\"\n"), "") << key;
+    EXPECT_TRUE(has(defect(begin + "/a/../b\"\n"), "between slashes")) << key;
+    EXPECT_TRUE(has(defect(begin + "/a/./b\"\n"), "between slashes")) << key;
+    EXPECT_TRUE(has(defect(begin + "/a\\nb\"\n"), "control character")) << key;
+    EXPECT_TRUE(has(defect(begin + "/a\\u007Fb\"\n"), "control character")) << key;
+  }
+  EXPECT_TRUE(has(defect("[[export]]\npath = \"/a\\tb\"\n"), "control character"));
+  EXPECT_TRUE(has(defect("[[host_authentication.host]]\n"
+                         "name = \"a\"\nkey_files = [\"/a/../b\"]\n"),
+                  "without '.' and '..'"));
+}
+
+TEST(CutExports, an_export_that_does_not_say_who_may_have_it_does_not_start) {
+  const auto start = [](const std::string& text) -> std::string {
+    try {
+      check_clients_of_exports(parse(text, "f"));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string whole = "[[export]]\npath = \"/a\"\nclients = [\"192.0.2.1\"]\n";
+  EXPECT_EQ(start(whole), "");
+  EXPECT_EQ(start("[[export]]\npath = \"/a\"\nclients = []\n"), "");
+  EXPECT_EQ(start("[[export]]\npath = \"/a\"\n"),
+            "The [[export]] '/a' has no clients: name the addresses that may have it, or write 'clients = "
+            "[]' if all "
+            "may.\n");
+  for (std::size_t bytes = std::string("[[export]]\n").size(); bytes + 1 < whole.size(); ++bytes) {
+    std::string problem;
+    try {
+      problem = start(whole.substr(0, bytes));
+    } catch (const ConfigError& error) {
+      problem = error.what();
+    }
+    EXPECT_NE(problem, "") << whole.substr(0, bytes);
+  }
+  EXPECT_EQ(start(""), "");
+}
+
+}  // namespace
+}  // namespace sluice::config

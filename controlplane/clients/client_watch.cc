@@ -88,8 +88,8 @@ void ClientBook::end_interval() {
 
 namespace {
 
-constexpr std::uint64_t kLookIntervalNs = 1'000'000'000;
-constexpr std::uint32_t kLooksPerInterval = 10;
+constexpr std::uint64_t kRoundIntervalNs = 1'000'000'000;
+constexpr std::uint32_t kRoundsPerInterval = 10;
 
 segment::ServedCalls shown_by(const segment::ConnectionUse& use) {
   return {.calls = use.served.load(std::memory_order_relaxed),
@@ -113,7 +113,8 @@ ClientWatch::ClientWatch(segment::Layout& layout, std::uint32_t reactors, std::u
     : layout_(layout),
       reactors_(std::min(reactors, segment::kMaxReactors)),
       connections_(std::min(connections, segment::kMaxConnections)),
-      seen_(std::size_t{reactors_} * connections_) {
+      seen_(std::size_t{reactors_} * connections_),
+      next_(seen_.size()) {
   for (std::uint32_t reactor = 0; reactor < reactors_; ++reactor)
     for (std::uint32_t number = 0; number < connections_; ++number) look(reactor, number, false);
 }
@@ -122,6 +123,9 @@ ClientWatch::ClientWatch(segment::Layout& layout, std::uint32_t reactors, std::u
 void ClientWatch::look(std::uint32_t reactor, std::uint32_t number, bool counts) {
   const segment::ConnectionUse& use = layout_.reactors[reactor].use[number];
   if (use.open.load(std::memory_order_relaxed) != segment::ConnectionUse::kOfClient) return;
+  const std::uint32_t granted = use.granted.load(std::memory_order_relaxed);
+  const std::uint32_t busy = use.busy.load(std::memory_order_relaxed);
+  if (counts) sums_.add_open(granted, busy);
   const segment::ServedCalls served = shown_by(use);
   Seen& seen = seen_[reactor * connections_ + number];
   if (seen.incarnation != 0 && served.calls == seen.served.calls) return;
@@ -133,15 +137,33 @@ void ClientWatch::look(std::uint32_t reactor, std::uint32_t number, bool counts)
   seen = {.incarnation = info->incarnation, .served = served};
   if (!counts || served.calls == before.calls) return;
   book_.add(info->peer, since(before, served));
+  sums_.add_busy({.reactor = reactor,
+                  .number = number,
+                  .peer = info->peer,
+                  .client_class = info->client_class,
+                  .granted = granted,
+                  .busy = busy,
+                  .calls = served.calls - before.calls});
+}
+
+void ClientWatch::end_round() {
+  if (rounds_++ % kRoundsPerInterval == 0) book_.end_interval();
+  layout_.clients.write(book_.table());
+  last_round_ = sums_.end(round_ns_ - last_round_ns_);
 }
 
 void ClientWatch::poll(std::uint64_t now_ns) {
-  if (now_ns - looked_ns_ < kLookIntervalNs) return;
-  looked_ns_ = now_ns;
-  for (std::uint32_t reactor = 0; reactor < reactors_; ++reactor)
-    for (std::uint32_t number = 0; number < connections_; ++number) look(reactor, number, true);
-  if (looks_++ % kLooksPerInterval == 0) book_.end_interval();
-  layout_.clients.write(book_.table());
+  looked_ = 0;
+  if (next_ == seen_.size()) {
+    if (now_ns - round_ns_ < kRoundIntervalNs) return;
+    last_round_ns_ = round_ns_ == 0 ? now_ns - std::min(now_ns, kRoundIntervalNs) : round_ns_;
+    round_ns_ = now_ns;
+    next_ = 0;
+  }
+  for (; next_ < seen_.size() && looked_ < kLookedPerPoll; ++next_, ++looked_)
+    look(static_cast<std::uint32_t>(next_ / connections_), static_cast<std::uint32_t>(next_ % connections_),
+         true);
+  if (next_ == seen_.size()) end_round();
 }
 
 }  // namespace sluice::clients

@@ -13,11 +13,13 @@
 #include "controlplane/admin/declarations/declarations.h"
 #include "controlplane/admin/events.h"
 #include "controlplane/admin/open_rpc.h"
+#include "controlplane/admin/parameters.h"
 #include "controlplane/admin/segment_views.h"
 #include "controlplane/admin/slow_calls.h"
 #include "controlplane/admin/trace.h"
+#include "controlplane/admin/views/busiest.h"
 #include "controlplane/admin/views/configuration.h"
-#include "controlplane/admin/views/credits.h"
+#include "controlplane/admin/views/credits_job.h"
 #include "controlplane/admin/views/reactors.h"
 #include "controlplane/admin/views/status.h"
 #include "controlplane/control_plane.h"
@@ -77,10 +79,16 @@ void add_control_views(admin::Registry& registry, ControlPlane& plane) {
                                  .pending = plane.configuration().pending(),
                                  .pending_control = plane.configuration().pending_control()});
     status["events"] = to_json(plane.event_counts());
+    status["admin"] = {{"clients_cut_off", plane.admin_server().cut_off()}};
     return status;
   });
-  registry.add(admin::declared("credits"), [&](const Json&) {
-    return admin::credits(plane.layout(), plane.config(), plane.credits(), segment::monotonic_ns());
+  registry.add_later(admin::declared("credits"), [&](const Json&, const admin::Answer& answer) {
+    admin::answer_credits(plane.admin_limits().work, answer,
+                          {plane.layout(), plane.config(), plane.credits(), segment::monotonic_ns()});
+  });
+  registry.add(admin::declared("busiest"), [&](const Json& parameters) {
+    return admin::busiest(plane.client_watch().last_round(), plane.config(),
+                          admin::number_of(parameters, "count"));
   });
   registry.add(admin::declared("version"), [](const Json&) { return admin::version(); });
 }
@@ -88,7 +96,7 @@ void add_control_views(admin::Registry& registry, ControlPlane& plane) {
 }  // namespace
 
 void add_admin_methods(admin::Registry& registry, ControlPlane& plane) {
-  admin::add_segment_views(registry, plane.layout(), plane.config());
+  admin::add_segment_views(registry, plane.layout(), plane.config(), plane.admin_limits());
   add_control_views(registry, plane);
   add_slow_views(registry, plane);
   admin::add_discovery(registry, kVersion);

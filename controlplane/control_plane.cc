@@ -68,6 +68,7 @@ void ControlPlane::make_servers() {
                            .predecessor = ownership_->stopped_predecessor()};
   admin_ = std::make_unique<admin::Server>(methods_, config_.admin_socket, config_.admin_change_group,
                                            config_.admin_read_group, owner);
+  admin_->limit_by(admin_pace_);
   if (!config_.metrics_address.empty())
     exporter_ = std::make_unique<telemetry::Exporter>(config_.metrics_address, layout_, pending_keys_);
   if (!config_.page_address.empty()) make_page();
@@ -257,11 +258,12 @@ void ControlPlane::check_configuration() {
 ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
   // Here, since what the caller does between two passes belongs to a turn.
   stalls_.turned(admin_->woke_ns(), segment::monotonic_ns());
-  admin_->wait(timeout_ms, {tasks_.descriptor(), file_tasks_.descriptor()});
+  admin_->wait(admin_work_.pending() ? 0 : timeout_ms, {tasks_.descriptor(), file_tasks_.descriptor()});
   const auto turn = ownership_->enter();
   if (!turn) return Pass::NotOurs;
   tasks_.deliver();
   file_tasks_.deliver();
+  admin_work_.run();
   admin_->serve();
   const std::uint64_t now = segment::monotonic_ns();
   segment::beat(layout_.control_plane, now);

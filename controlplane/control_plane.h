@@ -13,7 +13,10 @@
 #include <vector>
 
 #include "controlplane/admin/operations.h"
+#include "controlplane/admin/pace.h"
+#include "controlplane/admin/paced_work.h"
 #include "controlplane/admin/registry.h"
+#include "controlplane/admin/segment_views.h"
 #include "controlplane/admin/server.h"
 #include "controlplane/clients/client_watch.h"
 #include "controlplane/cm/connection_keeper.h"
@@ -66,6 +69,8 @@ class ControlPlane final : public admin::Operations {
   segment::Layout& layout() { return layout_; }
   const cm::ConnectionKeeper& keeper() const { return *keeper_; }
   const policy::CreditKeeper& credits() const { return *credits_; }
+  const clients::ClientWatch& client_watch() const { return *clients_; }
+  const admin::Server& admin_server() const { return *admin_; }
   events::Journal& journal() { return *journal_; }
   EventCounts event_counts() const;
   const properties::PropertyExchange& exchange() const { return *exchange_; }
@@ -79,6 +84,8 @@ class ControlPlane final : public admin::Operations {
 
   /// For slow work of the loop's.
   tasks::Arena& tasks() { return tasks_; }
+  /// Limits of the work of admin requests in one pass.
+  admin::ViewLimits admin_limits() { return {admin_pace_, admin_work_}; }
 
   // admin::Operations. These throw config::ConfigError.
   void reload(admin::Reloaded done) override { configuration_.reload(std::move(done)); }
@@ -124,6 +131,8 @@ class ControlPlane final : public admin::Operations {
   std::unique_ptr<cm::ConnectionKeeper> keeper_;
   std::unique_ptr<properties::PropertyExchange> exchange_;
   admin::Registry methods_;
+  admin::Pace admin_pace_;
+  admin::PacedWork admin_work_;
   std::vector<std::unique_ptr<events::Sink>> sinks_;
   std::unique_ptr<admin::Server> admin_;
   telemetry::PendingKeys pending_keys_;

@@ -23,6 +23,10 @@ class Answer {
   void result(const Json& result) const {
     if (send_) send_(to_line({{"jsonrpc", "2.0"}, {"id", id_}, {"result", result}}));
   }
+  /// Sends a result that is JSON text already: a long one is serialized part by part where it is made.
+  void result_text(const std::string& json) const {
+    if (send_) send_("{\"id\":" + to_line(id_) + ",\"jsonrpc\":\"2.0\",\"result\":" + json + "}");
+  }
   /// A sentence that says what to do.
   void problem(const std::string& what) const {
     if (send_) send_(error_line(id_, kMethodFailed, what));

@@ -65,13 +65,20 @@ The kernel says who has connected. Root, the control plane's user and members of
 void write_limits(std::ostream& out) {
   out << "## Limits\n\n"
       << "- A request has at most " << kMaxRequestBytes / kKib << " KiB. A client that has more than "
-      << kMaxUnsentBytes / kMib << " MiB of responses to read is disconnected.\n"
+      << kMaxUnsentBytes / kMib << " MiB of responses to read is disconnected, which the log says.\n"
       << "- There are at most " << kMaxClients
       << " clients at a time. A new one takes the place of the one that has been idle longest, or has not "
          "read its "
          "response for "
       << kMaxUnreadNs / 1'000'000'000 << " seconds.\n"
-      << "- At most " << kMaxWaitingClients << " clients wait for answers that take their time.\n\n";
+      << "- At most " << kMaxWaitingClients << " clients wait for answers that take their time.\n"
+      << "- An iteration of the control plane's loop answers at most " << kRequestsPerPoll
+      << " requests. It describes at most " << kDescribedPerIteration
+      << " connections for requests that are answered at once, and as many for lists that are made over "
+         "several "
+         "iterations.\n"
+      << "- `connections` and `properties` have at most " << kMaxListedAtOnce
+      << " rows: longer lists are read in pages, with `connections_read` and `properties_read`.\n\n";
 }
 
 void write_errors(std::ostream& out) {

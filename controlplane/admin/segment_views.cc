@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "controlplane/admin/capture.h"
 #include "controlplane/admin/declarations/declarations.h"
 #include "controlplane/admin/events.h"
+#include "controlplane/admin/json_rpc.h"
 #include "controlplane/admin/parameters.h"
 #include "controlplane/admin/slow_calls.h"
 #include "controlplane/admin/trace.h"
@@ -30,19 +33,84 @@
 #include "dataplane/segment/checked.h"
 
 namespace sluice::admin {
-void add_segment_views(Registry& registry, const segment::Layout& layout, const config::Config& config) {
+namespace {
+
+ConnectionFilter filter_of(const Json& parameters) {
+  return {parameters.at("peer").get<std::string>(), parameters.at("class").get<std::string>()};
+}
+
+Json describe(Page page, const char* rows) {
+  return {{rows, std::move(page.rows)}, {"next", page.next ? Json(*page.next) : Json(nullptr)}};
+}
+
+/// Makes the page from a position on.
+using PageMaker = std::function<Page(std::uint64_t from, Pace& pace)>;
+
+/// Answers with the rows of all pages, which take several iterations. The error for more than kMaxListedAtOnce rows names `method`,
+/// which returns pages.
+void list_all(PacedWork& work, const Answer& answer, const char* method, PageMaker make) {
+  struct Listing {
+    std::string text;
+    std::uint64_t from = 0;
+    std::size_t rows = 0;
+  };
+  const auto listing = std::make_shared<Listing>();
+  const bool added = work.add([listing, answer, method, make = std::move(make)](Pace& pace) {
+    const Page page = make(listing->from, pace);
+    for (const Json& row : page.rows) listing->text += (listing->text.empty() ? "[" : ",") + to_line(row);
+    listing->rows += page.rows.size();
+    const bool too_many = listing->rows > kMaxListedAtOnce;
+    if (too_many)
+      answer.problem("There are more than " + std::to_string(kMaxListedAtOnce) +
+                     " connections to list: read them in pages, with '" + method + "'.");
+    else if (!page.next)
+      answer.result_text(listing->text.empty() ? "[]" : listing->text + "]");
+    listing->from = page.next.value_or(0);
+    return too_many || !page.next;
+  });
+  if (!added) answer.problem(kTooManyJobs);
+}
+
+void add_listings(Registry& registry, const segment::Layout& layout, const config::Config& config,
+                  const ViewLimits& limits) {
+  Pace& pace = limits.pace;
+  PacedWork& work = limits.work;
+  registry.add(declared("connections_read"), [&](const Json& parameters) {
+    return describe(
+        connections(layout, config, filter_of(parameters), parameters.at("from").get<std::uint64_t>(),
+                    number_of(parameters, "count"), pace),
+        "connections");
+  });
+  registry.add(declared("properties_read"), [&](const Json& parameters) {
+    return describe(connection_properties(layout, config.block, parameters.at("from").get<std::uint64_t>(),
+                                          number_of(parameters, "count"), pace),
+                    "properties");
+  });
+  registry.add_later(declared("connections"), [&](const Json& parameters, const Answer& answer) {
+    list_all(work, answer, "connections_read",
+             [&, filter = filter_of(parameters)](std::uint64_t from, Pace& allowed) {
+               return connections(layout, config, filter, from, kMaxPageRows, allowed);
+             });
+  });
+  registry.add_later(declared("properties"), [&](const Json&, const Answer& answer) {
+    list_all(work, answer, "properties_read", [&](std::uint64_t from, Pace& allowed) {
+      return connection_properties(layout, config.block, from, kMaxPageRows, allowed);
+    });
+  });
+}
+
+}  // namespace
+
+void add_segment_views(Registry& registry, const segment::Layout& layout, const config::Config& config,
+                       const ViewLimits& limits) {
   const auto read = [&registry](const std::string& name, Method method) {
     registry.add(declared(name), std::move(method));
   };
-  read("connections", [&](const Json& parameters) {
-    return connections(layout, config,
-                       {parameters.at("peer").get<std::string>(), parameters.at("class").get<std::string>()});
-  });
+  add_listings(registry, layout, config, limits);
   read("connection_show", [&](const Json& parameters) {
     const std::uint32_t reactor = number_of(parameters, "reactor");
     return show_connection(layout, config, reactor, number_of(parameters, "connection"));
   });
-  read("properties", [&](const Json&) { return connection_properties(layout, config.block); });
   read("exports", [&](const Json&) { return exports(layout); });
   read("export_stats", [&](const Json& parameters) {
     return export_statistics(layout, parameters.at("path").get<std::string>());

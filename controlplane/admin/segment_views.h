@@ -3,13 +3,22 @@
 // The methods that show the segment and the configuration in force. The control plane's thread.
 #pragma once
 
+#include "controlplane/admin/pace.h"
+#include "controlplane/admin/paced_work.h"
 #include "controlplane/admin/registry.h"
 #include "controlplane/config/config.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::admin {
 
-/// `layout` and `config` outlive the registry.
-void add_segment_views(Registry& registry, const segment::Layout& layout, const config::Config& config);
+/// Limits of the work that views of connections do in one iteration of the control loop.
+struct ViewLimits {
+  Pace& pace;       ///< budget of requests that are answered at once
+  PacedWork& work;  ///< jobs of requests that take several iterations
+};
+
+/// `layout`, `config` and what `limits` refers to outlive the registry.
+void add_segment_views(Registry& registry, const segment::Layout& layout, const config::Config& config,
+                       const ViewLimits& limits);
 
 }  // namespace sluice::admin

@@ -21,6 +21,7 @@
 #include "controlplane/admin/socket_lock.h"
 #include "dataplane/base/file_lock.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/log/log.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::admin {
@@ -128,14 +129,19 @@ void Server::wait(int timeout_ms, std::initializer_list<int> others) {
 void Server::serve() {
   if (ready_.empty()) return;
   ++polls_;
-  for (std::size_t i = clients_.size(); i-- > 0;) {
-    Client& client = *clients_[i];
-    const bool reported = ready_[i + 1].revents != 0;
-    // Of one that waits nothing is reported but its end.
+  if (pace_ != nullptr) pace_->begin_iteration();
+  answers_left_ = kRequestsPerPoll;
+  // Starts at another client each time, so that the first ones do not use up the work of every poll.
+  const std::size_t count = clients_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t at = (polls_ + i) % count;
+    Client& client = *clients_[at];
+    const bool reported = ready_[at + 1].revents != 0;
+    // A client that waits for its answer has a report only if it has disconnected.
     if (client.waits ? !reported : (!reported && !client.has_request()) || serve(client)) continue;
-    ::close(clients_[i]->fd);
-    clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
+    ::close(std::exchange(client.fd, -1));
   }
+  std::erase_if(clients_, [](const auto& client) { return client->fd < 0; });
   const bool arrived = ready_[0].revents != 0;
   ready_.clear();
   if (arrived) accept_client();
@@ -167,8 +173,12 @@ void Server::accept_client() {
     ::close(fd);
     return;
   }
-  clients_.push_back(std::make_unique<Client>(
-      Client{.fd = fd, .access = access, .last_active = polls_, .number = ++accepted_}));
+  clients_.push_back(std::make_unique<Client>(Client{.fd = fd,
+                                                     .access = access,
+                                                     .process = peer.pid,
+                                                     .user = peer.uid,
+                                                     .last_active = polls_,
+                                                     .number = ++accepted_}));
 }
 
 bool Server::keeps_its_place(const Client& client) const {
@@ -185,13 +195,24 @@ bool Server::make_room() {
                std::pair(keeps_its_place(*b), b->last_active);
       });
   if (keeps_its_place(**idlest)) return false;
+  if (!(*idlest)->unsent.empty())
+    log_cut_off(**idlest, "It did not read its response for " +
+                              std::to_string(max_unread_ns_ / 1'000'000'000) +
+                              " s, and a new client needed its place");
   ::close((*idlest)->fd);
   clients_.erase(idlest);
   return true;
 }
 
+void Server::log_cut_off(const Client& client, const std::string& reason) {
+  ++cut_off_;
+  log::warn("A client of the admin socket (process {}, user {}) was disconnected. {}.", client.process,
+            client.user, reason);
+}
+
 void Server::Client::respond(const std::string& response) {
   unsent = response + '\n';
+  sent = 0;
   unread_since_ns = segment::monotonic_ns();
 }
 
@@ -203,12 +224,18 @@ bool Server::may_wait() const {
 
 bool Server::serve(Client& client) {
   if (!client.unsent.empty()) return send(client);
-  const bool open = receive(client);
+  // Nothing is received while a request is unanswered, so many requests are not mistaken for one that is too long.
+  const bool open = client.has_request() || receive(client);
   answer_lines(client);
   const bool sent = send(client);
   const bool more = client.busy();
-  return sent && client.received.size() <= kMaxRequestBytes && client.unsent.size() <= kMaxUnsentBytes &&
-         (open || more);
+  if (sent && client.unread_bytes() > kMaxUnsentBytes) {
+    log_cut_off(client, "Its response has " + std::to_string(client.unsent.size()) +
+                            " bytes, of which at most " + std::to_string(kMaxUnsentBytes) +
+                            " are kept until it reads them: read long lists in pages");
+    return false;
+  }
+  return sent && (client.has_request() || client.received.size() <= kMaxRequestBytes) && (open || more);
 }
 
 /// False when the client has closed its end.
@@ -250,16 +277,17 @@ ssize_t Server::receive_bytes(Client& client, std::span<char> buffer) {
 
 void Server::answer_lines(Client& client) {
   std::size_t end;
-  for (int i = 0; i < kRequestsPerTurn && client.unsent.empty() && !client.waits &&
+  for (int i = 0; i < kRequestsPerTurn && may_answer() && client.unsent.empty() && !client.waits &&
                   (end = client.received.find('\n')) != std::string::npos;
        ++i) {
+    --answers_left_;
     const FileDescriptor passed = std::move(client.passed);
     const std::string reply = answer(client, client.received.substr(0, end), passed);
     client.received.erase(0, end + 1);
     if (!reply.empty()) client.respond(reply);
     if (!send(client)) return;
   }
-  if (client.received.size() > kMaxRequestBytes && client.unsent.empty())
+  if (client.received.size() > kMaxRequestBytes && client.unsent.empty() && !client.has_request())
     client.respond(error_line(nullptr, kInvalidRequest,
                               "A request has at most " + std::to_string(kMaxRequestBytes) + " bytes."));
 }
@@ -284,9 +312,13 @@ void Server::answer_later(std::uint64_t client, const std::string& response) {
 
 bool Server::send(Client& client) {
   while (!client.unsent.empty()) {
-    const ssize_t bytes = ::send(client.fd, client.unsent.data(), client.unsent.size(), MSG_NOSIGNAL);
+    const ssize_t bytes =
+        ::send(client.fd, client.unsent.data() + client.sent, client.unread_bytes(), MSG_NOSIGNAL);
     if (bytes < 0) return errno == EAGAIN || errno == EINTR;
-    client.unsent.erase(0, static_cast<std::size_t>(bytes));
+    client.sent += static_cast<std::size_t>(bytes);
+    if (client.unread_bytes() > 0) continue;
+    client.unsent.clear();
+    client.sent = 0;
   }
   return true;
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "controlplane/admin/pace.h"
 #include "controlplane/admin/registry.h"
 #include "controlplane/admin/socket_lock.h"
 #include "dataplane/base/file_descriptor.h"
@@ -34,7 +35,9 @@ inline constexpr std::size_t kMaxUnsentBytes = 16u << 20;
 /// From a response until it is read. Who takes longer gives its place to a new client when all are taken.
 inline constexpr std::uint64_t kMaxUnreadNs = 10'000'000'000;
 /// Requests of one client that one poll() answers, so that none keeps the others waiting.
-inline constexpr int kRequestsPerTurn = 16;
+inline constexpr int kRequestsPerTurn = 4;
+/// Requests of all clients that one poll() answers: the longest answers take a millisecond each.
+inline constexpr int kRequestsPerPoll = 8;
 
 class Server {
  public:
@@ -48,6 +51,11 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
+  /// Limits the requests of one poll() to the work that `pace` allows; the others are answered by the next one. Call it before
+  /// the first poll(). `pace` outlives the server.
+  void limit_by(Pace& pace) { pace_ = &pace; }
+  /// Clients that were disconnected because they did not read their responses. Each is logged.
+  std::uint64_t cut_off() const { return cut_off_; }
   /// Gives the socket its path, where there may be a predecessor's. Throws SetupError.
   void show();
   /// Waits at most `timeout_ms` for requests, or until one of `others` can be read.
@@ -69,8 +77,11 @@ class Server {
   struct Client {
     int fd;
     Access access;
+    std::int64_t process = 0;  ///< its process ID, for the log
+    std::uint32_t user = 0;    ///< its user ID, for the log
     std::string received{};
     std::string unsent{};
+    std::size_t sent = 0;               ///< bytes of `unsent` that the socket has taken
     std::uint64_t last_active = 0;      ///< the poll() that last received from it
     FileDescriptor passed{};            ///< for its next request (SCM_RIGHTS); one at a time
     std::uint64_t number = 0;           ///< no other has had it
@@ -78,6 +89,7 @@ class Server {
     std::uint64_t unread_since_ns = 0;  ///< where there is something unsent
     bool has_request() const { return !waits && received.find('\n') != std::string::npos; }
     bool busy() const { return waits || !unsent.empty() || has_request(); }
+    std::size_t unread_bytes() const { return unsent.size() - sent; }
     void respond(const std::string& response);
   };
   void accept_client();
@@ -88,6 +100,8 @@ class Server {
   bool serve(Client& client);
   bool receive(Client& client);
   static ssize_t receive_bytes(Client& client, std::span<char> buffer);
+  bool may_answer() const { return answers_left_ > 0 && (pace_ == nullptr || !pace_->spent()); }
+  void log_cut_off(const Client& client, const std::string& reason);
   void answer_lines(Client& client);
   std::string answer(Client& client, const std::string& request, const FileDescriptor& passed);
   void answer_later(std::uint64_t client, const std::string& response);
@@ -104,6 +118,9 @@ class Server {
   std::int64_t read_gid_ = -1;
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<pollfd> ready_;  ///< of wait(): the listener, then the clients
+  Pace* pace_ = nullptr;
+  int answers_left_ = 0;  ///< of this poll()
+  std::uint64_t cut_off_ = 0;
   std::uint64_t polls_ = 0;
   std::uint64_t accepted_ = 0;
   std::uint64_t woke_ns_ = 0;

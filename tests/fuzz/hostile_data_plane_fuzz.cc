@@ -125,9 +125,12 @@ void write_something(segment::DataPart& part, Script& script) {
 void show_everything(segment::Layout& layout, const policy::CreditKeeper& credits, std::uint64_t now_ns) {
   const config::Config& config = configuration();
   const segment::ConfigBlock& block = config.block;
-  const Json shown[] = {admin::connections(layout, config, {}),
-                        admin::connection_properties(layout, block),
-                        admin::credits(layout, config, credits, now_ns),
+  admin::Pace pace;
+  admin::CreditSums sums(layout, config, credits, now_ns);
+  sums.add(pace);
+  const Json shown[] = {admin::connections(layout, config, {}, 0, admin::kMaxPageRows, pace).rows,
+                        admin::connection_properties(layout, block, 0, admin::kMaxPageRows, pace).rows,
+                        sums.result(),
                         admin::exports(layout),
                         admin::export_statistics(layout, ""),
                         admin::memory(layout, block),

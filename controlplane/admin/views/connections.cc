@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/views/connections.h"
 
-#include <atomic>
+#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "controlplane/admin/parameters.h"
 #include "controlplane/admin/views/age.h"
-#include "controlplane/admin/views/credits.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/checked.h"
 
@@ -39,16 +37,19 @@ Json describe_properties(const segment::PropertyInfo& p) {
                                                : "general"}};
 }
 
+std::size_t class_of(const segment::ConnectionInfo& info, const config::Config& config) {
+  return info.client_class < config.classes.size() ? info.client_class : 0;
+}
+
 Json describe_connection(const segment::ReactorArea& area, const segment::ConnectionInfo& info,
                          std::uint32_t reactor, std::uint32_t number, const config::Config& config) {
   const segment::ConnectionUse& use = area.use[number];
-  const std::size_t client_class = info.client_class < config.classes.size() ? info.client_class : 0;
   Json entry = {{"reactor", reactor},
                 {"connection", number},
                 {"state", to_string(info.state)},
                 {"peer", to_string(info.peer)},
                 {"outgoing", info.outgoing != 0},
-                {"class", config.classes[client_class].name},
+                {"class", config.classes[class_of(info, config)].name},
                 {"version", info.version},
                 {"credits", use.granted.load()},
                 {"busy", use.busy.load()},
@@ -64,17 +65,10 @@ Json describe_connection(const segment::ReactorArea& area, const segment::Connec
   return entry;
 }
 
-template <typename Each>
-void for_each_connection(const segment::Layout& layout, const segment::ConfigBlock& config,
-                         const Each& each) {
-  for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
-    const segment::ReactorArea& area = layout.reactors[reactor];
-    for (std::uint32_t number = 0; number < config.all_connections(); ++number) {
-      if (area.use[number].open.load(std::memory_order_relaxed) == 0) continue;
-      const auto info = segment::checked(area.connections[number]);
-      if (info && info->state != segment::ConnectionState::Unused) each(area, *info, reactor, number);
-    }
-  }
+bool matches(const ConnectionFilter& filter, const segment::ConnectionInfo& info,
+             const config::Config& config) {
+  return (filter.peer.empty() || to_string(info.peer) == filter.peer) &&
+         (filter.client_class.empty() || config.classes[class_of(info, config)].name == filter.client_class);
 }
 
 /// Null: no call is in progress.
@@ -122,17 +116,13 @@ Json both_properties(const segment::ConnectionInfo& info) {
 
 }  // namespace
 
-Json connections(const segment::Layout& layout, const config::Config& config,
-                 const ConnectionFilter& filter) {
-  Json list = Json::array();
-  for_each_connection(layout, config.block,
-                      [&](const auto& area, const auto& info, auto reactor, auto number) {
-                        Json entry = describe_connection(area, info, reactor, number, config);
-                        if ((filter.peer.empty() || entry["peer"] == filter.peer) &&
-                            (filter.client_class.empty() || entry["class"] == filter.client_class))
-                          list.push_back(std::move(entry));
-                      });
-  return list;
+Page connections(const segment::Layout& layout, const config::Config& config, const ConnectionFilter& filter,
+                 std::uint64_t from, std::uint32_t most, Pace& pace) {
+  return page_of(layout, config.block, from, most, pace,
+                 [&](const auto& area, const auto& info, auto reactor, auto number) -> std::optional<Json> {
+                   if (!matches(filter, info, config)) return std::nullopt;
+                   return describe_connection(area, info, reactor, number, config);
+                 });
 }
 
 Json show_connection(const segment::Layout& layout, const config::Config& config, std::uint32_t reactor,
@@ -157,17 +147,17 @@ Json show_connection(const segment::Layout& layout, const config::Config& config
   return entry;
 }
 
-Json connection_properties(const segment::Layout& layout, const segment::ConfigBlock& config) {
-  Json list = Json::array();
-  for_each_connection(layout, config, [&](const auto&, const auto& info, auto reactor, auto number) {
-    if (info.version != 2) return;
-    Json entry = both_properties(info);
-    entry["reactor"] = reactor;
-    entry["connection"] = number;
-    entry["peer"] = to_string(info.peer);
-    list.push_back(std::move(entry));
-  });
-  return list;
+Page connection_properties(const segment::Layout& layout, const segment::ConfigBlock& config,
+                           std::uint64_t from, std::uint32_t most, Pace& pace) {
+  return page_of(layout, config, from, most, pace,
+                 [](const auto&, const auto& info, auto reactor, auto number) -> std::optional<Json> {
+                   if (info.version != 2) return std::nullopt;
+                   Json entry = both_properties(info);
+                   entry["reactor"] = reactor;
+                   entry["connection"] = number;
+                   entry["peer"] = to_string(info.peer);
+                   return entry;
+                 });
 }
 
 std::uint32_t count_connections(const segment::Layout& layout, const segment::ConfigBlock& config) {
@@ -175,69 +165,6 @@ std::uint32_t count_connections(const segment::Layout& layout, const segment::Co
   for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
     if (const auto info = layout.reactors[reactor].info.read()) count += info->connections;
   return count;
-}
-
-namespace {
-
-struct Sums {
-  std::uint64_t connections = 0, granted = 0, used = 0, idle = 0;
-};
-
-/// Sums of the open connections of clients on `reactor`; each counts for its class in `by_class` too.
-Sums sum_up(const segment::ReactorArea& area, std::uint32_t connections, const policy::CreditPolicy& policy,
-            std::vector<Sums>& by_class, std::uint64_t now_ns) {
-  Sums of_reactor;
-  for (std::uint32_t number = 0; number < connections; ++number) {
-    const segment::ConnectionUse& use = area.use[number];
-    if (use.open.load(std::memory_order_relaxed) != segment::ConnectionUse::kOfClient) continue;
-    const std::uint32_t client_class = use.client_class.load(std::memory_order_relaxed);
-    for (Sums* sums : {&of_reactor, &by_class[client_class < by_class.size() ? client_class : 0]}) {
-      ++sums->connections;
-      sums->granted += use.granted.load(std::memory_order_relaxed);
-      sums->used += use.busy.load(std::memory_order_relaxed);
-      sums->idle += policy.idle(number, now_ns) ? 1 : 0;
-    }
-  }
-  return of_reactor;
-}
-
-Json describe_class(const policy::ClientClass& client_class, const Sums& sums) {
-  return {{"class", client_class.name},
-          {"weight", client_class.credits.weight},
-          {"min_credits", client_class.credits.min_credits},
-          {"max_credits", client_class.credits.max_credits},
-          {"connections", sums.connections},
-          {"idle", sums.idle},
-          {"granted", sums.granted},
-          {"used", sums.used}};
-}
-
-}  // namespace
-
-Json credits(const segment::Layout& layout, const config::Config& config, const policy::CreditKeeper& keeper,
-             std::uint64_t now_ns) {
-  std::vector<Sums> by_class(config.classes.size());
-  Json reactors = Json::array();
-  for (std::uint32_t reactor = 0; reactor < config.block.reactors; ++reactor) {
-    const policy::CreditPolicy& policy = keeper.policy(reactor);
-    const Sums sums =
-        sum_up(layout.reactors[reactor], config.block.all_connections(), policy, by_class, now_ns);
-    reactors.push_back({{"reactor", reactor},
-                        {"slots", policy.limits().slots},
-                        {"connections", sums.connections},
-                        {"idle", sums.idle},
-                        {"granted", sums.granted},
-                        {"used", sums.used}});
-  }
-  Json classes = Json::array();
-  for (std::size_t i = 0; i < by_class.size(); ++i)
-    classes.push_back(describe_class(config.classes[i], by_class[i]));
-  const policy::CreditStatistics& statistics = keeper.statistics();
-  return {{"reactors", reactors},
-          {"classes", classes},
-          {"recomputations", statistics.recomputations},
-          {"last_recomputation_ms", static_cast<double>(statistics.last_recomputation_ns) * 1e-6},
-          {"grants_changed", statistics.changes}};
 }
 
 }  // namespace sluice::admin

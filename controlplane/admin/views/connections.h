@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl connections' and 'sluicectl properties'. Reads the segment. The control plane's thread, but for
-// count_connections(): any.
+// 'sluicectl connections' and 'sluicectl properties'. Reads the segment. The control plane's thread, except for
+// count_connections(), which any thread may call.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "controlplane/admin/pace.h"
+#include "controlplane/admin/views/pages.h"
 #include "controlplane/config/config.h"
 #include "controlplane/json/json.h"
 #include "dataplane/segment/segment.h"
@@ -19,12 +21,15 @@ struct ConnectionFilter {
   std::string client_class;
 };
 
-Json connections(const segment::Layout& layout, const config::Config& config, const ConnectionFilter& filter);
+/// Returns the connections from position `from` on (pages.h) that match the filter, at most `most` of them.
+Page connections(const segment::Layout& layout, const config::Config& config, const ConnectionFilter& filter,
+                 std::uint64_t from, std::uint32_t most, Pace& pace);
 /// Everything about one connection. Throws MethodError when there is none of this number.
 Json show_connection(const segment::Layout& layout, const config::Config& config, std::uint32_t reactor,
                      std::uint32_t number);
-/// Transport properties of each version 2 connection, of both sides.
-Json connection_properties(const segment::Layout& layout, const segment::ConfigBlock& config);
+/// Returns the transport properties of version 2 connections from position `from` on, of both sides.
+Page connection_properties(const segment::Layout& layout, const segment::ConfigBlock& config,
+                           std::uint64_t from, std::uint32_t most, Pace& pace);
 /// Connections of all reactors, as these count them.
 std::uint32_t count_connections(const segment::Layout& layout, const segment::ConfigBlock& config);
 

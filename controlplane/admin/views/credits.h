@@ -3,6 +3,10 @@
 // 'sluicectl credits': what the credit policy grants, and how much of it is used. The control plane's thread.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
+#include "controlplane/admin/pace.h"
 #include "controlplane/config/config.h"
 #include "controlplane/json/json.h"
 #include "controlplane/policy/credit_keeper.h"
@@ -10,9 +14,34 @@
 
 namespace sluice::admin {
 
-/// By reactor and by class of clients, with the policy's own statistics. Times of `now_ns` are
-/// segment::monotonic_ns().
-Json credits(const segment::Layout& layout, const config::Config& config, const policy::CreditKeeper& keeper,
+/// Credits of the open connections of clients, added up by reactor and by class of clients. Adding them takes several iterations
+/// of the loop.
+class CreditSums {
+ public:
+  /// All references outlive it. `now_ns` is of segment::monotonic_ns().
+  CreditSums(const segment::Layout& layout, const config::Config& config, const policy::CreditKeeper& keeper,
              std::uint64_t now_ns);
+
+  /// Adds connections until all have been added or `pace` is spent. Returns true if all have been added.
+  bool add(Pace& pace);
+  /// Returns the sums with the policy's own statistics.
+  Json result() const;
+
+ private:
+  struct Sums {
+    std::uint64_t connections = 0, granted = 0, used = 0, idle = 0;
+  };
+
+  void add_connection(std::uint32_t reactor, std::uint32_t number);
+
+  const segment::Layout& layout_;
+  const config::Config& config_;
+  const policy::CreditKeeper& keeper_;
+  const std::uint64_t now_ns_;
+  std::vector<Sums> by_reactor_;
+  std::vector<Sums> by_class_;
+  std::uint32_t reactor_ = 0;  ///< position of the round
+  std::uint32_t number_ = 0;
+};
 
 }  // namespace sluice::admin

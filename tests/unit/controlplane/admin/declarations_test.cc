@@ -21,8 +21,9 @@
 #include "controlplane/admin/segment_views.h"
 #include "controlplane/admin/slow_calls.h"
 #include "controlplane/admin/trace.h"
+#include "controlplane/admin/views/busiest.h"
 #include "controlplane/admin/views/configuration.h"
-#include "controlplane/admin/views/credits.h"
+#include "controlplane/admin/views/credits_job.h"
 #include "controlplane/admin/views/reactors.h"
 #include "controlplane/admin/views/status.h"
 #include "controlplane/events/kinds.h"
@@ -50,7 +51,7 @@ class Declarations : public ::testing::Test {
     add_changes(registry_, operations_, segment_.layout(), config_);
     add_discovery(registry_, "1.2.3");
     add_events(registry_, journal_);
-    add_segment_views(registry_, segment_.layout(), config_);
+    add_segment_views(registry_, segment_.layout(), config_, {pace_, work_});
     add_slow_calls(registry_, segment_.layout(), config_);
     add_trace(registry_, operations_, segment_.layout(), config_);
     add_views_of_the_control_plane();
@@ -65,11 +66,17 @@ class Declarations : public ::testing::Test {
           status(layout(), config_,
                  {.admission = admission_, .pending = pending_, .pending_control = pending_control_});
       shown["events"] = to_json(controlplane::EventCounts{});
+      shown["admin"] = {{"clients_cut_off", 0}};
       return shown;
     });
-    registry_.add(declared("credits"), [this](const Json&) {
-      const policy::CreditKeeper keeper(layout(), config_.credit_settings());
-      return credits(layout(), config_, keeper, lab::kSecondNs);
+    registry_.add_later(declared("credits"), [this](const Json&, const Answer& answer) {
+      answer_credits(work_, answer, {layout(), config_, credits_, lab::kSecondNs});
+    });
+    registry_.add(declared("busiest"), [this](const Json& parameters) {
+      clients::RoundSums sums;
+      sums.add_open(7, 1);
+      sums.add_busy({.peer = lab::client(10), .granted = 7, .busy = 1, .calls = 5});
+      return busiest(sums.end(lab::kSecondNs), config_, parameters.at("count").get<std::uint32_t>());
     });
     registry_.add(declared("version"), [](const Json&) { return version(); });
     registry_.add(declared("topology"),
@@ -115,9 +122,11 @@ class Declarations : public ::testing::Test {
   Json ask(const std::string& method, const Json& parameters = Json::object(), int passed = -1) {
     const Json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}};
     std::string late;
+    pace_.begin_iteration();
     const std::string at_once =
         registry_.answer(request.dump(), Access::Change, FileDescriptor(passed >= 0 ? ::dup(passed) : -1),
                          [&late] { return [&late](const std::string& line) { late = line; }; });
+    while (work_.pending()) work_.run();
     return Json::parse(late.empty() ? at_once : late);
   }
   /// The result, which is as it is declared.
@@ -137,6 +146,9 @@ class Declarations : public ::testing::Test {
   const std::vector<std::string> pending_control_ = {"mount.port"};
   FakeOperations operations_;
   events::Journal journal_{[](const events::Event&) {}};
+  const policy::CreditKeeper credits_{segment_.layout(), config_.credit_settings()};
+  Pace pace_;
+  PacedWork work_;
   Registry registry_;
   std::set<std::string> asked_;
 };

@@ -12,10 +12,12 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <vector>
 
 #include "controlplane/admin/server.h"
 #include "dataplane/base/setup_error.h"
+#include "tests/unit/log/captured_log.h"
 
 namespace sluice {
 namespace {
@@ -311,7 +313,9 @@ TEST_F(AdminSocket, who_waits_leaves_half_of_the_places_to_others) {
 }
 
 TEST_F(AdminSocket, who_does_not_read_gives_its_place_to_another) {
-  const auto crowd = [this](std::uint64_t max_unread_ns) {
+  std::uint64_t cut_off = 0;
+  CapturedLog log;
+  const auto crowd = [this, &cut_off](std::uint64_t max_unread_ns) {
     admin::Server crowded(registry, path + ".crowded", "", "", {}, max_unread_ns);
     crowded.show();
     std::vector<int> clients;
@@ -322,6 +326,7 @@ TEST_F(AdminSocket, who_does_not_read_gives_its_place_to_another) {
       for (int turn = 0; turn < 5; ++turn) crowded.poll(1);
     }
     clients.push_back(connect_to(crowded, path + ".crowded"));
+    cut_off = crowded.cut_off();
     ::send(clients.back(), kEcho, std::strlen(kEcho), MSG_NOSIGNAL);  // fails where it was refused
     std::string got(4096, 0);
     for (int turn = 0; turn < 5; ++turn) crowded.poll(1);
@@ -331,7 +336,11 @@ TEST_F(AdminSocket, who_does_not_read_gives_its_place_to_another) {
     return got;
   };
   EXPECT_NE(crowd(0).find("\"id\":8"), std::string::npos) << "their time is over";
+  EXPECT_EQ(cut_off, 1u);
+  EXPECT_NE(log.take().find("It did not read its response"), std::string::npos);
   EXPECT_NE(crowd(kForEver).find("try again later"), std::string::npos) << "it is not";
+  EXPECT_EQ(cut_off, 0u);
+  EXPECT_EQ(log.text(), "");
   ::unlink((path + ".crowded.lock").c_str());
 }
 
@@ -365,6 +374,72 @@ TEST_F(AdminSocket, requests_may_come_in_pieces_and_several_at_once) {
   ASSERT_GT(bytes, 0);
   EXPECT_EQ(std::count(buffer, buffer + bytes, '\n'), 2);
   ::close(fd);
+}
+
+TEST_F(AdminSocket, requests_beyond_the_work_of_an_iteration_wait_for_the_next_one_in_turn) {
+  admin::Pace pace;
+  server.limit_by(pace);
+  std::vector<int> answered;
+  registry.add({.name = "list", .needed = Access::Read, .parameters = {admin::whole32("n", "a number")}},
+               [&](const Json& params) {
+                 answered.push_back(params.at("n").get<int>());
+                 for (std::uint32_t i = 0; i < admin::kDescribedPerIteration; ++i) pace.describe();
+                 return "done";
+               });
+  std::vector<int> clients;
+  for (int n = 0; n < 3; ++n) clients.push_back(connect());  // which polls
+  for (int n = 0; n < 3; ++n) {
+    const std::string request =
+        R"({"jsonrpc":"2.0","id":1,"method":"list","params":{"n":)" + std::to_string(n) + "}}\n";
+    say(clients[static_cast<std::size_t>(n)], request + request);
+  }
+  for (std::size_t poll = 1; poll <= 6; ++poll) {
+    server.poll(0);
+    EXPECT_EQ(answered.size(), poll) << "one list uses up the work of a poll";
+    if (poll != 3) continue;
+    EXPECT_EQ(std::set<int>(answered.begin(), answered.end()).size(), 3u) << "each has one";
+  }
+  EXPECT_TRUE(works());
+  for (const int fd : clients) ::close(fd);
+}
+
+TEST_F(AdminSocket, a_poll_answers_a_bounded_number_of_requests) {
+  int answered = 0;
+  registry.add({.name = "count", .needed = Access::Read}, [&](const Json&) { return ++answered; });
+  std::vector<int> clients;
+  constexpr int kEach = 100;
+  for (int i = 0; i < 8; ++i) clients.push_back(connect());  // which polls
+  for (const int fd : clients) {
+    std::string requests;
+    for (int n = 0; n < kEach; ++n)
+      requests += R"({"jsonrpc":"2.0","id":1,"method":"count"})"
+                  "\n";
+    say(fd, requests);
+  }
+  for (int before = 0; answered < 8 * kEach; before = answered) {
+    server.poll(0);
+    ASSERT_GT(answered, before);
+    EXPECT_LE(answered - before, admin::kRequestsPerPoll);
+  }
+  for (const int fd : clients) ::close(fd);
+}
+
+TEST_F(AdminSocket, a_client_that_is_cut_off_is_logged_and_counted) {
+  registry.add({.name = "huge", .needed = Access::Read},
+               [](const Json&) { return std::string(admin::kMaxUnsentBytes + (1 << 20), 'x'); });
+  CapturedLog log;
+  const int fd = connect();
+  say(fd, R"({"jsonrpc":"2.0","id":1,"method":"huge"})"
+          "\n");
+  server.poll(10);
+  EXPECT_EQ(server.cut_off(), 1u);
+  const std::string line = log.text();
+  EXPECT_NE(line.find("(process " + std::to_string(::getpid()) + ", user "), std::string::npos) << line;
+  EXPECT_NE(line.find("was disconnected"), std::string::npos) << line;
+  EXPECT_NE(line.find("read long lists in pages"), std::string::npos) << line;
+  ::close(fd);
+  EXPECT_TRUE(works());
+  EXPECT_EQ(server.cut_off(), 1u);
 }
 
 class AdminPath : public ::testing::Test {

@@ -22,6 +22,14 @@ class Connections : public ::testing::Test {
     segment.layout().reactors[0].use[5].client_class = 1;
   }
   segment::Layout& layout() { return segment.layout(); }
+  Json listed(const ConnectionFilter& filter) {
+    Pace pace;
+    return connections(layout(), config, filter, 0, kMaxPageRows, pace).rows;
+  }
+  Json properties() {
+    Pace pace;
+    return connection_properties(layout(), config.block, 0, kMaxPageRows, pace).rows;
+  }
 
   lab::TestSegment segment{"views"};
   config::Config config = lab::configuration(
@@ -29,16 +37,16 @@ class Connections : public ::testing::Test {
 };
 
 TEST_F(Connections, the_list_takes_a_filter_by_peer_and_class) {
-  EXPECT_EQ(connections(layout(), config, {}).size(), 2u);
-  const Json of_class = connections(layout(), config, {.peer = "", .client_class = "few"});
+  EXPECT_EQ(listed({}).size(), 2u);
+  const Json of_class = listed({.peer = "", .client_class = "few"});
   ASSERT_EQ(of_class.size(), 1u);
   EXPECT_EQ(of_class[0]["connection"], 5);
   EXPECT_EQ(of_class[0]["credits"], 3);
   EXPECT_EQ(of_class[0]["busy"], 2);
-  const Json of_peer = connections(layout(), config, {.peer = "192.0.2.10", .client_class = ""});
+  const Json of_peer = listed({.peer = "192.0.2.10", .client_class = ""});
   ASSERT_EQ(of_peer.size(), 1u);
   EXPECT_EQ(of_peer[0]["class"], "default");
-  EXPECT_TRUE(connections(layout(), config, {.peer = "192.0.2.10", .client_class = "few"}).empty());
+  EXPECT_TRUE(listed({.peer = "192.0.2.10", .client_class = "few"}).empty());
 }
 
 TEST_F(Connections, one_that_does_not_exist_is_an_error) {
@@ -77,12 +85,12 @@ TEST_F(Connections, one_shows_what_is_wanted_of_it_what_it_holds_and_what_its_cl
 }
 
 TEST_F(Connections, only_version_2_has_transport_properties) {
-  EXPECT_TRUE(connection_properties(layout(), config.block).empty());
+  EXPECT_TRUE(properties().empty());
   auto info = *layout().reactors[0].connections[2].read();
   info.version = 2;
   info.own_properties.max_send_bytes = 8192;
   layout().reactors[0].connections[2].write(info);
-  const Json list = connection_properties(layout(), config.block);
+  const Json list = properties();
   ASSERT_EQ(list.size(), 1u);
   EXPECT_EQ(list[0]["ours"]["max_send_bytes"], 8192);
   EXPECT_TRUE(list[0]["client"].is_null());
@@ -100,7 +108,10 @@ TEST_F(Connections, one_that_has_authenticated_itself_shows_its_host) {
 
 TEST_F(Connections, credits_add_up_by_class_and_by_reactor) {
   const policy::CreditKeeper keeper(layout(), config.credit_settings());
-  const Json shown = credits(layout(), config, keeper, lab::kSecondNs);
+  CreditSums sums(layout(), config, keeper, lab::kSecondNs);
+  Pace pace;
+  ASSERT_TRUE(sums.add(pace));
+  const Json shown = sums.result();
   ASSERT_EQ(shown["reactors"].size(), 1u);
   EXPECT_EQ(shown["reactors"][0]["connections"], 2);
   EXPECT_EQ(shown["reactors"][0]["granted"], 10);

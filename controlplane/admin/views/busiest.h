@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The busiest connections and clients, for 'sluicectl top'. The control plane's thread.
+#pragma once
+
+#include <cstdint>
+
+#include "controlplane/clients/busiest.h"
+#include "controlplane/config/config.h"
+#include "controlplane/json/json.h"
+
+namespace sluice::admin {
+
+/// Returns the sums of `round`, and `count` of its connections and of its clients at most.
+Json busiest(const clients::Round& round, const config::Config& config, std::uint32_t count);
+
+}  // namespace sluice::admin

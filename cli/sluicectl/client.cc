@@ -16,7 +16,9 @@
 namespace sluice::ctl {
 namespace {
 
+constexpr int kMethodFailed = -32000;
 constexpr int kForbidden = -32001;
+constexpr int kMethodNotFound = -32601;
 
 struct Socket {
   int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -71,8 +73,11 @@ Json Client::ask(const std::string& method, const Json& parameters, int passed) 
   if (!parsed) throw Unreachable(no_answer());
   if (!parsed->contains("error")) return parsed->value("result", Json());
   const Json& error = parsed->at("error");
+  const int code = error.value("code", 0);
   const std::string message = error.value("message", "The control plane answered with an error.");
-  if (error.value("code", 0) == kForbidden) throw Forbidden(message);
+  if (code == kForbidden) throw Forbidden(message);
+  if (code == kMethodFailed) throw MethodFailed(message);
+  if (code == kMethodNotFound) throw UnknownMethod(message);
   throw std::runtime_error(message);
 }
 

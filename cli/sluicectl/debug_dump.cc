@@ -5,21 +5,26 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <fstream>
 
+#include "cli/sluicectl/listing.h"
+
 namespace sluice::ctl {
 namespace {
 
+/// Connections whose details are asked for, with two requests each. Of the others the dump has what the listing has.
+constexpr std::size_t kMostDetailed = 1024;
+
 /// Methods without parameters; each is a section of its name.
 constexpr std::array kViews{
-    "status",         "config_show",  "properties",        "reactors", "procedures",
-    "credits",        "counters",     "devices",           "memory",   "topology",
-    "exports",        "upstreams",    "upstream_counters", "reverse",  "reverse_counters",
-    "capture_status", "export_stats", "slow_calls"};
+    "status",  "config_show",      "reactors",       "procedures",   "credits",   "counters",
+    "devices", "memory",           "topology",       "exports",      "upstreams", "upstream_counters",
+    "reverse", "reverse_counters", "capture_status", "export_stats", "slow_calls"};
 
 Json ask_or_explain(const Client& client, const std::string& method,
                     const Json& parameters = Json::object()) {
@@ -53,18 +58,33 @@ Json system() {
   return result;
 }
 
-/// Each with its details, and the calls that its trace has recorded.
-Json connections(const Client& client) {
-  Json list = ask_or_explain(client, "connections");
-  if (!list.is_array()) return list;
+Json list_or_explain(const Client& client, const std::string& list) {
   Json all = Json::array();
-  for (const Json& connection : list) {
-    const Json number = {{"reactor", connection["reactor"]}, {"connection", connection["connection"]}};
+  try {
+    for_each_page(client, list, Json::object(), [&](const Json& rows) {
+      for (const Json& row : rows) all.push_back(row);
+    });
+  } catch (const Unreachable&) {
+    throw;
+  } catch (const Forbidden&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    return {{"error", error.what()}};
+  }
+  return all;
+}
+
+/// Returns all connections. The first kMostDetailed have their details and the calls that their trace has recorded.
+Json connections(const Client& client) {
+  Json all = list_or_explain(client, "connections");
+  if (!all.is_array()) return all;
+  for (std::size_t i = 0; i < std::min(all.size(), kMostDetailed); ++i) {
+    const Json number = {{"reactor", all[i]["reactor"]}, {"connection", all[i]["connection"]}};
     Json shown = ask_or_explain(client, "connection_show", number);
     const Json trace = ask_or_explain(client, "trace_read", number);
     shown["trace"] = trace.value("calls", trace);
     if (shown.contains("error")) shown.update(number);  // it has ended since
-    all.push_back(std::move(shown));
+    all[i] = std::move(shown);
   }
   return all;
 }
@@ -74,6 +94,7 @@ Json connections(const Client& client) {
 Json debug_dump(const Client& client) {
   Json dump;
   for (const char* view : kViews) dump[view] = ask_or_explain(client, view);
+  dump["properties"] = list_or_explain(client, "properties");
   dump["connections"] = connections(client);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   dump["time_s"] = std::chrono::duration_cast<std::chrono::seconds>(now).count();

@@ -14,6 +14,7 @@
 #include "cli/sluicectl/commands.h"
 #include "cli/sluicectl/debug_dump.h"
 #include "cli/sluicectl/events.h"
+#include "cli/sluicectl/listing.h"
 #include "cli/sluicectl/print.h"
 #include "cli/sluicectl/slow.h"
 #include "cli/sluicectl/top.h"
@@ -74,7 +75,6 @@ void add_views(cli::Command& app, Session& session) {
            {"procedures", "Procedures by class: calls, and the reactors' time that they take"},
            {"devices", "RDMA ports of this machine, and counters of each reactor's device"},
            {"credits", "Credit policy: call slots of each reactor, and grants by class"},
-           {"properties", "Transport properties of version 2 connections, ours and the client's"},
            {"topology", "Processors and NUMA nodes, and processors of reactors"},
            {"memory", "Memory of the data plane, by purpose"},
            {"counters", "All counters of each reactor"},
@@ -89,7 +89,7 @@ void add_connections(cli::Command& app, Session& session) {
   cli::Command connections =
       command(app, session, "connections", "Connections: peer, class, version, credits, calls",
               [&](const Client& client) {
-                session.show(client.ask("connections", {{"peer", peer}, {"class", of_class}}));
+                print_listing(client, "connections", {{"peer", peer}, {"class", of_class}}, session.as_json);
               });
   connections.option("--peer", peer, "Only connections of this address");
   connections.option("--class", of_class, "Only connections of this class of clients");
@@ -106,6 +106,10 @@ void add_connections(cli::Command& app, Session& session) {
   });
   close.option("reactor", reactor, "As 'sluicectl connections' shows it").required();
   close.option("connection", number, "As 'sluicectl connections' shows it").required();
+
+  command(
+      app, session, "properties", "Transport properties of version 2 connections, ours and the client's",
+      [&](const Client& client) { print_listing(client, "properties", Json::object(), session.as_json); });
 
   static ConnectionNumber asked;
   cli::Command reasons =

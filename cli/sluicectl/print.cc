@@ -34,31 +34,53 @@ bool is_table(const Json& value) {
   return value.is_array() && !value.empty() && value[0].is_object();
 }
 
-void print_table(const Json& rows, const std::string& indent) {
-  if (rows.empty()) {
-    std::cout << indent << "none\n";
-    return;
+/// Columns of a table, in the order in which rows first have them.
+struct Columns {
+  std::vector<std::string>& names;
+  std::vector<std::size_t>& widths;
+
+  /// Widens the columns for `rows` and adds columns that only these rows have. Returns true if it has added a column.
+  bool add(const Json& rows) {
+    const std::size_t before = names.size();
+    for (const Json& row : rows)
+      for (const auto& [key, value] : row.items())
+        if (std::find(names.begin(), names.end(), key) == names.end())
+          names.push_back(key), widths.push_back(key.size());
+    for (const Json& row : rows)
+      for (std::size_t c = 0; c < names.size(); ++c)
+        widths[c] = std::max(widths[c], text_of(row.value(names[c], Json())).size());
+    return names.size() > before;
   }
-  std::vector<std::string> columns;
-  std::vector<std::size_t> widths;
-  for (const Json& row : rows)
-    for (const auto& [key, value] : row.items())
-      if (std::find(columns.begin(), columns.end(), key) == columns.end())
-        columns.push_back(key), widths.push_back(key.size());
-  for (const Json& row : rows)
-    for (std::size_t c = 0; c < columns.size(); ++c)
-      widths[c] = std::max(widths[c], text_of(row.value(columns[c], Json())).size());
-  const auto line = [&](auto&& cell) {
+  template <typename Cell>
+  void print_line(const std::string& indent, const Cell& cell) const {
     std::string text = indent;
-    for (std::size_t c = 0; c < columns.size(); ++c) {
+    for (std::size_t c = 0; c < names.size(); ++c) {
       const std::string part = cell(c);
       text += part + std::string(widths[c] - part.size() + 2, ' ');
     }
     text.erase(text.find_last_not_of(' ') + 1);
     std::cout << text << '\n';
-  };
-  line([&](std::size_t c) { return columns[c]; });
-  for (const Json& row : rows) line([&](std::size_t c) { return text_of(row.value(columns[c], Json())); });
+  }
+  void print_header(const std::string& indent) const {
+    print_line(indent, [&](std::size_t c) { return names[c]; });
+  }
+  void print_rows(const Json& rows, const std::string& indent) const {
+    for (const Json& row : rows)
+      print_line(indent, [&](std::size_t c) { return text_of(row.value(names[c], Json())); });
+  }
+};
+
+void print_table(const Json& rows, const std::string& indent) {
+  if (rows.empty()) {
+    std::cout << indent << "none\n";
+    return;
+  }
+  std::vector<std::string> names;
+  std::vector<std::size_t> widths;
+  Columns columns{names, widths};
+  columns.add(rows);
+  columns.print_header(indent);
+  columns.print_rows(rows, indent);
 }
 
 void print_pairs(const Json& object, const std::string& indent) {
@@ -84,6 +106,37 @@ void print(const Json& result, bool as_json) {
     print_table(result, "");
   else
     print_pairs(result, "");
+}
+
+void RowPrinter::print_table(const Json& rows) {
+  Columns columns{columns_, widths_};
+  if (columns.add(rows)) columns.print_header("");
+  columns.print_rows(rows, "");
+}
+
+/// Writes what dump() writes of these elements, inside of an array.
+void RowPrinter::print_json(const Json& rows) {
+  bool first = empty_;
+  for (const Json& row : rows) {
+    std::cout << (first ? "[\n  " : ",\n  ");
+    for (const char character : row.dump(2)) {
+      std::cout << character;
+      if (character == '\n') std::cout << "  ";
+    }
+    first = false;
+  }
+}
+
+void RowPrinter::print(const Json& rows) {
+  as_json_ ? print_json(rows) : print_table(rows);
+  empty_ = empty_ && rows.empty();
+}
+
+void RowPrinter::finish() const {
+  if (as_json_)
+    std::cout << (empty_ ? "[]\n" : "\n]\n");
+  else if (empty_)
+    std::cout << "none\n";
 }
 
 }  // namespace sluice::ctl

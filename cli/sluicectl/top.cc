@@ -133,48 +133,36 @@ void show_upstreams(const Client& client, Rates& rate) {
   }
 }
 
-/// All connections of an address together.
-void show_clients(const Json& connections, Rates& rate) {
-  struct Row {
-    double calls = 0;
-    std::string peer;
-    std::uint64_t connections = 0, busy = 0, credits = 0;
-  };
-  std::map<std::string, Row> by_peer;
-  for (const Json& c : connections) {
-    Row& row = by_peer[c["peer"].get<std::string>()];
-    row.calls += rate("k" + c["reactor"].dump() + '.' + c["connection"].dump(), c["calls"]);
-    ++row.connections;
-    row.busy += c["busy"].get<std::uint64_t>();
-    row.credits += c["credits"].get<std::uint64_t>();
-  }
-  std::vector<Row> rows;
-  for (auto& [peer, row] : by_peer) {
-    row.peer = peer;
-    rows.push_back(row);
-  }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.calls > b.calls; });
-  if (rows.size() > kClientsShown) rows.resize(kClientsShown);
+void show_clients(const Json& busiest) {
   std::printf("\n%-40s %12s %12s %8s %8s\n", "client", "connections", "calls/s", "busy", "credits");
-  for (const Row& row : rows)
-    std::printf("%-40.40s %12llu %12.0f %8llu %8llu\n", row.peer.c_str(),
-                static_cast<unsigned long long>(row.connections), row.calls,
-                static_cast<unsigned long long>(row.busy), static_cast<unsigned long long>(row.credits));
+  const Json& clients = busiest["clients"];
+  for (std::size_t i = 0; i < std::min(clients.size(), kClientsShown); ++i)
+    std::printf("%-40.40s %12s %12.0f %8s %8s\n", text_of(clients[i]["peer"]).c_str(),
+                clients[i]["connections"].dump().c_str(), clients[i]["calls_per_s"].get<double>(),
+                clients[i]["busy"].dump().c_str(), clients[i]["credits"].dump().c_str());
 }
 
-void show_connections(const Json& connections, Rates& rate) {
-  std::vector<std::pair<double, const Json*>> busiest;
-  for (const Json& c : connections)
-    busiest.emplace_back(rate("c" + c["reactor"].dump() + '.' + c["connection"].dump(), c["calls"]), &c);
-  std::sort(busiest.begin(), busiest.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  if (busiest.size() > kConnectionsShown) busiest.resize(kConnectionsShown);
+void show_connections(const Json& busiest) {
   std::printf("\n%-12s %-28s %-10s %8s %6s %12s\n", "connection", "peer", "class", "credits", "busy",
               "calls/s");
-  for (const auto& [calls, c] : busiest)
+  for (const Json& c : busiest["connections"])
     std::printf("%-12s %-28.28s %-10.10s %8s %6s %12.0f\n",
-                ((*c)["reactor"].dump() + '.' + (*c)["connection"].dump()).c_str(),
-                (*c)["peer"].get<std::string>().c_str(), (*c)["class"].get<std::string>().c_str(),
-                (*c)["credits"].dump().c_str(), (*c)["busy"].dump().c_str(), calls);
+                (c["reactor"].dump() + '.' + c["connection"].dump()).c_str(), text_of(c["peer"]).c_str(),
+                text_of(c["class"]).c_str(), c["credits"].dump().c_str(), c["busy"].dump().c_str(),
+                c["calls_per_s"].get<double>());
+  std::printf("%-12s %-28s %-10s %8s %6s %12.0f\n", "all", (busiest["open"].dump() + " of clients").c_str(),
+              "", busiest["credits"].dump().c_str(), busiest["busy"].dump().c_str(),
+              busiest["calls_per_s"].get<double>());
+}
+
+void show_busiest(const Client& client) {
+  try {
+    const Json busiest = client.ask("busiest", {{"count", kConnectionsShown}});
+    show_clients(busiest);
+    show_connections(busiest);
+  } catch (const UnknownMethod&) {
+    std::printf("\nThe control plane is of an older release, which does not show the busiest connections.\n");
+  }
 }
 
 void show_status(const Client& client) {
@@ -200,9 +188,7 @@ void top(const Client& client, double interval, unsigned turns) {
     show_procedures(client, rate);
     show_exports(client, rate);
     show_upstreams(client, rate);
-    const Json connections = client.ask("connections");
-    show_clients(connections, rate);
-    show_connections(connections, rate);
+    show_busiest(client);
     if (!cli::flush_output() || (turns != 0 && turn == turns)) break;
     std::this_thread::sleep_for(std::chrono::duration<double>(interval));
   }

@@ -172,9 +172,11 @@ void keep_newest(Json& list) {
 
 /// Null: there is none now.
 Json show(const Client& client, const ConnectionNumber& number) {
-  for (const Json& connection : client.ask("connections"))
-    if (has_number(connection, number)) return client.ask("connection_show", number_of(number));
-  return nullptr;
+  try {
+    return client.ask("connection_show", number_of(number));
+  } catch (const MethodFailed&) {
+    return nullptr;
+  }
 }
 
 /// The event of the last connection of this number that has ended; null: none is known.

@@ -339,10 +339,12 @@ def credits_properties_and_the_other_views_have_their_say():
         assert planes.ctl(view), view
         text = planes.run_ctl(view)
         assert text.returncode == 0 and text.stdout.strip(), view
+    planes.wait("a round that has seen the load", lambda: ask(planes.socket, "busiest")["result"]["connections"])
     top = planes.run_ctl("top", "--interval", "0.2", "--turns", "2")
     assert top.returncode == 0 and top.stdout.count("calls/s") >= 12, top.stdout
     assert re.search(r"^192\.0\.2\.2 +1 +[1-9]\d* ", top.stdout, re.M), top.stdout  # the client, with its calls
     assert re.search(r"^0\.0 +192\.0\.2\.2 ", top.stdout, re.M), top.stdout  # its connection
+    assert re.search(r"^all +1 of clients +\d+ +\d+ +[1-9]\d*$", top.stdout, re.M), top.stdout  # the sums
     end(load)
 
 

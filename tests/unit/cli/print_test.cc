@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace sluice::ctl {
 namespace {
@@ -49,6 +50,33 @@ TEST(Print, SaysNoneForAnEmptyList) {
 
 TEST(Print, WritesAnyValueAsJson) {
   EXPECT_EQ(printed({1, "two"}, true), "[\n  1,\n  \"two\"\n]\n");
+}
+
+std::string printed_in_parts(const std::vector<Json>& parts, bool as_json) {
+  testing::internal::CaptureStdout();
+  RowPrinter printer(as_json);
+  for (const Json& part : parts) printer.print(part);
+  printer.finish();
+  return testing::internal::GetCapturedStdout();
+}
+
+TEST(Print, PrintsAListInPartsAsTheWholeList) {
+  const Json one = {{"connection", 1}, {"host", "a\nb"}, {"sides", {{"ours", {1, 2}}}}};
+  const Json two = {{"connection", 2}, {"host", ""}, {"sides", Json::object()}};
+  for (const bool as_json : {false, true}) {
+    const std::string whole = printed(Json::array({one, two, one}), as_json);
+    EXPECT_EQ(printed_in_parts({Json::array({one, two, one})}, as_json), whole);
+    EXPECT_EQ(printed_in_parts({Json::array({one}), Json::array(), Json::array({two, one})}, as_json), whole);
+    EXPECT_EQ(printed_in_parts({Json::array(), Json::array()}, as_json), printed(Json::array(), as_json));
+    EXPECT_EQ(printed_in_parts({}, as_json), printed(Json::array(), as_json));
+  }
+}
+
+TEST(Print, APartWithFurtherColumnsHasAHeaderOfItsOwn) {
+  EXPECT_EQ(printed_in_parts({Json::array({{{"a", 1}}}), Json::array({{{"a", 1000}}}),
+                              Json::array({{{"a", 2}, {"b", "x"}}})},
+                             false),
+            "a\n1\n1000\na     b\n2     x\n");
 }
 
 }  // namespace

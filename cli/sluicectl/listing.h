@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lists that grow with the number of connections. They are read from the control plane in pages. Blocks until it is done, and
+// throws what Client::ask() throws; any thread.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "cli/sluicectl/client.h"
+
+namespace sluice::ctl {
+
+/// Calls `each` with the rows of each page of `list`, which is "connections" or "properties". A control plane of an older release
+/// has no pages: its whole list is one page.
+void for_each_page(const Client& client, const std::string& list, const Json& parameters,
+                   const std::function<void(const Json& rows)>& each);
+
+/// Prints the list page after page. With `as_json` the output is one array, as of the whole list.
+void print_listing(const Client& client, const std::string& list, const Json& parameters, bool as_json);
+
+}  // namespace sluice::ctl

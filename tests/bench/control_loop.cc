@@ -4,6 +4,8 @@
 // simulated clients connect again, its upstream has a name that nobody resolves and an address that takes calls of MOUNT
 // and does not answer, and the configuration is reloaded every second.
 //
+// Also measures the longest iteration while a client of the admin socket lists 131,072 connections in pages.
+//
 // What the loop waited for is counted, a processor that another program had is not: the time of a pass less what the
 // scheduler let it wait (/proc/thread-self/schedstat).
 #include <fcntl.h>
@@ -26,6 +28,7 @@
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/xdr/cursor.h"
 #include "tests/bench/listener.h"
+#include "tests/bench/listing_client.h"
 #include "tests/bench/simulated_fleet.h"
 #include "tests/bench/worker.h"
 
@@ -140,7 +143,30 @@ class Loop {
     return static_cast<double>(longest_ns_) * 1e-6;
   }
 
+  /// Returns the longest iteration while `clients` connections, which a data plane already has, are listed. Milliseconds.
+  double longest_listing_ms(std::uint32_t clients) {
+    SimulatedReactors reactors(segment_->layout(), [](std::uint32_t) {});
+    reactors.fill(clients);
+    plane_ = std::make_unique<controlplane::ControlPlane>(config::load_file(file_));
+    const std::uint64_t start_ns = segment::monotonic_ns();
+    while (segment::monotonic_ns() < start_ns + 3 * kReloadNs) settle(reactors);
+    longest_ns_ = 0;
+    ListingClient client(file_ + ".sock");
+    while (client.advance() && segment::monotonic_ns() < start_ns + kGiveUpNs) settle(reactors);
+    if (!client.complete() || client.listed() != clients) {
+      std::fprintf(stderr, "%zu of %u connections were listed in %zu pages\n", client.listed(), clients,
+                   client.pages());
+      return -1;  // the measurement is void
+    }
+    return static_cast<double>(longest_ns_) * 1e-6;
+  }
+
  private:
+  void settle(SimulatedReactors& reactors) {
+    reactors.advance(segment::monotonic_ns());
+    turn();
+  }
+
   void turn() {
     const std::uint64_t delayed_ns = delay_.ns();
     const std::uint64_t begun_ns = segment::monotonic_ns();
@@ -162,8 +188,13 @@ class Loop {
   int reloads_ = 0;
 };
 
+constexpr std::uint32_t kAll = kFleetReactors * segment::kMaxConnections;
+static_assert(kAll == 131'072);
+
 constexpr Side kSides[] = {{"storm_ms", [](double) { return Loop().longest_pause_ms(100'000); }},
-                           {"few_ms", [](double) { return Loop().longest_pause_ms(1'000); }}};
+                           {"few_ms", [](double) { return Loop().longest_pause_ms(1'000); }},
+                           {"listing_ms_131k", [](double) { return Loop().longest_listing_ms(kAll); }},
+                           {"listing_ms_1k", [](double) { return Loop().longest_listing_ms(1'000); }}};
 
 }  // namespace
 }  // namespace sluice::bench

@@ -224,8 +224,7 @@ bool Server::may_wait() const {
 
 bool Server::serve(Client& client) {
   if (!client.unsent.empty()) return send(client);
-  // Nothing is received while a request is unanswered, so many requests are not mistaken for one that is too long.
-  const bool open = client.has_request() || receive(client);
+  const bool open = receive(client);
   answer_lines(client);
   const bool sent = send(client);
   const bool more = client.busy();
@@ -235,7 +234,7 @@ bool Server::serve(Client& client) {
                             " are kept until it reads them: read long lists in pages");
     return false;
   }
-  return sent && (client.has_request() || client.received.size() <= kMaxRequestBytes) && (open || more);
+  return sent && !client.request_too_long() && (open || more);
 }
 
 /// False when the client has closed its end.
@@ -287,7 +286,7 @@ void Server::answer_lines(Client& client) {
     if (!reply.empty()) client.respond(reply);
     if (!send(client)) return;
   }
-  if (client.received.size() > kMaxRequestBytes && client.unsent.empty() && !client.has_request())
+  if (client.request_too_long() && client.unsent.empty())
     client.respond(error_line(nullptr, kInvalidRequest,
                               "A request has at most " + std::to_string(kMaxRequestBytes) + " bytes."));
 }

@@ -88,6 +88,9 @@ class Server {
     bool waits = false;                 ///< for a response that comes later; its next request waits, too
     std::uint64_t unread_since_ns = 0;  ///< where there is something unsent
     bool has_request() const { return !waits && received.find('\n') != std::string::npos; }
+    bool request_too_long() const {
+      return received.size() > kMaxRequestBytes && received.find('\n') == std::string::npos;
+    }
     bool busy() const { return waits || !unsent.empty() || has_request(); }
     std::size_t unread_bytes() const { return unsent.size() - sent; }
     void respond(const std::string& response);

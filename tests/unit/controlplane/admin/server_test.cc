@@ -424,6 +424,25 @@ TEST_F(AdminSocket, a_poll_answers_a_bounded_number_of_requests) {
   for (const int fd : clients) ::close(fd);
 }
 
+TEST_F(AdminSocket, many_requests_at_once_are_not_one_that_is_too_long) {
+  constexpr std::ptrdiff_t kMany = 2000;
+  std::string requests;
+  for (std::ptrdiff_t i = 0; i < kMany; ++i) requests += kEcho;
+  ASSERT_GT(requests.size(), admin::kMaxRequestBytes + 8192);
+  const int fd = connect();
+  say(fd, requests);
+  std::ptrdiff_t answers = 0;
+  std::string buffer(65536, 0);
+  ssize_t bytes = -1;
+  for (int poll = 0; poll < 10 * kMany && answers < kMany && bytes != 0; ++poll) {
+    server.poll(0);
+    bytes = ::recv(fd, buffer.data(), buffer.size(), 0);
+    if (bytes > 0) answers += std::count(buffer.begin(), buffer.begin() + bytes, '\n');
+  }
+  EXPECT_EQ(answers, kMany);
+  ::close(fd);
+}
+
 TEST_F(AdminSocket, a_client_that_is_cut_off_is_logged_and_counted) {
   registry.add({.name = "huge", .needed = Access::Read},
                [](const Json&) { return std::string(admin::kMaxUnsentBytes + (1 << 20), 'x'); });

@@ -62,6 +62,7 @@ COMPARISONS = {
     "reconnect_storm_s": Comparison("reconnect", "storm_100k_s", "storm_10k_s", "s", None, "lower", processors=1, pairs=1, value_goal=60),
     "reconnect_storm_fairness": Comparison("reconnect", "storm_fairness", "one", "times", 0.95, processors=1, pairs=1),
     "connections_page_ms_131k": Comparison("control_loop", "listing_ms_131k", "listing_ms_1k", "ms", None, "lower", processors=1, pairs=1, value_goal=20),
+    "connections_pages_ms_131k_4_clients": Comparison("control_loop", "listings_ms_131k", "listing_ms_131k", "ms", None, "lower", processors=1, pairs=1, value_goal=20),
     "cp_pause_ms": Comparison("control_loop", "storm_ms", "few_ms", "ms", None, "lower", processors=1, pairs=1, value_goal=20),
     "softroce_loss_0_1pct_write": Comparison("lossy_wire", "write_losing_1", "write_losing_0", "bytes/s", 0.9, processors=1),
     "softroce_loss_1pct_write": Comparison("lossy_wire", "write_losing_10", "write_losing_0", "bytes/s", 0.6, processors=1),

@@ -46,7 +46,6 @@ class ListingClient {
     if (!answer.contains("result")) return false;
     const Json& page = answer.at("result");
     listed_ += page.at("connections").size();
-    ++pages_;
     complete_ = page.at("next").is_null();
     from_ = page.at("next");
     if (!complete_) request();
@@ -55,7 +54,6 @@ class ListingClient {
 
   bool complete() const { return complete_; }
   std::size_t listed() const { return listed_; }
-  std::size_t pages() const { return pages_; }
 
  private:
   void request() {
@@ -65,11 +63,10 @@ class ListingClient {
     ::send(socket_.get(), line.data(), line.size(), MSG_NOSIGNAL);
   }
 
-  const FileDescriptor socket_;
+  FileDescriptor socket_;
   std::string answer_;
   Json from_ = std::uint64_t{0};
   std::size_t listed_ = 0;
-  std::size_t pages_ = 0;
   bool complete_ = false;
 };
 

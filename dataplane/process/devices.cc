@@ -78,6 +78,7 @@ Devices::Devices(const segment::ConfigBlock& config) {
       port_ = rdma::softroce::Port::open(port_config(config));
       log_steering(port_->steering());
       log_transmission(port_->transmission());
+      log_notices();
       in_place_ = port_->transmission().in_place;
       return;
     case segment::Driver::Verbs:
@@ -97,7 +98,7 @@ std::unique_ptr<rdma::Device> Devices::make_device(const segment::ConfigBlock& c
                                                    std::uint32_t reactor) {
   auto made = open(config, reactor);
   made_.push_back(made.get());
-  logged_.push_back(made->condition());
+  logged_.push_back(rdma::Condition::Up);
   return made;
 }
 
@@ -125,6 +126,16 @@ std::unique_ptr<rdma::Device> Devices::open(const segment::ConfigBlock& config, 
       fabric_, {.name = "loopback" + std::to_string(reactor), .max_queue_pairs = config.all_connections()});
 }
 
+void Devices::log_notices() {
+  if (!port_) return;
+  for (const rdma::softroce::LinkNotice& notice : port_->take_notices()) {
+    if (notice.level == rdma::softroce::LinkNotice::Level::Warning)
+      log::warn("{}", notice.text);
+    else
+      log::info("{}", notice.text);
+  }
+}
+
 void Devices::poll_conditions() {
   if (port_ && in_place_ != port_->transmission().in_place) {
     in_place_ = port_->transmission().in_place;
@@ -132,8 +143,10 @@ void Devices::poll_conditions() {
   }
   for (std::size_t i = 0; i < made_.size(); ++i) {
     made_[i]->look();
+    log_notices();
     const rdma::Condition condition = made_[i]->condition();
     if (condition == logged_[i]) continue;
+    if (port_ && i > 0) continue;  // the port's condition is that of all its lanes
     logged_[i] = condition;
     switch (condition) {
       case rdma::Condition::Up:
@@ -143,8 +156,12 @@ void Devices::poll_conditions() {
         log::warn("The RDMA device {} has no link: check cable, switch and peer", made_[i]->name());
         break;
       case rdma::Condition::Gone:
-        log::warn("The RDMA device {} is gone: its connections have ended, and Sluice waits for it",
-                  made_[i]->name());
+        if (port_)
+          log::warn("The RDMA device {} is gone: connections end unless it is back within their retries",
+                    made_[i]->name());
+        else
+          log::warn("The RDMA device {} is gone: its connections have ended, and Sluice waits for it",
+                    made_[i]->name());
         break;
     }
   }

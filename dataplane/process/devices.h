@@ -36,6 +36,7 @@ class Devices final {
   const std::shared_ptr<rdma::softroce::Port>& port() const { return port_; }
 
  private:
+  void log_notices();
   std::unique_ptr<rdma::Device> open(const segment::ConfigBlock& config, std::uint32_t reactor);
 
   std::shared_ptr<rdma::softroce::Port> port_;

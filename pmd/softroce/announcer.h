@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a host says without being asked, when it starts and when its link comes up again: that it has its addresses, so
-// that those who knew another host there follow
-// (RFC 5227, section 2.3; RFC 4861, section 7.2.6), whether somebody else has them (RFC 5227, section 2.1.1; RFC 4862,
-// section 5.4), and to which groups it listens, for switches that look at that (RFC 3810). Addresses are used at
-// once, as in RFC 4429: a restart of the data plane must not cost its clients seconds.
+// Frames that a host sends unsolicited when it starts, when its link comes up again and when its MAC address changes. They announce
+// its addresses (RFC 5227, section 2.3; RFC 4861, section 7.2.6), probe whether another host has them (RFC 5227, section 2.1.1;
+// RFC 4862, section 5.4), and report the multicast groups of the host (RFC 3810). Addresses are used at once, as in RFC 4429,
+// because a restart of the data plane must not cost its clients seconds.
 //
-// Lane 0 of a port has one. Only its reactor may call. The configuration outlives it. Times in ns.
+// Lane 0 of a port has one. Only its reactor may call. The configuration and the MAC address, which may change, outlive it.
+// Times in ns.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class Announcer {
   bool due(std::uint64_t now_ns) const noexcept { return now_ns >= next_ns_; }
   /// When due(): writes the next frame and returns its length; zero: there is none this time.
   std::size_t next(std::uint64_t now_ns, std::byte* out) noexcept;
-  /// The link has been away.
+  /// Announces everything anew: the link was down, or the MAC address has changed.
   void again(std::uint64_t now_ns) noexcept;
   /// Another host uses one of our addresses.
   void defend(std::uint64_t now_ns) noexcept;
@@ -48,7 +48,7 @@ class Announcer {
   std::size_t write(std::size_t step, std::byte* out) const noexcept;
 
   const PortConfig& config_;
-  const MacAddress own_;
+  const MacAddress& own_;
   std::uint32_t round_ = 0;
   std::size_t step_ = 0;  ///< two for each address: to ask, to announce; and one for the groups
   std::uint64_t next_ns_;

@@ -28,6 +28,10 @@ class CardMemory {
   /// there any more at the end.
   bool add(std::span<std::byte> bytes);
   const std::string& error() const noexcept { return error_; }
+  /// Unmaps everything before the card is closed, and remembers it for resume().
+  void suspend() noexcept;
+  /// Maps for this card what suspend() has unmapped. Returns false if some of it cannot be mapped; error() has the reason.
+  bool resume(rte_device& card);
 
  private:
   void remove() noexcept;
@@ -35,7 +39,8 @@ class CardMemory {
   void unmap(std::uintptr_t begin, std::uintptr_t end) noexcept;
 
   rte_device* card_ = nullptr;
-  std::map<std::uintptr_t, std::uintptr_t> mapped_;  ///< end by begin
+  std::map<std::uintptr_t, std::uintptr_t> mapped_;     ///< end by begin
+  std::map<std::uintptr_t, std::uintptr_t> suspended_;  ///< end by begin
   std::string error_;
 };
 

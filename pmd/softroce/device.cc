@@ -8,6 +8,8 @@
 
 #include <bit>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/setup_error.h"
@@ -61,6 +63,7 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
       lane_(lane),
       name_(config_.name + "." + std::to_string(lane)),
       mac_(port_->link_address()),
+      guid_(eui64_of(mac_)),
       max_path_mtu_(path_mtu_for(config_.link_mtu)),
       line_rate_(port_->line_rate()),
       addresses_(plain_addresses(config_)),
@@ -168,9 +171,9 @@ std::size_t SoftDevice::read_statistics(std::span<std::uint64_t> values) const n
 std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
   now_ns_ = clock_ns_();
   const std::uint64_t sent = statistics_.packets_sent;
+  if (port_->link().has_changed(lane_)) [[unlikely]]
+    on_link_change();
   moved_ = transmitter_.flush();  // packets of post_send() since the last poll
-  const std::uint32_t link_changes = link_changes_.load(std::memory_order_relaxed);
-  if (link_changes != link_changes_seen_) on_link_changes(link_changes);
   if (lane_ == 0 && announcer_.due(now_ns_)) announce();
   if (completions_.size() <= completions_.capacity() / 2) {
     receive();
@@ -321,19 +324,36 @@ void SoftDevice::on_other(const Frame& frame, std::span<const std::byte> bytes) 
 // --- The link
 
 void SoftDevice::look() noexcept {
-  if (lane_ != 0) return;
-  const Condition now = port_->link_is_up() ? Condition::Up : Condition::PortDown;
-  if (condition_.exchange(now, std::memory_order_relaxed) != now)
-    link_changes_.fetch_add(1, std::memory_order_relaxed);
+  if (lane_ == 0) port_->look();
+}
+
+Condition SoftDevice::condition() const noexcept {
+  return port_->link().condition();
 }
 
 /// Whoever is behind a link that is up again may know us at another port of its switch (RFC 5227, section 2.3).
-void SoftDevice::on_link_changes(std::uint32_t changes) noexcept {
-  const std::uint32_t ups = changes / 2 - link_changes_seen_ / 2;
-  statistics_.port_down += changes - link_changes_seen_ - ups;
-  statistics_.port_up += ups;
-  link_changes_seen_ = changes;
-  if (ups > 0) announcer_.again(now_ns_);
+void SoftDevice::on_link_change() noexcept {
+  LinkFacts facts;
+  const std::optional<std::uint32_t> sequence = port_->link().read(facts);
+  if (!sequence) return;
+  if (facts.use != EthdevUse::Open) transmitter_.drop_staged();
+  port_->link().confirm(lane_, facts.use, *sequence);
+  if (facts.mac != mac_) send_from(facts.mac);
+  max_path_mtu_ = path_mtu_for(facts.mtu);
+  if (lane_ != 0) return;
+  statistics_.port_down = facts.downs;
+  statistics_.port_up = facts.ups;
+  statistics_.port_reopened = facts.reopened;
+  statistics_.mac_changes = facts.mac_changes;
+  statistics_.mtu_changes = facts.mtu_changes;
+  if (std::exchange(announced_, facts.announcements) != facts.announcements) announcer_.again(now_ns_);
+}
+
+/// Changes the source address of the lane and of all its queue pairs.
+void SoftDevice::send_from(const MacAddress& mac) noexcept {
+  mac_ = mac;
+  for (SoftQueuePair* const qp : queue_pairs_)
+    if (qp != nullptr) qp->send_from(mac);
 }
 
 /// One frame each time.

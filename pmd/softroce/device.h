@@ -6,7 +6,6 @@
 // allocates.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -57,14 +56,15 @@ class SoftDevice final : public SoftRoce {
   bool send_datagram(const Datagram& datagram) noexcept override;
   std::span<const PeerAddress> addresses() const noexcept override { return addresses_; }
   std::uint16_t max_path_mtu() const noexcept override { return max_path_mtu_; }
-  std::uint64_t guid() const noexcept override { return eui64_of(mac_); }
+  std::uint64_t guid() const noexcept override { return guid_; }
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
   const Statistics& statistics() const noexcept override { return statistics_; }
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
   void flush() noexcept override { transmitter_.flush(); }
-  /// Looks at the link, of which lane 0 is the one to tell.
+  /// Lane 0 looks after the link of the port.
   void look() noexcept override;
-  Condition condition() const noexcept override { return condition_.load(std::memory_order_relaxed); }
+  /// Returns the condition of the port, which is that of all its lanes.
+  Condition condition() const noexcept override;
 
   // For queue pairs.
   MemoryTable& memory() noexcept { return memory_; }
@@ -114,7 +114,8 @@ class SoftDevice final : public SoftRoce {
   void send_to(const Datagram& datagram, const LinkAddress& link) noexcept;
   void send_resolved() noexcept;
   bool ask_for(const PeerAddress& remote) noexcept;
-  void on_link_changes(std::uint32_t changes) noexcept;
+  void on_link_change() noexcept;
+  void send_from(const MacAddress& mac) noexcept;
   void announce() noexcept;
   void transmit_active() noexcept;
   void run_timers() noexcept;
@@ -124,13 +125,14 @@ class SoftDevice final : public SoftRoce {
   const PortConfig& config_;
   const std::uint32_t lane_;
   const std::string name_;
-  const MacAddress mac_;
-  const std::uint16_t max_path_mtu_;
+  MacAddress mac_;
+  const std::uint64_t guid_;  ///< made of the first MAC address: it names the adapter, and stays
+  std::uint16_t max_path_mtu_;
   const double line_rate_;
   std::vector<PeerAddress> addresses_;
   Statistics statistics_;
   MemoryTable memory_;
-  Neighbours neighbours_;  ///< reads now_ns_
+  Neighbours neighbours_;  ///< reads mac_ and now_ns_
   Transmitter transmitter_;
   EarlyPackets early_packets_;
   std::uint64_t (*const clock_ns_)() noexcept;
@@ -151,10 +153,8 @@ class SoftDevice final : public SoftRoce {
   DatagramQueue datagrams_;  ///< received
   Unresolved unresolved_;
   Announcer announcer_;
-  std::atomic<Condition> condition_{Condition::Up};  ///< written by look()
-  std::atomic<std::uint32_t> link_changes_{0};       ///< the same: up and down in turn
-  std::uint32_t link_changes_seen_ = 0;
-  std::uint64_t asked_ns_ = 0;  ///< by next_hop()
+  std::uint32_t announced_ = 0;  ///< LinkFacts::announcements that are under way or done
+  std::uint64_t asked_ns_ = 0;   ///< by next_hop()
   std::uint32_t datagram_psn_ = 0;
 };
 

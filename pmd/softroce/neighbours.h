@@ -3,7 +3,7 @@
 // Minimal host functions on Ethernet: replies to ARP (RFC 826), neighbour solicitations (RFC 4861) and echo
 // requests (RFC 792, RFC 4443) for the port's addresses, and resolves the link addresses of peers. One per
 // lane; only the owning reactor may call. on_frame() and learn() are for lane 0, which has all such frames. The caller
-// owns the frames; configuration, cache and clock outlive it.
+// owns the frames; configuration, MAC address, cache and clock outlive it.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ inline constexpr std::size_t kMaxAnswerBytes = 9000 + kEthernetBytes + kVlanByte
 
 class Neighbours {
  public:
-  /// `now_ns` is the owner's time.
+  /// `own` and `now_ns` are the owner's MAC address and time, which may change.
   Neighbours(const PortConfig& config, const MacAddress& own, NeighbourCache& cache,
              const std::uint64_t& now_ns)
       : config_(config), own_(own), cache_(cache), now_ns_(now_ns) {}
@@ -71,7 +71,7 @@ class Neighbours {
   }
 
   const PortConfig& config_;
-  const MacAddress own_;
+  const MacAddress& own_;
   NeighbourCache& cache_;
   const std::uint64_t& now_ns_;
 };

@@ -8,19 +8,25 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "dataplane/base/cache_line.h"
 #include "pmd/softroce/card_memory.h"
 #include "pmd/softroce/driver_traits.h"
+#include "pmd/softroce/ethdev_events.h"
 #include "pmd/softroce/flow_rules.h"
 #include "pmd/softroce/interrupt_guard.h"
+#include "pmd/softroce/link_watch.h"
 #include "pmd/softroce/neighbour_cache.h"
 #include "pmd/softroce/pieces_in_use.h"
 #include "pmd/softroce/pool_sizes.h"
+#include "pmd/softroce/port_link.h"
 #include "pmd/softroce/softroce.h"
 
 struct rte_eth_dev_info;
@@ -38,17 +44,20 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
 
   std::unique_ptr<SoftRoce> make_device(std::uint32_t lane) override;
   const PortConfig& config() const noexcept override { return config_; }
-  LinkAddress link_address() const noexcept override { return mac_; }
+  LinkAddress link_address() const noexcept override { return link_.facts().mac; }
   const Steering& steering() const noexcept override { return flow_rules_.steering(); }
   const Transmission& transmission() const noexcept override { return transmission_; }
+  std::vector<LinkNotice> take_notices() override { return std::exchange(notices_, {}); }
 
   void set_capture(Capture* capture) noexcept override { capture_.store(capture, std::memory_order_release); }
   Capture* capture() const noexcept { return capture_.load(std::memory_order_acquire); }
 
   /// Of the link when the lanes were made, in bytes per ns.
   double line_rate() const noexcept;
-  /// Any thread. True where the driver cannot say.
-  bool link_is_up() const noexcept;
+  /// Follows the link, closes an ethdev whose device was removed, and opens it again. The main thread calls it about ten times in a
+  /// second.
+  void look();
+  PortLink& link() noexcept { return link_; }
   NeighbourCache& neighbours() noexcept { return neighbours_; }
   int numa_node() const noexcept { return numa_node_; }
   std::uint32_t frame_bytes() const noexcept { return frame_bytes_; }
@@ -101,12 +110,39 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
     bool others = false;    ///< packets of others were taken
   };
 
+  /// The ethdev as DPDK knows it, by which it is opened again.
+  struct EthdevDevice {
+    std::string bus;
+    std::string name;
+    std::string driver;
+    std::string arguments;
+  };
+
   void configure();
+  rte_eth_dev_info ethdev_info() const;
+  void make_pool(std::uint32_t queue);
+  void start_ethdev(const rte_eth_dev_info& info);
+  void stop_ethdev() noexcept;
+  MacAddress address_of_ethdev() const noexcept;
   bool wants_in_place(const rte_eth_dev_info& info) const noexcept;
   int set_up_transmit_queue(std::uint16_t queue, std::uint16_t descriptors,
                             const rte_eth_dev_info& info) const;
   void look_for_obstacles(const rte_eth_dev_info& info);
   void cannot_reach();
+  // The main thread while the lanes poll.
+  void notice(LinkNotice::Level level, std::string text);
+  void watch_interface(const std::string& interface);
+  std::uint16_t bounded_mtu(const InterfaceState& interface);
+  bool link_is_up() const noexcept;
+  void observe();
+  void follow_interface(const InterfaceNews& news);
+  void leave(const std::string& what);
+  void publish_changes();
+  void close_ethdev();
+  void remove_ethdev() noexcept;
+  void reopen();
+  void open_again();
+  // Lanes.
   std::uint16_t burst(std::uint32_t lane, std::span<rte_mbuf*> packets) const noexcept;
   Turn take_turns(std::uint32_t lane, std::span<rte_mbuf*> own) noexcept;
   std::span<rte_mbuf*> in_hand(std::uint32_t lane) noexcept;
@@ -115,12 +151,22 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   PortConfig config_;
   NeighbourCache neighbours_;
   std::atomic<Capture*> capture_{nullptr};
-  MacAddress mac_{};
+  PortLink link_;
   int numa_node_ = 0;
   std::uint32_t frame_bytes_ = 0;
   PortShape shape_;
   FlowRules flow_rules_;
+  EthdevEvents events_;
+  EthdevDevice device_;
   bool on_card_ = false;
+  // The main thread's.
+  std::unique_ptr<LinkWatch> watch_;  ///< null: the ethdev stands on no kernel interface
+  std::uint16_t configured_mtu_ = 0;
+  std::uint32_t interface_mtu_ = 0;
+  LinkFacts published_;
+  std::vector<LinkNotice> notices_;
+  std::string last_problem_;  ///< of the last attempt to open the ethdev again, which has a notice
+  std::chrono::steady_clock::time_point next_attempt_;
   PacketMemory packet_memory_ = PacketMemory::Unknown;
   Transmission transmission_;
   CardMemory card_memory_;

@@ -196,6 +196,11 @@ void SoftQueuePair::send_to(LinkAddress hop) noexcept {
   headers_ = HeaderTemplate(route_);
 }
 
+void SoftQueuePair::send_from(const LinkAddress& own) noexcept {
+  route_.source_mac = own;
+  headers_ = HeaderTemplate(route_);
+}
+
 /// Responses first: the peer's progress also frees our resources.
 bool SoftQueuePair::transmit() noexcept {
   if (state_ != State::ReadyToSend) return false;

@@ -86,6 +86,8 @@ class SoftQueuePair final : public QueuePair {
   // For the device.
   /// `from` is the link address of the last hop.
   void on_packet(const Frame& frame, const std::byte* from, const Packet& packet) noexcept;
+  /// Sends from the link address `own` from now on.
+  void send_from(const LinkAddress& own) noexcept;
   /// Sends up to kPacketsPerTransmit packets. True: there is more to send.
   bool transmit() noexcept;
   /// At deadline_ns() or later.

@@ -6,7 +6,7 @@
 // A queue pair belongs to the lane whose number is in the low bits of its QPN. A packet received by another
 // lane is handed over through a ring. Queue pair 1 (management) belongs to lane 0.
 //
-// A Port is used at setup only, except for set_capture(). Each Device belongs to its reactor and shares
+// A Port is used at setup only, except for take_notices() and set_capture(). Each Device belongs to its reactor and shares
 // ownership of the port. Setup throws SetupError.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "pmd/device.h"
 #include "pmd/softroce/port_config.h"
@@ -37,6 +38,13 @@ struct Transmission {
   std::string obstacle;  ///< why not; empty: it is, or is not to be
 };
 
+/// A sentence about the port's link, for the log.
+struct LinkNotice {
+  enum class Level : std::uint8_t { Info, Warning };
+  Level level = Level::Info;
+  std::string text;
+};
+
 /// The first Ethernet device that EAL has found; nothing: it found none. Setup.
 std::optional<std::uint16_t> first_ethdev() noexcept;
 
@@ -52,6 +60,8 @@ class Port {
   virtual const Steering& steering() const noexcept = 0;
   /// Of the lanes with a hardware queue, whose devices may find later that they cannot after all.
   virtual const Transmission& transmission() const noexcept = 0;
+  /// Returns the sentences to log since the last call. Belongs to the thread that calls look() of the devices.
+  virtual std::vector<LinkNotice> take_notices() = 0;
   /// Any thread. Shows frames of every lane to `capture`, which outlives the lanes' last poll; null ends that.
   virtual void set_capture(Capture* capture) noexcept = 0;
 };

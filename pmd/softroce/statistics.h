@@ -67,6 +67,10 @@ struct Statistics {
   X(address_conflicts, "frames of other hosts that use an address of ours")                    \
   X(port_down, "times that the link went down")                                                \
   X(port_up, "times that the link came up again")                                              \
+  X(port_reopened, "times that the port was opened again after its device had gone")           \
+  X(mac_changes, "times that the port's MAC address changed")                                  \
+  X(mtu_changes, "times that the port's MTU changed with that of its interface")               \
+  X(packets_unsent, "packets dropped because the port was closed")                             \
   X(hops_changed, "queue pairs that follow their next hop to another link address")            \
   X(echo_replies, "echo requests answered")                                                    \
   X(flushed, "work requests flushed")

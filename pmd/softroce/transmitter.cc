@@ -77,6 +77,7 @@ PiecesInUse::Piece& piece_of(rte_mbuf* buffer) noexcept {
 Transmitter::Transmitter(const std::string& name, EthernetPort& port, std::uint32_t lane,
                          std::uint32_t frame_bytes, int numa_node, Statistics& statistics)
     : port_(port),
+      link_(port.link()),
       lane_(lane),
       queue_owner_(port.queue_owner(lane)),
       // Not when another lane hands the packets to the ethdev: this one does not see when that is done.
@@ -185,6 +186,10 @@ bool Transmitter::send(const HeaderTemplate& headers, Packet& packet,
                        std::span<const std::span<const std::byte>> pieces,
                        std::uint64_t& read_until) noexcept {
   if (staged_ == kTransmitBurst) return false;
+  if (link_.use(lane_) != EthdevUse::Open) [[unlikely]] {
+    ++statistics_.packets_unsent;  // as if it was lost on the wire
+    return true;
+  }
   std::size_t payload_bytes = pieces.empty() ? 0 : pieces.front().size();
   for (std::size_t i = 1; i < pieces.size(); ++i) payload_bytes += pieces[i].size();
   rte_mbuf* frame = build(headers, packet, pieces, payload_bytes);
@@ -217,8 +222,19 @@ rte_mbuf* Transmitter::frame_buffer() noexcept {
   return rte_pktmbuf_alloc(frames_);
 }
 
+void Transmitter::drop_staged() noexcept {
+  rte_pktmbuf_free_bulk(packets_.data(), staged_);
+  statistics_.packets_unsent += staged_;
+  staged_ = captured_ = 0;
+  in_memory_ = false;
+}
+
 bool Transmitter::flush() noexcept {
   if (staged_ == 0) return false;
+  if (link_.use(lane_) != EthdevUse::Open) [[unlikely]] {
+    drop_staged();
+    return false;
+  }
   if (Capture* capture = port_.capture())
     capture->add(lane_, {packets_.data() + captured_, staged_ - captured_}, Way::Out);
   std::uint32_t sent;

@@ -15,6 +15,7 @@
 #include "pmd/softroce/header_template.h"
 #include "pmd/softroce/pieces_in_use.h"
 #include "pmd/softroce/pool_sizes.h"
+#include "pmd/softroce/port_link.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/softroce/wire.h"
 
@@ -52,16 +53,19 @@ class Transmitter {
   /// An empty buffer for send_frame(), owned by the caller; null: none is free.
   rte_mbuf* frame_buffer() noexcept;
 
-  /// False: there was nothing to send, or the ethdev has no room.
+  /// False: there was nothing to send, or the ethdev has no room. Without an ethdev what is staged is lost.
   bool flush() noexcept;
+  /// Frees what is staged, and counts it: the ethdev is being closed.
+  void drop_staged() noexcept;
   /// Until when payload that is not copied is read.
   PacketMemory memory() const noexcept { return memory_; }
   /// From now on payload is copied.
   void copy_all() noexcept { copies_all_ = true; }
-  /// Whether what send() has left where it was is read no more.
+  /// Returns whether payload that send() has left in place is no longer read.
+  /// False while the port is being closed, because the main thread then frees the packets of its ethdev.
   bool lets_go_of(std::uint64_t read_until) const noexcept {
-    return memory_ == PacketMemory::UntilFreed ? in_use_.freed_before(read_until)
-                                               : read_until + staged_ <= ever_staged_;
+    if (memory_ != PacketMemory::UntilFreed) return read_until + staged_ <= ever_staged_;
+    return link_.use(lane_) != EthdevUse::Leaving && in_use_.freed_before(read_until);
   }
   /// To be called before memory of staged packets is given back. Packets that the ethdev does not take get copies of their payload;
   /// one that finds no buffer is lost. What the ethdev has taken is another matter.
@@ -77,6 +81,7 @@ class Transmitter {
                        bool of_caller) noexcept;
 
   EthernetPort& port_;
+  const PortLink& link_;
   const std::uint32_t lane_;
   rte_ring* const queue_owner_;  ///< EthernetPort::queue_owner()
   const PacketMemory memory_;

@@ -56,5 +56,16 @@ TEST(DriverTraits, a_virtual_ethdev_passes_on_memory_that_it_does_not_copy) {
   EXPECT_EQ(packet_memory({.driver = "net_tap", .bus = "vdev"}), PacketMemory::UntilTaken);
 }
 
+TEST(DriverTraits, the_interface_of_the_kernel_is_named_by_the_arguments_of_its_drivers) {
+  EXPECT_EQ(kernel_interface("net_af_packet", "iface=eth1,framesz=8192"), "eth1");
+  EXPECT_EQ(kernel_interface("net_af_packet", "framesz=8192,iface=eth1"), "eth1");
+  EXPECT_EQ(kernel_interface("net_tap", "iface=dtap0"), "dtap0");
+  EXPECT_EQ(kernel_interface("net_tap", "mac=fixed,remote_iface=eth1"), "");
+  EXPECT_EQ(kernel_interface("net_af_packet", ""), "");
+  EXPECT_EQ(kernel_interface("net_vhost", "iface=/run/card.sock"), "") << "a socket";
+  EXPECT_TRUE(creates_interface("net_tap"));
+  EXPECT_FALSE(creates_interface("net_af_packet"));
+}
+
 }  // namespace
 }  // namespace sluice::rdma::softroce

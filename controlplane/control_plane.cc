@@ -40,7 +40,8 @@ ControlPlane::ControlPlane(config::Config config, std::shared_ptr<LogQueue> log)
           std::move(config), ownership_->segment(), layout_, *journal_, file_tasks_,
           [this](std::unique_ptr<properties::HostAuthentication> keys) { reconfigure(std::move(keys)); }),
       config_(configuration_.current()),
-      reach_(*journal_, layout_) {
+      reach_(*journal_, layout_),
+      devices_(*journal_, layout_) {
   log::set_level(log::level_named(config_.log_level));
   configuration_.keep_to_data_plane();
   try {
@@ -243,6 +244,7 @@ void ControlPlane::check_data_plane(std::uint64_t now_ns) {
   data_plane_alive_ = alive;
   if (alive) keep_off_reactors();
   reach_.look(config_.block, alive, now_ns);
+  devices_.poll(config_.block, alive);
   check_configuration();
   journal_->turn();
 }

@@ -22,6 +22,7 @@
 #include "controlplane/cm/connection_keeper.h"
 #include "controlplane/config/config.h"
 #include "controlplane/configuration.h"
+#include "controlplane/device_watch.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/sinks.h"
 #include "controlplane/kerberos/context_server.h"
@@ -152,6 +153,7 @@ class ControlPlane final : public admin::Operations {
   std::string data_part_problem_;  ///< as it was logged
   StallClock stalls_;
   upstreams::ReachWatch reach_;
+  DeviceWatch devices_;
   std::uint64_t generation_told_ = 0;
 };
 

@@ -13,6 +13,19 @@ namespace {
 constexpr const char* kTooLong = " for more than 3 s";
 static_assert(segment::kHeartbeatTimeoutNs == 3'000'000'000);
 
+/// Clients are reached while one of the reactors' devices is up. Empty: it is so.
+const char* why_no_device(const segment::Layout& layout, std::uint32_t reactors) {
+  const char* why = "";
+  for (std::uint32_t i = 0; i < reactors; ++i) {
+    const auto info = layout.reactors[i].info.read();
+    if (!info || info->condition == segment::DeviceCondition::Up) return "";
+    why = info->condition == segment::DeviceCondition::Gone
+              ? "the RDMA device is gone: sluicectl events and the data plane's log say what happened"
+              : "the RDMA device has no link: check cable, switch and peer";
+  }
+  return why;
+}
+
 }  // namespace
 
 Health liveness(const segment::Layout& layout, std::uint64_t monotonic_now_ns) {
@@ -29,11 +42,13 @@ Health readiness(const segment::Layout& layout, std::uint64_t monotonic_now_ns) 
     return {false, std::string("the data plane's heart has not beaten") + kTooLong};
   const auto config = layout.config.read_copy();
   if (!config) return {false, "there is no configuration"};
-  for (std::uint32_t i = 0; i < smaller_of(config->reactors, segment::kMaxReactors); ++i) {
+  const std::uint32_t reactors = smaller_of(config->reactors, segment::kMaxReactors);
+  for (std::uint32_t i = 0; i < reactors; ++i) {
     const auto info = layout.reactors[i].info.read();
     if (!info || info->state != segment::ReactorState::Running)
       return {false, "reactor " + std::to_string(i) + " does not run"};
   }
+  if (const std::string why = why_no_device(layout, reactors); !why.empty()) return {false, why};
   if (layout.draining.load() != 0) return {false, "draining: new connections are refused"};
   return {true, "ready"};
 }

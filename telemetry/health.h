@@ -19,7 +19,7 @@ struct Health {
 /// Whether the control plane's loop has made a turn in the last segment::kHeartbeatTimeoutNs.
 Health liveness(const segment::Layout& layout, std::uint64_t monotonic_now_ns);
 /// Whether new connections are served: this process owns the segment, the data plane beats, all its reactors run, whose
-/// listeners are opened before, and it is not being drained. Of a data plane that was killed it says so when its
+/// listeners are opened before, one of their devices has a link, and it is not being drained. Of a data plane that was killed it says so when its
 /// heartbeat is too old, as liveness() does.
 Health readiness(const segment::Layout& layout, std::uint64_t monotonic_now_ns);
 

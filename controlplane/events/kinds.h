@@ -234,6 +234,43 @@ struct DataPlaneLost {
   }
 };
 
+struct DeviceDown {
+  static constexpr Kind kKind{"device_down", "An RDMA device has lost its link, or is gone", Severity::Error,
+                              Cause::Ourselves};
+  std::uint32_t reactor = 0;
+  std::string reason{};
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("reactor", reactor, "reactor that polls it; with softroce the first of those that share it");
+    visit("reason", reason, "no_link: it has no carrier; gone: its interface or card was removed or reset");
+  }
+};
+
+struct DeviceUp {
+  static constexpr Kind kKind{"device_up", "An RDMA device is up again", Severity::Info, Cause::Ourselves};
+  std::uint32_t reactor = 0;
+  bool reopened = false;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("reactor", reactor, "reactor that polls it; with softroce the first of those that share it");
+    visit("reopened", reopened, "whether it was opened anew, with its interface or card");
+  }
+};
+
+struct DeviceChanged {
+  static constexpr Kind kKind{"device_changed", "The address or the MTU of an RDMA device has changed",
+                              Severity::Warning, Cause::Ourselves};
+  std::uint32_t reactor = 0;
+  std::string what{};
+  std::uint64_t path_mtu = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("reactor", reactor, "reactor that polls it; with softroce the first of those that share it");
+    visit("what", what, "mac_address or mtu");
+    visit("path_mtu", path_mtu, "largest path MTU of new connections, in bytes");
+  }
+};
+
 struct DrainBegun {
   static constexpr Kind kKind{"drain_begun", "Draining: new connections are refused", Severity::Info,
                               Cause::Ourselves};
@@ -262,9 +299,10 @@ struct EventsSuppressed {
   }
 };
 
-using AllKinds = std::tuple<ConnectionUp, ConnectionDown, ConnectionRefused, ServerRefused, HostAuthenticated,
-                            HostRefused, MountDenied, UpstreamLost, UpstreamFound, ConfigurationInForce,
-                            ConfigurationRead, ConfigurationRefused, ExportChanged, Takeover, TakenOver,
-                            DataPlaneFound, DataPlaneLost, DrainBegun, DrainEnded, EventsSuppressed>;
+using AllKinds =
+    std::tuple<ConnectionUp, ConnectionDown, ConnectionRefused, ServerRefused, HostAuthenticated, HostRefused,
+               MountDenied, UpstreamLost, UpstreamFound, ConfigurationInForce, ConfigurationRead,
+               ConfigurationRefused, ExportChanged, Takeover, TakenOver, DataPlaneFound, DataPlaneLost,
+               DeviceDown, DeviceUp, DeviceChanged, DrainBegun, DrainEnded, EventsSuppressed>;
 
 }  // namespace sluice::events

@@ -19,6 +19,18 @@ segment::PropertyInfo property_info(const rpcrdma::v2::Parameters& parameters) {
           .reverse = static_cast<std::uint32_t>(parameters.reverse)};
 }
 
+segment::DeviceCondition condition_of(const rdma::Device& device) {
+  switch (device.condition()) {
+    case rdma::Condition::Up:
+      break;
+    case rdma::Condition::PortDown:
+      return segment::DeviceCondition::NoLink;
+    case rdma::Condition::Gone:
+      return segment::DeviceCondition::Gone;
+  }
+  return segment::DeviceCondition::Up;
+}
+
 }  // namespace
 
 Publisher::Publisher(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
@@ -54,7 +66,8 @@ void Publisher::publish_info(segment::ReactorState state, std::uint32_t connecti
                     .connections = connections,
                     .started_ns = started_ns_,
                     .guid = engine_.device().guid(),
-                    .path_mtu = engine_.device().max_path_mtu()});
+                    .path_mtu = engine_.device().max_path_mtu(),
+                    .condition = condition_of(engine_.device())});
 }
 
 void Publisher::publish_counters() noexcept {

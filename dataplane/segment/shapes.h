@@ -60,7 +60,7 @@ SLUICE_SHAPE(ExportInfo, in_use, read_only, path, root_handle_bytes, root_handle
              files, calls, errors, read_bytes, written_bytes, procedure_calls, procedure_errors)
 SLUICE_SHAPE(PathQuestion, number, export_number, path)
 SLUICE_SHAPE(PathAnswer, number, status, handle_bytes, handle)
-SLUICE_SHAPE(ReactorInfo, state, cpu, numa_node, connections, started_ns, guid, path_mtu)
+SLUICE_SHAPE(ReactorInfo, state, cpu, numa_node, connections, started_ns, guid, path_mtu, condition)
 SLUICE_SHAPE(CaptureStatus, id, state, packets, bytes, dropped, end, problem)
 SLUICE_SHAPE(MemoryInfo, what, reserved_bytes)
 SLUICE_SHAPE(PoolUse, buffers, held, waiting)

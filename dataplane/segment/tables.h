@@ -130,6 +130,9 @@ struct PathAnswer {
 
 enum class ReactorState : std::uint32_t { Unused, Starting, Running, Stopped };
 
+/// Condition of a reactor's device (rdma::Condition). All reactors of a softroce port have the condition of the port.
+enum class DeviceCondition : std::uint64_t { Up, NoLink, Gone };
+
 struct ReactorInfo {
   ReactorState state{};
   std::uint32_t cpu = 0;
@@ -138,6 +141,7 @@ struct ReactorInfo {
   std::uint64_t started_ns = 0;  ///< wall clock
   std::uint64_t guid = 0;        ///< of the device's port; 0: unknown
   std::uint64_t path_mtu = 0;    ///< largest of the device's port, in bytes; 0: unknown
+  DeviceCondition condition{};
 };
 
 inline constexpr std::uint32_t kMaxDeviceStatistics = 64;

@@ -68,6 +68,7 @@ class FakeDevice final : public rdma::Device {
   bool send_datagram(const rdma::Datagram& datagram) noexcept override;
   std::span<const PeerAddress> addresses() const noexcept override { return own_addresses; }
   std::uint16_t max_path_mtu() const noexcept override { return 2048; }
+  rdma::Condition condition() const noexcept override { return own_condition; }
   std::uint64_t guid() const noexcept override { return eui64_of({0, 0, 0, 0, 0, 1}); }
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
   std::size_t poll(std::span<rdma::WorkCompletion> completions) noexcept override;
@@ -83,6 +84,7 @@ class FakeDevice final : public rdma::Device {
   bool connects_later = false;  ///< a queue pair stays in Init until the test calls finish_connect()
   bool connects = true;         ///< whether its queue pairs can be connected
   bool can_wake = false;
+  rdma::Condition own_condition = rdma::Condition::Up;
   std::vector<std::uint64_t> waits;  ///< limits in nanoseconds
   std::function<void()> on_wait;
   std::function<void(bool& moved)> on_poll;

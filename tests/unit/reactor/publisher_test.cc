@@ -22,6 +22,18 @@ class PublisherTest : public testing::Test {
   Parts parts_{device_};
 };
 
+TEST_F(PublisherTest, a_reactor_shows_the_condition_of_its_device) {
+  constexpr std::pair<rdma::Condition, segment::DeviceCondition> kConditions[] = {
+      {rdma::Condition::PortDown, segment::DeviceCondition::NoLink},
+      {rdma::Condition::Gone, segment::DeviceCondition::Gone},
+      {rdma::Condition::Up, segment::DeviceCondition::Up}};
+  for (const auto& [condition, shown] : kConditions) {
+    device_.own_condition = condition;
+    parts_.publisher.publish_reactor();
+    EXPECT_EQ(info().condition, shown);
+  }
+}
+
 TEST_F(PublisherTest, a_reactor_shows_where_it_runs_and_its_state) {
   EXPECT_EQ(info().state, segment::ReactorState::Starting);
   EXPECT_EQ(info().cpu, 3u);

@@ -66,6 +66,20 @@ TEST_F(HealthOfPlanes, reactors_beyond_those_of_the_configuration_do_not_count) 
   EXPECT_TRUE(readiness(layout(), kNowNs).good);
 }
 
+TEST_F(HealthOfPlanes, it_is_not_ready_when_no_device_has_a_link) {
+  const auto set = [&](std::uint32_t reactor, segment::DeviceCondition condition) {
+    layout().reactors[reactor].info.write({.state = segment::ReactorState::Running, .condition = condition});
+  };
+  set(0, segment::DeviceCondition::NoLink);
+  EXPECT_TRUE(readiness(layout(), kNowNs).good) << "clients are reached through the other reactor's device";
+  set(1, segment::DeviceCondition::NoLink);
+  expect_unready("has no link");
+  set(1, segment::DeviceCondition::Gone);
+  expect_unready("is gone");
+  set(1, segment::DeviceCondition::Up);
+  EXPECT_TRUE(readiness(layout(), kNowNs).good);
+}
+
 TEST_F(HealthOfPlanes, it_is_not_ready_while_it_is_being_drained) {
   layout().draining = 1;
   expect_unready("draining");

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""softroce on an interface of the kernel's, which loses its carrier, changes, and is deleted and created again, under load. Speaks TAP.
+
+link_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH"""
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from planes import PATIENCE_S, end, need, run_tap
+from sites import Site
+from wire import ethdev, ip
+
+IN_NAMESPACE = "SLUICE_LINK_IN_NAMESPACE"
+MTU = 4300
+SERVER, CLIENT = "192.0.2.1", "192.0.2.2"
+
+
+def enter_own_network():
+    need("unshare", "ip", root_for="a network namespace of its own")
+    if IN_NAMESPACE not in os.environ:
+        os.environ[IN_NAMESPACE] = "1"
+        os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
+    ip("link", "set", "lo", "up")
+
+
+def create(end_of_wire, mtu=MTU):
+    """An interface, whose other end is a port of the switch."""
+    ip("link", "add", end_of_wire, "mtu", str(mtu), "type", "veth", "peer", "name", f"{end_of_wire}-port", "mtu", str(MTU))
+    ip("link", "set", f"{end_of_wire}-port", "master", "switch", "up")
+    ip("link", "set", end_of_wire, "up")
+
+
+def lay_wire():
+    ip("link", "add", "switch", "mtu", str(MTU), "type", "bridge", "forward_delay", "0")
+    ip("link", "set", "switch", "up")
+    create("server")
+    create("client")
+
+
+SITE = None
+
+
+def ready():
+    """Whether /readyz has status 200, and its text."""
+    try:
+        with urllib.request.urlopen(f"http://{SITE.metrics}/readyz", timeout=5) as page:
+            return page.status == 200, page.read().decode()
+    except urllib.error.HTTPError as error:
+        return False, error.read().decode()
+
+
+def counters():
+    return SITE.ctl("devices")["polled"][0]
+
+
+def unready_because(part):
+    good, why = ready()
+    return not good and part in why
+
+
+def log_has(part):
+    return part in SITE.text_of_log()
+
+
+def events(name):
+    done = SITE.run_ctl("--json", "events")
+    return done.stdout.count(f'"{name}"')
+
+
+def load(*words, seconds=PATIENCE_S):
+    """A client at the other end of the wire."""
+    return subprocess.Popen([SITE.programs["bench"], "--device", "softroce", "--ethdev", ethdev("client"), "--address", f"{CLIENT}/24",
+                             "--server", SERVER, "--json", "--seconds", str(seconds), *words],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish_load(client):
+    end(client)
+    SITE.wait("the connection's end", lambda: SITE.ctl("connections") == [])
+
+
+def serves(mtu=4200):
+    """Whether a new client connects and gets its replies."""
+    client = load("--mtu", str(mtu), "null", seconds=1)
+    client.communicate(timeout=PATIENCE_S)
+    return client.returncode == 0
+
+
+def the_carrier_goes_and_comes_back():
+    SITE.wait("readiness", lambda: ready()[0])
+    before = counters()
+    ip("link", "set", "server-port", "down")
+    SITE.wait("it is not ready", lambda: unready_because("no link"))
+    SITE.wait("the counter", lambda: counters()["port_down"] == before["port_down"] + 1)
+    assert log_has("has no link: check cable, switch and peer")
+    SITE.wait("the event", lambda: events("device_down") == 1)
+    ip("link", "set", "server-port", "up")
+    SITE.wait("readiness again", lambda: ready()[0])
+    SITE.wait("the counter", lambda: counters()["port_up"] == before["port_up"] + 1)
+    SITE.wait("the event", lambda: events("device_up") == 1)
+    assert serves()
+
+
+def a_changed_mac_address_is_followed_by_connections():
+    client = load("null")
+    SITE.loaded()
+    ip("link", "set", "server", "address", "02:00:00:00:00:77")
+    SITE.wait("the counter", lambda: counters()["mac_changes"] == 1)
+    calls = SITE.loaded()["calls"]
+    SITE.wait("calls of the same connection", lambda: SITE.loaded()["calls"] > calls + 1000)
+    finish_load(client)
+    assert log_has("The MAC address of the interface server has changed")
+
+
+def an_interface_that_is_deleted_and_created_again_is_served_on_without_a_restart():
+    process = SITE.data.pid
+    ip("link", "del", "server")
+    SITE.wait("it is not ready", lambda: unready_because("is gone"))
+    assert not serves()
+    create("server")
+    SITE.wait("readiness again", lambda: ready()[0])
+    SITE.wait("service", serves)
+    assert SITE.data.pid == process and SITE.data.poll() is None
+    assert counters()["port_reopened"] == 1, counters()
+    assert log_has("The interface server was deleted. Sluice opens it again when it is back"), SITE.text_of_log()
+
+
+def a_client_goes_on_when_the_interface_is_replaced_at_once():
+    client = load("null")
+    before = SITE.loaded()
+    reopened = counters()["port_reopened"]
+    started = time.monotonic()
+    ip("link", "del", "server")
+    create("server")
+    SITE.wait("the port", lambda: counters()["port_reopened"] == reopened + 1)
+    calls = SITE.loaded()["calls"]
+    SITE.wait("calls", lambda: SITE.loaded()["calls"] > calls)
+    print(f"# link_recovery_s {time.monotonic() - started:.2f}")
+    after = SITE.loaded()
+    assert after["connection"] == before["connection"], (before, after)
+    finish_load(client)
+
+
+def the_mtu_of_the_interface_bounds_the_configured_one():
+    assert not log_has("less than mtu")
+    ip("link", "set", "server", "mtu", "1500")
+    SITE.wait("the counter", lambda: counters()["mtu_changes"] == 1)
+    assert log_has("The interface server has an MTU of 1500, which is less than mtu = 4200 in [device]")
+    assert not serves() and events("connection_refused") == 1
+    assert serves(mtu=1500)
+    ip("link", "set", "server", "mtu", str(MTU))
+    SITE.wait("the counter", lambda: counters()["mtu_changes"] == 2)
+    assert serves()
+
+
+def an_interface_with_a_small_mtu_at_start_is_warned_of_and_served():
+    SITE.stop()
+    SITE.log.truncate(0)
+    ip("link", "set", "server", "mtu", "1500")
+    SITE.start()
+    assert log_has("The interface server has an MTU of 1500, which is less than mtu = 4200 in [device]")
+    assert serves(mtu=1500)
+
+
+def main():
+    global SITE
+    enter_own_network()
+    lay_wire()
+    SITE = Site("link", f"""
+[device]
+driver = "softroce"
+ethdev = "{ethdev('server')}"
+addresses = ["{SERVER}/24"]
+[[export]]
+path = "/export"
+root_squash = false
+""")
+    try:
+        SITE.start()
+        return run_tap([(f.__name__, f) for f in TESTS if len(sys.argv) < 6 or f.__name__ in sys.argv[5:]])
+    finally:
+        SITE.stop()
+
+
+TESTS = [the_carrier_goes_and_comes_back, a_changed_mac_address_is_followed_by_connections,
+         an_interface_that_is_deleted_and_created_again_is_served_on_without_a_restart,
+         a_client_goes_on_when_the_interface_is_replaced_at_once, the_mtu_of_the_interface_bounds_the_configured_one,
+         an_interface_with_a_small_mtu_at_start_is_warned_of_and_served]
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "dataplane/base/kernel_interface.h"
+#include "controlplane/config/kernel_interface.h"
 #include "dataplane/base/processor_list.h"
 
 namespace sluice::config {
@@ -81,7 +81,8 @@ void judge_memory(Findings& found, const segment::ConfigBlock& block, const Mach
     found.notes += limit + " A data plane in the same control group refuses to start.\n";
 }
 
-/// Compares the MTU. A missing interface is a note, because it may exist in the network namespace of the data plane only.
+/// Compares the MTU. The port uses the smaller one, so a difference is a note. A missing interface is a note too, because it may exist
+/// in the network namespace of the data plane only.
 void judge_interface(Findings& found, const segment::ConfigBlock& block, const Machine& machine) {
   if (block.driver != segment::Driver::SoftRoce) return;
   const std::string interface = kernel_interface_of(block.ethdev);
@@ -90,8 +91,11 @@ void judge_interface(Findings& found, const segment::ConfigBlock& block, const M
   if (!mtu)
     found.notes += "ethdev in [device] names the interface '" + interface +
                    "', and there is none: a data plane in the same network refuses to start.\n";
-  else if (const std::string lack = lack_of_mtu(interface, *mtu, block.mtu); !lack.empty())
-    found.defects += lack + '\n';
+  else if (block.mtu > *mtu)
+    found.notes += "mtu in [device] is " + std::to_string(block.mtu) + ", and the interface '" + interface +
+                   "' takes packets of " + std::to_string(*mtu) +
+                   " bytes, which the port uses instead: ip link set " + interface + " mtu " +
+                   std::to_string(block.mtu) + ", or lower mtu.\n";
 }
 
 void judge_key_files(Findings& found, const Config& config) {

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "dataplane/base/kernel_interface.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/log/log.h"
 #include "pmd/loopback/fabric.h"
@@ -22,10 +21,6 @@ constexpr std::uint32_t kFrameBufferBytes = 8192;
 constexpr std::uint32_t kSpareQueuePairs = 8;
 
 rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
-  const std::string interface = kernel_interface_of(config.ethdev);
-  if (const auto mtu = mtu_of_interface(interface))
-    if (const std::string lack = lack_of_mtu(interface, *mtu, config.mtu); !lack.empty())
-      throw SetupError(lack);
   rdma::softroce::PortConfig port;
   const std::optional<std::uint16_t> ethdev = rdma::softroce::first_ethdev();
   if (!ethdev)

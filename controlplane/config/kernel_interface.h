@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-namespace sluice {
+namespace sluice::config {
 
 /// Returns the interface that the ethdev sends through: iface= of net_af_packet and net_af_xdp. Empty for others.
 inline std::string kernel_interface_of(std::string_view ethdev) {
@@ -37,13 +37,4 @@ inline std::optional<std::uint32_t> mtu_of_interface(const std::string& interfac
   return found ? std::optional<std::uint32_t>(static_cast<std::uint32_t>(request.ifr_mtu)) : std::nullopt;
 }
 
-/// Returns a sentence if packets of `wanted` bytes do not fit; empty if they do.
-inline std::string lack_of_mtu(const std::string& interface, std::uint32_t mtu, std::uint32_t wanted) {
-  if (wanted <= mtu) return {};
-  return "mtu in [device] is " + std::to_string(wanted) + ", and the interface '" + interface +
-         "' takes packets of " + std::to_string(mtu) +
-         " bytes, so that every full one would be lost: ip link set " + interface + " mtu " +
-         std::to_string(wanted) + ", or lower mtu.";
-}
-
-}  // namespace sluice
+}  // namespace sluice::config

@@ -15,6 +15,7 @@
 #include "cli/arguments.h"
 #include "controlplane/control_plane.h"
 #include "controlplane/events/kinds.h"
+#include "controlplane/properties/configured_hosts.h"
 #include "dataplane/base/ignored_signals.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/notify.h"
@@ -68,6 +69,13 @@ Outcome run(config::Config config, const std::shared_ptr<LogQueue>& log) {
   return Outcome::Stopped;
 }
 
+/// Reads the keys of hosts, as a start does, and prints the notes. Returns the exit status. Throws config::ConfigError.
+int check_rest(const config::Config& config) {
+  properties::configured_authentication(config);
+  std::fprintf(stderr, "%s", config.notes.c_str());
+  return 0;
+}
+
 }  // namespace
 }  // namespace sluice::controlplane
 
@@ -88,7 +96,7 @@ int main(int argc, char** argv) {
   try {
     auto config = file.empty() ? sluice::config::defaults() : sluice::config::load_file(file);
     if (file.empty()) sluice::config::check_for_start(config);
-    if (check_only) return std::fprintf(stderr, "%s", config.notes.c_str()), 0;
+    if (check_only) return sluice::controlplane::check_rest(config);
     const auto log = sluice::log_by_queue();
     if (!config.notes.empty()) sluice::log::warn("{}", config.notes);
     using sluice::controlplane::Outcome;

@@ -169,41 +169,6 @@ def a_bad_file_changes_nothing_and_its_defects_are_told():
     assert waiting["pending"] == [] and waiting["pending_control"] == [], waiting
 
 
-def a_file_of_any_size_is_checked():
-    """Up to the 1 MiB that a start reads. It goes to the control plane as a descriptor where a request's line has no room for it."""
-    with open(planes.config, encoding="utf-8") as file:
-        text = file.read()
-    path = f"{planes.dir}/large.toml"
-    hosts = "".join(f'[[host_authentication.host]]\nname = "h{i}"\nkey_files = ["/etc/sluice/{i:080d}"]\n' for i in range(1000))
-    for more, status, said in (("# " + "x" * 900_000 + "\n", 0, ""), (hosts, 0, ""), (hosts + "nonsense = 1\n", 5, "unknown key 'nonsense'"),
-                               ("# " + "x" * (1 << 20), 1, "has more than 1 MiB")):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text + more)
-        done = planes.run_ctl("config", "check", path)
-        assert done.returncode == status and said in done.stderr, (status, done.returncode, done.stderr[:500])
-
-
-def a_file_that_cannot_start_is_found_by_each_check():
-    """What a start refuses is refused by --check, `config check` and a reload, with the same sentence."""
-    with open(planes.config, encoding="utf-8") as file:
-        text = file.read()
-    memory = text + "[memory]\nsize_mib = 1048576\n"
-    for broken, said in ((memory, "size_mib"), (text.replace("clients = []\n", "", 1), "has no clients"),
-                         (text.replace("192.0.2.1/24", "192.0.2.255/24", 1), "broadcast address")):
-        assert broken != text
-        with open(planes.config, "w", encoding="utf-8") as file:
-            file.write(broken)
-        check = planes.run_ctl("config", "check", planes.config)
-        assert check.returncode == 5 and said in check.stderr, check
-        alone = subprocess.run([CONTROL, "--check", "--config", planes.config], capture_output=True, text=True, check=False)
-        assert alone.returncode == 2 and said in alone.stderr, alone
-        reload = planes.run_ctl("config", "reload")
-        assert reload.returncode == 1 and said in reload.stderr, reload
-    with open(planes.config, "w", encoding="utf-8") as file:
-        file.write(text)
-    assert planes.run_ctl("config", "check", planes.config).returncode == 0
-
-
 def a_file_that_does_not_answer_holds_up_only_who_waits_for_it():
     before = planes.ctl("status")
     with HeldFile(planes.config) as held:
@@ -596,7 +561,6 @@ def main():
             events_say_what_has_happened_and_are_followed, a_log_that_nobody_reads_stops_nothing,
             a_reload_changes_exports_policy_and_log_level_and_loses_no_call, exports_are_added_changed_and_removed_under_load,
             what_is_in_an_export_comes_back_with_it, a_bad_file_changes_nothing_and_its_defects_are_told,
-            a_file_of_any_size_is_checked, a_file_that_cannot_start_is_found_by_each_check,
             a_file_that_does_not_answer_holds_up_only_who_waits_for_it,
             slow_calls_are_noted_with_where_their_time_went, why_a_connection_has_ended_is_said_afterwards,
             a_trace_shows_calls_with_their_states, a_connection_is_closed_and_its_client_comes_back_or_ends,

@@ -202,7 +202,7 @@ def it_is_served_over_both_families_by_both_transports():
 
 
 def it_registers_with_rpcbind_and_withdraws():
-    with Control("", rpcbind=True) as control:
+    with Control('[[export]]\npath = "/export"\nclients = []\n', rpcbind=True) as control:
         wait("the registration", lambda: registered() == ours(control.port))
         for host in ("127.0.0.1", "::1"):
             done = run("showmount", "-e", "--no-headers", host)

@@ -30,7 +30,7 @@ def mismatch(schema, value, where="result"):
         return f"{where} is no {types}: {value!r}"
     if "enum" in schema and value not in schema["enum"]:
         return f"{where} is none of {schema['enum']}: {value!r}"
-    if "minimum" in schema and not schema["minimum"] <= value <= schema.get("maximum", value):
+    if "minimum" in schema and value is not None and not schema["minimum"] <= value <= schema.get("maximum", value):
         return f"{where} is beyond its limits: {value!r}"
     if isinstance(value, list):
         if len(value) > schema.get("maxItems", len(value)):

@@ -63,6 +63,7 @@ Json list_or_explain(const Client& client, const std::string& list) {
   try {
     for_each_page(client, list, Json::object(), [&](const Json& rows) {
       for (const Json& row : rows) all.push_back(row);
+      return true;
     });
   } catch (const Unreachable&) {
     throw;

@@ -2,7 +2,6 @@
 #include "cli/sluicectl/listing.h"
 
 #include <cstdint>
-#include <stdexcept>
 
 #include "cli/output.h"
 #include "cli/sluicectl/print.h"
@@ -10,7 +9,7 @@
 namespace sluice::ctl {
 
 void for_each_page(const Client& client, const std::string& list, const Json& parameters,
-                   const std::function<void(const Json& rows)>& each) {
+                   const std::function<bool(const Json& rows)>& each) {
   Json from = std::uint64_t{0};
   do {
     Json asked = parameters;
@@ -21,7 +20,7 @@ void for_each_page(const Client& client, const std::string& list, const Json& pa
     } catch (const UnknownMethod&) {
       page = {{list, client.ask(list, parameters)}, {"next", nullptr}};
     }
-    each(page.at(list));
+    if (!each(page.at(list))) return;
     from = page.at("next");
   } while (!from.is_null());
 }
@@ -30,7 +29,7 @@ void print_listing(const Client& client, const std::string& list, const Json& pa
   RowPrinter printer(as_json);
   for_each_page(client, list, parameters, [&](const Json& rows) {
     printer.print(rows);
-    if (!cli::flush_output()) throw std::runtime_error("The list cannot be written: is the disk full?");
+    return cli::flush_output();
   });
   printer.finish();
 }

@@ -11,10 +11,10 @@
 
 namespace sluice::ctl {
 
-/// Calls `each` with the rows of each page of `list`, which is "connections" or "properties". A control plane of an older release
+/// Calls `each` with the rows of each page of `list`, which is "connections" or "properties", until `each` returns false. A control plane of an older release
 /// has no pages: its whole list is one page.
 void for_each_page(const Client& client, const std::string& list, const Json& parameters,
-                   const std::function<void(const Json& rows)>& each);
+                   const std::function<bool(const Json& rows)>& each);
 
 /// Prints the list page after page. With `as_json` the output is one array, as of the whole list.
 void print_listing(const Client& client, const std::string& list, const Json& parameters, bool as_json);

@@ -98,7 +98,7 @@ TEST(Listing, a_control_plane_without_pages_is_asked_for_the_whole_list) {
   ScriptedServer server({error(-32601), {{"jsonrpc", "2.0"}, {"id", 1}, {"result", rows}}});
   Json got;
   for_each_page(Client(server.path), "connections", {{"class", "few"}},
-                [&](const Json& part) { got = part; });
+                [&](const Json& part) { return got = part, true; });
   EXPECT_EQ(got, rows);
   const std::vector<Json>& asked = server.end();
   ASSERT_EQ(asked.size(), 2u);
@@ -109,10 +109,16 @@ TEST(Listing, a_control_plane_without_pages_is_asked_for_the_whole_list) {
 TEST(Listing, a_page_that_fails_ends_the_list_with_its_error) {
   ScriptedServer server({page({1}, 2u), error(-32000)});
   int pages = 0;
-  EXPECT_THROW(
-      for_each_page(Client(server.path), "connections", Json::object(), [&](const Json&) { ++pages; }),
-      MethodFailed);
+  EXPECT_THROW(for_each_page(Client(server.path), "connections", Json::object(),
+                             [&](const Json&) { return ++pages > 0; }),
+               MethodFailed);
   EXPECT_EQ(pages, 1);
+}
+
+TEST(Listing, no_page_is_asked_for_after_the_last_one_that_is_wanted) {
+  ScriptedServer server({page({1}, 2u), page({2}, nullptr)});
+  for_each_page(Client(server.path), "connections", Json::object(), [](const Json&) { return false; });
+  EXPECT_EQ(server.end().size(), 1u);
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ struct StatisticsSources {
   EventCounts events;
   std::uint64_t data_parts_cut = 0;
   std::uint64_t starts_answered = 0;
+  std::uint64_t clients_cut_off = 0;  ///< clients of the admin socket that did not read
 };
 
 /// Copies them to `layout`.

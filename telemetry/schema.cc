@@ -252,6 +252,10 @@ std::vector<MetricInfo> control() {
        "The journal of events: recorded, not recorded since they came too fast (suppressed), overwritten "
        "before "
        "anybody had read them, lost by the file or journald, and lines of the log that were dropped"},
+      {"sluice_admin_total",
+       Type::Counter,
+       {"event"},
+       "Clients of the admin socket that were disconnected because they did not read their responses"},
       {"sluice_mount_total",
        Type::Counter,
        {"event"},

@@ -11,8 +11,8 @@
 
 namespace sluice::ctl {
 
-/// Calls `each` with the rows of each page of `list`, which is "connections" or "properties", until `each` returns false. A control plane of an older release
-/// has no pages: its whole list is one page.
+/// Calls `each` with the rows of each page of `list`, which is "connections" or "properties", until `each` returns false. A
+/// control plane of an older release has no pages, so its whole list is one page.
 void for_each_page(const Client& client, const std::string& list, const Json& parameters,
                    const std::function<bool(const Json& rows)>& each);
 

@@ -143,6 +143,26 @@ def losses_of_the_journal_are_counted():
                 == planes.ctl("status")["events"])
 
 
+def a_client_of_the_admin_socket_that_does_not_read_is_logged_and_counted():
+    deaf = []
+    request = b'{"jsonrpc":"2.0","id":1,"method":"rpc.discover"}\n'
+    for _ in range(32):  # as many as there may be, each with more to read than a socket holds
+        deaf.append(socket.socket(socket.AF_UNIX))
+        deaf[-1].connect(planes.socket)
+        deaf[-1].sendall(100 * request)
+
+    def one_more_is_let_in():
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(planes.socket)
+            time.sleep(0.1)
+        return total(scrape(), "sluice_admin_total", event="clients_cut_off") > 0
+    planes.wait("one is cut off", one_more_is_let_in)
+    assert f"A client of the admin socket (process {os.getpid()}, user {os.getuid()}) was disconnected" in planes.text_of_log()
+    for client in deaf:
+        client.close()
+    assert planes.wait("status", lambda: planes.ctl("status"))["admin"]["clients_cut_off"] > 0
+
+
 def metrics_are_what_promtool_wants():
     done = subprocess.run(["promtool", "check", "metrics"], input=scrape(), capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr.strip(), done.stdout + done.stderr
@@ -219,7 +239,7 @@ def main():
             rules_and_configuration_are_what_promtool_wants, the_reference_is_made_from_the_schema,
             a_server_scrapes_under_load_and_counts_what_was_done, metrics_are_what_promtool_wants,
             each_plane_measures_its_process, losses_of_the_journal_are_counted,
-            the_busiest_clients_have_series_of_their_own,
+            a_client_of_the_admin_socket_that_does_not_read_is_logged_and_counted, the_busiest_clients_have_series_of_their_own,
             only_documented_series_and_not_too_many, latency_buckets_are_cumulative_and_end_in_the_count,
             every_query_of_the_dashboard_returns_data, all_alerts_are_loaded_and_none_fires,
             probes_are_told_whether_it_lives_and_is_ready_and_why_not,

@@ -6,6 +6,7 @@
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/segment/client_link.h"
 #include "dataplane/segment/segment.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"
@@ -56,7 +57,8 @@ void DeviceWatch::compare(std::uint32_t reactor, const segment::ReactorInfo& inf
 
 void DeviceWatch::poll(const segment::ConfigBlock& config, bool data_plane_alive) {
   if (!data_plane_alive) return known_.fill(std::nullopt);
-  if (config.driver == segment::Driver::Loopback) return;
+  // A client that comes and goes has events of its connections.
+  if (config.driver == segment::Driver::Loopback || segment::link_is_client(config)) return;
   const std::uint32_t devices = config.driver == segment::Driver::Verbs ? config.reactors : 1;
   for (std::uint32_t i = 0; i < smaller_of(devices, segment::kMaxReactors); ++i) {
     const auto info = layout_.reactors[i].info.read();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/segment/client_link.h"
 
 namespace sluice::telemetry {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr const char* kTooLong = " for more than 3 s";
 static_assert(segment::kHeartbeatTimeoutNs == 3'000'000'000);
 
-/// Clients are reached while one of the reactors' devices is up. Empty: it is so.
+/// Returns why no client can be reached; empty: a device of the reactors is up.
 const char* why_no_device(const segment::Layout& layout, std::uint32_t reactors) {
   const char* why = "";
   for (std::uint32_t i = 0; i < reactors; ++i) {
@@ -48,7 +49,8 @@ Health readiness(const segment::Layout& layout, std::uint64_t monotonic_now_ns) 
     if (!info || info->state != segment::ReactorState::Running)
       return {false, "reactor " + std::to_string(i) + " does not run"};
   }
-  if (const std::string why = why_no_device(layout, reactors); !why.empty()) return {false, why};
+  const std::string why = segment::link_is_client(*config) ? "" : why_no_device(layout, reactors);
+  if (!why.empty()) return {false, why};
   if (layout.draining.load() != 0) return {false, "draining: new connections are refused"};
   return {true, "ready"};
 }

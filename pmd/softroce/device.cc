@@ -64,7 +64,7 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
       name_(config_.name + "." + std::to_string(lane)),
       mac_(port_->link_address()),
       guid_(eui64_of(mac_)),
-      max_path_mtu_(path_mtu_for(config_.link_mtu)),
+      max_path_mtu_(path_mtu_for(port_->link().facts().mtu)),
       line_rate_(port_->line_rate()),
       addresses_(plain_addresses(config_)),
       neighbours_(config_, mac_, port_->neighbours(), now_ns_),

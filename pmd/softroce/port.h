@@ -161,7 +161,6 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   bool on_card_ = false;
   // The main thread's.
   std::unique_ptr<LinkWatch> watch_;  ///< null: the ethdev stands on no kernel interface
-  std::uint16_t configured_mtu_ = 0;
   std::uint32_t interface_mtu_ = 0;
   LinkFacts published_;
   std::vector<LinkNotice> notices_;

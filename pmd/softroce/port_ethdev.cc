@@ -72,7 +72,7 @@ void EthernetPort::configure() {
   start_ethdev(info);
   look_for_obstacles(info);
   link_.set_mac(address_of_ethdev());
-  link_.set_mtu(config_.link_mtu);
+  link_.set_mtu(watch_ ? bounded_mtu(watch_->state()) : config_.link_mtu);
   if (watch_ && !watch_->state().running) link_.change_condition(Condition::PortDown);
   publish_changes();
 }
@@ -206,7 +206,6 @@ void EthernetPort::notice(LinkNotice::Level level, std::string text) {
 
 /// Starts to follow the carrier, the MTU and the MAC address of an interface. Does nothing without a name.
 void EthernetPort::watch_interface(const std::string& interface) {
-  configured_mtu_ = config_.link_mtu;
   if (interface.empty()) return;
   try {
     watch_ = std::make_unique<LinkWatch>(interface);
@@ -216,17 +215,16 @@ void EthernetPort::watch_interface(const std::string& interface) {
         std::string(error.what()) + " Without it changes of the interface " + interface + " go unnoticed.");
   }
   interface_mtu_ = watch_->state().mtu;
-  config_.link_mtu = bounded_mtu(watch_->state());
 }
 
 /// Returns the MTU of the port, which is the smaller one of the configured MTU and the interface's.
 std::uint16_t EthernetPort::bounded_mtu(const InterfaceState& interface) {
-  if (interface.index == 0 || interface.mtu >= configured_mtu_) return configured_mtu_;
+  if (interface.index == 0 || interface.mtu >= config_.link_mtu) return config_.link_mtu;
   notice(LinkNotice::Level::Warning,
          "The interface " + watch_->interface() + " has an MTU of " + std::to_string(interface.mtu) +
-             ", which is less than mtu = " + std::to_string(configured_mtu_) +
+             ", which is less than mtu = " + std::to_string(config_.link_mtu) +
              " in [device]. Sluice uses the smaller value. For the configured one, run: ip link set " +
-             watch_->interface() + " mtu " + std::to_string(configured_mtu_));
+             watch_->interface() + " mtu " + std::to_string(config_.link_mtu));
   return static_cast<std::uint16_t>(interface.mtu);
 }
 

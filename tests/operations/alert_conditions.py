@@ -13,13 +13,12 @@ from planes import end, free_port
 from prometheus_server import exposition, total
 from silent_upstream import NFS, SilentUpstream
 from sites import SERVER, Site, again_and_again, enter_own_network, over_wire
-from wire import Wire, claim, damaging, ethdev, forging, losing
+from wire import Wire, claim, damaging, ethdev, forging, ip, losing
 
 CONFORMANCE, DEPLOY = sys.argv[5:7]
 TCP_CLIENTS = 60  # for which there are entries
 WITHOUT_CONDITION = {
     "SluiceInvariantFailed": "no input makes a check of Sluice's own fail; unit tests show that one that does is counted",
-    "SluiceRoceLinkDown": "wants a card whose driver reports its link: virtual_machine_test.py has one in a guest, without Prometheus, and looks at the counters",
     "SluiceVerbsDeviceDown": "wants an RDMA device that goes: verbs_test.py has one in a guest, without Prometheus, and looks at the counter",
 }
 
@@ -316,6 +315,15 @@ def a_host_on_the_wire_poses_as_others():
         yield
 
 
+@makes((on_wire, "SluiceRoceLinkDown"))
+def an_interface_is_set_down():
+    ip("link", "set", "server", "down")
+    try:
+        yield
+    finally:
+        ip("link", "set", "server", "up")
+
+
 # The silent upstream is waited for last, since it takes a minute, beside all that has nothing to do with the gateway.
 CONDITIONS = [an_upstream_is_away, an_upstream_gets_more_calls_than_can_be_remembered, an_upstream_is_slow,
               many_tcp_clients_call_a_server_that_is_being_drained, more_tcp_clients_come_than_there_are_entries,
@@ -323,6 +331,6 @@ CONDITIONS = [an_upstream_is_away, an_upstream_gets_more_calls_than_can_be_remem
               a_key_has_changed_that_only_a_restart_brings_into_force, a_control_plane_is_gone,
               a_client_wants_more_connections_than_it_may_have, a_host_has_another_key, a_client_sends_nonsense, long_calls_have_few_buffers,
               clients_fill_an_export_and_read_as_fast_as_they_can, a_wire_loses_packets, a_wire_damages_packets,
-              a_host_on_the_wire_poses_as_others, a_data_plane_dies_again_and_again, a_control_plane_stands_still,
+              a_host_on_the_wire_poses_as_others, an_interface_is_set_down, a_data_plane_dies_again_and_again, a_control_plane_stands_still,
               an_upstream_says_nothing_for_a_while]
 BEGUN_AFTER = {more_tcp_clients_come_than_there_are_entries: an_upstream_says_nothing_for_a_while}

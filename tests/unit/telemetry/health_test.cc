@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice::telemetry {
@@ -78,6 +80,22 @@ TEST_F(HealthOfPlanes, it_is_not_ready_when_no_device_has_a_link) {
   expect_unready("is gone");
   set(1, segment::DeviceCondition::Up);
   EXPECT_TRUE(readiness(layout(), kNowNs).good);
+}
+
+TEST_F(HealthOfPlanes, it_is_ready_for_the_client_that_is_the_other_end_of_its_link) {
+  segment::ConfigBlock config;
+  config.driver = segment::Driver::SoftRoce;
+  config.reactors = 1;
+  layout().reactors[0].info.write(
+      {.state = segment::ReactorState::Running, .condition = segment::DeviceCondition::NoLink});
+  for (const char* const ethdev : {"net_memif0,role=server", "net_vhost0,iface=/run/card.sock"}) {
+    std::strcpy(config.ethdev, ethdev);
+    layout().config.write(config);
+    EXPECT_TRUE(readiness(layout(), kNowNs).good) << ethdev;
+  }
+  std::strcpy(config.ethdev, "net_af_packet0,iface=eth0");
+  layout().config.write(config);
+  expect_unready("has no link");
 }
 
 TEST_F(HealthOfPlanes, it_is_not_ready_while_it_is_being_drained) {

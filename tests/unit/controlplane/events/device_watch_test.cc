@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -87,6 +89,14 @@ TEST_F(Devices, one_that_is_down_when_its_data_plane_is_new_is_an_event_and_earl
   counter("port_up") = 0;
   show(segment::DeviceCondition::Gone);
   EXPECT_EQ(events(), Names{"device_down gone"});
+}
+
+TEST_F(Devices, a_client_that_is_the_other_end_of_the_link_comes_and_goes_without_an_event) {
+  std::strcpy(config_.ethdev, "net_memif0,role=server");
+  EXPECT_EQ(events(), Names{});
+  ++counter("port_down");
+  show(segment::DeviceCondition::NoLink);
+  EXPECT_EQ(events(), Names{});
 }
 
 TEST_F(Devices, the_counters_of_another_data_plane_begin_anew) {

@@ -17,7 +17,7 @@ namespace sluice::clients {
 
 /// Connections, and clients, that a round keeps.
 inline constexpr std::size_t kBusiestKept = 64;
-/// Clients with calls in a round that are told apart. Calls of further ones are in the sums only.
+/// Clients with calls in a round that are counted separately. Calls of further clients are in the sums only.
 inline constexpr std::size_t kMaxClientsOfRound = 4096;
 
 struct BusyConnection {

@@ -177,6 +177,7 @@ ethdev = "{ethdev('server')}"
 addresses = ["{SERVER}/24"]
 [[export]]
 path = "/export"
+clients = []
 root_squash = false
 """)
     try:

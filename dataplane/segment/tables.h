@@ -144,7 +144,7 @@ struct ReactorInfo {
   DeviceCondition condition{};
 };
 
-inline constexpr std::uint32_t kMaxDeviceStatistics = 64;
+inline constexpr std::uint32_t kMaxDeviceStatistics = 96;
 
 enum class CaptureState : std::uint32_t { None, Running, Done, Failed };
 

@@ -75,7 +75,9 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
       queue_pairs_(std::bit_ceil(2 * std::size_t{config_.max_queue_pairs})),
       numbers_(random_key()),
       active_(config_.max_queue_pairs),
-      announcer_(config_, mac_, now_ns_) {}
+      announcer_(config_, mac_, now_ns_) {
+  neighbours_.refusals().enable(!port_->link().facts().kernel_serves && refuses_ports());
+}
 
 SoftDevice::~SoftDevice() {
   transmitter_.flush();
@@ -327,6 +329,11 @@ void SoftDevice::look() noexcept {
   if (lane_ == 0) port_->look();
 }
 
+/// Returns whether a buffer has room for the longest answer.
+bool SoftDevice::refuses_ports() const noexcept {
+  return port_->frame_bytes() >= kMaxRefusalBytes + kEthernetBytes + kVlanBytes;
+}
+
 Condition SoftDevice::condition() const noexcept {
   return port_->link().condition();
 }
@@ -341,6 +348,7 @@ void SoftDevice::on_link_change() noexcept {
   if (facts.mac != mac_) send_from(facts.mac);
   max_path_mtu_ = path_mtu_for(facts.mtu);
   if (lane_ != 0) return;
+  neighbours_.refusals().enable(!facts.kernel_serves && refuses_ports());
   statistics_.port_down = facts.downs;
   statistics_.port_up = facts.ups;
   statistics_.port_reopened = facts.reopened;

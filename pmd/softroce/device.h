@@ -113,6 +113,7 @@ class SoftDevice final : public SoftRoce {
   void on_other(const Frame& frame, std::span<const std::byte> bytes) noexcept;
   void send_to(const Datagram& datagram, const LinkAddress& link) noexcept;
   void send_resolved() noexcept;
+  bool refuses_ports() const noexcept;
   bool ask_for(const PeerAddress& remote) noexcept;
   void on_link_change() noexcept;
   void send_from(const MacAddress& mac) noexcept;

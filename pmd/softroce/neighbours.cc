@@ -73,11 +73,13 @@ std::size_t Neighbours::on_frame(const Frame& frame, std::span<const std::byte> 
     case FrameKind::Arp:
       return on_arp(frame, bytes, out, statistics);
     case FrameKind::Ipv4:
-      return frame.protocol == kProtocolIcmp ? on_icmp(frame, bytes, out, statistics) : 0;
+      return frame.protocol == kProtocolIcmp ? on_icmp(frame, bytes, out, statistics)
+                                             : on_no_service(frame, bytes, out, statistics);
     case FrameKind::Ipv6:
       if (frame.protocol == kProtocolHopByHop && bytes[frame.network_offset + std::size_t{7}] == kOneHop)
         return on_group_query(frame, out);
-      return frame.protocol == kProtocolIcmp6 ? on_icmp6(frame, bytes, out, statistics) : 0;
+      return frame.protocol == kProtocolIcmp6 ? on_icmp6(frame, bytes, out, statistics)
+                                              : on_no_service(frame, bytes, out, statistics);
     default:
       return 0;
   }
@@ -112,6 +114,19 @@ std::size_t Neighbours::on_arp(const Frame& frame, std::span<const std::byte> by
   std::memcpy(at + 18, arp.data() + 8, 10);
   ++statistics.arp_replies;
   return static_cast<std::size_t>(at + kArpBytes - out);
+}
+
+/// Answers a packet for a service of TCP or UDP, of which the port has none.
+std::size_t Neighbours::on_no_service(const Frame& frame, std::span<const std::byte> bytes, std::byte* out,
+                                      Statistics& statistics) noexcept {
+  const MacAddress sender = mac_at(bytes.data() + 6);
+  if (!same(own_, bytes.data()) || !is_unicast(sender) || !is_own(frame.destination) ||
+      is_own(frame.source) || !refusals_.has_answer(frame, now_ns_, statistics))
+    return 0;
+  const std::size_t headers = std::size_t{frame.transport_offset} - frame.network_offset;
+  const std::size_t at = ethernet_header(sender, frame.kind == FrameKind::Ipv6 ? kTypeIpv6 : kTypeIpv4, out);
+  return at + PortRefusals::write(
+                  frame, bytes.subspan(frame.network_offset, headers + frame.transport.size()), out + at);
 }
 
 /// Echo: returns the request with its addresses swapped.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Minimal host functions on Ethernet: replies to ARP (RFC 826), neighbour solicitations (RFC 4861) and echo
-// requests (RFC 792, RFC 4443) for the port's addresses, and resolves the link addresses of peers. One per
+// requests (RFC 792, RFC 4443) for the port's addresses, refusals of TCP and UDP, and resolves the link addresses of peers. One per
 // lane; only the owning reactor may call. on_frame() and learn() are for lane 0, which has all such frames. The caller
 // owns the frames; configuration, MAC address, cache and clock outlive it.
 #pragma once
@@ -16,6 +16,7 @@
 #include "pmd/softroce/host_frames.h"
 #include "pmd/softroce/neighbour_cache.h"
 #include "pmd/softroce/port_config.h"
+#include "pmd/softroce/port_refusals.h"
 #include "pmd/softroce/statistics.h"
 
 namespace sluice::rdma::softroce {
@@ -43,6 +44,8 @@ class Neighbours {
   std::size_t on_frame(const Frame& frame, std::span<const std::byte> bytes, std::byte* out,
                        Statistics& statistics) noexcept;
 
+  PortRefusals& refusals() noexcept { return refusals_; }
+
   /// The next hop to `remote`; nullopt: not in the cache.
   std::optional<NeighbourCache::Found> find(const PeerAddress& remote) const noexcept {
     return cache_.find(next_hop(remote), now_ns_);
@@ -65,6 +68,8 @@ class Neighbours {
   std::size_t on_solicitation(const Frame& frame, const MacAddress& sender, std::byte* out,
                               Statistics& statistics) noexcept;
   void on_advertisement(const Frame& frame, Statistics& statistics) noexcept;
+  std::size_t on_no_service(const Frame& frame, std::span<const std::byte> bytes, std::byte* out,
+                            Statistics& statistics) noexcept;
   std::size_t on_group_query(const Frame& frame, std::byte* out) const noexcept;
   std::size_t ethernet_header(const MacAddress& to, std::uint16_t type, std::byte* out) const noexcept {
     return write_ethernet(config_, own_, to, type, out);
@@ -74,6 +79,7 @@ class Neighbours {
   const MacAddress& own_;
   NeighbourCache& cache_;
   const std::uint64_t& now_ns_;
+  PortRefusals refusals_;
 };
 
 }  // namespace sluice::rdma::softroce

@@ -166,6 +166,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   std::vector<LinkNotice> notices_;
   std::string last_problem_;  ///< of the last attempt to open the ethdev again, which has a notice
   std::chrono::steady_clock::time_point next_attempt_;
+  std::chrono::steady_clock::time_point next_inspection_;
   PacketMemory packet_memory_ = PacketMemory::Unknown;
   Transmission transmission_;
   CardMemory card_memory_;

@@ -18,6 +18,7 @@
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/frame.h"
+#include "pmd/softroce/kernel_addresses.h"
 #include "pmd/softroce/port.h"
 
 namespace sluice::rdma::softroce {
@@ -26,6 +27,8 @@ namespace {
 constexpr std::uint16_t kDescriptors = 1024;
 /// Between two attempts to open an ethdev whose device is there, but cannot be used.
 constexpr std::chrono::seconds kReopenInterval{1};
+/// Interval at which the kernel's addresses are compared with the port's.
+constexpr std::chrono::seconds kInspectionInterval{1};
 
 SetupError port_error(const PortConfig& config, const char* what, int error) {
   const char* const advice = error == EPERM
@@ -74,6 +77,7 @@ void EthernetPort::configure() {
   link_.set_mac(address_of_ethdev());
   link_.set_mtu(watch_ ? bounded_mtu(watch_->state()) : config_.link_mtu);
   if (watch_ && !watch_->state().running) link_.change_condition(Condition::PortDown);
+  link_.set_kernel_serves(kernel_has_any(config_.addresses));
   publish_changes();
 }
 
@@ -241,6 +245,10 @@ void EthernetPort::look() {
 }
 
 void EthernetPort::observe() {
+  if (const auto now = std::chrono::steady_clock::now(); now >= next_inspection_) {
+    next_inspection_ = now + kInspectionInterval;
+    link_.set_kernel_serves(kernel_has_any(config_.addresses));
+  }
   const EthdevEvents::Seen events = events_.take();
   if (events.removed) return leave("The network card " + device_.name + " was removed");
   if (events.reset) return leave("The network card " + device_.name + " was reset by its physical function");

@@ -44,6 +44,7 @@ struct LinkFacts {
   std::uint32_t reopened = 0;       ///< times that the ethdev was opened again
   std::uint32_t mac_changes = 0;    ///< times that the MAC address changed
   std::uint32_t mtu_changes = 0;    ///< times that the interface's MTU changed
+  bool kernel_serves = false;       ///< the kernel has an address of the port, and may have services there
   std::uint32_t announcements = 0;  ///< changes after which the addresses are announced again
 
   bool operator==(const LinkFacts&) const = default;
@@ -65,6 +66,7 @@ class PortLink {
   void change_condition(Condition to, std::uint32_t losses = 0) noexcept;
   void count_reopened() noexcept { ++facts_.reopened; }
   void announce_again() noexcept { ++facts_.announcements; }
+  void set_kernel_serves(bool serves) noexcept { facts_.kernel_serves = serves; }
   /// Changes what the lanes may do. Publish it afterwards.
   void transition(EthdevUse to) noexcept;
   /// Publishes the facts to the lanes.

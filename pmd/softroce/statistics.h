@@ -73,6 +73,8 @@ struct Statistics {
   X(packets_unsent, "packets dropped because the port was closed")                             \
   X(hops_changed, "queue pairs that follow their next hop to another link address")            \
   X(echo_replies, "echo requests answered")                                                    \
+  X(refusals_sent, "TCP segments and UDP datagrams answered by a reset or port unreachable")   \
+  X(refusals_limited, "the same without an answer, because their rate was too high")           \
   X(flushed, "work requests flushed")
 #define SLUICE_STATISTIC_FIELD(name, help) std::uint64_t name = 0;
   SLUICE_SOFTROCE_STATISTICS(SLUICE_STATISTIC_FIELD)

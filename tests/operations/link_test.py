@@ -3,7 +3,9 @@
 """softroce on an interface of the kernel's, which loses its carrier, changes, and is deleted and created again, under load. Speaks TAP.
 
 link_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH"""
+import errno
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +18,8 @@ from wire import ethdev, ip
 
 IN_NAMESPACE = "SLUICE_LINK_IN_NAMESPACE"
 MTU = 4300
-SERVER, CLIENT = "192.0.2.1", "192.0.2.2"
+SERVER, CLIENT, KERNEL = "192.0.2.1", "192.0.2.2", "192.0.2.3"
+SERVER6, KERNEL6 = "2001:db8::1", "2001:db8::3"
 
 
 def enter_own_network():
@@ -37,6 +40,8 @@ def create(end_of_wire, mtu=MTU):
 def lay_wire():
     ip("link", "add", "switch", "mtu", str(MTU), "type", "bridge", "forward_delay", "0")
     ip("link", "set", "switch", "up")
+    ip("address", "add", f"{KERNEL}/24", "dev", "switch")
+    ip("address", "add", f"{KERNEL6}/64", "dev", "switch", "nodad")
     create("server")
     create("client")
 
@@ -88,6 +93,29 @@ def serves(mtu=4200):
     client = load("--mtu", str(mtu), "null", seconds=1)
     client.communicate(timeout=PATIENCE_S)
     return client.returncode == 0
+
+
+def refusal(kind, family, address):
+    """The error that the kernel's client gets from a port without a service."""
+    with socket.socket(family, kind) as client:
+        client.settimeout(PATIENCE_S)
+        try:
+            client.connect((address, 2049))
+            client.send(b"call")
+            client.recv(1)
+        except OSError as error:
+            return error.errno
+    return 0
+
+
+def clients_that_do_not_use_rdma_are_refused_at_once():
+    """mount without proto=rdma tries TCP, and UDP for rpcbind."""
+    SITE.wait("readiness", lambda: ready()[0])
+    for family, address in ((socket.AF_INET, SERVER), (socket.AF_INET6, SERVER6)):
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            error = refusal(kind, family, address)
+            assert error == errno.ECONNREFUSED, (family, kind, os.strerror(error))
+    SITE.wait("the counter", lambda: counters()["refusals_sent"] >= 4)
 
 
 def the_carrier_goes_and_comes_back():
@@ -174,7 +202,7 @@ def main():
 [device]
 driver = "softroce"
 ethdev = "{ethdev('server')}"
-addresses = ["{SERVER}/24"]
+addresses = ["{SERVER}/24", "{SERVER6}/64"]
 [[export]]
 path = "/export"
 clients = []
@@ -187,7 +215,7 @@ root_squash = false
         SITE.stop()
 
 
-TESTS = [the_carrier_goes_and_comes_back, a_changed_mac_address_is_followed_by_connections,
+TESTS = [clients_that_do_not_use_rdma_are_refused_at_once, the_carrier_goes_and_comes_back, a_changed_mac_address_is_followed_by_connections,
          an_interface_that_is_deleted_and_created_again_is_served_on_without_a_restart,
          a_client_goes_on_when_the_interface_is_replaced_at_once, the_mtu_of_the_interface_bounds_the_configured_one,
          an_interface_with_a_small_mtu_at_start_is_warned_of_and_served]

@@ -25,7 +25,7 @@ class CongestionWindow {
     max_ = larger_of(max_packets, kMin);
     window_ = smaller_of(kInitial, max_);
     threshold_ = max_;
-    progress_ = 0;
+    progress_ = before_timeout_ = 0;
   }
   std::uint32_t packets() const noexcept { return window_; }
 
@@ -45,9 +45,26 @@ class CongestionWindow {
     progress_ = 0;
   }
   void on_timeout() noexcept {
+    if (before_timeout_ == 0) {
+      before_timeout_ = window_;
+      threshold_before_ = threshold_;
+    }
     threshold_ = larger_of(window_ / 2, kMin);
     window_ = kMin;
     progress_ = 0;
+  }
+  /// Returns whether nothing was acknowledged since a timeout.
+  bool after_timeout() const noexcept { return before_timeout_ != 0; }
+  /// Called at the first acknowledgement after a timeout, `since_ns` after packets were sent again. Restores the window if it
+  /// arrives earlier than an answer to those can: then the timeout was spurious (RFC 4015, section 3.2). Returns whether it was.
+  bool undoes_timeout(std::uint64_t since_ns, std::uint64_t round_trip_ns) noexcept {
+    const bool spurious = since_ns < round_trip_ns / 2;
+    if (spurious) {
+      window_ = larger_of(window_, before_timeout_);
+      threshold_ = threshold_before_;
+    }
+    before_timeout_ = 0;
+    return spurious;
   }
 
  private:
@@ -55,6 +72,9 @@ class CongestionWindow {
   std::uint32_t window_ = kInitial;
   std::uint32_t threshold_ = kInitial;  ///< slow start below, congestion avoidance above
   std::uint32_t progress_ = 0;
+  std::uint32_t before_timeout_ =
+      0;  ///< window before the timeouts since the latest acknowledgement; zero: there were none
+  std::uint32_t threshold_before_ = 0;  ///< the threshold, likewise
 };
 
 class CongestionRate {

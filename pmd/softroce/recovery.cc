@@ -108,6 +108,9 @@ void SoftQueuePair::acknowledge_before(std::uint32_t psn) noexcept {
   } else if (retries_ == 0) {
     round_trip_.on_progress();
   }
+  if (window_.after_timeout())
+    device_.stats().spurious_timeouts +=
+        window_.undoes_timeout(device_.now_ns() - repaired_ns_, round_trip_.smoothed_ns());
   window_.on_acknowledged(static_cast<std::uint32_t>(packets));
   repaired_ = probed_ = false;
   retries_ = 0;

@@ -40,6 +40,7 @@ struct Statistics {
   X(duplicate_reads, "duplicate RDMA Read requests")                                           \
   X(go_backs, "times a sender went back to the oldest unacknowledged packet")                  \
   X(timeouts, "acknowledge timeouts")                                                          \
+  X(spurious_timeouts, "acknowledge timeouts before an acknowledgement that was only late")    \
   X(probes, "last packets sent again to ask for their acknowledgement")                        \
   X(repairs, "single packets, or parts of RDMA Reads, sent again because they were missed")    \
   X(packets_kept, "request and response packets kept although an earlier one was missing")     \

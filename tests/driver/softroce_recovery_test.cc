@@ -106,6 +106,52 @@ TEST_F(Responses, that_are_too_short_end_the_connection_also_before_their_turn) 
   EXPECT_TRUE(completed(own, 1, WcStatus::RemoteOperationError));
 }
 
+// --- Timeouts although nothing was lost
+
+class LateAcknowledgement : public Recovery {
+ protected:
+  static constexpr std::uint64_t kRoundTripNs = 100 * kUs;
+  static constexpr std::uint32_t kPackets = 40;
+
+  /// Measures the round trip, and has a Write time out of which every packet has arrived.
+  void SetUp() override {
+    Recovery::SetUp();
+    attributes_.ack_timeout = 10;
+    connect(own);
+    ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, 8)}));
+    settle();
+    pass(kRoundTripNs);
+    peer_acknowledges(kOwnPsn);
+    ASSERT_TRUE(completed(own, 1));
+    ASSERT_TRUE(own.post(SendOpcode::RdmaWrite, 2, {own.sge(0, kPackets * kMtu)}, 0x1000, Rkey{5}));
+    settle();
+    for (int i = 0; i < 4; ++i) pass(kRoundTripNs);
+    ASSERT_EQ(statistics().timeouts, 1u);
+  }
+  /// Returns how many packets are sent at once after the acknowledgement.
+  std::size_t window_after(std::uint64_t late_ns) {
+    pass(late_ns);
+    peer_acknowledges(kOwnPsn + kPackets);
+    EXPECT_TRUE(completed(own, 2));
+    sent.clear();
+    EXPECT_TRUE(own.post(SendOpcode::RdmaWrite, 3, {own.sge(0, kWide * kMtu)}, 0x1000, Rkey{5}));
+    settle();
+    return sent.size();
+  }
+
+  static constexpr std::uint32_t kWide = 60;
+};
+
+TEST_F(LateAcknowledgement, undoes_the_timeout_if_it_is_earlier_than_an_answer_can_be) {
+  EXPECT_EQ(window_after(0), kWide);
+  EXPECT_EQ(statistics().spurious_timeouts, 1u);
+}
+
+TEST_F(LateAcknowledgement, that_may_answer_what_was_sent_again_undoes_nothing) {
+  EXPECT_LT(window_after(kRoundTripNs), kWide);
+  EXPECT_EQ(statistics().spurious_timeouts, 0u);
+}
+
 // --- Requests sent again
 
 class SentAgain : public Recovery {

@@ -8,6 +8,22 @@
 namespace sluice::rdma::softroce {
 namespace {
 
+TEST(Window, a_spurious_timeout_is_undone_once) {
+  CongestionWindow window;
+  window.open(256);
+  window.on_timeout();
+  window.on_timeout();
+  EXPECT_TRUE(window.after_timeout());
+  EXPECT_TRUE(window.undoes_timeout(49, 100));
+  EXPECT_EQ(window.packets(), CongestionWindow::kInitial);
+  window.on_acknowledged(100);
+  EXPECT_EQ(window.packets(), 164u) << "in slow start, as before the timeout";
+  EXPECT_FALSE(window.after_timeout());
+  window.on_timeout();
+  EXPECT_FALSE(window.undoes_timeout(50, 100));
+  EXPECT_EQ(window.packets(), CongestionWindow::kMin);
+}
+
 constexpr std::uint64_t kStart = 1'000'000;
 
 TEST(CongestionWindowNumbers, slow_start_ends_at_the_threshold_and_then_it_is_one_packet_a_round_trip) {

@@ -13,6 +13,8 @@
 
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester/requester.h"
+#include "pmd/softroce/byte_order.h"
+#include "pmd/softroce/device.h"
 #include "tests/conformance/lab.h"
 #include "tests/conformance/raw_call.h"
 #include "tests/driver/frame_builder.h"
@@ -28,6 +30,7 @@ using sluice::conformance::TestService;
 
 constexpr std::uint32_t kMegabyte = 1u << 20;
 constexpr std::uint32_t kFarOff = 0x10000;  ///< from every packet that is under way
+constexpr std::uint32_t kFirstPsn = 100;    ///< of a client
 
 enum Client { kVictim, kHostile };
 
@@ -66,6 +69,10 @@ class RoceSite {
   // --- For who sends frames of its own
   std::uint32_t victims_qp() const {
     return static_cast<std::uint32_t>(links_[kVictim].server->queue_pair().number());
+  }
+  /// Returns the server's queue pair of the other client, which has sent nothing.
+  std::uint32_t hostile_qp() const {
+    return static_cast<std::uint32_t>(links_[kHostile].server->queue_pair().number());
   }
   /// Of the victim's next request.
   std::uint32_t next_psn() const { return last_psn_ + 1; }
@@ -166,8 +173,8 @@ class RoceSite {
     attributes.remote = other.addresses()[0];
     attributes.remote_link = link;
     attributes.remote_qp = peer.queue_pair().number();
-    attributes.send_psn = client ? 100 : 200;
-    attributes.receive_psn = client ? 200 : 100;
+    attributes.send_psn = client ? kFirstPsn : 200;
+    attributes.receive_psn = client ? 200 : kFirstPsn;
     attributes.path_mtu = 4096;
     attributes.ack_timeout = 10;  // 4 ms
     (client ? attributes.responder_resources : attributes.initiator_depth) = 16;
@@ -195,7 +202,7 @@ class RoceSite {
   std::unique_ptr<TestService> service_;
   Connected links_[2];
   MemoryRegion memory_;
-  std::uint32_t last_psn_ = 99;
+  std::uint32_t last_psn_ = kFirstPsn - 1;
   bool forging_ = false;
   std::uint64_t led_astray_ = 0;
   std::uint64_t now_ns_ = 1;
@@ -216,6 +223,11 @@ void PrintTo(const Forgery& forgery, std::ostream* to) {
 
 const Bytes& some_bytes() {
   static const Bytes bytes(64, std::byte{0x5a});
+  return bytes;
+}
+
+const Bytes& management_datagram() {
+  static const Bytes bytes(Datagram::kMaxBytes);
   return bytes;
 }
 
@@ -298,6 +310,32 @@ constexpr Forgery kForgeries[] = {
        site.pair().wire().inject(true, frame);
      },
      &Statistics::icrc_errors},
+    {"requests_behind_a_gap_that_never_closes",
+     [](RoceSite& site) {
+       const std::uint32_t psn = kFirstPsn + 1 + site.random() % 512;
+       site.send(site.victims_route(), make_packet(Opcode::SendOnly, site.hostile_qp(), psn, some_bytes()),
+                 some_bytes());
+     },
+     &Statistics::early_dropped},
+    {"more_management_datagrams_than_its_share",
+     [](RoceSite& site) {
+       Route route = site.victims_route();
+       route.source = PeerAddress::from_ipv4(192, 0, 2, 77);
+       Packet packet =
+           make_packet(Opcode::DatagramSendOnly, kManagementQueuePair, site.random(), management_datagram());
+       packet.deth = {.queue_key = kManagementQueueKey, .source_qp = kManagementQueuePair};
+       site.send(route, packet, management_datagram());
+     },
+     &Statistics::datagrams_dropped},
+    {"segments_and_datagrams_for_services_that_there_are_not",
+     [](RoceSite& site) {
+       Route route = site.victims_route();
+       auto frame = build_frame(route, make_packet(Opcode::SendOnly, site.victims_qp(), 0, some_bytes()),
+                                some_bytes());
+       store_be16(frame.data() + kEthernetBytes + kIpv4Bytes + 2, 111);  // UDP port of rpcbind
+       site.pair().wire().inject(true, frame);
+     },
+     &Statistics::frames_ignored},  // beyond the rate, or all if the kernel here has the address
     {"unknown_queue_pairs",
      [](RoceSite& site) {
        const std::uint32_t number = (site.victims_qp() + 8 + site.random() % 0xffff) & 0xffffff;

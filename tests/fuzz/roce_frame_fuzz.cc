@@ -24,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }();
   static NeighbourCache cache;
   static const std::uint64_t now_ns = 0;
-  static Neighbours neighbours(config, {2, 0, 0, 0, 0, 1}, cache, now_ns);
+  static const MacAddress own{2, 0, 0, 0, 0, 1};
+  static Neighbours neighbours(config, own, cache, now_ns);
   static Statistics statistics;
   const Frame parsed = parse(frame);
   if (parsed.kind != FrameKind::Roce) {

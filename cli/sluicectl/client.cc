@@ -6,11 +6,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "cli/output.h"
+#include "cli/sluicectl/listing.h"
+#include "cli/sluicectl/print.h"
 #include "dataplane/base/descriptor_message.h"
 
 namespace sluice::ctl {
@@ -79,6 +83,32 @@ Json Client::ask(const std::string& method, const Json& parameters, int passed) 
   if (code == kMethodFailed) throw MethodFailed(message);
   if (code == kMethodNotFound) throw UnknownMethod(message);
   throw std::runtime_error(message);
+}
+
+void for_each_page(const Client& client, const std::string& list, const Json& parameters,
+                   const std::function<bool(const Json& rows)>& each) {
+  Json from = std::uint64_t{0};
+  do {
+    Json asked = parameters;
+    asked["from"] = from;
+    Json page;
+    try {
+      page = client.ask(list + "_read", asked);
+    } catch (const UnknownMethod&) {
+      page = {{list, client.ask(list, parameters)}, {"next", nullptr}};
+    }
+    if (!each(page.at(list))) return;
+    from = page.at("next");
+  } while (!from.is_null());
+}
+
+void print_listing(const Client& client, const std::string& list, const Json& parameters, bool as_json) {
+  RowPrinter printer(as_json);
+  for_each_page(client, list, parameters, [&](const Json& rows) {
+    printer.print(rows);
+    return cli::flush_output();
+  });
+  printer.finish();
 }
 
 }  // namespace sluice::ctl

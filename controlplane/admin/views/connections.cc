@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/views/connections.h"
 
+#include <algorithm>
+#include <atomic>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "controlplane/admin/parameters.h"
 #include "controlplane/admin/views/age.h"
+#include "controlplane/admin/views/busiest.h"
+#include "controlplane/admin/views/credits.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/checked.h"
 
@@ -165,6 +170,128 @@ std::uint32_t count_connections(const segment::Layout& layout, const segment::Co
   for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
     if (const auto info = layout.reactors[reactor].info.read()) count += info->connections;
   return count;
+}
+
+namespace {
+
+double per_second(std::uint64_t calls, const clients::Round& round) {
+  return round.interval_ns == 0 ? 0
+                                : static_cast<double>(calls) * 1e9 / static_cast<double>(round.interval_ns);
+}
+
+Json describe(const clients::BusyConnection& connection, const clients::Round& round,
+              const config::Config& config) {
+  const std::size_t client_class =
+      connection.client_class < config.classes.size() ? connection.client_class : 0;
+  return {{"reactor", connection.reactor},
+          {"connection", connection.number},
+          {"peer", to_string(connection.peer)},
+          {"class", config.classes[client_class].name},
+          {"credits", connection.granted},
+          {"busy", connection.busy},
+          {"calls_per_s", per_second(connection.calls, round)}};
+}
+
+Json describe(const clients::BusyClient& client, const clients::Round& round, const config::Config&) {
+  return {{"peer", to_string(client.peer)},
+          {"connections", client.connections},
+          {"credits", client.granted},
+          {"busy", client.busy},
+          {"calls_per_s", per_second(client.calls, round)}};
+}
+
+template <typename Busy>
+Json first_of(const std::vector<Busy>& all, std::uint32_t count, const clients::Round& round,
+              const config::Config& config) {
+  Json rows = Json::array();
+  for (const Busy& one : std::span(all).first(std::min<std::size_t>(count, all.size())))
+    rows.push_back(describe(one, round, config));
+  return rows;
+}
+
+}  // namespace
+
+Json busiest(const clients::Round& round, const config::Config& config, std::uint32_t count) {
+  return {{"interval_s", static_cast<double>(round.interval_ns) * 1e-9},
+          {"open", round.connections},
+          {"credits", round.granted},
+          {"busy", round.busy},
+          {"calls_per_s", per_second(round.calls, round)},
+          {"connections", first_of(round.busiest, count, round, config)},
+          {"clients", first_of(round.clients, count, round, config)}};
+}
+
+namespace {
+
+Json describe_class(const policy::ClientClass& client_class) {
+  return {{"class", client_class.name},
+          {"weight", client_class.credits.weight},
+          {"min_credits", client_class.credits.min_credits},
+          {"max_credits", client_class.credits.max_credits}};
+}
+
+void add_sums(Json& entry, const auto& sums) {
+  entry["connections"] = sums.connections;
+  entry["idle"] = sums.idle;
+  entry["granted"] = sums.granted;
+  entry["used"] = sums.used;
+}
+
+}  // namespace
+
+CreditSums::CreditSums(const segment::Layout& layout, const config::Config& config,
+                       const policy::CreditKeeper& keeper, std::uint64_t now_ns)
+    : layout_(layout),
+      config_(config),
+      keeper_(keeper),
+      now_ns_(now_ns),
+      by_reactor_(config.block.reactors),
+      by_class_(config.classes.size()) {}
+
+void CreditSums::add_connection(std::uint32_t reactor, std::uint32_t number) {
+  const segment::ConnectionUse& use = layout_.reactors[reactor].use[number];
+  if (use.open.load(std::memory_order_relaxed) != segment::ConnectionUse::kOfClient) return;
+  const std::uint32_t client_class = use.client_class.load(std::memory_order_relaxed);
+  const bool idle = keeper_.policy(reactor).idle(number, now_ns_);
+  for (Sums* sums : {&by_reactor_[reactor], &by_class_[client_class < by_class_.size() ? client_class : 0]}) {
+    ++sums->connections;
+    sums->granted += use.granted.load(std::memory_order_relaxed);
+    sums->used += use.busy.load(std::memory_order_relaxed);
+    sums->idle += idle ? 1 : 0;
+  }
+}
+
+bool CreditSums::add(Pace& pace) {
+  const std::uint32_t connections = config_.block.all_connections();
+  for (; reactor_ < by_reactor_.size(); ++reactor_, number_ = 0)
+    for (; number_ < connections; ++number_) {
+      if (pace.spent()) return false;
+      pace.look();
+      add_connection(reactor_, number_);
+    }
+  return true;
+}
+
+Json CreditSums::result() const {
+  Json reactors = Json::array();
+  for (std::uint32_t reactor = 0; reactor < by_reactor_.size(); ++reactor) {
+    Json entry = {{"reactor", reactor}, {"slots", keeper_.policy(reactor).limits().slots}};
+    add_sums(entry, by_reactor_[reactor]);
+    reactors.push_back(std::move(entry));
+  }
+  Json classes = Json::array();
+  // A reload may have changed the classes since the first connection was added.
+  for (std::size_t i = 0; i < std::min(by_class_.size(), config_.classes.size()); ++i) {
+    Json entry = describe_class(config_.classes[i]);
+    add_sums(entry, by_class_[i]);
+    classes.push_back(std::move(entry));
+  }
+  const policy::CreditStatistics& statistics = keeper_.statistics();
+  return {{"reactors", reactors},
+          {"classes", classes},
+          {"recomputations", statistics.recomputations},
+          {"last_recomputation_ms", static_cast<double>(statistics.last_recomputation_ns) * 1e-6},
+          {"grants_changed", statistics.changes}};
 }
 
 }  // namespace sluice::admin

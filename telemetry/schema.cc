@@ -318,7 +318,8 @@ std::vector<MetricInfo> build() {
 void list_values(std::string& out, const char* metric, const char* label,
                  const std::vector<std::pair<std::string, std::string>>& values) {
   out += std::string("\n## ") + label + " of " + metric + "\n\n| value | meaning |\n|---|---|\n";
-  for (const auto& [value, meaning] : values) out += "| `" + value + "` | " + meaning + " |\n";
+  for (const auto& [value, meaning] : values)
+    out.append("| `").append(value).append("` | ").append(meaning).append(" |\n");
 }
 
 }  // namespace

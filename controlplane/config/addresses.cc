@@ -98,6 +98,10 @@ void check_own(Checker& check, const toml::table& device, const segment::ConfigB
   }
 }
 
+std::string unusable(const std::string& what, const std::string& kind, const char* instead) {
+  return what + ", which is " + kind + ": name " + instead + ".";
+}
+
 void check_gateways(Checker& check, const toml::table& device, const segment::ConfigBlock& block) {
   const auto addresses = first(block.addresses, block.address_count);
   const auto gateways = first(block.gateways, block.gateway_count);
@@ -109,7 +113,7 @@ void check_gateways(Checker& check, const toml::table& device, const segment::Co
       return same_family(own.address, gateway) && gateway.within(own.address, own.prefix_bits);
     });
     if (const std::string kind = unusable_as_host(gateway); !kind.empty())
-      check.defect(where, what + ", which is " + kind + ": name the address of a router.");
+      check.defect(where, unusable(what, kind, "the address of a router"));
     else if (std::any_of(addresses.begin(), addresses.end(),
                          [&](const auto& own) { return own.address == gateway; }))
       check.defect(where, what + ", which is among addresses too: name the address of a router.");
@@ -134,8 +138,7 @@ void check_upstreams(Checker& check, const toml::table& root, const segment::Con
       segment::AllowedPrefix parsed;
       const std::string kind = parse_prefix(host, parsed) ? unusable_as_host(parsed.address) : "";
       if (!kind.empty())
-        check.defect(place_of(table, "address", h),
-                     "address has " + host + ", which is " + kind + ": name a host's.");
+        check.defect(place_of(table, "address", h), unusable("address has " + host, kind, "a host's"));
       for (std::size_t before = 0; before < h; ++before)
         if (host == hosts[before].data())
           check.defect(place_of(table, "address", h), "address has " + host + " twice: remove one.");

@@ -116,13 +116,13 @@ void SoftQueuePair::keep(const Packet& packet) noexcept {
 /// Places packet number `ahead` of the rest of the Write in progress. Returns false if that position needs another packet, or
 /// if the memory is no longer accessible.
 bool SoftQueuePair::place_early(const Packet& packet, std::uint32_t ahead) noexcept {
-  const std::uint32_t rest = incoming_bytes_ - ahead * path_mtu_;
+  const std::uint32_t offset = ahead * path_mtu_;
+  const std::uint32_t rest = incoming_bytes_ - offset;
   const std::uint32_t bytes = smaller_of(rest, path_mtu_);
   if (!packet.kind.write || packet.kind.first || packet.kind.has_immediate ||
       packet.payload.size() != bytes || packet.kind.last != (rest <= path_mtu_))
     return false;
-  std::byte* to =
-      device_.memory().remote(write_rkey_, write_address_ + ahead * path_mtu_, bytes, kRemoteWrite, *this);
+  std::byte* to = device_.memory().remote(write_rkey_, write_address_ + offset, bytes, kRemoteWrite, *this);
   if (to == nullptr) return false;
   std::memcpy(to, packet.payload.data(), bytes);
   kept_.add(packet.bth.psn);

@@ -60,7 +60,7 @@ class AddressBook {
   };
 
   void look_up_hosts(std::uint64_t now_ns);
-  void found(Host& host, LookupResult result, std::uint64_t now_ns);
+  void found(Host& host, const LookupResult& result, std::uint64_t now_ns);
   void collect();
   void ask(Check& check, std::uint64_t now_ns);
   void answered(Check& check, bool well);

@@ -143,7 +143,7 @@ void AddressBook::write_list() {
 void AddressBook::look_up_hosts(std::uint64_t now_ns) {
   for (const auto& host : hosts_) {
     if (!host->is_name) continue;
-    if (auto result = host->lookup.take()) found(*host, std::move(*result), now_ns);
+    if (const auto result = host->lookup.take()) found(*host, *result, now_ns);
     if (host->lookup.running() || now_ns < host->next_ns) continue;
     const bool begun = host->lookup.begin(arena_, look_up_, host->text);
     host->next_ns = now_ns + (begun ? kLookupNs : kCrowdedLookupNs);
@@ -151,7 +151,7 @@ void AddressBook::look_up_hosts(std::uint64_t now_ns) {
   }
 }
 
-void AddressBook::found(Host& host, LookupResult result, std::uint64_t now_ns) {
+void AddressBook::found(Host& host, const LookupResult& result, std::uint64_t now_ns) {
   if (result.addresses.empty()) {
     host.next_ns = now_ns + kUrgentLookupNs;
     if (std::exchange(host.problem, result.problem) == result.problem) return;

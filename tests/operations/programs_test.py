@@ -167,6 +167,7 @@ def revived(test):
 
 
 def main():
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # programs that nohup has started ignore it, and so do their children
     planes.start()
     try:
         return run_tap([(f.__name__, revived(f)) for f in (

@@ -13,8 +13,8 @@ namespace sluice::admin {
 
 /// Limits of the work that views of connections do in one iteration of the control loop.
 struct ViewLimits {
-  Pace& pace;       ///< budget of requests that are answered at once
-  PacedWork& work;  ///< jobs of requests that take several iterations
+  Pace& pace;       ///< budget for requests that are answered in the same iteration
+  PacedWork& work;  ///< requests that take several iterations
 };
 
 /// `layout`, `config` and what `limits` refers to outlive the registry.

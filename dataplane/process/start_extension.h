@@ -11,13 +11,14 @@
 
 namespace sluice::process {
 
-/// Interval between two extensions, and what each of them adds from then on.
+/// Interval between two extensions, and the time that each of them allows from then on.
 inline constexpr std::chrono::seconds kExtensionInterval{10};
 inline constexpr std::chrono::seconds kExtension{60};
 /// A start that takes longer than this hangs, and is no longer extended.
 inline constexpr std::chrono::hours kLongestStart{1};
 
-/// Extends the start timeout again and again as long as it exists, in a thread of its own. The main thread creates and destroys it before the reactors run.
+/// Extends the start timeout periodically during its lifetime, in a thread of its own. The main thread creates and destroys it
+/// before the reactors run.
 class StartExtension {
  public:
   explicit StartExtension(std::chrono::milliseconds interval = kExtensionInterval);

@@ -74,7 +74,7 @@ class CongestionWindow {
   std::uint32_t progress_ = 0;
   std::uint32_t before_timeout_ =
       0;  ///< window before the timeouts since the latest acknowledgement; zero: there were none
-  std::uint32_t threshold_before_ = 0;  ///< the threshold, likewise
+  std::uint32_t threshold_before_ = 0;  ///< threshold before those timeouts
 };
 
 class CongestionRate {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Answers to TCP segments and UDP datagrams for addresses of the port, which has no such service: TCP reset (RFC 9293, section
-// 3.10.7.1) and port unreachable (RFC 1122, section 3.2.2.1; RFC 4443, section 3.1). A client that does not use RDMA then
-// fails at once. Lane 0 only; no allocation. Sizes in bytes, times in ns.
+// TCP resets (RFC 9293, section 3.10.7.1) and ICMP port-unreachable messages (RFC 1122, section 3.2.2.1; RFC 4443, section 3.1)
+// for TCP and UDP packets to addresses of the port, which has no such services. A client that does not use RDMA then fails
+// at once. Lane 0 only; no allocation. Sizes in bytes, times in ns.
 #pragma once
 
 #include <cstddef>

@@ -84,11 +84,11 @@ void SoftQueuePair::on_gap_timer() noexcept {
   schedule_nak();
 }
 
-/// Keeps the packet, and schedules a NAK if this is the first packet behind the gap. A packet that is not behind the latest
-/// one shows that the peer has gone back and that the missing packet was lost again: then the NAK is due at once.
+/// Keeps the packet, and schedules a NAK if this is the first packet behind the gap. A PSN that is not above the latest one
+/// shows that the peer has retransmitted and that the missing packet was lost again, so the NAK is repeated at once.
 void SoftQueuePair::on_early(const Packet& packet) noexcept {
   keep(packet);
-  // No peer can have so many packets outstanding, so the PSN is damaged or forged.
+  // A PSN farther ahead is damaged or forged: no peer has so many packets outstanding.
   const bool plausible = psn_distance(expected_psn_, packet.bth.psn) <= kMaxGapPackets;
   const std::uint32_t psn = plausible ? packet.bth.psn : expected_psn_;
   if (gap_ == Gap::None || psn_distance(highest_psn_, psn) > 0) highest_psn_ = psn;
@@ -154,7 +154,7 @@ void SoftQueuePair::continue_behind_gap() noexcept {
   if (passed) answer(Answer::Ack);
   if (gap_ == Gap::AwaitingReceive) return answer(Answer::Nak);
   if (psn_distance(expected_psn_, highest_psn_) < 0) return forget_gap();
-  // Behind the packets that were kept another one is missing. If none was kept, the peer may be retransmitting the rest.
+  // If packets were kept, another one is missing behind them. If none was kept, the peer may be retransmitting the rest.
   if (passed) {
     ++device_.stats().sequence_errors;
     early_psn_ = highest_psn_;

@@ -26,10 +26,11 @@ constexpr std::array kViews{
     "devices", "memory",           "topology",       "exports",      "upstreams", "upstream_counters",
     "reverse", "reverse_counters", "capture_status", "export_stats", "slow_calls"};
 
-Json ask_or_explain(const Client& client, const std::string& method,
-                    const Json& parameters = Json::object()) {
+/// Returns the value of `make`, or its error. Errors that end the dump are thrown.
+template <typename Make>
+Json or_explain(Make&& make) {
   try {
-    return client.ask(method, parameters);
+    return make();
   } catch (const Unreachable&) {
     throw;
   } catch (const Forbidden&) {
@@ -37,6 +38,11 @@ Json ask_or_explain(const Client& client, const std::string& method,
   } catch (const std::runtime_error& error) {
     return {{"error", error.what()}};
   }
+}
+
+Json ask_or_explain(const Client& client, const std::string& method,
+                    const Json& parameters = Json::object()) {
+  return or_explain([&] { return client.ask(method, parameters); });
 }
 
 /// Where the program of a process is; null to who may not know.
@@ -59,20 +65,14 @@ Json system() {
 }
 
 Json list_or_explain(const Client& client, const std::string& list) {
-  Json all = Json::array();
-  try {
+  return or_explain([&] {
+    Json all = Json::array();
     for_each_page(client, list, Json::object(), [&](const Json& rows) {
       for (const Json& row : rows) all.push_back(row);
       return true;
     });
-  } catch (const Unreachable&) {
-    throw;
-  } catch (const Forbidden&) {
-    throw;
-  } catch (const std::runtime_error& error) {
-    return {{"error", error.what()}};
-  }
-  return all;
+    return all;
+  });
 }
 
 /// Returns all connections. The first kMostDetailed have their details and the calls that their trace has recorded.

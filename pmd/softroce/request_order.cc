@@ -105,8 +105,11 @@ void SoftQueuePair::keep(const Packet& packet) noexcept {
   const auto ahead = static_cast<std::uint32_t>(psn_distance(expected_psn_, packet.bth.psn));
   if (ahead < kMaxKeptPackets && length_fits(packet)) {
     const bool of_write = incoming_ == Incoming::Write && ahead * path_mtu_ < incoming_bytes_;
-    if (of_write ? place_early(packet, ahead) : device_.early_packets().add(early_, packet)) {
-      ++device_.stats().packets_kept;
+    const std::uint16_t before = early_.count;
+    const bool placed = of_write && kept_.holds(packet.bth.psn);
+    if (placed || (of_write ? place_early(packet, ahead) : device_.early_packets().add(early_, packet))) {
+      // A packet that arrives again is counted once.
+      device_.stats().packets_kept += of_write ? !placed : early_.count - before;
       return;
     }
   }

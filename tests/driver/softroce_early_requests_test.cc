@@ -150,6 +150,7 @@ TEST_F(EarlyWrites, a_gap_is_told_again_when_the_peer_has_gone_back_and_the_pack
   write({0, 2, 3, 4});
   ASSERT_EQ(sent.size(), 1u);
   write(2);  // it went back; packet 1 was lost again
+  EXPECT_EQ(statistics().packets_kept, 3u);
   ASSERT_EQ(sent.size(), 2u);
   expect_acknowledgement(Syndrome::Nak, kPeerPsn + 1);
   write({3, 4});  // behind it
@@ -221,6 +222,7 @@ TEST_F(EarlyRequests, are_executed_in_their_order_whatever_they_are) {
 TEST_F(EarlyRequests, are_kept_once) {
   send({1, 1, 2, 1, 0});
   EXPECT_EQ(received(), 3u);
+  EXPECT_EQ(statistics().packets_kept, 2u);
   EXPECT_EQ(statistics().early_dropped, 0u);
 }
 

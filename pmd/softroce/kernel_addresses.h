@@ -10,6 +10,7 @@
 #include <cstring>
 #include <span>
 
+#include "pmd/softroce/frame.h"
 #include "pmd/softroce/port_config.h"
 
 namespace sluice::rdma::softroce {

@@ -55,7 +55,10 @@ class KerberosBench(GatewayBench):
 hostname {CLIENT}; echo '{ROCE_HOST} {GATEWAY}' >> /etc/hosts; echo '127.0.0.1 {CLIENT}' >> /etc/hosts
 cp /mnt/host/krb5.conf /mnt/host/krb5.keytab /etc/
 modprobe -a rpcsec_gss_krb5 cts; mount -t rpc_pipefs none /var/lib/nfs/rpc_pipefs
-rpc.gssd""")
+rpc.gssd
+# The kernel refuses a mount with Kerberos as long as nobody reads the pipe of gssd, which opens it after it has become a daemon.
+for tenth in $(seq 300); do ls -l /proc/$(pidof rpc.gssd)/fd | grep -q 'rpc_pipefs/gssd/.*/gssd$' && break; sleep 0.1; done
+ls -l /proc/$(pidof rpc.gssd)/fd | grep -q 'rpc_pipefs/gssd/.*/gssd$'""")
 
     def mounted(self, version, flavour):
         return Mounted(self, version, server=GATEWAY, more=f",sec={flavour}")

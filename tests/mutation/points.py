@@ -243,7 +243,7 @@ def flags_of(command, folder):
     for word in words:
         if skip or word in ("-MD", "-MMD", "-c") or word.endswith((".cc", ".o")):
             skip = False
-        elif word in ("-MQ", "-MF", "-o", "-MT"):
+        elif word in ("-MQ", "-MF", "-o", "-MT", "-Xclang"):  # what the front end alone is told is about precompiled headers
             skip = True
         elif word.startswith(("-I", "-isystem", "-D", "-std", "-m", "-f", "-W")) and not word.startswith(("-fsanitize", "-mmem")):
             kept.append(word)

@@ -97,7 +97,7 @@ void Newcomers::look(const segment::ConfigBlock& config) {
     if (!places_.has_spare(i))
       log::info("Upstream '{}' is served no more", std::string_view(places_.names[i].data()));
     std::ranges::copy(entry.name, places_.names[i].begin());
-    for (forward::UpstreamPlace* const place : on_reactors_[i])
+    for (tcp_upstream::UpstreamPlace* const place : on_reactors_[i])
       place->offer({.name = entry.name,
                     .port = static_cast<std::uint16_t>(entry.port),
                     .handle_tag = entry.handle_tag,

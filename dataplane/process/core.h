@@ -8,38 +8,38 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/ingress/ingress.h"
+#include "dataplane/gateway/rdma_upstream/relay.h"
+#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/process/devices.h"
 #include "dataplane/reactor/reactor.h"
-#include "dataplane/relay/relay.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/service/api/null.h"
-#include "dataplane/service/forward/upstreams.h"
 
 namespace sluice::process {
 
 struct Core {
   /// What the cores of a process have in common.
   struct Shared {
-    const ingress::Listener* listener = nullptr;  ///< null without the reverse gateway
-    forward::RequestCaches caches = {};           ///< of the upstreams
+    const tcp_clients::Listener* listener = nullptr;  ///< null without the reverse gateway
+    tcp_upstream::RequestCaches caches = {};          ///< of the upstreams
   };
   /// Setup; throws SetupError. `devices`, the listener, `layout` and what `clock` needs outlive the core.
   Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, const Shared& shared,
        segment::Layout& layout, Clock clock);
 
   /// Of the upstream with this number, for the main thread. Null: a reload does not change which upstream that is.
-  forward::UpstreamPlace* place(std::uint32_t upstream) const noexcept;
+  tcp_upstream::UpstreamPlace* place(std::uint32_t upstream) const noexcept;
 
   // Built in order and destroyed in reverse.
   std::unique_ptr<rdma::Device> device;
   rpcrdma::Engine engine;
   service::NullService null;
-  forward::CreditLimits credits;                  ///< that upstreams leave to clients
-  std::unique_ptr<forward::Upstreams> upstreams;  ///< null without upstreams
+  tcp_upstream::CreditLimits credits;                  ///< that upstreams leave to clients
+  std::unique_ptr<tcp_upstream::Upstreams> upstreams;  ///< null without upstreams
   reactor::Reactor reactor;
-  std::vector<std::unique_ptr<relay::Relay>> relays;  ///< upstreams over RDMA
-  std::unique_ptr<ingress::Ingress> ingress;          ///< null without the reverse gateway
+  std::vector<std::unique_ptr<rdma_upstream::Relay>> relays;  ///< upstreams over RDMA
+  std::unique_ptr<tcp_clients::Ingress> ingress;              ///< null without the reverse gateway
 };
 
 }  // namespace sluice::process

@@ -12,7 +12,7 @@
 
 #include "dataplane/base/export_path.h"
 #include "dataplane/base/stop_signal.h"
-#include "dataplane/ingress/ingress.h"
+#include "dataplane/gateway/tcp_clients/ingress.h"
 #include "dataplane/log/log.h"
 #include "dataplane/log/log_queue.h"
 #include "dataplane/process/capture_service.h"
@@ -114,7 +114,7 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, St
   std::vector<Newcomers::Places> places(config_.upstream_places());
   for (std::uint32_t i = 0; i < places.size(); ++i)
     for (const auto& core : cores_)
-      if (forward::UpstreamPlace* const place = core->place(i)) places[i].push_back(place);
+      if (tcp_upstream::UpstreamPlace* const place = core->place(i)) places[i].push_back(place);
   Newcomers newcomers(config_, std::move(places), layout_.upstream_places);
   const auto set_slow_call_ns = [this](std::uint64_t ns) {
     for (auto& core : cores_) core->engine.set_slow_call_ns(ns);
@@ -153,29 +153,29 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
   for (const std::uint16_t port : config.listen_ports())
     if (config.services_at(port) != 0) engine.add_service(null, port);
   if (config.upstream_count > 0) {
-    forward::UpstreamsConfig settings =
+    tcp_upstream::UpstreamsConfig settings =
         upstreams_config(config, area, layout.upstream_addresses, shared.caches);
     settings.ports = &engine.service_ports();
-    upstreams = std::make_unique<forward::Upstreams>(*device, credits, settings, clock);
+    upstreams = std::make_unique<tcp_upstream::Upstreams>(*device, credits, settings, clock);
     for (const auto& [service, port] : upstreams->services()) engine.add_service(*service, port);
     reactor.add_poller(*upstreams);
   }
   for (RelaySetup& setup : relays_config(config, area, layout.upstream_addresses)) {
     if (setup.listen_port == service::kNoPort) setup.config.ports = &engine.service_ports();
-    relays.push_back(
-        std::make_unique<relay::Relay>(engine, reactor.dialer(), credits, setup.config, *setup.area, clock));
+    relays.push_back(std::make_unique<rdma_upstream::Relay>(engine, reactor.dialer(), credits, setup.config,
+                                                            *setup.area, clock));
     for (const auto& service : relays.back()->services()) engine.add_service(*service, setup.listen_port);
     reactor.add_poller(*relays.back());
   }
   if (shared.listener != nullptr) {
-    ingress = std::make_unique<ingress::Ingress>(engine, reactor.dialer(), *shared.listener,
-                                                 ingress_config(config), area.ingress, clock);
+    ingress = std::make_unique<tcp_clients::Ingress>(engine, reactor.dialer(), *shared.listener,
+                                                     ingress_config(config), area.ingress, clock);
     reactor.add_poller(*ingress);
   }
   for (const std::uint16_t port : config.listen_ports()) reactor.listen(port);
 }
 
-forward::UpstreamPlace* Core::place(std::uint32_t upstream) const noexcept {
+tcp_upstream::UpstreamPlace* Core::place(std::uint32_t upstream) const noexcept {
   for (const auto& relay : relays)
     if (relay->number() == upstream) return relay->place();
   return upstreams ? upstreams->place(upstream) : nullptr;

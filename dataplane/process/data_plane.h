@@ -14,9 +14,9 @@ namespace sluice {
 class LogQueue;
 class StopSignal;
 }  // namespace sluice
-namespace sluice::ingress {
+namespace sluice::tcp_clients {
 class Listener;
-}  // namespace sluice::ingress
+}  // namespace sluice::tcp_clients
 
 namespace sluice::process {
 
@@ -46,7 +46,7 @@ class DataPlane {
   segment::Layout& layout_;
   // Built in order and destroyed in reverse.
   Devices devices_;
-  std::unique_ptr<ingress::Listener> listener_;  ///< null without the reverse gateway
+  std::unique_ptr<tcp_clients::Listener> listener_;  ///< null without the reverse gateway
   std::vector<std::unique_ptr<Core>> cores_;
   std::unique_ptr<Exports> exports_;
   bool control_part_cut_ = false;  ///< and said

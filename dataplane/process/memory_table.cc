@@ -13,11 +13,11 @@
 
 #include "dataplane/base/buffer_stride.h"
 #include "dataplane/base/setup_error.h"
-#include "dataplane/ingress/tcp_client.h"
+#include "dataplane/gateway/tcp_clients/tcp_client.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/process/engine_settings.h"
 #include "dataplane/process/memory_room.h"
 #include "dataplane/segment/segment.h"
-#include "dataplane/service/forward/upstreams.h"
 #include "dataplane/service/memory/filesystem.h"
 #include "dataplane/ulb/nfs3.h"
 #include "pmd/loopback/fabric.h"
@@ -98,9 +98,10 @@ std::uint32_t tcp_upstreams(const segment::ConfigBlock& config) {
 std::uint64_t upstream_bytes(const segment::ConfigBlock& config) {
   const std::uint32_t over_tcp = tcp_upstreams(config);
   if (over_tcp == 0) return 0;
-  const forward::ReplyBuffers replies{.records = config.record_buffers, .items = config.item_buffers};
-  const std::uint64_t each = replies.records * std::uint64_t{tcp::kMaxRecordBytes} +
-                             replies.items_for(config.all_connections()) * std::uint64_t{forward::kItemBytes};
+  const tcp_upstream::ReplyBuffers replies{.records = config.record_buffers, .items = config.item_buffers};
+  const std::uint64_t each =
+      replies.records * std::uint64_t{tcp::kMaxRecordBytes} +
+      replies.items_for(config.all_connections()) * std::uint64_t{tcp_upstream::kItemBytes};
   return std::uint64_t{config.reactors} * over_tcp * each;
 }
 
@@ -108,13 +109,13 @@ std::uint64_t relay_bytes(const segment::ConfigBlock& config) {
   const std::uint32_t reversed = config.reverse.in_use != 0 ? config.reverse.connections : 0;
   const std::uint64_t each = config.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
                              config.item_buffers * std::uint64_t{tcp::kStreamBytes};
-  return config.reactors *
-         (rdma_upstreams(config) * each + (config.connections_to_servers() - reversed) *
-                                              egress::server_connection_bytes(config.calls_to_upstream()));
+  return config.reactors * (rdma_upstreams(config) * each +
+                            (config.connections_to_servers() - reversed) *
+                                rdma_server::server_connection_bytes(config.calls_to_upstream()));
 }
 
 std::uint64_t cache_bytes(const segment::ConfigBlock& config) {
-  return std::uint64_t{tcp_upstreams(config)} * config.request_cache * forward::kKeptBytes;
+  return std::uint64_t{tcp_upstreams(config)} * config.request_cache * tcp_upstream::kKeptBytes;
 }
 
 std::uint64_t reverse_bytes(const segment::ConfigBlock& config) {
@@ -122,8 +123,8 @@ std::uint64_t reverse_bytes(const segment::ConfigBlock& config) {
   if (reverse.in_use == 0) return 0;
   return config.reactors * (reverse.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
                             reverse.item_buffers * std::uint64_t{tcp::kStreamBytes} +
-                            reverse.clients * ingress::client_bytes() +
-                            reverse.connections * egress::server_connection_bytes(reverse.calls));
+                            reverse.clients * tcp_clients::client_bytes() +
+                            reverse.connections * rdma_server::server_connection_bytes(reverse.calls));
 }
 
 Line driver_line(const segment::ConfigBlock& config) {

@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "dataplane/base/seqlock.h"
+#include "dataplane/gateway/tcp_upstream/upstream_place.h"
 #include "dataplane/segment/config_block.h"
-#include "dataplane/service/forward/upstream_place.h"
 
 namespace sluice::process {
 
 class Newcomers {
  public:
   /// The place that an upstream has on each reactor; of one that does not change there is none.
-  using Places = std::vector<forward::UpstreamPlace*>;
+  using Places = std::vector<tcp_upstream::UpstreamPlace*>;
 
   /// `started` is what the data plane was built from. `places` of its upstreams, by number, outlive it. `shown` says
   /// which place is whose, and outlives it too.

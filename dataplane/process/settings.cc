@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "dataplane/base/pool_size.h"
-#include "dataplane/ingress/ingress.h"
-#include "dataplane/service/forward/upstreams.h"
+#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/ulb/bindings.h"
 
@@ -20,21 +20,21 @@ service::Withheld withheld(const segment::WithheldConfig& from) {
   return {.pnfs = from.pnfs != 0, .referrals = from.referrals != 0};
 }
 
-forward::UpstreamConfig upstream_config(const segment::ConfigBlock& config,
-                                        const segment::UpstreamConfig& from,
-                                        const segment::SharedUpstreamAddresses& addresses,
-                                        const forward::ReplyBuffers& replies) {
-  return forward::UpstreamConfig{.name = from.name,
-                                 .addresses = &addresses,
-                                 .port = static_cast<std::uint16_t>(from.port),
-                                 .shared_connections = from.connections,
-                                 .max_calls = from.max_calls,
-                                 .max_clients = config.all_connections(),
-                                 .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
-                                 .privileged_port = from.privileged_port != 0,
-                                 .credits = config.credits,
-                                 .withheld = withheld(from.withheld),
-                                 .replies = replies};
+tcp_upstream::UpstreamConfig upstream_config(const segment::ConfigBlock& config,
+                                             const segment::UpstreamConfig& from,
+                                             const segment::SharedUpstreamAddresses& addresses,
+                                             const tcp_upstream::ReplyBuffers& replies) {
+  return tcp_upstream::UpstreamConfig{.name = from.name,
+                                      .addresses = &addresses,
+                                      .port = static_cast<std::uint16_t>(from.port),
+                                      .shared_connections = from.connections,
+                                      .max_calls = from.max_calls,
+                                      .max_clients = config.all_connections(),
+                                      .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
+                                      .privileged_port = from.privileged_port != 0,
+                                      .credits = config.credits,
+                                      .withheld = withheld(from.withheld),
+                                      .replies = replies};
 }
 
 bool is_rdma(const segment::UpstreamConfig& upstream) {
@@ -48,8 +48,9 @@ std::vector<service::Route> routes(const segment::UpstreamConfig& from) {
   return routes;
 }
 
-relay::RelayConfig relay_config(const segment::ConfigBlock& config, const segment::UpstreamConfig& from,
-                                std::uint32_t number, const segment::SharedUpstreamAddresses& addresses) {
+rdma_upstream::RelayConfig relay_config(const segment::ConfigBlock& config,
+                                        const segment::UpstreamConfig& from, std::uint32_t number,
+                                        const segment::SharedUpstreamAddresses& addresses) {
   return {.name = from.name,
           .number = number,
           .addresses = &addresses,
@@ -71,7 +72,7 @@ std::vector<service::Route> routes_of_spares(const segment::ConfigBlock& config)
   const auto add = [&all](const segment::UpstreamConfig* model, bool shared) {
     if (model == nullptr) return;
     for (const service::Route& route : routes(*model))
-      if (forward::ExportGroup::shares(ulb::binding_or_plain(route.program, route.version)) == shared)
+      if (tcp_upstream::ExportGroup::shares(ulb::binding_or_plain(route.program, route.version)) == shared)
         all.push_back(route);
   };
   add(config.model_with_exports(), true);
@@ -112,10 +113,10 @@ service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& c
 
 reactor::DialConfig dial_config(const segment::ConfigBlock& config) {
   return {.inline_bytes = config.inline_bytes,
-          .call_backs = std::min<std::uint32_t>(egress::kMaxServerCalls, config.credits)};
+          .call_backs = std::min<std::uint32_t>(rdma_server::kMaxServerCalls, config.credits)};
 }
 
-ingress::IngressConfig ingress_config(const segment::ConfigBlock& config) {
+tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config) {
   const segment::ReverseConfig& from = config.reverse;
   return {.allowed = {from.allowed.begin(), from.allowed.begin() + from.allowed_count},
           .clients = from.clients,
@@ -132,44 +133,44 @@ ingress::IngressConfig ingress_config(const segment::ConfigBlock& config) {
                           .withheld = withheld(from.withheld)}};
 }
 
-std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& config) {
+std::unique_ptr<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config) {
   const segment::ReverseConfig& from = config.reverse;
   if (from.in_use == 0) return nullptr;
   sockaddr_storage address{};
   const socklen_t bytes =
       tcp::socket_address(from.listen_address, static_cast<std::uint16_t>(from.listen_port), address);
-  return std::make_unique<ingress::Listener>(address, bytes);
+  return std::make_unique<tcp_clients::Listener>(address, bytes);
 }
 
-forward::RequestCaches request_caches(const segment::ConfigBlock& config) {
-  forward::RequestCaches caches;
+tcp_upstream::RequestCaches request_caches(const segment::ConfigBlock& config) {
+  tcp_upstream::RequestCaches caches;
   for (std::uint32_t i = 0; i < config.upstream_places(); ++i) {
     const bool over_rdma =
         i < config.upstream_count ? is_rdma(config.upstreams[i]) : config.spares_over_rdma();
     caches.push_back(over_rdma ? nullptr
-                               : std::make_shared<forward::RequestCache>(
+                               : std::make_shared<tcp_upstream::RequestCache>(
                                      config.request_cache, config.reactors * config.all_connections()));
   }
   return caches;
 }
 
-forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
-                                          const segment::SharedUpstreamAddresses& addresses,
-                                          const forward::RequestCaches& caches) {
-  const forward::ReplyBuffers replies{
+tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
+                                               const segment::SharedUpstreamAddresses& addresses,
+                                               const tcp_upstream::RequestCaches& caches) {
+  const tcp_upstream::ReplyBuffers replies{
       .records = require_pool("[forward] record_buffers", config.record_buffers,
                               {{"a call with a long reply, until it is released", 1}}),
       .items = require_pool("[forward] item_buffers", config.item_buffers,
                             {{"a call with a short reply, until it is released", 1}})};
-  forward::UpstreamsConfig upstreams;
+  tcp_upstream::UpstreamsConfig upstreams;
   for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
     const segment::UpstreamConfig& from = config.upstreams[i];
     if (is_rdma(from)) continue;
-    forward::UpstreamSetup setup{.config = upstream_config(config, from, addresses, replies),
-                                 .number = i,
-                                 .routes = {},
-                                 .listen_port = from.listen_port,
-                                 .area = &area.upstreams[i]};
+    tcp_upstream::UpstreamSetup setup{.config = upstream_config(config, from, addresses, replies),
+                                      .number = i,
+                                      .routes = {},
+                                      .listen_port = from.listen_port,
+                                      .area = &area.upstreams[i]};
     setup.config.cache = caches[i];
     setup.config.handle_tag = from.handle_tag;
     setup.routes = routes(from);
@@ -178,11 +179,11 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
   if (config.spares_over_rdma()) return upstreams;
   for (std::uint32_t i = config.upstream_count; i < config.upstream_places(); ++i) {
     const segment::UpstreamConfig& model = *config.model_of_spares();
-    forward::UpstreamSetup setup{.config = upstream_config(config, model, addresses, replies),
-                                 .number = i,
-                                 .routes = routes_of_spares(config),
-                                 .listen_port = service::kNoPort,
-                                 .area = &area.upstreams[i]};
+    tcp_upstream::UpstreamSetup setup{.config = upstream_config(config, model, addresses, replies),
+                                      .number = i,
+                                      .routes = routes_of_spares(config),
+                                      .listen_port = service::kNoPort,
+                                      .area = &area.upstreams[i]};
     setup.config.name.clear();  // which no upstream has
     setup.config.cache = caches[i];
     setup.config.spare = true;

@@ -6,14 +6,14 @@
 
 #include <vector>
 
-#include "dataplane/ingress/ingress.h"
+#include "dataplane/gateway/rdma_upstream/relay.h"
+#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/process/engine_settings.h"
 #include "dataplane/reactor/config.h"
-#include "dataplane/relay/relay.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/segment.h"
-#include "dataplane/service/forward/upstreams.h"
 #include "dataplane/service/memory/memory_service.h"
 
 namespace sluice::process {
@@ -23,13 +23,13 @@ std::vector<service::memory::ExportOptions> export_options(const segment::Config
 service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config);
 reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::uint32_t number);
 reactor::DialConfig dial_config(const segment::ConfigBlock& config);
-ingress::IngressConfig ingress_config(const segment::ConfigBlock& config);
+tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config);
 /// Null without the reverse gateway.
-std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& config);
+std::unique_ptr<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config);
 /// By number of the upstream, spare ones included, for all reactors; null for those over RDMA.
-forward::RequestCaches request_caches(const segment::ConfigBlock& config);
+tcp_upstream::RequestCaches request_caches(const segment::ConfigBlock& config);
 struct RelaySetup {
-  relay::RelayConfig config;
+  rdma_upstream::RelayConfig config;
   /// At which its services are by themselves; zero: they are with the others. service::kNoPort: it is spare.
   std::uint32_t listen_port = 0;
   segment::UpstreamArea* area = nullptr;  ///< outlives the relay
@@ -40,8 +40,8 @@ std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segmen
                                       const segment::SharedUpstreamAddresses& addresses);
 /// The others, and behind them the spare ones if these are reached over TCP, for the reactor of `area`. `addresses` and the area
 /// outlive the upstreams.
-forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
-                                          const segment::SharedUpstreamAddresses& addresses,
-                                          const forward::RequestCaches& caches);
+tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
+                                               const segment::SharedUpstreamAddresses& addresses,
+                                               const tcp_upstream::RequestCaches& caches);
 
 }  // namespace sluice::process

@@ -312,7 +312,7 @@ ServerDialer::ServerDialer(const ReactorConfig& config, rpcrdma::Engine& engine,
       setup_(setup),
       publisher_(publisher) {}
 
-rpcrdma::Connection* ServerDialer::dial(const egress::Server& server, rpcrdma::Requester& requester,
+rpcrdma::Connection* ServerDialer::dial(const rdma_server::Server& server, rpcrdma::Requester& requester,
                                         service::Service& callee) noexcept {
   rpcrdma::Connection* const connection = engine_.free_connection();
   if (connection == nullptr || !setup_.has_queue_pair()) return nullptr;

@@ -65,7 +65,7 @@ class Reactor final {
   /// Throws SetupError.
   void listen(std::uint16_t port) { connector_->listen(port); }
   /// Makes the reverse gateway's connections.
-  egress::Dialer& dialer() noexcept { return dialer_; }
+  rdma_server::Dialer& dialer() noexcept { return dialer_; }
 
   /// The loop, until stop() or a Shutdown command.
   void run() noexcept;

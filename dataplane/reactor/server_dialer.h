@@ -5,18 +5,18 @@
 
 #include <cstdint>
 
-#include "dataplane/egress/dialer.h"
+#include "dataplane/gateway/rdma_server/dialer.h"
 #include "dataplane/reactor/connection_setup.h"
 
 namespace sluice::reactor {
 
-class ServerDialer final : public egress::Dialer {
+class ServerDialer final : public rdma_server::Dialer {
  public:
   /// Setup. Everything given outlives it.
   ServerDialer(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
                Connector& connector, ConnectionSetup& setup, Publisher& publisher);
 
-  rpcrdma::Connection* dial(const egress::Server& server, rpcrdma::Requester& requester,
+  rpcrdma::Connection* dial(const rdma_server::Server& server, rpcrdma::Requester& requester,
                             service::Service& callee) noexcept override;
   void hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept override;
 

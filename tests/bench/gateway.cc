@@ -22,8 +22,8 @@ rpcrdma::EngineConfig server_config(const GatewayShape& shape) {
   config.capacity.requests = kCredits;
   config.reply_buffer_bytes = tcp::kMaxRecordBytes;
   // As a data plane.
-  config.small_buffer_bytes = forward::kItemBytes;
-  config.lent_call_buffers = forward::ReplyBuffers{}.items;
+  config.small_buffer_bytes = tcp_upstream::kItemBytes;
+  config.lent_call_buffers = tcp_upstream::ReplyBuffers{}.items;
   return config;
 }
 
@@ -54,17 +54,17 @@ Gateway::Gateway(const GatewayShape& shape)
 }
 
 Gateway::Gateway(std::uint16_t upstream_port, const GatewayShape& shape) : Gateway(shape) {
-  upstreams_ = std::make_unique<forward::Upstreams>(*server_device_, credits_,
-                                                    upstream_config(upstream_port, shape), &now_ns);
+  upstreams_ = std::make_unique<tcp_upstream::Upstreams>(*server_device_, credits_,
+                                                         upstream_config(upstream_port, shape), &now_ns);
   for (const auto& [service, port] : upstreams_->services()) server_.add_service(*service, port);
   for (std::uint32_t i = 0; i < shape.clients; ++i) connect();
 }
 
 Gateway::Gateway(const ForwardedShape& calls, const GatewayShape& shape) : Gateway(shape) {
   rdma_server_ = std::make_unique<RdmaServer>(fabric_, calls);
-  relay_ = std::make_unique<relay::Relay>(
+  relay_ = std::make_unique<rdma_upstream::Relay>(
       server_, dialer_, credits_,
-      relay::RelayConfig{
+      rdma_upstream::RelayConfig{
           .name = kUpstream,
           .addresses = addresses_.get(),
           .port = kRdmaServerPort,
@@ -82,8 +82,8 @@ Gateway::~Gateway() {
   for (int i = 0; i < 100; ++i) poll(now_ns());
 }
 
-forward::UpstreamsConfig Gateway::upstream_config(std::uint16_t port, const GatewayShape& shape) {
-  forward::UpstreamSetup setup;
+tcp_upstream::UpstreamsConfig Gateway::upstream_config(std::uint16_t port, const GatewayShape& shape) {
+  tcp_upstream::UpstreamSetup setup;
   setup.config.name = kUpstream;
   setup.config.addresses = addresses_.get();
   setup.config.port = port;

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/relay/relay.h"
-#include "dataplane/service/forward/upstreams.h"
+#include "dataplane/gateway/rdma_upstream/relay.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/bench/forward_calls.h"
 #include "tests/bench/rate.h"
@@ -47,7 +47,7 @@ class Gateway {
   };
 
   explicit Gateway(const GatewayShape& shape);
-  forward::UpstreamsConfig upstream_config(std::uint16_t port, const GatewayShape& shape);
+  tcp_upstream::UpstreamsConfig upstream_config(std::uint16_t port, const GatewayShape& shape);
   void connect();
   void begin(Call& call, const ForwardedShape& shape);
   static void submit(Call& call);
@@ -63,11 +63,11 @@ class Gateway {
   rpcrdma::Engine server_;
   rpcrdma::Engine client_;
   // One or the other.
-  forward::CreditLimits credits_;
-  std::unique_ptr<forward::Upstreams> upstreams_;
+  tcp_upstream::CreditLimits credits_;
+  std::unique_ptr<tcp_upstream::Upstreams> upstreams_;
   std::unique_ptr<RdmaServer> rdma_server_;
   RelayDialer dialer_;
-  std::unique_ptr<relay::Relay> relay_;
+  std::unique_ptr<rdma_upstream::Relay> relay_;
   std::vector<std::unique_ptr<rpcrdma::Requester>> requesters_;  ///< of the clients
   std::vector<std::byte> message_;
   Rate rate_;

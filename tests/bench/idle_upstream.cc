@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/bench/client.h"
-#include "dataplane/service/forward/upstreams.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/ulb/nfs3.h"
 #include "pmd/loopback/loopback.h"
 
@@ -21,10 +21,10 @@ std::uint64_t made_up_clock() noexcept {
   return made_up_ns;
 }
 
-double longest_of_interval_us(forward::Upstreams& upstreams) {
+double longest_of_interval_us(tcp_upstream::Upstreams& upstreams) {
   std::uint64_t longest_ns = 0;
   std::uint64_t before_ns = now_ns();
-  for (std::uint64_t ns = 0; ns < forward::kCreditIntervalNs; ns += kTurnNs) {
+  for (std::uint64_t ns = 0; ns < tcp_upstream::kCreditIntervalNs; ns += kTurnNs) {
     made_up_ns += kTurnNs;
     upstreams.poll(made_up_ns);
     const std::uint64_t after_ns = now_ns();
@@ -41,15 +41,15 @@ double longest_turn_us(std::uint32_t clients, double seconds) {
       rdma::loopback::make_device(rdma::loopback::Fabric::in_process({.links = 2}), {.name = "gateway"});
   const auto addresses = std::make_unique<segment::SharedUpstreamAddresses>();
   const auto area = std::make_unique<segment::UpstreamArea>();
-  forward::CreditLimits credits(clients);
-  forward::UpstreamSetup setup;
+  tcp_upstream::CreditLimits credits(clients);
+  tcp_upstream::UpstreamSetup setup;
   setup.config.name = "upstream";
   setup.config.addresses = addresses.get();
   setup.config.max_clients = clients;
   setup.routes = {{ulb::kNfsProgram, ulb::kNfs3Version}};
   setup.area = area.get();
   made_up_ns = now_ns();
-  forward::Upstreams upstreams(*device, credits, {.upstreams = {setup}}, &made_up_clock);
+  tcp_upstream::Upstreams upstreams(*device, credits, {.upstreams = {setup}}, &made_up_clock);
   longest_of_interval_us(upstreams);
   std::vector<double> longest;
   for (const std::uint64_t begin_ns = now_ns();

@@ -7,18 +7,18 @@
 #include <span>
 #include <utility>
 
-#include "dataplane/egress/dialer.h"
+#include "dataplane/gateway/rdma_server/dialer.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/bench/rdma_server.h"
 
 namespace sluice::bench {
 
-class RelayDialer final : public egress::Dialer {
+class RelayDialer final : public rdma_server::Dialer {
  public:
   RelayDialer(rdma::loopback::Loopback& device, rpcrdma::Engine& engine) : device_(device), engine_(engine) {}
 
-  rpcrdma::Connection* dial(const egress::Server& server, rpcrdma::Requester& requester,
+  rpcrdma::Connection* dial(const rdma_server::Server& server, rpcrdma::Requester& requester,
                             service::Service& callee) noexcept override {
     connection_ = engine_.free_connection();
     if (connection_ == nullptr) return nullptr;

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "tests/conformance/raw_call.h"
-#include "tests/unit/service/forward/forward_lab.h"
+#include "tests/unit/gateway/tcp_upstream/forward_lab.h"
 
-namespace sluice::forward_test {
+namespace sluice::tcp_upstream_test {
 namespace {
 
 using conformance::RawCall;
@@ -19,7 +19,7 @@ constexpr std::uint32_t kHostile = 6;
 constexpr std::uint32_t kCredits = 16;
 constexpr std::uint32_t kLong = 40'000;  ///< of a reply that is received into a long buffer
 constexpr std::uint32_t kShort = 3000;   ///< of one whose data is copied into a short one
-constexpr forward::Route kHungProgram{0x20000124, 1};
+constexpr tcp_upstream::Route kHungProgram{0x20000124, 1};
 constexpr std::uint32_t kProgram = 0x20000123;
 constexpr std::uint32_t kListProcedure = 8;    ///< a reply of as many bytes as its argument says
 constexpr std::uint32_t kSilentProcedure = 9;  ///< never answered, by an upstream that answers others
@@ -47,7 +47,7 @@ rpcrdma::Segment room(RawPeer& peer, std::uint32_t bytes) {
 Bytes read_of(RawPeer& peer, std::uint32_t xid, std::uint32_t bytes) {
   return RawCall{.xid = xid, .writes = {{room(peer, bytes)}}}.with(with_xid(read_call(bytes), xid));
 }
-Bytes list_of(RawPeer& peer, std::uint32_t xid, forward::Route route, std::uint32_t procedure) {
+Bytes list_of(RawPeer& peer, std::uint32_t xid, tcp_upstream::Route route, std::uint32_t procedure) {
   return RawCall{.xid = xid, .reply = std::vector{room(peer, kLong + 1000)}}.with(
       with_xid(call_of(route.program, route.version, procedure, words({kLong})), xid));
 }
@@ -186,7 +186,7 @@ TEST_P(ForwardIsolation, who_holds_something_is_ended_and_everything_comes_back)
   EXPECT_EQ(lab.ends, ended);
   leave();
   EXPECT_TRUE(lab.until([&] {
-    lab.pass(forward::kCreditIntervalNs);
+    lab.pass(tcp_upstream::kCreditIntervalNs);
     return everything_is_back();
   }));
   serve_victim();
@@ -196,4 +196,4 @@ INSTANTIATE_TEST_SUITE_P(, ForwardIsolation, testing::Range(std::size_t{0}, std:
                          [](const auto& attack) { return std::string(kAttacks[attack.param].name); });
 
 }  // namespace
-}  // namespace sluice::forward_test
+}  // namespace sluice::tcp_upstream_test

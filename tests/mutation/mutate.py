@@ -37,7 +37,7 @@ FOLDERS = {
     "dataplane/rpc": TRANSPORT,
     "dataplane/rpcrdma": TRANSPORT,
     "dataplane/segment": ["segment"],
-    "dataplane/service/forward": ["forward"],
+    "dataplane/gateway/tcp_upstream": ["forward"],
     "pmd/softroce": ["roce_wire", "softroce_parts", "softroce", "softroce_driver"],
 }
 PATIENCE = {"least_s": 20, "factor": 10}  # a run that takes longer is taken to hang

@@ -196,7 +196,7 @@ TEST(Settings, the_reverse_gateway_adds_its_connections_and_calls) {
   EXPECT_EQ(engine.max_connections, 8u);
   EXPECT_EQ(engine.capacity.requests, 32u);
   config.reverse.withheld = {.pnfs = 0, .referrals = 1};
-  const ingress::IngressConfig ingress = ingress_config(config);
+  const tcp_clients::IngressConfig ingress = ingress_config(config);
   EXPECT_FALSE(ingress.server_side.withheld.pnfs);
   EXPECT_TRUE(ingress.server_side.withheld.referrals);
   EXPECT_EQ(ingress.server.address, config.reverse.server);
@@ -238,7 +238,7 @@ TEST(Settings, spare_upstreams_are_like_the_first_that_has_exports_of_its_own) {
   ASSERT_EQ(upstreams.size(), 5u);
   EXPECT_FALSE(upstreams[1].config.spare);
   for (std::uint32_t i = 2; i < 5; ++i) {
-    const forward::UpstreamSetup& spare = upstreams[i];
+    const tcp_upstream::UpstreamSetup& spare = upstreams[i];
     EXPECT_TRUE(spare.config.spare);
     EXPECT_EQ(spare.config.name, "");
     EXPECT_EQ(spare.config.handle_tag, 0u);
@@ -296,7 +296,7 @@ TEST(Settings, spare_upstreams_are_over_rdma_where_no_other_one_can_be_their_mod
   const auto segment = segment::Segment::in_memory();
   segment::ReactorArea& area = segment->layout().reactors[0];
   const auto caches = request_caches(config);
-  EXPECT_EQ(caches, forward::RequestCaches(3, nullptr));
+  EXPECT_EQ(caches, tcp_upstream::RequestCaches(3, nullptr));
   EXPECT_EQ(upstreams_config(config, area, kAddresses, caches).upstreams.size(), 0u);
   const auto relays = relays_config(config, area, kAddresses);
   ASSERT_EQ(relays.size(), 3u);
@@ -337,7 +337,7 @@ TEST(Settings, an_upstream_over_rdma_is_no_upstream_over_tcp) {
   const auto caches = request_caches(config);
   EXPECT_NE(caches[0], nullptr);
   EXPECT_EQ(caches[1], nullptr);
-  const forward::UpstreamsConfig over_tcp = upstreams_config(config, *area, kAddresses, caches);
+  const tcp_upstream::UpstreamsConfig over_tcp = upstreams_config(config, *area, kAddresses, caches);
   ASSERT_EQ(over_tcp.upstreams.size(), 1u);
   EXPECT_EQ(over_tcp.upstreams[0].area, &area->upstreams[0]);
   const std::vector<RelaySetup> relays = relays_config(config, *area, kAddresses);
@@ -387,7 +387,7 @@ TEST(Settings, an_upstream_has_its_area_and_its_routes) {
   config.upstreams[0].withheld = {.pnfs = 1, .referrals = 0};
   const auto segment = segment::Segment::in_memory();
   segment::ReactorArea* const area = &segment->layout().reactors[0];
-  const forward::UpstreamsConfig upstreams =
+  const tcp_upstream::UpstreamsConfig upstreams =
       upstreams_config(config, *area, kAddresses, request_caches(config));
   ASSERT_EQ(upstreams.upstreams.size(), 1u);
   EXPECT_EQ(upstreams.upstreams[0].area, &area->upstreams[0]);

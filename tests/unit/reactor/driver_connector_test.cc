@@ -247,7 +247,7 @@ TEST_F(DriverConnectorTest, a_draining_connection_without_a_call_is_disconnected
 TEST_F(DriverConnectorTest, a_dialed_connection_takes_the_size_that_the_server_receives) {
   Caller caller(parts_);
   client_->connection_manager()->listen(kPort + 1);  // it plays the server
-  egress::Server server = kServer;
+  rdma_server::Server server = kServer;
   server.port = kPort + 1;
   rpcrdma::Connection* const connection = parts_.dialer.dial(server, caller.requester, caller.callee);
   ASSERT_NE(connection, nullptr);

@@ -24,7 +24,7 @@ std::uint64_t lab_clock() noexcept;
 void pass_time(std::uint64_t ns);
 
 /// Where connections to a server go.
-inline const egress::Server kServer{
+inline const rdma_server::Server kServer{
     .address = PeerAddress::from_ipv4(10, 0, 0, 9), .port = 20049, .credits_requested = 8};
 
 struct Parts {

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/gateway/rdma_server/call_translation.h"
+
+#include <cstring>
+
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/ulb/bindings.h"
+
+namespace sluice::rdma_server {
+namespace {
+
+/// Smaller results come inline, or in the Reply chunk with the rest.
+constexpr std::uint32_t kMinPlacedBytes = 1024;
+/// Of a GSS mechanism; Kerberos has up to 28 and a few more in front.
+constexpr std::uint64_t kMaxChecksumBytes = 400;
+constexpr service::CarriedSizes kCarried{.data_bytes = tcp::kMaxDataBytes,
+                                         .message_bytes = tcp::kMaxRecordBytes};
+
+/// Knows which results the server placed in their Write chunks.
+class ChunksOfReply final : public service::PlacedResults {
+ public:
+  ChunksOfReply(const ClientCall& call, const rpcrdma::Reply& reply) noexcept : call_(call), reply_(reply) {}
+
+  bool placed(std::size_t index, std::uint32_t bytes) noexcept override {
+    if (index >= call_.chunk_count || call_.chunk_bytes[index] == 0) return false;
+    const auto where = reply_.item(index, bytes).where;
+    defect_ = defect_ || where == rpcrdma::ItemResult::Where::Defect;
+    return where == rpcrdma::ItemResult::Where::Placed;
+  }
+  void unreadable() noexcept override { unreadable_ = true; }
+
+  /// False if placed data has no place in the results, since it would be lost silently. Data of a result that
+  /// is absent does not matter (F-07, V1-109).
+  bool consistent(std::span<const service::Item> items) const noexcept {
+    if (defect_) return false;
+    for (std::uint32_t i = 0; unreadable_ && i < call_.chunk_count; ++i)
+      if (reply_.returned(i) > 0 && (i >= items.size() || !items[i].placed)) return false;
+    return true;
+  }
+
+ private:
+  const ClientCall& call_;
+  const rpcrdma::Reply& reply_;
+  bool defect_ = false;
+  bool unreadable_ = false;
+};
+
+/// RFC 2203, section 5.3.2.2: the arguments of a call with integrity can be read, behind the length of the
+/// signed body and the sequence number. The results are wrapped likewise.
+std::uint64_t max_integrity_results(const rpc::CallHeader& header,
+                                    std::span<const std::byte> arguments) noexcept {
+  constexpr std::uint64_t kWrapping = 3 * xdr::kUnit + kMaxChecksumBytes;
+  const service::Binding* const binding = ulb::find_binding(header.program, header.version);
+  const bool bounded = binding != nullptr && binding->max_results_bytes != nullptr;
+  xdr::Reader reader(arguments);
+  const auto body = reader.opaque(tcp::kMaxRecordBytes);
+  if (!bounded || !rpc::has_integrity(header.credential) || !reader.ok() || body.size() < xdr::kUnit)
+    return tcp::kMaxRecordBytes;
+  return kWrapping + binding->max_results_bytes(header.procedure, body.subspan(xdr::kUnit));
+}
+
+}  // namespace
+
+void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_t arguments_at,
+                 rdma::Lkey lkey, std::span<std::byte> scratch, ReducedCall& reduced) noexcept {
+  std::array<service::Item, rpcrdma::kMaxReadItems> items;
+  const std::size_t found = call.binding->argument_items(call.procedure, record.subspan(arguments_at), items);
+  std::size_t bytes = 0;
+  std::size_t from = 0;
+  const auto keep = [&](std::size_t end) {
+    std::memcpy(scratch.data() + bytes, record.data() + from, end - from);
+    bytes += end - from;
+  };
+  for (std::size_t i = 0; i < found; ++i) {
+    if (items[i].bytes == 0) continue;
+    const std::size_t at = arguments_at + items[i].offset;
+    keep(at);
+    from = at + xdr::padded(std::size_t{items[i].bytes});
+    rdma::Sge& piece = reduced.pieces[reduced.count];
+    piece = {record.data() + at, items[i].bytes, lkey};
+    reduced.items[reduced.count++] = {.position = static_cast<rpcrdma::Position>(at), .pieces = {&piece, 1}};
+  }
+  keep(record.size());
+  reduced.payload = scratch.first(bytes);
+}
+
+std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
+                         std::span<const std::byte> arguments) noexcept {
+  const service::Binding& binding = *call.binding;
+  call.announces_sizes = binding.announces(header.procedure, arguments);
+  std::uint64_t most = rpc::kMinReplyBytes;
+  if (header.credential.flavor != rpc::AuthFlavor::None && header.credential.flavor != rpc::AuthFlavor::Sys)
+    most += rpc::kMaxAuthBytes;
+  if (rpc::is_wrapped(header.credential)) {
+    const std::uint64_t results = max_integrity_results(header, arguments);
+    return static_cast<std::uint32_t>(smaller_of<std::uint64_t>(most + results, tcp::kMaxRecordBytes));
+  }
+  if (binding.max_results_bytes == nullptr) return tcp::kMaxRecordBytes;
+  most += binding.max_results_bytes(header.procedure, arguments);
+  if (most <= kSmallReplyBytes) return static_cast<std::uint32_t>(most);
+  if (binding.expected_items != nullptr)
+    call.chunk_count =
+        static_cast<std::uint32_t>(binding.expected_items(header.procedure, arguments, call.chunk_bytes));
+  for (std::uint32_t i = 0; i < call.chunk_count; ++i) {
+    const std::uint64_t bytes = xdr::padded(std::size_t{call.chunk_bytes[i]});
+    call.chunk_at[i] = call.all_chunks_bytes;
+    if (bytes < kMinPlacedBytes || call.all_chunks_bytes + bytes > tcp::kMaxRecordBytes) {
+      call.chunk_bytes[i] = 0;
+      continue;
+    }
+    call.all_chunks_bytes += static_cast<std::uint32_t>(bytes);
+    most -= smaller_of(most, bytes);
+  }
+  return static_cast<std::uint32_t>(
+      smaller_of<std::uint64_t>(most, tcp::kMaxRecordBytes - call.all_chunks_bytes));
+}
+
+std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::Lkey lkey,
+                                                 OfferedChunks& offered) noexcept {
+  if (call.all_chunks_bytes == 0) return {};
+  for (std::uint32_t i = 0; i < call.chunk_count; ++i) {
+    offered.pieces[i] = {call.reply.address + call.chunk_at[i], call.chunk_bytes[i], lkey};
+    if (call.chunk_bytes[i] > 0) offered.items[i].pieces = {&offered.pieces[i], 1};
+  }
+  return std::span(offered.items).first(call.chunk_count);
+}
+
+bool read_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> message,
+                const service::Withheld& withheld) noexcept {
+  xdr::Reader reader(message);
+  const rpc::ReplyDecodeResult header = rpc::decode_reply(reader);
+  if (!header.ok) return false;
+  const std::size_t results_at = message.size() - reader.remaining();
+  const bool has_items = (call.all_chunks_bytes > 0 || call.names_items) && header.header.success() &&
+                         call.binding->result_items != nullptr;
+  ChunksOfReply chunks(call, reply);
+  std::size_t count = 0;
+  if (has_items) count = call.binding->result_items(call.procedure, reader.rest(), &chunks, call.items);
+  if (!chunks.consistent(std::span(call.items).first(count))) return false;
+  if (call.announces_sizes && header.header.success())
+    call.binding->cap_sizes(message.subspan(results_at), kCarried, &chunks);
+  if (call.tells_withheld && header.header.success())
+    call.binding->withhold_in_results(message.subspan(results_at), withheld, &chunks);
+  for (service::Item& item : std::span(call.items).first(count)) item.offset += results_at;
+  call.item_count = static_cast<std::uint32_t>(count);
+  return true;
+}
+
+/// Inserts the placed data and its padding into the message.
+void assemble_reply(ClientCall& call, std::span<const std::byte> message) noexcept {
+  std::size_t from = xdr::kUnit;
+  call.total_bytes = static_cast<std::uint32_t>(message.size());
+  call.piece_count = 0;
+  for (std::uint32_t i = 0; i < call.item_count; ++i) {
+    const service::Item& item = call.items[i];
+    if (!item.placed) continue;
+    std::byte* const data = call.reply.address + call.chunk_at[i];
+    const std::size_t padded = xdr::padded(std::size_t{item.bytes});
+    std::memset(data + item.bytes, 0, padded - item.bytes);
+    call.pieces[call.piece_count++] = message.subspan(from, item.offset - from);
+    call.pieces[call.piece_count++] = {data, padded};
+    call.total_bytes += static_cast<std::uint32_t>(padded);
+    from = item.offset;
+  }
+  if (from < message.size()) call.pieces[call.piece_count++] = message.subspan(from);
+}
+
+}  // namespace sluice::rdma_server

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/gateway/rdma_server/server_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/gateway/rdma_server/server_side.h"
+
+namespace sluice::rdma_server {
+namespace {
+
+constexpr std::uint32_t kWindowsPerCall = 2;
+/// Kept for asking a silent server.
+constexpr std::uint32_t kRequestsForProbes = 1;
+
+rpcrdma::RequesterConfig requester_config(const ServerSideConfig& config) {
+  return {.requests = config.calls,
+          .inline_bytes = config.inline_bytes,
+          .credits_requested = config.calls,
+          .windows = kWindowsPerCall * config.calls,
+          .long_buffers = kLongBuffers,
+          .long_buffer_bytes = tcp::kMaxRecordBytes,
+          .keep_xids = true,
+          .spare_credit = true};
+}
+
+}  // namespace
+
+bool is_answer(rpcrdma::CallStatus status) noexcept {
+  switch (status) {
+    case rpcrdma::CallStatus::Ok:
+    case rpcrdma::CallStatus::ChunkError:
+    case rpcrdma::CallStatus::Refused:
+    case rpcrdma::CallStatus::VersionError:
+    case rpcrdma::CallStatus::UnusableReply:
+      return true;
+    case rpcrdma::CallStatus::TooLarge:
+    case rpcrdma::CallStatus::TimedOut:
+    case rpcrdma::CallStatus::Cancelled:
+    case rpcrdma::CallStatus::ConnectionLost:
+      return false;
+  }
+  return false;
+}
+
+ServerConnection::ServerConnection(ServerSide& side, rpcrdma::Engine& engine)
+    : side_(side),
+      requester_(engine.requester_context(), engine.device(), requester_config(side.config())),
+      calls_(side.config().calls),
+      small_replies_(decltype(small_replies_)::for_overwrite(side.config().calls)),
+      xids_(side.config().calls) {
+  for (std::uint32_t i = 0; i < calls_.size(); ++i) {
+    calls_[i].server = this;
+    calls_[i].index = i;
+    calls_[i].small = &small_replies_[i];
+    free_.push_back(calls_[i]);
+  }
+}
+
+// --- Whose it is
+
+void ServerConnection::lend(ServerUser& client) noexcept {
+  state_ = State::Lent;
+  client_ = &client;
+  lent_ns_ = side_.now_ns();
+  yields_ = moves_ = cancelled_ = false;
+  silence_.heard(lent_ns_);
+  dial_after_ns_ = kFirstDialNs;
+  dial();
+}
+
+void ServerConnection::cancel_calls() noexcept {
+  cancelled_ = true;
+  requester_.cancel_all();
+  hang_up(rpcrdma::CloseReason::LocalClose);
+}
+
+void ServerConnection::take_back() noexcept {
+  state_ = State::Returned;
+  client_ = nullptr;
+  cancel_calls();  // a NULL call of ours may be out
+}
+
+bool ServerConnection::become_free() noexcept {
+  if (requester_.attached()) return false;
+  state_ = State::Free;
+  return true;
+}
+
+// --- The connection
+
+void ServerConnection::dial() noexcept {
+  rpcrdma::Connection* const connection = side_.dial(*this, requester_);
+  dial_ns_ = side_.now_ns() + dial_after_ns_;
+  dial_after_ns_ = smaller_of(2 * dial_after_ns_, kLastDialNs);
+  if (connection != nullptr) connection_ = connection;
+}
+
+void ServerConnection::hang_up(rpcrdma::CloseReason reason) noexcept {
+  if (connection_ == nullptr || !requester_.attached() || std::exchange(hanging_up_, true)) return;
+  side_.hang_up(*connection_, reason);
+}
+
+void ServerConnection::move() noexcept {
+  if (state_ != State::Lent || !requester_.attached()) return;
+  if (!requester_.connected()) return hang_up(rpcrdma::CloseReason::LocalClose);
+  if (!std::exchange(moves_, true)) moves_until_ns_ = side_.now_ns() + kMoveNs;
+}
+
+void ServerConnection::tick(std::uint64_t now_ns) noexcept {
+  if (state_ == State::Free) return;
+  requester_.expire(now_ns);
+  watch_server(now_ns);
+  if (requester_.connected()) dial_after_ns_ = kFirstDialNs;
+  if (moves_ && now_ns >= moves_until_ns_) hang_up(rpcrdma::CloseReason::LocalClose);
+  if (requester_.attached()) return;
+  hanging_up_ = moves_ = false;
+  if (connection_ != nullptr) {
+    side_.unbind(*std::exchange(connection_, nullptr), *this);
+    if (!cancelled_) side_.count(side_.counters().disconnects);
+  }
+  // A connection that the server has closed is made again for the next call.
+  if (in_use_ > 0 && !cancelled_ && now_ns >= dial_ns_) dial();
+}
+
+void ServerConnection::watch_server(std::uint64_t now_ns) noexcept {
+  if (!requester_.connected() || requester_.outstanding() == 0) return silence_.restart(now_ns);
+  switch (silence_.next(now_ns, probing_ && requester_.is_outstanding(rpc::Xid{probe_xid_}))) {
+    case Silence::Step::Wait:
+      return;
+    case Silence::Step::Probe:
+      return probe();
+    case Silence::Step::Reconnect:
+      return reconnect();
+  }
+}
+
+/// A NULL call to the program of a call that waits.
+void ServerConnection::probe() noexcept {
+  const auto waiting = std::find_if(calls_.begin(), calls_.end(), [](const ClientCall& call) {
+    return call.state == ClientCall::State::Outstanding;
+  });
+  if (waiting == calls_.end() || probing_) return;
+  constexpr std::uint32_t kFarAway = 1u << 31;  // clients count their XIDs up
+  probe_xid_ = waiting->xid + kFarAway;
+  while (is_outstanding(probe_xid_)) ++probe_xid_;
+  std::array<std::byte, rpc::kMinCallBytes> message;
+  xdr::Writer writer(message);
+  rpc::CallHeader header;
+  header.xid = rpc::Xid{probe_xid_};
+  header.program = waiting->program;
+  header.version = waiting->version;
+  rpc::encode_call(writer, header);
+  side_.count(side_.counters().probes);
+  probing_ = true;
+  if (!requester_.submit({.payload = message,
+                          .max_reply_bytes = rpc::kMinReplyBytes + rpc::kMaxAuthBytes,
+                          .send_once = true,
+                          .urgent = true,
+                          .completion = &probed,
+                          .context = this}))
+    probing_ = false;
+}
+
+void ServerConnection::probed(void* context, const rpcrdma::Reply& reply) noexcept {
+  auto& connection = *static_cast<ServerConnection*>(context);
+  connection.probing_ = false;
+  if (is_answer(reply.status())) connection.note_answer();
+}
+
+/// Its calls are sent again over the next connection.
+void ServerConnection::reconnect() noexcept {
+  side_.count(side_.counters().resets);
+  if (probing_) requester_.cancel(rpc::Xid{probe_xid_});
+  hang_up(rpcrdma::CloseReason::Silent);
+}
+
+void ServerConnection::note_answer() noexcept {
+  silence_.heard(side_.now_ns());
+}
+
+// --- Calls
+
+bool ServerConnection::is_outstanding(std::uint32_t xid) const noexcept {
+  for (std::size_t i = 0; i < xids_.size(); ++i)
+    if (xids_[i] == xid && calls_[i].state == ClientCall::State::Outstanding) return true;
+  return false;
+}
+
+ClientCall* ServerConnection::take_call(std::uint32_t xid) noexcept {
+  if (requester_.free_requests() <= kRequestsForProbes || (probing_ && xid == probe_xid_)) return nullptr;
+  ClientCall* const call = free_.pop_front();
+  if (call == nullptr) return nullptr;
+  if (in_use_++ == 0) side_.connections().on_busy(*this);
+  call->state = ClientCall::State::Outstanding;
+  call->xid = xids_[call->index] = xid;
+  call->submitting = call->refused = false;
+  call->all_chunks_bytes = call->chunk_count = call->item_count = 0;
+  call->names_items = false;
+  call->served = nullptr;
+  call->begun_ns = side_.now_ns();
+  return call;
+}
+
+bool ServerConnection::submit(ClientCall& call, rpcrdma::Request request) noexcept {
+  request.completion = &completed;
+  request.context = &call;
+  call.submitting = true;
+  const bool submitted = requester_.submit(request).has_value();
+  call.submitting = false;
+  if (submitted) side_.count(side_.counters().calls);
+  return submitted;
+}
+
+void ServerConnection::completed(void* context, const rpcrdma::Reply& reply) noexcept {
+  auto& call = *static_cast<ClientCall*>(context);
+  if (call.submitting)
+    call.refused = true;
+  else
+    call.server->client()->on_reply(call, reply);
+}
+
+bool ServerConnection::keep_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
+  call.kept_reply = requester_.keep_reply(reply);
+  return call.kept_reply != nullptr;
+}
+
+void ServerConnection::free(ClientCall& call) noexcept {
+  if (call.kept_reply != nullptr) requester_.release_reply(std::exchange(call.kept_reply, nullptr));
+  call.state = ClientCall::State::Free;
+  free_.push_front(call);
+  if (--in_use_ == 0) side_.connections().on_idle(*this);
+  side_.note_release();
+}
+
+}  // namespace sluice::rdma_server

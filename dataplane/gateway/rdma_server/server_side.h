@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a gateway has towards one RPC-over-RDMA server: connections, which clients that have calls are lent, and
+// memory for calls and replies. A client has a connection of its own, because servers tie state, callbacks and XIDs
+// to the connection. XIDs are kept, for the server's duplicate request cache and for RPCSEC_GSS, which signs them.
+//
+// Calls are sent with Read chunks for eligible arguments (RFC 8267), with Write chunks for the data that they
+// request, and, where the reply may be long, with a Reply chunk or, in version 2, as continued messages.
+//
+// Only the owning reactor may call; the constructor is setup.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "dataplane/base/clock.h"
+#include "dataplane/base/fixed_array.h"
+#include "dataplane/gateway/rdma_server/dialer.h"
+#include "dataplane/gateway/rdma_server/server_connections.h"
+#include "dataplane/rpcrdma/engine.h"
+#include "dataplane/service/api/binding.h"
+#include "dataplane/tcp/record_stream.h"
+#include "pmd/buffer_pool.h"
+
+namespace sluice::rdma_server {
+
+struct ServerSideConfig {
+  std::uint32_t connections = 16;  ///< to the server
+  std::uint32_t calls = 64;        ///< outstanding per connection; a power of two
+  std::uint32_t inline_bytes = 4096;
+  std::uint32_t record_buffers = 32;
+  std::uint32_t item_buffers = 256;
+  std::uint64_t call_timeout_ns =
+      0;  ///< after which the client of a call without a reply is disconnected; zero: never
+  service::Withheld withheld{};
+};
+
+/// What happens on this side. The counters are somebody else's, who is their only writer beside.
+struct ServerCounters {
+  using Counter = std::atomic<std::uint64_t>;
+  Counter& calls;         ///< submitted
+  Counter& probes;        ///< NULL calls to a silent server
+  Counter& resets;        ///< connections made again because of silence
+  Counter& dials;         ///< connections started
+  Counter& dials_failed;  ///< not started for lack of resources, or of the server's address
+  Counter& disconnects;   ///< that ended or failed while lent
+  Counter& taken;         ///< taken from clients without calls for others that wait
+};
+
+class ServerSide {
+ public:
+  /// Setup. The references outlive it.
+  ServerSide(rpcrdma::Engine& engine, Dialer& dialer, const ServerSideConfig& config,
+             const ServerCounters& counters, Clock clock);
+  ServerSide(const ServerSide&) = delete;
+  ServerSide& operator=(const ServerSide&) = delete;
+
+  /// Where connections go. Until the first of these calls none is made.
+  void set_server(const Server& server) noexcept {
+    server_ = server;
+    connections_.move();
+  }
+
+  // For the clients of the gateway.
+  ServerConnections& connections() noexcept { return connections_; }
+  const ServerSideConfig& config() const noexcept { return config_; }
+  /// Room for the longest message, for one that is being put together.
+  std::span<std::byte> scratch() noexcept { return {scratch_.data(), scratch_.size()}; }
+  /// A buffer of the smallest size that fits. Null address: none is free.
+  PoolBuffer acquire_buffer(std::size_t bytes) noexcept;
+  void release_buffer(PoolBuffer& buffer) noexcept;
+  static std::size_t bytes_of(const PoolBuffer& buffer) noexcept {
+    return buffer.is_record ? tcp::kMaxRecordBytes : tcp::kStreamBytes;
+  }
+  rdma::Lkey record_lkey() const noexcept { return records_.lkey(); }
+  rdma::Lkey lkey(const PoolBuffer& buffer) const noexcept {
+    return (buffer.is_record ? records_ : items_).lkey();
+  }
+  std::uint64_t now_ns() const noexcept { return clock_(); }
+  /// A resource that waiting clients may need was released; true once for each time that it was.
+  bool take_released() noexcept { return std::exchange(released_, false); }
+
+  void tick(std::uint64_t now_ns) noexcept { connections_.tick(now_ns); }
+
+  // For the connections.
+  rpcrdma::Connection* dial(ServerConnection& connection, rpcrdma::Requester& requester) noexcept;
+  void hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept {
+    dialer_.hang_up(connection, reason);
+  }
+  /// The connection no longer is that of `server`. No effect if it is bound to another one by now.
+  void unbind(const rpcrdma::Connection& connection, const ServerConnection& server) noexcept {
+    ServerConnection*& owner = by_connection_[connection.number()];
+    if (owner == &server) owner = nullptr;
+  }
+  const ServerCounters& counters() const noexcept { return counters_; }
+  static void count(std::atomic<std::uint64_t>& counter) noexcept {
+    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  void note_release() noexcept { released_ = true; }
+
+ private:
+  /// Receives the server's calls, of any program, and passes them to the client that the connection is lent to
+  /// (RFC 8167).
+  class Callee final : public service::Service {
+   public:
+    explicit Callee(ServerSide& side) : side_(side) {}
+    const service::Binding& binding() const noexcept override { return binding_; }
+    service::Execution execute(service::Call& call) noexcept override;
+    void client_gone(service::Client& client) noexcept override;
+
+   private:
+    ServerSide& side_;
+    const service::Binding binding_{.unusable = service::UnusableChunks::Ignore, .name = "callback"};
+  };
+
+  ServerUser* user_of(const service::Client& connection) const noexcept;
+
+  const ServerSideConfig config_;
+  Dialer& dialer_;
+  const ServerCounters counters_;
+  const Clock clock_;
+  std::optional<Server> server_;
+  Callee callee_{*this};
+  rdma::BufferPool records_;
+  rdma::BufferPool items_;
+  FixedArray<std::byte> scratch_;
+  ServerConnections connections_;
+  std::vector<ServerConnection*> by_connection_;  ///< by number of the engine's connection; null: none
+  bool released_ = false;
+};
+
+}  // namespace sluice::rdma_server

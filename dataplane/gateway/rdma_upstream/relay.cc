@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/gateway/rdma_upstream/relay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dataplane/gateway/rdma_upstream/relay_service.h"
+#include "dataplane/gateway/rdma_upstream/server_calls.h"
+#include "dataplane/ulb/bindings.h"
+namespace sluice::rdma_upstream {
+namespace {
+
+rdma_server::ServerCounters counters_of(segment::UpstreamArea& area) {
+  const auto of = [&](Relay::Counter counter) -> std::atomic<std::uint64_t>& {
+    return area.counters[static_cast<std::size_t>(counter)];
+  };
+  return {.calls = of(Relay::Counter::calls),
+          .probes = of(Relay::Counter::probes),
+          .resets = of(Relay::Counter::silent_resets),
+          .dials = of(Relay::Counter::connects),
+          .dials_failed = of(Relay::Counter::connect_failures),
+          .disconnects = of(Relay::Counter::disconnects),
+          .taken = of(Relay::Counter::connections_taken)};
+}
+
+}  // namespace
+
+Relay::Relay(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, tcp_upstream::CreditLimits& credits,
+             const RelayConfig& config, segment::UpstreamArea& area, Clock clock)
+    : credits_(credits),
+      number_(config.number),
+      area_(area),
+      clock_(clock),
+      ports_(config.ports),
+      addresses_(*config.addresses, config.name, config.port),
+      server_(engine, dialer, config.server_side, counters_of(area), clock) {
+  std::construct_at(&area_);  // drops the counts of an earlier data plane
+  for (std::uint32_t i = 0; i < engine.connection_count(); ++i)
+    clients_.push_back(make_owned<RelayClient>(*this));
+  for (const service::Route& route : config.routes)
+    services_.push_back(make_owned<RelayService>(*this, ulb::binding_or_plain(route.program, route.version)));
+  if (ports_ != nullptr) return;  // has no say in the credits of clients before it is an upstream
+  credits_.use(number_);
+  follow_address();
+}
+
+void Relay::become(const tcp_upstream::UpstreamPlace::Identity& identity) noexcept {
+  credits_.use(number_);
+  addresses_.look_for(identity.name, identity.port);
+  follow_address();
+  for (const auto& service : services_) ports_->move(*service, identity.listen_port);
+}
+
+bool Relay::poll(std::uint64_t now_ns) noexcept {
+  place_.poll_place();
+  const bool work = !scheduled_.empty();
+  while (RelayClient* const client = scheduled_.pop_front()) client->act();
+  if (server_.take_released()) waiting_.on_release();
+  resume_waiting();
+  if (now_ns - ticked_ns_ >= kTickNs) {
+    ticked_ns_ = now_ns;
+    tick(clock_());
+  }
+  return work;
+}
+
+void Relay::tick(std::uint64_t now_ns) noexcept {
+  if (addresses_.poll(now_ns)) {
+    count(Counter::address_changes);
+    follow_address();
+  }
+  server_.tick(now_ns);
+  finish_closing();
+  waiting_.on_release();  // the requester may have released resources without note_release()
+  publish();
+}
+
+/// Those that wait again have only returned what they had just taken.
+void Relay::resume_waiting() noexcept {
+  if (waiting_.resume_some()) server_.take_released();
+}
+
+void Relay::finish_closing() noexcept {
+  RelayClient* next = closing_.front();
+  while (next != nullptr) {
+    RelayClient& client = *next;
+    next = closing_.next(client);
+    if (!client.finish_closing()) closing_.remove(client);
+  }
+}
+
+void Relay::follow_address() noexcept {
+  const PeerAddress* const address = addresses_.current();
+  if (address == nullptr) return;
+  server_.set_server(
+      {.address = *address, .port = addresses_.port(), .credits_requested = server_.config().calls});
+  area_.address.write(*address);
+}
+
+void Relay::publish() noexcept {
+  area_.waiting.store(calls_waiting_, std::memory_order_relaxed);
+  area_.connections.store(server_.connections().connected(), std::memory_order_relaxed);
+  area_.connecting.store(server_.connections().connecting(), std::memory_order_relaxed);
+  area_.outstanding.store(server_.connections().outstanding(), std::memory_order_relaxed);
+}
+
+std::uint64_t Relay::held_bytes(std::uint16_t client) const noexcept {
+  return clients_[client]->records_held() * std::uint64_t{tcp::kMaxRecordBytes};
+}
+
+service::Execution RelayService::execute(service::Call& call) noexcept {
+  auto& relayed = call.state<RelayCall>();
+  if (relayed.state == RelayCall::State::Held)
+    return relayed.client->deliver(relayed) ? service::Execution::Started : service::Execution::NeedsMemory;
+  if (call.client() == nullptr) {
+    call.complete(rpc::AcceptStat::SystemErr);
+    return service::Execution::Started;
+  }
+  relayed.call = &call;
+  relayed.binding = &binding_;
+  relayed.client = &relay_.client(*call.client());
+  relayed.client->submit(relayed, *call.client());
+  return service::Execution::Started;
+}
+
+void RelayService::release(service::Call& call) noexcept {
+  auto& relayed = call.state<RelayCall>();
+  if (relayed.client != nullptr) relayed.client->release(relayed);
+}
+
+bool ServerCalls::empty() const noexcept {
+  return std::none_of(outstanding_.begin(), outstanding_.end(),
+                      [](const Outstanding& outstanding) { return outstanding.call != nullptr; });
+}
+
+bool ServerCalls::start(service::Call& call, service::Client& client) noexcept {
+  const auto place = std::find_if(outstanding_.begin(), outstanding_.end(),
+                                  [](const Outstanding& other) { return !other.in_use; });
+  if (place == outstanding_.end()) return false;
+  *place = {.call = &call, .in_use = true};
+  if (client.call_back(call.message(), &on_reply, &*place)) return true;
+  *place = {};
+  return false;
+}
+
+void ServerCalls::on_reply(void* context, std::span<const std::byte> reply) noexcept {
+  auto& outstanding = *static_cast<Outstanding*>(context);
+  outstanding.in_use = false;
+  service::Call* const call = std::exchange(outstanding.call, nullptr);
+  if (call == nullptr) return;
+  if (reply.size() < xdr::kUnit || !call->require_results(reply.size()))
+    return call->complete(rpc::AcceptStat::SystemErr);
+  call->write_whole_reply();
+  call->results().opaque_fixed(reply.subspan(xdr::kUnit));
+  call->complete(rpc::AcceptStat::Success);
+}
+
+void ServerCalls::drop_all() noexcept {
+  for (Outstanding& outstanding : outstanding_)
+    if (outstanding.call != nullptr)
+      std::exchange(outstanding.call, nullptr)->complete(rpc::AcceptStat::SystemErr);
+}
+
+}  // namespace sluice::rdma_upstream

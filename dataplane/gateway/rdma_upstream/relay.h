@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An upstream that is reached over RPC-over-RDMA, on one reactor: calls of RDMA clients are passed on with the data
+// where it is. What a client's Read chunks brought is offered to the server as Read chunks, and what the server
+// writes is written on to the client; the processor touches neither. The versions of RPC-over-RDMA on the two sides
+// are independent.
+//
+// Each client that has calls is lent a connection to the server: dataplane/gateway/rdma_server. Only the owning reactor may call;
+// the constructor is setup.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dataplane/base/owned.h"
+#include "dataplane/gateway/rdma_server/release_waiters.h"
+#include "dataplane/gateway/rdma_server/server_side.h"
+#include "dataplane/gateway/rdma_upstream/relay_client.h"
+#include "dataplane/gateway/tcp_upstream/addresses.h"
+#include "dataplane/gateway/tcp_upstream/credit_limits.h"
+#include "dataplane/gateway/tcp_upstream/upstream_place.h"
+#include "dataplane/segment/upstreams.h"
+#include "dataplane/service/api/service.h"
+#include "dataplane/service/api/service_ports.h"
+
+namespace sluice::rdma_upstream {
+
+/// Period of looking at connections, at the server's address, and of publishing gauges.
+inline constexpr std::uint64_t kTickNs = 20'000'000;
+
+struct RelayConfig {
+  std::string name;
+  std::uint32_t number = 0;                                     ///< among all upstreams of the configuration
+  const segment::SharedUpstreamAddresses* addresses = nullptr;  ///< outlives the relay
+  std::uint16_t port = 0;  ///< at first; later it is found with the addresses
+  rdma_server::ServerSideConfig server_side{};
+  std::vector<service::Route> routes;
+  /// Of a spare one, without a name: where its services get their port when it becomes an upstream; outlives the relay. Null:
+  /// which upstream it is does not change.
+  service::ServicePorts* ports = nullptr;
+};
+
+class Relay final : public service::Poller {
+ public:
+  using Counter = segment::UpstreamCounter;
+
+  /// Setup. The references and `clock` outlive it.
+  Relay(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, tcp_upstream::CreditLimits& credits,
+        const RelayConfig& config, segment::UpstreamArea& area, Clock clock);
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  /// To be added to the engine; owned here.
+  const std::vector<Owned<service::Service>>& services() const noexcept { return services_; }
+  std::uint32_t number() const noexcept { return number_; }
+  /// For the main thread. Null: it is not spare.
+  tcp_upstream::UpstreamPlace* place() noexcept { return ports_ != nullptr ? &place_ : nullptr; }
+
+  bool poll(std::uint64_t now_ns) noexcept override;
+  std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
+
+  // For its services and clients.
+  RelayClient& client(const service::Client& client) noexcept { return *clients_[client.number()]; }
+  rdma_server::ServerSide& server() noexcept { return server_; }
+  segment::UpstreamArea& area() noexcept { return area_; }
+  /// The client has made its first call: more than one connection to the server takes would wait here.
+  void limit_credits(service::Client& client) noexcept {
+    credits_.set(client, number_, server_.config().calls, 0);
+  }
+  void forget_credits(service::Client& client) noexcept { credits_.forget(client.number(), number_); }
+  void count(Counter counter) noexcept {
+    rdma_server::ServerSide::count(area_.counters[static_cast<std::size_t>(counter)]);
+  }
+  void schedule(RelayClient& client) noexcept {
+    if (!client.scheduled_link.linked()) scheduled_.push_back(client);
+  }
+  void schedule_resume(RelayClient& client) noexcept { waiting_.push_back(client); }
+  /// Of its calls, one more waits, or one less.
+  void count_waiting(int more) noexcept { calls_waiting_ += static_cast<std::uint32_t>(more); }
+  void schedule_closing(RelayClient& client) noexcept {
+    if (!client.closing_link.linked()) closing_.push_back(client);
+  }
+
+ private:
+  class Place final : public tcp_upstream::UpstreamPlace {
+   public:
+    explicit Place(Relay& relay) : relay_(relay) {}
+
+   private:
+    /// Only a spare place is offered, and once: there are no calls to wait for.
+    bool leave() noexcept override { return true; }
+    void become(const Identity& identity) noexcept override { relay_.become(identity); }
+
+    Relay& relay_;
+  };
+
+  void become(const tcp_upstream::UpstreamPlace::Identity& identity) noexcept;
+  void tick(std::uint64_t now_ns) noexcept;
+  void resume_waiting() noexcept;
+  void finish_closing() noexcept;
+  void follow_address() noexcept;
+  void publish() noexcept;
+
+  tcp_upstream::CreditLimits& credits_;
+  const std::uint32_t number_;
+  segment::UpstreamArea& area_;
+  const Clock clock_;
+  service::ServicePorts* const ports_;
+  Place place_{*this};
+  tcp_upstream::Addresses addresses_;
+  rdma_server::ServerSide server_;
+  std::vector<Owned<RelayClient>> clients_;  ///< by number of their connection
+  std::vector<Owned<service::Service>> services_;
+  IntrusiveQueue<RelayClient, &RelayClient::scheduled_link> scheduled_;
+  rdma_server::ReleaseWaiters<RelayClient, &RelayClient::waiting_link> waiting_;
+  IntrusiveQueue<RelayClient, &RelayClient::closing_link> closing_;
+  std::uint32_t calls_waiting_ = 0;
+  std::uint64_t ticked_ns_ = 0;
+};
+
+}  // namespace sluice::rdma_upstream

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/gateway/rdma_upstream/relay_client.h"
+
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/gateway/rdma_server/call_translation.h"
+#include "dataplane/gateway/rdma_upstream/relay.h"
+
+namespace sluice::rdma_upstream {
+namespace {
+
+using rdma_server::ClientCall;
+using Counter = segment::UpstreamCounter;
+using State = RelayCall::State;
+
+/// Room for the transport header of a call that is sent inline.
+constexpr std::uint32_t kHeaderRoom = 128;
+/// For calls whose items only the server can decode (V1-175).
+constexpr service::Binding kNoBinding{};
+
+}  // namespace
+
+RelayClient::RelayClient(Relay& relay) : relay_(relay), buffers_(relay.server()) {}
+
+// --- Calls
+
+void RelayClient::submit(RelayCall& relayed, service::Client& client) noexcept {
+  if (client_ == nullptr) {
+    client_ = &client;
+    relay_.limit_credits(client);
+  }
+  relayed.state = State::Waiting;
+  waiting_.push_back(relayed);
+  relay_.count_waiting(1);
+  if (waiting_.size() == 1) pump();
+}
+
+/// Sends what can be sent, in order.
+void RelayClient::pump() noexcept {
+  while (RelayCall* const relayed = waiting_.front()) {
+    if (closing_) return;  // finish_closing() goes on
+    if (!begin(*relayed)) return wait_for_release();
+    waiting_.pop_front();
+    relay_.count_waiting(-1);
+    if (relayed->state == State::Waiting) lose(*relayed);
+  }
+}
+
+/// False: no connection, place or memory now. A call that stays Waiting can never be sent.
+bool RelayClient::begin(RelayCall& relayed) noexcept {
+  if (server_ == nullptr) server_ = relay_.server().connections().take(*this);
+  if (server_ == nullptr || server_->yields()) return wait(Counter::waits_number);
+  const auto xid = static_cast<std::uint32_t>(relayed.call->header().xid);
+  if (server_->is_outstanding(xid)) return relay_.count(Counter::duplicate_xids), true;
+  ClientCall* const call = server_->take_call(xid);
+  if (call == nullptr) return wait(Counter::waits_number);
+  const rpc::CallHeader& header = relayed.call->header();
+  call->program = header.program;
+  call->version = header.version;
+  call->procedure = header.procedure;
+  call->binding = rpc::is_wrapped(header.credential) ? &kNoBinding : relayed.binding;
+  call->served = relayed.call;
+  if (send(relayed, *call)) return true;
+  free(*call);
+  return wait(Counter::waits_memory);
+}
+
+/// One that waits for a connection goes on in on_lent().
+void RelayClient::wait_for_release() noexcept {
+  if (!wanted_link.linked()) relay_.schedule_resume(*this);
+}
+
+bool RelayClient::wait(Counter why) noexcept {
+  if (!waiting_link.linked()) relay_.count(why);
+  return false;
+}
+
+/// False: no memory now.
+bool RelayClient::send(RelayCall& relayed, ClientCall& call) noexcept {
+  rdma_server::ServerSide& side = relay_.server();
+  service::Call& served = *relayed.call;
+  const rpc::CallHeader& header = served.header();
+  const std::span<std::byte> arguments = served.writable_arguments();
+  const std::size_t arguments_at = served.message().size() - arguments.size();
+  std::span<std::byte> message{arguments.data() - arguments_at, served.message().size()};
+  call.names_items = served.offered_results() > 0;
+  call.tells_withheld = call.binding->withhold(call.procedure, arguments, side.config().withheld);
+  const std::uint64_t room = larger_of<std::uint64_t>(served.reply_room(), rpc::kMinReplyBytes);
+  const auto max_reply = static_cast<std::uint32_t>(
+      smaller_of<std::uint64_t>(rdma_server::plan_reply(call, header, arguments), room));
+  // A longer reply without Write chunks stays in the memory of its Reply chunk.
+  const bool to_be_copied = max_reply > rdma_server::kSmallReplyBytes && max_reply <= tcp::kStreamBytes;
+  if (call.all_chunks_bytes > 0 || call.names_items || to_be_copied) {
+    call.reply = buffers_.acquire(call.all_chunks_bytes + max_reply);
+    if (call.reply.address == nullptr) return false;
+  }
+  rdma_server::ReducedCall reduced;
+  reduced.payload = message;
+  if (message.size() + kHeaderRoom > side.config().inline_bytes && call.binding->argument_items != nullptr) {
+    std::optional<rdma::Lkey> lkey = served.message_lkey();
+    if (!lkey) {
+      call.arguments = buffers_.acquire(message.size());
+      if (call.arguments.address == nullptr) return false;
+      std::memcpy(call.arguments.address, message.data(), message.size());
+      message = {call.arguments.address, message.size()};
+      lkey = side.lkey(call.arguments);
+    }
+    rdma_server::reduce_call(call, message, arguments_at, *lkey, side.scratch(), reduced);
+  }
+  rdma_server::OfferedChunks chunks;
+  const std::uint64_t timeout_ns = side.config().call_timeout_ns;
+  if (!server_->submit(call, {.payload = reduced.payload,
+                              .reads = std::span(reduced.items).first(reduced.count),
+                              .writes = rdma_server::offer_chunks(call, side.lkey(call.reply), chunks),
+                              .max_reply_bytes = max_reply,
+                              .send_once = header.credential.flavor == rpc::AuthFlavor::RpcSecGss,
+                              .deadline_ns = timeout_ns == 0 ? 0 : call.begun_ns + timeout_ns}))
+    return false;
+  if (call.refused) return free(call), true;
+  relayed.at_server = &call;
+  relayed.state = State::Outstanding;
+  return true;
+}
+
+/// An error would be taken for the server's: the client sends the call again over another connection.
+void RelayClient::lose(RelayCall& relayed) noexcept {
+  relay_.count(client_ != nullptr ? Counter::given_up : Counter::abandoned);
+  disconnects_ = client_ != nullptr;
+  relayed.state = State::Lost;
+  lost_.push_back(relayed);
+  relay_.schedule(*this);
+}
+
+// --- Replies
+
+void RelayClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
+  buffers_.release(call.arguments);
+  auto& relayed = call.served->state<RelayCall>();
+  if (rdma_server::is_answer(reply.status())) call.server->note_answer();
+  const std::uint64_t took_ns = relay_.server().now_ns() - call.begun_ns;
+  relay_.area().upstream_ns.record(took_ns);
+  call.served->note_upstream_ns(took_ns);
+  switch (reply.status()) {
+    case rpcrdma::CallStatus::Ok:
+      break;
+    case rpcrdma::CallStatus::ChunkError:
+    case rpcrdma::CallStatus::Refused:
+      relayed.state = State::None;
+      return call.served->complete(rpc::AcceptStat::SystemErr);  // the server's own answer, for good (V1-027)
+    case rpcrdma::CallStatus::TimedOut:
+      relay_.count(Counter::timeouts);
+      [[fallthrough]];
+    default:
+      return lose(relayed);
+  }
+  relayed.message = buffers_.keep_message(call, reply);
+  if (!rdma_server::read_reply(call, reply, relayed.message, relay_.server().config().withheld))
+    return lose(relayed);
+  relay_.count(Counter::replies);
+  relayed.state = State::Held;
+  if (!deliver(relayed)) call.served->await_memory();
+}
+
+bool RelayClient::deliver(RelayCall& relayed) noexcept {
+  ClientCall& at_server = *relayed.at_server;
+  service::Call& call = *relayed.call;
+  const auto items = std::span(at_server.items).first(at_server.item_count);
+  std::size_t results_bytes = xdr::padded(relayed.message.size());
+  for (const service::Item& item : items)
+    if (!item.placed) results_bytes -= xdr::padded(item.bytes);
+  // require_results() counts from behind the shortest reply header.
+  if (!call.require_results(results_bytes - smaller_of(results_bytes, rpc::kMinReplyBytes))) return false;
+
+  call.write_whole_reply();
+  const rdma::Lkey lkey = relay_.server().lkey(at_server.reply);
+  std::size_t from = xdr::kUnit;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const service::Item& item = items[i];
+    call.results().opaque_fixed(relayed.message.subspan(from, item.offset - from));
+    std::byte* const data =
+        item.placed ? at_server.reply.address + at_server.chunk_at[i] : relayed.message.data() + item.offset;
+    from = item.offset + (item.placed ? 0 : xdr::padded(item.bytes));
+    if (item.bytes > 0) call.add_result_piece({data, item.bytes, lkey});
+    call.add_result_item(item.bytes);
+  }
+  call.results().opaque_fixed(relayed.message.subspan(from));
+  relayed.state = State::None;
+  call.complete(rpc::AcceptStat::Success);
+  return true;
+}
+
+void RelayClient::release(RelayCall& relayed) noexcept {
+  if (relayed.at_server != nullptr) free(*std::exchange(relayed.at_server, nullptr));
+}
+
+void RelayClient::free(ClientCall& call) noexcept {
+  buffers_.release(call.arguments);
+  buffers_.release(call.reply);
+  call.server->free(call);
+}
+
+// --- The client's end
+
+/// The requester may be busy with its calls: those at the server are ended by act().
+void RelayClient::gone() noexcept {
+  if (client_ == nullptr) return;
+  relay_.forget_credits(*std::exchange(client_, nullptr));
+  disconnects_ = false;
+  closing_ = cancels_ = true;
+  relay_.server().connections().forget(*this);
+  while (RelayCall* const relayed = waiting_.pop_front()) {
+    relay_.count_waiting(-1);
+    lose(*relayed);
+  }
+  relay_.schedule(*this);
+}
+
+void RelayClient::cancel_calls() noexcept {
+  relay_.schedule_closing(*this);
+  if (server_ == nullptr) return;
+  server_->cancel_calls();
+  for (ClientCall& call : server_->calls()) {
+    if (call.state == ClientCall::State::Free || call.served == nullptr) continue;
+    auto& relayed = call.served->state<RelayCall>();
+    if (relayed.state == State::Held) lose(relayed);
+  }
+}
+
+void RelayClient::act() noexcept {
+  if (std::exchange(disconnects_, false)) client_->disconnect();
+  if (std::exchange(cancels_, false)) cancel_calls();
+  while (RelayCall* const relayed = lost_.pop_front()) {
+    relayed->state = State::None;
+    relayed->call->complete(rpc::AcceptStat::SystemErr);
+  }
+}
+
+bool RelayClient::finish_closing() noexcept {
+  if (server_ != nullptr && server_->in_use() > 0) return true;
+  if (server_ != nullptr) relay_.server().connections().give_back(*std::exchange(server_, nullptr));
+  closing_ = false;
+  pump();
+  return false;
+}
+
+// --- The connection to the server
+
+void RelayClient::on_lent(rdma_server::ServerConnection& connection) noexcept {
+  server_ = &connection;
+  pump();
+}
+
+bool RelayClient::on_taken() noexcept {
+  if (!server_calls_.empty()) return false;
+  server_ = nullptr;
+  return true;
+}
+
+void RelayClient::on_server_call(service::Call& call) noexcept {
+  const bool started = client_ != nullptr && server_calls_.start(call, *client_);
+  relay_.count(started ? Counter::callbacks : Counter::callbacks_refused);
+  if (!started) call.complete(rpc::AcceptStat::SystemErr);
+}
+
+}  // namespace sluice::rdma_upstream

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/gateway/tcp_clients/ingress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "dataplane/base/setup_error.h"
+#include "dataplane/gateway/tcp_clients/listener.h"
+#include "dataplane/gateway/tcp_clients/server_calls.h"
+#include "dataplane/tcp/record_stream.h"
+#include "dataplane/tcp/sockets.h"
+namespace sluice::tcp_clients {
+namespace {
+
+/// In io_uring at once, beside those of the clients.
+constexpr std::uint32_t kAcceptOperations = 1;
+
+rdma_server::ServerCounters counters_of(segment::IngressArea& area) {
+  const auto of = [&](Ingress::Counter counter) -> std::atomic<std::uint64_t>& {
+    return area.counters[static_cast<std::size_t>(counter)];
+  };
+  return {.calls = of(Ingress::Counter::calls),
+          .probes = of(Ingress::Counter::probes),
+          .resets = of(Ingress::Counter::server_resets),
+          .dials = of(Ingress::Counter::dials),
+          .dials_failed = of(Ingress::Counter::dials_failed),
+          .disconnects = of(Ingress::Counter::disconnects),
+          .taken = of(Ingress::Counter::connections_taken)};
+}
+
+}  // namespace
+
+Ingress::Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, const Listener& listener,
+                 const IngressConfig& config, segment::IngressArea& area, Clock clock)
+    : allowed_(config.allowed),
+      listener_(listener),
+      area_(area),
+      clock_(clock),
+      uring_(kAcceptOperations + kClientOperations * config.clients, config.uring),
+      server_(engine, dialer, config.server_side, counters_of(area), clock),
+      free_clients_(config.clients) {
+  std::construct_at(&area_);  // drops the counts of an earlier data plane
+  server_.set_server(config.server);
+  for (std::uint32_t i = 0; i < config.clients; ++i)
+    free_clients_.push(clients_.emplace_back(make_owned<TcpClient>(*this)).get());
+  to_flush_.reserve(config.clients);
+}
+
+// --- Clients
+
+bool Ingress::is_allowed() const noexcept {
+  const PeerAddress peer = tcp::peer_address(peer_);
+  return allowed_.empty() || std::any_of(allowed_.begin(), allowed_.end(), [&](const auto& prefix) {
+           return peer.within(prefix.address, prefix.prefix_bits);
+         });
+}
+
+/// Where there is no room a client is left to another reactor, or waits with the kernel.
+void Ingress::accept() noexcept {
+  if (accepting_) return;
+  const bool was_full = std::exchange(full_, free_clients_.empty());
+  if (full_ && !was_full) count(Counter::waits_client);
+  if (full_) return;
+  accepting_ = true;
+  peer_bytes_ = sizeof peer_;
+  uring_.accept(this, listener_.descriptor(), reinterpret_cast<sockaddr*>(&peer_), &peer_bytes_);
+}
+
+void Ingress::on_accepted(int result) noexcept {
+  accept_failed_ = result < 0;
+  if (accept_failed_) return;
+  accepting_ = false;
+  if (!is_allowed()) {
+    count(Counter::clients_refused);
+    ::close(result);
+    return;
+  }
+  count(Counter::clients_accepted);
+  tcp::tune(result, tcp::kPeerTimeoutMs);
+  free_clients_.pop()->open(result);
+}
+
+// --- The reactor's loop
+
+bool Ingress::poll(std::uint64_t now_ns) noexcept {
+  if (server_.take_released()) waiting_.on_release();
+  resume_waiting();
+  for (TcpClient* const client : to_flush_) client->flush();
+  to_flush_.clear();
+  accept();
+  const std::size_t handled =
+      uring_.poll([](void* target, tcp::Uring::Kind kind, const tcp::Uring::Completion& end) {
+        if (kind == tcp::Uring::kEnded) return static_cast<TcpClient*>(target)->on_ended(end.result);
+        if (kind == tcp::Uring::kReceivedAgain)
+          return static_cast<TcpClient*>(target)->on_received_again(end);
+        switch (kind) {
+          case tcp::Uring::Kind::Accept:
+            return static_cast<Ingress*>(target)->on_accepted(end.result);
+          case tcp::Uring::Kind::Receive:
+            return static_cast<TcpClient*>(target)->on_received(end);
+          case tcp::Uring::Kind::Send:
+            return static_cast<TcpClient*>(target)->on_sent(end.result);
+          case tcp::Uring::Kind::Connect:
+            return;
+        }
+      });
+  if (now_ns - ticked_ns_ >= kTickNs) {
+    ticked_ns_ = now_ns;
+    if (std::exchange(accept_failed_, false)) accepting_ = false;
+    server_.tick(clock_());
+    waiting_.on_release();  // the requester may have released resources without note_release()
+    publish();
+  }
+  look_at_clients(now_ns);
+  return handled > 0;
+}
+
+/// Those that wait again have only returned what they had just taken.
+void Ingress::resume_waiting() noexcept {
+  if (waiting_.resume_some()) server_.take_released();
+}
+
+void Ingress::look_at_clients(std::uint64_t now_ns) noexcept {
+  std::uint32_t due = clients_round_.due(now_ns, static_cast<std::uint32_t>(clients_.size()));
+  if (due == 0) return;
+  for (const std::uint64_t clock_ns = clock_(); due > 0; --due) {
+    clients_[next_looked_at_]->tick(clock_ns);
+    next_looked_at_ = next_looked_at_ + 1 < clients_.size() ? next_looked_at_ + 1 : 0;
+  }
+}
+
+void Ingress::publish() noexcept {
+  area_.clients.store(static_cast<std::uint32_t>(clients_.size() - free_clients_.size()),
+                      std::memory_order_relaxed);
+  area_.connected.store(server_.connections().connected(), std::memory_order_relaxed);
+  area_.outstanding.store(server_.connections().outstanding(), std::memory_order_relaxed);
+}
+
+Listener::Listener(const sockaddr_storage& address, socklen_t address_bytes)
+    : descriptor_(tcp::listening_socket(reinterpret_cast<const sockaddr*>(&address), address_bytes)) {
+  if (descriptor_ < 0)
+    throw SetupError(std::string("The reverse gateway cannot listen (") + std::strerror(-descriptor_) +
+                     "): check listen_address and listen_port in [reverse]; ports below 1024 need "
+                     "CAP_NET_BIND_SERVICE.");
+}
+
+Listener::~Listener() {
+  ::close(descriptor_);
+}
+
+std::uint16_t Listener::port() const noexcept {
+  return tcp::local_port(descriptor_);
+}
+
+bool ServerCalls::start(service::Call& call, tcp::SendQueue& queue) noexcept {
+  const auto place = std::find_if(outstanding_.begin(), outstanding_.end(),
+                                  [](const Outstanding& other) { return other.call == nullptr; });
+  if (place == outstanding_.end() || call.message().size() > kMaxServerCallBytes) return false;
+  *place = {&call, xdr::load_u32(call.message().data()), ++sequence_, false};
+  pump(queue);
+  return true;
+}
+
+bool ServerCalls::pump(tcp::SendQueue& queue) noexcept {
+  bool any = false;
+  while (Outstanding* const next = next_to_queue()) {
+    const auto message = next->call->message();
+    if (!queue.room_for(xdr::kUnit + message.size(), 0)) break;
+    queue.copy(tcp::record_head(message.size(), next->xid));
+    queue.copy(message.subspan(xdr::kUnit));
+    next->queued = any = true;
+  }
+  return any;
+}
+
+/// Returns the oldest call that is not in the send queue yet, or null.
+ServerCalls::Outstanding* ServerCalls::next_to_queue() noexcept {
+  Outstanding* oldest = nullptr;
+  for (Outstanding& outstanding : outstanding_)
+    if (outstanding.call != nullptr && !outstanding.queued &&
+        (oldest == nullptr || outstanding.sequence < oldest->sequence))
+      oldest = &outstanding;
+  return oldest;
+}
+
+bool ServerCalls::empty() const noexcept {
+  return std::all_of(outstanding_.begin(), outstanding_.end(),
+                     [](const Outstanding& outstanding) { return outstanding.call == nullptr; });
+}
+
+ServerCalls::Answer ServerCalls::on_reply(std::span<const std::byte> record) noexcept {
+  const std::uint32_t xid = xdr::load_u32(record.data());
+  for (Outstanding& outstanding : outstanding_) {
+    if (outstanding.call == nullptr || !outstanding.queued || outstanding.xid != xid) continue;
+    service::Call& call = *std::exchange(outstanding.call, nullptr);
+    if (!call.require_results(record.size())) {
+      call.complete(rpc::AcceptStat::SystemErr);
+      return Answer::TooLong;
+    }
+    call.write_whole_reply();
+    call.results().opaque_fixed(record.subspan(xdr::kUnit));
+    call.complete(rpc::AcceptStat::Success);
+    return Answer::Completed;
+  }
+  return Answer::Unknown;
+}
+
+std::uint32_t ServerCalls::drop_all() noexcept {
+  std::uint32_t dropped = 0;
+  for (Outstanding& outstanding : outstanding_) {
+    if (outstanding.call == nullptr) continue;
+    std::exchange(outstanding.call, nullptr)->complete(rpc::AcceptStat::SystemErr);
+    ++dropped;
+  }
+  return dropped;
+}
+
+}  // namespace sluice::tcp_clients

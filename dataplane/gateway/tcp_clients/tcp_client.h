@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One client of the reverse gateway: its TCP connection, and the way of its calls to the connection to the
+// server that it is lent, and back. Only the owning reactor may call; no allocation after construction.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "dataplane/base/fixed_array.h"
+#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/gateway/rdma_server/client_buffers.h"
+#include "dataplane/gateway/rdma_server/server_user.h"
+#include "dataplane/gateway/tcp_clients/server_calls.h"
+#include "dataplane/segment/ingress.h"
+#include "dataplane/tcp/record_stream.h"
+#include "dataplane/tcp/send_queue.h"
+#include "dataplane/tcp/stream_receiver.h"
+
+namespace sluice::tcp_clients {
+
+class Ingress;
+using rdma_server::ClientCall;
+using rdma_server::PoolBuffer;
+using rdma_server::ServerConnection;
+
+/// A client that for this long accepts no bytes, or stops inside a long record, is disconnected, because it
+/// holds memory that other clients need.
+inline constexpr std::uint64_t kStuckNs = 30'000'000'000;
+
+/// A client's operations in io_uring at once: a receive, a send, and to learn of its end.
+inline constexpr std::uint32_t kClientOperations = 3;
+
+class TcpClient final : public rdma_server::ServerUser {
+ public:
+  enum class State : std::uint8_t {
+    Free,
+    Open,
+    Closing,  ///< waits for io_uring operations and outstanding requests to end
+  };
+
+  explicit TcpClient(Ingress& ingress);
+  ~TcpClient();
+  TcpClient(const TcpClient&) = delete;
+  TcpClient& operator=(const TcpClient&) = delete;
+
+  State state() const noexcept { return state_; }
+
+  /// Takes ownership of an accepted socket.
+  void open(int socket) noexcept;
+  void on_received(const tcp::Uring::Completion& end) noexcept;
+  void on_received_again(const tcp::Uring::Completion& end) noexcept;
+  void on_sent(int result) noexcept;
+  /// The client sends nothing any more.
+  void on_ended(int result) noexcept;
+  /// In the turn after schedule_flush().
+  void flush() noexcept;
+  /// A resource that the next call waits for may be available.
+  void resume() noexcept;
+  void tick(std::uint64_t now_ns) noexcept;
+
+  void on_lent(ServerConnection& connection) noexcept override;
+  bool on_taken() noexcept override;
+  void on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept override;
+  void on_server_call(service::Call& call) noexcept override;
+  void on_server_gone() noexcept override;
+
+  QueueLink<TcpClient> waiting_link;  ///< for memory, a free call or queue room
+
+ private:
+  void take(std::optional<int> received) noexcept;
+  void disconnect() noexcept;
+  void disconnect_soon() noexcept;
+  void finish_closing() noexcept;
+  std::uint32_t calls_in_use() const noexcept;
+  void handle_records() noexcept;
+  void wait_for_release() noexcept;
+  bool count_wait(segment::IngressCounter why) noexcept;
+  void schedule_flush() noexcept;
+  void send_queued() noexcept;
+
+  // RX: from a record to the requester.
+  bool on_record(std::span<std::byte> record) noexcept;
+  bool on_call(std::span<std::byte> record) noexcept;
+  bool answer_bad_call(rpc::CallDecode defect, rpc::Xid xid) noexcept;
+  bool begin(ClientCall& call, const rpc::CallHeader& header, std::span<std::byte> record,
+             std::size_t arguments_at) noexcept;
+  void on_client_reply(std::span<const std::byte> record) noexcept;
+
+  void release_record() noexcept;
+
+  // TX: from the server's reply to the send queue.
+  void lose(ClientCall& call) noexcept;
+  void answer_refused(ClientCall& call) noexcept;
+  void answer_small(ClientCall& call, std::size_t bytes) noexcept;
+  void make_ready(ClientCall& call) noexcept;
+  void pump() noexcept;
+  void free(ClientCall& call) noexcept;
+
+  Ingress& ingress_;
+  rdma_server::ClientBuffers buffers_;
+  State state_ = State::Free;
+  bool sending_ = false;       ///< a send is in flight in io_uring
+  bool awaiting_end_ = false;  ///< in io_uring
+  bool ended_ = false;         ///< the client sends nothing behind what it has sent
+  bool flush_scheduled_ = false;
+  int socket_ = -1;
+  bool disconnecting_ = false;          ///< disconnect_soon() was called
+  std::uint64_t moved_ns_ = 0;          ///< last time that bytes were received or sent
+  ServerConnection* server_ = nullptr;  ///< null: lent with the next call
+  FixedArray<std::byte> stream_bytes_;
+  tcp::RecordStream stream_;
+  tcp::StreamReceiver receiver_;
+  tcp::SendQueue queue_;
+  msghdr message_{};
+  IntrusiveQueue<ClientCall, &ClientCall::link> ready_;
+  ServerCalls server_calls_;
+};
+
+/// Returns the approximate memory of one client.
+inline std::uint64_t client_bytes() noexcept {
+  return sizeof(TcpClient) + tcp::kStreamBytes + tcp::kSendRingBytes;
+}
+
+}  // namespace sluice::tcp_clients

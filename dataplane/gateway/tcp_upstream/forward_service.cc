@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/gateway/tcp_upstream/forward_service.h"
+
+#include <cstring>
+
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/gateway/tcp_upstream/export_group.h"
+#include "dataplane/ulb/nfs3.h"
+#include "dataplane/ulb/nfs4.h"
+namespace sluice::tcp_upstream {
+
+namespace {
+
+/// RPC reply header, with the longest verifier, and what RPCSEC_GSS adds around the results.
+constexpr std::uint64_t kMostReplyHeaderBytes = 1024;
+constexpr service::CarriedSizes kCarried{.data_bytes = tcp::kMaxDataBytes,
+                                         .message_bytes = tcp::kMaxRecordBytes};
+
+}  // namespace
+
+bool ForwardService::is_stateful(const service::Binding& binding) noexcept {
+  return binding.program == ulb::kNfsProgram && binding.version >= ulb::kNfs4Version;
+}
+
+service::Execution ForwardService::execute(service::Call& call) noexcept {
+  auto& forwarded = call.state<ForwardedCall>();
+  if (forwarded.state == ForwardedCall::State::Held)
+    return upstream_.deliver_held(forwarded) ? service::Execution::Started : service::Execution::NeedsMemory;
+  if (call.client() == nullptr) {
+    call.complete(rpc::AcceptStat::SystemErr);
+    return service::Execution::Started;
+  }
+  begin(call, forwarded);
+  forwarded.message = call.message();
+  upstream_.submit(forwarded);
+  return service::Execution::Started;
+}
+
+service::Execution ForwardService::execute_tagged(service::Call& call,
+                                                  const ulb::CallHandles& handles) noexcept {
+  auto& forwarded = call.state<ForwardedCall>();
+  begin(call, forwarded);
+  const rpc::CallHeader& header = call.header();
+  forwarded.procedure = static_cast<std::uint8_t>(header.procedure);
+  forwarded.message = ulb::remove_tags(header.program, header.procedure, call.writable_message(),
+                                       call.arguments().size(), handles);
+  upstream_.submit(forwarded);
+  return service::Execution::Started;
+}
+
+/// What is known of the call as its client has sent it.
+void ForwardService::begin(service::Call& call, ForwardedCall& forwarded) noexcept {
+  const bool signs_xid = call.header().credential.flavor == rpc::AuthFlavor::RpcSecGss;
+  forwarded.call = &call;
+  forwarded.service = this;
+  forwarded.handle_tag = handle_tag_;
+  forwarded.own_connection = own_connections_ || signs_xid;
+  forwarded.keeps_xid = signs_xid;
+  forwarded.in_session =
+      own_connections_ && !signs_xid && ulb::nfs4_has_session(call.header().procedure, call.arguments());
+  forwarded.need = need_of(call);
+  forwarded.repetition = binding_.repetition_of(call.header().procedure, call.arguments());
+  const bool clear = !rpc::is_wrapped(call.header().credential);
+  forwarded.announces_sizes = clear && binding_.announces(call.header().procedure, call.arguments());
+  forwarded.tells_withheld = clear && binding_.withhold(call.header().procedure, call.writable_arguments(),
+                                                        upstream_.config().withheld);
+  forwarded.begun_ns = upstream_.now_ns();
+}
+
+void ForwardService::release(service::Call& call) noexcept {
+  upstream_.release(call.state<ForwardedCall>());
+}
+
+void ForwardService::call_abandoned(service::Call& call) noexcept {
+  upstream_.abandon(call.state<ForwardedCall>());
+}
+
+/// The longest reply that can reach the client decides: short ones with eligible items are copied out of the
+/// stream's buffer, long ones are received where they stay. A reply of either kind is kept when the transport
+/// has no room for its results, or when the call has not been sent to its end.
+ReplyNeed ForwardService::need_of(service::Call& call) const noexcept {
+  std::uint64_t room = call.reply_room();
+  const bool bounded = binding_.max_results_bytes != nullptr && !rpc::is_wrapped(call.header().credential);
+  if (room == service::kAnyReply && bounded)
+    room = kMostReplyHeaderBytes + binding_.max_results_bytes(call.header().procedure, call.arguments());
+  if (room > kMostShortReply) return ReplyNeed::Record;
+  const bool sent_in_parts = call.message().size() > tcp::kMaxCopiedBytes;
+  const bool fits_slot = room <= rpc::kMinReplyBytes + call.results().remaining();
+  return call.offered_results() > 0 || sent_in_parts || !fits_slot ? ReplyNeed::Item : ReplyNeed::None;
+}
+
+void ForwardService::adapt(const ForwardedCall& forwarded, std::span<std::byte> record) const noexcept {
+  if (!forwarded.announces_sizes && !forwarded.tells_withheld && forwarded.handle_tag == 0) return;
+  xdr::Reader reader(record);
+  const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
+  if (!reply.ok || !reply.header.success()) return;
+  const auto results = record.subspan(reader.position());
+  if (forwarded.announces_sizes) binding_.cap_sizes(results, kCarried, nullptr);
+  if (forwarded.tells_withheld) binding_.withhold_in_results(results, upstream_.config().withheld, nullptr);
+  if (forwarded.handle_tag != 0)
+    ulb::tag_file_systems(binding_.program, forwarded.procedure, results, forwarded.handle_tag);
+}
+
+bool ForwardService::refuses_connection(const ForwardedCall& forwarded,
+                                        std::span<const std::byte> record) const noexcept {
+  if (!forwarded.in_session) return false;
+  xdr::Reader reader(record);
+  const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
+  return reply.ok && reply.header.success() && ulb::nfs4_refuses_connection(reader.rest());
+}
+
+bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept {
+  service::Call& call = *forwarded.call;
+  std::array<service::Item, service::kMaxResultItems> items;
+  std::size_t item_count = 0;
+  xdr::Reader reader(record.bytes);
+  const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
+  if (reply.ok && reply.header.success() && binding_.result_items != nullptr &&
+      !rpc::is_wrapped(call.header().credential))
+    item_count = binding_.result_items(
+        call.header().procedure, reader.rest(), nullptr,
+        std::span(items).first(smaller_of<std::size_t>(items.size(), call.offered_results())));
+  const std::size_t results_at = record.bytes.size() - reader.remaining();
+  const bool tagged = forwarded.handle_tag != 0 && binding_.program == ulb::kNfsProgram && reply.ok &&
+                      reply.header.success() && item_count == 0;
+
+  std::size_t results_bytes = xdr::padded(record.bytes.size());
+  if (tagged) results_bytes += ulb::growth_by_tags(forwarded.procedure, record.bytes.subspan(results_at));
+  std::size_t data_bytes = 0;
+  for (std::size_t i = 0; i < item_count; ++i) {
+    items[i].offset += results_at;
+    results_bytes -= xdr::padded(items[i].bytes);
+    data_bytes += items[i].bytes;
+  }
+  // require_results() counts from behind the shortest reply header.
+  if (!call.require_results(results_bytes - smaller_of(results_bytes, rpc::kMinReplyBytes))) return false;
+
+  upstream_.answered(forwarded);
+  call.write_whole_reply();
+  xdr::Writer& results = call.results();
+  const rdma::Lkey lkey = item_count > 0 ? upstream_.reply_lkey(forwarded.need) : rdma::Lkey{};
+  std::size_t from = xdr::kUnit;
+  std::size_t copied = 0;
+  for (std::size_t i = 0; i < item_count; ++i) {
+    const auto data = record.bytes.subspan(items[i].offset, items[i].bytes);
+    results.opaque_fixed(record.bytes.subspan(from, items[i].offset - from));
+    from = items[i].offset + xdr::padded(data.size());
+    rdma::Sge piece{const_cast<std::byte*>(data.data()), items[i].bytes, lkey};
+    if (!record.registered) {
+      piece.address = forwarded.memory + copied;
+      if (!data.empty()) std::memcpy(piece.address, data.data(), data.size());
+      copied += data.size();
+    }
+    if (piece.length > 0) call.add_result_piece(piece);
+    call.add_result_item(piece.length);
+  }
+  if (tagged) {
+    results.opaque_fixed(record.bytes.subspan(from, results_at - from));
+    from = record.bytes.size();
+    upstream_.count(Upstream::Counter::long_handles,
+                    ulb::write_tagged(results, forwarded.procedure, record.bytes.subspan(results_at),
+                                      forwarded.handle_tag));
+  }
+  results.opaque_fixed(record.bytes.subspan(from));
+  if (data_bytes == 0) upstream_.release(forwarded);
+  forwarded.state = ForwardedCall::State::None;
+  call.complete(rpc::AcceptStat::Success);
+  return true;
+}
+
+namespace {
+
+using Counter = Upstream::Counter;
+using service::Execution;
+
+Execution complete(service::Call& call, rpc::AcceptStat stat) noexcept {
+  call.complete(stat);
+  return Execution::Started;
+}
+
+}  // namespace
+
+bool ExportGroup::shares(const service::Binding& binding) noexcept {
+  return binding.version == ulb::kNfs3Version &&
+         (binding.program == ulb::kNfsProgram || binding.program == ulb::kNfsAclProgram);
+}
+
+ForwardService* ExportGroup::find(std::uint32_t tag) const noexcept {
+  for (std::size_t i = 0; i < count_; ++i)
+    if (tag != 0 && members_[i]->handle_tag() == tag) return members_[i];  // without a tag: spare
+  return nullptr;
+}
+
+Execution ExportGroup::execute(service::Call& call) noexcept {
+  auto& forwarded = call.state<ForwardedCall>();
+  if (forwarded.state == ForwardedCall::State::Held) return forwarded.service->execute(call);
+  const rpc::CallHeader& header = call.header();
+  if (header.credential.flavor == rpc::AuthFlavor::RpcSecGss) {
+    // The context belongs to one upstream, and its signature covers the handles that the gateway would replace.
+    members_[0]->count(Counter::signed_calls_refused);
+    call.deny(rpc::AuthStat::RejectedCred);
+    return Execution::Started;
+  }
+  if (header.procedure == 0) return complete(call, rpc::AcceptStat::Success);
+  if (call.client() == nullptr) return complete(call, rpc::AcceptStat::SystemErr);
+  const ulb::CallHandles handles = ulb::find_handles(header.program, header.procedure, call.arguments());
+  switch (handles.state) {
+    case ulb::CallHandles::State::NoProcedure:
+      return complete(call, rpc::AcceptStat::ProcUnavail);
+    case ulb::CallHandles::State::Unreadable:
+      return complete(call, rpc::AcceptStat::GarbageArgs);
+    case ulb::CallHandles::State::Untagged:
+      members_[0]->count(Counter::unknown_handles);
+      return refuse(call, ulb::Nfs3Error::BadHandle);
+    case ulb::CallHandles::State::Tagged:
+      break;
+  }
+  return route(call, handles);
+}
+
+/// A handle with another tag may have been given out: under another configuration. RFC 1813, section 2.6: the access to its
+/// file has been revoked.
+Execution ExportGroup::route(service::Call& call, const ulb::CallHandles& handles) noexcept {
+  ForwardService* const target = find(handles.tags[0]);
+  for (std::size_t i = 0; i < handles.count; ++i) {
+    if (find(handles.tags[i]) != nullptr) continue;
+    members_[0]->count(Counter::unknown_handles);
+    return refuse(call, ulb::Nfs3Error::Stale);
+  }
+  if (handles.count > 1 && handles.tags[1] != handles.tags[0]) {
+    target->count(Counter::across_upstreams);
+    return refuse(call, ulb::Nfs3Error::CrossDevice);
+  }
+  return target->execute_tagged(call, handles);
+}
+
+Execution ExportGroup::refuse(service::Call& call, ulb::Nfs3Error error) noexcept {
+  ulb::write_error(call.results(), binding_.program, call.header().procedure, error);
+  return complete(call, rpc::AcceptStat::Success);
+}
+
+void ExportGroup::release(service::Call& call) noexcept {
+  if (ForwardService* const service = call.state<ForwardedCall>().service) service->release(call);
+}
+
+void ExportGroup::call_abandoned(service::Call& call) noexcept {
+  if (ForwardService* const service = call.state<ForwardedCall>().service) service->call_abandoned(call);
+}
+
+void ExportGroup::client_gone(service::Client& client) noexcept {
+  for (std::size_t i = 0; i < count_; ++i) members_[i]->client_gone(client);
+}
+
+}  // namespace sluice::tcp_upstream

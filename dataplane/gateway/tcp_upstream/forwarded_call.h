@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// State of one call forwarded to an upstream, stored in service::Call::state(). Only the owning reactor may
+// call.
+#pragma once
+
+#include <cstdint>
+
+#include "dataplane/gateway/tcp_upstream/request_cache.h"
+#include "dataplane/service/api/service.h"
+#include "dataplane/tcp/send_queue.h"
+
+namespace sluice::tcp_upstream {
+
+class UpstreamConnection;
+class Upstream;
+class ForwardService;
+
+/// Memory that the reply of a call may need before it can be delivered, taken before the call is sent.
+enum class ReplyNeed : std::uint8_t {
+  None,    ///< the reply is delivered from where it was received
+  Item,    ///< one of ReplyMemory's short buffers
+  Record,  ///< one of its long buffers
+};
+inline constexpr std::size_t kReplyNeeds = 3;
+
+struct ForwardedCall {
+  enum class State : std::uint8_t {
+    None,           ///< not executed yet, or finished
+    AwaitingXid,    ///< waits for an earlier call, its client's share of numbers and memory, or a connection
+    AwaitingSend,   ///< waits for its connection to come up, or for room in its send queue
+    AwaitingReply,  ///< in the connection's send queue or on the wire
+    Held,           ///< its reply is in `memory` until the transport has room, or the call itself is sent
+  };
+  State state;
+  bool own_connection;  ///< goes on the connection dedicated to its client, not on a shared one
+  bool keeps_xid;       ///< RPCSEC_GSS signs the XID
+  bool in_session;      ///< of NFS 4.1 or later: the upstream takes it over any connection
+  bool reply_needed;    ///< false: expired or the client is gone; ends when the send queue releases it
+  bool in_send_queue;   ///< the send queue refers to the call's message, which must stay in place
+  bool resent;
+  bool unsent;           ///< counts as one of its client's that have not been sent yet
+  bool earlier;          ///< counts as RequestHost::earlier
+  bool replayed;         ///< `entry` has its reply
+  bool announces_sizes;  ///< its reply may, in the clear
+  bool tells_withheld;   ///< the same
+  std::uint8_t strikes;  ///< connections that were lost while this call was alone on trial
+  ReplyNeed need;
+  service::Repetition repetition;
+  std::uint8_t procedure;  ///< of a program whose handles have tags
+  std::uint32_t xid;
+  std::uint32_t record_bytes;  ///< Held
+  std::uint32_t trial;         ///< of the connection, in which it was sent; zero: none
+  std::uint32_t handle_tag;    ///< of the handles in it, as its client knows them; zero: they have none
+  service::Call* call;         ///< null: the client has gone, and the upstream may execute it still
+  std::span<const std::byte> message;  ///< to be sent; empty where the call has gone and was not kept
+  RequestHost* host;
+  RequestCache::Entry* entry;  ///< null: it need not be recognised if it comes again
+  ForwardService* service;
+  UpstreamConnection* connection;
+  ForwardedCall* next;
+  ForwardedCall* previous;
+  std::byte*
+      memory;  ///< for `need`, until the call is released; null: none, or lent to the connection's stream
+  std::uint64_t begun_ns;
+  std::uint64_t sent_ns;
+
+  /// The call is long, or its reply may be.
+  bool has_long_message() const noexcept {
+    return need == ReplyNeed::Record || message.size() > tcp::kMaxCopiedBytes;
+  }
+};
+
+/// Intrusive list in order of arrival, with O(1) removal.
+class ForwardedCallList {
+ public:
+  bool empty() const noexcept { return first_ == nullptr; }
+  ForwardedCall* first() const noexcept { return first_; }
+  std::uint32_t size() const noexcept { return size_; }
+  void push_back(ForwardedCall& forwarded) noexcept {
+    forwarded.next = nullptr;
+    forwarded.previous = last_;
+    (last_ != nullptr ? last_->next : first_) = &forwarded;
+    last_ = &forwarded;
+    ++size_;
+  }
+  void push_front(ForwardedCall& forwarded) noexcept {
+    forwarded.previous = nullptr;
+    forwarded.next = first_;
+    (first_ != nullptr ? first_->previous : last_) = &forwarded;
+    first_ = &forwarded;
+    ++size_;
+  }
+  void remove(ForwardedCall& forwarded) noexcept {
+    (forwarded.previous != nullptr ? forwarded.previous->next : first_) = forwarded.next;
+    (forwarded.next != nullptr ? forwarded.next->previous : last_) = forwarded.previous;
+    forwarded.next = forwarded.previous = nullptr;
+    --size_;
+  }
+  /// `other` is in no list.
+  void replace(ForwardedCall& forwarded, ForwardedCall& other) noexcept {
+    other.next = forwarded.next;
+    other.previous = forwarded.previous;
+    (other.previous != nullptr ? other.previous->next : first_) = &other;
+    (other.next != nullptr ? other.next->previous : last_) = &other;
+    forwarded.next = forwarded.previous = nullptr;
+  }
+
+ private:
+  ForwardedCall* first_ = nullptr;
+  ForwardedCall* last_ = nullptr;
+  std::uint32_t size_ = 0;
+};
+
+}  // namespace sluice::tcp_upstream

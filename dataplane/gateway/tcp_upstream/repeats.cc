@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/gateway/tcp_upstream/repeats.h"
+
+#include <utility>
+
+#include "dataplane/gateway/tcp_upstream/upstream.h"
+
+namespace sluice::tcp_upstream {
+namespace {
+
+using Counter = segment::UpstreamCounter;
+using Seen = RequestCache::Seen;
+
+RequestKey key_of(const ForwardedCall& forwarded, const RequestCache& cache) noexcept {
+  const rpc::CallHeader& header = forwarded.call->header();
+  return {.client = forwarded.call->peer(),
+          .xid = static_cast<std::uint32_t>(header.xid),
+          .program = header.program,
+          .version = header.version,
+          .procedure = header.procedure,
+          .handle_tag = forwarded.handle_tag,
+          .bytes = static_cast<std::uint32_t>(forwarded.message.size()),
+          .checksum = cache.checksum(forwarded.message)};
+}
+
+/// Errors may be gone when the call comes again.
+bool is_success(std::span<const std::byte> record) noexcept {
+  xdr::Reader reader(record);
+  const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
+  return reply.ok && reply.header.success();
+}
+
+}  // namespace
+
+Repeats::Repeats(Upstream& upstream, std::shared_ptr<RequestCache> cache, std::uint32_t clients,
+                 std::uint32_t orphans)
+    : upstream_(upstream),
+      cache_(cache != nullptr ? std::move(cache) : std::make_shared<RequestCache>(kCacheEntries, clients)),
+      hosts_(clients),
+      orphans_(orphans) {}
+
+bool Repeats::must_wait(ForwardedCall& forwarded) noexcept {
+  if (forwarded.entry != nullptr) return false;
+  RequestHost*& host = hosts_[forwarded.call->client()->number()];
+  if (host == nullptr) host = cache_->enter(forwarded.call->peer());
+  if (host == nullptr || host->earlier.load(std::memory_order_acquire) > 0) return true;
+  forwarded.host = host;
+  // A signed call comes again with another signature: only the upstream can know it.
+  if (forwarded.repetition == service::Repetition::Harmless || forwarded.keeps_xid) return false;
+  const RequestCache::Found found = cache_->look_up(key_of(forwarded, *cache_), *host, upstream_.now_ns());
+  forwarded.entry = found.entry;
+  switch (found.seen) {
+    case Seen::New:
+      if (found.evicted) upstream_.count(Counter::evicted_replies);
+      if (forwarded.repetition == service::Repetition::OnlyOnce)
+        static_cast<void>(cache_->keep_call(*found.entry, forwarded.message));
+      return false;
+    case Seen::Answered:
+      forwarded.replayed = true;
+      upstream_.count(Counter::replayed);
+      return false;
+    case Seen::Outstanding:
+    case Seen::Full:
+      return true;
+  }
+  return true;
+}
+
+void Repeats::answered(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
+  if (forwarded.entry == nullptr || forwarded.repetition != service::Repetition::OnlyOnce) return;
+  if (!is_success(record)) return;
+  if (record.size() > kKeptBytes) return upstream_.count(Counter::unkept_replies);
+  cache_->answer(*std::exchange(forwarded.entry, nullptr), record, upstream_.now_ns());
+}
+
+void Repeats::finished(ForwardedCall& forwarded) noexcept {
+  if (RequestCache::Entry* const entry = std::exchange(forwarded.entry, nullptr)) {
+    if (forwarded.replayed)
+      cache_->release(*entry);
+    else
+      cache_->drop(*entry);
+  }
+  no_longer_earlier(forwarded);
+}
+
+void Repeats::no_longer_earlier(ForwardedCall& forwarded) noexcept {
+  if (!std::exchange(forwarded.earlier, false)) return;
+  forwarded.host->earlier.fetch_sub(1, std::memory_order_release);
+  cache_->leave(*forwarded.host);
+}
+
+void Repeats::note_earlier(ForwardedCall& forwarded) noexcept {
+  if (forwarded.host == nullptr || forwarded.repetition == service::Repetition::Harmless ||
+      std::exchange(forwarded.earlier, true))
+    return;
+  forwarded.host->users.fetch_add(1, std::memory_order_relaxed);  // its connection has it in use now
+  forwarded.host->earlier.fetch_add(1, std::memory_order_release);
+}
+
+ForwardedCall* Repeats::adopt(ForwardedCall& forwarded) noexcept {
+  if (orphans_.full()) {
+    upstream_.count(Counter::lost_orphans);
+    return nullptr;
+  }
+  note_earlier(forwarded);
+  ForwardedCall& orphan = orphans_.take();
+  orphan = forwarded;
+  orphan.call = nullptr;
+  orphan.memory = nullptr;
+  orphan.need = ReplyNeed::None;
+  orphan.message = {};
+  if (orphan.entry != nullptr && orphan.repetition == service::Repetition::OnlyOnce)
+    orphan.message = cache_->call_of(*orphan.entry);
+  forwarded.entry = nullptr;
+  forwarded.earlier = false;
+  return &orphan;
+}
+
+void Repeats::let_go(RequestCache::Entry* replayed) noexcept {
+  cache_->release(*replayed);
+}
+
+void Repeats::client_gone(std::uint16_t client) noexcept {
+  if (RequestHost* const host = std::exchange(hosts_[client], nullptr)) cache_->leave(*host);
+}
+
+}  // namespace sluice::tcp_upstream

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/gateway/tcp_upstream/request_cache.h"
+
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "dataplane/base/random_value.h"
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/xdr/cursor.h"
+
+namespace sluice::tcp_upstream {
+namespace {
+
+/// What tells calls apart stands at the beginning; the rest of a WRITE is data.
+constexpr std::size_t kChecksumBytes = 512;
+
+// The word of an entry: its state, who reads it, and bits of the key's hash.
+enum class State : std::uint64_t {
+  Free = 0,
+  Claimed = 1,  ///< its key is being written
+  Outstanding = 2,
+  Answered = 3,
+};
+constexpr std::uint64_t kStateMask = 3;
+constexpr std::uint64_t kPin = 4;
+constexpr std::uint64_t kPinsMask = 0xfffc;
+constexpr std::uint64_t kTagMask = ~std::uint64_t{0xffff};
+
+constexpr State state_of(std::uint64_t word) noexcept {
+  return static_cast<State>(word & kStateMask);
+}
+constexpr std::uint64_t bits(State state) noexcept {
+  return static_cast<std::uint64_t>(state);
+}
+
+/// Of RequestHost::users: the address is being written.
+constexpr std::uint32_t kEntering = 1u << 31;
+/// Attempts at a compare-and-swap in which another reactor is in the way.
+constexpr int kAttempts = 8;
+constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
+
+}  // namespace
+
+static_assert(std::has_unique_object_representations_v<RequestKey>, "its bytes are hashed");
+
+class RequestCache::Entry {
+ public:
+  RequestKey key;
+  std::uint32_t bytes = 0;  ///< kept
+  std::atomic<std::uint32_t> host{0};
+  std::atomic<std::uint64_t> answered_ns{0};
+  std::atomic<bool> asked_again{false};
+};
+
+std::uint64_t RequestCache::checksum(std::span<const std::byte> message) const noexcept {
+  const auto behind_xid = message.subspan(smaller_of(message.size(), xdr::kUnit));
+  return siphash(key_, behind_xid.first(smaller_of(behind_xid.size(), kChecksumBytes)));
+}
+
+RequestCache::RequestCache(std::uint32_t entries, std::uint32_t hosts)
+    : key_(random_value<HashKey>()),
+      sets_(std::bit_ceil(larger_of(entries, kCacheWays)) / kCacheWays),
+      host_places_(std::bit_ceil(larger_of(4 * hosts, kHostWays))),
+      words_(std::make_unique<std::atomic<std::uint64_t>[]>(std::size_t{sets_} * kCacheWays)),
+      entries_(std::make_unique<Entry[]>(std::size_t{sets_} * kCacheWays)),
+      bytes_(new std::byte[std::size_t{sets_} * kCacheWays * kKeptBytes]),
+      hosts_(std::make_unique<RequestHost[]>(host_places_)) {}
+
+RequestCache::~RequestCache() = default;
+
+// --- Hosts
+
+/// A free place is taken for nobody. Uses the host for as long as it looks, so that it stays who it is.
+bool RequestCache::is(RequestHost& host, const PeerAddress& client) noexcept {
+  std::uint32_t users = host.users.load(std::memory_order_acquire);
+  for (int i = 0; i < kAttempts; ++i) {
+    if (users == 0 || (users & kEntering) != 0) return false;
+    if (host.users.compare_exchange_weak(users, users + 1)) {
+      if (host.address == client) return true;
+      leave(host);
+      return false;
+    }
+  }
+  return false;
+}
+
+/// With one more user; not `but`.
+RequestHost* RequestCache::find(const PeerAddress& client, std::uint32_t first,
+                                const RequestHost* but) noexcept {
+  for (std::uint32_t i = 0; i < kHostWays; ++i) {
+    RequestHost& host = hosts_[(first + i) & (host_places_ - 1)];
+    if (&host != but && is(host, client)) return &host;
+  }
+  return nullptr;
+}
+
+/// Two reactors that enter the same client at the same time see each other when they look again: each has
+/// shown its own place before.
+RequestHost* RequestCache::enter(const PeerAddress& client) noexcept {
+  const auto first = static_cast<std::uint32_t>(siphash(key_, std::as_bytes(std::span(client.bytes))));
+  if (RequestHost* const known = find(client, first, nullptr)) return known;
+  for (std::uint32_t i = 0; i < kHostWays; ++i) {
+    RequestHost& host = hosts_[(first + i) & (host_places_ - 1)];
+    std::uint32_t nobody = 0;
+    if (!host.users.compare_exchange_strong(nobody, kEntering)) continue;
+    host.address = client;
+    host.users.store(1);
+    hosts_in_use_.fetch_add(1, std::memory_order_relaxed);
+    RequestHost* const twin = find(client, first, &host);
+    if (twin == nullptr) return &host;
+    leave(*twin);
+    leave(host);
+    return nullptr;
+  }
+  return nullptr;
+}
+
+void RequestCache::leave(RequestHost& host) noexcept {
+  if (host.users.fetch_sub(1, std::memory_order_release) == 1)
+    hosts_in_use_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// --- Entries
+
+std::atomic<std::uint64_t>& RequestCache::word_of(const Entry& entry) const noexcept {
+  return words_[static_cast<std::size_t>(&entry - entries_.get())];
+}
+
+std::span<std::byte> RequestCache::bytes_of(const Entry& entry) const noexcept {
+  return {&bytes_[static_cast<std::size_t>(&entry - entries_.get()) * kKeptBytes], kKeptBytes};
+}
+
+RequestCache::Comparison RequestCache::compare(std::uint32_t at, std::uint64_t tag,
+                                               const RequestKey& key) noexcept {
+  std::uint64_t word = words_[at].load();
+  for (int i = 0; i < kAttempts; ++i) {
+    if (state_of(word) == State::Free || (word & kTagMask) != tag) return Comparison::Different;
+    // A key that is being written may be this one; one that has a full count of readers, too.
+    if (state_of(word) == State::Claimed || (word & kPinsMask) == kPinsMask) return Comparison::Outstanding;
+    if (!words_[at].compare_exchange_weak(word, word + kPin)) continue;
+    const bool same = entries_[at].key == key;
+    if (same && state_of(word) == State::Answered) return Comparison::Answered;
+    release(entries_[at]);
+    return same ? Comparison::Outstanding : Comparison::Different;
+  }
+  return Comparison::Outstanding;
+}
+
+/// `more` entries than it has would be more than its equal part.
+bool RequestCache::would_hold_too_much(std::uint32_t host, std::uint32_t more) const noexcept {
+  return hosts_[host].entries.load(std::memory_order_relaxed) + more >
+         entries() / larger_of(hosts_in_use_.load(std::memory_order_relaxed), 1u);
+}
+
+/// A free one for `host`, or that of the oldest reply, of clients that hold too much if there are any. `word` is
+/// what it held.
+std::uint32_t RequestCache::place_for(std::uint32_t set, std::uint32_t host,
+                                      std::uint64_t& word) const noexcept {
+  std::uint32_t best = kNowhere;
+  std::uint64_t best_age = 0;
+  for (std::uint32_t at = set * kCacheWays; at < (set + 1) * kCacheWays; ++at) {
+    const std::uint64_t seen = words_[at].load(std::memory_order_acquire);
+    if ((seen & kPinsMask) != 0) continue;
+    if (state_of(seen) == State::Free) {
+      word = seen;
+      return at;
+    }
+    if (state_of(seen) != State::Answered) continue;
+    const std::uint32_t holder = entries_[at].host.load(std::memory_order_relaxed);
+    constexpr std::uint64_t kBeforeAllOthers = std::uint64_t{1} << 63;
+    const std::uint64_t age = (would_hold_too_much(holder, holder == host) ? kBeforeAllOthers : 0) |
+                              ~entries_[at].answered_ns.load(std::memory_order_relaxed) >> 1;
+    if (best != kNowhere && age <= best_age) continue;
+    best = at;
+    best_age = age;
+    word = seen;
+  }
+  return best;
+}
+
+RequestCache::Found RequestCache::look_up(const RequestKey& key, RequestHost& host,
+                                          std::uint64_t now_ns) noexcept {
+  const std::uint64_t hash = siphash(key_, std::as_bytes(std::span(&key, 1)));
+  const std::uint64_t tag = hash & kTagMask;
+  const auto set = static_cast<std::uint32_t>(hash) & (sets_ - 1);
+  const auto among = [&](std::uint32_t but) -> Found {
+    for (std::uint32_t at = set * kCacheWays; at < (set + 1) * kCacheWays; ++at) {
+      if (at == but) continue;
+      const Comparison comparison = compare(at, tag, key);
+      if (comparison == Comparison::Answered) return {.seen = Seen::Answered, .entry = &entries_[at]};
+      if (comparison == Comparison::Outstanding) {
+        entries_[at].asked_again.store(true, std::memory_order_relaxed);
+        return {.seen = Seen::Outstanding};
+      }
+    }
+    return {.seen = Seen::New};
+  };
+  if (const Found known = among(kNowhere); known.seen != Seen::New) return known;
+
+  std::uint64_t word = 0;
+  const auto number = static_cast<std::uint32_t>(&host - hosts_.get());
+  const std::uint32_t at = place_for(set, number, word);
+  if (at == kNowhere || !words_[at].compare_exchange_strong(word, tag | bits(State::Claimed)))
+    return {.seen = Seen::Full};
+  Entry& entry = entries_[at];
+  bool evicted = false;
+  if (state_of(word) == State::Answered) {
+    hosts_[entry.host.load(std::memory_order_relaxed)].entries.fetch_sub(1, std::memory_order_relaxed);
+    evicted = now_ns - entry.answered_ns.load(std::memory_order_relaxed) < kKeptNs;
+  }
+  entry.key = key;
+  entry.bytes = 0;
+  entry.asked_again.store(false, std::memory_order_relaxed);
+  entry.host.store(number, std::memory_order_relaxed);
+  host.entries.fetch_add(1, std::memory_order_relaxed);
+  words_[at].store(tag | bits(State::Outstanding));
+  // Another reactor may have done the same at the same time. Each shows its own entry before it looks again: at
+  // least one sees the other.
+  const Found twin = among(at);
+  if (twin.seen == Seen::New) return {.seen = Seen::New, .entry = &entry, .evicted = evicted};
+  drop(entry);
+  return twin;
+}
+
+bool RequestCache::take_asked_again(Entry& entry) noexcept {
+  return entry.asked_again.exchange(false, std::memory_order_relaxed);
+}
+
+bool RequestCache::keep_call(Entry& entry, std::span<const std::byte> message) noexcept {
+  if (message.size() > kKeptBytes) return false;
+  std::memcpy(bytes_of(entry).data(), message.data(), message.size());
+  entry.bytes = static_cast<std::uint32_t>(message.size());
+  return true;
+}
+
+std::span<const std::byte> RequestCache::call_of(const Entry& entry) const noexcept {
+  return bytes_of(entry).first(entry.bytes);
+}
+
+std::span<const std::byte> RequestCache::reply_of(const Entry& entry) const noexcept {
+  return bytes_of(entry).first(entry.bytes);
+}
+
+void RequestCache::answer(Entry& entry, std::span<const std::byte> reply, std::uint64_t now_ns) noexcept {
+  std::memcpy(bytes_of(entry).data(), reply.data(), reply.size());
+  entry.bytes = static_cast<std::uint32_t>(reply.size());
+  entry.answered_ns.store(now_ns, std::memory_order_relaxed);
+  word_of(entry).fetch_add(bits(State::Answered) - bits(State::Outstanding), std::memory_order_release);
+}
+
+void RequestCache::drop(Entry& entry) noexcept {
+  hosts_[entry.host.load(std::memory_order_relaxed)].entries.fetch_sub(1, std::memory_order_relaxed);
+  word_of(entry).fetch_sub(bits(State::Outstanding), std::memory_order_release);
+}
+
+void RequestCache::release(Entry& entry) noexcept {
+  word_of(entry).fetch_sub(kPin, std::memory_order_release);
+}
+
+}  // namespace sluice::tcp_upstream

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/gateway/tcp_upstream/addresses.h"
+#include "dataplane/tcp/sockets.h"
+#include "dataplane/ulb/bindings.h"
+namespace sluice::tcp_upstream {
+namespace {
+
+/// Fails at setup instead of at the first call.
+void check_privilege(const UpstreamConfig& config) {
+  if (!config.privileged_port) return;
+  const int socket = tcp::connecting_socket(AF_INET, true, tcp::kPeerTimeoutMs);
+  if (socket < 0)
+    throw SetupError("Upstream '" + config.name + "' needs a local port below 1024 (" +
+                     std::strerror(-socket) +
+                     "): give the data plane CAP_NET_BIND_SERVICE, or set privileged_port = false.");
+  ::close(socket);
+}
+
+std::uint32_t operations(const UpstreamsConfig& config) {
+  std::uint32_t most = 0;
+  for (const UpstreamSetup& setup : config.upstreams)
+    most += kConnectionOperations * setup.config.connections();
+  return most;
+}
+
+}  // namespace
+
+Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const UpstreamsConfig& config,
+                     std::uint64_t (*clock)() noexcept)
+    : uring_(operations(config), config.uring), clock_(clock) {
+  for (const UpstreamSetup& setup : config.upstreams) {
+    check_privilege(setup.config);
+    std::construct_at(setup.area);  // drops the counts of an earlier data plane
+    const Upstream::Context context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
+    upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, setup.number, *setup.area));
+    places_[setup.number] = add_routes(*upstreams_.back(), setup, config.ports);
+  }
+}
+
+bool Upstreams::is_by_export(const UpstreamConfig& config, const Route& route) {
+  return ExportGroup::shares(ulb::binding_or_plain(route.program, route.version)) &&
+         (config.handle_tag != 0 || config.spare);
+}
+
+std::unique_ptr<TcpPlace> Upstreams::add_routes(Upstream& upstream, const UpstreamSetup& setup,
+                                                service::ServicePorts* ports) {
+  std::vector<ForwardService*> shared;
+  std::vector<ForwardService*> alone;
+  for (const Route& route : setup.routes) {
+    if (is_by_export(setup.config, route))
+      shared.push_back(&add_shared(upstream, route));
+    else
+      alone.push_back(&add_alone(upstream, route, setup.listen_port));
+  }
+  if (!setup.config.spare && !alone.empty()) return nullptr;
+  return std::make_unique<TcpPlace>(upstream, std::move(shared), std::move(alone), ports);
+}
+
+ForwardService& Upstreams::add_alone(Upstream& upstream, const Route& route, std::uint32_t port) {
+  const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
+  forwarding_.push_back(std::make_unique<ForwardService>(upstream, binding));
+  services_.push_back({forwarding_.back().get(), port});
+  return *forwarding_.back();
+}
+
+ForwardService& Upstreams::add_shared(Upstream& upstream, const Route& route) {
+  const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
+  forwarding_.push_back(std::make_unique<ForwardService>(upstream, binding, upstream.config().handle_tag));
+  const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
+    return group->binding().program == binding.program;
+  });
+  if (known != groups_.end()) {
+    (*known)->add(*forwarding_.back());
+    return *forwarding_.back();
+  }
+  groups_.push_back(std::make_unique<ExportGroup>(binding));
+  services_.push_back({groups_.back().get()});
+  groups_.back()->add(*forwarding_.back());
+  return *forwarding_.back();
+}
+
+std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
+  std::uint64_t bytes = 0;
+  for (const auto& upstream : upstreams_) bytes += upstream->held_bytes(client);
+  return bytes;
+}
+
+bool Upstreams::poll(std::uint64_t now_ns) noexcept {
+  for (const auto& place : places_)
+    if (place) place->poll_place();
+  for (const auto& upstream : upstreams_) upstream->flush();
+  clock_.pass();
+  const std::size_t count =
+      uring_.poll([](void* target, tcp::Uring::Kind kind, const tcp::Uring::Completion& end) {
+        auto& connection = *static_cast<UpstreamConnection*>(target);
+        if (kind == tcp::Uring::kReceivedAgain) return connection.on_received_again(end);
+        switch (kind) {
+          case tcp::Uring::Kind::Connect:
+            return connection.on_connected(end.result);
+          case tcp::Uring::Kind::Receive:
+            return connection.on_received(end);
+          case tcp::Uring::Kind::Send:
+            return connection.on_sent(end.result);
+          case tcp::Uring::Kind::Accept:
+            return;
+        }
+      });
+  for (const auto& upstream : upstreams_) {
+    upstream->serve_waiting();
+    upstream->background(now_ns);
+  }
+  clock_.pass();
+  return count > 0;
+}
+
+Addresses::Addresses(const segment::SharedUpstreamAddresses& shared, std::string upstream, std::uint16_t port)
+    : shared_(shared), upstream_(std::move(upstream)), port_(port) {
+  upstream_.reserve(segment::kMaxNameBytes);
+  poll(0);
+}
+
+void Addresses::look_for(std::string_view upstream, std::uint16_t port) noexcept {
+  port_ = port;
+  upstream_ = upstream.substr(0, segment::kMaxNameBytes);
+  sequence_ = count_ = current_ = 0;
+  poll(0);
+}
+
+Addresses::Entry* Addresses::find(const PeerAddress& address) noexcept {
+  for (std::uint32_t i = 0; i < count_; ++i)
+    if (entries_[i].address == address) return &entries_[i];
+  return nullptr;
+}
+
+/// What is known of an address that stays is kept.
+void Addresses::take(const segment::UpstreamAddressList& list) noexcept {
+  std::array<Entry, segment::kMaxUpstreamAddresses> entries{};
+  const std::uint32_t count = smaller_of(list.count, segment::kMaxUpstreamAddresses);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const segment::UpstreamAddress& from = list.addresses[i];
+    if (const Entry* const known = find(from.address)) entries[i] = *known;
+    entries[i].address = from.address;
+    if (from.answers < entries[i].answers) entries[i].answers_when_failed = 0;  // they are counted anew
+    entries[i].answers = from.answers;
+    entries[i].failures = from.failures;
+  }
+  entries_ = entries;
+  count_ = count;
+  if (list.port != 0) port_ = static_cast<std::uint16_t>(list.port);
+}
+
+bool Addresses::poll(std::uint64_t now_ns) noexcept {
+  const PeerAddress before = count_ > 0 ? entries_[current_].address : PeerAddress{};
+  const std::uint16_t port_before = port_;
+  const std::uint32_t sequence = shared_.sequence();
+  if (sequence != sequence_ && sequence % 2 == 0) {
+    const auto table = shared_.read();
+    const segment::UpstreamAddressList* const list =
+        table ? segment::addresses_of(*table, upstream_) : nullptr;
+    if (table) sequence_ = sequence;
+    // A control plane that has just begun knows of none yet.
+    if (list != nullptr && list->count > 0) take(*list);
+    const Entry* const still = find(before);
+    current_ = still != nullptr ? static_cast<std::uint32_t>(still - entries_.data()) : best(now_ns);
+  }
+  if (count_ == 0) return false;
+  current_ = preferred();
+  return entries_[current_].address != before || port_ != port_before;
+}
+
+/// A preferred one that has been well for a while; or another, if the current one answers nobody.
+std::uint32_t Addresses::preferred() const noexcept {
+  for (std::uint32_t i = 0; i < current_; ++i)
+    if (entries_[i].answers_since() >= kGraceAnswers) return i;
+  if (!entries_[current_].bad()) return current_;
+  for (std::uint32_t i = 0; i < count_; ++i)
+    if (entries_[i].answers_since() > 0) return i;
+  return current_;
+}
+
+/// To be used instead of one that has failed: if all have, the one that may be tried first.
+std::uint32_t Addresses::best(std::uint64_t now_ns) const noexcept {
+  std::uint32_t earliest = 0;
+  std::uint32_t suspect = count_;
+  for (std::uint32_t i = 0; i < count_; ++i) {
+    const Entry& entry = entries_[i];
+    if (entry.retry_ns < entries_[earliest].retry_ns) earliest = i;
+    if (now_ns < entry.retry_ns) continue;
+    if (!entry.bad()) return i;
+    suspect = smaller_of(suspect, i);
+  }
+  return suspect < count_ ? suspect : earliest;
+}
+
+/// Connections that fail together are one failure.
+bool Addresses::failed(const PeerAddress& address, std::uint64_t now_ns) noexcept {
+  Entry* const entry = find(address);
+  if (entry == nullptr || now_ns < entry->retry_ns) return false;
+  entry->answers_when_failed = entry->answers;
+  entry->retry_ns = now_ns + kAwayNs;
+  if (entry != &entries_[current_]) return false;
+  return std::exchange(current_, best(now_ns)) != current_;
+}
+
+}  // namespace sluice::tcp_upstream

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All upstream servers of one reactor, and the services that forward to them. The constructor is setup; then
+// only the owning reactor may call.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dataplane/gateway/tcp_upstream/export_group.h"
+#include "dataplane/gateway/tcp_upstream/forward_service.h"
+#include "dataplane/gateway/tcp_upstream/tcp_place.h"
+#include "dataplane/gateway/tcp_upstream/upstream.h"
+#include "dataplane/service/api/service_ports.h"
+#include "dataplane/tcp/uring.h"
+#include "pmd/device.h"
+
+namespace sluice::tcp_upstream {
+
+using service::Route;
+
+struct UpstreamSetup {
+  UpstreamConfig config;
+  std::uint32_t number = 0;  ///< among all upstreams of the configuration
+  std::vector<Route> routes;
+  /// At which its services are by themselves; zero: they are with the others. service::kNoPort: of one that is spare, those
+  /// that are not shared wait for one with a port.
+  std::uint32_t listen_port = 0;
+  segment::UpstreamArea* area = nullptr;  ///< counters in shared memory, reset at setup; outlives it
+};
+
+struct UpstreamsConfig {
+  std::vector<UpstreamSetup> upstreams;
+  UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
+  service::ServicePorts* ports = nullptr;      ///< where spare ones get theirs; outlives the upstreams
+};
+
+class Upstreams final : public service::Poller {
+ public:
+  /// Setup. `device`, `credits` and `clock` outlive it. Throws SetupError.
+  Upstreams(rdma::Device& device, CreditLimits& credits, const UpstreamsConfig& config,
+            std::uint64_t (*clock)() noexcept);
+
+  struct Served {
+    service::Service* service = nullptr;
+    std::uint32_t port = 0;
+  };
+  /// To be added to the engine of the same reactor; owned here.
+  const std::vector<Served>& services() const noexcept { return services_; }
+
+  /// Of the upstream with this number, for the main thread. Null: a reload does not change which upstream that is.
+  UpstreamPlace* place(std::uint32_t number) const noexcept { return places_[number].get(); }
+
+  bool poll(std::uint64_t now_ns) noexcept override;
+  std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
+
+ private:
+  static bool is_by_export(const UpstreamConfig& config, const Route& route);
+  /// Null unless all of it can change.
+  std::unique_ptr<TcpPlace> add_routes(Upstream& upstream, const UpstreamSetup& setup,
+                                       service::ServicePorts* ports);
+  ForwardService& add_shared(Upstream& upstream, const Route& route);
+  ForwardService& add_alone(Upstream& upstream, const Route& route, std::uint32_t port);
+
+  tcp::Uring uring_;
+  TurnClock clock_;
+  std::vector<std::unique_ptr<Upstream>> upstreams_;
+  std::vector<std::unique_ptr<ForwardService>> forwarding_;               ///< a program to an upstream
+  std::vector<std::unique_ptr<ExportGroup>> groups_;                      ///< a program to several
+  std::array<std::unique_ptr<TcpPlace>, segment::kMaxUpstreams> places_;  ///< by number
+  std::vector<Served> services_;
+};
+
+}  // namespace sluice::tcp_upstream

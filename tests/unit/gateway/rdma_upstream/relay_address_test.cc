@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A server whose address changes: its connections follow, and no call is lost.
+#include "tests/unit/gateway/rdma_upstream/relay_lab.h"
+
+namespace sluice::rdma_upstream_test {
+namespace {
+
+using rpcrdma::CallStatus;
+using tcp_upstream_test::call_of;
+using tcp_upstream_test::success;
+
+constexpr std::uint64_t kTickNs = rdma_upstream::kTickNs;
+
+Bytes plain(std::uint32_t word) {
+  return call_of(0x20000123, 1, 7, words({word}));
+}
+Bytes echo(const tcp_upstream_test::FakeUpstream::Call& call) {
+  return success(call.xid(), words({word_at(call.message, 10)}));
+}
+
+struct RelayAddress : testing::Test {
+  RelayAddress() {
+    lab.upstream().answer = echo;
+    EXPECT_TRUE(answered(submit(1), 1));
+    EXPECT_EQ(server(), 1);
+  }
+  std::size_t submit(std::uint32_t word) {
+    return client.submit({.payload = plain(word), .max_reply_bytes = 64});
+  }
+  bool answered(std::size_t index, std::uint32_t word) {
+    EXPECT_TRUE(lab.until([&] {
+      lab.forward.pass(kTickNs);
+      return client.finished[index].has_value();
+    }));
+    const Outcome& outcome = *client.finished[index];
+    return outcome.status == CallStatus::Ok && word_at(outcome.message, 6) == word;
+  }
+  /// The last byte of the address to which the last connection went.
+  int server() const { return lab.side.servers.back().address.bytes.back(); }
+  void wait(std::uint64_t ns) {
+    for (std::uint64_t passed = 0; passed < ns; passed += kTickNs) {
+      lab.forward.pass(kTickNs);
+      lab.forward.turns(4);
+    }
+  }
+
+  RelayLab lab;
+  LabClient& client = lab.add_client();
+};
+
+TEST_F(RelayAddress, a_connection_without_calls_is_given_back_and_the_next_goes_there) {
+  lab.side.set_address(2);
+  wait(3 * kTickNs);
+  EXPECT_EQ(lab.side.hung_up.size(), 1u);
+  EXPECT_TRUE(answered(submit(2), 2));
+  EXPECT_EQ(server(), 2);
+  EXPECT_EQ(lab.count(Counter::address_changes), 1u);
+  lab.side.set_address(2);
+  EXPECT_TRUE(answered(submit(3), 3));
+  EXPECT_EQ(lab.side.servers.size(), 2u) << "the same again changes nothing";
+  lab.side.set_address(2, 7);
+  wait(3 * kTickNs);
+  EXPECT_TRUE(answered(submit(4), 4));
+  EXPECT_EQ(lab.side.servers.back().port, 7);
+}
+
+TEST_F(RelayAddress, calls_that_are_outstanding_are_answered_and_others_go_there) {
+  lab.upstream().answer = nullptr;
+  const std::size_t first = submit(2);
+  ASSERT_TRUE(lab.until([&] { return lab.upstream().calls.size() == 2; }));
+  lab.side.set_address(2);
+  wait(3 * kTickNs);
+  const std::size_t second = submit(3);
+  wait(10 * kTickNs);
+  EXPECT_EQ(lab.upstream().calls.size(), 2u) << "it waits";
+  EXPECT_EQ(lab.side.servers.size(), 1u);
+  lab.upstream().send(lab.upstream().calls[1].connection,
+                      tcp_upstream_test::record(echo(lab.upstream().calls[1])));
+  lab.upstream().answer = echo;
+  EXPECT_TRUE(answered(first, 2));
+  EXPECT_TRUE(answered(second, 3));
+  EXPECT_EQ(server(), 2);
+  EXPECT_EQ(lab.upstream().calls.size(), 3u) << "each was sent once";
+}
+
+TEST_F(RelayAddress, calls_that_are_not_answered_in_time_go_again_there) {
+  lab.upstream().answer = nullptr;
+  const std::size_t call = submit(2);
+  ASSERT_TRUE(lab.until([&] { return lab.upstream().calls.size() == 2; }));
+  lab.side.set_address(2);
+  wait(rdma_server::kMoveNs / 2);
+  EXPECT_TRUE(lab.side.hung_up.empty());
+  lab.upstream().answer = echo;
+  wait(rdma_server::kMoveNs);
+  EXPECT_TRUE(answered(call, 2));
+  EXPECT_EQ(server(), 2);
+  EXPECT_EQ(client.connection->state(), rpcrdma::Connection::State::Open) << "it has noticed nothing";
+  EXPECT_TRUE(lab.until([&] {
+    lab.forward.pass(kTickNs);
+    return lab.balanced();
+  }));
+  EXPECT_TRUE(answered(submit(3), 3));
+  EXPECT_EQ(lab.side.servers.size(), 2u);
+}
+
+// --- A place that is no upstream's yet
+
+TEST(SpareRelay, serves_nobody_before_it_is_an_upstream_and_its_clients_from_then_on) {
+  RelayLab lab({.spare = true});
+  lab.upstream().answer = echo;
+  LabClient& client = lab.add_client();
+  const auto call = [&](std::uint32_t word) {
+    return lab.call(client, {.payload = plain(word), .max_reply_bytes = 64});
+  };
+  constexpr std::uint32_t kProgUnavail = 1;
+  EXPECT_EQ(word_at(call(1).message, 5), kProgUnavail);
+  EXPECT_TRUE(lab.side.servers.empty());
+  tcp_upstream::UpstreamPlace* const place = lab.side.relay->place();
+  ASSERT_NE(place, nullptr);
+  place->offer({.name = "server", .port = 20049});
+  EXPECT_FALSE(place->settled());
+  ASSERT_TRUE(lab.until([&] { return place->settled(); }));
+  const Outcome outcome = call(2);
+  EXPECT_EQ(word_at(outcome.message, 5), 0u);
+  EXPECT_EQ(word_at(outcome.message, 6), 2u);
+  EXPECT_EQ(lab.side.servers.size(), 1u);
+  lab.upstream().answer = nullptr;
+  const std::size_t before = lab.upstream().calls.size();
+  constexpr std::size_t kMore = 5;
+  for (std::size_t i = 0; i < kMore; ++i) client.submit({.payload = plain(3), .max_reply_bytes = 64});
+  EXPECT_TRUE(lab.until([&] { return lab.upstream().calls.size() == before + kMore; }))
+      << "it has more than one credit";
+  EXPECT_EQ(RelayLab().side.relay->place(), nullptr) << "one from the start keeps its place";
+}
+
+}  // namespace
+}  // namespace sluice::rdma_upstream_test

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TCP clients, the reverse gateway, RPC-over-RDMA, the gateway, and an upstream of the test: each byte that a
+// client sends has to reach the upstream unchanged, and the other way round, in whatever form it travels
+// between.
+#pragma once
+
+#include "tests/unit/gateway/tcp_clients/ingress_side.h"
+#include "tests/unit/gateway/tcp_upstream/forward_lab.h"
+
+namespace sluice::tcp_clients_test {
+
+/// Of the gateway behind the server: one client of it, which the TCP clients are together, may have half of them.
+inline constexpr std::uint32_t kRecordBuffers = 32;
+
+class IngressLab {
+ public:
+  explicit IngressLab(SideOptions side_options = {},
+                      tcp_upstream_test::ForwardOptions options = {.record_buffers = kRecordBuffers})
+      : forward(std::move(options)),
+        side(forward.fabric, side_options, &tcp_upstream_test::ForwardLab::clock) {
+    forward.beside = [this] {
+      forward.accept_clients();
+      side.poll(tcp_upstream_test::ForwardLab::clock());
+    };
+  }
+
+  testing::AssertionResult until(const std::function<bool()>& reached) { return forward.until(reached); }
+  void turns(int count = 300) { forward.turns(count); }
+  /// Sends a call and waits for its reply.
+  Bytes call(TcpPeer& peer, const Bytes& message) {
+    peer.send_record(message);
+    return answer(peer);
+  }
+  Bytes answer(TcpPeer& peer) {
+    std::optional<Bytes> record;
+    EXPECT_TRUE(until([&] {
+      record = peer.take_record();
+      return record.has_value() || peer.ended();
+    }));
+    return record.value_or(Bytes{});
+  }
+
+  tcp_upstream_test::ForwardLab forward;
+  IngressSide side;
+};
+
+}  // namespace sluice::tcp_clients_test

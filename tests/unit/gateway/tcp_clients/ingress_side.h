@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The reverse gateway's half of a test: an engine with an Ingress over the loopback driver, and TCP clients
+// of the test's own, in one thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "tests/conformance/lab.h"
+#include "tests/unit/gateway/rdma_server/dialing_side.h"
+
+namespace sluice::tcp_clients_test {
+
+using conformance::append;
+using conformance::Bytes;
+using conformance::word_at;
+using conformance::words;
+using Counter = tcp_clients::Ingress::Counter;
+
+struct SideOptions {
+  std::uint32_t version = 1;
+  std::uint32_t clients = 4;
+  std::uint32_t connections = 4;
+  std::uint32_t calls = 8;
+  std::uint32_t record_buffers = 32;
+  std::uint32_t item_buffers = 16;
+  std::uint64_t call_timeout_ns = 0;
+  std::vector<segment::AllowedPrefix> allowed{};
+  service::Withheld withheld{};
+  UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
+};
+
+/// A client's socket. It never blocks: what cannot be sent at once is sent by poll().
+class TcpPeer {
+ public:
+  explicit TcpPeer(std::uint16_t port);
+  ~TcpPeer();
+  TcpPeer(const TcpPeer&) = delete;
+  TcpPeer& operator=(const TcpPeer&) = delete;
+
+  void send(std::span<const std::byte> bytes) { append(out_, bytes); }
+  void send_record(std::span<const std::byte> message);
+  void poll();
+  /// The next whole record; one fragment is what the gateway sends.
+  std::optional<Bytes> take_record();
+  bool ended() const { return ended_; }
+  std::size_t received() const { return in_.size(); }
+  void shut();
+
+  bool reads = true;  ///< false: receives no bytes
+
+ private:
+  int socket_;
+  bool ended_ = false;
+  Bytes in_;
+  Bytes out_;
+};
+
+class IngressSide final : public rdma_server_test::DialingSide {
+ public:
+  /// `shared`: the listener of another reactor of the same process.
+  IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& options, Clock clock,
+              std::shared_ptr<tcp_clients::Listener> shared = nullptr);
+
+  ~IngressSide() override { close_connections(); }
+
+  TcpPeer& add_peer() {
+    peers.push_back(std::make_unique<TcpPeer>(listener->port()));
+    return *peers.back();
+  }
+  void poll(std::uint64_t now_ns);
+  std::uint64_t count(Counter counter) const {
+    return area->counters[static_cast<std::size_t>(counter)].load();
+  }
+
+  const SideOptions options;
+  std::unique_ptr<segment::IngressArea> area = std::make_unique<segment::IngressArea>();
+  std::shared_ptr<tcp_clients::Listener> listener;
+  std::unique_ptr<tcp_clients::Ingress> ingress;
+  std::vector<std::unique_ptr<TcpPeer>> peers;
+};
+
+}  // namespace sluice::tcp_clients_test

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Clients in front of the reverse gateway learn nothing of a server that would lead them past it, unless they may.
+#include "tests/unit/gateway/tcp_clients/ingress_lab.h"
+
+namespace sluice::tcp_clients_test {
+namespace {
+
+using tcp_upstream_test::call_of;
+using tcp_upstream_test::pattern;
+using tcp_upstream_test::success;
+
+constexpr service::Withheld kNothing{.pnfs = false, .referrals = false};
+constexpr std::uint32_t kXid = 7;
+constexpr std::uint32_t kGetAttr = 9, kRead = 25, kExchangeId = 42;
+constexpr std::uint32_t kLayoutTypes = 1u << (62 - 32), kLocations = 1u << 24, kSupported = 1;
+constexpr std::uint32_t kRoles = 0x70000, kNonPnfs = 0x10000, kPnfsServer = 0x20000;
+
+Bytes compound(const Bytes& arguments) {
+  Bytes call = call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, arguments);
+  xdr::store_u32(call.data(), kXid);
+  return call;
+}
+Bytes get_attr_call(std::uint32_t first, std::uint32_t second) {
+  return compound(words({0, 1, 1, kGetAttr, 2, first, second}));
+}
+Bytes get_attr_reply(std::uint32_t first, std::uint32_t second) {
+  return words({0, 0, 1, kGetAttr, 0, 1, kSupported, 12, 2, first, second});
+}
+Bytes exchange_id_call() {
+  return compound(words({0, 1, 1, kExchangeId, 1, 2, 0, 0, 0, 0}));
+}
+Bytes exchange_id_reply(std::uint32_t flags) {
+  return words({0, 0, 1, kExchangeId, 0, 0, 7, 1, flags, 0, 0, 0, 0, 0, 0});
+}
+
+/// The gateway behind the server of this one passes everything.
+struct IngressWithheld : testing::Test {
+  explicit IngressWithheld(const service::Withheld& withheld = {})
+      : lab({.withheld = withheld}, {.record_buffers = kRecordBuffers, .withheld = kNothing}) {}
+
+  /// What the upstream is asked for `call`, without its XID, and what the client gets for `results`.
+  struct Seen {
+    Bytes asked, told;
+  };
+  Seen seen(const Bytes& call, const Bytes& results) {
+    Seen both;
+    lab.forward.upstream.answer = [&](const auto& forwarded) {
+      both.asked = behind_xid(forwarded.message);
+      return success(forwarded.xid(), results);
+    };
+    both.told = lab.call(client, call);
+    return both;
+  }
+  static Bytes behind_xid(const Bytes& call) { return {call.begin() + 4, call.end()}; }
+
+  IngressLab lab;
+  TcpPeer& client = lab.side.add_peer();
+};
+
+struct IngressPasses : IngressWithheld {
+  IngressPasses() : IngressWithheld(kNothing) {}
+};
+
+TEST_F(IngressWithheld, unless_configured_clients_stay) {
+  const Seen attributes = seen(get_attr_call(kLocations | kSupported, kLayoutTypes | 2),
+                               get_attr_reply(kLocations | 9, kLayoutTypes | 6));
+  EXPECT_EQ(attributes.asked, behind_xid(get_attr_call(kSupported, 2)));
+  EXPECT_EQ(attributes.told, success(kXid, get_attr_reply(9, 6)));
+  const Seen roles = seen(exchange_id_call(), exchange_id_reply(kPnfsServer | 3));
+  EXPECT_EQ(roles.asked, behind_xid(exchange_id_call()));
+  EXPECT_EQ(roles.told, success(kXid, exchange_id_reply(kNonPnfs | 3)));
+}
+
+TEST_F(IngressPasses, what_clients_may_know_comes_as_it_is) {
+  const Bytes call = get_attr_call(kLocations | kSupported, kLayoutTypes | 2);
+  const Bytes results = get_attr_reply(kLocations | 9, kLayoutTypes | 6);
+  const Seen attributes = seen(call, results);
+  EXPECT_EQ(attributes.asked, behind_xid(call));
+  EXPECT_EQ(attributes.told, success(kXid, results));
+  EXPECT_EQ(seen(exchange_id_call(), exchange_id_reply(kRoles)).told,
+            success(kXid, exchange_id_reply(kRoles)));
+}
+
+TEST_F(IngressWithheld, results_of_other_calls_are_not_looked_at) {
+  const Bytes results = exchange_id_reply(kPnfsServer | 3);
+  EXPECT_EQ(seen(get_attr_call(2, 0), results).told, success(kXid, results));
+  EXPECT_EQ(seen(exchange_id_call(), results).told, success(kXid, exchange_id_reply(kNonPnfs | 3)));
+  EXPECT_EQ(seen(get_attr_call(2, 0), results).told, success(kXid, results))
+      << "though the call before it was";
+}
+
+TEST_F(IngressWithheld, behind_placed_data_too) {
+  constexpr std::uint32_t kCount = 9000;
+  const Bytes call = compound(words({0, 1, 2, kRead, 1, 2, 3, 4, 0, 0, kCount, kGetAttr, 1, kSupported}));
+  const auto results = [](std::uint32_t supported) {
+    Bytes bytes = words({0, 0, 2, kRead, 0, 1, kCount});
+    append(bytes, pattern(kCount, 3));
+    append(bytes, words({kGetAttr, 0, 1, kSupported, 8, 1, supported}));
+    return bytes;
+  };
+  EXPECT_EQ(seen(call, results(kLocations | 9)).told, success(kXid, results(9)));
+  EXPECT_EQ(lab.side.count(Counter::placed_replies), 1u);
+}
+
+TEST_F(IngressWithheld, errors_come_as_they_are) {
+  // PROG_MISMATCH, and behind it what looks like results.
+  Bytes error = words({1, 0, 0, 0, 2});
+  append(error, exchange_id_reply(kPnfsServer | 3));
+  lab.forward.upstream.answer = [&](const auto& call) {
+    Bytes reply = words({call.xid()});
+    append(reply, error);
+    return reply;
+  };
+  EXPECT_EQ(behind_xid(lab.call(client, exchange_id_call())), error);
+}
+
+/// RPCSEC_GSS without protection of arguments and results, with integrity and with privacy (RFC 2203).
+TEST_F(IngressWithheld, V1_176_what_has_a_checksum_is_not_changed) {
+  enum : std::uint32_t { kNone = 1, kIntegrity = 2, kPrivacy = 3 };
+  const auto results = [](std::uint32_t supported) {
+    return words({0, 0, 1, kGetAttr, 0, 1, kSupported, 8, 1, supported});
+  };
+  for (const std::uint32_t service : {kNone, kIntegrity, kPrivacy}) {
+    Bytes call = words({kXid, 0, 2, ulb::kNfsProgram, 4, ulb::kNfs4Compound, 6});
+    Bytes credential = words({1, 0, 77, service});
+    append(credential, tcp_upstream_test::opaque(pattern(8, 1)));
+    append(call, tcp_upstream_test::opaque(credential));
+    append(call, words({6}));
+    append(call, tcp_upstream_test::opaque(pattern(28, 2)));
+    append(call, words({0, 1, 1, kGetAttr, 1, kLocations | kSupported}));
+    const Seen both = seen(call, results(kLocations));
+    const Bytes asked = {both.asked.end() - 4, both.asked.end()};
+    EXPECT_EQ(asked, words({service == kNone ? kSupported : kLocations | kSupported})) << service;
+    EXPECT_EQ(both.told, success(kXid, results(service == kNone ? 0 : kLocations))) << service;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::tcp_clients_test

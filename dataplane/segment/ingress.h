@@ -27,10 +27,12 @@ namespace sluice::segment {
   X(clients_reset, "TCP connections closed for the client to send its calls again")                          \
   X(probes, "NULL calls to ask a silent server whether it still answers")                                    \
   X(server_resets, "Connections to the server made again because it answered nothing, not even a NULL call") \
+  X(retransmissions,                                                                                         \
+    "Retransmission timers that expired: the server answered other calls, but not this one")                 \
   X(bad_records, "Records of clients that are not RPC messages, and invalid record lengths")                 \
   X(long_records, "Records of clients that are longer than any call")                                        \
   X(bad_calls, "Calls refused by the gateway: another RPC version, or credentials too long")                 \
-  X(duplicate_calls, "Calls dropped because one with their XID is outstanding")                              \
+  X(duplicate_calls, "Retransmissions of clients that were not forwarded, as the call is outstanding")       \
   X(reduced_calls, "Calls whose data the server reads by RDMA")                                              \
   X(placed_replies, "Replies whose data the server wrote by RDMA")                                           \
   X(dials, "Connections to the server that were started")                                                    \

@@ -23,6 +23,8 @@ inline constexpr std::uint32_t kMaxUpstreams = 8;
   X(calls, "Calls sent to the upstream, those sent again included")                                      \
   X(replies, "Replies of the upstream that matched an outstanding call")                                 \
   X(resent, "Calls sent again: their connection was lost, or the upstream had forgotten them")           \
+  X(retransmissions,                                                                                     \
+    "Retransmission timers that expired: the upstream answered other calls, but not this one")           \
   X(timeouts, "Calls not answered within call_timeout_s, whose clients were disconnected")               \
   X(given_up, "Calls that ended every connection they were sent on, whose clients were disconnected")    \
   X(probes, "NULL calls sent to an upstream that said nothing while calls waited for it")                \

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "dataplane/base/intrusive_queue.h"
+#include "dataplane/gateway/retransmission.h"
 #include "dataplane/service/api/binding.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/tcp/record_stream.h"
@@ -46,6 +47,9 @@ struct ClientCall {
   bool announces_sizes = false;  ///< its reply may, in the clear
   bool tells_withheld = false;   ///< the same
   std::uint64_t begun_ns = 0;
+  bool repeated = false;         ///< its client has retransmitted it
+  std::uint64_t first_dial = 0;  ///< number of the connection over which it was sent first
+  gateway::RetransmissionTimer retransmission;
   const service::Binding* binding = nullptr;  ///< static
 
   PoolBuffer arguments;                ///< what the server reads by RDMA

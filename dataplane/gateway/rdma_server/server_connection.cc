@@ -66,6 +66,7 @@ void ServerConnection::lend(ServerUser& client) noexcept {
   lent_ns_ = side_.now_ns();
   yields_ = moves_ = cancelled_ = false;
   silence_.heard(lent_ns_);
+  connected_ns_ = answered_ns_ = 0;
   dial_after_ns_ = kFirstDialNs;
   dial();
 }
@@ -94,7 +95,9 @@ void ServerConnection::dial() noexcept {
   rpcrdma::Connection* const connection = side_.dial(*this, requester_);
   dial_ns_ = side_.now_ns() + dial_after_ns_;
   dial_after_ns_ = smaller_of(2 * dial_after_ns_, kLastDialNs);
-  if (connection != nullptr) connection_ = connection;
+  if (connection == nullptr) return;
+  connection_ = connection;
+  ++dials_;
 }
 
 void ServerConnection::hang_up(rpcrdma::CloseReason reason) noexcept {
@@ -112,6 +115,11 @@ void ServerConnection::tick(std::uint64_t now_ns) noexcept {
   if (state_ == State::Free) return;
   requester_.expire(now_ns);
   watch_server(now_ns);
+  if (!requester_.connected())
+    connected_ns_ = 0;
+  else if (connected_ns_ == 0)
+    connected_ns_ = now_ns;
+  retransmit_overdue(now_ns);
   if (requester_.connected()) dial_after_ns_ = kFirstDialNs;
   if (moves_ && now_ns >= moves_until_ns_) hang_up(rpcrdma::CloseReason::LocalClose);
   if (requester_.attached()) return;
@@ -134,6 +142,27 @@ void ServerConnection::watch_server(std::uint64_t now_ns) noexcept {
     case Silence::Step::Reconnect:
       return reconnect();
   }
+}
+
+/// Replaces the connection if the server has answered others but not a call whose retransmission timer has
+/// expired: all calls are sent again on the next one.
+void ServerConnection::retransmit_overdue(std::uint64_t now_ns) noexcept {
+  if (connected_ns_ == 0 || in_use_ == 0 || hanging_up_ || now_ns < look_at_calls_ns_) return;
+  look_at_calls_ns_ = now_ns + kRetransmissionTickNs;
+  bool expired = false;
+  for (ClientCall& call : calls_) {
+    const std::uint64_t sent_ns = larger_of(call.begun_ns, connected_ns_);
+    if (call.state != ClientCall::State::Outstanding || answered_ns_ <= sent_ns || now_ns <= sent_ns)
+      continue;
+    const bool likely = call.repeated || dials_ > call.first_dial;
+    if (!call.retransmission.expired(now_ns - sent_ns,
+                                     likely ? gateway::Loss::Likely : gateway::Loss::Unlikely))
+      continue;
+    call.retransmission.back_off();
+    side_.count(side_.counters().retransmissions);
+    expired = true;
+  }
+  if (expired) hang_up(rpcrdma::CloseReason::Silent);
 }
 
 /// A NULL call to the program of a call that waits.
@@ -177,15 +206,22 @@ void ServerConnection::reconnect() noexcept {
 }
 
 void ServerConnection::note_answer() noexcept {
-  silence_.heard(side_.now_ns());
+  answered_ns_ = side_.now_ns();
+  silence_.heard(answered_ns_);
 }
 
 // --- Calls
 
-bool ServerConnection::is_outstanding(std::uint32_t xid) const noexcept {
+ClientCall* ServerConnection::find(std::uint32_t xid) noexcept {
   for (std::size_t i = 0; i < xids_.size(); ++i)
-    if (xids_[i] == xid && calls_[i].state == ClientCall::State::Outstanding) return true;
-  return false;
+    if (xids_[i] == xid && calls_[i].state == ClientCall::State::Outstanding) return &calls_[i];
+  return nullptr;
+}
+
+bool ServerConnection::note_repetition(std::uint32_t xid) noexcept {
+  ClientCall* const call = find(xid);
+  if (call != nullptr) call->repeated = true;
+  return call != nullptr;
 }
 
 ClientCall* ServerConnection::take_call(std::uint32_t xid) noexcept {
@@ -195,7 +231,9 @@ ClientCall* ServerConnection::take_call(std::uint32_t xid) noexcept {
   if (in_use_++ == 0) side_.connections().on_busy(*this);
   call->state = ClientCall::State::Outstanding;
   call->xid = xids_[call->index] = xid;
-  call->submitting = call->refused = false;
+  call->submitting = call->refused = call->repeated = false;
+  call->retransmission = {};
+  call->first_dial = requester_.attached() ? dials_ : dials_ + 1;
   call->all_chunks_bytes = call->chunk_count = call->item_count = 0;
   call->names_items = false;
   call->served = nullptr;

@@ -28,6 +28,9 @@ inline constexpr std::uint64_t kLastDialNs = 3'000'000'000;
 /// A connection to where the server is no more ends when its calls are answered, or after this time.
 inline constexpr std::uint64_t kMoveNs = 10'000'000'000;
 
+/// Period of examining the retransmission timers of a connection's calls.
+inline constexpr std::uint64_t kRetransmissionTickNs = 1'000'000'000;
+
 /// Buffers of a connection for long calls and replies.
 inline constexpr std::uint32_t kLongBuffers = 4;
 
@@ -73,7 +76,10 @@ class ServerConnection {
   bool become_free() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
 
-  bool is_outstanding(std::uint32_t xid) const noexcept;
+  bool is_outstanding(std::uint32_t xid) noexcept { return find(xid) != nullptr; }
+  /// Notes that the client of the connection has retransmitted an outstanding call: its own timer follows. Returns false
+  /// if no outstanding call has this XID.
+  bool note_repetition(std::uint32_t xid) noexcept;
   /// Null: as many are outstanding as may be.
   ClientCall* take_call(std::uint32_t xid) noexcept;
   /// Its completion goes to ServerUser::on_reply(), whatever `request` says. False: no memory now. ClientCall::refused
@@ -90,9 +96,11 @@ class ServerConnection {
   QueueLink<ServerConnection> idle_link;  ///< Lent, without calls: ServerConnections
 
  private:
+  ClientCall* find(std::uint32_t xid) noexcept;
   void dial() noexcept;
   void hang_up(rpcrdma::CloseReason reason) noexcept;
   void watch_server(std::uint64_t now_ns) noexcept;
+  void retransmit_overdue(std::uint64_t now_ns) noexcept;
   void probe() noexcept;
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
   static void probed(void* context, const rpcrdma::Reply& reply) noexcept;
@@ -111,7 +119,11 @@ class ServerConnection {
   std::uint64_t dial_ns_ = 0;
   std::uint64_t dial_after_ns_ = kFirstDialNs;
   Silence silence_;
-  bool probing_ = false;  ///< a NULL call of ours is out
+  std::uint64_t dials_ = 0;             ///< connections started
+  std::uint64_t connected_ns_ = 0;      ///< when tick() saw the connection up first; zero: it is not
+  std::uint64_t answered_ns_ = 0;       ///< when the server answered any call last
+  std::uint64_t look_at_calls_ns_ = 0;  ///< when retransmit_overdue() examines the calls next
+  bool probing_ = false;                ///< a NULL call of ours is out
   std::uint32_t probe_xid_ = 0;
   rpcrdma::Requester requester_;
   std::vector<ClientCall> calls_;

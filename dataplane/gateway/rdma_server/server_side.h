@@ -41,13 +41,14 @@ struct ServerSideConfig {
 /// What happens on this side. The counters are somebody else's, who is their only writer beside.
 struct ServerCounters {
   using Counter = std::atomic<std::uint64_t>;
-  Counter& calls;         ///< submitted
-  Counter& probes;        ///< NULL calls to a silent server
-  Counter& resets;        ///< connections made again because of silence
-  Counter& dials;         ///< connections started
-  Counter& dials_failed;  ///< not started for lack of resources, or of the server's address
-  Counter& disconnects;   ///< that ended or failed while lent
-  Counter& taken;         ///< taken from clients without calls for others that wait
+  Counter& calls;            ///< submitted
+  Counter& probes;           ///< NULL calls to a silent server
+  Counter& resets;           ///< connections replaced because of silence
+  Counter& retransmissions;  ///< retransmission timers of calls that expired
+  Counter& dials;            ///< connections started
+  Counter& dials_failed;     ///< not started for lack of resources, or of the server's address
+  Counter& disconnects;      ///< that ended or failed while lent
+  Counter& taken;            ///< taken from clients without calls for others that wait
 };
 
 class ServerSide {

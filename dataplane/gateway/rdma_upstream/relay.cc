@@ -17,6 +17,7 @@ rdma_server::ServerCounters counters_of(segment::UpstreamArea& area) {
   return {.calls = of(Relay::Counter::calls),
           .probes = of(Relay::Counter::probes),
           .resets = of(Relay::Counter::silent_resets),
+          .retransmissions = of(Relay::Counter::retransmissions),
           .dials = of(Relay::Counter::connects),
           .dials_failed = of(Relay::Counter::connect_failures),
           .disconnects = of(Relay::Counter::disconnects),

@@ -26,6 +26,7 @@ rdma_server::ServerCounters counters_of(segment::IngressArea& area) {
   return {.calls = of(Ingress::Counter::calls),
           .probes = of(Ingress::Counter::probes),
           .resets = of(Ingress::Counter::server_resets),
+          .retransmissions = of(Ingress::Counter::retransmissions),
           .dials = of(Ingress::Counter::dials),
           .dials_failed = of(Ingress::Counter::dials_failed),
           .disconnects = of(Ingress::Counter::disconnects),

@@ -231,7 +231,7 @@ bool TcpClient::on_call(std::span<std::byte> record) noexcept {
   if (server_ == nullptr) server_ = ingress_.server().connections().take(*this);
   if (server_ == nullptr || server_->yields()) return count_wait(Ingress::Counter::waits_connection);
   const auto xid = static_cast<std::uint32_t>(header.xid);
-  if (server_->is_outstanding(xid)) return ingress_.count(Ingress::Counter::duplicate_calls), true;
+  if (server_->note_repetition(xid)) return ingress_.count(Ingress::Counter::duplicate_calls), true;
   ClientCall* const call = server_->take_call(xid);
   if (call == nullptr) return count_wait(Ingress::Counter::waits_call);
 

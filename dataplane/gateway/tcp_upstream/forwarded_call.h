@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "dataplane/gateway/retransmission.h"
 #include "dataplane/gateway/tcp_upstream/request_cache.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/tcp/send_queue.h"
@@ -39,12 +40,13 @@ struct ForwardedCall {
   bool reply_needed;    ///< false: expired or the client is gone; ends when the send queue releases it
   bool in_send_queue;   ///< the send queue refers to the call's message, which must stay in place
   bool resent;
-  bool unsent;           ///< counts as one of its client's that have not been sent yet
-  bool earlier;          ///< counts as RequestHost::earlier
-  bool replayed;         ///< `entry` has its reply
-  bool announces_sizes;  ///< its reply may, in the clear
-  bool tells_withheld;   ///< the same
-  std::uint8_t strikes;  ///< connections that were lost while this call was alone on trial
+  bool unsent;               ///< counts as one of its client's that have not been sent yet
+  bool earlier;              ///< counts as RequestHost::earlier
+  bool replayed;             ///< `entry` has its reply
+  bool announces_sizes : 1;  ///< its reply may, in the clear
+  bool tells_withheld : 1;   ///< the same
+  std::uint8_t strikes;      ///< connections that were lost while this call was alone on trial
+  gateway::RetransmissionTimer retransmission;
   ReplyNeed need;
   service::Repetition repetition;
   std::uint8_t procedure;  ///< of a program whose handles have tags

@@ -44,9 +44,6 @@ inline constexpr std::uint64_t kAbandonedNs = 10'000'000'000;
 /// Calls of clients that have gone hold up what these ask on other connections: no longer than this, if the
 /// upstream answers others meanwhile.
 inline constexpr std::uint64_t kEarlierNs = 30'000'000'000;
-/// A call that its client repeats, and the upstream does not answer though it answers others, is sent to it again after so
-/// long, as Linux does over TCP: servers drop a call that they have in progress, and lose replies with connections.
-inline constexpr std::uint64_t kForgottenNs = 60'000'000'000;
 /// A client none of whose calls could be sent for so long while some wait is granted half as much, down to one.
 inline constexpr std::uint64_t kStuckNs = 500'000'000;
 /// Period of halving or doubling credit limits, of looking at silent connections and of publishing gauges.
@@ -190,6 +187,7 @@ class Upstream {
   void end_round() noexcept;
   void watch_orphans(std::uint64_t now_ns) noexcept;
   void watch(ForwardedCall& orphan, std::uint64_t now_ns) noexcept;
+  void retransmit_if_due(ForwardedCall& forwarded, std::uint64_t now_ns) noexcept;
   void publish_address() noexcept;
   void use_address() noexcept;
   ForwardedCall* find(UpstreamConnection& connection, std::uint32_t xid) noexcept;

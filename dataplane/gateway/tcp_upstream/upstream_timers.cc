@@ -60,6 +60,7 @@ void Upstream::look_around(std::uint64_t now_ns) noexcept {
 bool Upstream::look_at(UpstreamConnection& connection, std::uint64_t now_ns, std::uint32_t& calls) noexcept {
   for (ForwardedCall* forwarded = nullptr; (forwarded = connection.next_call()) != nullptr;) {
     end_if_due(*forwarded, now_ns);
+    if (forwarded->connection == &connection) retransmit_if_due(*forwarded, now_ns);
     if (--calls == 0) return false;
   }
   connection.follow_address(now_ns);
@@ -109,17 +110,37 @@ void Upstream::watch_orphans(std::uint64_t now_ns) noexcept {
   orphans.visit_next(due, [&](ForwardedCall& orphan) { watch(orphan, clock_ns); });
 }
 
+namespace {
+
+/// Returns whether the upstream has answered something since the call was sent, but not the call.
+bool is_overtaken(const ForwardedCall& forwarded) noexcept {
+  const UpstreamConnection& connection = *forwarded.connection;
+  return connection.state() == UpstreamConnection::State::Up &&
+         forwarded.state == ForwardedCall::State::AwaitingReply && connection.heard_ns() > forwarded.sent_ns;
+}
+
+}  // namespace
+
+/// Retransmits the call of a client that waits for it: on its shared connection, or on a new dedicated one.
+void Upstream::retransmit_if_due(ForwardedCall& forwarded, std::uint64_t now_ns) noexcept {
+  if (forwarded.call == nullptr || !forwarded.reply_needed || forwarded.in_send_queue) return;
+  const bool likely = !forwarded.own_connection || forwarded.resent;
+  const gateway::Loss loss = likely ? gateway::Loss::Likely : gateway::Loss::Unlikely;
+  if (!is_overtaken(forwarded) || !forwarded.retransmission.expired(now_ns - forwarded.sent_ns, loss)) return;
+  forwarded.retransmission.back_off();
+  count(Counter::retransmissions);
+  if (forwarded.own_connection) return forwarded.connection->lose();
+  forwarded.connection->send_again(forwarded);
+}
+
 /// What the upstream does not answer, though it answers others, holds up its client no longer: a WRITE ends with
 /// its connection, and of other calls only the repetitions wait on, for which they are sent again.
 void Upstream::watch(ForwardedCall& orphan, std::uint64_t now_ns) noexcept {
   UpstreamConnection& connection = *orphan.connection;
-  const bool answers_others = connection.state() == UpstreamConnection::State::Up &&
-                              orphan.state == ForwardedCall::State::AwaitingReply &&
-                              connection.heard_ns() > orphan.sent_ns;
-  if (!answers_others || now_ns - orphan.sent_ns < kEarlierNs) return;
+  if (!is_overtaken(orphan) || now_ns - orphan.sent_ns < kEarlierNs) return;
   if (orphan.message.empty()) return connection.lose();
   repeats_.no_longer_earlier(orphan);
-  if (now_ns - orphan.sent_ns < kForgottenNs || !repeats_.take_asked_again(orphan)) return;
+  if (now_ns - orphan.sent_ns < gateway::kRetransmitNs || !repeats_.take_asked_again(orphan)) return;
   // NFS 4 does not allow it on the same connection (RFC 7530, section 3.1.1): its own is made again.
   if (orphan.own_connection) return connection.lose();
   connection.send_again(orphan);

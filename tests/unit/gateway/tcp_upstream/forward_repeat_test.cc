@@ -280,7 +280,7 @@ TEST_F(Repeat, what_an_upstream_does_not_answer_holds_up_its_repetition_alone_af
   ASSERT_TRUE(has_come(2));
   answer(1, words({70}));
   ASSERT_TRUE(replied(second, 1));
-  let_time_pass(lab, connection, 2 * tcp_upstream::kForgottenNs / kSecond);
+  let_time_pass(lab, connection, 2 * gateway::kRetransmitNs / kSecond);
   EXPECT_EQ(lab.upstream.calls.size(), 2u) << "nobody waits for it";
   leave(second);
   conformance::RawPeer& third = connect();
@@ -300,10 +300,10 @@ TEST_F(Repeat, what_an_upstream_has_forgotten_is_sent_again_to_it_when_its_clien
   leave(first);
   conformance::RawPeer& second = connect();
   send(second, mkdir(7));
-  let_time_pass(lab, sent.connection, tcp_upstream::kForgottenNs / kSecond - 2);
+  let_time_pass(lab, sent.connection, gateway::kRetransmitNs / kSecond - 2);
   EXPECT_EQ(lab.upstream.calls.size(), 1u) << "it may be executed still";
   for (std::size_t times = 2; times < 5; ++times) {
-    let_time_pass(lab, sent.connection, times == 2 ? 4 : tcp_upstream::kForgottenNs / kSecond);
+    let_time_pass(lab, sent.connection, times == 2 ? 4 : gateway::kRetransmitNs / kSecond);
     ASSERT_EQ(lab.upstream.calls.size(), times);
     EXPECT_EQ(lab.upstream.calls.back().message, sent.message) << "byte for byte";
     EXPECT_EQ(lab.upstream.calls.back().connection, sent.connection);
@@ -343,7 +343,7 @@ TEST_F(Repeat, a_forgotten_call_of_version_4_0_is_sent_again_on_the_next_connect
   leave(first);
   conformance::RawPeer& second = connect();
   send(second, create(7, 0));
-  let_time_pass(lab, sent.connection, tcp_upstream::kForgottenNs / kSecond + 2);
+  let_time_pass(lab, sent.connection, gateway::kRetransmitNs / kSecond + 2);
   ASSERT_TRUE(has_come(2));
   EXPECT_FALSE(lab.upstream.open(sent.connection));
   EXPECT_EQ(lab.upstream.calls[1].message, sent.message);

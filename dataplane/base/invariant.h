@@ -28,6 +28,8 @@
   X(list_membership, "An element was removed from a list that it is not in, or added to two")     \
   X(handover_ticket, "A call handed to another reactor came back twice, or to another caller")    \
   X(xid_table, "An XID's table entry does not refer to the request that has the XID")             \
+  X(gateway_state,                                                                                \
+    "A gateway's call or connection changed to a state that does not follow from the one it had") \
   X(ethdev_use, "An ethdev changed to a state that does not follow from the one it had")
 
 namespace sluice {

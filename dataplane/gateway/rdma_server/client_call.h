@@ -9,6 +9,7 @@
 
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/gateway/retransmission.h"
+#include "dataplane/gateway/transition_table.h"
 #include "dataplane/service/api/binding.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/tcp/record_stream.h"
@@ -35,9 +36,9 @@ struct ClientCall {
     Ready,        ///< its reply waits for room in the send queue
     Sending,      ///< the send queue refers to its memory
   };
-  State state = State::Free;
-  bool submitting = false;  ///< in submit(): a completion now means that the requester refused the call
-  bool refused = false;     ///< completed within submit()
+  State state = State::Free;  ///< changed by transition() alone
+  bool submitting = false;    ///< in submit(): a completion now means that the requester refused the call
+  bool refused = false;       ///< completed within submit()
   ServerConnection* server = nullptr;  ///< that it belongs to
   std::uint32_t index = 0;
   std::uint32_t xid = 0;
@@ -73,6 +74,24 @@ struct ClientCall {
   std::array<std::span<const std::byte>, 2 * kMaxPlacedItems + 1> pieces;  ///< of the reply, without its XID
   QueueLink<ClientCall> link;                                              ///< of the one queue it is in
   std::array<std::byte, kSmallReplyBytes>* small = nullptr;
+
+  void transition(State to) noexcept;
 };
+
+using ClientCallTransitions = gateway::TransitionTable<ClientCall::State, ClientCall::State::Sending>;
+/// Successors of each state of a client's call at a server. A call of an RDMA client is never Ready or Sending.
+inline constexpr ClientCallTransitions kClientCallTransitions = [] {
+  using enum ClientCall::State;
+  return ClientCallTransitions{
+      {Outstanding},    // Free
+      {Free, Ready},    // Outstanding
+      {Free, Sending},  // Ready
+      {Free},           // Sending
+  };
+}();
+
+inline void ClientCall::transition(State to) noexcept {
+  gateway::change_state(kClientCallTransitions, state, to);
+}
 
 }  // namespace sluice::rdma_server

@@ -61,7 +61,7 @@ ServerConnection::ServerConnection(ServerSide& side, rpcrdma::Engine& engine)
 // --- Whose it is
 
 void ServerConnection::lend(ServerUser& client) noexcept {
-  state_ = State::Lent;
+  gateway::change_state(kServerConnectionTransitions, state_, State::Lent);
   client_ = &client;
   lent_ns_ = side_.now_ns();
   yields_ = moves_ = cancelled_ = false;
@@ -78,14 +78,14 @@ void ServerConnection::cancel_calls() noexcept {
 }
 
 void ServerConnection::take_back() noexcept {
-  state_ = State::Returned;
+  gateway::change_state(kServerConnectionTransitions, state_, State::Returned);
   client_ = nullptr;
   cancel_calls();  // a NULL call of ours may be out
 }
 
 bool ServerConnection::become_free() noexcept {
   if (requester_.attached()) return false;
-  state_ = State::Free;
+  gateway::change_state(kServerConnectionTransitions, state_, State::Free);
   return true;
 }
 
@@ -229,7 +229,7 @@ ClientCall* ServerConnection::take_call(std::uint32_t xid) noexcept {
   ClientCall* const call = free_.pop_front();
   if (call == nullptr) return nullptr;
   if (in_use_++ == 0) side_.connections().on_busy(*this);
-  call->state = ClientCall::State::Outstanding;
+  call->transition(ClientCall::State::Outstanding);
   call->xid = xids_[call->index] = xid;
   call->submitting = call->refused = call->repeated = false;
   call->retransmission = {};
@@ -266,7 +266,7 @@ bool ServerConnection::keep_reply(ClientCall& call, const rpcrdma::Reply& reply)
 
 void ServerConnection::free(ClientCall& call) noexcept {
   if (call.kept_reply != nullptr) requester_.release_reply(std::exchange(call.kept_reply, nullptr));
-  call.state = ClientCall::State::Free;
+  call.transition(ClientCall::State::Free);
   free_.push_front(call);
   if (--in_use_ == 0) side_.connections().on_idle(*this);
   side_.note_release();

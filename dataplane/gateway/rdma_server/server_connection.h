@@ -133,6 +133,18 @@ class ServerConnection {
   std::uint32_t in_use_ = 0;
 };
 
+using ServerConnectionTransitions =
+    gateway::TransitionTable<ServerConnection::State, ServerConnection::State::Returned>;
+/// Successors of each state of a connection to a server.
+inline constexpr ServerConnectionTransitions kServerConnectionTransitions = [] {
+  using enum ServerConnection::State;
+  return ServerConnectionTransitions{
+      {Lent},      // Free
+      {Returned},  // Lent
+      {Free},      // Returned
+  };
+}();
+
 /// The server has said something, though perhaps not what was asked for.
 bool is_answer(rpcrdma::CallStatus status) noexcept;
 

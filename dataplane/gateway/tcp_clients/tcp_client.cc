@@ -368,7 +368,7 @@ void TcpClient::answer_small(ClientCall& call, std::size_t bytes) noexcept {
 }
 
 void TcpClient::make_ready(ClientCall& call) noexcept {
-  call.state = ClientCall::State::Ready;
+  call.transition(ClientCall::State::Ready);
   ready_.push_back(call);
   pump();
 }
@@ -389,7 +389,7 @@ void TcpClient::pump() noexcept {
       else
         queue_.refer(piece, call);
     }
-    call->state = ClientCall::State::Sending;
+    call->transition(ClientCall::State::Sending);
     call->pieces_left = call->piece_count;
     schedule_flush();
     if (copied) free(*call);

@@ -163,7 +163,7 @@ bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record
   }
   results.opaque_fixed(record.bytes.subspan(from));
   if (data_bytes == 0) upstream_.release(forwarded);
-  forwarded.state = ForwardedCall::State::None;
+  forwarded.transition(ForwardedCall::State::None);
   call.complete(rpc::AcceptStat::Success);
   return true;
 }

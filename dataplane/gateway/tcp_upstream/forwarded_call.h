@@ -8,6 +8,7 @@
 
 #include "dataplane/gateway/retransmission.h"
 #include "dataplane/gateway/tcp_upstream/request_cache.h"
+#include "dataplane/gateway/transition_table.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/tcp/send_queue.h"
 
@@ -33,7 +34,7 @@ struct ForwardedCall {
     AwaitingReply,  ///< in the connection's send queue or on the wire
     Held,           ///< its reply is in `memory` until the transport has room, or the call itself is sent
   };
-  State state;
+  State state;          ///< changed by transition() alone
   bool own_connection;  ///< goes on the connection dedicated to its client, not on a shared one
   bool keeps_xid;       ///< RPCSEC_GSS signs the XID
   bool in_session;      ///< of NFS 4.1 or later: the upstream takes it over any connection
@@ -67,11 +68,30 @@ struct ForwardedCall {
   std::uint64_t begun_ns;
   std::uint64_t sent_ns;
 
+  void transition(State to) noexcept;
   /// The call is long, or its reply may be.
   bool has_long_message() const noexcept {
     return need == ReplyNeed::Record || message.size() > tcp::kMaxCopiedBytes;
   }
 };
+
+using CallTransitions = gateway::TransitionTable<ForwardedCall::State, ForwardedCall::State::Held>;
+/// Successors of each state of a forwarded call.
+inline constexpr CallTransitions kCallTransitions = [] {
+  using enum ForwardedCall::State;
+  return CallTransitions{
+      {AwaitingXid},               // None
+      {None, AwaitingSend, Held},  // AwaitingXid: Held, if it is answered by the reply to an earlier one
+      {None, AwaitingReply},       // AwaitingSend
+      {None, AwaitingXid, AwaitingSend,
+       Held},  // AwaitingReply: AwaitingXid, if its connection was refused for it
+      {None},  // Held
+  };
+}();
+
+inline void ForwardedCall::transition(State to) noexcept {
+  gateway::change_state(kCallTransitions, state, to);
+}
 
 /// Intrusive list in order of arrival, with O(1) removal.
 class ForwardedCallList {
@@ -94,6 +114,7 @@ class ForwardedCallList {
     ++size_;
   }
   void remove(ForwardedCall& forwarded) noexcept {
+    if (!SLUICE_INVARIANT(contains(forwarded), list_membership)) return;
     (forwarded.previous != nullptr ? forwarded.previous->next : first_) = forwarded.next;
     (forwarded.next != nullptr ? forwarded.next->previous : last_) = forwarded.previous;
     forwarded.next = forwarded.previous = nullptr;
@@ -101,6 +122,7 @@ class ForwardedCallList {
   }
   /// `other` is in no list.
   void replace(ForwardedCall& forwarded, ForwardedCall& other) noexcept {
+    if (!SLUICE_INVARIANT(contains(forwarded), list_membership)) return;
     other.next = forwarded.next;
     other.previous = forwarded.previous;
     (other.previous != nullptr ? other.previous->next : first_) = &other;
@@ -109,6 +131,13 @@ class ForwardedCallList {
   }
 
  private:
+  /// Returns whether the neighbours of the call, or the ends of the list, lead to it.
+  bool contains(const ForwardedCall& forwarded) const noexcept {
+    const ForwardedCall* const before = forwarded.previous != nullptr ? forwarded.previous->next : first_;
+    const ForwardedCall* const after = forwarded.next != nullptr ? forwarded.next->previous : last_;
+    return before == &forwarded && after == &forwarded;
+  }
+
   ForwardedCall* first_ = nullptr;
   ForwardedCall* last_ = nullptr;
   std::uint32_t size_ = 0;

@@ -72,7 +72,7 @@ UpstreamConnection* Upstream::connection_for(const ForwardedCall& forwarded) noe
 
 void Upstream::submit(ForwardedCall& forwarded) noexcept {
   register_client(*forwarded.call->client());
-  forwarded.state = ForwardedCall::State::AwaitingXid;
+  forwarded.transition(ForwardedCall::State::AwaitingXid);
   forwarded.reply_needed = true;
   ClientEntry& entry = clients_[forwarded.call->client()->number()];
   if (forwarded.in_session && forwarded.has_long_message() && !entry.sessions_stay)
@@ -109,7 +109,6 @@ void Upstream::start(ForwardedCall& forwarded, UpstreamConnection& connection) n
 void Upstream::replay(ForwardedCall& forwarded) noexcept {
   no_longer_unsent(forwarded);
   admission_.finished(forwarded);
-  forwarded.state = ForwardedCall::State::None;
   const auto reply = repeats_.reply_to(forwarded);
   RequestCache::Entry* const entry = Repeats::take_reply(forwarded);
   deliver(forwarded, reply, false);  // the call may be another one now
@@ -139,7 +138,8 @@ ForwardedCall* Upstream::find(UpstreamConnection& connection, std::uint32_t xid)
   return connection.find_kept(xid);
 }
 
-/// Removes the call from its queue or connection and frees its XID: no reply can find it any more.
+/// Removes the call from its queue or connection and frees its XID: no reply can find it any more. The caller
+/// changes its state.
 void Upstream::unlink(ForwardedCall& forwarded) noexcept {
   no_longer_unsent(forwarded);
   if (forwarded.state == ForwardedCall::State::AwaitingXid) {
@@ -150,13 +150,12 @@ void Upstream::unlink(ForwardedCall& forwarded) noexcept {
     if (forwarded.call != nullptr) admission_.finished(forwarded);
   }
   repeats_.finished(forwarded);
-  forwarded.state = ForwardedCall::State::None;
 }
 
 /// The call has no reply, and will have none. Clients take an error that nobody has said for the upstream's,
 /// and give up what a user has written; so the connection ends instead, for its client to repeat the call.
 void Upstream::end(ForwardedCall& forwarded) noexcept {
-  forwarded.state = ForwardedCall::State::None;
+  forwarded.transition(ForwardedCall::State::None);
   unanswerable_.push_back(forwarded);
 }
 
@@ -173,6 +172,7 @@ void Upstream::end_unanswerable() noexcept {
 void Upstream::end_at_upstream(ForwardedCall& forwarded) noexcept {
   unlink(forwarded);
   if (forwarded.call != nullptr) return end(forwarded);
+  forwarded.transition(ForwardedCall::State::None);
   repeats_.give_back(forwarded);
 }
 
@@ -284,7 +284,8 @@ void Upstream::on_lost(UpstreamConnection& connection) noexcept {
       deliver_or_wait(*forwarded);
     } else {
       forwarded->resent = forwarded->state == ForwardedCall::State::AwaitingReply || forwarded->resent;
-      forwarded->state = ForwardedCall::State::AwaitingSend;
+      if (forwarded->state != ForwardedCall::State::AwaitingSend)
+        forwarded->transition(ForwardedCall::State::AwaitingSend);
     }
     forwarded = next;
   }
@@ -397,13 +398,14 @@ void Upstream::refuse_reply(ForwardedCall& forwarded, std::uint64_t bytes) noexc
     return;
   }
   answered(forwarded);
+  forwarded.transition(ForwardedCall::State::None);
   forwarded.call->reply_too_long(bytes);
 }
 
 /// Holds the reply until the transport has memory and executes the call again.
 void Upstream::wait_for_results(ForwardedCall& forwarded) noexcept {
   answered(forwarded);
-  forwarded.state = ForwardedCall::State::Held;
+  if (forwarded.state != ForwardedCall::State::Held) forwarded.transition(ForwardedCall::State::Held);
   forwarded.call->await_memory();
 }
 
@@ -416,7 +418,7 @@ void Upstream::hold(ForwardedCall& forwarded, std::span<const std::byte> record)
   if (forwarded.memory == nullptr) return refuse_reply(forwarded, record.size());
   if (record.data() != forwarded.memory) std::memcpy(forwarded.memory, record.data(), record.size());
   forwarded.record_bytes = static_cast<std::uint32_t>(record.size());
-  forwarded.state = ForwardedCall::State::Held;
+  forwarded.transition(ForwardedCall::State::Held);
 }
 
 bool Upstream::deliver_held(ForwardedCall& forwarded) noexcept {

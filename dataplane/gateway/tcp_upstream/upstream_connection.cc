@@ -24,6 +24,10 @@ bool is_of_address(int error) {
 
 }  // namespace
 
+void UpstreamConnection::transition(State to) noexcept {
+  gateway::change_state(kConnectionTransitions, state_, to);
+}
+
 UpstreamConnection::UpstreamConnection(Upstream& upstream, tcp::Uring& uring)
     : upstream_(upstream),
       uring_(uring),
@@ -70,7 +74,7 @@ void UpstreamConnection::open() noexcept {
   peer_ = *address;
   peer_port_ = upstream_.port();
   opened_ns_ = upstream_.now_ns();
-  state_ = State::Connecting;
+  transition(State::Connecting);
   connecting_ = true;
   const socklen_t bytes = tcp::socket_address(peer_, peer_port_, peer_socket_address_);
   uring_.connect(this, socket_, reinterpret_cast<const sockaddr*>(&peer_socket_address_), bytes);
@@ -85,7 +89,7 @@ void UpstreamConnection::on_connected(int result) noexcept {
     return finish_closing();
   }
   upstream_.count(Upstream::Counter::connects);
-  state_ = State::Up;
+  transition(State::Up);
   heard_ns_ = upstream_.now_ns();
   handle_records();
   pump();
@@ -94,7 +98,7 @@ void UpstreamConnection::on_connected(int result) noexcept {
 void UpstreamConnection::lose() noexcept {
   if (state_ != State::Up && state_ != State::Connecting) return;
   if (state_ == State::Up) upstream_.count(Upstream::Counter::disconnects);
-  state_ = State::Closing;
+  transition(State::Closing);
   receiver_.stop();
   tcp::reset(socket_);  // completes the io_uring operations in flight
   if (!busy()) finish_closing();
@@ -113,7 +117,7 @@ void UpstreamConnection::finish_closing() noexcept {
   stream_.reset();
   probing_ = awaits_probe_ = moving_ = false;
   // Completing calls below may submit new ones: they must find the connection closed, with nothing to send.
-  state_ = State::Closing;
+  if (state_ != State::Closing) transition(State::Closing);
   unsent_ = nullptr;
   judge_suspects();
   upstream_.on_lost(*this);
@@ -124,10 +128,10 @@ void UpstreamConnection::finish_closing() noexcept {
     call->trial = 0;
   }
   if (calls_.empty() || retiring_) {
-    state_ = State::Idle;
+    transition(State::Idle);
     return;
   }
-  state_ = State::Retrying;
+  transition(State::Retrying);
   retry_ns_ = upstream_.now_ns() + retry_after_ns_;
   retry_after_ns_ = smaller_of(2 * retry_after_ns_, kLastRetryNs);
   upstream_.schedule_attention(*this);
@@ -218,7 +222,7 @@ void UpstreamConnection::retire_if_done() noexcept {
 
 void UpstreamConnection::retire() noexcept {
   retiring_ = true;
-  if (state_ == State::Retrying) state_ = State::Idle;
+  if (state_ == State::Retrying) transition(State::Idle);
   lose();
 }
 
@@ -226,7 +230,7 @@ void UpstreamConnection::retire() noexcept {
 
 void UpstreamConnection::submit(ForwardedCall& forwarded) noexcept {
   forwarded.connection = this;
-  forwarded.state = ForwardedCall::State::AwaitingSend;
+  forwarded.transition(ForwardedCall::State::AwaitingSend);
   calls_.push_back(forwarded);
   kept_xids_ += forwarded.keeps_xid;
   if (unsent_ == nullptr) unsent_ = &forwarded;
@@ -338,7 +342,7 @@ bool UpstreamConnection::enqueue(ForwardedCall& forwarded) noexcept {
   else
     queue_.refer(rest, &forwarded);
   forwarded.in_send_queue = !copied;
-  forwarded.state = ForwardedCall::State::AwaitingReply;
+  forwarded.transition(ForwardedCall::State::AwaitingReply);
   upstream_.on_sending(forwarded);
   if (to_resend_ > 0) {
     if (trial_.sent++ == 0) trial_.begun_ns = forwarded.sent_ns;

@@ -156,6 +156,7 @@ class UpstreamConnection {
     std::uint64_t begun_ns = 0;
   };
 
+  void transition(State to) noexcept;
   void open() noexcept;
   bool prepare_socket(const PeerAddress& address) noexcept;
   bool nothing_in_flight() const noexcept;
@@ -181,8 +182,8 @@ class UpstreamConnection {
 
   Upstream& upstream_;
   tcp::Uring& uring_;
-  State state_ = State::Idle;
-  bool connecting_ = false;  ///< connect in flight in io_uring; the same for the next
+  State state_ = State::Idle;  ///< changed by transition() alone
+  bool connecting_ = false;    ///< connect in flight in io_uring; the same for the next
   bool sending_ = false;
   bool leaving_ = false;   ///< the client is gone
   bool retiring_ = false;  ///< and the connection is to be closed
@@ -224,5 +225,19 @@ class UpstreamConnection {
   std::uint64_t retry_ns_ = 0;
   std::uint64_t retry_after_ns_ = kFirstRetryNs;
 };
+
+using ConnectionTransitions =
+    gateway::TransitionTable<UpstreamConnection::State, UpstreamConnection::State::Retrying>;
+/// Successors of each state of a connection to an upstream.
+inline constexpr ConnectionTransitions kConnectionTransitions = [] {
+  using enum UpstreamConnection::State;
+  return ConnectionTransitions{
+      {Connecting, Closing},        // Idle: Closing, if there is no address or no socket
+      {Up, Closing},                // Connecting
+      {Closing},                    // Up
+      {Idle, Retrying},             // Closing
+      {Idle, Connecting, Closing},  // Retrying: Closing, if there is no address or no socket
+  };
+}();
 
 }  // namespace sluice::tcp_upstream

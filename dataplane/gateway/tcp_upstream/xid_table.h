@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
 
 namespace sluice::tcp_upstream {
@@ -27,7 +28,11 @@ class XidTable {
   }
   /// With an XID of next(), of which no call has been added yet.
   void add(ForwardedCall& forwarded) noexcept { slot(forwarded.xid) = &forwarded; }
-  void remove(const ForwardedCall& forwarded) noexcept { slot(forwarded.xid) = nullptr; }
+  /// Removes a call that add() has added; another call's entry stays.
+  void remove(const ForwardedCall& forwarded) noexcept {
+    ForwardedCall*& entry = slot(forwarded.xid);
+    if (SLUICE_INVARIANT(entry == &forwarded, xid_table)) entry = nullptr;
+  }
   /// Null: there is none.
   ForwardedCall* find(std::uint32_t xid) noexcept {
     ForwardedCall* const forwarded = slot(xid);

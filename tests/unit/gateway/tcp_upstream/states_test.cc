@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The transition tables of the gateways: every state is reached from the first one and leads back to it, and a forbidden transition
+// is a failed invariant.
+#include <gtest/gtest.h>
+
+#include "dataplane/gateway/rdma_server/server_connection.h"
+#include "dataplane/gateway/tcp_upstream/upstream_connection.h"
+#include "dataplane/gateway/tcp_upstream/xid_table.h"
+
+namespace sluice::tcp_upstream_test {
+namespace {
+
+/// Counts failed invariants instead of aborting, while it exists.
+class CountedInvariants {
+ public:
+  CountedInvariants() : before_(invariant_failures()) { count_invariants() = true; }
+  ~CountedInvariants() { count_invariants() = false; }
+  CountedInvariants(const CountedInvariants&) = delete;
+  CountedInvariants& operator=(const CountedInvariants&) = delete;
+
+  std::uint64_t failures(Invariant kind) const {
+    const auto index = static_cast<std::size_t>(kind);
+    return invariant_failures()[index] - before_[index];
+  }
+
+ private:
+  const std::array<std::uint64_t, kInvariantCount> before_;
+};
+
+/// Returns the states that can follow `from`, directly or not, as bits.
+template <typename State, State kLast>
+std::uint32_t reachable(const gateway::TransitionTable<State, kLast>& table, State from) {
+  std::uint32_t seen = 0;
+  std::uint32_t before = 1;
+  while (seen != before) {
+    before = seen;
+    for (std::size_t i = 0; i < table.kStates; ++i) {
+      const auto state = static_cast<State>(i);
+      if (state != from && (seen >> i & 1) == 0) continue;
+      for (std::size_t j = 0; j < table.kStates; ++j)
+        if (table.allows(state, static_cast<State>(j))) seen |= 1u << j;
+    }
+  }
+  return seen;
+}
+
+template <typename State, State kLast>
+void expect_rest_is_left_and_reached(const gateway::TransitionTable<State, kLast>& table) {
+  const std::uint32_t all = (1u << table.kStates) - 1;
+  EXPECT_EQ(reachable(table, State{}), all);
+  for (std::size_t i = 0; i < table.kStates; ++i)
+    EXPECT_EQ(reachable(table, static_cast<State>(i)) & 1u, 1u) << "from state " << i;
+}
+
+TEST(GatewayStates, every_state_is_reached_and_left) {
+  expect_rest_is_left_and_reached(tcp_upstream::kCallTransitions);
+  expect_rest_is_left_and_reached(tcp_upstream::kConnectionTransitions);
+  expect_rest_is_left_and_reached(rdma_server::kClientCallTransitions);
+  expect_rest_is_left_and_reached(rdma_server::kServerConnectionTransitions);
+}
+
+TEST(GatewayStates, a_call_that_was_never_admitted_is_not_sent) {
+  const CountedInvariants counted;
+  tcp_upstream::ForwardedCall call{};
+  call.transition(tcp_upstream::ForwardedCall::State::AwaitingReply);
+  EXPECT_EQ(counted.failures(Invariant::gateway_state), 1u);
+}
+
+TEST(GatewayStates, an_xid_of_another_call_is_not_removed) {
+  const CountedInvariants counted;
+  tcp_upstream::XidTable table(4, 1);
+  tcp_upstream::ForwardedCall first{}, second{};
+  first.xid = second.xid = table.next();
+  table.add(first);
+  table.remove(second);
+  EXPECT_EQ(table.find(first.xid), &first);
+  EXPECT_EQ(counted.failures(Invariant::xid_table), 1u);
+}
+
+TEST(GatewayStates, a_call_is_not_removed_from_a_list_that_it_is_not_in) {
+  const CountedInvariants counted;
+  tcp_upstream::ForwardedCallList one, other;
+  tcp_upstream::ForwardedCall call{};
+  one.push_back(call);
+  other.remove(call);
+  EXPECT_EQ(one.first(), &call);
+  EXPECT_EQ(one.size(), 1u);
+  EXPECT_EQ(counted.failures(Invariant::list_membership), 1u);
+}
+
+}  // namespace
+}  // namespace sluice::tcp_upstream_test

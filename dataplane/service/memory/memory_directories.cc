@@ -153,6 +153,8 @@ void MemoryService::create(Call& call, xdr::Reader& in) noexcept {
       Target file = directory;
       file.number = number;
       status = set_attributes(file, {.size = set.size});
+    } else {
+      effect_ = ReplyCache::Effect::None;
     }
     return end_create(call, status, number, before);
   }
@@ -329,7 +331,10 @@ void MemoryService::rename(Call& call, xdr::Reader& in) noexcept {
     if (moves_directory && !allows(inode, from.credential, kWrite)) return Status::Acces;  // its ".." changes
     if (directory && fs_.is_within(to.number, moved)) return Status::Inval;
     if (const EntryNumber existing = fs_.lookup(to.number, to_name); existing != 0) {
-      if (fs_.entry(existing).inode == moved) return Status::Ok;  // links to one file: no effect
+      if (fs_.entry(existing).inode == moved) {  // links to one file
+        effect_ = ReplyCache::Effect::None;
+        return Status::Ok;
+      }
       const Inode& victim = fs_.inode(fs_.entry(existing).inode);
       if (directory != (victim.type == FileType::Directory)) return Status::Exist;
       if (directory && victim.entries > 0) return Status::NotEmpty;

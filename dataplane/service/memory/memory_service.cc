@@ -71,6 +71,7 @@ Execution MemoryService::execute(Call& call) noexcept {
   }
   keep_reply_ = !binding().procedure(procedure).idempotent;
   if (keep_reply_ && answer_again(call)) return keep_reply_ = false, Execution::Started;
+  effect_ = ReplyCache::Effect::Changed;
   xdr::Reader in(call.arguments());
   (this->*kHandlers[procedure])(call, in);
   keep_reply_ = false;
@@ -102,7 +103,10 @@ void MemoryService::succeed(Call& call, Status status) noexcept {
     ++procedure.calls;
     procedure.errors += failed;
   }
-  if (keep_reply_) replies_.keep(reply_key_, reader_of_reply(call), call.results().written(), fs_.now_ns());
+  if (keep_reply_) {
+    const ReplyCache::Effect effect = status == Status::Ok ? effect_ : ReplyCache::Effect::None;
+    replies_.keep(reply_key_, reader_of_reply(call), effect, call.results().written(), fs_.now_ns());
+  }
   call.complete(rpc::AcceptStat::Success);
 }
 

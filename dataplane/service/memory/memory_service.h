@@ -223,6 +223,7 @@ class MemoryService final : public Service {
   ReplyCache replies_;
   bool keep_reply_ = false;  ///< the call being executed goes into the reply cache
   ReplyCache::Key reply_key_;
+  ReplyCache::Effect effect_ = ReplyCache::Effect::Changed;  ///< of that call, if it succeeds
   AclService acl_;
 };
 

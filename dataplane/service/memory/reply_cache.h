@@ -4,10 +4,15 @@
 // retransmitted call of a non-idempotent procedure, as after a reconnect, is answered from here instead of
 // being executed twice (RFC 8166, section 4.2.1; V1-152).
 //
-// Calls are equal if client, XID, procedure and arguments are; what an export has answered to a host by its name is for
-// that host alone. Fixed size, set-associative; the oldest entry
-// of a set is replaced. Only the owning reactor may call; the constructor is setup. Results are copied in;
-// find() returns a view that is valid until the next keep(). Times in ns, of the file system's clock.
+// Calls are equal if client, XID, procedure and arguments are. What an export has answered to a host by its
+// name is for that host alone. The size is fixed and the cache is set-associative. In a full set, a reply
+// to a call that changed nothing is replaced first, then the oldest reply to the client that has most
+// changes in the whole cache. So a client that has fewer changes than an equal share keeps them, however
+// busy other clients are. A reply to a call that changed nothing never replaces one to a call that changed
+// something.
+//
+// Only the owning reactor may call; the constructor is setup. Results are copied in; find() returns a view
+// that is valid until the next keep(). Times in ns, of the file system's clock.
 #pragma once
 
 #include <array>
@@ -26,6 +31,9 @@ namespace sluice::service::memory {
 inline constexpr std::size_t kMaxKeptReplyBytes = 320;
 inline constexpr std::size_t kReplySets = 512;
 inline constexpr std::size_t kReplyWays = 8;
+/// Counters of changes, chosen by a keyed hash of the client's address. Clients that share a counter share
+/// a share.
+inline constexpr std::size_t kReplyHosts = 4096;
 /// A client gives up a call, or reuses its XID, only long after this.
 inline constexpr std::uint64_t kKeepReplyNs = 120'000'000'000;
 
@@ -39,7 +47,11 @@ class ReplyCache {
     bool operator==(const Key&) const = default;
   };
 
-  explicit ReplyCache(const HashKey& key) : hash_key_(key), entries_(kReplySets * kReplyWays) {}
+  /// Whether executing the call a second time could have another result.
+  enum class Effect : std::uint8_t { None, Changed };
+
+  explicit ReplyCache(const HashKey& key)
+      : hash_key_(key), entries_(kReplySets * kReplyWays), changes_(kReplyHosts) {}
 
   Key key_of(const Call& call) const noexcept {
     return {call.peer(), call.header().xid, call.header().procedure, siphash(hash_key_, call.arguments())};
@@ -60,18 +72,22 @@ class ReplyCache {
     return {};
   }
 
-  void keep(const Key& key, Reader reader, std::span<const std::byte> results,
+  void keep(const Key& key, Reader reader, Effect effect, std::span<const std::byte> results,
             std::uint64_t now_ns) noexcept {
     if (results.empty() || results.size() > kMaxKeptReplyBytes) return;
-    const auto set = set_of(key);
-    Entry* oldest = &set.front();
-    for (Entry& entry : set)
-      if (entry.bytes == 0 || (oldest->bytes != 0 && entry.made_ns < oldest->made_ns)) oldest = &entry;
-    oldest->key = key;
-    oldest->reader = reader;
-    oldest->made_ns = now_ns;
-    oldest->bytes = static_cast<std::uint32_t>(results.size());
-    std::memcpy(oldest->results.data(), results.data(), results.size());
+    const auto host = static_cast<std::uint32_t>(
+        siphash(hash_key_, std::as_bytes(std::span(key.peer.bytes))) % kReplyHosts);
+    Entry* const entry = place_for(set_of(key), host, effect, now_ns);
+    if (entry == nullptr) return;
+    forget(*entry);
+    entry->key = key;
+    entry->reader = reader;
+    entry->effect = effect;
+    entry->host = host;
+    entry->made_ns = now_ns;
+    entry->bytes = static_cast<std::uint32_t>(results.size());
+    std::memcpy(entry->results.data(), results.data(), results.size());
+    if (effect == Effect::Changed) ++changes_[host];
   }
 
  private:
@@ -80,8 +96,42 @@ class ReplyCache {
     Reader reader = Reader::Anyone;
     std::uint64_t made_ns = 0;
     std::uint32_t bytes = 0;  ///< zero: empty
+    std::uint32_t host = 0;   ///< index in changes_
+    Effect effect = Effect::None;
     std::array<std::byte, kMaxKeptReplyBytes> results;
   };
+
+  void forget(Entry& entry) noexcept {
+    if (entry.bytes > 0 && entry.effect == Effect::Changed) --changes_[entry.host];
+    entry.bytes = 0;
+  }
+  void forget_if_old(Entry& entry, std::uint64_t now_ns) noexcept {
+    if (now_ns - entry.made_ns >= kKeepReplyNs) forget(entry);
+  }
+
+  /// Returns the entry to be replaced, or null if each one is worth more than the new one. Forgets old
+  /// entries first: they are no part of their client's share.
+  Entry* place_for(std::span<Entry> set, std::uint32_t host, Effect effect, std::uint64_t now_ns) noexcept {
+    Entry* first = &set.front();
+    for (Entry& entry : set) {
+      forget_if_old(entry, now_ns);
+      if (goes_before(entry, *first, host)) first = &entry;
+    }
+    const bool worth_more = first->bytes > 0 && first->effect == Effect::Changed && effect == Effect::None;
+    return worth_more ? nullptr : first;
+  }
+
+  /// Whether `one` is replaced before `other` by an entry of `host`, which would have one change more.
+  bool goes_before(const Entry& one, const Entry& other, std::uint32_t host) const noexcept {
+    if (one.bytes == 0 || other.bytes == 0) return other.bytes != 0;
+    if (one.effect != other.effect) return one.effect == Effect::None;
+    const auto changes = [&](const Entry& entry) {
+      return changes_[entry.host] + (entry.host == host ? 1u : 0u);
+    };
+    if (one.effect == Effect::Changed && changes(one) != changes(other)) return changes(one) > changes(other);
+    return one.made_ns < other.made_ns;
+  }
+
   std::span<Entry> set_of(const Key& key) noexcept {
     const std::uint64_t hash = key.arguments ^ (static_cast<std::uint64_t>(key.xid) * 0x9E3779B97F4A7C15u);
     return {&entries_[(hash >> 32) % kReplySets * kReplyWays], kReplyWays};
@@ -89,6 +139,7 @@ class ReplyCache {
 
   const HashKey hash_key_;
   FixedArray<Entry> entries_;
+  FixedArray<std::uint32_t> changes_;  ///< kept replies with Effect::Changed, by hash of the client's address
 };
 
 }  // namespace sluice::service::memory

@@ -29,8 +29,21 @@ class Nfs3Repeated : public Nfs3 {
     call.release(lab.service());
     return results;
   }
+  static Caller caller(std::uint8_t last) {
+    Caller caller = kRoot;
+    caller.peer = PeerAddress::from_ipv4(192, 0, 2, last);
+    return caller;
+  }
+  /// A successful MKDIR and a successful RMDIR.
+  void make_and_remove(std::uint32_t xid, const Caller& who) {
+    ASSERT_EQ(status_of(results_of(xid, kMkDir, "other", who)), 0u);
+    ASSERT_EQ(status_of(results_of(xid, kRmDir, "other", who)), 0u);
+  }
+  /// Number of calls; five times the places of the cache.
+  static constexpr std::uint32_t kMany = 5 * memory::kReplySets * memory::kReplyWays;
   static constexpr std::uint32_t kMkDir = 9;
   static constexpr std::uint32_t kRemove = 12;
+  static constexpr std::uint32_t kRmDir = 13;
   static std::uint32_t status_of(const Bytes& results) { return xdr::load_u32(results.data()); }
 };
 
@@ -97,9 +110,60 @@ TEST_F(Nfs3Repeated, answers_are_forgotten_in_time_and_for_want_of_room) {
   EXPECT_EQ(status_of(results_of(700, kRemove, "f")), static_cast<std::uint32_t>(Status::NoEnt));
   lab.file(root, "f");
   EXPECT_EQ(status_of(results_of(800, kRemove, "f")), 0u);
-  for (std::uint32_t xid = 1000; xid < 1000 + 20 * memory::kReplySets * memory::kReplyWays; ++xid)
-    results_of(xid, kRemove, "none");
+  for (std::uint32_t i = 0; i < 20 * memory::kReplySets * memory::kReplyWays; ++i)
+    make_and_remove(1000 + i, kRoot);
   EXPECT_EQ(status_of(results_of(800, kRemove, "f")), static_cast<std::uint32_t>(Status::NoEnt));
+}
+
+/// Errors and successes of another client, some multiples of what the cache holds.
+TEST_F(Nfs3Repeated, a_busy_client_does_not_push_out_the_answers_to_another) {
+  const Caller other = caller(99);
+  const Bytes made = results_of(700, kMkDir, "mine");
+  ASSERT_EQ(status_of(made), 0u);
+  for (std::uint32_t i = 0; i < kMany; ++i)
+    ASSERT_EQ(status_of(results_of(1000 + i, kRemove, "none", other)),
+              static_cast<std::uint32_t>(Status::NoEnt));
+  EXPECT_EQ(results_of(700, kMkDir, "mine"), made) << "after errors";
+  for (std::uint32_t i = 0; i < kMany; ++i) make_and_remove(1'000'000 + i, other);
+  EXPECT_EQ(results_of(700, kMkDir, "mine"), made) << "after successes";
+}
+
+/// Nor does a client push out its own answers in this way.
+TEST_F(Nfs3Repeated, calls_that_changed_nothing_do_not_push_out_those_that_did) {
+  const Bytes made = results_of(700, kMkDir, "mine");
+  ASSERT_EQ(status_of(made), 0u);
+  lab.file(root, "f");
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    results_of(1000 + i, kRemove, "none");
+    ASSERT_TRUE(lab.create(root, "f").ok()) << "a file that exists";
+    ASSERT_TRUE(lab.rename(root, "f", root, "f").ok()) << "to its own name";
+  }
+  EXPECT_EQ(results_of(700, kMkDir, "mine"), made);
+}
+
+TEST_F(Nfs3Repeated, all_changes_of_a_client_are_remembered_while_many_others_are_busy) {
+  constexpr std::uint32_t kMine = 64;
+  constexpr std::uint8_t kOthers = 10;
+  std::vector<Bytes> made;
+  for (std::uint32_t i = 0; i < kMine; ++i) made.push_back(results_of(700 + i, kMkDir, numbered("mine", i)));
+  for (std::uint32_t i = 0; i < kMany; ++i)
+    make_and_remove(1000 + i, caller(static_cast<std::uint8_t>(100 + i % kOthers)));
+  for (std::uint32_t i = 0; i < kMine; ++i)
+    EXPECT_EQ(results_of(700 + i, kMkDir, numbered("mine", i)), made[i]) << i;
+}
+
+/// Else what a client did long ago would count against what it does now.
+TEST_F(Nfs3Repeated, what_is_forgotten_in_time_is_no_part_of_a_clients_share) {
+  constexpr std::uint64_t kStart = 1'760'000'000'000'000'000;
+  set_test_clock(kStart);
+  for (std::uint32_t i = 0; i < kMany; ++i) make_and_remove(1'000'000 + i, kRoot);
+  set_test_clock(kStart + 2 * memory::kKeepReplyNs);
+  for (std::uint32_t i = 0; i < memory::kReplySets * memory::kReplyWays; ++i)
+    results_of(2'000'000 + i, kRemove, "none", caller(98));
+  const Bytes made = results_of(700, kMkDir, "mine");
+  for (std::uint32_t i = 0; i < kMany; ++i)
+    make_and_remove(3'000'000 + i, caller(static_cast<std::uint8_t>(100 + i % 10)));
+  EXPECT_EQ(results_of(700, kMkDir, "mine"), made);
 }
 
 }  // namespace

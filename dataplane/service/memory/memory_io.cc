@@ -252,12 +252,16 @@ void MemoryService::commit(Call& call, xdr::Reader& in) noexcept {
   succeed(call, Status::Ok);
 }
 
-/// An aborted WRITE may have left bytes behind the end of the file, which must read as zeros later. If other
-/// transfers use the block, the last one clears them.
+/// Ends a transfer. An aborted WRITE may have changed bytes of the file, which shows in its attributes as
+/// after any other WRITE. It may also have left bytes behind the end of the file, which must read as zeros
+/// later. If other transfers use the block, the last one clears them.
 void MemoryService::release(Call& call) noexcept {
   auto& transfer = call.state<Transfer>();
   Inode& inode = fs_.inode(transfer.inode);
   const bool there = inode.generation == transfer.generation && inode.type != FileType::None;
+  // The blocks do not matter: one that replaced a pinned block has a copy of what had arrived.
+  if (there && transfer.writing && transfer.bytes > 0 && transfer.offset < inode.size)
+    end_write(inode, inode.size, transfer.by_root);
   for (std::uint32_t i = 0; i < transfer.blocks; ++i) {
     const Block block = transfer.pinned[i];
     if (block == 0) continue;

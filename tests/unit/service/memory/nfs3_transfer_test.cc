@@ -121,6 +121,50 @@ TEST_F(Data, an_abandoned_write_leaves_nothing_behind_the_end) {
   EXPECT_EQ(used(f), 0u);
 }
 
+/// Other clients and programs find out from the times that they have old data.
+TEST_F(Data, an_abandoned_write_changes_times_and_set_id_bits_as_a_whole_one_does) {
+  ASSERT_TRUE(lab.write(f, 0, pattern(65536, 1)).ok());
+  for (const auto& [who, mode] : {std::pair{kAlice, 0775u}, std::pair{kRoot, 06775u}}) {
+    ASSERT_TRUE(lab.setattr(f, {.mode = 06775, .uid = 1000}).ok());
+    const Attr before = *lab.getattr(f).attr;
+    {
+      PlacedWrite w(lab, f, 0, 65536, 0, who);
+      w.pull(pattern(30000, 2));
+    }
+    const Attr after = *lab.getattr(f).attr;
+    EXPECT_GT(after.mtime, before.mtime);
+    EXPECT_GT(after.ctime, before.ctime);
+    EXPECT_EQ(after.mode, mode);
+    EXPECT_EQ(after.size, before.size);
+  }
+}
+
+TEST_F(Data, an_abandoned_write_behind_the_end_changes_no_attribute) {
+  ASSERT_TRUE(lab.write(f, 0, pattern(100, 1)).ok());
+  ASSERT_TRUE(lab.setattr(f, {.mode = 06775, .uid = 1000}).ok());
+  const Attr before = *lab.getattr(f).attr;
+  {
+    PlacedWrite w(lab, f, 100, 2000, 0, kAlice);
+    w.pull(pattern(2000, 2));
+  }
+  const Attr after = *lab.getattr(f).attr;
+  EXPECT_EQ(after.mtime, before.mtime);
+  EXPECT_EQ(after.ctime, before.ctime);
+  EXPECT_EQ(after.mode, before.mode);
+}
+
+/// The file's new block has what had arrived in the old one.
+TEST_F(Data, an_abandoned_write_in_a_small_file_that_grew_under_it_changes_times) {
+  ASSERT_TRUE(lab.write(f, 0, pattern(2000, 1)).ok());
+  const Attr before = *lab.getattr(f).attr;
+  auto broken = std::make_unique<PlacedWrite>(lab, f, 0, 1000);
+  broken->pull(pattern(1000, 2));
+  PlacedWrite(lab, f, 100000, 10).abandon();
+  broken.reset();
+  ASSERT_EQ(part(lab.read_all(f), 0, 1000), pattern(1000, 2));
+  EXPECT_GT(lab.getattr(f).attr->mtime, before.mtime);
+}
+
 TEST_F(Data, an_abandoned_write_gives_back_what_it_asked_for) {
   {
     PlacedWrite w(lab, f, 5 << 20, 1 << 20);

@@ -101,7 +101,8 @@ void MemoryService::end_create(Call& call, Status status, InodeNumber made,
 }
 
 /// Creates an object with the requested attributes, as far as the caller may set them. A directory with the
-/// set-group-id bit passes its group on.
+/// set-group-id bit passes its group on. It passes the bit on to directories. Other objects can have the
+/// bit only if the caller is in their group.
 FileSystem::Found MemoryService::make(const Target& directory, std::string_view name, NewInode what,
                                       const SetAttributes& set) noexcept {
   const Inode& parent = fs_.inode(directory.number);
@@ -111,6 +112,7 @@ FileSystem::Found MemoryService::make(const Target& directory, std::string_view 
   what.gid = inherits ? parent.gid : who.gid;
   if (set.gid && (who.uid == 0 || in_group(who, *set.gid))) what.gid = *set.gid;
   if (set.mode && what.type != FileType::Symlink) what.mode = *set.mode;
+  if (who.uid != 0 && !in_group(who, what.gid)) what.mode &= static_cast<std::uint16_t>(~kSetGid);
   if (inherits && what.type == FileType::Directory) what.mode |= kSetGid;
   const FileSystem::Found made = fs_.create(directory.number, name, what);
   if (made.status != Status::Ok) return made;

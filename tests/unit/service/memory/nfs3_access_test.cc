@@ -182,6 +182,26 @@ TEST_F(AccessControl, new_objects_belong_to_the_caller_and_inherit_the_group) {
   EXPECT_EQ(timed.attr->mtime, 6u);
 }
 
+TEST_F(AccessControl, only_a_member_makes_set_group_id_files_of_a_group) {
+  const Handle d = lab.directory(root, "d");
+  ASSERT_TRUE(lab.setattr(d, {.mode = 02777, .gid = 4000}).ok());
+  const Caller member{.uid = 1002, .gid = 1002, .gids = {4000}};
+  const auto modes = [&](std::string_view name, const Caller& who) {
+    constexpr std::uint32_t kFifo = 7;
+    const Set set{.mode = 06775};
+    const std::string created(name);
+    return std::vector{lab.create(d, created + "f", set, who).attr->mode,
+                       lab.mknod(d, created + "n", kFifo, who, set).attr->mode,
+                       lab.mkdir(d, created + "d", set, who).attr->mode};
+  };
+  // A directory has the bit from the directory that it is in, which its group is from as well.
+  EXPECT_EQ(modes("a", kAlice), (std::vector{04775u, 04775u, 06775u}));
+  EXPECT_EQ(modes("m", member), (std::vector{06775u, 06775u, 06775u}));
+  EXPECT_EQ(modes("r", kRoot), (std::vector{06775u, 06775u, 06775u}));
+  // A file in another directory has the group of its creator.
+  EXPECT_EQ(lab.create(root, "f", {.mode = 06775}, kAlice).attr->mode, 06775u);
+}
+
 TEST_F(AccessControl, read_only_exports_are_not_changed) {
   Lab ro({.exports = {{.path = "/a", .read_only = true, .root_squash = false}}});
   const Handle r = ro.root();

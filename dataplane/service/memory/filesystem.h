@@ -62,7 +62,8 @@ enum class FileType : std::uint8_t {
 };
 
 inline constexpr std::uint32_t kMaxNameBytes = 255;
-inline constexpr std::uint32_t kMaxSymlinkBytes = 1024;
+/// PATH_MAX of Linux without the null byte. Its clients refuse longer paths.
+inline constexpr std::uint32_t kMaxSymlinkBytes = 4095;
 inline constexpr std::uint32_t kMaxLinks = 65000;
 /// Steps in RENAME's search for a cycle; a directory cannot be moved below a deeper one.
 inline constexpr std::uint32_t kMaxDirectoryDepth = 4096;

@@ -285,7 +285,7 @@ segment::ExportInfo Exports::info(std::uint32_t number) noexcept {
   std::copy(handle.begin(), handle.end(), info.root_handle);
   info.quota_bytes = use.quota_bytes;
   info.used_bytes = use.used_bytes;
-  info.files = use.files;
+  info.files = memory_.file_system().files(number);
   info.calls = statistics.calls;
   info.errors = statistics.errors;
   info.read_bytes = statistics.read_bytes;

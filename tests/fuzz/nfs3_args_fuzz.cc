@@ -226,7 +226,7 @@ class Session {
     }
     if (fs.free_bytes() != kArenaBytes) fail("blocks are missing");
     for (std::uint32_t i = 0; i < fs.export_count(); ++i)
-      if (fs.use(i).used_bytes != 0 || fs.use(i).files != 1) fail("an export's accounts do not add up");
+      if (fs.use(i).used_bytes != 0 || fs.files(i) != 1) fail("an export's accounts do not add up");
     for (std::size_t at = 0; at < kArenaBytes; at += 8) {
       std::uint64_t word;
       std::memcpy(&word, arena().bytes.data() + at, 8);

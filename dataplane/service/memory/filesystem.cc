@@ -33,7 +33,8 @@ FileSystem::FileSystem(rdma::MemoryRegion region, std::uint32_t max_files, const
       clock_(wall_clock),
       start_(wall_clock()),
       priority_state_(hash_text(key, "treap priorities") | 1),
-      free_inodes_(max_files) {
+      inode_shares_(max_files),
+      entry_shares_(static_cast<std::uint32_t>(entries_.size() - 1)) {
   exports_.reserve(kMaxExports);
 }
 
@@ -42,16 +43,24 @@ bool FileSystem::set_export(std::uint32_t id, std::string_view path, std::uint64
   while (exports_.size() <= id) exports_.emplace_back();  // within the reserved capacity
   ExportUse& use = exports_[id];
   use.quota_bytes = quota_bytes;
-  if (use.root != 0 && use.root_token == token) return true;
-  const InodeNumber number = new_inode(id, {.type = FileType::Directory, .mode = 0777});
-  if (number == 0) return false;
-  Inode& root = inodes_[number];
-  root.generation = kRootGeneration;
-  root.links = 2;
-  root.parent = number;
-  use.root = number;
-  use.root_token = token;
+  if (use.root == 0 || use.root_token != token) {
+    const InodeNumber number = new_inode(id, {.type = FileType::Directory, .mode = 0777});
+    if (number == 0) return false;
+    Inode& root = inodes_[number];
+    root.generation = kRootGeneration;
+    root.links = 2;
+    root.parent = number;
+    use.root = number;
+    use.root_token = token;
+  }
+  inode_shares_.open(id);
+  entry_shares_.open(id);
   return true;
+}
+
+void FileSystem::close_export(std::uint32_t id) noexcept {
+  inode_shares_.close(id);
+  entry_shares_.close(id);
 }
 
 HandleBytes FileSystem::handle_of(InodeNumber number) const noexcept {
@@ -85,8 +94,7 @@ InodeNumber FileSystem::new_inode(std::uint32_t export_id, const NewInode& what)
     number = never_used_inode_++;
   else
     return 0;
-  --free_inodes_;
-  ++exports_[export_id].files;
+  inode_shares_.take(export_id);
   Inode& inode = inodes_[number];
   const std::uint32_t generation = inode.generation + 1;
   inode = {};
@@ -106,11 +114,10 @@ InodeNumber FileSystem::new_inode(std::uint32_t export_id, const NewInode& what)
 
 void FileSystem::free_inode(InodeNumber number) noexcept {
   Inode& inode = inodes_[number];
-  --exports_[inode.export_id].files;
+  inode_shares_.give_back(inode.export_id);
   inode.type = FileType::None;
   inode.next = free_inode_list_;
   free_inode_list_ = number;
-  ++free_inodes_;
 }
 
 /// A file without links is removed at once; its blocks are reclaimed in the background.
@@ -228,6 +235,7 @@ EntryNumber FileSystem::add_entry(InodeNumber directory, std::string_view name, 
   else
     return 0;
   Inode& parent = inodes_[directory];
+  entry_shares_.take(parent.export_id);
   Entry& entry = entries_[number];
   entry.directory = directory;
   entry.inode = target;
@@ -255,6 +263,7 @@ void FileSystem::unlink_entry(EntryNumber number) noexcept {
   while (*link != number) link = &entries_[*link].hash_next;
   *link = entry.hash_next;
   tree_remove(parent, number);
+  entry_shares_.give_back(parent.export_id);
   --parent.entries;
   parent.mtime_ns = parent.ctime_ns = clock_();
   if (inodes_[entry.inode].type == FileType::Directory) --parent.links;
@@ -265,19 +274,18 @@ void FileSystem::unlink_entry(EntryNumber number) noexcept {
 
 FileSystem::Found FileSystem::create(InodeNumber directory, std::string_view name,
                                      const NewInode& what) noexcept {
-  const InodeNumber number = new_inode(inodes_[directory].export_id, what);
-  if (number == 0) return {Status::NoSpc};
+  const std::uint32_t id = inodes_[directory].export_id;
+  if (available_files(id) == 0) return {Status::NoSpc};
+  const InodeNumber number = new_inode(id, what);
   if (what.type == FileType::Directory) inodes_[number].links = 2;
-  if (add_entry(directory, name, number) == 0) {
-    free_inode(number);
-    return {Status::NoSpc};
-  }
+  add_entry(directory, name, number);
   return {Status::Ok, number};
 }
 
 Status FileSystem::link(InodeNumber directory, std::string_view name, InodeNumber target) noexcept {
   if (inodes_[target].links >= kMaxLinks) return Status::MLink;
-  if (add_entry(directory, name, target) == 0) return Status::NoSpc;
+  if (entry_shares_.available(inodes_[directory].export_id) == 0) return Status::NoSpc;
+  add_entry(directory, name, target);
   ++inodes_[target].links;
   inodes_[target].ctime_ns = clock_();
   return Status::Ok;

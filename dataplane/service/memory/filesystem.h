@@ -13,9 +13,11 @@
 #include <string_view>
 #include <vector>
 
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/memory/blocks.h"
 #include "dataplane/service/memory/file_handle.h"
 #include "dataplane/service/memory/lazy_array.h"
+#include "dataplane/service/memory/pool_shares.h"
 
 namespace sluice::service::memory {
 
@@ -137,14 +139,11 @@ struct Entry {
   std::uint64_t cookie() const noexcept { return sequence; }
 };
 
-inline constexpr std::uint32_t kMaxExports = 32;  ///< per file system
-
 struct ExportUse {
   InodeNumber root = 0;
   std::uint64_t root_token = 0;   ///< FileHandle::token of the root, instead of start()
   std::uint64_t quota_bytes = 0;  ///< zero: limited only by the pool
   std::uint64_t used_bytes = 0;
-  std::uint64_t files = 0;
 };
 
 struct NewInode {
@@ -163,9 +162,12 @@ class FileSystem {
   /// Setup. `wall_clock` returns ns since 1970 without a system call. `region` outlives the file system.
   FileSystem(rdma::MemoryRegion region, std::uint32_t max_files, const HashKey& key, Clock wall_clock);
 
-  /// Creates the root of an export if it does not exist, and sets its quota. A root keeps its handle across
-  /// restarts as long as path, `id` and key do not change. `id` is below kMaxExports. False: no free inode.
+  /// Creates the root of an export if it does not exist, sets its quota, and gives it a share of inodes and
+  /// entries. A root keeps its handle across restarts as long as path, `id` and key do not change. `id` is
+  /// below kMaxExports. False: no free inode.
   bool set_export(std::uint32_t id, std::string_view path, std::uint64_t quota_bytes) noexcept;
+  /// Ends an export's share of inodes and entries. Its files stay.
+  void close_export(std::uint32_t id) noexcept;
   const ExportUse& use(std::uint32_t export_id) const noexcept { return exports_[export_id]; }
   std::uint32_t export_count() const noexcept { return static_cast<std::uint32_t>(exports_.size()); }
   InodeNumber root(std::uint32_t export_id) const noexcept { return exports_[export_id].root; }
@@ -178,7 +180,12 @@ class FileSystem {
   /// Wall clock at construction, so different after each restart.
   std::uint64_t start() const noexcept { return start_; }
   std::uint32_t max_files() const noexcept { return static_cast<std::uint32_t>(inodes_.size() - 1); }
-  std::uint64_t free_files() const noexcept { return free_inodes_; }
+  std::uint64_t free_files() const noexcept { return inode_shares_.free(); }
+  std::uint64_t files(std::uint32_t export_id) const noexcept { return inode_shares_.taken(export_id); }
+  /// Number of files that the export can create. Each takes an inode and an entry.
+  std::uint64_t available_files(std::uint32_t export_id) const noexcept {
+    return smaller_of(inode_shares_.available(export_id), entry_shares_.available(export_id));
+  }
   /// Free now, plus what reclaiming removed files will free.
   std::uint64_t free_bytes() const noexcept { return blocks_.free_bytes() + reclaimable_bytes_; }
 
@@ -260,9 +267,10 @@ class FileSystem {
   std::vector<ExportUse> exports_;
   InodeNumber free_inode_list_ = 0;
   InodeNumber never_used_inode_ = 1;
-  std::uint64_t free_inodes_;
   EntryNumber free_entry_list_ = 0;
   EntryNumber never_used_entry_ = 1;
+  PoolShares inode_shares_;
+  PoolShares entry_shares_;
 
   Block reclaim_page_ = 0;  ///< map page being reclaimed
   std::uint32_t reclaim_at_ = 0;

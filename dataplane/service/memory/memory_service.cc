@@ -39,10 +39,15 @@ bool MemoryService::make_roots() noexcept {
   bool all = true;
   for (std::uint32_t id = 0; id < exports_.size(); ++id) {
     ExportOptions& options = exports_[id];
-    if (!options.in_use) continue;
+    if (!options.in_use) {
+      fs_.close_export(id);
+      continue;
+    }
     options.in_use = fs_.set_export(id, options.path, options.quota_bytes);
     all &= options.in_use;
   }
+  for (std::uint32_t id = static_cast<std::uint32_t>(exports_.size()); id < kMaxExports; ++id)
+    fs_.close_export(id);
   return all;
 }
 
@@ -308,8 +313,8 @@ void MemoryService::fsstat(Call& call, xdr::Reader& in) noexcept {
   xdr::Writer& out = call.results();
   put_status(out, Status::Ok);
   put_post_op_attr(out, fs_, object.number);
-  for (const std::uint64_t value :
-       {total, free_bytes, free_bytes, std::uint64_t{fs_.max_files()}, fs_.free_files(), fs_.free_files()})
+  for (const std::uint64_t value : {total, free_bytes, free_bytes, std::uint64_t{fs_.max_files()},
+                                    fs_.free_files(), fs_.available_files(current_export_)})
     out.u64(value);
   out.u32(0);  // invarsec: may change at once
   succeed(call, Status::Ok);

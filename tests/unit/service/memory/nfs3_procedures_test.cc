@@ -276,6 +276,65 @@ TEST_F(Nfs3, files_run_out_with_nospc_and_come_back) {
   EXPECT_TRUE(small.mkdir(small.root(), "d").ok());
 }
 
+/// Creates files until the export is full. Returns their number.
+std::uint32_t fill(Lab& lab, std::uint32_t id) {
+  std::uint32_t made = 0;
+  while (lab.create(lab.root(id), numbered("f", made)).ok()) ++made;
+  EXPECT_EQ(lab.mkdir(lab.root(id), "d").status, Status::NoSpc);
+  EXPECT_EQ(lab.fsstat(lab.root(id)).numbers[5], 0u) << "what FSSTAT calls available";
+  return made;
+}
+
+const std::vector<ExportOptions> kTwoExports = {{.path = "/a", .root_squash = false},
+                                                {.path = "/b", .root_squash = false}};
+
+TEST_F(Nfs3, an_export_that_takes_all_files_leaves_the_others_their_share) {
+  Lab two({.max_files = 100, .exports = kTwoExports});
+  constexpr std::uint32_t kShare = 25;  // a half of a half
+  EXPECT_EQ(fill(two, 0), 100 - kShare - 1) << "the root is one";
+  EXPECT_EQ(two.fsstat(two.root(1)).numbers[5], kShare - 1);
+  EXPECT_EQ(fill(two, 1), kShare - 1);
+  // An inode beyond the share of the first one is free for both.
+  ASSERT_TRUE(two.remove(two.root(0), "f0").ok());
+  EXPECT_TRUE(two.create(two.root(1), "more").ok());
+  // An inode of the second one's share stays reserved for it.
+  ASSERT_TRUE(two.remove(two.root(1), "more").ok());
+  ASSERT_TRUE(two.remove(two.root(1), "f0").ok());
+  EXPECT_TRUE(two.create(two.root(0), "f0").ok());
+  EXPECT_EQ(two.create(two.root(0), "more").status, Status::NoSpc);
+  EXPECT_TRUE(two.create(two.root(1), "f0").ok());
+}
+
+/// A hard link takes an entry and no inode. There are twice as many entries as inodes.
+TEST_F(Nfs3, an_export_that_takes_all_entries_leaves_the_others_their_share) {
+  Lab two({.max_files = 100, .exports = kTwoExports});
+  const Handle f = two.file(two.root(0), "f");
+  std::uint32_t made = 0;
+  while (two.link(f, two.root(0), numbered("l", made)).ok()) ++made;
+  EXPECT_EQ(made, 200u - 50 - 1);
+  EXPECT_EQ(two.create(two.root(0), "g").status, Status::NoSpc);
+  EXPECT_TRUE(two.rename(two.root(0), "l0", two.root(0), "renamed").ok()) << "a place is free meanwhile";
+  EXPECT_TRUE(two.lookup(two.root(0), "renamed").ok());
+  EXPECT_EQ(fill(two, 1), 50u);
+}
+
+TEST_F(Nfs3, an_export_that_is_removed_has_no_share_and_one_that_is_added_has) {
+  Lab it({.max_files = 100, .exports = kTwoExports});
+  std::vector<ExportOptions> one = {kTwoExports[0]};
+  it.service().exchange_exports(one);
+  EXPECT_EQ(it.fsstat(it.root(0)).numbers[5], 98u) << "two roots";
+  std::uint32_t made = 0;
+  for (; made < 80; ++made) ASSERT_TRUE(it.create(it.root(0), numbered("f", made)).ok());
+  std::vector<ExportOptions> two = kTwoExports;
+  it.service().exchange_exports(two);
+  EXPECT_EQ(it.create(it.root(0), "more").status, Status::NoSpc) << "18 are left";
+  EXPECT_TRUE(it.rename(it.root(0), "f1", it.root(0), "renamed").ok());
+  EXPECT_EQ(fill(it, 1), 18u);
+  for (std::uint32_t i = 2; i < 8; ++i) ASSERT_TRUE(it.remove(it.root(0), numbered("f", i)).ok());
+  EXPECT_EQ(it.create(it.root(0), "more").status, Status::NoSpc) << "they are of the other's share";
+  EXPECT_TRUE(it.create(it.root(1), "more").ok());
+}
+
 TEST_F(Nfs3, statistics_count_calls_and_errors_by_procedure_and_export) {
   Lab two({.exports = {{.path = "/a"}, {.path = "/b"}}});
   two.getattr(two.root(0));

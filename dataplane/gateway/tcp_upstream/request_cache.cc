@@ -131,8 +131,8 @@ std::span<std::byte> RequestCache::bytes_of(const Entry& entry) const noexcept {
   return {&bytes_[static_cast<std::size_t>(&entry - entries_.get()) * kKeptBytes], kKeptBytes};
 }
 
-RequestCache::Comparison RequestCache::compare(std::uint32_t at, std::uint64_t tag,
-                                               const RequestKey& key) noexcept {
+RequestCache::Comparison RequestCache::compare(std::uint32_t at, std::uint64_t tag, const RequestKey& key,
+                                               std::uint64_t now_ns) noexcept {
   std::uint64_t word = words_[at].load();
   for (int i = 0; i < kAttempts; ++i) {
     if (state_of(word) == State::Free || (word & kTagMask) != tag) return Comparison::Different;
@@ -140,9 +140,13 @@ RequestCache::Comparison RequestCache::compare(std::uint32_t at, std::uint64_t t
     if (state_of(word) == State::Claimed || (word & kPinsMask) == kPinsMask) return Comparison::Outstanding;
     if (!words_[at].compare_exchange_weak(word, word + kPin)) continue;
     const bool same = entries_[at].key == key;
-    if (same && state_of(word) == State::Answered) return Comparison::Answered;
+    const bool answered = state_of(word) == State::Answered;
+    // Another reactor may have answered after `now_ns` was read.
+    const std::uint64_t answered_ns = entries_[at].answered_ns.load(std::memory_order_relaxed);
+    const bool expired = answered && now_ns > answered_ns && now_ns - answered_ns >= kKeptNs;
+    if (same && answered && !expired) return Comparison::Answered;
     release(entries_[at]);
-    return same ? Comparison::Outstanding : Comparison::Different;
+    return same && !expired ? Comparison::Outstanding : Comparison::Different;
   }
   return Comparison::Outstanding;
 }
@@ -187,7 +191,7 @@ RequestCache::Found RequestCache::look_up(const RequestKey& key, RequestHost& ho
   const auto among = [&](std::uint32_t but) -> Found {
     for (std::uint32_t at = set * kCacheWays; at < (set + 1) * kCacheWays; ++at) {
       if (at == but) continue;
-      const Comparison comparison = compare(at, tag, key);
+      const Comparison comparison = compare(at, tag, key, now_ns);
       if (comparison == Comparison::Answered) return {.seen = Seen::Answered, .entry = &entries_[at]};
       if (comparison == Comparison::Outstanding) {
         entries_[at].asked_again.store(true, std::memory_order_relaxed);

@@ -30,7 +30,8 @@ inline constexpr std::uint32_t kCacheEntries = 4096;
 inline constexpr std::uint32_t kCacheWays = 16;
 /// Hosts among which a client is looked for.
 inline constexpr std::uint32_t kHostWays = 64;
-/// A reply that is given up earlier counts as evicted: a client may still ask for it.
+/// Age at which a reply expires: a call that matches it is another one, since clients reuse XIDs after a restart. A reply
+/// that is replaced earlier counts as evicted. knfsd and the memory export expire replies at the same age.
 inline constexpr std::uint64_t kKeptNs = 120'000'000'000;
 
 /// What a call is known by when it comes again.
@@ -105,7 +106,8 @@ class RequestCache {
  private:
   enum class Comparison : std::uint8_t { Different, Outstanding, Answered };
   /// Answered: the entry is pinned.
-  Comparison compare(std::uint32_t at, std::uint64_t tag, const RequestKey& key) noexcept;
+  Comparison compare(std::uint32_t at, std::uint64_t tag, const RequestKey& key,
+                     std::uint64_t now_ns) noexcept;
   std::uint32_t place_for(std::uint32_t set, std::uint32_t host, std::uint64_t& word) const noexcept;
   bool would_hold_too_much(std::uint32_t host, std::uint32_t more) const noexcept;
   std::span<std::byte> bytes_of(const Entry& entry) const noexcept;

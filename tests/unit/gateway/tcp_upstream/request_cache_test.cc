@@ -65,6 +65,22 @@ struct Cache : testing::Test {
   std::uint32_t evicted = 0;
 };
 
+TEST_F(Cache, a_reply_expires_and_a_call_that_matches_it_is_a_new_one) {
+  add_answered(1, *host);
+  now_ns += kKeptNs - 2;
+  EXPECT_TRUE(known(1));
+  now_ns += 2;
+  EXPECT_FALSE(known(1));
+  add_answered(1, *host);
+  EXPECT_TRUE(known(1)) << "its own reply is found beside the expired one";
+}
+
+TEST_F(Cache, a_call_without_a_reply_does_not_expire) {
+  add(key(1), *host);
+  now_ns += 10 * kKeptNs;
+  EXPECT_EQ(cache.look_up(key(1), *host, now_ns).seen, Seen::Outstanding);
+}
+
 TEST_F(Cache, a_call_is_new_then_outstanding_then_answered) {
   RequestCache::Entry* const entry = add(key(1), *host);
   const Bytes call = text(7, 40);

@@ -212,12 +212,10 @@ void UpstreamConnection::leave() noexcept {
   upstream_.schedule_attention(*this);
 }
 
-/// Closing the connection ends what may be executed twice; calls that have been kept can be repeated only on it.
+/// Closes the connection when no call on it may still be executed: a reset does not stop a call that the upstream has read.
+/// Upstream::watch() bounds the wait.
 void UpstreamConnection::retire_if_done() noexcept {
-  if (!leaving_ || retiring_) return;
-  for (const ForwardedCall* call = calls_.first(); call != nullptr; call = call->next)
-    if (!call->message.empty()) return;
-  retire();
+  if (leaving_ && !retiring_ && calls_.empty()) retire();
 }
 
 void UpstreamConnection::retire() noexcept {

@@ -369,6 +369,61 @@ TEST_F(Repeat, a_write_that_an_upstream_does_not_answer_ends_with_its_connection
   EXPECT_NE(lab.upstream.calls[1].message, lab.upstream.calls[0].message);
 }
 
+/// PUTFH and WRITE of version 4.0.
+Bytes write_4_0(std::uint32_t xid, std::uint32_t word) {
+  Bytes operations = words({22});
+  append(operations, opaque(pattern(28, 1)));
+  append(operations, words({38, 1, 2, 3, 4, 0, 0, 2}));
+  append(operations, opaque(words({word})));
+  return compound(xid, 0, operations, 2);
+}
+/// PUTFH and SETATTR of version 4.0, with attributes of this size.
+Bytes set_attributes_4_0(std::uint32_t xid, std::size_t bytes) {
+  Bytes operations = words({22});
+  append(operations, opaque(pattern(28, 1)));
+  append(operations, words({34, 1, 2, 3, 4, 1, 1u << 12}));
+  append(operations, opaque(pattern(bytes, 2)));
+  return compound(xid, 0, operations, 2);
+}
+
+TEST_F(Repeat, no_write_of_version_4_0_overtakes_one_that_the_upstream_has_read) {
+  conformance::RawPeer& first = connect();
+  send(first, write_4_0(7, 1));
+  ASSERT_TRUE(has_come(1));
+  leave(first);
+  conformance::RawPeer& second = connect();
+  send(second, write_4_0(8, 2));
+  EXPECT_TRUE(comes_no_more());
+  answer(0, words({0, 0, 0}));
+  EXPECT_TRUE(has_come(2));
+}
+
+TEST_F(Repeat, a_write_of_version_4_0_that_is_never_answered_delays_the_next_one_for_a_limited_time) {
+  conformance::RawPeer& first = connect();
+  send(first, write_4_0(7, 1));
+  ASSERT_TRUE(has_come(1));
+  const std::size_t connection = lab.upstream.calls[0].connection;
+  leave(first);
+  conformance::RawPeer& second = connect();
+  send(second, write_4_0(8, 2));
+  let_time_pass(lab, connection, tcp_upstream::kEarlierNs / kSecond + 2);
+  ASSERT_TRUE(has_come(2));
+  EXPECT_FALSE(lab.upstream.open(connection));
+}
+
+TEST_F(Repeat, a_call_of_version_4_0_that_is_too_long_to_be_kept_is_executed_once) {
+  conformance::RawPeer& first = connect();
+  send(first, set_attributes_4_0(7, tcp_upstream::kKeptBytes + 1000));
+  ASSERT_TRUE(has_come(1));
+  leave(first);
+  conformance::RawPeer& second = connect();
+  send(second, set_attributes_4_0(7, tcp_upstream::kKeptBytes + 1000));
+  EXPECT_TRUE(comes_no_more());
+  answer(0, words({0, 0, 0}));
+  EXPECT_TRUE(replied(second, 1));
+  EXPECT_EQ(lab.upstream.calls.size(), 1u);
+}
+
 TEST_F(Repeat, a_read_that_nobody_waits_for_holds_up_nobody) {
   conformance::RawPeer& first = connect();
   send(first, getattr(7));

@@ -5,12 +5,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "controlplane/config/kernel_interface.h"
 #include "dataplane/base/processor_list.h"
+#include "dataplane/ulb/nfs3.h"
+#include "dataplane/ulb/nfs4.h"
 
 namespace sluice::config {
 namespace {
@@ -98,6 +102,27 @@ void judge_interface(Findings& found, const segment::ConfigBlock& block, const M
                    std::to_string(block.mtu) + ", or lower mtu.\n";
 }
 
+/// Returns whether an upstream over TCP serves NFS version 4, whose servers call clients back.
+bool routes_nfs4(const segment::ConfigBlock& block) {
+  const auto upstreams = std::span(block.upstreams).first(block.upstream_count);
+  return std::any_of(upstreams.begin(), upstreams.end(), [](const segment::UpstreamConfig& upstream) {
+    const auto routes = std::span(upstream.routes).first(upstream.route_count);
+    return std::any_of(routes.begin(), routes.end(), [](const segment::RouteConfig& route) {
+      return route.program == ulb::kNfsProgram && route.version == ulb::kNfs4Version;
+    });
+  });
+}
+
+/// Compares the connections of clients with those that upstreams may call back: beyond the latter a client's delegations are revoked.
+void judge_callbacks(Findings& found, const segment::ConfigBlock& block) {
+  if (block.callback_clients >= block.max_connections || !routes_nfs4(block)) return;
+  found.notes +=
+      "callback_clients in [forward] is " + std::to_string(block.callback_clients) +
+      ", and max_connections is " + std::to_string(block.max_connections) +
+      ": an upstream cannot call back more clients than that, and revokes the delegations of others. "
+      "Raise callback_clients to max_connections.\n";
+}
+
 void judge_key_files(Findings& found, const Config& config) {
   for (const HostEntry& host : config.authentication_hosts)
     for (const std::string& file : host.key_files) {
@@ -129,6 +154,7 @@ Findings judge(const Config& config, const Machine& machine) {
   judge_processors(found, config.block, machine);
   judge_memory(found, config.block, machine);
   judge_interface(found, config.block, machine);
+  judge_callbacks(found, config.block);
   check_group(found.defects, "change_group in [admin]", config.admin_change_group);
   check_group(found.defects, "read_group in [admin]", config.admin_read_group);
   check_new_file(found.defects, "saved_changes", config.saved_changes);

@@ -45,6 +45,17 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+TEST(Machine, more_clients_of_an_nfs4_upstream_than_it_may_call_back_are_a_note) {
+  const std::string upstream =
+      "[[upstream]]\nname = \"a\"\naddress = \"192.0.2.1\"\nprograms = [\"nfs3\", \"nfs4\"]\n";
+  const std::string many = "[transport]\nmax_connections = 128\n";
+  const config::Machine on = machine(2, {0, 1});
+  EXPECT_TRUE(has(found(many + upstream, on).notes, "callback_clients in [forward] is 64"))
+      << found(many + upstream, on).notes;
+  EXPECT_EQ(found(many + upstream + "[forward]\ncallback_clients = 128\n", on).notes, "");
+  EXPECT_EQ(found(many, on).notes, "") << "nothing calls back";
+}
+
 TEST(Machine, processors_that_there_are_not_are_defects_and_those_of_others_are_notes) {
   const std::string two = "[reactor]\ncount = 2\ncpus = [0, 1]\n";
   EXPECT_EQ(found(two, machine(2, {0, 1})).defects, "");

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <map>
 
-#include "controlplane/mount/network.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/network.h"
 
 namespace sluice::locks {
 
@@ -37,7 +37,7 @@ class Shares {
 
  private:
   using Key = std::array<std::uint8_t, 16>;
-  static Key key(const PeerAddress& address) { return mount::network_of(address).bytes; }
+  static Key key(const PeerAddress& address) { return network_of(address).bytes; }
 
   const std::size_t max_;
   const std::size_t max_of_network_;

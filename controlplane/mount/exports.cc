@@ -14,10 +14,10 @@
 
 #include "controlplane/mount/allowed.h"
 #include "controlplane/mount/group_exports.h"
-#include "controlplane/mount/network.h"
 #include "controlplane/mount/protocol.h"
 #include "controlplane/mount/segment_exports.h"
 #include "controlplane/mount/upstream_exports.h"
+#include "dataplane/base/network.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/layout.h"
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "controlplane/mount/allowed.h"
-#include "controlplane/mount/network.h"
 #include "controlplane/mount/protocol.h"
 #include "controlplane/mount/upstream_exports.h"
+#include "dataplane/base/network.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/checked.h"
 #include "dataplane/segment/heartbeat.h"

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "controlplane/mount/datagrams.h"
-#include "controlplane/mount/network.h"
 #include "controlplane/mount/rpc_link.h"
 #include "controlplane/mount/tcp_clients.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/network.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/tcp/sockets.h"
 

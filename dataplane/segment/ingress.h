@@ -19,6 +19,9 @@ namespace sluice::segment {
   X(clients_refused, "TCP connections closed at once: address not allowed")                                  \
   X(clients_ended, "TCP connections of clients that have ended")                                             \
   X(clients_stuck, "TCP connections closed because a record or a reply made no progress")                    \
+  X(clients_evicted, "TCP connections of clients ended to make room for another client")                     \
+  X(clients_over_share,                                                                                      \
+    "TCP connections refused because all places were in use and their host held its share")                  \
   X(calls, "Calls of clients forwarded to the server")                                                       \
   X(replies, "Replies of the server given to clients")                                                       \
   X(failures, "Calls that the server refused with an error of RPC-over-RDMA: answered with SYSTEM_ERR")      \

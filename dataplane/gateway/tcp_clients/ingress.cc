@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/tcp_clients/listener.h"
 #include "dataplane/gateway/tcp_clients/server_calls.h"
 #include "dataplane/tcp/record_stream.h"
@@ -35,7 +36,7 @@ rdma_server::ServerCounters counters_of(segment::IngressArea& area) {
 
 }  // namespace
 
-Ingress::Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, const Listener& listener,
+Ingress::Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, Listener& listener,
                  const IngressConfig& config, segment::IngressArea& area, Clock clock)
     : allowed_(config.allowed),
       listener_(listener),
@@ -43,7 +44,10 @@ Ingress::Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, const Lis
       clock_(clock),
       uring_(kAcceptOperations + kClientOperations * config.clients, config.uring),
       server_(engine, dialer, config.server_side, counters_of(area), clock),
+      hosts_(config.clients),
+      share_(larger_of(config.clients / kShareOfPlaces, 1u)),
       free_clients_(config.clients) {
+  listener_.note_room(true);
   std::construct_at(&area_);  // drops the counts of an earlier data plane
   server_.set_server(config.server);
   for (std::uint32_t i = 0; i < config.clients; ++i)
@@ -51,38 +55,9 @@ Ingress::Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, const Lis
   to_flush_.reserve(config.clients);
 }
 
-// --- Clients
-
-bool Ingress::is_allowed() const noexcept {
-  const PeerAddress peer = tcp::peer_address(peer_);
-  return allowed_.empty() || std::any_of(allowed_.begin(), allowed_.end(), [&](const auto& prefix) {
-           return peer.within(prefix.address, prefix.prefix_bits);
-         });
-}
-
-/// Where there is no room a client is left to another reactor, or waits with the kernel.
-void Ingress::accept() noexcept {
-  if (accepting_) return;
-  const bool was_full = std::exchange(full_, free_clients_.empty());
-  if (full_ && !was_full) count(Counter::waits_client);
-  if (full_) return;
-  accepting_ = true;
-  peer_bytes_ = sizeof peer_;
-  uring_.accept(this, listener_.descriptor(), reinterpret_cast<sockaddr*>(&peer_), &peer_bytes_);
-}
-
-void Ingress::on_accepted(int result) noexcept {
-  accept_failed_ = result < 0;
-  if (accept_failed_) return;
-  accepting_ = false;
-  if (!is_allowed()) {
-    count(Counter::clients_refused);
-    ::close(result);
-    return;
-  }
-  count(Counter::clients_accepted);
-  tcp::tune(result, tcp::kPeerTimeoutMs);
-  free_clients_.pop()->open(result);
+Ingress::~Ingress() {
+  if (!full_) listener_.note_room(false);
+  if (newcomer_.socket >= 0) ::close(newcomer_.socket);
 }
 
 // --- The reactor's loop
@@ -123,15 +98,6 @@ bool Ingress::poll(std::uint64_t now_ns) noexcept {
 /// Those that wait again have only returned what they had just taken.
 void Ingress::resume_waiting() noexcept {
   if (waiting_.resume_some()) server_.take_released();
-}
-
-void Ingress::look_at_clients(std::uint64_t now_ns) noexcept {
-  std::uint32_t due = clients_round_.due(now_ns, static_cast<std::uint32_t>(clients_.size()));
-  if (due == 0) return;
-  for (const std::uint64_t clock_ns = clock_(); due > 0; --due) {
-    clients_[next_looked_at_]->tick(clock_ns);
-    next_looked_at_ = next_looked_at_ + 1 < clients_.size() ? next_looked_at_ + 1 : 0;
-  }
 }
 
 void Ingress::publish() noexcept {

@@ -35,13 +35,15 @@ TcpClient::~TcpClient() {
 
 // --- The client's connection
 
-void TcpClient::open(int socket) noexcept {
+void TcpClient::open(int socket, Host& host) noexcept {
   socket_ = socket;
+  host_ = &host;
   state_ = State::Open;
-  disconnecting_ = ended_ = false;
+  disconnecting_ = ended_ = draining_ = false;
+  record_since_ns_ = 0;
   awaiting_end_ = true;
   ingress_.uring().await_end(this, socket_);
-  moved_ns_ = ingress_.now_ns();
+  opened_ns_ = moved_ns_ = ingress_.now_ns();
   handle_records();
 }
 
@@ -139,6 +141,7 @@ void TcpClient::schedule_flush() noexcept {
 }
 
 void TcpClient::wait_for_release() noexcept {
+  record_since_ns_ = 0;  // what is missing is not the client's to send
   if (!wanted_link.linked()) ingress_.schedule_resume(*this);
 }
 
@@ -147,9 +150,10 @@ void TcpClient::resume() noexcept {
 }
 
 void TcpClient::handle_records() noexcept {
-  while (state_ == State::Open && !disconnecting_) {
+  while (state_ == State::Open && !disconnecting_ && !draining_) {
     switch (stream_.next()) {
       case tcp::RecordStream::Step::Record:
+        record_since_ns_ = 0;
         if (!on_record(stream_.record())) {
           stream_.keep();
           return wait_for_release();
@@ -157,6 +161,7 @@ void TcpClient::handle_records() noexcept {
         release_record();
         break;
       case tcp::RecordStream::Step::NeedBytes:
+        if (record_since_ns_ == 0 && stream_.in_record()) record_since_ns_ = moved_ns_;
         return receiver_.receive(socket_, stream_.room());
       case tcp::RecordStream::Step::NeedMemory: {
         const PoolBuffer buffer = buffers_.acquire(tcp::kMaxRecordBytes);
@@ -191,13 +196,28 @@ std::uint32_t TcpClient::calls_in_use() const noexcept {
   return server_ == nullptr ? 0 : server_->in_use();
 }
 
+bool TcpClient::has_replies() const noexcept {
+  return sending_ || !queue_.empty() || calls_in_use() > 0;
+}
+
+bool TcpClient::is_idle() const noexcept {
+  return state_ == State::Open && receiver_.asked() && !stream_.in_record() && !has_replies() &&
+         !is_called_back();
+}
+
+bool TcpClient::is_overdue(std::uint64_t now_ns) const noexcept {
+  const bool waits_for_memory = stream_.in_memory() && calls_in_use() == 0 && !wanted_link.linked();
+  const bool waits_for_bytes = receiver_.asked() && record_since_ns_ != 0;
+  if (waits_for_bytes && now_ns - record_since_ns_ > kRecordNs) return true;
+  return (sending_ || waits_for_bytes || waits_for_memory) && now_ns - moved_ns_ > kStuckNs;
+}
+
 void TcpClient::tick(std::uint64_t now_ns) noexcept {
   if (state_ == State::Closing) return finish_closing();
   if (state_ != State::Open) return;
   if (ended_ && !receiver_.asked()) return disconnect();
-  const bool waits_for_memory = calls_in_use() == 0 && !wanted_link.linked();
-  const bool waits_for_bytes = stream_.in_memory() && (receiver_.asked() || waits_for_memory);
-  if ((sending_ || waits_for_bytes) && now_ns - moved_ns_ > kStuckNs) {
+  if (draining_ && !has_replies()) return disconnect();
+  if (is_overdue(now_ns)) {
     ingress_.count(Ingress::Counter::clients_stuck);
     disconnect();
   }
@@ -405,7 +425,7 @@ void TcpClient::free(ClientCall& call) noexcept {
 // --- Calls of the server
 
 void TcpClient::on_server_call(service::Call& call) noexcept {
-  if (state_ != State::Open || !server_calls_.start(call, queue_)) {
+  if (state_ != State::Open || draining_ || !server_calls_.start(call, queue_)) {
     ingress_.count(Ingress::Counter::callbacks_refused);
     return call.complete(rpc::AcceptStat::SystemErr);
   }

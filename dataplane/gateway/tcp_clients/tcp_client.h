@@ -14,6 +14,7 @@
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/gateway/rdma_server/client_buffers.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
+#include "dataplane/gateway/tcp_clients/hosts.h"
 #include "dataplane/gateway/tcp_clients/server_calls.h"
 #include "dataplane/segment/ingress.h"
 #include "dataplane/tcp/record_stream.h"
@@ -27,9 +28,11 @@ using rdma_server::ClientCall;
 using rdma_server::PoolBuffer;
 using rdma_server::ServerConnection;
 
-/// A client that for this long accepts no bytes, or stops inside a long record, is disconnected, because it
-/// holds memory that other clients need.
+/// A client that for this long accepts no bytes, or sends none of a record that it has begun, is disconnected, because
+/// it holds a place and memory that other clients need.
 inline constexpr std::uint64_t kStuckNs = 30'000'000'000;
+/// A record has to arrive within this time from its first byte.
+inline constexpr std::uint64_t kRecordNs = 120'000'000'000;
 
 /// A client's operations in io_uring at once: a receive, a send, and to learn of its end.
 inline constexpr std::uint32_t kClientOperations = 3;
@@ -48,9 +51,23 @@ class TcpClient final : public rdma_server::ServerUser {
   TcpClient& operator=(const TcpClient&) = delete;
 
   State state() const noexcept { return state_; }
+  /// The host that the place is counted for. Not of a free client.
+  const Host& host() const noexcept { return *host_; }
+  Host& host() noexcept { return *host_; }
+  std::uint64_t opened_ns() const noexcept { return opened_ns_; }
+  /// Time at which bytes were last received or sent.
+  std::uint64_t moved_ns() const noexcept { return moved_ns_; }
+  /// Returns true if nothing is in progress: no call of either side, no part of a record, and no reply.
+  bool is_idle() const noexcept;
+  bool is_called_back() const noexcept { return !server_calls_.empty(); }
+  bool is_draining() const noexcept { return draining_; }
 
   /// Takes ownership of an accepted socket.
-  void open(int socket) noexcept;
+  void open(int socket, Host& host) noexcept;
+  /// Ends the connection, and cancels its calls.
+  void disconnect() noexcept;
+  /// Stops taking calls, and ends the connection when the calls in progress are answered.
+  void drain() noexcept { draining_ = true; }
   void on_received(const tcp::Uring::Completion& end) noexcept;
   void on_received_again(const tcp::Uring::Completion& end) noexcept;
   void on_sent(int result) noexcept;
@@ -72,8 +89,9 @@ class TcpClient final : public rdma_server::ServerUser {
 
  private:
   void take(std::optional<int> received) noexcept;
-  void disconnect() noexcept;
   void disconnect_soon() noexcept;
+  bool has_replies() const noexcept;
+  bool is_overdue(std::uint64_t now_ns) const noexcept;
   void finish_closing() noexcept;
   std::uint32_t calls_in_use() const noexcept;
   void handle_records() noexcept;
@@ -108,8 +126,12 @@ class TcpClient final : public rdma_server::ServerUser {
   bool ended_ = false;         ///< the client sends nothing behind what it has sent
   bool flush_scheduled_ = false;
   int socket_ = -1;
-  bool disconnecting_ = false;          ///< disconnect_soon() was called
+  bool disconnecting_ = false;  ///< disconnect_soon() was called
+  bool draining_ = false;       ///< drain() was called
+  Host* host_ = nullptr;
+  std::uint64_t opened_ns_ = 0;
   std::uint64_t moved_ns_ = 0;          ///< last time that bytes were received or sent
+  std::uint64_t record_since_ns_ = 0;   ///< beginning of the record that is being received; zero: none is
   ServerConnection* server_ = nullptr;  ///< null: lent with the next call
   FixedArray<std::byte> stream_bytes_;
   tcp::RecordStream stream_;

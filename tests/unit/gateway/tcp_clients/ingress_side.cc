@@ -25,7 +25,9 @@ rpcrdma::EngineConfig engine_config(const SideOptions& options) {
 
 }  // namespace
 
-TcpPeer::TcpPeer(std::uint16_t port) : socket_(tcp::connecting_socket(AF_INET, false, 30'000)) {
+TcpPeer::TcpPeer(std::uint16_t port, std::uint8_t host) {
+  const PeerAddress from = PeerAddress::from_ipv4(127, 0, 0, host);
+  socket_ = tcp::connecting_socket(AF_INET, false, 30'000, &from);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -38,7 +38,8 @@ struct SideOptions {
 /// A client's socket. It never blocks: what cannot be sent at once is sent by poll().
 class TcpPeer {
  public:
-  explicit TcpPeer(std::uint16_t port);
+  /// Connects from 127.0.0.`host`: each is another host for the gateway.
+  explicit TcpPeer(std::uint16_t port, std::uint8_t host = 1);
   ~TcpPeer();
   TcpPeer(const TcpPeer&) = delete;
   TcpPeer& operator=(const TcpPeer&) = delete;
@@ -55,7 +56,7 @@ class TcpPeer {
   bool reads = true;  ///< false: receives no bytes
 
  private:
-  int socket_;
+  int socket_ = -1;
   bool ended_ = false;
   Bytes in_;
   Bytes out_;
@@ -69,8 +70,8 @@ class IngressSide final : public rdma_server_test::DialingSide {
 
   ~IngressSide() override { close_connections(); }
 
-  TcpPeer& add_peer() {
-    peers.push_back(std::make_unique<TcpPeer>(listener->port()));
+  TcpPeer& add_peer(std::uint8_t host = 1) {
+    peers.push_back(std::make_unique<TcpPeer>(listener->port(), host));
     return *peers.back();
   }
   void poll(std::uint64_t now_ns);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whom a share belongs to. Pure; any thread.
+// The network that a peer's share of a pool belongs to. Pure; any thread.
 #pragma once
 
 #include <cstddef>
 
 #include "dataplane/base/net_address.h"
 
-namespace sluice::mount {
+namespace sluice {
 
 /// An IPv4 address, or the first 64 bits of one of IPv6: a host may give itself any of the rest.
 inline PeerAddress network_of(PeerAddress address) {
@@ -16,4 +16,4 @@ inline PeerAddress network_of(PeerAddress address) {
   return address;
 }
 
-}  // namespace sluice::mount
+}  // namespace sluice

@@ -38,7 +38,7 @@ enum class AuthStat : std::uint32_t {
   GssCredProblem = 13,
   GssCtxProblem = 14,
 };
-enum class AuthFlavor : std::uint32_t { None = 0, Sys = 1, Short = 2, Dh = 3, RpcSecGss = 6 };
+enum class AuthFlavor : std::uint32_t { None = 0, Sys = 1, Short = 2, Dh = 3, RpcSecGss = 6, Tls = 7 };
 
 inline constexpr std::uint32_t kRpcVersion = 2;
 /// RFC 5531, section 8.2: the body of an opaque_auth.
@@ -77,12 +77,15 @@ enum class CallDecode {
   Truncated,    ///< ends inside the header: only a transport error can be returned
   NotACall,     ///< msg_type is not CALL
   RpcMismatch,  ///< rpcvers is not 2: answer encode_rpc_mismatch()
-  BadCred,      ///< credential over kMaxAuthBytes: answer encode_auth_error(BadCred)
+  BadCred,      ///< credential over kMaxAuthBytes, or AUTH_TLS: answer encode_auth_error(BadCred)
   BadVerf,      ///< verifier over kMaxAuthBytes: answer encode_auth_error(BadVerf)
 };
 
 /// Consumes the call header, up to the first argument byte. With Ok all of `header` is set, and its xid with
 /// every status but Truncated.
+///
+/// AUTH_TLS asks the end of a transport for TLS (RFC 9289, section 4.1). No transport of ours offers it, and a call that
+/// was forwarded would have the server expect a handshake on a connection of the gateway.
 ///
 /// Word by word, each after its length was checked: every call of a client comes through here.
 [[gnu::always_inline]] inline CallDecode decode_call(xdr::Reader& reader, CallHeader& header) noexcept {
@@ -103,15 +106,15 @@ enum class CallDecode {
   header.procedure = word(kCalled + 2 * xdr::kUnit);
 
   const std::uint32_t credential_bytes = word(kCredential - xdr::kUnit);
-  if (credential_bytes > kMaxAuthBytes) return CallDecode::BadCred;
+  const auto flavor = static_cast<AuthFlavor>(word(kCredential - kAuthHead));
+  if (credential_bytes > kMaxAuthBytes || flavor == AuthFlavor::Tls) return CallDecode::BadCred;
   const std::size_t verifier = kCredential + xdr::padded(credential_bytes) + kAuthHead;
   if (bytes.size() < verifier) return truncated();
   const std::uint32_t verifier_bytes = word(verifier - xdr::kUnit);
   if (verifier_bytes > kMaxAuthBytes) return CallDecode::BadVerf;
   const std::size_t end = verifier + xdr::padded(verifier_bytes);
   if (bytes.size() < end) return truncated();
-  header.credential = {static_cast<AuthFlavor>(word(kCredential - kAuthHead)),
-                       bytes.subspan(kCredential, credential_bytes)};
+  header.credential = {flavor, bytes.subspan(kCredential, credential_bytes)};
   header.verifier = {static_cast<AuthFlavor>(word(verifier - kAuthHead)),
                      bytes.subspan(verifier, verifier_bytes)};
   reader.skip(end);

@@ -77,7 +77,7 @@
   X(credit_overruns, error, "Calls beyond the credits granted")                                                  \
   X(failed_transfer_refused, error, "Retransmissions refused because their RDMA failed before")                  \
   X(rpc_mismatch, error, "Calls with an RPC version other than 2")                                               \
-  X(rpc_bad_auth, error, "Calls with an oversized credential or verifier")                                       \
+  X(rpc_bad_auth, error, "Calls with AUTH_TLS, or an oversized credential or verifier")                                       \
   X(program_unavailable, error, "Calls for a program or version that is not served")                             \
   X(unknown_xid, error, "Replies and errors whose XID is not outstanding")                                       \
   X(exposed_memory_changed, error, "Calls whose arguments changed while the responder could read them")          \

@@ -34,7 +34,8 @@ namespace sluice::segment {
     "Retransmission timers that expired: the server answered other calls, but not this one")                 \
   X(bad_records, "Records of clients that are not RPC messages, and invalid record lengths")                 \
   X(long_records, "Records of clients that are longer than any call")                                        \
-  X(bad_calls, "Calls refused by the gateway: another RPC version, or credentials too long")                 \
+  X(bad_calls,                                                                                               \
+    "Calls refused by the gateway: another RPC version, a credential that is too long, or AUTH_TLS")         \
   X(duplicate_calls, "Retransmissions of clients that were not forwarded, as the call is outstanding")       \
   X(reduced_calls, "Calls whose data the server reads by RDMA")                                              \
   X(placed_replies, "Replies whose data the server wrote by RDMA")                                           \

@@ -131,6 +131,24 @@ TEST(RpcCall, oversized_credentials_and_foreign_versions_are_named) {
   EXPECT_EQ(with(9, 401), CallDecode::BadVerf);
 }
 
+/// AUTH_TLS asks the end of the transport for TLS, RFC 9289, section 4.1.
+TEST(RpcCall, a_call_for_tls_has_a_bad_credential) {
+  Bytes call(kMinCallBytes);
+  xdr::Writer writer(call);
+  encode_call(writer, {.xid = Xid{7},
+                       .program = 100003,
+                       .version = 4,
+                       .procedure = 0,
+                       .credential = {AuthFlavor{7}, {}},
+                       .verifier = {}});
+  for (const std::uint32_t procedure : {0u, 6u}) {
+    xdr::store_u32(call.data() + 5 * xdr::kUnit, procedure);
+    xdr::Reader reader(call);
+    CallHeader header;
+    EXPECT_EQ(decode_call(reader, header), CallDecode::BadCred);
+  }
+}
+
 TEST(RpcCall, a_call_cut_anywhere_in_its_header_is_truncated) {
   const Bytes credential(8, std::byte{1});
   const Bytes verifier(5, std::byte{2});

@@ -52,6 +52,17 @@ INSTANTIATE_TEST_SUITE_P(Relay, Versions,
                                   std::to_string(versions.param.second);
                          });
 
+/// The gateway is the end of the client's transport (RFC 9289, section 4.1).
+TEST_P(Versions, a_client_that_asks_for_tls_is_answered_here) {
+  RelayLab lab(options());
+  LabClient& client = lab.add_client();
+  const Bytes call = words({0, 0, 2, kPlainProgram, 1, 0, 7, 0, 0, 0});
+  const Outcome outcome = lab.call(client, {.payload = call, .max_reply_bytes = 64});
+  EXPECT_EQ(outcome.status, CallStatus::Ok);
+  EXPECT_EQ(behind_xid(outcome.message), words({1, 1, 1, 1}));
+  EXPECT_TRUE(lab.upstream().calls.empty());
+}
+
 TEST_P(Versions, a_call_reaches_the_server_as_it_came) {
   RelayLab lab(options());
   LabClient& client = lab.add_client();

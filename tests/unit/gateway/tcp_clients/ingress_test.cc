@@ -329,6 +329,17 @@ TEST(IngressFault, records_that_are_no_calls_end_their_client_and_no_other) {
   EXPECT_EQ(lab.side.count(Counter::bad_records), 5u);
 }
 
+/// The gateway is the end of the transport, which has no TLS (RFC 9289, section 4.1).
+TEST(IngressFault, a_client_that_asks_for_tls_is_answered_here) {
+  IngressLab lab;
+  TcpPeer& client = lab.side.add_peer();
+  for (const std::uint32_t procedure : {0u, 1u})
+    EXPECT_EQ(lab.call(client, words({9, 0, 2, 100003, 3, procedure, 7, 0, 0, 0})), words({9, 1, 1, 1, 1}));
+  EXPECT_TRUE(lab.forward.upstream.calls.empty());
+  EXPECT_TRUE(lab.side.connections.empty());
+  EXPECT_EQ(lab.side.count(Counter::bad_calls), 2u);
+}
+
 TEST(IngressFault, V1_165_calls_of_another_RPC_version_are_answered_here) {
   IngressLab lab;
   TcpPeer& client = lab.side.add_peer();

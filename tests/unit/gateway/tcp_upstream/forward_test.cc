@@ -105,6 +105,20 @@ TEST_P(Versions, one_at_a_port_of_its_own_comes_later) {
   EXPECT_EQ(lab.hung->calls.size(), 2u);
 }
 
+/// The gateway is the end of the client's transport. An upstream that offers TLS would expect a handshake on a connection
+/// that clients share (RFC 9289, section 4.1).
+TEST_P(Versions, a_client_that_asks_for_tls_is_answered_here) {
+  ForwardLab lab(options());
+  LabClient& client = lab.add_client();
+  for (const std::uint32_t procedure : {0u, 7u}) {
+    const Bytes call = words({0, 0, 2, kPlainProgram, 1, procedure, 7, 0, 0, 0});
+    const Outcome outcome = lab.call(client, {.payload = call, .max_reply_bytes = 64});
+    ASSERT_EQ(outcome.status, CallStatus::Ok);
+    EXPECT_EQ(Bytes(outcome.message.begin() + 4, outcome.message.end()), words({1, 1, 1, 1}));
+  }
+  EXPECT_TRUE(lab.upstream.calls.empty());
+}
+
 TEST_P(Versions, every_kind_of_rpc_reply_comes_back_as_it_is) {
   ForwardLab lab(options());
   LabClient& client = lab.add_client();

@@ -28,26 +28,31 @@ void RecordStream::received(std::size_t bytes) noexcept {
   }
 }
 
+/// Moves the record to the front of the buffer, and the bytes that were not parsed behind it.
 void RecordStream::compact() noexcept {
-  const std::size_t moved = filled_ - begin_;
-  if (moved > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, moved);
-  at_ -= begin_;
+  const std::size_t kept = memory_ != nullptr || skipping_ ? 0 : joined_;
+  const std::size_t moved = unread();
+  if (kept > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, kept);
+  if (moved > 0) std::memmove(buffer_.data() + kept, buffer_.data() + at_, moved);
   begin_ = 0;
-  filled_ = moved;
+  at_ = kept;
+  filled_ = kept + moved;
 }
 
-/// Reads a record mark, and moves the fragments joined so far up to the new fragment's data.
+/// Reads a record mark. The first words of a record are moved up to the new fragment's data, because head() needs them
+/// in one piece. Returns false if the record has too many empty fragments.
 bool RecordStream::begin_fragment() noexcept {
   const std::uint32_t mark = xdr::load_u32(buffer_.data() + at_);
   at_ += xdr::kUnit;
   last_ = (mark & kLastFragment) != 0;
   fragment_left_ = mark & ~kLastFragment;
-  in_fragment_ = true;
-  if (memory_ == nullptr) {
+  in_fragment_ = begun_ = true;
+  if (memory_ == nullptr && joined_ < kHeadBytes) {
     if (joined_ > 0) std::memmove(buffer_.data() + at_ - joined_, buffer_.data() + begin_, joined_);
     begin_ = at_ - joined_;
   }
-  return ++fragments_ <= kMaxFragments;
+  if (fragment_left_ == 0) ++empty_fragments_;
+  return empty_fragments_ <= kMaxEmptyFragments;
 }
 
 /// The record has become too long: keeps its first word and drops the rest received so far.
@@ -79,8 +84,8 @@ RecordStream::Step RecordStream::skip() noexcept {
     if (fragment_left_ > 0) return Step::NeedBytes;
     in_fragment_ = false;
     if (!last_) continue;
-    skipping_ = false;
-    fragments_ = 0;
+    skipping_ = begun_ = false;
+    empty_fragments_ = 0;
     record_ = skipped_head_;
     return Step::Skipped;
   }
@@ -107,6 +112,8 @@ RecordStream::Step RecordStream::next() noexcept {
     }
     // In the buffer a fragment is joined only once it is complete, so that its data stays contiguous.
     if (memory_ == nullptr && here < fragment_left_) return Step::NeedBytes;
+    if (memory_ == nullptr && here > 0 && begin_ + joined_ != at_)
+      std::memmove(buffer_.data() + begin_ + joined_, buffer_.data() + at_, here);
     joined_ += here;
     at_ += here;
     fragment_left_ -= here;
@@ -115,7 +122,8 @@ RecordStream::Step RecordStream::next() noexcept {
     if (!last_) continue;
     record_ = {memory_ != nullptr ? memory_ : buffer_.data() + begin_, joined_};
     joined_ = 0;
-    fragments_ = 0;
+    begun_ = false;
+    empty_fragments_ = 0;
     return Step::Record;
   }
 }
@@ -128,8 +136,8 @@ void RecordStream::lend(std::byte* memory) noexcept {
 
 void RecordStream::reset() noexcept {
   record_ = {};
-  kept_ = in_fragment_ = last_ = skipping_ = false;
-  fragments_ = 0;
+  kept_ = in_fragment_ = last_ = skipping_ = begun_ = false;
+  empty_fragments_ = 0;
   fragment_left_ = joined_ = begin_ = at_ = filled_ = 0;
   memory_ = nullptr;
 }

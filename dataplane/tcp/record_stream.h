@@ -5,7 +5,8 @@
 // that does not fit continues in memory lent by the caller, into which its remaining bytes are received
 // directly. Only the owning reactor may call; no allocation.
 //
-// The input is hostile: a record is bounded in length and in fragments. A record longer than the caller can
+// The input is hostile: a record is bounded in length and in empty fragments, and each byte is moved once at most while
+// fragments are joined. A record longer than the caller can
 // use is skipped, so that the rest of the stream stays usable.
 #pragma once
 
@@ -25,8 +26,8 @@ inline constexpr std::uint32_t kMaxDataBytes = 1u << 20;
 inline constexpr std::uint32_t kMaxRecordBytes = kMaxDataBytes + (64u << 10);
 /// Buffer of one stream: short records stay in it, longer ones continue in lent memory.
 inline constexpr std::size_t kStreamBytes = 16u << 10;
-/// Most fragments per record. Servers send one or a few; each costs a move of the record's bytes.
-inline constexpr std::uint32_t kMaxFragments = 256;
+/// Most fragments without bytes per record. Those with bytes are bounded by the length of the record.
+inline constexpr std::uint32_t kMaxEmptyFragments = 256;
 /// Longest record that is skipped. A longer length means that the stream is not RPC.
 inline constexpr std::uint64_t kMaxSkippedBytes = 64u << 20;
 
@@ -79,7 +80,7 @@ class RecordStream {
   std::byte* take_memory() noexcept { return std::exchange(memory_, nullptr); }
   bool in_memory() const noexcept { return memory_ != nullptr; }
   /// After NeedBytes: a part of a record is here.
-  bool in_record() const noexcept { return in_fragment_ || fragments_ > 0 || unread() > 0; }
+  bool in_record() const noexcept { return in_fragment_ || begun_ || unread() > 0; }
 
   /// For a new connection. The lent memory must have been taken.
   void reset() noexcept;
@@ -100,7 +101,8 @@ class RecordStream {
   bool skipping_ = false;
   std::uint64_t skipped_ = 0;                ///< bytes of the record being skipped
   std::array<std::byte, 4> skipped_head_{};  ///< the first of them
-  std::uint32_t fragments_ = 0;
+  bool begun_ = false;                       ///< a fragment of the record was seen
+  std::uint32_t empty_fragments_ = 0;
   std::size_t fragment_left_ = 0;
   std::size_t joined_ = 0;  ///< contiguous bytes of the record: at begin_, or in memory_
   std::size_t begin_ = 0;   ///< start of the record in the buffer, unless it is in memory_

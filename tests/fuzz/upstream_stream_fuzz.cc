@@ -19,16 +19,17 @@ constexpr std::uint32_t kLongest = 1024;
 
 using Bytes = std::vector<std::byte>;
 
-/// A reference without buffering: up to a record that is invalid or has too many fragments. Of one that is
+/// A reference without buffering: up to a record that is invalid or has too many empty fragments. Of one that is
 /// too long, its first word.
 std::vector<Bytes> records_of(std::span<const std::byte> stream) {
   std::vector<Bytes> records;
   Bytes record;
-  std::uint32_t fragments = 0;
+  std::uint32_t empty_fragments = 0;
   while (stream.size() >= 4) {
     const std::uint32_t mark = xdr::load_u32(stream.data());
     const std::size_t bytes = mark & 0x7fffffff;
-    if (++fragments > tcp::kMaxFragments || record.size() + bytes > tcp::kMaxSkippedBytes) break;
+    if (bytes == 0) ++empty_fragments;
+    if (empty_fragments > tcp::kMaxEmptyFragments || record.size() + bytes > tcp::kMaxSkippedBytes) break;
     if (stream.size() - 4 < bytes) break;
     record.insert(record.end(), stream.begin() + 4, stream.begin() + 4 + static_cast<std::ptrdiff_t>(bytes));
     stream = stream.subspan(4 + bytes);
@@ -36,7 +37,7 @@ std::vector<Bytes> records_of(std::span<const std::byte> stream) {
     if (record.size() > kLongest) record.resize(4);
     records.push_back(std::move(record));
     record.clear();
-    fragments = 0;
+    empty_fragments = 0;
   }
   return records;
 }

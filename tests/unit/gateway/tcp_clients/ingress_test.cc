@@ -458,6 +458,22 @@ TEST(IngressFault, a_client_that_takes_no_bytes_is_ended_and_its_memory_serves_o
   EXPECT_EQ(lab.call(other, with_xid(read3(1 << 20), 6)), success(6, read3_result(1 << 20, 1)));
 }
 
+/// Libraries of clients make fragments as short as 2048 bytes, also of the longest WRITE.
+TEST(IngressFault, a_call_of_many_fragments_is_one_call) {
+  constexpr std::uint32_t kFragment = 512, kXid = 5;
+  IngressLab lab;
+  const Bytes results = words({0, 0, 0, 1 << 20, 2, 7, 8});
+  lab.forward.upstream.answer = [&](const auto& call) { return success(call.xid(), results); };
+  TcpPeer& client = lab.side.add_peer();
+  const Bytes call = with_xid(write3(1 << 20, 1), kXid);
+  for (std::size_t at = 0; at < call.size(); at += kFragment) {
+    const auto piece = std::span(call).subspan(at, std::min<std::size_t>(kFragment, call.size() - at));
+    client.send(tcp_upstream_test::fragment(piece, at + piece.size() == call.size()));
+  }
+  EXPECT_EQ(lab.answer(client), success(kXid, results));
+  EXPECT_EQ(without_xid(lab.forward.upstream.calls.back().message), without_xid(call));
+}
+
 TEST(IngressFault, a_client_that_stops_in_the_middle_of_a_long_call_is_ended) {
   IngressLab lab;
   TcpPeer& client = lab.side.add_peer();

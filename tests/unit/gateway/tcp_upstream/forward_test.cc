@@ -146,6 +146,27 @@ TEST_P(Versions, every_kind_of_rpc_reply_comes_back_as_it_is) {
   }
 }
 
+TEST_P(Versions, a_reply_of_many_fragments_is_one_reply) {
+  constexpr std::size_t kFragment = 512;
+  ForwardLab lab(options());
+  LabClient& client = lab.add_client();
+  const Bytes data = pattern(1 << 20, 3);
+  std::size_t index = client.submit({.payload = nfs3_read(data.size()), .max_reply_bytes = 1100 << 10});
+  ASSERT_TRUE(lab.until([&] { return !lab.upstream.calls.empty(); }));
+  const auto& seen = lab.upstream.calls[0];
+  const Bytes reply = success(seen.xid(), read_results(data));
+  Bytes wire;
+  for (std::size_t at = 0; at < reply.size(); at += kFragment) {
+    const auto piece = std::span(reply).subspan(at, std::min(kFragment, reply.size() - at));
+    append(wire, fragment(piece, at + piece.size() == reply.size()));
+  }
+  lab.upstream.send(seen.connection, wire);
+  ASSERT_TRUE(lab.until([&] { return client.finished[index].has_value(); }));
+  EXPECT_EQ(client.finished[index]->status, CallStatus::Ok);
+  EXPECT_EQ(Bytes(client.finished[index]->message.begin() + 4, client.finished[index]->message.end()),
+            Bytes(reply.begin() + 4, reply.end()));
+}
+
 TEST_P(Versions, read_data_is_placed_directly_short_and_long) {
   ForwardLab lab(options());
   LabClient& client = lab.add_client();

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <random>
 #include <utility>
 
@@ -166,10 +167,30 @@ TEST(RecordStream, a_mark_that_no_record_has_breaks_the_stream) {
   EXPECT_TRUE(reader.broken);
 }
 
-TEST(RecordStream, fragments_without_end_break_the_stream) {
+/// RFC 5531, section 11, names no limit.
+TEST(RecordStream, a_record_may_have_as_many_fragments_as_bytes) {
+  constexpr std::uint32_t kBytes = 4000;
+  const Bytes message = pattern(kBytes, 9);
+  Bytes wire;
+  for (std::uint32_t i = 0; i < kBytes; ++i)
+    append(wire, fragment(std::span(message).subspan(i, 1), i + 1 == kBytes));
+  append(wire, record(words({77})));
+  for (const std::size_t buffer : {std::size_t{kBuffer}, std::size_t{16} << 10})
+    for (const std::size_t most : {1u, 7u, 5000u}) {
+      Bytes bytes(buffer);
+      Reader reader;
+      reader.memory.resize(kBytes);
+      std::construct_at(&reader.stream, bytes, kBytes);
+      reader.feed_all(wire, [&] { return most; });
+      EXPECT_FALSE(reader.broken);
+      EXPECT_EQ(reader.records, (std::vector{message, words({77})})) << buffer << " " << most;
+    }
+}
+
+TEST(RecordStream, empty_fragments_without_end_break_the_stream) {
   Reader reader;
   Bytes wire;
-  for (std::uint32_t i = 0; i <= tcp::kMaxFragments; ++i) append(wire, fragment({}, false));
+  for (std::uint32_t i = 0; i <= tcp::kMaxEmptyFragments; ++i) append(wire, fragment({}, false));
   reader.feed_all(wire, [] { return kBuffer; });
   EXPECT_TRUE(reader.broken);
 }

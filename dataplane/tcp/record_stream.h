@@ -26,7 +26,7 @@ inline constexpr std::uint32_t kMaxDataBytes = 1u << 20;
 inline constexpr std::uint32_t kMaxRecordBytes = kMaxDataBytes + (64u << 10);
 /// Buffer of one stream: short records stay in it, longer ones continue in lent memory.
 inline constexpr std::size_t kStreamBytes = 16u << 10;
-/// Most fragments without bytes per record. Those with bytes are bounded by the length of the record.
+/// Limit of fragments without bytes per record. The length of the record bounds all others.
 inline constexpr std::uint32_t kMaxEmptyFragments = 256;
 /// Longest record that is skipped. A longer length means that the stream is not RPC.
 inline constexpr std::uint64_t kMaxSkippedBytes = 64u << 20;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/gateway/tcp_clients/tcp_client.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -39,8 +40,8 @@ void TcpClient::open(int socket, Host& host) noexcept {
   socket_ = socket;
   host_ = &host;
   state_ = State::Open;
-  disconnecting_ = ended_ = draining_ = false;
-  record_since_ns_ = 0;
+  disconnecting_ = gone_ = draining_ = false;
+  record_since_ns_ = half_closed_ns_ = 0;
   awaiting_end_ = true;
   ingress_.uring().await_end(this, socket_);
   opened_ns_ = moved_ns_ = ingress_.now_ns();
@@ -94,6 +95,10 @@ void TcpClient::on_received_again(const tcp::Uring::Completion& end) noexcept {
 
 void TcpClient::take(std::optional<int> received) noexcept {
   if (state_ != State::Open || !received) return;
+  if (*received == 0 && has_replies()) {
+    if (half_closed_ns_ == 0) half_closed_ns_ = ingress_.now_ns();
+    return;
+  }
   if (*received <= 0) return disconnect();
   moved_ns_ = ingress_.now_ns();
   ingress_.count(Ingress::Counter::received_bytes, static_cast<std::uint64_t>(*received));
@@ -115,10 +120,11 @@ void TcpClient::on_sent(int result) noexcept {
   send_queued();
 }
 
-/// A call that waits keeps us from receiving, and so from seeing the end: see tick().
+/// Notes an end that receiving does not show while a call waits. tick() acts on it.
 void TcpClient::on_ended(int result) noexcept {
   awaiting_end_ = false;
-  ended_ = result > 0;
+  gone_ = (result & (POLLERR | POLLHUP)) != 0;
+  if (half_closed_ns_ == 0) half_closed_ns_ = ingress_.now_ns();
 }
 
 void TcpClient::flush() noexcept {
@@ -205,6 +211,14 @@ bool TcpClient::is_idle() const noexcept {
          !is_called_back();
 }
 
+/// Returns true if a client that has shut its sending side gets no further reply.
+bool TcpClient::is_finished(std::uint64_t now_ns) const noexcept {
+  if (receiver_.asked()) return false;  // what the client sent last may be in the socket
+  const bool unsent = wanted_link.linked() || waiting_link.linked();
+  if (gone_ || (!unsent && !has_replies())) return true;
+  return now_ns - half_closed_ns_ > (unsent ? kUnsentNs : kHalfClosedNs);
+}
+
 bool TcpClient::is_overdue(std::uint64_t now_ns) const noexcept {
   const bool waits_for_memory = stream_.in_memory() && calls_in_use() == 0 && !wanted_link.linked();
   const bool waits_for_bytes = receiver_.asked() && record_since_ns_ != 0;
@@ -215,7 +229,7 @@ bool TcpClient::is_overdue(std::uint64_t now_ns) const noexcept {
 void TcpClient::tick(std::uint64_t now_ns) noexcept {
   if (state_ == State::Closing) return finish_closing();
   if (state_ != State::Open) return;
-  if (ended_ && !receiver_.asked()) return disconnect();
+  if (half_closed_ns_ != 0 && is_finished(now_ns)) return disconnect();
   if (draining_ && !has_replies()) return disconnect();
   if (is_overdue(now_ns)) {
     ingress_.count(Ingress::Counter::clients_stuck);
@@ -446,7 +460,9 @@ void TcpClient::on_client_reply(std::span<const std::byte> record) noexcept {
   }
 }
 
+/// Calls go to the server again over another connection, but not those of a client that may have repeated them itself.
 void TcpClient::on_server_gone() noexcept {
+  if (half_closed_ns_ != 0) disconnect_soon();
   ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.drop_all());
 }
 

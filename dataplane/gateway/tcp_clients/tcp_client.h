@@ -34,6 +34,12 @@ inline constexpr std::uint64_t kStuckNs = 30'000'000'000;
 /// A record has to arrive within this time from its first byte.
 inline constexpr std::uint64_t kRecordNs = 120'000'000'000;
 
+/// A client that has shut its sending side has this long to get the replies to its calls.
+inline constexpr std::uint64_t kHalfClosedNs = 30'000'000'000;
+/// Such a client's call that no connection to the server has taken is dropped after this time: the client may have
+/// repeated it on another connection, and a call that is sent late would overtake newer ones.
+inline constexpr std::uint64_t kUnsentNs = 1'000'000'000;
+
 /// A client's operations in io_uring at once: a receive, a send, and to learn of its end.
 inline constexpr std::uint32_t kClientOperations = 3;
 
@@ -71,7 +77,7 @@ class TcpClient final : public rdma_server::ServerUser {
   void on_received(const tcp::Uring::Completion& end) noexcept;
   void on_received_again(const tcp::Uring::Completion& end) noexcept;
   void on_sent(int result) noexcept;
-  /// The client sends nothing any more.
+  /// The client has shut its sending side, or the connection has ended.
   void on_ended(int result) noexcept;
   /// In the turn after schedule_flush().
   void flush() noexcept;
@@ -92,6 +98,7 @@ class TcpClient final : public rdma_server::ServerUser {
   void disconnect_soon() noexcept;
   bool has_replies() const noexcept;
   bool is_overdue(std::uint64_t now_ns) const noexcept;
+  bool is_finished(std::uint64_t now_ns) const noexcept;
   void finish_closing() noexcept;
   std::uint32_t calls_in_use() const noexcept;
   void handle_records() noexcept;
@@ -123,13 +130,14 @@ class TcpClient final : public rdma_server::ServerUser {
   State state_ = State::Free;
   bool sending_ = false;       ///< a send is in flight in io_uring
   bool awaiting_end_ = false;  ///< in io_uring
-  bool ended_ = false;         ///< the client sends nothing behind what it has sent
+  bool gone_ = false;          ///< the connection was reset or closed in both directions
   bool flush_scheduled_ = false;
   int socket_ = -1;
   bool disconnecting_ = false;  ///< disconnect_soon() was called
   bool draining_ = false;       ///< drain() was called
   Host* host_ = nullptr;
   std::uint64_t opened_ns_ = 0;
+  std::uint64_t half_closed_ns_ = 0;    ///< time at which the client shut its sending side; zero: it has not
   std::uint64_t moved_ns_ = 0;          ///< last time that bytes were received or sent
   std::uint64_t record_since_ns_ = 0;   ///< beginning of the record that is being received; zero: none is
   ServerConnection* server_ = nullptr;  ///< null: lent with the next call

@@ -198,6 +198,8 @@ TEST(IngressSharing, a_client_that_goes_while_it_waits_leaves_the_queue) {
   gone.send_record(null_call(5));
   ASSERT_TRUE(lab.until([&] { return lab.side.count(Counter::waits_connection) >= 1; }));
   gone.shut();
+  lab.turns();
+  lab.forward.pass(tcp_clients::kUnsentNs + 100'000'000);
   ASSERT_TRUE(lab.until([&] { return lab.side.count(Counter::clients_ended) == 1; }));
   TcpPeer& third = lab.side.add_peer();
   third.send_record(null_call(6));

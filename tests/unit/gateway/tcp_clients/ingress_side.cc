@@ -44,6 +44,12 @@ void TcpPeer::shut() {
   ::shutdown(socket_, SHUT_RDWR);
 }
 
+void TcpPeer::shut_sending() {
+  poll();
+  EXPECT_TRUE(out_.empty());
+  ::shutdown(socket_, SHUT_WR);
+}
+
 void TcpPeer::send_record(std::span<const std::byte> message) {
   append(out_, words({1u << 31 | static_cast<std::uint32_t>(message.size())}));
   append(out_, message);

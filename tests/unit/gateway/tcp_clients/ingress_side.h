@@ -52,6 +52,8 @@ class TcpPeer {
   bool ended() const { return ended_; }
   std::size_t received() const { return in_.size(); }
   void shut();
+  /// Sends nothing more, and still receives.
+  void shut_sending();
 
   bool reads = true;  ///< false: receives no bytes
 

@@ -294,6 +294,8 @@ TEST_P(Ingress, a_client_that_goes_leaves_nothing_behind) {
     // Version 1 keeps a credit for asking a silent server.
     ASSERT_TRUE(lab.until([&] { return lab.forward.upstream.calls.size() == 7; }));
     client.shut();
+    lab.turns();
+    lab.forward.pass(tcp_clients::kUnsentNs + 100'000'000);  // one call waits
     ASSERT_TRUE(lab.until([&] { return lab.side.area->clients.load() == 0; }));
     ASSERT_TRUE(lab.until([&] { return lab.side.area->outstanding.load() == 0; }));
     ASSERT_TRUE(lab.until(
@@ -472,6 +474,43 @@ TEST(IngressFault, a_call_of_many_fragments_is_one_call) {
   }
   EXPECT_EQ(lab.answer(client), success(kXid, results));
   EXPECT_EQ(without_xid(lab.forward.upstream.calls.back().message), without_xid(call));
+}
+
+TEST(IngressFault, a_client_that_has_sent_its_last_call_gets_its_reply) {
+  IngressLab lab;
+  lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
+  TcpPeer& client = lab.side.add_peer();
+  client.send_record(with_xid(nfs3(0), 5));
+  client.shut_sending();
+  EXPECT_EQ(lab.answer(client), success(5));
+  EXPECT_TRUE(lab.until([&] { return client.ended(); }));
+  EXPECT_EQ(lab.side.area->outstanding.load(), 0u);
+}
+
+TEST(IngressFault, a_client_that_sends_nothing_more_is_ended_if_its_call_is_not_answered) {
+  IngressLab lab;
+  TcpPeer& client = lab.side.add_peer();
+  client.send_record(with_xid(nfs3(0), 5));
+  client.shut_sending();
+  ASSERT_TRUE(lab.until([&] { return !lab.forward.upstream.calls.empty(); }));
+  lab.turns();
+  EXPECT_FALSE(client.ended());
+  lab.forward.pass(tcp_clients::kHalfClosedNs + 1'000'000'000);
+  EXPECT_TRUE(lab.until([&] { return client.ended(); }));
+}
+
+/// It may have connected again and repeated the call, which must not be sent behind a newer one.
+TEST(IngressFault, a_call_of_a_client_that_sends_nothing_more_is_not_sent_again) {
+  IngressLab lab;
+  TcpPeer& client = lab.side.add_peer();
+  client.send_record(with_xid(nfs3(0), 5));
+  client.shut_sending();
+  ASSERT_TRUE(lab.until([&] { return !lab.forward.upstream.calls.empty(); }));
+  lab.turns();
+  lab.side.connections.at(0)->close(rpcrdma::CloseReason::TransportError);
+  EXPECT_TRUE(lab.until([&] { return client.ended(); }));
+  lab.turns();
+  EXPECT_EQ(lab.side.connections.size(), 1u);
 }
 
 TEST(IngressFault, a_client_that_stops_in_the_middle_of_a_long_call_is_ended) {

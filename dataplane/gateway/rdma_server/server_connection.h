@@ -87,6 +87,7 @@ class ServerConnection {
   bool submit(ClientCall& call, rpcrdma::Request request) noexcept;
   /// In its completion: the reply message stays where it is until free(). False: it is in no Reply chunk.
   bool keep_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept;
+  rdma::Lkey kept_reply_lkey() const noexcept { return requester_.kept_reply_lkey(); }
   /// Its buffers have been released.
   void free(ClientCall& call) noexcept;
   /// The server has answered some call.

@@ -175,7 +175,9 @@ bool RelayClient::deliver(RelayCall& relayed) noexcept {
   if (!call.require_results(results_bytes - smaller_of(results_bytes, rpc::kMinReplyBytes))) return false;
 
   call.write_whole_reply();
-  const rdma::Lkey lkey = relay_.server().lkey(at_server.reply);
+  const rdma::Lkey placed_lkey = relay_.server().lkey(at_server.reply);
+  const rdma::Lkey message_lkey =
+      at_server.kept_reply != nullptr ? at_server.server->kept_reply_lkey() : placed_lkey;
   std::size_t from = xdr::kUnit;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const service::Item& item = items[i];
@@ -183,7 +185,7 @@ bool RelayClient::deliver(RelayCall& relayed) noexcept {
     std::byte* const data =
         item.placed ? at_server.reply.address + at_server.chunk_at[i] : relayed.message.data() + item.offset;
     from = item.offset + (item.placed ? 0 : xdr::padded(item.bytes));
-    if (item.bytes > 0) call.add_result_piece({data, item.bytes, lkey});
+    if (item.bytes > 0) call.add_result_piece({data, item.bytes, item.placed ? placed_lkey : message_lkey});
     call.add_result_item(item.bytes);
   }
   call.results().opaque_fixed(relayed.message.subspan(from));

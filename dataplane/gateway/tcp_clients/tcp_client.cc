@@ -460,7 +460,7 @@ void TcpClient::on_client_reply(std::span<const std::byte> record) noexcept {
   }
 }
 
-/// Calls go to the server again over another connection, but not those of a client that may have repeated them itself.
+/// Disconnects a half-closed client: its calls would be sent to the server again, and it may have repeated them itself.
 void TcpClient::on_server_gone() noexcept {
   if (half_closed_ns_ != 0) disconnect_soon();
   ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.drop_all());

@@ -58,6 +58,8 @@ class Requester {
   /// In a completion: if the reply came in the Reply chunk, its memory, which stays as it is until
   /// release_reply(). Null: message() is elsewhere, and valid during the completion only.
   std::byte* keep_reply(const Reply& reply) noexcept;
+  /// Memory key of what keep_reply() returns.
+  rdma::Lkey kept_reply_lkey() const noexcept { return long_memory_.lkey(); }
   void release_reply(std::byte* memory) noexcept { long_memory_.release(memory); }
   /// Ends calls whose deadline has passed. Linear in the request slots: once in a while.
   void expire(std::uint64_t now_ns) noexcept;

@@ -2,6 +2,8 @@
 //
 // Calls through a relay: what the server gets, and what the client gets back, when both behave, for each pair of
 // versions of RPC-over-RDMA.
+#include <deque>
+
 #include "tests/unit/gateway/rdma_upstream/relay_lab.h"
 
 namespace sluice::rdma_upstream_test {
@@ -61,6 +63,63 @@ TEST_P(Versions, a_client_that_asks_for_tls_is_answered_here) {
   EXPECT_EQ(outcome.status, CallStatus::Ok);
   EXPECT_EQ(behind_xid(outcome.message), words({1, 1, 1, 1}));
   EXPECT_TRUE(lab.upstream().calls.empty());
+}
+
+/// A COMPOUND of READs whose results are too short to be placed by the server, so that they stand in the reply message.
+/// Returns the reads whose data the client has.
+std::uint32_t reads_that_arrive(RelayOptions options, std::uint32_t bytes, std::uint32_t count) {
+  constexpr std::uint32_t kRead = 25;
+  RelayLab lab(options);
+  LabClient& client = lab.add_client();
+  lab.upstream().answer = [&](const auto& call) {
+    Bytes results = words({0, 0, count});
+    for (std::uint32_t i = 0; i < count; ++i) {
+      append(results, words({kRead, 0, 1}));
+      append(results, opaque(pattern(bytes, i)));
+    }
+    return success(call.xid(), results);
+  };
+  std::deque<rdma::Sge> pieces;
+  std::vector<rpcrdma::WriteItem> items;
+  Bytes arguments = words({0, 1, count});
+  for (std::uint32_t i = 0; i < count; ++i) {
+    append(arguments, words({kRead, 1, 2, 3, 4, 0, 0, bytes}));
+    pieces.push_back(client.piece(client.memory(bytes)));
+    items.push_back({.pieces = {&pieces.back(), 1}});
+  }
+  const Bytes call = call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, arguments);
+  const Outcome outcome = lab.call(client, {.payload = call, .writes = items, .max_reply_bytes = 1000},
+                                   std::vector(count, bytes));
+  EXPECT_EQ(outcome.status, CallStatus::Ok) << count << " of " << bytes;
+  std::uint32_t right = 0;
+  for (std::uint32_t i = 0; i < count; ++i) right += conformance::has_pattern({pieces[i].address, bytes}, i);
+  return right;
+}
+
+TEST_P(Versions, results_that_the_server_does_not_place_are_placed_for_the_client) {
+  for (const std::uint32_t count : {1u, 4u, 5u, 8u})
+    for (const std::uint32_t bytes : {1000u, 1024u})
+      EXPECT_EQ(reads_that_arrive(options(), bytes, count), count);
+}
+
+TEST_P(Versions, a_long_link_is_placed_for_the_client) {
+  for (const std::size_t bytes : {3000u, 4090u}) {
+    RelayLab lab(options());
+    LabClient& client = lab.add_client();
+    lab.upstream().answer = [&](const auto& call) {
+      Bytes results = words({0, 0});
+      append(results, opaque(pattern(bytes, 3)));
+      return success(call.xid(), results);
+    };
+    const auto into = client.memory(bytes);
+    const rdma::Sge piece = client.piece(into);
+    const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
+    const Bytes call = nfs3(ulb::kNfs3ReadLink, opaque(pattern(32, 5)));
+    const Outcome outcome = lab.call(client, {.payload = call, .writes = {&item, 1}, .max_reply_bytes = 200},
+                                     {static_cast<std::uint32_t>(bytes)});
+    EXPECT_EQ(outcome.status, CallStatus::Ok) << bytes;
+    EXPECT_TRUE(conformance::has_pattern(into, 3));
+  }
 }
 
 TEST_P(Versions, a_call_reaches_the_server_as_it_came) {

@@ -70,9 +70,10 @@ Journal::Journal(std::string path)
   if (fd_ < 0) refuse(std::strerror(errno));
   const Bytes bytes = read_all(fd_);
   const auto magic = std::as_bytes(std::span{kMagic});
-  if (!bytes.empty() &&
-      !std::equal(magic.begin(), magic.end(), bytes.begin(),
-                  bytes.begin() + static_cast<std::ptrdiff_t>(std::min(bytes.size(), magic.size())))) {
+  // A loss of power can truncate the file within these bytes.
+  if (!std::equal(bytes.begin(),
+                  bytes.begin() + static_cast<std::ptrdiff_t>(std::min(bytes.size(), magic.size())),
+                  magic.begin())) {
     ::close(fd_);
     refuse("it has something else in it");
   }
@@ -92,8 +93,11 @@ void Journal::append(Kind kind, const Encode& encode) {
   const auto content = writer.written().subspan(kHeadBytes);
   xdr::store_u32(room.data(), static_cast<std::uint32_t>(content.size()));
   xdr::store_u32(room.data() + xdr::kUnit, crc32(content));
-  if (!write_all(fd_, writer.written())) return failed("is not complete");
-  bytes_ += writer.position();
+  unwritten_.insert(unwritten_.end(), writer.written().begin(), writer.written().end());
+  if (kind == kOwner) return;
+  const Bytes records = std::exchange(unwritten_, {});
+  if (!write_all(fd_, records)) return failed("is not complete");
+  bytes_ += records.size();
 }
 
 void Journal::owner(const Owner& owner) {
@@ -117,6 +121,14 @@ void Journal::range_record(Kind kind, std::uint32_t id, const Bytes& handle, con
   });
 }
 
+void Journal::asked(std::uint32_t id, const Bytes& handle, const Range& range) {
+  range_record(kAsked, id, handle, range);
+}
+
+void Journal::not_granted(std::uint32_t id, const Bytes& handle, const Range& range) {
+  range_record(kNotGranted, id, handle, range);
+}
+
 void Journal::held(std::uint32_t id, const Bytes& handle, const Range& range) {
   range_record(kHeld, id, handle, range);
 }
@@ -137,34 +149,59 @@ void Journal::notice(const NoticeTo& to, std::uint32_t state) {
   });
 }
 
-/// False: it has a defect.
-bool Journal::replay(Table& table, xdr::Reader record) {
-  const std::uint32_t kind = record.u32();
-  const std::uint32_t id = record.u32();
-  if (kind == kOwner) {
-    Owner owner;
-    owner.id = id;
-    owner.name.svid = record.u32();
-    owner.state = record.u32();
-    owner.flavor = static_cast<rpc::AuthFlavor>(record.u32());
-    owner.name.host.address = address(record);
-    owner.local = address(record);
-    owner.name.host.name = record.string(kMaxString);
-    owner.name.owner = copy(record.opaque(kMaxString));
-    owner.credential = copy(record.opaque(rpc::kMaxAuthBytes));
-    owner.recorded = true;
-    if (!record.ok()) return false;
-    Owner* const known = table.by_id(id);
-    if (known == nullptr) {
-      table.restore(std::move(owner));
-    } else {
-      known->state = owner.state;
-      known->local = owner.local;
-      known->flavor = owner.flavor;
-      known->credential = owner.credential;
-    }
-    return true;
+/// Returns false if the record has a defect.
+bool Journal::replay_owner(Table& table, std::uint32_t id, xdr::Reader& record) {
+  Owner owner;
+  owner.id = id;
+  owner.name.svid = record.u32();
+  owner.state = record.u32();
+  owner.flavor = static_cast<rpc::AuthFlavor>(record.u32());
+  owner.name.host.address = address(record);
+  owner.local = address(record);
+  owner.name.host.name = record.string(kMaxString);
+  owner.name.owner = copy(record.opaque(kMaxString));
+  owner.credential = copy(record.opaque(rpc::kMaxAuthBytes));
+  owner.recorded = true;
+  if (!record.ok()) return false;
+  Owner* const known = table.by_id(id);
+  if (known == nullptr) {
+    table.restore(std::move(owner));
+  } else {
+    known->state = owner.state;
+    known->local = owner.local;
+    known->flavor = owner.flavor;
+    known->credential = owner.credential;
   }
+  return true;
+}
+
+/// Returns false if the record has a defect.
+bool Journal::replay_range(Table& table, Kind kind, Owner& owner, xdr::Reader& record) {
+  const Bytes handle = copy(record.opaque(kMaxHandle));
+  Range range;
+  range.first = record.u64();
+  range.last = record.u64();
+  range.exclusive = record.boolean();
+  if (!record.ok() || range.first > range.last) return false;
+  switch (kind) {
+    case kAsked:
+      return table.ask(owner, handle, range), true;
+    case kNotGranted:
+      return table.not_granted(owner, handle, range), true;
+    case kHeld:
+      return table.hold(owner, handle, range), true;
+    case kFreed:
+      return table.free(owner, handle, range), true;
+    default:
+      return false;
+  }
+}
+
+/// Returns false if the record has a defect.
+bool Journal::replay(Table& table, xdr::Reader record) {
+  const auto kind = static_cast<Kind>(record.u32());
+  const std::uint32_t id = record.u32();
+  if (kind == kOwner) return replay_owner(table, id, record);
   if (kind == kNotice) {
     NoticeTo to;
     to.address = address(record);
@@ -175,17 +212,7 @@ bool Journal::replay(Table& table, xdr::Reader record) {
   Owner* const owner = table.by_id(id);
   if (!record.ok() || owner == nullptr) return false;
   if (kind == kLeaving) return table.leave(*owner), true;
-  const Bytes handle = copy(record.opaque(kMaxHandle));
-  Range range;
-  range.first = record.u64();
-  range.last = record.u64();
-  range.exclusive = record.boolean();
-  if (!record.ok() || range.first > range.last || (kind != kHeld && kind != kFreed)) return false;
-  if (kind == kHeld)
-    table.hold(*owner, handle, range);
-  else
-    table.free(*owner, handle, range);
-  return true;
+  return replay_range(table, kind, *owner, record);
 }
 
 void Journal::load(Table& table) {
@@ -203,7 +230,7 @@ void Journal::load(Table& table) {
     if (sound) at += kHeadBytes + length;
   }
   quiet_ = false;
-  table.drop_unused();
+  table.restored();
   if (!sound)
     log::warn(
         "{} is damaged at byte {} of {}: locks that clients took after that are not known here, and are not "
@@ -227,13 +254,16 @@ void Journal::rewrite(const Table& table) {
     return failed("cannot be written anew");
   }
   broken_ = false;
+  unwritten_.clear();
   bytes_ = kMagic.size();
   if (!write_all(fd_, std::as_bytes(std::span{kMagic}))) broken_ = true;
   for (const auto& [id, known] : table.owners()) {
-    if (known.files.empty()) continue;
+    if (known.empty()) continue;
     owner(known);
+    // Ranges that are held come first: held() is also the outcome of a LOCK.
     for (const auto& [handle, ranges] : known.files)
       for (const Range& range : ranges.all()) held(id, handle, range);
+    for (const AskedLock& lock : known.asked) asked(id, lock.handle, lock.range);
     if (known.leaving) leaving(id);
   }
   for (const auto& [to, state] : table.notices()) notice(to, state);

@@ -108,9 +108,18 @@ void LockProxy::forward(const IncomingCall& call, const LockArguments& arguments
   remember(*owner, call, lock ? arguments.state : owner->state);
   pending_[key] = {address, arguments, call.reply};
   call_shares_.add(address);
-  upstream_.send(
-      to_upstream(call.procedure, *owner, arguments), now_ns_, kAsLongAsItTakes,
-      [this, key, arguments](std::span<const std::byte> reply) { replied(key, arguments, reply); });
+  if (lock) table_.ask(*owner, arguments.lock.handle, range_of(arguments));
+  Deferred message{key, arguments, to_upstream(call.procedure, *owner, arguments)};
+  if (const auto deferral = deferrals_.find(owner->id); deferral != deferrals_.end())
+    deferral->second.calls.push_back(std::move(message));
+  else
+    send(std::move(message));
+}
+
+void LockProxy::send(Deferred call) {
+  upstream_.send(std::move(call.message), now_ns_, kAsLongAsItTakes,
+                 [this, key = call.key, arguments = std::move(call.arguments)](
+                     std::span<const std::byte> reply) { replied(key, arguments, reply); });
 }
 
 /// It came on another connection, or by another datagram: the answer goes there. A different call with its number cannot be told
@@ -156,7 +165,10 @@ void LockProxy::replied(const CallKey& key, const LockArguments& arguments,
     result->cookie = arguments.cookie;
     respond(key, reply_message(rpc::Xid{xid}, *result, test));
   } else {  // an error of RPC, or one that we make of an answer with a defect
-    if (is_lock(procedure)) forget({id, arguments.lock.handle, arguments.lock.offset, arguments.lock.length});
+    if (is_lock(procedure)) {
+      table_.not_granted(owner, arguments.lock.handle, range_of(arguments));
+      forget({id, arguments.lock.handle, arguments.lock.offset, arguments.lock.length});
+    }
     Bytes error(reply.begin(), reply.end());
     if (!decoded.ok || decoded.header.success()) {
       error.resize(rpc::kMinReplyBytes);
@@ -176,7 +188,7 @@ void LockProxy::settle(std::uint32_t procedure, Owner& owner, const LockArgument
   const WaitKey waited{owner.id, handle, arguments.lock.offset, arguments.lock.length};
   if (is_lock(procedure)) {
     if (result.stat != Stat::Blocked) forget(waited);
-    if (result.stat != Stat::Granted) return;
+    if (result.stat != Stat::Granted) return table_.not_granted(owner, handle, range_of(arguments));
     table_.hold(owner, handle, range_of(arguments));
     if (owner.leaving) release_file(owner, handle);
   } else if (procedure == kUnlock) {
@@ -249,6 +261,7 @@ void LockProxy::prepare(mount::PollSet& set) {
   clients_.prepare(set);
   set.wake_at(look_ns_ + kLookNs);
   if (!to_release_.empty()) set.wake_at(release_ns_);
+  if (!to_repeat_.empty()) set.wake_at(repeat_ns_);
 }
 
 void LockProxy::turn(const mount::PollSet& set, std::uint64_t now_ns) {
@@ -259,7 +272,20 @@ void LockProxy::turn(const mount::PollSet& set, std::uint64_t now_ns) {
     look_ns_ = now_ns;
     look_around();
   }
-  if (to_release_.empty() || now_ns < release_ns_) return;
+  repeat_and_release_later();
+}
+
+void LockProxy::repeat_and_release_later() {
+  if (!to_repeat_.empty() && now_ns_ >= repeat_ns_) {
+    for (const auto& [id, lock] : std::exchange(to_repeat_, {})) {
+      // A later call of the client may have settled the lock.
+      const Owner& owner = *table_.by_id(id);
+      if (!owner.leaving && std::find(owner.asked.begin(), owner.asked.end(), lock) != owner.asked.end())
+        repeat_lock(id, lock);
+      table_.unuse(id);
+    }
+  }
+  if (to_release_.empty() || now_ns_ < release_ns_) return;
   for (const auto& [id, handle] : std::exchange(to_release_, {})) {
     if (Owner* const owner = table_.by_id(id)) release_file(*owner, handle);
     table_.unuse(id);

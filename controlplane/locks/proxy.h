@@ -4,6 +4,9 @@
 // the client that waits. Clients get the upstream's answers and no others: while it is silent they wait. Tells clients of
 // a restart of the upstream, and releases at the upstream what a client held that has restarted.
 //
+// A LOCK is in the journal before it is sent. After a restart of the control plane, the LOCKs without an outcome are sent
+// again, and calls of their owners wait for the answer, because an upstream with several threads may reorder them.
+//
 // One thread, the lock proxy's.
 #pragma once
 
@@ -36,6 +39,8 @@ inline constexpr std::uint64_t kGrantNs = 15'000'000'000;
 inline constexpr std::uint64_t kNoticeNs = 120'000'000'000;
 /// Between attempts to release what a client held while the upstream is in its grace period.
 inline constexpr std::uint64_t kReleaseAgainNs = 5'000'000'000;
+/// Between attempts to repeat an interrupted LOCK that the upstream can neither grant nor deny.
+inline constexpr std::uint64_t kRepeatLockNs = 5'000'000'000;
 /// How often the upstream's address is looked up, and its state reported.
 inline constexpr std::uint64_t kLookNs = 1'000'000'000;
 /// Of the gateway's NSM, as the upstream sees it: odd, and for ever the same, since its locks outlive its processes.
@@ -107,9 +112,22 @@ class LockProxy {
     std::vector<std::pair<IncomingCall, Bytes>> grants;  ///< of the upstream, with their cookies
   };
 
+  /// A client's call that waits until the interrupted LOCKs of its owner have an outcome.
+  struct Deferred {
+    CallKey key;
+    LockArguments arguments;
+    Bytes message;
+  };
+
   Bytes to_upstream(std::uint32_t procedure, const Owner& owner, LockArguments arguments);
   Owner* owner_of(const IncomingCall& call, const LockArguments& arguments, std::uint32_t state);
   static void remember(Owner& owner, const IncomingCall& call, std::uint32_t state);
+  void send(Deferred call);
+  void repeat_locks(Owner& owner);
+  void repeat_lock(std::uint32_t id, const AskedLock& lock);
+  void lock_repeated(std::uint32_t id, const AskedLock& lock, std::span<const std::byte> reply);
+  void end_deferral(std::uint32_t id);
+  void repeat_and_release_later();
   void replied(const CallKey& key, const LockArguments& arguments, std::span<const std::byte> reply);
   void repeated(Pending& pending, const IncomingCall& call, const LockArguments& arguments);
   void settle(std::uint32_t procedure, Owner& owner, const LockArguments& arguments, LockResult& result);
@@ -141,6 +159,14 @@ class LockProxy {
   Shares waiter_shares_{kMaxWaiters, kMaxWaitersOfNetwork};
   std::vector<std::pair<std::uint32_t, Bytes>> to_release_;  ///< owners and files, once more
   std::uint64_t release_ns_ = 0;
+  /// LOCKs that are repeated before calls of these owners are sent, and those calls. An owner without an entry has none.
+  struct Deferral {
+    std::size_t repeating = 0;
+    std::vector<Deferred> calls;
+  };
+  std::map<std::uint32_t, Deferral> deferrals_;
+  std::vector<std::pair<std::uint32_t, AskedLock>> to_repeat_;  ///< owners and LOCKs, once more
+  std::uint64_t repeat_ns_ = 0;
   std::uint32_t upstream_state_ = 0;
   std::uint32_t state_;
   std::uint64_t now_ns_ = 0;

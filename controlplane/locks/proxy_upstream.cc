@@ -173,6 +173,10 @@ void LockProxy::resume(std::uint64_t now_ns) {
   for (const auto& [id, owner] : table_.owners())
     if (owner.leaving) gone.push_back(table_.by_id(id));
   for (Owner* const owner : gone) release(*owner);
+  std::vector<Owner*> interrupted;
+  for (const auto& [id, owner] : table_.owners())
+    if (!owner.leaving && !owner.asked.empty()) interrupted.push_back(table_.by_id(id));
+  for (Owner* const owner : interrupted) repeat_locks(*owner);
   const auto notices = table_.notices();
   for (const auto& [to, state] : notices) notify(to, state);
 }
@@ -190,7 +194,59 @@ void LockProxy::release(Owner& owner) {
   }
   std::vector<Bytes> handles;
   for (const auto& [handle, ranges] : owner.files) handles.push_back(handle);
+  for (const AskedLock& lock : owner.asked)
+    if (lock.interrupted && std::find(handles.begin(), handles.end(), lock.handle) == handles.end())
+      handles.push_back(lock.handle);
   for (const Bytes& handle : handles) release_file(owner, handle);
+}
+
+/// Sends the LOCKs again that a previous control plane has sent, or was about to.
+void LockProxy::repeat_locks(Owner& owner) {
+  const std::vector<AskedLock> locks = owner.asked;
+  deferrals_[owner.id].repeating = locks.size();
+  for (const AskedLock& lock : locks) repeat_lock(owner.id, lock);
+}
+
+/// Does not wait at the upstream: if another owner has the lock, the interrupted LOCK was not granted either.
+void LockProxy::repeat_lock(std::uint32_t id, const AskedLock& lock) {
+  Owner& owner = *table_.by_id(id);
+  LockArguments arguments;
+  arguments.exclusive = lock.range.exclusive;
+  arguments.lock.handle = lock.handle;
+  arguments.lock.offset = lock.range.first;
+  arguments.lock.length = lock.range.last == kEndOfFile ? 0 : lock.range.last - lock.range.first + 1;
+  table_.use(owner);
+  upstream_.send(to_upstream(kLock, owner, arguments), now_ns_, kAsLongAsItTakes,
+                 [this, id, lock](std::span<const std::byte> reply) { lock_repeated(id, lock, reply); });
+}
+
+void LockProxy::lock_repeated(std::uint32_t id, const AskedLock& lock, std::span<const std::byte> reply) {
+  xdr::Reader reader(reply);
+  const auto decoded = rpc::decode_reply(reader);
+  const auto result = decoded.ok && decoded.header.success() ? decode_result(reader, false) : std::nullopt;
+  Owner& owner = *table_.by_id(id);
+  if (result && result->stat == Stat::Granted) {
+    table_.hold(owner, lock.handle, lock.range);
+    if (owner.leaving) release_file(owner, lock.handle);
+  } else if (result && result->stat != Stat::DeniedGracePeriod && result->stat != Stat::DeniedNoLocks) {
+    table_.not_granted(owner, lock.handle, lock.range, true);
+  } else if (!owner.leaving) {  // otherwise release() has sent an UNLOCK
+    table_.use(owner);
+    to_repeat_.emplace_back(id, lock);
+    repeat_ns_ = now_ns_ + kRepeatLockNs;
+  }
+  end_deferral(id);
+  table_.unuse(id);
+}
+
+/// Sends the deferred calls after each interrupted LOCK was answered once. They do not wait for the end of a grace period,
+/// because reclaims would then miss it.
+void LockProxy::end_deferral(std::uint32_t id) {
+  const auto at = deferrals_.find(id);
+  if (at == deferrals_.end() || --at->second.repeating > 0) return;
+  const Deferral ended = std::move(at->second);
+  deferrals_.erase(at);
+  for (const Deferred& call : ended.calls) send(call);
 }
 
 void LockProxy::release_file(Owner& owner, const Bytes& handle) {

@@ -3,6 +3,7 @@
 // Owners of locks, and the ranges of files that they hold.
 #include "controlplane/locks/table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "controlplane/locks/ranges.h"
@@ -103,7 +104,7 @@ void Table::unuse(std::uint32_t id) {
   Owner* const owner = by_id(id);
   if (owner == nullptr) return;
   --owner->uses;
-  if (owner->uses == 0 && owner->files.empty()) erase(id);
+  if (owner->uses == 0 && owner->empty()) erase(id);
 }
 
 void Table::erase(std::uint32_t id) {
@@ -116,10 +117,12 @@ void Table::erase(std::uint32_t id) {
   statistics_.owners = owners_.size();
 }
 
-void Table::drop_unused() {
+void Table::restored() {
   std::vector<std::uint32_t> unused;
-  for (const auto& [id, owner] : owners_)
-    if (owner.uses == 0 && owner.files.empty()) unused.push_back(id);
+  for (auto& [id, owner] : owners_) {
+    for (AskedLock& asked : owner.asked) asked.interrupted = true;
+    if (owner.uses == 0 && owner.empty()) unused.push_back(id);
+  }
   for (const std::uint32_t id : unused) erase(id);
 }
 
@@ -129,17 +132,56 @@ void Table::count_locks(const Owner& owner, std::size_t before, std::size_t afte
   statistics_.held = lock_shares_.total();
 }
 
+/// Records the owner before its first lock.
+void Table::record(Owner& owner) {
+  if (!std::exchange(owner.recorded, true)) observer_->owner(owner);
+}
+
+void Table::ask(Owner& owner, const Bytes& handle, const Range& range) {
+  owner.asked.push_back({.handle = handle, .range = range});
+  if (observer_ == nullptr) return;
+  record(owner);
+  observer_->asked(owner.id, handle, range);
+}
+
+/// Removes one of the LOCKs with this range. Returns false if there is none.
+bool Table::remove_asked(Owner& owner, const Bytes& handle, const Range& range, bool interrupted) {
+  const auto at = std::find_if(owner.asked.begin(), owner.asked.end(), [&](const AskedLock& asked) {
+    return asked.interrupted == interrupted && asked.range == range && asked.handle == handle;
+  });
+  if (at == owner.asked.end()) return false;
+  owner.asked.erase(at);
+  return true;
+}
+
+void Table::not_granted(Owner& owner, const Bytes& handle, const Range& range, bool interrupted) {
+  if (remove_asked(owner, handle, range, interrupted) && observer_ != nullptr)
+    observer_->not_granted(owner.id, handle, range);
+}
+
+void Table::drop_interrupted(Owner& owner, const Bytes& handle, const Range& range) {
+  std::erase_if(owner.asked, [&](const AskedLock& asked) {
+    const bool within = asked.interrupted && asked.handle == handle && asked.range.first >= range.first &&
+                        asked.range.last <= range.last;
+    if (within && observer_ != nullptr) observer_->not_granted(owner.id, handle, asked.range);
+    return within;
+  });
+}
+
 void Table::hold(Owner& owner, const Bytes& handle, const Range& range) {
   Ranges& ranges = owner.files[handle];
   const std::size_t before = ranges.all().size();
   ranges.hold(range);
+  remove_asked(owner, handle, range, false);
   count_locks(owner, before, ranges.all().size());
-  if (observer_ == nullptr) return;
-  if (!std::exchange(owner.recorded, true)) observer_->owner(owner);
+  if (observer_ == nullptr) return;  // without a journal no LOCK is interrupted
+  record(owner);
   observer_->held(owner.id, handle, range);
+  drop_interrupted(owner, handle, range);
 }
 
 void Table::free(Owner& owner, const Bytes& handle, const Range& range) {
+  drop_interrupted(owner, handle, range);
   const auto at = owner.files.find(handle);
   if (at == owner.files.end()) return;
   const std::size_t before = at->second.all().size();
@@ -153,8 +195,8 @@ void Table::leave(Owner& owner) {
   if (std::exchange(owner.leaving, true)) return;
   const auto named = names_.find(owner.name);
   if (named != names_.end() && named->second == &owner) names_.erase(named);
-  if (observer_ == nullptr || owner.files.empty()) return;
-  if (!std::exchange(owner.recorded, true)) observer_->owner(owner);
+  if (observer_ == nullptr || owner.empty()) return;
+  record(owner);
   observer_->leaving(owner.id);
 }
 

@@ -51,6 +51,14 @@ struct OwnerName {
   }
 };
 
+/// A LOCK without an outcome: the upstream may have granted it.
+struct AskedLock {
+  Bytes handle;
+  Range range;
+  bool interrupted = false;  ///< its answer was due to a previous control plane
+  bool operator==(const AskedLock&) const = default;
+};
+
 struct Owner {
   std::uint32_t id = 0;  ///< its svid at the upstream
   OwnerName name;
@@ -58,10 +66,12 @@ struct Owner {
   rpc::AuthFlavor flavor = rpc::AuthFlavor::None;
   Bytes credential;                          ///< of its last call
   std::map<Bytes, Ranges, BytesLess> files;  ///< by handle
+  std::vector<AskedLock> asked;              ///< in the order of their calls
   std::size_t uses = 0;                      ///< calls outstanding, and locks waited for
   std::uint32_t state = 0;                   ///< of the host's NSM, when it last locked; zero: not known
   bool leaving = false;                      ///< its host is gone: what it holds is to be released
   bool recorded = false;                     ///< the journal has it
+  bool empty() const { return files.empty() && asked.empty(); }
 };
 
 /// A client that is to be told of the upstream's restart, at its address and as the gateway that it knows.
@@ -79,6 +89,9 @@ class TableObserver {
  public:
   virtual ~TableObserver() = default;
   virtual void owner(const Owner& owner) = 0;
+  virtual void asked(std::uint32_t id, const Bytes& handle, const Range& range) = 0;
+  /// A LOCK has not been granted.
+  virtual void not_granted(std::uint32_t id, const Bytes& handle, const Range& range) = 0;
   virtual void held(std::uint32_t id, const Bytes& handle, const Range& range) = 0;
   virtual void freed(std::uint32_t id, const Bytes& handle, const Range& range) = 0;
   virtual void leaving(std::uint32_t id) = 0;
@@ -98,7 +111,11 @@ class Table {
   /// An owner that is used stays. Each use() has an unuse(), which may end it.
   void use(Owner& owner) { ++owner.uses; }
   void unuse(std::uint32_t id);
+  /// Notes that a LOCK is about to be sent. Its outcome is hold() or not_granted() of the range.
+  void ask(Owner& owner, const Bytes& handle, const Range& range);
+  void not_granted(Owner& owner, const Bytes& handle, const Range& range, bool interrupted = false);
   void hold(Owner& owner, const Bytes& handle, const Range& range);
+  /// Frees a range that the upstream has released, and drops the interrupted LOCKs within it.
   void free(Owner& owner, const Bytes& handle, const Range& range);
   /// From here on a call of the same owner is one of another owner: the host has started anew.
   void leave(Owner& owner);
@@ -113,12 +130,15 @@ class Table {
 
   /// Takes over an owner that a journal has.
   Owner& restore(Owner owner);
-  /// Removes those without locks.
-  void drop_unused();
+  /// Call after all was restored: removes owners without locks, and marks LOCKs without an outcome as interrupted.
+  void restored();
 
  private:
   std::uint32_t next_id();
   Owner& add(Owner owner);
+  static bool remove_asked(Owner& owner, const Bytes& handle, const Range& range, bool interrupted);
+  void drop_interrupted(Owner& owner, const Bytes& handle, const Range& range);
+  void record(Owner& owner);
   void count_locks(const Owner& owner, std::size_t before, std::size_t after);
   void erase(std::uint32_t id);
 

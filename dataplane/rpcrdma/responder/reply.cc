@@ -28,6 +28,7 @@ struct Responder::ReplyPlan {
 };
 
 static_assert(service::kMaxResultItems <= 32, "items_in_chunks is a bit mask");
+static_assert(service::kMaxResultItems >= kMaxWriteChunks, "a result with a chunk is never inline");
 
 /// Reserves the exact room of the reply's transport header in front of the payload, so that both go out as
 /// one piece.

@@ -32,7 +32,8 @@ namespace sluice::service {
 /// Pieces of registered memory that one call may name, in its sink and all its result items together: 1 MiB
 /// in 64 KiB blocks that start unaligned takes 17.
 inline constexpr std::size_t kMaxPieces = 48;
-inline constexpr std::size_t kMaxResultItems = 8;
+/// Result items that one call may name. A call may have as many Write chunks.
+inline constexpr std::size_t kMaxResultItems = 16;
 inline constexpr std::size_t kCallStateBytes = 128;
 
 /// A DDP-eligible result: `bytes` of data that follow their count word in the results.

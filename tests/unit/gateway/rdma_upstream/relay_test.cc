@@ -97,7 +97,7 @@ std::uint32_t reads_that_arrive(RelayOptions options, std::uint32_t bytes, std::
 }
 
 TEST_P(Versions, results_that_the_server_does_not_place_are_placed_for_the_client) {
-  for (const std::uint32_t count : {1u, 4u, 5u, 8u})
+  for (const std::uint32_t count : {1u, 4u, 5u, 8u, 16u})
     for (const std::uint32_t bytes : {1000u, 1024u})
       EXPECT_EQ(reads_that_arrive(options(), bytes, count), count);
 }

@@ -134,6 +134,26 @@ TEST(ForwardCompound, more_chunks_than_reads_come_back_unused) {
   EXPECT_TRUE(conformance::has_pattern(placed.bytes[0], 1));
 }
 
+/// RFC 8267, section 6.4.1: a result whose Write chunk is not empty does not come inline.
+TEST(ForwardCompound, as_many_reads_are_placed_as_a_call_may_have_write_chunks) {
+  constexpr std::uint32_t kReads = 16, kBytes = 100;
+  ForwardLab lab;
+  LabClient& client = lab.add_client();
+  Bytes arguments, results = words({0, 0, kReads});
+  Placed placed;
+  for (std::uint32_t i = 0; i < kReads; ++i) {
+    append(arguments, read_call(kBytes));
+    append(results, read_result(pattern(kBytes, i)));
+    placed.add(client, kBytes);
+  }
+  lab.upstream.answer = [&](const auto& call) { return success(call.xid(), results); };
+  const Outcome outcome = lab.call(
+      client, {.payload = compound(kReads, arguments), .writes = placed.items, .max_reply_bytes = 3000},
+      std::vector(kReads, kBytes));
+  ASSERT_EQ(outcome.status, CallStatus::Ok);
+  for (std::uint32_t i = 0; i < kReads; ++i) EXPECT_TRUE(conformance::has_pattern(placed.bytes[i], i)) << i;
+}
+
 TEST(ForwardCompound, more_items_than_can_be_named_stay_in_the_message) {
   ForwardLab lab;
   LabClient& client = lab.add_client();

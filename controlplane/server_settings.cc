@@ -60,6 +60,9 @@ locks::LockSettings lock_settings(const config::Config& config, const segment::L
   const auto& shared = layout.upstream_addresses;
   locks::ProxySettings proxy;
   proxy.upstream = upstream.name;
+  proxy.upstream_names.emplace_back(upstream.name);
+  for (std::uint32_t i = 0; i < upstream.host_count; ++i)
+    proxy.upstream_names.emplace_back(upstream.hosts[i].data());
   proxy.privileged_port = upstream.privileged_port != 0;
   proxy.name = config.locks_name.empty() ? host : config.locks_name;
   proxy.where = [&shared, name = proxy.upstream] { return segment::answering_address(shared, name); };

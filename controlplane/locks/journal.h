@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lock table in a file, so that it survives the control plane. Each LOCK is appended before it is sent, and each change
-// before the client has its reply. The file is written anew when most of its records are obsolete. Not synchronized with the disk: what a loss of power takes is
-// said in deploy/docs/limits.md.
+// The lock table in a file, so that it survives the control plane. Each LOCK is appended before it is sent,
+// and each change before the client has its reply. The file is written anew when most of its records are
+// obsolete. Not synchronized with the disk: what a loss of power takes is said in deploy/docs/limits.md.
 //
 // A record is its length, its CRC-32 and its content, in XDR. A last one that is cut short is one that was being written:
 // nobody has been told. One thread, the lock proxy's.

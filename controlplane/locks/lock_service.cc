@@ -153,7 +153,9 @@ bool LockProcedures::answer(std::span<const std::byte> message, const mount::Ask
     count(statistics_.malformed);
     return false;
   }
-  const bool welcome = header.procedure == kNull || clients_(asker.address) || upstream_(asker.address);
+  const bool admitted = clients_(asker.address) || upstream_(asker.address);
+  const bool notice = header.program == kNsmProgram && header.procedure == kNsmNotify;
+  const bool welcome = header.procedure == kNull || admitted || notice;
   std::array<std::byte, kShortReplyBytes> room;
   xdr::Writer writer(room);
   if (const auto refused = refusal(writer, decoded, header, welcome); !refused.empty()) {
@@ -169,7 +171,7 @@ bool LockProcedures::answer(std::span<const std::byte> message, const mount::Ask
   if (header.program == kNlmProgram)
     lock_manager(call, reader);
   else
-    status_monitor(call, reader);
+    status_monitor(call, reader, admitted);
   return true;
 }
 
@@ -224,8 +226,10 @@ void LockProcedures::lock_manager(const IncomingCall& call, xdr::Reader& reader)
   }
 }
 
-/// The monitor of this host's own lock manager is another: nothing is monitored here on somebody's behalf.
-void LockProcedures::status_monitor(const IncomingCall& call, xdr::Reader& reader) {
+/// The monitor of this host's own lock manager is another: nothing is monitored here on somebody's behalf. A
+/// notice that has the upstream's name is accepted from any address, because the upstream may have further
+/// ones.
+void LockProcedures::status_monitor(const IncomingCall& call, xdr::Reader& reader, bool admitted) {
   if (call.procedure == kNsmNull) return reply_stat(call, rpc::AcceptStat::Success);
   if (call.procedure == kNsmStat || call.procedure == kNsmMon)
     return reply_stat(call, rpc::AcceptStat::Success, kNsmStatFail, kOwnState);
@@ -235,8 +239,12 @@ void LockProcedures::status_monitor(const IncomingCall& call, xdr::Reader& reade
     count(statistics_.malformed);
     return reply_stat(call, rpc::AcceptStat::GarbageArgs);
   }
-  reply_stat(call, rpc::AcceptStat::Success);
-  proxy_.restarted(call.asker.address, *state, call.asker.now_ns);
+  if (admitted || proxy_.is_name_of_upstream(state->name)) return proxy_.restarted(call, *state);
+  count(statistics_.denied);
+  std::array<std::byte, kShortReplyBytes> room;
+  xdr::Writer writer(room);
+  rpc::encode_auth_error(writer, call.xid, rpc::AuthStat::TooWeak);
+  call.reply(writer.written());
 }
 
 LockService::LockService(const LockSettings& settings, LockStatistics& statistics)

@@ -31,7 +31,7 @@ class LockProcedures final : public mount::CallHandler {
 
  private:
   void lock_manager(const IncomingCall& call, xdr::Reader& arguments);
-  void status_monitor(const IncomingCall& call, xdr::Reader& arguments);
+  void status_monitor(const IncomingCall& call, xdr::Reader& arguments, bool admitted);
   void count_call(std::uint32_t procedure);
 
   LockProxy& proxy_;

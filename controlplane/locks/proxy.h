@@ -4,8 +4,9 @@
 // the client that waits. Clients get the upstream's answers and no others: while it is silent they wait. Tells clients of
 // a restart of the upstream, and releases at the upstream what a client held that has restarted.
 //
-// A LOCK is in the journal before it is sent. After a restart of the control plane, the LOCKs without an outcome are sent
-// again, and calls of their owners wait for the answer, because an upstream with several threads may reorder them.
+// A LOCK is in the journal before it is sent. After a restart of the control plane, the LOCKs without an
+// outcome are sent again, and calls of their owners wait for the answer, because an upstream with several
+// threads may reorder them.
 //
 // One thread, the lock proxy's.
 #pragma once
@@ -37,6 +38,10 @@ inline constexpr std::size_t kMaxWaitersOfNetwork = 1024;
 inline constexpr std::uint64_t kGrantNs = 15'000'000'000;
 /// For a client to hear that the upstream has restarted.
 inline constexpr std::uint64_t kNoticeNs = 120'000'000'000;
+/// Deadline of the TEST that confirms a restart of the upstream.
+inline constexpr std::uint64_t kConfirmNs = 15'000'000'000;
+/// Between log lines about notices that match neither the upstream nor a client.
+inline constexpr std::uint64_t kUnknownNoticeNs = 60'000'000'000;
 /// Between attempts to release what a client held while the upstream is in its grace period.
 inline constexpr std::uint64_t kReleaseAgainNs = 5'000'000'000;
 /// Between attempts to repeat an interrupted LOCK that the upstream can neither grant nor deny.
@@ -52,6 +57,7 @@ struct ProxySettings {
   bool privileged_port = true;                           ///< of calls to the upstream and to clients
   std::function<std::optional<PeerAddress>()> where;     ///< of the upstream; none: not known yet
   std::function<bool(const PeerAddress&)> is_upstream;   ///< whether it may call from there
+  std::vector<std::string> upstream_names{};             ///< in its notices
   std::uint16_t upstream_rpcbind = mount::kRpcbindPort;  ///< others in tests
   std::uint16_t client_rpcbind = mount::kRpcbindPort;
   std::uint32_t first_id = 1;     ///< of owners
@@ -80,8 +86,10 @@ class LockProxy {
   void forward(const IncomingCall& call, const LockArguments& arguments);
   /// GRANTED or GRANTED_MSG of the upstream.
   void granted(const IncomingCall& call, const LockArguments& arguments);
-  /// A host says that it has restarted.
-  void restarted(const PeerAddress& from, const HostState& state, std::uint64_t now_ns);
+  /// Handles the notice of a host's restart, and replies. The reply is an error if the sender has to repeat
+  /// the notice.
+  void restarted(const IncomingCall& call, const HostState& state);
+  bool is_name_of_upstream(const std::string& name) const;
   /// FREE_ALL: a client gives up all that it holds.
   void free_all(const PeerAddress& from, const HostState& state, std::uint64_t now_ns);
 
@@ -138,7 +146,15 @@ class LockProxy {
   void call_client(const WaitKey& key, std::uint64_t now_ns);
   void delivered(const WaitKey& key, std::span<const std::byte> reply);
   void answer_grant(const IncomingCall& call, const Bytes& cookie, Stat stat);
-  std::vector<Host> hosts_called(const PeerAddress& from, const std::string& name) const;
+  struct Sender {
+    std::vector<Host> hosts;
+    bool elsewhere = false;  ///< only hosts at other addresses have the name
+  };
+  Sender sender_of_notice(const PeerAddress& from, const std::string& name) const;
+  void unknown_notice(const PeerAddress& from, const std::string& name);
+  void confirm_restart(IncomingCall call, const HostState& state);
+  std::optional<std::pair<std::uint32_t, Bytes>> any_lock() const;
+  void upstream_restarted(std::uint32_t state);
   void release(const Host& host, std::uint32_t state);
   void release(const std::vector<Owner*>& gone);
   void release(Owner& owner);
@@ -159,7 +175,8 @@ class LockProxy {
   Shares waiter_shares_{kMaxWaiters, kMaxWaitersOfNetwork};
   std::vector<std::pair<std::uint32_t, Bytes>> to_release_;  ///< owners and files, once more
   std::uint64_t release_ns_ = 0;
-  /// LOCKs that are repeated before calls of these owners are sent, and those calls. An owner without an entry has none.
+  /// LOCKs that are repeated before calls of these owners are sent, and those calls. An owner without an
+  /// entry has none.
   struct Deferral {
     std::size_t repeating = 0;
     std::vector<Deferred> calls;
@@ -168,6 +185,8 @@ class LockProxy {
   std::vector<std::pair<std::uint32_t, AskedLock>> to_repeat_;  ///< owners and LOCKs, once more
   std::uint64_t repeat_ns_ = 0;
   std::uint32_t upstream_state_ = 0;
+  bool confirming_ = false;  ///< whether the upstream has restarted
+  std::uint64_t log_unknown_ns_ = 0;
   std::uint32_t state_;
   std::uint64_t now_ns_ = 0;
   std::uint64_t look_ns_ = 0;

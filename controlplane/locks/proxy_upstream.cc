@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -22,6 +21,18 @@ bool same_name(const std::string& a, const std::string& b) {
   const std::string& longer = a.size() < b.size() ? b : a;
   return longer.compare(0, shorter.size(), shorter) == 0 &&
          (longer.size() == shorter.size() || (!shorter.empty() && longer[shorter.size()] == '.'));
+}
+
+/// NSM states only increase; their counter may wrap.
+bool is_newer(std::uint32_t state, std::uint32_t than) {
+  return static_cast<std::int32_t>(state - than) > 0;
+}
+
+void answer_notice(const IncomingCall& call, bool taken) {
+  std::array<std::byte, rpc::kMinReplyBytes> room;
+  xdr::Writer writer(room);
+  rpc::encode_accepted(writer, call.xid, {}, taken ? rpc::AcceptStat::Success : rpc::AcceptStat::SystemErr);
+  call.reply(writer.written());
 }
 
 std::optional<PeerAddress> known(const PeerAddress& address) {
@@ -112,33 +123,95 @@ void LockProxy::answer_grant(const IncomingCall& call, const Bytes& cookie, Stat
   call.reply(writer.written());
 }
 
-/// Those that a notice from there, with that name, may be about: the name is only asked for where the address does not
-/// say it, and where it says one host.
-std::vector<Host> LockProxy::hosts_called(const PeerAddress& from, const std::string& name) const {
+bool LockProxy::is_name_of_upstream(const std::string& name) const {
+  return std::any_of(settings_.upstream_names.begin(), settings_.upstream_names.end(),
+                     [&](const std::string& known) { return same_name(known, name); });
+}
+
+/// Returns the hosts that a notice with this source address and name applies to. Both have to match, because
+/// otherwise any client could release the locks of another. A notice may name the address instead if only one
+/// host has it.
+LockProxy::Sender LockProxy::sender_of_notice(const PeerAddress& from, const std::string& name) const {
   std::set<Host> there;
-  std::set<Host> named;
+  std::set<Host> both;
+  bool elsewhere = false;
   for (const auto& [id, owner] : table_.owners()) {
     if (owner.leaving) continue;
     const Host& host = owner.name.host;
+    const bool named = same_name(host.name, name);
     if (host.address == from) there.insert(host);
-    if (same_name(host.name, name)) named.insert(host);
+    if (host.address == from && named) both.insert(host);
+    if (host.address != from && named) elsewhere = true;
   }
-  std::vector<Host> both;
-  std::set_intersection(there.begin(), there.end(), named.begin(), named.end(), std::back_inserter(both));
-  if (!both.empty()) return both;
-  if (there.size() == 1) return {*there.begin()};
-  if (there.empty() && named.size() == 1) return {*named.begin()};
-  return {};
+  if (both.empty() && there.size() == 1 && name == to_string(from)) both = there;
+  return {{both.begin(), both.end()}, both.empty() && elsewhere};
 }
 
-void LockProxy::restarted(const PeerAddress& from, const HostState& state, std::uint64_t now_ns) {
-  now_ns_ = now_ns;
+void LockProxy::unknown_notice(const PeerAddress& from, const std::string& name) {
+  count(statistics_.notices_unknown);
+  if (now_ns_ < log_unknown_ns_) return;
+  log_unknown_ns_ = now_ns_ + kUnknownNoticeNs;
+  log::warn(
+      "{} sent a notice of the restart of '{}', which is neither a client with locks at this address nor a "
+      "restart of upstream '{}': nothing is released. Further ones within a minute are only counted",
+      to_string(from), name, settings_.upstream);
+}
+
+/// Refuses a name that only hosts at other addresses have, because the sender may repeat the notice from
+/// another address.
+void LockProxy::restarted(const IncomingCall& call, const HostState& state) {
+  now_ns_ = call.asker.now_ns;
+  const PeerAddress& from = call.asker.address;
   const bool upstream = settings_.is_upstream(from);
-  if (upstream && (state.state == 0 || std::exchange(upstream_state_, state.state) != state.state))
-    notify_clients();
-  const auto hosts = hosts_called(from, state.name);
-  for (const Host& host : hosts) release(host, state.state);
-  if (!upstream && hosts.empty()) count(statistics_.notices_unknown);
+  if (upstream) upstream_restarted(state.state);
+  const Sender sender = sender_of_notice(from, state.name);
+  for (const Host& host : sender.hosts) release(host, state.state);
+  if (upstream || !sender.hosts.empty()) return answer_notice(call, true);
+  if (is_name_of_upstream(state.name)) return confirm_restart(call, state);
+  unknown_notice(from, state.name);
+  answer_notice(call, !sender.elsewhere);
+}
+
+/// Returns the owner and the handle of a lock that a client has or waits for.
+std::optional<std::pair<std::uint32_t, Bytes>> LockProxy::any_lock() const {
+  for (const auto& [id, owner] : table_.owners())
+    if (!owner.leaving && !owner.files.empty()) return {{id, owner.files.begin()->first}};
+  if (waiters_.empty()) return std::nullopt;
+  return {{waiters_.begin()->first.id, waiters_.begin()->first.handle}};
+}
+
+/// Sends a TEST to the upstream, and accepts the notice if the reply is a denial during the grace period.
+/// Without this check, a forged notice would have clients reclaim outside of a grace period, and lose their
+/// locks.
+void LockProxy::confirm_restart(IncomingCall call, const HostState& state) {
+  const auto lock = any_lock();
+  if (!lock) return answer_notice(call, true);  // no client has anything to reclaim
+  if (std::exchange(confirming_, true)) return answer_notice(call, false);
+  call.credential = {};  // points into the message
+  LockArguments arguments;
+  arguments.exclusive = true;
+  arguments.lock.handle = lock->second;
+  Owner& owner = *table_.by_id(lock->first);
+  table_.use(owner);
+  upstream_.send(to_upstream(kTest, owner, arguments), now_ns_, now_ns_ + kConfirmNs,
+                 [this, call, state, id = owner.id](std::span<const std::byte> reply) {
+                   confirming_ = false;
+                   xdr::Reader reader(reply);
+                   const auto decoded = rpc::decode_reply(reader);
+                   const auto result =
+                       decoded.ok && decoded.header.success() ? decode_result(reader, true) : std::nullopt;
+                   const bool restarted = result && result->stat == Stat::DeniedGracePeriod;
+                   if (restarted)
+                     upstream_restarted(state.state);
+                   else
+                     unknown_notice(call.asker.address, state.name);
+                   answer_notice(call, restarted);
+                   table_.unuse(id);
+                 });
+}
+
+void LockProxy::upstream_restarted(std::uint32_t state) {
+  if (state == 0 || std::exchange(upstream_state_, state) != state) notify_clients();
 }
 
 void LockProxy::free_all(const PeerAddress& from, const HostState& state, std::uint64_t now_ns) {
@@ -146,12 +219,19 @@ void LockProxy::free_all(const PeerAddress& from, const HostState& state, std::u
   release({from, state.name}, 0);
 }
 
-/// What its host locked before it had this state.
+/// Releases what the host locked before it had this state, or everything if the state is zero. An owner
+/// without a known state is released unless another owner of the host has the state of the notice, or a newer
+/// one.
 void LockProxy::release(const Host& host, std::uint32_t state) {
   std::vector<Owner*> gone;
+  bool late = false;
   for (const auto& [id, owner] : table_.owners())
-    if (!owner.leaving && owner.name.host == host && (state == 0 || owner.state != state))
-      gone.push_back(table_.by_id(id));
+    late = late || (!owner.leaving && owner.name.host == host && owner.state != 0 && state != 0 &&
+                    !is_newer(state, owner.state));
+  for (const auto& [id, owner] : table_.owners()) {
+    const bool older = state == 0 || (owner.state == 0 ? !late : is_newer(state, owner.state));
+    if (!owner.leaving && owner.name.host == host && older) gone.push_back(table_.by_id(id));
+  }
   if (gone.empty()) return;
   count(statistics_.client_reboots);
   log::info("{} ('{}') has restarted: its locks are released", to_string(host.address), host.name);
@@ -239,8 +319,8 @@ void LockProxy::lock_repeated(std::uint32_t id, const AskedLock& lock, std::span
   table_.unuse(id);
 }
 
-/// Sends the deferred calls after each interrupted LOCK was answered once. They do not wait for the end of a grace period,
-/// because reclaims would then miss it.
+/// Sends the deferred calls after each interrupted LOCK was answered once. They do not wait for the end of a
+/// grace period, because reclaims would then miss it.
 void LockProxy::end_deferral(std::uint32_t id) {
   const auto at = deferrals_.find(id);
   if (at == deferrals_.end() || --at->second.repeating > 0) return;

@@ -28,7 +28,7 @@ namespace sluice::locks {
   X(upstream_reboots) /* notices of the upstream's restart */                              \
   X(notices)          /* clients told of it */                                             \
   X(notices_failed)   /* clients that could not be told */                                 \
-  X(notices_unknown)  /* notices about hosts without locks here */
+  X(notices_unknown)  /* notices about hosts without locks here, or from another address */
 
 /// Those of mount/statistics.h that count here too.
 // clang-format off

@@ -130,7 +130,8 @@ class Table {
 
   /// Takes over an owner that a journal has.
   Owner& restore(Owner owner);
-  /// Call after all was restored: removes owners without locks, and marks LOCKs without an outcome as interrupted.
+  /// Call after all was restored: removes owners without locks, and marks LOCKs without an outcome as
+  /// interrupted.
   void restored();
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Control planes that are killed after each step of a LOCK. Afterwards, the client has the lock or it is free.
+// Control planes that are killed after each step of a LOCK. Afterwards, the client has the lock or it is
+// free.
 #include <unistd.h>
 
 #include <filesystem>

@@ -149,6 +149,7 @@ class Locks : public testing::Test {
     };
     settings_.proxy.upstream = "nas";
     settings_.proxy.name = "gateway";
+    settings_.proxy.upstream_names = {"nas", "filer.example.com"};
     settings_.proxy.privileged_port = false;
     settings_.proxy.where = [] { return PeerAddress::from_ipv4(127, 0, 0, kUpstreamLast); };
     settings_.proxy.is_upstream = [](const PeerAddress& address) {

@@ -14,6 +14,23 @@ class LockRestarts : public Locks {
     const std::uint32_t xid = send(from, kNotify, notice(name, state));
     EXPECT_TRUE(reply(from, xid).empty());
   }
+  /// A notice that its sender has to repeat.
+  void refused(Machine& from, const std::string& name, int state) {
+    const std::uint32_t xid = send(from, kNotify, notice(name, state));
+    reply(from, xid, rpc::AcceptStat::SystemErr);
+  }
+  /// Whether the next reply refuses the call's sender.
+  bool denied(Machine& to, std::uint32_t xid) {
+    std::optional<Bytes> message;
+    until([&] {
+      to.stream->receive();
+      return (message = to.stream->next()).has_value();
+    });
+    xdr::Reader reader(*message);
+    const auto decoded = rpc::decode_reply(reader);
+    return static_cast<std::uint32_t>(decoded.header.xid) == xid &&
+           decoded.header.stat == rpc::ReplyStat::Denied;
+  }
   /// The next call at the upstream releases this owner's locks of this file.
   Call released(std::uint32_t svid, const std::string& handle) {
     const Call call = next_call(*upstream_);
@@ -119,23 +136,47 @@ TEST_F(LockRestarts, free_all_is_for_the_callers_own_host_and_name) {
   EXPECT_TRUE(upstream_->server.calls.empty());
 }
 
-TEST_F(LockRestarts, a_notice_from_elsewhere_has_to_name_one_host) {
+TEST_F(LockRestarts, a_notice_releases_the_locks_of_no_other_address) {
   locked(machine(2), {.caller = "client"});
-  locked(machine(3), {.caller = "client"});
-  const std::uint32_t svid = locked(machine(4), {.caller = "single"});
-  tell(machine(5), "client", 5);
+  locked(machine(4), {.caller = "single"});
+  refused(machine(5), "single", 5);
+  refused(machine(5), "single.example.com", 5);
+  refused(machine(5), "client", 5);
+  refused(machine(2), "single", 5);
   tell(machine(5), "nobody", 5);
   turns();
   EXPECT_TRUE(upstream_->server.calls.empty());
-  EXPECT_EQ(value(statistics_.notices_unknown), 2u);
-  tell(machine(5), "single.example.com", 5);
-  released(svid, "handle-1");
+  EXPECT_EQ(value(statistics_.held), 2u);
+  EXPECT_EQ(value(statistics_.notices_unknown), 5u);
+}
+
+TEST_F(LockRestarts, a_notice_with_the_domain_or_the_address_of_its_sender_is_its_own) {
+  const std::uint32_t first = locked(machine(2), {.caller = "client"});
+  tell(machine(2), "client.example.com", 5);
+  upstream_->server.answer(released(first, "handle-1"), result(LK_GRANTED));
+  const std::uint32_t second = locked(machine(2), {.caller = "client.example.com", .state = 5});
+  tell(machine(2), "127.0.0.2", 7);
+  released(second, "handle-1");
+}
+
+TEST_F(LockRestarts, a_late_duplicate_of_an_older_notice_releases_nothing) {
+  locked(machine(2), {.state = 7});
+  locked(machine(2), {.owner = "78@client", .svid = 78, .handle = "handle-2", .state = 0});
+  tell(machine(2), "client", 5);
+  tell(machine(2), "client", 7);
+  turns();
+  EXPECT_EQ(value(statistics_.client_reboots), 0u);
+  EXPECT_TRUE(upstream_->server.calls.empty());
+  tell(machine(2), "client", 9);
+  next_call(*upstream_);
+  EXPECT_EQ(value(statistics_.client_reboots), 1u);
 }
 
 TEST_F(LockRestarts, of_machines_behind_one_address_the_one_that_is_named_has_restarted) {
   const std::uint32_t a = locked(machine(2), {.caller = "a"});
   locked(machine(2), {.caller = "b"});
   tell(machine(2), "c", 5);
+  tell(machine(2), "127.0.0.2", 5);
   turns();
   EXPECT_TRUE(upstream_->server.calls.empty());
   tell(machine(2), "a", 5);
@@ -185,6 +226,57 @@ TEST_F(LockRestarts, a_client_out_of_reach_is_told_when_it_is_back_and_not_for_e
   turns();
   now_ns_ += kNoticeNs;
   until([&] { return value(statistics_.notices_failed) == 1; });
+}
+
+TEST_F(LockRestarts, a_notice_of_the_upstream_from_another_interface_is_believed_in_its_grace_period) {
+  locked(machine(2), {});
+  for (const char* const name : {"nas", "filer.example.com", "filer"}) {
+    const std::uint32_t xid = send(machine(5), kNotify, notice(name, 9));
+    const Call test = next_call(*upstream_);
+    ASSERT_EQ(test.procedure.procedure, 1u);
+    EXPECT_EQ(text(Decoded<lk_testargs>(&xdr_lk_testargs, test.arguments)->alock.fh), "handle-1");
+    upstream_->server.answer(test, result(LK_GRANTED));
+    reply(machine(5), xid, rpc::AcceptStat::SystemErr);
+  }
+  turns();
+  EXPECT_TRUE(machine(2).server.calls.empty());
+  EXPECT_EQ(value(statistics_.notices_unknown), 3u);
+
+  const std::uint32_t xid = send(machine(5), kNotify, notice("nas", 9));
+  upstream_->server.answer(next_call(*upstream_), result(LK_DENIED_GRACE_PERIOD));
+  EXPECT_TRUE(reply(machine(5), xid).empty());
+  EXPECT_EQ(next_call(machine(2)).procedure.procedure, 6u);
+  EXPECT_EQ(value(statistics_.upstream_reboots), 1u);
+}
+
+TEST_F(LockRestarts, a_notice_of_the_upstream_from_an_interface_that_may_not_lock_is_matched_too) {
+  locked(machine(2), {});
+  const std::uint32_t other = send(machine(66), kNotify, notice("client", 9));
+  EXPECT_TRUE(denied(machine(66), other));
+  const std::uint32_t xid = send(machine(66), kNotify, notice("filer", 9));
+  upstream_->server.answer(next_call(*upstream_), result(LK_DENIED_GRACE_PERIOD));
+  EXPECT_TRUE(reply(machine(66), xid).empty());
+  next_call(machine(2));
+}
+
+TEST_F(LockRestarts, one_notice_at_a_time_has_the_upstream_tested) {
+  locked(machine(2), {});
+  send(machine(5), kNotify, notice("nas", 9));
+  next_call(*upstream_);
+  refused(machine(6), "nas", 9);
+  turns();
+  EXPECT_TRUE(upstream_->server.calls.empty());
+}
+
+TEST_F(LockRestarts, a_notice_that_is_not_understood_is_logged) {
+  locked(machine(2), {});
+  CapturedLog log;
+  refused(machine(5), "client", 9);
+  refused(machine(5), "client", 9);
+  EXPECT_NE(log.text().find("127.0.0.5 sent a notice of the restart of 'client'"), std::string::npos)
+      << log.text();
+  const std::string once = log.text();
+  EXPECT_EQ(once.find("sent a notice"), once.rfind("sent a notice"));
 }
 
 }  // namespace

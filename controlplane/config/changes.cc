@@ -75,6 +75,7 @@ bool is_live(const std::string& key) {
 bool is_control(const std::string& key) {
   return key.rfind("admin.", 0) == 0 || key.rfind("metrics.", 0) == 0 || key.rfind("events.", 0) == 0 ||
          key.rfind("page.", 0) == 0 || key.rfind("mount.", 0) == 0 || key.rfind("locks.", 0) == 0 ||
+         key.rfind("kerberos.", 0) == 0 ||
          (key.rfind("host_authentication.", 0) == 0 && key != "host_authentication.required");
 }
 

@@ -20,10 +20,10 @@ constexpr std::uint32_t kNullProcedure = 0;
 constexpr std::size_t kShortReplyBytes = rpc::kMinReplyBytes + 2 * xdr::kUnit;
 
 /// Contexts are established over TCP, as Linux's clients do it, also with a server that is reached by RDMA.
-std::uint16_t context_port(const segment::UpstreamConfig& upstream) {
+/// `port`: the upstream's, which a reload may have changed.
+std::uint16_t context_port(segment::Transport transport, std::uint32_t port) {
   constexpr std::uint16_t kNfsPort = 2049;
-  return upstream.transport == segment::Transport::Rdma ? kNfsPort
-                                                        : static_cast<std::uint16_t>(upstream.port);
+  return transport == segment::Transport::Rdma ? kNfsPort : static_cast<std::uint16_t>(port);
 }
 
 }  // namespace
@@ -101,8 +101,9 @@ void ContextRelay::pass_on(Upstream& upstream, std::span<const std::byte> call, 
                            const mount::Asker& asker, const Reply& reply) {
   count(statistics_.questions);
   const segment::UpstreamConfig& config = upstream.config;
-  if (const auto address = segment::answering_address(addresses_, config.name))  // else the link goes nowhere
-    upstream.link.set_server(mount::server_at(*address, context_port(config), config.privileged_port != 0));
+  if (const auto at = segment::answering_endpoint(addresses_, config.name))  // else the link goes nowhere
+    upstream.link.set_server(
+        mount::server_at(at->address, context_port(config.transport, at->port), config.privileged_port != 0));
   upstream.link.pass_on(call, asker.now_ns, asker.now_ns + kAnswerNs,
                         [this, xid, reply](mount::Failure failure, std::span<const std::byte> message) {
                           if (failure != mount::Failure::None) {

@@ -226,7 +226,7 @@ void LockProcedures::lock_manager(const IncomingCall& call, xdr::Reader& reader)
   }
 }
 
-/// The monitor of this host's own lock manager is another: nothing is monitored here on somebody's behalf. A
+/// Refuses to monitor hosts, because the lock manager of this host has a monitor of its own. A
 /// notice that has the upstream's name is accepted from any address, because the upstream may have further
 /// ones.
 void LockProcedures::status_monitor(const IncomingCall& call, xdr::Reader& reader, bool admitted) {

@@ -52,15 +52,28 @@ inline const UpstreamAddressList* addresses_of(const UpstreamAddressTable& table
   return nullptr;
 }
 
+/// Address and port for calls to an upstream.
+struct UpstreamEndpoint {
+  PeerAddress address;
+  std::uint32_t port = 0;
+};
+
 /// Of the upstream, the first address that answers; if none does, the first. None: it has none yet.
-inline std::optional<PeerAddress> answering_address(const SharedUpstreamAddresses& shared,
-                                                    std::string_view name) {
+inline std::optional<UpstreamEndpoint> answering_endpoint(const SharedUpstreamAddresses& shared,
+                                                          std::string_view name) {
   const auto table = shared.read();
   const UpstreamAddressList* const list = table ? addresses_of(*table, name) : nullptr;
   if (list == nullptr || list->count == 0) return std::nullopt;
   for (std::uint32_t i = 0; i < smaller_of(list->count, kMaxUpstreamAddresses); ++i)
-    if (list->addresses[i].answers > 0) return list->addresses[i].address;
-  return list->addresses[0].address;
+    if (list->addresses[i].answers > 0) return UpstreamEndpoint{list->addresses[i].address, list->port};
+  return UpstreamEndpoint{list->addresses[0].address, list->port};
+}
+
+/// Returns the address of answering_endpoint().
+inline std::optional<PeerAddress> answering_address(const SharedUpstreamAddresses& shared,
+                                                    std::string_view name) {
+  const auto endpoint = answering_endpoint(shared, name);
+  return endpoint ? std::optional(endpoint->address) : std::nullopt;
 }
 
 /// Whether it is one of the upstream's.

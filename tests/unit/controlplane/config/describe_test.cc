@@ -65,14 +65,14 @@ TEST(Config, a_reload_tells_what_takes_effect_and_what_wants_a_restart) {
   const auto after = config::parse(
       "log_level = \"debug\"\n[observability]\nslow_call_ms = 250\n[transport]\ncredits = "
       "32\n[admin]\nread_group = "
-      "\"adm\"\n[policy]\nmax_credits = 32\nslots = 7\n"
+      "\"adm\"\n[kerberos]\nenabled = true\n[policy]\nmax_credits = 32\nslots = 7\n"
       "[[export]]\npath = \"/b\"\nread_only = true\n[[export]]\npath = \"/c\"\n",
       "f");
   const config::Changes changes = config::compare(before, after);
   EXPECT_EQ(changes.live,
             (std::vector<std::string>{"export./a", "export./b", "export./c", "log_level",
                                       "observability.slow_call_ms", "policy.max_credits", "policy.slots"}));
-  EXPECT_EQ(changes.restart_control, std::vector<std::string>{"admin.read_group"});
+  EXPECT_EQ(changes.restart_control, (std::vector<std::string>{"admin.read_group", "kerberos.enabled"}));
   EXPECT_EQ(changes.restart_both, std::vector<std::string>{"transport.credits"});
   const config::Config live = config::live_part(before, after);
   EXPECT_EQ(live.block.credits, 64u);

@@ -43,14 +43,15 @@ class Contexts : public testing::Test {
     segment::UpstreamConfig& upstream = block_.upstreams[block_.upstream_count++];
     const std::string name = "u" + std::to_string(block_.upstream_count);
     std::memcpy(upstream.name, name.c_str(), name.size() + 1);
-    set_address(upstream.name, kFour);
     upstream.port = server.port();
+    set_address(upstream.name, kFour, upstream.port);
     for (const segment::RouteConfig& route : routes) upstream.routes[upstream.route_count++] = route;
     servers_.push_back(&server);
   }
-  void set_address(const std::string& name, const PeerAddress& address) {
+  void set_address(const std::string& name, const PeerAddress& address, std::uint32_t port) {
     segment::UpstreamAddressList& list = table_[block_.upstream_count - 1];
     std::memcpy(list.name, name.c_str(), name.size() + 1);
+    list.port = port;
     list.count = 1;
     list.addresses[0].address = address;
     addresses_.write(table_);
@@ -126,6 +127,19 @@ TEST_F(Contexts, a_call_goes_to_the_upstream_that_has_its_version) {
   until_calls(other, 1);
   client->send(record(context_call(3, 3, 500, kNfsAcl)));
   until_calls(server_, 2);
+}
+
+TEST_F(Contexts, a_call_goes_to_the_port_of_the_last_reload) {
+  FakeServer moved;
+  serve({{kNfs, 4}}, server_);
+  servers_.push_back(&moved);
+  const auto client = open();
+  client->send(record(context_call(1)));
+  until_calls(server_, 1);
+  set_address("u1", kFour, moved.port());
+  client->send(record(context_call(2)));
+  until([&] { return server_.calls.size() + moved.calls.size() == 2; });
+  EXPECT_EQ(moved.calls.size(), 1u);
 }
 
 TEST_F(Contexts, an_upstream_at_a_port_of_its_own_is_not_meant) {
@@ -238,7 +252,7 @@ TEST_F(Contexts, a_call_goes_where_the_upstream_is_now) {
   until_calls(server_, 1);
   server_.answer(server_.calls[0], {});
   reply(*client);
-  set_address("u1", PeerAddress::from_ipv4(127, 0, 0, 2));
+  set_address("u1", PeerAddress::from_ipv4(127, 0, 0, 2), server_.port());
   client->send(record(context_call(2)));
   until_calls(other, 1);
 }

@@ -100,7 +100,7 @@ AddressBook::AddressBook(const segment::UpstreamConfig& upstream, tasks::Arena& 
     host.text = upstream_.hosts[i].data();
     const auto address = parse_address(host.text);
     host.is_name = !address;
-    if (address) host.addresses = {*address};
+    if (address) host.addresses = {{.address = *address, .unlisted_since_ns = {}}};
   }
   collect();
 }
@@ -110,22 +110,71 @@ void AddressBook::hurry(std::uint64_t now_ns) {
     host->next_ns = std::min(host->next_ns, std::max(now_ns, host->begun_ns + kUrgentLookupNs));
 }
 
-/// All addresses once, the first hosts' first. An address that was there before keeps its counts.
-void AddressBook::collect() {
-  std::vector<std::unique_ptr<Check>> checks;
+void AddressBook::adopt(const AddressBook& former) {
   for (const auto& host : hosts_)
-    for (const PeerAddress& address : host->addresses) {
-      const auto same = [&](const auto& check) { return check != nullptr && check->address == address; };
-      if (checks.size() == segment::kMaxUpstreamAddresses || std::any_of(checks.begin(), checks.end(), same))
-        continue;
-      const auto known = std::find_if(checks_.begin(), checks_.end(), same);
-      checks.push_back(known != checks_.end() ? std::move(*known) : std::make_unique<Check>());
-      checks.back()->address = address;
+    for (const auto& other : former.hosts_) {
+      if (!host->is_name || !host->addresses.empty() || host->text != other->text) continue;
+      host->addresses = other->addresses;
+      host->problem = other->problem;
+      host->begun_ns = other->begun_ns;
+      host->next_ns = other->lookup.running() ? 0 : other->next_ns;
     }
+  collect();
+  const bool same_service =
+      upstream_.port == former.upstream_.port && upstream_.routes[0] == former.upstream_.routes[0];
+  if (!same_service || checks_.size() < 2) return;
+  for (const auto& check : checks_)
+    for (const auto& other : former.checks_) {
+      if (check->address != other->address) continue;
+      check->answers = other->answers;
+      check->failures = other->failures;
+    }
+  write_list();
+}
+
+/// Whether the last answer for some host has it.
+bool AddressBook::is_listed(const PeerAddress& address) const {
+  const auto has_it = [&](const auto& host) {
+    return std::any_of(host->addresses.begin(), host->addresses.end(), [&](const Known& known) {
+      return known.address == address && !known.unlisted_since_ns;
+    });
+  };
+  return std::any_of(hosts_.begin(), hosts_.end(), has_it);
+}
+
+/// Collects all addresses once, the first hosts' first. If there is no room for all, the listed ones have it. An address
+/// that was there before keeps its counts.
+void AddressBook::collect() {
+  struct Candidate {
+    PeerAddress address;
+    std::uint32_t host;
+    bool listed;
+  };
+  std::vector<Candidate> all;
+  for (std::uint32_t i = 0; i < hosts_.size(); ++i)
+    for (const Known& known : hosts_[i]->addresses) {
+      const bool listed = !known.unlisted_since_ns;
+      const auto same = [&](const Candidate& each) { return each.address == known.address; };
+      if ((listed || !is_listed(known.address)) && std::none_of(all.begin(), all.end(), same))
+        all.push_back({known.address, i, listed});
+    }
+  for (std::size_t i = all.size(); i-- > 0 && all.size() > segment::kMaxUpstreamAddresses;)
+    if (!all[i].listed) all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
+  if (all.size() > segment::kMaxUpstreamAddresses) all.resize(segment::kMaxUpstreamAddresses);
+  std::vector<std::unique_ptr<Check>> checks;
+  for (const Candidate& each : all) {
+    const auto known = std::find_if(checks_.begin(), checks_.end(), [&](const auto& check) {
+      return check != nullptr && check->address == each.address;
+    });
+    checks.push_back(known != checks_.end() ? std::move(*known) : std::make_unique<Check>());
+    checks.back()->address = each.address;
+    checks.back()->host = each.host;
+  }
   checks_ = std::move(checks);
   if (checks_.size() == 1) {  // it is not asked any more
     auto only = std::make_unique<Check>();
     only->address = checks_[0]->address;
+    only->host = checks_[0]->host;
     checks_[0] = std::move(only);
   }
   write_list();
@@ -135,8 +184,10 @@ void AddressBook::write_list() {
   list_.count = static_cast<std::uint32_t>(checks_.size());
   list_.addresses = {};
   for (std::size_t i = 0; i < checks_.size(); ++i)
-    list_.addresses[i] = {
-        .address = checks_[i]->address, .answers = checks_[i]->answers, .failures = checks_[i]->failures};
+    list_.addresses[i] = {.address = checks_[i]->address,
+                          .answers = checks_[i]->answers,
+                          .failures = checks_[i]->failures,
+                          .host = checks_[i]->host};
   changed_ = true;
 }
 
@@ -161,10 +212,48 @@ void AddressBook::found(Host& host, const LookupResult& result, std::uint64_t no
     return;
   }
   host.problem.clear();
-  const auto before = std::exchange(host.addresses, result.addresses);
-  if (before == host.addresses) return;
-  log::info("Upstream '{}': '{}' is at {}", upstream_.name, host.text, to_text(host.addresses));
+  const auto before = std::exchange(host.addresses, merged(host.addresses, result.addresses, now_ns));
   collect();
+  const auto same = [](const Known& one, const Known& other) { return one.address == other.address; };
+  if (std::equal(before.begin(), before.end(), host.addresses.begin(), host.addresses.end(), same)) return;
+  std::vector<PeerAddress> listed;
+  std::vector<PeerAddress> others;
+  for (const Known& known : host.addresses)
+    (known.unlisted_since_ns ? others : listed).push_back(known.address);
+  log::info("Upstream '{}': '{}' is at {}{}", upstream_.name, host.text, to_text(listed),
+            others.empty() ? "" : "; used for an hour at most, while they answer: " + to_text(others));
+}
+
+/// Merges an answer of the name server into what is known. Known addresses keep their places. One that the answer lacks
+/// is dropped when it answers no NULL, when it has been unlisted for kUnlistedNs, or when there are too many of them.
+std::vector<AddressBook::Known> AddressBook::merged(const std::vector<Known>& known,
+                                                    const std::vector<PeerAddress>& found,
+                                                    std::uint64_t now_ns) const {
+  std::vector<Known> all;
+  std::uint32_t unlisted = 0;
+  for (const Known& each : known) {
+    if (std::find(found.begin(), found.end(), each.address) != found.end()) {
+      all.push_back({.address = each.address, .unlisted_since_ns = {}});
+      continue;
+    }
+    const std::uint64_t since_ns = each.unlisted_since_ns.value_or(now_ns);
+    const bool expired = now_ns > since_ns && now_ns - since_ns >= kUnlistedNs;
+    if (expired || is_bad(each.address) || unlisted == kMaxUnlisted) continue;
+    all.push_back({.address = each.address, .unlisted_since_ns = since_ns});
+    ++unlisted;
+  }
+  for (const PeerAddress& address : found) {
+    const auto same = [&](const Known& each) { return each.address == address; };
+    if (all.size() < segment::kMaxUpstreamAddresses && std::none_of(all.begin(), all.end(), same))
+      all.push_back({.address = address, .unlisted_since_ns = {}});
+  }
+  return all;
+}
+
+bool AddressBook::is_bad(const PeerAddress& address) const {
+  return std::any_of(checks_.begin(), checks_.end(), [&](const auto& check) {
+    return check->address == address && check->failures >= segment::kBadChecks;
+  });
 }
 
 void AddressBook::ask(Check& check, std::uint64_t now_ns) {
@@ -250,9 +339,11 @@ AddressService::AddressService(const Upstreams& upstreams, segment::SharedUpstre
 }
 
 void AddressService::read(const Upstreams& upstreams) {
-  books_.clear();
-  for (const segment::UpstreamConfig& upstream : upstreams)
+  const auto former = std::exchange(books_, {});
+  for (const segment::UpstreamConfig& upstream : upstreams) {
     books_.push_back(std::make_unique<AddressBook>(upstream, arena_, look_up_));
+    for (const auto& book : former) books_.back()->adopt(*book);
+  }
   publish();
 }
 

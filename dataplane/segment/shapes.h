@@ -32,7 +32,7 @@ SLUICE_SHAPE(ConfigBlock, generation, reactors, choose_cpus, cpus, numa_nodes, d
              max_files, handle_key, upstream_count, upstreams, record_buffers, item_buffers, request_cache,
              callback_clients, spare_upstreams, reverse, slow_call_ms, exports)
 
-SLUICE_SHAPE(UpstreamAddress, address, answers, failures)
+SLUICE_SHAPE(UpstreamAddress, address, answers, failures, host)
 SLUICE_SHAPE(UpstreamAddressList, name, port, count, addresses)
 
 SLUICE_SHAPE(rdma::RcAttributes, local, remote, remote_link, remote_qp, send_psn, receive_psn, path_mtu,

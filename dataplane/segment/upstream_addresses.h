@@ -32,13 +32,15 @@ struct UpstreamAddress {
   PeerAddress address;
   std::uint32_t answers = 0;   ///< to NULL, since the last that was missing
   std::uint32_t failures = 0;  ///< since the last answer
+  /// Place of its host in the configuration. Earlier hosts are preferred; the addresses of one host are equal.
+  std::uint32_t host = 0;
 };
 
 struct UpstreamAddressList {
   char name[kMaxNameBytes]{};  ///< of the upstream
   std::uint32_t port = 0;
   std::uint32_t count = 0;  ///< zero: none of its hosts has been resolved yet
-  std::array<UpstreamAddress, kMaxUpstreamAddresses> addresses;  ///< in order of preference
+  std::array<UpstreamAddress, kMaxUpstreamAddresses> addresses;  ///< in order of their hosts
 };
 
 /// An upstream is found by its name: a data plane may be older than the configuration.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the connections of one upstream go, on one reactor: a port at one of its addresses. Several addresses lead to
-// the same server, or to servers that share their state, so that calls may go to any of them; all go to one while it
-// works. When it fails the first one of the others that is not known to fail takes its place, and a preferred one gets
-// it back when it has been well for a while.
+// Selects where the connections of one upstream go, on one reactor: a port at one of its addresses. Several
+// addresses lead to the same server, or to servers that share their state, so that calls may go to any of them; all
+// go to one while it works. When it fails the first one of the others that is not known to fail takes its place, and
+// an address of a preferred host gets it back when it has been well for a while. The addresses of one host are equal:
+// their order and changes of it move no connection.
 //
 // Only the owning reactor may call. No allocation.
 #pragma once
@@ -19,7 +20,8 @@ namespace sluice::tcp_upstream {
 
 /// An address that has failed is left alone for so long.
 inline constexpr std::uint64_t kAwayNs = 2'000'000'000;
-/// A preferred address is used again when it has answered the control plane so often since it failed.
+/// Replies to the control plane's NULL, since the last failure, after which an address of a preferred host is
+/// used again.
 inline constexpr std::uint32_t kGraceAnswers = 6;
 
 class Addresses {
@@ -48,6 +50,7 @@ class Addresses {
     std::uint32_t answers = 0;  ///< as the control plane counts them
     std::uint32_t answers_when_failed = 0;
     std::uint32_t failures = 0;
+    std::uint32_t host = 0;  ///< lower: preferred
     std::uint64_t retry_ns = 0;
 
     std::uint32_t answers_since() const noexcept { return answers - answers_when_failed; }

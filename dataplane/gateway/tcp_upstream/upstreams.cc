@@ -153,6 +153,7 @@ void Addresses::take(const segment::UpstreamAddressList& list) noexcept {
     if (from.answers < entries[i].answers) entries[i].answers_when_failed = 0;  // they are counted anew
     entries[i].answers = from.answers;
     entries[i].failures = from.failures;
+    entries[i].host = from.host;
   }
   entries_ = entries;
   count_ = count;
@@ -178,10 +179,12 @@ bool Addresses::poll(std::uint64_t now_ns) noexcept {
   return entries_[current_].address != before || port_ != port_before;
 }
 
-/// A preferred one that has been well for a while; or another, if the current one answers nobody.
+/// Returns an address of a preferred host that has had kGraceAnswers, else one that answers if the current one does not.
 std::uint32_t Addresses::preferred() const noexcept {
-  for (std::uint32_t i = 0; i < current_; ++i)
-    if (entries_[i].answers_since() >= kGraceAnswers) return i;
+  std::uint32_t chosen = current_;
+  for (std::uint32_t i = 0; i < count_; ++i)
+    if (entries_[i].host < entries_[chosen].host && entries_[i].answers_since() >= kGraceAnswers) chosen = i;
+  if (chosen != current_) return chosen;
   if (!entries_[current_].bad()) return current_;
   for (std::uint32_t i = 0; i < count_; ++i)
     if (entries_[i].answers_since() > 0) return i;

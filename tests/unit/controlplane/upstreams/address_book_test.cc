@@ -4,95 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <future>
-#include <map>
 #include <memory>
-#include <mutex>
 
 #include "controlplane/tasks/arena.h"
-#include "tests/unit/controlplane/mount/mount_lab.h"
+#include "tests/unit/controlplane/upstreams/book_lab.h"
 
 namespace sluice::upstreams {
 namespace {
 
-using namespace mount::lab;
-
-const PeerAddress kOther = PeerAddress::from_ipv4(127, 0, 0, 2);
-constexpr std::uint64_t kSecond = 1'000'000'000;
-
-/// What names resolve to, as the test has it. Lookups keep it.
-class Names : public std::enable_shared_from_this<Names> {
- public:
-  void set(const std::string& name, std::vector<PeerAddress> addresses) {
-    const std::lock_guard lock(mutex_);
-    addresses_[name] = std::move(addresses);
-  }
-  LookUp look_up() {
-    return [names = shared_from_this()](const std::string& host) -> LookupResult {
-      const std::lock_guard lock(names->mutex_);
-      ++names->asked_;
-      const auto at = names->addresses_.find(host);
-      if (at == names->addresses_.end() || at->second.empty()) return {{}, "nobody knows it"};
-      return {at->second, {}};
-    };
-  }
-  int asked() {
-    const std::lock_guard lock(mutex_);
-    return asked_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, std::vector<PeerAddress>> addresses_;
-  int asked_ = 0;
-};
-
-class Book : public testing::Test {
- protected:
-  void open(std::initializer_list<const char*> hosts) {
-    segment::UpstreamConfig upstream;
-    std::strcpy(upstream.name, "nas");
-    upstream.port = server_.port();
-    upstream.route_count = 1;
-    upstream.routes[0] = {100003, 4};
-    for (const char* host : hosts) std::strcpy(upstream.hosts[upstream.host_count++].data(), host);
-    book_.emplace(upstream, arena_, names_->look_up());
-  }
-  void until(const std::function<bool()>& done) {
-    turn_until(*book_, now_ns_, [&] {
-      arena_.deliver();
-      server_.pump();
-      other_.pump();
-      return done();
-    });
-  }
-  void until_asked(int times) {
-    until([&] { return names_->asked() == times; });
-  }
-  std::vector<PeerAddress> addresses() const {
-    std::vector<PeerAddress> list;
-    for (std::uint32_t i = 0; i < book_->list().count; ++i)
-      list.push_back(book_->list().addresses[i].address);
-    return list;
-  }
-  const segment::UpstreamAddress& entry(std::size_t i) const { return book_->list().addresses[i]; }
-  /// Both are asked for NULL once, and the first answers.
-  void check() {
-    now_ns_ += segment::kAddressCheckNs;
-    server_.calls.clear();
-    other_.calls.clear();
-    until([&] { return server_.calls.size() == 1 && other_.calls.size() == 1; });
-    server_.answer(server_.calls[0], {});
-    const std::uint32_t before = entry(0).answers;
-    until([&] { return entry(0).answers == before + 1; });
-  }
-
-  std::uint64_t now_ns_ = kStartNs;
-  std::shared_ptr<Names> names_ = std::make_shared<Names>();
-  FakeServer server_;
-  FakeServer other_{kOther, server_.port()};
-  tasks::Arena arena_{{.threads = 2, .queued = 2}};
-  std::optional<AddressBook> book_;
-};
+using namespace lab;
 
 TEST_F(Book, addresses_need_no_resolving) {
   open({"127.0.0.2", "::1"});
@@ -134,7 +54,7 @@ TEST_F(Book, a_name_is_looked_up_again_after_a_while) {
   turns(*book_, now_ns_);
   EXPECT_EQ(names_->asked(), 1);
   now_ns_ += 1;
-  until([&] { return addresses() == std::vector<PeerAddress>{kOther}; });
+  until([&] { return addresses() == std::vector<PeerAddress>{kFour, kOther}; });
 }
 
 TEST_F(Book, a_name_server_that_fails_takes_no_address_away) {
@@ -250,6 +170,9 @@ TEST_F(Book, an_address_that_has_become_the_only_one_has_no_counts) {
   until([&] { return server_.calls.size() == 1; });
   server_.answer(server_.calls[0], {});
   until([&] { return entry(0).answers == 1; });
+  other_.stop();
+  now_ns_ += segment::kAddressCheckNs;
+  until([&] { return entry(1).failures >= segment::kBadChecks; });
   names_->set("nas", {kFour});
   now_ns_ += kLookupNs;
   until([&] { return addresses().size() == 1; });
@@ -308,7 +231,39 @@ TEST_F(Book, counts_stay_with_their_address) {
   now_ns_ += kLookupNs;
   until([&] { return addresses().size() == 3; });
   EXPECT_EQ(entry(0).answers, 1u);
-  EXPECT_EQ(entry(1).answers, 0u);
+  EXPECT_EQ(addresses()[1], kOther) << "the order of a name's addresses is no preference";
+}
+
+TEST_F(Book, a_reload_keeps_addresses_and_counts) {
+  open({"127.0.0.1", "127.0.0.2"});
+  check();
+  check();
+  until([&] { return entry(1).failures == 1; });
+  reload(upstream_);
+  EXPECT_EQ(addresses(), (std::vector<PeerAddress>{kFour, kOther}));
+  EXPECT_EQ(entry(0).answers, 2u);
+  EXPECT_EQ(entry(1).failures, 1u);
+  EXPECT_EQ(entry(1).host, 1u);
+}
+
+TEST_F(Book, a_reload_that_changes_the_port_keeps_addresses_without_their_counts) {
+  open({"127.0.0.1", "127.0.0.2"});
+  check();
+  upstream_.port = 1;
+  reload(upstream_);
+  EXPECT_EQ(addresses(), (std::vector<PeerAddress>{kFour, kOther}));
+  EXPECT_EQ(entry(0).answers, 0u);
+}
+
+TEST_F(Book, a_lookup_that_a_reload_has_cut_short_begins_anew) {
+  names_->set("nas", {kFour});
+  open({"nas"});
+  until([&] { return addresses().size() == 1; });
+  now_ns_ += kLookupNs;
+  book_->turn(mount::PollSet(), now_ns_);
+  names_->set("nas", {kFour, kOther});
+  reload(upstream_);
+  until([&] { return addresses().size() == 2; });
 }
 
 }  // namespace

@@ -35,12 +35,14 @@ std::string shown(const segment::SharedUpstreamAddresses& shared, const char* na
 struct Keeper : testing::Test {
   std::atomic<std::uint64_t> failures{0};
   std::shared_ptr<std::atomic<int>> asked = std::make_shared<std::atomic<int>>(0);
+  std::shared_ptr<std::atomic<bool>> name_server_fails = std::make_shared<std::atomic<bool>>(false);
   segment::SharedUpstreamAddresses shared{};
   AddressService service{{upstream("a", {"192.0.2.1", "192.0.2.2"}), upstream("b", {"nas"})},
                          shared,
                          [this] { return failures.load(); },
-                         [asked = asked](const std::string&) {
+                         [asked = asked, fails = name_server_fails](const std::string&) {
                            ++*asked;
+                           if (*fails) return LookupResult{{}, "nobody knows it"};
                            return LookupResult{{PeerAddress::from_ipv4(192, 0, 2, 9)}, {}};
                          }};
   std::uint64_t now_ns = kStartNs;
@@ -58,6 +60,27 @@ TEST_F(Keeper, a_new_configuration_is_taken_up) {
   now_ns += kLookAroundNs;
   turn_until(service, now_ns, [&] { return shown(shared, "b") == "192.0.2.3 "; });
   EXPECT_EQ(shown(shared, "a"), "-");
+}
+
+TEST_F(Keeper, a_reload_while_the_name_server_fails_takes_no_address_away) {
+  turn_until(service, now_ns, [&] { return shown(shared, "b") == "192.0.2.9 "; });
+  *name_server_fails = true;
+  now_ns += kLookupNs;
+  turn_until(service, now_ns, [&] { return *asked == 2; });
+  service.reconfigure({upstream("c", {"192.0.2.4", "nas"}), upstream("b", {"nas"})});
+  now_ns += kLookupNs;
+  turn_until(service, now_ns, [&] { return shown(shared, "c") != "-"; });
+  EXPECT_EQ(shown(shared, "b"), "192.0.2.9 ");
+  EXPECT_EQ(shown(shared, "c"), "192.0.2.4 192.0.2.9 ") << "another upstream of the same host knows it too";
+}
+
+TEST_F(Keeper, a_reload_with_another_name_keeps_nothing_of_the_former) {
+  turn_until(service, now_ns, [&] { return shown(shared, "b") == "192.0.2.9 "; });
+  *name_server_fails = true;
+  service.reconfigure({upstream("b", {"nas2"}), upstream("c", {})});
+  now_ns += kLookAroundNs;
+  turn_until(service, now_ns, [&] { return shown(shared, "c") != "-"; });
+  EXPECT_EQ(shown(shared, "b"), "");
 }
 
 TEST_F(Keeper, names_are_looked_up_again_when_connections_fail) {

@@ -140,7 +140,31 @@ TEST_F(Chosen, one_that_is_not_in_use_may_fail_without_a_change) {
   EXPECT_EQ(current(), kC) << "though a preferred one could be tried again";
 }
 
+TEST_F(Chosen, the_addresses_of_one_host_are_equal) {
+  found({{.address = kA}, {.address = kB}});
+  addresses.poll(kNow);
+  found({{.address = kB, .answers = 50}, {.address = kA, .answers = 50}});
+  EXPECT_FALSE(addresses.poll(kNow)) << "their order is no preference";
+  EXPECT_TRUE(addresses.failed(kA, kNow));
+  found({{.address = kA, .answers = 99}, {.address = kB, .answers = 50}});
+  EXPECT_FALSE(addresses.poll(kNow)) << "nor is which one was used first";
+  EXPECT_EQ(current(), kB);
+}
+
+TEST_F(Chosen, of_several_preferred_hosts_the_first_is_used_again) {
+  found({{.address = kA, .host = 2}, {.address = kB, .host = 1}, {.address = kC, .host = 0}});
+  addresses.poll(kNow);
+  found(
+      {{.address = kA, .host = 2}, {.address = kB, .answers = 9, .host = 1}, {.address = kC, .answers = 9}});
+  EXPECT_TRUE(addresses.poll(kNow));
+  EXPECT_EQ(current(), kC);
+}
+
 TEST_F(Chosen, answers_before_a_failure_do_not_count) {
+  const auto found = [this](std::vector<segment::UpstreamAddress> list) {
+    list[1].host = 1;
+    Chosen::found(list);
+  };
   found({{.address = kA, .answers = 20}, {.address = kB, .answers = 20}});
   addresses.poll(kNow);
   addresses.failed(kA, kNow);

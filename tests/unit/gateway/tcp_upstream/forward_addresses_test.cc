@@ -45,7 +45,9 @@ class Void {
 
 /// A server with two addresses, each a fake upstream of its own.
 struct Group : testing::Test {
-  Group() : lab({.shared_connections = 1, .addresses = {{.address = kFirst}, {.address = kSecondAddress}}}) {
+  Group()
+      : lab({.shared_connections = 1,
+             .addresses = {{.address = kFirst}, {.address = kSecondAddress, .host = 1}}}) {
     lab.beside = [this] { other.poll(); };
     lab.upstream.answer = echo;
     other.answer = echo;
@@ -62,7 +64,7 @@ struct Group : testing::Test {
   /// As the control plane counts them: answers to NULL in a row, and those that are missing.
   void health(std::uint32_t first, std::uint32_t missing = 0, std::uint32_t second = 9) {
     lab.set_addresses({{.address = kFirst, .answers = first, .failures = missing},
-                       {.address = kSecondAddress, .answers = second}});
+                       {.address = kSecondAddress, .answers = second, .host = 1}});
     wait(1);
   }
   void wait(std::uint64_t seconds) {

@@ -29,7 +29,8 @@ inline constexpr std::uint32_t kMaxUpstreams = 8;
   X(given_up, "Calls that ended every connection they were sent on, whose clients were disconnected")    \
   X(probes, "NULL calls sent to an upstream that said nothing while calls waited for it")                \
   X(silent_resets, "Connections made again because nothing came back on them for too long")              \
-  X(port_changes, "Connections made again from another port, as theirs was in use")                      \
+  X(port_changes,                                                                                        \
+    "Connections made again from another port, as theirs was in use or all attempts timed out")          \
   X(abandoned, "Calls whose client disconnected before they were answered")                              \
   X(waits_earlier, "Calls that waited for an earlier one of their client, or for that one's reply")      \
   X(replayed, "Calls that came again and were answered with the reply to the first")                     \

@@ -85,9 +85,10 @@ void UpstreamConnection::on_connected(int result) noexcept {
   if (result < 0 || state_ == State::Closing) {
     if (result < 0) upstream_.count(Upstream::Counter::connect_failures);
     if (state_ != State::Closing && is_of_address(result)) upstream_.on_address_failed(peer_);
-    if (result == -EADDRNOTAVAIL) give_up_port();
+    if (state_ != State::Closing) note_attempt(result);
     return finish_closing();
   }
+  note_attempt(result);
   upstream_.count(Upstream::Counter::connects);
   transition(State::Up);
   heard_ns_ = upstream_.now_ns();
@@ -137,10 +138,26 @@ void UpstreamConnection::finish_closing() noexcept {
   upstream_.schedule_attention(*this);
 }
 
-/// Another socket has it, or has connected from it to the upstream.
+/// Another socket has it, or has connected from it to the upstream; or nothing comes back to it.
 void UpstreamConnection::give_up_port() noexcept {
   upstream_.count(Upstream::Counter::port_changes);
   port_ = 0;
+  timed_out_ = 0;
+}
+
+/// Counts attempts that timed out. One that was answered, if only by a refusal, shows that packets pass.
+void UpstreamConnection::note_attempt(int result) noexcept {
+  if (result == -EADDRNOTAVAIL) return give_up_port();
+  if (result >= 0 || result == -ECONNREFUSED) timed_out_ = 0;
+  if (result == -ETIMEDOUT && (++timed_out_ >= kPortAttempts || !wants_port())) give_up_port();
+}
+
+/// Returns whether a call may have been executed already whose repetition the upstream has to recognise, by the port
+/// among other things.
+bool UpstreamConnection::wants_port() const noexcept {
+  for (const ForwardedCall* call = calls_.first(); call != nullptr; call = call->next)
+    if (call->resent && call->repetition != service::Repetition::Harmless) return true;
+  return false;
 }
 
 void UpstreamConnection::watch(std::uint64_t now_ns) noexcept {
@@ -195,8 +212,10 @@ void UpstreamConnection::follow_address(std::uint64_t now_ns) noexcept {
   const PeerAddress* const address = upstream_.address();
   if (address == nullptr) return;
   if (state_ == State::Connecting) {
-    if (now_ns <= opened_ns_ || now_ns - opened_ns_ < kConnectNs || !upstream_.has_other_addresses()) return;
+    const std::uint64_t limit_ns = upstream_.has_other_addresses() ? kConnectNs : kAttemptNs;
+    if (now_ns <= opened_ns_ || now_ns - opened_ns_ < limit_ns) return;
     upstream_.on_address_failed(peer_);
+    note_attempt(-ETIMEDOUT);
     return lose();
   }
   if (state_ != State::Up || moving_ || (*address == peer_ && upstream_.port() == peer_port_)) return;

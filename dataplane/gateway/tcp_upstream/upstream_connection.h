@@ -42,6 +42,12 @@ inline constexpr std::uint64_t kLastProbeAnswerNs = 16 * kFirstProbeAnswerNs;
 
 /// Where the upstream has other addresses, one at which no connection comes about for so long has failed.
 inline constexpr std::uint64_t kConnectNs = 5'000'000'000;
+/// An attempt to connect to the only address times out after this time: five seconds after the last of the
+/// kernel's SYNs.
+inline constexpr std::uint64_t kAttemptNs = 12'000'000'000;
+/// Number of attempts from one port that time out before the port is given up. A firewall or balancer may drop all
+/// packets of one port, and none of others.
+inline constexpr std::uint32_t kPortAttempts = 3;
 /// A connection to an address that is no longer used sends no more, and ends when its calls are answered, or after
 /// this time.
 inline constexpr std::uint64_t kMoveNs = 10'000'000'000;
@@ -93,6 +99,7 @@ class UpstreamConnection {
   void reuse() noexcept {
     leaving_ = retiring_ = answered_ = false;
     port_ = 0;
+    timed_out_ = 0;
     retry_after_ns_ = kFirstRetryNs;
     probe_answer_ns_ = kFirstProbeAnswerNs;
   }
@@ -175,6 +182,8 @@ class UpstreamConnection {
   void finish_closing() noexcept;
   int next_socket() noexcept;
   void give_up_port() noexcept;
+  void note_attempt(int result) noexcept;
+  bool wants_port() const noexcept;
   void probe() noexcept;
   void retire_if_done() noexcept;
   bool busy() const noexcept { return connecting_ || receiver_.busy() || sending_; }
@@ -215,6 +224,7 @@ class UpstreamConnection {
   bool skipping_unwanted_ = false;  ///< on our own account, not because of the record's length
   msghdr message_{};
   std::uint16_t port_ = 0;       ///< ours; the same one for each socket, if it can be had. Zero: any
+  std::uint32_t timed_out_ = 0;  ///< attempts from the port, one after the other
   std::uint32_t kept_xids_ = 0;  ///< calls that keep their XID
   bool probing_ = false;         ///< asked for a sign of life, or would have been if there were room
   bool awaits_probe_ = false;    ///< the reply to it

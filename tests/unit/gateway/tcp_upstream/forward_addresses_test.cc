@@ -2,13 +2,8 @@
 //
 // Upstreams with several addresses: the one in use stays while it works, another takes its place when it fails, and
 // no call is lost on the way.
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
+#include "tests/unit/gateway/tcp_upstream/void_port.h"
 
 namespace sluice::tcp_upstream_test {
 namespace {
@@ -17,31 +12,6 @@ using Counter = segment::UpstreamCounter;
 
 const PeerAddress kFirst = PeerAddress::from_ipv4(127, 0, 0, 1);
 const PeerAddress kSecondAddress = PeerAddress::from_ipv4(127, 0, 0, 2);
-
-/// A port at which connections are neither made nor refused: that of a listener whose queue is full.
-class Void {
- public:
-  Void(const char* host, std::uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    EXPECT_EQ(::inet_pton(AF_INET, host, &address.sin_addr), 1);
-    for (int& socket : sockets_) socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const auto* const at = reinterpret_cast<const sockaddr*>(&address);
-    EXPECT_EQ(::bind(sockets_[0], at, sizeof address), 0);
-    EXPECT_EQ(::listen(sockets_[0], 0), 0);
-    for (std::size_t i = 1; i < sockets_.size(); ++i)
-      static_cast<void>(::connect(sockets_[i], at, sizeof address));
-  }
-  ~Void() {
-    for (const int socket : sockets_) ::close(socket);
-  }
-  Void(const Void&) = delete;
-  Void& operator=(const Void&) = delete;
-
- private:
-  std::array<int, 4> sockets_{};
-};
 
 /// A server with two addresses, each a fake upstream of its own.
 struct Group : testing::Test {

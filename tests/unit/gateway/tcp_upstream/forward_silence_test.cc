@@ -119,65 +119,6 @@ TEST_F(Limited, a_call_that_has_waited_for_the_configured_time_ends_its_clients_
   EXPECT_EQ(lab.call(other, {.payload = plain(7), .max_reply_bytes = 64}).status, CallStatus::Ok);
 }
 
-TEST(Ports, a_connection_that_the_upstream_has_ended_is_made_again_from_the_same_port) {
-  for (const bool privileged : {false, true}) {
-    ForwardLab lab({.shared_connections = 1, .privileged_port = privileged});
-    LabClient& client = lab.add_client();
-    lab.upstream.answer = echo;
-    for (std::size_t round = 0; round < 3; ++round) {
-      ASSERT_EQ(lab.call(client, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
-      ASSERT_EQ(lab.upstream.connections(), round + 1);
-      EXPECT_EQ(lab.upstream.peer_port(round), lab.upstream.peer_port(0));
-      lab.upstream.close(round);
-      lab.turns(50);
-    }
-    EXPECT_EQ(lab.count(Counter::port_changes), 0u);
-  }
-}
-
-/// A socket of ours bound to the port of the upstream's first connection. Negative: it cannot be had.
-int bind_to_port_of(const ForwardLab& lab, bool shared) {
-  sockaddr_in taken{};
-  taken.sin_family = AF_INET;
-  taken.sin_port = htons(lab.upstream.peer_port(0));
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  const int on = 1;
-  if (shared) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&taken), sizeof taken) == 0) return fd;
-  ::close(fd);
-  return -1;
-}
-
-TEST(Ports, nobody_else_gets_the_port_while_there_is_no_connection) {
-  ForwardLab lab({.shared_connections = 1});
-  LabClient& client = lab.add_client();
-  lab.upstream.answer = echo;
-  ASSERT_EQ(lab.call(client, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
-  lab.upstream.close(0);
-  lab.turns(50);
-  ASSERT_EQ(lab.count(Counter::disconnects), 1u);
-  EXPECT_LT(bind_to_port_of(lab, false), 0);
-}
-
-TEST(Ports, a_port_that_somebody_else_has_connected_from_is_given_up) {
-  ForwardLab lab({.shared_connections = 1});
-  LabClient& client = lab.add_client();
-  lab.upstream.answer = echo;
-  ASSERT_EQ(lab.call(client, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
-  lab.upstream.close(0);
-  lab.turns(50);
-  const int thief = bind_to_port_of(lab, true);
-  ASSERT_GE(thief, 0);
-  sockaddr_in server{};
-  server.sin_family = AF_INET;
-  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  server.sin_port = htons(lab.upstream.port());
-  ASSERT_EQ(::connect(thief, reinterpret_cast<const sockaddr*>(&server), sizeof server), 0);
-  EXPECT_EQ(lab.call(client, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
-  EXPECT_EQ(lab.count(Counter::port_changes), 1u);
-  ::close(thief);
-}
-
 TEST(XidTable, gives_out_every_xid_before_one_comes_again) {
   tcp_upstream::XidTable table(4, 0xffffff00);
   std::vector<tcp_upstream::ForwardedCall> calls(4);

@@ -79,7 +79,7 @@ void ControlPlane::make_servers() {
         [this](mount::MountStatistics& statistics) {
           return mount_exports(config_.block, layout_, statistics);
         },
-        *journal_);
+        *journal_, nfs_listener(config_.block, layout_));
     log::info("MOUNT on port {}", mount_->port());
   }
   if (config_.kerberos_enabled) {

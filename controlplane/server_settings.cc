@@ -17,6 +17,7 @@
 #include "controlplane/mount/registration.h"
 #include "controlplane/mount/segment_exports.h"
 #include "controlplane/mount/upstream_exports.h"
+#include "dataplane/segment/heartbeat.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::controlplane {
@@ -50,6 +51,16 @@ std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
     return std::make_unique<mount::UpstreamExports>(
         config::mount_of_server(reverse), [address = reverse.mount_address] { return address; }, statistics);
   return std::make_unique<mount::SegmentExports>(layout);
+}
+
+std::optional<mount::NfsListener> nfs_listener(const segment::ConfigBlock& block,
+                                               const segment::Layout& layout) {
+  const segment::ReverseConfig& reverse = block.reverse;
+  if (reverse.in_use == 0) return std::nullopt;
+  return mount::NfsListener{
+      .address = reverse.listen_address,
+      .port = static_cast<std::uint16_t>(reverse.listen_port),
+      .serves = [&layout] { return segment::alive(layout.data_plane, segment::monotonic_ns()); }};
 }
 
 locks::LockSettings lock_settings(const config::Config& config, const segment::Layout& layout) {

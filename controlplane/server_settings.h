@@ -4,10 +4,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "controlplane/config/config.h"
 #include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/exports.h"
+#include "controlplane/mount/registration.h"
 #include "controlplane/mount/statistics.h"
 #include "dataplane/segment/segment.h"
 
@@ -18,6 +20,11 @@ namespace sluice::controlplane {
 std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
                                               const segment::Layout& layout,
                                               mount::MountStatistics& statistics);
+
+/// Returns the listener of the reverse gateway, which is registered with rpcbind while the data plane runs. Returns none
+/// without [reverse]. `layout` outlives the result.
+std::optional<mount::NfsListener> nfs_listener(const segment::ConfigBlock& block,
+                                               const segment::Layout& layout);
 
 /// The upstream is that of NFSv3: the configuration has one. `layout` outlives what they are for.
 locks::LockSettings lock_settings(const config::Config& config, const segment::Layout& layout);

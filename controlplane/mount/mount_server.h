@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "controlplane/mount/exports.h"
@@ -26,9 +27,10 @@ using MakeExports = std::function<std::unique_ptr<Exports>(MountStatistics&)>;
 class MountServer {
  public:
   /// Binds `port` (zero: any that is free) and starts the thread. `rpcbind`: path of its socket to register
-  /// there if it runs, or empty. Throws SetupError when the port is taken. `journal` outlives it.
+  /// there if it runs, or empty. `nfs` is registered there as well. Throws SetupError when the port is taken.
+  /// `journal` outlives it.
   MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports,
-              events::Journal& journal);
+              events::Journal& journal, const std::optional<NfsListener>& nfs = {});
 
   std::uint16_t port() const { return service_.port(); }
   const MountStatistics& statistics() const { return statistics_; }

@@ -86,35 +86,70 @@ const Registration* find(const std::vector<Registration>& known, const Registrat
 
 }  // namespace
 
+std::vector<Registration> registrations_of(const NfsListener& listener, bool six) {
+  const bool every = listener.address == PeerAddress{};
+  std::vector<PeerAddress> addresses{listener.address};
+  if (every) addresses = {PeerAddress::from_ipv4(0, 0, 0, 0)};
+  if (every && six) addresses.emplace_back();
+  std::vector<Registration> all;
+  for (const std::uint32_t version : kNfsVersions)
+    for (const PeerAddress& address : addresses)
+      all.push_back({.program = kNfsProgram,
+                     .version = version,
+                     .netid = is_mapped_ipv4(address) ? "tcp" : "tcp6",
+                     .address = universal_address(address, listener.port),
+                     .owner = {}});
+  return all;
+}
+
 Registrar::Registrar(std::vector<Registration> own, const std::string& socket_path,
-                     MountStatistics& statistics, ServiceName service)
-    : own_(std::move(own)), statistics_(statistics), service_(std::move(service)) {
+                     MountStatistics& statistics, ServiceName service, Served served)
+    : own_(std::move(own)),
+      statistics_(statistics),
+      service_(std::move(service)),
+      served_(std::move(served)) {
   rpcbind_.set_server(unix_server(socket_path));
 }
 
 void Registrar::prepare(PollSet& set) {
   rpcbind_.prepare(set);
-  if (state_ == State::Resting) set.wake_at(next_ns_);
-  if (state_ == State::Withdrawing) set.wake_at(deadline_ns_);
+  if (state_ == State::Resting && !served_) set.wake_at(next_ns_);
+  if (state_ == State::Resting && served_) set.wake_at(now_ns_ + kServedCheckNs);
+  if (state_ == State::Withdrawing && ending_) set.wake_at(deadline_ns_);
 }
 
 void Registrar::turn(const PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   rpcbind_.turn(set, now_ns);
-  if (state_ == State::Resting && now_ns >= next_ns_) {
+  if (state_ == State::Withdrawing && ending_ && now_ns >= deadline_ns_) state_ = State::Gone;
+  if (state_ != State::Resting) return;
+  const bool served = is_served();
+  if (served && now_ns >= next_ns_)
     state_ = State::Asking;
-    ask(now_ns);
-  } else if (state_ == State::Withdrawing && now_ns >= deadline_ns_) {
-    state_ = State::Gone;
-  }
+  else if (!served && asked_)
+    state_ = State::Withdrawing;
+  else
+    return;
+  asked_ = true;
+  ask(now_ns);
 }
 
 void Registrar::withdraw(std::uint64_t now_ns) {
   now_ns_ = now_ns;
   deadline_ns_ = now_ns + kWithdrawNs;
-  const bool asking = state_ == State::Asking;
+  ending_ = true;
+  const bool resting = state_ == State::Resting;
+  if (resting && !asked_) return have_withdrawn();  // the same address may be another server's
   state_ = State::Withdrawing;
-  if (!asking) ask(now_ns);
+  if (resting) ask(now_ns);
+}
+
+/// Ends a withdrawal, whether rpcbind has accepted it or not.
+void Registrar::have_withdrawn() {
+  state_ = ending_ ? State::Gone : State::Resting;
+  outcome_ = Outcome::Unknown;
+  next_ns_ = 0;
+  removing_ = asked_ = false;
 }
 
 void Registrar::ask(std::uint64_t now_ns) {
@@ -125,10 +160,8 @@ void Registrar::ask(std::uint64_t now_ns) {
 void Registrar::found(Failure failure, xdr::Reader results) {
   const auto known = failure == Failure::None ? decode_registrations(results) : std::nullopt;
   if (!known) {
-    if (state_ == State::Withdrawing)
-      state_ = State::Gone;
-    else
-      settle(Outcome::NoRpcbind);
+    if (state_ == State::Withdrawing) return have_withdrawn();
+    settle(Outcome::NoRpcbind);
     return;
   }
   if (state_ == State::Withdrawing)
@@ -158,7 +191,7 @@ void Registrar::remove_own(const std::vector<Registration>& known) {
     const Registration* registered = find(known, own);
     if (registered != nullptr && registered->address == own.address) call(kUnsetAddress, own);
   }
-  if (calls_ == 0) state_ = State::Gone;
+  if (calls_ == 0) have_withdrawn();
 }
 
 void Registrar::call(const Procedure& procedure, const Registration& registration) {
@@ -180,7 +213,7 @@ void Registrar::called(bool accepted) {
   if (state_ == State::Asking)
     settle(!foreign_.empty() || refused_ ? Outcome::Foreign : Outcome::Registered);
   else if (removing_)
-    state_ = State::Gone;
+    have_withdrawn();
   else
     ask(now_ns_);  // the withdrawal began while we were registering
 }
@@ -201,23 +234,28 @@ void Registrar::settle(Outcome outcome) {
 }
 
 MountService::MountService(std::uint16_t port, const std::string& rpcbind, std::unique_ptr<Exports> exports,
-                           MountStatistics& statistics, events::Journal& journal)
+                           MountStatistics& statistics, events::Journal& journal,
+                           const std::optional<NfsListener>& nfs)
     : exports_(std::move(exports)),
       procedures_(*exports_, statistics, journal),
       sockets_(port, Sockets::Transports::TcpAndUdp, "MOUNT",
                "set mount.port to another one, or mount.enabled = false."),
       clients_(sockets_.listeners(), procedures_, statistics) {
   std::vector<Registration> own;
+  bool six = false;
   for (const Sockets::Socket& socket : sockets_.all()) {
+    six |= socket.family == AF_INET6;
     if (!socket.tcp) datagrams_.emplace_back(socket.fd, socket.family, procedures_);
     own.push_back(
         {.netid = socket.netid(), .address = socket.universal_address(sockets_.port()), .owner = {}});
   }
-  if (!rpcbind.empty()) registrar_.emplace(std::move(own), rpcbind, statistics);
+  if (rpcbind.empty()) return;
+  registrars_.emplace_back(std::move(own), rpcbind, statistics);
+  if (nfs) registrars_.emplace_back(registrations_of(*nfs, six), rpcbind, statistics, kNfsName, nfs->serves);
 }
 
 void MountService::prepare(PollSet& set) {
-  if (registrar_) registrar_->prepare(set);
+  for (Registrar& registrar : registrars_) registrar.prepare(set);
   if (finishing_) return;
   clients_.prepare(set);
   for (Datagrams& each : datagrams_) each.prepare(set);
@@ -225,7 +263,7 @@ void MountService::prepare(PollSet& set) {
 }
 
 void MountService::turn(const PollSet& set, std::uint64_t now_ns) {
-  if (registrar_) registrar_->turn(set, now_ns);
+  for (Registrar& registrar : registrars_) registrar.turn(set, now_ns);
   if (finishing_) return;
   exports_->turn(set, now_ns);
   for (Datagrams& each : datagrams_) each.turn(set, now_ns);
@@ -234,11 +272,16 @@ void MountService::turn(const PollSet& set, std::uint64_t now_ns) {
 
 void MountService::finish(std::uint64_t now_ns) {
   finishing_ = true;
-  if (registrar_) registrar_->withdraw(now_ns);
+  for (Registrar& registrar : registrars_) registrar.withdraw(now_ns);
+}
+
+bool MountService::finished() const {
+  return std::all_of(registrars_.begin(), registrars_.end(),
+                     [](const Registrar& registrar) { return registrar.withdrawn(); });
 }
 
 MountServer::MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports,
-                         events::Journal& journal)
-    : service_(port, rpcbind, make_exports(statistics_), statistics_, journal), thread_(service_) {}
+                         events::Journal& journal, const std::optional<NfsListener>& nfs)
+    : service_(port, rpcbind, make_exports(statistics_), statistics_, journal, nfs), thread_(service_) {}
 
 }  // namespace sluice::mount

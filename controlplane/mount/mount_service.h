@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,10 +28,11 @@ namespace sluice::mount {
 
 class MountService final : public PolledService {
  public:
-  /// Binds `port`; zero: any that is free. `rpcbind`: path of its socket to register there, or empty. Throws
-  /// SetupError. `statistics` and `journal` outlive it.
+  /// Binds `port`; zero: any that is free. `rpcbind`: path of its socket to register there, or empty. `nfs` is
+  /// registered there as well. Throws SetupError. `statistics` and `journal` outlive it.
   MountService(std::uint16_t port, const std::string& rpcbind, std::unique_ptr<Exports> exports,
-               MountStatistics& statistics, events::Journal& journal);
+               MountStatistics& statistics, events::Journal& journal,
+               const std::optional<NfsListener>& nfs = {});
   MountService(const MountService&) = delete;
   MountService& operator=(const MountService&) = delete;
 
@@ -39,9 +41,9 @@ class MountService final : public PolledService {
   void prepare(PollSet& set) override;
   void turn(const PollSet& set, std::uint64_t now_ns) override;
 
-  /// The end: only the registration is left, until finished().
+  /// The end: only the registrations are left, until finished().
   void finish(std::uint64_t now_ns) override;
-  bool finished() const override { return !registrar_ || registrar_->withdrawn(); }
+  bool finished() const override;
 
  private:
   const std::unique_ptr<Exports> exports_;
@@ -49,7 +51,7 @@ class MountService final : public PolledService {
   Sockets sockets_;
   TcpClients clients_;
   std::vector<Datagrams> datagrams_;
-  std::optional<Registrar> registrar_;
+  std::list<Registrar> registrars_;
   bool finishing_ = false;
 };
 

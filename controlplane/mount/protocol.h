@@ -4,6 +4,7 @@
 // decoded is hostile input: all counts are bounded by the message. Pure; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +17,9 @@
 namespace sluice::mount {
 
 inline constexpr std::uint32_t kMountProgram = 100005;
+/// NFS, which the data plane serves: the versions that Linux's server registers with rpcbind.
+inline constexpr std::uint32_t kNfsProgram = 100003;
+inline constexpr std::array<std::uint32_t, 2> kNfsVersions = {3, 4};
 inline constexpr std::uint32_t kMountVersion = 3;
 enum MountProcedure : std::uint32_t { kNull = 0, kMnt = 1, kDump = 2, kUmnt = 3, kUmntAll = 4, kExport = 5 };
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "controlplane/events/journal.h"
+#include "controlplane/mount/mount_service.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 
 namespace sluice::mount {
@@ -44,7 +46,7 @@ class MountRegistration : public testing::Test {
       const bool set = call.procedure.procedure == kSetAddress.procedure;
       if (!set) unset_.push_back(one.netid);
       const auto same = [&](const Registration& other) {
-        return other.program == one.program && other.netid == one.netid;
+        return other.program == one.program && other.version == one.version && other.netid == one.netid;
       };
       const bool there = std::any_of(known_.begin(), known_.end(), same);
       if (set && !there) known_.push_back(one);
@@ -55,6 +57,11 @@ class MountRegistration : public testing::Test {
   }
   void until(const std::function<bool()>& done) {
     turn_until(*registrar_, now_ns_, [&] { return serve(), done(); });
+  }
+  /// Replaces the registrar by one of addresses that are served while `served_` is true.
+  void register_while_served(bool served) {
+    served_ = served;
+    registrar_.emplace(own_, path_, statistics_, kNfsName, [this] { return served_; });
   }
   void serve_for_a_while() {
     int left = 20;
@@ -69,6 +76,7 @@ class MountRegistration : public testing::Test {
   std::optional<Registrar> registrar_;
   std::vector<Registration> known_;
   std::vector<std::string> unset_;
+  bool served_ = true;
   bool keeps_all_ = false;  ///< it lets nobody withdraw
   int dumps_ = 0;
   std::uint64_t now_ns_ = kStartNs;
@@ -155,6 +163,85 @@ TEST_F(MountRegistration, the_end_during_a_registration_withdraws_what_was_regis
   registrar_->withdraw(now_ns_);
   until([&] { return registrar_->withdrawn(); });
   EXPECT_TRUE(known_.empty());
+}
+
+TEST_F(MountRegistration, what_another_process_serves_is_registered_while_it_does) {
+  register_while_served(false);
+  serve_for_a_while();
+  EXPECT_EQ(dumps_, 0);
+  served_ = true;
+  until([&] { return known_ == own_; });
+  serve_for_a_while();
+  served_ = false;
+  until([&] { return known_.empty(); });
+  serve_for_a_while();
+  served_ = true;
+  until([&] { return known_ == own_; });
+  serve_for_a_while();
+  registrar_->withdraw(now_ns_);
+  until([&] { return registrar_->withdrawn(); });
+  EXPECT_TRUE(known_.empty());
+}
+
+TEST_F(MountRegistration, what_was_never_served_is_not_withdrawn) {
+  known_ = own_;  // of another server, which has our port while we have not
+  register_while_served(false);
+  serve_for_a_while();
+  registrar_->withdraw(now_ns_);
+  EXPECT_TRUE(registrar_->withdrawn());
+  EXPECT_EQ(known_, own_);
+}
+
+TEST_F(MountRegistration, the_end_while_it_is_withdrawn_comes_with_that) {
+  register_while_served(true);
+  until([&] { return known_ == own_; });
+  serve_for_a_while();
+  served_ = false;
+  turn_until(*registrar_, now_ns_, [&] { return rpcbind_->pump(), rpcbind_->calls.size() == 1; });
+  registrar_->withdraw(now_ns_);
+  until([&] { return registrar_->withdrawn(); });
+  EXPECT_TRUE(known_.empty());
+}
+
+class NoExports final : public Exports {
+  void mount(const std::string&, const Asker&, OnMount) override {}
+  void list(const Asker&, OnList) override {}
+};
+
+TEST_F(MountRegistration, nfs_of_the_reverse_gateway_is_registered_beside_mount) {
+  events::Journal journal([](const events::Event&) {});
+  MountService service(0, path_, std::make_unique<NoExports>(), statistics_, journal,
+                       NfsListener{.address = {}, .port = 2049, .serves = [] { return true; }});
+  const auto has = [&](std::uint32_t program, std::uint32_t version, const std::string& netid,
+                       const std::string& address) {
+    return std::any_of(known_.begin(), known_.end(), [&](const Registration& one) {
+      return one.program == program && one.version == version && one.netid == netid &&
+             (address.empty() || one.address == address);
+    });
+  };
+  turn_until(service, now_ns_, [&] {
+    serve();
+    return has(100005, 3, "tcp", "") && has(100003, 3, "tcp", "0.0.0.0.8.1") &&
+           has(100003, 4, "tcp", "0.0.0.0.8.1");
+  });
+  EXPECT_FALSE(has(100003, 3, "udp", "")) << "it is not served";
+  turn_until(service, now_ns_, [&, left = 20]() mutable { return serve(), left-- == 0; });
+  service.finish(now_ns_);
+  turn_until(service, now_ns_, [&] { return serve(), service.finished(); });
+  EXPECT_TRUE(known_.empty());
+}
+
+TEST(NfsRegistrations, are_of_the_families_at_which_it_listens) {
+  const auto shown = [](const PeerAddress& address, bool six) {
+    std::string text;
+    for (const Registration& one : registrations_of({.address = address, .port = 2049, .serves = {}}, six))
+      text += std::to_string(one.version) + ' ' + one.netid + ' ' + one.address + '\n';
+    return text;
+  };
+  EXPECT_EQ(shown({}, true), "3 tcp 0.0.0.0.8.1\n3 tcp6 ::.8.1\n4 tcp 0.0.0.0.8.1\n4 tcp6 ::.8.1\n");
+  EXPECT_EQ(shown({}, false), "3 tcp 0.0.0.0.8.1\n4 tcp 0.0.0.0.8.1\n");
+  EXPECT_EQ(shown(PeerAddress::from_ipv4(192, 0, 2, 7), true), "3 tcp 192.0.2.7.8.1\n4 tcp 192.0.2.7.8.1\n");
+  EXPECT_EQ(shown(kSix, true), "3 tcp6 ::1.8.1\n4 tcp6 ::1.8.1\n");
 }
 
 }  // namespace

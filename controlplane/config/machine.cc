@@ -11,7 +11,9 @@
 #include <span>
 #include <vector>
 
+#include "controlplane/config/addresses.h"
 #include "controlplane/config/kernel_interface.h"
+#include "controlplane/config/prefix.h"
 #include "dataplane/base/processor_list.h"
 #include "dataplane/ulb/nfs3.h"
 #include "dataplane/ulb/nfs4.h"
@@ -19,6 +21,7 @@
 namespace sluice::config {
 namespace {
 
+using sluice::to_text;
 using Defects = std::string;
 
 bool is_directory(const std::string& path) {
@@ -123,6 +126,58 @@ void judge_callbacks(Findings& found, const segment::ConfigBlock& block) {
       "Raise callback_clients to max_connections.\n";
 }
 
+/// A port at which this gateway takes calls.
+struct OwnPort {
+  const char* key;
+  std::uint32_t port;
+  PeerAddress address{};  ///< all zero: every address of the host
+};
+
+/// The finding that `what`, at this address and port, is the gateway itself: its calls would come back to it without end.
+void judge_loop(Findings& found, const Machine& machine, const std::string& what, const PeerAddress& address,
+                std::uint32_t port, const std::vector<OwnPort>& own) {
+  for (const OwnPort& one : own) {
+    const bool all_of_host =
+        one.address == PeerAddress{} || (is_unspecified(one.address) && is_mapped_ipv4(address));
+    const bool ours =
+        all_of_host ? is_loopback(address) || machine.has_address(address) : one.address == address;
+    if (one.port == port && ours)
+      found.defects += what + " is at " + to_string(address) + " port " + std::to_string(port) +
+                       ", where this gateway itself listens (" + one.key +
+                       "): calls would come back to it. Name the server's address, or change a port.\n";
+  }
+}
+
+/// Finds servers that are this gateway itself. Names are not resolved for it.
+void judge_loops(Findings& found, const Config& config, const Machine& machine) {
+  const segment::ConfigBlock& block = config.block;
+  std::vector<OwnPort> tcp;
+  std::vector<OwnPort> mount;
+  if (block.reverse.in_use != 0)
+    tcp.push_back({"reverse.listen_port", block.reverse.listen_port, block.reverse.listen_address});
+  if (config.kerberos_enabled) tcp.push_back({"kerberos.port", config.kerberos_port});
+  if (config.mount_enabled && config.mount_port != 0) mount.push_back({"mount.port", config.mount_port});
+  std::vector<OwnPort> rdma;
+  if (block.driver == segment::Driver::Verbs) rdma.push_back({"transport.port", block.port});
+  for (std::uint32_t i = 0; block.driver == segment::Driver::SoftRoce && i < block.address_count; ++i)
+    rdma.push_back({"transport.port", block.port, block.addresses[i].address});
+  for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
+    const segment::UpstreamConfig& upstream = block.upstreams[i];
+    const std::string name = std::string("upstream '") + upstream.name + '\'';
+    for (std::uint32_t host = 0; host < upstream.host_count; ++host) {
+      segment::AllowedPrefix literal;
+      if (!parse_prefix(upstream.hosts[host].data(), literal)) continue;
+      judge_loop(found, machine, name, literal.address, upstream.port,
+                 upstream.transport == segment::Transport::Tcp ? tcp : rdma);
+      judge_loop(found, machine, "MOUNT of " + name, literal.address, upstream.mount_port, mount);
+    }
+  }
+  if (block.reverse.in_use == 0) return;
+  judge_loop(found, machine, "server of [reverse]", block.reverse.server, block.reverse.server_port, rdma);
+  judge_loop(found, machine, "MOUNT of the server of [reverse]", block.reverse.mount_address,
+             block.reverse.mount_port, mount);
+}
+
 void judge_key_files(Findings& found, const Config& config) {
   for (const HostEntry& host : config.authentication_hosts)
     for (const std::string& file : host.key_files) {
@@ -146,6 +201,7 @@ Machine this_machine() {
   machine.allowed = kMask;
   machine.memory = process::memory_room();
   machine.mtu_of = mtu_of_interface;
+  machine.has_address = is_address_of_interface;
   return machine;
 }
 
@@ -155,6 +211,7 @@ Findings judge(const Config& config, const Machine& machine) {
   judge_memory(found, config.block, machine);
   judge_interface(found, config.block, machine);
   judge_callbacks(found, config.block);
+  judge_loops(found, config, machine);
   check_group(found.defects, "change_group in [admin]", config.admin_change_group);
   check_group(found.defects, "read_group in [admin]", config.admin_read_group);
   check_new_file(found.defects, "saved_changes", config.saved_changes);

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "controlplane/config/config.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/process/memory_room.h"
 
 namespace sluice::config {
@@ -23,7 +24,8 @@ struct Machine {
   cpu_set_t allowed{};           ///< affinity mask that this process has begun with
   process::MemoryRoom memory{};
   std::function<std::optional<std::uint32_t>(const std::string& interface)>
-      mtu_of{};  ///< none: no such interface
+      mtu_of{};                                           ///< none: no such interface
+  std::function<bool(const PeerAddress&)> has_address{};  ///< whether an interface has it
 };
 Machine this_machine();
 

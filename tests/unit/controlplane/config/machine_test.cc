@@ -34,6 +34,9 @@ config::Machine machine(std::uint32_t processors, std::initializer_list<int> all
   known.mtu_of = [](const std::string& interface) {
     return interface == "eth1" ? std::optional<std::uint32_t>(1500) : std::nullopt;
   };
+  known.has_address = [](const PeerAddress& address) {
+    return address == PeerAddress::from_ipv4(192, 0, 2, 1);
+  };
   return known;
 }
 
@@ -54,6 +57,32 @@ TEST(Machine, more_clients_of_an_nfs4_upstream_than_it_may_call_back_are_a_note)
       << found(many + upstream, on).notes;
   EXPECT_EQ(found(many + upstream + "[forward]\ncallback_clients = 128\n", on).notes, "");
   EXPECT_EQ(found(many, on).notes, "") << "nothing calls back";
+}
+
+TEST(Machine, a_server_that_is_the_gateway_itself_is_a_defect) {
+  const auto loops = [](const std::string& text) { return found(text, machine(4, {0, 1, 2, 3})).defects; };
+  const auto upstream = [](const std::string& address, const std::string& more = "") {
+    return "[[upstream]]\nname = \"nas\"\nprograms = [\"nfs4\"]\naddress = " + address + "\n" + more;
+  };
+  const std::string kerberos = "[kerberos]\nenabled = true\n";
+  EXPECT_EQ(
+      loops(upstream("[\"nas.example\", \"127.0.0.1\"]") + kerberos),
+      "upstream 'nas' is at 127.0.0.1 port 2049, where this gateway itself listens (kerberos.port): calls "
+      "would come back to it. Name the server's address, or change a port.\n");
+  EXPECT_TRUE(has(loops(upstream("\"192.0.2.1\"") + kerberos), "is at 192.0.2.1 port 2049"));
+  EXPECT_TRUE(has(loops(upstream("\"::1\"") + kerberos), "is at ::1 port 2049"));
+  EXPECT_EQ(loops(upstream("\"192.0.2.1\"")), "") << "nothing of ours listens there";
+  EXPECT_EQ(loops(upstream("\"192.0.2.9\"") + kerberos), "") << "another host";
+  EXPECT_EQ(loops(upstream("\"192.0.2.1\"", "port = 2050\n") + kerberos), "");
+  EXPECT_TRUE(has(loops("[[upstream]]\nname = \"nas\"\nprograms = [\"nfs3\"]\naddress = \"127.0.0.1\"\n"
+                        "mount_port = 20048\n"),
+                  "MOUNT of upstream 'nas' is at 127.0.0.1 port 20048"));
+}
+
+TEST(Machine, addresses_of_its_interfaces_are_known) {
+  const config::Machine here = config::this_machine();
+  EXPECT_TRUE(here.has_address(PeerAddress::from_ipv4(127, 0, 0, 1)));
+  EXPECT_FALSE(here.has_address(PeerAddress::from_ipv4(192, 0, 2, 77)));
 }
 
 TEST(Machine, processors_that_there_are_not_are_defects_and_those_of_others_are_notes) {

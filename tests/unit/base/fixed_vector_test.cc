@@ -34,6 +34,9 @@ TEST(FixedVector, memory_that_is_not_used_is_not_touched) {
   using Vector = FixedVector<Value, 100>;
   alignas(Vector) std::array<std::byte, sizeof(Vector)> memory;
   std::memset(memory.data(), 0x55, memory.size());
+  asm volatile(
+      "" ::
+          : "memory");  // the compiler may not drop the bytes that the constructor makes indeterminate
   auto* const vector = ::new (memory.data()) Vector;
   vector->push_back({});
   std::size_t touched = 0;

@@ -7,26 +7,10 @@
 #include "dataplane/gateway/rdma_server/server_connection.h"
 #include "dataplane/gateway/tcp_upstream/upstream_connection.h"
 #include "dataplane/gateway/tcp_upstream/xid_table.h"
+#include "tests/unit/base/counted_invariants.h"
 
 namespace sluice::tcp_upstream_test {
 namespace {
-
-/// Counts failed invariants instead of aborting, while it exists.
-class CountedInvariants {
- public:
-  CountedInvariants() : before_(invariant_failures()) { count_invariants() = true; }
-  ~CountedInvariants() { count_invariants() = false; }
-  CountedInvariants(const CountedInvariants&) = delete;
-  CountedInvariants& operator=(const CountedInvariants&) = delete;
-
-  std::uint64_t failures(Invariant kind) const {
-    const auto index = static_cast<std::size_t>(kind);
-    return invariant_failures()[index] - before_[index];
-  }
-
- private:
-  const std::array<std::uint64_t, kInvariantCount> before_;
-};
 
 /// Returns the states that can follow `from`, directly or not, as bits.
 template <typename State, State kLast>
@@ -64,7 +48,7 @@ TEST(GatewayStates, a_call_that_was_never_admitted_is_not_sent) {
   const CountedInvariants counted;
   tcp_upstream::ForwardedCall call{};
   call.transition(tcp_upstream::ForwardedCall::State::AwaitingReply);
-  EXPECT_EQ(counted.failures(Invariant::gateway_state), 1u);
+  EXPECT_EQ(counted.failed(Invariant::gateway_state), 1u);
 }
 
 TEST(GatewayStates, an_xid_of_another_call_is_not_removed) {
@@ -75,7 +59,7 @@ TEST(GatewayStates, an_xid_of_another_call_is_not_removed) {
   table.add(first);
   table.remove(second);
   EXPECT_EQ(table.find(first.xid), &first);
-  EXPECT_EQ(counted.failures(Invariant::xid_table), 1u);
+  EXPECT_EQ(counted.failed(Invariant::xid_table), 1u);
 }
 
 TEST(GatewayStates, a_call_is_not_removed_from_a_list_that_it_is_not_in) {
@@ -86,7 +70,7 @@ TEST(GatewayStates, a_call_is_not_removed_from_a_list_that_it_is_not_in) {
   other.remove(call);
   EXPECT_EQ(one.first(), &call);
   EXPECT_EQ(one.size(), 1u);
-  EXPECT_EQ(counted.failures(Invariant::list_membership), 1u);
+  EXPECT_EQ(counted.failed(Invariant::list_membership), 1u);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace sluice::tcp_upstream_test {
 namespace {
 
-constexpr std::uint32_t kPutFh = 22, kWrite = 38, kRead = 25, kGetAttr = 9, kReadLink = 27, kCreate = 6;
+constexpr std::uint32_t kPutFh = 22, kWrite = 38, kRead = 25, kGetAttr = 9, kReadLink = 27;
 
 Bytes joined(std::initializer_list<Bytes> parts) {
   Bytes all;

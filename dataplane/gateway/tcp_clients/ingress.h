@@ -48,7 +48,7 @@ class Ingress final : public service::Poller {
   /// Setup. The references and `clock` outlive it.
   Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, Listener& listener,
           const IngressConfig& config, segment::IngressArea& area, Clock clock);
-  ~Ingress();
+  ~Ingress() override;
   Ingress(const Ingress&) = delete;
   Ingress& operator=(const Ingress&) = delete;
 

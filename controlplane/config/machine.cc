@@ -116,7 +116,7 @@ bool routes_nfs4(const segment::ConfigBlock& block) {
   });
 }
 
-/// Compares the connections of clients with those that upstreams may call back: beyond the latter a client's delegations are revoked.
+/// Compares max_connections with callback_clients. An upstream revokes the delegations of a client that it cannot call back.
 void judge_callbacks(Findings& found, const segment::ConfigBlock& block) {
   if (block.callback_clients >= block.max_connections || !routes_nfs4(block)) return;
   found.notes +=

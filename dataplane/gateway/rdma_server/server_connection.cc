@@ -140,6 +140,7 @@ void ServerConnection::watch_server(std::uint64_t now_ns) noexcept {
     case Silence::Step::Probe:
       return probe();
     case Silence::Step::Reconnect:
+      side_.count(side_.counters().resets);
       return reconnect();
   }
 }
@@ -162,7 +163,7 @@ void ServerConnection::retransmit_overdue(std::uint64_t now_ns) noexcept {
     side_.count(side_.counters().retransmissions);
     expired = true;
   }
-  if (expired) hang_up(rpcrdma::CloseReason::Silent);
+  if (expired) reconnect();
 }
 
 /// A NULL call to the program of a call that waits.
@@ -200,7 +201,6 @@ void ServerConnection::probed(void* context, const rpcrdma::Reply& reply) noexce
 
 /// Its calls are sent again over the next connection.
 void ServerConnection::reconnect() noexcept {
-  side_.count(side_.counters().resets);
   if (probing_) requester_.cancel(rpc::Xid{probe_xid_});
   hang_up(rpcrdma::CloseReason::Silent);
 }

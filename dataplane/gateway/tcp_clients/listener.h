@@ -29,7 +29,7 @@ class Listener {
   bool has_room() const noexcept { return with_room_.load(std::memory_order_relaxed) > 0; }
 
   int descriptor() const noexcept { return descriptor_; }
-  /// In host byte order.
+  /// Returns the port in host byte order.
   std::uint16_t port() const noexcept;
 
  private:

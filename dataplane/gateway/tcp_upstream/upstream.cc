@@ -138,7 +138,7 @@ ForwardedCall* Upstream::find(UpstreamConnection& connection, std::uint32_t xid)
   return connection.find_kept(xid);
 }
 
-/// Removes the call from its queue or connection and frees its XID: no reply can find it any more. The caller
+/// Removes the call from its queue or connection and frees its XID, so that later replies do not match it. The caller
 /// changes its state.
 void Upstream::unlink(ForwardedCall& forwarded) noexcept {
   no_longer_unsent(forwarded);

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -27,6 +28,23 @@ namespace {
 
 spdlog::level::level_enum number_of(Level level) {
   return static_cast<spdlog::level::level_enum>(std::min(level, Level::Off));
+}
+
+bool is_control(char character) {
+  const auto byte = static_cast<unsigned char>(character);
+  return byte < 0x20 || byte == 0x7f;
+}
+
+/// Returns the text with each control character as \xNN.
+std::string escaped(std::string_view text) {
+  std::string line;
+  for (const char character : text) {
+    if (is_control(character))
+      fmt::format_to(std::back_inserter(line), "\\x{:02x}", static_cast<unsigned char>(character));
+    else
+      line += character;
+  }
+  return line;
 }
 
 }  // namespace
@@ -66,7 +84,10 @@ void write(Level level, std::string_view format, std::span<const Argument> argum
 }
 
 void write(Level level, std::string_view line) {
-  spdlog::default_logger_raw()->log(number_of(level), line);
+  if (std::any_of(line.begin(), line.end(), is_control))
+    spdlog::default_logger_raw()->log(number_of(level), escaped(line));
+  else
+    spdlog::default_logger_raw()->log(number_of(level), line);
 }
 
 }  // namespace sluice::log

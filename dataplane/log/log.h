@@ -72,7 +72,8 @@ class Format {
 
 /// Writes a line with `arguments` in place of the "{}" of `format`.
 void write(Level level, std::string_view format, std::span<const Argument> arguments);
-/// Writes the line as it is.
+/// Writes one line. A control character in the text, which may come from a peer or a file, is written as \xNN, so that the
+/// text cannot add lines to the log or change a terminal.
 void write(Level level, std::string_view line);
 
 template <std::size_t Count>

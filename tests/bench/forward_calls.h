@@ -19,7 +19,6 @@ namespace sluice::bench {
 inline constexpr int kUpstreamCpu = 1;
 inline constexpr int kGatewayCpu = 0;
 
-inline constexpr std::uint32_t kNull = 0;
 inline constexpr std::uint32_t kMegabyte = 1u << 20;
 inline constexpr std::uint32_t kLastFragment = 1u << 31;
 inline constexpr std::size_t kProcedureAt = 20;  // in a call message
@@ -28,7 +27,7 @@ inline constexpr std::size_t kStatusAt = 20;  // of acceptance, in a reply
 
 /// What is called, and the bytes that a READ or WRITE moves.
 struct ForwardedShape {
-  std::uint32_t procedure = kNull;
+  std::uint32_t procedure = ulb::kNfs3Null;
   std::uint32_t data_bytes = 0;
 
   bool reads() const { return procedure == ulb::kNfs3Read; }
@@ -40,7 +39,7 @@ inline std::vector<std::byte> call_message(const ForwardedShape& shape) {
   constexpr std::uint32_t kUnstable = 0;
   CallBuilder builder(ulb::kNfsProgram, ulb::kNfs3Version, shape.procedure);
   const std::array<std::byte, 32> handle{};
-  if (shape.procedure != kNull) builder.arguments().opaque(handle);
+  if (shape.procedure != ulb::kNfs3Null) builder.arguments().opaque(handle);
   if (shape.reads()) builder.arguments().words(0, 0, shape.data_bytes);
   if (shape.writes()) builder.arguments().words(0, 0, shape.data_bytes, kUnstable, shape.data_bytes);
   return {builder.message().begin(), builder.message().end()};

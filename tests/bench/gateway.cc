@@ -182,8 +182,28 @@ void Gateway::done(void* context, const rpcrdma::Reply& reply) noexcept {
   if (!call.gateway->stopping_) submit(call);
 }
 
+void Gateway::call_once(const ForwardedShape& shape, const std::function<void(const Turn&)>& around) {
+  message_ = call_message(shape);
+  Call call{.gateway = this,
+            .client = requesters_.front().get(),
+            .piece = {},
+            .argument = {},
+            .result = {},
+            .request = {}};
+  stopping_ = true;
+  begin(call, shape);
+  while (open_ > 0) {
+    client_.poll(now_ns());
+    around([this] { poll_reactor(now_ns()); });
+  }
+}
+
 void Gateway::poll(std::uint64_t now) {
   client_.poll(now);
+  poll_reactor(now);
+}
+
+void Gateway::poll_reactor(std::uint64_t now) {
   server_.poll(now);
   if (upstreams_) upstreams_->poll(now);
   if (!relay_) return;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -35,6 +36,11 @@ class Gateway {
   /// Each client has `depth` calls outstanding. Once.
   Rate run(const ForwardedShape& shape, std::uint32_t depth, double seconds);
 
+  /// A turn of the reactor, for a function that is called in its place.
+  using Turn = std::function<void()>;
+  /// Has one call without data answered. `around` runs each of the reactor's turns until then.
+  void call_once(const ForwardedShape& shape, const std::function<void(const Turn&)>& around);
+
  private:
   struct Call {
     Gateway* gateway = nullptr;
@@ -53,6 +59,7 @@ class Gateway {
   static void submit(Call& call);
   static void done(void* context, const rpcrdma::Reply& reply) noexcept;
   void poll(std::uint64_t now);
+  void poll_reactor(std::uint64_t now);
 
   const std::unique_ptr<segment::SharedUpstreamAddresses> addresses_ =
       std::make_unique<segment::SharedUpstreamAddresses>();

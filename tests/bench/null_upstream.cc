@@ -69,7 +69,7 @@ void NullUpstream::answer(Peer& peer, const std::byte* call) {
 }
 
 std::span<const std::byte> NullUpstream::reply_to(std::uint32_t procedure) const {
-  if (procedure == kNull) return null_;
+  if (procedure == ulb::kNfs3Null) return null_;
   return procedure == ulb::kNfs3Read ? read_ : getattr_;
 }
 

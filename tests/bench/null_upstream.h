@@ -38,7 +38,7 @@ class NullUpstream {
   std::span<const std::byte> reply_to(std::uint32_t procedure) const;
 
   Listener listener_;
-  const std::vector<std::byte> null_ = reply_message({kNull});
+  const std::vector<std::byte> null_ = reply_message({ulb::kNfs3Null});
   const std::vector<std::byte> getattr_ = reply_message({ulb::kNfs3GetAttr});
   std::vector<std::byte> read_ = reply_message({ulb::kNfs3Read, kMegabyte});
   std::atomic<bool> stop_{false};

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""walks.py SOURCE_ROOT [BUILD]: how much of the product one call passes through, a line of JSON for each kind of call.
+
+Counts the functions that a reactor enters from a call's arrival to its reply, over the loopback driver: only functions with a body in a
+source file of the data plane. `functions` and `files` are distinct; `changes of class` are the entries whose class differs from that of the
+entry before. BUILD (build-walks) is configured on the first use: without optimization, and with a call at the entry of each function."""
+import json
+import os
+import re
+import subprocess
+import sys
+
+CALLS = {"getattr": "walk_getattr", "write": "walk_write", "forwarded_getattr": "forwarded_getattr_walk"}
+PROGRAM = "tests/bench/walks"
+SETUP = ["--buildtype=debug", "-Doptimization=0", "-Dcpp_args=-finstrument-functions"]
+
+
+def build(root, folder):
+    if not os.path.exists(f"{folder}/build.ninja"):
+        subprocess.run(["meson", "setup", folder, root, *SETUP], check=True, stdout=sys.stderr)
+    subprocess.run(["ninja", "-C", folder, PROGRAM], check=True, stdout=sys.stderr)
+
+
+def entries(program, call):
+    """(function, file) of each entry, in order."""
+    addresses = subprocess.run([program, call], capture_output=True, text=True, check=True).stdout
+    # Two lines for each address: the function, and its file and line.
+    lines = subprocess.run(["addr2line", "-f", "-C", "-e", program], input=addresses, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [(function, where.rsplit(":", 1)[0]) for function, where in zip(lines[::2], lines[1::2])]
+
+
+def class_of(function):
+    """The scope of a function: its class, or its namespace."""
+    name = re.sub(r"\(anonymous namespace\)", "anonymous", function)
+    while (shorter := re.sub(r"<[^<>]*>|\([^()]*\)( const)?( noexcept)?", "", name)) != name:
+        name = shorter
+    return name.split(" ")[-1].rpartition("::")[0]
+
+
+def counted(root, walked):
+    ours = [(function, os.path.relpath(file, root)) for function, file in walked if file.startswith(f"{root}/dataplane/") and file.endswith(".cc")]
+    classes = [class_of(function) for function, _ in ours]
+    return {"functions": len(set(ours)), "files": len({file for _, file in ours}), "entries": len(ours),
+            "changes_of_class": sum(one != other for one, other in zip(classes, classes[1:]))}
+
+
+def main():
+    root = os.path.realpath(sys.argv[1])
+    folder = os.path.realpath(sys.argv[2] if len(sys.argv) > 2 else f"{root}/build-walks")
+    build(root, folder)
+    for call, figure in CALLS.items():
+        walked = entries(f"{folder}/{PROGRAM}", call)
+        print(json.dumps({"figure": figure, **counted(root, [(function, os.path.realpath(file)) for function, file in walked])}))
+
+
+if __name__ == "__main__":
+    main()

@@ -45,8 +45,8 @@ class Sluice(Planes):
         return self.ask("reverse", "stats")
 
 
-class ReverseBench(Bench):
-    links = ("plain",)
+class TwoSluices(Bench):
+    """Clients of the host, two Sluices and nfs-ganesha."""
 
     def __init__(self, *programs):
         self.programs = programs
@@ -57,12 +57,8 @@ class ReverseBench(Bench):
         self.lab.ip("link", "add", "near", "type", "veth", "peer", "name", "far")
         for interface in ("near", "far"):
             self.lab.ip("link", "set", interface, "mtu", str(MTU + 100), "up")
-        self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
-        self.guest = Guest(self.lab, 1, build_image(), self.links)
         self.upstream = Upstream(self.lab)
         self.upstream.start()
-        self.guest.sh(f"plain_link {mac(1, self.links.index('plain'))} {PLAIN_GUEST}/24\nmodprobe nfsv4")
-        self.rng = random.Random(7)
 
     def serve(self, version, far, device=None):
         """A Sluice at either end: clients connect to the near one by TCP, the far one serves them."""
@@ -84,6 +80,19 @@ class ReverseBench(Bench):
     def close(self):
         self.stop()
         super().close()
+
+
+class ReverseBench(TwoSluices):
+    """The same with a guest that is a client or the upstream."""
+
+    links = ("plain",)
+
+    def set_up(self):
+        super().set_up()
+        self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
+        self.guest = Guest(self.lab, 1, build_image(), self.links)
+        self.guest.sh(f"plain_link {mac(1, self.links.index('plain'))} {PLAIN_GUEST}/24\nmodprobe nfsv4")
+        self.rng = random.Random(7)
 
     def tool(self, *words, check=True):
         done = subprocess.run(self.lab.netns(*words), capture_output=True, timeout=120, check=False)

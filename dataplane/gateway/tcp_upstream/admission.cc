@@ -28,7 +28,7 @@ Admission::Lack Admission::enter(ForwardedCall& forwarded) noexcept {
   queue.calls.push_back(forwarded);
   ++waiting_;
   if (queue.calls.first() == &forwarded) serve(queue);
-  return forwarded.state == ForwardedCall::State::AwaitingXid ? queue.lack : Lack::Nothing;
+  return forwarded.awaits_admission() ? queue.lack : Lack::Nothing;
 }
 
 /// All or nothing: who waits for one thing keeps no other from anybody.

@@ -28,22 +28,26 @@ inline constexpr std::size_t kReplyNeeds = 3;
 
 struct ForwardedCall {
   enum class State : std::uint8_t {
-    None,           ///< not executed yet, or finished
-    AwaitingXid,    ///< waits for an earlier call, its client's share of numbers and memory, or a connection
-    AwaitingSend,   ///< waits for its connection to come up, or for room in its send queue
-    AwaitingReply,  ///< in the connection's send queue or on the wire
-    Held,           ///< its reply is in `memory` until the transport has room, or the call itself is sent
+    None,            ///< not executed yet, or finished
+    AwaitingXid,     ///< waits for an earlier call, its client's share of numbers and memory, or a connection
+    AwaitingReplay,  ///< the same, and `entry` has its reply
+    AwaitingSend,    ///< waits for its connection to come up, or for room in its send queue
+    Sending,         ///< the send queue refers to its message, which has to stay in place
+    AwaitingReply,   ///< sent, or copied into the send queue
+    Replied,         ///< Sending, and the reply is in `memory`
+    Held,            ///< its reply is in `memory` until the transport has room for the results
+    GivenUp,         ///< Sending, but the call has expired, lost its client, or got a reply that is too long
+    Discarded,       ///< Replied, but the call has expired or lost its client
   };
   State state;          ///< changed by transition() alone
   bool own_connection;  ///< goes on the connection dedicated to its client, not on a shared one
   bool keeps_xid;       ///< RPCSEC_GSS signs the XID
   bool in_session;      ///< of NFS 4.1 or later: the upstream takes it over any connection
-  bool reply_needed;    ///< false: expired or the client is gone; ends when the send queue releases it
-  bool in_send_queue;   ///< the send queue refers to the call's message, which must stay in place
+  /// The call was on a connection that was lost. No state, because it selects the retransmission timeout of a call that
+  /// was sent since.
   bool resent;
-  bool unsent;               ///< counts as one of its client's that have not been sent yet
-  bool earlier;              ///< counts as RequestHost::earlier
-  bool replayed;             ///< `entry` has its reply
+  /// The call counts as RequestHost::earlier. No state, because an orphan in any state may stop counting.
+  bool earlier;
   bool announces_sizes : 1;  ///< its reply may, in the clear
   bool tells_withheld : 1;   ///< the same
   std::uint8_t strikes;      ///< connections that were lost while this call was alone on trial
@@ -66,26 +70,52 @@ struct ForwardedCall {
   std::byte*
       memory;  ///< for `need`, until the call is released; null: none, or lent to the connection's stream
   std::uint64_t begun_ns;
-  std::uint64_t sent_ns;
+  std::uint64_t sent_ns;  ///< zero: never
 
   void transition(State to) noexcept;
+  /// Returns whether the call waits for its admission.
+  bool awaits_admission() const noexcept {
+    return state == State::AwaitingXid || state == State::AwaitingReplay;
+  }
+  /// Returns whether the call counts as one of its client's that have not been sent yet.
+  bool unsent() const noexcept {
+    return awaits_admission() || (state == State::AwaitingSend && sent_ns == 0);
+  }
+  /// Returns whether the call was sent, in part at least, and not answered.
+  bool at_upstream() const noexcept {
+    return state == State::Sending || state == State::AwaitingReply || state == State::GivenUp;
+  }
+  /// Returns whether a reply to the call will be delivered.
+  bool awaits_reply() const noexcept { return state == State::Sending || state == State::AwaitingReply; }
+  /// Returns whether the send queue refers to the call's message.
+  bool in_send_queue() const noexcept {
+    return state == State::Sending || state == State::Replied || given_up();
+  }
+  /// Returns whether the call ends when the send queue releases its message.
+  bool given_up() const noexcept { return state == State::GivenUp || state == State::Discarded; }
+  /// Gives up a call to which the send queue refers.
+  void give_up() noexcept { transition(state == State::Replied ? State::Discarded : State::GivenUp); }
   /// The call is long, or its reply may be.
   bool has_long_message() const noexcept {
     return need == ReplyNeed::Record || message.size() > tcp::kMaxCopiedBytes;
   }
 };
 
-using CallTransitions = gateway::TransitionTable<ForwardedCall::State, ForwardedCall::State::Held>;
+using CallTransitions = gateway::TransitionTable<ForwardedCall::State, ForwardedCall::State::Discarded>;
 /// Successors of each state of a forwarded call.
 inline constexpr CallTransitions kCallTransitions = [] {
   using enum ForwardedCall::State;
   return CallTransitions{
-      {AwaitingXid},               // None
-      {None, AwaitingSend, Held},  // AwaitingXid: Held, if it is answered by the reply to an earlier one
-      {None, AwaitingReply},       // AwaitingSend
-      {None, AwaitingXid, AwaitingSend,
-       Held},  // AwaitingReply: AwaitingXid, if its connection was refused for it
-      {None},  // Held
+      {AwaitingXid},                                          // None
+      {None, AwaitingReplay, AwaitingSend},                   // AwaitingXid
+      {None, Held},                                           // AwaitingReplay
+      {None, Sending, AwaitingReply},                         // AwaitingSend
+      {None, AwaitingSend, AwaitingReply, Replied, GivenUp},  // Sending
+      {None, AwaitingXid, AwaitingSend, Held},                // AwaitingReply: AwaitingXid, if refused
+      {None, Held, Discarded},                                // Replied
+      {None},                                                 // Held
+      {None, AwaitingReply},                                  // GivenUp: AwaitingReply, of an orphan
+      {None},                                                 // Discarded
   };
 }();
 

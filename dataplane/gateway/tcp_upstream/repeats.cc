@@ -39,14 +39,14 @@ Repeats::Repeats(Upstream& upstream, std::shared_ptr<RequestCache> cache, std::u
       hosts_(clients),
       orphans_(orphans) {}
 
-bool Repeats::must_wait(ForwardedCall& forwarded) noexcept {
-  if (forwarded.entry != nullptr) return false;
+Repeats::Turn Repeats::turn_of(ForwardedCall& forwarded) noexcept {
+  if (forwarded.entry != nullptr) return Turn::Now;
   RequestHost*& host = hosts_[forwarded.call->client()->number()];
   if (host == nullptr) host = cache_->enter(forwarded.call->peer());
-  if (host == nullptr || host->earlier.load(std::memory_order_acquire) > 0) return true;
+  if (host == nullptr || host->earlier.load(std::memory_order_acquire) > 0) return Turn::Later;
   forwarded.host = host;
   // A signed call comes again with another signature: only the upstream can know it.
-  if (forwarded.repetition == service::Repetition::Harmless || forwarded.keeps_xid) return false;
+  if (forwarded.repetition == service::Repetition::Harmless || forwarded.keeps_xid) return Turn::Now;
   const RequestCache::Found found = cache_->look_up(key_of(forwarded, *cache_), *host, upstream_.now_ns());
   forwarded.entry = found.entry;
   switch (found.seen) {
@@ -54,16 +54,15 @@ bool Repeats::must_wait(ForwardedCall& forwarded) noexcept {
       if (found.evicted) upstream_.count(Counter::evicted_replies);
       if (forwarded.repetition == service::Repetition::OnlyOnce)
         static_cast<void>(cache_->keep_call(*found.entry, forwarded.message));
-      return false;
+      return Turn::Now;
     case Seen::Answered:
-      forwarded.replayed = true;
       upstream_.count(Counter::replayed);
-      return false;
+      return Turn::Replay;
     case Seen::Outstanding:
     case Seen::Full:
-      return true;
+      break;
   }
-  return true;
+  return Turn::Later;
 }
 
 void Repeats::answered(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
@@ -75,7 +74,7 @@ void Repeats::answered(ForwardedCall& forwarded, std::span<const std::byte> reco
 
 void Repeats::finished(ForwardedCall& forwarded) noexcept {
   if (RequestCache::Entry* const entry = std::exchange(forwarded.entry, nullptr)) {
-    if (forwarded.replayed)
+    if (forwarded.state == ForwardedCall::State::AwaitingReplay)
       cache_->release(*entry);
     else
       cache_->drop(*entry);

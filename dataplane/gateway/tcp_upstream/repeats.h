@@ -25,9 +25,13 @@ class Repeats {
   Repeats(Upstream& upstream, std::shared_ptr<RequestCache> cache, std::uint32_t clients,
           std::uint32_t orphans);
 
-  /// Of a call that has not been sent yet: it has to wait for calls that its client has made before. Otherwise
-  /// it is known from now on, or ForwardedCall::replayed.
-  bool must_wait(ForwardedCall& forwarded) noexcept;
+  enum class Turn : std::uint8_t {
+    Now,     ///< the call is recognised from now on
+    Replay,  ///< reply_to() is its reply
+    Later,   ///< calls that its client has made before have to end first
+  };
+  /// Decides about a call that awaits its admission.
+  Turn turn_of(ForwardedCall& forwarded) noexcept;
   /// Of a call that is replayed.
   std::span<const std::byte> reply_to(const ForwardedCall& forwarded) const noexcept {
     return cache_->reply_of(*forwarded.entry);

@@ -73,13 +73,11 @@ UpstreamConnection* Upstream::connection_for(const ForwardedCall& forwarded) noe
 void Upstream::submit(ForwardedCall& forwarded) noexcept {
   register_client(*forwarded.call->client());
   forwarded.transition(ForwardedCall::State::AwaitingXid);
-  forwarded.reply_needed = true;
   ClientEntry& entry = clients_[forwarded.call->client()->number()];
   if (forwarded.in_session && forwarded.has_long_message() && !entry.sessions_stay)
     forwarded.own_connection = false;
   if (!suspects_.none() && suspects_.contains(repeats_.checksum(forwarded.message)))
     forwarded.own_connection = true;
-  forwarded.unsent = true;
   if (entry.unsent++ == 0) entry.moved_ns = forwarded.begun_ns;
   const Admission::Lack lack = admission_.enter(forwarded);
   if (lack == Admission::Lack::Nothing) return;
@@ -89,18 +87,25 @@ void Upstream::submit(ForwardedCall& forwarded) noexcept {
 }
 
 void Upstream::no_longer_unsent(ForwardedCall& forwarded) noexcept {
-  if (!std::exchange(forwarded.unsent, false)) return;
+  if (!forwarded.unsent()) return;
   ClientEntry& entry = clients_[forwarded.call->client()->number()];
   --entry.unsent;
   entry.moved_ns = now_ns();
 }
 
+bool Upstream::must_wait(ForwardedCall& forwarded) noexcept {
+  const Repeats::Turn turn = repeats_.turn_of(forwarded);
+  if (turn == Repeats::Turn::Replay) forwarded.transition(ForwardedCall::State::AwaitingReplay);
+  return turn == Repeats::Turn::Later;
+}
+
 void Upstream::start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept {
-  if (forwarded.replayed) return replay(forwarded);
+  if (forwarded.state == ForwardedCall::State::AwaitingReplay) return replay(forwarded);
   if (!forwarded.own_connection && forwarded.has_long_message())
     ++clients_[forwarded.call->client()->number()].long_messages;
   if (assign_xid(forwarded, connection)) return connection.submit(forwarded);
   count(Counter::duplicate_xids);
+  no_longer_unsent(forwarded);
   admission_.finished(forwarded);
   end(forwarded);
 }
@@ -142,7 +147,7 @@ ForwardedCall* Upstream::find(UpstreamConnection& connection, std::uint32_t xid)
 /// changes its state.
 void Upstream::unlink(ForwardedCall& forwarded) noexcept {
   no_longer_unsent(forwarded);
-  if (forwarded.state == ForwardedCall::State::AwaitingXid) {
+  if (forwarded.awaits_admission()) {
     admission_.leave(forwarded);
   } else if (forwarded.connection != nullptr) {
     forwarded.connection->remove(forwarded);
@@ -192,9 +197,9 @@ void Upstream::orphan(ForwardedCall& forwarded) noexcept {
 
 /// Ends a call that expired or lost its client: now, or when the send queue releases its memory.
 void Upstream::give_up(ForwardedCall& forwarded) noexcept {
-  const bool at_upstream = forwarded.state == ForwardedCall::State::AwaitingReply && !forwarded.keeps_xid;
-  if (forwarded.in_send_queue) {  // until it is sent or the connection is lost
-    forwarded.reply_needed = false;
+  const bool at_upstream = forwarded.at_upstream() && !forwarded.keeps_xid;
+  if (forwarded.in_send_queue()) {  // until it is sent or the connection is lost
+    forwarded.give_up();
     if (at_upstream) repeats_.note_earlier(forwarded);
     return;
   }
@@ -204,8 +209,8 @@ void Upstream::give_up(ForwardedCall& forwarded) noexcept {
 
 /// One that is neither waiting nor on a connection has ended, and is about to be completed.
 void Upstream::abandon(ForwardedCall& forwarded) noexcept {
-  const bool here = forwarded.state == ForwardedCall::State::AwaitingXid || forwarded.connection != nullptr;
-  if (!here || !forwarded.reply_needed) return;
+  const bool here = forwarded.awaits_admission() || forwarded.connection != nullptr;
+  if (!here || forwarded.given_up()) return;
   count(Counter::abandoned);
   give_up(forwarded);
 }
@@ -225,8 +230,8 @@ void Upstream::client_gone(service::Client& client) noexcept {
 // --- TX
 
 void Upstream::on_sending(ForwardedCall& forwarded) noexcept {
-  forwarded.sent_ns = now_ns();
   no_longer_unsent(forwarded);
+  forwarded.sent_ns = now_ns();
   probe::upstream_call_sent(xdr::load_u32(forwarded.message.data()), forwarded.xid, forwarded.message.size());
   area_.gateway_ns.record(forwarded.sent_ns - forwarded.begun_ns);
   count(Counter::calls);
@@ -234,10 +239,12 @@ void Upstream::on_sending(ForwardedCall& forwarded) noexcept {
 }
 
 void Upstream::on_message_sent(ForwardedCall& forwarded) noexcept {
-  const bool held = forwarded.state == ForwardedCall::State::Held;
-  if (!forwarded.reply_needed)
-    return held || forwarded.keeps_xid ? end_at_upstream(forwarded) : orphan(forwarded);
-  if (held) deliver_or_wait(forwarded);
+  using enum ForwardedCall::State;
+  if (forwarded.state == Sending) return forwarded.transition(AwaitingReply);
+  if (forwarded.state == Replied) return deliver_or_wait(forwarded);
+  if (forwarded.state == Discarded || forwarded.keeps_xid) return end_at_upstream(forwarded);
+  forwarded.transition(AwaitingReply);
+  orphan(forwarded);
 }
 
 void Upstream::suspect(const ForwardedCall& forwarded) noexcept {
@@ -267,25 +274,23 @@ void Upstream::flush() noexcept {
 /// A server drops a signature that it has seen (RFC 2203, section 5.3.3.1); a call without a client goes again
 /// only if it was kept.
 bool Upstream::may_go_again(const ForwardedCall& forwarded) noexcept {
-  const bool sent = forwarded.state == ForwardedCall::State::AwaitingReply;
-  if (!forwarded.reply_needed || forwarded.message.empty()) return false;
+  const bool sent = forwarded.at_upstream();
+  if (forwarded.given_up() || forwarded.message.empty()) return false;
   if (sent && forwarded.keeps_xid) count(Counter::unrepeatable);
   return !sent || !forwarded.keeps_xid;
 }
 
-/// Requeues the calls of a connection that has ended.
-void Upstream::on_lost(UpstreamConnection& connection) noexcept {
+/// Requeues the calls of a closed connection, except for `guilty`.
+void Upstream::on_lost(UpstreamConnection& connection, const ForwardedCall* guilty) noexcept {
   for (ForwardedCall* forwarded = connection.calls().first(); forwarded != nullptr;) {
     ForwardedCall* const next = forwarded->next;
-    forwarded->in_send_queue = false;
-    if (!may_go_again(*forwarded)) {
+    if (connection.retiring() || forwarded == guilty || !may_go_again(*forwarded)) {
       end_at_upstream(*forwarded);
-    } else if (forwarded->state == ForwardedCall::State::Held) {
+    } else if (forwarded->state == ForwardedCall::State::Replied) {
       deliver_or_wait(*forwarded);
-    } else {
-      forwarded->resent = forwarded->state == ForwardedCall::State::AwaitingReply || forwarded->resent;
-      if (forwarded->state != ForwardedCall::State::AwaitingSend)
-        forwarded->transition(ForwardedCall::State::AwaitingSend);
+    } else if (forwarded->state != ForwardedCall::State::AwaitingSend) {
+      forwarded->resent = true;
+      forwarded->transition(ForwardedCall::State::AwaitingSend);
     }
     forwarded = next;
   }
@@ -316,9 +321,7 @@ void Upstream::on_long_record(UpstreamConnection& connection, std::span<const st
 
 ForwardedCall* Upstream::find_awaited(UpstreamConnection& connection, std::uint32_t xid) noexcept {
   ForwardedCall* const found = find(connection, xid);
-  const bool awaited =
-      found != nullptr && found->state == ForwardedCall::State::AwaitingReply && found->reply_needed;
-  return awaited ? found : nullptr;
+  return found != nullptr && found->awaits_reply() ? found : nullptr;
 }
 
 std::byte* Upstream::lend_memory(UpstreamConnection& connection, std::uint32_t xid) noexcept {
@@ -351,7 +354,7 @@ void Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> rec
   if (found == nullptr) return count(Counter::unmatched_replies);
   ForwardedCall& forwarded = *found;
   if (!forwarded.own_connection && forwarded.service->refuses_connection(forwarded, record) &&
-      !forwarded.in_send_queue && !connection.stream().in_memory())
+      !forwarded.in_send_queue() && !connection.stream().in_memory())
     return send_on_own(forwarded);
   forwarded.service->adapt(forwarded, record);
   repeats_.answered(forwarded, record);
@@ -365,7 +368,7 @@ void Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> rec
   if (registered && (forwarded.need != ReplyNeed::Record || forwarded.memory != nullptr))
     return refuse_reply(forwarded, record.size());
   if (registered) forwarded.memory = connection.stream().take_memory();
-  if (forwarded.in_send_queue) return hold(forwarded, record);  // replied before the call was fully sent
+  if (forwarded.in_send_queue()) return hold(forwarded, record);  // replied before the call was fully sent
   deliver(forwarded, record, registered);
 }
 
@@ -378,6 +381,7 @@ void Upstream::send_on_own(ForwardedCall& forwarded) noexcept {
   forwarded.own_connection = true;
   forwarded.resent = false;
   forwarded.trial = 0;
+  forwarded.sent_ns = 0;
   submit(forwarded);
 }
 
@@ -393,10 +397,7 @@ void Upstream::deliver(ForwardedCall& forwarded, std::span<const std::byte> reco
 /// Ends the call, but not while the send queue refers to it.
 void Upstream::refuse_reply(ForwardedCall& forwarded, std::uint64_t bytes) noexcept {
   if (forwarded.call == nullptr) return end_at_upstream(forwarded);
-  if (forwarded.in_send_queue) {
-    forwarded.reply_needed = false;
-    return;
-  }
+  if (forwarded.in_send_queue()) return forwarded.give_up();
   answered(forwarded);
   forwarded.transition(ForwardedCall::State::None);
   forwarded.call->reply_too_long(bytes);
@@ -418,7 +419,8 @@ void Upstream::hold(ForwardedCall& forwarded, std::span<const std::byte> record)
   if (forwarded.memory == nullptr) return refuse_reply(forwarded, record.size());
   if (record.data() != forwarded.memory) std::memcpy(forwarded.memory, record.data(), record.size());
   forwarded.record_bytes = static_cast<std::uint32_t>(record.size());
-  forwarded.transition(ForwardedCall::State::Held);
+  forwarded.transition(forwarded.in_send_queue() ? ForwardedCall::State::Replied
+                                                 : ForwardedCall::State::Held);
 }
 
 bool Upstream::deliver_held(ForwardedCall& forwarded) noexcept {

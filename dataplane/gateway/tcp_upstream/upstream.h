@@ -132,7 +132,7 @@ class Upstream {
   }
 
   // For the admission of calls.
-  bool must_wait(ForwardedCall& forwarded) noexcept { return repeats_.must_wait(forwarded); }
+  bool must_wait(ForwardedCall& forwarded) noexcept;
   /// Of a client that waits for a dedicated one: null if none is free now.
   UpstreamConnection* connection_for(const ForwardedCall& forwarded) noexcept;
   bool has_free_connections() const noexcept { return !free_.empty(); }
@@ -157,7 +157,7 @@ class Upstream {
   void on_message_sent(ForwardedCall& forwarded) noexcept;
   /// A record longer than any valid reply was skipped; `xid` is its first word.
   void on_long_record(UpstreamConnection& connection, std::span<const std::byte> xid) noexcept;
-  void on_lost(UpstreamConnection& connection) noexcept;
+  void on_lost(UpstreamConnection& connection, const ForwardedCall* guilty) noexcept;
   void schedule_flush(UpstreamConnection& connection) noexcept;
   std::uint64_t now_ns() const noexcept { return clock_.now_ns(); }
   void count(Counter counter, std::uint64_t amount = 1) noexcept {

@@ -120,8 +120,7 @@ void UpstreamConnection::finish_closing() noexcept {
   // Completing calls below may submit new ones: they must find the connection closed, with nothing to send.
   if (state_ != State::Closing) transition(State::Closing);
   unsent_ = nullptr;
-  judge_suspects();
-  upstream_.on_lost(*this);
+  upstream_.on_lost(*this, judge_suspects());
   unsent_ = calls_.first();
   to_resend_ = 0;
   for (ForwardedCall* call = unsent_; call != nullptr; call = call->next) {
@@ -163,7 +162,7 @@ bool UpstreamConnection::wants_port() const noexcept {
 void UpstreamConnection::watch(std::uint64_t now_ns) noexcept {
   pump();  // a trial may be over
   const ForwardedCall* const first = calls_.first();
-  if (state_ != State::Up || first == nullptr || first->state != ForwardedCall::State::AwaitingReply) return;
+  if (state_ != State::Up || first == nullptr || !first->at_upstream()) return;
   const std::uint64_t silent_since_ns = larger_of(heard_ns_, first->sent_ns);
   if (now_ns <= silent_since_ns || now_ns - silent_since_ns < kSilenceNs) return;
   if (!probing_) return probe();
@@ -257,7 +256,6 @@ void UpstreamConnection::submit(ForwardedCall& forwarded) noexcept {
 }
 
 void UpstreamConnection::send_again(ForwardedCall& forwarded) noexcept {
-  if (forwarded.in_send_queue) return;
   remove(forwarded);
   forwarded.resent = false;  // no suspect of the loss of a connection
   forwarded.trial = 0;
@@ -319,33 +317,34 @@ void UpstreamConnection::next_trial(std::uint32_t most) noexcept {
   trial_ = {.number = larger_of(trial_.number + 1, 1u), .most = most, .sent = 0, .open = 0, .begun_ns = 0};
 }
 
-/// Of the calls during whose trial the connection was lost, one may be the cause. If there are several, they are
-/// the first to be tried again, alone.
-void UpstreamConnection::judge_suspects() noexcept {
+/// Returns the call that has to be given up, or null. Each call of the trial during which the connection was lost may
+/// be the cause: if the trial has several, they come first and are tried alone.
+ForwardedCall* UpstreamConnection::judge_suspects() noexcept {
   const bool suspicious = trial_lasts();
   const Trial lost = trial_;
   next_trial(1);
-  if (!suspicious) return;
+  if (!suspicious) return nullptr;
   for (ForwardedCall* call = calls_.first(); call != nullptr;) {
     ForwardedCall* const next = call->next;
     if (call->trial == lost.number) {
       calls_.remove(*call);
       if (lost.open == 1) {
         calls_.push_back(*call);
-        return strike(*call);
+        return strike(*call) ? call : nullptr;
       }
       calls_.push_front(*call);
     }
     call = next;
   }
+  return nullptr;
 }
 
-/// If the upstream has answered no other call since the last strike, it may itself be the cause.
-void UpstreamConnection::strike(ForwardedCall& suspect) noexcept {
-  if (!suspect.reply_needed || !std::exchange(answered_, false)) return;
-  if (++suspect.strikes < kMaxStrikes) return;
+/// Returns whether the call has to be given up. If the upstream has answered no other call since the last strike, it may itself be the cause.
+bool UpstreamConnection::strike(ForwardedCall& suspect) noexcept {
+  if (suspect.given_up() || !std::exchange(answered_, false)) return false;
+  if (++suspect.strikes < kMaxStrikes) return false;
   upstream_.suspect(suspect);
-  suspect.reply_needed = false;
+  return true;
 }
 
 bool UpstreamConnection::enqueue(ForwardedCall& forwarded) noexcept {
@@ -358,9 +357,8 @@ bool UpstreamConnection::enqueue(ForwardedCall& forwarded) noexcept {
     queue_.copy(rest);
   else
     queue_.refer(rest, &forwarded);
-  forwarded.in_send_queue = !copied;
-  forwarded.transition(ForwardedCall::State::AwaitingReply);
   upstream_.on_sending(forwarded);
+  forwarded.transition(copied ? ForwardedCall::State::AwaitingReply : ForwardedCall::State::Sending);
   if (to_resend_ > 0) {
     if (trial_.sent++ == 0) trial_.begun_ns = forwarded.sent_ns;
     ++trial_.open;
@@ -401,11 +399,8 @@ void UpstreamConnection::on_sent(int result) noexcept {
   }
   if (result <= 0) return lose();
   upstream_.count(Upstream::Counter::sent_bytes, static_cast<std::uint64_t>(result));
-  queue_.sent(static_cast<std::size_t>(result), [this](void* owner) {
-    auto& forwarded = *static_cast<ForwardedCall*>(owner);
-    forwarded.in_send_queue = false;
-    upstream_.on_message_sent(forwarded);
-  });
+  queue_.sent(static_cast<std::size_t>(result),
+              [this](void* owner) { upstream_.on_message_sent(*static_cast<ForwardedCall*>(owner)); });
   pump();
   flush();
 }

@@ -90,6 +90,8 @@ class UpstreamConnection {
   /// The client is gone and its calls have been given up: closes the connection when the last call of which
   /// has to be known whether it was executed is answered; retired() once closed.
   void leave() noexcept;
+  /// Returns whether retire() was called.
+  bool retiring() const noexcept { return retiring_; }
   bool retired() const noexcept { return retiring_ && state_ == State::Idle; }
   /// leave() was called, and the connection is closed.
   bool has_left() const noexcept { return leaving_ && retired(); }
@@ -117,7 +119,7 @@ class UpstreamConnection {
   /// The call on it that has kept this XID; null: none. Linear in the calls if there are any that have kept
   /// theirs, which only connections that are dedicated to a client have.
   ForwardedCall* find_kept(std::uint32_t xid) noexcept;
-  /// Removes a finished call, which must not be in_send_queue.
+  /// Removes a finished call, which must not be in_send_queue().
   void remove(ForwardedCall& forwarded) noexcept;
   /// `other`, a copy, takes the place of a call that has been sent.
   void replace(ForwardedCall& forwarded, ForwardedCall& other) noexcept {
@@ -171,8 +173,8 @@ class UpstreamConnection {
   bool may_send() noexcept;
   bool trial_lasts() const noexcept;
   void next_trial(std::uint32_t most) noexcept;
-  void judge_suspects() noexcept;
-  void strike(ForwardedCall& suspect) noexcept;
+  ForwardedCall* judge_suspects() noexcept;
+  bool strike(ForwardedCall& suspect) noexcept;
   bool enqueue(ForwardedCall& forwarded) noexcept;
   void handle_records() noexcept;
   void take(std::optional<int> received) noexcept;

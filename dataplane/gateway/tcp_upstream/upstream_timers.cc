@@ -123,7 +123,7 @@ bool is_overtaken(const ForwardedCall& forwarded) noexcept {
 
 /// Retransmits the call of a client that waits for it: on its shared connection, or on a new dedicated one.
 void Upstream::retransmit_if_due(ForwardedCall& forwarded, std::uint64_t now_ns) noexcept {
-  if (forwarded.call == nullptr || !forwarded.reply_needed || forwarded.in_send_queue) return;
+  if (forwarded.call == nullptr) return;
   const bool likely = !forwarded.own_connection || forwarded.resent;
   const gateway::Loss loss = likely ? gateway::Loss::Likely : gateway::Loss::Unlikely;
   if (!is_overtaken(forwarded) || !forwarded.retransmission.expired(now_ns - forwarded.sent_ns, loss)) return;
@@ -148,18 +148,20 @@ void Upstream::watch(ForwardedCall& orphan, std::uint64_t now_ns) noexcept {
 
 bool Upstream::is_due(const ForwardedCall& forwarded, std::uint64_t age_ns) const noexcept {
   const std::uint64_t limit_ns = config_.call_timeout_ns;
-  return (limit_ns > 0 && age_ns >= limit_ns) || (!forwarded.reply_needed && age_ns >= kAbandonedNs);
+  return (limit_ns > 0 && age_ns >= limit_ns) || (forwarded.given_up() && age_ns >= kAbandonedNs);
 }
 
 void Upstream::end_if_due(ForwardedCall& forwarded, std::uint64_t now_ns) noexcept {
   if (forwarded.call == nullptr || !is_due(forwarded, now_ns - forwarded.begun_ns)) return;
-  if (!forwarded.in_send_queue) {
+  if (!forwarded.in_send_queue()) {
     count(Counter::timeouts);
     return give_up(forwarded);
   }
   // The upstream does not accept the bytes: the connection is made again, and has the other calls again.
-  if (forwarded.reply_needed) count(Counter::timeouts);
-  forwarded.reply_needed = false;
+  if (!forwarded.given_up()) {
+    count(Counter::timeouts);
+    forwarded.give_up();
+  }
   forwarded.connection->lose();
 }
 
@@ -207,13 +209,13 @@ bool Upstream::has_calls() const noexcept {
 
 /// Calls that the send queue refers to end when the connection is closed.
 void Upstream::end_calls_of(UpstreamConnection& connection) noexcept {
-  ForwardedCallList& calls = connection.calls();
-  for (ForwardedCall* forwarded = calls.first(); forwarded != nullptr; forwarded = forwarded->next)
-    forwarded->reply_needed = false;
   connection.retire();
-  for (ForwardedCall* forwarded = calls.first(); forwarded != nullptr;) {
+  for (ForwardedCall* forwarded = connection.calls().first(); forwarded != nullptr;) {
     ForwardedCall* const next = forwarded->next;
-    if (!forwarded->in_send_queue) end_at_upstream(*forwarded);
+    if (!forwarded->in_send_queue())
+      end_at_upstream(*forwarded);
+    else if (!forwarded->given_up())
+      forwarded->give_up();
     forwarded = next;
   }
 }

@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "dataplane/gateway/tcp_upstream/upstream.h"
-
 namespace sluice::tcp_upstream {
 
-Admission::Admission(Upstream& upstream, rdma::Device& device, std::uint32_t numbers,
-                     const ReplyBuffers& buffers, std::uint32_t clients)
-    : upstream_(upstream),
-      memory_(device, buffers, clients),
+Admission::Admission(rdma::Device& device, std::uint32_t numbers, const ReplyBuffers& buffers,
+                     std::uint32_t clients)
+    : memory_(device, buffers, clients),
       numbers_(equal_shares(numbers, clients)),
       shares_(std::make_unique<ClientShare[]>(clients)) {
   for (std::uint32_t i = 0; i < clients; ++i)
@@ -23,63 +20,55 @@ Admission::Admission(Upstream& upstream, rdma::Device& device, std::uint32_t num
     }
 }
 
-Admission::Lack Admission::enter(ForwardedCall& forwarded) noexcept {
+Admission::Queue& Admission::enter(ForwardedCall& forwarded) noexcept {
   Queue& queue = queue_of(forwarded);
   queue.calls.push_back(forwarded);
   ++waiting_;
-  if (queue.calls.first() == &forwarded) serve(queue);
-  return forwarded.awaits_admission() ? queue.lack : Lack::Nothing;
+  return queue;
 }
 
-/// All or nothing: who waits for one thing keeps no other from anybody.
-Admission::Lack Admission::take_what_it_needs(ForwardedCall& first, Queue& queue) noexcept {
+/// All or nothing: a call that waits for one thing keeps no other.
+Admission::Lack Admission::let_in(Queue& queue) noexcept {
+  ForwardedCall& first = *queue.calls.first();
   ClientShare& client = *queue.client;
-  if (!numbers_.may_take(client.numbers)) return Lack::Number;
+  if (!numbers_.may_take(client.numbers)) return await(queue, Lack::Number);
   if (queue.need != ReplyNeed::None) {
+    static_cast<void>(SLUICE_INVARIANT(first.memory == nullptr, pool_balance));
     first.memory = memory_.of(queue.need).acquire(client.memory(queue.need));
-    if (first.memory == nullptr) return Lack::Memory;
+    if (first.memory == nullptr) return await(queue, Lack::Memory);
   }
   static_cast<void>(numbers_.take(client.numbers));
+  queue.calls.remove(first);
+  if (SLUICE_INVARIANT(waiting_ > 0, pool_balance)) --waiting_;
+  queue.lack = Lack::Nothing;
+  if (!queue.calls.empty()) numbers_.await(client.numbers, queue);
   return Lack::Nothing;
 }
 
-/// Lets in the first of the queue, if it may; those behind it come when it is the client's turn again.
-void Admission::serve(Queue& queue) noexcept {
-  ForwardedCall& first = *queue.calls.first();
-  UpstreamConnection* connection = nullptr;
-  if (upstream_.must_wait(first))
-    queue.lack = Lack::Turn;
-  else if ((connection = upstream_.connection_for(first)) == nullptr)
-    queue.lack = Lack::Connection;
-  else
-    queue.lack = take_what_it_needs(first, queue);
-  if (queue.lack == Lack::Nothing) {
-    queue.calls.remove(first);
-    --waiting_;
-    upstream_.start(first, *connection);
-  }
-  if (!queue.calls.empty()) await(queue);
-}
-
-void Admission::await(Queue& queue) noexcept {
-  switch (queue.lack) {
+Admission::Lack Admission::await(Queue& queue, Lack lack) noexcept {
+  queue.lack = lack;
+  switch (lack) {
     case Lack::Nothing:
     case Lack::Number:
-      return numbers_.await(queue.client->numbers, queue);
+      numbers_.await(queue.client->numbers, queue);
+      break;
     case Lack::Memory:
-      return memory_.of(queue.need).ledger().await(queue.client->memory(queue.need), queue);
+      memory_.of(queue.need).ledger().await(queue.client->memory(queue.need), queue);
+      break;
     case Lack::Connection:
-      return without_connection_.push_back(queue);
+      without_connection_.push_back(queue);
+      break;
     case Lack::Turn:
       behind_earlier_.push_back(queue);
       ++behind_earlier_count_;
   }
+  return lack;
 }
 
 void Admission::leave(ForwardedCall& forwarded) noexcept {
   Queue& queue = queue_of(forwarded);
   queue.calls.remove(forwarded);
-  --waiting_;
+  if (SLUICE_INVARIANT(waiting_ > 0, pool_balance)) --waiting_;
   if (!queue.calls.empty()) return;
   numbers_.forget(queue.client->numbers, queue);
   memory_.of(queue.need).ledger().forget(queue.client->memory(queue.need), queue);
@@ -130,27 +119,16 @@ void Admission::publish(const Waiting& waiting,
   }
 }
 
-void Admission::serve_waiting() noexcept {
-  if (waiting_ == 0) return;
-  numbers_.resume(kAdmittedInOneTurn);
-  memory_.items().ledger().resume(kAdmittedInOneTurn);
-  memory_.records().ledger().resume(kAdmittedInOneTurn);
+Admission::Queue* Admission::next_with_share(ReplyNeed pool) noexcept {
+  if (ledger(pool).resume(1) == 0) return nullptr;
+  return std::exchange(with_share_, nullptr);
 }
 
-void Admission::serve_without_connection() noexcept {
-  while (upstream_.has_free_connections()) {
-    Queue* const queue = without_connection_.pop_front();
-    if (queue == nullptr) return;
-    serve(*queue);
-  }
-}
-
-/// Who has to wait on is put behind.
-void Admission::serve_behind_earlier(std::uint64_t now_ns) noexcept {
-  for (std::uint32_t due = behind_earlier_round_.due(now_ns, behind_earlier_count_); due > 0; --due) {
-    --behind_earlier_count_;
-    serve(*behind_earlier_.pop_front());
-  }
+Admission::Queue* Admission::next_behind_earlier() noexcept {
+  Queue* const queue = behind_earlier_.pop_front();
+  static_cast<void>(SLUICE_INVARIANT((queue != nullptr) == (behind_earlier_count_ > 0), list_membership));
+  behind_earlier_count_ -= queue != nullptr;
+  return queue;
 }
 
 }  // namespace sluice::tcp_upstream

@@ -26,17 +26,34 @@ inline constexpr std::uint64_t kTickNs = 20'000'000;
 inline constexpr std::uint32_t kAdmittedInOneTurn = 64;
 
 class Admission {
+  struct ClientShare;
+
  public:
   enum class Lack : std::uint8_t { Nothing, Number, Memory, Connection, Turn };
 
   /// Setup. `clients` are the connections of the reactor; of `numbers` each of them is guaranteed one where
-  /// there are least_for_equal_shares(). The upstream outlives it.
-  Admission(Upstream& upstream, rdma::Device& device, std::uint32_t numbers, const ReplyBuffers& buffers,
-            std::uint32_t clients);
+  /// there are least_for_equal_shares().
+  Admission(rdma::Device& device, std::uint32_t numbers, const ReplyBuffers& buffers, std::uint32_t clients);
 
-  /// A call in State::AwaitingXid. Upstream::start() takes it, now or when it is its client's turn. Returns
-  /// what it waits for.
-  Lack enter(ForwardedCall& forwarded) noexcept;
+  /// The calls of one client that wait and need the same, in order of arrival.
+  struct Queue final : ShareWaiter {
+    void on_share() noexcept override { owner->with_share_ = this; }
+
+    Admission* owner = nullptr;
+    ClientShare* client = nullptr;
+    ReplyNeed need = ReplyNeed::None;
+    Lack lack = Lack::Nothing;  ///< of the first
+    ForwardedCallList calls;
+    QueueLink<Queue> link;  ///< in without_connection_ or behind_earlier_
+  };
+
+  /// Adds a call that awaits its admission to its queue. The caller serves the queue if the call is its first.
+  Queue& enter(ForwardedCall& forwarded) noexcept;
+  /// Takes what the first call of the queue needs and removes it; those behind it wait for their client's turn. Returns
+  /// what the call lacks: then it waits, and has nothing.
+  Lack let_in(Queue& queue) noexcept;
+  /// The first call of the queue waits for what it lacks. Returns `lack`.
+  Lack await(Queue& queue, Lack lack) noexcept;
   /// The call waits and is given up.
   void leave(ForwardedCall& forwarded) noexcept;
   /// The call, which had been started, is no longer outstanding.
@@ -45,12 +62,18 @@ class Admission {
   void release(ForwardedCall& forwarded) noexcept;
   ReplyMemory& memory() noexcept { return memory_; }
 
-  /// Once in a turn: lets in those for whom there is now what they wait for.
-  void serve_waiting() noexcept;
-  /// Connections can be dedicated again.
-  void serve_without_connection() noexcept;
-  /// Once in a turn: those who wait for an earlier call of their client look in turn whether it has ended.
-  void serve_behind_earlier(std::uint64_t now_ns) noexcept;
+  // Each of the next three returns a queue that has calls, for its first to be let in or to wait again, or null.
+
+  /// Waits for a number (ReplyNeed::None) or memory and may take it now.
+  Queue* next_with_share(ReplyNeed pool) noexcept;
+  /// Waits for a connection to be dedicated.
+  Queue* next_without_connection() noexcept { return without_connection_.pop_front(); }
+  /// Waits for an earlier call of its client, and looks in its turn whether that has ended.
+  Queue* next_behind_earlier() noexcept;
+  /// Returns how many of them have their turn now.
+  std::uint32_t due_behind_earlier(std::uint64_t now_ns) noexcept {
+    return behind_earlier_round_.due(now_ns, behind_earlier_count_);
+  }
 
   /// Of memory, for calls of this client.
   std::uint64_t held_bytes(std::uint32_t client) const noexcept;
@@ -76,18 +99,6 @@ class Admission {
   bool lacks_numbers(std::uint32_t client) const noexcept;
 
  private:
-  struct ClientShare;
-  /// The calls of one client that wait and need the same, in order of arrival.
-  struct Queue final : ShareWaiter {
-    void on_share() noexcept override { owner->serve(*this); }
-
-    Admission* owner = nullptr;
-    ClientShare* client = nullptr;
-    ReplyNeed need = ReplyNeed::None;
-    Lack lack = Lack::Nothing;  ///< of the first
-    ForwardedCallList calls;
-    QueueLink<Queue> link;  ///< in without_connection_ or behind_earlier_
-  };
   struct ClientShare {
     ShareAccount numbers;
     ShareAccount items;
@@ -103,11 +114,10 @@ class Admission {
   Queue& queue_of(const ForwardedCall& forwarded) noexcept {
     return share_of(forwarded).queues[static_cast<std::size_t>(forwarded.need)];
   }
-  void serve(Queue& queue) noexcept;
-  Lack take_what_it_needs(ForwardedCall& first, Queue& queue) noexcept;
-  void await(Queue& queue) noexcept;
+  ShareLedger& ledger(ReplyNeed pool) noexcept {
+    return pool == ReplyNeed::None ? numbers_ : memory_.of(pool).ledger();
+  }
 
-  Upstream& upstream_;
   ReplyMemory memory_;
   ShareLedger numbers_;
   std::unique_ptr<ClientShare[]> shares_;  ///< by number of the client
@@ -117,6 +127,7 @@ class Admission {
   std::uint32_t behind_earlier_count_ = 0;
   PacedRound behind_earlier_round_{kTickNs};
   std::uint32_t waiting_ = 0;
+  Queue* with_share_ = nullptr;  ///< of next_with_share()
 };
 
 }  // namespace sluice::tcp_upstream

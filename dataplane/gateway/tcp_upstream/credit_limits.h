@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/segment/upstreams.h"
 #include "dataplane/service/api/service.h"
@@ -28,6 +29,8 @@ class CreditLimits {
   /// `held`: calls of the client that the upstream has, or that wait for it.
   void set(service::Client& client, std::uint32_t upstream, std::uint32_t limit,
            std::uint32_t held) noexcept {
+    if (!SLUICE_INVARIANT(client.number() < of_clients_.size() && upstream < in_use_.size(), pool_balance))
+      return;
     OfClient& of_client = of_clients_[client.number()];
     of_client[upstream] = {.limit = limit, .held = held};
     client.limit_credits(together(of_client));

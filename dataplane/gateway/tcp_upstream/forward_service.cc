@@ -25,14 +25,15 @@ bool ForwardService::is_stateful(const service::Binding& binding) noexcept {
 service::Execution ForwardService::execute(service::Call& call) noexcept {
   auto& forwarded = call.state<ForwardedCall>();
   if (forwarded.state == ForwardedCall::State::Held)
-    return upstream_.deliver_held(forwarded) ? service::Execution::Started : service::Execution::NeedsMemory;
+    return upstream_.calls().deliver_held(forwarded) ? service::Execution::Started
+                                                     : service::Execution::NeedsMemory;
   if (call.client() == nullptr) {
     call.complete(rpc::AcceptStat::SystemErr);
     return service::Execution::Started;
   }
   begin(call, forwarded);
   forwarded.message = call.message();
-  upstream_.submit(forwarded);
+  upstream_.calls().submit(forwarded);
   return service::Execution::Started;
 }
 
@@ -44,13 +45,14 @@ service::Execution ForwardService::execute_tagged(service::Call& call,
   forwarded.procedure = static_cast<std::uint8_t>(header.procedure);
   forwarded.message = ulb::remove_tags(header.program, header.procedure, call.writable_message(),
                                        call.arguments().size(), handles);
-  upstream_.submit(forwarded);
+  upstream_.calls().submit(forwarded);
   return service::Execution::Started;
 }
 
 /// What is known of the call as its client has sent it.
 void ForwardService::begin(service::Call& call, ForwardedCall& forwarded) noexcept {
   const bool signs_xid = call.header().credential.flavor == rpc::AuthFlavor::RpcSecGss;
+  upstream_.register_client(*call.client());
   forwarded.call = &call;
   forwarded.service = this;
   forwarded.handle_tag = handle_tag_;
@@ -63,16 +65,16 @@ void ForwardService::begin(service::Call& call, ForwardedCall& forwarded) noexce
   const bool clear = !rpc::is_wrapped(call.header().credential);
   forwarded.announces_sizes = clear && binding_.announces(call.header().procedure, call.arguments());
   forwarded.tells_withheld = clear && binding_.withhold(call.header().procedure, call.writable_arguments(),
-                                                        upstream_.config().withheld);
-  forwarded.begun_ns = upstream_.now_ns();
+                                                        upstream_.shared().config.withheld);
+  forwarded.begun_ns = upstream_.shared().now_ns();
 }
 
 void ForwardService::release(service::Call& call) noexcept {
-  upstream_.release(call.state<ForwardedCall>());
+  upstream_.calls().admission().release(call.state<ForwardedCall>());
 }
 
 void ForwardService::call_abandoned(service::Call& call) noexcept {
-  upstream_.abandon(call.state<ForwardedCall>());
+  upstream_.calls().abandon(call.state<ForwardedCall>());
 }
 
 /// The longest reply that can reach the client decides: short ones with eligible items are copied out of the
@@ -96,7 +98,8 @@ void ForwardService::adapt(const ForwardedCall& forwarded, std::span<std::byte> 
   if (!reply.ok || !reply.header.success()) return;
   const auto results = record.subspan(reader.position());
   if (forwarded.announces_sizes) binding_.cap_sizes(results, kCarried, nullptr);
-  if (forwarded.tells_withheld) binding_.withhold_in_results(results, upstream_.config().withheld, nullptr);
+  if (forwarded.tells_withheld)
+    binding_.withhold_in_results(results, upstream_.shared().config.withheld, nullptr);
   if (forwarded.handle_tag != 0)
     ulb::tag_file_systems(binding_.program, forwarded.procedure, results, forwarded.handle_tag);
 }
@@ -109,7 +112,8 @@ bool ForwardService::refuses_connection(const ForwardedCall& forwarded,
   return reply.ok && reply.header.success() && ulb::nfs4_refuses_connection(reader.rest());
 }
 
-bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept {
+ForwardService::Written ForwardService::write_reply(ForwardedCall& forwarded,
+                                                    const ReplyRecord& record) noexcept {
   service::Call& call = *forwarded.call;
   std::array<service::Item, service::kMaxResultItems> items;
   std::size_t item_count = 0;
@@ -133,19 +137,18 @@ bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record
     data_bytes += items[i].bytes;
   }
   // require_results() counts from behind the shortest reply header.
-  if (!call.require_results(results_bytes - smaller_of(results_bytes, rpc::kMinReplyBytes))) return false;
+  if (!call.require_results(results_bytes - smaller_of(results_bytes, rpc::kMinReplyBytes)))
+    return Written::Nothing;
 
-  upstream_.answered(forwarded);
   call.write_whole_reply();
   xdr::Writer& results = call.results();
-  const rdma::Lkey lkey = item_count > 0 ? upstream_.reply_lkey(forwarded.need) : rdma::Lkey{};
   std::size_t from = xdr::kUnit;
   std::size_t copied = 0;
   for (std::size_t i = 0; i < item_count; ++i) {
     const auto data = record.bytes.subspan(items[i].offset, items[i].bytes);
     results.opaque_fixed(record.bytes.subspan(from, items[i].offset - from));
     from = items[i].offset + xdr::padded(data.size());
-    rdma::Sge piece{const_cast<std::byte*>(data.data()), items[i].bytes, lkey};
+    rdma::Sge piece{const_cast<std::byte*>(data.data()), items[i].bytes, record.lkey};
     if (!record.registered) {
       piece.address = forwarded.memory + copied;
       if (!data.empty()) std::memcpy(piece.address, data.data(), data.size());
@@ -157,20 +160,17 @@ bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record
   if (tagged) {
     results.opaque_fixed(record.bytes.subspan(from, results_at - from));
     from = record.bytes.size();
-    upstream_.count(Upstream::Counter::long_handles,
-                    ulb::write_tagged(results, forwarded.procedure, record.bytes.subspan(results_at),
-                                      forwarded.handle_tag));
+    upstream_.shared().count(segment::UpstreamCounter::long_handles,
+                             ulb::write_tagged(results, forwarded.procedure, record.bytes.subspan(results_at),
+                                               forwarded.handle_tag));
   }
   results.opaque_fixed(record.bytes.subspan(from));
-  if (data_bytes == 0) upstream_.release(forwarded);
-  forwarded.transition(ForwardedCall::State::None);
-  call.complete(rpc::AcceptStat::Success);
-  return true;
+  return data_bytes == 0 ? Written::Copy : Written::Pieces;
 }
 
 namespace {
 
-using Counter = Upstream::Counter;
+using Counter = segment::UpstreamCounter;
 using service::Execution;
 
 Execution complete(service::Call& call, rpc::AcceptStat stat) noexcept {

@@ -31,7 +31,7 @@ class ForwardService final : public service::Service {
   std::uint32_t handle_tag() const noexcept { return handle_tag_; }
   /// Of calls that begin from now on. Zero, of an upstream in a group: there are none.
   void set_handle_tag(std::uint32_t tag) noexcept { handle_tag_ = tag; }
-  void count(Upstream::Counter counter) noexcept { upstream_.count(counter); }
+  void count(segment::UpstreamCounter counter) noexcept { upstream_.shared().count(counter); }
   service::Execution execute(service::Call& call) noexcept override;
   /// The same of a call whose handles have its tag. Not of one under RPCSEC_GSS, which signs the message.
   service::Execution execute_tagged(service::Call& call, const ulb::CallHandles& handles) noexcept;
@@ -43,14 +43,19 @@ class ForwardService final : public service::Service {
   struct ReplyRecord {
     std::span<const std::byte> bytes;
     bool registered = false;  ///< in the call's memory
+    rdma::Lkey lkey{};        ///< of the call's memory
   };
   /// Lowers in a reply what does not get through the gateway, and takes out what is withheld.
   void adapt(const ForwardedCall& forwarded, std::span<std::byte> record) const noexcept;
   /// Whether the upstream has refused the call, unexecuted, for the connection on which it came.
   bool refuses_connection(const ForwardedCall& forwarded, std::span<const std::byte> record) const noexcept;
-  /// Completes the call with a reply whose XID matches. False: nothing was written, as the transport lacks
-  /// memory for the results; it executes the call again when it has some.
-  bool deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept;
+  enum class Written : std::uint8_t {
+    Nothing,  ///< the transport lacks memory for the results; it executes the call again when it has some
+    Copy,     ///< the results have nothing of the call's memory
+    Pieces,   ///< the results refer to the call's memory
+  };
+  /// Writes the results of a call from a reply whose XID matches.
+  Written write_reply(ForwardedCall& forwarded, const ReplyRecord& record) noexcept;
 
  private:
   void begin(service::Call& call, ForwardedCall& forwarded) noexcept;

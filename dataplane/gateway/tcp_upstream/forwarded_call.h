@@ -129,14 +129,18 @@ class ForwardedCallList {
   bool empty() const noexcept { return first_ == nullptr; }
   ForwardedCall* first() const noexcept { return first_; }
   std::uint32_t size() const noexcept { return size_; }
+  /// The call is in no list.
   void push_back(ForwardedCall& forwarded) noexcept {
+    if (!SLUICE_INVARIANT(is_alone(forwarded), list_membership)) return;
     forwarded.next = nullptr;
     forwarded.previous = last_;
     (last_ != nullptr ? last_->next : first_) = &forwarded;
     last_ = &forwarded;
     ++size_;
   }
+  /// The call is in no list.
   void push_front(ForwardedCall& forwarded) noexcept {
+    if (!SLUICE_INVARIANT(is_alone(forwarded), list_membership)) return;
     forwarded.previous = nullptr;
     forwarded.next = first_;
     (first_ != nullptr ? first_->previous : last_) = &forwarded;
@@ -166,6 +170,11 @@ class ForwardedCallList {
     const ForwardedCall* const before = forwarded.previous != nullptr ? forwarded.previous->next : first_;
     const ForwardedCall* const after = forwarded.next != nullptr ? forwarded.next->previous : last_;
     return before == &forwarded && after == &forwarded;
+  }
+
+  /// Returns whether the call has no neighbours, here or in another list, and is not the only one here.
+  bool is_alone(const ForwardedCall& forwarded) const noexcept {
+    return forwarded.next == nullptr && forwarded.previous == nullptr && first_ != &forwarded;
   }
 
   ForwardedCall* first_ = nullptr;

@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "dataplane/gateway/tcp_upstream/upstream.h"
-
 namespace sluice::tcp_upstream {
 namespace {
 
@@ -32,12 +30,13 @@ bool is_success(std::span<const std::byte> record) noexcept {
 
 }  // namespace
 
-Repeats::Repeats(Upstream& upstream, std::shared_ptr<RequestCache> cache, std::uint32_t clients,
-                 std::uint32_t orphans)
-    : upstream_(upstream),
-      cache_(cache != nullptr ? std::move(cache) : std::make_shared<RequestCache>(kCacheEntries, clients)),
-      hosts_(clients),
-      orphans_(orphans) {}
+Repeats::Repeats(UpstreamShared& shared)
+    : shared_(shared),
+      cache_(shared.config.cache != nullptr
+                 ? shared.config.cache
+                 : std::make_shared<RequestCache>(kCacheEntries, shared.config.max_clients)),
+      hosts_(shared.config.max_clients),
+      orphans_(shared.config.numbers()) {}
 
 Repeats::Turn Repeats::turn_of(ForwardedCall& forwarded) noexcept {
   if (forwarded.entry != nullptr) return Turn::Now;
@@ -47,16 +46,16 @@ Repeats::Turn Repeats::turn_of(ForwardedCall& forwarded) noexcept {
   forwarded.host = host;
   // A signed call comes again with another signature: only the upstream can know it.
   if (forwarded.repetition == service::Repetition::Harmless || forwarded.keeps_xid) return Turn::Now;
-  const RequestCache::Found found = cache_->look_up(key_of(forwarded, *cache_), *host, upstream_.now_ns());
+  const RequestCache::Found found = cache_->look_up(key_of(forwarded, *cache_), *host, shared_.now_ns());
   forwarded.entry = found.entry;
   switch (found.seen) {
     case Seen::New:
-      if (found.evicted) upstream_.count(Counter::evicted_replies);
+      if (found.evicted) shared_.count(Counter::evicted_replies);
       if (forwarded.repetition == service::Repetition::OnlyOnce)
         static_cast<void>(cache_->keep_call(*found.entry, forwarded.message));
       return Turn::Now;
     case Seen::Answered:
-      upstream_.count(Counter::replayed);
+      shared_.count(Counter::replayed);
       return Turn::Replay;
     case Seen::Outstanding:
     case Seen::Full:
@@ -68,8 +67,8 @@ Repeats::Turn Repeats::turn_of(ForwardedCall& forwarded) noexcept {
 void Repeats::answered(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
   if (forwarded.entry == nullptr || forwarded.repetition != service::Repetition::OnlyOnce) return;
   if (!is_success(record)) return;
-  if (record.size() > kKeptBytes) return upstream_.count(Counter::unkept_replies);
-  cache_->answer(*std::exchange(forwarded.entry, nullptr), record, upstream_.now_ns());
+  if (record.size() > kKeptBytes) return shared_.count(Counter::unkept_replies);
+  cache_->answer(*std::exchange(forwarded.entry, nullptr), record, shared_.now_ns());
 }
 
 void Repeats::finished(ForwardedCall& forwarded) noexcept {
@@ -84,7 +83,8 @@ void Repeats::finished(ForwardedCall& forwarded) noexcept {
 
 void Repeats::no_longer_earlier(ForwardedCall& forwarded) noexcept {
   if (!std::exchange(forwarded.earlier, false)) return;
-  forwarded.host->earlier.fetch_sub(1, std::memory_order_release);
+  const std::uint32_t before = forwarded.host->earlier.fetch_sub(1, std::memory_order_release);
+  static_cast<void>(SLUICE_INVARIANT(before > 0, pool_balance));
   cache_->leave(*forwarded.host);
 }
 
@@ -98,7 +98,7 @@ void Repeats::note_earlier(ForwardedCall& forwarded) noexcept {
 
 ForwardedCall* Repeats::adopt(ForwardedCall& forwarded) noexcept {
   if (orphans_.full()) {
-    upstream_.count(Counter::lost_orphans);
+    shared_.count(Counter::lost_orphans);
     return nullptr;
   }
   note_earlier(forwarded);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/random_value.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/xdr/cursor.h"
@@ -117,8 +118,9 @@ RequestHost* RequestCache::enter(const PeerAddress& client) noexcept {
 }
 
 void RequestCache::leave(RequestHost& host) noexcept {
-  if (host.users.fetch_sub(1, std::memory_order_release) == 1)
-    hosts_in_use_.fetch_sub(1, std::memory_order_relaxed);
+  const std::uint32_t before = host.users.fetch_sub(1, std::memory_order_release);
+  static_cast<void>(SLUICE_INVARIANT((before & ~kEntering) != 0, pool_balance));
+  if (before == 1) hosts_in_use_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // --- Entries
@@ -247,6 +249,8 @@ std::span<const std::byte> RequestCache::reply_of(const Entry& entry) const noex
 }
 
 void RequestCache::answer(Entry& entry, std::span<const std::byte> reply, std::uint64_t now_ns) noexcept {
+  const bool outstanding = state_of(word_of(entry).load(std::memory_order_relaxed)) == State::Outstanding;
+  if (!SLUICE_INVARIANT(outstanding && reply.size() <= kKeptBytes, pool_balance)) return;
   std::memcpy(bytes_of(entry).data(), reply.data(), reply.size());
   entry.bytes = static_cast<std::uint32_t>(reply.size());
   entry.answered_ns.store(now_ns, std::memory_order_relaxed);
@@ -254,12 +258,15 @@ void RequestCache::answer(Entry& entry, std::span<const std::byte> reply, std::u
 }
 
 void RequestCache::drop(Entry& entry) noexcept {
+  const bool outstanding = state_of(word_of(entry).load(std::memory_order_relaxed)) == State::Outstanding;
+  if (!SLUICE_INVARIANT(outstanding, pool_balance)) return;
   hosts_[entry.host.load(std::memory_order_relaxed)].entries.fetch_sub(1, std::memory_order_relaxed);
   word_of(entry).fetch_sub(bits(State::Outstanding), std::memory_order_release);
 }
 
 void RequestCache::release(Entry& entry) noexcept {
-  word_of(entry).fetch_sub(kPin, std::memory_order_release);
+  const std::uint64_t before = word_of(entry).fetch_sub(kPin, std::memory_order_release);
+  static_cast<void>(SLUICE_INVARIANT((before & kPinsMask) != 0, pool_balance));
 }
 
 }  // namespace sluice::tcp_upstream

@@ -13,16 +13,16 @@
 
 namespace sluice::tcp_upstream {
 
-class Upstream;
 class UpstreamConnection;
+class UpstreamShared;
 
 /// Reverse-direction calls of one upstream that are outstanding at clients.
 inline constexpr std::uint32_t kMaxReverseCalls = 256;
 
 class ReverseCalls {
  public:
-  /// Setup. The upstream outlives it.
-  explicit ReverseCalls(Upstream& upstream);
+  /// Setup. `shared` outlives it.
+  explicit ReverseCalls(UpstreamShared& shared);
   ReverseCalls(const ReverseCalls&) = delete;
   ReverseCalls& operator=(const ReverseCalls&) = delete;
 
@@ -33,13 +33,14 @@ class ReverseCalls {
  private:
   struct Outstanding {
     ReverseCalls* calls = nullptr;
-    UpstreamConnection* connection = nullptr;
-    std::uint32_t epoch = 0;  ///< of the connection
+    UpstreamConnection* connection = nullptr;  ///< null: the call is free
+    std::uint32_t epoch = 0;                   ///< of the connection
     std::uint32_t xid = 0;
   };
+  void give_back(Outstanding& call) noexcept;
   static void on_reply(void* context, std::span<const std::byte> reply) noexcept;
 
-  Upstream& upstream_;
+  UpstreamShared& shared_;
   std::array<Outstanding, kMaxReverseCalls> calls_;
   std::vector<Outstanding*> free_;
 };

@@ -41,8 +41,9 @@ Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const Upstream
   for (const UpstreamSetup& setup : config.upstreams) {
     check_privilege(setup.config);
     std::construct_at(setup.area);  // drops the counts of an earlier data plane
-    const Upstream::Context context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
+    const UpstreamContext context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
     upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, setup.number, *setup.area));
+    by_number_[setup.number] = upstreams_.back().get();
     places_[setup.number] = add_routes(*upstreams_.back(), setup, config.ports);
   }
 }
@@ -75,7 +76,8 @@ ForwardService& Upstreams::add_alone(Upstream& upstream, const Route& route, std
 
 ForwardService& Upstreams::add_shared(Upstream& upstream, const Route& route) {
   const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
-  forwarding_.push_back(std::make_unique<ForwardService>(upstream, binding, upstream.config().handle_tag));
+  forwarding_.push_back(
+      std::make_unique<ForwardService>(upstream, binding, upstream.shared().config.handle_tag));
   const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
     return group->binding().program == binding.program;
   });
@@ -91,7 +93,7 @@ ForwardService& Upstreams::add_shared(Upstream& upstream, const Route& route) {
 
 std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
   std::uint64_t bytes = 0;
-  for (const auto& upstream : upstreams_) bytes += upstream->held_bytes(client);
+  for (const auto& upstream : upstreams_) bytes += upstream->calls().admission().held_bytes(client);
   return bytes;
 }
 
@@ -101,24 +103,11 @@ bool Upstreams::poll(std::uint64_t now_ns) noexcept {
   for (const auto& upstream : upstreams_) upstream->flush();
   clock_.pass();
   const std::size_t count =
-      uring_.poll([](void* target, tcp::Uring::Kind kind, const tcp::Uring::Completion& end) {
+      uring_.poll([this](void* target, tcp::Uring::Kind kind, const tcp::Uring::Completion& end) {
         auto& connection = *static_cast<UpstreamConnection*>(target);
-        if (kind == tcp::Uring::kReceivedAgain) return connection.on_received_again(end);
-        switch (kind) {
-          case tcp::Uring::Kind::Connect:
-            return connection.on_connected(end.result);
-          case tcp::Uring::Kind::Receive:
-            return connection.on_received(end);
-          case tcp::Uring::Kind::Send:
-            return connection.on_sent(end.result);
-          case tcp::Uring::Kind::Accept:
-            return;
-        }
+        by_number_[connection.upstream_number()]->on_completion(connection, kind, end);
       });
-  for (const auto& upstream : upstreams_) {
-    upstream->serve_waiting();
-    upstream->background(now_ns);
-  }
+  for (const auto& upstream : upstreams_) upstream->background(now_ns);
   clock_.pass();
   return count > 0;
 }

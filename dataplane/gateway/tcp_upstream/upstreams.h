@@ -67,6 +67,7 @@ class Upstreams final : public service::Poller {
   tcp::Uring uring_;
   TurnClock clock_;
   std::vector<std::unique_ptr<Upstream>> upstreams_;
+  std::array<Upstream*, segment::kMaxUpstreams> by_number_{};
   std::vector<std::unique_ptr<ForwardService>> forwarding_;               ///< a program to an upstream
   std::vector<std::unique_ptr<ExportGroup>> groups_;                      ///< a program to several
   std::array<std::unique_ptr<TcpPlace>, segment::kMaxUpstreams> places_;  ///< by number

@@ -26,8 +26,12 @@ class XidTable {
     while (slot(next_) != nullptr) ++next_;
     return next_++;
   }
-  /// With an XID of next(), of which no call has been added yet.
-  void add(ForwardedCall& forwarded) noexcept { slot(forwarded.xid) = &forwarded; }
+  /// Adds a call with an XID of next(), or replaces the call that has the same XID.
+  void add(ForwardedCall& forwarded) noexcept {
+    ForwardedCall*& entry = slot(forwarded.xid);
+    static_cast<void>(SLUICE_INVARIANT(entry == nullptr || entry->xid == forwarded.xid, xid_table));
+    entry = &forwarded;
+  }
   /// Removes a call that add() has added; another call's entry stays.
   void remove(const ForwardedCall& forwarded) noexcept {
     ForwardedCall*& entry = slot(forwarded.xid);

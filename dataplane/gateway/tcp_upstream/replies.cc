@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Replies of an upstream on their way back to the calls that they answer.
+#include <cstring>
+#include <utility>
+
+#include "dataplane/gateway/tcp_upstream/forward_service.h"
+#include "dataplane/gateway/tcp_upstream/upstream_calls.h"
+
+namespace sluice::tcp_upstream {
+
+void UpstreamCalls::take_records(UpstreamConnection& connection) noexcept {
+  using Arrival = UpstreamConnection::Arrival;
+  for (;;) {
+    switch (const Arrival arrival = connection.next_arrival()) {
+      case Arrival::Nothing:
+        return;
+      case Arrival::Record:
+        on_record(connection);
+        take_memory_back(connection);
+        break;
+      case Arrival::Long:
+        connection.lend(memory_for(connection));
+        break;
+      case Arrival::Unwanted:
+      case Arrival::TooLong:
+        take_memory_back(connection);
+        on_skipped(connection, arrival);
+        break;
+    }
+  }
+}
+
+/// Returns the memory of the call that the long record answers, or null: other long records are not
+/// received.
+std::byte* UpstreamCalls::memory_for(UpstreamConnection& connection) noexcept {
+  if (connection.record_type() != rpc::MessageType::Reply) return nullptr;
+  ForwardedCall* const forwarded = find_awaited(connection, connection.record_xid());
+  if (forwarded == nullptr || forwarded->need != ReplyNeed::Record) return nullptr;
+  return std::exchange(forwarded->memory, nullptr);
+}
+
+/// Takes back the memory of a record that ended before it was complete, or that no call took.
+void UpstreamCalls::take_memory_back(UpstreamConnection& connection) noexcept {
+  std::byte* const memory = connection.take_memory();
+  if (memory == nullptr) return;
+  ForwardedCall* const forwarded = find_awaited(connection, connection.record_xid());
+  if (forwarded != nullptr && forwarded->need == ReplyNeed::Record && forwarded->memory == nullptr)
+    forwarded->memory = memory;
+  else
+    admission_.memory().records().release(memory);
+}
+
+/// Fails only the call whose reply was too long, or longer than it can be; the stream continues behind it.
+void UpstreamCalls::on_skipped(UpstreamConnection& connection, UpstreamConnection::Arrival arrival) noexcept {
+  const bool too_long = arrival == UpstreamConnection::Arrival::TooLong;
+  if (too_long) shared_.count(Counter::long_records);
+  if (!too_long && connection.record_type() == rpc::MessageType::Call)
+    return reverse_calls_.refuse(connection, connection.record_xid(), rpc::AcceptStat::SystemErr);
+  const std::uint32_t xid = too_long ? xdr::load_u32(connection.record().data()) : connection.record_xid();
+  if (ForwardedCall* const forwarded = find_awaited(connection, xid))
+    return refuse_reply(*forwarded, (too_long ? tcp::kMaxRecordBytes : kMostShortReply) + 1);
+  if (!too_long) shared_.count(Counter::unmatched_replies);
+}
+
+void UpstreamCalls::on_record(UpstreamConnection& connection) noexcept {
+  const auto record = connection.record();
+  if (record.size() < rpc::kMinDeniedReplyBytes) {
+    shared_.count(Counter::bad_records);
+    return connection.lose();
+  }
+  switch (static_cast<rpc::MessageType>(xdr::load_u32(record.data() + xdr::kUnit))) {
+    case rpc::MessageType::Reply:
+      return on_reply(connection, record);
+    case rpc::MessageType::Call:
+      return reverse_calls_.on_call(connection, record);
+  }
+  shared_.count(Counter::bad_records);
+}
+
+ForwardedCall* UpstreamCalls::find_awaited(UpstreamConnection& connection, std::uint32_t xid) noexcept {
+  ForwardedCall* const found = find(connection, xid);
+  return found != nullptr && found->awaits_reply() ? found : nullptr;
+}
+
+void UpstreamCalls::on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept {
+  const std::uint32_t xid = xdr::load_u32(record.data());
+  if (connection.take_probe_answer(xid)) return;
+  ForwardedCall* const found = find_awaited(connection, xid);
+  if (found == nullptr) return shared_.count(Counter::unmatched_replies);
+  ForwardedCall& forwarded = *found;
+  if (!forwarded.own_connection && forwarded.service->refuses_connection(forwarded, record) &&
+      !forwarded.in_send_queue() && !connection.record_in_memory())
+    return send_on_own(forwarded);
+  forwarded.service->adapt(forwarded, record);
+  repeats_.answered(forwarded, record);
+  if (forwarded.call == nullptr) {
+    connection.note_answer();
+    return end_at_upstream(forwarded);
+  }
+  probe::upstream_reply_received(xdr::load_u32(forwarded.message.data()), forwarded.xid, record.size());
+  // The memory is not the call's own if another call had this XID when the record began.
+  const bool registered = connection.record_in_memory();
+  if (registered && (forwarded.need != ReplyNeed::Record || forwarded.memory != nullptr))
+    return refuse_reply(forwarded, record.size());
+  if (registered) forwarded.memory = connection.take_memory();
+  if (forwarded.in_send_queue()) return hold(forwarded, record);  // replied before the call was fully sent
+  deliver(forwarded, record, registered);
+}
+
+/// Sends the call again on its client's dedicated connection: the upstream refuses the session on other
+/// connections.
+void UpstreamCalls::send_on_own(ForwardedCall& forwarded) noexcept {
+  shared_.count(Counter::unassociated);
+  sessions_stay_[forwarded.call->client()->number()] = true;
+  answered(forwarded);
+  admission_.release(forwarded);
+  forwarded.own_connection = true;
+  forwarded.resent = false;
+  forwarded.trial = 0;
+  forwarded.sent_ns = 0;
+  submit(forwarded);
+}
+
+void UpstreamCalls::deliver(ForwardedCall& forwarded, std::span<const std::byte> record,
+                            bool registered) noexcept {
+  if (complete(forwarded, record, registered)) return;
+  // Without memory for it the client cannot have room for a reply that needs more than a call slot has.
+  if (forwarded.memory == nullptr) return refuse_reply(forwarded, record.size());
+  hold(forwarded, record);
+  wait_for_results(forwarded);
+}
+
+/// Completes the call with the reply. False: the transport lacks memory for the results.
+bool UpstreamCalls::complete(ForwardedCall& forwarded, std::span<const std::byte> record,
+                             bool registered) noexcept {
+  const rdma::Lkey lkey =
+      forwarded.need != ReplyNeed::None ? admission_.memory().of(forwarded.need).lkey() : rdma::Lkey{};
+  const ForwardService::Written written =
+      forwarded.service->write_reply(forwarded, {.bytes = record, .registered = registered, .lkey = lkey});
+  if (written == ForwardService::Written::Nothing) return false;
+  service::Call& call = *forwarded.call;
+  answered(forwarded);
+  if (written == ForwardService::Written::Copy) admission_.release(forwarded);
+  forwarded.transition(ForwardedCall::State::None);
+  call.complete(rpc::AcceptStat::Success);
+  return true;
+}
+
+bool UpstreamCalls::deliver_held(ForwardedCall& forwarded) noexcept {
+  return complete(forwarded, {forwarded.memory, forwarded.record_bytes}, true);
+}
+
+/// Keeps the reply until it can be delivered.
+void UpstreamCalls::hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
+  if (forwarded.memory == nullptr) return refuse_reply(forwarded, record.size());
+  const std::size_t room = forwarded.need == ReplyNeed::Record ? tcp::kMaxRecordBytes : kItemBytes;
+  if (!SLUICE_INVARIANT(record.size() <= room, pool_balance)) return refuse_reply(forwarded, record.size());
+  if (record.data() != forwarded.memory) std::memcpy(forwarded.memory, record.data(), record.size());
+  forwarded.record_bytes = static_cast<std::uint32_t>(record.size());
+  forwarded.transition(forwarded.in_send_queue() ? ForwardedCall::State::Replied
+                                                 : ForwardedCall::State::Held);
+}
+
+/// Ends the call, but not while the send queue refers to it.
+void UpstreamCalls::refuse_reply(ForwardedCall& forwarded, std::uint64_t bytes) noexcept {
+  if (forwarded.call == nullptr) return end_at_upstream(forwarded);
+  if (forwarded.in_send_queue()) return forwarded.give_up();
+  answered(forwarded);
+  forwarded.transition(ForwardedCall::State::None);
+  forwarded.call->reply_too_long(bytes);
+}
+
+/// Holds the reply until the transport has memory and executes the call again.
+void UpstreamCalls::wait_for_results(ForwardedCall& forwarded) noexcept {
+  answered(forwarded);
+  if (forwarded.state != ForwardedCall::State::Held) forwarded.transition(ForwardedCall::State::Held);
+  forwarded.call->await_memory();
+}
+
+void UpstreamCalls::answered(ForwardedCall& forwarded) noexcept {
+  if (forwarded.connection == nullptr) return;  // it was held
+  forwarded.connection->note_answer();
+  const std::uint64_t took_ns = shared_.now_ns() - forwarded.sent_ns;
+  shared_.area.upstream_ns.record(took_ns);
+  if (forwarded.call != nullptr) forwarded.call->note_upstream_ns(took_ns);
+  shared_.count(Counter::replies);
+  unlink(forwarded);
+}
+
+}  // namespace sluice::tcp_upstream

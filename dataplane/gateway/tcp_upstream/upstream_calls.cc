@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls on their way to an upstream, and their ends; replies.cc has the way back.
+#include "dataplane/gateway/tcp_upstream/upstream_calls.h"
+
+#include <utility>
+
+#include "dataplane/gateway/tcp_upstream/forward_service.h"
+
+namespace sluice::tcp_upstream {
+
+UpstreamCalls::UpstreamCalls(UpstreamShared& shared, rdma::Device& device, UpstreamConnections& connections)
+    : shared_(shared),
+      connections_(connections),
+      admission_(device, shared.config.numbers(), shared.config.replies, shared.config.max_clients),
+      repeats_(shared),
+      reverse_calls_(shared),
+      sessions_stay_(shared.config.max_clients) {}
+
+void UpstreamCalls::submit(ForwardedCall& forwarded) noexcept {
+  forwarded.transition(ForwardedCall::State::AwaitingXid);
+  if (forwarded.in_session && forwarded.has_long_message() &&
+      !sessions_stay_[forwarded.call->client()->number()])
+    forwarded.own_connection = false;
+  if (!suspects_.none() && suspects_.contains(repeats_.checksum(forwarded.message)))
+    forwarded.own_connection = true;
+  shared_.note_unsent(forwarded);
+  Admission::Queue& queue = admission_.enter(forwarded);
+  const Admission::Lack lack = queue.calls.first() == &forwarded ? admit(queue) : queue.lack;
+  if (lack == Admission::Lack::Nothing) return;
+  shared_.count(lack == Admission::Lack::Turn     ? Counter::waits_earlier
+                : lack == Admission::Lack::Memory ? Counter::waits_memory
+                                                  : Counter::waits_number);
+}
+
+/// Lets in the first call of the queue, or makes it wait for what it lacks.
+Admission::Lack UpstreamCalls::admit(Admission::Queue& queue) noexcept {
+  ForwardedCall& first = *queue.calls.first();
+  const Repeats::Turn turn = repeats_.turn_of(first);
+  if (turn == Repeats::Turn::Replay) first.transition(ForwardedCall::State::AwaitingReplay);
+  if (turn == Repeats::Turn::Later) return admission_.await(queue, Admission::Lack::Turn);
+  UpstreamConnection* const connection = connections_.connection_for(first);
+  if (connection == nullptr) return admission_.await(queue, Admission::Lack::Connection);
+  const Admission::Lack lack = admission_.let_in(queue);
+  if (lack == Admission::Lack::Nothing) start(first, *connection);
+  return lack;
+}
+
+void UpstreamCalls::start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept {
+  if (forwarded.state == ForwardedCall::State::AwaitingReplay) return replay(forwarded);
+  connections_.note_started(forwarded);
+  if (forwarded.keeps_xid) {
+    forwarded.xid = xdr::load_u32(forwarded.message.data());
+    if (find(connection, forwarded.xid) == nullptr) return connection.submit(forwarded);
+    shared_.count(Counter::duplicate_xids);
+    shared_.no_longer_unsent(forwarded);
+    admission_.finished(forwarded);
+    return end(forwarded);
+  }
+  forwarded.xid = connection.new_xid();
+  shared_.xids.add(forwarded);
+  connection.submit(forwarded);
+}
+
+void UpstreamCalls::serve_waiting() noexcept {
+  // Calls do not end where this is found out: a client that is disconnected takes its other calls with it.
+  while (ForwardedCall* const forwarded = unanswerable_.first()) {
+    unanswerable_.remove(*forwarded);
+    forwarded->call->client()->disconnect();
+    forwarded->call->complete(rpc::AcceptStat::SystemErr);  // to nobody
+  }
+  if (admission_.waiting() == 0) return;
+  for (const ReplyNeed pool : {ReplyNeed::None, ReplyNeed::Item, ReplyNeed::Record})
+    for (std::uint32_t most = kAdmittedInOneTurn; most > 0; --most) {
+      Admission::Queue* const queue = admission_.next_with_share(pool);
+      if (queue == nullptr) break;
+      admit(*queue);
+    }
+}
+
+void UpstreamCalls::serve_behind_earlier(std::uint64_t now_ns) noexcept {
+  for (std::uint32_t due = admission_.due_behind_earlier(now_ns); due > 0; --due)
+    if (Admission::Queue* const queue = admission_.next_behind_earlier()) admit(*queue);
+}
+
+void UpstreamCalls::serve_without_connection() noexcept {
+  while (connections_.any_free()) {
+    Admission::Queue* const queue = admission_.next_without_connection();
+    if (queue == nullptr) return;
+    admit(*queue);
+  }
+}
+
+void UpstreamCalls::client_gone(std::uint16_t client) noexcept {
+  connections_.client_gone(client);
+  repeats_.client_gone(client);
+  sessions_stay_[client] = false;
+}
+
+/// Answers a call with the kept reply of its first transmission.
+void UpstreamCalls::replay(ForwardedCall& forwarded) noexcept {
+  shared_.no_longer_unsent(forwarded);
+  admission_.finished(forwarded);
+  const auto reply = repeats_.reply_to(forwarded);
+  RequestCache::Entry* const entry = Repeats::take_reply(forwarded);
+  deliver(forwarded, reply, false);  // the call may be another one now
+  repeats_.let_go(entry);
+}
+
+ForwardedCall* UpstreamCalls::find(UpstreamConnection& connection, std::uint32_t xid) noexcept {
+  ForwardedCall* const forwarded = shared_.xids.find(xid);
+  if (forwarded != nullptr && forwarded->connection == &connection) return forwarded;
+  return connection.find_kept(xid);
+}
+
+// --- Ends
+
+/// Removes the call from its queue or connection and frees its XID, so that later replies do not match it. The caller
+/// changes its state.
+void UpstreamCalls::unlink(ForwardedCall& forwarded) noexcept {
+  shared_.no_longer_unsent(forwarded);
+  if (forwarded.awaits_admission()) {
+    admission_.leave(forwarded);
+  } else if (forwarded.connection != nullptr) {
+    forwarded.connection->remove(forwarded);
+    if (!forwarded.keeps_xid) shared_.xids.remove(forwarded);
+    if (forwarded.call != nullptr) admission_.finished(forwarded);
+  }
+  repeats_.finished(forwarded);
+}
+
+/// Ends a call without a reply. Its client is disconnected and repeats the call: an error made up here
+/// would look like the upstream's and lose data.
+void UpstreamCalls::end(ForwardedCall& forwarded) noexcept {
+  forwarded.transition(ForwardedCall::State::None);
+  unanswerable_.push_back(forwarded);
+}
+
+/// Ends a call that is at the upstream or was, because its connection is lost or its reply is not needed.
+void UpstreamCalls::end_at_upstream(ForwardedCall& forwarded) noexcept {
+  unlink(forwarded);
+  if (forwarded.call != nullptr) return end(forwarded);
+  forwarded.transition(ForwardedCall::State::None);
+  repeats_.give_back(forwarded);
+}
+
+/// Replaces a call that the upstream may execute by an orphan until the upstream answers. A harmless call
+/// ends.
+void UpstreamCalls::orphan(ForwardedCall& forwarded) noexcept {
+  if (forwarded.repetition == service::Repetition::Harmless) return end_at_upstream(forwarded);
+  shared_.count(Counter::orphans);
+  ForwardedCall* const orphan = repeats_.adopt(forwarded);
+  if (orphan == nullptr) return end_at_upstream(forwarded);
+  forwarded.connection->replace(forwarded, *orphan);
+  shared_.xids.add(*orphan);
+  admission_.finished(forwarded);
+  forwarded.connection = nullptr;
+  end(forwarded);
+}
+
+/// Ends a call that expired or lost its client: now, or when the send queue releases its memory.
+void UpstreamCalls::give_up(ForwardedCall& forwarded) noexcept {
+  const bool at_upstream = forwarded.at_upstream() && !forwarded.keeps_xid;
+  if (forwarded.in_send_queue()) {  // until it is sent or the connection is lost
+    forwarded.give_up();
+    if (at_upstream) repeats_.note_earlier(forwarded);
+    return;
+  }
+  if (at_upstream) return orphan(forwarded);
+  end_at_upstream(forwarded);
+}
+
+/// Abandons a call, unless it has ended already and is about to be completed.
+void UpstreamCalls::abandon(ForwardedCall& forwarded) noexcept {
+  const bool here = forwarded.awaits_admission() || forwarded.connection != nullptr;
+  if (!here || forwarded.given_up()) return;
+  shared_.count(Counter::abandoned);
+  give_up(forwarded);
+}
+
+void UpstreamCalls::on_message_sent(ForwardedCall& forwarded) noexcept {
+  using enum ForwardedCall::State;
+  if (forwarded.state == Sending) return forwarded.transition(AwaitingReply);
+  if (forwarded.state == Replied) {
+    if (!deliver_held(forwarded)) wait_for_results(forwarded);
+    return;
+  }
+  if (forwarded.state == Discarded || forwarded.keeps_xid) return end_at_upstream(forwarded);
+  forwarded.transition(AwaitingReply);
+  orphan(forwarded);
+}
+
+/// A server drops a signature that it has seen (RFC 2203, section 5.3.3.1); a call without a client goes again
+/// only if it was kept.
+bool UpstreamCalls::may_go_again(const ForwardedCall& forwarded) noexcept {
+  const bool sent = forwarded.at_upstream();
+  if (forwarded.given_up() || forwarded.message.empty()) return false;
+  if (sent && forwarded.keeps_xid) shared_.count(Counter::unrepeatable);
+  return !sent || !forwarded.keeps_xid;
+}
+
+/// Requeues the calls of a closed connection, except for `guilty`.
+void UpstreamCalls::requeue(UpstreamConnection& connection, const ForwardedCall* guilty) noexcept {
+  for (ForwardedCall* forwarded = connection.calls().first(); forwarded != nullptr;) {
+    ForwardedCall* const next = forwarded->next;
+    if (connection.retiring() || forwarded == guilty || !may_go_again(*forwarded)) {
+      end_at_upstream(*forwarded);
+    } else if (forwarded->state == ForwardedCall::State::Replied) {
+      if (!deliver_held(*forwarded)) wait_for_results(*forwarded);
+    } else if (forwarded->state != ForwardedCall::State::AwaitingSend) {
+      forwarded->resent = true;
+      forwarded->transition(ForwardedCall::State::AwaitingSend);
+    }
+    forwarded = next;
+  }
+}
+
+void UpstreamCalls::settle_closed() noexcept {
+  while (UpstreamConnection* const connection = connections_.work.closed.pop_front()) {
+    take_memory_back(*connection);
+    const ForwardedCall* const guilty = connection->end_stream();
+    if (guilty != nullptr) {
+      shared_.count(Counter::given_up);
+      if (!guilty->message.empty()) suspects_.add(repeats_.checksum(guilty->message));
+    }
+    requeue(*connection, guilty);
+    connection->settle();
+  }
+}
+
+void UpstreamCalls::end_calls_of(UpstreamConnection& connection) noexcept {
+  connection.retire();
+  for (ForwardedCall* forwarded = connection.calls().first(); forwarded != nullptr;) {
+    ForwardedCall* const next = forwarded->next;
+    if (!forwarded->in_send_queue())
+      end_at_upstream(*forwarded);
+    else if (!forwarded->given_up())
+      forwarded->give_up();
+    forwarded = next;
+  }
+}
+
+namespace {
+
+/// Returns whether the upstream has answered something since the call was sent, but not the call.
+bool is_overtaken(const ForwardedCall& forwarded) noexcept {
+  const UpstreamConnection& connection = *forwarded.connection;
+  return connection.is_up() && forwarded.state == ForwardedCall::State::AwaitingReply &&
+         connection.heard_ns() > forwarded.sent_ns;
+}
+
+}  // namespace
+
+void UpstreamCalls::retransmit_if_due(ForwardedCall& forwarded, std::uint64_t now_ns) noexcept {
+  if (forwarded.call == nullptr) return;
+  const bool likely = !forwarded.own_connection || forwarded.resent;
+  const gateway::Loss loss = likely ? gateway::Loss::Likely : gateway::Loss::Unlikely;
+  if (!is_overtaken(forwarded) || !forwarded.retransmission.expired(now_ns - forwarded.sent_ns, loss)) return;
+  forwarded.retransmission.back_off();
+  shared_.count(Counter::retransmissions);
+  if (forwarded.own_connection) return forwarded.connection->lose();
+  forwarded.connection->send_again(forwarded);
+}
+
+/// Releases the client from an orphan that the upstream does not answer while it answers other calls. A
+/// WRITE ends with its connection; another call is retransmitted when its client has retransmitted it.
+void UpstreamCalls::watch(ForwardedCall& orphan, std::uint64_t now_ns) noexcept {
+  UpstreamConnection& connection = *orphan.connection;
+  if (!is_overtaken(orphan) || now_ns - orphan.sent_ns < kEarlierNs) return;
+  if (orphan.message.empty()) return connection.lose();
+  repeats_.no_longer_earlier(orphan);
+  if (now_ns - orphan.sent_ns < gateway::kRetransmitNs || !repeats_.take_asked_again(orphan)) return;
+  // NFS 4 forbids a retransmission on the same connection (RFC 7530, section 3.1.1).
+  if (orphan.own_connection) return connection.lose();
+  connection.send_again(orphan);
+}
+
+void UpstreamCalls::end_if_due(ForwardedCall& forwarded, std::uint64_t now_ns) noexcept {
+  const std::uint64_t age_ns = now_ns - forwarded.begun_ns;
+  const std::uint64_t limit_ns = shared_.config.call_timeout_ns;
+  const bool due = (limit_ns > 0 && age_ns >= limit_ns) || (forwarded.given_up() && age_ns >= kAbandonedNs);
+  if (forwarded.call == nullptr || !due) return;
+  if (!forwarded.in_send_queue()) {
+    shared_.count(Counter::timeouts);
+    return give_up(forwarded);
+  }
+  // The upstream does not accept the bytes. The next connection retransmits the other calls.
+  if (!forwarded.given_up()) {
+    shared_.count(Counter::timeouts);
+    forwarded.give_up();
+  }
+  forwarded.connection->lose();
+}
+
+}  // namespace sluice::tcp_upstream

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Connections of one upstream on one reactor. The class selects the connection of each call.
+//
+// NFS version 4 and RPCSEC_GSS use a dedicated connection per client, because the server binds state, callbacks and
+// security contexts to the connection. All other calls use a few shared connections: short calls of a client are
+// batched on one of them, and long calls alternate between all. Long COMPOUNDs of a session (NFS 4.1) are sent on
+// the shared connections too. Only the owning reactor may call; only the constructor allocates.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "dataplane/gateway/tcp_upstream/upstream_connection.h"
+
+namespace sluice::tcp_upstream {
+
+class UpstreamConnections {
+ public:
+  /// Setup. `shared` outlives it.
+  explicit UpstreamConnections(UpstreamShared& shared)
+      : shared_(shared), own_(shared.config.max_clients), long_messages_(shared.config.max_clients) {
+    const std::uint32_t total = shared.config.connections();
+    free_.reserve(total);
+    for (std::uint32_t i = 0; i < total; ++i) {
+      all_.push_back(std::make_unique<UpstreamConnection>(shared, work));
+      if (i >= shared.config.shared_connections) free_.push_back(all_.back().get());
+    }
+  }
+
+  /// Returns where a call goes; null: its client waits for a dedicated connection, and none is free now.
+  UpstreamConnection* connection_for(const ForwardedCall& forwarded) noexcept {
+    service::Client& client = *forwarded.call->client();
+    const std::uint32_t number = client.number();
+    if (!forwarded.own_connection) {
+      const std::uint32_t turn = forwarded.has_long_message() ? long_messages_[number] : 0;
+      return all_[(number + turn) % shared_.config.shared_connections].get();
+    }
+    UpstreamConnection*& own = own_[number];
+    if (own != nullptr || free_.empty()) return own;
+    own = free_.back();
+    free_.pop_back();
+    own->assign(client);
+    return own;
+  }
+  /// Counts an admitted call on the connection that connection_for() has returned.
+  void note_started(const ForwardedCall& forwarded) noexcept {
+    if (!forwarded.own_connection && forwarded.has_long_message())
+      ++long_messages_[forwarded.call->client()->number()];
+  }
+  bool any_free() const noexcept { return !free_.empty(); }
+  void client_gone(std::uint16_t client) noexcept {
+    long_messages_[client] = 0;
+    if (UpstreamConnection* const own = std::exchange(own_[client], nullptr)) {
+      ++leaving_;
+      own->leave();
+    }
+  }
+  /// Makes a closed dedicated connection available to another client.
+  void recycle(UpstreamConnection& connection) noexcept {
+    connection.reuse();
+    static_cast<void>(SLUICE_INVARIANT(leaving_ > 0 && connection.calls().empty(), pool_balance));
+    free_.push_back(&connection);
+    --leaving_;
+  }
+
+  std::span<const std::unique_ptr<UpstreamConnection>> all() const noexcept { return all_; }
+  std::span<const std::unique_ptr<UpstreamConnection>> shared_ones() const noexcept {
+    return all().first(shared_.config.shared_connections);
+  }
+  /// Returns whether no connection has anything of the upstream that leaves its place.
+  bool retired() const noexcept {
+    const auto shared = shared_ones();
+    return leaving_ == 0 &&
+           std::all_of(shared.begin(), shared.end(), [](const auto& each) { return each->retired(); });
+  }
+
+  ConnectionWork work;
+
+ private:
+  UpstreamShared& shared_;
+  std::vector<std::unique_ptr<UpstreamConnection>> all_;  ///< shared ones first
+  std::vector<UpstreamConnection*> own_;                  ///< dedicated ones, by number of the client
+  std::vector<UpstreamConnection*> free_;                 ///< to be dedicated
+  std::vector<std::uint32_t> long_messages_;  ///< sent on shared connections, by number of the client
+  std::uint32_t leaving_ = 0;                 ///< dedicated ones whose client is disconnected
+};
+
+}  // namespace sluice::tcp_upstream

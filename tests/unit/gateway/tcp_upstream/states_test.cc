@@ -73,5 +73,44 @@ TEST(GatewayStates, a_call_is_not_removed_from_a_list_that_it_is_not_in) {
   EXPECT_EQ(counted.failed(Invariant::list_membership), 1u);
 }
 
+TEST(GatewayStates, a_call_is_not_added_to_two_lists) {
+  const CountedInvariants counted;
+  tcp_upstream::ForwardedCallList one, other;
+  tcp_upstream::ForwardedCall first{}, second{};
+  one.push_back(first);
+  one.push_back(second);
+  other.push_back(second);
+  EXPECT_TRUE(other.empty());
+  EXPECT_EQ(one.size(), 2u);
+  EXPECT_EQ(counted.failed(Invariant::list_membership), 1u);
+}
+
+TEST(GatewayStates, an_xid_is_taken_over_only_by_a_call_that_has_it) {
+  const CountedInvariants counted;
+  tcp_upstream::XidTable table(2, 1);
+  tcp_upstream::ForwardedCall call{}, orphan{}, stranger{};
+  call.xid = orphan.xid = table.next();
+  table.add(call);
+  table.add(orphan);
+  EXPECT_EQ(table.find(call.xid), &orphan);
+  EXPECT_EQ(counted.failed(Invariant::xid_table), 0u);
+  stranger.xid = call.xid + 4;  // has the same slot
+  table.add(stranger);
+  EXPECT_EQ(counted.failed(Invariant::xid_table), 1u);
+}
+
+TEST(GatewayStates, a_call_that_is_given_up_keeps_its_message_in_the_send_queue) {
+  using State = tcp_upstream::ForwardedCall::State;
+  tcp_upstream::ForwardedCall waits{}, answered{};
+  waits.state = State::Sending;
+  answered.state = State::Replied;
+  waits.give_up();
+  answered.give_up();
+  EXPECT_EQ(waits.state, State::GivenUp);
+  EXPECT_TRUE(waits.in_send_queue() && waits.at_upstream());
+  EXPECT_EQ(answered.state, State::Discarded);
+  EXPECT_TRUE(answered.in_send_queue() && !answered.at_upstream());
+}
+
 }  // namespace
 }  // namespace sluice::tcp_upstream_test

@@ -49,7 +49,10 @@ std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
   const segment::ReverseConfig& reverse = block.reverse;
   if (reverse.in_use != 0)
     return std::make_unique<mount::UpstreamExports>(
-        config::mount_of_server(reverse), [address = reverse.mount_address] { return address; }, statistics);
+        config::mount_of_server(reverse), [address = reverse.mount_address] { return address; }, statistics,
+        mount::kRpcbindPort,
+        reverse.privileged_clients != 0 ? mount::UpstreamExports::Ports::Privileged
+                                        : mount::UpstreamExports::Ports::Any);
   return std::make_unique<mount::SegmentExports>(layout);
 }
 

@@ -52,6 +52,7 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
   read_address(check, *table, "mount_address", reverse.mount_address);
   check.integer(*table, "mount_port", reverse.mount_port, 0, 65535);
   reverse.allowed_count = read_prefixes(check, *table, "allowed", reverse.allowed);
+  check.boolean(*table, "privileged_clients", reverse.privileged_clients);
   if (reverse.in_use == 0) return;
   if (reverse.server == PeerAddress{} && block.driver != segment::Driver::Loopback)
     check.defect(table->source(), "server is needed: the address of the RPC-over-RDMA server.");
@@ -90,6 +91,7 @@ Json describe_reverse(const segment::ConfigBlock& block) {
                       {"call_timeout_s", reverse.call_timeout_s},
                       {"mount_address", text(reverse.mount_address)},
                       {"mount_port", reverse.mount_port},
+                      {"privileged_clients", reverse.privileged_clients != 0},
                       {"allowed", allowed}};
   return with_withheld(shown, reverse.withheld);
 }

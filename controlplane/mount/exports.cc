@@ -42,11 +42,12 @@ std::vector<segment::UpstreamConfig> group_in_force(const segment::Layout& layou
 }
 
 UpstreamExports::UpstreamExports(const segment::UpstreamConfig& upstream, Where where,
-                                 MountStatistics& statistics, std::uint16_t rpcbind_port)
+                                 MountStatistics& statistics, std::uint16_t rpcbind_port, Ports client_ports)
     : upstream_(upstream),
       where_(std::move(where)),
       statistics_(statistics),
       rpcbind_port_(rpcbind_port),
+      client_ports_(client_ports),
       port_(static_cast<std::uint16_t>(upstream.mount_port)) {}
 
 /// False: there is none yet.
@@ -60,7 +61,8 @@ bool UpstreamExports::find_address() {
 }
 
 void UpstreamExports::mount(const std::string& path, const Asker& asker, OnMount done) {
-  if (!allowed(upstream_.allowed, upstream_.allowed_count, asker.address))
+  const bool port_is_allowed = client_ports_ == Ports::Any || asker.privileged;
+  if (!port_is_allowed || !allowed(upstream_.allowed, upstream_.allowed_count, asker.address))
     return done({MountStatus::Acces, {}});
   ask({false, path}, asker, [done = std::move(done)](const Answer* answer) {
     done(answer != nullptr ? answer->mount : MountAnswer{MountStatus::ServerFault, {}});

@@ -37,6 +37,7 @@ struct Asker {
   std::uint64_t now_ns = 0;  ///< monotonic
   bool connected = true;     ///< false: by a datagram, whose source address anybody can write
   PeerAddress local{};       ///< address of ours that the call came to; zero: not known
+  bool privileged = false;   ///< the call came from a port below 1024
 };
 
 class Exports {

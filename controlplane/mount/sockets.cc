@@ -179,6 +179,7 @@ void TcpClients::accept(int listener, std::uint64_t now_ns) {
     client.number = ++last_number_;
     client.fd = fd;
     client.address = address;
+    client.privileged = tcp::has_privileged_port(from);
     client.local = tcp::local_address(fd);
     client.idle_since_ns = now_ns;
   }
@@ -256,7 +257,11 @@ void TcpClients::take_calls(Client& client, std::uint64_t now_ns) {
 
 void TcpClients::take_call(Client& client, std::uint64_t now_ns) {
   ++client.waiting;
-  const Asker asker{.address = client.address, .now_ns = now_ns, .connected = true, .local = client.local};
+  const Asker asker{.address = client.address,
+                    .now_ns = now_ns,
+                    .connected = true,
+                    .local = client.local,
+                    .privileged = client.privileged};
   const std::uint64_t number = client.number;
   const bool called =
       handler_.answer(client.stream.record(), asker, kMaxReplyBytes,
@@ -393,8 +398,11 @@ bool Datagrams::receive(std::uint64_t now_ns) {
   if (bytes < 0) return false;
   route.peer_bytes = message.msg_namelen;
   read_control(message, route);
-  const Asker asker{
-      .address = tcp::peer_address(route.peer), .now_ns = now_ns, .connected = false, .local = route.local};
+  const Asker asker{.address = tcp::peer_address(route.peer),
+                    .now_ns = now_ns,
+                    .connected = false,
+                    .local = route.local,
+                    .privileged = tcp::has_privileged_port(route.peer)};
   handler_.answer(
       std::span(room).first(static_cast<std::size_t>(bytes)), asker, kMaxDatagramBytes,
       [socket = socket_, route](std::span<const std::byte> reply) { send(socket, route, reply); });

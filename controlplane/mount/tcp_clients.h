@@ -56,6 +56,7 @@ class TcpClients {
     int fd = -1;
     PeerAddress address;
     PeerAddress local;
+    bool privileged = false;  ///< connected from a port below 1024
     std::size_t place = PollSet::kNowhere;
     std::size_t waiting = 0;  ///< calls without a reply
     bool more = false;        ///< there may be another call in the buffer

@@ -41,9 +41,13 @@ class UpstreamExports final : public Exports {
  public:
   /// Address of the upstream; none: not known yet.
   using Where = std::function<std::optional<PeerAddress>()>;
+  enum class Ports : std::uint8_t {
+    Any,
+    Privileged,  ///< MNT is refused if it comes from a port that is not below 1024
+  };
   /// `statistics` outlives it. `rpcbind_port`: of the upstream's rpcbind; another one in tests.
   UpstreamExports(const segment::UpstreamConfig& upstream, Where where, MountStatistics& statistics,
-                  std::uint16_t rpcbind_port = kRpcbindPort);
+                  std::uint16_t rpcbind_port = kRpcbindPort, Ports client_ports = Ports::Any);
   void mount(const std::string& path, const Asker& asker, OnMount done) override;
   void list(const Asker& asker, OnList done) override;
   void prepare(PollSet& set) override;
@@ -95,6 +99,7 @@ class UpstreamExports final : public Exports {
   RpcLink mount_;
   std::uint64_t now_ns_ = 0;
   const std::uint16_t rpcbind_port_;
+  const Ports client_ports_;
   PeerAddress address_{};
   std::uint16_t port_ = 0;  ///< zero: not known
   std::uint64_t port_until_ns_ = PollSet::kNever;

@@ -119,6 +119,7 @@ reactor::DialConfig dial_config(const segment::ConfigBlock& config) {
 tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config) {
   const segment::ReverseConfig& from = config.reverse;
   return {.allowed = {from.allowed.begin(), from.allowed.begin() + from.allowed_count},
+          .privileged_clients = from.privileged_clients != 0,
           .clients = from.clients,
           .server = {.address = from.server,
                      .port = static_cast<std::uint16_t>(from.server_port),

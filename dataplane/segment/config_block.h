@@ -150,9 +150,10 @@ struct ReverseConfig {
   std::uint32_t item_buffers = 256;
   std::uint32_t call_timeout_s = 0;  ///< zero: never
   WithheldConfig withheld;
-  PeerAddress mount_address;        ///< the server's MOUNT service over TCP, which our MOUNT service asks
-  std::uint32_t mount_port = 0;     ///< zero: asked from rpcbind at that address
-  std::uint32_t allowed_count = 0;  ///< zero: every address
+  PeerAddress mount_address;     ///< the server's MOUNT service over TCP, which our MOUNT service asks
+  std::uint32_t mount_port = 0;  ///< zero: asked from rpcbind at that address
+  std::uint32_t privileged_clients = 0;  ///< clients whose source port is not below 1024 are refused
+  std::uint32_t allowed_count = 0;       ///< zero: every address
   std::array<AllowedPrefix, kMaxAllowed> allowed;
 };
 

@@ -17,6 +17,7 @@ namespace sluice::segment {
 #define SLUICE_INGRESS_COUNTERS(X)                                                                           \
   X(clients_accepted, "TCP connections accepted from clients")                                               \
   X(clients_refused, "TCP connections closed at once: address not allowed")                                  \
+  X(clients_unprivileged, "TCP connections closed at once: source port not below 1024 (privileged_clients)") \
   X(clients_ended, "TCP connections of clients that have ended")                                             \
   X(clients_stuck, "TCP connections closed because a record or a reply made no progress")                    \
   X(clients_evicted, "TCP connections of clients ended to make room for another client")                     \

@@ -20,7 +20,7 @@ SLUICE_SHAPE(UpstreamConfig, name, host_count, hosts, transport, port, listen_po
 SLUICE_SHAPE(UpstreamPlaces, count, names, changes)
 SLUICE_SHAPE(ReverseConfig, in_use, listen_address, listen_port, server, server_port, clients, connections,
              calls, record_buffers, item_buffers, call_timeout_s, withheld, mount_address, mount_port,
-             allowed_count, allowed)
+             privileged_clients, allowed_count, allowed)
 SLUICE_SHAPE(VerbsPort, device, port)
 SLUICE_SHAPE(ConfigBlock, generation, reactors, choose_cpus, cpus, numa_nodes, driver, idle, loopback_path,
              loopback_links, loopback_arena_bytes, ethdev, address_count, addresses, verbs_port_count,

@@ -18,7 +18,7 @@ namespace {
 
 // Skips the lower ports, which well-known services use.
 constexpr std::uint16_t kFirstPrivilegedPort = 665;
-constexpr std::uint16_t kLastPrivilegedPort = 1023;
+constexpr std::uint16_t kLastPrivilegedPort = kPrivilegedPortsEnd - 1;
 
 constexpr PeerAddress any_address(int family) noexcept {
   return family == AF_INET ? PeerAddress::from_ipv4(0, 0, 0, 0) : PeerAddress{};
@@ -103,6 +103,10 @@ std::uint16_t local_port(int socket) noexcept {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
   ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes);
+  return port_of(address);
+}
+
+std::uint16_t port_of(const sockaddr_storage& address) noexcept {
   in_port_t port = 0;  // at the same offset in both families
   std::memcpy(&port, reinterpret_cast<const std::byte*>(&address) + offsetof(sockaddr_in, sin_port),
               sizeof port);

@@ -34,6 +34,15 @@ socklen_t socket_address(const PeerAddress& host, std::uint16_t port, sockaddr_s
 /// The host of a socket address.
 PeerAddress peer_address(const sockaddr_storage& address) noexcept;
 
+/// Returns the port of a socket address, in host byte order.
+std::uint16_t port_of(const sockaddr_storage& address) noexcept;
+/// Ports below this one are privileged: on most systems they take rights to bind to.
+inline constexpr std::uint16_t kPrivilegedPortsEnd = 1024;
+/// Returns true if the port of a socket address is privileged.
+inline bool has_privileged_port(const sockaddr_storage& address) noexcept {
+  return port_of(address) < kPrivilegedPortsEnd;
+}
+
 /// A listening TCP socket. Negative: -errno.
 int listening_socket(const sockaddr* address, socklen_t bytes) noexcept;
 /// Address of a bound socket; zero if it has none.

@@ -39,6 +39,7 @@ rdma_server::ServerCounters counters_of(segment::IngressArea& area) {
 Ingress::Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, Listener& listener,
                  const IngressConfig& config, segment::IngressArea& area, Clock clock)
     : allowed_(config.allowed),
+      privileged_clients_(config.privileged_clients),
       listener_(listener),
       area_(area),
       clock_(clock),

@@ -35,6 +35,7 @@ inline constexpr std::uint64_t kDrainNs = 1'000'000'000;
 
 struct IngressConfig {
   std::vector<segment::AllowedPrefix> allowed;  ///< empty: every address
+  bool privileged_clients = false;              ///< refuses source ports that are not below 1024
   std::uint32_t clients = 256;                  ///< TCP connections
   rdma_server::Server server{};
   rdma_server::ServerSideConfig server_side{};
@@ -87,6 +88,7 @@ class Ingress final : public service::Poller {
   void publish() noexcept;
 
   const std::vector<segment::AllowedPrefix> allowed_;
+  const bool privileged_clients_;
   Listener& listener_;
   segment::IngressArea& area_;
   const Clock clock_;

@@ -43,6 +43,9 @@ void Ingress::on_accepted(int result) noexcept {
   if (!is_allowed(newcomer.address)) {
     count(Counter::clients_refused);
     ::close(result);
+  } else if (privileged_clients_ && !tcp::has_privileged_port(peer_)) {
+    count(Counter::clients_unprivileged);
+    ::close(result);
   } else if (free_clients_.empty()) {
     newcomer_ = newcomer;
   } else {

@@ -202,6 +202,9 @@ TEST(Settings, the_reverse_gateway_adds_its_connections_and_calls) {
   EXPECT_EQ(ingress.server.address, config.reverse.server);
   EXPECT_EQ(ingress.server.port, 1234u);
   EXPECT_EQ(ingress.server.credits_requested, 32u);
+  EXPECT_FALSE(ingress.privileged_clients);
+  config.reverse.privileged_clients = 1;
+  EXPECT_TRUE(ingress_config(config).privileged_clients);
   EXPECT_EQ(dial_config(config).call_backs, 2u);
 }
 

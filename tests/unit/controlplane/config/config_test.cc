@@ -68,6 +68,16 @@ TEST(Config, mount_has_the_clients_of_an_upstream_and_of_the_reverse_gateway) {
   EXPECT_EQ(config::describe_upstreams(upstream.block)[0]["clients"], Json::array({"192.0.2.0/24"}));
 }
 
+TEST(Config, the_reverse_gateway_may_require_privileged_ports) {
+  const std::string reverse = "[reverse]\ningress = \"tcp\"\nserver = \"::1\"\n";
+  const segment::ConfigBlock any = config::parse(reverse, "f").block;
+  EXPECT_EQ(any.reverse.privileged_clients, 0u);
+  EXPECT_EQ(config::describe_reverse(any)["privileged_clients"], false);
+  const segment::ConfigBlock some = config::parse(reverse + "privileged_clients = true\n", "f").block;
+  EXPECT_EQ(some.reverse.privileged_clients, 1u);
+  EXPECT_EQ(config::describe_reverse(some)["privileged_clients"], true);
+}
+
 TEST(Config, an_upstream_over_rdma_has_defaults_of_its_own) {
   const std::string rdma =
       "[device]\ndriver = \"verbs\"\n[[upstream]]\nname = \"u\"\ntransport = \"rdma\"\naddress = \"::1\"\n"

@@ -25,11 +25,13 @@ xdrproc_t proc_of(bool_t (*function)(XDR*, T*)) {
   return reinterpret_cast<xdrproc_t>(reinterpret_cast<void (*)()>(function));
 }
 
-/// One that clients of this host may mount, and one that nobody may.
+/// Has an export for clients of this host, one for their privileged ports, and one for nobody.
 class TwoExports final : public Exports {
  public:
   void mount(const std::string& path, const Asker& asker, OnMount done) override {
     if (path == "/export" && (asker.address == kFour || asker.address == kSix))
+      done({MountStatus::Ok, std::vector(24, std::byte{0x42})});
+    else if (path == "/privileged" && asker.privileged)
       done({MountStatus::Ok, std::vector(24, std::byte{0x42})});
     else
       done({path == "/secret" ? MountStatus::Acces : MountStatus::NoEnt, {}});
@@ -92,6 +94,36 @@ TEST_P(Mount, V1_182_clients_get_handles_over_tcp_and_udp) {
   clnt_freeres(client, proc_of(&xdr_mnt_exports), reinterpret_cast<char*>(&list));
   clnt_destroy(client);
   ::close(socket);
+}
+
+TEST_P(Mount, calls_from_privileged_ports_are_told_from_others) {
+  const auto [tcp, six] = GetParam();
+  events::Journal journal([](const events::Event&) {});
+  MountServer server(
+      0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
+  for (const bool privileged : {false, true}) {
+    sockaddr_storage address;
+    const socklen_t bytes = tcp::socket_address(six ? kSix : kFour, server.port(), address);
+    const int socket = ::socket(six ? AF_INET6 : AF_INET, tcp ? SOCK_STREAM : SOCK_DGRAM, 0);
+    if (privileged) {
+      ASSERT_EQ(::bindresvport_sa(socket, nullptr), 0);
+    }
+    netbuf to{sizeof address, bytes, &address};
+    CLIENT* client =
+        tcp ? clnt_vc_create(socket, &to, 100005, 3, 0, 0) : clnt_dg_create(socket, &to, 100005, 3, 0, 0);
+    ASSERT_NE(client, nullptr);
+    char path[] = "/privileged";
+    char* argument = path;
+    mnt_res result{};
+    const timeval wait{10, 0};
+    EXPECT_EQ(clnt_call(client, 1, proc_of(&xdr_mnt_dirpath), reinterpret_cast<char*>(&argument),
+                        proc_of(&xdr_mnt_res), reinterpret_cast<char*>(&result), wait),
+              RPC_SUCCESS);
+    EXPECT_EQ(result.status, privileged ? 0 : 2);
+    clnt_freeres(client, proc_of(&xdr_mnt_res), reinterpret_cast<char*>(&result));
+    clnt_destroy(client);
+    ::close(socket);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Mount, testing::Combine(testing::Bool(), testing::Bool()),

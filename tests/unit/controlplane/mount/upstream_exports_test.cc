@@ -30,9 +30,10 @@ segment::UpstreamConfig upstream_at(std::uint16_t mount_port) {
 /// An upstream that answers what the test tells it to, and clients of any address.
 class MountUpstream : public testing::Test {
  protected:
-  void open(const segment::UpstreamConfig& upstream, std::uint16_t rpcbind_port = 1) {
+  void open(const segment::UpstreamConfig& upstream, std::uint16_t rpcbind_port = 1,
+            UpstreamExports::Ports client_ports = UpstreamExports::Ports::Any) {
     exports_.emplace(
-        upstream, [this] { return address_; }, statistics_, rpcbind_port);
+        upstream, [this] { return address_; }, statistics_, rpcbind_port, client_ports);
   }
   Asker asker(std::uint8_t last = 1, bool connected = true) const {
     return {PeerAddress::from_ipv4(192, 0, 2, last), now_ns_, connected};
@@ -160,6 +161,22 @@ TEST_F(MountUpstream, its_exports_are_for_its_clients) {
   EXPECT_EQ(answered("/a").status, MountStatus::Ok);
   EXPECT_EQ(listed, 1u);
   mount("/a", asker(16));
+  EXPECT_EQ(answered("/a").status, MountStatus::Acces) << "also what is remembered";
+}
+
+TEST_F(MountUpstream, its_exports_are_for_privileged_ports_where_that_is_required) {
+  open(upstream_at(server_.port()), 1, UpstreamExports::Ports::Privileged);
+  mount("/a");
+  EXPECT_EQ(answered("/a").status, MountStatus::Acces);
+  turns(*exports_, now_ns_);
+  EXPECT_EQ(server_.connections(), 0u) << "the upstream is not asked for it";
+  Asker root = asker();
+  root.privileged = true;
+  mount("/a", root);
+  until_calls(server_, 1);
+  server_.answer(server_.calls.at(0), handle_results(1));
+  EXPECT_EQ(answered("/a").status, MountStatus::Ok);
+  mount("/a");
   EXPECT_EQ(answered("/a").status, MountStatus::Acces) << "also what is remembered";
 }
 

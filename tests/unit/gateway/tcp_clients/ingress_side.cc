@@ -25,9 +25,9 @@ rpcrdma::EngineConfig engine_config(const SideOptions& options) {
 
 }  // namespace
 
-TcpPeer::TcpPeer(std::uint16_t port, std::uint8_t host) {
+TcpPeer::TcpPeer(std::uint16_t port, std::uint8_t host, bool privileged) {
   const PeerAddress from = PeerAddress::from_ipv4(127, 0, 0, host);
-  socket_ = tcp::connecting_socket(AF_INET, false, 30'000, &from);
+  socket_ = tcp::connecting_socket(AF_INET, privileged, 30'000, &from);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -87,6 +87,7 @@ IngressSide::IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const S
       options(chosen),
       listener(std::move(shared)) {
   tcp_clients::IngressConfig config{.allowed = options.allowed,
+                                    .privileged_clients = options.privileged_clients,
                                     .clients = options.clients,
                                     .server_side = {.connections = options.connections,
                                                     .calls = options.calls,

@@ -31,6 +31,7 @@ struct SideOptions {
   std::uint32_t item_buffers = 16;
   std::uint64_t call_timeout_ns = 0;
   std::vector<segment::AllowedPrefix> allowed{};
+  bool privileged_clients = false;
   service::Withheld withheld{};
   UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
 };
@@ -38,8 +39,8 @@ struct SideOptions {
 /// A client's socket. It never blocks: what cannot be sent at once is sent by poll().
 class TcpPeer {
  public:
-  /// Connects from 127.0.0.`host`: each is another host for the gateway.
-  explicit TcpPeer(std::uint16_t port, std::uint8_t host = 1);
+  /// Connects from 127.0.0.`host`: each is another host for the gateway. With `privileged`, from a port below 1024.
+  explicit TcpPeer(std::uint16_t port, std::uint8_t host = 1, bool privileged = false);
   ~TcpPeer();
   TcpPeer(const TcpPeer&) = delete;
   TcpPeer& operator=(const TcpPeer&) = delete;
@@ -74,6 +75,10 @@ class IngressSide final : public rdma_server_test::DialingSide {
 
   TcpPeer& add_peer(std::uint8_t host = 1) {
     peers.push_back(std::make_unique<TcpPeer>(listener->port(), host));
+    return *peers.back();
+  }
+  TcpPeer& add_privileged_peer() {
+    peers.push_back(std::make_unique<TcpPeer>(listener->port(), 1, true));
     return *peers.back();
   }
   void poll(std::uint64_t now_ns);

@@ -444,6 +444,17 @@ TEST(IngressFault, strangers_are_refused) {
   EXPECT_EQ(closed.side.count(Counter::clients_refused), 1u);
 }
 
+TEST(IngressFault, only_clients_with_privileged_ports_are_served_where_that_is_required) {
+  IngressLab lab({.privileged_clients = true});
+  lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
+  TcpPeer& user = lab.side.add_peer();
+  ASSERT_TRUE(lab.until([&] { return user.ended(); }));
+  EXPECT_EQ(lab.side.count(Counter::clients_unprivileged), 1u);
+  EXPECT_EQ(lab.side.count(Counter::clients_refused), 0u);
+  EXPECT_EQ(lab.side.count(Counter::clients_accepted), 0u);
+  EXPECT_EQ(lab.call(lab.side.add_privileged_peer(), with_xid(nfs3(0), 6)), success(6));
+}
+
 TEST(IngressFault, a_client_that_takes_no_bytes_is_ended_and_its_memory_serves_others) {
   IngressLab lab({.record_buffers = 8});
   lab.forward.upstream.answer = [](const auto& call) {

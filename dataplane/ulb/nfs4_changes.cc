@@ -3,9 +3,7 @@
 // What the gateways change in calls and results of version 4, in place: no byte moves.
 #include "dataplane/ulb/nfs4.h"
 
-#include <array>
-
-#include "dataplane/base/small_algorithms.h"
+#include "dataplane/ulb/nfs4_attributes.h"
 #include "dataplane/ulb/nfs4_grammar.h"
 
 namespace sluice::ulb {
@@ -16,10 +14,7 @@ namespace sluice::ulb {
 namespace {
 
 enum : std::uint32_t { kGetAttr = 9, kReadDir = 26, kExchangeId = 42, kCreateSession = 43 };
-enum : std::uint32_t { kMaxRead = 30, kMaxWrite = 31 };
 static_assert(std::size(kNfs4Attributes) == kMaxWrite + 1);
-
-constexpr std::uint32_t kSizeAttributes = 1u << kMaxRead | 1u << kMaxWrite;
 
 /// Reads a number of `bytes`, over which the reader goes, and lowers it in place to `most` at the most.
 void lower_u32(std::span<std::byte> bytes, xdr::Reader& reader, std::uint32_t most) noexcept {
@@ -132,33 +127,9 @@ namespace {
 constexpr std::uint32_t kUseNonPnfs = 0x10000;
 constexpr std::uint32_t kUsePnfs = 0x20000 | 0x40000;  // metadata server, data server
 
-constexpr std::uint32_t kSupportedAttrs = 0;
-/// fs_layout_types, layout_hint, layout_types, layout_blksize, layout_alignment.
-constexpr std::uint32_t kPnfsAttributes[] = {62, 63, 64, 65, 66};
-/// fs_locations, fs_locations_info.
-constexpr std::uint32_t kReferralAttributes[] = {24, 67};
-
-/// By words of a bitmap4.
-using Attributes = std::array<std::uint32_t, 3>;
-
-constexpr Attributes withheld_attributes(const service::Withheld& withheld) noexcept {
-  Attributes words{};
-  for (const std::uint32_t number : kPnfsAttributes)
-    if (withheld.pnfs) words[number / 32] |= 1u << number % 32;
-  for (const std::uint32_t number : kReferralAttributes)
-    if (withheld.referrals) words[number / 32] |= 1u << number % 32;
-  return words;
-}
-
 /// `bitmap` begins with a bitmap4. One that is longer than `bitmap` stays as it is.
 void clear(std::span<std::byte> bitmap, const Attributes& attributes) noexcept {
-  if (bitmap.size() < xdr::kUnit) return;
-  const std::uint32_t words = xdr::load_u32(bitmap.data());
-  if (words > bitmap.size() / xdr::kUnit - 1) return;
-  for (std::size_t i = 0; i < smaller_of<std::size_t>(words, attributes.size()); ++i) {
-    std::byte* const word = &bitmap[(i + 1) * xdr::kUnit];
-    xdr::store_u32(word, xdr::load_u32(word) & ~attributes[i]);
-  }
+  change_bitmap(bitmap, [&](std::uint32_t word, std::size_t i) { return word & ~attributes[i]; });
 }
 
 bool has_supported_attrs(std::span<const std::byte> bitmap) noexcept {

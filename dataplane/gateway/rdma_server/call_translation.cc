@@ -13,9 +13,6 @@ namespace {
 constexpr std::uint32_t kMinPlacedBytes = 1024;
 /// Of a GSS mechanism; Kerberos has up to 28 and a few more in front.
 constexpr std::uint64_t kMaxChecksumBytes = 400;
-constexpr service::CarriedSizes kCarried{.data_bytes = tcp::kMaxDataBytes,
-                                         .message_bytes = tcp::kMaxRecordBytes};
-
 /// Knows which results the server placed in their Write chunks.
 class ChunksOfReply final : public service::PlacedResults {
  public:
@@ -126,7 +123,7 @@ std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::L
 }
 
 bool read_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> message,
-                const service::Withheld& withheld) noexcept {
+                ServerSide& side) noexcept {
   xdr::Reader reader(message);
   const rpc::ReplyDecodeResult header = rpc::decode_reply(reader);
   if (!header.ok) return false;
@@ -137,10 +134,12 @@ bool read_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::by
   std::size_t count = 0;
   if (has_items) count = call.binding->result_items(call.procedure, reader.rest(), &chunks, call.items);
   if (!chunks.consistent(std::span(call.items).first(count))) return false;
+  if ((call.announces_sizes || call.tells_withheld) && header.header.success())
+    side.compared().note(*call.binding, message.subspan(results_at), &chunks);
   if (call.announces_sizes && header.header.success())
     call.binding->cap_sizes(message.subspan(results_at), kCarried, &chunks);
   if (call.tells_withheld && header.header.success())
-    call.binding->withhold_in_results(message.subspan(results_at), withheld, &chunks);
+    call.binding->withhold_in_results(message.subspan(results_at), side.config().withheld, &chunks);
   for (service::Item& item : std::span(call.items).first(count)) item.offset += results_at;
   call.item_count = static_cast<std::uint32_t>(count);
   return true;

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "dataplane/gateway/rdma_server/client_call.h"
+#include "dataplane/gateway/rdma_server/server_side.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 
@@ -47,9 +48,9 @@ std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::L
 
 /// Sets the call's items to the eligible results of the reply, if any were placed, or if names_items says so.
 /// `message`: that of the reply, where it stays until it is sent; sizes that it announces are lowered there, and
-/// what is withheld is taken out. False, with nothing set: message and placed data are inconsistent.
+/// what is withheld is taken out; `side` remembers both. False, with nothing set: message and placed data are inconsistent.
 bool read_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> message,
-                const service::Withheld& withheld) noexcept;
+                ServerSide& side) noexcept;
 
 /// Sets the call's pieces to the reply as sent over TCP, without its XID. After read_reply().
 void assemble_reply(ClientCall& call, std::span<const std::byte> message) noexcept;

@@ -23,9 +23,14 @@
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/service/api/binding.h"
 #include "dataplane/tcp/record_stream.h"
+#include "dataplane/ulb/nfs4_comparisons.h"
 #include "pmd/buffer_pool.h"
 
 namespace sluice::rdma_server {
+
+/// Sizes of data and messages that the gateway carries to the server.
+inline constexpr service::CarriedSizes kCarried{.data_bytes = tcp::kMaxDataBytes,
+                                                .message_bytes = tcp::kMaxRecordBytes};
 
 struct ServerSideConfig {
   std::uint32_t connections = 16;  ///< to the server
@@ -62,12 +67,14 @@ class ServerSide {
   /// Where connections go. Until the first of these calls none is made.
   void set_server(const Server& server) noexcept {
     server_ = server;
+    compared_.forget();
     connections_.move();
   }
 
   // For the clients of the gateway.
   ServerConnections& connections() noexcept { return connections_; }
   const ServerSideConfig& config() const noexcept { return config_; }
+  ulb::ComparedAttributes& compared() noexcept { return compared_; }
   /// Room for the longest message, for one that is being put together.
   std::span<std::byte> scratch() noexcept { return {scratch_.data(), scratch_.size()}; }
   /// A buffer of the smallest size that fits. Null address: none is free.
@@ -120,6 +127,7 @@ class ServerSide {
   ServerUser* user_of(const service::Client& connection) const noexcept;
 
   const ServerSideConfig config_;
+  ulb::ComparedAttributes compared_{kCarried, config_.withheld};
   Dialer& dialer_;
   const ServerCounters counters_;
   const Clock clock_;

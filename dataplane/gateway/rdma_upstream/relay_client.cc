@@ -32,6 +32,10 @@ void RelayClient::submit(RelayCall& relayed, service::Client& client) noexcept {
     client_ = &client;
     relay_.limit_credits(client);
   }
+  const rpc::CallHeader& header = relayed.call->header();
+  if (!rpc::is_wrapped(header.credential))
+    relay_.server().compared().restore(*relayed.binding, header.procedure,
+                                       relayed.call->writable_arguments());
   relayed.state = State::Waiting;
   waiting_.push_back(relayed);
   relay_.count_waiting(1);
@@ -157,8 +161,7 @@ void RelayClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexce
       return lose(relayed);
   }
   relayed.message = buffers_.keep_message(call, reply);
-  if (!rdma_server::read_reply(call, reply, relayed.message, relay_.server().config().withheld))
-    return lose(relayed);
+  if (!rdma_server::read_reply(call, reply, relayed.message, relay_.server())) return lose(relayed);
   relay_.count(Counter::replies);
   relayed.state = State::Held;
   if (!deliver(relayed)) call.served->await_memory();

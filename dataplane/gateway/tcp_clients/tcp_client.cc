@@ -40,7 +40,7 @@ void TcpClient::open(int socket, Host& host) noexcept {
   socket_ = socket;
   host_ = &host;
   state_ = State::Open;
-  disconnecting_ = gone_ = draining_ = false;
+  disconnecting_ = gone_ = draining_ = restored_ = false;
   record_since_ns_ = half_closed_ns_ = 0;
   awaiting_end_ = true;
   ingress_.uring().await_end(this, socket_);
@@ -164,6 +164,7 @@ void TcpClient::handle_records() noexcept {
           stream_.keep();
           return wait_for_release();
         }
+        restored_ = false;
         release_record();
         break;
       case tcp::RecordStream::Step::NeedBytes:
@@ -309,6 +310,8 @@ bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span
   const bool is_long = record.size() + kHeaderRoom > ingress_.config().inline_bytes;
   const bool to_reduce = is_long && call.binding->argument_items != nullptr;
   const auto arguments = record.subspan(arguments_at);
+  if (!std::exchange(restored_, true))
+    ingress_.server().compared().restore(*call.binding, call.procedure, arguments);
   call.tells_withheld = call.binding->withhold(call.procedure, arguments, ingress_.config().withheld);
   const std::uint32_t max_reply = plan_reply(call, header, arguments);
   // A longer reply without Write chunks stays in the memory of its Reply chunk.
@@ -371,7 +374,7 @@ void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept
       return lose(call);
   }
   const std::span<std::byte> message = buffers_.keep_message(call, reply);
-  if (!rdma_server::read_reply(call, reply, message, ingress_.config().withheld)) return lose(call);
+  if (!rdma_server::read_reply(call, reply, message, ingress_.server())) return lose(call);
   rdma_server::assemble_reply(call, message);
   ingress_.count(Ingress::Counter::replies);
   if (call.piece_count > 1) ingress_.count(Ingress::Counter::placed_replies);

@@ -135,6 +135,7 @@ class TcpClient final : public rdma_server::ServerUser {
   int socket_ = -1;
   bool disconnecting_ = false;  ///< disconnect_soon() was called
   bool draining_ = false;       ///< drain() was called
+  bool restored_ = false;       ///< the attributes that the next record compares are those of the server
   Host* host_ = nullptr;
   std::uint64_t opened_ns_ = 0;
   std::uint64_t half_closed_ns_ = 0;    ///< time at which the client shut its sending side; zero: it has not

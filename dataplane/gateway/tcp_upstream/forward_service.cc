@@ -13,9 +13,6 @@ namespace {
 
 /// RPC reply header, with the longest verifier, and what RPCSEC_GSS adds around the results.
 constexpr std::uint64_t kMostReplyHeaderBytes = 1024;
-constexpr service::CarriedSizes kCarried{.data_bytes = tcp::kMaxDataBytes,
-                                         .message_bytes = tcp::kMaxRecordBytes};
-
 }  // namespace
 
 bool ForwardService::is_stateful(const service::Binding& binding) noexcept {
@@ -63,6 +60,7 @@ void ForwardService::begin(service::Call& call, ForwardedCall& forwarded) noexce
   forwarded.need = need_of(call);
   forwarded.repetition = binding_.repetition_of(call.header().procedure, call.arguments());
   const bool clear = !rpc::is_wrapped(call.header().credential);
+  if (clear) compared_.restore(binding_, call.header().procedure, call.writable_arguments());
   forwarded.announces_sizes = clear && binding_.announces(call.header().procedure, call.arguments());
   forwarded.tells_withheld = clear && binding_.withhold(call.header().procedure, call.writable_arguments(),
                                                         upstream_.shared().config.withheld);
@@ -91,12 +89,13 @@ ReplyNeed ForwardService::need_of(service::Call& call) const noexcept {
   return call.offered_results() > 0 || sent_in_parts || !fits_slot ? ReplyNeed::Item : ReplyNeed::None;
 }
 
-void ForwardService::adapt(const ForwardedCall& forwarded, std::span<std::byte> record) const noexcept {
+void ForwardService::adapt(const ForwardedCall& forwarded, std::span<std::byte> record) noexcept {
   if (!forwarded.announces_sizes && !forwarded.tells_withheld && forwarded.handle_tag == 0) return;
   xdr::Reader reader(record);
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
   if (!reply.ok || !reply.header.success()) return;
   const auto results = record.subspan(reader.position());
+  if (forwarded.announces_sizes || forwarded.tells_withheld) compared_.note(binding_, results, nullptr);
   if (forwarded.announces_sizes) binding_.cap_sizes(results, kCarried, nullptr);
   if (forwarded.tells_withheld)
     binding_.withhold_in_results(results, upstream_.shared().config.withheld, nullptr);

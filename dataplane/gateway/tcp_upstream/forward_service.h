@@ -14,9 +14,14 @@
 
 #include "dataplane/gateway/tcp_upstream/upstream.h"
 #include "dataplane/service/api/service.h"
+#include "dataplane/ulb/nfs4_comparisons.h"
 #include "dataplane/ulb/tagged_handles.h"
 
 namespace sluice::tcp_upstream {
+
+/// Sizes of data and messages that the gateway carries to the upstream.
+inline constexpr service::CarriedSizes kCarried{.data_bytes = tcp::kMaxDataBytes,
+                                                .message_bytes = tcp::kMaxRecordBytes};
 
 class ForwardService final : public service::Service {
  public:
@@ -25,7 +30,8 @@ class ForwardService final : public service::Service {
       : upstream_(upstream),
         binding_(binding),
         own_connections_(is_stateful(binding)),
-        handle_tag_(handle_tag) {}
+        handle_tag_(handle_tag),
+        compared_(kCarried, upstream.config().withheld) {}
 
   const service::Binding& binding() const noexcept override { return binding_; }
   std::uint32_t handle_tag() const noexcept { return handle_tag_; }
@@ -46,7 +52,7 @@ class ForwardService final : public service::Service {
     rdma::Lkey lkey{};        ///< of the call's memory
   };
   /// Lowers in a reply what does not get through the gateway, and takes out what is withheld.
-  void adapt(const ForwardedCall& forwarded, std::span<std::byte> record) const noexcept;
+  void adapt(const ForwardedCall& forwarded, std::span<std::byte> record) noexcept;
   /// Whether the upstream has refused the call, unexecuted, for the connection on which it came.
   bool refuses_connection(const ForwardedCall& forwarded, std::span<const std::byte> record) const noexcept;
   enum class Written : std::uint8_t {
@@ -66,6 +72,7 @@ class ForwardService final : public service::Service {
   const service::Binding binding_;
   const bool own_connections_;
   std::uint32_t handle_tag_;
+  ulb::ComparedAttributes compared_;
 };
 
 }  // namespace sluice::tcp_upstream

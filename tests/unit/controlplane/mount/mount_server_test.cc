@@ -25,7 +25,7 @@ xdrproc_t proc_of(bool_t (*function)(XDR*, T*)) {
   return reinterpret_cast<xdrproc_t>(reinterpret_cast<void (*)()>(function));
 }
 
-/// Has an export for clients of this host, one for their privileged ports, and one for nobody.
+/// One export for clients of this host, one for their privileged ports, and one for no client.
 class TwoExports final : public Exports {
  public:
   void mount(const std::string& path, const Asker& asker, OnMount done) override {

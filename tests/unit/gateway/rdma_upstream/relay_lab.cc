@@ -82,7 +82,7 @@ void RelaySide::poll(std::uint64_t now_ns) {
 
 RelayLab::RelayLab(RelayOptions chosen)
     : options(chosen),
-      forward({.record_buffers = 32, .reply_buffers = 16}),
+      forward({.record_buffers = 32, .reply_buffers = 16, .withheld = options.withheld_by_server}),
       side(forward.fabric, chosen, &tcp_upstream_test::ForwardLab::clock) {
   forward.beside = [this] { turn(); };
 }

@@ -29,6 +29,7 @@ struct RelayOptions {
   std::uint32_t reply_buffers = 16;  ///< of the relay's engine
   std::uint64_t call_timeout_ns = 0;
   service::Withheld withheld{.pnfs = false, .referrals = false};
+  service::Withheld withheld_by_server{};  ///< by the gateway in the server's place
   bool knows_address = true;
   bool spare = false;  ///< no upstream's place yet, with services nowhere
 };

@@ -65,6 +65,32 @@ TEST_P(Versions, a_client_that_asks_for_tls_is_answered_here) {
   EXPECT_TRUE(lab.upstream().calls.empty());
 }
 
+TEST_P(Versions, a_client_compares_what_it_was_shown) {
+  constexpr std::uint32_t kGetAttr = 9, kVerify = 37, kSupported = 1, kLocations = 1u << 24;
+  RelayOptions hiding = options();
+  hiding.withheld = {};
+  hiding.withheld_by_server = {.pnfs = false, .referrals = false};
+  RelayLab lab(hiding);
+  LabClient& client = lab.add_client();
+  const auto asked = [&](const Bytes& arguments, const Bytes& results) {
+    Bytes message;
+    lab.upstream().answer = [&](const auto& call) {
+      message = behind_xid(call.message);
+      return success(call.xid(), results);
+    };
+    const Bytes call = call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, arguments);
+    EXPECT_EQ(lab.call(client, {.payload = call, .max_reply_bytes = 200}).status, CallStatus::Ok);
+    return message;
+  };
+  const auto verify = [](std::uint32_t attributes) {
+    return words({0, 0, 1, kVerify, 1, kSupported, 8, 1, attributes});
+  };
+  asked(words({0, 0, 1, kGetAttr, 1, kSupported}),
+        words({0, 0, 1, kGetAttr, 0, 1, kSupported, 8, 1, kLocations | 7}));
+  const Bytes restored = behind_xid(call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, verify(kLocations | 7)));
+  EXPECT_EQ(asked(verify(7), words({0, 0, 1, kVerify, 0})), restored);
+}
+
 /// A COMPOUND of READs whose results are too short to be placed by the server, so that they stand in the reply message.
 /// Returns the reads whose data the client has.
 std::uint32_t reads_that_arrive(RelayOptions options, std::uint32_t bytes, std::uint32_t count) {

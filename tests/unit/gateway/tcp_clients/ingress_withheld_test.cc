@@ -72,6 +72,22 @@ TEST_F(IngressWithheld, unless_configured_clients_stay) {
   EXPECT_EQ(roles.told, success(kXid, exchange_id_reply(kNonPnfs | 3)));
 }
 
+/// VERIFY of FATTR4_SUPPORTED_ATTRS.
+Bytes verify_call(std::uint32_t first, std::uint32_t second) {
+  constexpr std::uint32_t kVerify = 37, kSuppattrExclcreat = 1u << 11;
+  return compound(words({0, 1, 1, kVerify, 1, kSupported, 16, 3, first, second, kSuppattrExclcreat}));
+}
+
+TEST_F(IngressWithheld, clients_compare_what_they_were_shown) {
+  constexpr std::uint32_t kSuppattrExclcreat = 1u << 11;
+  seen(get_attr_call(kSupported, 0), words({0, 0, 1, kGetAttr, 0, 1, kSupported, 16, 3, kLocations | 9,
+                                            kLayoutTypes | 6, kSuppattrExclcreat}));
+  const Bytes restored = behind_xid(verify_call(kLocations | 9, kLayoutTypes | 6));
+  const Bytes results = words({0, 0, 1, 37, 0});
+  EXPECT_EQ(seen(verify_call(9, 6), results).asked, restored);
+  EXPECT_EQ(seen(verify_call(9, 6), results).asked, restored);
+}
+
 TEST_F(IngressPasses, what_clients_may_know_comes_as_it_is) {
   const Bytes call = get_attr_call(kLocations | kSupported, kLayoutTypes | 2);
   const Bytes results = get_attr_reply(kLocations | 9, kLayoutTypes | 6);

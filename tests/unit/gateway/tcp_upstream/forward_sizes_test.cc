@@ -81,6 +81,29 @@ TEST(ForwardSizes, sessions_announce_what_can_be_carried) {
             create_session_results(65536));
 }
 
+TEST(ForwardSizes, a_client_compares_what_it_was_shown) {
+  constexpr std::uint32_t kVerify = 37, kBothSizes = 3u << 30;
+  const auto verify = [](std::uint32_t size) {
+    return compound(2, joined({words({kPutFh}), opaque(pattern(28, 1)), words({kVerify, 1, kBothSizes}),
+                               opaque(words({0, size, 0, size}))}));
+  };
+  ForwardLab lab;
+  LabClient& client = lab.add_client();
+  const auto asked = [&](const Bytes& call) {
+    Bytes message;
+    lab.upstream.answer = [&](const auto& forwarded) {
+      message = {forwarded.message.begin() + 4, forwarded.message.end()};
+      return success(forwarded.xid(), words({0, 0, 0}));
+    };
+    EXPECT_EQ(lab.call(client, {.payload = call, .max_reply_bytes = 64}).status, CallStatus::Ok);
+    return message;
+  };
+  const auto behind_xid = [](const Bytes& call) { return Bytes(call.begin() + 4, call.end()); };
+  EXPECT_EQ(asked(verify(kMiB)), behind_xid(verify(kMiB)));
+  seen(lab, client, get_attr_call(), get_attr_results(4 * kMiB));
+  EXPECT_EQ(asked(verify(kMiB)), behind_xid(verify(4 * kMiB)));
+}
+
 TEST(ForwardSizes, replies_to_calls_that_ask_for_no_sizes_are_not_looked_at) {
   ForwardLab lab;
   LabClient& client = lab.add_client();

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "dataplane/gateway/rdma_server/client_call.h"
+#include "dataplane/gateway/transition_table.h"
 #include "dataplane/service/api/service.h"
 
 namespace sluice::rdma_upstream {
@@ -22,14 +23,33 @@ struct RelayCall {
     Held,         ///< its reply is in `message` until the transport has room for it
     Lost,         ///< can get no reply any more: its client is to be disconnected
   };
-  State state;
+  State state;  ///< changed by transition() alone
   service::Call* call;
   const service::Binding* binding;  ///< of its service
   RelayClient* client;
   RelayCall* next;                     ///< in the one list it is in
   rdma_server::ClientCall* at_server;  ///< from Outstanding until it is released; null: none
   std::span<std::byte> message;        ///< Held: the reply, without what was placed
+
+  void transition(State to) noexcept;
 };
+
+using RelayCallTransitions = gateway::TransitionTable<RelayCall::State, RelayCall::State::Lost>;
+/// Successors of each state of a call that is passed on.
+inline constexpr RelayCallTransitions kRelayCallTransitions = [] {
+  using enum RelayCall::State;
+  return RelayCallTransitions{
+      {Waiting},            // None
+      {Outstanding, Lost},  // Waiting
+      {None, Held, Lost},   // Outstanding
+      {None, Lost},         // Held
+      {None},               // Lost
+  };
+}();
+
+inline void RelayCall::transition(State to) noexcept {
+  gateway::change_state(kRelayCallTransitions, state, to);
+}
 
 /// In order of arrival.
 class RelayCallList {

@@ -36,7 +36,7 @@ void RelayClient::submit(RelayCall& relayed, service::Client& client) noexcept {
   if (!rpc::is_wrapped(header.credential))
     relay_.server().compared().restore(*relayed.binding, header.procedure,
                                        relayed.call->writable_arguments());
-  relayed.state = State::Waiting;
+  relayed.transition(State::Waiting);
   waiting_.push_back(relayed);
   relay_.count_waiting(1);
   if (waiting_.size() == 1) pump();
@@ -125,7 +125,7 @@ bool RelayClient::send(RelayCall& relayed, ClientCall& call) noexcept {
     return false;
   if (call.refused) return free(call), true;
   relayed.at_server = &call;
-  relayed.state = State::Outstanding;
+  relayed.transition(State::Outstanding);
   return true;
 }
 
@@ -133,7 +133,7 @@ bool RelayClient::send(RelayCall& relayed, ClientCall& call) noexcept {
 void RelayClient::lose(RelayCall& relayed) noexcept {
   relay_.count(client_ != nullptr ? Counter::given_up : Counter::abandoned);
   disconnects_ = client_ != nullptr;
-  relayed.state = State::Lost;
+  relayed.transition(State::Lost);
   lost_.push_back(relayed);
   relay_.schedule(*this);
 }
@@ -152,7 +152,7 @@ void RelayClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexce
       break;
     case rpcrdma::CallStatus::ChunkError:
     case rpcrdma::CallStatus::Refused:
-      relayed.state = State::None;
+      relayed.transition(State::None);
       return call.served->complete(rpc::AcceptStat::SystemErr);  // the server's own answer, for good (V1-027)
     case rpcrdma::CallStatus::TimedOut:
       relay_.count(Counter::timeouts);
@@ -163,7 +163,7 @@ void RelayClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexce
   relayed.message = buffers_.keep_message(call, reply);
   if (!rdma_server::read_reply(call, reply, relayed.message, relay_.server())) return lose(relayed);
   relay_.count(Counter::replies);
-  relayed.state = State::Held;
+  relayed.transition(State::Held);
   if (!deliver(relayed)) call.served->await_memory();
 }
 
@@ -192,7 +192,7 @@ bool RelayClient::deliver(RelayCall& relayed) noexcept {
     call.add_result_item(item.bytes);
   }
   call.results().opaque_fixed(relayed.message.subspan(from));
-  relayed.state = State::None;
+  relayed.transition(State::None);
   call.complete(rpc::AcceptStat::Success);
   return true;
 }
@@ -238,7 +238,7 @@ void RelayClient::act() noexcept {
   if (std::exchange(disconnects_, false)) client_->disconnect();
   if (std::exchange(cancels_, false)) cancel_calls();
   while (RelayCall* const relayed = lost_.pop_front()) {
-    relayed->state = State::None;
+    relayed->transition(State::None);
     relayed->call->complete(rpc::AcceptStat::SystemErr);
   }
 }

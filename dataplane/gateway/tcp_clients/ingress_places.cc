@@ -67,7 +67,7 @@ void Ingress::on_free(TcpClient& client) noexcept {
 /// Compares a client with the choice of this round. The order of eviction is: the number of places of the host, the
 /// newcomer's own host, the time without bytes.
 void Ingress::consider(TcpClient& client, std::uint64_t now_ns) noexcept {
-  if (client.state() != TcpClient::State::Open || client.is_draining()) return;
+  if (client.state() != TcpClient::State::Open) return;
   const PeerAddress network = network_of(newcomer_.address);
   const auto rank = [&](const TcpClient& some) {
     return std::tuple(some.host().places, some.host().network == network, now_ns - some.moved_ns());

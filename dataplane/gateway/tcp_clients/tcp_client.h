@@ -16,6 +16,7 @@
 #include "dataplane/gateway/rdma_server/server_user.h"
 #include "dataplane/gateway/tcp_clients/hosts.h"
 #include "dataplane/gateway/tcp_clients/server_calls.h"
+#include "dataplane/gateway/transition_table.h"
 #include "dataplane/segment/ingress.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/tcp/send_queue.h"
@@ -48,6 +49,8 @@ class TcpClient final : public rdma_server::ServerUser {
   enum class State : std::uint8_t {
     Free,
     Open,
+    Draining,  ///< takes no calls, and ends the connection when the calls in progress are answered
+    Resetting,  ///< takes no calls, and ends the connection in the next flush(): the requester was busy with its calls
     Closing,  ///< waits for io_uring operations and outstanding requests to end
   };
 
@@ -66,14 +69,15 @@ class TcpClient final : public rdma_server::ServerUser {
   /// Returns true if nothing is in progress: no call of either side, no part of a record, and no reply.
   bool is_idle() const noexcept;
   bool is_called_back() const noexcept { return !server_calls_.empty(); }
-  bool is_draining() const noexcept { return draining_; }
 
   /// Takes ownership of an accepted socket.
   void open(int socket, Host& host) noexcept;
   /// Ends the connection, and cancels its calls.
   void disconnect() noexcept;
-  /// Stops taking calls, and ends the connection when the calls in progress are answered.
-  void drain() noexcept { draining_ = true; }
+  /// Stops taking calls of an open client, and ends the connection when the calls in progress are answered.
+  void drain() noexcept {
+    if (state_ == State::Open) transition(State::Draining);
+  }
   void on_received(const tcp::Uring::Completion& end) noexcept;
   void on_received_again(const tcp::Uring::Completion& end) noexcept;
   void on_sent(int result) noexcept;
@@ -94,6 +98,9 @@ class TcpClient final : public rdma_server::ServerUser {
   QueueLink<TcpClient> waiting_link;  ///< for memory, a free call or queue room
 
  private:
+  void transition(State to) noexcept;
+  /// Returns true if the connection has not been ended on this side.
+  bool is_connected() const noexcept { return state_ != State::Free && state_ != State::Closing; }
   void take(std::optional<int> received) noexcept;
   void disconnect_soon() noexcept;
   bool has_replies() const noexcept;
@@ -127,15 +134,15 @@ class TcpClient final : public rdma_server::ServerUser {
 
   Ingress& ingress_;
   rdma_server::ClientBuffers buffers_;
-  State state_ = State::Free;
-  bool sending_ = false;       ///< a send is in flight in io_uring
-  bool awaiting_end_ = false;  ///< in io_uring
-  bool gone_ = false;          ///< the connection was reset or closed in both directions
-  bool flush_scheduled_ = false;
+  State state_ = State::Free;  ///< changed by transition() alone
+  // These flags are no states, because each changes in any state: they say what is in flight or scheduled, and what
+  // the client has done.
+  bool sending_ = false;          ///< a send is in flight in io_uring
+  bool awaiting_end_ = false;     ///< in io_uring
+  bool flush_scheduled_ = false;  ///< Ingress::schedule_flush() was called
+  bool gone_ = false;             ///< the connection was reset or closed in both directions
   int socket_ = -1;
-  bool disconnecting_ = false;  ///< disconnect_soon() was called
-  bool draining_ = false;       ///< drain() was called
-  bool restored_ = false;       ///< the attributes that the next record compares are those of the server
+  bool restored_ = false;  ///< ComparedAttributes::restore() was called for the next record
   Host* host_ = nullptr;
   std::uint64_t opened_ns_ = 0;
   std::uint64_t half_closed_ns_ = 0;    ///< time at which the client shut its sending side; zero: it has not
@@ -150,6 +157,23 @@ class TcpClient final : public rdma_server::ServerUser {
   IntrusiveQueue<ClientCall, &ClientCall::link> ready_;
   ServerCalls server_calls_;
 };
+
+using TcpClientTransitions = gateway::TransitionTable<TcpClient::State, TcpClient::State::Closing>;
+/// Successors of each state of a TCP client.
+inline constexpr TcpClientTransitions kTcpClientTransitions = [] {
+  using enum TcpClient::State;
+  return TcpClientTransitions{
+      {Open},                          // Free
+      {Draining, Resetting, Closing},  // Open
+      {Resetting, Closing},            // Draining
+      {Closing},                       // Resetting
+      {Free},                          // Closing
+  };
+}();
+
+inline void TcpClient::transition(State to) noexcept {
+  gateway::change_state(kTcpClientTransitions, state_, to);
+}
 
 /// Returns the approximate memory of one client.
 inline std::uint64_t client_bytes() noexcept {

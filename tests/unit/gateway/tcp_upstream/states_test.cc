@@ -8,40 +8,16 @@
 #include "dataplane/gateway/tcp_upstream/upstream_connection.h"
 #include "dataplane/gateway/tcp_upstream/xid_table.h"
 #include "tests/unit/base/counted_invariants.h"
+#include "tests/unit/gateway/transition_checks.h"
 
 namespace sluice::tcp_upstream_test {
 namespace {
 
-/// Returns the states that can follow `from`, directly or not, as bits.
-template <typename State, State kLast>
-std::uint32_t reachable(const gateway::TransitionTable<State, kLast>& table, State from) {
-  std::uint32_t seen = 0;
-  std::uint32_t before = 1;
-  while (seen != before) {
-    before = seen;
-    for (std::size_t i = 0; i < table.kStates; ++i) {
-      const auto state = static_cast<State>(i);
-      if (state != from && (seen >> i & 1) == 0) continue;
-      for (std::size_t j = 0; j < table.kStates; ++j)
-        if (table.allows(state, static_cast<State>(j))) seen |= 1u << j;
-    }
-  }
-  return seen;
-}
-
-template <typename State, State kLast>
-void expect_rest_is_left_and_reached(const gateway::TransitionTable<State, kLast>& table) {
-  const std::uint32_t all = (1u << table.kStates) - 1;
-  EXPECT_EQ(reachable(table, State{}), all);
-  for (std::size_t i = 0; i < table.kStates; ++i)
-    EXPECT_EQ(reachable(table, static_cast<State>(i)) & 1u, 1u) << "from state " << i;
-}
-
 TEST(GatewayStates, every_state_is_reached_and_left) {
-  expect_rest_is_left_and_reached(tcp_upstream::kCallTransitions);
-  expect_rest_is_left_and_reached(tcp_upstream::kConnectionTransitions);
-  expect_rest_is_left_and_reached(rdma_server::kClientCallTransitions);
-  expect_rest_is_left_and_reached(rdma_server::kServerConnectionTransitions);
+  gateway_test::expect_rest_is_left_and_reached(tcp_upstream::kCallTransitions);
+  gateway_test::expect_rest_is_left_and_reached(tcp_upstream::kConnectionTransitions);
+  gateway_test::expect_rest_is_left_and_reached(rdma_server::kClientCallTransitions);
+  gateway_test::expect_rest_is_left_and_reached(rdma_server::kServerConnectionTransitions);
 }
 
 TEST(GatewayStates, a_call_that_was_never_admitted_is_not_sent) {

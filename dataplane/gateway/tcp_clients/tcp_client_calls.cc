@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The calls of a TCP client: from a record to the requester, and from the server's reply to the send queue.
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "dataplane/gateway/rdma_server/call_translation.h"
+#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_clients/tcp_client.h"
+#include "dataplane/ulb/bindings.h"
+
+namespace sluice::tcp_clients {
+namespace {
+
+/// Room for the transport header of a call that is sent inline.
+constexpr std::uint32_t kHeaderRoom = 128;
+/// RPC_MISMATCH and AUTH_ERROR.
+constexpr std::size_t kMaxDenialBytes = 64;
+/// For programs without eligible items, and for calls whose items only the server can decode (V1-175).
+constexpr service::Binding kNoBinding{};
+
+}  // namespace
+
+// --- Calls
+
+bool TcpClient::on_record(std::span<std::byte> record) noexcept {
+  if (record.size() >= rpc::kMinDeniedReplyBytes) {
+    switch (static_cast<rpc::MessageType>(xdr::load_u32(record.data() + xdr::kUnit))) {
+      case rpc::MessageType::Call:
+        return on_call(record);
+      case rpc::MessageType::Reply:
+        return on_client_reply(record), true;
+    }
+  }
+  ingress_.count(Ingress::Counter::bad_records);
+  return disconnect(), true;
+}
+
+/// False: no connection, free call or memory; pass the record again later.
+bool TcpClient::on_call(std::span<std::byte> record) noexcept {
+  xdr::Reader reader(record);
+  rpc::CallHeader header;
+  const rpc::CallDecode decoded = rpc::decode_call(reader, header);
+  if (decoded == rpc::CallDecode::Truncated || decoded == rpc::CallDecode::NotACall) {
+    ingress_.count(Ingress::Counter::bad_records);
+    return disconnect(), true;
+  }
+  if (decoded != rpc::CallDecode::Ok) return answer_bad_call(decoded, header.xid);
+  if (server_ == nullptr) server_ = ingress_.server().connections().take(*this);
+  if (server_ == nullptr || server_->yields()) return count_wait(Ingress::Counter::waits_connection);
+  const auto xid = static_cast<std::uint32_t>(header.xid);
+  if (server_->note_repetition(xid)) return ingress_.count(Ingress::Counter::duplicate_calls), true;
+  ClientCall* const call = server_->take_call(xid);
+  if (call == nullptr) return count_wait(Ingress::Counter::waits_call);
+
+  call->program = header.program;
+  call->version = header.version;
+  call->procedure = header.procedure;
+  call->binding =
+      rpc::is_wrapped(header.credential) ? &kNoBinding : ulb::find_binding(header.program, header.version);
+  if (call->binding == nullptr) call->binding = &kNoBinding;
+  if (begin(*call, header, record, record.size() - reader.remaining())) return true;
+  free(*call);
+  return count_wait(Ingress::Counter::waits_memory);
+}
+
+bool TcpClient::count_wait(segment::IngressCounter why) noexcept {
+  if (!waiting_link.linked()) ingress_.count(why);
+  return false;
+}
+
+/// False: no room in the queue.
+bool TcpClient::answer_bad_call(rpc::CallDecode defect, rpc::Xid xid) noexcept {
+  std::array<std::byte, kMaxDenialBytes> message;
+  xdr::Writer writer(message);
+  if (defect == rpc::CallDecode::RpcMismatch)
+    rpc::encode_rpc_mismatch(writer, xid);
+  else
+    rpc::encode_auth_error(
+        writer, xid, defect == rpc::CallDecode::BadCred ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf);
+  if (!queue_.room_for(xdr::kUnit + writer.position(), 0)) return count_wait(Ingress::Counter::waits_call);
+  ingress_.count(Ingress::Counter::bad_calls);
+  queue_.copy(tcp::record_head(writer.position(), static_cast<std::uint32_t>(xid)));
+  queue_.copy(std::span(message).subspan(xdr::kUnit, writer.position() - xdr::kUnit));
+  schedule_flush();
+  return true;
+}
+
+/// Submits the call to the requester. False: no memory now.
+bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span<std::byte> record,
+                      std::size_t arguments_at) noexcept {
+  const bool in_memory = stream_.in_memory();
+  const bool is_long = record.size() + kHeaderRoom > ingress_.config().inline_bytes;
+  const bool to_reduce = is_long && call.binding->argument_items != nullptr;
+  const auto arguments = record.subspan(arguments_at);
+  if (!std::exchange(restored_, true))
+    ingress_.server().compared().restore(*call.binding, call.procedure, arguments);
+  call.tells_withheld = call.binding->withhold(call.procedure, arguments, ingress_.config().withheld);
+  const std::uint32_t max_reply = plan_reply(call, header, arguments);
+  // A longer reply without Write chunks stays in the memory of its Reply chunk.
+  const bool to_be_copied = max_reply > rdma_server::kSmallReplyBytes && max_reply <= tcp::kStreamBytes;
+  if (call.all_chunks_bytes > 0 || to_be_copied) {
+    call.reply = buffers_.acquire(call.all_chunks_bytes + max_reply);
+    if (call.reply.address == nullptr) return false;
+  }
+  if (to_reduce && !in_memory) {  // the stream buffer of short records is not registered
+    call.arguments = buffers_.acquire(record.size());
+    if (call.arguments.address == nullptr) return false;
+    std::memcpy(call.arguments.address, record.data(), record.size());
+    record = {call.arguments.address, record.size()};
+  }
+
+  rdma_server::ReducedCall reduced;
+  reduced.payload = record;
+  if (to_reduce)
+    reduce_call(call, record, arguments_at,
+                in_memory ? ingress_.server().record_lkey() : ingress_.server().lkey(call.arguments),
+                ingress_.server().scratch(), reduced);
+  rdma_server::OfferedChunks chunks;
+  const std::uint64_t timeout_ns = ingress_.config().call_timeout_ns;
+  if (!server_->submit(call, {.payload = reduced.payload,
+                              .reads = std::span(reduced.items).first(reduced.count),
+                              .writes = offer_chunks(call, ingress_.server().lkey(call.reply), chunks),
+                              .max_reply_bytes = max_reply,
+                              .send_once = header.credential.flavor == rpc::AuthFlavor::RpcSecGss,
+                              .deadline_ns = timeout_ns == 0 ? 0 : call.begun_ns + timeout_ns}))
+    return false;
+  if (reduced.count > 0) ingress_.count(Ingress::Counter::reduced_calls);
+  if (to_reduce && in_memory) call.arguments = {stream_.take_memory(), true};
+  if (call.refused) lose(call);
+  return true;
+}
+
+/// Returns the memory of a handled record, unless it had none or the call took it over.
+void TcpClient::release_record() noexcept {
+  PoolBuffer buffer{stream_.take_memory(), true};
+  buffers_.release(buffer);
+}
+
+// --- Replies
+
+void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
+  buffers_.release(call.arguments);
+  if (!is_connected()) return free(call);
+  ingress_.area().server_ns.record(ingress_.now_ns() - call.begun_ns);
+  if (rdma_server::is_answer(reply.status())) server_->note_answer();
+  switch (reply.status()) {
+    case rpcrdma::CallStatus::Ok:
+      break;
+    case rpcrdma::CallStatus::ChunkError:
+    case rpcrdma::CallStatus::Refused:
+      return answer_refused(call);
+    case rpcrdma::CallStatus::TimedOut:
+      ingress_.count(Ingress::Counter::timeouts);
+      [[fallthrough]];
+    default:
+      return lose(call);
+  }
+  const std::span<std::byte> message = buffers_.keep_message(call, reply);
+  if (!rdma_server::read_reply(call, reply, message, ingress_.server())) return lose(call);
+  rdma_server::assemble_reply(call, message);
+  ingress_.count(Ingress::Counter::replies);
+  if (call.piece_count > 1) ingress_.count(Ingress::Counter::placed_replies);
+  make_ready(call);
+}
+
+/// Drops a call that can get no reply any more, and disconnects its client, which sends it again over another connection.
+/// An error would be taken for the server's.
+void TcpClient::lose(ClientCall& call) noexcept {
+  ingress_.count(Ingress::Counter::calls_lost);
+  free(call);
+  disconnect_soon();
+}
+
+/// The server itself has refused the call, for good (V1-027).
+void TcpClient::answer_refused(ClientCall& call) noexcept {
+  ingress_.count(Ingress::Counter::failures);
+  xdr::Writer writer(*call.small);
+  rpc::encode_accepted(writer, static_cast<rpc::Xid>(call.xid), {}, rpc::AcceptStat::SystemErr);
+  answer_small(call, writer.position());
+}
+
+void TcpClient::answer_small(ClientCall& call, std::size_t bytes) noexcept {
+  call.total_bytes = static_cast<std::uint32_t>(bytes);
+  call.pieces[0] = std::span(*call.small).subspan(xdr::kUnit, bytes - xdr::kUnit);
+  call.piece_count = 1;
+  make_ready(call);
+}
+
+void TcpClient::make_ready(ClientCall& call) noexcept {
+  call.transition(ClientCall::State::Ready);
+  ready_.push_back(call);
+  pump();
+}
+
+void TcpClient::pump() noexcept {
+  if (server_calls_.pump(queue_)) schedule_flush();
+  while (ClientCall* const call = ready_.front()) {
+    const bool copied = call->total_bytes <= tcp::kMaxCopiedBytes;
+    if (!queue_.room_for(xdr::kUnit + (copied ? call->total_bytes : xdr::kUnit),
+                         copied ? 0 : call->piece_count))
+      return;
+    ready_.pop_front();
+    queue_.copy(tcp::record_head(call->total_bytes, call->xid));
+    const auto pieces = std::span(call->pieces).first(call->piece_count);
+    for (const auto piece : pieces) {
+      if (copied)
+        queue_.copy(piece);
+      else
+        queue_.refer(piece, call);
+    }
+    call->transition(ClientCall::State::Sending);
+    call->pieces_left = call->piece_count;
+    schedule_flush();
+    if (copied) free(*call);
+  }
+}
+
+void TcpClient::free(ClientCall& call) noexcept {
+  buffers_.release(call.arguments);
+  buffers_.release(call.reply);
+  server_->free(call);
+}
+
+}  // namespace sluice::tcp_clients

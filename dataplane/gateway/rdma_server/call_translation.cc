@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/gateway/rdma_server/server_connection.h"
 #include "dataplane/ulb/bindings.h"
 
 namespace sluice::rdma_server {
@@ -13,6 +14,9 @@ namespace {
 constexpr std::uint32_t kMinPlacedBytes = 1024;
 /// Of a GSS mechanism; Kerberos has up to 28 and a few more in front.
 constexpr std::uint64_t kMaxChecksumBytes = 400;
+/// Bytes that the transport header of an inline call may have.
+constexpr std::uint32_t kHeaderRoom = 128;
+
 /// Knows which results the server placed in their Write chunks.
 class ChunksOfReply final : public service::PlacedResults {
  public:
@@ -56,8 +60,22 @@ std::uint64_t max_integrity_results(const rpc::CallHeader& header,
   return kWrapping + binding->max_results_bytes(header.procedure, body.subspan(xdr::kUnit));
 }
 
-}  // namespace
+/// The eligible arguments of a call, and the call reduced by them.
+struct ReducedCall {
+  std::array<rdma::Sge, rpcrdma::kMaxReadItems> pieces;
+  std::array<rpcrdma::ReadItem, rpcrdma::kMaxReadItems> items;
+  std::size_t count = 0;
+  std::span<const std::byte> payload;  ///< in the scratch memory
+};
 
+/// Write items of a call, one for each Write chunk that plan_reply() has chosen.
+struct OfferedChunks {
+  std::array<rdma::Sge, kMaxPlacedItems> pieces;
+  std::array<rpcrdma::WriteItem, kMaxPlacedItems> items;
+};
+
+/// Makes each eligible argument a Read item in place in `record`, whose memory is registered as `lkey`, and copies the
+/// rest to `scratch`, which has room for the record.
 void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_t arguments_at,
                  rdma::Lkey lkey, std::span<std::byte> scratch, ReducedCall& reduced) noexcept {
   std::array<service::Item, rpcrdma::kMaxReadItems> items;
@@ -81,6 +99,8 @@ void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_
   reduced.payload = scratch.first(bytes);
 }
 
+/// Sets the call's Write chunks, for the eligible results that it requests. Returns an upper bound in bytes for the
+/// rest of the reply.
 std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
                          std::span<const std::byte> arguments) noexcept {
   const service::Binding& binding = *call.binding;
@@ -112,6 +132,7 @@ std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
       smaller_of<std::uint64_t>(most, tcp::kMaxRecordBytes - call.all_chunks_bytes));
 }
 
+/// Returns the call's Write chunks as Write items, in `call.reply`, whose memory is registered as `lkey`.
 std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::Lkey lkey,
                                                  OfferedChunks& offered) noexcept {
   if (call.all_chunks_bytes == 0) return {};
@@ -120,6 +141,49 @@ std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::L
     if (call.chunk_bytes[i] > 0) offered.items[i].pieces = {&offered.pieces[i], 1};
   }
   return std::span(offered.items).first(call.chunk_count);
+}
+
+}  // namespace
+
+Submission submit_call(ClientCall& call, const OutgoingCall& outgoing, ServerSide& side,
+                       ClientBuffers& buffers) noexcept {
+  std::span<std::byte> message = outgoing.message;
+  const auto arguments = message.subspan(outgoing.arguments_at);
+  call.tells_withheld = call.binding->withhold(call.procedure, arguments, side.config().withheld);
+  const auto max_reply = static_cast<std::uint32_t>(
+      smaller_of<std::uint64_t>(plan_reply(call, outgoing.header, arguments), outgoing.reply_room));
+  // A longer reply without Write chunks stays in the memory of its Reply chunk.
+  const bool to_be_copied = max_reply > kSmallReplyBytes && max_reply <= tcp::kStreamBytes;
+  if (call.all_chunks_bytes > 0 || call.names_items || to_be_copied) {
+    call.reply = buffers.acquire(call.all_chunks_bytes + max_reply);
+    if (call.reply.address == nullptr) return Submission::NoMemory;
+  }
+  ReducedCall reduced;
+  reduced.payload = message;
+  const bool is_long = message.size() + kHeaderRoom > side.config().inline_bytes;
+  const bool is_reduced = is_long && call.binding->argument_items != nullptr;
+  if (is_reduced) {
+    if (!outgoing.lkey) {
+      call.arguments = buffers.acquire(message.size());
+      if (call.arguments.address == nullptr) return Submission::NoMemory;
+      std::memcpy(call.arguments.address, message.data(), message.size());
+      message = {call.arguments.address, message.size()};
+    }
+    const rdma::Lkey lkey = outgoing.lkey ? *outgoing.lkey : side.lkey(call.arguments);
+    reduce_call(call, message, outgoing.arguments_at, lkey, side.scratch(), reduced);
+  }
+  OfferedChunks chunks;
+  const std::uint64_t timeout_ns = side.config().call_timeout_ns;
+  if (!call.server->submit(call,
+                           {.payload = reduced.payload,
+                            .reads = std::span(reduced.items).first(reduced.count),
+                            .writes = offer_chunks(call, side.lkey(call.reply), chunks),
+                            .max_reply_bytes = max_reply,
+                            .send_once = outgoing.header.credential.flavor == rpc::AuthFlavor::RpcSecGss,
+                            .deadline_ns = timeout_ns == 0 ? 0 : call.begun_ns + timeout_ns}))
+    return Submission::NoMemory;
+  if (call.refused) return Submission::Refused;
+  return reduced.count > 0 ? Submission::Reduced : Submission::Submitted;
 }
 
 bool read_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> message,

@@ -8,8 +8,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "dataplane/gateway/rdma_server/client_buffers.h"
 #include "dataplane/gateway/rdma_server/client_call.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
 #include "dataplane/rpc/message.h"
@@ -17,34 +19,40 @@
 
 namespace sluice::rdma_server {
 
-/// The eligible arguments of a call, and the call reduced by them.
-struct ReducedCall {
-  std::array<rdma::Sge, rpcrdma::kMaxReadItems> pieces;
-  std::array<rpcrdma::ReadItem, rpcrdma::kMaxReadItems> items;
-  std::size_t count = 0;
-  std::span<const std::byte> payload;  ///< in the scratch memory
+/// The binding of calls whose items only the server can decode (V1-175), and of programs without eligible items.
+inline constexpr service::Binding kNoBinding{};
+
+/// Sets program, version, procedure and binding of a call. `binding` is that of the program; null: it has none.
+inline void identify(ClientCall& call, const rpc::CallHeader& header,
+                     const service::Binding* binding) noexcept {
+  call.program = header.program;
+  call.version = header.version;
+  call.procedure = header.procedure;
+  call.binding = binding == nullptr || rpc::is_wrapped(header.credential) ? &kNoBinding : binding;
+}
+
+/// A client's call that is to be submitted.
+struct OutgoingCall {
+  const rpc::CallHeader& header;
+  std::span<std::byte> message;
+  std::size_t arguments_at = 0;  ///< offset in `message`
+  std::optional<rdma::Lkey>
+      lkey{};  ///< of `message`, which stays until the reply; none: a reduced call is copied
+  std::uint64_t reply_room = tcp::kMaxRecordBytes;  ///< bytes of the longest reply that the client can take
 };
 
-/// Write items of a call, one for each Write chunk that plan_reply() has chosen.
-struct OfferedChunks {
-  std::array<rdma::Sge, kMaxPlacedItems> pieces;
-  std::array<rpcrdma::WriteItem, kMaxPlacedItems> items;
+enum class Submission : std::uint8_t {
+  NoMemory,   ///< for now: the caller frees the call, and tries again later
+  Submitted,  ///< inline
+  Reduced,    ///< the server reads arguments where `message`, or its copy, is
+  Refused,    ///< the connection cannot carry the call
 };
 
-/// Makes each eligible argument a Read item in place in `record`, whose memory is registered as `lkey`, and
-/// copies the rest to `scratch`, which has room for the record. The call's binding has argument_items.
-void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_t arguments_at,
-                 rdma::Lkey lkey, std::span<std::byte> scratch, ReducedCall& reduced) noexcept;
-
-/// Sets the call's Write chunks, for the eligible results that it requests. Returns an upper bound in bytes
-/// for the rest of the reply. Of calls with integrity the results are bounded as others', but none is eligible;
-/// those with privacy can have any reply.
-std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
-                         std::span<const std::byte> arguments) noexcept;
-
-/// The call's Write chunks as Write items, in `call.reply`, whose memory is registered as `lkey`.
-std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::Lkey lkey,
-                                                 OfferedChunks& offered) noexcept;
+/// Submits an identified call to its connection: takes memory for what the server reads and writes, offers it as
+/// chunks, and withholds what is not asked for. Replies of a call with integrity are bounded as others' are, but no
+/// result is eligible; those with privacy can have any reply.
+Submission submit_call(ClientCall& call, const OutgoingCall& outgoing, ServerSide& side,
+                       ClientBuffers& buffers) noexcept;
 
 /// Sets the call's items to the eligible results of the reply, if any were placed, or if names_items says so.
 /// `message`: that of the reply, where it stays until it is sent; sizes that it announces are lowered there, and

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dataplane/gateway/rdma_server/reverse_reply.h"
 #include "dataplane/gateway/rdma_upstream/relay_service.h"
 #include "dataplane/gateway/rdma_upstream/server_calls.h"
 #include "dataplane/ulb/bindings.h"
@@ -148,12 +149,7 @@ void ServerCalls::on_reply(void* context, std::span<const std::byte> reply) noex
   auto& outstanding = *static_cast<Outstanding*>(context);
   outstanding.in_use = false;
   service::Call* const call = std::exchange(outstanding.call, nullptr);
-  if (call == nullptr) return;
-  if (reply.size() < xdr::kUnit || !call->require_results(reply.size()))
-    return call->complete(rpc::AcceptStat::SystemErr);
-  call->write_whole_reply();
-  call->results().opaque_fixed(reply.subspan(xdr::kUnit));
-  call->complete(rpc::AcceptStat::Success);
+  if (call != nullptr) rdma_server::complete_with_reply(*call, reply);
 }
 
 void ServerCalls::drop_all() noexcept {

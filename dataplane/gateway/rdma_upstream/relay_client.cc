@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/gateway/rdma_upstream/relay_client.h"
 
-#include <cstring>
-#include <optional>
 #include <utility>
 
 #include "dataplane/base/small_algorithms.h"
@@ -15,11 +13,6 @@ namespace {
 using rdma_server::ClientCall;
 using Counter = segment::UpstreamCounter;
 using State = RelayCall::State;
-
-/// Room for the transport header of a call that is sent inline.
-constexpr std::uint32_t kHeaderRoom = 128;
-/// For calls whose items only the server can decode (V1-175).
-constexpr service::Binding kNoBinding{};
 
 }  // namespace
 
@@ -62,10 +55,7 @@ bool RelayClient::begin(RelayCall& relayed) noexcept {
   ClientCall* const call = server_->take_call(xid);
   if (call == nullptr) return wait(Counter::waits_number);
   const rpc::CallHeader& header = relayed.call->header();
-  call->program = header.program;
-  call->version = header.version;
-  call->procedure = header.procedure;
-  call->binding = rpc::is_wrapped(header.credential) ? &kNoBinding : relayed.binding;
+  rdma_server::identify(*call, header, relayed.binding);
   call->served = relayed.call;
   if (send(relayed, *call)) return true;
   free(*call);
@@ -84,46 +74,26 @@ bool RelayClient::wait(Counter why) noexcept {
 
 /// False: no memory now.
 bool RelayClient::send(RelayCall& relayed, ClientCall& call) noexcept {
-  rdma_server::ServerSide& side = relay_.server();
   service::Call& served = *relayed.call;
-  const rpc::CallHeader& header = served.header();
   const std::span<std::byte> arguments = served.writable_arguments();
   const std::size_t arguments_at = served.message().size() - arguments.size();
-  std::span<std::byte> message{arguments.data() - arguments_at, served.message().size()};
   call.names_items = served.offered_results() > 0;
-  call.tells_withheld = call.binding->withhold(call.procedure, arguments, side.config().withheld);
-  const std::uint64_t room = larger_of<std::uint64_t>(served.reply_room(), rpc::kMinReplyBytes);
-  const auto max_reply = static_cast<std::uint32_t>(
-      smaller_of<std::uint64_t>(rdma_server::plan_reply(call, header, arguments), room));
-  // A longer reply without Write chunks stays in the memory of its Reply chunk.
-  const bool to_be_copied = max_reply > rdma_server::kSmallReplyBytes && max_reply <= tcp::kStreamBytes;
-  if (call.all_chunks_bytes > 0 || call.names_items || to_be_copied) {
-    call.reply = buffers_.acquire(call.all_chunks_bytes + max_reply);
-    if (call.reply.address == nullptr) return false;
+  switch (rdma_server::submit_call(
+      call,
+      {.header = served.header(),
+       .message = {arguments.data() - arguments_at, served.message().size()},
+       .arguments_at = arguments_at,
+       .lkey = served.message_lkey(),
+       .reply_room = larger_of<std::uint64_t>(served.reply_room(), rpc::kMinReplyBytes)},
+      relay_.server(), buffers_)) {
+    case rdma_server::Submission::NoMemory:
+      return false;
+    case rdma_server::Submission::Refused:
+      return free(call), true;
+    case rdma_server::Submission::Submitted:
+    case rdma_server::Submission::Reduced:
+      break;
   }
-  rdma_server::ReducedCall reduced;
-  reduced.payload = message;
-  if (message.size() + kHeaderRoom > side.config().inline_bytes && call.binding->argument_items != nullptr) {
-    std::optional<rdma::Lkey> lkey = served.message_lkey();
-    if (!lkey) {
-      call.arguments = buffers_.acquire(message.size());
-      if (call.arguments.address == nullptr) return false;
-      std::memcpy(call.arguments.address, message.data(), message.size());
-      message = {call.arguments.address, message.size()};
-      lkey = side.lkey(call.arguments);
-    }
-    rdma_server::reduce_call(call, message, arguments_at, *lkey, side.scratch(), reduced);
-  }
-  rdma_server::OfferedChunks chunks;
-  const std::uint64_t timeout_ns = side.config().call_timeout_ns;
-  if (!server_->submit(call, {.payload = reduced.payload,
-                              .reads = std::span(reduced.items).first(reduced.count),
-                              .writes = rdma_server::offer_chunks(call, side.lkey(call.reply), chunks),
-                              .max_reply_bytes = max_reply,
-                              .send_once = header.credential.flavor == rpc::AuthFlavor::RpcSecGss,
-                              .deadline_ns = timeout_ns == 0 ? 0 : call.begun_ns + timeout_ns}))
-    return false;
-  if (call.refused) return free(call), true;
   relayed.at_server = &call;
   relayed.transition(State::Outstanding);
   return true;

@@ -10,6 +10,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/gateway/rdma_server/reverse_reply.h"
 #include "dataplane/gateway/tcp_clients/listener.h"
 #include "dataplane/gateway/tcp_clients/server_calls.h"
 #include "dataplane/tcp/record_stream.h"
@@ -165,14 +166,7 @@ ServerCalls::Answer ServerCalls::on_reply(std::span<const std::byte> record) noe
   for (Outstanding& outstanding : outstanding_) {
     if (outstanding.call == nullptr || !outstanding.queued || outstanding.xid != xid) continue;
     service::Call& call = *std::exchange(outstanding.call, nullptr);
-    if (!call.require_results(record.size())) {
-      call.complete(rpc::AcceptStat::SystemErr);
-      return Answer::TooLong;
-    }
-    call.write_whole_reply();
-    call.results().opaque_fixed(record.subspan(xdr::kUnit));
-    call.complete(rpc::AcceptStat::Success);
-    return Answer::Completed;
+    return rdma_server::complete_with_reply(call, record) ? Answer::Completed : Answer::TooLong;
   }
   return Answer::Unknown;
 }

@@ -2,7 +2,7 @@
 //
 // The calls of a TCP client: from a record to the requester, and from the server's reply to the send queue.
 #include <array>
-#include <cstring>
+#include <optional>
 #include <utility>
 
 #include "dataplane/gateway/rdma_server/call_translation.h"
@@ -13,12 +13,8 @@
 namespace sluice::tcp_clients {
 namespace {
 
-/// Room for the transport header of a call that is sent inline.
-constexpr std::uint32_t kHeaderRoom = 128;
 /// RPC_MISMATCH and AUTH_ERROR.
 constexpr std::size_t kMaxDenialBytes = 64;
-/// For programs without eligible items, and for calls whose items only the server can decode (V1-175).
-constexpr service::Binding kNoBinding{};
 
 }  // namespace
 
@@ -54,12 +50,7 @@ bool TcpClient::on_call(std::span<std::byte> record) noexcept {
   ClientCall* const call = server_->take_call(xid);
   if (call == nullptr) return count_wait(Ingress::Counter::waits_call);
 
-  call->program = header.program;
-  call->version = header.version;
-  call->procedure = header.procedure;
-  call->binding =
-      rpc::is_wrapped(header.credential) ? &kNoBinding : ulb::find_binding(header.program, header.version);
-  if (call->binding == nullptr) call->binding = &kNoBinding;
+  rdma_server::identify(*call, header, ulb::find_binding(header.program, header.version));
   if (begin(*call, header, record, record.size() - reader.remaining())) return true;
   free(*call);
   return count_wait(Ingress::Counter::waits_memory);
@@ -90,45 +81,22 @@ bool TcpClient::answer_bad_call(rpc::CallDecode defect, rpc::Xid xid) noexcept {
 /// Submits the call to the requester. False: no memory now.
 bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span<std::byte> record,
                       std::size_t arguments_at) noexcept {
-  const bool in_memory = stream_.in_memory();
-  const bool is_long = record.size() + kHeaderRoom > ingress_.config().inline_bytes;
-  const bool to_reduce = is_long && call.binding->argument_items != nullptr;
-  const auto arguments = record.subspan(arguments_at);
   if (!std::exchange(restored_, true))
-    ingress_.server().compared().restore(*call.binding, call.procedure, arguments);
-  call.tells_withheld = call.binding->withhold(call.procedure, arguments, ingress_.config().withheld);
-  const std::uint32_t max_reply = plan_reply(call, header, arguments);
-  // A longer reply without Write chunks stays in the memory of its Reply chunk.
-  const bool to_be_copied = max_reply > rdma_server::kSmallReplyBytes && max_reply <= tcp::kStreamBytes;
-  if (call.all_chunks_bytes > 0 || to_be_copied) {
-    call.reply = buffers_.acquire(call.all_chunks_bytes + max_reply);
-    if (call.reply.address == nullptr) return false;
-  }
-  if (to_reduce && !in_memory) {  // the stream buffer of short records is not registered
-    call.arguments = buffers_.acquire(record.size());
-    if (call.arguments.address == nullptr) return false;
-    std::memcpy(call.arguments.address, record.data(), record.size());
-    record = {call.arguments.address, record.size()};
-  }
-
-  rdma_server::ReducedCall reduced;
-  reduced.payload = record;
-  if (to_reduce)
-    reduce_call(call, record, arguments_at,
-                in_memory ? ingress_.server().record_lkey() : ingress_.server().lkey(call.arguments),
-                ingress_.server().scratch(), reduced);
-  rdma_server::OfferedChunks chunks;
-  const std::uint64_t timeout_ns = ingress_.config().call_timeout_ns;
-  if (!server_->submit(call, {.payload = reduced.payload,
-                              .reads = std::span(reduced.items).first(reduced.count),
-                              .writes = offer_chunks(call, ingress_.server().lkey(call.reply), chunks),
-                              .max_reply_bytes = max_reply,
-                              .send_once = header.credential.flavor == rpc::AuthFlavor::RpcSecGss,
-                              .deadline_ns = timeout_ns == 0 ? 0 : call.begun_ns + timeout_ns}))
-    return false;
-  if (reduced.count > 0) ingress_.count(Ingress::Counter::reduced_calls);
-  if (to_reduce && in_memory) call.arguments = {stream_.take_memory(), true};
-  if (call.refused) lose(call);
+    ingress_.server().compared().restore(*call.binding, call.procedure, record.subspan(arguments_at));
+  // The stream buffer of short records is not registered.
+  const bool in_memory = stream_.in_memory();
+  const auto submission = rdma_server::submit_call(
+      call,
+      {.header = header,
+       .message = record,
+       .arguments_at = arguments_at,
+       .lkey = in_memory ? std::optional(ingress_.server().record_lkey()) : std::nullopt},
+      ingress_.server(), buffers_);
+  if (submission == rdma_server::Submission::NoMemory) return false;
+  if (submission == rdma_server::Submission::Refused) return lose(call), true;
+  if (submission == rdma_server::Submission::Submitted) return true;
+  ingress_.count(Ingress::Counter::reduced_calls);
+  if (in_memory) call.arguments = {stream_.take_memory(), true};
   return true;
 }
 

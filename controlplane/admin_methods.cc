@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -108,3 +109,116 @@ void add_admin_methods(admin::Registry& registry, ControlPlane& plane) {
 }
 
 }  // namespace sluice::controlplane
+
+namespace sluice::admin {
+
+// --- Methods that change something
+
+namespace {
+
+/// One export, written as a table of the configuration file: so keys, defaults and checks are the file's own.
+segment::ExportConfig parse_export(const Json& parameters, const config::Config& running) {
+  std::ostringstream text;
+  text << "[[export]]\n";
+  for (const auto& [key, value] : parameters.items())
+    if (key != "save") text << key << " = " << value.dump() << '\n';
+  try {
+    return config::parse_export(text.str(), running);
+  } catch (const config::ConfigError& error) {
+    throw MethodError(error.what());
+  }
+}
+
+void reload(Operations& operations, const Answer& answer) {
+  operations.reload([answer](const ReloadResult& result) {
+    if (result.problem.empty()) return answer.result(describe_changes(result.changes));
+    answer.problem("The configuration was not reloaded; the old one stays in force:\n" + result.problem);
+  });
+}
+
+Json set_log_level(Operations& operations, const std::string& level) {
+  operations.set_log_level(level);
+  return {{"log_level", level}};
+}
+
+/// `apply` puts the change in force and returns the result. With the parameter "save" it is called when the change is kept,
+/// and not at all if that fails.
+void carry_out(Operations& operations, const Json& parameters, const Answer& answer,
+               const config::Change& change, const std::function<Json(bool saved)>& apply) {
+  if (!parameters.at("save").get<bool>()) return answer.result(apply(false));
+  operations.save(change, [answer, apply](const std::string& problem) {
+    if (!problem.empty()) return answer.problem("Nothing is saved, and nothing has changed: " + problem);
+    try {
+      answer.result(apply(true));
+    } catch (const std::runtime_error& error) {
+      answer.problem(std::string("It is saved, and not in force before a restart: ") + error.what());
+    }
+  });
+}
+
+void add_export(Operations& operations, const Json& parameters, const Answer& answer,
+                const config::Config& running) {
+  const segment::ExportConfig entry = parse_export(parameters, running);
+  carry_out(operations, parameters, answer, entry, [&operations, entry](bool saved) -> Json {
+    operations.set_export(entry);
+    return {{"path", entry.path}, {"saved", saved}};
+  });
+}
+
+void remove_export(Operations& operations, const Json& parameters, const Answer& answer) {
+  const auto path = parameters.at("path").get<std::string>();
+  carry_out(
+      operations, parameters, answer, config::RemovedExport{path}, [&operations, path](bool saved) -> Json {
+        // One that is saved may have been removed before.
+        if (!operations.remove_export(path) && !saved)
+          throw MethodError("There is no export '" + path + "': 'sluicectl exports' lists those there are.");
+        return {{"path", path}, {"saved", saved}};
+      });
+}
+
+Json close_connection(Operations& operations, const Json& parameters) {
+  const std::uint32_t reactor = number_of(parameters, "reactor");
+  const std::uint32_t connection = number_of(parameters, "connection");
+  if (!operations.close_connection(reactor, connection)) throw no_such_connection(reactor, connection);
+  return {{"closing", true}};
+}
+
+/// drain_start, drain_stop, drain_status.
+void add_drain(Registry& registry, Operations& operations, const segment::Layout& layout,
+               const config::Config& config) {
+  const auto status = [&] { return drain_status(layout, config, operations.draining()); };
+  const auto add = [&](const char* name, bool on) {
+    registry.add_later(
+        declared(name), [&operations, status, on](const Json& parameters, const Answer& answer) {
+          carry_out(operations, parameters, answer, config::Drain{on}, [&operations, status, on](bool) {
+            operations.set_draining(on);
+            return status();
+          });
+        });
+  };
+  add("drain_start", true);
+  add("drain_stop", false);
+  registry.add(declared("drain_status"), [status](const Json&) { return status(); });
+}
+
+}  // namespace
+
+void add_changes(Registry& registry, Operations& operations, const segment::Layout& layout,
+                 const config::Config& config) {
+  registry.add_later(declared("config_reload"),
+                     [&](const Json&, const Answer& answer) { reload(operations, answer); });
+  registry.add(declared("log_level"), [&](const Json& parameters) {
+    return set_log_level(operations, parameters.at("level").get<std::string>());
+  });
+  registry.add_later(declared("export_add"), [&](const Json& parameters, const Answer& answer) {
+    add_export(operations, parameters, answer, config);
+  });
+  registry.add_later(declared("export_remove"), [&](const Json& parameters, const Answer& answer) {
+    remove_export(operations, parameters, answer);
+  });
+  registry.add(declared("connection_close"),
+               [&](const Json& parameters) { return close_connection(operations, parameters); });
+  add_drain(registry, operations, layout, config);
+}
+
+}  // namespace sluice::admin

@@ -1,15 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/events/journal.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <cerrno>
+#include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #include "controlplane/events/kinds.h"
+#include "controlplane/events/sinks.h"
+#include "controlplane/events/text.h"
+#include "dataplane/base/setup_error.h"
 
 namespace sluice::events {
 namespace {
@@ -172,6 +189,206 @@ void Journal::stop() {
     state_->stopped = true;
   }
   state_->changed.notify_all();
+}
+
+// --- Sinks of events
+
+namespace {
+
+constexpr std::size_t kEventsAtATime = 64;
+
+sockaddr_un address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  return address;
+}
+
+}  // namespace
+
+FileTarget::FileTarget(std::string path) : path_(std::move(path)), file_(open()) {
+  if (!file_)
+    throw SetupError("Events cannot be written to " + path_ + " (" + std::strerror(errno) +
+                     "): set file in [events] to a file that this user can write, or to \"\" for none.");
+}
+
+/// O_NONBLOCK is for a FIFO.
+FileDescriptor FileTarget::open() const {
+  return FileDescriptor(
+      ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0640));
+}
+
+void FileTarget::follow_path() {
+  struct stat there {};
+  struct stat ours {};
+  const bool same = ::stat(path_.c_str(), &there) == 0 && ::fstat(file_.get(), &ours) == 0 &&
+                    there.st_dev == ours.st_dev && there.st_ino == ours.st_ino;
+  if (same) return;
+  if (FileDescriptor fresh = open()) {
+    file_ = std::move(fresh);
+    rest_.clear();
+  }
+}
+
+bool FileTarget::write(const Event& event, std::uint64_t journal) {
+  follow_path();
+  const std::size_t before = rest_.size();
+  std::string line = rest_ + to_json_line(event, journal);
+  const ssize_t written = ::write(file_.get(), line.data(), line.size());
+  const std::size_t gone = written > 0 ? static_cast<std::size_t>(written) : 0;
+  // A line of which nothing is written is lost; the rest of one that was begun is kept.
+  if (gone <= before) return rest_.erase(0, gone), false;
+  rest_ = line.substr(gone);
+  return true;
+}
+
+JournaldTarget::JournaldTarget(std::string socket)
+    : path_(std::move(socket)), socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+  if (::access(path_.c_str(), W_OK) != 0)
+    throw SetupError("journald in [events] is true, and no journald takes entries at " + path_ + " (" +
+                     std::strerror(errno) + "): start systemd-journald, or set it to false.");
+}
+
+/// The address is looked up each time, so that a journald that has been started again is found.
+bool JournaldTarget::write(const Event& event, std::uint64_t) {
+  const std::string entry = to_journald(event);
+  const sockaddr_un address = address_of(path_);
+  return ::sendto(socket_.get(), entry.data(), entry.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
+                  reinterpret_cast<const sockaddr*>(&address),
+                  sizeof address) == static_cast<ssize_t>(entry.size());
+}
+
+/// Shared with the thread, which may be the last to have it.
+struct Sink::State {
+  std::shared_ptr<Journal> journal;
+  std::unique_ptr<Target> target;
+  std::atomic<std::uint64_t> lost{0};
+  std::mutex mutex{};
+  std::condition_variable changed{};
+  bool ended = false;  ///< under mutex
+
+  void run() {
+    sigset_t pipe;
+    ::sigemptyset(&pipe);
+    ::sigaddset(&pipe, SIGPIPE);  // a reader that has gone is an error of write()
+    ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+    std::uint64_t next = 1;
+    while (journal->wait(next)) next = copy(next);
+    for (std::uint64_t from = 0; from != next;) next = copy(from = next);  // what has come before the end
+    const std::lock_guard lock(mutex);
+    ended = true;
+    changed.notify_all();
+  }
+  std::uint64_t copy(std::uint64_t from) {
+    const Journal::Part part = journal->read(from, kEventsAtATime);
+    std::uint64_t failed = part.missed;
+    for (const Event& event : part.events) failed += target->write(event, journal->id()) ? 0 : 1;
+    lost.fetch_add(failed, std::memory_order_relaxed);
+    return part.next;
+  }
+};
+
+Sink::Sink(std::shared_ptr<Journal> journal, std::unique_ptr<Target> target)
+    : state_(std::make_shared<State>()) {
+  state_->journal = std::move(journal);
+  state_->target = std::move(target);
+  std::thread([state = state_] { state->run(); }).detach();
+}
+
+Sink::~Sink() {
+  state_->journal->stop();
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait_for(lock, std::chrono::milliseconds(kEndMs), [this] { return state_->ended; });
+}
+
+std::uint64_t Sink::lost() const {
+  return state_->lost.load(std::memory_order_relaxed);
+}
+
+namespace {
+
+Json value_of(const Field& field) {
+  return std::visit([](const auto& value) { return Json(value); }, field.value);
+}
+
+std::string escaped(const Json& value) {
+  return value.dump(-1, Json::Encoding::Ascii);
+}
+
+/// Bare where it needs no quotes, else as a JSON string.
+std::string to_word(const Field& field) {
+  const auto* text = std::get_if<std::string>(&field.value);
+  if (text == nullptr) return escaped(value_of(field));
+  const bool bare = !text->empty() && std::all_of(text->begin(), text->end(), [](unsigned char c) {
+    return (c < 0x80 && std::isalnum(c) != 0) || std::strchr("._-:/", c) != nullptr;
+  });
+  return bare && text->find('\0') == std::string::npos ? *text : escaped(*text);
+}
+
+/// A field whose value may hold newlines: its name, its length as eight bytes, little-endian, and the value.
+void add_journald(std::string& out, const std::string& name, const std::string& value) {
+  out += name + '\n';
+  for (int shift = 0; shift < 64; shift += 8)
+    out += static_cast<char>(static_cast<std::uint64_t>(value.size()) >> shift & 0xff);
+  out += value + '\n';
+}
+
+}  // namespace
+
+std::string time_of(std::uint64_t wall_ns) {
+  constexpr std::uint64_t kSecondNs = 1'000'000'000;
+  const auto seconds = static_cast<std::time_t>(wall_ns / kSecondNs);
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  std::array<char, 64> text{};
+  std::size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+  length += static_cast<std::size_t>(std::snprintf(text.data() + length, text.size() - length, ".%06uZ",
+                                                   static_cast<unsigned>(wall_ns % kSecondNs / 1000)));
+  return {text.data(), length};
+}
+
+std::string to_log_line(const Event& event) {
+  std::string line = event.kind->sentence;
+  line += std::string(": event=") + event.kind->name;
+  for (const Field& field : event.fields) line += std::string(" ") + field.name + '=' + to_word(field);
+  if (event.suppressed > 0) line += " suppressed=" + std::to_string(event.suppressed);
+  return line;
+}
+
+Json to_json(const Event& event) {
+  Json fields = Json::object();
+  for (const Field& field : event.fields) fields[field.name] = value_of(field);
+  Json result = {{"sequence", event.sequence},
+                 {"time", time_of(event.wall_ns)},
+                 {"severity", kSeverities[static_cast<std::size_t>(event.kind->severity)]},
+                 {"event", event.kind->name},
+                 {"fields", fields}};
+  if (event.suppressed > 0) result["suppressed"] = event.suppressed;
+  return result;
+}
+
+std::string to_json_line(const Event& event, std::uint64_t journal) {
+  Json line = to_json(event);
+  line["journal"] = journal;
+  return escaped(line) + '\n';
+}
+
+std::string to_journald(const Event& event) {
+  static constexpr const char* kPriorities[] = {"6", "4", "3"};
+  std::string out;
+  add_journald(out, "MESSAGE", to_log_line(event));
+  add_journald(out, "PRIORITY", kPriorities[static_cast<std::size_t>(event.kind->severity)]);
+  add_journald(out, "SYSLOG_IDENTIFIER", "sluice-controlplane");
+  add_journald(out, "SLUICE_EVENT", event.kind->name);
+  add_journald(out, "SLUICE_SEQUENCE", std::to_string(event.sequence));
+  for (const Field& field : event.fields) {
+    std::string name = std::string("SLUICE_") + field.name;
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    const auto* text = std::get_if<std::string>(&field.value);
+    add_journald(out, name, text != nullptr ? *text : escaped(value_of(field)));
+  }
+  return out;
 }
 
 }  // namespace sluice::events

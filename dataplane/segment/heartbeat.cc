@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,6 +21,7 @@
 #include <string_view>
 
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/segment/notify.h"
 #include "dataplane/segment/process_use.h"
 #include "dataplane/segment/version.h"
 
@@ -157,3 +159,28 @@ void measure_process(ProcessUse& use) {
 }
 
 }  // namespace sluice::segment
+
+namespace sluice::notify {
+namespace {
+
+constexpr std::uint64_t kIntervalNs = 500'000'000;
+
+}  // namespace
+
+void ready() {
+  ::sd_notify(0, "READY=1");
+}
+
+void alive() {
+  static std::uint64_t notified_ns = 0;
+  const std::uint64_t now_ns = segment::monotonic_ns();
+  if (now_ns - notified_ns < kIntervalNs) return;
+  notified_ns = now_ns;
+  ::sd_notify(0, "WATCHDOG=1");
+}
+
+void stopping() {
+  ::sd_notify(0, "STOPPING=1");
+}
+
+}  // namespace sluice::notify

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "dataplane/ulb/items.h"
+#include "dataplane/ulb/nfs2.h"
 
 namespace sluice::ulb {
 namespace {
@@ -235,6 +236,144 @@ const service::Binding& nfsacl3_binding() noexcept {
 }
 const service::Binding& mount3_binding() noexcept {
   return kMount3;
+}
+
+// --- Version 2
+
+namespace {
+
+// Sizes of RFC 1094 types, in bytes.
+constexpr std::uint64_t kHandle2 = 32;
+constexpr std::uint64_t kFattr2 = 68;
+constexpr std::uint32_t kMaxPath2 = 1024;
+constexpr std::uint32_t kMaxName2 = 255;
+constexpr std::uint64_t kMaxData2 = 8192;
+
+constexpr std::array<service::ProcedureBinding, kNfs2Procedures> procedure_table_of_2() {
+  std::array<service::ProcedureBinding, kNfs2Procedures> table{};
+  table[kNfs2Write].eligible_arguments = 1;
+  table[kNfs2SymLink].eligible_arguments = 1;
+  table[kNfs2Read].eligible_results = 1;
+  table[kNfs2ReadLink].eligible_results = 1;
+  for (const Nfs2Procedure procedure :
+       {kNfs2Create, kNfs2Remove, kNfs2Rename, kNfs2Link, kNfs2SymLink, kNfs2MkDir, kNfs2RmDir})
+    table[procedure].idempotent = false;
+  return table;
+}
+constexpr auto kProcedures2 = procedure_table_of_2();
+
+/// WRITE: handle, beginoffset, offset, totalcount, data. SYMLINK: directory, name, path, attributes.
+std::size_t nfs2_argument_items(std::uint32_t procedure, std::span<const std::byte> arguments,
+                                std::span<service::Item> items) {
+  xdr::Reader reader(arguments);
+  reader.skip(kHandle2);
+  if (procedure == kNfs2Write)
+    reader.skip(12);
+  else if (procedure == kNfs2SymLink)
+    reader.opaque(kMaxName2);
+  else
+    return 0;
+  return item_here(reader, items);
+}
+
+service::Repetition nfs2_repetition(std::uint32_t procedure, std::span<const std::byte>) {
+  if (procedure == kNfs2Write || procedure == kNfs2SetAttr) return service::Repetition::InOrder;
+  return procedure < kNfs2Procedures && kProcedures2[procedure].idempotent ? service::Repetition::Harmless
+                                                                           : service::Repetition::OnlyOnce;
+}
+
+/// READ: attributes, data. READLINK: path.
+std::size_t nfs2_result_items(std::uint32_t procedure, std::span<const std::byte> results,
+                              service::PlacedResults* placed, std::span<service::Item> items) {
+  if (procedure != kNfs2Read && procedure != kNfs2ReadLink) return 0;
+  xdr::Reader reader(results);
+  if (reader.u32() != 0) return 0;
+  if (procedure == kNfs2Read) reader.skip(kFattr2);
+  return item_here(reader, items, placed);
+}
+
+std::size_t nfs2_expected_items(std::uint32_t procedure, std::span<const std::byte>,
+                                std::span<std::uint32_t> most_bytes) {
+  if (procedure == kNfs2Read) return expect_item(kMaxData2, most_bytes);
+  return procedure == kNfs2ReadLink ? expect_item(0, most_bytes) : 0;
+}
+
+std::uint64_t max_nfs2_results(std::uint32_t procedure, std::span<const std::byte> arguments) {
+  switch (procedure) {
+    case kNfs2Null:
+    case kNfs2Root:
+    case kNfs2WriteCache:
+      return 0;
+    case kNfs2GetAttr:
+    case kNfs2SetAttr:
+    case kNfs2Write:
+      return kStatus + kFattr2;
+    case kNfs2Lookup:
+    case kNfs2Create:
+    case kNfs2MkDir:
+      return kStatus + kHandle2 + kFattr2;
+    case kNfs2ReadLink:
+      return kStatus + 4 + kMaxPath2;
+    case kNfs2Read:
+      return kStatus + kFattr2 + 4 + kMaxData2;
+    case kNfs2ReadDir: {
+      xdr::Reader reader(arguments);
+      reader.skip(kHandle2 + 4);
+      return kStatus + 8 + std::uint64_t{reader.u32()};
+    }
+    case kNfs2StatFs:
+      return kStatus + 20;
+    default:
+      return kStatus;
+  }
+}
+
+/// As in version 3, with the attributes of version 2.
+std::uint64_t max_nfsacl2_results(std::uint32_t procedure, std::span<const std::byte>) {
+  if (procedure == 0) return 0;
+  constexpr std::uint64_t kMaxAclEntries = 1024;
+  constexpr std::uint64_t kList = 8 + kMaxAclEntries * 12;
+  return procedure == 1 ? kStatus + kFattr2 + 4 + 2 * kList : kStatus + kFattr2 + 4;
+}
+
+service::Repetition nfsacl2_repetition(std::uint32_t procedure, std::span<const std::byte>) {
+  constexpr std::uint32_t kSetAcl = 2;
+  return procedure == kSetAcl ? service::Repetition::OnlyOnce : service::Repetition::Harmless;
+}
+
+constexpr std::string_view kNames[] = {"null", "getattr", "setattr", "root",   "lookup",  "readlink",
+                                       "read", "wrcache", "write",   "create", "remove",  "rename",
+                                       "link", "symlink", "mkdir",   "rmdir",  "readdir", "statfs"};
+static_assert(std::size(kNames) == kNfs2Procedures);
+constexpr std::string_view kAclNames[] = {"null", "getacl", "setacl", "getattr", "access"};
+
+constexpr service::Binding kNfs2{.program = kNfsProgram,
+                                 .version = kNfs2Version,
+                                 .procedures = kProcedures2,
+                                 .unusable = service::UnusableChunks::Ignore,
+                                 .name = "nfs",
+                                 .procedure_names = kNames,
+                                 .max_results_bytes = &max_nfs2_results,
+                                 .argument_items = &nfs2_argument_items,
+                                 .result_items = &nfs2_result_items,
+                                 .expected_items = &nfs2_expected_items,
+                                 .repetition = &nfs2_repetition};
+constexpr service::Binding kNfsAcl2{.program = kNfsAclProgram,
+                                    .version = kNfs2Version,
+                                    .procedures = {},
+                                    .unusable = service::UnusableChunks::Ignore,
+                                    .name = "nfsacl",
+                                    .procedure_names = kAclNames,
+                                    .max_results_bytes = &max_nfsacl2_results,
+                                    .repetition = &nfsacl2_repetition};
+
+}  // namespace
+
+const service::Binding& nfs2_binding() noexcept {
+  return kNfs2;
+}
+const service::Binding& nfsacl2_binding() noexcept {
+  return kNfsAcl2;
 }
 
 }  // namespace sluice::ulb

@@ -41,7 +41,7 @@ void Command::requires_subcommand() {
 void Command::options_fall_through() {
   app_->fallthrough();
 }
-void Command::on_chosen(std::function<void()> action) {
+void Command::on_chosen(Function<void()> action) {
   app_->callback(std::move(action));
 }
 bool Command::chosen() const {
@@ -74,7 +74,7 @@ void Command::flag(const std::string& name, bool& value, const std::string& help
 }
 
 Program::Program(const std::string& description, const std::string& libraries)
-    : app_(std::make_unique<CLI::App>(description)), command_(*app_) {
+    : app_(make_owned<CLI::App>(description)), command_(*app_) {
   app_->set_version_flag("--version",
                          "Sluice " SLUICE_VERSION + (libraries.empty() ? std::string() : ", " + libraries));
 }

@@ -5,12 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "dataplane/base/function.h"
+#include "dataplane/base/owned.h"
 
 namespace CLI {
 class App;
@@ -44,7 +45,7 @@ class Command {
   /// Options of this command may follow a subcommand.
   void options_fall_through();
   /// Called in parse(), after the subcommands' own.
-  void on_chosen(std::function<void()> action);
+  void on_chosen(Function<void()> action);
   /// Whether it was on the command line.
   bool chosen() const;
 
@@ -76,7 +77,7 @@ class Program {
   std::optional<int> parse(int argc, char** argv);
 
  private:
-  std::unique_ptr<CLI::App> app_;
+  Owned<CLI::App> app_;
   Command command_;
 };
 

@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -25,6 +24,7 @@
 #include "controlplane/admin/views/status.h"
 #include "controlplane/control_plane.h"
 #include "controlplane/topology.h"
+#include "dataplane/base/function.h"
 #include "dataplane/base/text_file.h"
 #include "dataplane/segment/capture_channel.h"
 #include "dataplane/segment/version.h"
@@ -33,7 +33,7 @@ namespace sluice::controlplane {
 namespace {
 
 /// Answers with what `work` returns, on a thread of the arena. It has nothing but copies.
-void answer_by_task(tasks::Arena& arena, const admin::Answer& answer, std::function<Json()> work) {
+void answer_by_task(tasks::Arena& arena, const admin::Answer& answer, Function<Json()> work) {
   const bool started = arena.start([answer, work = std::move(work)]() -> tasks::Arena::Done {
     try {
       return [answer, result = work()] { answer.result(result); };
@@ -144,7 +144,7 @@ Json set_log_level(Operations& operations, const std::string& level) {
 /// `apply` puts the change in force and returns the result. With the parameter "save" it is called when the change is kept,
 /// and not at all if that fails.
 void carry_out(Operations& operations, const Json& parameters, const Answer& answer,
-               const config::Change& change, const std::function<Json(bool saved)>& apply) {
+               const config::Change& change, const Function<Json(bool saved)>& apply) {
   if (!parameters.at("save").get<bool>()) return answer.result(apply(false));
   operations.save(change, [answer, apply](const std::string& problem) {
     if (!problem.empty()) return answer.problem("Nothing is saved, and nothing has changed: " + problem);

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "controlplane/reloader.h"
 #include "controlplane/start_watch.h"
 #include "controlplane/tasks/arena.h"
+#include "dataplane/base/function.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::controlplane {
@@ -27,7 +27,7 @@ namespace sluice::controlplane {
 class Configuration {
  public:
   /// What a file says is published; with the keys that were read along, null where the configuration has no method.
-  using Applied = std::function<void(std::unique_ptr<properties::HostAuthentication>)>;
+  using Applied = Function<void(std::unique_ptr<properties::HostAuthentication>)>;
 
   /// All outlive it; `files` delivers nothing afterwards. It has one thread: a reload has read what was saved before it, and
   /// nothing that is saved after it gets lost.

@@ -125,7 +125,7 @@ void ControlPlane::take_over() {
   keeper_->take_over();
   layout_.reading_epoch.store(ownership_->epoch(), std::memory_order_release);
   addresses_ = std::make_unique<upstreams::AddressKeeper>(config_.block, layout_,
-                                                          [this](const std::function<void()>& write) {
+                                                          [this](const Function<void()>& write) {
                                                             if (const auto own = ownership_->enter()) write();
                                                           });
   clients_ = std::make_unique<clients::ClientWatch>(layout_, config_.block.reactors,

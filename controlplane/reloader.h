@@ -5,23 +5,23 @@
 // want to have read. One thread, that of the arena's loop.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "controlplane/admin/operations.h"
 #include "controlplane/tasks/arena.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::controlplane {
 
 class Reloader {
  public:
   /// On the loop.
-  using Apply = std::function<admin::ReloadResult()>;
+  using Apply = Function<admin::ReloadResult()>;
   /// On a thread of the arena, on what it has itself (Arena::Work). Throws nothing: a defect is in the result of what it
   /// returns.
-  using Read = std::function<Apply()>;
+  using Read = Function<Apply()>;
   /// On the loop, at the beginning of each reading.
-  using Begin = std::function<Read()>;
+  using Begin = Function<Read()>;
 
   /// `arena` outlives it, and delivers nothing afterwards.
   Reloader(tasks::Arena& arena, Begin begin);

@@ -1,26 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/topology.h"
 
+#include <dirent.h>
 #include <hwloc.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <memory>
-#include <system_error>
 
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::topology {
 namespace {
 
-using Topology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
+class Topology {
+ public:
+  Topology() {
+    if (hwloc_topology_init(&topology_) != 0) throw_unreadable();
+    if (hwloc_topology_load(topology_) == 0) return;
+    hwloc_topology_destroy(topology_);
+    throw_unreadable();
+  }
+  ~Topology() { hwloc_topology_destroy(topology_); }
+  Topology(const Topology&) = delete;
+  Topology& operator=(const Topology&) = delete;
 
-Topology load() {
-  hwloc_topology_t topology = nullptr;
-  if (hwloc_topology_init(&topology) != 0 || hwloc_topology_load(topology) != 0)
+  hwloc_topology_t get() const { return topology_; }
+
+ private:
+  [[noreturn]] static void throw_unreadable() {
     throw SetupError("hwloc cannot read this machine's topology.");
-  return {topology, &hwloc_topology_destroy};
-}
+  }
+  hwloc_topology_t topology_ = nullptr;
+};
 
 std::uint32_t numa_node_of(hwloc_topology_t topology, hwloc_obj_t unit) {
   hwloc_obj_t node = nullptr;
@@ -32,7 +42,7 @@ std::uint32_t numa_node_of(hwloc_topology_t topology, hwloc_obj_t unit) {
 }  // namespace
 
 std::vector<Processor> processors() {
-  const Topology topology = load();
+  const Topology topology;
   std::vector<Processor> result;
   hwloc_obj_t unit = nullptr;
   while ((unit = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_PU, unit)) != nullptr) {
@@ -53,13 +63,16 @@ void OwnProcessors::keep_off(const std::vector<std::uint32_t>& cpus) const {
   for (const std::uint32_t cpu : cpus)
     if (cpu < CPU_SETSIZE) CPU_CLR(cpu, &left);
   const cpu_set_t& allowed = CPU_COUNT(&left) > 0 ? left : all_;
-  std::error_code ignored;
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", ignored))
-    ::sched_setaffinity(std::atoi(thread.path().filename().c_str()), sizeof allowed, &allowed);
+  DIR* const threads = ::opendir("/proc/self/task");
+  if (threads == nullptr) return;
+  while (const dirent* const entry = ::readdir(threads))
+    if (const pid_t thread = std::atoi(entry->d_name); thread != 0)
+      ::sched_setaffinity(thread, sizeof allowed, &allowed);
+  ::closedir(threads);
 }
 
 Json describe() {
-  const Topology topology = load();
+  const Topology topology;
   Json result;
   result["packages"] = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_PACKAGE);
   result["cores"] = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_CORE);

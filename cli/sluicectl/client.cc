@@ -86,7 +86,7 @@ Json Client::ask(const std::string& method, const Json& parameters, int passed) 
 }
 
 void for_each_page(const Client& client, const std::string& list, const Json& parameters,
-                   const std::function<bool(const Json& rows)>& each) {
+                   const Function<bool(const Json& rows)>& each) {
   Json from = std::uint64_t{0};
   do {
     Json asked = parameters;

@@ -4,17 +4,17 @@
 // throws what Client::ask() throws; any thread.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "cli/sluicectl/client.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::ctl {
 
 /// Calls `each` with the rows of each page of `list`, which is "connections" or "properties", until `each` returns false. A
 /// control plane of an older release has no pages, so its whole list is one page.
 void for_each_page(const Client& client, const std::string& list, const Json& parameters,
-                   const std::function<bool(const Json& rows)>& each);
+                   const Function<bool(const Json& rows)>& each);
 
 /// Prints the list page after page. With `as_json` the output is one array, as of the whole list.
 void print_listing(const Client& client, const std::string& list, const Json& parameters, bool as_json);

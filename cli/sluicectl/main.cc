@@ -4,7 +4,6 @@
 #include <fcntl.h>
 
 #include <cstdio>
-#include <functional>
 #include <iostream>
 
 #include "cli/arguments.h"
@@ -20,6 +19,7 @@
 #include "cli/sluicectl/top.h"
 #include "cli/sluicectl/why.h"
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/function.h"
 #include "dataplane/base/text_file.h"
 
 namespace {
@@ -38,7 +38,7 @@ struct Defects : std::runtime_error {
 struct Session {
   std::string socket = "/run/sluice/admin.sock";
   bool as_json = false;
-  std::function<void(const Client&)> chosen;
+  sluice::Function<void(const Client&)> chosen;
 
   void show(const Json& result) const { print(result, as_json); }
   /// `not_saved` is the sentence for a change that a restart undoes. JSON has a key for it.
@@ -49,7 +49,7 @@ struct Session {
 };
 
 cli::Command command(cli::Command& parent, Session& session, const std::string& name, const std::string& help,
-                     std::function<void(const Client&)> action) {
+                     sluice::Function<void(const Client&)> action) {
   cli::Command made = parent.subcommand(name, help);
   made.on_chosen([&session, action = std::move(action)] {
     if (!session.chosen) session.chosen = action;  // a subcommand's action is called before its parent's

@@ -3,19 +3,19 @@
 // The answer to a request whose method takes its time. It is given once, now or later. One thread, the server's.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <utility>
 
 #include "controlplane/admin/json_rpc.h"
 #include "controlplane/json/json.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::admin {
 
 class Answer {
  public:
   /// Takes the response, one line. It may be called when the client has gone.
-  using Send = std::function<void(const std::string& line)>;
+  using Send = Function<void(const std::string& line)>;
 
   /// Without `send` it is the answer to a notification: nobody hears of it.
   Answer(Json id, Send send) : id_(std::move(id)), send_(std::move(send)) {}

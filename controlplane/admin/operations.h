@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "controlplane/config/changes.h"
+#include "dataplane/base/function.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::admin {
@@ -19,8 +19,8 @@ struct ReloadResult {
   std::string problem;  ///< defects, a line for each: nothing has changed. Empty: none
 };
 /// With why it is not saved; empty: it is.
-using Saved = std::function<void(const std::string& problem)>;
-using Reloaded = std::function<void(const ReloadResult&)>;
+using Saved = Function<void(const std::string& problem)>;
+using Reloaded = Function<void(const ReloadResult&)>;
 
 class Operations {
  public:

@@ -6,10 +6,10 @@
 
 #include <cstddef>
 #include <deque>
-#include <functional>
 #include <utility>
 
 #include "controlplane/admin/pace.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::admin {
 
@@ -22,7 +22,7 @@ inline constexpr const char* kTooManyJobs =
 class PacedWork {
  public:
   /// Continues a job until it is complete or `pace` is spent. Returns true if the job is complete. Throws nothing.
-  using Step = std::function<bool(Pace& pace)>;
+  using Step = Function<bool(Pace& pace)>;
 
   /// Returns false if there are kMaxPacedJobs already.
   [[nodiscard]] bool add(Step step) {

@@ -4,7 +4,6 @@
 // the control plane. One thread.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -14,6 +13,7 @@
 #include "controlplane/admin/declaration.h"
 #include "controlplane/json/json.h"
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::admin {
 
@@ -25,21 +25,21 @@ class MethodError : public std::runtime_error {
 
 /// Takes the request's params, which are as they are declared: all are there, those that the client has left out with their
 /// defaults. Returns the result. Throws MethodError.
-using Method = std::function<Json(const Json& parameters)>;
+using Method = Function<Json(const Json& parameters)>;
 /// The same, with the descriptor that was passed with the request (SCM_RIGHTS), if any.
-using DescriptorMethod = std::function<Json(const Json& parameters, const FileDescriptor& passed)>;
+using DescriptorMethod = Function<Json(const Json& parameters, const FileDescriptor& passed)>;
 
 /// The same for what takes its time: it does not wait, and answers later.
-using LaterMethod = std::function<void(const Json& parameters, const Answer& answer)>;
+using LaterMethod = Function<void(const Json& parameters, const Answer& answer)>;
 /// A LaterMethod that also takes the descriptor that was passed with the request, if any. It duplicates what it needs later.
 using LaterDescriptorMethod =
-    std::function<void(const Json& parameters, const FileDescriptor& passed, const Answer& answer)>;
+    Function<void(const Json& parameters, const FileDescriptor& passed, const Answer& answer)>;
 
 class Registry {
  public:
   /// Called for a request that is answered later; what it returns is called with the response, also at once. If it returns nothing
   /// the request fails.
-  using Later = std::function<Answer::Send()>;
+  using Later = Function<Answer::Send()>;
 
   /// Replaces a method of the same name.
   void add(const Declaration& declaration, Method method);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,6 +27,7 @@
 #include "controlplane/config/describe.h"
 #include "controlplane/config/saved_changes.h"
 #include "controlplane/events/text.h"
+#include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/capture_channel.h"
 #include "dataplane/segment/checked.h"
@@ -44,7 +44,7 @@ Json describe(Page page, const char* rows) {
 }
 
 /// Makes the page from a position on.
-using PageMaker = std::function<Page(std::uint64_t from, Pace& pace)>;
+using PageMaker = Function<Page(std::uint64_t from, Pace& pace)>;
 
 /// Answers with the rows of all pages, which take several iterations. The error for more than kMaxListedAtOnce rows names `method`,
 /// which returns pages.

@@ -61,7 +61,7 @@ Server::Server(const Registry& registry, const std::string& path, const std::str
   if (::lstat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode))
     throw SetupError("There is something at the admin socket's path " + path +
                      " that is no socket: remove it, or set another socket in [admin].");
-  lock_ = std::make_unique<SocketLock>(path, owner);
+  lock_ = make_owned<SocketLock>(path, owner);
   ::unlink(hidden_path_.c_str());
   listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   // Any process may connect; accept_client() checks its credentials.
@@ -173,12 +173,12 @@ void Server::accept_client() {
     ::close(fd);
     return;
   }
-  clients_.push_back(std::make_unique<Client>(Client{.fd = fd,
-                                                     .access = access,
-                                                     .process = peer.pid,
-                                                     .user = peer.uid,
-                                                     .last_active = polls_,
-                                                     .number = ++accepted_}));
+  clients_.push_back(make_owned<Client>(Client{.fd = fd,
+                                               .access = access,
+                                               .process = peer.pid,
+                                               .user = peer.uid,
+                                               .last_active = polls_,
+                                               .number = ++accepted_}));
 }
 
 bool Server::keeps_its_place(const Client& client) const {

@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "controlplane/admin/registry.h"
 #include "controlplane/admin/socket_lock.h"
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::admin {
@@ -114,12 +114,12 @@ class Server {
   const std::string path_;
   std::string hidden_path_;  ///< before show()
   const std::uint64_t max_unread_ns_;
-  std::unique_ptr<SocketLock> lock_;
+  Owned<SocketLock> lock_;
   std::uint64_t inode_ = 0;  ///< of the socket in the file system
   int listener_ = -1;
   std::int64_t change_gid_ = -1;  ///< -1: none
   std::int64_t read_gid_ = -1;
-  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<Owned<Client>> clients_;
   std::vector<pollfd> ready_;  ///< of wait(): the listener, then the clients
   Pace* pace_ = nullptr;
   int answers_left_ = 0;  ///< of this poll()

@@ -18,7 +18,7 @@
 namespace sluice::cm {
 namespace {
 
-std::unique_ptr<Connections> make_connections(const ConnectionContext& context) {
+Owned<Connections> make_connections(const ConnectionContext& context) {
   switch (context.block.driver) {
     case segment::Driver::SoftRoce:
       return make_punted_connections(context);

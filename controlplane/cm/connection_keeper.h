@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 
 #include "controlplane/cm/admission_book.h"
 #include "controlplane/cm/connection_reports.h"
@@ -15,6 +14,7 @@
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/refusal.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/segment/messages.h"
 #include "dataplane/segment/tables.h"
 
@@ -89,7 +89,7 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   policy::Admission admission_;
   AdmissionBook book_;
   ConnectionReports reports_;
-  const std::unique_ptr<Connections> managed_;
+  const Owned<Connections> managed_;
   ConnectionWatch watch_;
   /// The last incarnation of each reactor at the takeover: later ones are of our making.
   std::array<std::uint32_t, segment::kMaxReactors> inherited_{};

@@ -203,8 +203,8 @@ void DriverConnections::on_connect_request(std::uint32_t reactor, const segment:
 
 }  // namespace
 
-std::unique_ptr<Connections> make_driver_connections(const ConnectionContext& context) {
-  return std::make_unique<DriverConnections>(context);
+Owned<Connections> make_driver_connections(const ConnectionContext& context) {
+  return make_owned<DriverConnections>(context);
 }
 
 }  // namespace sluice::cm

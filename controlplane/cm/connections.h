@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +18,7 @@
 #include "controlplane/cm/known_connections.h"
 #include "controlplane/policy/admission.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/rpcrdma/link/private_data.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/layout.h"
@@ -140,11 +140,11 @@ class Connections {
 };
 
 /// Of softroce devices: our own agent, whose datagrams go through the punt rings (punted_connections.cc).
-std::unique_ptr<Connections> make_punted_connections(const ConnectionContext& context);
+Owned<Connections> make_punted_connections(const ConnectionContext& context);
 /// Of verbs devices: the kernel's, through librdmacm (kernel_connections.cc). Throws SetupError when this machine has no RDMA. Not
 /// while a data plane is running: then it waits for the device to come back.
-std::unique_ptr<Connections> make_kernel_connections(const ConnectionContext& context);
+Owned<Connections> make_kernel_connections(const ConnectionContext& context);
 /// Of a driver that manages them itself (loopback).
-std::unique_ptr<Connections> make_driver_connections(const ConnectionContext& context);
+Owned<Connections> make_driver_connections(const ConnectionContext& context);
 
 }  // namespace sluice::cm

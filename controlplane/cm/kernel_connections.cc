@@ -288,8 +288,8 @@ void KernelConnections::restore(std::uint32_t reactor, std::uint32_t number) {
 
 }  // namespace
 
-std::unique_ptr<Connections> make_kernel_connections(const ConnectionContext& context) {
-  return std::make_unique<KernelConnections>(context);
+Owned<Connections> make_kernel_connections(const ConnectionContext& context) {
+  return make_owned<KernelConnections>(context);
 }
 
 ChannelOffer::ChannelOffer(const segment::Layout& layout, const std::string& segment)

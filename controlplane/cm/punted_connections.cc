@@ -350,8 +350,8 @@ void PuntedConnections::restore(std::uint32_t reactor, std::uint32_t number) {
 
 }  // namespace
 
-std::unique_ptr<Connections> make_punted_connections(const ConnectionContext& context) {
-  return std::make_unique<PuntedConnections>(context);
+Owned<Connections> make_punted_connections(const ConnectionContext& context) {
+  return make_owned<PuntedConnections>(context);
 }
 
 }  // namespace sluice::cm

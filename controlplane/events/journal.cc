@@ -105,7 +105,7 @@ struct Journal::State {
 };
 
 Journal::Journal(Log log, Clock clock)
-    : log_(std::move(log)), clock_(clock), id_(segment::wall_ns()), state_(std::make_unique<State>()) {}
+    : log_(std::move(log)), clock_(clock), id_(segment::wall_ns()), state_(make_owned<State>()) {}
 
 Journal::~Journal() = default;
 

@@ -7,14 +7,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "controlplane/events/event.h"
+#include "dataplane/base/function.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::events {
@@ -43,7 +43,7 @@ class Journal {
  public:
   using Clock = std::uint64_t (*)();
   /// Is given each event that is recorded, on the thread that has added it, and waits for nothing.
-  using Log = std::function<void(const Event&)>;
+  using Log = Function<void(const Event&)>;
 
   /// `clock` is monotonic, in nanoseconds.
   explicit Journal(Log log, Clock clock = segment::monotonic_ns);
@@ -94,7 +94,7 @@ class Journal {
   const Clock clock_;
   const std::uint64_t id_;
   JournalStatistics statistics_;
-  const std::unique_ptr<State> state_;
+  const Owned<State> state_;
 };
 
 }  // namespace sluice::events

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <optional>
 #include <span>
@@ -18,6 +17,7 @@
 #include "controlplane/locks/statistics.h"
 #include "controlplane/mount/protocol.h"
 #include "controlplane/mount/rpc_link.h"
+#include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/rpc/message.h"
 
@@ -43,7 +43,7 @@ struct Destination {
 class Courier {
  public:
   /// `reply`: a whole one, whatever it says; none by the deadline: empty.
-  using Done = std::function<void(std::span<const std::byte> reply)>;
+  using Done = Function<void(std::span<const std::byte> reply)>;
 
   /// `statistics` outlives it.
   Courier(const Destination& to, LockStatistics& statistics) : to_(to), statistics_(statistics) {}

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <optional>
 #include <string>
@@ -20,14 +19,15 @@
 #include "controlplane/mount/registration.h"
 #include "controlplane/mount/sockets.h"
 #include "controlplane/mount/tcp_clients.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::locks {
 
 struct LockSettings {
-  std::uint16_t port = 0;                            ///< zero: any that is free
-  std::string rpcbind;                               ///< path of its socket to register there, or empty
-  std::function<bool(const PeerAddress&)> may_lock;  ///< which clients
-  std::string state{};                               ///< file that locks are recorded in, or empty
+  std::uint16_t port = 0;                       ///< zero: any that is free
+  std::string rpcbind;                          ///< path of its socket to register there, or empty
+  Function<bool(const PeerAddress&)> may_lock;  ///< which clients
+  std::string state{};                          ///< file that locks are recorded in, or empty
   ProxySettings proxy;
 };
 

@@ -4,10 +4,9 @@
 // One thread, the lock proxy's.
 #pragma once
 
-#include <functional>
-
 #include "controlplane/locks/proxy.h"
 #include "controlplane/mount/call_handler.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::locks {
 
@@ -17,7 +16,7 @@ inline constexpr std::size_t kMaxLockCallBytes =
 
 class LockProcedures final : public mount::CallHandler {
  public:
-  using MayCall = std::function<bool(const PeerAddress&)>;
+  using MayCall = Function<bool(const PeerAddress&)>;
 
   /// `clients`, `upstream`: who may call as such. The others outlive it.
   LockProcedures(LockProxy& proxy, MayCall clients, MayCall upstream, LockStatistics& statistics)

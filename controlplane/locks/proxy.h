@@ -12,7 +12,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,6 +24,7 @@
 #include "controlplane/locks/shares.h"
 #include "controlplane/locks/table.h"
 #include "controlplane/mount/call_handler.h"
+#include "dataplane/base/function.h"
 #include "dataplane/rpc/message.h"
 
 namespace sluice::locks {
@@ -55,8 +55,8 @@ struct ProxySettings {
   std::string upstream;                                  ///< its name, for the log
   std::string name;                                      ///< caller_name at the upstream
   bool privileged_port = true;                           ///< of calls to the upstream and to clients
-  std::function<std::optional<PeerAddress>()> where;     ///< of the upstream; none: not known yet
-  std::function<bool(const PeerAddress&)> is_upstream;   ///< whether it may call from there
+  Function<std::optional<PeerAddress>()> where;          ///< of the upstream; none: not known yet
+  Function<bool(const PeerAddress&)> is_upstream;        ///< whether it may call from there
   std::vector<std::string> upstream_names{};             ///< in its notices
   std::uint16_t upstream_rpcbind = mount::kRpcbindPort;  ///< others in tests
   std::uint16_t client_rpcbind = mount::kRpcbindPort;

@@ -4,17 +4,17 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <span>
 
 #include "controlplane/mount/exports.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::mount {
 
 class CallHandler {
  public:
   /// An empty message: there is none, and the client's connection ends, so that it calls again.
-  using Reply = std::function<void(std::span<const std::byte>)>;
+  using Reply = Function<void(std::span<const std::byte>)>;
 
   virtual ~CallHandler() = default;
   /// Calls `reply` once with a message of at most `max_reply_bytes`, before it returns or later. False: `call` is

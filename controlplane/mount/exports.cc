@@ -78,8 +78,7 @@ void UpstreamExports::list(const Asker& asker, OnList done) {
       [done = std::move(done)](const Answer* answer) { done(answer != nullptr ? &answer->paths : nullptr); });
 }
 
-void UpstreamExports::ask(const Subject& subject, const Asker& asker,
-                          std::function<void(const Answer*)> done) {
+void UpstreamExports::ask(const Subject& subject, const Asker& asker, Function<void(const Answer*)> done) {
   now_ns_ = asker.now_ns;
   if (const Answer* known = remembered(subject, asker.now_ns)) {
     count(statistics_.questions_cached);

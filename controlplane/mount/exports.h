@@ -5,11 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "controlplane/mount/poll_set.h"
+#include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::mount {
@@ -42,9 +42,9 @@ struct Asker {
 
 class Exports {
  public:
-  using OnMount = std::function<void(const MountAnswer&)>;
+  using OnMount = Function<void(const MountAnswer&)>;
   /// Null: the list cannot be had.
-  using OnList = std::function<void(const std::vector<std::string>*)>;
+  using OnList = Function<void(const std::vector<std::string>*)>;
 
   virtual ~Exports() = default;
   /// Each of these calls its last argument exactly once: before it returns, or during a later turn().

@@ -6,7 +6,6 @@
 // Which part is whose is asked with each call, so that it can change, and so is who the upstreams are.
 #pragma once
 
-#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -16,6 +15,7 @@
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/statistics.h"
 #include "controlplane/mount/upstream_exports.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::mount {
 
@@ -32,11 +32,11 @@ class GroupExports final : public Exports {
     std::uint64_t retired_ns = 0;  ///< zero: it is not
   };
   /// The parts of the members, by their names.
-  using Parts = std::function<ExportPaths(const std::string& name)>;
+  using Parts = Function<ExportPaths(const std::string& name)>;
   /// Of members that a reload adds, removes or changes.
   struct Newcomers {
-    std::function<std::vector<segment::UpstreamConfig>()> in_force;  ///< all; none: those that there were
-    std::function<std::unique_ptr<Exports>(const segment::UpstreamConfig& upstream)> make;
+    Function<std::vector<segment::UpstreamConfig>()> in_force;  ///< all; none: those that there were
+    Function<std::unique_ptr<Exports>(const segment::UpstreamConfig& upstream)> make;
   };
 
   /// `statistics` outlives it.

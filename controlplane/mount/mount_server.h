@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "controlplane/mount/mount_service.h"
 #include "controlplane/mount/poll_thread.h"
 #include "controlplane/mount/statistics.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::events {
 class Journal;
@@ -22,7 +22,7 @@ class Journal;
 namespace sluice::mount {
 
 /// Makes the exports; called once.
-using MakeExports = std::function<std::unique_ptr<Exports>(MountStatistics&)>;
+using MakeExports = Function<std::unique_ptr<Exports>(MountStatistics&)>;
 
 class MountServer {
  public:

@@ -7,7 +7,6 @@
 // One thread, its service's.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "controlplane/mount/protocol.h"
 #include "controlplane/mount/rpc_link.h"
 #include "controlplane/mount/statistics.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::mount {
 
@@ -43,7 +43,7 @@ inline const ServiceName kNfsName{
 struct NfsListener {
   PeerAddress address;  ///< all zero: every address of the host
   std::uint16_t port = 0;
-  std::function<bool()> serves;  ///< whether it does so now
+  Function<bool()> serves;  ///< whether it does so now
 };
 /// NFS versions 3 and 4 at that listener. `six`: the host has IPv6.
 std::vector<Registration> registrations_of(const NfsListener& listener, bool six);
@@ -51,7 +51,7 @@ std::vector<Registration> registrations_of(const NfsListener& listener, bool six
 class Registrar {
  public:
   /// Whether the addresses are served; called from its thread. Empty: always.
-  using Served = std::function<bool()>;
+  using Served = Function<bool()>;
 
   /// Universal addresses by netid; rpcbind's socket. `statistics` outlives it.
   Registrar(std::vector<Registration> own, const std::string& socket_path, MountStatistics& statistics,

@@ -11,12 +11,12 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "controlplane/mount/poll_set.h"
+#include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/xdr/cursor.h"
@@ -63,9 +63,9 @@ const char* to_string(Failure failure);
 class RpcLink {
  public:
   /// `results` is valid during the call. More calls may be made from there.
-  using Done = std::function<void(Failure failure, xdr::Reader results)>;
+  using Done = Function<void(Failure failure, xdr::Reader results)>;
   /// `reply`: the whole message, with an XID of ours; empty if there is none.
-  using PassedOn = std::function<void(Failure failure, std::span<const std::byte> reply)>;
+  using PassedOn = Function<void(Failure failure, std::span<const std::byte> reply)>;
 
   RpcLink() = default;
   ~RpcLink() { close(); }

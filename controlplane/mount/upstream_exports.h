@@ -9,7 +9,6 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,6 +19,7 @@
 #include "controlplane/mount/protocol.h"
 #include "controlplane/mount/rpc_link.h"
 #include "controlplane/mount/statistics.h"
+#include "dataplane/base/function.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::mount {
@@ -40,7 +40,7 @@ inline constexpr std::size_t kMaxWaitingDatagrams = 128;
 class UpstreamExports final : public Exports {
  public:
   /// Address of the upstream; none: not known yet.
-  using Where = std::function<std::optional<PeerAddress>()>;
+  using Where = Function<std::optional<PeerAddress>()>;
   enum class Ports : std::uint8_t {
     Any,
     Privileged,  ///< MNT is refused if it comes from a port that is not below 1024
@@ -72,7 +72,7 @@ class UpstreamExports final : public Exports {
   struct Waiter {
     PeerAddress network;
     bool connected = true;
-    std::function<void(const Answer*)> done;  ///< null: there is none
+    Function<void(const Answer*)> done;  ///< null: there is none
   };
   struct Question {
     std::vector<Waiter> waiters;
@@ -80,7 +80,7 @@ class UpstreamExports final : public Exports {
     bool asked_port_twice = false;
   };
 
-  void ask(const Subject& subject, const Asker& asker, std::function<void(const Answer*)> done);
+  void ask(const Subject& subject, const Asker& asker, Function<void(const Answer*)> done);
   bool room_for(const Asker& asker) const;
   const Answer* remembered(const Subject& subject, std::uint64_t now_ns) const;
   bool find_address();

@@ -10,9 +10,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 
 #include "controlplane/tasks/threads.h"
+#include "dataplane/base/function.h"
 
 namespace sluice::tasks {
 
@@ -38,10 +38,10 @@ struct ArenaStatistics {
 class Arena {
  public:
   /// Called by deliver().
-  using Done = std::function<void()>;
+  using Done = Function<void()>;
   /// Called on a thread of the arena. It refers to nothing that may end before the process, unless it shares it, and does
   /// not write the segment: only the loop has a turn (segment/ownership.h). What it returns may refer to the owner.
-  using Work = std::function<Done()>;
+  using Work = Function<Done()>;
 
   /// Throws SetupError. The threads of all arenas together are at most kMaxThreads.
   explicit Arena(ArenaLimits limits);

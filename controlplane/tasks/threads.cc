@@ -22,7 +22,7 @@ struct Threads::Arena {
 };
 
 Threads::Threads(std::uint32_t count, std::uint32_t most_of_process)
-    : arena_(std::make_unique<Arena>(allowed(count, most_of_process))) {}
+    : arena_(make_owned<Arena>(allowed(count, most_of_process))) {}
 
 Threads::~Threads() = default;
 

@@ -5,7 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+
+#include "dataplane/base/owned.h"
 
 namespace sluice::tasks {
 
@@ -23,7 +24,7 @@ class Threads {
 
  private:
   struct Arena;
-  const std::unique_ptr<Arena> arena_;
+  const Owned<Arena> arena_;
 };
 
 }  // namespace sluice::tasks

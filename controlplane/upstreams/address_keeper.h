@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/address_book.h"
 #include "controlplane/upstreams/host_lookup.h"
+#include "dataplane/base/function.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/upstream_addresses.h"
 
@@ -36,10 +36,10 @@ class AddressService final : public mount::PolledService {
  public:
   using Upstreams = std::vector<segment::UpstreamConfig>;
   /// How many connections to upstreams have failed so far.
-  using Failures = std::function<std::uint64_t()>;
+  using Failures = Function<std::uint64_t()>;
 
   /// Calls its argument, unless another control plane has taken over.
-  using AsOwner = std::function<void(const std::function<void()>& write)>;
+  using AsOwner = Function<void(const Function<void()>& write)>;
 
   /// Writes what needs no resolving. `shared` outlives it, and has no other writer.
   AddressService(

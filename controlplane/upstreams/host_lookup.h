@@ -4,12 +4,12 @@
 // some names holds up no other.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::tasks {
@@ -23,7 +23,7 @@ struct LookupResult {
   std::string problem;  ///< a clause, if there are no addresses
 };
 /// Any thread; may take as long as it likes. Refers to nothing that may end before the process.
-using LookUp = std::function<LookupResult(const std::string& host)>;
+using LookUp = Function<LookupResult(const std::string& host)>;
 
 /// The system's resolver: getaddrinfo(), for TCP.
 LookupResult look_up(const std::string& host);

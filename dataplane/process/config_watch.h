@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 
+#include "dataplane/base/function.h"
 #include "dataplane/process/exports.h"
 #include "dataplane/process/newcomers.h"
 #include "dataplane/segment/segment.h"
@@ -17,7 +17,7 @@ namespace sluice::process {
 /// Everything else takes effect with the next start.
 class ConfigWatch {
  public:
-  using SetSlowCall = std::function<void(std::uint64_t ns)>;
+  using SetSlowCall = Function<void(std::uint64_t ns)>;
 
   /// `started` is what the data plane was built from. The others outlive the watch.
   ConfigWatch(segment::Layout& layout, ExportUpdate& exports, Newcomers& newcomers,

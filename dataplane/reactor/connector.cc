@@ -15,12 +15,12 @@
 
 namespace sluice::reactor {
 
-std::unique_ptr<Connector> make_connector(const ReactorConfig& config, rdma::Device& device,
-                                          ConnectionTable& connections, segment::ReactorArea& area,
-                                          EventSender& events, Counters& counters) {
+Owned<Connector> make_connector(const ReactorConfig& config, rdma::Device& device,
+                                ConnectionTable& connections, segment::ReactorArea& area, EventSender& events,
+                                Counters& counters) {
   if (rdma::ConnectionManager* const manager = device.connection_manager())
-    return std::make_unique<DriverConnector>(config.dial, *manager, events, counters);
-  return std::make_unique<PlaneConnector>(config.dial, device, connections, area, events, counters);
+    return make_owned<DriverConnector>(config.dial, *manager, events, counters);
+  return make_owned<PlaneConnector>(config.dial, device, connections, area, events, counters);
 }
 
 namespace {

@@ -9,9 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/reactor/config.h"
 #include "dataplane/reactor/connection_table.h"
 #include "dataplane/reactor/counters.h"
@@ -69,8 +69,8 @@ class Connector {
 };
 
 /// Setup. The one that `device` needs. Everything given outlives it.
-std::unique_ptr<Connector> make_connector(const ReactorConfig& config, rdma::Device& device,
-                                          ConnectionTable& connections, segment::ReactorArea& area,
-                                          EventSender& events, Counters& counters);
+Owned<Connector> make_connector(const ReactorConfig& config, rdma::Device& device,
+                                ConnectionTable& connections, segment::ReactorArea& area, EventSender& events,
+                                Counters& counters);
 
 }  // namespace sluice::reactor

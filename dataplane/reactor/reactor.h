@@ -6,9 +6,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/reactor/commands.h"
 #include "dataplane/reactor/config.h"
 #include "dataplane/reactor/connection_properties.h"
@@ -102,7 +102,7 @@ class Reactor final {
   Publisher publisher_;
   EventSender events_;
   ConnectionProperties properties_;
-  const std::unique_ptr<Connector> connector_;
+  const Owned<Connector> connector_;
   ConnectionSetup setup_;
   ServerDialer dialer_;
   Follower follower_;

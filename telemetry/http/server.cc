@@ -253,7 +253,7 @@ MHD_Result Server::State::refuse(MHD_Connection* connection, unsigned status,
   return response ? MHD_queue_response(connection, status, response.get()) : MHD_NO;
 }
 
-Server::Server(Site site, const Limits& limits) : state_(std::make_unique<State>(std::move(site), limits)) {}
+Server::Server(Site site, const Limits& limits) : state_(make_owned<State>(std::move(site), limits)) {}
 
 Server::~Server() = default;
 

@@ -10,13 +10,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "dataplane/base/function.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::http {
@@ -41,7 +41,7 @@ struct Page {
   std::string path;  ///< from "/"
   std::string type;  ///< Content-Type
   /// Called on the server's thread, which serves nobody meanwhile. What it throws becomes status 503.
-  std::function<Content()> make;
+  Function<Content()> make;
   std::optional<std::uint64_t> keep_ns{};  ///< instead of Limits::look_ns
 };
 
@@ -68,7 +68,7 @@ class Server {
 
  private:
   class State;
-  const std::unique_ptr<State> state_;
+  const Owned<State> state_;
 };
 
 }  // namespace sluice::http

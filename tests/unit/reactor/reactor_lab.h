@@ -51,7 +51,7 @@ struct Parts {
   Publisher publisher{config, engine, connections, counters, segment.area()};
   EventSender events{segment.area(), counters};
   ConnectionProperties properties{segment.area(), connections};
-  const std::unique_ptr<Connector> connector =
+  const Owned<Connector> connector =
       make_connector(config, device, connections, segment.area(), events, counters);
   ConnectionSetup setup{config, engine, connections, *connector, properties, publisher, events, counters};
   ServerDialer dialer{config, engine, connections, *connector, setup, publisher};

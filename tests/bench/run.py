@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import busy
+import denial
 import handover
 import in_process
 import operations
@@ -14,7 +15,7 @@ import over_memif
 import processor_time
 
 GUEST_FIGURES = ("guest_vs_knfsd_read4k", "guest_vs_knfsd_read1m", "verbs_vs_knfsd_read4k", "verbs_vs_knfsd_read1m")
-GROUPS = (in_process, over_memif, processor_time, operations, busy, handover)
+GROUPS = (in_process, over_memif, processor_time, operations, busy, handover, denial)
 PROGRAMS = ("controlplane/sluice-controlplane", "sluice-dataplane", "cli/sluicectl", "cli/sluice-bench")
 
 

@@ -22,7 +22,8 @@ http::Site site_of(const std::string& address, const std::string& name, PageServ
                       {"X-Content-Type-Options", "nosniff"},
                       {"Cross-Origin-Resource-Policy", "same-origin"},
                       {"Referrer-Policy", "no-referrer"}},
-          .name = name};
+          .name = name,
+          .name_advice = "The administrator can set `name` in [page] to this host's name."};
 }
 
 }  // namespace

@@ -218,7 +218,7 @@ MHD_Result Server::State::answer(MHD_Connection* connection, std::string_view pa
   const char* const host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
   if (site_.name && (host == nullptr || !is_ours(host, *site_.name)))
     return refuse(connection, MHD_HTTP_MISDIRECTED_REQUEST,
-                  "Come by an address, or have the administrator set `name` in [page] to this host's name.");
+                  "This server has another name. Request the page by an address. " + site_.name_advice);
   if (method != "GET" && method != "HEAD")
     return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "The page can be read only.");
   for (Kept& kept : kept_)

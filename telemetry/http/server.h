@@ -53,6 +53,7 @@ struct Site {
   std::vector<std::pair<std::string, std::string>> headers{};  ///< of every response
   /// The name that requests may have in "Host" besides addresses and localhost (host_names.h). None: any is accepted.
   std::optional<std::string> name{};
+  std::string name_advice{};  ///< sentence for requests with another name: what to set where
 };
 
 class Server {

@@ -45,6 +45,9 @@ class PageServerTest : public ::testing::Test {
         limits);
   }
   FileDescriptor connect(in_addr_t source = INADDR_LOOPBACK) const {
+    return connect_to(server->port(), source);
+  }
+  static FileDescriptor connect_to(std::uint16_t port, in_addr_t source = INADDR_LOOPBACK) {
     FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in from{};
     from.sin_family = AF_INET;
@@ -53,7 +56,7 @@ class PageServerTest : public ::testing::Test {
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    to.sin_port = htons(server->port());
+    to.sin_port = htons(port);
     EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
     return fd;
   }
@@ -140,6 +143,16 @@ TEST_F(PageServerTest, who_comes_by_another_sites_name_sees_nothing) {
   }
   EXPECT_EQ(looks, 0);
   EXPECT_TRUE(has(ask("GET /status.json HTTP/1.1\r\nHost: sluice.example\r\n\r\n"), "{\"look\":1}"));
+}
+
+TEST_F(PageServerTest, another_user_of_the_http_server_has_its_own_advice_for_other_names) {
+  const http::Server other(
+      {.address = "127.0.0.1:0", .what = "a page", .advice = "", .pages = {}, .name = "a.example"});
+  const FileDescriptor fd = connect_to(other.port());
+  send(fd, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  const std::string answer = rest(fd);
+  EXPECT_TRUE(has(status_of(answer), " 421 ")) << answer;
+  EXPECT_FALSE(has(answer, "[page]")) << answer;
 }
 
 TEST_F(PageServerTest, requests_have_a_size) {

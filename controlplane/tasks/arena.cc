@@ -2,11 +2,11 @@
 #include "controlplane/tasks/arena.h"
 
 #include <sys/eventfd.h>
+#include <tbb/concurrent_queue.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
@@ -33,30 +33,31 @@ std::uint32_t reserved(std::uint32_t threads) {
 
 /// Held by the arena, and by each call of run_one() to come. The last one deletes it.
 struct Arena::Shared {
-  Shared() : wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  explicit Shared(const ArenaLimits& limits) : wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    waiting.set_capacity(limits.threads + limits.queued);
+    results.set_capacity(limits.threads + limits.queued);
+  }
   void let_go() {
     if (holders.fetch_sub(1) == 1) delete this;
   }
   void add(Work work);
   /// Runs the next task that waits; there is none when the arena has ended meanwhile. On a thread of the arena.
   void run_one();
-  /// Takes the oldest result. False: there is none.
-  bool take_result(Done& done);
   void end(std::uint32_t wait_ms);
 
   const FileDescriptor wake;
+  // As many as start() lets in: neither is ever full.
+  tbb::concurrent_bounded_queue<Work> waiting;
+  tbb::concurrent_bounded_queue<Done> results;
   std::atomic<std::uint32_t> holders{1};
   std::mutex mutex;
-  // Under mutex, and each has at most as many as start() lets in.
-  std::deque<Work> waiting;
-  std::deque<Done> results;
   std::condition_variable idle;
   std::uint32_t running = 0;  ///< under mutex
 };
 
 void Arena::Shared::add(Work work) {
   const std::lock_guard lock(mutex);
-  waiting.push_back(std::move(work));
+  waiting.try_push(std::move(work));
   holders.fetch_add(1);
 }
 
@@ -64,9 +65,7 @@ void Arena::Shared::run_one() {
   Work work;
   {
     const std::lock_guard lock(mutex);
-    if (waiting.empty()) return;
-    work = std::move(waiting.front());
-    waiting.pop_front();
+    if (!waiting.try_pop(work)) return;
     ++running;
   }
   Done done;
@@ -79,16 +78,8 @@ void Arena::Shared::run_one() {
   const std::lock_guard lock(mutex);
   --running;
   idle.notify_all();
-  results.push_back(std::move(done));
+  results.try_push(std::move(done));
   ::eventfd_write(wake.get(), 1);
-}
-
-bool Arena::Shared::take_result(Done& done) {
-  const std::lock_guard lock(mutex);
-  if (results.empty()) return false;
-  done = std::move(results.front());
-  results.pop_front();
-  return true;
 }
 
 void Arena::Shared::end(std::uint32_t wait_ms) {
@@ -99,7 +90,7 @@ void Arena::Shared::end(std::uint32_t wait_ms) {
 }
 
 Arena::Arena(ArenaLimits limits)
-    : limits_(limits), threads_(reserved(limits.threads), kMaxThreads), shared_(new Shared()) {
+    : limits_(limits), threads_(reserved(limits.threads), kMaxThreads), shared_(new Shared(limits)) {
   if (!shared_->wake) {
     shared_->let_go();
     threads_in_use.fetch_sub(limits_.threads);
@@ -142,7 +133,7 @@ void Arena::deliver() {
   eventfd_t ignored = 0;
   ::eventfd_read(shared_->wake.get(), &ignored);
   Done done;
-  for (std::uint32_t most = outstanding_; most > 0 && shared_->take_result(done); --most) {
+  for (std::uint32_t most = outstanding_; most > 0 && shared_->results.try_pop(done); --most) {
     --outstanding_;
     if (done) done();
   }

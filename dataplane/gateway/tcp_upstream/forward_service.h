@@ -31,7 +31,7 @@ class ForwardService final : public service::Service {
         binding_(binding),
         own_connections_(is_stateful(binding)),
         handle_tag_(handle_tag),
-        compared_(kCarried, upstream.config().withheld) {}
+        compared_(kCarried, upstream.shared().config.withheld) {}
 
   const service::Binding& binding() const noexcept override { return binding_; }
   std::uint32_t handle_tag() const noexcept { return handle_tag_; }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/device.h"
 
-#include <arpa/inet.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <sched.h>
@@ -9,6 +8,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,25 +47,31 @@ void pin(int cpu) {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-PeerAddress parse_address(const std::string& text, unsigned& bits) {
-  const auto slash = text.find('/');
-  const std::string address = text.substr(0, slash);
-  in_addr v4{};
-  in6_addr v6{};
-  PeerAddress result;
-  unsigned offset = 0;
-  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) {
-    const auto* b = reinterpret_cast<const std::uint8_t*>(&v4);
-    result = PeerAddress::from_ipv4(b[0], b[1], b[2], b[3]);
-    offset = 96;
-  } else if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1) {
-    std::memcpy(result.bytes.data(), &v6, sizeof v6);
-  } else {
-    throw SetupError("'" + text + "' is no IP address: give --address 192.0.2.2/24 and --server 192.0.2.1.");
-  }
-  bits =
+PeerAddress address_in(const std::string& text) {
+  const std::optional<PeerAddress> address = parse_address(text);
+  if (!address)
+    throw SetupError(
+        "'" + text +
+        "' is no IP address, or names an interface that does not exist: give --address 192.0.2.2/24 and "
+        "--server 192.0.2.1, or --server fe80::1%eth0 with verbs.");
+  return *address;
+}
+
+/// Returns the own address of softroce, which has a prefix length.
+rdma::softroce::InterfaceAddress own_address(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  const PeerAddress address = address_in(text.substr(0, slash));
+  constexpr unsigned kIpv4Offset = 96;
+  const unsigned offset = is_mapped_ipv4(address) ? kIpv4Offset : 0;
+  const unsigned bits =
       slash == std::string::npos ? 128 : static_cast<unsigned>(std::stoul(text.substr(slash + 1))) + offset;
-  return result;
+  return {address, static_cast<std::uint8_t>(bits)};
+}
+
+/// Addresses of softroce have no zone because its device has one link.
+PeerAddress on_device_link(PeerAddress address) {
+  address.zone = 0;
+  return address;
 }
 
 void start_dpdk(const DeviceOptions& options, int cpu) {
@@ -103,22 +109,21 @@ ToolDevice open_device(const DeviceOptions& options) {
         rdma::loopback::make_device(rdma::loopback::Fabric::attach(options.fabric), {.name = "bench"});
     return result;
   }
-  unsigned bits = 0;
-  unsigned server_bits = 0;
   if (options.driver == "verbs") {
     // First the device, whose set-up thread would share the processor that is polled on.
     result.device = rdma::verbs::open({.device = options.rdma_device, .max_queue_pairs = 64});
     pin(cpu);
-    result.own_manager = std::make_unique<cm::RdmaCmManager>(parse_address(options.server, server_bits));
+    result.own_manager = std::make_unique<cm::RdmaCmManager>(address_in(options.server));
     return result;
   }
-  const PeerAddress own = parse_address(options.address, bits);
-  const PeerAddress server = parse_address(options.server, server_bits);
+  rdma::softroce::InterfaceAddress own = own_address(options.address);
+  own.address = on_device_link(own.address);
+  const PeerAddress server = on_device_link(address_in(options.server));
   start_dpdk(options, cpu);
   rdma::softroce::PortConfig config;
   config.name = "bench";
   config.ethdev = *rdma::softroce::first_ethdev();
-  config.addresses = {{own, static_cast<std::uint8_t>(bits)}};
+  config.addresses = {own};
   config.link_mtu = options.mtu;
   config.frame_buffer_bytes = kFrameBufferBytes;
   config.max_queue_pairs = 64;

@@ -181,7 +181,7 @@ void add_device_options(cli::Command& app, DeviceOptions& device) {
   app.option("--fabric", device.fabric, "loopback: fabric of the server").shows_default();
   app.option("--ethdev", device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
   app.option("--address", device.address, "softroce: local address, with prefix length");
-  app.option("--server", device.server, "softroce, verbs: address of the server");
+  app.option("--server", device.server, "softroce, verbs: address of the server; fe80::1%eth0 with verbs");
   app.option("--rdma-device", device.rdma_device, "verbs: RDMA device; default: the first that can be used");
   app.option("--mtu", device.mtu, "softroce: bytes of an IP packet on the link")
       .shows_default()

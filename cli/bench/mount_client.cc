@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/mount_client.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <rpc/rpc.h>
+#include <sys/socket.h>
 
 #include <cstring>
+#include <optional>
 
 #include "cli/bench/client_error.h"
+#include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/base/socket_address.h"
 #include "mount3.h"
 
 namespace sluice::bench {
@@ -21,13 +24,18 @@ xdrproc_t proc_of(bool_t (*function)(XDR*, T*)) {
 }  // namespace
 
 std::vector<std::byte> mount_root(const std::string& host, std::uint16_t port, const std::string& path) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  if (::inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1)
-    throw ClientError("The MOUNT host has to be an IPv4 address, such as 127.0.0.1.");
-  int socket = RPC_ANYSOCK;
-  CLIENT* client = clnttcp_create(&address, 100005, 3, &socket, 0, 0);
+  const std::optional<PeerAddress> server = parse_address(host);
+  if (!server)
+    throw ClientError("The MOUNT host has to be an IP address, such as 127.0.0.1, ::1 or fe80::1%eth0.");
+  sockaddr_storage address;
+  const socklen_t address_bytes = socket_address(*server, port, address);
+  const FileDescriptor socket(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  own.ss_family = address.ss_family;
+  ::bindresvport_sa(socket.get(),
+                    reinterpret_cast<sockaddr*>(&own));  // a port that some servers require, if allowed
+  netbuf to{sizeof address, address_bytes, &address};
+  CLIENT* client = socket ? clnt_vc_create(socket.get(), &to, 100005, 3, 0, 0) : nullptr;
   if (client == nullptr)
     throw ClientError("There is no MOUNT server at " + host + " port " + std::to_string(port) +
                       ": is sluice-controlplane running with mount.enabled? Or give --mount-port.");

@@ -19,6 +19,7 @@
 #include "controlplane/cm/id_destroyer.h"
 #include "controlplane/cm/random_numbers.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/socket_address.h"
 
 namespace sluice::cm {
 namespace {
@@ -32,31 +33,19 @@ constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 3.8 s unti
 constexpr std::uint32_t kEventsPerPoll = 64;
 
 PeerAddress address_of(const sockaddr* from) {
-  PeerAddress to;
-  if (from->sa_family == AF_INET) {
-    const auto* b =
-        reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(from)->sin_addr);
-    to = PeerAddress::from_ipv4(b[0], b[1], b[2], b[3]);
-  } else if (from->sa_family == AF_INET6) {
-    std::memcpy(to.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, to.bytes.size());
-  }
-  return to;
+  sockaddr_storage address{};
+  const bool six = from->sa_family == AF_INET6;
+  if (!six && from->sa_family != AF_INET) return {};
+  std::memcpy(&address, from, six ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  return peer_address(address);
 }
 
-sockaddr_storage socket_address(const PeerAddress& from, std::uint16_t port) {
-  sockaddr_storage to{};
-  if (from.within(PeerAddress::from_ipv4(0, 0, 0, 0), 96)) {
-    auto* v4 = reinterpret_cast<sockaddr_in*>(&to);
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(port);
-    std::memcpy(&v4->sin_addr, from.bytes.data() + 12, 4);
-  } else {
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&to);
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(port);
-    std::memcpy(&v6->sin6_addr, from.bytes.data(), from.bytes.size());
-  }
-  return to;
+/// Returns the address to connect from. A link-local one is on the link of `remote`, whose zone the kernel requires; without a
+/// zone, the kernel chooses the address.
+PeerAddress source_for(PeerAddress local, const PeerAddress& remote) noexcept {
+  if (!is_link_local(local)) return local;
+  local.zone = remote.zone;
+  return local.zone != 0 ? local : PeerAddress{};
 }
 
 constexpr std::uint16_t bytes_of(ibv_mtu mtu) {
@@ -143,9 +132,12 @@ std::optional<Id> RdmaCm::connect(const PeerAddress& local, const PeerAddress& r
                      RDMA_PS_TCP) != 0)
     return std::nullopt;
   set_type_of_service(entry.id);
-  sockaddr_storage from = socket_address(local, 0);
-  sockaddr_storage to = socket_address(remote, port);
-  const bool any = local == PeerAddress{};
+  sockaddr_storage from;
+  sockaddr_storage to;
+  const PeerAddress source = source_for(local, remote);
+  socket_address(source, 0, from);
+  socket_address(remote, port, to);
+  const bool any = source == PeerAddress{};
   if (rdma_resolve_addr(entry.id, any ? nullptr : reinterpret_cast<sockaddr*>(&from),
                         reinterpret_cast<sockaddr*>(&to), kResolveMs) != 0) {
     destroyer_.destroy(entry.id);

@@ -135,10 +135,15 @@ void check_upstreams(Checker& check, const toml::table& root, const segment::Con
     const auto hosts = first(upstream.hosts, upstream.host_count);
     for (std::size_t h = 0; h < hosts.size(); ++h) {
       const std::string host = hosts[h].data();
-      segment::AllowedPrefix parsed;
-      const std::string kind = parse_prefix(host, parsed) ? unusable_as_host(parsed.address) : "";
+      const std::optional<PeerAddress> parsed = parse_address(host);
+      const std::string kind = parsed ? unusable_as_host(*parsed) : "";
       if (!kind.empty())
         check.defect(place_of(table, "address", h), unusable("address has " + host, kind, "a host's"));
+      const bool over_device =
+          upstream.transport == segment::Transport::Rdma && block.driver != segment::Driver::Verbs;
+      if (const std::string zone = zone_defect(host, over_device ? Zone::OfDevice : Zone::OfKernel);
+          !zone.empty())
+        check.defect(place_of(table, "address", h), "address has " + zone);
       for (std::size_t before = 0; before < h; ++before)
         if (host == hosts[before].data())
           check.defect(place_of(table, "address", h), "address has " + host + " twice: remove one.");
@@ -147,7 +152,8 @@ void check_upstreams(Checker& check, const toml::table& root, const segment::Con
   }
 }
 
-void check_reverse(Checker& check, const toml::table& table, const segment::ConfigBlock& block) {
+void check_reverse(Checker& check, const toml::table& table, const segment::ConfigBlock& block,
+                   bool mount_enabled) {
   const segment::ReverseConfig& reverse = block.reverse;
   const auto look = [&](const char* key, const PeerAddress& address, bool all_of_host) {
     if (!table.contains(key) || (all_of_host && is_unspecified(address))) return;
@@ -158,6 +164,10 @@ void check_reverse(Checker& check, const toml::table& table, const segment::Conf
   look("listen_address", reverse.listen_address, true);
   look("server", reverse.server, false);
   look("mount_address", reverse.mount_address, false);
+  if (const PeerAddress& asked = reverse.mount_address;
+      mount_enabled && reverse.in_use != 0 && is_link_local(asked) && asked.zone == 0)
+    check.defect(table.source(), "mount_address is needed, because MOUNT is asked over TCP and not at " +
+                                     zone_defect(to_string(asked), Zone::OfKernel));
   check_clients(check, table, "allowed", first(reverse.allowed, reverse.allowed_count));
   for (const auto& own : first(block.addresses, block.address_count))
     if (reverse.in_use != 0 && block.driver == segment::Driver::SoftRoce && own.address == reverse.server)
@@ -184,8 +194,23 @@ bool is_broadcast(const PeerAddress& address) {
   return address == PeerAddress::from_ipv4(255, 255, 255, 255);
 }
 
-bool is_link_local(const PeerAddress& address) {
-  return address.within(PeerAddress{{0xFE, 0x80}}, 10);
+std::string zone_defect(const std::string& text, Zone zone) {
+  const std::size_t percent = text.find('%');
+  const std::optional<PeerAddress> bare = parse_address(text.substr(0, percent));
+  if (!bare) return {};
+  const bool has_zone = percent != std::string::npos;
+  const std::string interface = has_zone ? text.substr(percent + 1) : "";
+  const std::string without = ": write " + text.substr(0, percent) + '.';
+  if (has_zone && !is_link_local(*bare))
+    return text + ", whose zone is of no use because only addresses in fe80::/10 have one" + without;
+  if (has_zone && zone == Zone::OfDevice)
+    return text + ", whose zone is of no use because the device has one link" + without;
+  if (has_zone && ::if_nametoindex(interface.c_str()) == 0)
+    return text + ", and this machine has no interface '" + interface +
+           "': 'ip link' shows those that it has.";
+  if (!has_zone && is_link_local(*bare) && zone == Zone::OfKernel)
+    return text + ", which is on every link: name the interface, as in \"" + text + "%eth0\".";
+  return {};
 }
 
 std::string unusable_as_host(const PeerAddress& address) {
@@ -203,7 +228,8 @@ void check_addresses(Checker& check, const toml::table& root, const Config& conf
     check_gateways(check, *device, block);
   }
   check_upstreams(check, root, block);
-  if (const toml::table* const reverse = root["reverse"].as_table()) check_reverse(check, *reverse, block);
+  if (const toml::table* const reverse = root["reverse"].as_table())
+    check_reverse(check, *reverse, block, config.mount_enabled);
   if (const toml::array* const exports = root["export"].as_array())
     for (std::size_t i = 0; i < std::min(exports->size(), block.exports.size()); ++i)
       if (block.exports[i].in_use != 0)
@@ -220,6 +246,7 @@ namespace {
 struct Listener {
   std::string key;
   std::uint16_t port = 0;
+  std::string host{};  ///< as the key has it; empty if its reader has checked it
   /// Nothing for a host name, which may lead anywhere.
   std::optional<PeerAddress> address{};
 };
@@ -229,15 +256,10 @@ constexpr PeerAddress kEvery{};
 /// `address` is HOST:PORT, which has been checked.
 Listener at(const std::string& key, const std::string& address) {
   const std::size_t colon = address.rfind(':');
-  Listener listener{.key = key};
+  Listener listener{.key = key, .host = host_of(address)};
   std::from_chars(address.data() + colon + 1, address.data() + address.size(), listener.port);
-  std::string host = address.substr(0, colon);
-  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
-  segment::AllowedPrefix parsed;
-  if (host == "localhost")
-    listener.address = PeerAddress::from_ipv4(127, 0, 0, 1);
-  else if (parse_prefix(host.substr(0, host.find('%')), parsed))
-    listener.address = parsed.address;
+  listener.address =
+      listener.host == "localhost" ? PeerAddress::from_ipv4(127, 0, 0, 1) : parse_address(listener.host);
   return listener;
 }
 
@@ -288,6 +310,8 @@ void check_listeners(Checker& check, const toml::table& root, const Config& conf
         !kind.empty() && !is_unspecified(*all[i].address))
       check.defect(place_of_key(root, all[i].key),
                    all[i].key + " names " + kind + ": name an address of this host.");
+    if (const std::string zone = zone_defect(all[i].host, Zone::OfKernel); !zone.empty())
+      check.defect(place_of_key(root, all[i].key), all[i].key + " names " + zone);
     for (std::size_t before = 0; before < i; ++before)
       if (collide(all[before], all[i]))
         check.defect(place_of_key(root, all[i].key),

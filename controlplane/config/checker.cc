@@ -132,21 +132,12 @@ toml::table parse_toml(const std::string& text, const std::string& name) {
 bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix) {
   const auto slash = text.find('/');
   const std::string address = text.substr(0, slash);
-  in_addr v4{};
-  in6_addr v6{};
-  unsigned bits;
-  unsigned offset = 0;
-  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) {
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&v4);
-    prefix.address = PeerAddress::from_ipv4(bytes[0], bytes[1], bytes[2], bytes[3]);
-    bits = 32;
-    offset = 96;
-  } else if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1) {
-    std::memcpy(prefix.address.bytes.data(), &v6, sizeof v6);
-    bits = 128;
-  } else {
-    return false;
-  }
+  const std::optional<PeerAddress> parsed = parse_address(address);
+  if (!parsed || parsed->zone != 0) return false;
+  prefix.address = *parsed;
+  const bool v4 = address.find(':') == std::string::npos;
+  unsigned bits = v4 ? 32 : 128;
+  const unsigned offset = v4 ? 96 : 0;
   if (slash != std::string::npos) {
     const std::string length = text.substr(slash + 1);
     if (length.empty() || length.size() > 3 || length.find_first_not_of("0123456789") != std::string::npos)
@@ -167,6 +158,11 @@ bool is_host_and_port(const std::string& address) {
   return digits && bare && std::stoul(port) <= 65535;
 }
 
+std::string host_of(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+}
+
 std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std::string& key,
                             std::span<segment::AllowedPrefix> out) {
   const toml::node* node = check.take(table, key);
@@ -179,7 +175,11 @@ std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std:
   std::uint32_t count = 0;
   for (const toml::node& item : *list) {
     const auto text = item.value_exact<std::string>();
-    if (!text || !parse_prefix(*text, out[count]))
+    if (text && text->find('%') != std::string::npos)
+      check.defect(
+          item.source(),
+          key + " has " + *text + ", and takes addresses without a zone: leave out what begins with '%'.");
+    else if (!text || !parse_prefix(*text, out[count]))
       check.defect(item.source(),
                    key + " takes addresses and prefixes such as \"192.0.2.0/24\" or \"2001:db8::1\".");
     else

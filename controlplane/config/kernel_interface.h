@@ -15,21 +15,10 @@
 #include <cstring>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "dataplane/base/net_address.h"
 
 namespace sluice::config {
-
-/// Returns the interface that the ethdev sends through: iface= of net_af_packet and net_af_xdp. Empty for others.
-inline std::string kernel_interface_of(std::string_view ethdev) {
-  if (!ethdev.starts_with("net_af_packet") && !ethdev.starts_with("net_af_xdp")) return {};
-  constexpr std::string_view kKey = ",iface=";
-  const std::size_t at = ethdev.find(kKey);
-  if (at == std::string_view::npos) return {};
-  const std::string_view rest = ethdev.substr(at + kKey.size());
-  return std::string(rest.substr(0, rest.find(',')));
-}
 
 /// Returns nothing if this network namespace has no interface of that name.
 inline std::optional<std::uint32_t> mtu_of_interface(const std::string& interface) {
@@ -57,6 +46,8 @@ inline bool is_address_of_interface(const PeerAddress& address) {
       std::memcpy(known.bytes.data(), its + offsetof(sockaddr_in6, sin6_addr), sizeof(in6_addr));
     else
       continue;
+    if (family == AF_INET6)
+      std::memcpy(&known.zone, its + offsetof(sockaddr_in6, sin6_scope_id), sizeof known.zone);
     found = known == address;
   }
   ::freeifaddrs(all);

@@ -2,12 +2,15 @@
 #include "controlplane/config/machine.h"
 
 #include <grp.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +18,7 @@
 #include "controlplane/config/kernel_interface.h"
 #include "controlplane/config/prefix.h"
 #include "dataplane/base/processor_list.h"
+#include "dataplane/base/virtual_ethdev.h"
 #include "dataplane/ulb/nfs3.h"
 #include "dataplane/ulb/nfs4.h"
 
@@ -92,8 +96,9 @@ void judge_memory(Findings& found, const segment::ConfigBlock& block, const Mach
 /// in the network namespace of the data plane only.
 void judge_interface(Findings& found, const segment::ConfigBlock& block, const Machine& machine) {
   if (block.driver != segment::Driver::SoftRoce) return;
-  const std::string interface = kernel_interface_of(block.ethdev);
-  if (interface.empty()) return;
+  const auto [driver, arguments] = virtual_ethdev(block.ethdev);
+  const std::string interface(kernel_interface(driver, arguments));
+  if (interface.empty() || creates_interface(driver)) return;
   const std::optional<std::uint32_t> mtu = machine.mtu_of(interface);
   if (!mtu)
     found.notes += "ethdev in [device] names the interface '" + interface +
@@ -165,11 +170,11 @@ void judge_loops(Findings& found, const Config& config, const Machine& machine) 
     const segment::UpstreamConfig& upstream = block.upstreams[i];
     const std::string name = std::string("upstream '") + upstream.name + '\'';
     for (std::uint32_t host = 0; host < upstream.host_count; ++host) {
-      segment::AllowedPrefix literal;
-      if (!parse_prefix(upstream.hosts[host].data(), literal)) continue;
-      judge_loop(found, machine, name, literal.address, upstream.port,
+      const std::optional<PeerAddress> literal = parse_address(upstream.hosts[host].data());
+      if (!literal) continue;
+      judge_loop(found, machine, name, *literal, upstream.port,
                  upstream.transport == segment::Transport::Tcp ? tcp : rdma);
-      judge_loop(found, machine, "MOUNT of " + name, literal.address, upstream.mount_port, mount);
+      judge_loop(found, machine, "MOUNT of " + name, *literal, upstream.mount_port, mount);
     }
   }
   if (block.reverse.in_use == 0) return;
@@ -178,7 +183,42 @@ void judge_loops(Findings& found, const Config& config, const Machine& machine) 
              block.reverse.mount_port, mount);
 }
 
-void judge_key_files(Findings& found, const Config& config) {
+bool may(const User& user, const struct stat& file, mode_t of_others) {
+  constexpr mode_t kGroup = 3;
+  constexpr mode_t kOwner = 6;
+  const auto& groups = user.groups;
+  if (file.st_uid == user.id) return (file.st_mode & of_others << kOwner) != 0;
+  const bool member = std::find(groups.begin(), groups.end(), file.st_gid) != groups.end();
+  return (file.st_mode & (member ? of_others << kGroup : of_others)) != 0;
+}
+
+/// Returns the first part of the path that keeps the user from reading the file: a directory that it may not search, or the file.
+/// Empty if nothing does. Access control lists are not read.
+std::string hidden_from(const User& user, const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  if (error) return {};
+  std::filesystem::path part;
+  for (const std::filesystem::path& name : real) {
+    part /= name;
+    struct stat found {};
+    if (::stat(part.c_str(), &found) != 0) return {};
+    if (!may(user, found, S_ISDIR(found.st_mode) ? S_IXOTH : S_IROTH)) return part.string();
+  }
+  return {};
+}
+
+/// Finds a file that root reads and the service would not. It is a note because root may start the control plane by hand.
+void judge_service_user(Findings& found, const User& user, const std::string& its, const std::string& file) {
+  const std::string hidden = hidden_from(user, file);
+  if (hidden.empty()) return;
+  const bool folder = is_directory(hidden);
+  found.notes += its + "the user '" + user.name + "' of the service cannot read, because it may not " +
+                 (folder ? "search the directory '" + hidden + "': chmod or chgrp that directory.\n"
+                         : "read the file: chown " + user.name + ' ' + hidden + ", and chmod 600 it.\n");
+}
+
+void judge_key_files(Findings& found, const Config& config, const Machine& machine) {
   for (const HostEntry& host : config.authentication_hosts)
     for (const std::string& file : host.key_files) {
       const std::string its = "key_files of host '" + host.name + "' has '" + file + "', which ";
@@ -187,7 +227,22 @@ void judge_key_files(Findings& found, const Config& config) {
       else if (config.authentication_method != "none" && ::access(file.c_str(), R_OK) != 0)
         found.defects += its + "this user cannot read (" + std::strerror(errno) +
                          "): make it, owned by the user of the control plane, who alone may read it.\n";
+      else if (config.authentication_method != "none" && machine.service_user)
+        judge_service_user(found, *machine.service_user, its, file);
     }
+}
+
+std::optional<User> user_of_service() {
+  constexpr int kMaxGroups = 256;
+  if (::geteuid() != 0) return std::nullopt;
+  const passwd* const known = ::getpwnam(kServiceUser);
+  if (known == nullptr) return std::nullopt;
+  User user{.name = kServiceUser, .id = known->pw_uid};
+  int count = kMaxGroups;
+  user.groups.resize(kMaxGroups);
+  if (::getgrouplist(kServiceUser, known->pw_gid, user.groups.data(), &count) < 0) count = kMaxGroups;
+  user.groups.resize(static_cast<std::size_t>(count));
+  return user;
 }
 
 }  // namespace
@@ -202,6 +257,7 @@ Machine this_machine() {
   machine.memory = process::memory_room();
   machine.mtu_of = mtu_of_interface;
   machine.has_address = is_address_of_interface;
+  machine.service_user = user_of_service();
   return machine;
 }
 
@@ -220,7 +276,7 @@ Findings judge(const Config& config, const Machine& machine) {
   if (is_directory(config.admin_socket))
     found.defects +=
         "socket in [admin] is '" + config.admin_socket + "', which is a directory: name a file in it.\n";
-  judge_key_files(found, config);
+  judge_key_files(found, config, machine);
   return found;
 }
 

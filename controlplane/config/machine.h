@@ -11,12 +11,22 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "controlplane/config/config.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/process/memory_room.h"
 
 namespace sluice::config {
+
+/// User of the control plane's unit, sluice-controlplane.service.
+inline constexpr const char* kServiceUser = "sluice-controlplane";
+
+struct User {
+  std::string name;
+  std::uint32_t id = 0;
+  std::vector<std::uint32_t> groups{};
+};
 
 /// The machine as this process sees it.
 struct Machine {
@@ -26,6 +36,8 @@ struct Machine {
   std::function<std::optional<std::uint32_t>(const std::string& interface)>
       mtu_of{};                                           ///< none: no such interface
   std::function<bool(const PeerAddress&)> has_address{};  ///< whether an interface has it
+  /// kServiceUser, if it exists and this process is root's, which may read every file.
+  std::optional<User> service_user{};
 };
 Machine this_machine();
 

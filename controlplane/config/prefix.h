@@ -15,5 +15,7 @@ bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix);
 std::string to_text(const segment::AllowedPrefix& prefix);
 /// Returns whether the text is HOST:PORT, with a host of IPv6 in brackets.
 bool is_host_and_port(const std::string& address);
+/// Returns the host of a text for which is_host_and_port() returns true, without brackets.
+std::string host_of(const std::string& address);
 
 }  // namespace sluice::config

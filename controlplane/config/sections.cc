@@ -17,14 +17,17 @@
 namespace sluice::config {
 namespace {
 
-void read_address(Checker& check, const toml::table& table, const std::string& key, PeerAddress& address) {
+void read_address(Checker& check, const toml::table& table, const std::string& key, Zone zone,
+                  PeerAddress& address) {
   std::string text;
   check.text(table, key, text, 64);
   if (text.empty()) return;
-  segment::AllowedPrefix parsed;
-  if (text.find('/') != std::string::npos || !parse_prefix(text, parsed))
+  if (const std::string defect = zone_defect(text, zone); !defect.empty())
+    return check.defect(table.get(key)->source(), key + " is " + defect);
+  const std::optional<PeerAddress> parsed = parse_address(text);
+  if (!parsed)
     return check.defect(table.source(), key + " has to be an IPv4 or IPv6 address such as \"192.0.2.10\".");
-  address = parsed.address;
+  address = *parsed;
 }
 
 }  // namespace
@@ -36,9 +39,10 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
   std::string ingress = "none";
   check.text(*table, "ingress", ingress, 16, {"none", "tcp"});
   reverse.in_use = ingress == "tcp" ? 1 : 0;
-  read_address(check, *table, "listen_address", reverse.listen_address);
+  read_address(check, *table, "listen_address", Zone::OfKernel, reverse.listen_address);
   check.integer(*table, "listen_port", reverse.listen_port, 1, 65535);
-  read_address(check, *table, "server", reverse.server);
+  const bool verbs = block.driver == segment::Driver::Verbs;
+  read_address(check, *table, "server", verbs ? Zone::OfKernel : Zone::OfDevice, reverse.server);
   check.integer(*table, "server_port", reverse.server_port, 1, 65535);
   check.integer(*table, "clients", reverse.clients, 1, 16384);
   check.integer(*table, "connections", reverse.connections, 1, 512);
@@ -49,7 +53,7 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
   check.integer(*table, "call_timeout_s", reverse.call_timeout_s, 0, 3600);
   read_withheld(check, *table, reverse.withheld);
   reverse.mount_address = reverse.server;
-  read_address(check, *table, "mount_address", reverse.mount_address);
+  read_address(check, *table, "mount_address", Zone::OfKernel, reverse.mount_address);
   check.integer(*table, "mount_port", reverse.mount_port, 0, 65535);
   reverse.allowed_count = read_prefixes(check, *table, "allowed", reverse.allowed);
   check.boolean(*table, "privileged_clients", reverse.privileged_clients);
@@ -257,12 +261,9 @@ namespace {
 /// Names are not looked up: what one leads to may change between the check and the start.
 std::optional<PeerAddress> address_in(const std::string& host_and_port) {
   if (!is_host_and_port(host_and_port)) return std::nullopt;
-  std::string host = host_and_port.substr(0, host_and_port.rfind(':'));
+  const std::string host = host_of(host_and_port);
   if (host == "localhost") return PeerAddress::from_ipv4(127, 0, 0, 1);
-  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
-  segment::AllowedPrefix prefix;
-  if (host.find('/') != std::string::npos || !parse_prefix(host, prefix)) return std::nullopt;
-  return prefix.address;
+  return parse_address(host.substr(0, host.find('%')));  // check_listeners() checks the zone
 }
 
 bool is_host_name(const std::string& name) {

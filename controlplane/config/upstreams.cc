@@ -61,8 +61,7 @@ void read_routes(Checker& check, const toml::table& table, segment::UpstreamConf
 }
 
 bool is_host(const std::string& text) {
-  segment::AllowedPrefix address;
-  if (text.find('/') == std::string::npos && parse_prefix(text, address)) return true;
+  if (text.size() < segment::kMaxHostBytes && parse_address(text.substr(0, text.find('%')))) return true;
   constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   const bool digits_and_dots =
       text.find_first_not_of("0123456789.") == std::string::npos;  // a misspelt address

@@ -35,7 +35,7 @@ class Callbacks {
     Courier courier;
     std::uint64_t used_ns = 0;
   };
-  using Key = std::tuple<std::array<std::uint8_t, 16>, std::array<std::uint8_t, 16>, std::uint32_t>;
+  using Key = std::tuple<PeerAddress, PeerAddress, std::uint32_t>;
 
   LockStatistics& statistics_;
   bool in_turn_ = false;  ///< none may be erased

@@ -153,7 +153,7 @@ Bytes call_message(const mount::Procedure& procedure, const rpc::OpaqueAuth& cre
 
 bool Callbacks::call(const Destination& to, Bytes message, std::uint64_t now_ns, std::uint64_t deadline_ns,
                      Courier::Done done) {
-  const Key key{to.address.bytes, to.from.value_or(PeerAddress{}).bytes, to.program};
+  const Key key{to.address, to.from.value_or(PeerAddress{}), to.program};
   auto at = callees_.find(key);
   if (at == callees_.end()) {
     if (callees_.size() >= kMaxCallees) {

@@ -55,6 +55,13 @@ PeerAddress address(xdr::Reader& reader) {
   return result;
 }
 
+/// Reads the zones of a record's addresses, which stand at its end. Records of former versions have none.
+void read_zones(xdr::Reader& reader, PeerAddress& address, PeerAddress& local) {
+  if (!reader.ok() || reader.remaining() == 0) return;
+  address.zone = reader.u32();
+  local.zone = reader.u32();
+}
+
 Bytes copy(std::span<const std::byte> bytes) {
   return {bytes.begin(), bytes.end()};
 }
@@ -108,6 +115,7 @@ void Journal::owner(const Owner& owner) {
     writer.string(owner.name.host.name);
     writer.opaque(owner.name.owner);
     writer.opaque(owner.credential);
+    writer.words(owner.name.host.address.zone, owner.local.zone);
   });
 }
 
@@ -146,6 +154,7 @@ void Journal::notice(const NoticeTo& to, std::uint32_t state) {
     writer.u32(state);
     writer.opaque_fixed(std::as_bytes(std::span{to.address.bytes}));
     writer.opaque_fixed(std::as_bytes(std::span{to.local.bytes}));
+    writer.words(to.address.zone, to.local.zone);
   });
 }
 
@@ -161,6 +170,7 @@ bool Journal::replay_owner(Table& table, std::uint32_t id, xdr::Reader& record) 
   owner.name.host.name = record.string(kMaxString);
   owner.name.owner = copy(record.opaque(kMaxString));
   owner.credential = copy(record.opaque(rpc::kMaxAuthBytes));
+  read_zones(record, owner.name.host.address, owner.local);
   owner.recorded = true;
   if (!record.ok()) return false;
   Owner* const known = table.by_id(id);
@@ -206,6 +216,7 @@ bool Journal::replay(Table& table, xdr::Reader record) {
     NoticeTo to;
     to.address = address(record);
     to.local = address(record);
+    read_zones(record, to.address, to.local);
     if (record.ok()) table.set_notice(to, id);
     return record.ok();
   }

@@ -367,7 +367,7 @@ void LockProxy::notify_clients() {
 void LockProxy::notify(const NoticeTo& to, std::uint32_t state) {
   std::array<std::byte, 3 * xdr::kUnit + kMaxString> room;
   xdr::Writer writer(room);
-  encode(writer, HostState{to.local == PeerAddress{} ? settings_.name : to_string(to.local), state});
+  encode(writer, HostState{to.local == PeerAddress{} ? settings_.name : text_without_zone(to.local), state});
   const Destination monitor{.address = to.address,
                             .from = known(to.local),
                             .program = kNsmProgram,

@@ -36,13 +36,12 @@ class Shares {
   std::size_t total() const { return total_; }
 
  private:
-  using Key = std::array<std::uint8_t, 16>;
-  static Key key(const PeerAddress& address) { return network_of(address).bytes; }
+  static PeerAddress key(const PeerAddress& address) { return network_of(address); }
 
   const std::size_t max_;
   const std::size_t max_of_network_;
   std::size_t total_ = 0;
-  std::map<Key, std::size_t> networks_;
+  std::map<PeerAddress, std::size_t> networks_;
 };
 
 }  // namespace sluice::locks

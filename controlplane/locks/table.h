@@ -34,7 +34,7 @@ struct Host {
   PeerAddress address;
   std::string name;
   auto operator<=>(const Host& other) const {
-    return std::tie(address.bytes, name) <=> std::tie(other.address.bytes, other.name);
+    return std::tie(address, name) <=> std::tie(other.address, other.name);
   }
   bool operator==(const Host&) const = default;
 };
@@ -79,7 +79,7 @@ struct NoticeTo {
   PeerAddress address;
   PeerAddress local;
   auto operator<=>(const NoticeTo& other) const {
-    return std::tie(address.bytes, local.bytes) <=> std::tie(other.address.bytes, other.local.bytes);
+    return std::tie(address, local) <=> std::tie(other.address, other.local);
   }
   bool operator==(const NoticeTo&) const = default;
 };

@@ -344,6 +344,7 @@ void read_control(msghdr& message, Route& route) {
       in6_pktinfo info;
       std::memcpy(&info, CMSG_DATA(head), sizeof info);
       if (!IN6_IS_ADDR_LINKLOCAL(&info.ipi6_addr)) info.ipi6_ifindex = 0;
+      route.local.zone = info.ipi6_ifindex;
       std::memcpy(route.local.bytes.data(), &info.ipi6_addr, sizeof info.ipi6_addr);
       return set_control(route, IPPROTO_IPV6, IPV6_PKTINFO, info);
     }

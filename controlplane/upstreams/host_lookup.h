@@ -27,8 +27,6 @@ using LookUp = Function<LookupResult(const std::string& host)>;
 
 /// The system's resolver: getaddrinfo(), for TCP.
 LookupResult look_up(const std::string& host);
-/// Of an address in text form; none for a name.
-std::optional<PeerAddress> parse_address(const std::string& text);
 
 /// One lookup at a time. One thread, that of the arena's loop. One that nobody waits for any more is not begun, and what it
 /// has found is dropped.

@@ -3,7 +3,6 @@
 // Upstreams: lookups of their names, their addresses, and whether the data plane reaches them.
 #include "controlplane/upstreams/host_lookup.h"
 
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -27,15 +26,6 @@
 #include "dataplane/xdr/cursor.h"
 
 namespace sluice::upstreams {
-
-std::optional<PeerAddress> parse_address(const std::string& text) {
-  std::array<std::uint8_t, 4> four{};
-  if (::inet_pton(AF_INET, text.c_str(), four.data()) == 1)
-    return PeerAddress::from_ipv4(four[0], four[1], four[2], four[3]);
-  PeerAddress six;
-  if (::inet_pton(AF_INET6, text.c_str(), six.bytes.data()) == 1) return six;
-  return std::nullopt;
-}
 
 LookupResult look_up(const std::string& host) {
   addrinfo hints{};
@@ -99,7 +89,7 @@ AddressBook::AddressBook(const segment::UpstreamConfig& upstream, tasks::Arena& 
     Host& host = *hosts_.emplace_back(std::make_unique<Host>());
     host.text = upstream_.hosts[i].data();
     const auto address = parse_address(host.text);
-    host.is_name = !address;
+    host.is_name = !address || address->zone != 0;  // an interface that is made anew has another index
     if (address) host.addresses = {{.address = *address, .unlisted_since_ns = {}}};
   }
   collect();

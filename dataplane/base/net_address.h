@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // IP addresses of peers, and RPC network identifiers and universal addresses (RFC 5665; RFC 8166, section 9;
-// V1-179). Plain values, any thread. The text forms allocate: setup and administration only.
+// V1-179). Plain values, any thread. The text forms allocate and make system calls: setup and administration only.
 #pragma once
 
 #include <arpa/inet.h>
+#include <net/if.h>
 
 #include <array>
+#include <compare>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -16,14 +19,17 @@ namespace sluice {
 /// IPv6 address in network byte order; IPv4 is mapped, ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).
 struct PeerAddress {
   std::array<std::uint8_t, 16> bytes{};
+  /// Index of the interface whose link a link-local address is on, as in sin6_scope_id. Zero for other addresses, and
+  /// where a device has one link only.
+  std::uint32_t zone = 0;
 
   static constexpr PeerAddress from_ipv4(std::uint8_t a, std::uint8_t b, std::uint8_t c,
                                          std::uint8_t d) noexcept {
     return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d}};
   }
-  bool operator==(const PeerAddress&) const = default;
+  auto operator<=>(const PeerAddress&) const = default;
 
-  /// Whether the first `bits` bits equal those of `prefix`.
+  /// Whether the first `bits` bits equal those of `prefix`, in any zone.
   constexpr bool within(const PeerAddress& prefix, std::uint32_t bits) const noexcept {
     for (std::uint32_t bit = 0; bit < bits && bit < 128; ++bit)
       if ((bytes[bit / 8] ^ prefix.bytes[bit / 8]) & (0x80 >> bit % 8)) return false;
@@ -62,12 +68,18 @@ inline bool is_mapped_ipv4(const PeerAddress& address) {
   return address.within(PeerAddress::from_ipv4(0, 0, 0, 0), 96);
 }
 
+/// fe80::/10 (RFC 4291, section 2.5.6): valid on one link only, which a zone names.
+constexpr bool is_link_local(const PeerAddress& address) noexcept {
+  return address.bytes[0] == 0xFE && (address.bytes[1] & 0xC0) == 0x80;
+}
+
 /// Network identifier: "rdma" for IPv4, "rdma6" for IPv6.
 inline const char* netid(const PeerAddress& address) {
   return is_mapped_ipv4(address) ? "rdma" : "rdma6";
 }
 
-inline std::string to_string(const PeerAddress& address) {
+/// Returns the address as another host may read it, which has no use for a zone of this one.
+inline std::string text_without_zone(const PeerAddress& address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (is_mapped_ipv4(address))
     ::inet_ntop(AF_INET, address.bytes.data() + 12, text, sizeof text);
@@ -76,9 +88,30 @@ inline std::string to_string(const PeerAddress& address) {
   return text;
 }
 
+/// Returns the address with the name of its zone's interface, or with the index if the interface does not exist.
+inline std::string to_string(const PeerAddress& address) {
+  if (address.zone == 0) return text_without_zone(address);
+  char name[IF_NAMESIZE];
+  const bool known = ::if_indextoname(address.zone, name) != nullptr;
+  return text_without_zone(address) + '%' + (known ? std::string(name) : std::to_string(address.zone));
+}
+
+/// Parses an address whose zone, if any, is the name of an interface. Returns nothing for other text, for an interface that
+/// does not exist, and for the zone of an address that is not link-local.
+inline std::optional<PeerAddress> parse_address(const std::string& text) {
+  PeerAddress address = PeerAddress::from_ipv4(0, 0, 0, 0);
+  if (::inet_pton(AF_INET, text.c_str(), address.bytes.data() + 12) == 1) return address;
+  const std::size_t percent = text.find('%');
+  if (::inet_pton(AF_INET6, text.substr(0, percent).c_str(), address.bytes.data()) != 1) return std::nullopt;
+  if (percent == std::string::npos) return address;
+  address.zone = ::if_nametoindex(text.c_str() + percent + 1);
+  if (address.zone == 0 || !is_link_local(address)) return std::nullopt;
+  return address;
+}
+
 /// Universal address: the host, then the two bytes of the port in decimal. 192.0.2.1.78.81 is port 20049.
 inline std::string universal_address(const PeerAddress& address, std::uint16_t port) {
-  return to_string(address) + '.' + std::to_string(port >> 8) + '.' + std::to_string(port & 0xFF);
+  return text_without_zone(address) + '.' + std::to_string(port >> 8) + '.' + std::to_string(port & 0xFF);
 }
 
 }  // namespace sluice

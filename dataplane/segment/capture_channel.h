@@ -32,7 +32,6 @@ struct CaptureRequest {
   std::uint32_t snap_bytes = 0;   ///< of each packet
   PeerAddress peer{};             ///< all zero: of all peers
   std::uint32_t queue_pair = 0;   ///< zero: of all
-  std::uint32_t unused = 0;
 };
 static_assert(sizeof(CaptureRequest) == 64);
 

@@ -8,7 +8,7 @@
 
 namespace sluice::segment::shape {
 
-SLUICE_SHAPE(PeerAddress, bytes)
+SLUICE_SHAPE(PeerAddress, bytes, zone)
 SLUICE_SHAPE(AllowedPrefix, address, prefix_bits)
 SLUICE_SHAPE(ExportConfig, in_use, path, read_only, root_squash, all_squash, anonuid, anongid, quota_bytes,
              allowed_count, allowed, host_count, hosts)

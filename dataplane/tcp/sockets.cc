@@ -48,40 +48,6 @@ int bind_privileged(int socket, const PeerAddress& host) noexcept {
 
 }  // namespace
 
-socklen_t socket_address(const PeerAddress& host, std::uint16_t port, sockaddr_storage& address) noexcept {
-  address = {};
-  if (is_mapped_ipv4(host)) {
-    sockaddr_in four{};
-    four.sin_family = AF_INET;
-    four.sin_port = htons(port);
-    std::memcpy(&four.sin_addr, &host.bytes[12], sizeof four.sin_addr);
-    std::memcpy(&address, &four, sizeof four);
-    return sizeof four;
-  }
-  sockaddr_in6 six{};
-  six.sin6_family = AF_INET6;
-  six.sin6_port = htons(port);
-  std::memcpy(&six.sin6_addr, host.bytes.data(), sizeof six.sin6_addr);
-  std::memcpy(&address, &six, sizeof six);
-  return sizeof six;
-}
-
-PeerAddress peer_address(const sockaddr_storage& address) noexcept {
-  PeerAddress result;
-  if (address.ss_family == AF_INET) {
-    sockaddr_in four;
-    std::memcpy(&four, &address, sizeof four);
-    const std::uint32_t host = ntohl(four.sin_addr.s_addr);
-    return PeerAddress::from_ipv4(static_cast<std::uint8_t>(host >> 24),
-                                  static_cast<std::uint8_t>(host >> 16), static_cast<std::uint8_t>(host >> 8),
-                                  static_cast<std::uint8_t>(host));
-  }
-  sockaddr_in6 six;
-  std::memcpy(&six, &address, sizeof six);
-  std::memcpy(result.bytes.data(), &six.sin6_addr, sizeof six.sin6_addr);
-  return result;
-}
-
 int listening_socket(const sockaddr* address, socklen_t bytes) noexcept {
   const int fd = ::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/socket_address.h"
 
 namespace sluice::tcp {
 
@@ -28,11 +29,8 @@ int bound_socket(int family, bool privileged, unsigned peer_timeout_ms, std::uin
 /// be used for another one. The descriptor stays open.
 void reset(int socket) noexcept;
 
-/// Fills `address` with `host`'s family, address and `port`; returns its size in bytes.
-socklen_t socket_address(const PeerAddress& host, std::uint16_t port, sockaddr_storage& address) noexcept;
-
-/// The host of a socket address.
-PeerAddress peer_address(const sockaddr_storage& address) noexcept;
+using sluice::peer_address;
+using sluice::socket_address;
 
 /// Returns the port of a socket address, in host byte order.
 std::uint16_t port_of(const sockaddr_storage& address) noexcept;

@@ -41,25 +41,6 @@ inline bool stops_when_asked_to_free(std::string_view driver) noexcept {
   return driver == "net_e1000_igb" || driver == "net_e1000_igb_vf";
 }
 
-/// Returns the kernel interface that an ethdev of this driver stands on; empty: it has none, or the arguments do not name it.
-inline std::string_view kernel_interface(std::string_view driver, std::string_view arguments) noexcept {
-  constexpr std::string_view kDrivers[] = {"net_af_packet", "net_af_xdp", "net_pcap", "net_tap"};
-  constexpr std::string_view kKey = "iface=";
-  bool stands_on_one = false;
-  for (const std::string_view known : kDrivers) stands_on_one |= driver == known;
-  while (stands_on_one && !arguments.empty()) {
-    const std::string_view word = arguments.substr(0, arguments.find(','));
-    if (word.starts_with(kKey)) return word.substr(kKey.size());
-    arguments.remove_prefix(word.size() < arguments.size() ? word.size() + 1 : word.size());
-  }
-  return {};
-}
-
-/// Returns whether the driver creates its interface itself.
-inline bool creates_interface(std::string_view driver) noexcept {
-  return driver == "net_tap";
-}
-
 /// Of a card (auxiliary: a function of one) memory that is not DPDK's can be mapped for it.
 inline bool is_card(std::string_view bus) noexcept {
   return bus == "pci" || bus == "auxiliary";

@@ -66,8 +66,8 @@ constexpr bool is_ipv4(const PeerAddress& address) noexcept {
 // Comparisons of each packet, for which the compiler would call memcmp().
 constexpr bool same(const PeerAddress& a, const PeerAddress& b) noexcept {
   using Halves = std::array<std::uint64_t, 2>;
-  const auto x = std::bit_cast<Halves>(a);
-  const auto y = std::bit_cast<Halves>(b);
+  const auto x = std::bit_cast<Halves>(a.bytes);
+  const auto y = std::bit_cast<Halves>(b.bytes);
   return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
 }
 inline MacAddress mac_at(const std::byte* at) noexcept {

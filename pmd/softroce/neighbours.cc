@@ -223,10 +223,6 @@ constexpr std::size_t kRecordBytes = 20;
 constexpr std::byte kReport{143};
 constexpr PeerAddress kReportGroup{{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x16}};
 
-constexpr bool is_link_local(const PeerAddress& address) noexcept {
-  return address.bytes[0] == 0xFE && (address.bytes[1] & 0xC0) == 0x80;
-}
-
 }  // namespace
 
 std::size_t write_group_report(const PortConfig& config, const MacAddress& own, GroupRecord kind,

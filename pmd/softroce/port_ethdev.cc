@@ -17,6 +17,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/base/virtual_ethdev.h"
 #include "pmd/softroce/frame.h"
 #include "pmd/softroce/kernel_addresses.h"
 #include "pmd/softroce/port.h"

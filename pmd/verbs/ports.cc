@@ -29,10 +29,6 @@ struct DeviceList {
   ibv_device** devices;
 };
 
-bool is_link_local(const PeerAddress& address) noexcept {
-  return address.bytes[0] == 0xFE && (address.bytes[1] & 0xC0) == 0x80;
-}
-
 constexpr std::string_view kSoftwareProvider = "software";
 
 /// Name of the kernel driver, from the device's sysfs link; software devices like rxe have none.

@@ -23,6 +23,7 @@
 
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/socket_address.h"
 #include "dataplane/segment/heartbeat.h"
 #include "telemetry/http/host_names.h"
 #include "telemetry/http/listener.h"
@@ -55,11 +56,9 @@ Response make_response(std::string_view text, const std::string& type, const Sit
 PeerAddress source_of(MHD_Connection* connection) {
   const sockaddr* const from =
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
-  PeerAddress source = PeerAddress::from_ipv4(0, 0, 0, 0);
-  if (from->sa_family == AF_INET6)
-    std::memcpy(source.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, 16);
-  else
-    std::memcpy(source.bytes.data() + 12, &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
+  sockaddr_storage address{};
+  std::memcpy(&address, from, from->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  PeerAddress source = peer_address(address);
   if (!is_mapped_ipv4(source)) std::fill(source.bytes.begin() + 8, source.bytes.end(), 0);
   return source;
 }
@@ -333,7 +332,8 @@ bool is_ours(std::string_view host, std::string_view name) {
   if (end == std::string_view::npos) return false;
   const std::string_view behind = host.substr(bracket ? end + 1 : end);
   if (!behind.empty() && (behind.front() != ':' || !is_port(behind.substr(1)))) return false;
-  if (bracket) return is_address(AF_INET6, host.substr(1, end - 1));
+  // The zone says how this request came here.
+  if (bracket) return is_address(AF_INET6, host.substr(1, std::min(end, host.find('%')) - 1));
   host = host.substr(0, end);
   return is_address(AF_INET, host) || same_name(host, "localhost") ||
          (!name.empty() && same_name(host, name));

@@ -43,6 +43,7 @@ struct RequestKey {
   std::uint32_t procedure = 0;
   std::uint32_t handle_tag = 0;  ///< of the upstream: another one may have had its place
   std::uint32_t bytes = 0;       ///< of the message
+  std::uint32_t zero = 0;        ///< instead of padding, because all bytes of the key are hashed
   std::uint64_t checksum = 0;    ///< of its beginning, behind the XID
   bool operator==(const RequestKey&) const = default;
 };

@@ -32,5 +32,19 @@ TEST(PeerAddress, the_own_address_is_the_first_of_the_peers_family) {
   EXPECT_EQ(local_for({}, v6), PeerAddress{});
 }
 
+TEST(PeerAddress, the_text_of_a_link_local_address_has_the_interface_of_its_zone) {
+  const auto on_loopback = parse_address("fe80::1%lo");
+  ASSERT_TRUE(on_loopback);
+  EXPECT_NE(on_loopback->zone, 0u);
+  EXPECT_EQ(to_string(*on_loopback), "fe80::1%lo");
+  EXPECT_EQ(text_without_zone(*on_loopback), "fe80::1");
+  EXPECT_EQ(universal_address(*on_loopback, 20049), "fe80::1.78.81") << "another host has other interfaces";
+  EXPECT_NE(on_loopback, parse_address("fe80::1")) << "two links, two hosts";
+  EXPECT_TRUE(on_loopback->within(PeerAddress{{0xfe, 0x80}}, 64)) << "a prefix counts on every link";
+  for (const char* const wrong : {"fe80::1%", "fe80::1%eth77", "2001:db8::1%lo", "192.0.2.1%lo", "%lo", "lo"})
+    EXPECT_FALSE(parse_address(wrong)) << wrong;
+  EXPECT_EQ(to_string({.bytes = on_loopback->bytes, .zone = 0x7fffffff}), "fe80::1%2147483647");
+}
+
 }  // namespace
 }  // namespace sluice

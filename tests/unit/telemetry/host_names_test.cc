@@ -11,9 +11,9 @@ namespace {
 using namespace std::string_view_literals;
 
 TEST(HostNames, an_address_localhost_and_the_configured_name_are_ours) {
-  for (const std::string_view host :
-       {"127.0.0.1", "127.0.0.1:9465", "192.0.2.7:80", "[::1]", "[::1]:9465", "[2001:db8::1]:1", "localhost",
-        "LocalHost:9465", "sluice.example", "SLUICE.example:9465"})
+  for (const std::string_view host : {"127.0.0.1", "127.0.0.1:9465", "192.0.2.7:80", "[::1]", "[::1]:9465",
+                                      "[2001:db8::1]:1", "[fe80::1%eth0]:9465", "[fe80::1%25eth0]",
+                                      "localhost", "LocalHost:9465", "sluice.example", "SLUICE.example:9465"})
     EXPECT_TRUE(is_ours(host, "sluice.example")) << host;
 }
 

@@ -5,14 +5,19 @@
 #include "controlplane/cm/rdma_cm.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <unistd.h>
 
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
+
+#include "dataplane/base/socket_address.h"
 
 namespace {
 
@@ -61,6 +66,8 @@ struct Kernel {
   std::uint32_t acknowledged = 0;
   std::uint32_t accepted = 0;
   std::uint32_t disconnected = 0;
+  std::optional<sockaddr_in6> source;  ///< of the last address resolution
+  sockaddr_in6 destination{};
 };
 
 Kernel* kernel = nullptr;
@@ -116,6 +123,12 @@ int rdma_bind_addr(rdma_cm_id*, sockaddr*) {
 int rdma_listen(rdma_cm_id*, int) {
   return 0;
 }
+int rdma_resolve_addr(rdma_cm_id*, sockaddr* from, sockaddr* to, int) {
+  kernel->source.reset();
+  if (from != nullptr) std::memcpy(&kernel->source.emplace(), from, sizeof(sockaddr_in6));
+  std::memcpy(&kernel->destination, to, sizeof(sockaddr_in6));
+  return 0;
+}
 int rdma_init_qp_attr(rdma_cm_id*, ibv_qp_attr*, int*) {
   return 0;
 }
@@ -168,11 +181,15 @@ class RdmaCmTest : public testing::Test, private RdmaCm::Host {
   std::optional<RdmaCm> manager_;
   rdma_event_channel* channel_ = nullptr;  ///< of the listener
   std::vector<Id> requests_;
+  rdma::RcAttributes attributes_;  ///< of the last request
   std::vector<Id> established_;
   std::vector<Id> disconnected_;
 
  private:
-  void on_request(Id id, const RdmaCmPeer&) override { requests_.push_back(id); }
+  void on_request(Id id, const RdmaCmPeer& peer) override {
+    requests_.push_back(id);
+    attributes_ = peer.attributes;
+  }
   void on_reply(Id, const RdmaCmPeer&) override {}
   void on_established(Id id) override { established_.push_back(id); }
   void on_rejected(Id, const std::string&, std::span<const std::byte>) override {}
@@ -214,6 +231,28 @@ TEST_F(RdmaCmTest, events_of_an_identifier_that_is_being_destroyed_are_acknowled
   EXPECT_EQ(kernel_.acknowledged, before + 1);
   EXPECT_EQ(disconnected_.size(), 1u);
   EXPECT_EQ(kernel_.disconnected, 1u);
+}
+
+TEST_F(RdmaCmTest, a_link_local_address_keeps_its_zone_in_both_directions) {
+  constexpr std::uint32_t kZone = 3;
+  PeerAddress own{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}};
+  PeerAddress server{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  server.zone = kZone;
+  ASSERT_TRUE(manager_->connect(own, server, 20049, 17, {}));
+  EXPECT_EQ(kernel_.destination.sin6_scope_id, kZone);
+  ASSERT_TRUE(kernel_.source);
+  EXPECT_EQ(kernel_.source->sin6_scope_id, kZone) << "the device's address is on the server's link";
+  ASSERT_TRUE(manager_->connect(own, PeerAddress::from_ipv4(192, 0, 2, 1), 20049, 17, {}));
+  EXPECT_FALSE(kernel_.source) << "no link is known, so the kernel chooses";
+
+  rdma_cm_id* const id = kernel_.make(channel_, nullptr);
+  socket_address(server, 20049, id->route.addr.dst_storage);
+  own.zone = kZone;
+  socket_address(own, 20049, id->route.addr.src_storage);
+  add_event(RDMA_CM_EVENT_CONNECT_REQUEST, id);
+  manager_->poll();
+  EXPECT_EQ(attributes_.remote, server);
+  EXPECT_EQ(attributes_.local, own);
 }
 
 }  // namespace

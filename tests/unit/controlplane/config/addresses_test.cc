@@ -56,6 +56,60 @@ TEST(Addresses, of_our_own_are_those_of_a_host) {
     EXPECT_EQ(defect(device(good)), "");
 }
 
+/// An upstream at the address; `rest` stands in front of it.
+std::string upstream_at(const std::string& address, const std::string& keys = "",
+                        const std::string& rest = "") {
+  return rest + "[[upstream]]\nname = \"nas\"\naddress = \"" + address + "\"\nprograms = [\"nfs4\"]\n" + keys;
+}
+
+TEST(Addresses, that_are_link_local_name_an_interface_where_the_kernel_connects_or_listens) {
+  const std::string verbs = "[device]\ndriver = \"verbs\"\n";
+  const std::string rdma = "transport = \"rdma\"\n";
+  for (const std::string& good :
+       {upstream_at("fe80::1%lo"), upstream_at("fe80::1%lo", rdma, verbs),
+        std::string("[metrics]\naddress = \"[fe80::1%lo]:9464\"\n"),
+        std::string("[page]\nallow_remote = true\naddress = \"[fe80::1%lo]:9465\"\n"),
+        verbs + "[reverse]\ningress = \"tcp\"\nlisten_address = \"fe80::2%lo\"\nserver = \"fe80::1%lo\"\n"})
+    EXPECT_EQ(defect(good), "") << good;
+  const std::pair<std::string, const char*> cases[] = {
+      {upstream_at("fe80::1"), "f:3: address has fe80::1, which is on every link: name the interface"},
+      {upstream_at("fe80::1", rdma, verbs), "which is on every link"},
+      {upstream_at("fe80::1%eth77"), "fe80::1%eth77, and this machine has no interface 'eth77'"},
+      {upstream_at("2001:db8::1%lo"), "only addresses in fe80::/10 have one: write 2001:db8::1."},
+      {upstream_at("192.0.2.1%lo"), "only addresses in fe80::/10 have one: write 192.0.2.1."},
+      {"[metrics]\naddress = \"[fe80::1]:9464\"\n", "metrics.address names fe80::1, which is on every link"},
+      {"[metrics]\naddress = \"[fe80::1%eth77]:9464\"\n", "no interface 'eth77'"},
+      {"[metrics]\naddress = \"[::1%lo]:9464\"\n", "write ::1."},
+      {"[page]\nallow_remote = true\naddress = \"[fe80::1]:9465\"\n", "page.address names fe80::1, which"},
+      {"[reverse]\nlisten_address = \"fe80::1\"\n", "f:2: listen_address is fe80::1, which is on every link"},
+      {"[reverse]\nlisten_address = \"fe80::1%eth77\"\n", "no interface 'eth77'"},
+      {verbs + "[reverse]\nserver = \"fe80::1\"\n", "server is fe80::1, which is on every link"},
+      {"[reverse]\nmount_address = \"fe80::1\"\n", "mount_address is fe80::1, which is on every link"},
+  };
+  for (const auto& [text, expected] : cases)
+    EXPECT_TRUE(has(defect(text), expected)) << text << ": " << defect(text);
+}
+
+TEST(Addresses, of_a_device_and_of_clients_have_no_zone) {
+  const std::string softroce = device("\"fe80::2/64\"");
+  const std::string reverse = softroce + "[reverse]\ningress = \"tcp\"\n";
+  EXPECT_EQ(defect(softroce + upstream_at("fe80::1", "transport = \"rdma\"\n")), "");
+  EXPECT_EQ(defect(reverse + "server = \"fe80::1\"\nmount_address = \"fe80::1%lo\"\n"), "");
+  const std::pair<std::string, const char*> cases[] = {
+      {softroce + upstream_at("fe80::1%lo", "transport = \"rdma\"\n"),
+       "whose zone is of no use because the device has one link: write fe80::1."},
+      {reverse + "server = \"fe80::1%lo\"\nmount_address = \"fe80::1%lo\"\n",
+       "because the device has one link"},
+      {reverse + "server = \"fe80::1\"\n[mount]\nenabled = true\n", "mount_address is needed"},
+      {device("\"fe80::2%lo/64\""), "f:4: addresses has fe80::2%lo/64, and takes addresses without a zone"},
+      {"[[export]]\npath = \"/a\"\nclients = [\"fe80::1%lo\"]\n",
+       "clients has fe80::1%lo, and takes addresses without a zone"},
+      {"[[client_class]]\nname = \"a\"\nclients = [\"fe80::%lo/64\"]\n", "without a zone"},
+  };
+  for (const auto& [text, expected] : cases)
+    EXPECT_TRUE(has(defect(text), expected)) << text << ": " << defect(text);
+}
+
 TEST(Addresses, of_gateways_are_in_a_network_of_ours) {
   const std::string own = "\"192.0.2.1/24\", \"2001:db8::1/64\"";
   EXPECT_EQ(defect(device(own, "\"192.0.2.254\", \"2001:db8::fe\"")), "");

@@ -4,8 +4,11 @@
 #include "controlplane/config/machine.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -122,6 +125,11 @@ TEST(Machine, an_interface_that_takes_shorter_packets_is_a_note) {
       << said;
   EXPECT_EQ(found(device("net_af_packet0,iface=eth1", 1501), on).defects, "");
   EXPECT_FALSE(has(found(device("net_af_packet0,iface=eth1", 1500), on).notes, "mtu in [device]"));
+  for (const char* const other :
+       {"net_af_packet0,framesz=8192,iface=eth1", "net_pcap1,iface=eth1", "net_af_xdp12,iface=eth1"})
+    EXPECT_TRUE(has(found(device(other, 1501), on).notes, "mtu in [device] is 1501")) << other;
+  for (const char* const own : {"net_tap0,iface=dtap0", "net_af_packet0,other_iface=eth2", "net_af_packet0"})
+    EXPECT_FALSE(has(found(device(own, 1501), on).notes, "interface")) << own;
   EXPECT_EQ(found(device("net_vhost0,iface=eth1", 4200), on).defects, "");
   EXPECT_EQ(found(device("net_af_packet0,iface=eth2", 4200), on).defects, "");
   EXPECT_TRUE(has(found(device("net_af_packet0,iface=eth2", 4200), on).notes,
@@ -135,6 +143,45 @@ TEST(Machine, key_files_have_to_be_there) {
   EXPECT_TRUE(
       has(said, "key_files of host 'a' has '/nonexistent/c.key', which this user cannot read (No such file"))
       << said;
+}
+
+TEST(Machine, key_files_that_root_reads_and_the_service_does_not_are_a_note) {
+  if (::geteuid() != 0) GTEST_SKIP() << "Only root may change the owner of a file.";
+  const std::string folder = testing::TempDir() + "sluice-keys-" + std::to_string(::getpid());
+  const std::string file = folder + "/a.key";
+  std::filesystem::create_directory(folder);
+  std::ofstream(file) << std::string(44, 'k');
+  const std::string text =
+      "[host_authentication]\nmethod = \"psk\"\nname = \"g\"\n[[host_authentication.host]]\n"
+      "name = \"a\"\nkey_files = [\"" +
+      file + "\"]\n";
+  config::Machine on = machine(2, {0, 1});
+  constexpr std::uint32_t kUser = 64'001;
+  constexpr std::uint32_t kGroup = 64'002;
+  on.service_user = config::User{.name = "sluice-controlplane", .id = kUser, .groups = {kGroup}};
+  const auto notes = [&](std::uint32_t file_owner, mode_t file_mode, std::uint32_t folder_group,
+                         mode_t folder_mode) {
+    EXPECT_EQ(::chown(file.c_str(), file_owner, 0), 0);
+    EXPECT_EQ(::chmod(file.c_str(), file_mode), 0);
+    EXPECT_EQ(::chown(folder.c_str(), 0, folder_group), 0);
+    EXPECT_EQ(::chmod(folder.c_str(), folder_mode), 0);
+    const config::Findings all = found(text, on);
+    EXPECT_EQ(all.defects, "");
+    return all.notes;
+  };
+  EXPECT_EQ(notes(0, 0600, 0, 0755),
+            "key_files of host 'a' has '" + file +
+                "', which the user 'sluice-controlplane' of the service cannot read, because "
+                "it may not read the file: chown sluice-controlplane " +
+                file + ", and chmod 600 it.\n");
+  EXPECT_TRUE(has(notes(kUser, 0200, 0, 0755), "read the file")) << "the owner's bits count alone";
+  EXPECT_TRUE(has(notes(kUser, 0600, 0, 0750), "search the directory '" + folder + "'"));
+  EXPECT_TRUE(has(notes(kUser, 0600, kGroup, 0740), "search the directory"));
+  EXPECT_EQ(notes(kUser, 0600, kGroup, 0750), "");
+  EXPECT_EQ(notes(kUser, 0600, 0, 0711), "");
+  on.service_user.reset();
+  EXPECT_EQ(notes(0, 0600, 0, 0700), "") << "no root, or no such user";
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Machine, groups_have_to_exist) {

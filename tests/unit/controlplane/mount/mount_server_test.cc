@@ -11,8 +11,10 @@
 #include <cstring>
 
 #include "controlplane/events/journal.h"
+#include "dataplane/base/file_descriptor.h"
 #include "dataplane/tcp/sockets.h"
 #include "mount3.h"
+#include "tests/unit/link_of_own.h"
 
 namespace sluice::mount {
 namespace {
@@ -29,7 +31,9 @@ xdrproc_t proc_of(bool_t (*function)(XDR*, T*)) {
 class TwoExports final : public Exports {
  public:
   void mount(const std::string& path, const Asker& asker, OnMount done) override {
-    if (path == "/export" && (asker.address == kFour || asker.address == kSix))
+    if (path == "/link" && asker.address.zone != 0 && asker.local == asker.address)
+      done({MountStatus::Ok, std::vector(24, std::byte{0x42})});
+    else if (path == "/export" && (asker.address == kFour || asker.address == kSix))
       done({MountStatus::Ok, std::vector(24, std::byte{0x42})});
     else if (path == "/privileged" && asker.privileged)
       done({MountStatus::Ok, std::vector(24, std::byte{0x42})});
@@ -131,6 +135,34 @@ INSTANTIATE_TEST_SUITE_P(Transports, Mount, testing::Combine(testing::Bool(), te
                            return std::string(std::get<0>(transport.param) ? "tcp" : "udp") +
                                   (std::get<1>(transport.param) ? "6" : "4");
                          });
+
+TEST(MountOnLink, a_client_with_a_link_local_address_is_known_by_its_zone_over_tcp_and_udp) {
+  if (const std::string why = make_link_of_own(); !why.empty()) GTEST_SKIP() << why;
+  events::Journal journal([](const events::Event&) {});
+  MountServer server(
+      0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
+  const auto host = parse_address(kOnLinkOfOwn);
+  ASSERT_TRUE(host);
+  sockaddr_storage address;
+  const socklen_t bytes = tcp::socket_address(*host, server.port(), address);
+  for (const int kind : {SOCK_STREAM, SOCK_DGRAM}) {
+    const FileDescriptor socket(::socket(AF_INET6, kind | SOCK_CLOEXEC, 0));
+    netbuf to{sizeof address, bytes, &address};
+    CLIENT* const client = kind == SOCK_STREAM ? clnt_vc_create(socket.get(), &to, 100005, 3, 0, 0)
+                                               : clnt_dg_create(socket.get(), &to, 100005, 3, 0, 0);
+    ASSERT_NE(client, nullptr);
+    const timeval wait{10, 0};
+    char path[] = "/link";
+    char* argument = path;
+    mnt_res result{};
+    EXPECT_EQ(clnt_call(client, 1, proc_of(&xdr_mnt_dirpath), reinterpret_cast<char*>(&argument),
+                        proc_of(&xdr_mnt_res), reinterpret_cast<char*>(&result), wait),
+              RPC_SUCCESS);
+    EXPECT_EQ(result.status, 0u) << (kind == SOCK_STREAM ? "TCP" : "UDP");
+    clnt_freeres(client, proc_of(&xdr_mnt_res), reinterpret_cast<char*>(&result));
+    clnt_destroy(client);
+  }
+}
 
 /// From the address that the call went to, whatever the machine's own way back would be.
 TEST(MountDatagrams, a_reply_leaves_from_where_the_call_went) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "dataplane/base/virtual_ethdev.h"
+
 namespace sluice::rdma::softroce {
 namespace {
 
@@ -62,6 +64,10 @@ TEST(DriverTraits, the_interface_of_the_kernel_is_named_by_the_arguments_of_its_
   EXPECT_EQ(kernel_interface("net_tap", "iface=dtap0"), "dtap0");
   EXPECT_EQ(kernel_interface("net_tap", "mac=fixed,remote_iface=eth1"), "");
   EXPECT_EQ(kernel_interface("net_af_packet", ""), "");
+  const auto [driver, arguments] = virtual_ethdev("net_tap12,mac=fixed,iface=dtap0");
+  EXPECT_EQ(driver, "net_tap");
+  EXPECT_EQ(kernel_interface(driver, arguments), "dtap0");
+  EXPECT_EQ(virtual_ethdev("0000:03:00.0").arguments, "") << "a card";
   EXPECT_EQ(kernel_interface("net_vhost", "iface=/run/card.sock"), "") << "a socket";
   EXPECT_TRUE(creates_interface("net_tap"));
   EXPECT_FALSE(creates_interface("net_af_packet"));

@@ -126,7 +126,8 @@ int report(const std::vector<Result>& results, bool json) {
 }
 
 int judge_client(Options options, std::span<const Test* const> tests) {
-  options.device.address = options.device.server = options.listen;
+  options.device.address = options.listen;
+  options.device.server = options.listen.substr(0, options.listen.find('/'));
   bench::ToolDevice device = bench::open_device(options.device);
   options.client.responder.port = options.port;
   options.client.responder.version = static_cast<std::uint32_t>(options.version);

@@ -27,6 +27,17 @@ STEP = re.compile(r"\[(\d+)/(\d+)\] (.*)")
 CACHE = {"CCACHE_SLOPPINESS": "pch_defines,time_macros,locale", "CCACHE_COMMENTS": "true", "CCACHE_NOHASHDIR": "true"}
 
 
+def cache_settings(directory):
+    """The environment of ccache. A precompiled header of Clang contains absolute paths, so that another checkout cannot use it: objects that
+    are compiled by Clang with one are the checkout's own."""
+    try:
+        with open(os.path.join(directory, "build.ninja"), encoding="utf-8", errors="replace") as file:
+            has_paths = "-include-pch" in file.read()
+    except OSError:
+        has_paths = False  # ninja says what is wrong
+    return {**CACHE, **({"CCACHE_NAMESPACE": os.path.realpath(directory)} if has_paths else {})}
+
+
 def cgroup_folders():
     """The folders with the memory limits of this process's cgroup: its own, and the root, which is what a container shows as its own."""
     own = ""
@@ -156,7 +167,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         statistics = os.path.join(folder, "ccache")
         os.environ["CCACHE_STATSLOG"] = statistics
-        for name, value in CACHE.items():
+        for name, value in cache_settings(chosen.directory).items():
             os.environ.setdefault(name, value)
         status = run(chosen.directory, chosen.targets, display, jobs)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -135,7 +136,31 @@ def another_comment_in_a_header_is_another_precompiled_header():
             assert done.returncode == 0, done.stdout + done.stderr
 
 
-TESTS = [another_comment_in_a_header_is_another_precompiled_header, jobs_are_bounded_by_memory_and_one_is_always_possible, the_limit_of_a_cgroup_counts, what_is_left_is_estimated_from_what_is_done, in_a_file_there_is_one_line,
+CLANG_PROJECT = """
+rule pch
+  command = ccache clang++ -x c++-header $in -o $out
+rule cc
+  command = ccache clang++ -include-pch all.h.pch -c $in -o $out
+build all.h.pch: pch ../all.h
+build one.o: cc ../one.cc | all.h.pch
+"""
+
+
+def a_precompiled_header_of_another_checkout_is_not_taken_from_the_cache():
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("one", "other"):
+            checkout = os.path.join(folder, name)
+            os.makedirs(f"{checkout}/build")
+            for file, text in (("one.cc", "One one;\n"), ("all.h", "#pragma once\nstruct One {};\n"), ("build/build.ninja", CLANG_PROJECT)):
+                with open(os.path.join(checkout, file), "w", encoding="utf-8") as out:
+                    out.write(text)
+            done = subprocess.run([sys.executable, os.path.join(ROOT, "deploy/build.py"), f"{checkout}/build"], capture_output=True, text=True,
+                                  env={**os.environ, "CCACHE_DIR": os.path.join(folder, "cache")})
+            assert done.returncode == 0, done.stdout + done.stderr
+            shutil.rmtree(checkout)
+
+
+TESTS = [a_precompiled_header_of_another_checkout_is_not_taken_from_the_cache, another_comment_in_a_header_is_another_precompiled_header, jobs_are_bounded_by_memory_and_one_is_always_possible, the_limit_of_a_cgroup_counts, what_is_left_is_estimated_from_what_is_done, in_a_file_there_is_one_line,
          on_a_terminal_one_line_is_overwritten, a_failure_is_shown_and_fails, the_report_has_the_cost,
          a_display_that_is_no_terminal_keeps_what_is_no_step]
 

@@ -336,7 +336,6 @@ void add_journald(std::string& out, const std::string& name, const std::string& 
 }  // namespace
 
 std::string time_of(std::uint64_t wall_ns) {
-  constexpr std::uint64_t kSecondNs = 1'000'000'000;
   const auto seconds = static_cast<std::time_t>(wall_ns / kSecondNs);
   std::tm parts{};
   ::gmtime_r(&seconds, &parts);

@@ -27,6 +27,7 @@ struct PeerAddress {
                                          std::uint8_t d) noexcept {
     return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d}};
   }
+  // NOLINTNEXTLINE(modernize-use-nullptr): a defaulted comparison has no pointer (clang-tidy 14)
   auto operator<=>(const PeerAddress&) const = default;
 
   /// Whether the first `bits` bits equal those of `prefix`, in any zone.

@@ -258,7 +258,7 @@ def what_it_does_is_counted():
     with Control('[[export]]\npath = "/six"\nclients = ["::1"]\n', metrics="127.0.0.1:9464") as control:
         with connect(control.port) as client:
             assert ask(client, MOUNT, 3, 1, string("/six")) == struct.pack(">I", 13)
-        assert "event=mount_denied peer=127.0.0.1 path=/six" in control.text()
+        wait("the line of the log", lambda: "event=mount_denied peer=127.0.0.1 path=/six" in control.text())
         for name, value in (("calls", 1), ("denied", 1), ("connections", 1), ("malformed", 0)):
             wait(name, lambda line=f'sluice_mount_total{{event="{name}"}} {value}\n': line in metrics())
 

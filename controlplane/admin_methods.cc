@@ -169,7 +169,7 @@ void remove_export(Operations& operations, const Json& parameters, const Answer&
   const auto path = parameters.at("path").get<std::string>();
   carry_out(
       operations, parameters, answer, config::RemovedExport{path}, [&operations, path](bool saved) -> Json {
-        // One that is saved may have been removed before.
+        // A saved export may have been removed before.
         if (!operations.remove_export(path) && !saved)
           throw MethodError("There is no export '" + path + "': 'sluicectl exports' lists those there are.");
         return {{"path", path}, {"saved", saved}};

@@ -306,7 +306,7 @@ locks::LockSettings lock_settings(const config::Config& config, const segment::L
   proxy.is_upstream = [&shared, name = proxy.upstream](const PeerAddress& address) {
     return segment::has_address(shared, name, address);
   };
-  // Of the seconds since 2020, so that it is higher after each restart.
+  // The state number comes from the seconds since 2020, so that it is higher after each restart.
   constexpr std::int64_t kYear2020 = 1'577'836'800;
   proxy.first_state = static_cast<std::uint32_t>(std::time(nullptr) - kYear2020) * 2 + 1;
   std::uint32_t random = 0;

@@ -280,7 +280,7 @@ Json ask_or_explain(const Client& client, const std::string& method,
   return or_explain([&] { return client.ask(method, parameters); });
 }
 
-/// Where the program of a process is; null to who may not know.
+/// Returns the path of a process's program, or null if this user may not read it.
 Json program_of(const Json& plane) {
   std::array<char, 4096> path{};
   const std::string link = "/proc/" + plane.value("pid", Json(0)).dump() + "/exe";

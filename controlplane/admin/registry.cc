@@ -241,7 +241,7 @@ void write_errors(std::ostream& out) {
   out << "\nThe errors of a method below come with " << kMethodFailed << ".\n\n";
 }
 
-/// In the words of JSON.
+/// Returns the name of the field's type in JSON.
 std::string type_of(const Field& field) {
   switch (field.type) {
     case Type::Any:
@@ -331,7 +331,7 @@ void write_event(std::ostream& out, const auto& event) {
   out << " |\n";
 }
 
-/// What a file of JSON lines and journald have too.
+/// Describes the events, which files of JSON lines and journald contain as well.
 void write_events(std::ostream& out) {
   out << "## Events\n\nWhat `events_read` returns. Fields are strings, numbers or booleans.\n\n"
          "| event | severity | what has happened | fields |\n|---|---|---|---|\n";

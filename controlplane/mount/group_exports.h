@@ -35,7 +35,8 @@ class GroupExports final : public Exports {
   using Parts = Function<ExportPaths(const std::string& name)>;
   /// Of members that a reload adds, removes or changes.
   struct Newcomers {
-    Function<std::vector<segment::UpstreamConfig>()> in_force;  ///< all; none: those that there were
+    Function<std::vector<segment::UpstreamConfig>()>
+        in_force;  ///< returns all members; without it the members stay
     Function<std::unique_ptr<Exports>(const segment::UpstreamConfig& upstream)> make;
   };
 

@@ -341,8 +341,8 @@ Admission::Client& Admission::entry_of(const Key& key) {
   return at->second;
 }
 
-/// The first in the order is the first whose requests count no longer: nobody behind one that still counts is
-/// looked at.
+/// Removes sources whose requests no longer count. They are ordered by their last request, so the scan ends at the first
+/// source that still counts.
 void Admission::forget_quiet(std::uint64_t now_ns) {
   for (std::size_t i = 0; i < kForgottenAtATime && !quiet_.empty(); ++i) {
     ++looked_at_;

@@ -30,7 +30,7 @@ struct PeerAddress {
   // NOLINTNEXTLINE(modernize-use-nullptr): a defaulted comparison has no pointer (clang-tidy 14)
   auto operator<=>(const PeerAddress&) const = default;
 
-  /// Whether the first `bits` bits equal those of `prefix`, in any zone.
+  /// Returns whether the first `bits` bits equal those of `prefix`; the zone does not count.
   constexpr bool within(const PeerAddress& prefix, std::uint32_t bits) const noexcept {
     for (std::uint32_t bit = 0; bit < bits && bit < 128; ++bit)
       if ((bytes[bit / 8] ^ prefix.bytes[bit / 8]) & (0x80 >> bit % 8)) return false;

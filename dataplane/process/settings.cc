@@ -239,7 +239,7 @@ reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::u
 
 namespace {
 
-/// af_packet and memif want buffers for their own frame size, whatever the link's.
+/// Bytes of a frame buffer. af_packet and memif need buffers of their own frame size at any MTU of the link.
 constexpr std::uint32_t kFrameBufferBytes = 8192;
 /// Queue pairs of connections that are being drained while their successors are made.
 constexpr std::uint32_t kSpareQueuePairs = 8;

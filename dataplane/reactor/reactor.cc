@@ -362,7 +362,7 @@ bool Follower::follow(rpcrdma::Connection& connection) noexcept {
                                        Changes(connection, record, setup_));
   if (!changed) return false;
   ++counters_.wants_followed;
-  // One that has ended is published when it is released.
+  // A connection that has ended is published when it is released.
   if (connection.is_open()) publisher_.publish_connection(connection);
   return true;
 }

@@ -231,7 +231,7 @@ RecordStream::Step RecordStream::next() noexcept {
       if (here > 0) std::memcpy(memory_ + joined_, buffer_.data() + at_, here);
       begin_ = at_ + here;
     }
-    // In the buffer a fragment is joined only once it is complete, so that its data stays contiguous.
+    // A fragment in the buffer is joined only once it is complete, so that its data stays contiguous.
     if (memory_ == nullptr && here < fragment_left_) return Step::NeedBytes;
     if (memory_ == nullptr && here > 0 && begin_ + joined_ != at_)
       std::memmove(buffer_.data() + begin_ + joined_, buffer_.data() + at_, here);

@@ -134,7 +134,7 @@ void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept
 }
 
 /// Drops a call that can get no reply any more, and disconnects its client, which sends it again over another connection.
-/// An error would be taken for the server's.
+/// An error reply would look like one of the server's.
 void TcpClient::lose(ClientCall& call) noexcept {
   ingress_.count(Ingress::Counter::calls_lost);
   free(call);

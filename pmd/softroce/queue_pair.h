@@ -229,8 +229,8 @@ class SoftQueuePair final : public QueuePair {
   void on_early(const Packet& packet) noexcept;
   void keep(const Packet& packet) noexcept;
   bool place_early(const Packet& packet, std::uint32_t ahead) noexcept;
-  void continue_behind_gap() noexcept;
-  bool pass_kept() noexcept;
+  const Packet* next_kept() noexcept;
+  void continue_behind_gap(bool passed) noexcept;
   bool pass_placed() noexcept;
   void on_duplicate(const Packet& packet) noexcept;
   void on_duplicate_read(const Packet& packet) noexcept;

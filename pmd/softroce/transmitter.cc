@@ -186,10 +186,6 @@ bool Transmitter::send(const HeaderTemplate& headers, Packet& packet,
                        std::span<const std::span<const std::byte>> pieces,
                        std::uint64_t& read_until) noexcept {
   if (staged_ == kTransmitBurst) return false;
-  if (link_.use(lane_) != EthdevUse::Open) [[unlikely]] {
-    ++statistics_.packets_unsent;  // as if it was lost on the wire
-    return true;
-  }
   std::size_t payload_bytes = pieces.empty() ? 0 : pieces.front().size();
   for (std::size_t i = 1; i < pieces.size(); ++i) payload_bytes += pieces[i].size();
   rte_mbuf* frame = build(headers, packet, pieces, payload_bytes);
@@ -222,6 +218,7 @@ rte_mbuf* Transmitter::frame_buffer() noexcept {
   return rte_pktmbuf_alloc(frames_);
 }
 
+/// Drops the staged packets as if they had been lost on the wire.
 void Transmitter::drop_staged() noexcept {
   rte_pktmbuf_free_bulk(packets_.data(), staged_);
   statistics_.packets_unsent += staged_;

@@ -123,6 +123,8 @@ struct Deth {
 /// The transport part of a packet, from the base transport header to the end of the payload. Fields of
 /// headers that the opcode does not have are meaningless.
 struct Packet {
+  [[gnu::always_inline]] constexpr Packet() noexcept {}  // a call would cost each frame more
+
   Bth bth;
   OpcodeTraits kind;
   Reth reth;

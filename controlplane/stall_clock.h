@@ -3,8 +3,9 @@
 // How long the control plane's loop did not come round: from the end of its wait until it waits again. One thread.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::controlplane {
 
@@ -21,13 +22,13 @@ class StallClock {
       period_ns_ = now_ns;
     }
     if (woke_ns == 0 || now_ns < woke_ns) return;
-    current_ns_ = std::max(current_ns_, now_ns - woke_ns);
-    longest_ns_ = std::max(longest_ns_, current_ns_);
+    current_ns_ = larger_of(current_ns_, now_ns - woke_ns);
+    longest_ns_ = larger_of(longest_ns_, current_ns_);
   }
 
   /// Of all turns.
   std::uint64_t longest_ns() const { return longest_ns_; }
-  std::uint64_t recent_ns() const { return std::max(current_ns_, earlier_ns_); }
+  std::uint64_t recent_ns() const { return larger_of(current_ns_, earlier_ns_); }
 
  private:
   std::uint64_t longest_ns_ = 0;

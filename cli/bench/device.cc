@@ -127,9 +127,8 @@ ToolDevice open_device(const DeviceOptions& options) {
   config.link_mtu = options.mtu;
   config.frame_buffer_bytes = kFrameBufferBytes;
   config.max_queue_pairs = 64;
-  const auto port = rdma::softroce::Port::open(config);
-  result.foundation = port;
-  result.device = port->make_device(0);
+  result.port = rdma::softroce::Port::open(config);
+  result.device = result.port->make_device(0);
   result.own_manager = std::make_unique<cm::DeviceManager>(*result.device, &now_ns, server);
   return result;
 }

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/base/owned.h"
 #include "pmd/device.h"
+#include "pmd/softroce/softroce.h"
 
 namespace sluice::bench {
 
@@ -26,7 +28,7 @@ struct DeviceOptions {
 
 /// The device and what it needs, in order of construction.
 struct ToolDevice {
-  std::shared_ptr<void> foundation;
+  Owned<rdma::softroce::Port> port;  ///< null: not on softroce
   std::unique_ptr<rdma::Device> device;
   std::unique_ptr<rdma::ConnectionManager> own_manager;
 

@@ -4,11 +4,9 @@
 // bounded by the constants below, however many connections there are. Arithmetic alone; one thread.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "dataplane/base/net_address.h"
@@ -59,31 +57,9 @@ class RoundSums {
     round_.busy += busy;
   }
   /// Adds a connection that had calls, which add_open() has counted already.
-  void add_busy(const BusyConnection& connection) {
-    round_.calls += connection.calls;
-    keep(connection);
-    auto client = clients_.find(connection.peer);
-    if (client == clients_.end()) {
-      if (clients_.size() == kMaxClientsOfRound) return;
-      client = clients_.emplace(connection.peer, BusyClient{.peer = connection.peer}).first;
-    }
-    ++client->second.connections;
-    client->second.granted += connection.granted;
-    client->second.busy += connection.busy;
-    client->second.calls += connection.calls;
-  }
+  void add_busy(const BusyConnection& connection);
   /// Returns the complete round and begins the next one.
-  Round end(std::uint64_t interval_ns) {
-    round_.interval_ns = interval_ns;
-    std::sort_heap(round_.busiest.begin(), round_.busiest.end(), busier<BusyConnection>);
-    for (const auto& [peer, client] : clients_) round_.clients.push_back(client);
-    const auto kept =
-        round_.clients.begin() + static_cast<std::ptrdiff_t>(std::min(round_.clients.size(), kBusiestKept));
-    std::partial_sort(round_.clients.begin(), kept, round_.clients.end(), busier<BusyClient>);
-    round_.clients.erase(kept, round_.clients.end());
-    clients_.clear();
-    return std::exchange(round_, {});
-  }
+  Round end(std::uint64_t interval_ns);
 
  private:
   struct Hash {
@@ -94,21 +70,7 @@ class RoundSums {
     }
   };
 
-  template <typename Busy>
-  static bool busier(const Busy& one, const Busy& other) {
-    return one.calls > other.calls;
-  }
-  /// Keeps the busiest ones in a heap whose top is the least busy.
-  void keep(const BusyConnection& connection) {
-    auto& heap = round_.busiest;
-    if (heap.size() == kBusiestKept) {
-      if (connection.calls <= heap.front().calls) return;
-      std::pop_heap(heap.begin(), heap.end(), busier<BusyConnection>);
-      heap.pop_back();
-    }
-    heap.push_back(connection);
-    std::push_heap(heap.begin(), heap.end(), busier<BusyConnection>);
-  }
+  void keep(const BusyConnection& connection);
 
   Round round_;
   std::unordered_map<PeerAddress, BusyClient, Hash> clients_;

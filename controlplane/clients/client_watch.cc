@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "controlplane/clients/client_book.h"
 #include "dataplane/segment/checked.h"
@@ -25,7 +26,54 @@ void add_to(segment::ServedCalls& sum, const segment::ServedCalls& served) {
   sum.sent_bytes += served.sent_bytes;
 }
 
+template <typename Busy>
+bool busier(const Busy& one, const Busy& other) {
+  return one.calls > other.calls;
+}
+
 }  // namespace
+
+// --- Sums of a round (busiest.h)
+
+void RoundSums::add_busy(const BusyConnection& connection) {
+  round_.calls += connection.calls;
+  keep(connection);
+  auto client = clients_.find(connection.peer);
+  if (client == clients_.end()) {
+    if (clients_.size() == kMaxClientsOfRound) return;
+    client = clients_.emplace(connection.peer, BusyClient{.peer = connection.peer}).first;
+  }
+  ++client->second.connections;
+  client->second.granted += connection.granted;
+  client->second.busy += connection.busy;
+  client->second.calls += connection.calls;
+}
+
+Round RoundSums::end(std::uint64_t interval_ns) {
+  round_.interval_ns = interval_ns;
+  std::sort_heap(round_.busiest.begin(), round_.busiest.end(), busier<BusyConnection>);
+  for (const auto& [peer, client] : clients_) round_.clients.push_back(client);
+  const auto kept =
+      round_.clients.begin() + static_cast<std::ptrdiff_t>(std::min(round_.clients.size(), kBusiestKept));
+  std::partial_sort(round_.clients.begin(), kept, round_.clients.end(), busier<BusyClient>);
+  round_.clients.erase(kept, round_.clients.end());
+  clients_.clear();
+  return std::exchange(round_, {});
+}
+
+/// Keeps the busiest ones in a heap whose top is the least busy.
+void RoundSums::keep(const BusyConnection& connection) {
+  auto& heap = round_.busiest;
+  if (heap.size() == kBusiestKept) {
+    if (connection.calls <= heap.front().calls) return;
+    std::pop_heap(heap.begin(), heap.end(), busier<BusyConnection>);
+    heap.pop_back();
+  }
+  heap.push_back(connection);
+  std::push_heap(heap.begin(), heap.end(), busier<BusyConnection>);
+}
+
+// --- The book
 
 std::size_t ClientBook::Hash::operator()(const PeerAddress& peer) const noexcept {
   return std::hash<std::string_view>()({reinterpret_cast<const char*>(peer.bytes.data()), peer.bytes.size()});

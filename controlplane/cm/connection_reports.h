@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "controlplane/cm/connection_watch.h"
-#include "controlplane/policy/admission.h"
 #include "controlplane/policy/refusal.h"
+#include "controlplane/policy/verdict.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::events {

@@ -207,9 +207,7 @@ std::string unsaid_removals(const Config& running, const Config& next) {
                          [](const segment::UpstreamConfig& entry) { return entry.removed == 0; });
   };
   // A reload drops changes that were made by sluicectl without --save: sluicectl says so when it makes them.
-  const auto gone = [&](const std::string& key) {
-    return running.named.contains(key) && !next.named.contains(key);
-  };
+  const auto gone = [&](const std::string& key) { return running.has_key(key) && !next.has_key(key); };
   std::string problems;
   if (gone("export") && exports_of(running) > 0 && exports_of(next) == 0)
     problems +=

@@ -223,10 +223,10 @@ void add_named(std::set<std::string>& names, const std::string& prefix, const to
 
 }  // namespace
 
-std::set<std::string> named_keys(const toml::table& root) {
+std::vector<std::string> named_keys(const toml::table& root) {
   std::set<std::string> names;
   add_named(names, "", root);
-  return names;
+  return {names.begin(), names.end()};
 }
 
 // --- A configuration as JSON

@@ -300,6 +300,10 @@ void fill_derived(Config& config) {
   config.block.log_level = static_cast<std::uint32_t>(log::level_named(config.log_level));
 }
 
+bool Config::has_key(const std::string& name) const {
+  return std::binary_search(named.begin(), named.end(), name);
+}
+
 policy::CreditSettings Config::credit_settings() const {
   policy::CreditLimits limits;
   limits.slots = policy_slots != 0 ? policy_slots : std::uint64_t{block.max_connections} * block.credits;
@@ -312,7 +316,9 @@ policy::CreditSettings Config::credit_settings() const {
                                   .classes = classes,
                                   .host_classes = {}};
   for (const HostEntry& host : authentication_hosts)
-    if (const auto number = class_of_host(*this, host)) settings.host_classes[host.name] = *number;
+    if (const auto number = class_of_host(*this, host)) settings.host_classes.push_back({host.name, *number});
+  std::sort(settings.host_classes.begin(), settings.host_classes.end(),
+            [](const auto& one, const auto& other) { return one.host < other.host; });
   return settings;
 }
 

@@ -6,16 +6,15 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "controlplane/config/saved_changes.h"
-#include "controlplane/policy/admission.h"
 #include "controlplane/policy/client_classes.h"
 #include "controlplane/policy/credit_settings.h"
+#include "controlplane/policy/verdict.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
@@ -39,8 +38,8 @@ struct Config {
   std::string segment = "sluice";
   std::string file{};  ///< absolute path; empty: built-in defaults
   /// Names of the keys in the file: "table.key", and "export./path.key" or "client_class.name.key" for entries of lists. The
-  /// name of an empty list is among them.
-  std::set<std::string> named{};
+  /// name of an empty list is among them. Sorted.
+  std::vector<std::string> named{};
   std::string notes{};          ///< what a data plane like this process would refuse; a line each
   std::string saved_changes{};  ///< file of what is saved; empty: none
   SavedChanges saved{};         ///< its content, which `block` has, too
@@ -79,6 +78,8 @@ struct Config {
   std::uint32_t max_requests_per_second = 200;
   std::uint32_t max_requests_per_second_per_client = 50;
 
+  /// Returns whether the file has this key (see `named`).
+  bool has_key(const std::string& name) const;
   policy::CreditSettings credit_settings() const;
   policy::AdmissionLimits admission_limits() const;
 };

@@ -93,7 +93,7 @@ void check_clients_of_exports(const Config& config) {
   for (const std::string& name : config.named) {
     if (!name.starts_with(kPrefix) || !name.ends_with(kPath)) continue;
     const std::string entry = name.substr(0, name.size() - kPath.size());
-    if (config.named.contains(entry + ".clients")) continue;
+    if (config.has_key(entry + ".clients")) continue;
     defects += "The [[export]] '" + entry.substr(kPrefix.size()) +
                "' has no clients: name the addresses that may have it, or write 'clients = []' if all may.\n";
   }

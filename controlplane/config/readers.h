@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <span>
 #include <string>
 
@@ -16,7 +15,7 @@
 namespace sluice::config {
 
 /// Returns what `root` names, for Config::named.
-std::set<std::string> named_keys(const toml::table& root);
+std::vector<std::string> named_keys(const toml::table& root);
 /// Replaces the exports of `block` by those of `root`, if it has any.
 void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block);
 /// Reads [[upstream]] into `block`.

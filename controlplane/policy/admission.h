@@ -10,45 +10,10 @@
 #include <list>
 #include <map>
 
+#include "controlplane/policy/verdict.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::policy {
-
-// X(name, text): the texts are for people.
-#define SLUICE_VERDICTS(X)                                          \
-  X(Admit, "admitted")                                              \
-  X(TooManyConnections, "too many connections")                     \
-  X(TooManyOfClient, "too many connections of this client")         \
-  X(TooFast, "too many connection requests")                        \
-  X(TooFastOfClient, "too many connection requests of this client") \
-  X(Draining, "the appliance is being drained")
-
-enum class Verdict : std::uint8_t {
-#define SLUICE_VERDICT(name, what) name,
-  SLUICE_VERDICTS(SLUICE_VERDICT)
-#undef SLUICE_VERDICT
-};
-inline constexpr const char* kVerdicts[] = {
-#define SLUICE_VERDICT(name, what) what,
-    SLUICE_VERDICTS(SLUICE_VERDICT)
-#undef SLUICE_VERDICT
-};
-/// For programs: label values of a metric, fields of events and of the status.
-inline constexpr const char* kVerdictNames[] = {"admitted", "too_many_connections", "too_many_of_client",
-                                                "too_fast", "too_fast_of_client",   "draining"};
-static_assert(std::size(kVerdictNames) == std::size(kVerdicts));
-inline const char* name_of(Verdict verdict) {
-  return kVerdictNames[static_cast<std::size_t>(verdict)];
-}
-inline const char* to_string(Verdict verdict) {
-  return kVerdicts[static_cast<std::size_t>(verdict)];
-}
-
-struct AdmissionLimits {
-  std::uint32_t max_connections = 0;
-  std::uint32_t max_requests_per_second = 0;
-  std::uint32_t max_requests_per_second_per_client = 0;
-};
 
 /// Rate limit: a burst of `per_second` requests, then `per_second` of them each second.
 class TokenBucket {

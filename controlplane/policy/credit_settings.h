@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -14,13 +13,19 @@
 
 namespace sluice::policy {
 
+/// The class of an authenticated host's connections.
+struct HostClass {
+  std::string host;
+  std::uint32_t client_class = 0;
+};
+
 struct CreditSettings {
   std::uint32_t reactors = 1;
   std::uint32_t connections = 0;  ///< entries in the connection table of one reactor
   std::uint32_t interval_ms = 0;  ///< between two recomputations
   CreditLimits limits;
-  std::vector<ClientClass> classes{1};                             ///< the first is "default"
-  std::map<std::string, std::uint32_t, std::less<>> host_classes;  ///< of authenticated hosts that have one
+  std::vector<ClientClass> classes{1};  ///< the first is "default"
+  std::vector<HostClass> host_classes;  ///< of authenticated hosts that have one, by name
 };
 
 }  // namespace sluice::policy

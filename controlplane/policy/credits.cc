@@ -232,8 +232,12 @@ bool CreditKeeper::read_entry(std::uint32_t reactor, std::uint32_t number, std::
 }
 
 std::uint32_t CreditKeeper::class_of_connection(const Seen& seen) const {
-  const auto host = settings_.host_classes.find(seen.host);
-  return host != settings_.host_classes.end() ? host->second : class_of(settings_.classes, seen.peer);
+  const auto& classes = settings_.host_classes;
+  const auto host =
+      std::lower_bound(classes.begin(), classes.end(), seen.host,
+                       [](const HostClass& each, const auto& name) { return each.host < name; });
+  const bool has_class = host != classes.end() && host->host == seen.host;
+  return has_class ? host->client_class : class_of(settings_.classes, seen.peer);
 }
 
 void CreditKeeper::reclassify(OfReactor& of, std::uint32_t number, std::uint64_t now_ns) {

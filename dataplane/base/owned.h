@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Owner of one object, or of none. For headers that are included everywhere: <memory>, which std::unique_ptr needs, is among the
-// largest headers of the standard library. Takes over what a std::unique_ptr owns. Not for arrays.
+// largest headers of the standard library. Takes over what a std::unique_ptr owns, and hands over to one. Not for arrays.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,10 @@ class Owned {
       // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): not for an Owned of T, nor for a reference
       Owned(Owner&& other)
   noexcept : object_(other.release()) {}
+  /// Hands the object over to a std::unique_ptr of T, or of a class that T is derived from.
+  template <typename Owner>
+  requires std::is_convertible_v<T*, typename Owner::pointer> && requires { typename Owner::deleter_type; }
+  operator Owner() && noexcept { return Owner(release()); }
   Owned& operator=(Owned&& other) noexcept {
     reset(other.release());
     return *this;

@@ -26,7 +26,7 @@ class CaptureService {
   /// `port` is null when the driver is not softroce: every request then fails with a sentence. The layout outlives
   /// it. Throws SetupError if the socket at `path` cannot be made.
   CaptureService(segment::Layout& layout, const std::string& path, uid_t control_plane_user,
-                 std::shared_ptr<rdma::softroce::Port> port);
+                 rdma::softroce::Port* port);
   /// Ends what runs, at once.
   ~CaptureService();
   CaptureService(const CaptureService&) = delete;
@@ -40,7 +40,7 @@ class CaptureService {
   void publish(const segment::CaptureStatus& status);
 
   segment::Layout& layout_;
-  const std::shared_ptr<rdma::softroce::Port> port_;
+  rdma::softroce::Port* const port_;
   segment::CaptureInbox inbox_;
   FileDescriptor wake_;  ///< an eventfd, for stop_
   std::unique_ptr<rdma::softroce::Capture> frames_;

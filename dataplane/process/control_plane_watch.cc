@@ -217,9 +217,9 @@ segment::CaptureStatus failed(std::uint64_t id, const char* sentence) {
 }  // namespace
 
 CaptureService::CaptureService(segment::Layout& layout, const std::string& path, uid_t control_plane_user,
-                               std::shared_ptr<rdma::softroce::Port> port)
+                               rdma::softroce::Port* port)
     : layout_(layout),
-      port_(std::move(port)),
+      port_(port),
       inbox_(path, control_plane_user),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) throw SetupError("There is no descriptor left for captures: raise the limit of open files.");

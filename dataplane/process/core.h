@@ -22,7 +22,7 @@ struct Core {
   /// What the cores of a process have in common.
   struct Shared {
     tcp_clients::Listener* listener = nullptr;  ///< null without the reverse gateway
-    tcp_upstream::RequestCaches caches = {};    ///< of the upstreams
+    const tcp_upstream::RequestCaches& caches;  ///< of the upstreams; outlives the core
   };
   /// Setup; throws SetupError. `devices`, the listener, `layout` and what `clock` needs outlive the core.
   Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, const Shared& shared,

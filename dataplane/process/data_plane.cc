@@ -45,9 +45,10 @@ DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Segment& segme
       segment_(segment),
       layout_(segment.layout()),
       devices_(config),
-      listener_(make_listener(config)) {
+      listener_(make_listener(config)),
+      caches_(request_caches(config)) {
   set_wall_clock();
-  const Core::Shared shared{.listener = listener_.get(), .caches = request_caches(config)};
+  const Core::Shared shared{.listener = listener_.get(), .caches = caches_};
   for (std::uint32_t i = 0; i < config.reactors; ++i)
     cores_.push_back(std::make_unique<Core>(config, i, devices_, shared, layout_, &tsc_ns));
   exports_ = std::make_unique<Exports>(config, *cores_[0], layout_, &wall_ns);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/process/devices.h"
 #include "dataplane/segment/segment.h"
 
@@ -14,6 +15,9 @@ namespace sluice {
 class LogQueue;
 class StopSignal;
 }  // namespace sluice
+namespace sluice::tcp_upstream {
+class RequestCache;
+}
 namespace sluice::tcp_clients {
 class Listener;
 }  // namespace sluice::tcp_clients
@@ -47,6 +51,7 @@ class DataPlane {
   // Built in order and destroyed in reverse.
   Devices devices_;
   std::unique_ptr<tcp_clients::Listener> listener_;  ///< null without the reverse gateway
+  const std::vector<Owned<tcp_upstream::RequestCache>> caches_;
   std::vector<std::unique_ptr<Core>> cores_;
   std::unique_ptr<Exports> exports_;
   bool control_part_cut_ = false;  ///< and said

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/segment/config_block.h"
 #include "pmd/device.h"
 
@@ -26,6 +27,9 @@ class Devices final {
  public:
   /// Setup; DPDK's environment is up. Throws SetupError.
   explicit Devices(const segment::ConfigBlock& config);
+  ~Devices();
+  Devices(const Devices&) = delete;
+  Devices& operator=(const Devices&) = delete;
 
   /// Setup; throws SetupError. The devices outlive the last poll_conditions().
   std::unique_ptr<rdma::Device> make_device(const segment::ConfigBlock& config, std::uint32_t reactor);
@@ -33,13 +37,13 @@ class Devices final {
   /// when the condition of a device has changed.
   void poll_conditions();
   /// Null but for softroce.
-  const std::shared_ptr<rdma::softroce::Port>& port() const { return port_; }
+  rdma::softroce::Port* port() const { return port_.get(); }
 
  private:
   void log_notices();
   std::unique_ptr<rdma::Device> open(const segment::ConfigBlock& config, std::uint32_t reactor);
 
-  std::shared_ptr<rdma::softroce::Port> port_;
+  Owned<rdma::softroce::Port> port_;
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
   bool in_place_ = false;  ///< the port's Transmission, as of its last log line
   std::vector<rdma::Device*> made_;

@@ -143,13 +143,13 @@ tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config) {
                           .withheld = withheld(from.withheld)}};
 }
 
-std::unique_ptr<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config) {
+Owned<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config) {
   const segment::ReverseConfig& from = config.reverse;
   if (from.in_use == 0) return nullptr;
   sockaddr_storage address{};
   const socklen_t bytes =
       tcp::socket_address(from.listen_address, static_cast<std::uint16_t>(from.listen_port), address);
-  return std::make_unique<tcp_clients::Listener>(address, bytes);
+  return make_owned<tcp_clients::Listener>(address, bytes);
 }
 
 tcp_upstream::RequestCaches request_caches(const segment::ConfigBlock& config) {
@@ -157,9 +157,9 @@ tcp_upstream::RequestCaches request_caches(const segment::ConfigBlock& config) {
   for (std::uint32_t i = 0; i < config.upstream_places(); ++i) {
     const bool over_rdma =
         i < config.upstream_count ? is_rdma(config.upstreams[i]) : config.spares_over_rdma();
-    caches.push_back(over_rdma ? nullptr
-                               : std::make_shared<tcp_upstream::RequestCache>(
-                                     config.request_cache, config.reactors * config.all_connections()));
+    caches.emplace_back(over_rdma ? nullptr
+                                  : new tcp_upstream::RequestCache(
+                                        config.request_cache, config.reactors * config.all_connections()));
   }
   return caches;
 }
@@ -181,7 +181,7 @@ tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& confi
                                       .routes = {},
                                       .listen_port = from.listen_port,
                                       .area = &area.upstreams[i]};
-    setup.config.cache = caches[i];
+    setup.config.cache = caches[i].get();
     setup.config.handle_tag = from.handle_tag;
     setup.routes = routes(from);
     upstreams.upstreams.push_back(std::move(setup));
@@ -195,7 +195,7 @@ tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& confi
                                       .listen_port = service::kNoPort,
                                       .area = &area.upstreams[i]};
     setup.config.name.clear();  // which no upstream has
-    setup.config.cache = caches[i];
+    setup.config.cache = caches[i].get();
     setup.config.spare = true;
     upstreams.upstreams.push_back(std::move(setup));
   }
@@ -312,6 +312,8 @@ Devices::Devices(const segment::ConfigBlock& config) {
       return;
   }
 }
+
+Devices::~Devices() = default;
 
 std::unique_ptr<rdma::Device> Devices::make_device(const segment::ConfigBlock& config,
                                                    std::uint32_t reactor) {

@@ -25,7 +25,7 @@ reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::u
 reactor::DialConfig dial_config(const segment::ConfigBlock& config);
 tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config);
 /// Null without the reverse gateway.
-std::unique_ptr<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config);
+Owned<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config);
 /// By number of the upstream, spare ones included, for all reactors; null for those over RDMA.
 tcp_upstream::RequestCaches request_caches(const segment::ConfigBlock& config);
 struct RelaySetup {

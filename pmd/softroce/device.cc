@@ -57,18 +57,18 @@ HashKey random_key() {
 
 }  // namespace
 
-SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
-    : port_(std::move(port)),
-      config_(port_->config()),
+SoftDevice::SoftDevice(EthernetPort& port, std::uint32_t lane)
+    : port_(port),
+      config_(port_.config()),
       lane_(lane),
       name_(config_.name + "." + std::to_string(lane)),
-      mac_(port_->link_address()),
+      mac_(port_.link_address()),
       guid_(eui64_of(mac_)),
-      max_path_mtu_(path_mtu_for(port_->link().facts().mtu)),
-      line_rate_(port_->line_rate()),
+      max_path_mtu_(path_mtu_for(port_.link().facts().mtu)),
+      line_rate_(port_.line_rate()),
       addresses_(plain_addresses(config_)),
-      neighbours_(config_, mac_, port_->neighbours(), now_ns_),
-      transmitter_(name_, *port_, lane, port_->frame_bytes(), port_->numa_node(), statistics_),
+      neighbours_(config_, mac_, port_.neighbours(), now_ns_),
+      transmitter_(name_, port_, lane, port_.frame_bytes(), port_.numa_node(), statistics_),
       early_packets_(max_path_mtu_),
       clock_ns_(config_.clock_ns != nullptr ? config_.clock_ns : counter_ns),
       now_ns_(clock_ns_()),
@@ -76,7 +76,7 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
       numbers_(random_key()),
       active_(config_.max_queue_pairs),
       announcer_(config_, mac_, now_ns_) {
-  neighbours_.refusals().enable(!port_->link().facts().kernel_serves && refuses_ports());
+  neighbours_.refusals().enable(!port_.link().facts().kernel_serves && refuses_ports());
 }
 
 SoftDevice::~SoftDevice() {
@@ -96,14 +96,14 @@ DeviceLimits SoftDevice::limits() const noexcept {
 MemoryRegion SoftDevice::allocate_memory(std::size_t bytes) {
   // A card's translation has few entries, and needs the pages from the start.
   const MemoryRegion region = transmitter_.memory() == PacketMemory::UntilFreed
-                                  ? memory_.allocate_for_device(bytes, port_->numa_node())
+                                  ? memory_.allocate_for_device(bytes, port_.numa_node())
                                   : memory_.allocate(bytes);
-  if (!port_->reach(region.bytes)) transmitter_.copy_all();
+  if (!port_.reach(region.bytes)) transmitter_.copy_all();
   return region;
 }
 
 MemoryRegion SoftDevice::register_memory(std::span<std::byte> bytes) {
-  if (!port_->reach(bytes)) transmitter_.copy_all();
+  if (!port_.reach(bytes)) transmitter_.copy_all();
   return memory_.add(bytes);
 }
 
@@ -112,7 +112,7 @@ Owned<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& limits) {
     throw SetupError("All " + std::to_string(config_.max_queue_pairs) + " queue pairs of " + name_ +
                      " are in use.");
   const std::uint32_t number = free_number();
-  auto qp = std::make_unique<SoftQueuePair>(*this, static_cast<QueuePairNumber>(number), limits);
+  auto qp = make_owned<SoftQueuePair>(*this, static_cast<QueuePairNumber>(number), limits);
   queue_pairs_[index_of(number)] = qp.get();
   ++queue_pair_count_;
   depth_ += qp->depth();
@@ -173,7 +173,7 @@ std::size_t SoftDevice::read_statistics(std::span<std::uint64_t> values) const n
 std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
   now_ns_ = clock_ns_();
   const std::uint64_t sent = statistics_.packets_sent;
-  if (port_->link().has_changed(lane_)) [[unlikely]]
+  if (port_.link().has_changed(lane_)) [[unlikely]]
     on_link_change();
   moved_ = transmitter_.flush();  // packets of post_send() since the last poll
   if (lane_ == 0 && announcer_.due(now_ns_)) announce();
@@ -194,7 +194,7 @@ std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
 /// How many completions return no memory that is still read.
 std::size_t SoftDevice::completions_let_go() noexcept {
   if (transmitter_.memory() == PacketMemory::UntilFreed) {
-    port_->free_sent(lane_);
+    port_.free_sent(lane_);
     const std::size_t free = gate_.free(completions_.size(), [this](std::uint64_t read_until) noexcept {
       return transmitter_.lets_go_of(read_until);
     });
@@ -225,12 +225,12 @@ void SoftDevice::receive() noexcept {
     }
     rte_pktmbuf_free_bulk(buffers, kept);
   };
-  const std::uint16_t arrived = port_->receive_from_queue(lane_, buffers, kReceiveBurst);
+  const std::uint16_t arrived = port_.receive_from_queue(lane_, buffers, kReceiveBurst);
   // Here and not in take(): what another lane hands over has been captured there.
-  if (Capture* capture = port_->capture()) this->capture(*capture, {buffers, arrived});
+  if (Capture* capture = port_.capture()) this->capture(*capture, {buffers, arrived});
   take(arrived);
   for (std::uint32_t from = 0; from < config_.lanes; ++from)
-    take(port_->receive_from_lane(from, lane_, buffers, kReceiveBurst));
+    take(port_.receive_from_lane(from, lane_, buffers, kReceiveBurst));
 }
 
 void SoftDevice::capture(Capture& capture, std::span<rte_mbuf* const> arrived) noexcept {
@@ -247,7 +247,7 @@ SoftQueuePair* SoftDevice::find(std::uint32_t number) const noexcept {
 }
 
 bool SoftDevice::hand_over(std::uint32_t lane, rte_mbuf* buffer) noexcept {
-  ++(port_->hand_over(lane_, lane, buffer) ? statistics_.handed_over : statistics_.hand_over_drops);
+  ++(port_.hand_over(lane_, lane, buffer) ? statistics_.handed_over : statistics_.hand_over_drops);
   return true;
 }
 
@@ -326,25 +326,25 @@ void SoftDevice::on_other(const Frame& frame, std::span<const std::byte> bytes) 
 // --- The link
 
 void SoftDevice::look() noexcept {
-  if (lane_ == 0) port_->look();
+  if (lane_ == 0) port_.look();
 }
 
 /// Returns whether a buffer has room for the longest answer.
 bool SoftDevice::refuses_ports() const noexcept {
-  return port_->frame_bytes() >= kMaxRefusalBytes + kEthernetBytes + kVlanBytes;
+  return port_.frame_bytes() >= kMaxRefusalBytes + kEthernetBytes + kVlanBytes;
 }
 
 Condition SoftDevice::condition() const noexcept {
-  return port_->link().condition();
+  return port_.link().condition();
 }
 
 /// Whoever is behind a link that is up again may know us at another port of its switch (RFC 5227, section 2.3).
 void SoftDevice::on_link_change() noexcept {
   LinkFacts facts;
-  const std::optional<std::uint32_t> sequence = port_->link().read(facts);
+  const std::optional<std::uint32_t> sequence = port_.link().read(facts);
   if (!sequence) return;
   if (facts.use != EthdevUse::Open) transmitter_.drop_staged();
-  port_->link().confirm(lane_, facts.use, *sequence);
+  port_.link().confirm(lane_, facts.use, *sequence);
   if (facts.mac != mac_) send_from(facts.mac);
   max_path_mtu_ = path_mtu_for(facts.mtu);
   if (lane_ != 0) return;

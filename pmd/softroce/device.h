@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +41,7 @@ inline constexpr std::uint32_t kManagementQueueKey = 0x80010000;
 
 class SoftDevice final : public SoftRoce {
  public:
-  SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane);
+  SoftDevice(EthernetPort& port, std::uint32_t lane);
   ~SoftDevice() override;
 
   const std::string& name() const noexcept override { return name_; }
@@ -122,7 +121,7 @@ class SoftDevice final : public SoftRoce {
   void run_timers() noexcept;
   std::size_t completions_let_go() noexcept;
 
-  std::shared_ptr<EthernetPort> port_;
+  EthernetPort& port_;
   const PortConfig& config_;
   const std::uint32_t lane_;
   const std::string name_;

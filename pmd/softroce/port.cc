@@ -101,8 +101,8 @@ double EthernetPort::line_rate() const noexcept {
   return CongestionRate::of_link(known ? link.link_speed : RTE_ETH_SPEED_NUM_UNKNOWN);
 }
 
-std::unique_ptr<SoftRoce> EthernetPort::make_device(std::uint32_t lane) {
-  return std::make_unique<SoftDevice>(shared_from_this(), lane);
+Owned<SoftRoce> EthernetPort::make_device(std::uint32_t lane) {
+  return make_owned<SoftDevice>(*this, lane);
 }
 
 bool EthernetPort::hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buffer) noexcept {
@@ -184,8 +184,8 @@ std::optional<std::uint16_t> first_ethdev() noexcept {
   return rte_eth_find_next(0);
 }
 
-std::shared_ptr<Port> Port::open(const PortConfig& config) {
-  return std::make_shared<EthernetPort>(config);
+Owned<Port> Port::open(const PortConfig& config) {
+  return make_owned<EthernetPort>(config);
 }
 
 // --- Refusals of TCP and UDP packets

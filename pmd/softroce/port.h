@@ -10,13 +10,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "dataplane/base/cache_line.h"
+#include "dataplane/base/owned.h"
 #include "pmd/softroce/card_memory.h"
 #include "pmd/softroce/driver_traits.h"
 #include "pmd/softroce/ethdev_events.h"
@@ -37,12 +37,12 @@ struct rte_ring;
 namespace sluice::rdma::softroce {
 
 /// The ethdev, shared by its lanes. Rings between lanes have one producer and one consumer each.
-class EthernetPort final : public Port, public std::enable_shared_from_this<EthernetPort> {
+class EthernetPort final : public Port {
  public:
   explicit EthernetPort(const PortConfig& config);
   ~EthernetPort() override;
 
-  std::unique_ptr<SoftRoce> make_device(std::uint32_t lane) override;
+  Owned<SoftRoce> make_device(std::uint32_t lane) override;
   const PortConfig& config() const noexcept override { return config_; }
   LinkAddress link_address() const noexcept override { return link_.facts().mac; }
   const Steering& steering() const noexcept override { return flow_rules_.steering(); }
@@ -160,7 +160,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   EthdevDevice device_;
   bool on_card_ = false;
   // The main thread's.
-  std::unique_ptr<LinkWatch> watch_;  ///< null: the ethdev stands on no kernel interface
+  Owned<LinkWatch> watch_;  ///< null: the ethdev stands on no kernel interface
   std::uint32_t interface_mtu_ = 0;
   LinkFacts published_;
   std::vector<LinkNotice> notices_;
@@ -172,7 +172,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   CardMemory card_memory_;
   std::array<PiecesInUse, kMaxLanes> pieces_in_use_;
   std::vector<rte_mempool*> left_pools_;
-  std::unique_ptr<InterruptGuard> guard_;  ///< null: the driver's interrupts do no harm
+  Owned<InterruptGuard> guard_;  ///< null: the driver's interrupts do no harm
   std::array<rte_mempool*, kMaxLanes> pools_{};
   std::array<std::array<rte_ring*, kMaxLanes>, kMaxLanes> to_lane_{};  ///< [from][to]
   std::array<rte_ring*, kMaxLanes> to_queue_{};                        ///< by lane; null: has a queue

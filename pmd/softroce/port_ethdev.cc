@@ -53,8 +53,7 @@ std::string_view bus_of(const rte_eth_dev_info& info) noexcept {
 
 void EthernetPort::configure() {
   const rte_eth_dev_info info = ethdev_info();
-  if (std::string_view(info.driver_name) == "net_memif")
-    guard_ = std::make_unique<InterruptGuard>(config_.lanes);
+  if (std::string_view(info.driver_name) == "net_memif") guard_ = make_owned<InterruptGuard>(config_.lanes);
   const int socket = rte_eth_dev_socket_id(config_.ethdev);
   numa_node_ = socket < 0 ? 0 : socket;
   frame_bytes_ =
@@ -213,7 +212,7 @@ void EthernetPort::notice(LinkNotice::Level level, std::string text) {
 void EthernetPort::watch_interface(const std::string& interface) {
   if (interface.empty()) return;
   try {
-    watch_ = std::make_unique<LinkWatch>(interface);
+    watch_ = make_owned<LinkWatch>(interface);
   } catch (const SetupError& error) {
     return notice(
         LinkNotice::Level::Warning,

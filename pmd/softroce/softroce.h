@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,10 +50,10 @@ std::optional<std::uint16_t> first_ethdev() noexcept;
 class Port {
  public:
   /// Setup, after EAL was initialised and the ethdev probed. Configures and starts it. Throws SetupError.
-  static std::shared_ptr<Port> open(const PortConfig& config);
+  static Owned<Port> open(const PortConfig& config);
   virtual ~Port() = default;
-  /// Once for each lane, before any lane is polled.
-  virtual std::unique_ptr<SoftRoce> make_device(std::uint32_t lane) = 0;
+  /// Once for each lane, before any lane is polled. The port outlives its devices.
+  virtual Owned<SoftRoce> make_device(std::uint32_t lane) = 0;
   virtual const PortConfig& config() const noexcept = 0;
   virtual LinkAddress link_address() const noexcept = 0;
   virtual const Steering& steering() const noexcept = 0;

@@ -9,7 +9,8 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <memory>
+
+#include "dataplane/base/owned.h"
 
 namespace sluice::rdma::verbs {
 
@@ -46,8 +47,8 @@ struct Completion {
 class CompletionQueue {
  public:
   /// Setup. Null: the device refuses. `extended` requests the extended interface, if the provider has it.
-  static std::unique_ptr<CompletionQueue> create(ibv_context* context, ibv_comp_channel* channel,
-                                                 std::uint32_t entries, bool extended, bool in_software);
+  static Owned<CompletionQueue> create(ibv_context* context, ibv_comp_channel* channel, std::uint32_t entries,
+                                       bool extended, bool in_software);
   ~CompletionQueue();
   CompletionQueue(const CompletionQueue&) = delete;
   CompletionQueue& operator=(const CompletionQueue&) = delete;

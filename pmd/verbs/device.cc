@@ -18,8 +18,8 @@ namespace sluice::rdma::verbs {
 constexpr std::uint32_t kMaxSend = 1u << 20;
 constexpr std::uint32_t kMaxWindows = 65536;
 
-std::unique_ptr<Verbs> open(const DeviceConfig& config) {
-  return std::make_unique<VerbsDevice>(config);
+Owned<Verbs> open(const DeviceConfig& config) {
+  return make_owned<VerbsDevice>(config);
 }
 
 // --- Setup
@@ -39,8 +39,7 @@ VerbsDevice::VerbsDevice(const DeviceConfig& config)
   take_port();
   if (config_.shared_receives == 0) return;
   try {
-    shared_ =
-        std::make_unique<SharedReceives>(memory_, pd_, config_.shared_receives, config_.shared_receive_bytes);
+    shared_ = make_owned<SharedReceives>(memory_, pd_, config_.shared_receives, config_.shared_receive_bytes);
   } catch (...) {
     close_context();
     throw;

@@ -11,7 +11,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -201,9 +200,9 @@ class VerbsDevice final : public Verbs {
   Port port_;                               ///< the reactor's
   Port attached_port_;
   MemoryTable memory_;
-  std::unique_ptr<SharedReceives> shared_;
+  Owned<SharedReceives> shared_;
   std::unordered_map<std::uint32_t, std::uint16_t> slots_by_number_;  ///< by QPN; only with shared Receives
-  std::vector<std::unique_ptr<CompletionQueue>> completion_queues_;
+  std::vector<Owned<CompletionQueue>> completion_queues_;
   std::size_t next_queue_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::uint16_t> free_slots_;

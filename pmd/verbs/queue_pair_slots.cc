@@ -64,7 +64,7 @@ Owned<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits& limits) {
       throw SetupError("The RDMA device " + name_ + " was removed: Sluice waits until it comes back.");
     throw_refusal();
     const std::uint16_t slot = take_ready(limits);
-    auto qp = std::make_unique<VerbsQueuePair>(*this, slot, slots_[slot].generation, setup_.hardware(slot));
+    auto qp = make_owned<VerbsQueuePair>(*this, slot, slots_[slot].generation, setup_.hardware(slot));
     slots_[slot].qp = qp.get();
     const auto number = static_cast<std::uint32_t>(qp->number());
     ended_[slot].store(0, std::memory_order_relaxed);

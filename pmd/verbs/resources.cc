@@ -277,9 +277,8 @@ bool SharedReceives::post() noexcept {
 
 // --- Completion queues
 
-std::unique_ptr<CompletionQueue> CompletionQueue::create(ibv_context* context, ibv_comp_channel* channel,
-                                                         std::uint32_t entries, bool extended,
-                                                         bool in_software) {
+Owned<CompletionQueue> CompletionQueue::create(ibv_context* context, ibv_comp_channel* channel,
+                                               std::uint32_t entries, bool extended, bool in_software) {
   if (extended) {
     ibv_cq_init_attr_ex attributes{};
     attributes.cqe = entries;
@@ -288,12 +287,11 @@ std::unique_ptr<CompletionQueue> CompletionQueue::create(ibv_context* context, i
     // Not IBV_CREATE_CQ_ATTR_SINGLE_THREADED: a provider removes the completions of a queue pair that the set-up thread destroys.
     ibv_cq_ex* const cq = ibv_create_cq_ex(context, &attributes);
     if (cq != nullptr)
-      return std::unique_ptr<CompletionQueue>(
-          new CompletionQueue(ibv_cq_ex_to_cq(cq), cq, entries, in_software));
+      return Owned<CompletionQueue>(new CompletionQueue(ibv_cq_ex_to_cq(cq), cq, entries, in_software));
   }
   ibv_cq* cq = ibv_create_cq(context, static_cast<int>(entries), nullptr, channel, 0);
   if (cq == nullptr) return nullptr;
-  return std::unique_ptr<CompletionQueue>(new CompletionQueue(cq, nullptr, entries, in_software));
+  return Owned<CompletionQueue>(new CompletionQueue(cq, nullptr, entries, in_software));
 }
 
 CompletionQueue::~CompletionQueue() {

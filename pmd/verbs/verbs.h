@@ -12,7 +12,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "pmd/device.h"
@@ -46,6 +45,6 @@ class Verbs : public Device {
 };
 
 /// Setup. Throws SetupError: no such device, or it lacks a required capability.
-std::unique_ptr<Verbs> open(const DeviceConfig& config);
+Owned<Verbs> open(const DeviceConfig& config);
 
 }  // namespace sluice::rdma::verbs

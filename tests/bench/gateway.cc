@@ -90,6 +90,7 @@ tcp_upstream::UpstreamsConfig Gateway::upstream_config(std::uint16_t port, const
   setup.config.shared_connections = shape.upstream_connections;
   setup.config.max_clients = std::max(2u, shape.clients);
   setup.config.credits = kCredits;
+  setup.config.cache = &cache_;
   setup.routes = {{ulb::kNfsProgram, ulb::kNfs3Version}};
   setup.area = area_.get();
   return {.upstreams = {setup}};

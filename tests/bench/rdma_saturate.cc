@@ -173,7 +173,7 @@ int main(int argc, char** argv) {
     const auto number = device.device->create_queue_pair({});
     AgreedQueuePair agreed(number->number());
     connect(device, agreed);
-    const auto& port = *std::static_pointer_cast<rdma::softroce::Port>(device.foundation);
+    const auto& port = *device.port;
     RoceRequester requester(port.config().ethdev, agreed, port.link_address());
     server.requester = &requester;
     return serve(kSides);

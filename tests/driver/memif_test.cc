@@ -189,7 +189,7 @@ class MemifServer {
   }
 
  private:
-  std::shared_ptr<Port> port_;
+  Owned<Port> port_;
   std::unique_ptr<SoftRoce> device_;
   std::atomic<bool> done_{false};
   std::thread poller_;

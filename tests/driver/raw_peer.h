@@ -107,7 +107,7 @@ class RawPeerTest : public testing::Test {
   std::size_t count_psn(std::uint32_t psn) const;  ///< requests and responses that carry it
 
   std::unique_ptr<RawWire> wire_;
-  std::shared_ptr<softroce::Port> port_;
+  Owned<softroce::Port> port_;
   std::vector<std::unique_ptr<softroce::SoftRoce>> devices_;
   RcAttributes attributes_;
   Endpoint own;

@@ -68,7 +68,7 @@ class CardEvents : public testing::Test {
   }
   Condition condition() { return lanes_[1]->condition(); }
 
-  std::shared_ptr<Port> port_;
+  Owned<Port> port_;
   std::unique_ptr<SoftRoce> lanes_[2];
 };
 

@@ -103,7 +103,7 @@ struct Side {
   LazyCard card;
   std::uint32_t moving;  ///< lanes that take turns, from the first on
   const PeerAddress address;
-  std::shared_ptr<Port> port;
+  Owned<Port> port;
   std::vector<std::unique_ptr<SoftRoce>> devices;
   std::vector<Endpoint> endpoints;
 };

@@ -69,8 +69,8 @@ class SoftRocePair : public DriverPair {
     return {{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host}};
   }
   FaultyWire wire_;
-  std::shared_ptr<softroce::Port> left_port_;
-  std::shared_ptr<softroce::Port> right_port_;
+  Owned<softroce::Port> left_port_;
+  Owned<softroce::Port> right_port_;
   std::unique_ptr<softroce::SoftRoce> left_;
   std::vector<std::unique_ptr<softroce::SoftRoce>> right_;
 };

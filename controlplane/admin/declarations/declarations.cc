@@ -6,8 +6,8 @@
 #include "controlplane/admin/declarations/common.h"
 #include "controlplane/config/config.h"
 #include "controlplane/config/describe.h"
-#include "controlplane/policy/admission.h"
 #include "controlplane/policy/refusal.h"
+#include "controlplane/policy/verdict.h"
 
 namespace sluice::admin {
 const std::vector<Chapter>& chapters() {

@@ -14,6 +14,7 @@
 #include "controlplane/admin/views/devices.h"
 #include "controlplane/admin/views/exports.h"
 #include "controlplane/admin/views/memory.h"
+#include "controlplane/policy/admission.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/checked.h"
 #include "dataplane/segment/version.h"

@@ -5,9 +5,12 @@
 
 #include "controlplane/config/config.h"
 #include "controlplane/json/json.h"
-#include "controlplane/policy/admission.h"
 #include "controlplane/policy/refusal.h"
 #include "dataplane/segment/segment.h"
+
+namespace sluice::policy {
+class Admission;
+}
 
 namespace sluice::admin {
 

@@ -8,9 +8,7 @@ namespace sluice::tcp_upstream {
 
 Admission::Admission(rdma::Device& device, std::uint32_t numbers, const ReplyBuffers& buffers,
                      std::uint32_t clients)
-    : memory_(device, buffers, clients),
-      numbers_(equal_shares(numbers, clients)),
-      shares_(std::make_unique<ClientShare[]>(clients)) {
+    : memory_(device, buffers, clients), numbers_(equal_shares(numbers, clients)), shares_(clients) {
   for (std::uint32_t i = 0; i < clients; ++i)
     for (std::size_t need = 0; need < kReplyNeeds; ++need) {
       Queue& queue = shares_[i].queues[need];

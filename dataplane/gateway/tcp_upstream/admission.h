@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
 
 #include "dataplane/base/intrusive_queue.h"
@@ -120,7 +119,7 @@ class Admission {
 
   ReplyMemory memory_;
   ShareLedger numbers_;
-  std::unique_ptr<ClientShare[]> shares_;  ///< by number of the client
+  FixedArray<ClientShare> shares_;  ///< by number of the client
   using Queues = IntrusiveQueue<Queue, &Queue::link>;
   Queues without_connection_;
   Queues behind_earlier_;

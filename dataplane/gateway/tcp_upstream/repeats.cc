@@ -32,9 +32,7 @@ bool is_success(std::span<const std::byte> record) noexcept {
 
 Repeats::Repeats(UpstreamShared& shared)
     : shared_(shared),
-      cache_(shared.config.cache != nullptr
-                 ? shared.config.cache
-                 : std::make_shared<RequestCache>(kCacheEntries, shared.config.max_clients)),
+      cache_(shared.config.cache),
       hosts_(shared.config.max_clients),
       orphans_(shared.config.numbers()) {}
 

@@ -8,7 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -124,7 +123,7 @@ class Repeats {
 
  private:
   UpstreamShared& shared_;
-  const std::shared_ptr<RequestCache> cache_;
+  RequestCache* const cache_;
   std::vector<RequestHost*> hosts_;  ///< of clients by number; null until their first call
   Orphans orphans_;
 };

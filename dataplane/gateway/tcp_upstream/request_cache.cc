@@ -63,10 +63,10 @@ RequestCache::RequestCache(std::uint32_t entries, std::uint32_t hosts)
     : key_(random_value<HashKey>()),
       sets_(std::bit_ceil(larger_of(entries, kCacheWays)) / kCacheWays),
       host_places_(std::bit_ceil(larger_of(4 * hosts, kHostWays))),
-      words_(std::make_unique<std::atomic<std::uint64_t>[]>(std::size_t{sets_} * kCacheWays)),
-      entries_(std::make_unique<Entry[]>(std::size_t{sets_} * kCacheWays)),
-      bytes_(new std::byte[std::size_t{sets_} * kCacheWays * kKeptBytes]),
-      hosts_(std::make_unique<RequestHost[]>(host_places_)) {}
+      words_(std::size_t{sets_} * kCacheWays),
+      entries_(std::size_t{sets_} * kCacheWays),
+      bytes_(FixedArray<std::byte>::for_overwrite(std::size_t{sets_} * kCacheWays * kKeptBytes)),
+      hosts_(host_places_) {}
 
 RequestCache::~RequestCache() = default;
 
@@ -125,12 +125,20 @@ void RequestCache::leave(RequestHost& host) noexcept {
 
 // --- Entries
 
-std::atomic<std::uint64_t>& RequestCache::word_of(const Entry& entry) const noexcept {
-  return words_[static_cast<std::size_t>(&entry - entries_.get())];
+std::size_t RequestCache::position_of(const Entry& entry) const noexcept {
+  return static_cast<std::size_t>(&entry - entries_.data());
 }
 
-std::span<std::byte> RequestCache::bytes_of(const Entry& entry) const noexcept {
-  return {&bytes_[static_cast<std::size_t>(&entry - entries_.get()) * kKeptBytes], kKeptBytes};
+std::atomic<std::uint64_t>& RequestCache::word_of(const Entry& entry) noexcept {
+  return words_[position_of(entry)];
+}
+
+std::byte* RequestCache::bytes_of(const Entry& entry) noexcept {
+  return &bytes_[position_of(entry) * kKeptBytes];
+}
+
+std::span<const std::byte> RequestCache::message_of(const Entry& entry) const noexcept {
+  return {&bytes_[position_of(entry) * kKeptBytes], entry.bytes};
 }
 
 RequestCache::Comparison RequestCache::compare(std::uint32_t at, std::uint64_t tag, const RequestKey& key,
@@ -205,7 +213,7 @@ RequestCache::Found RequestCache::look_up(const RequestKey& key, RequestHost& ho
   if (const Found known = among(kNowhere); known.seen != Seen::New) return known;
 
   std::uint64_t word = 0;
-  const auto number = static_cast<std::uint32_t>(&host - hosts_.get());
+  const auto number = static_cast<std::uint32_t>(&host - hosts_.data());
   const std::uint32_t at = place_for(set, number, word);
   if (at == kNowhere || !words_[at].compare_exchange_strong(word, tag | bits(State::Claimed)))
     return {.seen = Seen::Full};
@@ -235,23 +243,23 @@ bool RequestCache::take_asked_again(Entry& entry) noexcept {
 
 bool RequestCache::keep_call(Entry& entry, std::span<const std::byte> message) noexcept {
   if (message.size() > kKeptBytes) return false;
-  std::memcpy(bytes_of(entry).data(), message.data(), message.size());
+  std::memcpy(bytes_of(entry), message.data(), message.size());
   entry.bytes = static_cast<std::uint32_t>(message.size());
   return true;
 }
 
 std::span<const std::byte> RequestCache::call_of(const Entry& entry) const noexcept {
-  return bytes_of(entry).first(entry.bytes);
+  return message_of(entry);
 }
 
 std::span<const std::byte> RequestCache::reply_of(const Entry& entry) const noexcept {
-  return bytes_of(entry).first(entry.bytes);
+  return message_of(entry);
 }
 
 void RequestCache::answer(Entry& entry, std::span<const std::byte> reply, std::uint64_t now_ns) noexcept {
   const bool outstanding = state_of(word_of(entry).load(std::memory_order_relaxed)) == State::Outstanding;
   if (!SLUICE_INVARIANT(outstanding && reply.size() <= kKeptBytes, pool_balance)) return;
-  std::memcpy(bytes_of(entry).data(), reply.data(), reply.size());
+  std::memcpy(bytes_of(entry), reply.data(), reply.size());
   entry.bytes = static_cast<std::uint32_t>(reply.size());
   entry.answered_ns.store(now_ns, std::memory_order_relaxed);
   word_of(entry).fetch_add(bits(State::Answered) - bits(State::Outstanding), std::memory_order_release);

@@ -13,19 +13,18 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
+#include "dataplane/base/fixed_array.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/owned.h"
 #include "dataplane/base/siphash.h"
 
 namespace sluice::tcp_upstream {
 
 /// Longest message that an entry keeps: the call while it is outstanding, then its reply.
 inline constexpr std::size_t kKeptBytes = 2048;
-/// Unless configured.
-inline constexpr std::uint32_t kCacheEntries = 4096;
 /// Entries among which a call is looked for.
 inline constexpr std::uint32_t kCacheWays = 16;
 /// Hosts among which a client is looked for.
@@ -111,22 +110,24 @@ class RequestCache {
                      std::uint64_t now_ns) noexcept;
   std::uint32_t place_for(std::uint32_t set, std::uint32_t host, std::uint64_t& word) const noexcept;
   bool would_hold_too_much(std::uint32_t host, std::uint32_t more) const noexcept;
-  std::span<std::byte> bytes_of(const Entry& entry) const noexcept;
-  std::atomic<std::uint64_t>& word_of(const Entry& entry) const noexcept;
+  std::size_t position_of(const Entry& entry) const noexcept;
+  std::byte* bytes_of(const Entry& entry) noexcept;
+  std::span<const std::byte> message_of(const Entry& entry) const noexcept;
+  std::atomic<std::uint64_t>& word_of(const Entry& entry) noexcept;
   bool is(RequestHost& host, const PeerAddress& client) noexcept;
   RequestHost* find(const PeerAddress& client, std::uint32_t first, const RequestHost* but) noexcept;
 
   const HashKey key_;  ///< so that clients cannot choose who shares their places
   const std::uint32_t sets_;
   const std::uint32_t host_places_;
-  std::unique_ptr<std::atomic<std::uint64_t>[]> words_;
-  std::unique_ptr<Entry[]> entries_;
-  std::unique_ptr<std::byte[]> bytes_;  ///< not zeroed, so that pages become resident on use
-  std::unique_ptr<RequestHost[]> hosts_;
+  FixedArray<std::atomic<std::uint64_t>> words_;
+  FixedArray<Entry> entries_;
+  FixedArray<std::byte> bytes_;  ///< not zeroed, so that pages become resident on use
+  FixedArray<RequestHost> hosts_;
   std::atomic<std::uint32_t> hosts_in_use_{0};
 };
 
-/// Of the upstreams, in order.
-using RequestCaches = std::vector<std::shared_ptr<RequestCache>>;
+/// This list has the caches of the upstreams, in order; null for one over RDMA.
+using RequestCaches = std::vector<Owned<RequestCache>>;
 
 }  // namespace sluice::tcp_upstream

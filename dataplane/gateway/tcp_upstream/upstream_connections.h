@@ -8,13 +8,12 @@
 // the shared connections too. Only the owning reactor may call; only the constructor allocates.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/gateway/tcp_upstream/upstream_connection.h"
 
 namespace sluice::tcp_upstream {
@@ -27,7 +26,7 @@ class UpstreamConnections {
     const std::uint32_t total = shared.config.connections();
     free_.reserve(total);
     for (std::uint32_t i = 0; i < total; ++i) {
-      all_.push_back(std::make_unique<UpstreamConnection>(shared, work));
+      all_.push_back(make_owned<UpstreamConnection>(shared, work));
       if (i >= shared.config.shared_connections) free_.push_back(all_.back().get());
     }
   }
@@ -68,26 +67,26 @@ class UpstreamConnections {
     --leaving_;
   }
 
-  std::span<const std::unique_ptr<UpstreamConnection>> all() const noexcept { return all_; }
-  std::span<const std::unique_ptr<UpstreamConnection>> shared_ones() const noexcept {
+  std::span<const Owned<UpstreamConnection>> all() const noexcept { return all_; }
+  std::span<const Owned<UpstreamConnection>> shared_ones() const noexcept {
     return all().first(shared_.config.shared_connections);
   }
   /// Returns whether no connection has anything of the upstream that leaves its place.
   bool retired() const noexcept {
-    const auto shared = shared_ones();
-    return leaving_ == 0 &&
-           std::all_of(shared.begin(), shared.end(), [](const auto& each) { return each->retired(); });
+    for (const Owned<UpstreamConnection>& each : shared_ones())
+      if (!each->retired()) return false;
+    return leaving_ == 0;
   }
 
   ConnectionWork work;
 
  private:
   UpstreamShared& shared_;
-  std::vector<std::unique_ptr<UpstreamConnection>> all_;  ///< shared ones first
-  std::vector<UpstreamConnection*> own_;                  ///< dedicated ones, by number of the client
-  std::vector<UpstreamConnection*> free_;                 ///< to be dedicated
-  std::vector<std::uint32_t> long_messages_;  ///< sent on shared connections, by number of the client
-  std::uint32_t leaving_ = 0;                 ///< dedicated ones whose client is disconnected
+  std::vector<Owned<UpstreamConnection>> all_;  ///< shared ones first
+  std::vector<UpstreamConnection*> own_;        ///< dedicated ones, by number of the client
+  std::vector<UpstreamConnection*> free_;       ///< to be dedicated
+  std::vector<std::uint32_t> long_messages_;    ///< sent on shared connections, by number of the client
+  std::uint32_t leaving_ = 0;                   ///< dedicated ones whose client is disconnected
 };
 
 }  // namespace sluice::tcp_upstream

@@ -6,7 +6,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,9 +40,9 @@ struct UpstreamConfig {
   std::uint32_t credits = 64;         ///< upper bound per client
   service::Withheld withheld{};
   ReplyBuffers replies;
-  std::shared_ptr<RequestCache> cache = {};  ///< of all reactors
-  std::uint32_t handle_tag = 0;              ///< of its handles of NFS 3 on the clients' side; zero: none
-  bool spare = false;                        ///< which upstream it is comes later: UpstreamPlace
+  RequestCache* cache = nullptr;  ///< of all reactors; outlives the upstream
+  std::uint32_t handle_tag = 0;   ///< of its handles of NFS 3 on the clients' side; zero: none
+  bool spare = false;             ///< which upstream it is comes later: UpstreamPlace
 
   /// Connections of a reactor, shared and dedicated.
   std::uint32_t connections() const noexcept { return shared_connections + max_clients + kSpareConnections; }

@@ -42,7 +42,7 @@ Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const Upstream
     check_privilege(setup.config);
     std::construct_at(setup.area);  // drops the counts of an earlier data plane
     const UpstreamContext context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
-    upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, setup.number, *setup.area));
+    upstreams_.push_back(make_owned<Upstream>(setup.config, context, setup.number, *setup.area));
     by_number_[setup.number] = upstreams_.back().get();
     places_[setup.number] = add_routes(*upstreams_.back(), setup, config.ports);
   }
@@ -53,8 +53,8 @@ bool Upstreams::is_by_export(const UpstreamConfig& config, const Route& route) {
          (config.handle_tag != 0 || config.spare);
 }
 
-std::unique_ptr<TcpPlace> Upstreams::add_routes(Upstream& upstream, const UpstreamSetup& setup,
-                                                service::ServicePorts* ports) {
+Owned<TcpPlace> Upstreams::add_routes(Upstream& upstream, const UpstreamSetup& setup,
+                                      service::ServicePorts* ports) {
   std::vector<ForwardService*> shared;
   std::vector<ForwardService*> alone;
   for (const Route& route : setup.routes) {
@@ -64,20 +64,19 @@ std::unique_ptr<TcpPlace> Upstreams::add_routes(Upstream& upstream, const Upstre
       alone.push_back(&add_alone(upstream, route, setup.listen_port));
   }
   if (!setup.config.spare && !alone.empty()) return nullptr;
-  return std::make_unique<TcpPlace>(upstream, std::move(shared), std::move(alone), ports);
+  return make_owned<TcpPlace>(upstream, std::move(shared), std::move(alone), ports);
 }
 
 ForwardService& Upstreams::add_alone(Upstream& upstream, const Route& route, std::uint32_t port) {
   const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
-  forwarding_.push_back(std::make_unique<ForwardService>(upstream, binding));
+  forwarding_.push_back(make_owned<ForwardService>(upstream, binding));
   services_.push_back({forwarding_.back().get(), port});
   return *forwarding_.back();
 }
 
 ForwardService& Upstreams::add_shared(Upstream& upstream, const Route& route) {
   const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
-  forwarding_.push_back(
-      std::make_unique<ForwardService>(upstream, binding, upstream.shared().config.handle_tag));
+  forwarding_.push_back(make_owned<ForwardService>(upstream, binding, upstream.shared().config.handle_tag));
   const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
     return group->binding().program == binding.program;
   });
@@ -85,7 +84,7 @@ ForwardService& Upstreams::add_shared(Upstream& upstream, const Route& route) {
     (*known)->add(*forwarding_.back());
     return *forwarding_.back();
   }
-  groups_.push_back(std::make_unique<ExportGroup>(binding));
+  groups_.push_back(make_owned<ExportGroup>(binding));
   services_.push_back({groups_.back().get()});
   groups_.back()->add(*forwarding_.back());
   return *forwarding_.back();

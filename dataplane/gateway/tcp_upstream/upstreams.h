@@ -6,9 +6,9 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "dataplane/base/owned.h"
 #include "dataplane/gateway/tcp_upstream/export_group.h"
 #include "dataplane/gateway/tcp_upstream/forward_service.h"
 #include "dataplane/gateway/tcp_upstream/tcp_place.h"
@@ -59,18 +59,17 @@ class Upstreams final : public service::Poller {
  private:
   static bool is_by_export(const UpstreamConfig& config, const Route& route);
   /// Null unless all of it can change.
-  std::unique_ptr<TcpPlace> add_routes(Upstream& upstream, const UpstreamSetup& setup,
-                                       service::ServicePorts* ports);
+  Owned<TcpPlace> add_routes(Upstream& upstream, const UpstreamSetup& setup, service::ServicePorts* ports);
   ForwardService& add_shared(Upstream& upstream, const Route& route);
   ForwardService& add_alone(Upstream& upstream, const Route& route, std::uint32_t port);
 
   tcp::Uring uring_;
   TurnClock clock_;
-  std::vector<std::unique_ptr<Upstream>> upstreams_;
+  std::vector<Owned<Upstream>> upstreams_;
   std::array<Upstream*, segment::kMaxUpstreams> by_number_{};
-  std::vector<std::unique_ptr<ForwardService>> forwarding_;               ///< a program to an upstream
-  std::vector<std::unique_ptr<ExportGroup>> groups_;                      ///< a program to several
-  std::array<std::unique_ptr<TcpPlace>, segment::kMaxUpstreams> places_;  ///< by number
+  std::vector<Owned<ForwardService>> forwarding_;               ///< a program to an upstream
+  std::vector<Owned<ExportGroup>> groups_;                      ///< a program to several
+  std::array<Owned<TcpPlace>, segment::kMaxUpstreams> places_;  ///< by number
   std::vector<Served> services_;
 };
 

@@ -32,8 +32,9 @@ class ExportsTest : public testing::Test {
   segment::ConfigBlock config_ = loopback_config();
   MemorySegment segment_;
   Devices devices_{config_};
-  Core owner_{config_, 0, devices_, {}, segment_.layout(), &test_clock};
-  Core borrower_{config_, 1, devices_, {}, segment_.layout(), &test_clock};
+  const tcp_upstream::RequestCaches caches_;
+  Core owner_{config_, 0, devices_, {.caches = caches_}, segment_.layout(), &test_clock};
+  Core borrower_{config_, 1, devices_, {.caches = caches_}, segment_.layout(), &test_clock};
 };
 
 TEST_F(ExportsTest, all_reactors_serve_files_and_their_access_control_lists) {

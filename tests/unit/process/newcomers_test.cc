@@ -22,10 +22,11 @@ class NewcomersTest : public testing::Test {
     config_.record_buffers = config_.item_buffers = 2;
     add("first");
     devices_ = std::make_unique<Devices>(config_);
+    caches_ = request_caches(config_);
     for (std::uint32_t i = 0; i < 2; ++i) {
-      cores_.push_back(std::make_unique<Core>(
-          config_, i, *devices_, Core::Shared{.listener = nullptr, .caches = request_caches(config_)},
-          segment_.layout(), &test_clock));
+      cores_.push_back(std::make_unique<Core>(config_, i, *devices_,
+                                              Core::Shared{.listener = nullptr, .caches = caches_},
+                                              segment_.layout(), &test_clock));
     }
     newcomers_ = std::make_unique<Newcomers>(config_, places(), segment_.layout().upstream_places);
   }
@@ -50,6 +51,7 @@ class NewcomersTest : public testing::Test {
   segment::ConfigBlock config_ = loopback_config();
   MemorySegment segment_;
   std::unique_ptr<Devices> devices_;
+  tcp_upstream::RequestCaches caches_;
   std::vector<std::unique_ptr<Core>> cores_;
   std::unique_ptr<Newcomers> newcomers_;
 };
@@ -152,8 +154,8 @@ TEST_F(NewcomersTest, one_over_rdma_takes_a_spare_place_where_there_are_only_suc
   started.upstream_count = 1;
   segment::UpstreamConfig& first = started.upstreams[0] = rdma_upstream("first", 2);
   first.listen_port = 20050;
-  Core core(started, 0, *devices_, {.listener = nullptr, .caches = request_caches(started)},
-            segment_.layout(), &test_clock);
+  const auto caches = request_caches(started);
+  Core core(started, 0, *devices_, {.listener = nullptr, .caches = caches}, segment_.layout(), &test_clock);
   EXPECT_EQ(core.place(0), nullptr) << "it keeps its clients";
   ASSERT_NE(core.place(1), nullptr);
   started.driver = segment::Driver::SoftRoce;  // the loopback driver listens at start only

@@ -93,6 +93,7 @@ TEST(ForwardBooks, what_a_predecessor_left_in_the_segment_is_gone) {
   area.upstream_ns.record(1000);
   tcp_upstream::UpstreamSetup setup;
   setup.area = &area;
+  setup.config.cache = lab.caches.front().get();
   setup.config.addresses = lab.addresses.get();
   setup.config.replies = {.records = 1, .items = 1};
   const tcp_upstream::UpstreamsConfig config{.upstreams = {setup}};

@@ -119,7 +119,7 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
 
 tcp_upstream::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
                                                  const std::vector<tcp_upstream::Route>& routes,
-                                                 std::uint32_t tag, segment::UpstreamArea& counters) const {
+                                                 std::uint32_t tag, segment::UpstreamArea& counters) {
   tcp_upstream::UpstreamSetup setup;
   setup.config.name = kName;
   setup.config.addresses = addresses.get();
@@ -132,8 +132,8 @@ tcp_upstream::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
   setup.config.withheld = options.withheld;
   setup.config.credits = options.credits;
   setup.config.replies = {.records = options.record_buffers, .items = options.item_buffers};
-  setup.config.cache =
-      std::make_shared<tcp_upstream::RequestCache>(options.cache_entries, setup.config.max_clients);
+  caches.push_back(make_owned<tcp_upstream::RequestCache>(options.cache_entries, setup.config.max_clients));
+  setup.config.cache = caches.back().get();
   setup.config.handle_tag = tag;
   setup.routes = routes;
   setup.area = &counters;

@@ -34,7 +34,7 @@ struct ForwardOptions {
   bool privileged_port = false;
   service::Withheld withheld = {};
   std::uint64_t progress_timeout_ns = 0;
-  std::uint32_t cache_entries = tcp_upstream::kCacheEntries;
+  std::uint32_t cache_entries = 4096;
   std::vector<segment::UpstreamAddress> addresses = {{.address = PeerAddress::from_ipv4(127, 0, 0, 1)}};
   UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
   bool one_host = false;  ///< all connections are one client's; else each is another one's
@@ -139,6 +139,7 @@ class ForwardLab {
   std::unique_ptr<rdma::loopback::Loopback> device;
   std::unique_ptr<rpcrdma::Engine> engine;
   std::unique_ptr<tcp_upstream::CreditLimits> credits;
+  tcp_upstream::RequestCaches caches;
   std::unique_ptr<tcp_upstream::Upstreams> upstreams;
   std::deque<std::unique_ptr<LabClient>> clients;
   std::vector<std::unique_ptr<rdma::Device>> raw_devices;
@@ -153,7 +154,7 @@ class ForwardLab {
   segment::UpstreamAddressTable table_{};
   tcp_upstream::UpstreamSetup setup_of(const FakeUpstream& server,
                                        const std::vector<tcp_upstream::Route>& routes, std::uint32_t tag,
-                                       segment::UpstreamArea& area) const;
+                                       segment::UpstreamArea& area);
   /// Polls until `cm` reports the connection established.
   void await_established(rdma::ConnectionManager& cm);
 };

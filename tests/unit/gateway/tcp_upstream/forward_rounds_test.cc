@@ -12,11 +12,12 @@ using Counter = segment::UpstreamCounter;
 
 /// An upstream of a reactor with so many connections, none of them in use. Its state is published at the end of each round.
 struct IdleUpstream {
-  explicit IdleUpstream(std::uint32_t clients) : credits(clients) {
+  explicit IdleUpstream(std::uint32_t clients) : credits(clients), cache(4096, clients) {
     tcp_upstream::UpstreamSetup setup;
     setup.config.name = "upstream";
     setup.config.addresses = addresses.get();
     setup.config.max_clients = clients;
+    setup.config.cache = &cache;
     setup.area = area.get();
     most = setup.config.connections();
     upstreams = std::make_unique<tcp_upstream::Upstreams>(
@@ -35,6 +36,7 @@ struct IdleUpstream {
   std::shared_ptr<rdma::loopback::Fabric> fabric = rdma::loopback::Fabric::in_process({.links = 2});
   std::unique_ptr<rdma::loopback::Loopback> device = rdma::loopback::make_device(fabric, {.name = "gateway"});
   tcp_upstream::CreditLimits credits;
+  tcp_upstream::RequestCache cache;
   std::unique_ptr<tcp_upstream::Upstreams> upstreams;
 };
 

@@ -8,6 +8,7 @@
 #include "controlplane/admin/registry.h"
 #include "controlplane/admin/views/credits.h"
 #include "controlplane/admin/views/status.h"
+#include "controlplane/policy/admission.h"
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice::admin {

@@ -3,6 +3,9 @@
 
 #include <isa-l/crc.h>
 
+#include <array>
+#include <bit>
+#include <cstdint>
 #include <cstring>
 
 #include "dataplane/base/small_algorithms.h"
@@ -42,10 +45,18 @@ bool ipv4_checksum_correct(const std::byte* header) noexcept {
          0xFFFF;
 }
 
-PeerAddress mapped_ipv4(const std::byte* at) noexcept {
-  PeerAddress address = PeerAddress::from_ipv4(0, 0, 0, 0);
-  std::memcpy(address.bytes.data() + 12, at, 4);
-  return address;
+/// Writes the IPv4 address at `at`, mapped to IPv6, as two words. same() reads two words, and a load of a word stalls until narrower
+/// stores to it have left the store buffer.
+void set_ipv4(PeerAddress& address, const std::byte* at) noexcept {
+  constexpr auto kMapped = PeerAddress::from_ipv4(0, 0, 0, 0);
+  auto halves = std::bit_cast<std::array<std::uint64_t, 2>>(kMapped.bytes);
+  std::uint32_t own;
+  std::memcpy(&own, at, sizeof own);
+  if constexpr (std::endian::native == std::endian::little)
+    halves[1] |= std::uint64_t{own} << 32;
+  else
+    halves[1] |= own;
+  std::memcpy(address.bytes.data(), halves.data(), sizeof halves);
 }
 
 bool parse_ipv4(Frame& frame, std::span<const std::byte> packet) noexcept {
@@ -59,8 +70,8 @@ bool parse_ipv4(Frame& frame, std::span<const std::byte> packet) noexcept {
   frame.kind = FrameKind::Ipv4;
   frame.traffic_class = std::to_integer<std::uint8_t>(packet[1]);
   frame.protocol = std::to_integer<std::uint8_t>(packet[9]);
-  frame.source = mapped_ipv4(packet.data() + 12);
-  frame.destination = mapped_ipv4(packet.data() + 16);
+  set_ipv4(frame.source, packet.data() + 12);
+  set_ipv4(frame.destination, packet.data() + 16);
   frame.transport_offset = static_cast<std::uint16_t>(frame.network_offset + kIpv4Bytes);
   frame.transport = packet.first(total).subspan(kIpv4Bytes);
   return true;
@@ -239,12 +250,6 @@ struct Headers {
   std::uint32_t queue_pair = 0;  ///< the destination's; zero: not RoCEv2
 };
 
-PeerAddress ipv4_at(const std::byte* at) noexcept {
-  PeerAddress address = PeerAddress::from_ipv4(0, 0, 0, 0);
-  std::memcpy(address.bytes.data() + 12, at, 4);
-  return address;
-}
-
 void read_transport(Headers& headers, std::uint8_t protocol, std::span<const std::byte> udp) noexcept {
   if (protocol != kProtocolUdp || udp.size() < kUdpBytes + kBthBytes) return;
   if (load_be16(udp.data() + 2) == kRoceUdpPort)
@@ -263,8 +268,8 @@ Headers read_headers(std::span<const std::byte> head) noexcept {
   const auto packet = head.subspan(offset);
   if (type == kEtherIpv4 && packet.size() >= kIpv4Bytes) {
     headers.addressed = true;
-    headers.source = ipv4_at(packet.data() + 12);
-    headers.destination = ipv4_at(packet.data() + 16);
+    set_ipv4(headers.source, packet.data() + 12);
+    set_ipv4(headers.destination, packet.data() + 16);
     const std::size_t header_bytes = std::to_integer<std::size_t>(packet[0] & std::byte{15}) * 4;
     if (header_bytes >= kIpv4Bytes && header_bytes <= packet.size())
       read_transport(headers, std::to_integer<std::uint8_t>(packet[9]), packet.subspan(header_bytes));
@@ -275,8 +280,8 @@ Headers read_headers(std::span<const std::byte> head) noexcept {
     read_transport(headers, std::to_integer<std::uint8_t>(packet[6]), packet.subspan(kIpv6Bytes));
   } else if (type == kEtherArp && packet.size() >= kArpIpv4Bytes) {
     headers.addressed = true;
-    headers.source = ipv4_at(packet.data() + 14);
-    headers.destination = ipv4_at(packet.data() + 24);
+    set_ipv4(headers.source, packet.data() + 14);
+    set_ipv4(headers.destination, packet.data() + 24);
   }
   return headers;
 }

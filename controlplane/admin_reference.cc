@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluice-admin-reference: prints deploy/docs/json-rpc.md.
+// sluice-admin-reference: prints the reference of all methods, which the build installs as json-rpc-methods.md.
 #include <iostream>
 
 #include "controlplane/admin/reference.h"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The declarations as a page for readers: deploy/docs/json-rpc.md.
+// Prints the declarations as a page for readers. The build writes it to deploy/json-rpc-methods.md.
 #pragma once
 
 #include <string>
 
 namespace sluice::admin {
 
-/// Markdown.
+/// Returns the page in Markdown.
 std::string reference();
 
 }  // namespace sluice::admin

@@ -170,49 +170,12 @@ namespace {
 constexpr std::size_t kKib = 1024;
 constexpr std::size_t kMib = 1024 * kKib;
 
-struct Code {
-  int number;
-  const char* meaning;
-};
-constexpr Code kCodes[] = {
-    {kParseError, "The line is not JSON."},
-    {kInvalidRequest, "It is no request of JSON-RPC 2.0, a batch, or too long."},
-    {kMethodNotFound, "There is no such method."},
-    {kInvalidParameters,
-     "A parameter is missing, unknown, or not what it has to be: the message says which."},
-    {kInternalError, "A defect of Sluice."},
-    {kMethodFailed,
-     "The method has failed: the message is a sentence that says what to do. So do requests of which too "
-     "many wait already."},
-    {kForbidden,
-     "The process may not call the method, or not use the socket, or the socket has no room for it."},
-};
-
 constexpr const char* kHead =
-    R"(# The JSON-RPC interface
+    R"(# Methods of the JSON-RPC interface
 
-Made from `controlplane/admin/declarations/` by `sluice-admin-reference`; a test compares the two, and others hold every answer against
-it. `sluicectl` is a client of this interface; `sluicectl --json` prints results as they are here. Names of methods, parameters and fields are
-stable: a later release may have more of them, so a client ignores fields that it does not know. Sentences (messages of errors, problems, hints) are for people
-and may change.
-
-The control plane answers [JSON-RPC 2.0](https://www.jsonrpc.org/specification) on a UNIX stream socket, `socket` in `[admin]`. A request is one line, as is
-its response:
-
-    $ echo '{"jsonrpc": "2.0", "id": 1, "method": "version"}' | socat - UNIX-CONNECT:/run/sluice/admin.sock
-    {"id":1,"jsonrpc":"2.0","result":{"version":"1.0.0"}}
-
-- `params` is an object; parameters go by name. One that is not declared is refused, as is one of another type.
-- A request without `id` is a notification: it is carried out and not answered.
-- Batches are refused. Requests may be sent without waiting for responses, which come in the order of the requests.
-- What takes its time, such as a reload, is answered when it is done; the next request of the same connection waits for it.
-- Integers are not negative, and may need 64 bits. "Not always" is a field that some results lack.
-- `rpc.discover` returns this page for programs, as an [OpenRPC](https://spec.open-rpc.org) document with JSON Schemas.
-
-## Who may do what
-
-The kernel says who has connected. Root, the control plane's user and members of `change_group` may call every method; members of `read_group` those with
-"read" below, which change nothing. Others are answered with an error and disconnected.
+`sluice-admin-reference` prints this page from `controlplane/admin/declarations/` when Sluice is built. The page json-rpc.md describes the
+protocol, the access rules and the errors. Integers are not negative and may need 64 bits. "Not always" marks a field that some results
+lack.
 
 )";
 
@@ -233,12 +196,6 @@ void write_limits(std::ostream& out) {
          "iterations.\n"
       << "- `connections` and `properties` have at most " << kMaxListedAtOnce
       << " rows: longer lists are read in pages, with `connections_read` and `properties_read`.\n\n";
-}
-
-void write_errors(std::ostream& out) {
-  out << "## Errors\n\n| code | meaning |\n|---|---|\n";
-  for (const Code& code : kCodes) out << "| " << code.number << " | " << code.meaning << " |\n";
-  out << "\nThe errors of a method below come with " << kMethodFailed << ".\n\n";
 }
 
 /// Returns the name of the field's type in JSON.
@@ -344,7 +301,7 @@ void write_method(std::ostream& out, const Declaration& method) {
   write_parameters(out, method);
   write_result(out, method.result);
   if (method.errors.empty()) return;
-  out << "It fails when:\n\n";
+  out << "It fails with " << kMethodFailed << " when:\n\n";
   for (const std::string& error : method.errors) out << "- " << error << '\n';
   out << '\n';
 }
@@ -355,7 +312,6 @@ std::string reference() {
   std::ostringstream out;
   out << kHead;
   write_limits(out);
-  write_errors(out);
   out << "## Methods\n\n| method | access | what it does |\n|---|---|---|\n";
   for (const Chapter& chapter : chapters())
     for (const Declaration& method : chapter.methods)

@@ -21,7 +21,7 @@ class Browser:
                  "--remote-debugging-pipe", "about:blank"]
         hears, self.to = os.pipe()
         self.out, says = os.pipe()
-        self.process = subprocess.Popen(["sh", "-c", f"exec {shlex.join(words)} 3<&{hears} 4>&{says}"], pass_fds=(hears, says),
+        self.process = subprocess.Popen(["bash", "-c", f"exec {shlex.join(words)} 3<&{hears} 4>&{says}"], pass_fds=(hears, says),
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "HOME": self.profile.name})
         os.close(hears)
         os.close(says)

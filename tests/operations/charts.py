@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Panels of the dashboard as pictures in SVG."""
+"""Panels of the dashboard as one picture."""
 import io
 import math
-import re
 
 import matplotlib
 from matplotlib import pyplot
@@ -10,12 +9,12 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentF
 
 COLUMNS = 2
 WIDTH, HEIGHT = 6.4, 2.7  # of a panel, in inches
+DOTS_PER_INCH = 80
 MOST_NAMED = 8            # series with an entry in the legend
 UNITS = {"s": "s", "Bps": "B/s", "bytes": "B", "ops": "/s", "pps": "/s"}
 
-matplotlib.use("svg")
-# Text stays text, which is small, and can be searched for; names of elements do not change from run to run.
-matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "sluice", "font.family": "sans-serif", "font.size": 8, "path.simplify": True})
+matplotlib.use("agg")
+matplotlib.rcParams.update({"font.family": "sans-serif", "font.size": 8})
 
 
 def formatter(unit):
@@ -60,13 +59,13 @@ def lines(axes, panel, series, span):
     axes.text(1.02, 0, " and ".join(filter(None, more)), transform=axes.transAxes, fontsize=7, color="grey")
 
 
-def draw(path, drawn, span):
-    """`drawn`: (panel, [Series]) of each."""
-    rows = -(-len(drawn) // COLUMNS)
+def drawn(panels, span):
+    """Returns a PNG. `panels`: (panel, [Series]) of each."""
+    rows = -(-len(panels) // COLUMNS)
     figure, grid = pyplot.subplots(rows, COLUMNS, figsize=(WIDTH * COLUMNS, HEIGHT * rows), squeeze=False, layout="constrained")
-    for axes in grid.flat[len(drawn):]:
+    for axes in grid.flat[len(panels):]:
         axes.set_axis_off()
-    for axes, (panel, series) in zip(grid.flat, drawn):
+    for axes, (panel, series) in zip(grid.flat, panels):
         axes.set_title(panel.title, loc="left", fontweight="bold")
         if not series:
             axes.set_axis_off()
@@ -75,8 +74,7 @@ def draw(path, drawn, span):
             numbers(axes, panel, series)
         else:
             lines(axes, panel, series, span)
-    image = io.StringIO()
-    figure.savefig(image, metadata={"Date": None, "Creator": None})
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
     pyplot.close(figure)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(re.sub(r"(\d\.\d\d)\d+", r"\1", image.getvalue()))  # a hundredth of a point is enough
+    return image.getvalue()

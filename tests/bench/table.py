@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""table.py PAGE < RESULTS: writes the output of run.py into the table of figures of the page (deploy/docs/figures.md), columns
+"""table.py PAGE < RESULTS: writes the output of run.py into the table of figures of the page (tests/bench/figures.md, deploy/docs/figures.md), columns
 'ratio' and 'absolute'. Figures with fewer pairs than a comparison takes are left as they are."""
 import json
 import re

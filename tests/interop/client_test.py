@@ -9,7 +9,7 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from judged import JudgedKernel, deviations, page_of, read_result, sections_of  # noqa: E402
+from judged import JudgedKernel, deviations, page_of, read_result, rows_of  # noqa: E402
 from lab import ETHDEV, PLAIN_GUEST, ROCE_HOST, Failed, need_lab, run_tests  # noqa: E402
 
 CONFORMANCE, PAGE = sys.argv[1:3]
@@ -47,12 +47,16 @@ work() {
 """
 INTRODUCTION = """# The Linux kernel's client, judged
 
-What `sluice-conformance --listen` finds at the NFS client of a Linux kernel, `{kernel}`, over its Soft RoCE, which mounts by NFS version 4.1 and is
-only looked at, then by version 3 and is provoked: {passed} tests passed, {failed} that ask for a MUST did not, and {unmet} did not where the
-documents ask for less. How clients are judged is told in [Judging another implementation](conformance.md).
+What `sluice-conformance --listen` finds at the NFS client of a Linux kernel, `{kernel}`, over its Soft RoCE. It mounts by NFS version 4.1 and is only
+observed, then by version 3 and is provoked.
 
-`tests/interop/client_test.py SLUICE_CONFORMANCE PAGE --write` makes this page, and the suite `interop` fails when the client is seen to do
-otherwise than the page says, but for whether it repeats a call after an error (V1-027, V1-029), a reply that is cut off (V1-036) or an RDMA_NOMSG without Reply chunk (V1-122), which is a matter of time. XIDs, handles and addresses are those of one run. Messages are shown as words of 32 bits, the first ones of them.
+| tests passed | tests of a MUST that failed | a SHOULD or a decision not met |
+|---|---|---|
+| {passed} | {failed} | {unmet} |
+
+`tests/interop/client_test.py SLUICE_CONFORMANCE PAGE --write` makes this page. The suite `interop` fails when the client behaves differently. Excepted is
+whether it repeats a call after an error (V1-027, V1-029), a truncated reply (V1-036) or an RDMA_NOMSG without Reply chunk (V1-122), which depends on
+timing. [Judging another implementation](conformance.md) describes the tests.
 {not_seen}"""
 
 
@@ -116,10 +120,10 @@ def the_page_says_what_linux_does_otherwise(bench):
     result = merged(bench.runs)
     if "--write" in sys.argv:
         not_seen = "".join(f"- `{test['name']}`: {test['detail']}\n" for test in result["tests"] if test["outcome"] == "skipped")
-        introduction = INTRODUCTION.format(kernel=bench.sh("uname -rv").strip(), not_seen=f"\nNothing is said of:\n\n{not_seen}" if not_seen else "", **result)
+        introduction = INTRODUCTION.format(kernel=bench.sh("uname -rv").strip(), not_seen=f"\nNot judged:\n\n{not_seen}" if not_seen else "", **result)
         with open(PAGE, "w", encoding="utf-8") as page:
             page.write(page_of(result, introduction))
-    documented = set(sections_of(PAGE)) - AT_TIMES
+    documented = set(rows_of(PAGE)) - AT_TIMES
     if unknown := documented - {test["name"] for test in result["tests"]}:
         raise Failed(f"the page has tests that there are not: {unknown}")
     odd = documented ^ (set(deviations(result)) - AT_TIMES)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from judged import JudgedKernel, deviations, page_of, sections_of  # noqa: E402
+from judged import JudgedKernel, deviations, page_of, rows_of  # noqa: E402
 from lab import ETHDEV, PLAIN_GUEST, ROCE_GUEST, ROCE_HOST, Failed, need_lab, run_tests  # noqa: E402
 
 CONFORMANCE, PAGE = sys.argv[1:3]
@@ -19,12 +19,15 @@ ATTEMPTS = 3  # an emulated kernel on a busy machine may be later with an answer
 LATE_END = "After an error the server ended the connection"
 INTRODUCTION = """# The Linux kernel's server, judged
 
-What `sluice-conformance` finds at the NFS server of a Linux kernel, `{kernel}`, over its Soft RoCE, in version 1, which is all that it speaks:
-{passed} tests passed, {failed} that ask for a MUST did not, and {unmet} did not where the documents ask for less, or where the
-server ended the connection after an error that was right. What can be done to a server is told in [Judging another implementation](conformance.md).
+What `sluice-conformance` finds at the NFS server of a Linux kernel, `{kernel}`, over its Soft RoCE, in version 1, the only one that it speaks:
 
-`tests/interop/conformance_test.py SLUICE_CONFORMANCE PAGE --write` makes this page, and the suite `interop` fails when the server is seen to do
-otherwise than the page says, but for late ends of connections, which depend on the time. XIDs, handles and addresses are those of one run. Messages are shown as words of 32 bits, the first ones of them.
+| tests passed | tests of a MUST that failed | not met: a SHOULD, a decision, or a connection that ended after a correct error |
+|---|---|---|
+| {passed} | {failed} | {unmet} |
+
+`tests/interop/conformance_test.py SLUICE_CONFORMANCE PAGE --write` makes this page. The suite `interop` fails when the server behaves differently, except
+for late ends of connections, which depend on timing. [Judging another implementation](conformance.md) describes the tests; `sluice-conformance --row NAME` runs
+one of them and prints its messages.
 """
 
 
@@ -54,7 +57,7 @@ def the_page_says_what_linux_does_otherwise(bench):
     if "--write" in sys.argv:
         with open(PAGE, "w", encoding="utf-8") as page:
             page.write(page_of(result, INTRODUCTION.format(kernel=bench.sh("uname -rv").strip(), **result)))
-    documented = {name for name, text in sections_of(PAGE).items() if LATE_END not in text}
+    documented = {name for name, text in rows_of(PAGE).items() if LATE_END not in text}
     if unknown := documented - {test["name"] for test in result["tests"]}:
         raise Failed(f"the page has tests that there are not: {unknown}")
     odd = odd_ones(result, documented)

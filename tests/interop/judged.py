@@ -5,7 +5,7 @@ import re
 
 from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, Bench, Guest, build_image, mac
 
-WORDS_SHOWN = 28
+HEADER = "| test | level | required | finding |\n|---|---|---|---|\n"
 
 
 class JudgedKernel(Bench):
@@ -28,22 +28,17 @@ def deviations(result):
     return {test["name"]: test for test in result["tests"] if test["outcome"] in ("failed", "unmet")}
 
 
-def shortened(line):
-    words = line.split(" ")
-    return line if len(words) <= WORDS_SHOWN else " ".join(words[:WORDS_SHOWN] + ["..."])
-
-
-def section(test):
-    seen = "\n".join(f"    {shortened(line)}" for line in test["seen"][-6:])
-    return f"## {test['name']}\n\n{test['level']}. {test['asks']}\n{test['detail']}\n\n{seen}\n"
+def row(test):
+    cells = [f"`{test['name']}`", test["level"], test["asks"], test["detail"]]
+    return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |\n"
 
 
 def page_of(result, introduction):
     found = deviations(result)
-    return "\n".join([introduction, *(section(found[name]) for name in found)])
+    return introduction + "\n" + HEADER + "".join(row(found[name]) for name in found)
 
 
-def sections_of(page):
-    """Names and texts of the tests that the page tells of."""
+def rows_of(page):
+    """Returns the names of the tests in the page's table, each with the rest of its row."""
     with open(page, encoding="utf-8") as file:
-        return dict(re.findall(r"^## (V1_\w+)$(.*?)(?=^## |\Z)", file.read(), re.MULTILINE | re.DOTALL))
+        return dict(re.findall(r"^\| `(V1_\w+)` (.*)$", file.read(), re.MULTILINE))

@@ -30,13 +30,13 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-/// Sub-buckets of the histograms that make one bucket of a metric: two buckets per power of two, from 256 ns
-/// to 17 s.
+/// Number of histogram sub-buckets that form one bucket of a metric, which gives two buckets per power of
+/// two, from 256 ns to 17 s.
 constexpr std::uint32_t kBucketsJoined = segment::Histogram::kSubBuckets / 2;
 constexpr std::uint64_t kFirstBoundNs = 256;
 constexpr std::uint64_t kLastBoundNs = std::uint64_t{1} << 34;
 
-/// Metric families by name, as in the schema.
+/// Metric families, indexed by their names in the schema.
 class Families {
  public:
   Families() {
@@ -163,7 +163,8 @@ class SegmentCollector final : public prometheus::Collectable {
           families.add("sluice_memory_reserved_bytes", static_cast<double>(part.reserved_bytes), {part.what});
   }
 
-  /// By the names of Prometheus's own clients. A plane that has not measured itself yet has none.
+  /// Adds the process metrics under the names that Prometheus's client libraries use. A plane without a
+  /// measurement has no series.
   static void add_process(Families& families, const std::string& plane, const segment::ProcessUse& use) {
     if (use.started_ns.load(std::memory_order_relaxed) == 0) return;
     families.add("process_cpu_seconds_total", value_of(use.cpu_ns) * 1e-9, {plane});
@@ -273,7 +274,7 @@ class SegmentCollector final : public prometheus::Collectable {
     }
   }
 
-  /// Sums over all reactors. Only procedures that were called at least once have a series.
+  /// Adds the calls of all reactors. Only procedures that were called at least once have a series.
   void add_calls(Families& families, const Config& config) const {
     const segment::CallTable& first = layout_.reactors[0].calls;
     const std::uint32_t procedures =
@@ -416,8 +417,8 @@ class SegmentCollector final : public prometheus::Collectable {
   const PendingKeys& pending_;
 };
 
-/// Requests for metrics within this time get the same response, so that frequent scrapes cost no more. Probes are evaluated
-/// for each request.
+/// Lifetime of a metrics response: requests within this time get the same one, so that frequent scrapes add
+/// no load. Probes are evaluated for each request.
 constexpr std::uint64_t kKeptNs = 100'000'000;
 
 http::Content content_of(const Health& health) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Prometheus exporter, "/metrics", with "/healthz" and "/readyz" for probes: status 200 or 503, and a line that says why.
-// It reads the shared segment, and costs the reactors nothing. Threads: as http::Server.
+// The Prometheus exporter: "/metrics", and "/healthz" and "/readyz" for probes, which return status 200 or
+// 503 and a line with the reason. It reads only the shared segment, so a scrape costs the reactors nothing.
+// Threads: see http::Server.
 #pragma once
 
 #include <string>
@@ -14,7 +15,7 @@ namespace sluice::telemetry {
 
 class Exporter : public http::Server {
  public:
-  /// Listens on "host:port". `layout` and `pending` have to outlive it. Throws SetupError.
+  /// Listens on "host:port". `layout` and `pending` must outlive the exporter. Throws SetupError.
   Exporter(const std::string& address, const segment::Layout& layout, const PendingKeys& pending);
 };
 

@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kTooLong = " for more than 3 s";
 static_assert(segment::kHeartbeatTimeoutNs == 3'000'000'000);
 
-/// Returns why no client can be reached; empty: a device of the reactors is up.
+/// Returns the reason why clients cannot reach any device of the reactors, or an empty string if one of the
+/// devices is up.
 const char* why_no_device(const segment::Layout& layout, std::uint32_t reactors) {
   const char* why = "";
   for (std::uint32_t i = 0; i < reactors; ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a supervisor or a load balancer asks: is the control plane alive, may clients be sent here. From the segment
-// alone; any thread of the control plane's process.
+// Liveness and readiness for supervisors and load balancers, computed from the segment alone. Any thread of
+// the control plane's process.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,15 @@ namespace sluice::telemetry {
 
 struct Health {
   bool good = false;
-  std::string text;  ///< a clause that says why, or what is good
+  std::string text;  ///< a clause: the reason if not good, else the state
 };
 
-/// Whether the control plane's loop has made a turn in the last segment::kHeartbeatTimeoutNs.
+/// Reports whether the control plane's loop has completed an iteration within segment::kHeartbeatTimeoutNs.
 Health liveness(const segment::Layout& layout, std::uint64_t monotonic_now_ns);
-/// Whether new connections are served: this process owns the segment, the data plane beats, all its reactors run, whose
-/// listeners are opened before, one of their devices has a link, and it is not being drained. Of a data plane that was killed it says so when its
-/// heartbeat is too old, as liveness() does.
+/// Reports whether new connections are served. Requires that this process owns the segment and is alive, that
+/// the data plane has a recent heartbeat, that all its reactors run (they open their listeners before), that
+/// at least one of their devices has a link, and that the gateway is not draining. A data plane that was
+/// killed is not ready once its heartbeat is older than segment::kHeartbeatTimeoutNs.
 Health readiness(const segment::Layout& layout, std::uint64_t monotonic_now_ns);
 
 }  // namespace sluice::telemetry

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many keys of the configuration's files have values that are not in force, by what has to be restarted for them. The
-// control plane's loop writes, any thread reads.
+// Number of configuration keys whose values are not applied yet, by the planes that must be restarted to
+// apply them. Written by the control plane's loop, read by any thread.
 #pragma once
 
 #include <atomic>

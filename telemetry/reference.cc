@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluice-metrics-reference: prints deploy/docs/metrics.md.
+// The program sluice-metrics-reference, which prints deploy/docs/metrics.md.
 #include <cstdio>
 #include <string>
 

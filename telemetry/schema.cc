@@ -17,12 +17,13 @@
 namespace sluice::telemetry {
 namespace {
 
-/// Whether a transport counter has a metric of its own. The others are values of a label.
+/// Reports whether each transport counter of this group has its own metric. The other counters are values of
+/// a label.
 bool stands_alone(std::string_view group) {
   return group != "error" && group != "wait" && group != "bytes";
 }
 
-/// Both planes and their configuration.
+/// Metrics of both planes and of their configuration.
 std::vector<MetricInfo> planes() {
   return {
       {"sluice_build_info", Type::Gauge, {"version"}, "Always 1; the label is the control plane's version"},
@@ -78,7 +79,7 @@ std::vector<MetricInfo> planes() {
   };
 }
 
-/// Connections, credits and calls, by reactor or by class.
+/// Metrics of connections, credits and calls, by reactor or by class.
 std::vector<MetricInfo> calls() {
   return {
       {"sluice_reactor_info",
@@ -156,7 +157,7 @@ std::vector<MetricInfo> calls() {
   };
 }
 
-/// Exports in memory.
+/// Metrics of exports in memory.
 std::vector<MetricInfo> exports() {
   return {
       {"sluice_export_calls_total", Type::Counter, {"export", "procedure"}, "NFS calls on an export"},
@@ -175,7 +176,7 @@ std::vector<MetricInfo> exports() {
   };
 }
 
-/// Upstreams and the reverse gateway.
+/// Metrics of upstreams and of the reverse gateway.
 std::vector<MetricInfo> gateways() {
   return {
       {"sluice_upstream_connections",
@@ -216,7 +217,7 @@ std::vector<MetricInfo> gateways() {
   };
 }
 
-/// Rings between the planes, and the work of the control plane.
+/// Metrics of the rings between the planes and of the control plane's work.
 std::vector<MetricInfo> control() {
   return {
       {"sluice_ring_used_slots",
@@ -291,7 +292,7 @@ std::vector<MetricInfo> control() {
   };
 }
 
-/// One metric for each name of a counter list: "sluice_" + infix + name + "_total".
+/// Adds one metric for each name of a counter list: "sluice_" + infix + name + "_total".
 template <typename Counters>
 void add_counters(std::vector<MetricInfo>& all, const Counters& counters, const std::string& infix,
                   const std::vector<std::string>& labels, const std::string& help_prefix = "") {

@@ -18,10 +18,10 @@ struct MetricInfo {
   std::string help;
 };
 
-/// In the order of the reference.
+/// Returns all metrics in the order of the reference.
 const std::vector<MetricInfo>& schema();
 
-/// The metrics reference, in Markdown.
+/// Returns the metrics reference in Markdown.
 std::string reference();
 
 }  // namespace sluice::telemetry

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which names a browser may have come by. A page of another site can have its own name resolved to our address, and would
-// then be of one origin with ours (DNS rebinding): the Host header still says that name. Pure; any thread.
+// Host names under which a browser may address this server. A page of another site can have its own name
+// resolved to our address and would then share an origin with our pages (DNS rebinding), but the Host header
+// still contains that site's name. Pure; any thread.
 #pragma once
 
 #include <string_view>
 
 namespace sluice::http {
 
-/// True for an address, "localhost" and `name`, each with a port or without; `name` is empty where there is none. Any bytes are
-/// valid input.
+/// Returns true for an address, for "localhost" and for `name`, each with or without a port. An empty `name`
+/// matches nothing. Accepts any bytes.
 bool is_ours(std::string_view host, std::string_view name);
 
 }  // namespace sluice::http

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The socket that an HTTP server listens on. Setup; one thread.
+// Listening sockets of HTTP servers. Setup; one thread.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace sluice::http {
 
-/// Returns a socket that listens on "ADDRESS:PORT" and does not block. An address of IPv6 stands in brackets, "localhost" is
-/// 127.0.0.1, and port zero is any that is free. Throws std::runtime_error with the address and what is wrong.
+/// Returns a non-blocking socket that listens on "ADDRESS:PORT". An IPv6 address is in brackets, "localhost"
+/// means 127.0.0.1, and port zero selects any free port. Throws std::runtime_error with the address and the
+/// problem.
 FileDescriptor listen_on(const std::string& address);
 std::uint16_t port_of(const FileDescriptor& socket);
 

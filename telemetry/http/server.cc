@@ -31,7 +31,7 @@
 namespace sluice::http {
 namespace {
 
-/// Interval between two looks for connections whose deadline has passed.
+/// Interval between two checks for connections whose deadline has passed.
 constexpr int kSweepMs = 250;
 
 struct DestroyResponse {
@@ -39,7 +39,7 @@ struct DestroyResponse {
 };
 using Response = std::unique_ptr<MHD_Response, DestroyResponse>;
 
-/// Copies the text. Returns null if there is no memory.
+/// Creates a response with a copy of the text. Returns null if memory is exhausted.
 Response make_response(std::string_view text, const std::string& type, const Site& site) {
   Response response(
       MHD_create_response_from_buffer(text.size(), const_cast<char*>(text.data()), MHD_RESPMEM_MUST_COPY));
@@ -52,7 +52,7 @@ Response make_response(std::string_view text, const std::string& type, const Sit
   return response;
 }
 
-/// Returns the source that a connection counts for: all addresses of an IPv6 network of 64 bits are one.
+/// Returns the source that a connection is counted for. All addresses of an IPv6 /64 network are one source.
 PeerAddress source_of(MHD_Connection* connection) {
   const sockaddr* const from =
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
@@ -81,7 +81,7 @@ class Server::State {
     int fd;
     PeerAddress source;
     std::uint64_t since_ns;
-    bool ended = false;  ///< shut down; the library closes it
+    bool ended = false;  ///< shut down, not closed by the library yet
   };
 
   static MHD_Result on_request(void* self, MHD_Connection* connection, const char* path, const char* method,
@@ -110,7 +110,7 @@ class Server::State {
   const Site site_;
   const Limits limits_;
   std::vector<Kept> kept_;
-  std::vector<Open> open_;  ///< in the order in which they came
+  std::vector<Open> open_;  ///< in order of arrival
   FileDescriptor stop_;
   std::uint16_t port_ = 0;
   MHD_Daemon* daemon_ = nullptr;
@@ -175,7 +175,8 @@ void Server::State::end(Open& one) {
   one.ended = true;
 }
 
-/// The oldest of the source that has most: it has had its time, and its request would have been answered. There is one.
+/// Returns the oldest connection of the source with the most connections. If its request had arrived whole,
+/// it would have been answered already. Requires at least one connection that has not ended.
 Server::State::Open& Server::State::most_dispensable() {
   Open* found = &open_.front();
   std::ptrdiff_t most = 0;
@@ -202,7 +203,7 @@ void Server::State::on_connection(void* self, MHD_Connection* connection, void**
     std::erase_if(open, [connection](const Open& one) { return one.connection == connection; });
 }
 
-/// Answers a request when its headers are there: what follows them is not read.
+/// Answers a request as soon as its headers are complete. The body is not read.
 MHD_Result Server::State::on_request(void* self, MHD_Connection* connection, const char* path,
                                      const char* method, const char*, const char*, std::size_t*, void**) {
   State& state = *static_cast<State*>(self);
@@ -225,7 +226,8 @@ MHD_Result Server::State::answer(MHD_Connection* connection, std::string_view pa
   return refuse(connection, MHD_HTTP_NOT_FOUND, known_paths());
 }
 
-/// Makes the page anew if its last response is too old; a peer that still reads that one keeps it.
+/// Serves a page, rendering it again if its last response is too old. A peer that is still reading the old
+/// response keeps it.
 MHD_Result Server::State::serve(MHD_Connection* connection, Kept& kept) {
   const std::uint64_t now = segment::monotonic_ns();
   if (!kept.response || now - kept.made_ns >= kept.page.keep_ns.value_or(limits_.look_ns)) {
@@ -264,7 +266,8 @@ std::uint16_t Server::port() const {
 
 namespace {
 
-/// Connections that wait to be taken in: who finds no room among them tries again after a second.
+/// Length of the queue of connections that are not accepted yet. A client that finds the queue full retries
+/// after one second.
 constexpr int kBacklog = 1024;
 
 [[noreturn]] void refuse(const std::string& address, const std::string& problem) {
@@ -332,7 +335,7 @@ bool is_ours(std::string_view host, std::string_view name) {
   if (end == std::string_view::npos) return false;
   const std::string_view behind = host.substr(bracket ? end + 1 : end);
   if (!behind.empty() && (behind.front() != ':' || !is_port(behind.substr(1)))) return false;
-  // The zone says how this request came here.
+  // The zone is not compared: it only names the interface on which the request arrived.
   if (bracket) return is_address(AF_INET6, host.substr(1, std::min(end, host.find('%')) - 1));
   host = host.substr(0, end);
   return is_address(AF_INET, host) || same_name(host, "localhost") ||

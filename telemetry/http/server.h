@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An HTTP server of a few pages that anybody who reaches the address may read: GET and HEAD, nothing else. The metrics and
-// probes are one site, the status page another.
+// An HTTP server of a few pages that everyone who can reach the address may read. It supports GET and HEAD
+// only. The metrics and probes form one site, the status page another.
 //
-// A server has one thread, which waits for none of its peers. A silent or slow peer has no more than a connection for a time:
-// each connection is closed with its response, or at its deadline, and where they are scarce the oldest one of the source that
-// has most is closed. So a request that has arrived whole is answered at once, whatever other connections do.
+// A server has one thread, which never blocks on a peer. A silent or slow peer occupies one connection for a
+// limited time: each connection is closed with its response or at its deadline. When connections are scarce,
+// the oldest connection of the source with the most connections is closed. Therefore a request that has
+// arrived whole is answered without delay, regardless of other connections.
 #pragma once
 
 #include <cstddef>
@@ -23,12 +24,12 @@ namespace sluice::http {
 
 struct Limits {
   std::uint32_t connections = 128;
-  std::uint32_t room = 32;  ///< of them, kept for new ones
-  /// Of one connection: the request's headers, and those of the response.
+  std::uint32_t room = 32;  ///< connections of these that are kept free for new ones
+  /// Memory of one connection, for the headers of the request and of the response.
   std::size_t connection_bytes = 16u << 10;
-  /// From when a connection is accepted to its end, whatever it does.
+  /// Longest lifetime of a connection, from accept to close.
   std::uint64_t deadline_ns = 10'000'000'000;
-  /// A content serves all requests for its page within this time, unless the page has another.
+  /// Default lifetime of a content, which serves all requests for its page within this time.
   std::uint64_t look_ns = 1'000'000'000;
 };
 
@@ -38,29 +39,31 @@ struct Content {
 };
 
 struct Page {
-  std::string path;  ///< from "/"
+  std::string path;  ///< starts with "/"
   std::string type;  ///< Content-Type
-  /// Called on the server's thread, which serves nobody meanwhile. What it throws becomes status 503.
+  /// Renders the page. Called on the server's thread, which serves no other request during the call. An
+  /// exception becomes status 503.
   Function<Content()> make;
-  std::optional<std::uint64_t> keep_ns{};  ///< instead of Limits::look_ns
+  std::optional<std::uint64_t> keep_ns{};  ///< overrides Limits::look_ns
 };
 
 struct Site {
   std::string address;  ///< "ADDRESS:PORT" (listener.h)
-  std::string what;     ///< for errors: "the status page"
-  std::string advice;   ///< for errors: what to set where
+  std::string what;     ///< subject of error messages, such as "the status page"
+  std::string advice;   ///< remedy in error messages: the key to set and its file
   std::vector<Page> pages;
-  std::vector<std::pair<std::string, std::string>> headers{};  ///< of every response
-  /// The name that requests may have in "Host" besides addresses and localhost (host_names.h). None: any is accepted.
+  std::vector<std::pair<std::string, std::string>> headers{};  ///< added to every response
+  /// Name that requests may have in "Host" besides addresses and localhost (host_names.h). If unset, any name
+  /// is accepted.
   std::optional<std::string> name{};
-  std::string name_advice{};  ///< sentence for requests with another name: what to set where
+  std::string name_advice{};  ///< sentence for requests with another name: the key to set
 };
 
 class Server {
  public:
   /// Listens on the site's address and starts the thread. Throws SetupError.
   explicit Server(Site site, const Limits& limits = {});
-  /// Ends all connections.
+  /// Closes all connections.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Pool of equal-sized buffers in registered memory, for messages that do not fit a call slot: Long Calls and
-// large replies. Only the owning reactor may call; constructors are setup. The memory is the device's.
+// large replies. Only the owning reactor may call; constructors are setup. The device owns the memory.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class Device;
 class BufferPool {
  public:
   BufferPool() = default;
-  /// Splits `region` into buffers; a remainder smaller than a buffer stays unused.
+  /// Splits `region` into buffers. A remainder smaller than a buffer stays unused.
   BufferPool(MemoryRegion region, std::size_t buffer_bytes)
       : region_(region),
         buffer_bytes_(buffer_bytes),
@@ -34,19 +34,19 @@ class BufferPool {
 
   std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
   std::size_t available() const noexcept { return available_; }
-  /// Of a buffer of this pool, from zero.
+  /// Returns the index of a buffer of this pool.
   std::size_t number_of(const std::byte* buffer) const noexcept { return offset_of(buffer) / buffer_bytes_; }
   Lkey lkey() const noexcept { return region_.lkey; }
 
-  /// Null when all buffers are in use: the caller waits and counts that. The caller owns the buffer until
-  /// release().
+  /// Returns a buffer that the caller owns until release(), or null if all buffers are in use; the caller
+  /// then waits and counts the wait.
   std::byte* acquire() noexcept {
     if (available_ == 0) return nullptr;
     const std::size_t number = free_[--available_];
     in_use_[number] = true;
     return region_.bytes.data() + number * buffer_bytes_;
   }
-  /// Takes back a buffer of acquire(). After a bug of ours, anything else is left alone.
+  /// Returns a buffer of acquire() to the pool. Any other pointer is a bug of the caller and is ignored.
   void release(std::byte* buffer) noexcept {
     if (!SLUICE_INVARIANT(in_use(buffer), pool_balance)) return;
     const std::size_t number = number_of(buffer);
@@ -67,8 +67,8 @@ class BufferPool {
   MemoryRegion region_;
   std::size_t buffer_bytes_ = 0;
   std::size_t available_ = 0;
-  std::vector<bool> in_use_;       ///< by the number of the buffer
-  std::vector<std::size_t> free_;  ///< numbers; the first available_ are valid
+  std::vector<bool> in_use_;       ///< by buffer index
+  std::vector<std::size_t> free_;  ///< indices of buffers; the first available_ are valid
 };
 
 }  // namespace sluice::rdma

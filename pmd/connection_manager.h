@@ -17,7 +17,7 @@ namespace sluice::rdma {
 /// management.
 enum class CmEventType : std::uint8_t { ConnectRequest, Established, Rejected, Disconnected };
 
-/// One side's handle of a connection that is being set up or is established.
+/// Handle of one side of a connection that is being set up or is established.
 enum class CmId : std::uint32_t {};
 
 struct CmEvent {
@@ -25,8 +25,9 @@ struct CmEvent {
   CmId id{};
   std::uint16_t port = 0;    ///< ConnectRequest
   PeerAddress peer_address;  ///< ConnectRequest
-  /// Of ConnectRequest, Established at the connecting side, and Rejected. Messages of InfiniBand's connection
-  /// management have fields of fixed size: zeros may follow what was given.
+  /// Private data of ConnectRequest, of Rejected, and of Established on the connecting side. Messages of
+  /// InfiniBand connection management have fields of fixed size, so zeros may follow the data that the peer
+  /// passed.
   std::uint8_t private_data_bytes = 0;
   std::byte private_data[kMaxPrivateData]{};
 };
@@ -36,23 +37,26 @@ class ConnectionManager {
   virtual ~ConnectionManager() = default;
   /// Setup. Throws SetupError.
   virtual void listen(std::uint16_t port) = 0;
-  /// Starts connecting `qp` (in Init, Receives posted); ends in Established or Rejected. nullopt: no
-  /// resources. Here and in accept(): the queue pair is there at each poll_events() until disconnect() is called.
+  /// Starts to connect `qp`, which is in Init with its Receives posted. The result is Established or
+  /// Rejected. Returns nullopt if resources are exhausted. After connect() and accept() the queue pair must
+  /// exist at each poll_events() until disconnect() is called.
   virtual std::optional<CmId> connect(QueuePair& qp, std::uint16_t port,
                                       std::span<const std::byte> private_data) noexcept = 0;
-  /// Accepts a ConnectRequest. False: it is no longer there; a withdrawn one is reported as Disconnected. The
-  /// queue pair has its Receives posted; it is ReadyToSend on Established.
+  /// Accepts a ConnectRequest. Returns false if the request no longer exists; a withdrawn request is reported
+  /// as Disconnected. The queue pair has its Receives posted and is ReadyToSend on Established.
   virtual bool accept(CmId id, QueuePair& qp, std::span<const std::byte> private_data) noexcept = 0;
-  /// A refusal may be lost on the wire: then the request comes again, with another id.
+  /// Rejects a ConnectRequest. The reject may be lost on the wire, and then the request arrives again with
+  /// another id.
   virtual void reject(CmId id, std::span<const std::byte> private_data) noexcept = 0;
-  /// Both sides get Disconnected, once, the caller if its queue pair is there; the peer's goes to Error. Invalid: nothing.
+  /// Closes the connection. Each side gets Disconnected once, the caller only if its queue pair exists; the
+  /// peer's queue pair goes to Error. An invalid id has no effect.
   virtual void disconnect(CmId id) noexcept = 0;
-  /// The connecting side's process; zero when it is not of this machine, or unknown.
+  /// Returns the process of the connecting side, or zero if it is unknown or on another machine.
   virtual std::uint32_t peer_pid(CmId id) const noexcept {
     static_cast<void>(id);
     return 0;
   }
-  /// Returns up to events.size() events. Bounded work.
+  /// Writes up to events.size() events and returns their number. Bounded work.
   virtual std::size_t poll_events(std::span<CmEvent> events) noexcept = 0;
 };
 

@@ -12,12 +12,14 @@
 
 namespace sluice::rdma {
 
-/// A management datagram of queue pair 1, the general services interface, with the addresses needed to reply.
+/// A management datagram of queue pair 1, the general services interface, with the addresses that a reply
+/// needs.
 struct Datagram {
   static constexpr std::size_t kMaxBytes = 256;
   PeerAddress local;
   PeerAddress remote;
-  LinkAddress remote_link{};  ///< received: of the last hop. Sending: all zero makes the driver resolve it
+  LinkAddress remote_link{};  ///< received: address of the last hop; sending: all zero makes the driver
+                              ///< resolve it
   std::uint32_t remote_qp = 1;
   std::uint16_t bytes = 0;
   std::array<std::byte, kMaxBytes> data{};

@@ -41,7 +41,7 @@ struct DeviceLimits {
   bool remote_invalidation = false;  ///< can send and receive SendWithInvalidate
 };
 
-/// Of the link, or of the device itself.
+/// State of the link and of the device.
 enum class Condition : std::uint8_t { Up, PortDown, Gone };
 
 class Device {
@@ -56,19 +56,20 @@ class Device {
   virtual MemoryRegion register_memory(std::span<std::byte> bytes) = 0;
   virtual MemoryWindow allocate_window() = 0;
 
-  /// Setup. So many queue pairs with these limits will be asked for: a device that needs long to make one makes some ahead,
-  /// beside the reactor.
+  /// Setup. Announces that `count` queue pairs with these limits will be requested. A device that is slow to
+  /// create a queue pair creates some in advance, in parallel to the reactor.
   virtual void prepare_queue_pairs(const QueuePairLimits& limits, std::uint32_t count) {
     static_cast<void>(limits), static_cast<void>(count);
   }
-  /// Whether create_queue_pair() with the prepared limits returns or throws at once. If not, a later poll() has one made.
+  /// Reports whether create_queue_pair() with the prepared limits completes without blocking. If not, a later
+  /// poll() requests the creation.
   virtual bool has_queue_pair() const noexcept { return true; }
   virtual Owned<QueuePair> create_queue_pair(const QueuePairLimits& limits) = 0;
-  /// Null when connection management is done by the control plane.
+  /// Returns null if the control plane does connection management.
   virtual ConnectionManager* connection_manager() noexcept = 0;
 
-  // Drivers without a connection manager: receive and send management datagrams. One that cannot be sent now
-  // is dropped, as on the wire.
+  // Drivers without a connection manager receive and send management datagrams here. A datagram that cannot
+  // be sent now is dropped, as on the wire.
   virtual std::size_t receive_datagrams(std::span<Datagram> datagrams) noexcept {
     static_cast<void>(datagrams);
     return 0;
@@ -77,38 +78,41 @@ class Device {
     static_cast<void>(datagram);
     return false;
   }
-  /// The device's addresses, the default one first; empty with a connection manager.
+  /// Returns the device's addresses, the default one first. Empty for a driver with a connection manager.
   virtual std::span<const PeerAddress> addresses() const noexcept { return {}; }
-  /// Largest path MTU of the link, in bytes.
+  /// Returns the largest path MTU of the link, in bytes.
   virtual std::uint16_t max_path_mtu() const noexcept { return 4096; }
-  /// The GUID of the port, by which peers tell channel adapters apart; 0: the driver's connection manager has it.
+  /// Returns the GUID of the port, by which peers distinguish channel adapters. Zero if the driver's
+  /// connection manager has it.
   virtual std::uint64_t guid() const noexcept { return 0; }
 
-  /// Copies the driver's counters, in the order of its statistics table. Returns how many were written.
+  /// Copies the driver's counters, in the order of its statistics table. Returns the number of counters
+  /// written.
   virtual std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept {
     static_cast<void>(values);
     return 0;
   }
 
   // Any thread, one at a time.
-  /// Called about ten times in a second: what has happened to the device, or to the processes of its peers, beside what
-  /// polling finds. May call the kernel. The next poll(), or the connection manager's, acts on it.
+  /// Checks for events of the device and of its peers' processes that polling does not find. Called about ten
+  /// times per second; may make system calls. The next poll(), or the next poll of the connection manager,
+  /// acts on the result.
   virtual void look() noexcept {}
   virtual Condition condition() const noexcept { return Condition::Up; }
 
   /// Makes bounded progress on all queue pairs and returns the number of work completions written.
   virtual std::size_t poll(std::span<WorkCompletion> completions) noexcept = 0;
-  /// Whether the last poll() did work of which no completion has come yet, such as a part of a long transfer.
+  /// Reports whether the last poll() did work that has no completion yet, such as a part of a long transfer.
   bool moved() const noexcept { return moved_; }
 
-  /// Not message path: sleeps for at most `limit_ns`. Call only if the polls since the last wait() found
-  /// nothing. May return early.
+  /// Sleeps for at most `limit_ns`; may return early. Not message path. Call only if the polls since the last
+  /// wait() found nothing.
   virtual void wait(std::uint64_t limit_ns) noexcept;
-  /// Whether wait() returns as soon as poll() has work.
+  /// Reports whether wait() returns as soon as poll() has work.
   virtual bool wakes() const noexcept { return false; }
 
  protected:
-  bool moved_ = false;  ///< a driver sets it in each poll()
+  bool moved_ = false;  ///< set by the driver in each poll()
 };
 
 }  // namespace sluice::rdma

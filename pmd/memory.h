@@ -26,8 +26,8 @@ struct MemoryRegion {
 };
 
 /// A type 2 memory window: grants the peer of one queue pair access to a part of a region, from bind until
-/// invalidation. A queue pair in Error grants no remote access, and destroying it unbinds its windows,
-/// for queue pairs that are connected later. `number` is assigned by the driver.
+/// invalidation. A queue pair in Error grants no remote access. Destroying a queue pair unbinds its windows,
+/// which queue pairs connected later can bind. The driver assigns `number`.
 struct MemoryWindow {
   std::uint32_t number = 0;
 };

@@ -28,7 +28,7 @@ struct QueuePairLimits {
 class QueuePair {
  public:
   enum class State : std::uint8_t {
-    Init,         ///< Receives may be posted; waits for connection management
+    Init,         ///< Receives may be posted; connection management is not finished
     ReadyToSend,  ///< connected
     Error,        ///< everything outstanding is being flushed
   };
@@ -37,12 +37,12 @@ class QueuePair {
   virtual QueuePairNumber number() const noexcept = 0;
   virtual State state() const noexcept = 0;
 
-  /// Posts work requests from the front while there is room; returns how many. None in State::Init. In
-  /// State::Error they are posted and complete with WrFlushError.
+  /// Posts work requests from the front while the queue has room and returns their number. In State::Init it
+  /// posts none. In State::Error it posts them, and they complete with WrFlushError.
   virtual std::size_t post_send(std::span<const SendWr> wrs) noexcept = 0;
-  /// As post_send(), but also in State::Init.
+  /// Posts Receives like post_send(), but also in State::Init.
   virtual std::size_t post_recv(std::span<const RecvWr> wrs) noexcept = 0;
-  /// Free entries of the send queue.
+  /// Returns the number of free entries of the send queue.
   virtual std::size_t send_room() const noexcept = 0;
 
   /// Binds `window` to `bytes` inside the region of `lkey` with remote access, ordered before everything
@@ -52,16 +52,18 @@ class QueuePair {
   virtual std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                           AccessFlags access) noexcept = 0;
 
-  /// Moves to State::Error; outstanding work requests are flushed through Device::poll(), when the peer has no access any more.
+  /// Moves to State::Error. Outstanding work requests are flushed through Device::poll() once the peer can no
+  /// longer access the memory.
   virtual void to_error() noexcept = 0;
 
-  /// Init to ReadyToSend, at once or by a later Device::poll(), for drivers without a connection manager; to Error if the
-  /// device refuses. False: invalid attributes, or the driver has a connection manager.
+  /// Connects: Init to ReadyToSend, either immediately or in a later Device::poll(), and to Error if the
+  /// device refuses. For drivers without a connection manager. Returns false if the attributes are invalid or
+  /// the driver has a connection manager.
   virtual bool connect(const RcAttributes& attributes) noexcept {
     static_cast<void>(attributes);
     return false;
   }
-  /// Whether a message from the peer has arrived, which establishes the connection even if the peer's
+  /// Reports whether a message from the peer has arrived, which establishes the connection even if the peer's
   /// ready-to-use message was lost (InfiniBand 12.9.7.2, communication established).
   virtual bool heard_from_peer() const noexcept { return false; }
 };

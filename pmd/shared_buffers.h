@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Equal-sized buffers of registered memory that several holders share, and who holds them. One reactor; only
-// provide() allocates.
+// Equal-sized buffers of registered memory that several holders share, and the account that holds each
+// buffer. One reactor; only provide() allocates.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,14 @@ struct SharedUse {
 
 class SharedBuffers {
  public:
-  /// Setup. The pool has as many buffers as the limits say.
+  /// Setup. The pool must have as many buffers as `limits` specifies.
   void provide(BufferPool pool, const ShareLimits& limits) {
     pool_ = std::move(pool);
     ledger_.provide(limits);
     holders_.assign(limits.elements, nullptr);
   }
 
-  /// Null when the account may have none now: await it in the ledger.
+  /// Returns a buffer, or null if the account may have none now; the account then waits in the ledger.
   std::byte* acquire(ShareAccount& account) noexcept {
     if (!ledger_.take(account)) return nullptr;
     std::byte* const buffer = pool_.acquire();
@@ -55,7 +55,7 @@ class SharedBuffers {
  private:
   BufferPool pool_;
   ShareLedger ledger_;
-  std::vector<ShareAccount*> holders_;  ///< by the number of the buffer
+  std::vector<ShareAccount*> holders_;  ///< by buffer index
 };
 
 }  // namespace sluice::rdma

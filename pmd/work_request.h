@@ -50,8 +50,8 @@ struct SendWr {
   std::uint64_t wr_id = 0;
   std::span<const Sge> sges{};
   std::uint64_t remote_address = 0;  ///< RdmaWrite, RdmaRead
-  Rkey rkey{};  ///< RdmaWrite, RdmaRead: the peer's; SendWithInvalidate: the peer's handle to
-                ///< invalidate; LocalInvalidate: our window's
+  Rkey rkey{};  ///< RdmaWrite, RdmaRead: rkey of the peer; SendWithInvalidate: handle of the peer to
+                ///< invalidate; LocalInvalidate: rkey of our window
   SendOpcode opcode = SendOpcode::Send;
   std::uint8_t flags = kSignaled;
   std::uint32_t immediate = 0;  ///< SendWithImmediate, RdmaWriteWithImmediate
@@ -66,7 +66,7 @@ enum class WcStatus : std::uint8_t {
   Success,
   LocalLengthError,      ///< a Send was longer than the Receive that it consumed (receiver's side)
   LocalProtectionError,  ///< an Sge outside its region, or a region without the required access
-  WrFlushError,          ///< the queue pair went to Error first
+  WrFlushError,          ///< the queue pair entered Error first
   BindError,             ///< a window could not be bound or invalidated
   RemoteInvalidRequest,  ///< the peer refused the request (Receive too short, no Read resources)
   RemoteAccessError,     ///< rkey, bounds, access rights or protection domain do not allow the access
@@ -100,7 +100,7 @@ struct WorkCompletion {
   std::uint64_t wr_id = 0;
   std::uint32_t byte_len = 0;  ///< Receive, RdmaRead: bytes placed. Only valid with Success.
   QueuePairNumber qp{};
-  Rkey invalidated{};  ///< Receive with remote_invalidate: the handle the peer invalidated; else zero
+  Rkey invalidated{};  ///< Receive with remote_invalidate: the handle that the peer invalidated; else zero
   WcStatus status = WcStatus::Success;
   WcOpcode opcode = WcOpcode::Send;
   bool remote_invalidate = false;

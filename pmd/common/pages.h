@@ -11,9 +11,9 @@
 namespace sluice::rdma {
 
 inline constexpr std::size_t kPageBytes = 4096;
-/// Rounded up to whole pages, at least one.
+/// Returns `bytes` rounded up to whole pages, at least one page.
 std::size_t page_bytes(std::size_t bytes) noexcept;
-/// A NIC has an entry in its translation tables for each page, of which it caches few.
+/// Size of a huge page. A NIC caches few entries of its translation tables, which have one entry per page.
 inline constexpr std::size_t kHugePageBytes = 2u << 20;
 
 class Pages {
@@ -23,10 +23,11 @@ class Pages {
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
 
-  /// page_bytes(bytes) of memory, owned by this object. Throws SetupError.
+  /// Allocates page_bytes(bytes) of memory, owned by this object. Throws SetupError.
   std::span<std::byte> allocate(std::size_t bytes);
-  /// For a device that reads and writes it: whole huge pages, if it is as large as one, of those that the machine has set aside or
-  /// finds when they are written; on the NUMA node `node` if that has memory left, below zero on any.
+  /// Allocates memory that a device reads and writes. Memory of at least one huge page consists of whole huge
+  /// pages, either reserved ones or transparent ones that the kernel provides on the first write. It lies on
+  /// NUMA node `node` if that node has memory left; a negative node means any.
   std::span<std::byte> allocate_for_device(std::size_t bytes, int node);
 
  private:

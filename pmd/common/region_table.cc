@@ -24,13 +24,14 @@ namespace {
 
 constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS;
 
-/// Null: there is no room.
+/// Maps anonymous memory. Returns null on failure.
 std::byte* map(std::size_t bytes, int flags) noexcept {
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   return memory != MAP_FAILED ? static_cast<std::byte*>(memory) : nullptr;
 }
 
-/// Of pages that become huge ones when they are written, if the kernel finds any.
+/// Maps memory aligned to huge pages, which the kernel backs with huge pages on the first write if it has
+/// any.
 std::byte* map_aligned(std::size_t bytes) noexcept {
   constexpr std::size_t kMore = kHugePageBytes - kPageBytes;
   std::byte* const all = map(bytes + kMore, kPrivate | MAP_NORESERVE);
@@ -42,7 +43,7 @@ std::byte* map_aligned(std::size_t bytes) noexcept {
   return all + before;
 }
 
-/// A preference: without memory on that node the kernel takes another.
+/// Sets a preferred node. Without memory on that node the kernel uses another one.
 void prefer_node(std::span<std::byte> memory, int node) noexcept {
   constexpr int kMostNodes = 64;
   if (node < 0 || node >= kMostNodes) return;
@@ -102,7 +103,7 @@ MemoryRegion RegionTable::add(std::span<std::byte> bytes) {
   return regions_.back();
 }
 
-// --- What every device does in one way
+// --- Parts of the interface that all drivers share
 
 void Device::wait(std::uint64_t limit_ns) noexcept {
   constexpr std::uint64_t kSecond = 1'000'000'000;

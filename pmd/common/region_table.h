@@ -21,7 +21,7 @@ class RegionTable {
   /// `device` is the device's name for error messages. `tags` outlives the table.
   RegionTable(std::string device, SteeringTags& tags) : device_(std::move(device)), tags_(tags) {}
 
-  // Setup. Throw SetupError.
+  // Setup. These functions throw SetupError.
   /// Registers the caller's memory, which must outlive the table.
   MemoryRegion add(std::span<std::byte> bytes);
   MemoryRegion allocate(std::size_t bytes) { return add(pages_.allocate(bytes)); }
@@ -29,7 +29,7 @@ class RegionTable {
     return add(pages_.allocate_for_device(bytes, node));
   }
 
-  /// Whether `sge` lies entirely inside the region of its lkey.
+  /// Reports whether `sge` lies entirely inside the region of its lkey.
   bool covers(const Sge& sge) const noexcept {
     const std::size_t number = static_cast<std::uint32_t>(sge.lkey) & ((1u << kRegionBits) - 1);
     if (number >= regions_.size() || regions_[number].lkey != sge.lkey) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sleep of a thread. Not message path; any thread.
+// Sleeping for a thread. Not message path; any thread.
 #pragma once
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 namespace sluice::rdma {
 
-/// Sleeps for `ns` nanoseconds, also if signals arrive meanwhile.
+/// Sleeps for `ns` nanoseconds, even if signals interrupt the sleep.
 inline void sleep_ns(std::uint64_t ns) noexcept {
   constexpr std::uint64_t kSecond = 1'000'000'000;
   timespec left{static_cast<time_t>(ns / kSecond), static_cast<long>(ns % kSecond)};

@@ -14,7 +14,7 @@ namespace sluice::rdma {
 
 class SteeringTags {
  public:
-  /// Setup: gets a random key from the kernel. Throws SetupError.
+  /// Setup. Gets a random key from the kernel. Throws SetupError.
   SteeringTags();
   std::uint64_t next() noexcept {
     ++count_;

@@ -59,7 +59,8 @@ void LoopbackCm::listen(std::uint16_t port) {
   throw SetupError("All " + std::to_string(kMaxListeners) + " listeners of the loopback fabric are in use.");
 }
 
-/// Several devices may listen on one port: requests are distributed round-robin.
+/// Returns the number of a device that listens on the port. Several devices may listen on one port: requests
+/// are distributed round-robin.
 std::optional<std::uint32_t> LoopbackCm::listener(std::uint16_t port) noexcept {
   for (std::uint32_t i = 0; i < kMaxListeners; ++i) {
     const Listener& candidate = fabric_.header().listeners[(next_listener_ + i) % kMaxListeners];
@@ -161,7 +162,8 @@ void LoopbackCm::reject(CmId id, std::span<const std::byte> private_data) noexce
   drop_request(*number);
 }
 
-/// The state first: if the connecting side has gone, the link is free as soon as this side drops it.
+/// Rejects the request and drops this side of the link. The state is written first, because a link that the
+/// connecting side has already dropped is free as soon as this side drops it.
 void LoopbackCm::drop_request(std::uint32_t number) noexcept {
   Link& link = fabric_.link(number);
   local_[number] = {};
@@ -198,7 +200,7 @@ std::uint32_t LoopbackCm::peer_pid(CmId id) const noexcept {
   return link == nullptr ? 0 : link->connector_pid.load(std::memory_order_relaxed);
 }
 
-/// What the peer's process would have done at its end.
+/// Performs the cleanup that the peer's process would have done on exit.
 void LoopbackCm::give_up_for_peer(std::uint32_t number) noexcept {
   Link& link = fabric_.link(number);
   const std::uint32_t dead_side = 1 - local_[number].side;
@@ -243,7 +245,7 @@ bool LoopbackCm::check_as_acceptor(std::uint32_t number, CmEvent& event) noexcep
   return false;
 }
 
-/// The queue pair has ended meanwhile: the acceptor is told.
+/// Rejects the connection because the queue pair was destroyed in the meantime, and notifies the acceptor.
 void LoopbackCm::withdraw(std::uint32_t number, CmEvent& event) noexcept {
   Link& link = fabric_.link(number);
   fill(event, CmEventType::Rejected, number, kAcceptor);
@@ -277,7 +279,7 @@ bool LoopbackCm::check_as_connector(std::uint32_t number, CmEvent& event) noexce
   }
 }
 
-/// Reports one new event of a link. False: none.
+/// Reports one new event of a link. Returns false if the link has none.
 bool LoopbackCm::check_link(std::uint32_t number, CmEvent& event) noexcept {
   Local& local = local_[number];
   if (local.mine && !local.disconnect_reported && peer_is_gone(number)) give_up_for_peer(number);

@@ -33,7 +33,7 @@ class LoopbackCm final : public ConnectionManager {
   std::uint32_t peer_pid(CmId id) const noexcept override;
   std::size_t poll_events(std::span<CmEvent> events) noexcept override;
 
-  /// The queue pair is being destroyed: drops its side of the link that it was given to, if any.
+  /// Drops the queue pair's side of its link, if any. Called when the queue pair is destroyed.
   void release_link(const LoopbackQueuePair& qp) noexcept;
   Link* link_of(CmId id) const noexcept;
 
@@ -68,7 +68,7 @@ class LoopbackCm final : public ConnectionManager {
   std::uint32_t seen_doorbell_ = 0;
   std::uint32_t next_link_ = 0;
   std::uint32_t next_listener_ = 0;
-  bool more_ = false;  ///< the last scan reported events: scan again without a doorbell
+  bool more_ = false;  ///< the last scan reported events: the next poll scans without a doorbell
   std::array<Local, kMaxLinks> local_{};
 };
 
@@ -89,7 +89,7 @@ class LoopbackDevice final : public Loopback {
   const Statistics& statistics() const noexcept override { return statistics_; }
   DeviceConfig& config() noexcept override { return config_; }
 
-  // For queue pairs.
+  // Interface for queue pairs.
   Fabric& fabric() noexcept { return *fabric_; }
   LoopbackCm& cm() noexcept { return cm_; }
   Statistics& stats() noexcept { return statistics_; }
@@ -99,7 +99,8 @@ class LoopbackDevice final : public Loopback {
   bool local_access(const Sge& sge) const noexcept { return regions_.covers(sge); }
   std::vector<LoopbackQueuePair*>& window_owners() noexcept { return window_owners_; }
   Rkey next_rkey(std::uint32_t window) noexcept;
-  /// Offset of `bytes` in this device's arena; nullopt if it lies elsewhere. Zero within one process.
+  /// Returns the offset of `bytes` in this device's arena, or nullopt if they lie outside it. Zero within one
+  /// process.
   std::optional<std::uint64_t> arena_offset(std::span<const std::byte> bytes) noexcept;
 
  private:

@@ -48,7 +48,7 @@ std::byte* map(int fd, std::size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-// Of the file's bytes, those that the creator, and each device's process, have locked for their lives.
+// Bytes of the file that are locked for life by the creator and by the process of each device.
 constexpr std::uint64_t kCreatorLock = 0;
 constexpr std::uint64_t kDeviceLocks = 1;
 
@@ -72,7 +72,7 @@ void allocate_file(int fd, std::uint64_t first, std::uint64_t bytes) {
         "size.");
 }
 
-/// Removes what a creator that is gone has left.
+/// Removes the file of a creator that has ended.
 void clear_place(const std::string& path) {
   const File left{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
   struct stat status {};
@@ -111,18 +111,19 @@ std::uint32_t Fabric::claim_device() {
     if (!entry.in_use.compare_exchange_strong(unused, 1)) {
       if (!across_processes() || own_[number] || !take_over(number)) continue;
     } else if (across_processes() && !file_lock::take(descriptor_, kDeviceLocks + number)) {
-      entry.in_use.store(0);  // whoever releases it has the lock for a moment longer
+      entry.in_use.store(0);  // the process that releases it holds the lock a moment longer
       continue;
     }
     own_[number].store(true);
-    if (entry.claims.fetch_add(1) + 1 == 0) entry.claims.store(1);  // zero: none
+    if (entry.claims.fetch_add(1) + 1 == 0) entry.claims.store(1);  // zero means no claim
     return number;
   }
   throw SetupError("All " + std::to_string(kMaxDevices) +
                    " devices of the loopback fabric are in use: stop another client first.");
 }
 
-/// The number of a process that has ended, once nobody has a link with it any more: its arena is then nobody's.
+/// Takes over the number of a process that has ended. Fails while any link with that process exists; after
+/// that its arena is unused.
 bool Fabric::take_over(std::uint32_t number) noexcept {
   if (!file_lock::take(descriptor_, kDeviceLocks + number)) return false;
   for (std::uint32_t i = 0; i < link_count_; ++i) {
@@ -150,7 +151,8 @@ void Fabric::look_for_peers() noexcept {
   for (std::uint32_t number = 0; number < kMaxDevices; ++number) {
     const DeviceEntry& entry = header_->devices[number];
     if (entry.in_use.load(std::memory_order_acquire) == 0 || own_[number].load()) continue;
-    // Before the lock is looked at: a process that takes the number over meanwhile counts on.
+    // Loaded before the lock is tested, because a process that takes over the number afterwards increments
+    // the claim.
     const std::uint32_t claim = entry.claims.load();
     if (file_lock::taken_by_other(descriptor_, kDeviceLocks + number)) continue;
     any |= gone_[number].exchange(claim, std::memory_order_acq_rel) != claim;
@@ -160,8 +162,9 @@ void Fabric::look_for_peers() noexcept {
     if (own_[number].load()) header_->devices[number].doorbell.fetch_add(1, std::memory_order_release);
 }
 
-/// Whose connecting side has gone before the other one knew of it, or after that has rejected it. Nobody else frees such a link,
-/// nor gives a number out that has claimed one: it does not change here between the looks at it.
+/// Frees links whose connecting process has ended while it was claiming the link, or after the acceptor had
+/// rejected it. No other function frees such a link or reassigns the number of a device that has claimed one,
+/// so a link cannot change between the two loads here.
 void Fabric::free_links() noexcept {
   constexpr std::uint32_t kRejected = static_cast<std::uint32_t>(LinkState::Rejected);
   constexpr std::uint32_t kFree = static_cast<std::uint32_t>(LinkState::Free);
@@ -194,7 +197,7 @@ void Fabric::locate() noexcept {
   arenas_ = memory_ + arenas_at(link_count_);
 }
 
-/// New pages are zero, which is the initial value of everything else.
+/// Writes the header. New pages are zero, which is the initial value of everything else.
 void Fabric::initialise(const FabricConfig& config, bool shared) {
   auto* header = reinterpret_cast<FabricHeader*>(memory_);
   header->layout_version = kLayoutVersion;
@@ -216,7 +219,7 @@ std::shared_ptr<Fabric> Fabric::in_process(const FabricConfig& config) {
 std::shared_ptr<Fabric> Fabric::create(const std::string& path, const FabricConfig& config) {
   const std::size_t bytes = total_bytes(config, true);
   clear_place(path);
-  // Without a name until it is complete: nobody attaches to half a fabric.
+  // The file has no name until it is complete, so that no process attaches to an incomplete fabric.
   const std::string folder = path.substr(0, path.rfind('/') + 1);
   File file{::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)};
   if (file.fd < 0 || ::ftruncate(file.fd, static_cast<off_t>(bytes)) != 0)
@@ -284,8 +287,8 @@ DeviceLimits LoopbackDevice::limits() const noexcept {
           .remote_invalidation = true};
 }
 
-/// Across processes, a connecting device allocates from its arena, which the peer has mapped, so that windows
-/// can expose it.
+/// Allocates registered memory. Across processes, a connecting device allocates from its arena, which the
+/// peer has mapped, so that windows can expose it.
 MemoryRegion LoopbackDevice::allocate_memory(std::size_t bytes) {
   const std::size_t rounded = page_bytes(bytes);
   if (fabric_->across_processes() && !fabric_->is_creator()) {

@@ -6,13 +6,14 @@
 // that may open the file is trusted with availability, but not with memory safety: each side reads a word
 // once and then checks it, so that a peer that corrupts the fabric can break only its own connections.
 //
-// Each device has a number and holds a lock on a byte of the file while its process lives, so that the others notice when
-// that has ended, however it did, in whatever PID namespace: its connections end, and its number and its links are free
-// again.
+// Each device has a number. Its process holds a lock on a byte of the file until it exits, so that other
+// processes detect its end regardless of the cause and of the PID namespace. Its connections are then closed, and its
+// number and its links are free again.
 //
-// Creation is setup and throws SetupError. Afterwards a Side is written by its own device (by the other one
-// once its process has died); words that both sides write are atomics, and bulk data is ordered by the
-// release store of an atomic. Sizes in bytes. Devices share ownership of the Fabric, which unmaps the memory.
+// Creation is setup and throws SetupError. Afterwards a Side is written by its own device, or by the other
+// device once the owner's process has died. Words that both sides write are atomics, and bulk data is ordered
+// by the release store of an atomic. Sizes in bytes. Devices share ownership of the Fabric, which unmaps the
+// memory.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@
 namespace sluice::rdma::loopback {
 
 inline constexpr std::uint32_t kMaxLinks = 256;
-/// Memory windows per device; the window's number is in the low bits of the rkey.
+/// Number of memory windows per device. The window's number is in the low bits of the rkey.
 inline constexpr std::uint32_t kMaxWindows = 4096;
 inline constexpr std::uint32_t kMaxDevices = 32;
 inline constexpr std::uint32_t kMaxListeners = 32;
@@ -47,18 +48,18 @@ struct alignas(32) WindowEntry {
 };
 static_assert(sizeof(WindowEntry) == 32);
 
-/// Written by one side of a link, read by the other.
+/// The half of a link that one side writes and the other reads.
 struct Side {
-  // As sender.
+  // Fields of the sender.
   alignas(kCacheLine) std::atomic<std::uint64_t> produced;  ///< free-running byte position in the wire
-  // As receiver. `consumed` is a position in the other side's wire and acknowledges its Sends.
+  // Fields of the receiver. `consumed` is a position in the other side's wire and acknowledges its Sends.
   alignas(kCacheLine) std::atomic<std::uint64_t> consumed;
   std::atomic<std::uint32_t> fault;  ///< WcStatus for the Send at `consumed`, or zero
   std::atomic<std::uint32_t> dead;   ///< this side's queue pair is in Error
-  // As initiator of RDMA Reads and Writes: hazard pointer, the steering tag in use. Its owner waits for it
-  // before it completes an invalidation.
+  // Field of the initiator of RDMA Reads and Writes: hazard pointer, the steering tag in use. The tag's owner
+  // waits for it before it completes an invalidation.
   alignas(kCacheLine) std::atomic<std::uint32_t> hazard;
-  // Set when connecting.
+  // Fields written when connecting.
   alignas(kCacheLine) std::atomic<std::uint32_t> rnr_retry;
   std::atomic<std::uint32_t> arena;  ///< number of the arena that holds its windows
   std::array<WindowEntry, kMaxWindows> windows;
@@ -67,10 +68,10 @@ struct Side {
 
 enum class LinkState : std::uint32_t {
   Free,
-  Claimed,    ///< the connecting side is filling it in; its device's number is above kStateBits
-  Requested,  ///< waits for accept() or reject()
-  Accepted,   ///< waits for the connecting side to notice
-  Rejected,   ///< waits for the connecting side to notice
+  Claimed,    ///< being filled in by the connecting side, whose device number is above kStateBits
+  Requested,  ///< accept() or reject() is pending
+  Accepted,   ///< not yet noticed by the connecting side
+  Rejected,   ///< not yet noticed by the connecting side
   Established,
 };
 
@@ -85,7 +86,7 @@ inline constexpr std::uint32_t kAcceptor = 1;
 struct Link {
   alignas(kCacheLine) std::atomic<std::uint32_t> state;
   std::atomic<std::uint32_t> generation;
-  std::atomic<std::uint32_t> dropped;  ///< bit per side that no longer uses the link; the second one frees it
+  std::atomic<std::uint32_t> dropped;  ///< bit per side that no longer uses the link; the second bit frees it
   std::atomic<std::uint32_t> closed;   ///< bit per side that has disconnected
   std::atomic<std::uint32_t> port;
   std::atomic<std::uint32_t> devices[2];  ///< device number of each side
@@ -99,7 +100,8 @@ struct Link {
 struct DeviceEntry {
   alignas(kCacheLine) std::atomic<std::uint32_t> in_use;
   std::atomic<std::uint32_t> doorbell;  ///< incremented when connection management has events for the device
-  std::atomic<std::uint32_t> claims;    ///< how often the number has been given out: tells its holders apart
+  std::atomic<std::uint32_t> claims;    ///< number of assignments of this entry; distinguishes its successive
+                                        ///< holders
 };
 
 struct Listener {
@@ -120,15 +122,16 @@ struct FabricHeader {
 
 struct FabricConfig {
   std::uint32_t links = 64;
-  /// Across processes: memory per connecting device that windows can expose.
+  /// Memory per connecting device that windows can expose. Across processes only.
   std::uint64_t arena_bytes = 256ull << 20;
 };
 
 class Fabric {
  public:
   static std::shared_ptr<Fabric> in_process(const FabricConfig& config = {});
-  /// Creates the file (mode 0600), its memory allocated but for the arenas, and replaces one whose creator is gone;
-  /// the destructor removes it. Throws SetupError also when another process is the creator of that file.
+  /// Creates the file (mode 0600) with all its memory allocated except the arenas, replacing a file whose
+  /// creator has ended. The destructor removes the file. Throws SetupError, also if another process is the
+  /// creator of that file.
   static std::shared_ptr<Fabric> create(const std::string& path, const FabricConfig& config = {});
   static std::shared_ptr<Fabric> attach(const std::string& path);
   ~Fabric();
@@ -142,24 +145,25 @@ class Fabric {
   std::uint64_t arena_bytes() const noexcept { return arena_bytes_; }
   bool is_creator() const noexcept { return !path_.empty(); }
 
-  /// Setup. A number for a device of this process. Throws SetupError when all are in use.
+  /// Setup. Assigns a number to a device of this process. Throws SetupError when all numbers are in use.
   std::uint32_t claim_device();
   void release_device(std::uint32_t number) noexcept;
-  /// Finds devices whose processes have ended, and frees the links that such a process was making. Rings the doorbells of this process's devices,
-  /// which then end what they have with them. Calls the kernel: for a thread that does not poll, one at a time.
+  /// Finds devices whose processes have ended, and frees the links that they were setting up. Rings the
+  /// doorbells of this process's devices, which then close their connections with them. Makes system calls;
+  /// for a thread that does not poll, one at a time.
   void look_for_peers() noexcept;
-  /// Whether the process that held the number then has ended. Any thread.
+  /// Reports whether the process that held the number with this claim has ended. Any thread.
   bool gone(std::uint32_t device, std::uint32_t claim) const noexcept {
     return gone_[device % kMaxDevices].load(std::memory_order_acquire) == claim;
   }
-  /// A side uses the link no longer. Any thread, more than once too.
+  /// Records that a side no longer uses the link. Idempotent. Any thread.
   void drop_side(Link& link, std::uint32_t side) noexcept;
 
   std::byte* arena(std::uint32_t device) noexcept { return arenas_ + device * arena_bytes_; }
-  /// Setup, before `bytes` of an arena are touched: memory that is missing later would end both processes. Throws
-  /// SetupError when there is none.
+  /// Setup. Allocates `bytes` of an arena before they are accessed, because memory missing on access would
+  /// kill both processes. Throws SetupError on failure.
   void allocate(const std::byte* memory, std::size_t bytes);
-  /// Whether the creator still has the fabric open. Stays true if its process was killed.
+  /// Reports whether the creator still has the fabric open. Stays true if its process was killed.
   bool creator_alive() const noexcept { return header_->creator_alive.load(std::memory_order_acquire) != 0; }
 
  private:
@@ -171,8 +175,8 @@ class Fabric {
 
   std::byte* memory_;
   std::size_t bytes_;
-  int descriptor_;    ///< of the file; the creator's has its lock. -1 within a process
-  std::string path_;  ///< removed by the destructor; empty: not the creator
+  int descriptor_;    ///< file descriptor, which holds this process's locks; -1 within a process
+  std::string path_;  ///< path that the destructor removes; empty if not the creator
   std::array<std::atomic<bool>, kMaxDevices> own_{};            ///< numbers of this process's devices
   std::array<std::atomic<std::uint32_t>, kMaxDevices> gone_{};  ///< claims whose processes have ended
   FabricHeader* header_ = nullptr;

@@ -25,11 +25,11 @@ inline constexpr std::uint32_t kReceivesPerPoll = 32;
 struct DeviceConfig {
   std::string name = "loopback0";
   std::uint32_t max_queue_pairs = 128;
-  /// Polls with a message and no posted Receive that count as one RNR retry.
+  /// Number of polls with a message and no posted Receive that count as one RNR retry.
   std::uint32_t polls_per_rnr_round = 64;
 
   // Fault injection for tests.
-  std::uint32_t delay_invalidation_polls = 0;  ///< LocalInvalidate takes this many polls longer
+  std::uint32_t delay_invalidation_polls = 0;  ///< additional polls until LocalInvalidate completes
   bool refuse_invalidation = false;            ///< LocalInvalidate fails with BindError
 };
 

@@ -10,9 +10,10 @@
 namespace sluice::rdma::loopback {
 namespace {
 
-// Format of a record on the wire: a word with the length of the Send and the kind in the top byte, the rkey of
-// a Send with invalidate, the bytes of the Send, padding to a cache line. What has no rkey has no room for one:
-// short messages are many, and a cache line that is not written need not be fetched by the other side.
+// Format of a record on the wire: a word with the length of the Send and the kind in the top byte, the rkey
+// of a Send with invalidate, the bytes of the Send, padding to a cache line. Records without an rkey do not
+// reserve space for one: short messages are frequent, and the other side need not fetch a cache line that is
+// not written.
 constexpr std::uint64_t kRecordWordBytes = 4;
 
 constexpr std::uint32_t kKindSend = 1;
@@ -112,7 +113,7 @@ bool LoopbackQueuePair::add_entry(const SendWr& wr) noexcept {
   return true;
 }
 
-/// Starts work requests in order, as far as wire and copy budget allow.
+/// Starts work requests in order, as far as the wire and the copy budget allow.
 void LoopbackQueuePair::execute_posted(std::uint32_t& copy_budget) noexcept {
   while (execute_ != tail_ && execute(execute_, copy_budget)) ++execute_;
 }
@@ -182,7 +183,8 @@ void LoopbackQueuePair::publish() noexcept {
   own().produced.store(produced_, std::memory_order_release);
 }
 
-/// Checks an access against the published window, reading each word once. Null: refused.
+/// Checks an access against the published window, reading each word once. Returns null if the access is
+/// refused.
 std::byte* LoopbackQueuePair::remote_memory(const WindowEntry& window, std::uint64_t address,
                                             std::uint32_t bytes, AccessFlags needed) noexcept {
   const std::uint64_t base = window.address.load(std::memory_order_relaxed);
@@ -200,9 +202,9 @@ std::byte* LoopbackQueuePair::remote_memory(const WindowEntry& window, std::uint
   return fabric.arena(arena) + offset + within;
 }
 
-/// One slice of an RDMA Read or Write. The hazard word (seq_cst, as is the key) makes invalidation safe:
-/// either we see the steering tag cleared, or the owner sees the hazard and delays the completion of its
-/// invalidation.
+/// Copies one slice of an RDMA Read or Write. The hazard word (seq_cst, as is the key) makes invalidation
+/// safe: either this side sees the steering tag cleared, or the owner sees the hazard and delays the
+/// completion of its invalidation.
 bool LoopbackQueuePair::copy_remote(std::uint32_t index, std::uint32_t& copy_budget) noexcept {
   SendEntry& work = entry(index);
   const bool reading = work.opcode == SendOpcode::RdmaRead;
@@ -284,7 +286,7 @@ bool LoopbackQueuePair::invalidate_local(SendEntry& work) noexcept {
     work.status = WcStatus::BindError;
     return false;
   }
-  work.copied = 1;  // marks the tag as cleared (below); later polls only wait for the peer
+  work.copied = 1;  // marks the tag as cleared (next line); later polls only wait for the peer
   tag.key.store(0, std::memory_order_seq_cst);
   if (peer().hazard.load(std::memory_order_seq_cst) == key) return false;
   if (work.delay_polls > 0) return --work.delay_polls, false;
@@ -420,7 +422,7 @@ bool LoopbackQueuePair::receive_record(std::uint32_t kind, std::uint32_t length,
   return true;
 }
 
-/// Receiver not ready: the message stays on the wire, and this side counts the sender's retries.
+/// Handles receiver-not-ready: the message stays on the wire, and this side counts the sender's retries.
 void LoopbackQueuePair::not_ready() noexcept {
   if (++rnr_polls_ < device_.config().polls_per_rnr_round) return;
   rnr_polls_ = 0;
@@ -442,7 +444,7 @@ void LoopbackQueuePair::corrupt() noexcept {
   to_error();
 }
 
-// --- Both
+// --- Both directions
 
 void LoopbackQueuePair::unbind_all() noexcept {
   if (windows_bound_ == 0) return;
@@ -467,7 +469,7 @@ void LoopbackQueuePair::to_error() noexcept {
 }
 
 void LoopbackQueuePair::flush(CompletionSink& sink) noexcept {
-  // While the peer is copying, no flush may be reported, since its owner would then reuse the memory.
+  // No flush may be reported while the peer is copying, because its owner would then reuse the memory.
   if (link_ != nullptr && peer().hazard.load(std::memory_order_seq_cst) != 0) return;
   while (head_ != tail_ && !sink.full()) {
     SendEntry& work = entry(head_);

@@ -16,13 +16,14 @@ namespace sluice::rdma::loopback {
 
 class LoopbackDevice;
 
-/// Output of poll(): progress stops when it is full.
+/// Output of poll(), which stops when it is full.
 class CompletionSink {
  public:
   explicit CompletionSink(std::span<WorkCompletion> room) noexcept : room_(room) {}
   bool full() const noexcept { return count_ == room_.size(); }
   std::size_t count() const noexcept { return count_; }
-  /// Constructed in place: to assign a temporary copies it by loads wider than its stores, which cannot be forwarded.
+  /// Adds a completion constructed in place: assigning a temporary copies it with loads wider than its
+  /// stores, which prevents store forwarding.
   WorkCompletion& add() noexcept { return *std::construct_at(&room_[count_++]); }
 
  private:
@@ -45,7 +46,7 @@ class LoopbackQueuePair final : public QueuePair {
   void to_error() noexcept override;
   bool heard_from_peer() const noexcept override { return received_ != 0; }
 
-  // For the device.
+  // Interface for the device.
   void attach(Link& link, std::uint32_t side) noexcept;
   void poll(CompletionSink& sink) noexcept;
   Link* link() noexcept { return link_; }
@@ -55,7 +56,7 @@ class LoopbackQueuePair final : public QueuePair {
   enum class Stage : std::uint8_t { Posted, OnWire, Done };
   struct SendEntry {
     std::uint64_t wr_id = 0;
-    std::uint64_t end_position = 0;  ///< wire position behind a Send's record
+    std::uint64_t end_position = 0;  ///< wire position after the record of a Send
     std::uint64_t remote_address = 0;
     std::uint32_t bytes = 0;
     std::uint32_t copied = 0;
@@ -114,7 +115,7 @@ class LoopbackQueuePair final : public QueuePair {
   std::uint32_t execute_ = 0;
   std::uint32_t tail_ = 0;
   std::uint32_t on_wire_ = 0;    ///< Sends not acknowledged yet
-  bool waits_for_peer_ = false;  ///< the Send at head_ was not acknowledged when it was looked at last
+  bool waits_for_peer_ = false;  ///< the Send at head_ was not acknowledged at the last check
   std::uint64_t produced_ = 0;
   std::uint64_t published_ = 0;
   std::uint64_t acknowledged_ = 0;  ///< last known `consumed` of the peer

@@ -32,7 +32,7 @@ struct Cookie {
   }
 };
 
-/// A completion of either interface. Valid fields as in ibv_wc.
+/// A completion of either interface. Field validity is as in ibv_wc.
 struct Completion {
   std::uint64_t wr_id = 0;
   std::uint32_t queue_pair = 0;  ///< QPN
@@ -46,7 +46,8 @@ struct Completion {
 
 class CompletionQueue {
  public:
-  /// Setup. Null: the device refuses. `extended` requests the extended interface, if the provider has it.
+  /// Setup. Returns null if the device refuses. `extended` requests the extended interface, if the provider
+  /// has it.
   static Owned<CompletionQueue> create(ibv_context* context, ibv_comp_channel* channel, std::uint32_t entries,
                                        bool extended, bool in_software);
   ~CompletionQueue();
@@ -55,19 +56,20 @@ class CompletionQueue {
 
   ibv_cq* handle() const noexcept { return cq_; }
   std::uint32_t entries() const noexcept { return entries_; }
-  /// Entries that nobody has reserved.
+  /// Returns the number of unreserved entries.
   std::uint32_t room() const noexcept { return entries_ - used_; }
   bool extended() const noexcept { return extended_ != nullptr; }
 
-  /// Reserves entries for a queue pair. False: not enough are free.
+  /// Reserves entries for a queue pair. Returns false if fewer than `entries` are free.
   bool take_room(std::uint32_t entries) noexcept;
-  /// Releases the entries of a destroyed queue pair once the queue was seen empty: completions may remain.
+  /// Releases the entries of a destroyed queue pair once the queue was seen empty, because completions may
+  /// remain.
   void leave_room(std::uint32_t entries) noexcept { left_ += entries; }
 
-  /// Requests an event on the channel for the next completion. False: error.
+  /// Requests an event on the channel for the next completion. Returns false on error.
   bool arm() noexcept { return ibv_req_notify_cq(cq_, 0) == 0; }
 
-  /// Calls `each(const Completion&)` for up to `limit` completions; returns how many.
+  /// Calls `each(const Completion&)` for up to `limit` completions and returns their number.
   template <typename Each>
   std::size_t poll(std::size_t limit, const Each& each) noexcept {
     std::size_t count = 0;
@@ -77,7 +79,7 @@ class CompletionQueue {
       count = poll_extended(limit, each);
     else
       while (count < limit && poll_extended(1, each) == 1) ++count;
-    // Empty, so no completions of destroyed queue pairs remain.
+    // The queue is empty, so no completions of destroyed queue pairs remain.
     if (count < limit && left_ > 0) used_ -= left_, left_ = 0;
     return count;
   }
@@ -146,14 +148,14 @@ class CompletionQueue {
   }
 
   ibv_cq* const cq_;
-  ibv_cq_ex* const extended_;  ///< the same, or null
+  ibv_cq_ex* const extended_;  ///< the same queue in the extended interface, or null
   const std::uint32_t entries_;
   /// Works around two rxe bugs: rdma-core 44 ends a batch in ibv_next_poll() and again in ibv_end_poll(),
   /// which skips completions; and Linux 6.1 returns the kernel's wc_flags, in which invalidation is a
   /// different bit.
   const bool in_software_;
   std::uint32_t used_ = 0;
-  std::uint32_t left_ = 0;  ///< part of `used_`: released once the queue was seen empty
+  std::uint32_t left_ = 0;  ///< part of `used_` that is released once the queue was seen empty
 };
 
 }  // namespace sluice::rdma::verbs

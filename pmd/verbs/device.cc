@@ -54,7 +54,7 @@ VerbsDevice::~VerbsDevice() {
   close_context();
 }
 
-/// Opens the device: at setup, and again when it has come back.
+/// Opens the device, both at setup and after a removed device has returned.
 void VerbsDevice::attach() {
   context_ = open_by_name(config_.device, config_.port);
   if (context_ == nullptr) throw SetupError(no_such_device(config_.device));
@@ -151,7 +151,7 @@ void VerbsDevice::make_thread_domain() noexcept {
   of_thread_ = ibv_alloc_parent_domain(context_, &domain);
 }
 
-/// Optional: without a channel the reactor sleeps for fixed times.
+/// Creates the completion channel, which is optional: without a channel the reactor sleeps for fixed times.
 void VerbsDevice::make_channel() noexcept {
   channel_ = ibv_create_comp_channel(context_);
   if (channel_ == nullptr) return;
@@ -159,7 +159,8 @@ void VerbsDevice::make_channel() noexcept {
   ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK);
 }
 
-/// Reads the GID table: addresses change, and a bond that fails over moves them to other indices.
+/// Looks up the GID in the device's current table, because addresses change and a bond that fails over moves
+/// them to other indices.
 std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) const noexcept {
   try {
     for (const ibv_gid_entry& entry : gids_of(context_))
@@ -170,7 +171,8 @@ std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) con
   return std::nullopt;
 }
 
-/// Twice the depth: everything outstanding may be flushed while earlier flushes still wait for poll().
+/// Reserves flush capacity of twice the depth, because everything outstanding may be flushed while earlier
+/// flushes still wait for poll().
 void VerbsDevice::add_depth(std::size_t depth) {
   depth_ += depth;
   if (flushed_.capacity() < 2 * depth_) flushed_.grow(2 * depth_);
@@ -180,7 +182,7 @@ void VerbsDevice::remove_staged(VerbsQueuePair& qp) noexcept {
   std::erase(staged_, &qp);
 }
 
-// --- The reactor
+// --- Polling by the reactor
 
 void VerbsDevice::complete(const WorkCompletion& completion) noexcept {
   if (room_used_ < room_.size() && flushed_.empty())
@@ -273,7 +275,7 @@ void VerbsDevice::wait(std::uint64_t limit_ns) noexcept {
   armed_ = false;
 }
 
-/// Handles a request of look(). Never waits for its thread.
+/// Handles a request of look(). Never blocks on the thread that calls look().
 void VerbsDevice::handle_request() noexcept {
   const std::unique_lock lock(context_lock_, std::try_to_lock);
   if (!lock.owns_lock()) return;
@@ -299,7 +301,8 @@ void VerbsDevice::handle_request() noexcept {
   }
 }
 
-/// First the queue pairs, then the device: while it is there it may access memory of theirs.
+/// Starts to detach the removed device. The queue pairs end first, because the device may access their memory
+/// while it is attached.
 void VerbsDevice::leave() noexcept {
   if (presence_ != Presence::Attached) return;
   ++statistics_.device_lost;
@@ -314,7 +317,7 @@ void VerbsDevice::detach_if_left() noexcept {
   ask(SetupStep::Detach, 0);
 }
 
-/// If it is not there after all, the next look() requests it again.
+/// Completes an Attach step. If the device was not there after all, the next look() requests it again.
 void VerbsDevice::on_attached(bool done) noexcept {
   presence_ = done ? Presence::Attached : Presence::Detached;
   if (!done) return;
@@ -344,8 +347,9 @@ std::size_t VerbsDevice::read_statistics(std::span<std::uint64_t> values) const 
   return count;
 }
 
-// --- The thread that calls look(). It checks for asynchronous events, and whether the device was removed or has come back. It only
-// stores a request, which the reactor handles in its next poll().
+// --- The thread that calls look()
+// It checks for asynchronous events and for the removal or return of the device. It only stores a request,
+// which the reactor handles in its next poll().
 
 void VerbsDevice::request(Request wanted) noexcept {
   // Detach overrides every other request, which it makes meaningless.
@@ -395,10 +399,10 @@ void VerbsDevice::on_event(const ibv_async_event& event) noexcept {
       ++overruns_;
       return request(Request::Detach);
     case IBV_EVENT_GID_CHANGE:
-      // While there is none, requests of connections go on from the address of before, and fail.
+      // If the list is empty, connection requests keep using the previous address and fail.
       changed_addresses_ = addresses_of(gids_of(context_), config_.port);
       return request(Request::TakeEvents);
-    case IBV_EVENT_SRQ_ERR:  // all queue pairs share it
+    case IBV_EVENT_SRQ_ERR:  // the queue is shared by all queue pairs
       ++shared_receive_errors_;
       return request(Request::Detach);
     case IBV_EVENT_DEVICE_FATAL:

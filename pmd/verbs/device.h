@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A verbs device of one reactor (see verbs.h). Only that reactor may call, except for look(), which one
-// other thread calls; the members below context_lock_ are shared with it. What is of the provider belongs to the set-up
-// thread while it attaches or detaches, and both only read it otherwise. Owns the ibv context and everything created from it;
-// outlives its queue pairs. Setup throws SetupError.
+// A verbs device of one reactor (see verbs.h). Only that reactor may call, except for look(), which one other
+// thread calls; both threads share the members after context_lock_. While the set-up thread attaches or
+// detaches the device, the provider's objects belong to it. At other times both threads only read them. Owns
+// the ibv context and everything created from it; outlives its queue pairs. Setup throws SetupError.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -29,11 +29,12 @@
 
 namespace sluice::rdma::verbs {
 
-/// Asynchronous events handled per look().
+/// Number of asynchronous events handled per look().
 inline constexpr std::size_t kEventsPerLook = 64;
-/// Queue pairs made ahead: so many connections can begin before the device has made another one.
+/// Number of queue pairs created in advance, so that this many connections can start before the device has
+/// created another queue pair.
 inline constexpr std::uint32_t kReadyQueuePairs = 16;
-/// Queue pairs of closing connections, while their successors are already open.
+/// Number of slots for queue pairs of closing connections whose successors are already open.
 inline constexpr std::uint32_t kSpareSlots = 16;
 
 class VerbsDevice final : public Verbs {
@@ -64,25 +65,27 @@ class VerbsDevice final : public Verbs {
   bool has_extended_posting() const noexcept override { return extended_posting_; }
   bool has_extended_polling() const noexcept override { return extended_polling_; }
 
-  // For queue pairs.
+  // Interface for queue pairs.
   void ask(SetupStep step, std::uint16_t slot) noexcept;
   /// Moves the ibv_qp to Error.
   void fail(std::uint16_t slot) noexcept;
-  /// Has the ibv_qp destroyed. Its windows can be bound again later.
+  /// Requests the destruction of the ibv_qp. Its windows can be bound again later.
   void end(VerbsQueuePair& qp) noexcept;
-  /// The queue pair ends. `await`: work requests of it are outstanding, so that its ibv_qp is destroyed before this returns.
+  /// Ends the queue pair. `await` means that its work requests are outstanding, so that its ibv_qp is
+  /// destroyed before this function returns.
   void release(VerbsQueuePair& qp, bool await) noexcept;
-  /// Null: queue pairs have their own Receives.
+  /// Returns null if queue pairs have their own Receives.
   SharedReceives* shared_receives() noexcept { return shared_.get(); }
-  // Setup: a queue pair with `depth` work requests is created or destroyed.
+  // Setup. Called when a queue pair with `depth` work requests is created or destroyed.
   void add_depth(std::size_t depth);
   void remove_depth(std::size_t depth) noexcept { depth_ -= depth; }
-  /// Room for flushed completions: limits what may be posted to a queue pair in Error.
+  /// Returns the free space for flushed completions, which limits the work requests that may be posted to a
+  /// queue pair in Error.
   std::size_t completion_room() const noexcept { return flushed_.capacity() - flushed_.size(); }
-  /// Of queue pairs.
+  /// Returns the protection domain for queue pairs.
   ibv_pd* protection_domain() const noexcept { return of_thread_ != nullptr ? of_thread_ : pd_; }
   ibv_context* context() const noexcept { return context_; }
-  /// Null: queue pairs have their own Receives.
+  /// Returns null if queue pairs have their own Receives.
   ibv_srq* shared_receive_queue() const noexcept { return shared_ ? shared_->handle() : nullptr; }
   const ibv_device_attr& attributes() const noexcept { return attributes_; }
   std::uint8_t port() const noexcept { return config_.port; }
@@ -96,26 +99,26 @@ class VerbsDevice final : public Verbs {
   }
   void add_staged(VerbsQueuePair& qp) noexcept { staged_.push_back(&qp); }
   void remove_staged(VerbsQueuePair& qp) noexcept;
-  /// While completions are polled: move the queue pair to Error afterwards.
+  /// Moves the queue pair to Error after the completions are polled. Called while polling.
   void add_failed(VerbsQueuePair& qp) noexcept { failed_.push_back(&qp); }
-  /// Index of the RoCEv2 GID with this address; nullopt: the port has none.
+  /// Returns the index of the RoCEv2 GID with this address, or nullopt if the port has none.
   std::optional<std::uint8_t> gid_index(const PeerAddress& local) const noexcept;
 
-  // For the set-up thread.
-  /// The device has come back. False: not yet.
+  // Interface for the set-up thread.
+  /// Attaches a device that has returned. Returns false if it has not returned yet.
   bool attach_again() noexcept;
-  /// All its queue pairs were destroyed.
+  /// Closes the device. Requires that all its queue pairs were destroyed.
   void detach() noexcept;
 
  private:
   enum class Presence : std::uint8_t {
     Attached,
     Leaving,    ///< its queue pairs are being destroyed
-    Detaching,  ///< waits for Detach
-    Detached,   ///< waits for look() to find it
-    Attaching,  ///< waits for Attach
+    Detaching,  ///< Detach is pending
+    Detached,   ///< not found again by look() yet
+    Attaching,  ///< Attach is pending
   };
-  /// What attach() has found, for the reactor.
+  /// Result of attach(), for the reactor.
   struct Port {
     DeviceLimits limits;
     std::vector<PeerAddress> addresses;
@@ -124,17 +127,17 @@ class VerbsDevice final : public Verbs {
   struct Slot {
     enum class Phase : std::uint8_t {
       Free,
-      Making,      ///< waits for Make
+      Making,      ///< Make is pending
       Made,        ///< in Init or ReadyToSend
-      Failing,     ///< waits for Fail
+      Failing,     ///< Fail is pending
       Failed,      ///< in Error
-      Destroying,  ///< waits for Destroy
-      Destroyed,   ///< waits for release()
+      Destroying,  ///< Destroy is pending
+      Destroyed,   ///< release() is pending
     };
-    VerbsQueuePair* qp = nullptr;  ///< null: made ahead, or released
+    VerbsQueuePair* qp = nullptr;  ///< null if created in advance or released
     std::uint16_t generation = 0;
     Phase phase = Phase::Free;
-    bool ends = false;  ///< to be destroyed when it is in Error
+    bool ends = false;  ///< to be destroyed once it is in Error
   };
   enum class Request : std::uint8_t { None, TakeEvents, Detach, Attach };
 
@@ -146,7 +149,7 @@ class VerbsDevice final : public Verbs {
   void detach_if_left() noexcept;
   void poll_queues() noexcept;
   void handle_request() noexcept;
-  // Queue pairs made ahead (queue_pair_slots.cc).
+  // Creation of queue pairs in advance (queue_pair_slots.cc).
   std::uint16_t begin_make(const QueuePairLimits& limits, CompletionQueue& queue) noexcept;
   std::uint16_t take_ready(const QueuePairLimits& limits);
   void make_ahead() noexcept;
@@ -166,11 +169,12 @@ class VerbsDevice final : public Verbs {
   void destroy(std::uint16_t slot) noexcept;
   void free_slot(std::uint16_t slot) noexcept;
   void end_all() noexcept;
-  /// Completion queue entries for a queue pair; shared Receives are not counted.
+  /// Returns the number of completion queue entries for a queue pair. Shared Receives are not counted.
   std::uint32_t entries_for(const QueuePairLimits& limits) const noexcept;
-  /// A completion queue with `entries` reserved in it. Null: there is none.
+  /// Returns a completion queue after reserving `entries` in it, or null if none has enough free entries.
   CompletionQueue* completion_room(std::uint32_t entries) noexcept;
-  /// The same, made if there is none. Throws SetupError.
+  /// Returns a completion queue after reserving `entries` in it, creating a queue if necessary. Throws
+  /// SetupError.
   CompletionQueue& completion_queue(std::uint32_t entries);
   void on_event(const ibv_async_event& event) noexcept;
   bool is_present() const noexcept;
@@ -185,19 +189,20 @@ class VerbsDevice final : public Verbs {
   std::string name_;
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
-  // Null: the provider has no thread domains. With one, posting takes no lock and has a doorbell of its own: only the reactor posts.
+  // Thread domain, or null if the provider has none. With a thread domain, posting takes no lock and has its
+  // own doorbell, because only the reactor posts.
   ibv_td* thread_domain_ = nullptr;
-  ibv_pd* of_thread_ = nullptr;          ///< pd_ in the thread domain
-  ibv_comp_channel* channel_ = nullptr;  ///< null: not supported, so that wait() only sleeps
-  bool armed_ = false;                   ///< completion queues are armed, and were polled since
+  ibv_pd* of_thread_ = nullptr;          ///< parent domain of pd_ and thread_domain_
+  ibv_comp_channel* channel_ = nullptr;  ///< null if not supported; then wait() only sleeps
+  bool armed_ = false;                   ///< completion queues are armed and were polled since
   std::string node_path_;                ///< exists as long as the device does
   ibv_device_attr attributes_{};
   bool in_software_ = false;
   bool prefers_extended_ = false;
   bool extended_posting_ = false;
   bool extended_polling_ = false;
-  Presence presence_ = Presence::Attached;  ///< the reactor's
-  Port port_;                               ///< the reactor's
+  Presence presence_ = Presence::Attached;  ///< written by the reactor only
+  Port port_;                               ///< used by the reactor only
   Port attached_port_;
   MemoryTable memory_;
   Owned<SharedReceives> shared_;
@@ -206,18 +211,18 @@ class VerbsDevice final : public Verbs {
   std::size_t next_queue_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::uint16_t> free_slots_;
-  std::optional<QueuePairLimits> prepared_;  ///< of those made ahead
-  std::vector<std::uint16_t> ready_;         ///< slots of those that nobody has taken
+  std::optional<QueuePairLimits> prepared_;  ///< limits of the queue pairs created in advance
+  std::vector<std::uint16_t> ready_;         ///< slots of queue pairs created in advance and not used yet
   std::uint32_t ready_wanted_ = 0;
   std::uint32_t making_ = 0;
-  std::uint32_t steps_asked_ = 0;  ///< of the set-up thread, whose results were not taken
-  std::string refusal_;  ///< why the last one could not be made; the next create_queue_pair() throws it
+  std::uint32_t steps_asked_ = 0;  ///< steps of the set-up thread whose results were not handled
+  std::string refusal_;  ///< reason of the last failed creation; the next create_queue_pair() throws it
   std::vector<VerbsQueuePair*> staged_;
   std::vector<VerbsQueuePair*> failed_;
-  /// Completions for the next poll(); capacity for everything that can be outstanding.
+  /// Completions for the next poll(), with capacity for everything that can be outstanding.
   FixedRing<WorkCompletion> flushed_;
   std::size_t depth_ = 0;  ///< sum over all queue pairs
-  /// While poll() runs: its output.
+  /// Output of the running poll().
   std::span<WorkCompletion> room_;
   std::size_t room_used_ = 0;
   Statistics statistics_;
@@ -225,11 +230,12 @@ class VerbsDevice final : public Verbs {
   // Shared by the reactor and the thread that calls look().
   std::mutex context_lock_;  ///< protects `context_`; poll() and look() only try to lock it
   std::vector<PeerAddress>
-      changed_addresses_;  ///< under context_lock_: for the reactor; empty: they are as before
+      changed_addresses_;  ///< guarded by context_lock_; for the reactor; empty if unchanged
   std::atomic<Request> request_{Request::None};
   std::atomic<Condition> condition_{Condition::Up};
   std::vector<std::atomic<std::uint32_t>> numbers_;  ///< by slot: QPN
-  std::vector<std::atomic<std::uint32_t>> ended_;    ///< by slot: QPN that an asynchronous event has ended
+  std::vector<std::atomic<std::uint32_t>> ended_;    ///< by slot: QPN for which an asynchronous event
+                                                     ///< reported an error
   std::atomic<std::uint64_t> queue_pair_events_{0};
   std::atomic<std::uint64_t> overruns_{0};
   std::atomic<std::uint64_t> shared_receive_errors_{0};

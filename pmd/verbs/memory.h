@@ -29,7 +29,7 @@ namespace sluice::rdma::verbs {
 /// volume 1, 10.6.7.2.4).
 inline constexpr std::uint32_t kKeyBits = 8;
 inline constexpr std::uint32_t kKeys = 1u << kKeyBits;
-/// Low bits of our lkeys: the region's index.
+/// Number of low bits of our lkeys that hold the region's index.
 inline constexpr std::uint32_t kRegionBits = 12;
 
 class MemoryTable {
@@ -39,22 +39,22 @@ class MemoryTable {
   MemoryTable(const MemoryTable&) = delete;
   MemoryTable& operator=(const MemoryTable&) = delete;
 
-  // Setup. Throw SetupError.
+  // Setup. These functions throw SetupError.
   MemoryRegion allocate(std::size_t bytes);
   MemoryRegion add(std::span<std::byte> bytes);
   MemoryWindow allocate_window();
-  /// Registers everything in a device's protection domain; what is allocated from here on lies on the device's NUMA node. On
-  /// SetupError nothing is registered.
+  /// Registers everything in a device's protection domain. Memory allocated later lies on the device's NUMA
+  /// node. On SetupError nothing is registered.
   void attach(ibv_pd* pd, bool windows, int node);
   /// Deregisters everything, before the protection domain is deallocated.
   void detach() noexcept;
 
-  /// The device's lkey; for an unknown Lkey one that the device rejects.
+  /// Returns the device's lkey. For an unknown Lkey returns a key that the device rejects.
   std::uint32_t device_lkey(Lkey lkey) const noexcept {
     const Region* region = find(lkey);
     return region != nullptr ? region->device_lkey : kNoKey;
   }
-  /// Whether `sge` lies entirely inside the region of its lkey.
+  /// Reports whether `sge` lies entirely inside the region of its lkey.
   bool covers(const Sge& sge) const noexcept;
 
   struct Binding {
@@ -62,18 +62,20 @@ class MemoryTable {
     std::uint32_t rkey = 0;
     ibv_mw_bind_info info{};
   };
-  /// Assigns a window to `owner`. nullopt: it is bound already, or there is no such window or region.
+  /// Assigns a window to `owner`. Returns nullopt if the window is bound already, or if the window or region
+  /// does not exist.
   std::optional<Binding> bind(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey, AccessFlags access,
                               const QueuePair& owner) noexcept;
-  /// The owner's window with this rkey was invalidated.
+  /// Releases the owner's window with this rkey after it was invalidated.
   void unbind(std::uint32_t rkey, const QueuePair& owner) noexcept;
-  /// Whether a window with this rkey is bound to `owner`.
+  /// Reports whether a window with this rkey is bound to `owner`.
   bool bound(std::uint32_t rkey, const QueuePair& owner) const noexcept;
   struct Replacement {
     std::uint32_t window = 0;
-    ibv_mw* handle = nullptr;  ///< to be replaced; then the new one, or null
+    ibv_mw* handle = nullptr;  ///< window to be replaced, then its replacement or null
   };
-  /// Setup: the owner or its ibv_qp is about to be destroyed. Its windows, which cannot be bound until replace().
+  /// Setup. Returns the owner's windows, which cannot be bound until replace(). Called when the owner or its
+  /// ibv_qp is about to be destroyed.
   std::vector<Replacement> take_bound(const QueuePair& owner);
   void replace(std::span<const Replacement> windows);
 
@@ -88,7 +90,7 @@ class MemoryTable {
     ibv_mw* handle = nullptr;
     const QueuePair* owner = nullptr;  ///< null: not bound
     std::uint32_t rkey = 0;
-    std::bitset<kKeys> drawn;  ///< keys used since all of them had been used
+    std::bitset<kKeys> drawn;  ///< keys used since the last time all keys were used
   };
 
   const Region* find(Lkey lkey) const noexcept;
@@ -100,13 +102,14 @@ class MemoryTable {
 
   ibv_pd* pd_ = nullptr;
   bool windows_possible_ = false;
-  int node_ = -1;  ///< NUMA node of the device; below zero: unknown
+  int node_ = -1;  ///< NUMA node of the device; negative if unknown
   SteeringTags tags_;
-  const std::uint32_t tag_ = static_cast<std::uint32_t>(tags_.next()) << kRegionBits;  ///< of our lkeys
+  const std::uint32_t tag_ = static_cast<std::uint32_t>(tags_.next())
+                             << kRegionBits;  ///< upper bits of our lkeys
   Pages pages_;
   std::vector<Region> regions_;
   std::vector<Window> windows_;
-  /// Device's part of the rkey to index in windows_; sorted.
+  /// Maps the device's part of an rkey to an index in windows_. Sorted.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> window_index_;
 };
 

@@ -12,7 +12,7 @@
 
 namespace sluice::rdma::verbs {
 
-/// A port, usable or not.
+/// A port, whether usable or not.
 struct PortInfo {
   std::string device;
   std::string provider;  ///< kernel driver
@@ -21,7 +21,7 @@ struct PortInfo {
   bool active = false;
   bool ethernet = false;
   std::uint32_t active_mtu = 0;        ///< bytes
-  std::uint32_t speed_mbps = 0;        ///< Mbit/s; zero: unknown
+  std::uint32_t speed_mbps = 0;        ///< Mbit/s; zero if unknown
   std::vector<PeerAddress> addresses;  ///< RoCEv2 GIDs, in table order
   std::uint32_t max_queue_pairs = 0;
   std::uint32_t max_work_requests = 0;  ///< per send or receive queue
@@ -30,14 +30,14 @@ struct PortInfo {
   std::uint32_t max_reads = 0;        ///< outstanding per queue pair
   std::uint64_t max_region_bytes = 0;
   std::uint32_t max_windows = 0;
-  bool windows = false;              ///< type 2, which the requester side needs
+  bool windows = false;              ///< type 2 windows, which the requester side needs
   bool remote_invalidation = false;  ///< Send with Invalidate
-  std::string problem;               ///< why Sluice cannot use it; empty: it can
+  std::string problem;               ///< reason why Sluice cannot use the port; empty if it can
 };
 
-/// Every port of every device; empty where there is none.
+/// Returns every port of every device; empty if there is none.
 std::vector<PortInfo> list_ports();
-/// Message for a machine without RDMA ports.
+/// Returns the message for a machine without RDMA ports.
 std::string no_devices_hint();
 
 }  // namespace sluice::rdma::verbs

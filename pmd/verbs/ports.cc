@@ -15,7 +15,7 @@
 namespace sluice::rdma::verbs {
 namespace {
 
-/// Bound on what a device says of the GID table of one port.
+/// Upper bound on the GID table size that a device reports for one port.
 constexpr int kMaxGidsOfPort = 65536;
 
 struct DeviceList {
@@ -31,7 +31,8 @@ struct DeviceList {
 
 constexpr std::string_view kSoftwareProvider = "software";
 
-/// Name of the kernel driver, from the device's sysfs link; software devices like rxe have none.
+/// Returns the name of the kernel driver, from the device's sysfs link. Software devices such as rxe have no
+/// link.
 std::string provider_of(const ibv_device& device) {
   char target[256];
   const std::string link = std::string(device.ibdev_path) + "/device/driver";
@@ -40,7 +41,7 @@ std::string provider_of(const ibv_device& device) {
   return std::string(path.empty() ? kSoftwareProvider : path.substr(path.rfind('/') + 1));
 }
 
-/// In Mbit/s; zero: unknown.
+/// Returns the speed in Mbit/s, or zero if unknown.
 std::uint32_t speed_of(const ibv_port_attr& port) noexcept {
   constexpr std::uint32_t kLaneMbps[] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000};
   const std::uint32_t lanes = port.active_width == 1   ? 1
@@ -89,7 +90,8 @@ bool is_roce_v2(const ibv_gid_entry& entry, std::uint8_t port) noexcept {
   return entry.port_num == port && entry.gid_type == IBV_GID_TYPE_ROCE_V2;
 }
 
-/// The query fails, rather than truncates, where there are more entries than room.
+/// Returns the buffer size for the query of the GID table, which fails rather than truncates if there are
+/// more entries.
 std::size_t gid_room_of(ibv_context* context) {
   ibv_device_attr device{};
   if (ibv_query_device(context, &device) != 0) return 0;

@@ -74,7 +74,7 @@ void VerbsQueuePair::on_failed() noexcept {
   flush_receives_after_device();
 }
 
-/// The device accesses no memory for this queue pair any more.
+/// Called when the ibv_qp is destroyed and the device no longer accesses memory for this queue pair.
 void VerbsQueuePair::on_destroyed() noexcept {
   state_ = State::Error;
   device_sends_ = sends_.tail();
@@ -82,7 +82,8 @@ void VerbsQueuePair::on_destroyed() noexcept {
   on_failed();
 }
 
-// --- Completions. Translates the provider's, and flushes what the provider does not.
+// --- Completions: translates those of the provider and flushes work requests that the provider does not
+// flush
 
 namespace {
 
@@ -157,7 +158,7 @@ void VerbsQueuePair::on_shared_receive(const Completion& completion,
   after_completion(judged.status);
 }
 
-/// Makes the checks that the device makes for a Receive of its own.
+/// Copies a message into a Receive with the checks that the device performs for its own Receives.
 ibv_wc_status VerbsQueuePair::copy(std::span<const std::byte> message, const Sge& to) const noexcept {
   if (message.empty()) return IBV_WC_SUCCESS;
   if (message.size() > to.length) return IBV_WC_LOC_LEN_ERR;
@@ -171,7 +172,7 @@ void VerbsQueuePair::on_send(std::uint32_t index, const Completion& completion) 
   while (true) {
     const bool last = sends_.tail() == index;
     const SendEntry entry = sends_.pop();
-    // Earlier unsignaled ones have succeeded: a failed or flushed one has a completion.
+    // Earlier unsignaled work requests have succeeded, because a failed or flushed one has a completion.
     const WcStatus status = last ? status_of(completion, entry.opcode) : WcStatus::Success;
     if (status == WcStatus::Success && entry.opcode == WcOpcode::LocalInvalidate)
       device_.memory().unbind(entry.rkey, *this);
@@ -205,8 +206,8 @@ void VerbsQueuePair::on_receive(std::uint64_t wr_id, const Completion& completio
 }
 
 /// Flushes work requests that were posted in Error or whose ibv_qp was destroyed, after those that the device
-/// flushes: not every provider completes what is posted in Error. Not before the ibv_qp is in Error: until then the peer
-/// may read and write through its windows.
+/// flushes, because not every provider completes work requests posted in Error. Does nothing before the
+/// ibv_qp is in Error, because until then the peer may read and write through its windows.
 void VerbsQueuePair::flush_sends_after_device() noexcept {
   if (!let_go_ || sends_.tail() != device_sends_) return;
   while (!sends_.empty()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A queue pair of the verbs driver (pmd/queue_pair.h). Only the reactor that owns its device may call; the
-// device outlives it. It posts to an ibv_qp that the device's set-up thread makes, connects and destroys, which happens early if
-// the provider fails or the NIC is removed: then everything outstanding is flushed by the driver. Memory of posted work requests
-// belongs to the queue pair until their completion.
+// device outlives it. It posts to an ibv_qp, which the device's set-up thread creates, connects and destroys.
+// If the provider fails or the NIC is removed, the ibv_qp is destroyed early and the driver flushes
+// everything outstanding. Memory of posted work requests belongs to the queue pair until their completion.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -21,9 +21,9 @@ namespace sluice::rdma::verbs {
 class VerbsDevice;
 struct Hardware;
 
-/// Scatter/gather elements per work request.
+/// Largest number of scatter/gather elements per work request.
 inline constexpr std::uint32_t kMaxSge = 16;
-/// Work requests per ibv_post_send() or ibv_post_recv().
+/// Largest number of work requests per ibv_post_send() or ibv_post_recv().
 inline constexpr std::uint32_t kClassicBatch = 16;
 
 /// Ring of posted work requests that have not completed. Indices are free-running, modulo 2^32.
@@ -41,7 +41,7 @@ class PostedRing {
   bool empty() const noexcept { return head_ == tail_; }
   std::uint32_t head() const noexcept { return head_; }
   std::uint32_t tail() const noexcept { return tail_; }
-  /// Whether `index` is outstanding.
+  /// Reports whether `index` is outstanding.
   bool holds(std::uint32_t index) const noexcept { return index - tail_ < head_ - tail_; }
   Entry& at(std::uint32_t index) noexcept { return entries_[index & mask_]; }
   std::uint32_t push(const Entry& entry) noexcept {
@@ -60,7 +60,7 @@ class PostedRing {
 
 class VerbsQueuePair final : public QueuePair {
  public:
-  /// Setup. `hardware` is in Init, and the queue pair's until release() of the device.
+  /// Setup. `hardware` is in Init and belongs to the queue pair until release() of the device.
   VerbsQueuePair(VerbsDevice& device, std::uint16_t slot, std::uint16_t generation, Hardware& hardware);
   ~VerbsQueuePair() override;
 
@@ -75,17 +75,19 @@ class VerbsQueuePair final : public QueuePair {
   bool connect(const RcAttributes& attributes) noexcept override;
   bool heard_from_peer() const noexcept override { return heard_ && state_ == State::ReadyToSend; }
 
-  // For the device.
+  // Interface for the device.
   std::uint16_t slot() const noexcept { return slot_; }
   std::uint16_t generation() const noexcept { return generation_; }
   void on_completion(const Cookie& cookie, const Completion& completion) noexcept;
-  /// A message in a shared Receive, to be copied to the first Receive posted here.
+  /// Copies a message of a shared Receive to the first Receive posted on this queue pair.
   void on_shared_receive(const Completion& completion, std::span<const std::byte> message) noexcept;
-  /// Posts the staged work requests to the provider. If it refuses, lose().
+  /// Posts the staged work requests to the provider. If the provider refuses, calls lose().
   void ring_doorbell() noexcept;
-  /// The provider fails or the NIC is gone: the ibv_qp ends now, and what is outstanding completes as flushed when it has.
+  /// Ends the ibv_qp after the provider has failed or the NIC was removed. Outstanding work requests complete
+  /// as flushed once the ibv_qp has ended.
   void lose() noexcept;
-  // The set-up thread has connected the ibv_qp, or could not; has moved it to Error; has destroyed it.
+  // Results of the set-up thread: the ibv_qp was connected or could not be, was moved to Error, or was
+  // destroyed.
   void on_connected(bool done) noexcept;
   void on_failed() noexcept;
   void on_destroyed() noexcept;
@@ -93,14 +95,14 @@ class VerbsQueuePair final : public QueuePair {
  private:
   struct SendEntry {
     std::uint64_t wr_id = 0;
-    std::uint32_t rkey = 0;  ///< LocalInvalidate: of the window
+    std::uint32_t rkey = 0;  ///< LocalInvalidate: rkey of the window
     WcOpcode opcode = WcOpcode::Send;
-    bool signaled = false;  ///< the caller requested a completion
+    bool signaled = false;  ///< a completion was requested by the caller
   };
 
-  /// Nothing more goes to the provider.
+  /// Stops posting work requests to the provider.
   void stop_posting() noexcept;
-  /// Whether work requests are outstanding that the device must complete.
+  /// Reports whether work requests are outstanding that the device must complete.
   bool holds_device() const noexcept {
     return sends_.tail() != device_sends_ || (!shares_receives_ && receives_.tail() != device_receives_);
   }
@@ -126,15 +128,16 @@ class VerbsQueuePair final : public QueuePair {
   VerbsDevice& device_;
   const bool shares_receives_;  ///< messages are copied from the device's SharedReceives
   Hardware& hardware_;
-  ibv_qp* const qp_;           ///< not used in Error
-  ibv_qp_ex* const extended_;  ///< the same, if the provider has the extended interface
+  ibv_qp* const qp_;           ///< unused in Error
+  ibv_qp_ex* const extended_;  ///< the same queue pair in the extended interface, or null
   const QueuePairNumber number_;
   const std::uint16_t slot_;
   const std::uint16_t generation_;
   State state_ = State::Init;
   bool connecting_ = false;
   bool let_go_ =
-      false;  ///< the device takes and flushes no more work requests: the driver flushes what is left
+      false;  ///< the device accepts and flushes no further work requests; the driver flushes the remaining
+              ///< ones
   bool heard_ = false;
   bool staged_ = false;  ///< between ibv_wr_start() and ibv_wr_complete(), or in `chain_`
   const std::uint32_t max_inline_;

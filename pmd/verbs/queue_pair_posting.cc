@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// VerbsQueuePair: posts work requests to the provider, through either interface of libibverbs.
+// The part of VerbsQueuePair that posts work requests to the provider, through either interface of
+// libibverbs.
 #include <endian.h>
 
 #include "dataplane/base/small_algorithms.h"
@@ -34,7 +35,7 @@ constexpr ibv_wr_opcode verbs_opcode(SendOpcode opcode) noexcept {
 std::uint32_t VerbsQueuePair::gather(const SendWr& wr, std::span<ibv_sge> into) const noexcept {
   std::uint32_t count = 0;
   for (const Sge& sge : wr.sges) {
-    if (sge.length == 0) continue;  // some devices take a length of zero as 2 GiB
+    if (sge.length == 0) continue;  // some devices treat a length of zero as 2 GiB
     if (count == into.size()) break;
     into[count++] = {.addr = reinterpret_cast<std::uintptr_t>(sge.address),
                      .length = sge.length,
@@ -43,8 +44,8 @@ std::uint32_t VerbsQueuePair::gather(const SendWr& wr, std::span<ibv_sge> into) 
   return count;
 }
 
-/// The CPU reads inline data without the device's checks, so data that the device would refuse is not
-/// inlined.
+/// Reports whether the data can be sent inline. The CPU reads inline data without the device's checks, so
+/// data that the device would refuse is not inlined.
 bool VerbsQueuePair::can_inline(const SendWr& wr) const noexcept {
   if (wr.opcode == SendOpcode::RdmaRead || wr.opcode == SendOpcode::LocalInvalidate || max_inline_ == 0)
     return false;
@@ -56,8 +57,8 @@ bool VerbsQueuePair::can_inline(const SendWr& wr) const noexcept {
   return bytes > 0;
 }
 
-/// Translates the caller's flags. Every so often a work request is signaled anyway, since only completions
-/// free entries of the send queue.
+/// Translates the caller's flags. Signals work requests at regular intervals even if the caller did not
+/// request it, because only completions free entries of the send queue.
 unsigned VerbsQueuePair::flags_for(std::uint8_t flags, bool& signaled) noexcept {
   unsigned out = 0;
   signaled = (flags & kSignaled) != 0;
@@ -264,7 +265,8 @@ std::optional<Rkey> VerbsQueuePair::bind_window(MemoryWindow window, std::span<s
     to.opcode = IBV_WR_BIND_MW;
     to.bind_mw = {.mw = binding->window, .rkey = binding->rkey, .bind_info = binding->info};
   }
-  // Classic interface: the provider reads the ibv_mw, so post before its rkey is updated below.
+  // In the classic interface the provider reads the ibv_mw, so the request is posted before its rkey is
+  // updated below.
   if (extended_ == nullptr) ring_doorbell();
   if (state_ == State::Error) return std::nullopt;
   binding->window->rkey = binding->rkey;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The part of VerbsDevice that has queue pairs made ahead, and follows each from Make to Destroy by what the set-up thread says.
+// The part of VerbsDevice that has queue pairs created in advance and tracks each of them from Make to
+// Destroy by the results of the set-up thread.
 #include <utility>
 
 #include "dataplane/base/setup_error.h"
@@ -9,7 +10,7 @@
 
 namespace sluice::rdma::verbs {
 
-// --- Beginning
+// --- Creation of queue pairs
 
 void VerbsDevice::prepare_queue_pairs(const QueuePairLimits& limits, std::uint32_t count) {
   prepared_ = limits;
@@ -20,7 +21,7 @@ void VerbsDevice::prepare_queue_pairs(const QueuePairLimits& limits, std::uint32
   throw_refusal();
 }
 
-/// Once for each, and others are tried.
+/// Throws the stored refusal, if any, exactly once, and starts new attempts.
 void VerbsDevice::throw_refusal() {
   if (refusal_.empty()) return;
   const SetupError refused(std::exchange(refusal_, {}));
@@ -78,7 +79,8 @@ Owned<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits& limits) {
   }
 }
 
-/// Waits for the set-up thread if none with these limits is ready.
+/// Takes a queue pair that was created in advance. Blocks on the set-up thread if none with these limits is
+/// ready.
 std::uint16_t VerbsDevice::take_ready(const QueuePairLimits& limits) {
   const auto find = [&] {
     auto ready = ready_.begin();
@@ -120,7 +122,8 @@ CompletionQueue& VerbsDevice::completion_queue(std::uint32_t entries) {
   return *queue;
 }
 
-/// As large as the device allows, so that few queues have to be polled. All shared Receives may complete in any one of them.
+/// Creates a completion queue as large as the device allows, so that few queues have to be polled. All shared
+/// Receives may complete in any one of the queues.
 CompletionQueue& VerbsDevice::make_queue(std::uint32_t entries) {
   const auto most = static_cast<std::uint32_t>(larger_of(attributes_.max_cqe, 1));
   const std::uint32_t shared = shared_ ? shared_->count() : 0;
@@ -140,7 +143,8 @@ CompletionQueue& VerbsDevice::make_queue(std::uint32_t entries) {
   return *completion_queues_.back();
 }
 
-/// Those of all queue pairs, so that the reactor makes none; as many as the device has.
+/// Creates the completion queues for all queue pairs, as many as the device supports, so that the reactor
+/// never creates one.
 void VerbsDevice::make_queues(std::uint32_t entries) {
   try {
     for (std::size_t room = 0; room < slots_.size();) room += make_queue(entries).room() / entries;
@@ -149,7 +153,7 @@ void VerbsDevice::make_queues(std::uint32_t entries) {
   }
 }
 
-// --- Ending
+// --- Destruction of queue pairs
 
 void VerbsDevice::ask(SetupStep step, std::uint16_t slot) noexcept {
   ++steps_asked_;
@@ -162,7 +166,7 @@ void VerbsDevice::fail(std::uint16_t slot) noexcept {
   ask(SetupStep::Fail, slot);
 }
 
-/// Through Error, so that it takes no more shared Receives.
+/// Destroys the queue pair after moving it to Error, so that it consumes no further shared Receives.
 void VerbsDevice::end(std::uint16_t slot) noexcept {
   slots_[slot].ends = true;
   fail(slot);
@@ -192,7 +196,7 @@ void VerbsDevice::release(VerbsQueuePair& qp, bool await) noexcept {
 void VerbsDevice::destroy(std::uint16_t slot) noexcept {
   const Hardware& hardware = setup_.hardware(slot);
   if (shared_) {
-    // Recovers the shared Receives that it has consumed. Bounded by the capacity of the queue.
+    // Recovers the shared Receives that the queue pair has consumed. Bounded by the capacity of the queue.
     hardware.completions->poll(hardware.completions->entries(),
                                [this](const Completion& completion) noexcept { on_completion(completion); });
     slots_by_number_.erase(hardware.qp->qp_num);
@@ -206,7 +210,7 @@ void VerbsDevice::free_slot(std::uint16_t slot) noexcept {
   free_slots_.push_back(slot);
 }
 
-/// Those that are being made end when they are.
+/// Ends all queue pairs. Those that are still being created end once their creation completes.
 void VerbsDevice::end_all() noexcept {
   while (!ready_.empty()) {
     end(ready_.back());
@@ -266,7 +270,7 @@ void VerbsDevice::on_made(std::uint16_t slot, bool done) noexcept {
   free_slot(slot);
 }
 
-/// If the device refuses even that, the ibv_qp is destroyed.
+/// Completes a Fail step. If the device refuses even that, the ibv_qp is destroyed.
 void VerbsDevice::on_failed(std::uint16_t slot, bool done) noexcept {
   slots_[slot].phase = Slot::Phase::Failed;
   if (done && slots_[slot].qp != nullptr) slots_[slot].qp->on_failed();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the driver has made on a device: registered memory and windows, the shared receive queue, completion queues.
+// Resources that the driver creates on a device: registered memory and windows, the shared receive queue,
+// completion queues.
 #include "pmd/verbs/memory.h"
 
 #include <algorithm>
@@ -32,8 +33,9 @@ MemoryTable::~MemoryTable() {
 
 void MemoryTable::register_region(Region& region) {
   if (pd_ == nullptr) return;
-  // Relaxed: data may pass data on the bus, which nobody reads before the completion, and that passes nothing. libibverbs leaves
-  // it out where the kernel does not offer it.
+  // Relaxed ordering lets data writes overtake each other on the bus. This is safe, because no code reads the
+  // data before the completion, which is never reordered. libibverbs omits the flag if the kernel does not
+  // support it.
   const int access =
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING | (windows_possible_ ? IBV_ACCESS_MW_BIND : 0);
   region.handle = ibv_reg_mr(pd_, region.bytes.data(), region.bytes.size(), access);
@@ -109,8 +111,8 @@ MemoryTable::Window* MemoryTable::window_of(std::uint32_t rkey) noexcept {
   return &windows_[at->second];
 }
 
-/// Random among the keys not used since all were used: an rkey that an earlier peer may know is not reused
-/// soon.
+/// Draws a random key among those not used since all keys were used, so that an rkey that an earlier peer may
+/// have seen is not reused soon.
 std::uint32_t MemoryTable::draw_key(Window& window) noexcept {
   const std::uint32_t last = window.rkey & (kKeys - 1);
   if (window.drawn.count() >= kKeys - 1) window.drawn.reset();
@@ -148,7 +150,8 @@ bool MemoryTable::bound(std::uint32_t rkey, const QueuePair& owner) const noexce
   return window != nullptr && window->owner == &owner && window->rkey == rkey;
 }
 
-/// A bound window can be invalidated only through its queue pair, and not if that is in Error.
+/// Takes the owner's windows out of use. A bound window can be invalidated only through its queue pair, and
+/// not if the queue pair is in Error.
 std::vector<MemoryTable::Replacement> MemoryTable::take_bound(const QueuePair& owner) {
   std::vector<Replacement> taken;
   for (std::uint32_t i = 0; i < windows_.size(); ++i) {
@@ -284,7 +287,8 @@ Owned<CompletionQueue> CompletionQueue::create(ibv_context* context, ibv_comp_ch
     attributes.cqe = entries;
     attributes.channel = channel;
     attributes.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM;
-    // Not IBV_CREATE_CQ_ATTR_SINGLE_THREADED: a provider removes the completions of a queue pair that the set-up thread destroys.
+    // IBV_CREATE_CQ_ATTR_SINGLE_THREADED is not set, because a provider removes the completions of a queue
+    // pair that the set-up thread destroys.
     ibv_cq_ex* const cq = ibv_create_cq_ex(context, &attributes);
     if (cq != nullptr)
       return Owned<CompletionQueue>(new CompletionQueue(ibv_cq_ex_to_cq(cq), cq, entries, in_software));

@@ -17,7 +17,8 @@ namespace {
 /// RNR NAK timer code: the peer retries after 0.64 ms (InfiniBand volume 1, table 45).
 constexpr std::uint8_t kRnrTimer = 12;
 constexpr std::uint8_t kHopLimit = 64;
-/// max_inline_data to ask for, in bytes. A provider refuses what it cannot give instead of giving less: irdma takes 101.
+/// Values of max_inline_data to try, in bytes. A provider refuses an unsupported value instead of reducing
+/// it; irdma supports 101.
 constexpr std::uint32_t kInlineChoices[] = {256, 192, 128, 96, 64, 0};
 
 ibv_mtu mtu_of(std::uint16_t bytes) noexcept {
@@ -52,7 +53,7 @@ void want_extended(const VerbsDevice& device, ibv_qp_init_attr_ex& wanted) noexc
     wanted.send_ops_flags |= IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
 }
 
-/// Zero or an error number.
+/// Moves the queue pair to Init. Returns zero or an error number.
 int to_init(ibv_qp* qp, std::uint8_t port) noexcept {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
@@ -122,7 +123,8 @@ bool SetupThread::take_step(const Wanted& wanted) noexcept {
   return false;
 }
 
-/// Tries less inline data, which some devices count differently, then the classic interface.
+/// Creates a queue pair. If the device refuses, tries less inline data, which some devices count differently,
+/// and then the classic interface.
 bool SetupThread::make(Hardware& hardware) noexcept {
   hardware.qp = nullptr;
   hardware.extended = nullptr;

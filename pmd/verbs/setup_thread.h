@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The thread of a device that makes, connects and ends its queue pairs, and takes the device again when it has come back. Each of
-// these is a call into the kernel, which takes up to milliseconds on a NIC, while the reactor has calls of other connections to
-// serve. The reactor asks for steps, which are taken in the order asked for, and learns of each in a later poll().
+// The thread of a device that creates, connects and destroys its queue pairs, and reattaches the device after
+// it was removed and has returned. Each of these steps is a system call that takes up to milliseconds on a
+// NIC, while the reactor has calls of other connections to serve. The reactor requests steps, which are
+// executed in order, and handles the result of each in a later poll().
 //
-// Threads: the reactor that owns the device calls everything here. What a Hardware holds belongs to the set-up thread from
-// ask() until the result of that step was taken.
+// Threads: the reactor that owns the device calls everything here. The contents of a Hardware belong to the
+// set-up thread from ask() until the result of that step was handled.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -27,15 +28,15 @@ namespace sluice::rdma::verbs {
 
 class VerbsDevice;
 
-/// What the device has of a queue pair. One for each slot.
+/// The provider's objects of a queue pair, one for each slot.
 struct Hardware {
-  // For Make: set by the reactor, then by the set-up thread.
+  // Fields for Make: the reactor sets limits and completions, the set-up thread the next four.
   QueuePairLimits limits;
   CompletionQueue* completions = nullptr;
-  ibv_qp* qp = nullptr;                           ///< in Init; null: the device refuses
-  ibv_qp_ex* extended = nullptr;                  ///< the same, if the provider has the extended interface
+  ibv_qp* qp = nullptr;                           ///< in Init; null if the device refuses
+  ibv_qp_ex* extended = nullptr;                  ///< the same queue pair in the extended interface, or null
   std::uint32_t max_inline = 0;                   ///< bytes
-  std::string problem;                            ///< a sentence: why the device refuses
+  std::string problem;                            ///< sentence with the reason why the device refuses
   RcAttributes attributes;                        ///< for Connect
   std::vector<MemoryTable::Replacement> windows;  ///< for ReplaceWindows
 };
@@ -45,7 +46,7 @@ enum class SetupStep : std::uint8_t {
   Connect,  ///< to ReadyToSend
   Fail,     ///< to Error
   Destroy,
-  ReplaceWindows,  ///< makes windows anew that were bound to it
+  ReplaceWindows,  ///< replaces windows that were bound to the queue pair
   Attach,          ///< VerbsDevice::attach()
   Detach,          ///< VerbsDevice::detach()
   Stop,            ///< ends the thread
@@ -54,16 +55,17 @@ enum class SetupStep : std::uint8_t {
 struct SetupResult {
   SetupStep step = SetupStep::Stop;
   std::uint16_t slot = 0;
-  bool done = false;  ///< false: the device refuses
+  bool done = false;  ///< false if the device refuses
 };
 
-/// From one thread to one other, in order. Never full: its capacity is above what can be outstanding. Indices are free-running.
+/// A single-producer single-consumer FIFO. Never full, because its capacity exceeds what can be outstanding.
+/// Indices are free-running.
 template <typename Entry>
 class HandOver {
  public:
   explicit HandOver(std::size_t capacity) : entries_(std::bit_ceil(capacity)) {}
 
-  /// Wakes the other thread if it waits.
+  /// Appends an entry and wakes the consumer if it waits.
   void push(const Entry& entry) noexcept {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     entries_[tail & (entries_.size() - 1)] = entry;
@@ -85,14 +87,14 @@ class HandOver {
  private:
   std::vector<Entry> entries_;
   alignas(kCacheLine) std::atomic<std::uint32_t> tail_{0};
-  alignas(kCacheLine) std::uint32_t head_ = 0;  ///< the consumer's
+  alignas(kCacheLine) std::uint32_t head_ = 0;  ///< written by the consumer only
 };
 
 class SetupThread {
  public:
-  /// Setup. The thread runs on the processors of the calling one.
+  /// Setup. The thread inherits the CPU affinity of the calling thread.
   SetupThread(VerbsDevice& device, std::size_t slots);
-  /// After the results of all steps were taken.
+  /// Stops the thread. Requires that the results of all steps were handled.
   ~SetupThread();
   SetupThread(const SetupThread&) = delete;
   SetupThread& operator=(const SetupThread&) = delete;
@@ -101,7 +103,7 @@ class SetupThread {
   void ask(SetupStep step, std::uint16_t slot) noexcept { wanted_.push({step, slot}); }
   bool has_results() const noexcept { return !results_.empty(); }
   bool take(SetupResult& result) noexcept { return results_.pop(result); }
-  /// Setup: waits for the next result.
+  /// Setup. Blocks until the next result.
   SetupResult await() noexcept { return results_.await(); }
 
  private:
@@ -109,7 +111,8 @@ class SetupThread {
     SetupStep step = SetupStep::Stop;
     std::uint16_t slot = 0;
   };
-  /// Connect, ReplaceWindows, Fail and Destroy of one that ends as soon as it begins, and the Make of the next, with room.
+  /// Capacity per slot: Connect, ReplaceWindows, Fail and Destroy of a queue pair that ends as soon as it
+  /// starts, the Make of the next one, and a margin.
   static constexpr std::size_t kStepsPerSlot = 8;
 
   void run() noexcept;
@@ -119,7 +122,7 @@ class SetupThread {
 
   VerbsDevice& device_;
   std::vector<Hardware> hardware_;
-  /// What the device took last of inline data, so that no queue pair is asked for in vain.
+  /// Index of the last inline size that the device accepted, so that larger sizes are not tried again.
   std::size_t inline_choice_ = 0;
   HandOver<Wanted> wanted_;
   HandOver<SetupResult> results_;

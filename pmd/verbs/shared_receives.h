@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A shared receive queue for all queue pairs of a device (InfiniBand Architecture Specification volume 1,
-// 10.2.9): it holds as many Receives as arrive between two polls, independent of the number of connections
+// 10.2.9). It holds as many Receives as arrive between two polls, independent of the number of connections
 // and their credits. A message is copied to the Receive posted on its queue pair, and the shared Receive is
-// reposted at once. While none is left, the device sends RNR NAKs.
+// reposted immediately. When all shared Receives are consumed, the device sends RNR NAKs.
 //
 // Only the owning reactor may call. Owns the ibv_srq; the MemoryTable owns the memory and outlives it.
 #pragma once
@@ -23,14 +23,14 @@ namespace sluice::rdma::verbs {
 
 class SharedReceives {
  public:
-  /// Setup. Throws SetupError. `count` Receives of `bytes` each, allocated from `memory`.
+  /// Setup. Allocates `count` Receives of `bytes` each from `memory`. Throws SetupError.
   SharedReceives(MemoryTable& memory, ibv_pd* pd, std::uint32_t count, std::uint32_t bytes);
   ~SharedReceives() { detach(); }
   SharedReceives(const SharedReceives&) = delete;
   SharedReceives& operator=(const SharedReceives&) = delete;
 
-  /// Setup. Throws SetupError. After MemoryTable::attach(); detach() before the protection domain is
-  /// deallocated.
+  /// Setup. Throws SetupError. Call attach() after MemoryTable::attach(), and detach() before the protection
+  /// domain is deallocated.
   void attach(ibv_pd* pd);
   void detach() noexcept;
 
@@ -39,7 +39,8 @@ class SharedReceives {
   std::span<const std::byte> message(std::uint32_t index, std::uint32_t length) const noexcept {
     return region_.bytes.subspan(std::size_t{index} * bytes_, length);
   }
-  /// Returns a consumed Receive, to be reposted by post() or when a batch is full. False: the device refuses.
+  /// Returns a consumed Receive, to be reposted by post() or when a batch is full. Returns false if the
+  /// device refuses.
   bool give_back(std::uint32_t index) noexcept;
   bool post() noexcept;
 

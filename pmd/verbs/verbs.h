@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verbs driver: reliable connections on a RoCE NIC (or Linux's rxe) through libibverbs, polled. Queue
-// pairs are created here; connection management is done with librdmacm by the control plane
+// The verbs driver: reliable connections on a RoCE NIC (or Linux's rxe) through libibverbs, polled. The
+// driver creates the queue pairs; the control plane does connection management with librdmacm
 // (controlplane/cm).
 //
-// Each Device has its own context, protection domain, completion queues and registrations: reactors share
-// nothing. When the NIC is removed, all its queue pairs go to Error and the Device remains without it; when
-// the NIC comes back, the same memory is registered again. For that reason the driver has Lkeys of its own.
+// Each Device has its own context, protection domain, completion queues and registrations, so reactors share
+// nothing. When the NIC is removed, all its queue pairs go to Error and the Device remains without a NIC.
+// When the NIC returns, the same memory is registered again. For that reason the driver has its own Lkeys.
 //
 // Only the owning reactor may call a Device, except where documented. Setup throws SetupError.
 #pragma once
@@ -19,20 +19,21 @@
 
 namespace sluice::rdma::verbs {
 
-/// The libibverbs interface used for work requests and completions.
+/// libibverbs interface for work requests and completions.
 enum class Interface : std::uint8_t {
   Newest,    ///< ibv_wr_* and ibv_start_poll, if the provider has a correct implementation
   Classic,   ///< ibv_post_send and ibv_poll_cq
-  Extended,  ///< as Newest, also on software devices, whose provider supports only one Sge each
+  Extended,  ///< like Newest, also on software devices, whose provider supports only one Sge each
 };
 
 struct DeviceConfig {
-  std::string device;  ///< for example "mlx5_0"; empty: the first with an active RoCE port
+  std::string device;  ///< for example "mlx5_0"; empty selects the first with an active RoCE port
   std::uint8_t port = 1;
   std::uint32_t max_queue_pairs = 128;
   Interface interface = Interface::Newest;
-  std::uint32_t shared_receives = 0;          ///< shared by all queue pairs; zero: per queue pair
-  std::uint32_t shared_receive_bytes = 4096;  ///< size of each: the longest message
+  std::uint32_t shared_receives = 0;          ///< number shared by all queue pairs; zero means Receives per
+                                              ///< queue pair
+  std::uint32_t shared_receive_bytes = 4096;  ///< size of each in bytes, which limits the length of a message
 };
 
 class Verbs : public Device {
@@ -44,7 +45,7 @@ class Verbs : public Device {
   virtual bool has_extended_polling() const noexcept = 0;
 };
 
-/// Setup. Throws SetupError: no such device, or it lacks a required capability.
+/// Setup. Opens a device. Throws SetupError if the device does not exist or lacks a required capability.
 Owned<Verbs> open(const DeviceConfig& config);
 
 }  // namespace sluice::rdma::verbs

@@ -7,8 +7,8 @@
 // once and then checks it, so that a peer that corrupts the fabric can break only its own connections.
 //
 // Each device has a number. Its process holds a lock on a byte of the file until it exits, so that other
-// processes detect its end regardless of the cause and of the PID namespace. Its connections are then closed, and its
-// number and its links are free again.
+// processes detect its end regardless of the cause and of the PID namespace. Its connections are then
+// closed, and its number and its links are free again.
 //
 // Creation is setup and throws SetupError. Afterwards a Side is written by its own device, or by the other
 // device once the owner's process has died. Words that both sides write are atomics, and bulk data is ordered

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffers taken out of a pool many at a time, which costs as much as taking one. Belongs to one lane.
+// Buffers taken from a pool in batches, because taking a batch costs as much as taking one buffer. Belongs to
+// one lane.
 #pragma once
 
 #include <array>
@@ -19,9 +20,9 @@ class BufferStock {
   BufferStock(const BufferStock&) = delete;
   BufferStock& operator=(const BufferStock&) = delete;
 
-  /// Setup. What is in the stock at the end is freed with the pool.
+  /// Setup. Buffers left in the stock are freed together with the pool.
   void open(rte_mempool* pool) noexcept { pool_ = pool; }
-  /// Returns null if the pool is empty. Defined in transmitter.cc, so that it is inlined there.
+  /// Returns null if the pool is empty. Defined in transmitter.cc, where it is inlined.
   rte_mbuf* take() noexcept;
 
  private:

@@ -16,7 +16,7 @@
 namespace sluice::rdma::softroce {
 namespace {
 
-/// Between looks whether a lane is in add().
+/// Interval between two checks whether a lane is in add().
 constexpr std::uint64_t kLookAgainNs = 100'000;
 
 }  // namespace
@@ -72,7 +72,8 @@ std::uint64_t Capture::dropped() const noexcept {
   return sum;
 }
 
-// Sequentially consistent with stop(): either this sees that it has ended, or stop() sees the lane inside.
+// Sequentially consistent with stop(): either add() sees that the capture has stopped, or stop() sees the
+// lane inside add().
 void Capture::add(std::uint32_t number, std::span<rte_mbuf* const> packets, Way way) noexcept {
   if (packets.empty()) return;
   Lane& lane = lanes_[number];

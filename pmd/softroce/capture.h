@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packet capture of a port: lanes copy the frames that a filter asks for into rings, one thread takes them out. It
-// knows no files. A lane never waits: a frame that finds its ring full is dropped and counted.
+// Packet capture of a port: lanes copy the frames that match a filter into rings, and one thread reads them.
+// The capture does no file I/O. A lane never blocks: a frame that finds its ring full is dropped and counted.
 //
-// start(), next(), pop(), stop() and release() are for one thread, the capturing one. Ports and lanes may know a capture
-// (Port::set_capture()) for as long as it lives, whether it runs or not: it has to outlive the lanes' last turn.
+// Only the capturing thread may call start(), next(), pop(), stop() and release(). Ports and lanes may refer
+// to a capture (Port::set_capture()) whether it runs or not, so it must outlive the last poll of the lanes.
 #pragma once
 
 #include <array>
@@ -30,30 +30,32 @@ class Capture {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  /// Begins, with empty rings. Not while running. At most `snap_bytes` of each frame are kept. Throws SetupError.
+  /// Starts the capture with empty rings. Must not be running. Keeps at most `snap_bytes` of each frame.
+  /// Throws SetupError.
   void start(const CaptureFilter& filter, std::uint32_t snap_bytes);
-  /// Ends; waits until no lane is in add(), for a turn of a reactor at most. What was queued can still be taken.
+  /// Stops the capture. Blocks until no lane is in add(), for at most one loop iteration of a reactor. Queued
+  /// frames can still be read.
   void stop();
-  /// After stop(): gives the memory back.
+  /// Frees the memory. Call after stop().
   void release();
 
-  /// The oldest of the frames that are queued, which is there until pop(); null while there is none.
+  /// Returns the oldest queued frame, which is valid until pop(), or null if none is queued.
   const CapturedFrame* next() noexcept;
-  /// Drops what next() has returned.
+  /// Drops the frame that next() returned.
   void pop() noexcept;
-  /// Since the start.
+  /// Returns the number of frames dropped since start().
   std::uint64_t dropped() const noexcept;
 
-  // Message path: the reactor of `lane` only.
+  // Message path. Only the reactor of `lane` may call.
   void add(std::uint32_t lane, std::span<rte_mbuf* const> packets, Way way) noexcept;
-  /// The queue pair that is asked for, whose flow its lane has to know; zero: none.
+  /// Returns the queue pair of the filter, whose flow its lane has to set, or zero if the filter has none.
   std::uint32_t queue_pair() const noexcept { return queue_pair_.load(std::memory_order_relaxed); }
   void set_flow(std::uint32_t lane, const Flow& flow) noexcept { lanes_[lane].flow = flow; }
 
  private:
   struct alignas(kCacheLine) Lane {
     FrameRing ring;
-    Flow flow;                        ///< the lane's
+    Flow flow;                        ///< written by the lane only
     std::atomic<bool> inside{false};  ///< the lane is in add()
     std::atomic<std::uint64_t> dropped{0};
   };
@@ -62,11 +64,11 @@ class Capture {
   const std::uint32_t lane_count_;
   const std::uint32_t longest_frame_bytes_;
   std::atomic<bool> running_{false};
-  std::atomic<std::uint32_t> queue_pair_{0};  ///< as in filter_
+  std::atomic<std::uint32_t> queue_pair_{0};  ///< copy of filter_.queue_pair
   // Written while no lane is in add().
   CaptureFilter filter_;
   std::uint32_t kept_bytes_ = 0;
-  FrameRing* from_ = nullptr;  ///< the ring of what next() has returned
+  FrameRing* from_ = nullptr;  ///< ring of the frame that next() returned
   std::array<Lane, kMaxLanes> lanes_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory beside DPDK's own that a network card may read, at addresses that are the process's (DPDK, environment abstraction
-// layer, "Support for Externally Allocated Memory"). Setup, by one thread.
+// Memory outside DPDK's own that a network card may read, mapped at the addresses of the process (DPDK,
+// environment abstraction layer, "Support for Externally Allocated Memory"). Setup, by one thread.
 #pragma once
 
 #include <cstddef>
@@ -17,20 +17,22 @@ namespace sluice::rdma::softroce {
 class CardMemory {
  public:
   CardMemory() = default;
-  /// When the card reads nothing any more.
+  /// Unmaps everything. Requires that the card no longer reads the memory.
   ~CardMemory() { remove(); }
   CardMemory(const CardMemory&) = delete;
   CardMemory& operator=(const CardMemory&) = delete;
 
-  /// False: no memory can be mapped for this card; error() says why.
+  /// Prepares mapping for a card. Returns false if no memory can be mapped for this card; error() has the
+  /// reason.
   bool open(rte_device& card);
-  /// The pages of `bytes`, as far as they are not mapped yet. False: some cannot be, and error() says why. They need not be
-  /// there any more at the end.
+  /// Maps the pages of `bytes` that are not mapped yet. Returns false if some cannot be mapped; error() has
+  /// the reason. The pages may be unmapped from the process before they are unmapped for the card.
   bool add(std::span<std::byte> bytes);
   const std::string& error() const noexcept { return error_; }
-  /// Unmaps everything before the card is closed, and remembers it for resume().
+  /// Unmaps everything before the card is closed, and records it for resume().
   void suspend() noexcept;
-  /// Maps for this card what suspend() has unmapped. Returns false if some of it cannot be mapped; error() has the reason.
+  /// Maps for this card everything that suspend() has unmapped. Returns false if some of it cannot be mapped;
+  /// error() has the reason.
   bool resume(rte_device& card);
 
  private:
@@ -39,8 +41,8 @@ class CardMemory {
   void unmap(std::uintptr_t begin, std::uintptr_t end) noexcept;
 
   rte_device* card_ = nullptr;
-  std::map<std::uintptr_t, std::uintptr_t> mapped_;     ///< end by begin
-  std::map<std::uintptr_t, std::uintptr_t> suspended_;  ///< end by begin
+  std::map<std::uintptr_t, std::uintptr_t> mapped_;     ///< maps each begin to its end
+  std::map<std::uintptr_t, std::uintptr_t> suspended_;  ///< maps each begin to its end
   std::string error_;
 };
 

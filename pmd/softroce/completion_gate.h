@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many of the work completions that wait to be polled may be: one that returns memory has to wait until a network card has
-// read it, and those behind it wait with it, so that they stay in order. A peer may acknowledge, or invalidate, what has not
-// even been sent. A value; its owner's thread.
+// Limits how many queued work completions poll() may return. A completion that returns memory is held until a
+// network card has read that memory, and later completions are held with it, so that the order is kept. This
+// is necessary because a peer may acknowledge or invalidate data that was not even sent. A value; its owner's
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +16,14 @@ namespace sluice::rdma::softroce {
 
 class CompletionGate {
  public:
-  /// What comes from now on waits until everything before `mark` is done. Marks grow.
+  /// Holds completions queued from now on until everything before `mark` is done. Marks increase.
   void need(std::uint64_t mark) noexcept { needed_ = larger_of(needed_, mark); }
   bool closed() const noexcept { return needed_ != 0; }
   void open() noexcept { *this = {}; }
 
-  /// Of `waiting` completions in all so many may be taken, from the first on. `done(mark)` says whether what a mark stands for is
-  /// done. Marks that come meanwhile do not hold up those that wait already: what waits longest waits for one mark.
+  /// Returns how many of `waiting` queued completions may be taken, from the first one on. `done(mark)`
+  /// reports whether everything before a mark is done. Marks added during the wait do not delay completions
+  /// that are already held, so no completion waits for more than one mark.
   template <typename Done>
   std::size_t free(std::size_t waiting, const Done& done) noexcept {
     if (held_ > 0 && done(mark_)) free_ += std::exchange(held_, 0);
@@ -35,16 +37,16 @@ class CompletionGate {
     }
     return free_;
   }
-  /// So many of them were taken.
+  /// Records that `count` completions were taken.
   void take(std::size_t count) noexcept { free_ -= smaller_of(free_, count); }
-  /// Some of those that wait are gone, from anywhere among them.
+  /// Starts counting again after some queued completions were removed from any position.
   void recount() noexcept { free_ = held_ = 0; }
 
  private:
-  std::uint64_t needed_ = 0;  ///< the greatest mark; zero: none
-  std::uint64_t mark_ = 0;    ///< what those wait for that are held
-  std::size_t free_ = 0;      ///< from the first on
-  std::size_t held_ = 0;      ///< behind them
+  std::uint64_t needed_ = 0;  ///< the greatest mark; zero if none
+  std::uint64_t mark_ = 0;    ///< mark that the held completions wait for
+  std::size_t free_ = 0;      ///< number of completions that may be taken, from the first one on
+  std::size_t held_ = 0;      ///< number of held completions after those
 };
 
 }  // namespace sluice::rdma::softroce

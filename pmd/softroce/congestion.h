@@ -20,7 +20,7 @@ class CongestionWindow {
   static constexpr std::uint32_t kMin = 2;
   static constexpr std::uint32_t kInitial = 64;
 
-  /// For a new connection.
+  /// Resets the window for a new connection.
   void open(std::uint32_t max_packets) noexcept {
     max_ = larger_of(max_packets, kMin);
     window_ = smaller_of(kInitial, max_);
@@ -55,8 +55,9 @@ class CongestionWindow {
   }
   /// Returns whether nothing was acknowledged since a timeout.
   bool after_timeout() const noexcept { return before_timeout_ != 0; }
-  /// Called at the first acknowledgement after a timeout, `since_ns` after packets were sent again. Restores the window if it
-  /// arrives earlier than an answer to those can: then the timeout was spurious (RFC 4015, section 3.2). Returns whether it was.
+  /// Restores the window if the timeout was spurious (RFC 4015, section 3.2) and returns whether it was.
+  /// Called at the first acknowledgement after a timeout, `since_ns` after packets were retransmitted. The
+  /// timeout was spurious if the acknowledgement arrives earlier than a response to the retransmission can.
   bool undoes_timeout(std::uint64_t since_ns, std::uint64_t round_trip_ns) noexcept {
     const bool spurious = since_ns < round_trip_ns / 2;
     if (spurious) {
@@ -73,13 +74,13 @@ class CongestionWindow {
   std::uint32_t threshold_ = kInitial;  ///< slow start below, congestion avoidance above
   std::uint32_t progress_ = 0;
   std::uint32_t before_timeout_ =
-      0;  ///< window before the timeouts since the latest acknowledgement; zero: there were none
+      0;  ///< window before the timeouts since the latest acknowledgement; zero if there were none
   std::uint32_t threshold_before_ = 0;  ///< threshold before those timeouts
 };
 
 class CongestionRate {
  public:
-  static constexpr double kDefaultLineRate = 12.5;  ///< 100 Gbit/s, of a link that does not say
+  static constexpr double kDefaultLineRate = 12.5;  ///< 100 Gbit/s, for a link without a known speed
   static constexpr double kMinRate = 0.01;
   static constexpr double kGain = 1.0 / 16;
   static constexpr double kAdditiveStep = 0.05;
@@ -88,11 +89,12 @@ class CongestionRate {
   static constexpr std::uint64_t kIncreaseIntervalNs = 300'000;
   static constexpr std::uint64_t kAlphaIntervalNs = 55'000;
 
-  /// In bytes per ns, of a link's speed in Mbit/s as DPDK says it: zero and the largest number mean unknown.
+  /// Converts a link speed of DPDK in Mbit/s to bytes per ns. Zero and the largest number mean that the speed
+  /// is unknown.
   static constexpr double of_link(std::uint32_t megabits) noexcept {
     return megabits == 0 || megabits == ~std::uint32_t{0} ? kDefaultLineRate : megabits / 8e3;
   }
-  /// For a new connection on a link of this rate.
+  /// Resets the rate for a new connection on a link of this rate.
   void open(double line_rate) noexcept {
     *this = {};
     line_rate_ = rate_ = target_ = larger_of(line_rate, kMinRate);
@@ -100,8 +102,10 @@ class CongestionRate {
   bool limited() const noexcept { return limited_; }
   double bytes_per_ns() const noexcept { return limited_ ? rate_ : line_rate_; }
 
-  /// False: no packet was sent since the last cut, so that none can have met congestion; or that was just now.
-  /// Notifications have no sequence number: whoever forges them gets no more than one cut for each packet.
+  /// Reduces the rate on a congestion notification. Returns false without a reduction if no packet was sent
+  /// since the last cut, because then none can have met congestion, or if the last cut was less than
+  /// kCutIntervalNs ago. Notifications have no sequence number, so a forger can cause at most one cut per
+  /// packet sent.
   bool on_notification(std::uint64_t now_ns) noexcept {
     advance(now_ns);
     if (!sent_ || (limited_ && now_ns - last_cut_ns_ < kCutIntervalNs)) return false;
@@ -120,7 +124,7 @@ class CongestionRate {
     return true;
   }
 
-  /// When the next packet may be sent; zero: now.
+  /// Returns when the next packet may be sent, or zero if it may be sent now.
   std::uint64_t wait_until(std::uint64_t now_ns) noexcept {
     if (!limited_) return 0;
     advance(now_ns);
@@ -133,7 +137,7 @@ class CongestionRate {
   }
 
  private:
-  /// Runs the timers that are due, at most kMaxPeriods periods each.
+  /// Runs the timers that are due, for at most kMaxPeriods periods each.
   void advance(std::uint64_t now_ns) noexcept {
     constexpr int kMaxPeriods = 64;
     for (int i = 0; limited_ && i < kMaxPeriods && now_ns - last_alpha_ns_ >= kAlphaIntervalNs; ++i) {
@@ -149,7 +153,7 @@ class CongestionRate {
   }
 
   bool limited_ = false;
-  bool sent_ = false;  ///< a packet, since the last cut
+  bool sent_ = false;  ///< a packet was sent since the last cut
   double line_rate_ = kDefaultLineRate;
   double rate_ = kDefaultLineRate;
   double target_ = kDefaultLineRate;
@@ -164,9 +168,11 @@ class CongestionRate {
 /// Round-trip time estimate and the retransmission timeout derived from it (RFC 6298).
 class RoundTrip {
  public:
-  /// The peer polls as we do, or answers from an interrupt: it need not wait for anything else.
+  /// Smallest retransmission timeout. A peer responds from its polling loop or from an interrupt, without
+  /// further delay.
   static constexpr std::uint64_t kMinTimeoutNs = 200'000;
-  /// Least wait before the last packet is sent once more to ask for its acknowledgement (RFC 8985, section 7).
+  /// Smallest delay before the last packet is retransmitted to request its acknowledgement (RFC 8985, section
+  /// 7).
   static constexpr std::uint64_t kMinProbeNs = 10'000;
 
   void open(std::uint64_t max_timeout_ns) noexcept {
@@ -186,22 +192,23 @@ class RoundTrip {
     doublings_ = 0;
   }
   std::uint64_t smoothed_ns() const noexcept { return smoothed_ns_; }
-  /// A time in which an answer comes; `otherwise` while no round trip has been measured.
+  /// Returns an upper estimate of the round trip, or `otherwise` if no round trip was measured.
   std::uint64_t bound_ns(std::uint64_t otherwise) const noexcept {
     return measured_ ? smoothed_ns_ + 4 * variation_ns_ : otherwise;
   }
-  /// Doubles with each timeout, and stays so for the next acknowledgement: that of what was sent twice says nothing
-  /// about the round trip (sections 3 and 5.5).
+  /// Doubles the timeout until the next sample. An acknowledgement of a retransmitted packet gives no sample
+  /// (sections 3 and 5.5).
   void on_timeout() noexcept { doublings_ = smaller_of(doublings_ + 1, kMaxDoublings); }
-  /// Something was acknowledged without a timeout since the last that was, but nothing measured: where many
-  /// packets are lost, nearly all are sent again, and the next sample may be far.
+  /// Halves the number of doublings after an acknowledgement that gave no sample and followed no timeout.
+  /// Under heavy loss nearly all packets are retransmitted, so the next sample may be far away.
   void on_progress() noexcept { doublings_ /= 2; }
   std::uint64_t timeout_ns() const noexcept {
     const std::uint64_t base = measured_ ? smoothed_ns_ + 4 * variation_ns_ : max_timeout_ns_ / 4;
     const std::uint64_t first = bounded(base, kMinTimeoutNs, max_timeout_ns_);
     return smaller_of(first << doublings_, max_timeout_ns_);
   }
-  /// Two round trips. Not less than timeout_ns(): a probe would come too late.
+  /// Returns the delay before a probe, about two round trips. Returns timeout_ns() without a sample or after
+  /// a timeout, because a probe would then be too late.
   std::uint64_t probe_ns() const noexcept {
     if (!measured_ || doublings_ > 0) return timeout_ns();
     return larger_of(2 * smoothed_ns_ + variation_ns_, kMinProbeNs);

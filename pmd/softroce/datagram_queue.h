@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Received management datagrams that wait for the control plane, with a share per source: a host that sends as many as it can has
-// only its own dropped. One thread.
+// Received management datagrams queued for the control plane, with a quota per source, so that a host that
+// floods the queue loses only its own datagrams. One thread.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class DatagramQueue {
   static constexpr std::size_t kCapacity = 64;
   static constexpr std::size_t kMostOfSource = kCapacity / 4;
 
-  /// Returns whether a datagram of the source would be taken. Linear in the datagrams that wait.
+  /// Returns whether a datagram of the source would be accepted. Linear in the number of queued datagrams.
   bool has_room_for(const PeerAddress& source) noexcept {
     if (waiting_.full()) return false;
     std::size_t of_source = 0;
@@ -25,7 +25,7 @@ class DatagramQueue {
       of_source += waiting_[i].remote == source;
     return of_source < kMostOfSource;
   }
-  /// Precondition: has_room_for(datagram.remote).
+  /// Appends a datagram. Requires has_room_for(datagram.remote).
   void add(const Datagram& datagram) noexcept { waiting_.push_back(datagram); }
   std::size_t take(std::span<Datagram> into) noexcept { return waiting_.pop_front(into); }
 

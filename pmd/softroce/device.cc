@@ -34,7 +34,7 @@ std::uint64_t counter_ns() noexcept {
   return static_cast<std::uint64_t>(static_cast<double>(rte_rdtsc()) * ns_per_cycle);
 }
 
-/// Largest path MTU whose packets fit `link_mtu` with the largest headers.
+/// Returns the largest path MTU whose packets fit `link_mtu` with the largest headers.
 std::uint16_t path_mtu_for(std::uint32_t link_mtu) noexcept {
   constexpr std::uint32_t kOverhead = kIpv6Bytes + kUdpBytes + kMaxTransportHeaderBytes + kIcrcBytes;
   std::uint16_t mtu = 4096;
@@ -94,7 +94,7 @@ DeviceLimits SoftDevice::limits() const noexcept {
 }
 
 MemoryRegion SoftDevice::allocate_memory(std::size_t bytes) {
-  // A card's translation has few entries, and needs the pages from the start.
+  // A card's address translation has few entries and requires the pages from the start.
   const MemoryRegion region = transmitter_.memory() == PacketMemory::UntilFreed
                                   ? memory_.allocate_for_device(bytes, port_.numa_node())
                                   : memory_.allocate(bytes);
@@ -120,8 +120,9 @@ Owned<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& limits) {
   return qp;
 }
 
-/// A number that nobody can guess who has not seen it on the link, and that was not given for as long as possible:
-/// late packets of a destroyed queue pair are for nobody. At least half of the table is free.
+/// Returns a number that cannot be guessed without observing it on the link and that was not used for as long
+/// as possible, so that late packets of a destroyed queue pair match no queue pair. At least half of the
+/// table is free.
 std::uint32_t SoftDevice::free_number() noexcept {
   for (;;) {
     const std::uint32_t number = numbers_.next() << kLaneBits | lane_;
@@ -151,7 +152,7 @@ Route SoftDevice::route_to(const PeerAddress& local, const PeerAddress& remote, 
   route.traffic_class = class_of(config_.traffic_class);
   route.source = local;
   route.destination = remote;
-  // One source port per queue pair, so that ECMP and RSS distribute them (A17.3.1.1).
+  // Each queue pair has its own source port, so that ECMP and RSS distribute the queue pairs (A17.3.1.1).
   route.udp_source_port =
       static_cast<std::uint16_t>(0xC000 | (static_cast<std::uint32_t>(qp) * 0x9E37u >> 8 & 0x3FFF));
   return route;
@@ -191,7 +192,8 @@ std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
   return taken;
 }
 
-/// How many completions return no memory that is still read.
+/// Returns the number of completions that may be delivered because the memory that they return is no longer
+/// read.
 std::size_t SoftDevice::completions_let_go() noexcept {
   if (transmitter_.memory() == PacketMemory::UntilFreed) {
     port_.free_sent(lane_);
@@ -226,7 +228,7 @@ void SoftDevice::receive() noexcept {
     rte_pktmbuf_free_bulk(buffers, kept);
   };
   const std::uint16_t arrived = port_.receive_from_queue(lane_, buffers, kReceiveBurst);
-  // Here and not in take(): what another lane hands over has been captured there.
+  // Captured here and not in take(), because the other lane has captured the packets that it hands over.
   if (Capture* capture = port_.capture()) this->capture(*capture, {buffers, arrived});
   take(arrived);
   for (std::uint32_t from = 0; from < config_.lanes; ++from)
@@ -259,7 +261,7 @@ bool SoftDevice::on_frame(std::span<const std::byte> bytes, rte_mbuf* buffer) no
     on_roce(frame, bytes);
   } else if (frame.kind == FrameKind::Malformed) {
     ++statistics_.frames_malformed;
-  } else if (lane_ != 0) {  // which has what is known of neighbours
+  } else if (lane_ != 0) {  // lane 0 has the neighbour tables
     return hand_over(0, buffer);
   } else {
     on_other(frame, bytes);
@@ -268,7 +270,8 @@ bool SoftDevice::on_frame(std::span<const std::byte> bytes, rte_mbuf* buffer) no
 }
 
 void SoftDevice::on_roce(const Frame& frame, std::span<const std::byte> bytes) noexcept {
-  // Reliable connections have no groups, and what a switch floods is for somebody else (RFC 1122, section 3.3.6).
+  // Reliable connections have no multicast groups, and frames that a switch floods are for other hosts (RFC
+  // 1122, section 3.3.6).
   if (!same(mac_, bytes.data())) {
     ++statistics_.frames_misaddressed;
     return;
@@ -323,13 +326,13 @@ void SoftDevice::on_other(const Frame& frame, std::span<const std::byte> bytes) 
   if (unresolved_.waiting) send_resolved();
 }
 
-// --- The link
+// --- Link state
 
 void SoftDevice::look() noexcept {
   if (lane_ == 0) port_.look();
 }
 
-/// Returns whether a buffer has room for the longest answer.
+/// Returns whether a buffer has room for the longest refusal.
 bool SoftDevice::refuses_ports() const noexcept {
   return port_.frame_bytes() >= kMaxRefusalBytes + kEthernetBytes + kVlanBytes;
 }
@@ -338,7 +341,8 @@ Condition SoftDevice::condition() const noexcept {
   return port_.link().condition();
 }
 
-/// Whoever is behind a link that is up again may know us at another port of its switch (RFC 5227, section 2.3).
+/// Applies a change of the port's link. When the link is up again, its switch may expect this host on another
+/// port, so the addresses are announced (RFC 5227, section 2.3).
 void SoftDevice::on_link_change() noexcept {
   LinkFacts facts;
   const std::optional<std::uint32_t> sequence = port_.link().read(facts);
@@ -364,7 +368,7 @@ void SoftDevice::send_from(const MacAddress& mac) noexcept {
     if (qp != nullptr) qp->send_from(mac);
 }
 
-/// One frame each time.
+/// Sends the next announcement, one frame per call.
 void SoftDevice::announce() noexcept {
   rte_mbuf* frame = transmitter_.frame_buffer();
   if (frame == nullptr) return;
@@ -398,7 +402,7 @@ void SoftDevice::watch(SoftQueuePair& qp) noexcept {
 void SoftDevice::run_timers() noexcept {
   std::uint32_t steps = kTimerSteps;
   while (auto* timer = timers_.take_due(now_ns_, steps)) {
-    SoftQueuePair& qp = *timer->owner;  // its deadline may have been put off, or be gone
+    SoftQueuePair& qp = *timer->owner;  // the deadline may have been postponed or removed
     if (now_ns_ >= qp.deadline_ns())
       qp.on_timer(now_ns_);
     else
@@ -492,7 +496,7 @@ void SoftDevice::send_to(const Datagram& datagram, const LinkAddress& link) noex
   packet.bth.psn = datagram_psn_ = psn_add(datagram_psn_, 1);
   packet.deth = {kManagementQueueKey, kManagementQueuePair};
   const std::span<const std::byte> payload{datagram.data.data(), datagram.bytes};
-  std::uint64_t read_until = 0;  // it is copied
+  std::uint64_t read_until = 0;  // the payload is copied
   ++(transmitter_.send(HeaderTemplate(route), packet, {&payload, 1}, read_until)
          ? statistics_.datagrams_sent
          : statistics_.datagrams_dropped);

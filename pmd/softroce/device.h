@@ -2,8 +2,8 @@
 //
 // One lane of a port: receives packets and dispatches them to queue pairs, runs the queue pairs' transmission
 // and timers. Only the owning reactor may call; the constructor, create_queue_pair() and memory registration
-// are setup and throw SetupError. Shares ownership of the port, outlives its queue pairs, owns memory it
-// allocates.
+// are setup and throw SetupError. Shares ownership of the port, outlives its queue pairs, owns the memory
+// that it allocates.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +28,11 @@ namespace sluice::rdma::softroce {
 
 class EthernetPort;
 
-/// Packets received per poll, from the ethdev and from each other lane.
-/// Queue pairs that may transmit per poll.
+/// Number of queue pairs that may transmit per poll.
 inline constexpr std::size_t kTransmitsPerPoll = 8;
-/// Steps of the timer wheel per poll: timers that come due or change their place in it.
+/// Steps of the timer wheel per poll. A step handles a timer that is due or moves a timer within the wheel.
 inline constexpr std::uint32_t kTimerSteps = 64;
-/// Least time between questions for the next hops of queue pairs that get no answers.
+/// Minimum interval between neighbour requests for the next hops of queue pairs whose peers do not respond.
 inline constexpr std::uint64_t kAskAgainNs = 100'000'000;
 
 inline constexpr std::uint32_t kManagementQueuePair = 1;
@@ -60,12 +59,12 @@ class SoftDevice final : public SoftRoce {
   const Statistics& statistics() const noexcept override { return statistics_; }
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
   void flush() noexcept override { transmitter_.flush(); }
-  /// Lane 0 looks after the link of the port.
+  /// Checks the link of the port. Only lane 0 does so, for all lanes.
   void look() noexcept override;
-  /// Returns the condition of the port, which is that of all its lanes.
+  /// Returns the condition of the port, which all its lanes share.
   Condition condition() const noexcept override;
 
-  // For queue pairs.
+  // Interface for queue pairs.
   MemoryTable& memory() noexcept { return memory_; }
   Transmitter& transmitter() noexcept { return transmitter_; }
   EarlyPackets& early_packets() noexcept { return early_packets_; }
@@ -75,16 +74,17 @@ class SoftDevice final : public SoftRoce {
   std::uint64_t now_ns() const noexcept { return now_ns_; }
   std::size_t completion_room() const noexcept { return completions_.capacity() - completions_.size(); }
   void complete(const WorkCompletion& completion) noexcept;
-  /// The next completions return memory that may be read until Transmitter::lets_go_of(read_until); zero: it was copied.
+  /// Announces that the next completions return memory that may be read until
+  /// Transmitter::lets_go_of(read_until). Zero means that the data was copied.
   void give_back(std::uint64_t read_until) noexcept {
     if (read_until != 0 && !transmitter_.lets_go_of(read_until)) gate_.need(read_until);
   }
   void activate(SoftQueuePair& qp) noexcept;
-  /// Has qp.on_timer() called when its deadline has come, or before.
+  /// Schedules a call of qp.on_timer() at its deadline or earlier.
   void watch(SoftQueuePair& qp) noexcept;
   void remove(SoftQueuePair& qp) noexcept;
-  /// A queue pair gets no answers: its peer, or the router, may have moved. Asks for the next hop, and returns what is
-  /// known of it; `link` if that is nothing.
+  /// Resolves the next hop of a queue pair whose peer does not respond, because the peer or the router may
+  /// have moved. Sends a neighbour request and returns the known link address, or `link` if none is known.
   LinkAddress next_hop(const PeerAddress& remote, const LinkAddress& link) noexcept;
   Route route_to(const PeerAddress& local, const PeerAddress& remote, const LinkAddress& link,
                  QueuePairNumber qp) const noexcept;
@@ -102,9 +102,9 @@ class SoftDevice final : public SoftRoce {
   std::uint32_t free_number() noexcept;
   void receive() noexcept;
   void capture(Capture& capture, std::span<struct rte_mbuf* const> arrived) noexcept;
-  /// The queue pair of this number; null: there is none on this lane.
+  /// Returns the queue pair with this number, or null if this lane has none.
   SoftQueuePair* find(std::uint32_t number) const noexcept;
-  /// True: the buffer was handed over.
+  /// Handles a received frame. Returns true if the buffer was handed over to another lane.
   bool on_frame(std::span<const std::byte> bytes, struct rte_mbuf* buffer) noexcept;
   bool hand_over(std::uint32_t lane, struct rte_mbuf* buffer) noexcept;
   void on_roce(const Frame& frame, std::span<const std::byte> bytes) noexcept;
@@ -126,7 +126,8 @@ class SoftDevice final : public SoftRoce {
   const std::uint32_t lane_;
   const std::string name_;
   MacAddress mac_;
-  const std::uint64_t guid_;  ///< made of the first MAC address: it names the adapter, and stays
+  const std::uint64_t guid_;  ///< derived from the first MAC address; identifies the adapter and never
+                              ///< changes
   std::uint16_t max_path_mtu_;
   const double line_rate_;
   std::vector<PeerAddress> addresses_;
@@ -138,23 +139,24 @@ class SoftDevice final : public SoftRoce {
   std::uint64_t (*const clock_ns_)() noexcept;
   std::uint64_t now_ns_;
 
-  /// By the low bits of the QPN above the lane. A power of two, at least twice the number of queue pairs.
+  /// Queue pairs, indexed by the low bits of the QPN above the lane bits. The size is a power of two, at
+  /// least twice the number of queue pairs.
   std::vector<SoftQueuePair*> queue_pairs_;
   NumberPermutation numbers_;
   std::uint32_t queue_pair_count_ = 0;
-  FixedRing<SoftQueuePair*> active_;  ///< want to transmit; each once
+  FixedRing<SoftQueuePair*> active_;  ///< queue pairs with packets to transmit, each of them once
   TimerWheel<SoftQueuePair> timers_;
 
-  /// Room for at least twice all outstanding work requests.
+  /// Work completions for the next poll(), with room for at least twice all outstanding work requests.
   FixedRing<WorkCompletion, RingStorage<WorkCompletion>> completions_;
   std::size_t depth_ = 0;
-  CompletionGate gate_;  ///< of completions_
+  CompletionGate gate_;  ///< gate of completions_
 
   DatagramQueue datagrams_;  ///< received
   Unresolved unresolved_;
   Announcer announcer_;
-  std::uint32_t announced_ = 0;  ///< LinkFacts::announcements that are under way or done
-  std::uint64_t asked_ns_ = 0;   ///< by next_hop()
+  std::uint32_t announced_ = 0;  ///< value of LinkFacts::announcements that was handled last
+  std::uint64_t asked_ns_ = 0;   ///< time of the last request of next_hop()
   std::uint32_t datagram_psn_ = 0;
 };
 

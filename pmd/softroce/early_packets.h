@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests that arrived before their turn, copied, until they can be executed (InfiniBand 9.7.5.1 lets a responder drop
-// them; then one lost packet costs a round trip and all packets behind it). One object per lane; each queue pair has a
-// share of it. Only the owning reactor may call; the constructor allocates. Sizes in bytes.
+// Copies of requests that arrived out of order, kept until they can be executed. InfiniBand 9.7.5.1 permits a
+// responder to drop them, but then one lost packet costs a round trip and all packets after it. Each lane has
+// one object, shared by its queue pairs with a quota each. Only the owning reactor may call; the constructor
+// allocates. Sizes in bytes.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +15,16 @@
 
 namespace sluice::rdma::softroce {
 
-/// Packets of one lane that are kept.
+/// Number of packets kept per lane.
 inline constexpr std::uint16_t kEarlyPackets = 256;
-/// Packets of one queue pair among them.
+/// Number of packets kept per queue pair.
 inline constexpr std::uint16_t kEarlyPacketsPerQueuePair = 16;
 
 class EarlyPackets {
  public:
   static constexpr std::uint16_t kNone = 0xFFFF;
 
-  /// The packets of one queue pair, in PSN order. Has to be released before it ends.
+  /// The packets of one queue pair, in PSN order. Must be released before it is destroyed.
   struct Queue {
     std::uint16_t first = kNone;
     std::uint16_t count = 0;
@@ -31,11 +32,11 @@ class EarlyPackets {
 
   explicit EarlyPackets(std::size_t payload_bytes);
 
-  /// Copies a packet unless a packet with its PSN is kept already. False: the queue pair's share or the lane's room is used
-  /// up, or the payload is longer than that of a valid packet.
+  /// Copies a packet unless a packet with its PSN is kept already. Returns false if the queue pair's quota or
+  /// the lane's room is exhausted, or if the payload is longer than that of a valid packet.
   bool add(Queue& queue, const Packet& packet) noexcept;
-  /// Drops the packets before `psn`. Returns the packet with this PSN, or null. It stays in the queue, and is valid until
-  /// the next call of add().
+  /// Drops the packets before `psn`. Returns the packet with this PSN, or null. The packet stays in the queue
+  /// and is valid until the next call of add().
   const Packet* find(Queue& queue, std::uint32_t psn) noexcept;
   void release(Queue& queue) noexcept;
   std::size_t room() const noexcept { return free_.count; }

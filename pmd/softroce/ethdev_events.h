@@ -23,16 +23,16 @@ class EthdevEvents {
   EthdevEvents(const EthdevEvents&) = delete;
   EthdevEvents& operator=(const EthdevEvents&) = delete;
 
-  /// Setup. Events of an earlier ethdev are forgotten.
+  /// Setup. Discards the events of an earlier ethdev.
   void subscribe(std::uint16_t ethdev) noexcept;
   void unsubscribe() noexcept;
-  /// Returns what was reported since the last call.
+  /// Returns the events reported since the last call.
   Seen take() noexcept;
   /// Called by the interrupt thread; `event` is an rte_eth_event_type.
   void add(unsigned event) noexcept { seen_.fetch_or(1u << event, std::memory_order_relaxed); }
 
  private:
-  std::atomic<std::uint32_t> seen_{0};  ///< a bit for each rte_eth_event_type
+  std::atomic<std::uint32_t> seen_{0};  ///< one bit per rte_eth_event_type
   std::optional<std::uint16_t> ethdev_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of a port's ethdev: memory that a network card may read, the guard against DPDK's interrupt thread, events of the
-// driver, and flow rules.
+// Parts of a port's ethdev: memory that a network card may read, the guard against DPDK's interrupt thread,
+// events of the driver, and flow rules.
 #include "pmd/softroce/card_memory.h"
 
 #include <rte_byteorder.h>
@@ -102,7 +102,7 @@ bool CardMemory::resume(rte_device& card) {
 
 namespace {
 
-/// Between looks at a lane that is in a burst: it may have lost its processor there.
+/// Interval between two checks of a lane that is in a burst, because its thread may not be scheduled there.
 constexpr std::uint64_t kBackOffNs = 5'000;
 
 }  // namespace
@@ -139,7 +139,7 @@ void InterruptGuard::on_interrupt(void* guard) noexcept {
   static_cast<InterruptGuard*>(guard)->let_lanes_work();
 }
 
-/// The interrupt thread. It comes with all lanes taken, and goes so.
+/// Runs in the interrupt thread, which holds the locks of all lanes at the start and at the end.
 void InterruptGuard::let_lanes_work() noexcept {
   if (ending_.load(std::memory_order_relaxed)) return;
   const auto each = [this](auto&& change) {
@@ -197,10 +197,10 @@ EthdevEvents::Seen EthdevEvents::take() noexcept {
 
 namespace {
 
-/// Offset of the destination QP's low byte behind the UDP header.
+/// Offset of the destination QP's low byte after the UDP header.
 constexpr std::int32_t kLowByteOfQueuePair = 7;
 
-/// Packets of RoCEv2 for the queue pairs of a lane. Its items point into it.
+/// Match of RoCEv2 packets for the queue pairs of a lane. Its items point into the object.
 class Match {
  public:
   Match(bool tagged, bool v6, std::uint32_t lane) : low_bits_(static_cast<std::uint8_t>(lane)) {
@@ -210,7 +210,7 @@ class Match {
     queue_pair_.offset = kLowByteOfQueuePair;
     queue_pair_.length = 1;
     queue_pair_.pattern = &low_bits_;
-    // The values of rte_flow_item_raw_mask, which C++ does not have.
+    // Values of rte_flow_item_raw_mask, which is not available in C++.
     queue_pair_mask_.relative = 1;
     queue_pair_mask_.search = 1;
     queue_pair_mask_.reserved = 0x3FFFFFFF;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rules by which a network card brings a RoCE packet to the hardware queue of the lane that owns its queue pair, which the low
-// bits of the destination QP say (InfiniBand Architecture Specification volume 1, 9.2, Base Transport Header). Drivers of
-// cards that cannot look there refuse them: packets are then spread by RSS, and lanes hand over what is not theirs, as with
-// management datagrams, whose queue pair has the low bits of another lane.
-// Setup, by the thread that makes the port.
+// Flow rules by which a network card delivers a RoCE packet to the hardware queue of the lane that owns its
+// queue pair. The low bits of the destination QP identify the lane (InfiniBand Architecture Specification
+// volume 1, 9.2, Base Transport Header). Drivers of cards that cannot match these bits reject the rules.
+// Packets are then spread by RSS, and lanes hand over packets of other lanes. The same applies to management
+// datagrams, because their queue pair number has the low bits of another lane.
+// Setup, by the thread that creates the port.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +27,12 @@ class FlowRules {
   FlowRules(const FlowRules&) = delete;
   FlowRules& operator=(const FlowRules&) = delete;
 
-  /// For the first `queues` lanes of a started ethdev, one for each family of the port's addresses. All of them are made, or none.
+  /// Creates a rule for each of the first `queues` lanes of a started ethdev and for each family of the
+  /// port's addresses. Creates either all rules or none.
   void make(const PortConfig& config, std::uint32_t queues);
-  /// Before the ethdev is stopped.
+  /// Removes the rules. Call before the ethdev is stopped.
   void remove() noexcept;
-  /// How many there are, and why there is none.
+  /// Returns the number of rules, or the reason why there is none.
   const Steering& steering() const noexcept { return steering_; }
 
  private:

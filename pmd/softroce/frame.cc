@@ -34,7 +34,8 @@ std::uint16_t folded(std::uint64_t sum) noexcept {
   return static_cast<std::uint16_t>((sum & 0xFFFF) + (sum >> 16));
 }
 
-/// As internet_checksum(), for every packet: the sum of the words is all ones, in either order of bytes.
+/// Reports whether the IPv4 checksum is correct. Runs for every packet, so it is faster than
+/// internet_checksum(): the sum of the words is all ones in either byte order.
 bool ipv4_checksum_correct(const std::byte* header) noexcept {
   std::uint64_t first, second;
   std::uint32_t third;
@@ -61,7 +62,7 @@ void set_ipv4(PeerAddress& address, const std::byte* at) noexcept {
 
 bool parse_ipv4(Frame& frame, std::span<const std::byte> packet) noexcept {
   if (packet.size() < kIpv4Bytes) return false;
-  if (packet[0] > kIpv4NoOptions && packet[0] <= kIpv4MostOptions) return true;  // IGMP, for one
+  if (packet[0] > kIpv4NoOptions && packet[0] <= kIpv4MostOptions) return true;  // for example IGMP
   if (packet[0] != kIpv4NoOptions) return false;
   const std::size_t total = load_be16(packet.data() + 2);
   if (total < kIpv4Bytes || total > packet.size()) return false;
@@ -91,7 +92,8 @@ bool parse_ipv6(Frame& frame, std::span<const std::byte> packet) noexcept {
   return true;
 }
 
-/// If the packet is UDP to the RoCEv2 port, makes it Roce and narrows `transport`. False: malformed.
+/// Makes the packet Roce and narrows `transport` if it is UDP to the RoCEv2 port. Returns false if it is
+/// malformed.
 bool parse_roce(Frame& frame) noexcept {
   const auto udp = frame.transport;
   if (udp.size() < kUdpBytes || load_be16(udp.data() + 2) != kRoceUdpPort) return true;
@@ -192,7 +194,7 @@ bool icrc_correct(const Frame& frame, std::span<const std::byte> bytes) noexcept
   const std::uint32_t crc =
       icrc_start(bytes.data() + frame.network_offset,
                  std::size_t{frame.transport_offset} - frame.network_offset, frame.transport.size());
-  std::uint32_t expected;  // least significant byte first, as the processor stores it
+  std::uint32_t expected;  // least significant byte first, as in the processor's memory
   std::memcpy(&expected, frame.transport.data() + frame.transport.size(), kIcrcBytes);
   return crc == expected;
 }
@@ -207,9 +209,9 @@ std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint32_t 
 
 std::uint32_t icrc_start(const std::byte* network, std::size_t network_bytes,
                          std::size_t transport_bytes) noexcept {
-  // Eight bytes of ones replace the local routing header.
+  // The local routing header is replaced by eight bytes of ones.
   constexpr std::size_t kPseudo = 8;
-  // A short packet is one call of the library, whose calls cost more than copying does.
+  // A short packet takes one call of the library, because a call costs more than copying.
   constexpr std::size_t kTogether = 256;
   std::byte masked[kPseudo + kIpv6Bytes + kUdpBytes + kTogether];
   const std::size_t together = smaller_of(transport_bytes, kTogether);
@@ -242,12 +244,13 @@ namespace {
 constexpr std::size_t kArpIpv4Bytes = 28;
 constexpr std::uint32_t kManagement = 1;
 
-/// What a filter asks for. Lengths in the headers are not looked at: of an outgoing frame the payload is elsewhere.
+/// Header fields that a filter matches. Length fields are ignored, because the payload of an outgoing frame
+/// is in other buffers.
 struct Headers {
   bool addressed = false;  ///< source and destination are set
   PeerAddress source;
   PeerAddress destination;
-  std::uint32_t queue_pair = 0;  ///< the destination's; zero: not RoCEv2
+  std::uint32_t queue_pair = 0;  ///< destination queue pair; zero if not RoCEv2
 };
 
 void read_transport(Headers& headers, std::uint8_t protocol, std::span<const std::byte> udp) noexcept {

@@ -29,7 +29,8 @@ inline constexpr std::size_t kUdpBytes = 8;
 inline constexpr std::size_t kMaxNetworkHeaderBytes = kEthernetBytes + kVlanBytes + kIpv6Bytes + kUdpBytes;
 
 inline constexpr std::uint16_t kNoVlan = 0xFFFF;
-/// The VLAN of a tag's identifier: a priority tag, with identifier zero, is of none (IEEE 802.1Q, table 9-2).
+/// Returns the VLAN of a tag's identifier. A priority tag, with identifier zero, belongs to no VLAN (IEEE
+/// 802.1Q, table 9-2).
 constexpr std::uint16_t vlan_of(std::uint16_t identifier) noexcept {
   return identifier == 0 ? kNoVlan : identifier;
 }
@@ -39,7 +40,7 @@ inline constexpr std::uint8_t kEcnMask = 3;
 inline constexpr std::uint8_t kEcnCapable = 2;
 inline constexpr std::uint8_t kEcnCongested = 3;
 
-/// Of packets that want to be marked rather than dropped.
+/// Returns the traffic class of packets that routers mark rather than drop on congestion.
 constexpr std::uint8_t class_of(std::uint8_t traffic_class) noexcept {
   return static_cast<std::uint8_t>((traffic_class & ~kEcnMask) | kEcnCapable);
 }
@@ -48,8 +49,8 @@ constexpr std::uint8_t class_of(std::uint8_t traffic_class) noexcept {
 struct Route {
   MacAddress source_mac{};
   MacAddress destination_mac{};
-  std::uint16_t vlan = kNoVlan;  ///< identifier, 0 to 4095; kNoVlan: without a tag
-  std::uint8_t priority = 0;     ///< in the tag, 0 to 7
+  std::uint16_t vlan = kNoVlan;  ///< identifier, 0 to 4095; kNoVlan means no tag
+  std::uint8_t priority = 0;     ///< priority in the tag, 0 to 7
   PeerAddress source;
   PeerAddress destination;
   std::uint16_t udp_source_port = 0xC000;  ///< entropy for ECMP and RSS
@@ -63,7 +64,7 @@ constexpr bool is_ipv4(const PeerAddress& address) noexcept {
   return address.bytes[10] == 0xFF && address.bytes[11] == 0xFF;
 }
 
-// Comparisons of each packet, for which the compiler would call memcmp().
+// Comparisons for every packet, written out because the compiler would call memcmp().
 constexpr bool same(const PeerAddress& a, const PeerAddress& b) noexcept {
   using Halves = std::array<std::uint64_t, 2>;
   const auto x = std::bit_cast<Halves>(a.bytes);
@@ -87,42 +88,42 @@ inline bool same(const MacAddress& a, const std::byte* b) noexcept {
 
 enum class FrameKind : std::uint8_t { Roce, Arp, Ipv4, Ipv6, Malformed, Other };
 
-/// A frame as it was received; offsets are from its first byte.
+/// A received frame. Offsets are from its first byte.
 struct Frame {
   FrameKind kind = FrameKind::Other;
-  std::uint16_t vlan = kNoVlan;        ///< vlan_of() its tag
-  std::uint8_t priority = 0;           ///< of its tag
+  std::uint16_t vlan = kNoVlan;        ///< vlan_of() of its tag
+  std::uint8_t priority = 0;           ///< priority in its tag
   std::uint16_t network_offset = 0;    ///< ARP, IPv4 or IPv6 header
   std::uint16_t transport_offset = 0;  ///< Roce: base transport header; Ipv4, Ipv6: end of the IP header
   std::uint16_t udp_source_port = 0;
   std::uint8_t traffic_class = 0;
-  std::uint8_t protocol = 0;             ///< Ipv4, Ipv6: of the payload
+  std::uint8_t protocol = 0;             ///< Ipv4, Ipv6: protocol of the payload
   std::span<const std::byte> transport;  ///< Roce: up to the invariant CRC; Ipv4, Ipv6: IP payload
   PeerAddress source;                    ///< not for Arp
   PeerAddress destination;
 };
 
-/// Parses Ethernet, IP and UDP headers. `bytes` may have padding behind the packet. IP fragments are
-/// Malformed and packets with IPv4 options Other: RoCEv2 has neither, and hosts send the latter of their own (IGMP).
+/// Parses Ethernet, IP and UDP headers. `bytes` may have padding after the packet. IP fragments are Malformed
+/// because RoCEv2 has none. Packets with IPv4 options are Other because hosts send some themselves (IGMP).
 Frame parse(std::span<const std::byte> bytes) noexcept;
 
-/// The tag's priority and identifier (IEEE 802.1Q, 9.6).
+/// Returns the tag control information from priority and identifier (IEEE 802.1Q, 9.6).
 constexpr std::uint16_t tag_of(std::uint16_t vlan, std::uint8_t priority) noexcept {
   return static_cast<std::uint16_t>(priority << 13 | vlan);
 }
 
-/// Bytes that write_network_headers() writes.
+/// Returns the number of bytes that write_network_headers() writes.
 std::size_t network_header_bytes(const Route& route) noexcept;
 
-/// Writes Ethernet, IP and UDP headers of a packet with `transport_bytes` behind the UDP header (including
-/// the invariant CRC).
+/// Writes Ethernet, IP and UDP headers of a packet with `transport_bytes` after the UDP header (including the
+/// invariant CRC).
 void write_network_headers(const Route& route, std::size_t transport_bytes, std::byte* out) noexcept;
 
-/// Whether the invariant CRC of a Roce frame is correct.
+/// Reports whether the invariant CRC of a Roce frame is correct.
 bool icrc_correct(const Frame& frame, std::span<const std::byte> bytes) noexcept;
 
-/// RFC 1071. To checksum several parts, pass the sum of the others as `start`; only the last may have an odd
-/// length.
+/// Returns the checksum of RFC 1071. To checksum several parts, pass the sum of the others as `start`; only
+/// the last part may have an odd length.
 std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint32_t start = 0) noexcept;
 
 }  // namespace sluice::rdma::softroce

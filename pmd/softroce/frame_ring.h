@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies of frames on their way from the lane that saw them to the thread that captures them: a single-producer
-// single-consumer ring of fixed slots in the process's memory. A full ring takes no more. Nothing allocates between
-// allocate() and release(), which are the consumer's and need a producer that keeps away.
+// Ring of copied frames from the lane that received or sent them to the capturing thread: a single-producer
+// single-consumer ring of fixed slots in the process's memory. A full ring rejects frames. Memory is
+// allocated only in allocate() and freed in release(). The consumer calls both while the producer does not
+// use the ring.
 #pragma once
 
 #include <atomic>
@@ -18,16 +19,16 @@
 
 namespace sluice::rdma::softroce {
 
-/// Most memory of a ring.
+/// Upper bound on the memory of a ring, in bytes.
 inline constexpr std::size_t kFrameRingBytes = 8u << 20;
-/// Most frames in a ring; there are fewer where they are long.
+/// Upper bound on the frames in a ring. A ring of long frames has fewer slots.
 inline constexpr std::uint32_t kCaptureDepth = 4096;
 
-/// The bytes of the frame are behind it in its slot.
+/// Header of a slot. The bytes of the frame follow it.
 struct CapturedFrame {
-  std::uint64_t tsc = 0;         ///< when it was seen
-  std::uint32_t wire_bytes = 0;  ///< its length
-  std::uint32_t kept_bytes = 0;  ///< how many are here
+  std::uint64_t tsc = 0;         ///< time of capture
+  std::uint32_t wire_bytes = 0;  ///< length of the frame
+  std::uint32_t kept_bytes = 0;  ///< number of bytes kept in the slot
   Way way = Way::In;
 
   std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
@@ -36,7 +37,8 @@ struct CapturedFrame {
 
 class FrameRing {
  public:
-  /// Empty, with room for `kept_bytes` of each frame. All pages are resident afterwards. Throws std::bad_alloc.
+  /// Allocates an empty ring that keeps `kept_bytes` of each frame. All pages are resident afterwards. Throws
+  /// std::bad_alloc.
   void allocate(std::uint32_t kept_bytes) {
     const std::size_t slot = sizeof(CapturedFrame) + kept_bytes;
     slot_bytes_ = (slot + alignof(CapturedFrame) - 1) / alignof(CapturedFrame) * alignof(CapturedFrame);
@@ -48,7 +50,7 @@ class FrameRing {
   }
   void release() { memory_ = {}, slots_ = 0; }
 
-  /// Producer: a slot to fill, which publish() passes on; null while the ring is full.
+  /// Producer: returns a slot to fill, to be followed by publish(), or null if the ring is full.
   CapturedFrame* claim() noexcept {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - head_.load(std::memory_order_acquire) >= slots_) return nullptr;
@@ -58,7 +60,7 @@ class FrameRing {
     tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
-  /// Consumer: the oldest frame, which is there until pop(); null while there is none.
+  /// Consumer: returns the oldest frame, which is valid until pop(), or null if the ring is empty.
   const CapturedFrame* front() const noexcept {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
     if (slots_ == 0 || tail_.load(std::memory_order_acquire) == head) return nullptr;
@@ -77,7 +79,7 @@ class FrameRing {
   std::vector<std::byte> memory_;
   std::size_t slot_bytes_ = 0;
   std::uint32_t slots_ = 0;
-  // Free-running, compared modulo 2^32.
+  // Indices are free-running and compared modulo 2^32.
   alignas(kCacheLine) std::atomic<std::uint32_t> tail_{0};  ///< written by the producer
   alignas(kCacheLine) std::atomic<std::uint32_t> head_{0};  ///< written by the consumer
 };

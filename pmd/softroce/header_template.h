@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The network headers of one direction of a flow, ready to be copied in front of each packet: only the lengths, and
-// the IPv4 checksum with them, differ. A value; its owner's thread.
+// Network headers of one direction of a flow, ready to be copied to each packet. Only the lengths, and with
+// them the IPv4 checksum, differ between packets. A value; its owner's thread.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace sluice::rdma::softroce {
 
 class HeaderTemplate {
  public:
-  /// What write() may write to, the headers and what is behind them.
+  /// Number of bytes that write() may overwrite: the headers and the bytes after them.
   static constexpr std::size_t kRoom = 80;
   static_assert(kRoom >= kMaxNetworkHeaderBytes);
 
@@ -34,9 +34,9 @@ class HeaderTemplate {
   }
 
   std::size_t bytes() const noexcept { return bytes_; }
-  std::size_t network_at() const noexcept { return network_at_; }  ///< the IP header
+  std::size_t network_at() const noexcept { return network_at_; }  ///< offset of the IP header
 
-  /// As write_network_headers(), into kRoom bytes.
+  /// Writes the headers like write_network_headers(), overwriting up to kRoom bytes.
   void write(std::size_t transport_bytes, std::byte* out) const noexcept {
     std::memcpy(out, image_.data(), kShort);
     if (bytes_ > kShort) std::memcpy(out + kShort, image_.data() + kShort, kRoom - kShort);
@@ -51,7 +51,8 @@ class HeaderTemplate {
   }
 
  private:
-  static constexpr std::size_t kShort = 48;  ///< IPv4's headers, rounded up to what processors copy
+  static constexpr std::size_t kShort = 48;  ///< size of the IPv4 headers, rounded up to a size that
+                                             ///< processors copy efficiently
   static constexpr std::size_t kLengthAt4 = 2;
   static constexpr std::size_t kChecksumAt4 = 10;
   static constexpr std::size_t kLengthAt6 = 4;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pieces of the frames of a host on an Ethernet: ARP (RFC 826), neighbour discovery (RFC 4861) and multicast listener
-// discovery (RFC 3810). Pure functions; they write to `out` and return the bytes written.
+// Parts of the frames that a host sends on Ethernet: ARP (RFC 826), neighbour discovery (RFC 4861) and
+// multicast listener discovery (RFC 3810). Pure functions that write to `out` and return the number of bytes
+// written.
 #pragma once
 
 #include <cstddef>
@@ -40,18 +41,18 @@ inline constexpr MacAddress kBroadcast{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 inline constexpr PeerAddress kNoAddress{};
 inline constexpr PeerAddress kAllNodes{{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
 
-/// ff02::1:ffXX:XXXX (RFC 4291, section 2.7.1).
+/// Returns the solicited-node group ff02::1:ffXX:XXXX (RFC 4291, section 2.7.1).
 constexpr PeerAddress solicited_group(const PeerAddress& address) noexcept {
   PeerAddress group{{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 0}};
   for (std::size_t i = 13; i < 16; ++i) group.bytes[i] = address.bytes[i];
   return group;
 }
-/// The Ethernet group of an IPv6 group (RFC 2464, section 7).
+/// Returns the Ethernet group address of an IPv6 group (RFC 2464, section 7).
 constexpr MacAddress group_mac(const PeerAddress& group) noexcept {
   return {0x33, 0x33, group.bytes[12], group.bytes[13], group.bytes[14], group.bytes[15]};
 }
 
-/// Checksum over the IPv6 pseudo header (RFC 8200, section 8.1) and the ICMPv6 message.
+/// Returns the checksum over the IPv6 pseudo header (RFC 8200, section 8.1) and the ICMPv6 message.
 inline std::uint16_t icmp6_checksum(const PeerAddress& from, const PeerAddress& to,
                                     std::span<const std::byte> message) noexcept {
   std::uint32_t sum = kProtocolIcmp6 + static_cast<std::uint32_t>(message.size());
@@ -85,7 +86,8 @@ inline std::size_t write_ipv6(const PeerAddress& from, const PeerAddress& to, st
   return kIpv6Bytes;
 }
 
-/// An ARP request of `own`, which has the IPv4 address `sender` (none: a probe), for `target`.
+/// Writes an ARP request for `target` from `own`, which has the IPv4 address `sender`. Without a sender the
+/// request is a probe.
 inline std::size_t write_arp_request(const MacAddress& own, const PeerAddress& sender,
                                      const PeerAddress& target, std::byte* out) noexcept {
   store_be16(out, 1);  // Ethernet
@@ -100,7 +102,8 @@ inline std::size_t write_arp_request(const MacAddress& own, const PeerAddress& s
   return kArpBytes;
 }
 
-/// IPv6 header and a neighbour solicitation or advertisement, with `own` as its link option unless `option` is zero.
+/// Writes an IPv6 header and a neighbour solicitation or advertisement, with `own` as its link option unless
+/// `option` is zero.
 inline std::size_t write_neighbour_message(std::byte type, std::uint32_t flags, const PeerAddress& from,
                                            const PeerAddress& to, const PeerAddress& target, std::byte option,
                                            const MacAddress& own, std::byte* out) noexcept {

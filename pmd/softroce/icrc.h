@@ -12,13 +12,14 @@ namespace sluice::rdma::softroce {
 
 inline constexpr std::size_t kIcrcBytes = 4;
 
-/// The CRC of a pseudo header, the IP and UDP headers at `network` (`network_bytes` of them), and
-/// `transport_bytes` behind them, from the base transport header on. What routers change counts as ones.
+/// Returns the CRC of a pseudo header, the IP and UDP headers at `network` (`network_bytes` of them), and
+/// `transport_bytes` after them, starting with the base transport header. Fields that routers change count as
+/// ones.
 std::uint32_t icrc_start(const std::byte* network, std::size_t network_bytes,
                          std::size_t transport_bytes) noexcept;
-/// Continues over the bytes that follow.
+/// Continues the CRC over the bytes that follow.
 std::uint32_t icrc_continue(std::uint32_t crc, std::span<const std::byte> bytes) noexcept;
-/// The CRC in wire order.
+/// Returns the CRC in wire order.
 inline std::array<std::byte, kIcrcBytes> icrc_bytes(std::uint32_t crc) noexcept {
   return {std::byte(crc), std::byte(crc >> 8), std::byte(crc >> 16), std::byte(crc >> 24)};
 }

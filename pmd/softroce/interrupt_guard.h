@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps DPDK's interrupt thread out of an ethdev while a lane is inside one of its bursts.
+// Excludes DPDK's interrupt thread from an ethdev while a lane is inside one of its bursts.
 //
-// net_memif handles its control socket in that thread: when the peer leaves, it unmaps the rings, and the
-// burst functions look at a flag only before they begin. So the thread's callbacks and the bursts take turns
-// here. The thread holds all lanes' locks except for kPeriodNs at a time, in a callback of ours, in which
-// every other callback of the process waits: what a peer says on a control socket is heard that much later.
-// A lane never waits; while the thread is at work it has no packets and sends none. One guard in a process:
-// with two, each would keep the other's lanes out for as long as it lets its own work.
+// net_memif handles its control socket in that thread. When the peer disconnects, the thread unmaps the
+// rings, while the burst functions check a flag only at their start. Therefore the thread's callbacks and the
+// bursts exclude each other here. The thread holds the locks of all lanes except for kPeriodNs at a time,
+// during which it is in a callback of the guard. All other callbacks of the process are delayed by that time,
+// and so are messages on a control socket. A lane never blocks: while the thread holds the locks, the lane
+// receives no packets and sends none. A process may have only one guard, because each of two guards would
+// exclude the other's lanes while its own lanes run.
 #pragma once
 
 #include <array>
@@ -23,21 +24,23 @@ namespace sluice::rdma::softroce {
 
 class InterruptGuard {
  public:
-  /// How long the interrupt thread leaves the lanes alone.
+  /// Time for which the interrupt thread releases the locks of the lanes.
   static constexpr std::uint64_t kPeriodNs = 1'000'000;
 
-  /// Setup. Throws SetupError. From here on every callback is under the guard.
+  /// Setup. Starts the guard: all callbacks from now on hold the locks of the lanes. Throws SetupError.
   explicit InterruptGuard(std::uint32_t lanes);
-  /// Setup: no lane is inside or enters any more.
+  /// Setup. Requires that no lane is inside a burst or enters one.
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  /// Setup, while the ethdev is started, stopped and closed: waits until the interrupt thread lets go.
+  /// Setup. Holds off the interrupt thread while the ethdev is started, stopped and closed. Blocks until the
+  /// thread releases the locks.
   void hold() noexcept;
   void release() noexcept { leave(kSetup); }
 
-  /// The reactor of `lane`. True: the interrupt thread does nothing until leave().
+  /// Called by the reactor of `lane`. Returns true if the lane may use the ethdev; the interrupt thread then
+  /// does nothing until leave().
   bool enter(std::uint32_t lane) noexcept {
     Lane& own = lanes_[lane];
     return !own.wanted.load(std::memory_order_relaxed) && own.take();
@@ -49,22 +52,23 @@ class InterruptGuard {
     bool take() noexcept { return !taken.exchange(true, std::memory_order_acquire); }
 
     std::atomic<bool> taken{true};
-    std::atomic<bool> wanted{true};  ///< by the interrupt thread: a lane that is always in bursts lets it in
+    std::atomic<bool> wanted{true};  ///< set by the interrupt thread, so that a lane that is constantly in
+                                     ///< bursts releases its lock
   };
 
-  static constexpr std::uint32_t kSetup = kMaxLanes;  ///< a lane for who sets up
+  static constexpr std::uint32_t kSetup = kMaxLanes;  ///< pseudo lane of the thread that does the setup
 
   static void on_interrupt(void* guard) noexcept;
   void let_lanes_work() noexcept;
 
   const std::uint32_t count_;
-  int fd_ = -1;  ///< always readable: the interrupt thread comes back at once
+  int fd_ = -1;  ///< always readable, so that the interrupt thread calls back immediately
   rte_intr_handle* handle_ = nullptr;
   std::atomic<bool> ending_{false};
   std::array<Lane, kMaxLanes + 1> lanes_;
 };
 
-/// The scope of one burst on an ethdev that has a guard; true without one.
+/// Scope of one burst. Converts to true if the ethdev has no guard or the lane has entered it.
 class Burst {
  public:
   Burst(InterruptGuard* guard, std::uint32_t lane) noexcept

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Addresses of the port that the kernel has too, in the network namespace of this process. Setup and the main thread; makes system
-// calls.
+// Addresses of the port that the kernel also has, in the network namespace of this process. Setup and the
+// main thread; makes system calls.
 #pragma once
 
 #include <ifaddrs.h>
@@ -15,7 +15,8 @@
 
 namespace sluice::rdma::softroce {
 
-/// Returns whether a network interface of the kernel has one of the addresses. Returns true if the kernel does not say.
+/// Returns whether a network interface of the kernel has one of the addresses. Returns true if the kernel
+/// cannot be queried.
 inline bool kernel_has_any(std::span<const InterfaceAddress> addresses) noexcept {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return true;

@@ -18,7 +18,8 @@
 namespace sluice::rdma::softroce {
 namespace {
 
-/// Larger than any message about one link, whose list of virtual functions is the longest part.
+/// Size of the receive buffer, larger than any message about one link. The list of virtual functions is the
+/// longest part.
 constexpr std::size_t kMessageBytes = 32768;
 
 constexpr std::size_t aligned(std::size_t bytes) noexcept {
@@ -26,7 +27,7 @@ constexpr std::size_t aligned(std::size_t bytes) noexcept {
 }
 static_assert(NLMSG_ALIGNTO == RTA_ALIGNTO);
 
-/// Reads a structure from the front of `bytes`; nothing: they are too few.
+/// Reads a structure from the front of `bytes`. Returns nullopt if there are too few bytes.
 template <typename T>
 std::optional<T> front(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() < sizeof(T)) return std::nullopt;
@@ -35,7 +36,7 @@ std::optional<T> front(std::span<const std::byte> bytes) noexcept {
   return value;
 }
 
-/// Calls `visit(type, body)` for each message or attribute, whose header has its length and type.
+/// Calls `visit(type, body)` for each message or attribute. Its header has the length and type.
 template <typename Header, typename Visit>
 void each_part(std::span<const std::byte> bytes, Visit&& visit) {
   while (const auto header = front<Header>(bytes)) {
@@ -62,7 +63,7 @@ FileDescriptor open_socket(std::uint32_t groups) {
   return made;
 }
 
-/// Receives messages of the kernel's. Returns how many bytes, or -1 with errno.
+/// Receives messages from the kernel. Returns the number of bytes, or -1 with errno.
 ssize_t receive(int fd, std::span<std::byte> into) noexcept {
   for (;;) {
     sockaddr_nl from{};
@@ -74,7 +75,7 @@ ssize_t receive(int fd, std::span<std::byte> into) noexcept {
   }
 }
 
-/// Writes what an RTM_NEWLINK message says over `state`; what it does not mention stays.
+/// Updates `state` from an RTM_NEWLINK message. Attributes that the message lacks are unchanged.
 void read_link(const ifinfomsg& link, std::span<const std::byte> attributes, InterfaceState& state) noexcept {
   state.index = static_cast<std::uint32_t>(link.ifi_index);
   state.running = (link.ifi_flags & IFF_UP) != 0 && (link.ifi_flags & IFF_RUNNING) != 0;
@@ -166,7 +167,7 @@ InterfaceState LinkWatch::query(std::uint32_t index) noexcept {
   if (::sendto(questions_.get(), &question, question.head.nlmsg_len, 0,
                reinterpret_cast<const sockaddr*>(&kernel), sizeof kernel) < 0)
     return state;
-  // The kernel answers before sendto() returns.
+  // The kernel has replied when sendto() returns.
   alignas(nlmsghdr) std::array<std::byte, kMessageBytes> buffer;
   const ssize_t got = receive(questions_.get(), buffer);
   if (got <= 0) return state;

@@ -15,7 +15,7 @@
 
 namespace sluice::rdma::softroce {
 
-/// Windows per device; the window's number is in the low bits of its rkey.
+/// Number of windows per device. The window's number is in the low bits of its rkey.
 inline constexpr std::uint32_t kMaxWindows = 4096;
 
 class MemoryTable {
@@ -24,7 +24,7 @@ class MemoryTable {
   MemoryTable(const MemoryTable&) = delete;
   MemoryTable& operator=(const MemoryTable&) = delete;
 
-  // Setup. Throw SetupError. Memory passed to add() must outlive the table.
+  // Setup. These functions throw SetupError. Memory passed to add() must outlive the table.
   MemoryRegion allocate(std::size_t bytes) { return regions_.allocate(bytes); }
   MemoryRegion allocate_for_device(std::size_t bytes, int node) {
     return regions_.allocate_for_device(bytes, node);
@@ -32,16 +32,17 @@ class MemoryTable {
   MemoryRegion add(std::span<std::byte> bytes) { return regions_.add(bytes); }
   MemoryWindow allocate_window();
 
-  /// Whether `sge` lies entirely inside the region of its lkey.
+  /// Reports whether `sge` lies entirely inside the region of its lkey.
   bool local_access(const Sge& sge) const noexcept { return regions_.covers(sge); }
 
-  /// Exposes `bytes` to the peer of `owner`. nullopt: the window is bound, or `bytes` is not in the region.
+  /// Exposes `bytes` to the peer of `owner`. Returns nullopt if the window is bound already or `bytes` are
+  /// not in the region.
   std::optional<Rkey> bind(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey, AccessFlags access,
                            const QueuePair& owner) noexcept;
-  /// False when `rkey` is not bound to `owner`.
+  /// Returns false if `rkey` is not bound to `owner`.
   bool invalidate(Rkey rkey, const QueuePair& owner) noexcept;
   void unbind_all(const QueuePair& owner) noexcept;
-  /// Memory for a remote access; null if rkey, bounds, rights or queue pair do not allow it.
+  /// Returns the memory for a remote access, or null if rkey, bounds, rights or queue pair do not permit it.
   std::byte* remote(Rkey rkey, std::uint64_t address, std::uint64_t bytes, AccessFlags needed,
                     const QueuePair& owner) const noexcept;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Link addresses of neighbours, for all lanes of a port. Lane 0 learns, since it handles all frames of host
-// protocols; every lane may look. The oldest entry is replaced; one that is not confirmed is forgotten. Times in ns.
+// Link addresses of neighbours, for all lanes of a port. Lane 0 writes entries, because it handles all frames
+// of host protocols; every lane may read. A new entry replaces the oldest one, and an entry that is not
+// confirmed expires. Times in ns.
 #pragma once
 
 #include <array>
@@ -15,9 +16,9 @@
 namespace sluice::rdma::softroce {
 
 inline constexpr std::size_t kMaxNeighbours = 64;
-/// Age from which a neighbour is asked again when it is used (RFC 4861, ReachableTime).
+/// Age from which a neighbour is resolved again when it is used (RFC 4861, ReachableTime).
 inline constexpr std::uint64_t kNeighbourFreshNs = 30'000'000'000;
-/// Age from which it is not used any more.
+/// Age from which an entry is no longer used.
 inline constexpr std::uint64_t kNeighbourForgottenNs = 120'000'000'000;
 
 class NeighbourCache {
@@ -27,7 +28,7 @@ class NeighbourCache {
     bool stale = false;
   };
 
-  /// Any lane. nullopt: not known, or forgotten.
+  /// Returns the entry of an address, or nullopt if there is none or it has expired. Any lane.
   std::optional<Found> find(const PeerAddress& address, std::uint64_t now_ns) const noexcept {
     for (const auto& entry : entries_) {
       Neighbour known;
@@ -39,12 +40,13 @@ class NeighbourCache {
     return std::nullopt;
   }
 
-  // Lane 0.
+  // Only lane 0 may call the following functions.
   void learn(const PeerAddress& address, const MacAddress& link, std::uint64_t now_ns) noexcept {
     if (!follow(address, link, now_ns))
       entries_[next_++ % kMaxNeighbours].write({true, address, link, now_ns});
   }
-  /// Of a neighbour that is known; an announcement makes nobody known. False: it is not.
+  /// Updates the entry of a neighbour that has one; an announcement does not create an entry. Returns false
+  /// if there is no entry.
   bool follow(const PeerAddress& address, const MacAddress& link, std::uint64_t now_ns) noexcept {
     for (auto& entry : entries_) {
       Neighbour known;

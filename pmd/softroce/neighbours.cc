@@ -30,7 +30,7 @@ PeerAddress ipv6_at(const std::byte* at) noexcept {
   return address;
 }
 
-/// Of one host: neither all of them nor a group.
+/// Reports whether the address belongs to one host, not to a multicast or broadcast group.
 bool is_unicast(const MacAddress& link) noexcept {
   return (link[0] & 1) == 0;
 }
@@ -97,14 +97,14 @@ std::size_t Neighbours::on_arp(const Frame& frame, std::span<const std::byte> by
   const PeerAddress target = ipv4_at(arp.data() + 24);
   if (!is_unicast(sender)) return 0;
   const bool nobodys = sender_address == PeerAddress::from_ipv4(0, 0, 0, 0);
-  if (nobodys && sender == own_) return 0;  // our own question, come back
+  if (nobodys && sender == own_) return 0;  // our own probe, received back
   if (is_own(sender_address)) {
     statistics.address_conflicts += sender != own_;
     return 0;
   }
-  cache_.follow(sender_address, sender, now_ns_);  // whatever it is about (RFC 826; RFC 5227, section 3)
+  cache_.follow(sender_address, sender, now_ns_);  // regardless of the target (RFC 826; RFC 5227, section 3)
   if (!is_own(target)) return 0;
-  if (!nobodys) learn(sender_address, sender);  // else it asks for a duplicate
+  if (!nobodys) learn(sender_address, sender);  // otherwise the request is a probe for duplicates
   if (operation != kArpRequest) return 0;
   std::byte* at = out + ethernet_header(sender, kTypeArp, out);
   std::memcpy(at, arp.data(), 6);
@@ -116,7 +116,7 @@ std::size_t Neighbours::on_arp(const Frame& frame, std::span<const std::byte> by
   return static_cast<std::size_t>(at + kArpBytes - out);
 }
 
-/// Answers a packet for a service of TCP or UDP, of which the port has none.
+/// Refuses a packet for a TCP or UDP service, because the port has none.
 std::size_t Neighbours::on_no_service(const Frame& frame, std::span<const std::byte> bytes, std::byte* out,
                                       Statistics& statistics) noexcept {
   const MacAddress sender = mac_at(bytes.data() + 6);
@@ -129,7 +129,7 @@ std::size_t Neighbours::on_no_service(const Frame& frame, std::span<const std::b
                   frame, bytes.subspan(frame.network_offset, headers + frame.transport.size()), out + at);
 }
 
-/// Echo: returns the request with its addresses swapped.
+/// Replies to an echo request with the addresses swapped.
 std::size_t Neighbours::on_icmp(const Frame& frame, std::span<const std::byte> bytes, std::byte* out,
                                 Statistics& statistics) const noexcept {
   const auto message = frame.transport;
@@ -164,14 +164,14 @@ std::size_t Neighbours::on_icmp6(const Frame& frame, std::span<const std::byte> 
     return static_cast<std::size_t>(at + message.size() - out);
   }
   if (!on_link || message.size() < kNeighbourBytes) return 0;
-  // Our own announcement or question, come back.
+  // Our own announcement or solicitation, received back, is ignored.
   if (sender == own_ && (frame.source == kNoAddress || is_own(frame.source))) return 0;
   if (message[0] == kNeighbourAdvertisement) on_advertisement(frame, statistics);
   return message[0] == kNeighbourSolicitation ? on_solicitation(frame, sender, out, statistics) : 0;
 }
 
-/// An answer to us, or an announcement to everybody: that makes nobody known, and does not replace what is known
-/// unless it says so (RFC 4861, section 7.2.5).
+/// Handles an advertisement, which is a reply to us or an announcement to all nodes. An announcement creates
+/// no entry, and replaces a known address only with the override flag (RFC 4861, section 7.2.5).
 void Neighbours::on_advertisement(const Frame& frame, Statistics& statistics) noexcept {
   const auto message = frame.transport;
   const PeerAddress target = ipv6_at(message.data() + 8);
@@ -193,8 +193,8 @@ std::size_t Neighbours::on_solicitation(const Frame& frame, const MacAddress& se
                                         Statistics& statistics) noexcept {
   const PeerAddress target = ipv6_at(frame.transport.data() + 8);
   if (!is_own(target) || !is_unicast(sender)) return 0;
-  // Without an address of its own it asks whether the one that it wants is in use, and can be answered in its group
-  // only (RFC 4861, section 7.2.4).
+  // A solicitation without a source address probes whether the target is in use, and the reply can only go to
+  // a multicast group (RFC 4861, section 7.2.4).
   const bool duplicate = frame.source == kNoAddress;
   if (!duplicate) learn(frame.source, sender);
   const PeerAddress to = duplicate ? kAllNodes : frame.source;
@@ -204,7 +204,7 @@ std::size_t Neighbours::on_solicitation(const Frame& frame, const MacAddress& se
                                       target, to, target, kTargetLinkOption, own_, out + at);
 }
 
-/// RFC 3810, section 6: at once and for all groups, of which there are few.
+/// Reports all groups immediately, because there are few (RFC 3810, section 6).
 std::size_t Neighbours::on_group_query(const Frame& frame, std::byte* out) const noexcept {
   const auto options = frame.transport;
   if (options.size() < 8 || options[0] != std::byte{kProtocolIcmp6}) return 0;
@@ -227,7 +227,8 @@ constexpr PeerAddress kReportGroup{{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 
 std::size_t write_group_report(const PortConfig& config, const MacAddress& own, GroupRecord kind,
                                std::byte* out) noexcept {
-  // From a link-local address; without one from none, which switches take (RFC 3590, section 4).
+  // The source is a link-local address. Without one it is the unspecified address, which switches accept (RFC
+  // 3590, section 4).
   PeerAddress from = kNoAddress;
   std::uint16_t groups = 0;
   for (const InterfaceAddress& each : config.addresses) {
@@ -241,7 +242,7 @@ std::size_t write_group_report(const PortConfig& config, const MacAddress& own, 
   std::byte* at = ip + write_ipv6(from, kReportGroup, kHopByHopBytes + message, ip);
   ip[6] = std::byte{kProtocolHopByHop};
   ip[7] = std::byte{1};
-  // Router alert, and padding (RFC 2711).
+  // Router alert option and padding (RFC 2711).
   constexpr std::array<std::byte, kHopByHopBytes> kOptions{std::byte{kProtocolIcmp6},
                                                            std::byte{0},
                                                            std::byte{5},
@@ -302,7 +303,7 @@ void Announcer::again(std::uint64_t now_ns) noexcept {
 }
 
 void Announcer::defend(std::uint64_t now_ns) noexcept {
-  if (next_ns_ != kNever || !config_.announce) return;  // says so anyway
+  if (next_ns_ != kNever || !config_.announce) return;  // an announcement is pending already
   if (defended_ns_ != 0 && now_ns - defended_ns_ < kDefendIntervalNs) return;
   defended_ns_ = next_ns_ = now_ns;
   round_ = kAnnouncements - 1;

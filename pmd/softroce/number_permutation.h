@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A keyed permutation of small numbers: counts through all of them in an order that nobody can tell who has
-// not got the key, however many of them he has seen. A Feistel network with a pseudo-random function in each
-// round (Luby and Rackoff, 1988). A plain value; one thread. No errors, no allocation.
+// A keyed permutation of small numbers. It enumerates all of them in an order that cannot be predicted
+// without the key, however many of them were observed. A Feistel network with a pseudo-random function in
+// each round (Luby and Rackoff, 1988). A plain value; one thread. No errors, no allocation.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class NumberPermutation {
 
   explicit NumberPermutation(const HashKey& key) noexcept : key_(key) {}
 
-  /// Another number each time, until all have had their turn.
+  /// Returns a different number on each call until all numbers were returned.
   std::uint32_t next() noexcept { return at(count_++); }
   std::uint32_t at(std::uint32_t place) const noexcept {
     std::uint32_t high = (place & kMask) >> kLowBits;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pieces of payload, in memory that is not of a packet buffer, that an ethdev may still read: which of them it has freed. Numbers
-// of pieces are free-running, and an ethdev may free them in any order. Belongs to one lane; only its reactor may call, which
-// is also who has the ethdev free packets. Outlives the ethdev's queues.
+// Tracks the pieces of payload outside packet buffers that an ethdev may still read. Numbers of pieces are
+// free-running, and an ethdev may free the pieces in any order. Belongs to one lane; only its reactor may
+// call, and only that reactor makes the ethdev free packets. Outlives the ethdev's queues.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,21 @@ namespace sluice::rdma::softroce {
 
 class PiecesInUse {
  public:
-  /// In the private memory of the buffer that refers to the piece. Defined in transmitter.cc, as what handles it.
+  /// A piece, stored in the private memory of the buffer that refers to it. Defined in transmitter.cc with
+  /// the code that uses it.
   struct Piece;
 
-  /// Setup: at most so many at a time.
+  /// Setup. Allows at most `most` pieces in use.
   void open(std::uint32_t most) { freed_.emplace(most); }
 
-  /// Whether one that was added long ago has not been freed, while all others may have been.
+  /// Reports whether no further piece can be added. One old piece that is not freed suffices, even if all
+  /// others are freed.
   bool full() const noexcept { return end_ - begin_ == freed_->capacity(); }
-  /// Unless full(): `piece` is in use until its buffer is freed.
+  /// Records that `piece` is in use until its buffer is freed. Requires !full().
   void add(Piece& piece) noexcept;
-  /// The number of the next one.
+  /// Returns the number of the next piece.
   std::uint64_t end() const noexcept { return end_; }
-  /// Whether all before `number` have been freed.
+  /// Reports whether all pieces before `number` were freed.
   bool freed_before(std::uint64_t number) const noexcept { return number <= begin_; }
 
  private:
@@ -36,9 +38,9 @@ class PiecesInUse {
     while (begin_ != end_ && freed_->take(static_cast<std::uint32_t>(begin_))) ++begin_;
   }
 
-  std::uint64_t begin_ = 0;  ///< the first one that has not been freed
+  std::uint64_t begin_ = 0;  ///< number of the first piece that is not freed
   std::uint64_t end_ = 0;
-  std::optional<PsnBitmap> freed_;  ///< behind it
+  std::optional<PsnBitmap> freed_;  ///< freed pieces from begin_ on
 };
 
 }  // namespace sluice::rdma::softroce

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The end of packet pools. DPDK writes zeros over all that is freed, also over pages that nobody has ever touched: tens of
-// milliseconds for a port's pools, and more under a sanitizer. A process that ends leaves that to the kernel. Setup.
+// Destruction of packet pools. DPDK zeroes all freed memory, including pages that were never accessed, which
+// takes tens of milliseconds for a port's pools and more under a sanitizer. A process that exits leaves that
+// to the kernel. Setup.
 #pragma once
 
 struct rte_mempool;
 
 namespace sluice::rdma::softroce {
 
-/// Null: no effect.
+/// Frees the pool. A null pool has no effect.
 void free_pool(rte_mempool* pool) noexcept;
-/// From here on free_pool() leaves pools as they are: the process ends.
+/// Sets whether free_pool() leaves pools untouched because the process exits.
 void leave_pools(bool leave) noexcept;
 bool leaves_pools() noexcept;
 

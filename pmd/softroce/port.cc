@@ -29,13 +29,14 @@
 namespace sluice::rdma::softroce {
 namespace {
 
-/// For a card to send, and for a memif peer, whose process may wait for a processor, to read.
+/// Delay before an ethdev is closed, so that a card sends its last frames, or a memif peer, whose process may
+/// not be scheduled, reads them.
 constexpr std::uint64_t kLastFramesOfCardNs = 20'000'000;
 constexpr std::uint64_t kLastFramesOfMemifNs = 200'000'000;
 
 rte_ring* make_ring(const std::string& name, int numa_node) {
   rte_ring* ring = rte_ring_create(name.c_str(), kHandOverDepth, numa_node,
-                                   RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);  // else one less
+                                   RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);  // exact capacity
   if (ring == nullptr)
     throw SetupError("Cannot make the ring '" + name + "' (" + rte_strerror(rte_errno) + ").");
   return ring;
@@ -72,8 +73,8 @@ EthernetPort::EthernetPort(const PortConfig& config) : config_(config), link_(co
 }
 
 EthernetPort::~EthernetPort() {
-  // What the lanes have sent last, such as an acknowledgement, is lost with an ethdev that is closed before its peer, or the card,
-  // has read it. A process that ends has no time for that.
+  // The last frames of the lanes, such as an acknowledgement, are lost if the ethdev is closed before the
+  // card or its peer has read them. A process that exits does not wait for that.
   if (!leaves_pools() && (guard_ || on_card_)) sleep_ns(guard_ ? kLastFramesOfMemifNs : kLastFramesOfCardNs);
   if (guard_) guard_->hold();
   const bool has_ethdev = link_.facts().use != EthdevUse::Closed;
@@ -94,7 +95,7 @@ void EthernetPort::free_sent(std::uint32_t lane) const noexcept {
   rte_eth_tx_done_cleanup(config_.ethdev, static_cast<std::uint16_t>(lane), 0);
 }
 
-/// Of virtual ethdevs it is made up.
+/// Uses the default rate for virtual ethdevs, because the speed that they report is fictitious.
 double EthernetPort::line_rate() const noexcept {
   rte_eth_link link{};
   const bool known = on_card_ && rte_eth_link_get_nowait(config_.ethdev, &link) == 0;
@@ -205,15 +206,16 @@ constexpr std::uint8_t kAck = 16;
 
 constexpr std::size_t kIcmpBytes = 8;
 constexpr std::byte kUnreachable{3};       // RFC 792
-constexpr std::byte kPortUnreachable{3};   // its code
+constexpr std::byte kPortUnreachable{3};   // code of the message
 constexpr std::byte kUnreachable6{1};      // RFC 4443
-constexpr std::byte kPortUnreachable6{4};  // its code
+constexpr std::byte kPortUnreachable6{4};  // code of the message
 
 std::uint8_t tcp_flags(std::span<const std::byte> segment) noexcept {
   return static_cast<std::uint8_t>(segment[13]);
 }
 
-/// Returns the length of a segment in sequence numbers, or less than zero if its header is longer than the segment.
+/// Returns the length of a segment in sequence numbers, or a negative number if its header is longer than the
+/// segment.
 std::int64_t sequence_length(std::span<const std::byte> segment) noexcept {
   const auto header = static_cast<std::int64_t>(static_cast<std::uint8_t>(segment[12]) >> 4) * 4;
   const std::uint8_t flags = tcp_flags(segment);
@@ -232,7 +234,7 @@ std::size_t write_header(const Frame& frame, std::uint8_t protocol, std::size_t 
   std::memset(out, 0, kIpv4Bytes);
   out[0] = std::byte{0x45};
   store_be16(out + 2, static_cast<std::uint16_t>(kIpv4Bytes + payload));
-  out[6] = std::byte{0x40};  // not to be fragmented
+  out[6] = std::byte{0x40};  // flag: do not fragment
   out[8] = kHops;
   out[9] = std::byte{protocol};
   std::memcpy(out + 12, frame.destination.bytes.data() + 12, 4);
@@ -241,7 +243,8 @@ std::size_t write_header(const Frame& frame, std::uint8_t protocol, std::size_t 
   return kIpv4Bytes;
 }
 
-/// Returns the sum of the pseudo header of TCP (RFC 9293, section 3.1) or ICMPv6. IPv4 addresses are the last four bytes.
+/// Returns the sum of the pseudo header of TCP (RFC 9293, section 3.1) or ICMPv6. IPv4 addresses are the last
+/// four bytes.
 std::uint32_t pseudo_header(const Frame& frame, std::uint8_t protocol, std::size_t bytes) noexcept {
   std::uint32_t sum = protocol + static_cast<std::uint32_t>(bytes);
   for (const PeerAddress* address : {&frame.source, &frame.destination})
@@ -271,7 +274,7 @@ std::size_t write_reset(const Frame& frame, std::byte* out) noexcept {
 std::size_t write_unreachable(const Frame& frame, std::span<const std::byte> packet,
                               std::byte* out) noexcept {
   const bool v6 = frame.kind == FrameKind::Ipv6;
-  // The IP header and eight bytes of the datagram, or all that fits.
+  // Quotes the IP header and eight bytes of the datagram, or as much as fits for IPv6.
   const std::size_t most = v6 ? kMaxRefusalBytes - kIpv6Bytes - kIcmpBytes : kIpv4Bytes + kUdpBytes;
   const std::size_t quoted = smaller_of(packet.size(), most);
   const std::size_t bytes = kIcmpBytes + quoted;

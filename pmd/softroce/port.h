@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ethdev of a softroce port, shared by its lanes (softroce.h). Constructor, destructor and make_device()
-// are setup, by one thread, and throw SetupError. A method with a lane argument may be called only by
-// the reactor of that lane (hand_over(), receive_from_lane(): of `from`, of `to`); the rest by any thread.
-// Devices share ownership of the port. Buffers passed in are consumed; buffers returned belong to the caller.
+// are setup, by one thread, and throw SetupError. A method with a lane argument may be called only by the
+// reactor of that lane (hand_over(): of `from`; receive_from_lane(): of `to`); the other methods by any
+// thread. Devices share ownership of the port. Buffers passed in are consumed; buffers returned belong to the
+// caller.
 #pragma once
 
 #include <array>
@@ -52,65 +53,73 @@ class EthernetPort final : public Port {
   void set_capture(Capture* capture) noexcept override { capture_.store(capture, std::memory_order_release); }
   Capture* capture() const noexcept { return capture_.load(std::memory_order_acquire); }
 
-  /// Of the link when the lanes were made, in bytes per ns.
+  /// Returns the rate of the link when the lanes were created, in bytes per ns.
   double line_rate() const noexcept;
-  /// Follows the link, closes an ethdev whose device was removed, and opens it again. The main thread calls it about ten times in a
-  /// second.
+  /// Checks the link, closes an ethdev whose device was removed, and opens it again. The main thread calls it
+  /// about ten times per second.
   void look();
   PortLink& link() noexcept { return link_; }
   NeighbourCache& neighbours() noexcept { return neighbours_; }
   int numa_node() const noexcept { return numa_node_; }
   std::uint32_t frame_bytes() const noexcept { return frame_bytes_; }
-  /// What the pools of its packet buffers are made for.
+  /// Returns the shape for which the pools of packet buffers were sized.
   const PortShape& shape() const noexcept { return shape_; }
-  /// The ring to the lane that transmits for a lane without a hardware queue; null: it has one.
+  /// Returns the ring to the lane that transmits for a lane without a hardware queue, or null if the lane has
+  /// one.
   rte_ring* queue_owner(std::uint32_t lane) const noexcept { return to_queue_[lane]; }
-  /// Until when the ethdev may read payload that is sent from where it lies. Unknown: it is copied.
+  /// Returns how long the ethdev may read payload that is sent in place. Unknown means that payload is
+  /// copied.
   PacketMemory packet_memory() const noexcept {
     return transmission_.in_place ? packet_memory_ : PacketMemory::Unknown;
   }
-  /// Setup. Payload may be sent from there. False: the ethdev cannot read it, and whoever sends from there copies.
+  /// Setup. Makes the memory readable for the ethdev, so that payload may be sent from it in place. Returns
+  /// false if the ethdev cannot read it; the caller must then copy payload.
   bool reach(std::span<std::byte> memory);
-  /// Of the pieces that a lane sends where they lie, where PacketMemory is UntilFreed.
+  /// Returns the pieces that a lane has sent in place. Used only if packet_memory() is UntilFreed.
   PiecesInUse& pieces_in_use(std::uint32_t lane) noexcept { return pieces_in_use_[lane]; }
-  /// Has the ethdev free what it has sent of a lane with a hardware queue.
+  /// Makes the ethdev free the sent packets of a lane with a hardware queue.
   void free_sent(std::uint32_t lane) const noexcept;
-  /// Setup. Frees a pool, or null, whose buffers the ethdev may have, when that is closed.
+  /// Setup. Schedules a pool to be freed when the ethdev is closed, because the ethdev may hold its buffers.
+  /// May be null.
   void free_later(rte_mempool* pool) { left_pools_.push_back(pool); }
   /// Passes a packet from lane `from` to lane `to`. If the ring is full, frees it and returns false.
   bool hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buffer) noexcept;
-  // Packets for a lane, from its hardware queue or from another lane; up to `room`. Return how many.
+  // Receive up to `room` packets for a lane, from its hardware queue or from another lane. Return the number
+  // of packets.
   std::uint16_t receive_from_queue(std::uint32_t lane, rte_mbuf** buffers, std::uint16_t room) noexcept;
   std::uint16_t receive_from_lane(std::uint32_t from, std::uint32_t to, rte_mbuf** buffers,
                                   std::uint16_t room) noexcept;
-  /// Whether `lane` has a hardware queue by which others transmit.
+  /// Reports whether other lanes transmit through the hardware queue of `lane`.
   bool shares_queue(std::uint32_t lane) const noexcept {
     return lane + shape_.queues < config_.lanes && lane < shape_.queues;
   }
-  // Lanes without a hardware queue of their own take turns at that of another: a burst of each, and then the next lane.
-  // What the queue has no room for is kept.
-  /// Packets of `lane`, to its hardware queue. Returns how many were taken; the rest stays the caller's.
+  // Lanes without a hardware queue share the queue of another lane by round robin with one burst per lane.
+  // Packets that the queue does not accept are kept.
+  /// Transmits packets of `lane` through its hardware queue. Returns the number of accepted packets; the
+  /// caller keeps the rest.
   std::uint16_t transmit(std::uint32_t lane, std::span<rte_mbuf*> packets) noexcept;
-  /// Packets of the lanes that share the queue of `lane`, which has none. False: none was taken.
+  /// Transmits packets of the lanes that share the queue of `lane` while `lane` has none. Returns false if
+  /// none was accepted.
   bool transmit_for_others(std::uint32_t lane) noexcept;
 
  private:
-  /// Packets of a lane without a hardware queue that the lane with its queue has taken from it.
+  /// Packets of a lane without a hardware queue that the lane with the queue has dequeued but not
+  /// transmitted.
   struct alignas(kCacheLine) InHand {
     std::uint32_t count = 0;
     std::array<rte_mbuf*, kTransmitBurst> buffers{};
   };
-  /// Whose turn it is at a queue.
+  /// Round-robin state of a hardware queue.
   struct alignas(kCacheLine) QueueTurn {
-    std::uint32_t at = 0;                 ///< 0: the lane that has the queue; n: the n-th of the others
-    std::uint32_t left = kTransmitBurst;  ///< packets
+    std::uint32_t at = 0;                 ///< 0 is the lane that has the queue, n the n-th of the others
+    std::uint32_t left = kTransmitBurst;  ///< packets left in the current burst
   };
   struct Turn {
-    std::uint16_t own = 0;  ///< packets taken
-    bool others = false;    ///< packets of others were taken
+    std::uint16_t own = 0;  ///< packets accepted
+    bool others = false;    ///< packets of other lanes were accepted
   };
 
-  /// The ethdev as DPDK knows it, by which it is opened again.
+  /// Identity of the ethdev in DPDK, used to open it again.
   struct EthdevDevice {
     std::string bus;
     std::string name;
@@ -129,7 +138,7 @@ class EthernetPort final : public Port {
                             const rte_eth_dev_info& info) const;
   void look_for_obstacles(const rte_eth_dev_info& info);
   void cannot_reach();
-  // The main thread while the lanes poll.
+  // Functions of the main thread while the lanes poll.
   void notice(LinkNotice::Level level, std::string text);
   void watch_interface(const std::string& interface);
   std::uint16_t bounded_mtu(const InterfaceState& interface);
@@ -142,7 +151,7 @@ class EthernetPort final : public Port {
   void remove_ethdev() noexcept;
   void reopen();
   void open_again();
-  // Lanes.
+  // Functions of the lanes.
   std::uint16_t burst(std::uint32_t lane, std::span<rte_mbuf*> packets) const noexcept;
   Turn take_turns(std::uint32_t lane, std::span<rte_mbuf*> own) noexcept;
   std::span<rte_mbuf*> in_hand(std::uint32_t lane) noexcept;
@@ -159,12 +168,12 @@ class EthernetPort final : public Port {
   EthdevEvents events_;
   EthdevDevice device_;
   bool on_card_ = false;
-  // The main thread's.
-  Owned<LinkWatch> watch_;  ///< null: the ethdev stands on no kernel interface
+  // Members of the main thread.
+  Owned<LinkWatch> watch_;  ///< null if the ethdev is not based on a kernel interface
   std::uint32_t interface_mtu_ = 0;
   LinkFacts published_;
   std::vector<LinkNotice> notices_;
-  std::string last_problem_;  ///< of the last attempt to open the ethdev again, which has a notice
+  std::string last_problem_;  ///< problem of the last attempt to open the ethdev again, already reported
   std::chrono::steady_clock::time_point next_attempt_;
   std::chrono::steady_clock::time_point next_inspection_;
   PacketMemory packet_memory_ = PacketMemory::Unknown;
@@ -172,12 +181,12 @@ class EthernetPort final : public Port {
   CardMemory card_memory_;
   std::array<PiecesInUse, kMaxLanes> pieces_in_use_;
   std::vector<rte_mempool*> left_pools_;
-  Owned<InterruptGuard> guard_;  ///< null: the driver's interrupts do no harm
+  Owned<InterruptGuard> guard_;  ///< null if the driver's interrupts are harmless
   std::array<rte_mempool*, kMaxLanes> pools_{};
   std::array<std::array<rte_ring*, kMaxLanes>, kMaxLanes> to_lane_{};  ///< [from][to]
-  std::array<rte_ring*, kMaxLanes> to_queue_{};                        ///< by lane; null: has a queue
-  std::array<InHand, kMaxLanes> in_hand_{};                            ///< the same
-  std::array<QueueTurn, kMaxLanes> turns_{};                           ///< by queue
+  std::array<rte_ring*, kMaxLanes> to_queue_{};  ///< by lane; null if the lane has a queue
+  std::array<InHand, kMaxLanes> in_hand_{};      ///< by lane
+  std::array<QueueTurn, kMaxLanes> turns_{};     ///< by queue
 };
 
 }  // namespace sluice::rdma::softroce

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Settings of a softroce port (softroce.h), and what came of them at the card. Plain values; setup.
+// Settings of a softroce port (softroce.h), and the resulting flow steering of the card. Plain values; setup.
 #pragma once
 
 #include <cstddef>
@@ -29,28 +29,31 @@ struct PortConfig {
   std::vector<InterfaceAddress> addresses;
   std::vector<PeerAddress> gateways;     ///< next hops for addresses outside all prefixes, one per family
   std::uint16_t vlan = 0xFFFF;           ///< 0 to 4095; 0 is a tag with a priority only, 0xFFFF none
-  std::uint8_t traffic_class = 0;        ///< of datagrams; queue pairs have their RcAttributes
-  std::uint8_t service_level = 0;        ///< the same
+  std::uint8_t traffic_class = 0;        ///< of datagrams; queue pairs use their RcAttributes
+  std::uint8_t service_level = 0;        ///< of datagrams
   std::uint8_t cnp_traffic_class = 0;    ///< of congestion notifications; its precedence is their priority
   std::uint16_t link_mtu = 1500;         ///< bytes of the largest IP packet
-  std::uint32_t frame_buffer_bytes = 0;  ///< minimum size of a receive buffer; zero: as link_mtu requires
+  std::uint32_t frame_buffer_bytes = 0;  ///< minimum size of a receive buffer; zero means as link_mtu
+                                         ///< requires
   std::uint32_t max_queue_pairs = 128;   ///< per lane
   /// Upper bound of the congestion window: unacknowledged packets per queue pair.
   std::uint32_t max_inflight_packets = 256;
-  /// Leave payload where it is, for ethdevs of which it is known when they have read it (driver_traits.h).
+  /// Sends payload in place on ethdevs for which the end of reading is known (driver_traits.h).
   bool transmit_in_place = true;
-  /// That for network cards too.
+  /// Sends payload in place on network cards as well.
   bool card_reads_payload = false;
-  /// Announce the addresses at start and when the link comes up again, and ask whether another host has them.
+  /// Announces the addresses at start and when the link comes up again, and probes whether another host has
+  /// them.
   bool announce = false;
-  /// The time of all timers, from any fixed point on. Null: that of the processor's counter.
+  /// Clock of all timers, with an arbitrary origin. Null selects the processor's time-stamp counter.
   std::uint64_t (*clock_ns)() noexcept = nullptr;
 };
 
-/// How packets get to the hardware queue of the lane that owns their queue pair.
+/// Steering of packets to the hardware queue of the lane that owns their queue pair.
 struct Steering {
-  std::size_t rules = 0;  ///< of the card; none: by RSS, and lanes hand over what is not theirs
-  std::string refusal;    ///< what the driver says; empty: it was not asked, or there are rules
+  std::size_t rules = 0;  ///< number of flow rules; without rules RSS is used, and lanes hand over packets of
+                          ///< other lanes
+  std::string refusal;    ///< error of the driver; empty if it was not called or accepted the rules
 };
 
 }  // namespace sluice::rdma::softroce

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of EthernetPort that set up its ethdev, follow its link, close it when its device was removed, and open it again.
+// Methods of EthernetPort that set up its ethdev, follow its link, close it when its device was removed, and
+// open it again.
 #include <rte_bus.h>
 #include <rte_dev.h>
 #include <rte_devargs.h>
@@ -26,7 +27,7 @@ namespace sluice::rdma::softroce {
 namespace {
 
 constexpr std::uint16_t kDescriptors = 1024;
-/// Between two attempts to open an ethdev whose device is there, but cannot be used.
+/// Interval between two attempts to open an ethdev whose device exists but cannot be used.
 constexpr std::chrono::seconds kReopenInterval{1};
 /// Interval at which the kernel's addresses are compared with the port's.
 constexpr std::chrono::seconds kInspectionInterval{1};
@@ -39,7 +40,8 @@ SetupError port_error(const PortConfig& config, const char* what, int error) {
                     "): " + advice);
 }
 
-/// Returns the arguments that the ethdev was made with; empty: it was made without devargs.
+/// Returns the arguments that the ethdev was created with, or an empty string if it was created without
+/// devargs.
 std::string_view arguments_of(const rte_eth_dev_info& info) noexcept {
   const rte_devargs* const given = info.device != nullptr ? rte_dev_devargs(info.device) : nullptr;
   return given != nullptr && given->args != nullptr ? given->args : "";
@@ -135,7 +137,7 @@ void EthernetPort::start_ethdev(const rte_eth_dev_info& info) {
   if (error != 0) throw port_error(config_, "start the ethdev", -error);
   if (queues > 1) flow_rules_.make(config_, queues);
   rte_eth_allmulticast_enable(
-      config_.ethdev);  // for neighbour solicitations; may fail, some ethdevs do not need it
+      config_.ethdev);  // needed for neighbour solicitations; may fail, because some ethdevs do not need it
 }
 
 void EthernetPort::stop_ethdev() noexcept {
@@ -156,7 +158,8 @@ bool EthernetPort::wants_in_place(const rte_eth_dev_info& info) const noexcept {
   return config_.transmit_in_place && (config_.card_reads_payload || !is_card(bus_of(info)));
 }
 
-/// A card that reads payload where it lies has to say of each packet that it has been sent, and not of each 32nd.
+/// Sets up a transmit queue. A card that reads payload in place has to report the completion of each packet,
+/// not of every 32nd packet.
 int EthernetPort::set_up_transmit_queue(std::uint16_t queue, std::uint16_t descriptors,
                                         const rte_eth_dev_info& info) const {
   const auto socket = static_cast<unsigned>(numa_node_);
@@ -168,10 +171,10 @@ int EthernetPort::set_up_transmit_queue(std::uint16_t queue, std::uint16_t descr
   return rte_eth_tx_queue_setup(config_.ethdev, queue, descriptors, socket, nullptr);
 }
 
-/// Determines whether payload can be sent in place. The ethdev is started.
+/// Determines whether payload can be sent in place. The ethdev must be started.
 void EthernetPort::look_for_obstacles(const rte_eth_dev_info& info) {
   if (!wants_in_place(info)) return;
-  const std::uint16_t most_segments = info.tx_desc_lim.nb_mtu_seg_max;  // zero: the driver does not say
+  const std::uint16_t most_segments = info.tx_desc_lim.nb_mtu_seg_max;  // zero if not reported
   const EthdevTraits traits{.driver = info.driver_name,
                             .arguments = arguments_of(info),
                             .bus = bus_of(info),
@@ -208,7 +211,7 @@ void EthernetPort::notice(LinkNotice::Level level, std::string text) {
   notices_.push_back({level, std::move(text)});
 }
 
-/// Starts to follow the carrier, the MTU and the MAC address of an interface. Does nothing without a name.
+/// Starts to follow the carrier, the MTU and the MAC address of an interface. Has no effect without a name.
 void EthernetPort::watch_interface(const std::string& interface) {
   if (interface.empty()) return;
   try {
@@ -221,7 +224,7 @@ void EthernetPort::watch_interface(const std::string& interface) {
   interface_mtu_ = watch_->state().mtu;
 }
 
-/// Returns the MTU of the port, which is the smaller one of the configured MTU and the interface's.
+/// Returns the MTU of the port, which is the smaller one of the configured MTU and the interface's MTU.
 std::uint16_t EthernetPort::bounded_mtu(const InterfaceState& interface) {
   if (interface.index == 0 || interface.mtu >= config_.link_mtu) return config_.link_mtu;
   notice(LinkNotice::Level::Warning,
@@ -259,7 +262,7 @@ void EthernetPort::observe() {
   } else {
     link_.change_condition(link_is_up() ? Condition::Up : Condition::PortDown);
     if (events.link)
-      link_.announce_again();  // it may have been down for less than the time between two looks
+      link_.announce_again();  // the link may have been down for less than the interval between two checks
   }
   publish_changes();
 }
@@ -278,7 +281,7 @@ void EthernetPort::follow_interface(const InterfaceNews& news) {
   link_.change_mtu(bounded_mtu(news.now));
 }
 
-/// Makes the lanes leave the ethdev.
+/// Makes the lanes stop using the ethdev.
 void EthernetPort::leave(const std::string& what) {
   notice(LinkNotice::Level::Warning, what + ". Sluice opens it again when it is back");
   link_.change_condition(Condition::Gone);
@@ -292,7 +295,7 @@ void EthernetPort::publish_changes() {
   link_.publish();
 }
 
-/// Closes the ethdev after all lanes have left it.
+/// Closes the ethdev after all lanes have stopped using it.
 void EthernetPort::close_ethdev() {
   remove_ethdev();
   next_attempt_ = {};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which packets have come before their turn. Each PSN in a stretch as long as the map has a bit of its own;
-// whoever passes a PSN takes its bit. A plain value owned by the queue pair; only the constructor allocates.
+// Bitmap of the packets that arrived out of order. Each PSN in a range as long as the map has its own bit,
+// which the owner clears when it passes the PSN. A plain value owned by the queue pair; only the constructor
+// allocates.
 #pragma once
 
 #include <bit>
@@ -14,7 +15,7 @@ namespace sluice::rdma::softroce {
 
 class PsnBitmap {
  public:
-  /// For at least `packets` PSNs.
+  /// Creates a bitmap for at least `packets` PSNs.
   explicit PsnBitmap(std::uint32_t packets)
       : words_(std::bit_ceil(packets < kBits ? kBits : packets) / kBits),
         mask_(static_cast<std::uint32_t>(words_.size()) * kBits - 1) {}
@@ -22,7 +23,7 @@ class PsnBitmap {
   std::uint32_t capacity() const noexcept { return mask_ + 1; }
   bool holds(std::uint32_t psn) const noexcept { return (words_[word(psn)] & bit(psn)) != 0; }
   void add(std::uint32_t psn) noexcept { words_[word(psn)] |= bit(psn); }
-  /// Whether the bit was there.
+  /// Clears the bit and returns whether it was set.
   bool take(std::uint32_t psn) noexcept {
     const bool held = holds(psn);
     words_[word(psn)] &= ~bit(psn);

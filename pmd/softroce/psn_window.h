@@ -3,7 +3,7 @@
 // Packet sequence numbers of a requester (InfiniBand 9.7.2, 9.7.7.2): unacknowledged <= next <= end, modulo
 // 2^24. A plain value owned by the queue pair; only its reactor may call.
 //
-// What the peer sends is compared with contains() first. A method returns false, with no effect, only after a
+// PSNs from the peer are checked with contains() first. A method returns false, with no effect, only after a
 // bug of ours; the queue pair then goes to Error.
 #pragma once
 
@@ -16,33 +16,33 @@ namespace sluice::rdma::softroce {
 
 class PsnWindow {
  public:
-  /// For a new connection. At most `max_packets` are outstanding, fewer than 2^23.
+  /// Resets the window for a new connection. At most `max_packets` are outstanding, fewer than 2^23.
   void open(std::uint32_t psn, std::uint32_t max_packets) noexcept {
     unacknowledged_ = next_ = end_ = psn & kPsnMask;
     max_packets_ = max_packets;
   }
 
-  std::uint32_t unacknowledged() const noexcept { return unacknowledged_; }  ///< the oldest
+  std::uint32_t unacknowledged() const noexcept { return unacknowledged_; }  ///< oldest
   std::uint32_t next() const noexcept { return next_; }                      ///< to send
   std::uint32_t end() const noexcept { return end_; }                        ///< one above the highest sent
 
   bool outstanding() const noexcept { return unacknowledged_ != end_; }
   bool retransmitting() const noexcept { return next_ != end_; }
-  /// Packets from the oldest unacknowledged one to the next one to send.
+  /// Returns the number of packets from the oldest unacknowledged one to the next one to send.
   std::uint32_t in_flight() const noexcept { return (next_ - unacknowledged_) & kPsnMask; }
-  /// Whether the packet has been sent and is not acknowledged.
+  /// Reports whether the packet was sent and is not acknowledged.
   bool contains(std::uint32_t psn) const noexcept {
     return psn_distance(psn, end_) > 0 && psn_distance(unacknowledged_, psn) >= 0;
   }
 
-  /// `packets` were sent, the first of which has the PSN next().
+  /// Records that `packets` were sent, starting with the PSN next().
   [[nodiscard]] bool sent(std::uint32_t packets) noexcept {
     if (!SLUICE_INVARIANT(in_flight() + packets <= max_packets_, psn_window)) return false;
     next_ = psn_add(next_, packets);
     if (psn_distance(end_, next_) > 0) end_ = next_;
     return true;
   }
-  /// The peer has received everything before `psn`.
+  /// Records that the peer has received everything before `psn`.
   [[nodiscard]] bool acknowledge_before(std::uint32_t psn) noexcept {
     if (!SLUICE_INVARIANT(psn_distance(unacknowledged_, psn) >= 0 && psn_distance(psn, end_) >= 0,
                           psn_window))

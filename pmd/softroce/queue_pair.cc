@@ -83,7 +83,7 @@ std::size_t SoftQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
   }
   while (posted < wrs.size() && tail_ - head_ < send_depth_) add_entry(wrs[posted++]);
   if (posted > 0 && !active) {
-    // Transmits the first packets now and the rest from poll(), in turn with other queue pairs.
+    // Transmits the first packets now and the rest from poll(), by round robin with other queue pairs.
     if (transmit()) schedule_transmit();
   }
   return posted;
@@ -162,10 +162,11 @@ void SoftQueuePair::on_packet(const Frame& frame, const std::byte* from, const P
   }
 }
 
-/// A peer that gets no answer sends its oldest request again, which need not be the last that came. From where it
-/// was before, that is enough: two damaged packets, or forged ones, do not cut it off.
+/// Follows the peer to another link address. A peer without a reply retransmits its oldest request, which
+/// need not be the latest one received. Such a retransmission suffices if it comes from the earlier address,
+/// so that two damaged or forged packets cannot disconnect the peer.
 void SoftQueuePair::locate_peer(const Packet& packet, const std::byte* from) noexcept {
-  if (packet.bth.opcode == Opcode::CongestionNotification) return;  // has no number of its own
+  if (packet.bth.opcode == Opcode::CongestionNotification) return;  // has no PSN of the connection
   if (is_current(packet))
     follow(from);
   else if (same(earlier_link_, from) && is_repeated(packet))
@@ -177,14 +178,16 @@ bool SoftQueuePair::is_repeated(const Packet& packet) const noexcept {
   return ago > 0 && ago <= kRepeatedPackets;
 }
 
-/// The request is the next one, or the last one again. Who only knows addresses and numbers of queue pairs has to
-/// guess for that.
+/// Reports whether the request is the next one or a retransmission of the last one. An attacker with
+/// knowledge of only the addresses and queue pair numbers has to guess the PSN.
 bool SoftQueuePair::is_current(const Packet& packet) const noexcept {
   const std::uint32_t packets = packet.bth.opcode == Opcode::ReadRequest ? packets_of(packet.reth.length) : 1;
   return packet.bth.psn == expected_psn_ || psn_add(packet.bth.psn, packets) == expected_psn_;
 }
 
-/// A packet of the peer's came from here. Link addresses change with the peer's port, or a router's; one packet alone may be forged or damaged.
+/// Records the link address of a packet of the peer, and sends to it after two packets in a row came from
+/// there. Link addresses change with the port of the peer or of a router, but a single packet may be forged
+/// or damaged.
 void SoftQueuePair::follow(const std::byte* from) noexcept {
   if (same(latest_link_, from))
     send_to(latest_link_);
@@ -204,7 +207,7 @@ void SoftQueuePair::send_from(const LinkAddress& own) noexcept {
   headers_ = HeaderTemplate(route_);
 }
 
-/// Responses first: the peer's progress also frees our resources.
+/// Transmits responses before requests, because the peer's progress also releases our resources.
 bool SoftQueuePair::transmit() noexcept {
   if (state_ != State::ReadyToSend) return false;
   const std::uint32_t budget = kPacketsPerTransmit - transmit_responses(kPacketsPerTransmit);
@@ -233,11 +236,12 @@ void SoftQueuePair::notify_congestion() noexcept {
   packet.bth.becn = true;
   packet.kind = traits(packet.bth.opcode);
   packet.bth.destination_qp = remote_qp_;
-  // In a class of its own it overtakes what it is about. A mark on it would be told by another one.
+  // The notification has its own traffic class, in which it overtakes the packets that it reports. It is not
+  // ECN-capable, because a mark on it would cause another notification.
   Route route = route_;
   route.traffic_class = static_cast<std::uint8_t>(device_.config().cnp_traffic_class & ~kEcnMask);
   route.priority = static_cast<std::uint8_t>(device_.config().cnp_traffic_class >> 5);
-  std::uint64_t read_until = 0;  // it is copied
+  std::uint64_t read_until = 0;  // the payload is copied
   if (!device_.transmitter().send(HeaderTemplate(route), packet, payload, read_until)) return;
   last_notification_ns_ = now;
   ++stats.cnps_sent;

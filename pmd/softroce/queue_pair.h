@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A reliable connection (InfiniBand Architecture Specification volume 1, 9.7). requester.cc sends requests,
-// recovery.cc handles acknowledgements and read responses and repairs losses; request_order.cc finds the turn of requests,
-// and responder.cc executes them and sends acknowledgements and read responses.
+// A reliable connection (InfiniBand Architecture Specification volume 1, 9.7). requester.cc sends requests.
+// recovery.cc handles acknowledgements and read responses and repairs losses. request_order.cc orders
+// requests, and responder.cc executes them and sends acknowledgements and read responses.
 //
 // Only the reactor that owns its device may call; the device outlives it. Memory of posted work requests
 // belongs to the queue pair until their completion. PSNs are 24 bits, times ns, sizes bytes; errors are
@@ -31,31 +31,34 @@ namespace sluice::rdma::softroce {
 
 class SoftDevice;
 
-/// Packets that one queue pair sends before the next one transmits.
+/// Number of packets that one queue pair sends before the next one transmits.
 inline constexpr std::uint32_t kPacketsPerTransmit = 32;
-/// An RDMA Read is sent as several requests for at most this many response packets each, so that the
-/// congestion window also limits the responses.
+/// Number of response packets per RDMA Read request on the wire. A longer RDMA Read is sent as several
+/// requests, so that the congestion window also limits the responses.
 inline constexpr std::uint32_t kReadRequestPackets = 16;
-/// Request packets per AckReq bit, while there are more to send.
+/// Number of request packets per AckReq bit while more packets are to be sent.
 inline constexpr std::uint32_t kAckRequestInterval = 16;
-/// RDMA Read requests of the peer whose responses are queued, duplicates included.
+/// Number of RDMA Read requests of the peer whose responses are queued, including duplicates.
 inline constexpr std::uint32_t kMaxReadsServed = 32;
-/// Packets that are kept although an earlier one is missing, counted from that one.
+/// Number of packets after a missing one that may be kept, counted from the missing one.
 inline constexpr std::uint32_t kMaxKeptPackets = 1024;
-/// Bounds of the interval after which the NAK of a gap is repeated: the measured round trip, doubled with each repetition.
+/// Bounds of the interval after which the NAK of a gap is repeated. The interval is the measured round trip,
+/// doubled with each repetition.
 inline constexpr std::uint64_t kMinNakIntervalNs = 100'000;
 inline constexpr std::uint64_t kMaxNakIntervalNs = 1'000'000'000;
-/// Round trip while none has been measured.
+/// Assumed round trip before one was measured.
 inline constexpr std::uint64_t kUnmeasuredRoundTripNs = 1'000'000;
 /// Number of NAKs for one gap if the peer makes no progress. The last one is sent several seconds after the first one.
 inline constexpr std::uint32_t kMaxNaksWithoutProgress = 16;
 /// Largest distance, in packets, between a gap and a packet that a peer can have sent.
 inline constexpr std::int32_t kMaxGapPackets = 1 << 16;
-/// Timeouts in a row that loss alone explains. After more of them the next hop is looked for.
+/// Number of consecutive timeouts that loss alone explains. After more timeouts the next hop is resolved
+/// again.
 inline constexpr std::uint32_t kRetriesOfLoss = 2;
-/// Every so many retries, one goes to the link address that the peer had before.
+/// Interval, in retries, at which one retry uses the previous link address of the peer.
 inline constexpr std::uint32_t kRetriesOfHop = 4;
-/// A request at most so many packets behind the expected one counts as sent again by the peer.
+/// Largest distance, in packets, behind the expected PSN at which a request counts as retransmitted by the
+/// peer.
 inline constexpr std::int32_t kRepeatedPackets = 1 << 16;
 /// Largest message (InfiniBand 9.7.7).
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
@@ -70,7 +73,7 @@ class SoftQueuePair final : public QueuePair {
   ~SoftQueuePair() override;
 
   QueuePairNumber number() const noexcept override { return number_; }
-  // Of the connection, once there is one.
+  // Attributes of the connection, valid once it exists.
   std::uint32_t remote_qp() const noexcept { return remote_qp_; }
   const PeerAddress& remote() const noexcept { return attributes_.remote; }
   State state() const noexcept override { return state_; }
@@ -83,14 +86,14 @@ class SoftQueuePair final : public QueuePair {
   bool connect(const RcAttributes& attributes) noexcept override;
   bool heard_from_peer() const noexcept override { return heard_; }
 
-  // For the device.
-  /// `from` is the link address of the last hop.
+  // Interface for the device.
+  /// Handles a packet. `from` is the link address of the last hop.
   void on_packet(const Frame& frame, const std::byte* from, const Packet& packet) noexcept;
-  /// Sends from the link address `own` from now on.
+  /// Uses the link address `own` as the source from now on.
   void send_from(const LinkAddress& own) noexcept;
-  /// Sends up to kPacketsPerTransmit packets. True: there is more to send.
+  /// Sends up to kPacketsPerTransmit packets. Returns true if there is more to send.
   bool transmit() noexcept;
-  /// At deadline_ns() or later.
+  /// Handles expired timers. Called at deadline_ns() or later.
   void on_timer(std::uint64_t now_ns) noexcept;
   std::uint64_t deadline_ns() const noexcept { return deadline_ns_; }
   std::size_t depth() const noexcept { return send_depth_ + recv_queue_.capacity(); }
@@ -108,14 +111,15 @@ class SoftQueuePair final : public QueuePair {
     Rkey rkey{};
     std::uint32_t immediate = 0;
     std::uint32_t first_psn = 0;
-    std::uint32_t packets = 0;           ///< number of its PSNs; zero for local work
-    std::uint32_t packets_received = 0;  ///< RdmaRead: response packets, up to the first missing one
+    std::uint32_t packets = 0;           ///< number of PSNs; zero for local work
+    std::uint32_t packets_received = 0;  ///< RdmaRead: number of response packets before the first missing
+                                         ///< one
     std::uint16_t sge_count = 0;
     SendOpcode opcode = SendOpcode::Send;
     std::uint8_t flags = 0;
-    bool done = false;  ///< local work: executed
+    bool done = false;  ///< local work: it was executed
     WcStatus status = WcStatus::Success;
-    std::uint64_t read_until = 0;  ///< its memory; Transmitter::lets_go_of()
+    std::uint64_t read_until = 0;  ///< end of reading of its memory, for Transmitter::lets_go_of()
   };
 
   /// An RDMA Read request of the peer whose responses are being sent.
@@ -127,16 +131,16 @@ class SoftQueuePair final : public QueuePair {
     Rkey rkey{};
     std::uint32_t bytes = 0;
     std::uint64_t address = 0;
-    bool again = false;  ///< has been answered before
+    bool again = false;  ///< a duplicate request, which was answered before
   };
 
   enum class Incoming : std::uint8_t { None, Send, Write };
-  /// Says what is known of requests behind the expected one.
+  /// State of the gap between the expected request and later requests.
   enum class Gap : std::uint8_t {
-    None,             ///< none has arrived
-    Known,            ///< some have, and the peer may be sending the expected one
-    NakScheduled,     ///< some have, and a NAK was scheduled
-    AwaitingReceive,  ///< the expected one has, without a Receive, and an RNR NAK was scheduled
+    None,             ///< no later request has arrived
+    Known,            ///< later requests have arrived, and the peer may be sending the expected one
+    NakScheduled,     ///< later requests have arrived, and a NAK was scheduled
+    AwaitingReceive,  ///< the expected request has arrived without a Receive, and an RNR NAK was scheduled
   };
   enum class Answer : std::uint8_t { None, Ack, Nak };
 
@@ -245,17 +249,18 @@ class SoftQueuePair final : public QueuePair {
 
   // Connection.
   Route route_;
-  HeaderTemplate headers_;      ///< of route_
-  LinkAddress latest_link_{};   ///< of the peer's latest current packet
-  LinkAddress earlier_link_{};  ///< route_'s before its last change
+  HeaderTemplate headers_;      ///< network headers of route_
+  LinkAddress latest_link_{};   ///< link address of the peer's latest current packet
+  LinkAddress earlier_link_{};  ///< link address in route_ before its last change
   std::uint32_t remote_qp_ = 0;
   std::uint32_t path_mtu_ = 1024;
-  std::uint32_t path_mtu_bits_ = 10;  ///< its binary logarithm
+  std::uint32_t path_mtu_bits_ = 10;  ///< binary logarithm of path_mtu_
   RcAttributes attributes_;
 
-  // Requester. Not a FixedRing, since retransmission goes back within it. Indices are free-running:
-  // head <= next <= started <= tail. Entries before `started` have PSNs. `next` is the entry to send; it is
-  // less than `started` while retransmitting, and then has packets: what has none was executed.
+  // Requester. The queue is not a FixedRing, because retransmission moves backwards within it. Indices are
+  // free-running: head <= next <= started <= tail. Entries before `started` have PSNs. `next` is the entry to
+  // send. During retransmission it is less than `started` and has packets, because entries without packets
+  // were executed.
   std::uint32_t head_ = 0;
   std::uint32_t next_ = 0;
   std::uint32_t started_ = 0;
@@ -268,22 +273,24 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t rnr_rounds_ = 0;
   bool rnr_wait_ = false;
   std::uint64_t last_progress_ns_ = 0;
-  std::uint64_t retry_at_ns_ = 0;    ///< when to probe, to retransmit, or to end the wait after an RNR NAK
-  std::uint64_t pace_until_ns_ = 0;  ///< when the rate allows the next packet
-  std::uint64_t deadline_ns_ = 0;    ///< the earliest of the two and nak_at_ns_; zero: none
+  std::uint64_t retry_at_ns_ = 0;    ///< time to probe, to retransmit, or to end the wait after an RNR NAK
+  std::uint64_t pace_until_ns_ = 0;  ///< time from which the rate allows the next packet
+  std::uint64_t deadline_ns_ = 0;    ///< the earliest of retry_at_ns_, pace_until_ns_ and nak_at_ns_; zero if
+                                     ///< none is set
 
-  // Recovery. A gap is repaired once; the repair's loss is for the timer.
-  std::uint32_t answered_ = 0;  ///< the peer has executed, and answered, everything before
-  PsnBitmap responses_;         ///< read responses behind a missing one
-  bool probed_ = false;         ///< a probe was sent, without progress since
-  bool repaired_ = false;       ///< went back or sent one packet again, without progress since
+  // Recovery. A gap is repaired once; the timer handles the loss of the repair.
+  std::uint32_t answered_ = 0;  ///< the peer has executed and answered all requests before this PSN
+  PsnBitmap responses_;         ///< read responses that arrived after a missing one
+  bool probed_ = false;         ///< a probe was sent, and there was no progress since
+  bool repaired_ = false;       ///< packets were retransmitted, and there was no progress since
   std::uint64_t repaired_ns_ = 0;
-  bool after_nak_ = false;  ///< went back because of a NAK
-  /// The peer keeps what comes behind a missing packet: it has acknowledged more than was sent since that one.
+  bool after_nak_ = false;  ///< the retransmission is due to a NAK
+  /// The peer keeps packets after a missing one: it has acknowledged more than was sent since the missing
+  /// one.
   bool peer_keeps_ = false;
-  bool single_ = false;  ///< only one packet, single_psn_, was sent again
+  bool single_ = false;  ///< only one packet, single_psn_, was retransmitted
   std::uint32_t single_psn_ = 0;
-  std::uint32_t cut_until_ = 0;  ///< losses before this PSN have narrowed the window already
+  std::uint32_t cut_until_ = 0;  ///< losses before this PSN have reduced the window already
   std::uint32_t timed_psn_ = 0;  ///< packet whose round trip is being measured
   std::uint64_t timed_since_ns_ = 0;
   CongestionWindow window_;
@@ -304,18 +311,18 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t write_bytes_ = 0;
   std::uint64_t write_address_ = 0;
   Rkey write_rkey_{};
-  Gap gap_ = Gap::None;            ///< behind expected_psn_
-  std::uint32_t early_psn_ = 0;    ///< of the latest packet behind the gap
-  std::uint32_t highest_psn_ = 0;  ///< of the packets behind the gap; with Gap::None it says nothing
+  Gap gap_ = Gap::None;            ///< gap at expected_psn_
+  std::uint32_t early_psn_ = 0;    ///< PSN of the packet after the gap that arrived last
+  std::uint32_t highest_psn_ = 0;  ///< highest PSN after the gap; meaningless with Gap::None
   std::uint32_t naks_without_progress_ = 0;
   std::uint64_t nak_at_ns_ = 0;      ///< time of the next NAK, or zero
-  EarlyPackets::Queue early_;        ///< copies of packets behind the gap
-  PsnBitmap kept_{kMaxKeptPackets};  ///< packets of the Write that have been placed already
+  EarlyPackets::Queue early_;        ///< copies of packets after the gap
+  PsnBitmap kept_{kMaxKeptPackets};  ///< packets of the current Write that were placed already
   std::optional<NakCode> refused_;   ///< NAK code of the fatal error at expected_psn_
-  Answer answer_ = Answer::None;     ///< to be sent; by gap_ which NAK
+  Answer answer_ = Answer::None;     ///< acknowledgement to be sent; gap_ selects the kind of NAK
   std::uint64_t last_notification_ns_ = 0;
   FixedRing<ReadServed> reads_{kMaxReadsServed};  ///< in PSN order
-  std::uint64_t responses_until_ = 0;  ///< memory of their responses is read; Transmitter::lets_go_of()
+  std::uint64_t responses_until_ = 0;             ///< end of reading of their memory (lets_go_of())
   FixedRing<RecvWr, RingStorage<RecvWr>> recv_queue_;
 };
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requester half of a queue pair: acknowledgements and read responses (InfiniBand 9.7.5), and what is done
-// when they do not come (9.7.6).
+// Requester half of a queue pair: acknowledgements and read responses (InfiniBand 9.7.5), and recovery when
+// they are missing (9.7.6).
 //
-// The wire keeps the order of packets, so what is passed over was lost. Read responses behind a missing one are
-// placed, and what is missing is asked for at once. Requests are sent again from the missing one on (go-back-N),
-// unless the peer has shown that it keeps what comes behind: then only the missing one.
+// The wire preserves the order of packets, so a packet that was passed over was lost. Read responses after a
+// missing one are placed, and the missing ones are requested again immediately. Requests are retransmitted
+// from the missing one on (go-back-N), unless the peer has shown that it keeps packets after a missing one;
+// then only the missing packet is retransmitted.
 #include <cstring>
 
 #include "dataplane/base/small_algorithms.h"
@@ -15,7 +16,8 @@
 namespace sluice::rdma::softroce {
 
 void SoftQueuePair::on_response(const Packet& packet) noexcept {
-  // Acknowledges a PSN that was not sent (stale packet of an earlier connection, or forged), or an old one.
+  // The response acknowledges a PSN that was not sent (stale packet of an earlier connection, or forged), or
+  // an old one.
   if (!psns_.contains(packet.bth.psn)) {
     ++device_.stats().stale_responses;
     return;
@@ -63,8 +65,8 @@ void SoftQueuePair::on_acknowledge(const Packet& packet) noexcept {
   }
 }
 
-/// The peer has executed everything before `psn`. Responses of RDMA Reads before it that have not arrived were
-/// lost.
+/// Handles the information that the peer has executed everything before `psn`. Responses of earlier RDMA
+/// Reads that have not arrived were lost.
 void SoftQueuePair::answered_before(std::uint32_t psn) noexcept {
   const std::uint32_t answered = psn_distance(answered_, psn) > 0 ? psn : answered_;
   std::uint32_t complete = answered;
@@ -83,14 +85,14 @@ void SoftQueuePair::answered_before(std::uint32_t psn) noexcept {
   acknowledge_before(complete);
 }
 
-/// Asks for the responses from `from` to before `end` that have not arrived.
+/// Requests again the responses from `from` to before `end` that have not arrived.
 void SoftQueuePair::ask_again(const SendEntry& work, std::uint32_t from, std::uint32_t end) noexcept {
   for (;;) {
     while (from < end && responses_.holds(psn_add(work.first_psn, from))) ++from;
     if (from >= end) return;
     cut_window(psn_add(work.first_psn, from));
     const std::uint32_t packets = send_read_request(work, from);
-    if (packets == 0) return;  // as if the request had been lost
+    if (packets == 0) return;  // handled as if the request was lost
     timed_since_ns_ = 0;
     ++device_.stats().repairs;
     from += packets;
@@ -100,7 +102,7 @@ void SoftQueuePair::ask_again(const SendEntry& work, std::uint32_t from, std::ui
 void SoftQueuePair::acknowledge_before(std::uint32_t psn) noexcept {
   const std::int32_t packets = psn_distance(psns_.unacknowledged(), psn);
   if (packets <= 0) return;
-  const bool unsent = psn_distance(psns_.next(), psn) > 0;  // since it went back
+  const bool unsent = psn_distance(psns_.next(), psn) > 0;  // since going back
   if (!psns_.acknowledge_before(psn)) return to_error();
   if (timed_since_ns_ != 0 && psn_distance(timed_psn_, psn) > 0) {
     round_trip_.sample(device_.now_ns() - timed_since_ns_);
@@ -126,7 +128,7 @@ void SoftQueuePair::acknowledge_before(std::uint32_t psn) noexcept {
   restart_timer();
   if (!single_ || psn_distance(single_psn_, psn) <= 0) return;
   single_ = false;
-  // The peer had nothing of what came behind the packet that it missed.
+  // The peer has kept none of the packets after the one that it missed.
   if (psn == psn_add(single_psn_, 1) && outstanding()) go_back();
 }
 
@@ -165,7 +167,7 @@ void SoftQueuePair::place_response(std::uint32_t index, std::uint32_t number, co
   }
 }
 
-/// Counts the responses that have arrived without a gap, Read by Read.
+/// Counts the responses that have arrived without a gap, one RDMA Read after the other.
 void SoftQueuePair::pass_responses() noexcept {
   for (std::uint32_t i = head_; i != started_; ++i) {
     SendEntry& work = entry(i);
@@ -183,9 +185,9 @@ void SoftQueuePair::pass_responses() noexcept {
   }
 }
 
-// --- Sending again
+// --- Retransmission
 
-/// The started entry that the PSN belongs to; started_: none.
+/// Returns the started entry that the PSN belongs to, or started_ if there is none.
 std::uint32_t SoftQueuePair::find(std::uint32_t psn) noexcept {
   for (std::uint32_t i = head_; i != started_; ++i) {
     const std::int32_t number = psn_distance(entry(i).first_psn, psn);
@@ -194,7 +196,7 @@ std::uint32_t SoftQueuePair::find(std::uint32_t psn) noexcept {
   return started_;
 }
 
-/// Once for all the losses among the packets that are on their way (RFC 6582, recovery point).
+/// Reduces the window once for all losses among the packets in flight (RFC 6582, recovery point).
 void SoftQueuePair::cut_window(std::uint32_t psn) noexcept {
   if (psn_distance(cut_until_, psn) < 0) return;
   window_.on_loss();
@@ -202,17 +204,17 @@ void SoftQueuePair::cut_window(std::uint32_t psn) noexcept {
 }
 
 void SoftQueuePair::on_sequence_error(std::uint32_t psn) noexcept {
-  // May answer packets that were sent before it went back.
+  // The NAK may refer to packets that were sent before going back.
   if (repaired_ && device_.now_ns() - repaired_ns_ < round_trip_.smoothed_ns() / 2) return;
   cut_window(psn);
-  const bool oldest = psn == psns_.unacknowledged();  // else an RDMA Read before it lacks responses
+  const bool oldest = psn == psns_.unacknowledged();  // otherwise an RDMA Read before it lacks responses
   if (oldest && psn == psns_.next()) return schedule_transmit();
   if (oldest && peer_keeps_) return repair(psn);
   go_back();
   after_nak_ = oldest;
 }
 
-/// Sends one packet again.
+/// Retransmits one packet.
 void SoftQueuePair::repair(std::uint32_t psn) noexcept {
   const std::uint32_t index = find(psn);
   if (index == started_ || entry(index).opcode == SendOpcode::RdmaRead ||
@@ -231,7 +233,7 @@ void SoftQueuePair::repair(std::uint32_t psn) noexcept {
   restart_timer();
 }
 
-/// Go-back-N: retransmits from the oldest unacknowledged packet.
+/// Retransmits from the oldest unacknowledged packet on (go-back-N).
 void SoftQueuePair::go_back() noexcept {
   ++device_.stats().go_backs;
   repaired_ = true;
@@ -318,8 +320,8 @@ void SoftQueuePair::set_deadline() noexcept {
   if (deadline_ns_ != 0) device_.watch(*this);
 }
 
-/// Something was sent or acknowledged. Without an acknowledge timeout nothing is ever sent again unasked
-/// (InfiniBand 9.7.6.1.3).
+/// Restarts the timer after packets were sent or acknowledged. Without an acknowledge timeout the requester
+/// retransmits only on a NAK (InfiniBand 9.7.6.1.3).
 void SoftQueuePair::restart_timer() noexcept {
   if (outstanding() && attributes_.ack_timeout != 0) {
     if (retry_at_ns_ == 0) last_progress_ns_ = device_.now_ns();
@@ -362,7 +364,8 @@ void SoftQueuePair::on_timeout(std::uint64_t now_ns) noexcept {
   ++device_.stats().timeouts;
   const std::uint64_t patience =
       ack_timeout_ns(attributes_.ack_timeout) * (std::uint64_t{attributes_.retry_count} + 1);
-  // Both conditions: time also passes while this process does not run, and that must not end the connection.
+  // Both conditions are required, because time also passes while this process is not scheduled, and that must
+  // not end the connection.
   const bool retried = retries_ >= attributes_.retry_count;
   if (retried && now_ns - last_progress_ns_ >= patience) return fail(WcStatus::RetryExceeded);
   if (++retries_ > kRetriesOfLoss) try_next_hop();
@@ -373,15 +376,16 @@ void SoftQueuePair::on_timeout(std::uint64_t now_ns) noexcept {
   retry_at_ns_ = now_ns + round_trip_.timeout_ns();
 }
 
-/// Now and then the link address that the peer had before: what ARP or neighbour discovery said may be wrong.
+/// Resolves the next hop again. One retry in kRetriesOfHop uses the earlier link address of the peer, because
+/// the result of ARP or neighbour discovery may be wrong.
 void SoftQueuePair::try_next_hop() noexcept {
   const LinkAddress hop = device_.next_hop(attributes_.remote, route_.destination_mac);
   const bool before = retries_ % kRetriesOfHop == 0 && hop == route_.destination_mac;
   send_to(before ? earlier_link_ : hop);
 }
 
-/// Asks for what is missing without going back: if the last packet was lost, or its acknowledgement was, no NAK
-/// tells (RFC 8985, section 7). A peer that misses more answers with a NAK.
+/// Requests an acknowledgement without going back. If the last packet or its acknowledgement was lost, the
+/// peer sends no NAK (RFC 8985, section 7). A peer that misses more packets replies with a NAK.
 void SoftQueuePair::probe() noexcept {
   ++device_.stats().probes;
   timed_since_ns_ = 0;
@@ -393,7 +397,7 @@ void SoftQueuePair::probe() noexcept {
   }
   const std::uint32_t last = psn_add(psns_.next(), kPsnMask);
   index = find(last);
-  if (index == started_) return;  // went back, and could send nothing since
+  if (index == started_) return;  // went back and could not send since
   const SendEntry& work = entry(index);
   const auto number = static_cast<std::uint32_t>(psn_distance(work.first_psn, last));
   if (work.opcode == SendOpcode::RdmaRead)

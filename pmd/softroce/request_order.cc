@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Order of requests at the responder half of a queue pair, and the packets that wait for their turn (early_packets.h).
-// Requests are executed in PSN order (InfiniBand 9.7.4.1). Section 9.7.5.1 specifies duplicates and sequence errors.
+// Order of requests in the responder half of a queue pair, and the packets that arrive out of order
+// (early_packets.h). Requests are executed in PSN order (InfiniBand 9.7.4.1). Section 9.7.5.1 specifies
+// duplicates and sequence errors.
 //
-// A packet of the RDMA Write in progress is placed although an earlier one is missing, since its PSN says where it belongs.
-// Other packets are copied, and executed in their turn: they could write where an earlier message has still to write. What
-// cannot be kept is dropped, and the NAK is repeated until the gap is closed, since some peers (Linux's rxe) retransmit only
-// the first packet after a NAK and have no timer for the others.
+// A packet of the RDMA Write in progress is placed even if an earlier packet is missing, because its PSN
+// determines its position. Other packets are copied and executed in order, because they may write to memory
+// that an earlier message still has to write. Packets that cannot be kept are dropped. The NAK is repeated
+// until the gap is closed, because some peers (Linux's rxe) retransmit only the first packet after a NAK and
+// have no timer for the others.
 #include <array>
 #include <cstring>
 
@@ -22,7 +24,7 @@ void SoftQueuePair::on_request(const Packet& packet) noexcept {
   const std::int32_t ahead = psn_distance(expected_psn_, packet.bth.psn);
   if (ahead < 0) return on_duplicate(packet);
   if (ahead > 0) return on_early(packet);
-  // All packets are executed by one call, which the compiler puts in line: nearly none of them closes a gap.
+  // All packets are executed through one call, which the compiler inlines. Very few packets close a gap.
   const Packet* next = &packet;
   std::uint32_t behind = packet.bth.psn;
   while (next != nullptr) {
@@ -44,8 +46,8 @@ void SoftQueuePair::transition(Gap to) noexcept {
   static constexpr std::array<std::uint8_t, 4> kAfter{
       set(Gap::NakScheduled, Gap::AwaitingReceive),                         // None
       set(Gap::None, Gap::NakScheduled, Gap::AwaitingReceive),              // Known
-      set(Gap::None, Gap::Known, Gap::NakScheduled, Gap::AwaitingReceive),  // Told: also once more
-      set(Gap::Known, Gap::AwaitingReceive),                                // AwaitingReceive: the same
+      set(Gap::None, Gap::Known, Gap::NakScheduled, Gap::AwaitingReceive),  // NakScheduled: may repeat
+      set(Gap::Known, Gap::AwaitingReceive),                                // AwaitingReceive: may repeat
   };
   if (!SLUICE_INVARIANT((kAfter[static_cast<std::size_t>(gap_)] >> static_cast<unsigned>(to) & 1) != 0,
                         connection_state))
@@ -58,8 +60,8 @@ void SoftQueuePair::answer(Answer which) noexcept {
   schedule_transmit();
 }
 
-/// Schedules an RNR NAK (9.7.5.2.8): the request at expected_psn_ needs a Receive, and none is posted. The peer retransmits
-/// from this request on.
+/// Schedules an RNR NAK (9.7.5.2.8) because the request at expected_psn_ needs a Receive and none is posted.
+/// The peer retransmits from this request on.
 void SoftQueuePair::await_receive() noexcept {
   if (gap_ == Gap::None) highest_psn_ = expected_psn_;
   transition(Gap::AwaitingReceive);
@@ -73,7 +75,7 @@ std::uint64_t SoftQueuePair::nak_interval_ns() const noexcept {
   return smaller_of(round_trip << naks_without_progress_, kMaxNakIntervalNs);
 }
 
-/// Schedules a NAK for the gap at expected_psn_, and its repetition.
+/// Schedules a NAK for the gap at expected_psn_ and the repetition of the NAK.
 void SoftQueuePair::schedule_nak() noexcept {
   transition(Gap::NakScheduled);
   nak_at_ns_ = device_.now_ns() + nak_interval_ns();
@@ -82,8 +84,8 @@ void SoftQueuePair::schedule_nak() noexcept {
   set_deadline();
 }
 
-/// Drops the packets behind the gap. Either the gap is closed, or the peer has not answered any NAK: then only its own
-/// timers can continue, or another host has sent those packets.
+/// Drops the packets after the gap. Either the gap is closed, or the peer has not reacted to any NAK. In the
+/// second case only the peer's own timers can continue, or another host has sent those packets.
 void SoftQueuePair::forget_gap() noexcept {
   transition(Gap::None);
   nak_at_ns_ = 0;
@@ -95,11 +97,12 @@ void SoftQueuePair::on_gap_timer() noexcept {
   schedule_nak();
 }
 
-/// Keeps the packet, and schedules a NAK if this is the first packet behind the gap. A PSN that is not above the latest one
-/// shows that the peer has retransmitted and that the missing packet was lost again, so the NAK is repeated at once.
+/// Keeps the packet, and schedules a NAK if this is the first packet after the gap. A PSN that is not above
+/// the latest one shows that the peer has retransmitted and that the missing packet was lost again, so the
+/// NAK is repeated immediately.
 void SoftQueuePair::on_early(const Packet& packet) noexcept {
   keep(packet);
-  // A PSN farther ahead is damaged or forged: no peer has so many packets outstanding.
+  // A PSN farther ahead is damaged or forged, because no peer has that many packets outstanding.
   const bool plausible = psn_distance(expected_psn_, packet.bth.psn) <= kMaxGapPackets;
   const std::uint32_t psn = plausible ? packet.bth.psn : expected_psn_;
   if (gap_ == Gap::None || psn_distance(highest_psn_, psn) > 0) highest_psn_ = psn;
@@ -111,7 +114,7 @@ void SoftQueuePair::on_early(const Packet& packet) noexcept {
   schedule_nak();
 }
 
-/// Keeps a packet for its turn, in which its opcode and its range are validated.
+/// Keeps a packet until it is executed in order, which validates its opcode and its range.
 void SoftQueuePair::keep(const Packet& packet) noexcept {
   const auto ahead = static_cast<std::uint32_t>(psn_distance(expected_psn_, packet.bth.psn));
   if (ahead < kMaxKeptPackets && length_fits(packet)) {
@@ -127,8 +130,8 @@ void SoftQueuePair::keep(const Packet& packet) noexcept {
   ++device_.stats().early_dropped;
 }
 
-/// Places packet number `ahead` of the rest of the Write in progress. Returns false if that position needs another packet, or
-/// if the memory is no longer accessible.
+/// Places packet number `ahead` of the rest of the Write in progress. Returns false if that position needs
+/// another packet, or if the memory is no longer accessible.
 bool SoftQueuePair::place_early(const Packet& packet, std::uint32_t ahead) noexcept {
   const std::uint32_t offset = ahead * path_mtu_;
   const std::uint32_t rest = incoming_bytes_ - offset;
@@ -143,7 +146,8 @@ bool SoftQueuePair::place_early(const Packet& packet, std::uint32_t ahead) noexc
   return true;
 }
 
-/// Counts the packets of the Write in progress that have been placed already. Returns false if the next packet is missing.
+/// Counts the packets of the Write in progress that were placed already. Returns false if the next packet is
+/// missing.
 bool SoftQueuePair::pass_placed() noexcept {
   const std::uint32_t before = expected_psn_;
   while (incoming_ == Incoming::Write && kept_.take(expected_psn_)) {
@@ -158,7 +162,8 @@ bool SoftQueuePair::pass_placed() noexcept {
   return expected_psn_ != before;
 }
 
-/// Passes the placed packets behind the request that closed the gap, and returns the kept one that follows them, if there is one.
+/// Passes the placed packets after the request that closed the gap. Returns the kept packet that follows
+/// them, or null.
 const Packet* SoftQueuePair::next_kept() noexcept {
   if (gap_ != Gap::Known) transition(Gap::Known);
   if (answer_ == Answer::Nak) answer_ = Answer::Ack;
@@ -168,13 +173,14 @@ const Packet* SoftQueuePair::next_kept() noexcept {
   return device_.early_packets().find(early_, expected_psn_);
 }
 
-/// Acknowledges the packets that were kept and have been executed, if there were any, and schedules a NAK for the next gap.
+/// Acknowledges the kept packets that have been executed, if any, and schedules a NAK for the next gap.
 void SoftQueuePair::continue_behind_gap(bool passed) noexcept {
   if (state_ != State::ReadyToSend) return;
   if (passed) answer(Answer::Ack);
   if (gap_ == Gap::AwaitingReceive) return answer(Answer::Nak);
   if (psn_distance(expected_psn_, highest_psn_) < 0) return forget_gap();
-  // If packets were kept, another one is missing behind them. If none was kept, the peer may be retransmitting the rest.
+  // If packets were kept, another one is missing after them. If none was kept, the peer may be retransmitting
+  // the rest.
   if (passed) {
     ++device_.stats().sequence_errors;
     early_psn_ = highest_psn_;
@@ -184,16 +190,18 @@ void SoftQueuePair::continue_behind_gap(bool passed) noexcept {
   set_deadline();
 }
 
-/// Duplicate Sends and Writes are acknowledged again but not executed; RDMA Reads are executed (9.7.5.1.4).
+/// Handles a duplicate request. Duplicate Sends and Writes are acknowledged again but not executed; RDMA
+/// Reads are executed (9.7.5.1.4).
 void SoftQueuePair::on_duplicate(const Packet& packet) noexcept {
   ++device_.stats().duplicates;
-  if (packet.kind.unsupported) return;  // was never executed
+  if (packet.kind.unsupported) return;  // it was never executed
   if (packet.bth.opcode == Opcode::ReadRequest) return on_duplicate_read(packet);
   answer(Answer::Ack);
 }
 
-/// Keeps the queue in PSN order. What is still to be sent is not sent twice: of a Read that is being answered,
-/// the new request replaces the rest if it reaches as far, and else is answered before that.
+/// Inserts a duplicate RDMA Read so that the queue stays in PSN order. Pending responses are not sent twice:
+/// if the Read is being answered, the new request replaces the remainder when it reaches as far. Otherwise
+/// the new request is answered before the remainder.
 void SoftQueuePair::on_duplicate_read(const Packet& packet) noexcept {
   ++device_.stats().duplicate_reads;
   const Reth& reth = packet.reth;
@@ -202,7 +210,7 @@ void SoftQueuePair::on_duplicate_read(const Packet& packet) noexcept {
   if (reth.length > kMaxMessageBytes || psn_distance(psn_add(psn, packets), expected_psn_) < 0) return;
   if (reth.length > 0 && device_.memory().remote(static_cast<Rkey>(reth.rkey), reth.address, reth.length,
                                                  kRemoteRead, *this) == nullptr)
-    return;  // invalidated since, so the requester has the data already
+    return;  // the window was invalidated since, so the requester has the data already
   ReadServed again{.first_psn = psn,
                    .packets = packets,
                    .msn = msn_,

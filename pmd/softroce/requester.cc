@@ -9,7 +9,7 @@
 namespace sluice::rdma::softroce {
 namespace {
 
-/// Opcodes of packets by their place in a message.
+/// Opcodes of packets by their position in a message.
 struct DataOpcodes {
   Opcode first, middle, last, only;
 
@@ -17,7 +17,7 @@ struct DataOpcodes {
     return is_first ? (is_last ? only : first) : (is_last ? last : middle);
   }
 };
-/// By SendOpcode; of those that send no data there is none.
+/// Packet opcodes, indexed by SendOpcode. Operations that send no data have none.
 constexpr DataOpcodes kDataOpcodes[] = {
     {Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLast, Opcode::SendOnly},
     {Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLastWithInvalidate, Opcode::SendOnlyWithInvalidate},
@@ -47,7 +47,7 @@ void SoftQueuePair::add_entry(const SendWr& wr) noexcept {
   Sge* sges = sges_of(tail_);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < added.sge_count; ++i) {
-    const auto [address, length, lkey] = wr.sges[i];  // each as it was written
+    const auto [address, length, lkey] = wr.sges[i];  // loads have the width of the stores
     sges[i] = {address, length, lkey};
     bytes += length;
     if (!device_.memory().local_access({address, length, lkey}))
@@ -70,7 +70,7 @@ bool SoftQueuePair::may_send_more() const noexcept {
   return work.opcode != SendOpcode::RdmaRead || reads_pending_ < attributes_.initiator_depth;
 }
 
-/// The rate does not allow a packet yet. Then the timer comes back for it.
+/// Returns true if the rate does not allow a packet yet, after setting the timer for that packet.
 bool SoftQueuePair::wait_for_rate() noexcept {
   pace_until_ns_ = rate_.wait_until(device_.now_ns());
   if (pace_until_ns_ == 0) return false;
@@ -106,7 +106,8 @@ void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
     next_packet_ += packets;
     ++sent;
     if (again) ++device_.stats().packets_sent_again;
-    // What asks for no acknowledgement gets one when a later packet asks: that is no round trip.
+    // A packet without an acknowledge request is acknowledged together with a later packet, which gives no
+    // valid round-trip sample.
     if (psns_.end() != end && timed_since_ns_ == 0 && since_ack_request_ == 0) {
       timed_psn_ = psn_add(psns_.end(), kPsnMask);  // the last one sent
       timed_since_ns_ = device_.now_ns();
@@ -114,14 +115,14 @@ void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
     if (next_packet_ == work.packets) {
       next_packet_ = 0;
       do ++next_;
-      while (next_ != started_ && entry(next_).packets == 0);  // executed here before it went back
+      while (next_ != started_ && entry(next_).packets == 0);  // executed before going back
     }
     if (retry_at_ns_ == 0 || rate_.limited()) restart_timer();
   }
   if (local_work || (next_ != tail_ && entry(next_).status != WcStatus::Success)) complete_sends();
 }
 
-/// Assigns PSNs to an entry, or executes it if it is local work. False: that failed.
+/// Assigns PSNs to an entry, or executes it if it is local work. Returns false if the work failed.
 bool SoftQueuePair::start(SendEntry& work) noexcept {
   ++started_;
   work.first_psn = psns_.end();
@@ -135,8 +136,8 @@ bool SoftQueuePair::start(SendEntry& work) noexcept {
   return work.done;
 }
 
-/// Asks for the responses from `number` on to the end of their request (kReadRequestPackets). Returns how many
-/// they are; zero: try again later.
+/// Requests the responses from `number` to the end of their request (kReadRequestPackets). Returns the number
+/// of responses, or zero if the caller has to try again later.
 std::uint32_t SoftQueuePair::send_read_request(const SendEntry& work, std::uint32_t number) noexcept {
   const std::uint32_t end =
       smaller_of(work.packets, (number / kReadRequestPackets + 1) * kReadRequestPackets);
@@ -152,7 +153,8 @@ std::uint32_t SoftQueuePair::send_read_request(const SendEntry& work, std::uint3
   return end - number;
 }
 
-/// No request follows it on the wire for now, so nothing else would ask for its acknowledgement.
+/// Reports whether no request follows the entry on the wire for now, so that no other packet would request
+/// its acknowledgement.
 bool SoftQueuePair::last_on_the_wire(std::uint32_t index) noexcept {
   for (std::uint32_t i = index + 1; i != tail_; ++i) {
     const SendEntry& work = entry(i);
@@ -162,8 +164,8 @@ bool SoftQueuePair::last_on_the_wire(std::uint32_t index) noexcept {
   return true;
 }
 
-/// Sends packet `number` of a Send or Write; `ask` for an acknowledgement also where none is due. False: try
-/// again later.
+/// Sends packet `number` of a Send or Write. `ask` requests an acknowledgement even if none is due. Returns
+/// false if the caller has to try again later.
 bool SoftQueuePair::send_data_packet(std::uint32_t index, std::uint32_t number, bool ask) noexcept {
   SendEntry& work = entry(index);
   const bool first = number == 0;
@@ -186,7 +188,8 @@ bool SoftQueuePair::send_data_packet(std::uint32_t index, std::uint32_t number, 
   return true;
 }
 
-/// Fills pieces_ with `bytes` of an entry's memory from `offset` on, continuing at the last call's position.
+/// Fills pieces_ with `bytes` of an entry's memory from `offset` on. Continues at the position of the last
+/// call.
 std::size_t SoftQueuePair::gather(std::uint32_t index, std::uint32_t offset, std::uint32_t bytes) noexcept {
   const SendEntry& work = entry(index);
   const Sge* sges = sges_of(index);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Responder half of a queue pair: InfiniBand 9.7.4 (validating and executing requests), 9.7.5 (responses) and
-// 9.9.3 (errors).
+// Responder half of a queue pair: InfiniBand 9.7.4 (validation and execution of requests), 9.7.5 (responses)
+// and 9.9.3 (errors).
 #include <cstring>
 
 #include "dataplane/base/small_algorithms.h"
@@ -20,8 +20,9 @@ void SoftQueuePair::execute(const Packet& packet) noexcept {
     on_read(packet);
 }
 
-/// First, Middle and Last follow each other, and all but the last packet of a message are full (9.7.4.1.2 to
-/// 9.7.4.1.5). Reserved and unsupported opcodes, atomics among them, are invalid requests (9.9.3).
+/// Reports whether the opcode may come next. First, Middle and Last follow each other, and all but the last
+/// packet of a message are full (9.7.4.1.2 to 9.7.4.1.5). Reserved and unsupported opcodes, including
+/// atomics, are invalid requests (9.9.3).
 bool SoftQueuePair::in_sequence(const OpcodeTraits& kind, Opcode opcode) const noexcept {
   if (!kind.send && !kind.write) return opcode == Opcode::ReadRequest && incoming_ == Incoming::None;
   if (kind.first) return incoming_ == Incoming::None;
@@ -64,7 +65,7 @@ void SoftQueuePair::on_send(const Packet& packet) noexcept {
     ++device_.stats().access_errors;
     return refuse(NakCode::RemoteAccess);
   }
-  if (packet.kind.has_ieth) device_.give_back(responses_until_);  // of the window that is gone
+  if (packet.kind.has_ieth) device_.give_back(responses_until_);  // readers of the window
   std::memcpy(receive.sge.address + incoming_bytes_, packet.payload.data(), bytes);
   incoming_bytes_ += bytes;
   incoming_ = Incoming::Send;
@@ -80,7 +81,8 @@ void SoftQueuePair::on_write(const Packet& packet) noexcept {
     write_rkey_ = static_cast<Rkey>(packet.reth.rkey);
     write_bytes_ = incoming_bytes_ = packet.reth.length;
     if (write_bytes_ > kMaxMessageBytes) return refuse(NakCode::InvalidRequest);
-    // Checks the whole range before any byte is placed; a Write of length zero is not checked (9.7.4.1.6).
+    // The whole range is checked before any byte is placed. A Write of length zero is not checked
+    // (9.7.4.1.6).
     if (write_bytes_ > 0 &&
         device_.memory().remote(write_rkey_, write_address_, write_bytes_, kRemoteWrite, *this) == nullptr) {
       ++device_.stats().access_errors;
@@ -91,7 +93,7 @@ void SoftQueuePair::on_write(const Packet& packet) noexcept {
     return refuse(NakCode::InvalidRequest);
   if (packet.kind.has_immediate && !receive_ready()) return;
   if (bytes > 0) {
-    // Checked again for each packet: the window may have been invalidated since.
+    // The access is checked again for each packet, because the window may have been invalidated since.
     std::byte* to = device_.memory().remote(write_rkey_, write_address_, bytes, kRemoteWrite, *this);
     if (to == nullptr) {
       ++device_.stats().access_errors;
@@ -129,8 +131,8 @@ void SoftQueuePair::accepted(const Packet& packet, std::uint32_t packets) noexce
   if (packet.bth.ack_request && packet.bth.opcode != Opcode::ReadRequest) answer(Answer::Ack);
 }
 
-/// RDMA Reads whose responses the peer has not got the first time. Those that it asks for again are not among
-/// the ones that it may have outstanding.
+/// Returns the number of RDMA Reads that are answered for the first time. Repeated Reads do not count as
+/// outstanding.
 std::uint32_t SoftQueuePair::reads_unanswered() noexcept {
   std::uint32_t count = 0;
   for (std::size_t i = 0; i < reads_.size(); ++i) count += !reads_[i].again;
@@ -142,7 +144,7 @@ void SoftQueuePair::on_read(const Packet& packet) noexcept {
   if (reth.length > kMaxMessageBytes || !packet.payload.empty() ||
       reads_unanswered() >= smaller_of<std::uint32_t>(attributes_.responder_resources, kMaxReadsServed))
     return refuse(NakCode::InvalidRequest);
-  if (reads_.full()) return;  // of Reads asked for again: as if it had been lost
+  if (reads_.full()) return;  // full of repeated Reads: handled as if the request was lost
   if (reth.length > 0 && device_.memory().remote(static_cast<Rkey>(reth.rkey), reth.address, reth.length,
                                                  kRemoteRead, *this) == nullptr) {
     ++device_.stats().access_errors;
@@ -161,8 +163,8 @@ void SoftQueuePair::on_read(const Packet& packet) noexcept {
   schedule_transmit();
 }
 
-/// A fatal error: sends the NAK now, and again when the request is retransmitted, so that the peer learns the
-/// reason even if the NAK is lost.
+/// Handles a fatal error. Sends the NAK now and again when the request is retransmitted, so that the peer
+/// receives the reason even if the NAK is lost.
 void SoftQueuePair::refuse(NakCode code) noexcept {
   if (code == NakCode::InvalidRequest) ++device_.stats().invalid_requests;
   refused_ = code;
@@ -175,7 +177,7 @@ void SoftQueuePair::on_request_in_error(const Packet& packet) noexcept {
     send_acknowledge(Syndrome::Nak, static_cast<std::uint8_t>(*refused_), expected_psn_);
 }
 
-/// Sends read responses, then an acknowledgement or NAK: in PSN order.
+/// Sends read responses and then an acknowledgement or NAK, in PSN order. Returns the number of packets sent.
 std::uint32_t SoftQueuePair::transmit_responses(std::uint32_t budget) noexcept {
   std::uint32_t sent = 0;
   while (!reads_.empty() && sent < budget) {

@@ -6,8 +6,8 @@
 // A queue pair belongs to the lane whose number is in the low bits of its QPN. A packet received by another
 // lane is handed over through a ring. Queue pair 1 (management) belongs to lane 0.
 //
-// A Port is used at setup only, except for take_notices() and set_capture(). Each Device belongs to its reactor and shares
-// ownership of the port. Setup throws SetupError.
+// A Port is used at setup only, except for take_notices() and set_capture(). Each Device belongs to its
+// reactor and shares ownership of the port. Setup throws SetupError.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,17 @@ namespace sluice::rdma::softroce {
 class SoftRoce : public Device {
  public:
   virtual const Statistics& statistics() const noexcept = 0;
-  /// Transmits staged packets; poll() does that too.
+  /// Transmits staged packets, as poll() does.
   virtual void flush() noexcept = 0;
 };
 
 /// Packet capture (capture.h).
 class Capture;
 
-/// Whether payload is sent from where it lies.
+/// Whether payload is sent in place, without a copy.
 struct Transmission {
   bool in_place = false;
-  std::string obstacle;  ///< why not; empty: it is, or is not to be
+  std::string obstacle;  ///< reason why payload is copied; empty if it is not, or if copying is configured
 };
 
 /// A sentence about the port's link, for the log.
@@ -44,24 +44,28 @@ struct LinkNotice {
   std::string text;
 };
 
-/// The first Ethernet device that EAL has found; nothing: it found none. Setup.
+/// Setup. Returns the first Ethernet device that EAL has found, or nullopt.
 std::optional<std::uint16_t> first_ethdev() noexcept;
 
 class Port {
  public:
-  /// Setup, after EAL was initialised and the ethdev probed. Configures and starts it. Throws SetupError.
+  /// Setup, after EAL was initialised and the ethdev probed. Configures and starts the ethdev. Throws
+  /// SetupError.
   static Owned<Port> open(const PortConfig& config);
   virtual ~Port() = default;
-  /// Once for each lane, before any lane is polled. The port outlives its devices.
+  /// Creates the device of a lane. Call once for each lane before any lane is polled. The port outlives its
+  /// devices.
   virtual Owned<SoftRoce> make_device(std::uint32_t lane) = 0;
   virtual const PortConfig& config() const noexcept = 0;
   virtual LinkAddress link_address() const noexcept = 0;
   virtual const Steering& steering() const noexcept = 0;
-  /// Of the lanes with a hardware queue, whose devices may find later that they cannot after all.
+  /// Returns the transmission of the lanes with a hardware queue. Their devices may later find that payload
+  /// must be copied.
   virtual const Transmission& transmission() const noexcept = 0;
-  /// Returns the sentences to log since the last call. Belongs to the thread that calls look() of the devices.
+  /// Returns the notices to log since the last call. Only for the thread that calls look() of the devices.
   virtual std::vector<LinkNotice> take_notices() = 0;
-  /// Any thread. Shows frames of every lane to `capture`, which outlives the lanes' last poll; null ends that.
+  /// Passes the frames of every lane to `capture`, which outlives the lanes' last poll. Null ends that. Any
+  /// thread.
   virtual void set_capture(Capture* capture) noexcept = 0;
 };
 

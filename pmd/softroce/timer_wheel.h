@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Deadlines of many owners: a hierarchical timing wheel (Varghese and Lauck, SOSP 1987, scheme 7). What a call
-// costs does not depend on how many deadlines there are; a long pause between calls costs nothing either.
+// Deadlines of many owners: a hierarchical timing wheel (Varghese and Lauck, SOSP 1987, scheme 7). The cost
+// of a call depends neither on the number of deadlines nor on the time since the previous call.
 //
-// A Timer is linked into its owner's wheel and has to be cancelled before it ends. Only the owning reactor
-// may call. Times in ns. No errors, no allocation.
+// A Timer is linked into its owner's wheel and must be cancelled before it is destroyed. Only the owning
+// reactor may call. Times in ns. No errors, no allocation.
 #pragma once
 
 #include <array>
@@ -35,15 +35,15 @@ class TimerWheel {
     bool linked = false;
   };
 
-  /// In place of an earlier deadline of the same timer. Rounded up to ticks of 1024 ns; what is very far comes
-  /// up before.
+  /// Schedules a timer, replacing its earlier deadline. The deadline is rounded up to ticks of 1024 ns. A
+  /// deadline beyond kReach expires early.
   void schedule(Timer& timer, std::uint64_t at_ns) noexcept {
     cancel(timer);
     timer.due = bounded((at_ns >> kTickBits) + 1, tick_, tick_ + kReach);
     link(timer);
   }
-  /// The same, but leaves a timer that comes due before: its owner then has to look whether it is time, and
-  /// schedule again. Deadlines that keep being put off cost little in this way.
+  /// Schedules a timer, but keeps an earlier deadline. When that expires, the owner checks the time and
+  /// schedules the timer again. This makes deadlines that are postponed repeatedly cheap.
   void schedule_no_later(Timer& timer, std::uint64_t at_ns) noexcept {
     if (!timer.linked || timer.due > (at_ns >> kTickBits) + 1) schedule(timer, at_ns);
   }
@@ -59,8 +59,8 @@ class TimerWheel {
     timer.linked = false;
   }
 
-  /// A timer that is due, taken out of the wheel; null: there is none, or `steps` are used up. A step is one
-  /// timer moved or one stretch of time passed.
+  /// Returns a timer that is due, removed from the wheel, or null if there is none or `steps` are used up. A
+  /// step moves one timer or advances the wheel once.
   Timer* take_due(std::uint64_t now_ns, std::uint32_t& steps) noexcept {
     const std::uint64_t now = now_ns >> kTickBits;
     if (now < quiet_until_) {
@@ -89,15 +89,15 @@ class TimerWheel {
   static constexpr unsigned kTickBits = 10;
   static constexpr unsigned kSlotBits = 6;
   static constexpr unsigned kSlots = 1u << kSlotBits;
-  static constexpr unsigned kLevels = 8;  // nine years
-  /// The farthest deadline, in ticks: 73 minutes. Later ones come up then.
+  static constexpr unsigned kLevels = 8;  // covers nine years
+  /// Farthest deadline in ticks: 73 minutes. Later deadlines expire at that time.
   static constexpr std::uint64_t kReach = std::uint64_t{1} << 32;
 
   static unsigned index(std::uint64_t tick, unsigned level) noexcept {
     return static_cast<unsigned>(tick >> (level * kSlotBits)) & (kSlots - 1);
   }
-  /// On the level of the highest digit in which its tick differs from the present one, so that a slot of a
-  /// higher level never holds what is due in its own stretch of time.
+  /// Links a timer on the level of the highest digit in which its tick differs from the current one, so that
+  /// a slot of a higher level never contains a timer that is due within the slot's own time.
   void link(Timer& timer) noexcept {
     const std::uint64_t differing = timer.due ^ tick_;
     const unsigned digit =
@@ -116,7 +116,7 @@ class TimerWheel {
     const unsigned shift = level * kSlotBits;
     quiet_until_ = smaller_of(quiet_until_, timer.due >> shift << shift);
   }
-  /// Moves one timer of the present stretch of a higher level to where it belongs. False: there is none.
+  /// Moves one timer in the current slot of a higher level to its place. Returns false if there is none.
   bool cascade() noexcept {
     for (unsigned level = kLevels - 1; level > 0; --level) {
       Timer* timer = slots_[level][index(tick_, level)];
@@ -128,7 +128,7 @@ class TimerWheel {
     }
     return false;
   }
-  /// The start of the next slot in use.
+  /// Returns the start of the next slot in use.
   std::uint64_t next_used() const noexcept {
     for (unsigned level = 0; level < kLevels; ++level) {
       const unsigned here = index(tick_, level);
@@ -141,8 +141,8 @@ class TimerWheel {
     return ~std::uint64_t{0};
   }
 
-  std::uint64_t tick_ = 0;         ///< everything due before it has been taken
-  std::uint64_t quiet_until_ = 0;  ///< nothing is to be done before
+  std::uint64_t tick_ = 0;         ///< all earlier timers were taken
+  std::uint64_t quiet_until_ = 0;  ///< no timer needs handling before this tick
   std::array<std::uint64_t, kLevels> used_{};
   std::array<std::array<Timer*, kSlots>, kLevels> slots_{};
 };

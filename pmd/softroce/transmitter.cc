@@ -19,7 +19,7 @@
 
 namespace sluice::rdma::softroce {
 
-// The parts of buffer_stock.h and pieces_in_use.h that need DPDK's buffers.
+// Functions of buffer_stock.h and pieces_in_use.h that need DPDK's buffers.
 inline rte_mbuf* BufferStock::take() noexcept {
   if (count_ == 0) {
     if (rte_pktmbuf_alloc_bulk(pool_, buffers_.data(), kStockBuffers) != 0) return rte_pktmbuf_alloc(pool_);
@@ -80,7 +80,8 @@ Transmitter::Transmitter(const std::string& name, EthernetPort& port, std::uint3
       link_(port.link()),
       lane_(lane),
       queue_owner_(port.queue_owner(lane)),
-      // Not when another lane hands the packets to the ethdev: this one does not see when that is done.
+      // Payload is not sent in place if another lane passes the packets to the ethdev, because this lane
+      // cannot see when they were sent.
       memory_(queue_owner_ == nullptr ? port.packet_memory() : PacketMemory::Unknown),
       copies_all_(memory_ == PacketMemory::Unknown),
       in_use_(port.pieces_in_use(lane)),
@@ -150,7 +151,7 @@ rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
       std::memcpy(at + written, piece.data(), piece.size());
       written += piece.size();
     }
-    store_be32(at + written, 0);  // as many as the padding may be, and the rest is the CRC's
+    store_be32(at + written, 0);  // largest padding; the CRC overwrites the rest
     written += packet.bth.pad_bytes;
     const auto check =
         icrc_bytes(icrc_start(at + link_bytes, network_bytes - link_bytes, written - network_bytes));
@@ -170,7 +171,7 @@ rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
     crc = icrc_continue(crc, piece);
     whole = whole && append_in_place(head, last, piece, true);
   }
-  // Padding and CRC are stored in the unused room of the head buffer, referred to by one more piece.
+  // Padding and CRC are stored in the unused room of the head buffer. One more piece refers to them.
   std::byte* trailer = at + written;
   std::memset(trailer, 0, packet.bth.pad_bytes);
   crc = icrc_continue(crc, {trailer, packet.bth.pad_bytes});
@@ -218,7 +219,7 @@ rte_mbuf* Transmitter::frame_buffer() noexcept {
   return rte_pktmbuf_alloc(frames_);
 }
 
-/// Drops the staged packets as if they had been lost on the wire.
+/// Drops the staged packets as if they were lost on the wire.
 void Transmitter::drop_staged() noexcept {
   rte_pktmbuf_free_bulk(packets_.data(), staged_);
   statistics_.packets_unsent += staged_;
@@ -262,7 +263,7 @@ void Transmitter::let_go_of_memory() noexcept {
   in_memory_ = false;
 }
 
-/// In its place; null: there is no buffer.
+/// Replaces a packet by a copy in one buffer. Returns null if there is no buffer.
 rte_mbuf* Transmitter::copy_of(rte_mbuf* packet) noexcept {
   rte_mbuf* const whole = frame_buffer();
   ++(whole != nullptr ? statistics_.left_overs_copied : statistics_.left_overs_lost);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Builds packets from headers and payload and stages them for the ethdev. One per lane; only the owning
-// reactor may call. Owns its buffer pools; payload stays the caller's.
+// reactor may call. Owns its buffer pools; payload belongs to the caller.
 #pragma once
 
 #include <array>
@@ -27,9 +27,9 @@ namespace sluice::rdma::softroce {
 
 class EthernetPort;
 
-/// Payloads up to this size are copied behind their headers: cheaper than two more buffers.
+/// Size up to which payload is copied next to its headers, which is cheaper than two more buffers.
 inline constexpr std::uint32_t kCopyBytes = 512;
-/// Pieces of memory per packet payload.
+/// Number of pieces of memory per packet payload.
 inline constexpr std::size_t kMaxPayloadPieces = 32;
 
 class Transmitter {
@@ -43,34 +43,38 @@ class Transmitter {
 
   std::uint32_t room() const noexcept { return kTransmitBurst - staged_; }
 
-  /// Stages one RoCEv2 packet. `packet` has everything but padding and payload; the payload is in `pieces`. If it is not copied, it
-  /// is read from there until lets_go_of(read_until), which is raised. False: no room or no buffer; try again later.
+  /// Stages one RoCEv2 packet. `packet` is complete except for padding and payload; the payload is in
+  /// `pieces`. If the payload is not copied, the ethdev reads it until lets_go_of(read_until), and read_until
+  /// is raised. Returns false if there is no room or no buffer; try again later.
   bool send(const HeaderTemplate& headers, Packet& packet, std::span<const std::span<const std::byte>> pieces,
             std::uint64_t& read_until) noexcept;
 
-  /// Stages a complete frame. Consumes it, also if there is no room.
+  /// Stages a complete frame. Consumes it even if there is no room.
   void send_frame(rte_mbuf* frame) noexcept;
-  /// An empty buffer for send_frame(), owned by the caller; null: none is free.
+  /// Returns an empty buffer for send_frame(), owned by the caller, or null if none is free.
   rte_mbuf* frame_buffer() noexcept;
 
-  /// False: there was nothing to send, or the ethdev has no room. Without an ethdev what is staged is lost.
+  /// Passes the staged packets to the ethdev. Returns false if there was nothing to send or the ethdev has no
+  /// room. Without an ethdev the staged packets are lost.
   bool flush() noexcept;
-  /// Frees what is staged, and counts it: the ethdev is being closed.
+  /// Frees and counts the staged packets because the ethdev is being closed.
   void drop_staged() noexcept;
-  /// Until when payload that is not copied is read.
+  /// Returns how long payload that is not copied is read.
   PacketMemory memory() const noexcept { return memory_; }
-  /// From now on payload is copied.
+  /// Copies all payload from now on.
   void copy_all() noexcept { copies_all_ = true; }
-  /// Returns whether payload that send() has left in place is no longer read.
-  /// False while the port is being closed, because the main thread then frees the packets of its ethdev.
+  /// Returns whether payload that send() has left in place is no longer read. Returns false while the port is
+  /// being closed, because the main thread then frees the packets of its ethdev.
   bool lets_go_of(std::uint64_t read_until) const noexcept {
     if (memory_ != PacketMemory::UntilFreed) return read_until + staged_ <= ever_staged_;
     return link_.use(lane_) != EthdevUse::Leaving && in_use_.freed_before(read_until);
   }
-  /// To be called before memory of staged packets is given back. Packets that the ethdev does not take get copies of their payload;
-  /// one that finds no buffer is lost. What the ethdev has taken is another matter.
+  /// Releases the memory of staged packets. Call before that memory is returned to its owner. Packets that
+  /// the ethdev does not accept get copies of their payload; a packet without a free buffer is lost. Packets
+  /// that the ethdev has accepted are not affected.
   void let_go_of_memory() noexcept;
-  /// The lanes that share its transmit queue have theirs, and this one too where it has packets. False: nothing was sent.
+  /// Transmits for the lanes that share its transmit queue, and for this lane if it has packets. Returns
+  /// false if nothing was sent.
   bool take_turns() noexcept;
 
  private:
@@ -90,13 +94,13 @@ class Transmitter {
   Statistics& statistics_;
   rte_mempool* headers_ = nullptr;  ///< headers, with small payloads
   rte_mempool* frames_ = nullptr;   ///< complete frames
-  rte_mempool* pieces_ = nullptr;   ///< buffers attached to payload elsewhere
+  rte_mempool* pieces_ = nullptr;   ///< buffers attached to payload in place
   BufferStock header_stock_;
   BufferStock piece_stock_;
   std::uint32_t staged_ = 0;
-  std::uint64_t ever_staged_ = 0;  ///< packets
-  bool in_memory_ = false;         ///< a staged packet may have its payload elsewhere
-  std::uint32_t captured_ = 0;     ///< staged packets that the capture has already seen
+  std::uint64_t ever_staged_ = 0;  ///< number of packets ever staged
+  bool in_memory_ = false;         ///< a staged packet may refer to payload in place
+  std::uint32_t captured_ = 0;     ///< number of staged packets that were captured already
   std::array<rte_mbuf*, kTransmitBurst> packets_{};
 };
 

@@ -37,7 +37,7 @@ constexpr std::array<OpcodeTraits, 256> make_traits() {
   set(Opcode::ReadResponseLast, {.last = true, .read_response = true, .has_aeth = true});
   set(Opcode::ReadResponseOnly, {.first = true, .last = true, .read_response = true, .has_aeth = true});
   set(Opcode::Acknowledge, {.first = true, .last = true, .has_aeth = true});
-  // Atomics, and what is reserved of a reliable connection's opcodes; 0x12 is a response.
+  // Atomics and reserved opcodes of reliable connections; 0x12 is a response.
   constexpr std::uint8_t kUnsupported[] = {0x13, 0x14, 0x15, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f};
   for (const std::uint8_t code : kUnsupported)
     set(static_cast<Opcode>(code), {.unsupported = true, .first = true, .last = true});
@@ -56,7 +56,7 @@ const OpcodeTraits& traits(Opcode opcode) noexcept {
 }
 
 std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept {
-  std::optional<Packet> decoded;  // returned everywhere, so that it is made where it is wanted
+  std::optional<Packet> decoded;  // the only return value, so that it is constructed in place
   if (bytes.size() < kBthBytes) return decoded;
   const std::byte* at = bytes.data();
   Packet& packet = decoded.emplace();
@@ -141,7 +141,7 @@ std::size_t encode_headers(const Packet& packet, std::byte* out) noexcept {
 }
 
 std::uint64_t rnr_timer_ns(std::uint8_t code) noexcept {
-  // In units of 10 us, indexed by code.
+  // Table in units of 10 us, indexed by code.
   static constexpr std::uint16_t kTens[32] = {
       65535, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
       256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};

@@ -48,7 +48,7 @@ inline constexpr std::size_t kDethBytes = 8;
 inline constexpr std::size_t kCnpPayloadBytes = 16;
 inline constexpr std::size_t kMaxTransportHeaderBytes = kBthBytes + kRethBytes + kImmediateBytes;
 
-/// Which headers follow the base transport header, and the packet's role in its message.
+/// Headers that follow the base transport header, and the packet's role in its message.
 struct OpcodeTraits {
   bool known = false;
   bool unsupported = false;  ///< a request of a reliable connection that is reserved or not supported
@@ -62,7 +62,7 @@ struct OpcodeTraits {
   bool has_immediate = false;
   bool has_ieth = false;
   bool has_deth = false;
-  std::uint8_t header_bytes = kBthBytes;  ///< of all of them
+  std::uint8_t header_bytes = kBthBytes;  ///< size of all headers
 };
 
 const OpcodeTraits& traits(Opcode opcode) noexcept;
@@ -72,7 +72,7 @@ inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;
 constexpr std::uint32_t psn_add(std::uint32_t psn, std::uint32_t packets) noexcept {
   return (psn + packets) & kPsnMask;
 }
-/// b - a as a signed distance.
+/// Returns b - a as a signed distance.
 constexpr std::int32_t psn_distance(std::uint32_t a, std::uint32_t b) noexcept {
   return static_cast<std::int32_t>((b - a) << 8) >> 8;
 }
@@ -123,7 +123,7 @@ struct Deth {
 /// The transport part of a packet, from the base transport header to the end of the payload. Fields of
 /// headers that the opcode does not have are meaningless.
 struct Packet {
-  [[gnu::always_inline]] constexpr Packet() noexcept {}  // a call would cost each frame more
+  [[gnu::always_inline]] constexpr Packet() noexcept {}  // a call costs too much per frame
 
   Bth bth;
   OpcodeTraits kind;
@@ -132,25 +132,26 @@ struct Packet {
   Deth deth;
   std::uint32_t immediate = 0;
   std::uint32_t invalidate_rkey = 0;
-  std::span<const std::byte> payload;  ///< without pad
+  std::span<const std::byte> payload;  ///< payload without padding
 };
 
-/// Decodes everything between the UDP header and the invariant CRC. nullopt: truncated, opcode of another transport
-/// or unknown version, or padding longer than the payload. Of an unsupported request all is payload.
+/// Decodes everything between the UDP header and the invariant CRC. Returns nullopt if the packet is
+/// truncated, has an opcode of another transport or an unknown version, or has more padding than payload. All
+/// bytes of an unsupported request are payload.
 std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept;
 
-/// Writes the headers of `packet` (not its payload) and returns their length, kind.header_bytes. `out`
-/// holds kMaxTransportHeaderBytes.
+/// Writes the headers of `packet` (not its payload) and returns their length, kind.header_bytes. `out` holds
+/// kMaxTransportHeaderBytes.
 std::size_t encode_headers(const Packet& packet, std::byte* out) noexcept;
 
-/// Padding bytes that round a payload up to four bytes.
+/// Returns the number of padding bytes that round a payload up to four bytes.
 constexpr std::uint8_t pad_bytes(std::size_t payload) noexcept {
   return static_cast<std::uint8_t>(-payload & 3);
 }
 
-/// Receiver-not-ready timer (table 45): ns for a code from 0 to 31.
+/// Returns the receiver-not-ready time (table 45) in ns, for a code from 0 to 31.
 std::uint64_t rnr_timer_ns(std::uint8_t code) noexcept;
-/// 4.096 us * 2^exponent, in ns, for an exponent from 0 to 31. The caller treats 0 as "no timeout".
+/// Returns 4.096 us * 2^exponent in ns, for an exponent from 0 to 31. The caller treats 0 as "no timeout".
 constexpr std::uint64_t ack_timeout_ns(std::uint8_t exponent) noexcept {
   return std::uint64_t{4096} << (exponent & 31);
 }

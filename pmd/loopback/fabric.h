@@ -40,7 +40,7 @@ inline constexpr std::uint32_t kMaxSendBytes = kWireBytes / 4 - kCacheLine;
 
 /// A steering tag, published by its owner. `key` is written last and cleared first.
 struct alignas(32) WindowEntry {
-  std::atomic<std::uint32_t> key;  ///< rkey; zero: unbound
+  std::atomic<std::uint32_t> key;  ///< rkey; zero if unbound
   std::atomic<std::uint32_t> access;
   std::atomic<std::uint64_t> address;  ///< virtual address in the owner's process
   std::atomic<std::uint64_t> bytes;
@@ -105,7 +105,7 @@ struct DeviceEntry {
 };
 
 struct Listener {
-  std::atomic<std::uint32_t> port;  ///< port plus one; zero: no listener
+  std::atomic<std::uint32_t> port;  ///< port plus one; zero if unused
   std::atomic<std::uint32_t> device;
 };
 

@@ -88,7 +88,7 @@ class MemoryTable {
   };
   struct Window {
     ibv_mw* handle = nullptr;
-    const QueuePair* owner = nullptr;  ///< null: not bound
+    const QueuePair* owner = nullptr;  ///< null if not bound
     std::uint32_t rkey = 0;
     std::bitset<kKeys> drawn;  ///< keys used since the last time all keys were used
   };

@@ -82,8 +82,7 @@ void VerbsQueuePair::on_destroyed() noexcept {
   on_failed();
 }
 
-// --- Completions: translates those of the provider and flushes work requests that the provider does not
-// flush
+// --- Completions: translation of the provider's, and flushing of work requests that the provider leaves
 
 namespace {
 

@@ -210,7 +210,7 @@ void VerbsDevice::free_slot(std::uint16_t slot) noexcept {
   free_slots_.push_back(slot);
 }
 
-/// Ends all queue pairs. Those that are still being created end once their creation completes.
+/// Ends all queue pairs. Queue pairs that are still being created end once their creation completes.
 void VerbsDevice::end_all() noexcept {
   while (!ready_.empty()) {
     end(ready_.back());

@@ -93,7 +93,7 @@ std::optional<int> Program::parse(int argc, char** argv) {
 
 namespace {
 
-int first_error = 0;  ///< errno; zero: none, or not known
+int first_error = 0;  ///< errno; zero if there was none or it is unknown
 
 }  // namespace
 

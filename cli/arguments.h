@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options, flags and subcommands of a program. CLI11 reads them; its header takes longer to compile than most
-// of our sources, so that only arguments.cc includes it. Setup; variables have to live until they are parsed.
+// Options, flags and subcommands of a program. CLI11 parses them. Its header takes longer to compile than
+// most of our sources, so only arguments.cc includes it. Setup; variables must outlive parse().
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ class Option;
 
 namespace sluice::cli {
 
-/// An option of a command, which owns it. By default it is optional and takes any value of its type.
+/// An option of a command, which owns it. By default it is optional and accepts any value of its type.
 class Option {
  public:
   explicit Option(CLI::Option& option) : option_(&option) {}
   Option& required();
-  /// The help shows what the variable holds now.
+  /// Shows the current value of the variable in the help.
   Option& shows_default();
   Option& from_to(int least, int most);
   Option& one_of(std::initializer_list<int> values);
@@ -35,21 +35,21 @@ class Option {
   CLI::Option* option_;
 };
 
-/// A program or one of its subcommands. A handle: the Program owns what it refers to.
+/// A program or one of its subcommands. A handle; the Program owns the object.
 class Command {
  public:
   explicit Command(CLI::App& app) : app_(&app) {}
 
   Command subcommand(const std::string& name, const std::string& help);
   void requires_subcommand();
-  /// Options of this command may follow a subcommand.
+  /// Allows options of this command after a subcommand.
   void options_fall_through();
-  /// Called in parse(), after the subcommands' own.
+  /// Sets the action that parse() calls after the actions of the subcommands.
   void on_chosen(Function<void()> action);
-  /// Whether it was on the command line.
+  /// Reports whether the command was on the command line.
   bool chosen() const;
 
-  /// "--name", or "name" for a positional argument.
+  /// Adds an option. `name` is "--name", or "name" for a positional argument.
   Option option(const std::string& name, std::string& value, const std::string& help);
   Option option(const std::string& name, std::vector<std::string>& values, const std::string& help);
   Option option(const std::string& name, int& value, const std::string& help);
@@ -65,15 +65,16 @@ class Command {
 
 class Program {
  public:
-  /// --version prints Sluice's version, and `libraries` behind it, where given: "DPDK 22.11.1".
+  /// Creates a program. --version prints Sluice's version, followed by `libraries` if given, such as "DPDK
+  /// 22.11.1".
   explicit Program(const std::string& description, const std::string& libraries = {});
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   Command& command() { return command_; }
-  /// Fills the variables. A value when the program ends with that: help or the version was asked for, or the
-  /// usage is wrong, which has been said.
+  /// Fills the variables. Returns the exit status if the program has to exit, because the help or the version
+  /// was requested or because the usage is wrong. A message was printed then.
   std::optional<int> parse(int argc, char** argv);
 
  private:

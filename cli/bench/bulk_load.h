@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls and replies of a given size without DDP-eligible items:
-// measures the transport with long messages. One thread.
+// Load of calls and replies of a given size without DDP-eligible items, which measures the transport with
+// long messages. One thread.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace sluice::bench {
 
 struct BulkConfig {
-  std::uint32_t call_bytes = 8192;  ///< of arguments
-  std::uint32_t reply_bytes = 0;    ///< of results
-  std::uint32_t depth = 8;          ///< on the first connection
+  std::uint32_t call_bytes = 8192;  ///< bytes of arguments
+  std::uint32_t reply_bytes = 0;    ///< bytes of results
+  std::uint32_t depth = 8;          ///< calls outstanding on the first connection
   double seconds = 2;
 };
 

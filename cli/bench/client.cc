@@ -13,19 +13,20 @@
 namespace sluice::bench {
 namespace {
 
-/// Polls of the device between two polls of connection management.
+/// Number of polls of the device between two polls of connection management.
 constexpr std::uint32_t kTurnsPerCm = 1024;
-/// A server that was killed after it had acknowledged all calls is missed by nobody else.
+/// Idle time before a connection is probed. Nothing else detects that a server was killed after it had
+/// acknowledged all calls.
 constexpr std::uint64_t kProbeAfterNs = 10'000'000'000;
-/// A server that was killed says nothing.
+/// Interval of checks for a server that was killed, because such a server sends nothing.
 constexpr std::uint64_t kLookNs = 100'000'000;
-/// The clock costs as much as a poll that finds nothing.
+/// Number of idle polls per clock read, because reading the clock costs as much as a poll without work.
 constexpr std::uint32_t kIdleTurnsPerClock = 16;
 constexpr std::uint32_t kLongBufferBytes = 128 * 1024;
 constexpr std::uint32_t kMaxLongBuffers = 32;
 
-/// In version 2 a reply may come in parts, each of which takes a Receive: the server should not wait for
-/// them.
+/// Minimum number of credits in version 2, where a reply may come in parts, each of which takes a Receive.
+/// The server should not have to wait for them.
 constexpr std::uint32_t kLeastWindow = 64;
 
 std::uint32_t credits_of(const ClientConfig& config) {
@@ -97,7 +98,8 @@ bool Client::ready(Session& session) {
   return session.verdict == Verdict::Accepted && session.unsent.empty();
 }
 
-/// The answer to it may be here before the completion of the set before: then the connection takes no other yet.
+/// Sends host authentication, or stores it until the connection can send it. The reply to the previous
+/// message may arrive before the completion of that message.
 void Client::authenticate(Session& session, std::vector<std::byte> octets) {
   if (session.connection->send_host_authentication(octets)) octets.clear();
   session.unsent = std::move(octets);
@@ -124,7 +126,7 @@ Client::~Client() {
   close();
 }
 
-/// Also ends the calls that are outstanding, while those who made them are still there.
+/// Closes the client and throws. Closing ends outstanding calls while their callers still exist.
 void Client::give_up(const ClientError& error) {
   close();
   throw error;
@@ -162,7 +164,7 @@ void Client::start(Session& session) {
   session.connection = engine_.free_connection();
   auto qp = device_.create_queue_pair(engine_.queue_pair_limits());
   rdma::QueuePair& queue_pair = *qp;
-  // What we may send is known with the answer; until then the default holds (RFC 8797).
+  // The size limit of our Sends arrives with the reply. Until then the default holds (RFC 8797).
   session.connection->open(std::move(qp),
                            {.receive_inline_bytes = config_.inline_bytes,
                             .credit_grant = 0,
@@ -210,7 +212,7 @@ void Client::poll_cm() {
 std::size_t Client::poll() {
   if (turns_-- == 0) {
     turns_ = kTurnsPerCm;
-    give_up_if_lost();  // the manager would act on a queue pair that is gone
+    give_up_if_lost();  // the manager would act on a queue pair that is lost
     poll_cm();
   }
   const std::size_t count = engine_.poll(now_ns_);

@@ -27,10 +27,11 @@ struct ClientConfig {
   std::uint32_t connections = 1;
   std::uint32_t depth = 32;  ///< calls outstanding on each connection
   std::uint32_t inline_bytes = 4096;
-  std::uint32_t version = 1;  ///< of RPC-over-RDMA: the first to try
-  /// Version 2: files with the keys that mutual host authentication offers, the preferred one first; empty: none.
+  std::uint32_t version = 1;  ///< first version of RPC-over-RDMA to try
+  /// Version 2: files with the keys for mutual host authentication, the preferred one first. Empty means no
+  /// authentication.
   std::vector<std::string> psk_files{};
-  std::string host_name = "sluice-bench";  ///< whose keys they are
+  std::string host_name = "sluice-bench";  ///< host that the keys belong to
   double timeout_s = 10;
 };
 
@@ -39,10 +40,10 @@ struct Session {
   std::unique_ptr<rpcrdma::Requester> requester;
   rpcrdma::Connection* connection = nullptr;
   std::optional<rdma::CmId> cm_id;
-  std::optional<rpcrdma::PrivateData> peer;  ///< RFC 8797 private data of the answer
+  std::optional<rpcrdma::PrivateData> peer;  ///< RFC 8797 private data of the server's reply
   bool rejected = false;
   std::unique_ptr<properties::HostHandshake> handshake;
-  std::vector<std::byte> unsent{};  ///< host authentication that the connection could not take yet
+  std::vector<std::byte> unsent{};  ///< host authentication that the connection could not send yet
   properties::HostHandshake::Verdict verdict = properties::HostHandshake::Verdict::Pending;
 };
 
@@ -50,20 +51,20 @@ class Client {
  public:
   /// Setup. Connects all sessions; throws ClientError.
   Client(rdma::Device& device, rdma::ConnectionManager& manager, const ClientConfig& config);
-  /// For a device with a connection manager of its own.
+  /// Creates a client for a device with its own connection manager.
   Client(rdma::Device& device, const ClientConfig& config)
       : Client(device, *device.connection_manager(), config) {}
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  /// One pass of the poll loop. Returns the number of work completions.
-  /// Throws ClientError when a connection is lost.
+  /// Runs one iteration of the poll loop. Returns the number of work completions. Throws ClientError if a
+  /// connection is lost.
   std::size_t poll();
   std::vector<Session>& sessions() { return sessions_; }
   rpcrdma::Engine& engine() { return engine_; }
   rdma::Device& device() { return device_; }
-  /// When the latest poll that found something ended, or not long ago.
+  /// Returns approximately the time at which the latest poll that found work ended.
   std::uint64_t now() const { return now_ns_; }
 
   struct Answer {
@@ -71,7 +72,7 @@ class Client {
     std::vector<std::byte> message;
     std::vector<rpcrdma::ItemResult> items;
   };
-  /// One call on the first session. Waits for the reply.
+  /// Makes one call on the first session and waits for the reply.
   Answer call(const rpcrdma::Request& request, std::vector<std::uint32_t> item_counts = {});
 
  private:
@@ -97,7 +98,8 @@ class Client {
   std::uint32_t turns_ = 0;
 };
 
-/// RPC call message: header with AUTH_SYS (uid 0) or AUTH_NONE, then what `arguments` writes.
+/// Builds an RPC call message: a header with AUTH_SYS (uid 0) or AUTH_NONE, then the data written to
+/// arguments().
 class CallBuilder {
  public:
   CallBuilder(const CallBuilder&) = delete;

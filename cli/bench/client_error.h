@@ -5,7 +5,7 @@
 
 namespace sluice::bench {
 
-/// The server cannot be reached, or its answer is wrong. what() is a sentence that says what to do.
+/// The server cannot be reached, or its reply is wrong. what() is a sentence with the remedy.
 class ClientError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

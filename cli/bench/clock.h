@@ -5,7 +5,7 @@
 
 namespace sluice::bench {
 
-/// Of the monotonic clock. Any thread.
+/// Returns the time of the monotonic clock. Any thread.
 std::uint64_t now_ns() noexcept;
 
 }  // namespace sluice::bench

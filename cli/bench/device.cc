@@ -23,7 +23,7 @@
 namespace sluice::bench {
 namespace {
 
-constexpr std::uint32_t kFrameBufferBytes = 8192;  // what memif and af_packet need
+constexpr std::uint32_t kFrameBufferBytes = 8192;  // size that memif and af_packet need
 
 int choose_cpu(int wanted) {
   cpu_set_t allowed;
@@ -34,7 +34,7 @@ int choose_cpu(int wanted) {
     throw SetupError("This process may not use processor " + std::to_string(wanted) +
                      ": choose another --cpu.");
   }
-  // Reactors are placed from the second processor on; the first is left to everything else.
+  // Reactors are placed from the second processor on. The first one is left to everything else.
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &allowed)) return cpu;
   return 0;
@@ -57,7 +57,7 @@ PeerAddress address_in(const std::string& text) {
   return *address;
 }
 
-/// Returns the own address of softroce, which has a prefix length.
+/// Returns our own address of softroce, which has a prefix length.
 rdma::softroce::InterfaceAddress own_address(const std::string& text) {
   const std::size_t slash = text.find('/');
   const PeerAddress address = address_in(text.substr(0, slash));
@@ -68,7 +68,7 @@ rdma::softroce::InterfaceAddress own_address(const std::string& text) {
   return {address, static_cast<std::uint8_t>(bits)};
 }
 
-/// Addresses of softroce have no zone because its device has one link.
+/// Returns the address without a zone, because the device of softroce has one link.
 PeerAddress on_device_link(PeerAddress address) {
   address.zone = 0;
   return address;
@@ -110,7 +110,8 @@ ToolDevice open_device(const DeviceOptions& options) {
     return result;
   }
   if (options.driver == "verbs") {
-    // First the device, whose set-up thread would share the processor that is polled on.
+    // The device is opened before pinning, because its set-up thread would share the processor of the poll
+    // loop.
     result.device = rdma::verbs::open({.device = options.rdma_device, .max_queue_pairs = 64});
     pin(cpu);
     result.own_manager = std::make_unique<cm::RdmaCmManager>(address_in(options.server));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device of a tool, and connection management for it. Setup; the thread that polls.
+// The device of a tool, and its connection management. Setup; the thread that polls.
 #pragma once
 
 #include <memory>
@@ -15,27 +15,27 @@ namespace sluice::bench {
 
 struct DeviceOptions {
   std::string driver = "loopback";
-  std::string fabric = "/dev/shm/sluice-loopback";  ///< loopback: the server's
-  // softroce:
+  std::string fabric = "/dev/shm/sluice-loopback";  ///< loopback: fabric of the server
+  // Options of softroce.
   std::string ethdev;       ///< DPDK vdev with its arguments, or PCI address
-  std::string address;      ///< our own, with prefix length
-  std::string server;       ///< the server's; verbs too
-  std::string rdma_device;  ///< verbs: such as "mlx5_0"; empty: the first that can be used
+  std::string address;      ///< our own address, with prefix length
+  std::string server;       ///< address of the server; also for verbs
+  std::string rdma_device;  ///< verbs: such as "mlx5_0"; empty selects the first usable device
   std::uint16_t mtu = 4200;
   std::uint32_t dpdk_memory_mib = 192;
-  int cpu = -1;  ///< to run on; -1: the first that this process may use
+  int cpu = -1;  ///< CPU to run on; -1 selects the first that this process may use
 };
 
 /// The device and what it needs, in order of construction.
 struct ToolDevice {
-  Owned<rdma::softroce::Port> port;  ///< null: not on softroce
+  Owned<rdma::softroce::Port> port;  ///< null unless the driver is softroce
   std::unique_ptr<rdma::Device> device;
   std::unique_ptr<rdma::ConnectionManager> own_manager;
 
   rdma::ConnectionManager& manager() { return own_manager ? *own_manager : *device->connection_manager(); }
 };
 
-/// Moves this thread to its processor and opens the device. Throws SetupError.
+/// Pins this thread to its CPU and opens the device. Throws SetupError.
 ToolDevice open_device(const DeviceOptions& options);
 
 }  // namespace sluice::bench

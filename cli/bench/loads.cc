@@ -17,7 +17,7 @@
 namespace sluice::bench {
 namespace {
 
-// More than any small reply has, and a READ's without its data.
+// Upper bound on the size of any small reply, and of a READ's reply without its data.
 constexpr std::uint32_t kSmallReplyBytes = 512;
 constexpr std::uint32_t kFillBytes = 1u << 20;
 constexpr std::uint32_t kFileSync = 2;
@@ -30,18 +30,18 @@ constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   return x ^ x >> 33;
 }
 
-/// True for an accepted, successful reply. The reader is then at the results.
+/// Reports whether the reply is accepted and successful. The reader is then at the results.
 bool accepted(xdr::Reader& reader) noexcept {
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
   return reply.ok && reply.header.success();
 }
 
-/// The same with NFS3_OK. The reader is then after the status.
+/// Reports whether the reply is accepted and successful with NFS3_OK. The reader is then after the status.
 bool nfs_ok(xdr::Reader& reader) noexcept {
   return accepted(reader) && reader.u32() == 0 && reader.ok();
 }
 
-/// Of an answer without NFS3_OK.
+/// Returns the reason why an answer is not NFS3_OK.
 std::string reason_of(const Client::Answer& answer) {
   if (answer.status != rpcrdma::CallStatus::Ok) return to_string(answer.status);
   xdr::Reader reader(answer.message);
@@ -115,7 +115,8 @@ Load::Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle
 
 Load::~Load() = default;
 
-/// Each byte is a function of seed and offset, so that any block can be checked alone.
+/// Visits the content word by word. Each byte is a function of seed and offset, so that any block can be
+/// checked alone.
 template <typename Visit>
 void Load::for_each_word(std::size_t bytes, std::uint64_t offset, Visit&& visit) const noexcept {
   for (std::size_t at = 0; at < bytes;) {
@@ -273,7 +274,7 @@ bool Load::start(Task& task) {
   return false;
 }
 
-/// A leaf for NULL, whose calls are as many as the client can make.
+/// Handles a reply. A leaf function for NULL, because the client makes as many NULL calls as it can.
 void Load::completed(void* context, const rpcrdma::Reply& reply) noexcept {
   const auto& task = *static_cast<Task*>(context);
   Load& load = *task.load;
@@ -307,7 +308,7 @@ void Load::completed(void* context, const rpcrdma::Reply& reply) noexcept {
   return placed;
 }
 
-/// Of the calls that ended in the last pass.
+/// Records the latencies of the calls that ended in the last iteration.
 void Load::record_latencies() {
   if (ended_count_ == 0) return;
   const std::uint64_t now = client_.now();
@@ -316,7 +317,7 @@ void Load::record_latencies() {
   ended_count_ = 0;
 }
 
-/// How many calls may have been started by now.
+/// Returns the number of calls that may have been started by now.
 std::uint64_t Load::due(std::uint64_t begin) const noexcept {
   const std::uint64_t most = config_.max_operations == 0 ? UINT64_MAX : config_.max_operations;
   if (config_.calls_per_s <= 0) return most;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluice-bench: probes a server and runs load against it.
+// The program sluice-bench: probes a server and runs load against it.
 #include <unistd.h>
 
 #include <cstdio>

@@ -33,7 +33,7 @@ std::vector<std::byte> mount_root(const std::string& host, std::uint16_t port, c
   sockaddr_storage own{};
   own.ss_family = address.ss_family;
   ::bindresvport_sa(socket.get(),
-                    reinterpret_cast<sockaddr*>(&own));  // a port that some servers require, if allowed
+                    reinterpret_cast<sockaddr*>(&own));  // some servers require a privileged port
   netbuf to{sizeof address, address_bytes, &address};
   CLIENT* client = socket ? clnt_vc_create(socket.get(), &to, 100005, 3, 0, 0) : nullptr;
   if (client == nullptr)

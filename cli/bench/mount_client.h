@@ -7,7 +7,7 @@
 
 namespace sluice::bench {
 
-/// Root handle of an export, asked of a MOUNT version 3 server over TCP. Throws ClientError.
+/// Requests the root handle of an export from a MOUNT version 3 server over TCP. Throws ClientError.
 std::vector<std::byte> mount_root(const std::string& host, std::uint16_t port, const std::string& path);
 
 }  // namespace sluice::bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NFSv3 load: a file of known content, and a mix of operations on it. One thread, the client's.
+// NFSv3 load: a file of known content, and a mix of operations on it. One thread, that of the client.
 #pragma once
 
 #include <array>
@@ -27,14 +27,15 @@ inline constexpr std::size_t kOperations = 5;
 const char* to_string(Operation operation);
 
 struct LoadConfig {
-  std::array<std::uint32_t, kOperations> weights{};  ///< by Operation; zero: never
+  std::array<std::uint32_t, kOperations> weights{};  ///< by Operation; zero means never
   std::uint32_t block_bytes = 4096;
   std::uint64_t file_bytes = 16u << 20;
   std::uint32_t seed = 1;
   bool verify = false;
   double seconds = 2;
-  std::uint64_t max_operations = 0;  ///< zero: no limit but the time
-  double calls_per_s = 0;            ///< at most, over all connections; zero: as fast as they are answered
+  std::uint64_t max_operations = 0;  ///< zero means limited by time only
+  double calls_per_s = 0;            ///< upper bound over all connections; zero means as fast as they are
+                                     ///< answered
 };
 
 struct LoadResult {
@@ -48,11 +49,11 @@ struct LoadResult {
   std::uint64_t mismatches = 0;
 };
 
-/// `depth` calls outstanding on each session, or less at a given rate. A call that is due and finds all in use is made as soon
-/// as one is answered.
+/// Keeps `depth` calls outstanding on each session, or fewer at a given rate. A call that is due while all
+/// slots are in use is made as soon as a call is answered.
 class Load {
  public:
-  /// Registers memory for depth * connections blocks. `root` is the directory for the file.
+  /// Creates a load. Registers memory for depth * connections blocks. `root` is the directory for the file.
   Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle root);
   ~Load();
 
@@ -98,9 +99,9 @@ class Load {
   rdma::MemoryRegion region_;
   std::vector<Task> tasks_;
   FixedStack<Task*> idle_;
-  std::vector<std::uint64_t> ended_;  ///< start times of calls; of them, those that ended in this pass are
-  std::size_t ended_count_ = 0;       ///< so many, from the first
-  /// NULL, GETATTR and LOOKUP never change.
+  std::vector<std::uint64_t> ended_;  ///< start times of calls that ended in this iteration
+  std::size_t ended_count_ = 0;       ///< number of valid entries in ended_
+  /// Messages of NULL, GETATTR and LOOKUP, which never change.
   struct Prebuilt {
     std::vector<std::byte> message;
     rpcrdma::Request request;
@@ -111,10 +112,10 @@ class Load {
   std::uint64_t started_ = 0;
   std::uint64_t random_;
   std::uint32_t total_weight_ = 0;
-  std::optional<Operation> only_{};  ///< that has a weight, if no other has
+  std::optional<Operation> only_{};  ///< the only operation with a weight, if there is just one
 };
 
-/// Results of a setup call. Throws ClientError that begins with `what` when the call has failed.
+/// Returns the result of a setup call. Throws ClientError that begins with `what` if the call has failed.
 Client::Answer expect_ok(Client::Answer answer, const char* what);
 
 }  // namespace sluice::bench

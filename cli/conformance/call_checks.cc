@@ -10,14 +10,14 @@
 namespace sluice::conformance {
 namespace {
 
-/// Of the argument that a normal Read chunk stands for; null: of none.
+/// Returns the argument that a normal Read chunk replaces, or null if there is none.
 const EligibleArgument* argument_at(const CallSight& call, std::uint32_t position) {
   for (const EligibleArgument& argument : call.upper.arguments)
     if (argument.position == position) return &argument;
   return nullptr;
 }
 
-/// Calls `ask(chunk)` for each Read chunk but that of position zero, of a call that was understood.
+/// Calls `ask(chunk)` for each Read chunk except the one of position zero, if the call was understood.
 template <typename Ask>
 void for_normal_chunks(const Sight& s, Ask ask) {
   if (!s.call->whole || !s.call->upper.known) return;
@@ -25,7 +25,7 @@ void for_normal_chunks(const Sight& s, Ask ask) {
     if (chunk.position != 0) ask(chunk);
 }
 
-/// Calls `ask(chunk, bytes)` for each Write chunk with the most bytes of its result.
+/// Calls `ask(chunk, bytes)` for each Write chunk with the largest size of its result.
 template <typename Ask>
 void for_sized_results(const Sight& s, Ask ask) {
   const auto& writes = s.message->header.writes;
@@ -191,7 +191,8 @@ void write_chunk_can_be_written(const Sight& s, Finding& f) {
 
 }  // namespace checks
 
-// --- Rules for a client of version 2: its calls, their chunks, and what the Upper-Layer Bindings of NFS let it reduce.
+// --- Rules for a client of version 2: its calls, their chunks, and the items that the Upper-Layer Bindings
+// of NFS permit it to reduce
 
 namespace {
 

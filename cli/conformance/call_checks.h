@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What both versions ask of a call and its chunks: the rules differ in their rows. Pure functions, any thread.
+// Rules for a call and its chunks that both versions have; only the rows of the rules differ. Pure functions,
+// any thread.
 #pragma once
 
 #include "cli/conformance/rule.h"

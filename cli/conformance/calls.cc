@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests have in common: calls of NFS version 3, replies of either version of RPC-over-RDMA, and properties of version 2.
+// Functions that the tests share: calls of NFS version 3, replies of either version of RPC-over-RDMA, and
+// properties of version 2.
 #include "cli/conformance/nfs.h"
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 namespace sluice::conformance {
 namespace {
 
-constexpr std::uint32_t kInlineBytes = 512;  // of file data in a message without chunks
-constexpr std::uint32_t kMostEntries = 256;  // of a list in a reply
+constexpr std::uint32_t kInlineBytes = 512;  // file data in a message without chunks
+constexpr std::uint32_t kMostEntries = 256;  // entries of a list in a reply
 constexpr std::size_t kAttributeBytes = 84;
 constexpr std::uint32_t kFileSync = 2;
 
@@ -161,7 +162,7 @@ Bytes write_payload(std::uint32_t xid, const Bytes& file, std::uint64_t offset, 
 Bytes create_payload(std::uint32_t xid, const Bytes& folder, const std::string& name) {
   Bytes out = call(xid, ulb::kNfs3Create, folder);
   text(out, name);
-  append(out, words({0, 1, 0644, 0, 0, 0, 0, 0}));  // UNCHECKED; the mode is given, nothing else
+  append(out, words({0, 1, 0644, 0, 0, 0, 0, 0}));  // UNCHECKED; only the mode is set
   return out;
 }
 Bytes remove_payload(std::uint32_t xid, const Bytes& folder, const std::string& name) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint32_t kRpcSecGss = 6;
 
-/// Takes the chunk with the least position out of the list.
+/// Removes the chunk with the lowest position from the list and returns it.
 ReadChunk take_first(std::vector<ReadChunk>& chunks) {
   auto first = chunks.begin();
   for (auto chunk = first; chunk != chunks.end(); ++chunk)
@@ -151,7 +151,7 @@ namespace {
 
 constexpr std::uint32_t kReplyHeaderBytes = 24;  // with a verifier of AUTH_NONE
 constexpr std::uint32_t kStatusBytes = 4;
-/// READ3resok without its data: attributes, count, eof, the count word of the data.
+/// Size of READ3resok without its data: attributes, count, eof, the count word of the data.
 constexpr std::uint32_t kReadResultBytes = 88 + 12;
 
 /// The call's arguments, with positions counted from the first byte of the RPC message.
@@ -220,7 +220,8 @@ UpperLayer nfs3(const RpcCall& call) {
   return result;
 }
 
-/// Of a COMPOUND as far as its operations are ones that clients combine with READ and WRITE.
+/// Parses a COMPOUND whose operations are ones that clients combine with READ and WRITE. Otherwise the call is
+/// unknown.
 UpperLayer nfs4(const RpcCall& call) {
   enum : std::uint32_t {
     kGetAttr = 9,
@@ -298,7 +299,7 @@ namespace {
 
 constexpr std::size_t kMostResults = 16;
 
-/// Where the results of an accepted call begin; zero: there are none.
+/// Returns the offset of the results of an accepted call, or zero if there are none.
 std::size_t results_at(std::span<const std::byte> reply) {
   xdr::Reader reader(reply);
   reader.u32();

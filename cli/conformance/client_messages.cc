@@ -8,7 +8,8 @@
 namespace sluice::conformance {
 namespace {
 
-/// Of a client that begins with another version it is what version 1 says of the rest.
+/// Reports whether the message has version 1. The rules do not apply to other messages of a client that
+/// begins with another version.
 bool of_version_1(const Sight& s) {
   return s.message->header.version == 1;
 }
@@ -165,14 +166,15 @@ std::span<const Rule> rules_of_messages() {
   return kMessageRules;
 }
 
-// --- Calls, their chunks, and what the Upper-Layer Bindings of NFS let a client reduce.
+// --- Calls, their chunks, and the items that the Upper-Layer Bindings of NFS permit a client to reduce
 
 namespace {
 
 constexpr std::uint32_t kShortHeaderBytes = 28;
 constexpr std::uint32_t kConnectionConfiguration = 100417;
 
-/// The largest reply that may come in a Send or the Reply chunk, if the call tells it.
+/// Returns the size of the largest reply that may arrive in a Send or the Reply chunk, if the call determines
+/// it.
 std::optional<std::uint64_t> largest_reply(const Sight& s) {
   std::optional<std::uint64_t> bytes = s.call->upper.largest_reply;
   if (!bytes) return std::nullopt;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rules for a client of version 2: the prefix, its first message, credits, sizes, parts, and what is no RPC message.
+// Rules for a client of version 2: the prefix, its first message, credits, sizes, parts, and messages other
+// than RPC.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,11 +17,12 @@ constexpr std::size_t kPrefixBytes = 20;
 constexpr std::uint32_t kFirstMessageBytes = 1024;
 constexpr std::uint32_t kKnownFlags = v2::kResponse | v2::kMore;
 
-/// Its prefix can be told: what is of no version 2 breaks another rule.
+/// Reports whether the message has a prefix of version 2. Messages without one break another rule.
 bool has_prefix(const ClientMessage& message) {
   return message.bytes.size() >= kPrefixBytes && message.header.version == 2;
 }
-/// ERR_VERS in the form of version 1, which has the version of the message that it is about (D2-01).
+/// Reports whether the message is ERR_VERS in the form of version 1, which has the version of the message
+/// that it refers to (D2-01).
 bool is_version_error(const Bytes& message) {
   return message.size() == 28 && word_at(message, 3) == v2::kError && word_at(message, 4) == 1;
 }
@@ -31,7 +33,7 @@ bool carries_rpc(const Sight& s) {
   return has_prefix(*s.message) && s.message->header.proc <= v2::kNoMsg && !s.message->is_grant();
 }
 
-/// Octets of an ERROR with this code; zero: the code is not known.
+/// Returns the size in octets of an ERROR with this code, or zero if the code is unknown.
 std::size_t error_bytes(std::uint32_t code, std::size_t bytes) {
   switch (code) {
     case 1:

@@ -11,13 +11,13 @@
 namespace sluice::conformance {
 namespace {
 
-constexpr std::uint32_t kMostAtOnce = 128;  // less than our own Receives
+constexpr std::uint32_t kMostAtOnce = 128;  // fewer than our own Receives
 
 std::uint32_t grant_of(Trial& t) {
   return word_at(t.ask(null_v1(t.next_xid())), 2);
 }
 
-/// So many calls at once; each has to be answered once.
+/// Sends `calls` calls in one burst and checks that each of them is answered once.
 void all_answered(Trial& t, std::uint32_t calls) {
   std::vector<std::uint32_t> open;
   for (std::uint32_t i = 0; i < calls; ++i) {
@@ -115,7 +115,7 @@ const Test kVersion1Tests[] = {
        for (int i = 0; i < 3; ++i) {
          t.connect();
          const std::uint32_t grant = smaller_of(grant_of(t), kMostAtOnce);
-         for (std::uint32_t n = 0; n < grant; ++n) t.send(null_v1(t.next_xid()));  // and away
+         for (std::uint32_t n = 0; n < grant; ++n) t.send(null_v1(t.next_xid()));  // then disconnects
        }
        t.connect();
        t.expect_alive();
@@ -279,7 +279,7 @@ Bytes grant(std::uint32_t credits) {
   return Header{.xid = 0, .credit = kNoCredits | credits, .type = v2::kNoMsg}.bytes();
 }
 
-/// A connection whose server has used its starting credit for its properties, and has no other.
+/// Makes a connection whose server has used its initial credit for its properties and has no other credit.
 void connect_without_credits(Trial& t) {
   t.connect();
   t.open_v2(properties(t.next_xid(), {}, 0));
@@ -338,7 +338,7 @@ const Test kVersion2Tests[] = {
      "D2-15: without credits one grant and nothing else may be sent; who is idle falls silent.",
      [](Trial& t) {
        connect_without_credits(t);
-       for (int round = 0; round < 4; ++round) {  // what it grants is used up again
+       for (int round = 0; round < 4; ++round) {  // the credits that it grants are used up again
          while (t.credits_v2() > 1) t.send(grant(0));
          t.overheard();
        }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Errors of version 2: as a client has to take them, and those that it has to send.
+// Errors of version 2: errors that a client must handle, and errors that it must send.
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -11,7 +11,7 @@
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::conformance {
-// --- Some errors ask for another form of the call, the others end it.
+// --- Errors that request another form of the call, and errors that end the call
 
 namespace {
 
@@ -26,7 +26,8 @@ constexpr std::uint32_t kCallsWithoutThatType = 30;
 
 using Better = FunctionRef<bool(const WaitingCall& again)>;
 
-/// The call comes again in a form that the error asks for. It may end instead where `may_end`; the same form is never right.
+/// Checks that the call is repeated in a form that the error requests. If `may_end`, the call may end
+/// instead. The unchanged form is never correct.
 void expect_replanned(Stage& s, const WaitingCall& call, Better better, const std::string& wanted,
                       bool may_end) {
   const auto again = s.expect_done_or_again(call);
@@ -123,7 +124,7 @@ const Provocation kErrors[] = {
        for (std::uint32_t i = 0; i < kCallsWithoutThatType; ++i) {
          const WaitingCall next = s.await([](const WaitingCall&) { return true; }, "further calls");
          s.responder.serve(next);
-         // Some may have been sent before.
+         // Some calls may have been sent before the ERROR.
          s.expect(i < kCallsWithoutThatType / 2 || !is_long(next) || next.visit != call.visit,
                   "no NOMSG on this connection");
        }
@@ -145,7 +146,8 @@ std::span<const Provocation> errors_of_version_2() {
   return kErrors;
 }
 
-// --- What a client has to refuse by an ERROR of the right code: properties, and calls in the reverse direction.
+// --- Messages that a client must refuse by an ERROR of the right code: properties, and calls in the reverse
+// direction
 
 namespace {
 
@@ -158,7 +160,7 @@ Bytes reverse_call(std::uint32_t xid) {
   return rpc_call(xid, kCallBack, 1, 0);
 }
 
-/// Sends what the client has to refuse, and looks for its ERROR about the last of these messages.
+/// Sends messages that the client must refuse, and checks for its ERROR about the last of them.
 void expect_refusal(Stage& s, const std::vector<Bytes>& messages, std::uint32_t code,
                     const std::string& name) {
   const WaitingCall call = s.await_call();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What may be the first answer to a client of version 2: late, in parts, properties that it does not know, or another version.
+// First answers to a client of version 2: late, in parts, with properties unknown to the client, or of
+// another version.
 #include "cli/conformance/provoking.h"
 
 namespace sluice::conformance {
@@ -14,18 +15,18 @@ constexpr std::uint32_t kSmallReceive = 2048;
 constexpr std::uint32_t kSmallSegment = 8192;
 constexpr std::uint32_t kFewSegments = 4;
 
-/// A call whose connection has ended, and the first message on the one that comes after it.
+/// A call whose connection was closed, and the first message on the next connection.
 struct Return {
   WaitingCall call;
   VisitRef visit{};
   ClientMessage first{};
 };
 
-/// Ends the connection of a call, and does about the first message on the next one what `answer` says.
+/// Closes the connection of a call and handles the first message on the next one by `answer`.
 Return next_connection(Stage& s, Responder::FirstAnswer answer) {
   Return back{s.await_call()};
   const auto keep = [&](Visit& visit, const ClientMessage& first) {
-    if (back.visit != nullptr) return;  // one is enough
+    if (back.visit != nullptr) return;  // only the first connection counts
     back.visit = VisitRef(visit);
     back.first = first;
     answer(visit, first);
@@ -44,7 +45,7 @@ Return next_connection(Stage& s, Responder::FirstAnswer answer) {
   return back;
 }
 
-/// The client works on the new connection.
+/// Checks that the client works on the new connection.
 void expect_work(Stage& s, const Return& back) {
   s.expect_again(back.call);
   s.serve(kCallsBehind);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reference to something that can be called, for parameters that are called during the call alone: std::function would copy it, and
-// <functional> is one of the largest headers of the standard library. What it refers to has to outlive it. Any thread.
+// Reference to a callable, for parameters that are called only during the call. std::function would copy the
+// callable, and <functional> is one of the largest headers of the standard library. The callable must outlive
+// the reference. Any thread.
 #pragma once
 
 #include <type_traits>

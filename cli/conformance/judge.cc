@@ -107,7 +107,7 @@ std::optional<std::uint32_t> Version2Conversation::refusal_of(std::uint32_t xid)
   return std::nullopt;
 }
 
-// --- What is judged
+// --- Events that are judged
 
 namespace {
 
@@ -142,8 +142,8 @@ void Conversation::count_call(std::uint32_t xid) {
 }
 
 void Conversation::count_reply(std::uint32_t xid, std::uint32_t granted) {
-  granted = larger_of(granted, 1u);  // with nothing open, one call may always be sent
-  // Calls that the client sent before it sees this reply are within the old grant.
+  granted = larger_of(granted, 1u);  // without unanswered calls, one call may always be sent
+  // Calls that the client sends before it receives this reply are within the old grant.
   if (granted < grant && unanswered.size() < grant)
     in_flight += grant - static_cast<std::uint32_t>(unanswered.size());
   grant = granted;
@@ -199,7 +199,7 @@ void Judge::note(const std::string& line) {
   recent_.push_back(line);
 }
 
-/// Takes the call with this XID out of the list.
+/// Removes the call with this XID from the list and returns it.
 std::optional<Judge::OpenCall> Judge::extract(std::vector<OpenCall>& calls, std::uint32_t xid) {
   auto found = calls.begin();
   while (found != calls.end() && found->xid != xid) ++found;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Judges a client by what its responder sees. It is told each connection, message and transfer, and asks every rule whether it
-// holds; it sends nothing itself. The thread of the responder.
+// Judges a client by what its responder observes. It is notified of each connection, message and transfer,
+// and applies every rule to it. It sends nothing itself. The thread of the responder.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,23 @@ namespace sluice::conformance {
 
 class Judge {
  public:
-  /// Of clients that speak this version; what others do is not judged.
+  /// Creates a judge of clients that speak this version. Other clients are not judged.
   explicit Judge(std::uint32_t version = 1);
   Judge(const Judge&) = delete;
   Judge& operator=(const Judge&) = delete;
 
   void connected(Conversation& at, std::span<const std::byte> private_data);
   void came(Conversation& at, const ClientMessage& message);
-  /// Behind came() of the same message.
+  /// Call after came() of the same message.
   void assembled_call(const Conversation& at, const ClientMessage& message, CallSight call);
-  /// Behind the last part.
+  /// Call after the last part of the message.
   void learned(Conversation& at, const ClientMessage& message, const PropertySet& set);
-  /// Before the reply is sent.
+  /// Call before the reply is sent.
   void answered(Conversation& at, std::uint32_t xid, std::uint32_t granted);
-  /// Before anything else is done.
+  /// Call before the message is sent.
   void sent(Conversation& at, std::span<const std::byte> message);
   void transferred(const Conversation& at, rdma::WcOpcode opcode, rdma::WcStatus status);
-  /// What was done, for the report.
+  /// Adds a line to the report.
   void note(const std::string& line);
   void ended(const Conversation& at);
 
@@ -52,8 +52,8 @@ class Judge {
   std::vector<std::string> recent_;
   std::vector<const Rule*> rules_;
   std::vector<Finding> findings_;
-  std::vector<OpenCall> open_;  ///< calls that are not answered, one for each XID
-  std::vector<OpenCall> lost_;  ///< calls of ended connections that were not answered, one for each XID
+  std::vector<OpenCall> open_;  ///< calls that are not answered, one per XID
+  std::vector<OpenCall> lost_;  ///< calls of closed connections that were not answered, one per XID
   std::vector<rdma::Rkey> handles_before_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The way to the server under test: one connection at a time, from a raw end. The thread that polls the device.
+// The connection to the server under test, one at a time, from a raw endpoint. The thread that polls the
+// device.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@
 
 namespace sluice::conformance {
 
-/// Of the monotonic clock.
+/// Returns the time of the monotonic clock.
 std::uint64_t now_ns();
 
-/// No connection can be made. what() is a sentence that says what to do.
+/// No connection can be made. what() is a sentence with the remedy.
 class LinkError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -25,34 +26,34 @@ class LinkError : public std::runtime_error {
 
 class Link {
  public:
-  /// Setup. Device and manager outlive the link.
+  /// Setup. Device and manager must outlive the link.
   Link(rdma::Device& device, rdma::ConnectionManager& manager, std::uint16_t port);
   virtual ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// Ends the connection that there is, and makes a new one; a server that refuses is asked again for some seconds.
+  /// Closes the current connection and makes a new one. If the server refuses, retries for some seconds.
   /// Without `own`, no private data is sent. Throws LinkError.
   void connect(const std::optional<rpcrdma::PrivateData>& own);
-  /// Returns when both sides have let go, or after a while.
+  /// Closes the connection. Returns when both sides have closed it, or after a timeout.
   void disconnect();
 
   /// Polls everything once.
   void turn();
-  /// Whether the connection has ended in any way.
+  /// Reports whether the connection has ended in any way.
   bool lost() const { return lost_ || end_.failed; }
   const char* why_lost() const;
   RawEndpoint& end() { return end_; }
-  /// RFC 8797 private data of the server's answer.
+  /// Returns the RFC 8797 private data of the server's reply.
   const std::optional<rpcrdma::PrivateData>& server_data() const { return server_data_; }
 
-  /// Turns until `done`, or until so much time has passed. Returns whether it is done.
+  /// Polls until `done` returns true or the time limit has passed. Returns whether it is done.
   bool wait(std::uint64_t limit_ns, FunctionRef<bool()> done);
 
  protected:
-  /// A server in the same thread takes its turn.
+  /// Runs a server in the same thread.
   virtual void other_side() {}
-  /// The messages of this connection so far; those from `first` on are new.
+  /// Called with the messages of this connection so far. Messages from `first` on are new.
   virtual void arrived(std::vector<Received>& inbox, std::size_t first) {
     static_cast<void>(inbox);
     static_cast<void>(first);

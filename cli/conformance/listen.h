@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Judges clients until it is told to stop. The thread that polls the device.
+// Judges clients until it is interrupted. The thread that polls the device.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,20 @@ namespace sluice::conformance {
 
 struct ListenOptions {
   ResponderConfig responder;
-  std::string upstream;             ///< "127.0.0.1:2049"; empty: only NULL is served
-  bool calm = false;                ///< nothing is provoked
-  std::uint32_t first_calls = 200;  ///< that are served before anything is provoked
-  double patience_s = 5;            ///< longest wait for what a provocation needs
+  std::string upstream;             ///< for example "127.0.0.1:2049"; empty means that only NULL is served
+  bool calm = false;                ///< disables provocations
+  std::uint32_t first_calls = 200;  ///< number of calls that are served before the first provocation
+  double patience_s = 5;            ///< longest wait for the call that a provocation needs
   bool strict = false;
 };
 
-/// Results of these tests alone. SIGINT or SIGTERM ends it. Says on `log` when clients may come, and when all has been tried.
+/// Runs these tests until SIGINT or SIGTERM and returns their results. Writes to `log` when clients may
+/// connect, and when all tests were tried.
 std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manager,
                            const ListenOptions& options, std::span<const Test* const> tests,
                            std::ostream& log);
 
-/// All of them, for a list.
+/// Returns all client tests, for a list.
 std::vector<const Test*> client_tests(std::uint32_t version);
 
 }  // namespace sluice::conformance

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluice-conformance: plays a client of RPC-over-RDMA against any server, or a server for any client, and judges it row by row.
+// The program sluice-conformance: plays a client of RPC-over-RDMA against any server, or a server for any
+// client, and judges the other side row by row.
 #include <sys/random.h>
 
 #include <cstdint>
@@ -76,7 +77,7 @@ Bytes root_of(const Options& options) {
                            options.mount_port, options.mount_path);
 }
 
-/// The file is made and removed in version 1, which every server speaks.
+/// Creates the file for the tests with version 1, which every server supports.
 void prepare(Link& link, Target& target, const Limits& limits, std::uint32_t first_xid) {
   if (target.root.empty()) return;
   Trial trial(link, target, limits, first_xid);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages of RPC-over-RDMA as words, written and read by hand, so that defects can be expressed and nothing of the
-// transport under test judges itself. Pure functions, any thread.
+// Messages of RPC-over-RDMA as words, written and read by hand. This permits defective messages and keeps the
+// transport under test from judging itself. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace sluice::conformance {
 
 using Bytes = std::vector<std::byte>;
 
-/// XDR words, big-endian, as the vectors of the requirement tables are written.
+/// Returns XDR words, big-endian, in the notation of the vectors of the requirement tables.
 inline Bytes words(std::initializer_list<std::uint32_t> list) {
   Bytes bytes(list.size() * 4);
   std::size_t at = 0;
@@ -35,17 +35,17 @@ inline std::uint32_t word_at(std::span<const std::byte> bytes, std::size_t index
   return (index + 1) * 4 <= bytes.size() ? xdr::load_u32(bytes.data() + index * 4) : 0xDEADDEADu;
 }
 
-/// RPC call header with AUTH_NONE, 40 bytes.
+/// Returns an RPC call header with AUTH_NONE, 40 bytes.
 inline Bytes rpc_call(std::uint32_t xid, std::uint32_t program, std::uint32_t version,
                       std::uint32_t procedure) {
   return words({xid, 0, 2, program, version, procedure, 0, 0, 0, 0});
 }
-/// Version 1 header without chunks, 28 bytes.
+/// Returns a version 1 header without chunks, 28 bytes.
 inline Bytes plain_header(std::uint32_t xid, std::uint32_t credits, std::uint32_t proc = 0) {
   return words({xid, 1, credits, proc, 0, 0, 0});
 }
 
-/// Deterministic content, different for each seed.
+/// Returns a byte of deterministic content, different for each seed.
 inline std::byte pattern_byte(std::uint32_t seed, std::size_t at) {
   return static_cast<std::byte>((at * 131 + std::size_t{seed} * 29 + (at >> 8)) & 0xff);
 }
@@ -62,7 +62,7 @@ inline void fill(std::span<std::byte> bytes, std::byte value) {
   for (std::byte& b : bytes) b = value;
 }
 
-/// Memory as Trial::writable() gives it out.
+/// Reports whether the memory is unchanged since Trial::writable() returned it.
 inline bool untouched(std::span<const std::byte> bytes) {
   for (const std::byte b : bytes)
     if (b != std::byte{0xA5}) return false;
@@ -103,14 +103,14 @@ struct RawCall {
   }
 };
 
-/// Words of a span, for the vectors in tests/golden.
+/// Returns the words of a span as bytes, for the vectors in tests/golden.
 inline Bytes bytes_of(std::span<const std::uint32_t> list) {
   Bytes bytes(list.size() * 4);
   for (std::size_t i = 0; i < list.size(); ++i) xdr::store_u32(bytes.data() + i * 4, list[i]);
   return bytes;
 }
 
-/// A line for the report: the first words of the message.
+/// Returns a line for the report with the first words of the message.
 std::string shown(const char* what, std::span<const std::byte> message);
 
 inline rpcrdma::Segment part(const rpcrdma::Segment& whole, std::uint32_t from, std::uint32_t bytes) {
@@ -146,7 +146,7 @@ struct Header {
   Bytes bytes() const {
     Bytes out = prefix();
     append(out, words({invalidate}));
-    // The chunk lists are version 1's.
+    // The chunk lists have the format of version 1.
     const Bytes lists = RawCall{.reads = reads, .writes = writes, .reply = reply}.header();
     append(out, std::span(lists).subspan(16));
     return out;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Takes the eligible results out of an RPC reply. Pure, any thread.
+// Extracts the eligible results from an RPC reply. Pure, any thread.
 #pragma once
 
 #include "cli/conformance/client_message.h"
@@ -8,10 +8,10 @@
 namespace sluice::conformance {
 
 struct PlacedReply {
-  Bytes payload;               ///< without the results that are placed
-  std::vector<Bytes> results;  ///< one for each Write chunk that is used, in order
+  Bytes payload;               ///< payload without the results that are placed
+  std::vector<Bytes> results;  ///< one for each used Write chunk, in order
 };
-/// With this many Write chunks to place results in.
+/// Extracts the results for at most `chunks` Write chunks.
 PlacedReply place_results(const RpcCall& call, std::span<const std::byte> reply, std::size_t chunks);
 
 }  // namespace sluice::conformance

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a client has to bear: what the documents let a responder do, and what older responders did. Version 1, behind what both
-// versions have in common.
+// Behaviour that a client must tolerate: what the documents permit a responder, and what older responders
+// did. The provocations of both versions come first, then the ones of version 1.
 #include "cli/conformance/provoking.h"
 
 #include "dataplane/ulb/nfs3.h"
@@ -82,7 +82,7 @@ void expect_borne(Stage& s, const WaitingCall& call, std::span<const std::byte> 
   try {
     s.expect_done(call);
   } catch (const Failure&) {
-    s.responder.hang_up(*call.visit);  // or a client that still waits for its reply would do nothing more
+    s.responder.hang_up(*call.visit);  // otherwise a client that waits for its reply sends nothing further
     throw;
   }
 }
@@ -110,7 +110,7 @@ void use_a_part_of_a_write_chunk(Stage& s) {
 void write_to_a_read_chunk(Stage& s) {
   const WaitingCall call = s.await(has_read_chunk, "a call with a Read chunk");
   if (call.visit->ended) s.skip("The connection ended.");
-  // What is there already, should it be written after all.
+  // The written bytes equal the current content, in case the write succeeds.
   const rpcrdma::Segment segment = part(call.message.header.reads.front().segment, 0, 4);
   const bool kept = refused(s, *call.visit, segment, std::span(call.sight.chunks.front().bytes).first(4));
   s.responder.serve(call);
@@ -132,7 +132,7 @@ namespace {
 
 constexpr std::uint32_t kCallsWithFewCredits = 20;
 
-/// An RDMA_MSG without chunks.
+/// Sends an RDMA_MSG without chunks.
 void send(Stage& s, const WaitingCall& to, std::uint32_t xid, std::span<const std::byte> payload,
           std::uint32_t proc = 0) {
   if (!to.visit->ended)
@@ -192,7 +192,7 @@ const Provocation kProvocations[] = {
        try {
          s.expect_done(call);
        } catch (const Failure&) {
-         s.responder.hang_up(*call.visit);  // or nothing comes of it any more
+         s.responder.hang_up(*call.visit);  // otherwise the connection stays idle
          throw;
        }
      }},
@@ -310,11 +310,11 @@ std::span<const Provocation> provocations() {
   return kProvocations;
 }
 
-// --- Replies of version 1 that cannot be right: the client ends the call with an error, and goes on.
+// --- Invalid replies of version 1: the client ends the call with an error and continues
 
 namespace {
 
-/// Of nothing that the client has offered.
+/// A segment that the client has not offered.
 constexpr rpcrdma::Segment kForeign{static_cast<rdma::Rkey>(0xEE1), 512, 0x7E0000004000};
 
 RawCall reply_to(Stage& s, const WaitingCall& call) {
@@ -324,7 +324,7 @@ RawCall reply_to(Stage& s, const WaitingCall& call) {
           .reply = std::nullopt};
 }
 
-/// A READ, whose Write chunk comes back as `change` makes it.
+/// Answers a READ with its Write chunk as modified by `change`.
 void write_chunk_comes_back(Stage& s, void (*change)(Segments& chunk)) {
   const WaitingCall call = s.await(is_read_with_a_chunk, "a READ with a Write chunk");
   RawCall reply = reply_to(s, call);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a client of version 2 has to bear: replies in parts and in chunks, few credits, properties, and what it has to refuse.
+// Behaviour that a client of version 2 must tolerate: replies in parts and in chunks, few credits,
+// properties, and messages that it must refuse.
 #include "cli/conformance/provoking.h"
 
 namespace sluice::conformance {
@@ -12,7 +13,7 @@ constexpr std::uint32_t kCallsWithFewCredits = 20;
 constexpr std::uint32_t kFourOctetsInAPart = 40;
 constexpr std::uint32_t kManyCredits = 64;
 
-/// A message of the responder that is no reply to a call.
+/// Sends a message of the responder that is not a reply to a call.
 void tell(Stage& s, Visit& visit, std::span<const std::byte> message) {
   if (!visit.ended) s.responder.send(visit, message);
 }
@@ -248,11 +249,11 @@ std::span<const Provocation> provocations_of_version_2() {
   return kProvocations;
 }
 
-// --- Replies that cannot be right: the client ends the call with an error, sends none, and goes on.
+// --- Invalid replies: the client ends the call with an error, sends no ERROR, and continues
 
 namespace {
 
-/// Of nothing that the client has offered.
+/// A segment that the client has not offered.
 constexpr rpcrdma::Segment kForeign{static_cast<rdma::Rkey>(0xEE1), 512, 0x7E0000004000};
 
 constexpr std::size_t kPartOfALongReply = 4060;
@@ -340,7 +341,7 @@ const Provocation kBrokenReplies[] = {
        const AnsweredRead read = await_read(s, "a READ of a few octets, with a Write chunk",
                                             [](std::uint32_t count) { return count > 0; });
        Bytes reply = read.reply;
-       // Four octets of it.
+       // Shortens the data to four octets.
        for (const std::size_t at : {kReadCountWord, kReadCountWord + 2})
          xdr::store_u32(reply.data() + at * 4, 4);
        reply.resize((kReadCountWord + 3) * 4 + 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What provocations have in common, of either version. The thread of the responder.
+// Functions that the provocations of both versions share. The thread of the responder.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace sluice::conformance {
 
-/// READ3resok behind the RPC header and the status: attributes present, their 84 octets, then count, eof, length.
+/// READ3resok after the RPC header and the status: attributes present, their 84 octets, then count, eof,
+/// length.
 inline constexpr std::size_t kReadCountWord = 6 + 1 + 1 + 21;
 /// A program of calls in the reverse direction that no client has.
 inline constexpr std::uint32_t kCallBack = 0x40000000;
@@ -21,17 +22,17 @@ inline constexpr std::uint32_t kCallBack = 0x40000000;
 bool has_chunks(const WaitingCall& call);
 bool has_read_chunk(const WaitingCall& call);
 bool has_reply_chunk(const WaitingCall& call);
-/// A READ of version 3, and nothing else in its lists.
+/// Reports whether the call is a READ of version 3 with exactly one Write chunk.
 bool is_read_with_a_chunk(const WaitingCall& call);
 rpcrdma::Segment first_segment(const RawCall& header);
 Bytes empty_reply(std::uint32_t xid);
-/// For a message of the responder; no client will have it.
+/// Returns an XID for a message of the responder that no client uses.
 std::uint32_t next_xid();
 
-/// The result of a call; skips without one.
+/// Returns the result of a call. Skips the provocation if there is none.
 Bytes result(Stage& s, const WaitingCall& call);
 
-/// A READ that the upstream has answered, and what it said.
+/// A READ that the upstream has answered, and the reply.
 struct AnsweredRead {
   WaitingCall call;
   Bytes reply;
@@ -39,13 +40,13 @@ struct AnsweredRead {
 };
 AnsweredRead await_read(Stage& s, const std::string& what, bool (*suits)(std::uint32_t count));
 
-/// An access that has to be refused, which ends the connection. Whether it was.
+/// Performs an access that must be refused, which ends the connection. Returns whether it was refused.
 bool refused(Stage& s, Visit& visit, const rpcrdma::Segment& segment, std::span<const std::byte> written);
 
-/// A reply that cannot be right, which costs the client this call alone.
+/// Sends an invalid reply, which may cost the client only this call.
 void expect_borne(Stage& s, const WaitingCall& call, std::span<const std::byte> message);
 
-// Whole provocations of both versions.
+// Complete provocations of both versions.
 void use_a_part_of_a_write_chunk(Stage& s);
 void write_to_a_read_chunk(Stage& s);
 void read_memory_of_an_answered_call(Stage& s);

@@ -139,7 +139,7 @@ constexpr std::size_t kWordsShown = 48;
 
 }  // namespace
 
-// Not inline: gcc 12 warns of an overflow when it sees the size of a new vector.
+// Not inline, because gcc 12 warns of an overflow when it sees the size of a new vector.
 void append(Bytes& to, std::span<const std::byte> more) {
   to.insert(to.end(), more.begin(), more.end());
 }

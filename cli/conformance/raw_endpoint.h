@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One end of a connection without a transport: posts Receives, sends bytes, exposes memory, and checks nothing. The
-// thread that polls the device. Its memory is the device's; a queue pair that it made is the caller's.
+// One end of a connection without a transport: posts Receives, sends bytes, exposes memory, and checks
+// nothing. The thread that polls the device. The device owns its memory; the caller owns a queue pair that it
+// creates.
 #pragma once
 
 #include <span>
@@ -13,7 +14,7 @@
 
 namespace sluice::conformance {
 
-/// The own end could not do what it was told: a limit of the device or of this program, no fault of the peer.
+/// Failure of the own end: a limit of the device or of this program, not a fault of the peer.
 class EndpointError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -26,29 +27,29 @@ struct Received {
 
 class RawEndpoint {
  public:
-  /// Setup: allocates its memory.
+  /// Setup. Allocates its memory.
   RawEndpoint(rdma::Device& device, std::uint32_t receive_bytes, std::uint32_t receives);
   virtual ~RawEndpoint() = default;
   RawEndpoint(const RawEndpoint&) = delete;
   RawEndpoint& operator=(const RawEndpoint&) = delete;
 
-  /// With its Receives posted, or without.
+  /// Creates a queue pair, with or without posted Receives.
   Owned<rdma::QueuePair> make_queue_pair(bool with_receives = true);
   virtual void adopt(rdma::QueuePair& qp);
   void post_receives();
 
-  /// With an rkey of the peer's: Send With Invalidate.
+  /// Sends a message, by Send With Invalidate if `invalidate` is an rkey of the peer.
   void send(std::span<const std::byte> bytes, rdma::Rkey invalidate = {});
-  /// Exposes fresh memory of this size; `access` kRemoteRead or kRemoteWrite.
+  /// Exposes fresh memory of this size. `access` is kRemoteRead or kRemoteWrite.
   Exposed expose(std::size_t bytes, rdma::AccessFlags access);
   void write_remote(const rpcrdma::Segment& segment, std::span<const std::byte> bytes);
-  /// Where the bytes will be once the RDMA Read is complete.
+  /// Starts an RDMA Read. Returns the memory that holds the bytes once the RDMA Read is complete.
   std::span<const std::byte> read_remote(const rpcrdma::Segment& segment, std::size_t bytes);
 
-  /// Polls the device, whose completions are all of this end.
+  /// Polls the device, whose completions all belong to this end.
   void poll();
   void take(const rdma::WorkCompletion& wc);
-  /// What came before counts no more; for a new connection.
+  /// Discards the state of an earlier connection, for a new one.
   void forget();
 
   std::vector<Received> inbox;
@@ -58,7 +59,7 @@ class RawEndpoint {
   Owned<rdma::QueuePair> owned_qp;
 
  protected:
-  /// Each Send of either side.
+  /// Called for each Send of either side.
   virtual void on_message(bool sent, std::span<const std::byte> bytes) {
     static_cast<void>(sent);
     static_cast<void>(bytes);

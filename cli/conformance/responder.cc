@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections of the responder and what comes on them, in both versions.
+// Connections of the responder and the messages that arrive on them, in both versions.
 #include "cli/conformance/responder.h"
 
 #include <cstring>
@@ -19,19 +19,21 @@
 namespace sluice::conformance {
 namespace {
 
-/// More than the client is told, so that a message that is too long is seen.
+/// Size of a Receive. It exceeds the size announced to the client, so that a message that is too long is
+/// detected.
 constexpr std::uint32_t kReceiveRoom = 8192;
 constexpr std::uint32_t kReceives = 128;
 constexpr std::size_t kConnections = 8;
 constexpr std::uint32_t kTurnsPerManager = 64;
-/// Of all Read chunks of a call, or of its results: the end's memory holds them twice.
+/// Upper bound on the bytes of all Read chunks of a call, or of its results. The memory of the endpoint holds
+/// them twice.
 constexpr std::uint64_t kMostChunkBytes = 2u << 20;
 constexpr std::uint64_t kUpstreamNs = 30'000'000'000;
 constexpr std::uint64_t kFarewellNs = 2'000'000'000;
-// Version 1.
+// Errors of version 1.
 constexpr std::uint32_t kErrVers = 1;
 constexpr std::uint32_t kErrChunk = 2;
-// Version 2.
+// Errors and sizes of version 2.
 constexpr std::uint32_t kBadXdr = 2;
 constexpr std::uint32_t kInvalHtype = 3;
 constexpr std::uint32_t kInvalFlag = 4;
@@ -39,7 +41,7 @@ constexpr std::size_t kPrefixBytes = 20;
 
 }  // namespace
 
-/// What connections are made of.
+/// Upstreams and endpoints for new connections.
 struct Responder::Supply {
   MakeUpstream make_upstream;
   std::vector<std::unique_ptr<RawEndpoint>> spare{};
@@ -263,7 +265,7 @@ bool Responder::settle(Visit& visit) {
   ServedVisit& own = served(visit);
   poll_until(transfer_ns_,
              [&] { return own.ended || (own.posted == 0 && own.outbox.empty()) || own.end->failed; });
-  // A client that grants no credits would never have the rest.
+  // A client that grants no credits would never receive the rest.
   if (!own.ended && (own.end->failed || !own.outbox.empty())) hang_up(own);
   return !own.ended && own.posted == 0;
 }
@@ -278,14 +280,16 @@ void Responder::hang_up(Visit& visit) {
 
 // --- Version 2
 
-/// A client may begin with version 1, or go on with it when version 2 is refused.
+/// Reports whether the connection changes to version 1. A client may begin with version 1, or continue with
+/// it after version 2 was refused.
 bool Responder::turns_to_version_1(const Visit& visit, std::span<const std::byte> message) {
   const Version2Conversation& talk = visit.talk.v2;
   return visit.talk.version == 2 && word_at(message, 1) == 1 && !talk.has_granted() &&
          (talk.messages() == 0 || talk.errors_sent() > 0);
 }
 
-/// Why a message that is no reply is answered with an ERROR; zero: it is not.
+/// Returns the code of the ERROR that answers a message other than a reply, or zero if the message has no
+/// defect.
 std::uint32_t Responder::defect_of(const Visit& visit, const ClientMessage& message) const {
   const std::uint32_t type = message.header.proc;
   if (type > v2::kConnProp || type == 2 || type == 3) return kInvalHtype;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plays a responder for a client under judgement: takes its calls, asks an upstream, and answers as it is told to. One call at a
-// time. The thread that polls the device.
+// Plays a responder for a client under test: receives its calls, forwards them to an upstream, and replies in
+// the requested manner. One call at a time. The thread that polls the device.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,13 @@ class MakeUpstream;
 
 struct ResponderConfig {
   std::uint16_t port = 20049;
-  std::uint32_t receive_bytes = 4096;  ///< that the client is told
+  std::uint32_t receive_bytes = 4096;  ///< announced to the client
   std::uint32_t grant = 16;
-  std::uint32_t version = 1;                   ///< the latest that it speaks
+  std::uint32_t version = 1;                   ///< latest version that it supports
   std::uint64_t transfer_ns = 30'000'000'000;  ///< longest wait for a transfer, or for credits of the client
 };
 
-/// One connection of the client. It stays while anything refers to it; `ended` says that it is of no use.
+/// One connection of the client. It exists while anything refers to it; `ended` means that it is closed.
 struct Visit {
   Visit() = default;
   virtual ~Visit() = default;
@@ -43,7 +43,7 @@ struct Visit {
   Visit& operator=(const Visit&) = delete;
 
   Conversation talk;
-  bool unjudged = false;  ///< a transfer is made that has to fail
+  bool unjudged = false;  ///< a transfer that must fail is in progress
   bool ended = false;
 
  private:
@@ -51,7 +51,7 @@ struct Visit {
   std::uint32_t references_ = 0;
 };
 
-/// Reference to a visit, which goes with the last one. Null without one.
+/// Reference to a visit, which the last reference deletes. May be null.
 class VisitRef {
  public:
   VisitRef() = default;
@@ -77,7 +77,7 @@ class VisitRef {
   Visit* visit_ = nullptr;
 };
 
-/// A call that waits to be answered.
+/// A call that is not answered yet.
 struct WaitingCall {
   VisitRef visit;
   ClientMessage message;
@@ -85,88 +85,91 @@ struct WaitingCall {
   std::uint32_t xid() const { return message.header.xid; }
 };
 
-/// How one call is answered.
+/// Manner in which one call is answered.
 struct Manner {
-  std::optional<std::uint32_t> grant{};  ///< instead of what the responder is set to
-  bool always_reply_chunk = false;       ///< where one is offered
-  bool padded_results = false;           ///< in their Write chunks
-  rdma::Rkey invalidate{};               ///< of the call
-  std::uint32_t part_bytes = 0;          ///< version 2: longest Send; zero: as long as the client can take
-  bool in_parts = false;                 ///< version 2: even if there is a Reply chunk
-  bool echoed_reply_chunk = false;       ///< version 2: also when it is not used
+  std::optional<std::uint32_t> grant{};  ///< overrides the responder's setting
+  bool always_reply_chunk = false;       ///< uses the Reply chunk if one is offered
+  bool padded_results = false;           ///< writes XDR padding to the Write chunks
+  rdma::Rkey invalidate{};               ///< handle of the call to invalidate
+  std::uint32_t part_bytes = 0;          ///< version 2: longest Send; zero means the client's limit
+  bool in_parts = false;                 ///< version 2: sends in parts even if there is a Reply chunk
+  bool echoed_reply_chunk = false;       ///< version 2: returns the Reply chunk even if unused
 };
 
-/// What a responder of version 2 says of itself.
+/// Properties that a responder of version 2 announces.
 using Announcement = std::vector<std::pair<std::uint32_t, Bytes>>;
 
 class Responder {
  public:
-  /// Setup. All outlive it. Throws SetupError.
+  /// Setup. All arguments must outlive it. Throws SetupError.
   Responder(rdma::Device& device, rdma::ConnectionManager& manager, Judge& judge,
             const MakeUpstream& make_upstream, const ResponderConfig& config);
   virtual ~Responder();
   Responder(const Responder&) = delete;
   Responder& operator=(const Responder&) = delete;
 
-  /// Polls everything once. Calls that have come are in waiting(), their Read chunks pulled in.
+  /// Polls everything once. Received calls are added to waiting() after their Read chunks were read.
   void turn();
-  /// Turns until `done`, or until so much time has passed. Returns whether it is done.
+  /// Polls until `done` returns true or the time limit has passed. Returns whether it is done.
   bool wait(std::uint64_t limit_ns, FunctionRef<bool()> done);
 
   std::vector<WaitingCall>& waiting() { return waiting_; }
   WaitingCall take(std::size_t index = 0);
-  /// What the upstream says to the call; nothing when it does not answer, or the connection has ended.
+  /// Returns the upstream's reply to the call, or nullopt if it does not reply or the connection has ended.
   std::optional<Bytes> result_of(const WaitingCall& call);
-  /// Sends an RPC reply, in the chunks of the call where they are needed.
+  /// Sends an RPC reply, in the chunks of the call where necessary.
   void answer(const WaitingCall& call, std::span<const std::byte> reply, const Manner& manner = {});
-  /// With this message, whatever it is.
+  /// Answers a call with this message, without any check.
   void answer_as_it_is(const WaitingCall& call, std::span<const std::byte> message,
                        rdma::Rkey invalidate = {});
-  /// RDMA_ERROR: 1 ERR_VERS, 2 ERR_CHUNK. Version 2: any code, and the words behind it.
+  /// Sends RDMA_ERROR: 1 is ERR_VERS, 2 is ERR_CHUNK. Version 2 permits any code, and `more` are the words
+  /// after the code.
   void refuse(const WaitingCall& call, std::uint32_t error, std::initializer_list<std::uint32_t> more = {});
   void serve(const WaitingCall& call, const Manner& manner = {});
-  /// In version 2 as soon as there is a credit, with new ones for the client.
+  /// Sends a message. In version 2 it is sent as soon as there is a credit, and grants the client new
+  /// credits.
   void send(Visit& visit, std::span<const std::byte> message, rdma::Rkey invalidate = {});
-  /// Version 2: with the credit word that is in it.
+  /// Version 2: sends a message with its own credit word.
   void send_as_it_is(Visit& visit, std::span<const std::byte> message);
-  /// Version 2: properties and the first credits.
+  /// Version 2: sends properties and the first credits.
   void greet(Visit& visit);
-  /// From the first octet of the chunk on; its lengths are then what was written.
+  /// Writes to the chunk from its first octet on, and sets its lengths to what was written.
   void write(Visit& visit, Segments& chunk, std::span<const std::byte> bytes);
   void write(Visit& visit, const rpcrdma::Segment& segment, std::span<const std::byte> bytes);
-  /// Where the octets will be once the RDMA Read is complete.
+  /// Starts an RDMA Read. Returns the memory that holds the octets once the RDMA Read is complete.
   std::span<const std::byte> read(Visit& visit, const rpcrdma::Segment& segment);
-  /// Waits for all work requests; false: the connection has failed or ended.
+  /// Waits for all work requests. Returns false if the connection has failed or ended.
   bool settle(Visit& visit);
   void hang_up(Visit& visit);
 
   std::uint32_t grant() const { return grant_; }
   void set_grant(std::uint32_t credits) { grant_ = credits; }
-  /// For connections from now on; zero: no private data, which leaves 1024 octets.
+  /// Sets the size for new connections. Zero means no private data, which leaves 1024 octets.
   void set_receive_bytes(std::uint32_t bytes) { receive_bytes_ = bytes; }
   std::uint32_t receive_bytes() const { return receive_bytes_; }
-  /// Version 2, for connections from now on.
+  /// Version 2: sets the properties for new connections.
   void set_announcement(Announcement list) { announcement_ = std::move(list); }
-  /// Takes the place of greet(), and of anything else that is done about the first message, until it is cleared.
+  /// Replaces greet() and all other handling of the first message until it is cleared.
   using FirstAnswer = FunctionRef<void(Visit& visit, const ClientMessage& first)>;
-  /// `answer` has to live until then.
+  /// Sets the handler. `answer` must exist until it is cleared.
   template <typename Answer>
   void set_first_answer(Answer& answer) {
     first_answer_.emplace(answer);
   }
   void clear_first_answer() { first_answer_.reset(); }
-  /// What such an answer has put off.
+  /// Handles a first message that a FirstAnswer has postponed.
   void take_first(Visit& visit, ClientMessage first);
-  /// As it is at the beginning.
+  /// Returns the initial announcement.
   Announcement usual_announcement() const;
   std::uint64_t calls_served() const { return served_; }
   std::size_t connections() const { return visits_.size(); }
   Judge& judge() { return judge_; }
 
  protected:
-  /// A client in the same thread takes its turn.
+  /// Runs a client in the same thread.
   virtual void other_side() {}
-  /// A message has come, and may be changed. Asked until it is false: whether it comes once more than `before`.
+  /// Called for each received message, which it may change, until it returns false. Each true delivers the
+  /// message once more; `before` is the number of earlier deliveries.
   virtual bool arrives(Bytes& message, int before) {
     static_cast<void>(message);
     return before == 0;

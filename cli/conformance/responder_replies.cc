@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Replies of the responder: how they are sent in both versions, and the upstreams that they come from.
+// Replies of the responder: sending them in both versions, and the upstreams that provide them.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -27,11 +27,11 @@ namespace {
 
 constexpr std::uint32_t kErrVers = 1;
 constexpr std::uint32_t kErrChunk = 2;
-// Version 2.
+// Limits of version 2.
 constexpr std::uint32_t kLeastWindow = 2;
 constexpr std::uint32_t kLeastReceive = 1024;
 constexpr std::uint32_t kLeastSegment = 4096;
-/// That no client need take longer ones (draft, section 4.3.2).
+/// Size of the longest Send by default. No client needs to accept longer ones (draft, section 4.3.2).
 constexpr std::uint32_t kDefaultSendBytes = 4096;
 
 void stamp(Bytes& message, std::uint32_t window, std::uint32_t granted) {
@@ -126,7 +126,7 @@ void Responder::error(Visit& visit, const RawCall& header, std::uint32_t code,
     append(message, words(more));
     return send(visit, message);
   }
-  // In version 2 it has the same form (D2-01).
+  // ERR_VERS on a connection of version 2 has the same form (D2-01).
   Bytes message = words({header.xid, header.version, grant_, 4, code});
   const bool fixed = visit.talk.version == 2 && visit.talk.v2.has_granted();
   if (code == kErrVers) append(message, words({fixed ? 2u : 1u, judge_.version()}));
@@ -155,7 +155,7 @@ void Responder::greet(Visit& visit) {
     append(message, data);
     message.resize(padded(message.size()));
     const std::uint32_t value = data.size() == 4 ? word_at(data, 0) : 0;
-    // Who cannot live with less need not keep to it (D2-20).
+    // A client that cannot work with lower limits may ignore them (D2-20).
     if (id == kReceiveSize && value >= kLeastReceive) visit.talk.receive_bytes = value;
     if (id == kSegmentSize && value >= kLeastSegment) visit.talk.segment_bytes = value;
     if (id == kSegmentCount && value > 0) visit.talk.segments = value;
@@ -163,7 +163,8 @@ void Responder::greet(Visit& visit) {
   send(visit, message);
 }
 
-/// Sends what there are credits for, and a grant when nothing else tells the client of new ones.
+/// Sends messages as far as credits permit, and a grant if no other message conveys new credits to the
+/// client.
 void Responder::flush(Visit& visit) {
   Version2Conversation& talk = visit.talk.v2;
   const std::uint32_t window = larger_of(grant_, kLeastWindow);
@@ -202,14 +203,14 @@ void Responder::reply_version_2(const WaitingCall& call, v2::Header header,
   send(visit, header.bytes(), manner.invalidate);
 }
 
-/// One after the other; chunks are in the last part alone.
+/// Sends the parts of a message one after the other. Only the last part has chunks.
 void Responder::send_parts(Visit& visit, const v2::Header& last, std::span<const std::byte> payload,
                            const Manner& manner) {
   std::uint32_t limit = smaller_of(visit.talk.client_receive_bytes(), kDefaultSendBytes);
   if (manner.part_bytes != 0) limit = smaller_of(limit, manner.part_bytes);
   const v2::Header part{.xid = last.xid, .flags = last.flags | v2::kMore};
   const std::size_t before_last = last.bytes().size();
-  // Something is left for the last part.
+  // The last part keeps at least four octets.
   while (payload.size() > 4 && before_last + payload.size() > limit) {
     const std::size_t taken = smaller_of((limit - part.bytes().size()) & ~std::size_t{3}, payload.size() - 4);
     send(visit, part.with(payload.first(taken)));
@@ -255,7 +256,7 @@ std::optional<Bytes> NullUpstream::receive() {
 TcpUpstream::TcpUpstream(const std::string& address)
     : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   const sockaddr_in to = parsed(address);
-  // Servers trust ports below 1024 alone, unless they are told otherwise; without the right to one, any will do.
+  // Many servers by default trust only ports below 1024. Without the privilege to bind one, any port is used.
   sockaddr_in own{};
   own.sin_family = AF_INET;
   ::bindresvport(socket_, &own);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs of the program: tests of a server, and provocations of the clients that it listens for; and reports of both.
+// Runs of the program: tests of a server, provocations of the clients that connect to it, and reports of
+// both.
 #include "cli/conformance/run.h"
 
 #include <algorithm>
@@ -104,7 +105,7 @@ const char* to_string(Outcome outcome) {
   return "?";
 }
 
-/// What one test has left in the file must not be held against the server in the next.
+/// Restores the file, so that the changes of one test do not affect the verdict on the next one.
 void restore_file(Link& link, const Target& target, const Limits& limits, std::uint32_t first_xid,
                   Result& result) {
   Trial trial(link, target, limits, first_xid);
@@ -196,7 +197,8 @@ void print_list(std::ostream& out, std::span<const Test* const> tests) {
 
 namespace {
 
-/// That have to come behind a call that is done: some may have been sent before.
+/// Number of calls that must follow a call that is done. Several are required because some may have been sent
+/// before.
 constexpr int kCallsBehind = 10;
 
 }  // namespace
@@ -305,7 +307,7 @@ Result provoke(const Provocation& provocation, Responder& responder, std::uint64
     result.detail = failure.what();
     result.history = responder.judge().recent();
   }
-  responder.clear_first_answer();  // which may refer to what the provocation had
+  responder.clear_first_answer();  // it may refer to variables of the provocation
   stage.serve_what_is_left();
   responder.set_grant(grant);
   responder.set_receive_bytes(receive_bytes);
@@ -337,7 +339,7 @@ void serve(Responder& responder, FunctionRef<bool()> done) {
   }
 }
 
-/// Lest what one provocation has caused is laid to the next.
+/// Serves some calls, so that the effects of one provocation are not attributed to the next one.
 void serve_some(Responder& responder, std::uint64_t patience_ns, FunctionRef<bool()> stopped) {
   const std::uint64_t end = responder.calls_served() + kCallsBetween;
   responder.wait(patience_ns, [&] {
@@ -353,7 +355,7 @@ std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manage
                            std::ostream& log) {
   Judge judge(options.responder.version);
   const MakeUpstream make_upstream = upstream_of(options.upstream);
-  make_upstream();  // a wrong address is told at once
+  make_upstream();  // reports a wrong address immediately
   Responder responder(device, manager, judge, make_upstream, options.responder);
   for (const int number : {SIGINT, SIGTERM, SIGHUP})
     if (std::signal(number, request_stop) == SIG_IGN) std::signal(number, SIG_IGN);  // nohup

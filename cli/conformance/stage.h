@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One provocation of a client: it waits for a call that suits it, answers in a way of its own, and looks at what the client does.
-// All other calls are served meanwhile. The thread of the responder.
+// One provocation of a client: it waits for a suitable call, answers it in a special manner, and checks the
+// client's reaction. All other calls are served during that time. The thread of the responder.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace sluice::conformance {
 class Stage {
  public:
   using Suits = FunctionRef<bool(const WaitingCall&)>;
-  /// `stopped`: nothing more is waited for.
+  /// Creates a stage. When `stopped` returns true, it stops waiting.
   Stage(Responder& own, std::uint64_t patience_ns, FunctionRef<bool()> stopped)
       : responder(own), patience_ns_(patience_ns), stopped_(stopped) {}
   Stage(const Stage&) = delete;
@@ -26,22 +26,24 @@ class Stage {
 
   Responder& responder;
 
-  /// The next call that suits. Skips when none comes.
+  /// Returns the next suitable call. Skips the provocation if there is none.
   WaitingCall await(Suits suits, const std::string& what);
-  /// Any call of NFS but NULL.
+  /// Returns the next NFS call other than NULL.
   WaitingCall await_call() { return await(is_nfs, "a call of NFS"); }
-  /// Some that read and change nothing: if they fail, no data is lost.
+  /// Returns the next call that reads and changes nothing, so that its failure loses no data.
   WaitingCall await_harmless() { return await(is_harmless, "a GETATTR, LOOKUP or ACCESS of NFS version 3"); }
-  /// Serves calls until so many have come. Skips when they do not.
+  /// Serves the given number of calls. Skips the provocation if there are fewer.
   void serve(std::uint32_t calls);
 
-  /// The call is done for the client: it makes other calls on the same connection, and does not repeat this one.
+  /// Checks that the call is done for the client: it makes other calls on the same connection and does not
+  /// repeat this one.
   void expect_done(const WaitingCall& call);
-  /// The same, unless the call comes again on its connection, which is returned and not served.
+  /// Checks the same as expect_done(), but returns the call without serving it if the client repeats it on
+  /// its connection.
   std::optional<WaitingCall> expect_done_or_again(const WaitingCall& call);
-  /// The call comes again on another connection, and is served.
+  /// Checks that the call is repeated on another connection, and serves it.
   void expect_again(const WaitingCall& call);
-  /// Calls that were awaited and are not answered.
+  /// Serves the calls that were awaited and are not answered.
   void serve_what_is_left();
   void expect(bool holds, const std::string& wanted) {
     if (!holds) throw Failure("Wanted: " + wanted);
@@ -60,15 +62,16 @@ class Stage {
   std::vector<WaitingCall> taken_;
 };
 
-/// What a responder may do, or what older ones did.
+/// Behaviour that a responder may show, or that older responders showed.
 struct Provocation {
   Test test;
   void (*run)(Stage& stage);
 };
-/// Of clients of this version, in the order in which they are to be tried: those that cost the client a call come last.
+/// Returns the provocations for clients of this version, in the order of execution. Provocations that cost
+/// the client a call come last.
 std::vector<const Provocation*> provocations_of(std::uint32_t version);
 
-// The tables.
+// Tables of provocations.
 std::span<const Provocation> provocations();
 std::span<const Provocation> broken_replies();
 std::span<const Provocation> provocations_of_version_2();
@@ -77,7 +80,7 @@ std::span<const Provocation> errors_of_version_2();
 std::span<const Provocation> broken_replies_of_version_2();
 std::span<const Provocation> first_answers_of_version_2();
 
-/// The responder is set as it was afterwards.
+/// Runs a provocation and restores the responder's settings afterwards.
 Result provoke(const Provocation& provocation, Responder& responder, std::uint64_t patience_ns, bool strict,
                FunctionRef<bool()> stopped);
 

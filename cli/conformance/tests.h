@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tests, each named after the requirement rows that it shows (tests/conformance/requirements). Static; any thread.
+// The tests, each named after the requirement rows that it covers (tests/conformance/requirements). Static;
+// any thread.
 #pragma once
 
 #include <span>
@@ -13,27 +14,27 @@ namespace sluice::conformance {
 
 enum class Level : std::uint8_t {
   Must,
-  Should,    ///< also what a MUST of one document is a MAY of another
-  Decision,  ///< the documents leave it open; Sluice's own
+  Should,    ///< also a MUST of one document that is a MAY of another
+  Decision,  ///< left open by the documents and decided for Sluice
 };
 const char* to_string(Level level);
 
 enum class Needs : std::uint8_t { Nothing, Root, File };
 
 struct Test {
-  const char* name;  ///< ids of rows, then what the server does, with underscores
+  const char* name;  ///< ids of rows, then the behaviour of the server, with underscores
   Level level;
   Needs needs;
-  const char* asks;  ///< what the documents say, and where
+  const char* asks;  ///< requirement of the documents, with its source
   void (*run)(Trial& trial);
 };
 
-/// For the version of RPC-over-RDMA, in the order of the rows.
+/// Returns the tests for the version of RPC-over-RDMA, in the order of the rows.
 std::vector<const Test*> tests_of(std::uint32_t version);
-/// "V1-022" and so on.
+/// Returns the rows of a test: "V1-022" and so on.
 std::vector<std::string> rows_of(const Test& test);
 
-// The tables.
+// Tables of tests.
 std::span<const Test> tests_of_messages();
 std::span<const Test> tests_of_errors();
 std::span<const Test> tests_of_credits();

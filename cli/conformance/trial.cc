@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The way to the server under test, and one test against it.
+// The connection to the server under test, and one test against the server.
 #include "cli/conformance/trial.h"
 
 #include <array>
@@ -13,14 +13,16 @@
 namespace sluice::conformance {
 namespace {
 
-/// Of either version: what a server may send without having been told our size, and far more.
+/// Size of a Receive in both versions. It exceeds by far the size that a server may send before it has our
+/// limit.
 constexpr std::uint32_t kReceiveBytes = 8192;
 constexpr std::uint32_t kReceives = 256;
-/// Polls of the device between two polls of connection management, while a connection lasts.
+/// Number of polls of the device between two polls of connection management, during a connection.
 constexpr std::uint32_t kTurnsPerManager = 64;
-/// A request that is lost is repeated after 4.3 s (rdma_cm).
+/// Time limit for establishing a connection. A lost request is retransmitted after 4.3 s (rdma_cm).
 constexpr std::uint64_t kPatienceNs = 30'000'000'000;
-/// Servers limit how many connections a client has and makes; one that has ended may count a little longer.
+/// Time during which a refused connection is retried. Servers limit the number and the rate of a client's
+/// connections, and a closed connection may count a little longer.
 constexpr std::uint64_t kRefusalNs = 8'000'000'000;
 constexpr std::uint64_t kBetweenAttemptsNs = 100'000'000;
 constexpr std::uint64_t kFarewellNs = 2'000'000'000;
@@ -214,7 +216,7 @@ void Trial::take(const Bytes& message) {
   ++read_;
 }
 
-/// Grants and properties, up to the next message that is neither.
+/// Handles grants and properties up to the next message that is neither.
 void Trial::take_control() {
   const auto& inbox = link_.end().inbox;
   while (read_ < inbox.size()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One test against a server: it sends, looks at what comes back, and says what it wanted instead. Everything that was
-// sent and seen is kept for the report. The thread of the link.
+// One test against a server: it sends messages, checks the responses, and reports what it expected instead.
+// All messages are kept for the report. The thread of the link.
 #pragma once
 
 #include <cstddef>
@@ -20,34 +20,34 @@ namespace sluice::conformance {
 class Link;
 struct Received;
 
-/// The server did not do what the requirement asks. what() is a sentence.
+/// The server did not meet the requirement. what() is a sentence.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The server ended the connection after it had answered with an error: the documents leave that open.
+/// The server closed the connection after it had answered with an error. The documents leave that open.
 class EndedAfterwards : public Failure {
  public:
   using Failure::Failure;
 };
 
-/// The test needs what this server does not offer. what() is a sentence.
+/// The test requires something that this server does not offer. what() is a sentence.
 class Skipped : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// What there is at the server to work on. Empty handles: nothing.
+/// Objects at the server for the tests. Empty handles mean that the server offers none.
 struct Target {
   Bytes root;        ///< NFS version 3 handle of a folder
-  Bytes file;        ///< of a file in it that the tests may write
-  std::string name;  ///< of that file
+  Bytes file;        ///< handle of a file in it that the tests may write
+  std::string name;  ///< name of that file
 };
 
 struct Limits {
-  std::uint64_t answer_ns = 5'000'000'000;  ///< longest wait for an answer
-  std::uint64_t quiet_ns = 50'000'000;      ///< wait for messages that must not come
+  std::uint64_t answer_ns = 5'000'000'000;  ///< longest wait for a response
+  std::uint64_t quiet_ns = 50'000'000;      ///< wait for messages that must not arrive
 };
 
 class Trial {
@@ -59,37 +59,38 @@ class Trial {
 
   const Target& target;
 
-  /// A fresh connection, of version 1.
+  /// Makes a new connection of version 1.
   void connect(const std::optional<rpcrdma::PrivateData>& own = {});
-  /// A fresh connection whose first message is properties of version 2. Skips when the server does not speak it.
+  /// Makes a new connection whose first message is properties of version 2. Skips the test if the server does
+  /// not support version 2.
   void connect_v2(const std::optional<rpcrdma::PrivateData>& own = {});
-  /// This message makes the connection one of version 2. Skips when the server does not speak it. What answers it,
-  /// other than grants and properties, is the next answer().
+  /// Makes the connection one of version 2 with this message. Skips the test if the server does not support
+  /// version 2. The response, other than grants and properties, is the next answer().
   void open_v2(std::span<const std::byte> first);
 
   std::uint32_t next_xid() { return xid_++; }
   void send(std::span<const std::byte> message);
-  /// The next message; in version 2 other than grants and properties. Throws EndedAfterwards where the connection is gone
-  /// and an error has come before.
+  /// Returns the next message, in version 2 other than grants and properties. Throws EndedAfterwards if the
+  /// connection has ended after an error.
   Bytes answer();
   Bytes ask(std::span<const std::byte> message) {
     send(message);
     return answer();
   }
-  /// Whatever the credits are, and not shown in the report.
+  /// Sends a message regardless of the credits, without showing it in the report.
   void send_beyond_credits(std::span<const std::byte> message);
-  /// Nothing answers this message, and the server goes on with the next one.
+  /// Checks that this message has no response and that the server continues with the next one.
   void expect_silence(std::span<const std::byte> message);
-  /// A NULL call is answered.
+  /// Checks that a NULL call is answered.
   void expect_alive();
-  /// Waits for the end of the connection.
+  /// Waits for the end of the connection. Returns whether it has ended.
   bool ends();
-  /// Waits a little for what should not come; how many messages came.
+  /// Waits a short time for messages that should not arrive. Returns their number.
   std::size_t overheard();
-  /// Waits for so long, or for the end of the connection.
+  /// Waits for the given time or for the end of the connection.
   void wait(std::uint64_t limit_ns);
   bool lost() const;
-  /// RFC 8797 private data of the server's answer.
+  /// Returns the RFC 8797 private data of the server's reply.
   const std::optional<rpcrdma::PrivateData>& server_data() const;
 
   Exposed readable(std::size_t bytes, std::uint32_t seed);
@@ -101,10 +102,10 @@ class Trial {
   [[noreturn]] void skip(const std::string& why) { throw Skipped(why); }
   Link& link() { return link_; }
   const std::vector<std::string>& history() const { return history_; }
-  /// Whether a message of this connection has come by Send With Invalidate.
+  /// Reports whether a message of this connection was received by Send With Invalidate.
   bool invalidated() const;
   std::uint32_t credits_v2() const { return granted_; }
-  /// All that came on this connection in version 2, grants and properties too.
+  /// Returns all messages received on this connection in version 2, including grants and properties.
   const std::vector<Bytes>& heard() const { return heard_; }
 
  private:
@@ -118,10 +119,10 @@ class Trial {
   const Limits limits_;
   std::uint32_t xid_;
   std::uint32_t version_ = 1;
-  std::uint32_t largest_ = 1024;  ///< that the server may send, version 1
-  std::uint32_t granted_ = 0;     ///< version 2: credits that are left
-  std::size_t read_ = 0;          ///< of the inbox
-  bool refused_ = false;          ///< an error has come on this connection
+  std::uint32_t largest_ = 1024;  ///< largest message that the server may send, version 1
+  std::uint32_t granted_ = 0;     ///< version 2: credits left
+  std::size_t read_ = 0;          ///< number of messages read from the inbox
+  bool refused_ = false;          ///< an error was received on this connection
   std::vector<Bytes> heard_;
   std::vector<std::string> history_;
 };

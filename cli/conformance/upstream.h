@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who answers the calls of a client under judgement: a real server over TCP, or nobody but for NULL. The thread of the responder.
+// Upstreams that answer the calls of a client under test: a real server over TCP, or a stub that answers only
+// NULL. The thread of the responder.
 #pragma once
 
 #include <deque>
@@ -15,19 +16,20 @@
 
 namespace sluice::conformance {
 
-/// Of one connection of the client.
+/// The upstream of one connection of the client.
 class Upstream {
  public:
   virtual ~Upstream() = default;
-  /// A whole RPC message of the client: a call, or a reply in the reverse direction.
+  /// Sends a whole RPC message of the client: a call, or a reply in the reverse direction.
   virtual void send(std::span<const std::byte> message) = 0;
-  /// The next whole RPC message for the client, if there is one.
+  /// Returns the next whole RPC message for the client, if there is one.
   virtual std::optional<Bytes> receive() = 0;
-  /// It answers no more: the client's connection has to end too.
+  /// Reports whether the upstream is closed, so that the client's connection has to be closed too.
   virtual bool gone() const { return false; }
 };
 
-/// Makes an upstream for each connection of the client. Holds what is called for it: std::function without <functional>.
+/// Creates an upstream for each connection of the client. Holds the callable like std::function, without
+/// <functional>.
 class MakeUpstream {
  public:
   template <typename Make, typename = std::enable_if_t<std::is_invocable_v<const Make&>>>
@@ -48,7 +50,7 @@ class MakeUpstream {
   std::shared_ptr<const Maker> maker_;
 };
 
-/// NULL succeeds; nothing else is there.
+/// An upstream where NULL succeeds and everything else is unavailable.
 class NullUpstream final : public Upstream {
  public:
   void send(std::span<const std::byte> message) override;
@@ -61,7 +63,7 @@ class NullUpstream final : public Upstream {
 /// An RPC server over TCP (RFC 5531, section 11).
 class TcpUpstream final : public Upstream {
  public:
-  /// "127.0.0.1:2049". Throws LinkError when it cannot be reached.
+  /// Connects to an address such as "127.0.0.1:2049". Throws LinkError if it cannot be reached.
   explicit TcpUpstream(const std::string& address);
   ~TcpUpstream() override;
   void send(std::span<const std::byte> message) override;

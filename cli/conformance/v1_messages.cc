@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1: framing, messages that get no reply, and what a server refuses.
+// Version 1: framing, messages without a reply, and messages that a server refuses.
 #include <cstdint>
 #include <string>
 
@@ -218,7 +218,7 @@ std::span<const Test> tests_of_messages() {
   return kMessageTests;
 }
 
-// --- What a server refuses
+// --- Messages that a server refuses
 
 namespace {
 
@@ -228,12 +228,12 @@ bool is_err_vers(const Bytes& answer, std::uint32_t xid, std::uint32_t version) 
          word_at(answer, 6) >= 1;
 }
 
-/// ERR_CHUNK, and the server goes on.
+/// Checks that the server answers with ERR_CHUNK and continues.
 void refused(Trial& t, std::uint32_t xid, const Bytes& message) {
   t.expect(is_err_chunk(t.ask(message), xid), "ERR_CHUNK, 20 bytes, with the XID of the header");
   t.expect_alive();
 }
-/// The header, with the payload of a NULL call.
+/// Checks that a call with this header and the payload of a NULL call is refused.
 void refused(Trial& t, const RawCall& call) {
   refused(t, call.xid, call.with(null_payload(call.xid)));
 }

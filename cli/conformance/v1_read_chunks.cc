@@ -11,7 +11,7 @@
 namespace sluice::conformance {
 namespace {
 
-/// Writes at the file's start by a chunk in pieces of these sizes; the count says `count`.
+/// Writes at the start of the file with a chunk in pieces of these sizes. The count word is `count`.
 RawReply write_by(Trial& t, std::uint32_t count, const std::vector<std::uint32_t>& cuts,
                   const Exposed& memory) {
   RawCall call{.xid = t.next_xid()};
@@ -32,7 +32,7 @@ void written(Trial& t, std::uint32_t count, const std::vector<std::uint32_t>& cu
   t.expect(has_pattern(file_content(t, 0, count), seed), "the file holds what is in the chunk");
 }
 
-/// What the later tests read.
+/// Restores the content that later tests read.
 void restore(Trial& t) {
   written(t, kFileBytes, {kFileBytes}, kFileSeed);
 }
@@ -280,7 +280,7 @@ std::span<const Test> tests_of_read_chunks() {
 
 namespace {
 
-/// How a call was taken, so that two can be compared.
+/// Describes how a call was answered, so that two answers can be compared.
 std::string verdict(const Bytes& answer, std::uint32_t xid) {
   if (is_err_chunk(answer, xid)) return "ERR_CHUNK";
   const Bytes payload = read_v1(answer).payload;

@@ -237,7 +237,7 @@ std::span<const Test> tests_of_write_chunks() {
 
 namespace {
 
-/// The RPC reply, from wherever it is. In an RDMA_MSG the Reply chunk has to be unused.
+/// Returns the RPC reply from the message or the Reply chunk. In an RDMA_MSG the Reply chunk must be unused.
 Bytes reply_in(Trial& t, const RawReply& reply, const Exposed& memory) {
   if (reply.proc == 0) {
     t.expect(!reply.reply || bytes_in(*reply.reply) == 0,

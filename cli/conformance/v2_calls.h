@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of version 2 have in common: replies in parts, and properties. Functions throw Failure for replies that
-// cannot be read. The thread of the link.
+// Functions that the tests of version 2 share: replies in parts, and properties. Functions throw Failure for
+// replies that cannot be read. The thread of the link.
 #pragma once
 
 #include <initializer_list>
@@ -10,12 +10,12 @@
 
 namespace sluice::conformance {
 
-/// A credit word that gives none, and lets 64 be outstanding.
+/// A credit word that grants no credits and permits 64 outstanding messages.
 inline constexpr std::uint32_t kNoCredits = 0x00400000;
 
-/// The joined payload of a reply in one or more MSG, of which this is the first.
+/// Returns the joined payload of a reply in one or more MSG, of which `message` is the first.
 Bytes joined(Trial& t, Bytes message);
-/// The beginning of the file, by a Write chunk.
+/// Returns the beginning of the file, read through a Write chunk.
 Bytes content_of(Trial& t, std::uint32_t bytes);
 
 struct Property {
@@ -30,12 +30,12 @@ inline constexpr std::uint32_t kReverseSupport = 5;
 inline constexpr std::uint32_t kHostAuthentication = 6;
 inline constexpr std::uint32_t kDefaultThreshold = 4096;
 
-/// A CONNPROP with properties of one word each, and so many new credits for the server.
+/// Returns a CONNPROP with properties of one word each, and the given number of new credits for the server.
 Bytes properties(std::uint32_t xid, std::initializer_list<Property> list, std::uint16_t credits = 200);
-/// What the server has said of this property on this connection.
+/// Returns the value of this property that the server has announced on this connection.
 std::optional<std::uint32_t> announced(const Trial& t, std::uint32_t id);
 
-/// A READ of the file without chunks.
+/// Returns a READ of the file without chunks.
 Bytes read_v2_call(Trial& t, std::uint32_t xid, std::uint32_t count, std::uint32_t credit = 0x00400001);
 
 }  // namespace sluice::conformance

@@ -26,7 +26,7 @@ void write_in(Trial& t, std::uint32_t count, std::uint32_t seed, const std::vect
   t.expect(has_pattern(content_of(t, count), seed), "the file holds what is in the chunk");
 }
 
-/// A READ of 16 bytes whose call has so many Write chunks of so many segments.
+/// Returns the answer to a READ of 16 bytes whose call has `chunks` Write chunks of `segments` segments each.
 Bytes read_with(Trial& t, std::uint32_t xid, std::uint32_t chunks, std::uint32_t segments) {
   constexpr std::uint32_t kBytes = 16;
   const Exposed memory = t.writable(std::size_t{chunks} * segments * kBytes);
@@ -40,7 +40,7 @@ Bytes read_with(Trial& t, std::uint32_t xid, std::uint32_t chunks, std::uint32_t
   return t.ask(call.with(read_payload(xid, t.target.file, 0, kBytes)));
 }
 
-/// The READ was answered with all its chunks.
+/// Reports whether the READ was answered with all its chunks.
 bool served(const Bytes& answer, std::size_t chunks, std::size_t segments) {
   const RawReply reply = read_v2(answer);
   return read_result(reply.payload).count == 16 && reply.writes.size() == chunks &&
@@ -262,7 +262,7 @@ const Test kTests[] = {
     {"V2_117_the_most_segments_are_told_and_taken", Level::Must, Needs::File,
      "Version 2, 5.2.4 and 6.4.3: SEGMENTS with the most that is supported.",
      [](Trial& t) {
-       constexpr std::uint32_t kTooMany = 230;  // that a header of 4096 octets has room for
+       constexpr std::uint32_t kTooMany = 230;  // fits a header of 4096 octets
        t.connect_v2();
        const std::uint32_t xid = t.next_xid();
        const Bytes answer = read_with(t, xid, 1, kTooMany);

@@ -13,7 +13,7 @@ namespace {
 
 using v2::Header;
 
-/// The payload in parts of so many bytes; all but the last have MORE.
+/// Sends the payload in parts of `bytes` bytes. All parts except the last have MORE.
 void send_in_parts(Trial& t, const Header& last, std::span<const std::byte> payload, std::size_t bytes) {
   while (payload.size() > bytes) {
     t.send(Header{.xid = last.xid, .flags = v2::kMore}.with(payload.first(bytes)));
@@ -22,7 +22,7 @@ void send_in_parts(Trial& t, const Header& last, std::span<const std::byte> payl
   t.send(last.with(payload));
 }
 
-/// The payloads of all parts of the reply that were heard.
+/// Returns the joined payloads of all received parts of the reply.
 Bytes heard_of(const Trial& t, std::uint32_t xid) {
   Bytes payload;
   for (const Bytes& message : t.heard())
@@ -31,7 +31,7 @@ Bytes heard_of(const Trial& t, std::uint32_t xid) {
   return payload;
 }
 
-/// The ERRORs of this RPC that were heard.
+/// Returns the received ERRORs of this RPC.
 std::vector<Bytes> errors_of(const Trial& t, std::uint32_t xid) {
   std::vector<Bytes> errors;
   for (const Bytes& message : t.heard())
@@ -119,7 +119,7 @@ const Test kContinuationTests[] = {
     {"V2_090_a_reply_waits_for_credits_between_its_parts", Level::Must, Needs::File,
      "Version 2, 6.3.2.2: a sender that has no credit in the middle of a message waits for more.",
      [](Trial& t) {
-       constexpr std::uint32_t kCredits = 1;  // and the one to begin with
+       constexpr std::uint32_t kCredits = 1;  // in addition to the initial credit
        t.connect();
        t.open_v2(properties(t.next_xid(), {}, kCredits));
        const std::uint32_t xid = t.next_xid();
@@ -227,14 +227,14 @@ void open_with(Trial& t, std::initializer_list<Property> list) {
   t.open_v2(properties(t.next_xid(), list));
 }
 
-/// Length of the longest message that was heard, from number `first` on.
+/// Returns the length of the longest message received, from number `first` on.
 std::size_t longest(const Trial& t, std::size_t first = 0) {
   std::size_t bytes = 0;
   for (std::size_t i = first; i < t.heard().size(); ++i) bytes = larger_of(bytes, t.heard()[i].size());
   return bytes;
 }
 
-/// Reads so much without chunks; the length of the longest message that this took.
+/// Reads `count` bytes without chunks and returns the length of the longest message of the reply.
 std::size_t longest_of_read(Trial& t, std::uint32_t count) {
   const std::size_t before = t.heard().size();
   const ReadResult result = read_result(joined(t, t.ask(read_v2_call(t, t.next_xid(), count))));
@@ -243,7 +243,7 @@ std::size_t longest_of_read(Trial& t, std::uint32_t count) {
   return longest(t, before);
 }
 
-/// A WRITE whose message has exactly this length.
+/// Returns a WRITE whose message has exactly this length.
 Bytes write_of(Trial& t, std::uint32_t xid, std::uint32_t message_bytes) {
   const std::size_t around = Header{.xid = xid}.with(write_payload(xid, t.target.file, 0, 0)).size();
   const auto count = static_cast<std::uint32_t>(message_bytes - around);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A connection of version 2 as its responder counts it: credits both ways, parts of messages, the client's properties. Pure; any
-// thread.
+// State of a version 2 connection at its responder: credits of both directions, parts of messages, the
+// client's properties. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,25 +15,25 @@
 
 namespace sluice::conformance {
 
-/// A set of properties, taken apart by hand.
+/// A set of properties, parsed by hand.
 struct PropertySet {
   struct Entry {
     std::uint32_t id = 0;
     Bytes data{};
   };
   std::vector<Entry> entries{};
-  std::string defect{};  ///< why it cannot be read; empty: it can
+  std::string defect{};  ///< reason why the set cannot be read; empty if it can
 };
 PropertySet read_properties(std::span<const std::byte> body);
 
-/// What the client has announced; else the defaults (draft, section 5.2).
+/// Properties that the client has announced, initially the defaults (draft, section 5.2).
 struct ClientProperties {
   std::uint32_t send_bytes = 4096;
   std::uint32_t receive_bytes = 4096;
   std::uint32_t reverse = 1;
 };
 
-/// A message that comes in parts.
+/// A message that arrives in parts.
 struct Sequence {
   std::uint32_t xid = 0, type = 0;
   bool response = false;
@@ -42,39 +42,42 @@ struct Sequence {
 
 class Version2Conversation {
  public:
-  /// A message of the client, before anything is done about it.
+  /// Handles a message of the client, before it has any other effect.
   void came(const ClientMessage& message);
-  /// A message of the responder, with its credit word.
+  /// Handles a message of the responder, with its credit word.
   void sent(std::span<const std::byte> message);
 
-  /// Joins the parts of a message: the whole, as if it had come in one Send, or nothing before the last part.
+  /// Joins the parts of a message. Returns the whole message, as if it had arrived in one Send, or nullopt
+  /// before the last part.
   std::optional<ClientMessage> join(ClientMessage part);
-  /// The first set alone counts (D2-24).
+  /// Applies a set of properties. Only the first set counts (D2-24).
   void learn(const PropertySet& set);
 
-  /// New credits for the client, in the next message to it, so that it has `window`.
+  /// Returns the new credits for the next message to the client, so that the client has `window` credits.
   std::uint32_t offer(std::uint32_t window) const;
-  /// Nothing but a grant tells the client of new credits, and it runs short (D2-15).
+  /// Reports whether a grant is necessary, because the client runs short of credits and no other message
+  /// conveys new ones (D2-15).
   bool grant_due(std::uint32_t window) const;
-  /// Messages that may be sent to the client; a grant may bring it to -1.
+  /// Returns the number of messages that may be sent to the client. A grant may reduce it to -1.
   std::int64_t balance() const { return balance_; }
 
   std::uint32_t messages() const { return received_; }
   bool has_granted() const { return has_granted_; }
   std::uint32_t errors_sent() const { return errors_sent_; }
-  /// Of the message that came last: the client had no credit for it.
+  /// Reports whether the client had no credit for its latest message.
   bool beyond_grant() const { return beyond_grant_; }
-  /// It is not of the sequence that was in progress.
+  /// Reports whether the latest message does not belong to the sequence in progress.
   bool breaks_sequence() const { return breaks_sequence_; }
-  /// It is no later part of a message.
+  /// Reports whether the latest message is not a later part of a message.
   bool begins() const { return begins_; }
-  /// The responder has sent a message with this XID that is no reply: an ERROR may be about it.
+  /// Reports whether the responder has sent a message with this XID that is not a reply. An ERROR may refer
+  /// to it.
   bool has_asked(std::uint32_t xid) const;
-  /// The code of the ERROR that the client has sent about it.
+  /// Returns the code of the client's ERROR about this XID.
   std::optional<std::uint32_t> refusal_of(std::uint32_t xid) const;
-  /// Messages without a credit, of all.
+  /// Returns the number of messages without a credit.
   std::uint32_t overdrafts() const { return overdrafts_; }
-  /// Octets of the longest message.
+  /// Returns the size of the longest message in octets.
   std::size_t longest() const { return longest_; }
   const ClientProperties& client() const { return client_; }
   bool knows_client() const { return sets_ > 0; }
@@ -90,7 +93,7 @@ class Version2Conversation {
   std::uint32_t received_ = 0;
   std::int64_t balance_ = 1;
   std::uint32_t errors_sent_ = 0;
-  bool has_granted_ = false;  ///< by a message that is no ERROR
+  bool has_granted_ = false;  ///< by a message other than ERROR
   bool beyond_grant_ = false;
   bool breaks_sequence_ = false;
   bool begins_ = true;

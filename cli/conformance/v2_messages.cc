@@ -22,7 +22,8 @@ bool is_err_vers(const Bytes& answer, std::uint32_t xid, std::uint32_t version, 
          word_at(answer, 6) == high;
 }
 
-/// Behind errors. The server has shown elsewhere that it speaks version 2, so that here it has to.
+/// Checks that the connection continues in version 2 after errors. The server has shown before that it
+/// supports version 2, so it must do so here.
 void goes_on_in_version_2(Trial& t) {
   try {
     t.open_v2(Header{.xid = t.next_xid(), .credit = 0x00400080, .type = v2::kConnProp}.then({0}));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the responder keeps of a connection, behind what provocations see of it (Visit). For the responder's .cc files only.
+// State of a connection in the responder, in addition to the part that provocations see (Visit). For the
+// responder's .cc files only.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ namespace sluice::conformance {
 struct Outgoing {
   Bytes bytes;
   rdma::Rkey invalidate{};
-  bool as_it_is = false;  ///< its credit word stays
+  bool as_it_is = false;  ///< its credit word is kept
 };
 
 struct ServedVisit final : Visit {
@@ -29,8 +30,8 @@ struct ServedVisit final : Visit {
   std::unique_ptr<RawEndpoint> end;
   rdma::CmId id{};
   std::unique_ptr<Upstream> upstream;
-  std::deque<ClientMessage> calls{};     ///< whose Read chunks are not pulled yet
-  std::deque<Bytes> replies{};           ///< of the upstream
+  std::deque<ClientMessage> calls{};     ///< calls whose Read chunks were not read yet
+  std::deque<Bytes> replies{};           ///< replies of the upstream
   std::vector<std::uint32_t> reverse{};  ///< XIDs of the upstream's calls
   std::deque<Outgoing> outbox{};         ///< version 2
   std::size_t posted = 0;                ///< work requests without a completion

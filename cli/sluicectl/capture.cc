@@ -31,17 +31,18 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kPipeBytes = 1 << 20;
 constexpr int kLookMs = 100;
-/// For the data plane's first and last words, and for a reader of ours after the end.
+/// Time limit for the data plane's first and last output, and for a reader of our output after the end of the
+/// capture.
 constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::milliseconds kStatusInterval{20};
 
 volatile std::sig_atomic_t interrupted = 0;
 
-/// The first signal ends the capture in good order, another one the process.
+/// Makes the first signal end the capture cleanly, and a second one the process.
 void end_at_signals() {
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = 1; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // and no SA_RESTART
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // without SA_RESTART
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     ::sigaction(number, &action, &before);
@@ -56,7 +57,7 @@ struct Pipe {
       throw std::runtime_error(std::string("Cannot make a pipe (") + std::strerror(errno) +
                                "): raise the limit of open files.");
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    ::fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);  // where that is more than allowed, it stays as it is
+    ::fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);  // a size above the limit has no effect
   }
   ~Pipe() {
     close_writer();
@@ -73,7 +74,7 @@ Json parameters_of(const CaptureOptions& options) {
           {"snap", options.snap},       {"peer", options.peer},       {"queue_pair", options.queue_pair}};
 }
 
-/// The final status of the capture, which is published before its pipe is closed.
+/// Returns the final status of the capture, which is published before its pipe is closed.
 Json final_status(const Client& client, const Json& id) {
   for (const auto end = SteadyClock::now() + kPatience; SteadyClock::now() < end;
        std::this_thread::sleep_for(kStatusInterval)) {
@@ -88,7 +89,7 @@ Json final_status(const Client& client, const Json& id) {
       "('sluicectl capture --stop' ends that).");
 }
 
-/// Copies the pipe to the output until the data plane closes it.
+/// Copies the pipe to the output until the data plane closes the pipe.
 class Copy {
  public:
   Copy(const Client& client, int from, OutputFile& to, Json id)
@@ -121,7 +122,7 @@ class Copy {
       begun_ = true;
       progress_ = SteadyClock::now();
     }
-    // A capture begins with a header, whether there are packets or not.
+    // A capture begins with a header, even without packets.
     if (bytes < 0 && (!begun_ || stopped_) && SteadyClock::now() > progress_ + kPatience)
       throw std::runtime_error("The data plane does not answer: is it running ('sluicectl status')?");
   }
@@ -138,7 +139,7 @@ class Copy {
       throw std::runtime_error("The end of the capture is lost: nobody reads the output.");
   }
 
-  /// The data plane has closed its end, whether there is something left to read or not.
+  /// Reports whether the data plane has closed its end, even if data is left to read.
   bool writer_gone() const {
     pollfd end{from_, 0, 0};
     return ::poll(&end, 1, 0) > 0 && (end.revents & POLLHUP) != 0;
@@ -149,7 +150,7 @@ class Copy {
   OutputFile& to_;
   const Json id_;
   std::vector<char> buffer_;
-  std::size_t written_ = 0;  ///< of buffer_
+  std::size_t written_ = 0;  ///< number of bytes of buffer_ that were written
   bool begun_ = false;
   bool at_end_ = false;
   bool no_more_ = false;  ///< the data plane has closed its end
@@ -186,7 +187,7 @@ Json capture(const Client& client, const CaptureOptions& options) {
 
 namespace {
 
-/// What a pipe or FIFO that is writable takes without blocking.
+/// Number of bytes that a writable pipe or FIFO accepts without blocking.
 constexpr std::size_t kAtomicPipeBytes = PIPE_BUF;
 constexpr std::size_t kFileBytes = 1u << 20;
 
@@ -252,10 +253,11 @@ void OutputFile::discard() {
 
 namespace {
 
-/// Connections whose details are asked for, with two requests each. Of the others the dump has what the listing has.
+/// Number of connections that are dumped with details, which take two requests each. The other connections
+/// appear as in the listing.
 constexpr std::size_t kMostDetailed = 1024;
 
-/// Methods without parameters; each is a section of its name.
+/// Methods without parameters. Each of them has a section of its name in the dump.
 constexpr std::array kViews{
     "status",  "config_show",      "reactors",       "procedures",   "credits",   "counters",
     "devices", "memory",           "topology",       "exports",      "upstreams", "upstream_counters",
@@ -319,7 +321,7 @@ Json connections(const Client& client) {
     Json shown = ask_or_explain(client, "connection_show", number);
     const Json trace = ask_or_explain(client, "trace_read", number);
     shown["trace"] = trace.value("calls", trace);
-    if (shown.contains("error")) shown.update(number);  // it has ended since
+    if (shown.contains("error")) shown.update(number);  // the connection has ended since
     all[i] = std::move(shown);
   }
   return all;

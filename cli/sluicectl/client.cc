@@ -50,7 +50,8 @@ Json Client::ask(const std::string& method, const Json& parameters, int passed) 
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
-  // Both before connect(): the send timeout also ends its wait for a place in a full backlog.
+  // Both timeouts are set before connect(), because the send timeout also limits its wait for a place in a
+  // full backlog.
   const timeval timeout{static_cast<time_t>(timeout_.count()), 0};
   for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO})
     ::setsockopt(socket.fd, SOL_SOCKET, option, &timeout, sizeof timeout);
@@ -61,7 +62,7 @@ Json Client::ask(const std::string& method, const Json& parameters, int passed) 
             : "Cannot reach the control plane at " + path_ + " (" + std::strerror(errno) +
                   "): is sluice-controlplane running? Use --socket if its configuration names another path.");
   const std::string request = request_line(method, parameters);
-  // Without access, the error response comes, and the other end is closed, before the request is sent.
+  // Without access, the error response arrives and the other end is closed before the request is sent.
   for (std::size_t sent = 0; sent < request.size();) {
     const ssize_t bytes = send_with_descriptor(socket.fd, std::as_bytes(std::span(request).subspan(sent)),
                                                sent == 0 ? passed : -1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One request over the admin socket. Blocks for up to 30 seconds for each of: connection, request, response. Any thread.
+// One request over the admin socket. Blocks for up to 30 seconds each for connection, request and response.
+// Any thread.
 #pragma once
 
 #include <chrono>
@@ -11,25 +12,25 @@
 
 namespace sluice::ctl {
 
-/// No control plane answers at the socket.
+/// No control plane responds at the socket.
 class Unreachable : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// This user lacks the access that the method needs.
+/// This user lacks the access that the method requires.
 class Forbidden : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The method has failed, as when there is no connection of the number that was given.
+/// The method has failed, for example because the connection number does not exist.
 class MethodFailed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The control plane has no such method: it is of an older release.
+/// The control plane has no such method, because it is an older release.
 class UnknownMethod : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -39,9 +40,9 @@ class Client {
  public:
   explicit Client(std::string path, std::chrono::seconds timeout = std::chrono::seconds(30))
       : path_(std::move(path)), timeout_(timeout) {}
-  /// The method's result. An error response is thrown:
-  /// Forbidden, MethodFailed, UnknownMethod, or std::runtime_error with its message. Throws Unreachable.
-  /// `passed` is a descriptor that goes with the request (SCM_RIGHTS), which stays the caller's; negative: none.
+  /// Sends a request and returns the method's result. Throws Unreachable, and for an error response
+  /// Forbidden, MethodFailed, UnknownMethod, or std::runtime_error with its message. `passed` is a descriptor
+  /// that is sent with the request (SCM_RIGHTS) and remains the caller's; negative means none.
   Json ask(const std::string& method, const Json& parameters = Json::object(), int passed = -1) const;
 
  private:

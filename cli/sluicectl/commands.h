@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Commands that need several requests. They block until they are done, and throw what Client::ask() throws.
+// Commands that need several requests. They block until they have finished, and throw what Client::ask()
+// throws.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +16,28 @@ struct TraceOptions {
   std::uint32_t connection = 0;
   std::size_t calls = 20;
   unsigned seconds = 10;
-  bool start = false;  ///< record calls from now on
-  bool last = false;   ///< calls that were recorded
+  bool start = false;  ///< records calls from now on
+  bool last = false;   ///< shows recorded calls
   bool stop = false;
 };
-/// Calls of a connection with the time that each was in each state:
-/// the next ones, or with `last` recorded ones.
+/// Returns calls of a connection with the time that each call spent in each state. Returns the next calls, or
+/// with `last` the recorded ones.
 Json trace(const Client& client, const TraceOptions& options);
 
-/// With the wish that a change is kept over restarts. A control plane of an older release does not know it.
+/// Adds the parameter that keeps a change over restarts. A control plane of an older release does not support
+/// it.
 Json to_be_saved(Json parameters, bool save);
 
 struct DrainOptions {
   unsigned seconds = 30;
   bool stop = false;
   bool no_wait = false;
-  bool save = false;  ///< over restarts
+  bool save = false;  ///< persists over restarts
 };
-/// Waits until no connection is left. Throws when some are left after `seconds`.
+/// Drains the gateway and waits until no connection is left. Throws if connections are left after `seconds`.
 Json drain(const Client& client, const DrainOptions& options);
 
-/// Waits until the data plane has applied the published configuration. Throws when it does not.
+/// Waits until the data plane has applied the published configuration. Throws if it does not.
 void wait_until_in_force(const Client& client);
 
 }  // namespace sluice::ctl

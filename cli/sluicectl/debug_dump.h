@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything that the control plane shows, in one JSON document for a bug report.
+// A JSON document for bug reports with everything that the control plane shows.
 #pragma once
 
 #include <string>
@@ -9,12 +9,13 @@
 
 namespace sluice::ctl {
 
-/// Asks each view that changes nothing. A view that fails has its sentence in the document, as
-/// {"error": ...}. Secrets are not in it: of keys the configuration has the path only. Throws Unreachable and
+/// Queries each view that changes nothing. A view that fails is present with its error, as {"error": ...}.
+/// The document contains no secrets: of keys it has only the configured path. Throws Unreachable and
 /// Forbidden.
 Json debug_dump(const Client& client);
 
-/// Creates the file for its owner alone, since addresses of clients are in it. Throws when it exists.
+/// Creates the file with access for its owner only, because it contains addresses of clients. Throws if the
+/// file exists.
 void write_new_file(const std::string& path, const std::string& text);
 
 }  // namespace sluice::ctl

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl events': prints the journal of the control plane, and what is added to it. One thread.
+// 'sluicectl events': prints the journal of the control plane and optionally follows it. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,13 @@ struct EventOptions {
   bool follow = false;
 };
 
-/// A line for each event: text, or with `as_json` one JSON object. Returns unless it follows; then only a signal, or standard output
-/// that is closed, ends it. Goes on with the journal of a control plane that has been started anew.
+/// Prints one line per event: text, or a JSON object with `as_json`. Returns unless it follows the journal;
+/// then only a signal or closed standard output ends it. Continues with the journal of a restarted control
+/// plane.
 void print_events(const Client& client, const EventOptions& options, bool as_json);
-/// Those that the journal still has.
+/// Returns the events that are still in the journal.
 Json all_events(const Client& client);
-/// Without its end, and without control characters, whatever a peer has sent.
+/// Returns the line without a line end. Control characters from a peer are escaped.
 std::string line_of_event(const Json& event);
 
 }  // namespace sluice::ctl

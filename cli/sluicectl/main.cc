@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluicectl: administration through the control plane's admin socket.
+// The program sluicectl: administration through the control plane's admin socket.
 #include <fcntl.h>
 
 #include <cstdio>
@@ -34,14 +34,15 @@ struct Defects : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Options of all commands, and the action of the one that was chosen.
+/// Options of all commands, and the action of the chosen command.
 struct Session {
   std::string socket = "/run/sluice/admin.sock";
   bool as_json = false;
   sluice::Function<void(const Client&)> chosen;
 
   void show(const Json& result) const { print(result, as_json); }
-  /// `not_saved` is the sentence for a change that a restart undoes. JSON has a key for it.
+  /// Shows the result of a change. `not_saved` is the sentence for a change that a restart undoes; JSON
+  /// output has a key for that.
   void show_change(const Json& result, const char* not_saved) const {
     show(result);
     if (!as_json && !result.value("saved", false)) std::cout << not_saved << '\n';
@@ -57,10 +58,10 @@ cli::Command command(cli::Command& parent, Session& session, const std::string& 
   return made;
 }
 
-/// Returns the result of config_check. A file that is too long for the line of a request goes as a descriptor: the control plane
-/// reads it without having to be allowed to open it.
+/// Returns the result of config_check. A file that is too long for a request line is passed as a descriptor,
+/// so that the control plane can read it without permission to open it.
 Json check_file(const Client& client, const std::string& file) {
-  constexpr std::size_t kMaxLineBytes = 32u << 10;  // a character may take two or more in JSON
+  constexpr std::size_t kMaxLineBytes = 32u << 10;  // a character may take two or more bytes in JSON
   const std::string text = sluice::read_text_file(file);
   const std::string line = Json(text).dump();
   if (line.size() <= kMaxLineBytes) return client.ask("config_check", {{"text", text}, {"name", file}});
@@ -265,7 +266,7 @@ void add_operations(cli::Command& app, Session& session) {
       command(app, session, "capture", "Write a device's packets to a pcapng file, for Wireshark",
               [&](const Client& client) {
                 const Json status = capture(client, capture_options);
-                // Standard output is the capture's.
+                // The capture uses standard output.
                 if (capture_options.file == "-")
                   std::cerr << status["packets"] << " packets, " << status["dropped"] << " dropped\n";
                 else

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a command writes what it was asked for: a file that it creates, a FIFO or device, standard output. Every write
-// is checked. One thread.
+// Output of a command: a file that it creates, a FIFO or device, or standard output. Every write is checked.
+// One thread.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,23 @@ namespace sluice::ctl {
 
 class OutputFile {
  public:
-  /// "-" is standard output. Creates a file, for its owner alone; opens what is there unless that is a regular file, which
-  /// is never replaced. Opening a FIFO waits for its reader. Throws std::runtime_error.
+  /// Opens the output. "-" means standard output. A new file is accessible to its owner only. An existing
+  /// regular file is never replaced; other existing files are opened. Opening a FIFO blocks until it has a
+  /// reader. Throws std::runtime_error.
   explicit OutputFile(const std::string& path);
-  /// Closes it.
+  /// Closes the output.
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
   bool is_standard_output() const { return path_ == "-"; }
-  /// Writes what can be written without waiting for a reader for longer than `timeout_ms`; a disk may take its time.
-  /// Returns how much. Throws std::runtime_error.
+  /// Writes what can be written without blocking on a reader for longer than `timeout_ms`; writes to a disk
+  /// may block. Returns the number of bytes written. Throws std::runtime_error.
   std::size_t write(std::span<const char> bytes, int timeout_ms);
-  /// Everything has been written: closes it. Throws std::runtime_error if the system says now that it has not.
+  /// Closes the output after the last write. Throws std::runtime_error if the system reports a write error on
+  /// closing.
   void close();
-  /// Takes a file back that was created for nothing.
+  /// Removes a created file that remained unused.
   void discard();
 
  private:

@@ -34,12 +34,13 @@ bool is_table(const Json& value) {
   return value.is_array() && !value.empty() && value[0].is_object();
 }
 
-/// Columns of a table, in the order in which rows first have them.
+/// Columns of a table, in the order in which they first occur in a row.
 struct Columns {
   std::vector<std::string>& names;
   std::vector<std::size_t>& widths;
 
-  /// Widens the columns for `rows` and adds columns that only these rows have. Returns true if it has added a column.
+  /// Widens the columns for `rows` and adds columns that only these rows have. Returns true if a column was
+  /// added.
   bool add(const Json& rows) {
     const std::size_t before = names.size();
     for (const Json& row : rows)
@@ -114,7 +115,7 @@ void RowPrinter::print_table(const Json& rows) {
   columns.print_rows(rows, "");
 }
 
-/// Writes what dump() writes of these elements, inside of an array.
+/// Writes these elements in the format that dump() has inside an array.
 void RowPrinter::print_json(const Json& rows) {
   bool first = empty_;
   for (const Json& row : rows) {

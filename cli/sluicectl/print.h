@@ -11,11 +11,12 @@
 
 namespace sluice::ctl {
 
-/// Prints a list of objects as a table, and an object as lines of key and value; with `as_json`, any value as JSON.
+/// Prints a list of objects as a table, and an object as lines of key and value. With `as_json`, prints any
+/// value as JSON.
 void print(const Json& result, bool as_json);
 
-/// Prints a list of objects in parts. As JSON, the output is what print() prints for the whole list. As a table, columns are only
-/// aligned with the parts before, and a part with additional columns has its own header.
+/// Prints a list of objects in parts. As JSON, the output equals that of print() for the whole list. As a
+/// table, columns are only aligned with earlier parts, and a part with additional columns has its own header.
 class RowPrinter {
  public:
   explicit RowPrinter(bool as_json) : as_json_(as_json) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl slow': calls that took long, a line for each. Blocks until it is done; any thread.
+// 'sluicectl slow': calls that took long, one line for each. Blocks until done; any thread.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace sluice::ctl {
 
-/// Those that the reactors still have, or with `follow` also those to come, until SIGINT. Throws what Client::ask()
-/// throws.
+/// Prints the calls that the reactors still have, and with `follow` also new ones until SIGINT. Throws what
+/// Client::ask() throws.
 void print_slow_calls(const Client& client, bool follow, bool as_json);
-/// Those that the reactors still have, in the order in which they ended.
+/// Returns the calls that the reactors still have, in the order in which they ended.
 Json all_slow_calls(const Client& client);
-/// Without its end.
+/// Returns the line without a line end.
 std::string line_of_slow_call(const Json& call);
 
 }  // namespace sluice::ctl

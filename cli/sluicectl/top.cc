@@ -85,7 +85,7 @@ void show_reactors(const Client& client, Rates& rate) {
   }
 }
 
-/// Those that take most of the reactors' time.
+/// Shows the procedures that take most of the reactors' time.
 void show_procedures(const Client& client, Rates& rate) {
   struct Row {
     double calls = 0, time_ns = 0;

@@ -7,7 +7,7 @@
 
 namespace sluice::ctl {
 
-/// A live view until SIGINT, or for `turns` updates if not zero; `interval` in seconds.
+/// Shows a live view until SIGINT, or for `turns` updates if not zero. `interval` is in seconds.
 void top(const Client& client, double interval, unsigned turns);
 
 }  // namespace sluice::ctl

@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kFollowInterval{250};
 
-/// Escaped, since it may be a peer's: no control character gets to the terminal.
+/// Returns the value as text. It may come from a peer, so control characters are escaped before they reach
+/// the terminal.
 std::string word_of(const Json& value) {
   std::string quoted = value.dump(-1, Json::Encoding::Ascii);
   if (!value.is_string()) return quoted;
@@ -61,7 +62,7 @@ void print_events(const Client& client, const EventOptions& options, bool as_jso
     try {
       part = client.ask("events_read", {{"since", next}});
     } catch (const Unreachable&) {
-      if (!options.follow || journal.is_null()) throw;  // one that is restarted comes back
+      if (!options.follow || journal.is_null()) throw;  // a restarted control plane comes back
       std::this_thread::sleep_for(kFollowInterval);
       continue;
     }
@@ -103,7 +104,7 @@ void print_all(const Json& calls, bool as_json) {
     std::cout << (as_json ? call.dump(-1, Json::Encoding::Ascii) : line_of_slow_call(call)) << '\n';
 }
 
-/// What there is from `next` on; moves `next` on. An answer has a part of each reactor's.
+/// Returns the calls from `next` on and advances `next`. A response has a part of each reactor's calls.
 Json read_from(const Client& client, Json& next) {
   Json all = Json::array();
   for (;;) {
@@ -146,14 +147,14 @@ void print_slow_calls(const Client& client, bool follow, bool as_json) {
     try {
       print_all(read_from(client, next), as_json);
     } catch (const Unreachable&) {
-      // A control plane that is restarted comes back, and the calls are the data plane's.
+      // A restarted control plane comes back, and the data plane keeps the calls.
     }
   }
 }
 
 namespace {
 
-/// Of events and of slow calls, the newest.
+/// Number of events and of slow calls to show, the newest ones.
 constexpr std::ptrdiff_t kMostShown = 40;
 
 Json number_of(const ConnectionNumber& number) {
@@ -170,7 +171,7 @@ void keep_newest(Json& list) {
   if (size > kMostShown) list.erase(list.begin(), list.begin() + size - kMostShown);
 }
 
-/// Null: there is none now.
+/// Returns the connection's details, or null if it does not exist now.
 Json show(const Client& client, const ConnectionNumber& number) {
   try {
     return client.ask("connection_show", number_of(number));
@@ -179,7 +180,7 @@ Json show(const Client& client, const ConnectionNumber& number) {
   }
 }
 
-/// The event of the last connection of this number that has ended; null: none is known.
+/// Returns the event of the last connection of this number that has ended, or null if none is known.
 Json last_end(const Json& events, const ConnectionNumber& number) {
   Json end;
   for (const Json& event : events)
@@ -187,7 +188,8 @@ Json last_end(const Json& events, const ConnectionNumber& number) {
   return end;
 }
 
-/// Those of this number, and those of its peer, which may have been refused under no number.
+/// Returns the events of this number, and the events of its peer without a number, because a refused
+/// connection has none.
 Json events_about(const Json& events, const ConnectionNumber& number, const Json& peer) {
   Json about = Json::array();
   for (const Json& event : events) {
@@ -214,7 +216,7 @@ std::string seconds(const Json& value) {
   return text;
 }
 
-/// Where most of a slow call's time went.
+/// Returns the state in which a slow call spent most of its time.
 std::string longest_state(const Json& call) {
   std::string longest = "unknown";
   double most_us = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl why': what is known of one connection, put together from several methods. Blocks until it is done; any thread.
+// 'sluicectl why': everything known about one connection, combined from several methods. Blocks until done;
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,11 @@ struct ConnectionNumber {
   std::uint32_t connection = 0;
 };
 
-/// "reactor", "connection", "peer", "findings" (sentences), "shown" as of connection_show, "ended" as of the journal's event,
-/// "events", "slow_calls" and "trace". One of "shown" and "ended" is null; what has ended is the last one of this number.
-/// Throws what Client::ask() throws, and when nothing is known.
+/// Returns "reactor", "connection", "peer", "findings" (sentences), "shown" as in connection_show, "ended" as
+/// in the journal's event, "events", "slow_calls" and "trace". One of "shown" and "ended" is null; "ended"
+/// refers to the last connection of this number. Throws what Client::ask() throws, and if nothing is known.
 Json why(const Client& client, const ConnectionNumber& number);
-/// For people.
+/// Prints the result for people.
 void print_why(const Json& known);
 
 }  // namespace sluice::ctl

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The seam between Sluice and an RDMA driver: Verbs semantics and names, polled only.
+// The interface between Sluice and an RDMA driver: Verbs semantics and names, polled only.
 //
 // Threads: a Device, its queue pairs and its connection events belong to one reactor; only that thread may
 // call them. Registration and creation are setup (they may allocate, block and throw SetupError); everything
@@ -93,7 +93,7 @@ class Device {
     return 0;
   }
 
-  // Any thread, one at a time.
+  // The following functions may be called by any thread, one at a time.
   /// Checks for events of the device and of its peers' processes that polling does not find. Called about ten
   /// times per second; may make system calls. The next poll(), or the next poll of the connection manager,
   /// acts on the result.

@@ -220,8 +220,8 @@ UpperLayer nfs3(const RpcCall& call) {
   return result;
 }
 
-/// Parses a COMPOUND whose operations are ones that clients combine with READ and WRITE. Otherwise the call is
-/// unknown.
+/// Parses a COMPOUND of operations that clients combine with READ and WRITE. With any other operation the
+/// call is unknown.
 UpperLayer nfs4(const RpcCall& call) {
   enum : std::uint32_t {
     kGetAttr = 9,

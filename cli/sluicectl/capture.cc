@@ -312,7 +312,7 @@ Json list_or_explain(const Client& client, const std::string& list) {
   });
 }
 
-/// Returns all connections. The first kMostDetailed have their details and the calls that their trace has recorded.
+/// Returns all connections. The first kMostDetailed have their details and the calls recorded by their trace.
 Json connections(const Client& client) {
   Json all = list_or_explain(client, "connections");
   if (!all.is_array()) return all;

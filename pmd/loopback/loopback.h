@@ -16,10 +16,10 @@
 
 namespace sluice::rdma::loopback {
 
-/// Bytes that one queue pair copies for RDMA Reads and Writes per poll, so that a long transfer does not
-/// starve other queue pairs.
+/// Number of bytes that one queue pair copies for RDMA Reads and Writes per poll, so that a long transfer
+/// does not starve other queue pairs.
 inline constexpr std::uint32_t kCopyBytesPerPoll = 256 * 1024;
-/// Sends that one queue pair receives per poll.
+/// Number of Sends that one queue pair receives per poll.
 inline constexpr std::uint32_t kReceivesPerPoll = 32;
 
 struct DeviceConfig {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events that the driver of an ethdev reports in DPDK's interrupt thread (rte_eth_dev_callback_register()), kept until the main
-// thread takes them. All methods but the callback belong to the main thread.
+// Events that the driver of an ethdev reports in DPDK's interrupt thread (rte_eth_dev_callback_register()),
+// kept until the main thread takes them. All methods except the callback belong to the main thread.
 #pragma once
 
 #include <atomic>

@@ -30,7 +30,7 @@ class HeaderTemplate {
     store_be16(image_.data() + network_at_ + kLengthAt4, 0);
     store_be16(image_.data() + network_at_ + kChecksumAt4, 0);
     checksum_ = static_cast<std::uint16_t>(
-        ~internet_checksum({image_.data() + network_at_, kIpv4Bytes}));  // the sum of all but the length
+        ~internet_checksum({image_.data() + network_at_, kIpv4Bytes}));  // sum without the length
   }
 
   std::size_t bytes() const noexcept { return bytes_; }

@@ -48,7 +48,8 @@ inline constexpr std::uint64_t kMinNakIntervalNs = 100'000;
 inline constexpr std::uint64_t kMaxNakIntervalNs = 1'000'000'000;
 /// Assumed round trip before one was measured.
 inline constexpr std::uint64_t kUnmeasuredRoundTripNs = 1'000'000;
-/// Number of NAKs for one gap if the peer makes no progress. The last one is sent several seconds after the first one.
+/// Number of NAKs for one gap if the peer makes no progress. The last NAK is sent several seconds after the
+/// first one.
 inline constexpr std::uint32_t kMaxNaksWithoutProgress = 16;
 /// Largest distance, in packets, between a gap and a packet that a peer can have sent.
 inline constexpr std::int32_t kMaxGapPackets = 1 << 16;
@@ -60,7 +61,7 @@ inline constexpr std::uint32_t kRetriesOfHop = 4;
 /// Largest distance, in packets, behind the expected PSN at which a request counts as retransmitted by the
 /// peer.
 inline constexpr std::int32_t kRepeatedPackets = 1 << 16;
-/// Largest message (InfiniBand 9.7.7).
+/// Size of the largest message (InfiniBand 9.7.7).
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
 /// Minimum time between congestion notifications to one peer.
 inline constexpr std::uint64_t kNotificationIntervalNs = 50'000;

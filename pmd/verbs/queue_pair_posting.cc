@@ -265,7 +265,8 @@ std::optional<Rkey> VerbsQueuePair::bind_window(MemoryWindow window, std::span<s
     to.opcode = IBV_WR_BIND_MW;
     to.bind_mw = {.mw = binding->window, .rkey = binding->rkey, .bind_info = binding->info};
   }
-  // The provider of the classic interface reads the ibv_mw, so the request is posted before its rkey is updated.
+  // The provider of the classic interface reads the ibv_mw, so the request is posted before the rkey in the
+  // ibv_mw is updated.
   if (extended_ == nullptr) ring_doorbell();
   if (state_ == State::Error) return std::nullopt;
   binding->window->rkey = binding->rkey;

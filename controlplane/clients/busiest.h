@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The busiest connections and clients of one round over all connections, and sums over all connections of clients. Memory is
-// bounded by the constants below, however many connections there are. Arithmetic alone; one thread.
+// The busiest connections and clients of one round over all connections, and sums over all connections of
+// clients. The constants below bound the memory, independent of the number of connections. No I/O;
+// single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +14,10 @@
 
 namespace sluice::clients {
 
-/// Connections, and clients, that a round keeps.
+/// Number of connections and of clients that a round keeps.
 inline constexpr std::size_t kBusiestKept = 64;
-/// Clients with calls in a round that are counted separately. Calls of further clients are in the sums only.
+/// Limit of clients with calls in a round that are counted separately. Calls of further clients are in the
+/// sums only.
 inline constexpr std::size_t kMaxClientsOfRound = 4096;
 
 struct BusyConnection {
@@ -25,10 +27,10 @@ struct BusyConnection {
   std::uint32_t client_class = 0;
   std::uint32_t granted = 0;  ///< credits
   std::uint32_t busy = 0;     ///< calls in progress
-  std::uint64_t calls = 0;    ///< calls answered since the round before
+  std::uint64_t calls = 0;    ///< calls answered since the previous round
 };
 
-/// Connections of one address that had calls in the round, together.
+/// Sum over the connections of one address that had calls in the round.
 struct BusyClient {
   PeerAddress peer{};
   std::uint64_t connections = 0;
@@ -37,7 +39,7 @@ struct BusyClient {
   std::uint64_t calls = 0;
 };
 
-/// A complete round. Before the first one, everything is zero.
+/// A complete round. All fields are zero before the first round.
 struct Round {
   std::uint64_t interval_ns = 0;  ///< time in which the calls were answered
   std::uint64_t connections = 0;

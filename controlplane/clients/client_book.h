@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which clients are shown by name: a few, that have been the busiest for a while, and all others together. However many
-// clients come, what is kept of them is bounded, and no count that is shown ever decreases: a client's begins with zero when
-// it gets a place, and what it did before stays with the others. Arithmetic alone; one thread.
+// Table of the clients that are shown by name. It has a small number of entries for the clients that have
+// been the busiest for a while, and one entry for the sum of all others. Memory is bounded, independent of
+// the number of clients. No published count ever decreases: a client's counts start from zero when it gets an
+// entry, and its earlier counts stay with the others. No I/O; single-threaded.
 #pragma once
 
 #include <array>
@@ -14,14 +15,14 @@
 
 namespace sluice::clients {
 
-/// Clients without a place that are watched; while there are so many, further ones are only counted.
+/// Limit of tracked clients without an entry. Further clients only count towards the sum of the others.
 inline constexpr std::size_t kMaxCandidates = 1024;
 
 class ClientBook {
  public:
   void add(const PeerAddress& peer, const segment::ServedCalls& served);
-  /// At the end of each interval: forgets half of what was, and gives one place to a candidate that is twice as busy as
-  /// whoever has it, or all that are free.
+  /// Ends an interval: halves the activity of all clients, and assigns all free entries, or replaces one
+  /// entry whose client is less than half as busy as a candidate.
   void end_interval();
 
   const segment::ClientTable& table() const { return table_; }
@@ -38,8 +39,10 @@ class ClientBook {
   bool give_place();
 
   segment::ClientTable table_;
-  std::array<double, segment::kClientsShown> recent_{};  ///< calls of late, of those with a place
-  Candidates candidates_;                                ///< the same, of those without
+  std::array<double, segment::kClientsShown> recent_{};  ///< recent calls of the clients with an entry,
+                                                         ///< decayed
+  Candidates candidates_;                                ///< recent calls of the clients without an entry,
+                                                         ///< decayed
 };
 
 }  // namespace sluice::clients

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clients that are shown by name: what they were served, and which of them have a place.
+// Clients that are shown by name: what they were served, and which of them have an entry in the table.
 #include "controlplane/clients/client_watch.h"
 
 #include <algorithm>
@@ -14,9 +14,10 @@
 namespace sluice::clients {
 namespace {
 
-/// Below it a candidate is forgotten.
+/// Activity below which a candidate is dropped.
 constexpr double kFewCalls = 1;
-/// So much busier has to be who takes the place of another, so that two do not take turns.
+/// Factor by which a candidate has to be busier than the client that it replaces. It provides hysteresis, so
+/// that two clients do not alternate.
 constexpr double kMuchBusier = 2;
 
 void add_to(segment::ServedCalls& sum, const segment::ServedCalls& served) {
@@ -61,7 +62,7 @@ Round RoundSums::end(std::uint64_t interval_ns) {
   return std::exchange(round_, {});
 }
 
-/// Keeps the busiest ones in a heap whose top is the least busy.
+/// Keeps the busiest connections in a heap whose top is the least busy.
 void RoundSums::keep(const BusyConnection& connection) {
   auto& heap = round_.busiest;
   if (heap.size() == kBusiestKept) {
@@ -73,13 +74,13 @@ void RoundSums::keep(const BusyConnection& connection) {
   std::push_heap(heap.begin(), heap.end(), busier<BusyConnection>);
 }
 
-// --- The book
+// --- Table of clients (client_book.h)
 
 std::size_t ClientBook::Hash::operator()(const PeerAddress& peer) const noexcept {
   return std::hash<std::string_view>()({reinterpret_cast<const char*>(peer.bytes.data()), peer.bytes.size()});
 }
 
-/// table_.clients.size(): it has none.
+/// Returns the index of the client's entry, or table_.clients.size() if it has none.
 std::size_t ClientBook::place_of(const PeerAddress& peer) const {
   const auto at = std::find_if(table_.clients.begin(), table_.clients.end(),
                                [&](const auto& client) { return client.in_use != 0 && client.peer == peer; });
@@ -99,7 +100,7 @@ void ClientBook::add(const PeerAddress& peer, const segment::ServedCalls& served
     candidates_.emplace(peer, static_cast<double>(served.calls));
 }
 
-/// A place that is free counts as the least busy.
+/// Returns the index of the least busy entry. A free entry counts as the least busy.
 std::size_t ClientBook::least_busy() const {
   std::size_t least = 0;
   for (std::size_t i = 0; i < table_.clients.size(); ++i) {
@@ -109,7 +110,8 @@ std::size_t ClientBook::least_busy() const {
   return least;
 }
 
-/// Whether it has given a free one, so that there may be another.
+/// Assigns one entry to the busiest candidate. Returns true if the entry was free, in which case there may be
+/// further free entries.
 bool ClientBook::give_place() {
   const auto busiest = std::max_element(candidates_.begin(), candidates_.end(),
                                         [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -146,7 +148,8 @@ segment::ServedCalls shown_by(const segment::ConnectionUse& use) {
           .sent_bytes = use.sent_bytes.load(std::memory_order_relaxed)};
 }
 
-/// Its parts are not written at once, so that any may be behind.
+/// Returns the difference of two samples. The reactor does not update the counters atomically as a group, so
+/// each of them may lag behind.
 segment::ServedCalls since(const segment::ServedCalls& before, const segment::ServedCalls& now) {
   const auto more = [](std::uint64_t from, std::uint64_t to) { return to - std::min(from, to); };
   return {.calls = more(before.calls, now.calls),
@@ -167,7 +170,7 @@ ClientWatch::ClientWatch(segment::Layout& layout, std::uint32_t reactors, std::u
     for (std::uint32_t number = 0; number < connections_; ++number) look(reactor, number, false);
 }
 
-/// Most connections have not changed: two words of each are read.
+/// Samples one connection. The common case reads only two words, because most connections have not changed.
 void ClientWatch::look(std::uint32_t reactor, std::uint32_t number, bool counts) {
   const segment::ConnectionUse& use = layout_.reactors[reactor].use[number];
   if (use.open.load(std::memory_order_relaxed) != segment::ConnectionUse::kOfClient) return;

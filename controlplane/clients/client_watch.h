@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sums up by client what the connections of all reactors show to have been served, and publishes the busiest clients. What a
-// connection was served after the last look at it, and before another one came in its place, is not counted. A round over all
-// connections begins each second. It is spread over iterations of the loop. The control plane's thread, in a turn.
+// Sums up per client what the connections of all reactors have served, and publishes the busiest clients.
+// Calls that a connection serves after its last sample and before another connection reuses its table entry
+// are not counted. A round over all connections begins each second and is spread over iterations of the loop.
+// Runs on the control plane's thread, which must hold the right to write the segment.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +20,19 @@ struct Layout;
 
 namespace sluice::clients {
 
-/// Connections that poll() looks at. A look takes up to 1 us.
+/// Connections that one poll() samples. A sample takes up to 1 us.
 inline constexpr std::uint32_t kLookedPerPoll = 2048;
 
 class ClientWatch {
  public:
-  /// `layout` outlives it. Begins with what is shown from now on.
+  /// Samples the current counters as the baseline. `layout` outlives this object.
   ClientWatch(segment::Layout& layout, std::uint32_t reactors, std::uint32_t connections);
 
-  /// Continues the round, or begins one a second after the last one began.
+  /// Continues the round, or begins the next one if a second has passed since the last one began.
   void poll(std::uint64_t now_ns);
   /// Returns the last complete round.
   const Round& last_round() const { return last_round_; }
-  /// Connections that the last poll() has looked at.
+  /// Returns the number of connections that the last poll() sampled.
   std::uint32_t looked() const { return looked_; }
 
  private:
@@ -49,9 +50,10 @@ class ClientWatch {
   ClientBook book_;
   RoundSums sums_;
   Round last_round_;
-  std::size_t next_;  ///< connection to look at, of all reactors; seen_.size(): no round is under way
-  std::uint64_t round_ns_ = 0;       ///< begin of this round
-  std::uint64_t last_round_ns_ = 0;  ///< begin of the round before
+  std::size_t next_;  ///< index of the next connection to sample, over all reactors; seen_.size() between
+                      ///< rounds
+  std::uint64_t round_ns_ = 0;       ///< start of this round
+  std::uint64_t last_round_ns_ = 0;  ///< start of the previous round
   std::uint32_t looked_ = 0;
   std::uint32_t rounds_ = 0;
 };

@@ -33,14 +33,14 @@ namespace {
 
 constexpr std::uint64_t kSecondNs = 1'000'000'000;
 
-/// A rate: so many at once, and then one in each interval.
+/// Rate limit: a burst, then one event per interval.
 struct Rate {
   std::uint64_t burst;
   std::uint64_t interval_ns;
 };
 constexpr Rate kOfKind{kBurst, kSecondNs / kPerSecond};
 constexpr Rate kOfPeer{kBurstOfPeer, kSecondNs / kPerSecondOfPeer};
-/// After which nothing of a burst counts any more.
+/// Time after which a full burst is available again.
 constexpr std::uint64_t kRestNs = kOfKind.burst * kOfKind.interval_ns;
 static_assert(kRestNs >= kOfPeer.burst * kOfPeer.interval_ns);
 
@@ -67,22 +67,23 @@ struct Journal::State {
   struct Limit {
     std::uint64_t spent_until_ns = 0;
     std::uint64_t suppressed = 0;
-    std::uint64_t suppressed_ns = 0;  ///< the last time
+    std::uint64_t suppressed_ns = 0;  ///< time of the last suppressed event
   };
   using PeerOfKind = std::pair<const Kind*, std::string>;
 
   std::mutex mutex{};
   std::condition_variable changed{};
-  // Under mutex.
+  // Guarded by mutex.
   std::array<std::deque<Event>, kCauses> rings{};
   std::map<const Kind*, Limit> limits{};
-  std::map<PeerOfKind, std::uint64_t> peers{};  ///< up to when each has spent what it has
+  std::map<PeerOfKind, std::uint64_t> peers{};  ///< time until which each peer's allowance is used up
   std::uint64_t next = 1;
-  std::uint64_t read_to = 1;  ///< the farthest that any reader has come
+  std::uint64_t read_to = 1;  ///< highest sequence number that any reader has reached
   bool stopped = false;
 
-  /// Only an event that finds room in both rates takes from them. The kind's is asked first: a flood from many addresses
-  /// makes no work here.
+  /// Takes one event from the allowances of the kind and of the peer, or from neither if one of them is
+  /// exhausted. The kind's allowance is checked first, so that a flood from many addresses adds no entries to
+  /// `peers`.
   bool take(const Kind& kind, const std::vector<Field>& fields, Limit& limit, std::uint64_t now_ns) {
     if (!may_take(limit.spent_until_ns, kOfKind, now_ns)) return false;
     const std::string* const peer = kind.cause == Cause::Peers ? peer_of(fields) : nullptr;
@@ -212,7 +213,7 @@ FileTarget::FileTarget(std::string path) : path_(std::move(path)), file_(open())
                      "): set file in [events] to a file that this user can write, or to \"\" for none.");
 }
 
-/// O_NONBLOCK is for a FIFO.
+/// Opens the file. O_NONBLOCK matters if the path is a FIFO.
 FileDescriptor FileTarget::open() const {
   return FileDescriptor(
       ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0640));
@@ -236,7 +237,7 @@ bool FileTarget::write(const Event& event, std::uint64_t journal) {
   std::string line = rest_ + to_json_line(event, journal);
   const ssize_t written = ::write(file_.get(), line.data(), line.size());
   const std::size_t gone = written > 0 ? static_cast<std::size_t>(written) : 0;
-  // A line of which nothing is written is lost; the rest of one that was begun is kept.
+  // A line of which nothing was written is lost. The rest of a partly written line is kept.
   if (gone <= before) return rest_.erase(0, gone), false;
   rest_ = line.substr(gone);
   return true;
@@ -249,7 +250,8 @@ JournaldTarget::JournaldTarget(std::string socket)
                      std::strerror(errno) + "): start systemd-journald, or set it to false.");
 }
 
-/// The address is looked up each time, so that a journald that has been started again is found.
+/// Sends the event to journald. The socket path is resolved for each entry, so that a restarted journald is
+/// found.
 bool JournaldTarget::write(const Event& event, std::uint64_t) {
   const std::string entry = to_journald(event);
   const sockaddr_un address = address_of(path_);
@@ -258,23 +260,23 @@ bool JournaldTarget::write(const Event& event, std::uint64_t) {
                   sizeof address) == static_cast<ssize_t>(entry.size());
 }
 
-/// Shared with the thread, which may be the last to have it.
+/// State shared with the sink's thread, which may hold the last reference.
 struct Sink::State {
   std::shared_ptr<Journal> journal;
   std::unique_ptr<Target> target;
   std::atomic<std::uint64_t> lost{0};
   std::mutex mutex{};
   std::condition_variable changed{};
-  bool ended = false;  ///< under mutex
+  bool ended = false;  ///< guarded by mutex
 
   void run() {
     sigset_t pipe;
     ::sigemptyset(&pipe);
-    ::sigaddset(&pipe, SIGPIPE);  // a reader that has gone is an error of write()
+    ::sigaddset(&pipe, SIGPIPE);  // write() reports a closed reader as an error instead
     ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
     std::uint64_t next = 1;
     while (journal->wait(next)) next = copy(next);
-    for (std::uint64_t from = 0; from != next;) next = copy(from = next);  // what has come before the end
+    for (std::uint64_t from = 0; from != next;) next = copy(from = next);  // events from before the end
     const std::lock_guard lock(mutex);
     ended = true;
     changed.notify_all();
@@ -315,7 +317,7 @@ std::string escaped(const Json& value) {
   return value.dump(-1, Json::Encoding::Ascii);
 }
 
-/// Bare where it needs no quotes, else as a JSON string.
+/// Formats the value bare if it needs no quotes, otherwise as a JSON string.
 std::string to_word(const Field& field) {
   const auto* text = std::get_if<std::string>(&field.value);
   if (text == nullptr) return escaped(value_of(field));
@@ -325,7 +327,8 @@ std::string to_word(const Field& field) {
   return bare && text->find('\0') == std::string::npos ? *text : escaped(*text);
 }
 
-/// A field whose value may hold newlines: its name, its length as eight bytes, little-endian, and the value.
+/// Appends a field whose value may contain newlines: the name, the length as eight bytes in little-endian
+/// order, and the value.
 void add_journald(std::string& out, const std::string& name, const std::string& value) {
   out += name + '\n';
   for (int shift = 0; shift < 64; shift += 8)

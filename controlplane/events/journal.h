@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The journal of the control plane: the last events, in two rings, which readers follow by sequence numbers. Whoever
-// adds an event waits for nobody: what a reader has not read in time is overwritten, and counted. Any thread.
+// Journal of the control plane. It keeps the most recent events in two rings, which readers follow by
+// sequence numbers. Adding an event never blocks on a reader: events that no reader has read in time are
+// overwritten and counted. Any thread.
 #pragma once
 
 #include <atomic>
@@ -19,30 +20,31 @@
 
 namespace sluice::events {
 
-/// Events that are kept of each cause.
+/// Events kept per cause.
 inline constexpr std::size_t kEventsKept = 2048;
-/// Of each kind: as many at once, and then so many a second. Others are counted only, so that whoever makes them fills
-/// neither ring nor log.
+/// Rate limit per kind: a burst of kBurst events, then kPerSecond events per second. Further events are only
+/// counted, so that a flood fills neither the ring nor the log.
 inline constexpr std::uint32_t kBurst = 128;
 inline constexpr std::uint32_t kPerSecond = 16;
-/// Of each kind and peer, of these: one peer leaves room for the others.
+/// Rate limit per pair of kind and peer, as a part of the kind's limit, so that one peer leaves allowance for
+/// others.
 inline constexpr std::uint32_t kBurstOfPeer = kBurst / 4;
 inline constexpr std::uint32_t kPerSecondOfPeer = kPerSecond / 4;
-/// Pairs of kind and peer from which those are forgotten that have rested. The rates of the kinds bound the others: they are
-/// fewer than two bursts of each.
+/// Number of tracked pairs of kind and peer above which pairs with a full allowance are dropped. The rates of
+/// the kinds bound the number of the remaining pairs to less than two bursts per kind.
 inline constexpr std::size_t kPeersKnown = 1024;
 
-/// Any thread may read them.
+/// Counters of the journal. Any thread may read them.
 struct JournalStatistics {
   std::atomic<std::uint64_t> recorded{0};
-  std::atomic<std::uint64_t> suppressed{0};  ///< came too fast
-  std::atomic<std::uint64_t> unread{0};      ///< overwritten before anybody had read them
+  std::atomic<std::uint64_t> suppressed{0};  ///< events dropped by the rate limit
+  std::atomic<std::uint64_t> unread{0};      ///< events overwritten before any reader had read them
 };
 
 class Journal {
  public:
   using Clock = std::uint64_t (*)();
-  /// Is given each event that is recorded, on the thread that has added it, and waits for nothing.
+  /// Receives each recorded event, on the thread that added it. It must not block.
   using Log = Function<void(const Event&)>;
 
   /// `clock` is monotonic, in nanoseconds.
@@ -65,22 +67,23 @@ class Journal {
     });
     record(Described::kKind, std::move(fields));
   }
-  /// From time to time: says of floods that are over how much was not recorded.
+  /// Reports the number of suppressed events of floods that are over. Called periodically.
   void turn();
 
   struct Part {
-    std::vector<Event> events;  ///< in the order in which they happened
-    std::uint64_t next = 1;     ///< where to read on
-    std::uint64_t missed = 0;   ///< that were asked for and are no longer there
+    std::vector<Event> events;  ///< events in the order in which they happened
+    std::uint64_t next = 1;     ///< sequence number to continue from
+    std::uint64_t missed = 0;   ///< requested events that have been overwritten
   };
-  /// From sequence number `from` on, at most `most`.
+  /// Returns at most `most` events, from sequence number `from` on.
   Part read(std::uint64_t from, std::size_t most);
-  /// True when there is an event of `from` or later, false when stop() was called.
+  /// Blocks until there is an event with sequence number `from` or higher, and returns true. Returns false
+  /// after stop().
   bool wait(std::uint64_t from);
-  /// Ends every wait(), now and later.
+  /// Ends all present and future calls of wait().
   void stop();
 
-  /// Tells this journal from that of another control plane, whose sequence numbers mean other events.
+  /// Identifies this journal. Other control planes have other journals, with their own sequence numbers.
   std::uint64_t id() const { return id_; }
   const JournalStatistics& statistics() const { return statistics_; }
   std::size_t peers_known();

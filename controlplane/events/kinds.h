@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All kinds of events, each with the types of its fields. A name, once released, keeps its meaning. Values; any thread.
+// All kinds of events, each with the types of its fields. A released name keeps its meaning. Value types; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace sluice::events {
 
-// Each has kKind and `each(visit)`, which calls `visit(name, value, meaning)` for its fields.
+// Each kind has kKind and `each(visit)`, which calls `visit(name, value, meaning)` for every field.
 
 struct ConnectionUp {
   static constexpr Kind kKind{"connection_up", "A connection is up", Severity::Info, Cause::Peers};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the events of a journal go besides the log: a file of JSON lines, and journald. Each has a thread that reads the
-// journal as others do: a target that blocks, or is full, keeps nobody waiting, and what it loses is counted.
+// Sinks that write the events of a journal outside of the log: a file of JSON lines, and journald. Each sink
+// has its own thread, which reads the journal like any other reader. A target that blocks or is full
+// therefore blocks no producer, and lost events are counted.
 #pragma once
 
 #include <atomic>
@@ -14,24 +15,24 @@
 
 namespace sluice::events {
 
-/// For what is not written at the end.
+/// Time in milliseconds for writing the remaining events at shutdown.
 inline constexpr std::uint32_t kEndMs = 500;
 inline constexpr const char* kJournaldSocket = "/run/systemd/journal/socket";
 
-/// Used by the thread of its sink alone.
+/// Destination of a sink, used only by the sink's thread.
 class Target {
  public:
   virtual ~Target() = default;
-  /// False: it is lost.
+  /// Writes one event. Returns false if the event is lost.
   virtual bool write(const Event& event, std::uint64_t journal) = 0;
 };
 
 class FileTarget final : public Target {
  public:
-  /// Opens the file to append to it, or creates it (mode 0640). Throws SetupError.
+  /// Opens the file for appending, or creates it with mode 0640. Throws SetupError.
   explicit FileTarget(std::string path);
-  /// A line that could be written in part goes on with the next one. Follows the path when the file is renamed, as logrotate
-  /// does.
+  /// Appends a line. The rest of a partly written line is written before the next one. Reopens the path after
+  /// the file was renamed, for example by logrotate.
   bool write(const Event& event, std::uint64_t journal) override;
 
  private:
@@ -40,12 +41,12 @@ class FileTarget final : public Target {
 
   const std::string path_;
   FileDescriptor file_;
-  std::string rest_;  ///< of a line
+  std::string rest_;  ///< unwritten rest of a line
 };
 
 class JournaldTarget final : public Target {
  public:
-  /// Throws SetupError when no journald runs here.
+  /// Connects to journald. Throws SetupError if no journald runs on this host.
   explicit JournaldTarget(std::string socket = kJournaldSocket);
   bool write(const Event& event, std::uint64_t journal) override;
 
@@ -56,14 +57,15 @@ class JournaldTarget final : public Target {
 
 class Sink {
  public:
-  /// Begins with the journal's first event that is there.
+  /// Starts the thread, which begins with the oldest event in the journal.
   Sink(std::shared_ptr<Journal> journal, std::unique_ptr<Target> target);
-  /// Stops the journal. What is not written yet has kEndMs; a target that blocks longer keeps its thread, with what that needs.
+  /// Stops the journal and allows kEndMs for the remaining events. If the target blocks longer, its thread is
+  /// detached and keeps the state that it needs.
   ~Sink();
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
 
-  /// Events that did not get there.
+  /// Returns the number of events that were not written to the target.
   std::uint64_t lost() const;
 
  private:

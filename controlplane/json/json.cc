@@ -10,7 +10,7 @@ namespace {
 
 using Library = nlohmann::json;
 
-/// Builds a value from what nlohmann's parser reports.
+/// Builds a value from the SAX events of nlohmann's parser.
 class Builder final : public nlohmann::json_sax<Library> {
  public:
   Json take() { return std::move(root_); }
@@ -53,7 +53,8 @@ class Builder final : public nlohmann::json_sax<Library> {
     open_.pop_back();
     return true;
   }
-  /// Parents do not move while a child is open: only the innermost one grows.
+  /// Adds a value to the innermost open container. Pointers to parents stay valid while a child is open,
+  /// because only the innermost container grows.
   Json& place(Json value) {
     if (open_.empty()) return root_ = std::move(value);
     Json& parent = *open_.back();
@@ -68,7 +69,7 @@ class Builder final : public nlohmann::json_sax<Library> {
   std::string problem_;
 };
 
-/// The text of a string or number.
+/// Returns the JSON text of a string or number.
 std::string leaf(const Library& value, Json::Encoding encoding) {
   try {
     return value.dump(-1, ' ', encoding == Json::Encoding::Ascii,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A JSON value (RFC 8259). nlohmann/json reads and writes the text; only json.cc includes it, since each source that does takes seconds to
-// compile. Members of an object are ordered by their keys. Values; any thread.
+// A JSON value (RFC 8259). nlohmann/json parses and formats the text. Only json.cc includes that library,
+// because it adds seconds to the compilation of each source. Members of an object are ordered by key. Json is
+// a value type without shared state; any thread.
 #pragma once
 
 #include <concepts>
@@ -21,7 +22,8 @@
 
 namespace sluice {
 
-/// Wrong use of a value: the text is not JSON, a member does not exist, or the value has another type. what() is a sentence.
+/// Misuse of a value: the text is not JSON, a member does not exist, or the value has another type. what() is
+/// a sentence.
 class JsonError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -34,13 +36,13 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::vector<Member>;  ///< ordered by key
 
-  /// What becomes of bytes that are not UTF-8, and of characters outside of ASCII.
+  /// Treatment of bytes that are not UTF-8 and of characters outside ASCII.
   enum class Encoding {
     Strict,    ///< throws JsonError if a string is not UTF-8
     Replaced,  ///< replaces bytes that are not UTF-8 by U+FFFD
-    Ascii,     ///< as Replaced, and escapes what is not ASCII
+    Ascii,     ///< replaces as Replaced does, and escapes characters outside ASCII
   };
-  /// Nesting that parse() accepts.
+  /// Maximum nesting depth that parse() accepts.
   static constexpr std::size_t kMaxDepth = 64;
 
   Json() noexcept;
@@ -56,7 +58,7 @@ class Json {
   Json(const char* text);
   Json(std::string text);
   Json(std::string_view text);
-  /// Other strings, as those of a fixed size.
+  /// Converts other string types, such as fixed-size strings.
   template <typename T>
   requires(std::convertible_to<const T&, std::string_view> && !std::convertible_to<const T&, const char*> &&
            !std::same_as<T, std::string> && !std::same_as<T, std::string_view>) Json(const T& text)
@@ -65,7 +67,7 @@ class Json {
   Json(const std::vector<T>& values) : Json(array()) {
     for (const T& value : values) push_back(value);
   }
-  /// An object if every element is a pair of a string and a value, otherwise an array.
+  /// Makes an object if every element is a pair of a string and a value, otherwise an array.
   Json(std::initializer_list<Element> elements);
   Json(const Json&);
   Json(Json&&) noexcept;
@@ -76,11 +78,11 @@ class Json {
   static Json array();
   static Json array(std::initializer_list<Element> elements);
   static Json object();
-  /// Throws JsonError, with the place in the text.
+  /// Parses `text`. Throws JsonError with the position of the defect.
   static Json parse(std::string_view text);
-  /// Nothing if the text is not JSON.
+  /// Parses `text`. Returns nothing if it is not JSON.
   static std::optional<Json> try_parse(std::string_view text);
-  /// The text on one line, or indented by `indent` spaces a level if that is not negative.
+  /// Formats the value on one line, or indented by `indent` spaces per level if `indent` is not negative.
   std::string dump(int indent = -1, Encoding encoding = Encoding::Strict) const;
 
   bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
@@ -88,7 +90,8 @@ class Json {
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_array() const { return std::holds_alternative<Array>(value_); }
   bool is_object() const { return std::holds_alternative<Object>(value_); }
-  /// Integers that are not negative are unsigned when they were parsed, and have the type that they were made of otherwise.
+  /// Type tests. Parsed integers that are not negative are unsigned; other integers keep the type that they
+  /// were constructed from.
   bool is_number_unsigned() const { return std::holds_alternative<std::uint64_t>(value_); }
   bool is_number_integer() const {
     return is_number_unsigned() || std::holds_alternative<std::int64_t>(value_);
@@ -96,22 +99,25 @@ class Json {
   bool is_number_float() const { return std::holds_alternative<double>(value_); }
   bool is_number() const { return is_number_integer() || is_number_float(); }
 
-  /// bool, a number, std::string, or a vector of these. A number is converted to the type asked for. Throws JsonError for another type.
+  /// Returns the value as bool, a number, std::string, or a vector of these. Numbers are converted to T.
+  /// Throws JsonError for any other type.
   template <typename T>
   T get() const;
 
-  /// Elements of an array, members of an object; 0 for null, 1 for other values.
+  /// Returns the number of elements of an array or members of an object, 0 for null, and 1 for any other
+  /// value.
   std::size_t size() const;
   bool empty() const { return size() == 0; }
 
-  // Arrays. Null is an empty array, which push_back() makes one. The others throw JsonError for other types.
+  // Access to arrays. Null counts as an empty array, and push_back() turns it into one. The other functions
+  // throw JsonError for other types.
   const Json* begin() const;
   const Json* end() const { return begin() + elements(); }
   Json* begin();
   Json* end() { return begin() + elements(); }
   void push_back(Json value);
   void erase(const Json* first, const Json* last);
-  /// Throws JsonError if there is no such element.
+  /// Returns the element at `index`. Throws JsonError if it does not exist.
   template <std::integral T>
   const Json& at(T index) const {
     return element(static_cast<std::size_t>(index));
@@ -127,21 +133,21 @@ class Json {
   const Json& back() const { return at(size() - 1); }
   Json& back() { return (*this)[size() - 1]; }
 
-  // Objects. Null is an empty object, which operator[] makes one.
+  // Access to objects. Null counts as an empty object, and operator[] turns it into one.
   std::span<const Member> items() const;
   bool contains(std::string_view key) const { return find(key) != nullptr; }
-  /// Null if there is no such member, or this is no object.
+  /// Returns null if the member does not exist or this value is no object.
   const Json* find(std::string_view key) const;
-  /// Throws JsonError if there is no such member.
+  /// Returns the member's value. Throws JsonError if it does not exist.
   const Json& at(std::string_view key) const;
   const Json& at(const char* key) const { return at(std::string_view(key)); }
   const Json& operator[](std::string_view key) const { return at(key); }
-  /// Adds the member, null, if there is none.
+  /// Returns the member's value, and adds the member with the value null first if it does not exist.
   Json& operator[](std::string_view key);
-  /// Copies the members of another object, over those of the same keys.
+  /// Copies the members of another object and overwrites those with the same keys.
   void update(const Json& other);
   void erase(std::string_view key);
-  /// The member's value as the type of `otherwise`, or that if there is no such member.
+  /// Returns the member's value as the type of `otherwise`, or `otherwise` if the member does not exist.
   template <typename T>
   T value(std::string_view key, const T& otherwise) const {
     const Json* found = find(key);
@@ -151,7 +157,7 @@ class Json {
     return value(key, std::string(otherwise));
   }
 
-  /// Numbers compare by their values. Values of different types are ordered by type.
+  /// Compares numbers by value, and values of different types by type.
   friend bool operator==(const Json& one, const Json& other) { return equal(one, other); }
   friend bool operator<(const Json& one, const Json& other) { return less(one, other); }
 
@@ -173,7 +179,7 @@ class Json {
   std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object> value_;
 };
 
-/// As dump().
+/// Writes dump() to `out`.
 std::ostream& operator<<(std::ostream& out, const Json& value);
 
 struct Json::Member {
@@ -182,7 +188,7 @@ struct Json::Member {
   friend bool operator==(const Member&, const Member&) = default;
 };
 
-/// An element of a braced list, which is moved from.
+/// Element of a braced initializer list. Its value is moved out.
 class Json::Element {
  public:
   template <typename T>

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Establishes the RPCSEC_GSS contexts of clients (RFC 2203, section 5.2): a client that mounts by RDMA does that
-// over TCP, at the address that it mounts, in calls of the NULL procedure. They are passed on to the upstream that
-// has the program, whose keys the gateway does not have; everything else is refused.
+// Relay for the RPCSEC_GSS context establishment of clients (RFC 2203, section 5.2). A client that mounts
+// over RDMA establishes its contexts over TCP, at the address that it mounts, in calls of the NULL procedure.
+// The relay forwards these calls to the upstream that has the program, because only the upstream holds the
+// service keys. All other calls are refused.
 //
-// Such a call cannot be repeated, since its token is good for one use: if it is lost the client's connection ends,
-// so that the client begins again. What may wait is bounded by the places of clients (tcp_clients.h), and a reply by
-// rpc_link.h. One thread, the service's.
+// Such a call cannot be retransmitted, because its token is valid for one use. If the call is lost, the
+// client's connection is closed and the client starts over. The number of calls in progress is bounded by the
+// client slots (tcp_clients.h), the size of a reply by rpc_link.h. Single-threaded; runs on the service's
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +28,14 @@
 
 namespace sluice::kerberos {
 
-/// Tickets of Active Directory are some ten thousand bytes long.
+/// Maximum size of a call. Tickets of Active Directory are about ten thousand bytes long.
 inline constexpr std::size_t kMaxCallBytes = 64u << 10;
-/// For an upstream's answer.
+/// Timeout for an upstream's reply.
 inline constexpr std::uint64_t kAnswerNs = 20'000'000'000;
 
 class ContextRelay final : public mount::CallHandler {
  public:
-  /// For the upstreams of `block`. The others outlive it.
+  /// Relays to the upstreams of `block`. `addresses` and `statistics` outlive this object.
   ContextRelay(const segment::ConfigBlock& block, const segment::SharedUpstreamAddresses& addresses,
                mount::MountStatistics& statistics);
 
@@ -49,8 +51,8 @@ class ContextRelay final : public mount::CallHandler {
   };
 
   struct Route {
-    Upstream* upstream = nullptr;               ///< that has the program in this version
-    std::optional<rpc::VersionRange> versions;  ///< of the program, at all upstreams
+    Upstream* upstream = nullptr;               ///< upstream that has the program in this version
+    std::optional<rpc::VersionRange> versions;  ///< versions of the program at all upstreams
   };
 
   Route route(std::uint32_t program, std::uint32_t version) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kerberos contexts: their calls are passed on to upstreams.
+// Server for Kerberos contexts: forwards their calls to upstreams.
 #include "controlplane/kerberos/context_server.h"
 
 #include <algorithm>
@@ -16,11 +16,11 @@ namespace {
 using mount::count;
 
 constexpr std::uint32_t kNullProcedure = 0;
-/// Of any reply that is made here.
+/// Maximum size of a reply that the gateway generates itself.
 constexpr std::size_t kShortReplyBytes = rpc::kMinReplyBytes + 2 * xdr::kUnit;
 
-/// Contexts are established over TCP, as Linux's clients do it, also with a server that is reached by RDMA.
-/// `port`: the upstream's, which a reload may have changed.
+/// Returns the TCP port for context establishment. Linux clients establish contexts over TCP even if the
+/// server is mounted over RDMA. `port` is the upstream's configured port, which a reload may have changed.
 std::uint16_t context_port(segment::Transport transport, std::uint32_t port) {
   constexpr std::uint16_t kNfsPort = 2049;
   return transport == segment::Transport::Rdma ? kNfsPort : static_cast<std::uint16_t>(port);
@@ -39,7 +39,7 @@ ContextRelay::ContextRelay(const segment::ConfigBlock& block,
 ContextRelay::Route ContextRelay::route(std::uint32_t program, std::uint32_t version) const {
   Route found;
   for (const auto& upstream : upstreams_) {
-    if (upstream->config.listen_port != 0) continue;  // which of them is meant cannot be told here
+    if (upstream->config.listen_port != 0) continue;  // the call does not show which one is meant
     for (std::uint32_t i = 0; i < upstream->config.route_count; ++i) {
       const segment::RouteConfig& route = upstream->config.routes[i];
       if (route.program != program) continue;
@@ -52,7 +52,8 @@ ContextRelay::Route ContextRelay::route(std::uint32_t program, std::uint32_t ver
   return found;
 }
 
-/// The reply to a call that is not passed on; empty: it is, to `to`.
+/// Encodes the reply to a call that is not forwarded. Returns an empty span if the call is to be forwarded to
+/// `to`.
 std::span<const std::byte> ContextRelay::local_answer(xdr::Writer& writer, rpc::CallDecode decoded,
                                                       const rpc::CallHeader& header, const Route& to,
                                                       const mount::Asker& asker) {
@@ -101,7 +102,7 @@ void ContextRelay::pass_on(Upstream& upstream, std::span<const std::byte> call, 
                            const mount::Asker& asker, const Reply& reply) {
   count(statistics_.questions);
   const segment::UpstreamConfig& config = upstream.config;
-  if (const auto at = segment::answering_endpoint(addresses_, config.name))  // else the link goes nowhere
+  if (const auto at = segment::answering_endpoint(addresses_, config.name))  // else the last server stays
     upstream.link.set_server(
         mount::server_at(at->address, context_port(config.transport, at->port), config.privileged_port != 0));
   upstream.link.pass_on(call, asker.now_ns, asker.now_ns + kAnswerNs,

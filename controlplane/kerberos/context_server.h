@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The TCP port at which clients establish their RPCSEC_GSS contexts (context_relay.h). It has a thread of its own,
-// on which nothing blocks.
+// TCP server at which clients establish their RPCSEC_GSS contexts (context_relay.h). The server has its own
+// thread, and nothing on it blocks.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace sluice::kerberos {
 
 class ContextService final : public mount::PolledService {
  public:
-  /// Binds `port`; zero: any that is free. Throws SetupError. `addresses` and `statistics` outlive it.
+  /// Binds `port`, or any free port if it is zero. Throws SetupError. `addresses` and `statistics` outlive
+  /// this object.
   ContextService(std::uint16_t port, const segment::ConfigBlock& block,
                  const segment::SharedUpstreamAddresses& addresses, mount::MountStatistics& statistics);
 
@@ -32,7 +33,8 @@ class ContextService final : public mount::PolledService {
 
 class ContextServer {
  public:
-  /// Binds `port` and starts the thread. `addresses` outlive it. Throws SetupError when the port is taken.
+  /// Binds `port` and starts the thread. `addresses` outlives this object. Throws SetupError if the port is
+  /// in use.
   ContextServer(std::uint16_t port, const segment::ConfigBlock& block,
                 const segment::SharedUpstreamAddresses& addresses);
 

@@ -6,7 +6,8 @@
 namespace sluice::controlplane {
 namespace {
 
-/// As far as the ring has room, which for commands that make connections ends before it is full.
+/// Moves entries from the queue to the ring until the ring holds `slots` entries. Commands that make
+/// connections use a limit below the ring's capacity.
 template <typename Ring, typename T>
 bool move(std::deque<T>& from, Ring& to, std::uint32_t slots = Ring::capacity()) {
   bool any = false;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the control plane sends to reactors and cannot write as state (dataplane/segment/wanted.h): what makes
-// connections, management datagrams, and answers to properties. What a ring has no room for waits here and is sent by a
-// later flush(). It is not kept over a restart: peers and reactors ask a new control plane again. One thread.
+// Messages from the control plane to reactors that cannot be expressed as desired state
+// (dataplane/segment/wanted.h): commands that make connections, management datagrams, and replies to
+// properties. Entries that do not fit a ring are queued and sent by a later flush(). The queues are not
+// preserved over a restart, because peers and reactors repeat their requests to a new control plane.
+// Single-threaded.
 #pragma once
 
 #include <array>
@@ -19,46 +21,51 @@ struct Layout;
 
 namespace sluice::controlplane {
 
-/// Datagrams that wait for one reactor. Further ones are lost, as on the wire: connection management repeats them.
+/// Limit of queued datagrams per reactor. Datagrams beyond it are dropped, as a network would do, and
+/// connection management retransmits them.
 inline constexpr std::size_t kMaxWaitingDatagrams = 1024;
-/// Connections that are to be made fill no more than this of a ring: what ends something always has room.
+/// Limit of ring slots that commands which make connections may fill. The rest of the ring is reserved for
+/// commands that end something.
 inline constexpr std::uint32_t kMakingSlots = 192;
 
 struct OutboxStatistics {
-  std::uint64_t commands_delayed = 0;   ///< found the ring full, and waited
-  std::uint64_t datagrams_delayed = 0;  ///< the same
-  std::uint64_t datagrams_lost = 0;     ///< beyond kMaxWaitingDatagrams
-  std::uint64_t parts_delayed = 0;      ///< of answers to properties
+  std::uint64_t commands_delayed = 0;   ///< commands that were queued because the ring was full
+  std::uint64_t datagrams_delayed = 0;  ///< datagrams that were queued because the ring was full
+  std::uint64_t datagrams_lost = 0;     ///< datagrams dropped because kMaxWaitingDatagrams were queued
+  std::uint64_t parts_delayed = 0;      ///< parts of replies to properties that were queued because the ring
+                                        ///< was full
 };
 
 class Outbox {
  public:
-  /// `layout` outlives it.
+  /// `layout` outlives this object.
   explicit Outbox(segment::Layout& layout) : layout_(layout) {}
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
 
-  /// Commands of one urgency are sent in order. How many may wait is bounded by who sends them: one for each request
-  /// that a reactor or the connection manager holds open.
+  /// Sends a command, or queues it. Commands of one urgency are sent in order. The senders bound the length
+  /// of the queue: there is at most one command for each request that a reactor or the connection manager
+  /// holds open.
   void send(std::uint32_t reactor, const segment::Command& command);
   void send(std::uint32_t reactor, const segment::Punt& datagram);
-  /// Parts are sent in order and without a gap.
+  /// Sends a part, or queues it. Parts are sent in order and without gaps.
   void send(std::uint32_t reactor, const segment::PropertyPart& part);
 
-  /// Takes back the command that makes the connection `cm_id`. False when it has been sent.
+  /// Removes the queued command that makes the connection `cm_id`. Returns false if it has been sent.
   bool withdraw(std::uint32_t reactor, std::uint32_t cm_id);
-  /// Another data plane runs: nothing that waits means anything to it.
+  /// Drops everything queued. Called when another data plane has started, because the queued entries refer to
+  /// its predecessor.
   void forget();
-  /// Sends what there is room for. True when something was sent.
+  /// Sends queued entries as far as the rings have room. Returns true if something was sent.
   bool flush();
-  /// All that waits.
+  /// Returns the total number of queued entries.
   std::size_t waiting() const;
   const OutboxStatistics& statistics() const { return statistics_; }
 
  private:
-  /// In the order in which commands are sent.
+  /// Urgency classes, in the order in which their commands are sent.
   enum Urgency : std::size_t {
-    Refuse,  ///< frees a place at the reactor, or ends something there
+    Refuse,  ///< frees a slot at the reactor, or ends something there
     Make,    ///< makes a connection
   };
   struct OfReactor {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The status page over HTTP: "/" is the page (status.html), "/status.json" what it shows. Threads: as http::Server.
+// HTTP server of the status page. "/" serves the page (status.html) and "/status.json" the data that it
+// shows. Threads as in http::Server.
 #pragma once
 
 #include <string>
@@ -12,11 +13,11 @@ namespace sluice::page {
 
 class PageServer : public http::Server {
  public:
-  /// Makes the text of "/status.json", in JSON. Called on the server's thread, where nothing else happens meanwhile.
+  /// Renders the body of "/status.json". Called on the server's thread, one call at a time.
   using Look = Function<std::string()>;
 
-  /// Starts the server on `address`. `name` is a host name that requests may have in "Host" besides addresses and localhost;
-  /// empty: none. Throws SetupError.
+  /// Starts the server on `address`. `name` is a host name that the "Host" header of requests may contain
+  /// besides addresses and localhost; empty for none. Throws SetupError.
   PageServer(const std::string& address, const std::string& name, Look look, const http::Limits& limits = {});
 };
 

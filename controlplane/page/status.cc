@@ -16,7 +16,8 @@
 namespace sluice::page {
 namespace {
 
-/// Events that are read at a time: an event that is added meanwhile waits for their copies.
+/// Batch size of a read of the journal. The journal's lock is held while a batch is copied, and producers
+/// wait for it.
 constexpr std::size_t kEventsAtATime = 64;
 
 double seconds(std::uint64_t ns) {
@@ -32,7 +33,7 @@ Json plane(const segment::Heartbeat& beat, std::uint64_t now_ns) {
           {"uptime_s", alive ? admin::seconds_since(beat.started_ns.load()) : 0}};
 }
 
-/// The busiest, however many there are, and all others together.
+/// Lists the busiest clients (a fixed number of them) and, as "others", the sum of all other clients.
 Json clients(const segment::Layout& layout) {
   Json list = Json::array();
   const auto table = layout.clients.read_copy();

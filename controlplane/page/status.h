@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the status page shows, as JSON. It reads the segment as the exporter does, and the journal as a sink does: the control
-// plane's loop does nothing for it, and is not waited for. One thread, any.
+// Contents of the status page, as JSON. Status reads the segment as the exporter does and the journal as a
+// sink does, so the control plane's loop does no work for the page and is never blocked by it. A Status is
+// used by one thread, which can be any.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +16,15 @@
 
 namespace sluice::page {
 
-/// The last ones; however many there are.
+/// Number of most recent events on the page.
 inline constexpr std::size_t kEventsShown = 50;
 
 class Status {
  public:
-  /// Both outlive it.
+  /// `layout` and `journal` outlive this object.
   Status(const segment::Layout& layout, events::Journal& journal) : layout_(layout), journal_(journal) {}
 
-  /// One object, without a line end. Bytes that are not UTF-8 are replaced.
+  /// Renders the status as one JSON object without a line end. Bytes that are not UTF-8 are replaced.
   std::string look();
 
  private:
@@ -31,7 +32,7 @@ class Status {
 
   const segment::Layout& layout_;
   events::Journal& journal_;
-  std::uint64_t next_ = 1;  ///< event to read
+  std::uint64_t next_ = 1;  ///< sequence number of the next event to read
   std::deque<Json> events_;
 };
 

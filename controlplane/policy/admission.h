@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Admission of connections: limits on their number, in total and per client, and on the rate of requests.
-// While draining, all are refused. No I/O and no clock of its own; one thread.
+// Admission control for connections: limits on their number, in total and per client, and on the rate of
+// requests. While draining, every request is refused. Performs no I/O and reads no clock; single-threaded.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace sluice::policy {
 class TokenBucket {
  public:
   bool take(std::uint32_t per_second, std::uint64_t now_ns);
-  /// Whether it would admit a full burst.
+  /// Returns true if the bucket would admit a full burst.
   bool full(std::uint64_t now_ns) const { return spent_until_ns_ <= now_ns; }
 
  private:
@@ -34,30 +34,31 @@ class Admission {
   void set_draining(bool draining) { draining_ = draining; }
   bool draining() const { return draining_; }
 
-  /// Decides on a request. An admitted one counts as a connection from here on. `max_of_client` is the limit
-  /// of the client's class; `now_ns` is monotonic.
+  /// Decides on a request. An admitted request counts as a connection from then on. `max_of_client` is the
+  /// limit of the client's class; `now_ns` is monotonic.
   Verdict judge(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
   void connected(const PeerAddress& client);
   void disconnected(const PeerAddress& client);
   void forget_all();
   std::uint32_t connections() const { return total_; }
-  /// Clients with an entry: those with connections, and those whose recent requests count for their rate.
+  /// Returns the number of clients with an entry: clients with connections, and clients whose recent requests
+  /// count towards their rate.
   std::size_t remembered() const { return clients_.size(); }
-  /// Entries that were looked at to make room for others, since the start.
+  /// Returns the number of entries that were examined to make room for others, since the start.
   std::uint64_t looked_at() const { return looked_at_; }
-  /// Requests with this verdict since the start.
+  /// Returns the number of requests with this verdict since the start.
   std::uint64_t count(Verdict verdict) const { return counts_[static_cast<std::size_t>(verdict)]; }
 
  private:
-  /// Clients without connections that keep an entry, for the rate of their requests.
+  /// Limit of clients without connections that keep an entry for the rate of their requests.
   static constexpr std::size_t kMaxRemembered = 4096;
-  /// Of these, looked at for one request.
+  /// Entries without connections that are examined per request.
   static constexpr std::size_t kForgottenAtATime = 4;
   using Key = std::array<std::uint8_t, 16>;
   struct Client {
     std::uint32_t connections = 0;
     TokenBucket requests;
-    std::list<Key>::iterator quiet;  ///< its place there; while it has no connection
+    std::list<Key>::iterator quiet;  ///< position in quiet_, valid while the client has no connection
   };
   Client& entry_of(const Key& key);
   Verdict decide(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
@@ -66,7 +67,7 @@ class Admission {
   AdmissionLimits limits_;
   bool draining_ = false;
   std::map<Key, Client> clients_;
-  std::list<Key> quiet_;  ///< clients without connections, in the order of their last requests
+  std::list<Key> quiet_;  ///< clients without connections, ordered by their last request
   std::uint64_t looked_at_ = 0;
   std::uint32_t total_ = 0;
   TokenBucket requests_;

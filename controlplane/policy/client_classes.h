@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Classes of clients. A client is in the class with the longest matching prefix; class 0, "default", has
-// those that match none. Pure; any thread.
+// Classes of clients. A client belongs to the class with the longest matching prefix, or to class 0,
+// "default", if no prefix matches. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct ClientClass {
   std::vector<segment::AllowedPrefix> clients{};
   ClassLimits credits;
   std::uint32_t max_connections_per_client = 16;
-  bool gone = false;  ///< no longer configured; has no clients, and keeps its number
+  bool gone = false;  ///< no longer configured; the class has no clients but keeps its number
 };
 
 inline std::uint32_t class_of(const std::vector<ClientClass>& classes, const PeerAddress& client) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credits of each connection of one reactor: weighted max-min fair shares of the reactor's call slots, up to
-// what each has shown that it can use. What is then left over is divided as well, up to each class's maximum:
-// no slot is unused while somebody could have it. A connection keeps what it has until another needs it, so that
-// grants do not follow every change of what is left over.
+// Credit policy for the connections of one reactor. It computes weighted max-min fair shares of the reactor's
+// call slots, up to the demand that each connection has shown. The remaining slots are divided as well, up to
+// the maximum of each class, so no slot stays unused while a connection could use it. A connection keeps its
+// grant until another connection needs the slots, so that grants do not follow every change of the remainder.
 //
-// A grant that shrinks takes effect with the next reply; calls that are in flight were granted and are served
-// (RFC 8166, section 3.3.1; V1-048). Every connection has Receives and slots for its class's maximum, so the
-// budget divides the reactor's time, not memory. No I/O and no clock of its own; one thread.
+// A reduced grant takes effect with the next reply. Calls in flight were sent under the old grant and are
+// served (RFC 8166, section 3.3.1; V1-048). Every connection has Receives and slots for its class's maximum,
+// so the budget divides the reactor's time and not its memory. Performs no I/O and reads no clock;
+// single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +29,9 @@ struct ClassLimits {
 };
 
 struct CreditLimits {
-  std::uint64_t slots = 0;  ///< of one reactor
+  std::uint64_t slots = 0;  ///< call slots of one reactor
   std::uint64_t idle_ns = 30'000'000'000;
-  std::vector<ClassLimits> classes;  ///< by number; not empty
+  std::vector<ClassLimits> classes;  ///< indexed by class number; not empty
 };
 
 struct GrantChange {
@@ -45,15 +46,15 @@ class CreditPolicy {
   void set_limits(const CreditLimits& limits) { limits_ = limits; }
   const CreditLimits& limits() const { return limits_; }
 
-  /// Credits that a new connection of a class starts with.
+  /// Returns the initial credits of a new connection of a class.
   std::uint32_t first_grant(std::uint32_t client_class) const;
   void joined(std::uint32_t connection, std::uint32_t client_class, std::uint32_t granted,
               std::uint64_t now_ns);
   void left(std::uint32_t connection);
-  /// Use of a connection since the last call: `calls` is the total so far,
-  /// `peak_busy` the most calls at a time since then.
+  /// Records the use of a connection since the last call. `calls` is its total so far, and `peak_busy` is the
+  /// maximum of concurrent calls since the last call.
   void observed(std::uint32_t connection, std::uint64_t calls, std::uint32_t peak_busy, std::uint64_t now_ns);
-  /// The grants that should change; valid until the next call.
+  /// Computes the grants and returns the changes. The result is valid until the next call.
   std::span<const GrantChange> recompute(std::uint64_t now_ns);
 
   std::uint32_t granted(std::uint32_t connection) const { return members_[connection].granted; }
@@ -76,12 +77,12 @@ class CreditPolicy {
   CreditLimits limits_;
   std::vector<Member> members_;
   std::uint32_t present_ = 0;
-  double level_ = std::numeric_limits<double>::infinity();  ///< of the shares that are needed
-  std::uint64_t spare_ = 0;                                 ///< slots that nobody needs
+  double level_ = std::numeric_limits<double>::infinity();  ///< fair share per unit of weight
+  std::uint64_t spare_ = 0;                                 ///< slots beyond the demand of all connections
   std::uint64_t total_ = 0;
   std::size_t first_ = 0;
   std::uint32_t recomputed_ = 0;
-  // Scratch memory of recompute().
+  // Scratch memory for recompute().
   std::vector<std::uint32_t> numbers_;
   std::vector<Claim> claims_;
   std::vector<std::uint32_t> wanted_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the configuration sets of the credit policy.
-// A value: the keeper has a copy, and gets another after a reload.
+// Settings of the credit policy from the configuration. A value type: the keeper holds a copy, which a reload
+// replaces.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace sluice::policy {
 
-/// The class of an authenticated host's connections.
+/// Class of the connections of an authenticated host.
 struct HostClass {
   std::string host;
   std::uint32_t client_class = 0;
@@ -22,10 +22,10 @@ struct HostClass {
 struct CreditSettings {
   std::uint32_t reactors = 1;
   std::uint32_t connections = 0;  ///< entries in the connection table of one reactor
-  std::uint32_t interval_ms = 0;  ///< between two recomputations
+  std::uint32_t interval_ms = 0;  ///< interval between recomputations
   CreditLimits limits;
-  std::vector<ClientClass> classes{1};  ///< the first is "default"
-  std::vector<HostClass> host_classes;  ///< of authenticated hosts that have one, by name
+  std::vector<ClientClass> classes{1};  ///< the first class is "default"
+  std::vector<HostClass> host_classes;  ///< authenticated hosts with a class, by name
 };
 
 }  // namespace sluice::policy

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credits: fair shares, the policy of one reactor, and the keeper that applies it to the connections of all reactors.
+// Credits: fair shares, the credit policy of one reactor, and the keeper that applies it to the connections
+// of all reactors.
 #include "controlplane/policy/credit_keeper.h"
 
 #include <algorithm>
@@ -43,7 +44,7 @@ FairShares fair_shares(std::span<const Claim> claims, std::uint64_t budget, std:
     }
   }
   FairShares result{.level = low, .total = 0};
-  // Rounding errors must not turn a whole number into the one below it.
+  // The tolerance prevents rounding errors from turning a whole number into the next lower one.
   constexpr double kRounding = 1e-6;
   for (std::size_t i = 0; i < claims.size(); ++i) {
     shares[i] = static_cast<std::uint32_t>(std::floor(share_at(claims[i], low) + kRounding));
@@ -51,7 +52,7 @@ FairShares fair_shares(std::span<const Claim> claims, std::uint64_t budget, std:
   }
   for (std::size_t i = 0; i < claims.size() && result.total < budget; ++i) {
     const std::size_t at = (first + i) % claims.size();
-    // Only claims whose share was rounded down.
+    // Only claims whose share was rounded down get one more.
     if (shares[at] >= claims[at].most || low * claims[at].weight < shares[at] + kRounding) continue;
     ++shares[at];
     ++result.total;
@@ -61,10 +62,10 @@ FairShares fair_shares(std::span<const Claim> claims, std::uint64_t budget, std:
 
 namespace {
 
-/// Grants up to this are set exactly. Above, one credit more is not worth a command; one less is, since it is
-/// another's.
+/// Grants up to this limit are set exactly. Above it, an increase by a single credit is not worth a command.
+/// A decrease by one is applied, because another connection needs that credit.
 constexpr std::uint32_t kFineGrants = 8;
-/// Recomputations after which the credits that rounding leaves over go to other connections.
+/// Recomputations after which the credits left over from rounding are given to other connections.
 constexpr std::uint32_t kRecomputationsPerTurn = 4;
 
 }  // namespace
@@ -83,7 +84,7 @@ const ClassLimits& CreditPolicy::class_of(std::uint32_t client_class) const {
 std::uint32_t CreditPolicy::first_grant(std::uint32_t client_class) const {
   const ClassLimits& limits = class_of(client_class);
   const double fair = std::min<double>(level_ * limits.weight, limits.max_credits);
-  constexpr double kRounding = 1e-6;  // of fair_shares()
+  constexpr double kRounding = 1e-6;  // see fair_shares()
   const auto spare = static_cast<std::uint32_t>(std::min<std::uint64_t>(spare_, limits.max_credits));
   return std::max({static_cast<std::uint32_t>(fair + kRounding), spare, limits.min_credits});
 }
@@ -115,8 +116,8 @@ void CreditPolicy::observed(std::uint32_t connection, std::uint64_t calls, std::
   if (calls != member.calls || peak_busy > 0) member.active_ns = now_ns;
   member.calls = calls;
   const std::uint32_t most = class_of(member.client_class).max_credits;
-  // A connection that uses its whole grant may want any number. One that does not keeps half as much again as it
-  // used, and its demand decays to that slowly.
+  // A connection that uses its entire grant may need any number of credits. Otherwise its demand decays
+  // slowly to one and a half times its peak.
   const std::uint32_t used = peak_busy >= member.granted ? most : peak_busy + peak_busy / 2 + 1;
   const std::uint32_t decayed = member.demand - std::max(member.demand / 4, 1u);
   member.demand = std::min(std::max(used, decayed), most);
@@ -160,9 +161,9 @@ std::span<const GrantChange> CreditPolicy::recompute(std::uint64_t now_ns) {
   return changes_;
 }
 
-/// Each has what it needs, `needed` in all, and there are slots left. A connection that has more keeps it if that
-/// is possible for all; else those that have most above their need give it back. What nobody has is divided.
-/// Returns the sum.
+/// Divides the slots that remain after every connection has what it needs, `needed` in total. Connections
+/// keep more than they need if the budget allows that for all of them; otherwise those with the largest
+/// excess give it back. Slots without an owner are divided. Returns the sum of the grants.
 std::uint64_t CreditPolicy::divide_rest(std::uint64_t needed, std::size_t first) {
   const auto kept_of = [&](std::size_t i) {
     return std::clamp(members_[numbers_[i]].granted, wanted_[i], most_[i]);
@@ -195,7 +196,8 @@ CreditKeeper::Start CreditKeeper::start_of(std::uint32_t reactor, const PeerAddr
   return {client_class, reactors_[reactor].policy.first_grant(client_class)};
 }
 
-/// Joins and leaves, as far as the entry has changed. False when it is being written: the next pass reads it.
+/// Records that a connection joined or left if its entry has changed. Returns false if the entry is being
+/// written, in which case the next round reads it.
 bool CreditKeeper::read_entry(std::uint32_t reactor, std::uint32_t number, std::uint64_t now_ns) {
   OfReactor& of = reactors_[reactor];
   Seen& seen = of.seen[number];
@@ -204,12 +206,13 @@ bool CreditKeeper::read_entry(std::uint32_t reactor, std::uint32_t number, std::
   if (sequence == seen.sequence) return true;
   const auto info = area.connections[number].read();
   if (!info) return false;
-  // The budget is for calls that we serve. Connections that the data plane opened to a server are no part of it.
+  // The budget covers calls that this gateway serves. Connections that the data plane has opened to a server
+  // are not part of it.
   const bool open = info->outgoing == 0 && (info->state == segment::ConnectionState::Open ||
                                             info->state == segment::ConnectionState::Opening);
   const bool is_new = open && (!seen.open || info->incarnation != seen.incarnation);
   if (is_new) {
-    // What a control plane before this one wanted stands, also where the reactor has still to follow it.
+    // The grant of the previous control plane stays valid, even if the reactor has not applied it yet.
     const segment::Grant wanted =
         segment::WantedWriter(layout_.reactors[reactor].wanted).grant(number, info->incarnation);
     const std::uint32_t granted =
@@ -245,7 +248,7 @@ void CreditKeeper::reclassify(OfReactor& of, std::uint32_t number, std::uint64_t
   const std::uint32_t wanted = class_of_connection(seen);
   if (wanted == seen.client_class) return;
   seen.client_class = wanted;
-  // With zero as its grant the recomputation always finds a change, and what is wanted then has the new class.
+  // The grant of zero makes the next recomputation find a change, which carries the new class.
   of.policy.joined(number, wanted, 0, now_ns);
 }
 
@@ -260,7 +263,8 @@ void CreditKeeper::observe(std::uint32_t reactor, std::uint64_t now_ns) {
     of.policy.observed(number, use.calls.load(std::memory_order_relaxed),
                        use.peak_busy.load(std::memory_order_relaxed), now_ns);
   }
-  // What was busy between the reading and this is not in the next peaks: some milliseconds of an interval.
+  // Calls between the sampling above and this reset are missing in the next peaks. This affects a few
+  // milliseconds of an interval.
   layout_.reactors[reactor].peaks_read.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -273,7 +277,7 @@ void CreditKeeper::want(std::uint32_t reactor, const GrantChange& change) {
   const Seen& seen = reactors_[reactor].seen[change.connection];
   segment::WantedWriter wanted(layout_.reactors[reactor].wanted);
   segment::Grant grant{.credits = change.credits, .client_class = seen.client_class};
-  // The class that an authenticated host was admitted to, as long as the table does not show the host.
+  // Keeps the class that an authenticated host was admitted to until the table shows the host.
   const segment::Grant before = wanted.grant(change.connection, seen.incarnation);
   if (seen.host.empty() && before.client_class != segment::kKeepClass &&
       wanted.course(change.connection, seen.incarnation).admitted)
@@ -323,7 +327,8 @@ Verdict Admission::judge(const PeerAddress& client, std::uint32_t max_of_client,
 
 Verdict Admission::decide(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns) {
   if (draining_) return Verdict::Draining;
-  // The client's own rate first: a request that this refuses takes nothing from the rate of all clients.
+  // The client's own rate is checked first, so that a request refused by it consumes nothing of the rate for
+  // all clients.
   if (quiet_.size() >= kMaxRemembered) forget_quiet(now_ns);
   Client* known = nullptr;
   if (const auto at = clients_.find(client.bytes); at != clients_.end())
@@ -345,8 +350,8 @@ Admission::Client& Admission::entry_of(const Key& key) {
   return at->second;
 }
 
-/// Removes sources whose requests no longer count. They are ordered by their last request, so the scan ends at the first
-/// source that still counts.
+/// Removes clients whose requests no longer count. The list is ordered by the last request, so the scan ends
+/// at the first client whose requests still count.
 void Admission::forget_quiet(std::uint64_t now_ns) {
   for (std::size_t i = 0; i < kForgottenAtATime && !quiet_.empty(); ++i) {
     ++looked_at_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reasons for which a client's connection request is refused, beside the verdicts of admission. Values; any thread.
+// Reasons for refusing a client's connection request, in addition to the verdicts of admission control. Value
+// types; any thread.
 #pragma once
 
 #include <array>
@@ -10,8 +11,8 @@
 
 namespace sluice::policy {
 
-// X(enumerator, name, cm::RejectReason, text). Names are for programs: label values of a metric, fields of events and of the
-// status. Texts are for people.
+// X(enumerator, name, cm::RejectReason, text). Names are for programs, as label values of a metric and fields
+// of events and of the status. Texts are for people.
 #define SLUICE_REFUSALS(X)                                                                                  \
   X(InvalidServiceId, invalid_service_id, InvalidServiceId, "no service at this port")                      \
   X(InvalidTransport, invalid_transport_service_type, InvalidTransportServiceType,                          \
@@ -51,7 +52,7 @@ constexpr const RefusalInfo& info_of(Refusal refusal) noexcept {
   return kRefusals[static_cast<std::size_t>(refusal)];
 }
 
-/// Requests refused since the start, by their reason.
+/// Number of requests refused since the start, indexed by reason.
 using RefusalCounts = std::array<std::uint64_t, kRefusalCount>;
 
 }  // namespace sluice::policy

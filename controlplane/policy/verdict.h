@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Results of admission control, and its limits. Constants and values; any thread.
+// Verdicts of admission control, and its limits. Constants and value types; any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace sluice::policy {
 
-// X(name, text): the texts are for people.
+// X(name, text). Texts are for people.
 #define SLUICE_VERDICTS(X)                                          \
   X(Admit, "admitted")                                              \
   X(TooManyConnections, "too many connections")                     \
@@ -28,7 +28,7 @@ inline constexpr const char* kVerdicts[] = {
     SLUICE_VERDICTS(SLUICE_VERDICT)
 #undef SLUICE_VERDICT
 };
-/// Programs read these names as label values of a metric, and in fields of events and of the status.
+/// Names for programs, as label values of a metric and fields of events and of the status.
 inline constexpr const char* kVerdictNames[] = {"admitted", "too_many_connections", "too_many_of_client",
                                                 "too_fast", "too_fast_of_client",   "draining"};
 static_assert(std::size(kVerdictNames) == std::size(kVerdicts));

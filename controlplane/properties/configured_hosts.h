@@ -11,8 +11,8 @@ struct Config;
 
 namespace sluice::properties {
 
-/// With the keys as they are in their files now; null where the configuration has no method. It waits for the files. Any
-/// thread. Throws config::ConfigError.
+/// Creates the configured authentication method with the current content of the key files. Returns null if
+/// the configuration has no method. Blocks on file access. Any thread. Throws config::ConfigError.
 std::unique_ptr<HostAuthentication> configured_authentication(const config::Config& config);
 
 }  // namespace sluice::properties

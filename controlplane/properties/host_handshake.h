@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Host authentication of version 2, in octets that property 6 carries (draft, section 5.2.6). The draft
-// defines no method (D2-26): methods implement these interfaces. One thread.
+// defines no method (D2-26); methods implement these interfaces. Single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +17,23 @@ class HostHandshake {
   enum class Verdict { Pending, Accepted, Refused };
   struct Step {
     Verdict verdict = Verdict::Pending;
-    std::vector<std::byte> answer;  ///< empty: nothing to send
-    std::string peer;               ///< Accepted: the host's name
+    std::vector<std::byte> answer;  ///< octets to send; empty for none
+    std::string peer;               ///< name of the host if the verdict is Accepted
   };
 
   virtual ~HostHandshake() = default;
-  /// First octets of the side that begins; empty on the other.
+  /// Returns the first octets of the initiating side. Returns nothing on the other side.
   virtual std::vector<std::byte> begin() = 0;
-  /// Octets from the peer, all of one property. Not called again after a verdict other than Pending.
+  /// Processes the octets of one property from the peer. Must not be called after a verdict other than
+  /// Pending.
   virtual Step on_octets(std::span<const std::byte> octets) = 0;
 };
 
-/// A method of authentication, with our identity: begins a handshake for each connection.
+/// Authentication method with the gateway's own identity. Creates a handshake for each connection.
 class HostAuthentication {
  public:
   virtual ~HostAuthentication() = default;
-  /// The handshake of a connection on which the peer begins.
+  /// Creates the handshake for a connection on which the peer is the initiator.
   virtual std::unique_ptr<HostHandshake> accept() const = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keys of hosts: the key schedule, and the files that have them.
+// Keys of hosts: the key schedule, and the key files.
 #include "controlplane/properties/key_schedule.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ using Bytes = std::span<const std::byte>;
 constexpr std::string_view kLabelPrefix = "slp2 ";
 
 OSSL_PARAM octets(const char* name, Bytes value) {
-  // OpenSSL only reads what a parameter of this direction points to.
+  // OpenSSL only reads the memory that an input parameter points to.
   return OSSL_PARAM_construct_octet_string(name, const_cast<std::byte*>(value.data()), value.size());
 }
 
@@ -53,7 +53,7 @@ Secret extract(Bytes salt, Bytes input) {
   return result;
 }
 
-/// HKDF-Expand-Label; `out` and `context` have at most 255 bytes.
+/// HKDF-Expand-Label. `out` and `context` have at most 255 bytes each.
 void expand_label(const Secret& secret, std::string_view label, Bytes context, std::span<std::byte> out) {
   std::string info{'\0', static_cast<char>(out.size()),
                    static_cast<char>(kLabelPrefix.size() + label.size())};
@@ -84,7 +84,8 @@ KeyId key_id(const Secret& early) {
   return id;
 }
 
-/// Without a Diffie-Hellman exchange there are zeros in its place, as in TLS.
+/// Computes the handshake secret. The input is all zeros because there is no Diffie-Hellman exchange, as in
+/// TLS.
 Secret handshake_secret(const Secret& early) {
   return extract(expand_label(early, "derived", hash({})).bytes, Hash{});
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Key schedule of host authentication: that of TLS 1.3 with a pre-shared key alone (psk_ke; RFC 8446, sections 7.1 and
-// 4.4.4), with SHA-256 and with a prefix of our own before every label. deploy/docs/host-authentication.md has all of
-// it, with test vectors. Pure; any thread. Throws std::runtime_error when OpenSSL cannot compute.
+// Key schedule of host authentication. It is the schedule of TLS 1.3 with a pre-shared key only (psk_ke; RFC
+// 8446, sections 7.1 and 4.4.4), with SHA-256 and with Sluice's own prefix before every label.
+// deploy/docs/host-authentication.md describes it in full, with test vectors. Pure functions; any thread.
+// Throws std::runtime_error if OpenSSL fails.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@ inline constexpr std::size_t kHashBytes = 32;
 using Hash = std::array<std::byte, kHashBytes>;
 using KeyId = std::array<std::byte, 8>;
 
-/// A secret of the schedule; overwritten when it goes.
+/// A secret of the schedule. The destructor overwrites it.
 struct Secret {
   Hash bytes{};
 
@@ -28,20 +29,21 @@ struct Secret {
 
 enum class Role { Client, Server };
 
-/// HKDF-Extract(32 zero bytes, key).
+/// Returns HKDF-Extract(32 zero bytes, key).
 Secret early_secret(std::span<const std::byte> key);
-/// Names the key without saying it.
+/// Returns an identifier of the key that does not disclose it.
 KeyId key_id(const Secret& early);
 Secret handshake_secret(const Secret& early);
-/// `hellos` is the hash of both hellos. Each role has its own base secret, and so its own key.
+/// Returns the Finished key of a role. `hellos` is the hash of both hellos. Each role has its own base
+/// secret, and therefore its own key.
 Secret finished_key(const Secret& handshake, Role role, const Hash& hellos);
 Hash finished(const Secret& finished_key, const Hash& transcript);
 
 Hash hash(std::span<const std::byte> text);
-/// In constant time.
+/// Compares in constant time.
 bool same(const Hash& one, const Hash& other);
 
-/// A pre-shared key, ready for use. The key itself is not kept.
+/// A pre-shared key, prepared for use. The key itself is not stored.
 struct PskKey {
   KeyId id{};
   Secret handshake;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Properties of version 2, and the hosts that the configuration lets authenticate themselves.
+// Transport properties of version 2, and the hosts that the configuration allows to authenticate themselves.
 #include "controlplane/properties/property_exchange.h"
 
 #include <algorithm>
@@ -70,7 +70,7 @@ void PropertyExchange::on_part(std::uint32_t reactor, const segment::PropertyPar
     incoming.from = from;
     incoming.body.clear();
   }
-  // A control plane before this one may have read the first parts.
+  // The previous control plane may have consumed the first parts.
   const bool fits = incoming.from == from && part.offset == incoming.body.size() &&
                     part.bytes <= segment::PropertyPart::kBytes &&
                     part.offset + part.bytes <= std::min(part.total_bytes, rpcrdma::kMaxPropertyBytes);
@@ -85,7 +85,7 @@ void PropertyExchange::on_part(std::uint32_t reactor, const segment::PropertyPar
 void PropertyExchange::on_set(const Key& from, bool first, std::span<const std::byte> body) {
   ++statistics_.sets;
   const auto properties = rpcrdma::v2::decode_properties(body);
-  if (!properties) return;  // not well-formed: the data plane answers that
+  if (!properties) return;  // not well-formed: the data plane replies to that
   if (first) {
     const auto info = layout_.reactors[from.reactor].connections[from.connection].read();
     want_parameters(from, *properties, info ? info->own_properties.max_send_bytes : 0);
@@ -93,7 +93,8 @@ void PropertyExchange::on_set(const Key& from, bool first, std::span<const std::
   if (properties->host_authentication) on_authentication(from, *properties->host_authentication);
 }
 
-/// `max_send_bytes` is our property; zero where the table does not show it yet.
+/// Sets the parameters for the peer's properties. `max_send_bytes` is the gateway's own property, or zero if
+/// the table does not show it yet.
 void PropertyExchange::want_parameters(const Key& of, const rpcrdma::v2::Parameters& peer,
                                        std::uint32_t max_send_bytes) {
   rpcrdma::v2::Parameters own;
@@ -146,7 +147,7 @@ void PropertyExchange::report_refusal(const Key& connection, const char* reason)
                                    .reason = reason});
 }
 
-/// The class comes with the admission: no call is served in another one.
+/// Admits the connection and sets its class in the same update, so that no call is served in another class.
 void PropertyExchange::admit(const Key& connection, std::string_view host) {
   std::uint32_t client_class = segment::kKeepClass;
   if (const config::HostEntry* entry = config::find_host(config_, host))
@@ -174,8 +175,9 @@ void PropertyExchange::send(const Key& to, std::span<const std::byte> octets) {
   }
 }
 
-/// What a control plane before this one took and had not answered is in the tables: connections that are held, and
-/// properties that nobody has judged. Drops the state of connections that have ended.
+/// Reconciles with the connection tables. A previous control plane may have consumed messages without
+/// answering them, so this function finds connections that are held and properties that have not been
+/// evaluated. It also drops the state of closed connections.
 void PropertyExchange::check_connections(std::uint64_t now_ns) {
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
     const auto& table = layout_.reactors[reactor].connections;
@@ -199,7 +201,7 @@ void PropertyExchange::check_connections(std::uint64_t now_ns) {
   forget_absent_connections();
 }
 
-/// Ends a connection that is held until authentication for too long.
+/// Closes a connection that has waited for authentication longer than the timeout.
 void PropertyExchange::check_held(const Key& connection, std::uint64_t now_ns) {
   const std::uint64_t limit_ns = std::uint64_t{config_.authentication_timeout_s} * 1'000'000'000;
   Peer& peer = peers_[connection];
@@ -211,7 +213,8 @@ void PropertyExchange::check_held(const Key& connection, std::uint64_t now_ns) {
   close(connection);
 }
 
-/// At the second look: properties of a connection may be here before the reactor has published it.
+/// Drops the state of connections that two consecutive checks have not found. A single check is not
+/// sufficient, because properties of a connection may arrive before the reactor has published it.
 void PropertyExchange::forget_absent_connections() {
   for (auto& [key, peer] : peers_) {
     const auto info = layout_.reactors[key.reactor].connections[key.connection].read();

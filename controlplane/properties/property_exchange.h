@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane's part in version 2: checks the transport properties that clients send (draft, section
-// 5), writes the resulting parameters as what is wanted of the connection, and authenticates hosts. Until then a
-// connection has the default parameters. One thread.
+// Control plane part of version 2. Validates the transport properties that clients send (draft, section 5),
+// writes the resulting parameters as desired state of the connection, and authenticates hosts. A connection
+// uses the default parameters until they are set. Single-threaded.
 #pragma once
 
 #include <array>
@@ -40,24 +40,25 @@ namespace sluice::properties {
 
 struct ExchangeStatistics {
   std::uint64_t sets = 0;
-  std::uint64_t clamped = 0;  ///< values out of range
+  std::uint64_t clamped = 0;  ///< values out of range that were clamped
   std::uint64_t authenticated = 0;
-  std::uint64_t refused = 0;  ///< did not authenticate, or not in time
+  std::uint64_t refused = 0;  ///< hosts that failed to authenticate or did not do so in time
   std::uint64_t parts_lost = 0;
 };
 
 class PropertyExchange {
  public:
-  /// The first three and `journal` outlive it. `authentication` is null where hosts cannot authenticate themselves.
+  /// All referenced objects outlive this object. `authentication` is null if hosts cannot authenticate
+  /// themselves.
   PropertyExchange(segment::Layout& layout, const config::Config& config, controlplane::Outbox& outbox,
                    std::unique_ptr<HostAuthentication> authentication, events::Journal& journal);
 
-  /// For handshakes that begin from here on.
+  /// Sets the method for handshakes that begin later.
   void set_authentication(std::unique_ptr<HostAuthentication> authentication) {
     authentication_ = std::move(authentication);
   }
 
-  /// True when a reactor sent something, or something could be sent to one.
+  /// Processes messages from and to reactors. Returns true if any message was received or sent.
   bool poll(std::uint64_t now_ns);
   const ExchangeStatistics& statistics() const { return statistics_; }
 
@@ -70,8 +71,8 @@ class PropertyExchange {
   };
   struct Peer {
     std::unique_ptr<HostHandshake> handshake;
-    bool ended = false;   ///< admitted or refused
-    bool absent = false;  ///< the last look did not find its connection
+    bool ended = false;   ///< set once the peer is admitted or refused
+    bool absent = false;  ///< set if the last check did not find the connection
     bool forgotten = false;
     std::uint64_t since_ns = 0;
   };

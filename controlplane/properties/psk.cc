@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Host authentication with pre-shared keys: its messages, and both roles.
+// Host authentication with pre-shared keys: the messages, and both roles.
 #include "controlplane/properties/psk.h"
 
 #include <openssl/rand.h>
@@ -18,7 +18,7 @@ constexpr std::byte kClientHello{1};
 constexpr std::byte kServerMessage{2};
 constexpr std::byte kClientFinished{3};
 
-// Byte by byte: gcc 14 sees an overflow in inserting a range that there is not.
+// Appends byte by byte, because gcc 14 reports a false overflow for inserting a range.
 void append(std::vector<std::byte>& to, std::span<const std::byte> more) {
   for (const std::byte byte : more) to.push_back(byte);
 }
@@ -37,7 +37,7 @@ std::vector<std::byte> start(std::byte number, const std::string& name, const No
   return message;
 }
 
-/// Reads from the front of a message. After the first read beyond its end all further ones give zeros.
+/// Reads from the front of a message. After a read beyond the end, all further reads return zeros.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> message) : left_(message) {}
@@ -141,13 +141,13 @@ HostHandshake::Step refused() {
   return {.verdict = HostHandshake::Verdict::Refused, .answer = {}, .peer = {}};
 }
 
-/// What both roles compute from the hellos and the key: the proofs that are due.
+/// Proofs of both roles, computed from the hellos and the key.
 struct Proofs {
   Hash server{};
   Hash client{};
 };
 
-/// `transcript` has message 1, and message 2 without its Finished.
+/// Computes the proofs. `transcript` contains message 1 and message 2 without its Finished.
 Proofs proofs(const PskKey& key, std::vector<std::byte> transcript) {
   const Hash hellos = hash(transcript);
   Proofs result;
@@ -189,7 +189,8 @@ HostHandshake::Step PskClient::on_octets(std::span<const std::byte> octets) {
   std::vector<std::byte> transcript = std::exchange(hello_, {});
   const auto message = decode_server_message(octets);
   if (transcript.empty() || !message || message->hello.choice >= keys_.size()) return refused();
-  // A host that is a server too would otherwise take its own answers for another's.
+  // Rejects the host's own name: a host that is also a server could otherwise accept its own replies as
+  // another host's.
   if (message->hello.name == name_) return refused();
   append(transcript, octets.first(octets.size() - kHashBytes));
   const Proofs due = proofs(keys_[message->hello.choice], std::move(transcript));

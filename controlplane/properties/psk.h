@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutual authentication of hosts with pre-shared keys: a method of Sluice's own, which the draft does not define. The
-// key schedule is that of TLS 1.3; deploy/docs/host-authentication.md has the construction and what it promises.
+// Mutual authentication of hosts with pre-shared keys. This is Sluice's own method, because the draft defines
+// none. The key schedule is that of TLS 1.3; deploy/docs/host-authentication.md describes the construction
+// and its security properties.
 //
 //   1  client to server   client's name and nonce, identifiers of its keys
-//   2  server to client   server's name and nonce, which of the keys it takes, its Finished
+//   2  server to client   server's name and nonce, index of the chosen key, its Finished
 //   3  client to server   the client's Finished
 //
-// The server takes a key only from the host that it belongs to. Once per connection; protects no data. One thread.
+// The server accepts a key only from the host that it belongs to. The handshake runs once per connection and
+// protects no data. Single-threaded.
 #pragma once
 
 #include <map>
@@ -21,13 +23,13 @@
 
 namespace sluice::properties {
 
-/// Gives a nonce that it has never given before. Throws std::runtime_error.
+/// Returns a nonce that has never been used before. Throws std::runtime_error.
 using NonceSource = Nonce (*)();
 Nonce random_nonce();
 
 class PskClient final : public HostHandshake {
  public:
-  /// Throws std::runtime_error with a sentence when there is no key or too many, or the name is not valid.
+  /// Throws std::runtime_error with a sentence if there are no keys or too many, or if the name is not valid.
   PskClient(std::string name, std::vector<PskKey> keys, NonceSource nonces = random_nonce);
 
   std::vector<std::byte> begin() override;
@@ -37,10 +39,10 @@ class PskClient final : public HostHandshake {
   const std::string name_;
   const std::vector<PskKey> keys_;  ///< in order of preference
   const NonceSource nonces_;
-  std::vector<std::byte> hello_;  ///< empty: no answer to it is due
+  std::vector<std::byte> hello_;  ///< sent hello; empty if no reply to it is expected
 };
 
-/// The hosts that a server knows, by name, each with its keys. The same for all connections.
+/// Hosts known to a server, by name, each with its keys. Shared by all connections.
 using PskHosts = std::map<std::string, std::vector<PskKey>, std::less<>>;
 
 class PskServer final : public HostHandshake {
@@ -59,13 +61,14 @@ class PskServer final : public HostHandshake {
   const std::shared_ptr<const PskHosts> hosts_;
   const NonceSource nonces_;
   Due due_ = Due::Hello;
-  Hash expected_{};  ///< the client's Finished
+  Hash expected_{};  ///< expected Finished of the client
   std::string peer_;
 };
 
 class PskAuthentication final : public HostAuthentication {
  public:
-  /// Throws std::runtime_error with a sentence when a name is not valid, is our own, or two hosts share a key.
+  /// Throws std::runtime_error with a sentence if a name is not valid or is the gateway's own, or if two
+  /// hosts share a key.
   PskAuthentication(std::string name, PskHosts hosts);
   std::unique_ptr<HostHandshake> accept() const override {
     return std::make_unique<PskServer>(name_, hosts_);

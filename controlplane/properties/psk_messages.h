@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages of host authentication with pre-shared keys, as bytes and as values; formats in
-// deploy/docs/host-authentication.md. A decoder takes what a stranger sent: it returns nothing unless the message has
-// its exact form to the last byte. Pure; any thread.
+// Messages of host authentication with pre-shared keys, in encoded and decoded form.
+// deploy/docs/host-authentication.md defines the formats. Decoders process input from unauthenticated peers
+// and return nothing unless the message is exactly well-formed to the last byte. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline constexpr std::size_t kMaxOfferedKeys = 4;
 
 using Nonce = std::array<std::byte, kNonceBytes>;
 
-/// 1 to kMaxHostNameBytes printable ASCII characters, no space among them.
+/// Returns true for 1 to kMaxHostNameBytes printable ASCII characters without spaces.
 bool valid_name(std::string_view name);
 
 /// Message 1.
@@ -34,7 +34,7 @@ struct ClientHello {
 struct ServerHello {
   std::string name;
   Nonce nonce{};
-  std::uint8_t choice = 0;  ///< index in the client's list
+  std::uint8_t choice = 0;  ///< index into the client's list of keys
 };
 
 struct ServerMessage {

@@ -18,9 +18,10 @@
 namespace sluice::tasks {
 namespace {
 
-/// Written before a hand-over to the library, read after it: an order that the thread sanitizer sees (threads.h).
+/// Counter of hand-overs. It is written before a hand-over to the library and read after it, so that the
+/// thread sanitizer sees the order (threads.h).
 std::atomic<std::uint64_t> handed_over{0};
-/// Of the arenas that there are.
+/// Threads of all existing arenas.
 std::atomic<std::uint32_t> threads_in_use{0};
 
 std::uint32_t reserved(std::uint32_t threads) {
@@ -31,7 +32,8 @@ std::uint32_t reserved(std::uint32_t threads) {
 
 }  // namespace
 
-/// Held by the arena, and by each call of run_one() to come. The last one deletes it.
+/// State shared by the arena and its tasks. The arena and each pending call of run_one() hold one reference;
+/// the last holder deletes the state.
 struct Arena::Shared {
   explicit Shared(const ArenaLimits& limits) : wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     waiting.set_capacity(limits.threads + limits.queued);
@@ -41,18 +43,19 @@ struct Arena::Shared {
     if (holders.fetch_sub(1) == 1) delete this;
   }
   void add(Work work);
-  /// Runs the next task that waits; there is none when the arena has ended meanwhile. On a thread of the arena.
+  /// Runs the oldest waiting task, if there is one. The queue is empty after the arena has ended. Called on a
+  /// thread of the arena.
   void run_one();
   void end(std::uint32_t wait_ms);
 
   const FileDescriptor wake;
-  // As many as start() lets in: neither is ever full.
+  // Queues with room for all tasks that start() admits, so that neither is ever full.
   tbb::concurrent_bounded_queue<Work> waiting;
   tbb::concurrent_bounded_queue<Done> results;
   std::atomic<std::uint32_t> holders{1};
   std::mutex mutex;
   std::condition_variable idle;
-  std::uint32_t running = 0;  ///< under mutex
+  std::uint32_t running = 0;  ///< guarded by mutex
 };
 
 void Arena::Shared::add(Work work) {

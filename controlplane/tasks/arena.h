@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Blocking and slow work of the control plane: names, files, the machine's topology. It runs on the threads of an arena;
-// what comes of it goes back, through a queue, to the one loop that owns the state which it changes. So that loop never
-// waits for a network or a disk.
+// Thread pool for blocking and slow work of the control plane, such as name lookups, file access and the
+// detection of the machine's topology. Tasks run on the threads of an arena. Their results return through a
+// queue to the single loop that owns the affected state, so that the loop never blocks on a network or a
+// disk.
 //
-// An arena belongs to one loop, whose thread calls everything here. At most `threads` tasks run at a time and at most
-// `queued` others wait; what is beyond is refused, and its owner asks again later. All three are counted.
+// An arena belongs to one loop, whose thread calls all functions of this file. At most `threads` tasks run at
+// a time and at most `queued` others wait. Further tasks are refused, and the owner retries later. All three
+// cases are counted.
 #pragma once
 
 #include <atomic>
@@ -16,10 +18,10 @@
 
 namespace sluice::tasks {
 
-/// Of all arenas of a process together: the library keeps as many threads.
+/// Limit of threads of all arenas in a process. The library keeps this number of threads.
 inline constexpr std::uint32_t kMaxThreads = 16;
-/// How long an arena waits at its end for work that is running. Work that takes longer, as a name server or a file
-/// server that does not answer makes it, is left to itself: it has nothing of its owner's.
+/// Time in milliseconds that the destructor waits for running work. Work that takes longer, for example
+/// because a name server or file server does not answer, is detached; it refers to no data of the owner.
 inline constexpr std::uint32_t kEndMs = 25;
 
 struct ArenaLimits {
@@ -28,35 +30,36 @@ struct ArenaLimits {
   std::uint32_t end_ms = kEndMs;
 };
 
-/// Any thread may read them.
+/// Counters of an arena. Any thread may read them.
 struct ArenaStatistics {
   std::atomic<std::uint64_t> started{0};
-  std::atomic<std::uint64_t> delayed{0};  ///< of those: found all threads at work
-  std::atomic<std::uint64_t> refused{0};  ///< found the queue full
+  std::atomic<std::uint64_t> delayed{0};  ///< tasks started while all threads were busy
+  std::atomic<std::uint64_t> refused{0};  ///< tasks refused because the queue was full
 };
 
 class Arena {
  public:
-  /// Called by deliver().
+  /// Result of a task, called by deliver().
   using Done = Function<void()>;
-  /// Called on a thread of the arena. It refers to nothing that may end before the process, unless it shares it, and does
-  /// not write the segment: only the loop has a turn (segment/ownership.h). What it returns may refer to the owner.
+  /// Task, called on a thread of the arena. It must not refer to data that may be destroyed before the
+  /// process ends, unless it shares ownership, and it must not write the segment, because only the loop holds
+  /// the right to write (segment/ownership.h). The returned Done may refer to the owner.
   using Work = Function<Done()>;
 
-  /// Throws SetupError. The threads of all arenas together are at most kMaxThreads.
+  /// Creates the arena. Throws SetupError. The threads of all arenas together are at most kMaxThreads.
   explicit Arena(ArenaLimits limits);
-  /// What waits is dropped; what runs has `end_ms`. No result is delivered any more.
+  /// Drops waiting tasks, waits up to `end_ms` for running ones, and delivers no further results.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// False: the arena is full.
+  /// Starts or queues a task. Returns false if the arena is full.
   [[nodiscard]] bool start(Work work);
-  /// For poll(): readable while there may be something to deliver.
+  /// Returns a descriptor for poll(), which is readable when there may be results to deliver.
   int descriptor() const;
-  /// Calls what finished work has returned. Throws what the work has thrown.
+  /// Calls the results of finished tasks. Rethrows exceptions of the tasks.
   void deliver();
-  /// Tasks whose results have not been delivered.
+  /// Returns the number of tasks whose results have not been delivered.
   std::uint32_t outstanding() const { return outstanding_; }
   const ArenaStatistics& statistics() const { return statistics_; }
 
@@ -65,7 +68,7 @@ class Arena {
 
   const ArenaLimits limits_;
   Threads threads_;
-  Shared* const shared_;  ///< with the tasks, which may outlive the arena
+  Shared* const shared_;  ///< shared with the tasks, which may outlive the arena
   std::uint32_t outstanding_ = 0;
   ArenaStatistics statistics_;
 };

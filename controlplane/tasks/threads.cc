@@ -7,8 +7,8 @@
 namespace sluice::tasks {
 namespace {
 
-/// Before the first arena: else there are as many threads as processors, and work that blocks needs more. The one is
-/// the caller's own.
+/// Raises the library's thread limit before the first arena is constructed. By default the library uses one
+/// thread per processor, but blocking work needs more. The additional thread is the caller's own.
 std::uint32_t allowed(std::uint32_t count, std::uint32_t most_of_process) {
   static const tbb::global_control control(tbb::global_control::max_allowed_parallelism, most_of_process + 1);
   return count;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The threads of one arena: a tbb::task_arena. Its source is compiled without instrumentation, as the library is: the
-// thread sanitizer sees no order between a thread that hands something to the library and that which gets it.
+// Threads of one arena, implemented by a tbb::task_arena. The source is compiled without instrumentation
+// because the library is too, so the thread sanitizer sees no order between a thread that submits work to the
+// library and the thread that runs it.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,16 @@ namespace sluice::tasks {
 
 class Threads {
  public:
-  /// The library has `most_of_process` threads for all arenas: as the first caller says.
+  /// Creates an arena with `count` threads. The first call sets the library's limit for all arenas,
+  /// `most_of_process`.
   Threads(std::uint32_t count, std::uint32_t most_of_process);
-  /// Waits for nothing. What is enqueued is called all the same.
+  /// Destroys the arena without waiting. Enqueued work still runs.
   ~Threads();
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
 
-  /// Has one of the threads call `call(argument)`, which throws nothing. The two have to synchronize by themselves.
+  /// Runs `call(argument)` on one of the threads. `call` must not throw. Caller and callee must provide their
+  /// own synchronization.
   void enqueue(void (*call)(void*), void* argument);
 
  private:

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The addresses of one upstream: its hosts are resolved again and again, and each address is asked for a reply to
-// NULL, unless it is the only one. What has once been found stays while nothing else is: a name server that fails
-// takes no server away.
+// Addresses of one upstream. Its host names are resolved periodically, and each address is probed with a NULL
+// call unless it is the only one. Known addresses stay valid until a lookup returns others, so a failing name
+// server never removes a working server.
 //
-// The order of a name's addresses is no preference, because name servers rotate and shuffle them, and some give one at
-// a time. So an address keeps its place, new ones come after it, and one that the last answer lacks stays for a while
-// if it answers NULL.
+// The order of a name's addresses expresses no preference, because name servers rotate and shuffle them, and
+// some return one address at a time. Therefore a known address keeps its position and new addresses are
+// appended. An address that the last answer lacks is kept for a while if it replies to NULL.
 //
-// One thread, the keeper's (address_keeper.h).
+// Single-threaded; runs on the thread of address_keeper.h.
 #pragma once
 
 #include <cstdint>
@@ -25,52 +25,53 @@
 
 namespace sluice::upstreams {
 
-/// Between one lookup of a name and the next.
+/// Interval between lookups of a name.
 inline constexpr std::uint64_t kLookupNs = 60'000'000'000;
-/// The same while it cannot be resolved, or the upstream cannot be reached.
+/// Interval between lookups while the name cannot be resolved or the upstream cannot be reached.
 inline constexpr std::uint64_t kUrgentLookupNs = 5'000'000'000;
-/// The same while there are too many lookups.
+/// Retry interval of a lookup that the arena refused because it was full.
 inline constexpr std::uint64_t kCrowdedLookupNs = 1'000'000'000;
-/// Limit of the time for which an address is kept that is no longer among the name server's answers. It has to
-/// answer NULL.
+/// Maximum time for which an address is kept after it disappeared from the name server's answers. The address
+/// has to reply to NULL.
 inline constexpr std::uint64_t kUnlistedNs = 3'600'000'000'000;
-/// Limit of the number of such addresses of one name. Those found last are dropped.
+/// Maximum number of such addresses per name. The most recently found ones are dropped.
 inline constexpr std::uint32_t kMaxUnlisted = 8;
 
 class AddressBook {
  public:
-  /// `arena` outlives it, and its owner delivers what its tasks have found.
+  /// `arena` outlives this object, and its owner calls deliver().
   AddressBook(const segment::UpstreamConfig& upstream, tasks::Arena& arena, LookUp look_up);
 
-  /// Takes over what `former`, of an earlier configuration, knows: the addresses of names that both have, and which of
-  /// its addresses answer. Names for which it has addresses already stay as they are.
+  /// Adopts the state of `former`, which belongs to an earlier configuration: the addresses of host names
+  /// that both have, and the probe results of these addresses. Host names that have addresses already are
+  /// left unchanged.
   void adopt(const AddressBook& former);
 
   const segment::UpstreamAddressList& list() const { return list_; }
-  /// Connections to an upstream have failed: names are looked up again soon.
+  /// Schedules an early lookup of all names, because connections to the upstream have failed.
   void hurry(std::uint64_t now_ns);
   void prepare(mount::PollSet& set);
-  /// True: the list has changed.
+  /// Processes lookups and probes. Returns true if the list has changed.
   bool turn(const mount::PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Known {
     PeerAddress address;
-    std::optional<std::uint64_t> unlisted_since_ns;  ///< none: the last answer has it
+    std::optional<std::uint64_t> unlisted_since_ns;  ///< empty if the last answer contains the address
   };
   struct Host {
     std::string text;
     bool is_name = false;
-    std::vector<Known> addresses;  ///< as they were found, the first one first
+    std::vector<Known> addresses;  ///< in the order in which they were found
     HostLookup lookup;
     std::uint64_t begun_ns = 0;
     std::uint64_t next_ns = 0;
-    std::string problem;  ///< reported
+    std::string problem;  ///< last reported problem, to report each one once
   };
-  /// Whether an address answers.
+  /// Probe state of an address.
   struct Check {
     PeerAddress address;
-    std::uint32_t host = 0;  ///< its place among hosts_
+    std::uint32_t host = 0;  ///< index into hosts_
     mount::RpcLink link;
     std::uint32_t answers = 0;
     std::uint32_t failures = 0;
@@ -93,7 +94,7 @@ class AddressBook {
   tasks::Arena& arena_;
   const LookUp look_up_;
   std::vector<std::unique_ptr<Host>> hosts_;
-  std::vector<std::unique_ptr<Check>> checks_;  ///< of all addresses, in order of preference
+  std::vector<std::unique_ptr<Check>> checks_;  ///< probes of all addresses, in order of preference
   segment::UpstreamAddressList list_{};
   bool changed_ = false;
   std::uint64_t now_ns_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps the addresses of all upstreams in the segment up to date (segment/upstream_addresses.h), in a thread of its
-// own, on which nothing blocks: names are resolved in an arena.
+// Keeps the addresses of all upstreams in the segment up to date (segment/upstream_addresses.h). It has its
+// own thread, on which nothing blocks, because names are resolved in an arena.
 #pragma once
 
 #include <cstdint>
@@ -24,32 +24,32 @@ struct Layout;
 
 namespace sluice::upstreams {
 
-/// Period of looking for another configuration, and for connections that have failed.
+/// Interval between checks for a new configuration and for failed connections.
 inline constexpr std::uint64_t kLookAroundNs = 500'000'000;
 
-/// Names that are looked up at a time, of all upstreams. Of more names, some wait for those that a name server is slow with.
+/// Concurrent lookups over all upstreams. If there are more names, some of them wait behind slow lookups.
 inline constexpr std::uint32_t kLookupThreads = 8;
-/// Each host once, and those of a configuration before this one.
+/// Queue limit of the arena: one lookup per host of this configuration and of the previous one.
 inline constexpr std::uint32_t kLookupsQueued = 2 * segment::kMaxUpstreams * segment::kMaxUpstreamHosts;
 
 class AddressService final : public mount::PolledService {
  public:
   using Upstreams = std::vector<segment::UpstreamConfig>;
-  /// How many connections to upstreams have failed so far.
+  /// Returns the total number of failed connections to upstreams.
   using Failures = Function<std::uint64_t()>;
 
   /// Calls its argument, unless another control plane has taken over.
   using AsOwner = Function<void(const Function<void()>& write)>;
 
-  /// Writes what needs no resolving. `shared` outlives it, and has no other writer.
+  /// Publishes the addresses that need no lookup. `shared` outlives this object, which is its only writer.
   AddressService(
       const Upstreams& upstreams, segment::SharedUpstreamAddresses& shared, Failures failures, LookUp look_up,
       AsOwner as_owner = [](const auto& write) { write(); });
 
-  /// Any thread: the upstreams of a new configuration.
+  /// Sets the upstreams of a new configuration. Any thread.
   void reconfigure(Upstreams upstreams);
   const tasks::ArenaStatistics& lookups() const { return arena_.statistics(); }
-  // The service's thread.
+  // Functions for the service's thread.
   void prepare(mount::PollSet& set) override;
   void turn(const mount::PollSet& set, std::uint64_t now_ns) override;
 
@@ -67,12 +67,12 @@ class AddressService final : public mount::PolledService {
   std::uint64_t failures_seen_ = 0;
   std::uint64_t look_around_ns_ = 0;
   std::mutex mutex_;
-  std::optional<Upstreams> next_;  ///< under mutex_
+  std::optional<Upstreams> next_;  ///< guarded by mutex_
 };
 
 class AddressKeeper {
  public:
-  /// Starts the thread. `layout` outlives it. Throws SetupError.
+  /// Starts the thread. `layout` outlives this object. Throws SetupError.
   AddressKeeper(const segment::ConfigBlock& config, segment::Layout& layout,
                 AddressService::AsOwner as_owner);
   void reconfigure(const segment::ConfigBlock& config);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resolves host names without making its caller wait: in the threads of an arena, so that a name server that is slow with
-// some names holds up no other.
+// Asynchronous resolution of host names. Lookups run on the threads of an arena, so that a slow name server
+// delays no other lookup.
 #pragma once
 
 #include <memory>
@@ -20,28 +20,29 @@ namespace sluice::upstreams {
 
 struct LookupResult {
   std::vector<PeerAddress> addresses;
-  std::string problem;  ///< a clause, if there are no addresses
+  std::string problem;  ///< clause that describes the failure, if there are no addresses
 };
-/// Any thread; may take as long as it likes. Refers to nothing that may end before the process.
+/// Resolves a host name. May block without limit; any thread. It must not refer to data that may be destroyed
+/// before the process ends.
 using LookUp = Function<LookupResult(const std::string& host)>;
 
-/// The system's resolver: getaddrinfo(), for TCP.
+/// Resolves a name for TCP with the system's resolver, getaddrinfo().
 LookupResult look_up(const std::string& host);
 
-/// One lookup at a time. One thread, that of the arena's loop. One that nobody waits for any more is not begun, and what it
-/// has found is dropped.
+/// One lookup at a time, on the thread of the arena's loop. If this object is destroyed, a waiting lookup is
+/// not started and the result of a running one is dropped.
 class HostLookup {
  public:
-  /// Starts; not while running(). False: the arena is full.
+  /// Starts a lookup. Must not be called while running(). Returns false if the arena is full.
   [[nodiscard]] bool begin(tasks::Arena& arena, const LookUp& look_up, const std::string& host);
-  /// A result has not been taken yet.
+  /// Returns true if a lookup was started and its result has not been taken.
   bool running() const { return pending_ != nullptr; }
-  /// None until there is one.
+  /// Returns the result once there is one.
   std::optional<LookupResult> take();
 
  private:
   using Pending = std::optional<LookupResult>;
-  std::shared_ptr<Pending> pending_;  ///< the task looks whether it is still there
+  std::shared_ptr<Pending> pending_;  ///< the task holds a weak reference, which expires with this object
 };
 
 }  // namespace sluice::upstreams

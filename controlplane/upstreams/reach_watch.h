@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tells the journal when an upstream can no longer be reached, or is reached, as the connections of all reactors show it.
-// The control plane's thread.
+// Records an event when an upstream becomes unreachable or reachable, judged by the connections of all
+// reactors. Runs on the control plane's thread.
 #pragma once
 
 #include <array>
@@ -22,19 +22,21 @@ namespace sluice::upstreams {
 
 class ReachWatch {
  public:
-  /// Both outlive it.
+  /// `journal` and `layout` outlive this object.
   ReachWatch(events::Journal& journal, const segment::Layout& layout) : journal_(journal), layout_(layout) {}
 
-  /// From time to time. Without a data plane nothing is known, and nothing changes.
+  /// Samples the connections. Called periodically. Without a data plane the state of upstreams is unknown,
+  /// and nothing changes.
   void look(const segment::ConfigBlock& config, bool data_plane_alive, std::uint64_t now_ns);
 
  private:
   enum class Reach : std::uint8_t { Unknown, Lost, Found };
   struct State {
-    std::string upstream;  ///< another one may have its place later
+    std::string upstream;  ///< name, because another upstream may take this position later
     Reach reach = Reach::Unknown;
     std::uint64_t lost_ns = 0;
-    std::uint32_t looks_without = 0;  ///< in a row: none was there, and some were being made
+    std::uint32_t looks_without = 0;  ///< consecutive samples with no connection and at least one connection
+                                      ///< attempt
   };
   events::Journal& journal_;
   const segment::Layout& layout_;

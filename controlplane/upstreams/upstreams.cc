@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upstreams: lookups of their names, their addresses, and whether the data plane reaches them.
+// Upstreams: lookups of their names, their addresses, and their reachability from the data plane.
 #include "controlplane/upstreams/host_lookup.h"
 
 #include <netdb.h>
@@ -72,7 +72,8 @@ std::string to_text(const std::vector<PeerAddress>& addresses) {
   return text;
 }
 
-/// Whether the server has the program; one that asks for a better credential has it. Empty: no reply.
+/// Returns true if the server has the program. A server that rejects the credential has it. An empty `reply`
+/// means that there was none.
 bool is_well(std::span<const std::byte> reply) {
   xdr::Reader reader(reply);
   const auto decoded = rpc::decode_reply(reader);
@@ -89,7 +90,7 @@ AddressBook::AddressBook(const segment::UpstreamConfig& upstream, tasks::Arena& 
     Host& host = *hosts_.emplace_back(std::make_unique<Host>());
     host.text = upstream_.hosts[i].data();
     const auto address = parse_address(host.text);
-    host.is_name = !address || address->zone != 0;  // an interface that is made anew has another index
+    host.is_name = !address || address->zone != 0;  // an interface that is recreated gets another index
     if (address) host.addresses = {{.address = *address, .unlisted_since_ns = {}}};
   }
   collect();
@@ -122,7 +123,7 @@ void AddressBook::adopt(const AddressBook& former) {
   write_list();
 }
 
-/// Whether the last answer for some host has it.
+/// Returns true if the last answer for some host contains the address.
 bool AddressBook::is_listed(const PeerAddress& address) const {
   const auto has_it = [&](const auto& host) {
     return std::any_of(host->addresses.begin(), host->addresses.end(), [&](const Known& known) {
@@ -132,8 +133,8 @@ bool AddressBook::is_listed(const PeerAddress& address) const {
   return std::any_of(hosts_.begin(), hosts_.end(), has_it);
 }
 
-/// Collects all addresses once, the first hosts' first. If there is no room for all, the listed ones have it. An address
-/// that was there before keeps its counts.
+/// Collects each address once, in the order of the hosts. If there are too many, listed addresses take
+/// precedence. An address that was in the list before keeps its counters.
 void AddressBook::collect() {
   struct Candidate {
     PeerAddress address;
@@ -161,7 +162,7 @@ void AddressBook::collect() {
     checks.back()->host = each.host;
   }
   checks_ = std::move(checks);
-  if (checks_.size() == 1) {  // it is not asked any more
+  if (checks_.size() == 1) {  // a single address is not probed
     auto only = std::make_unique<Check>();
     only->address = checks_[0]->address;
     only->host = checks_[0]->host;
@@ -214,8 +215,9 @@ void AddressBook::found(Host& host, const LookupResult& result, std::uint64_t no
             others.empty() ? "" : "; used for an hour at most, while they answer: " + to_text(others));
 }
 
-/// Merges an answer of the name server into what is known. Known addresses keep their places. One that the answer lacks
-/// is dropped when it answers no NULL, when it has been unlisted for kUnlistedNs, or when there are too many of them.
+/// Merges an answer of the name server into the known addresses. Known addresses keep their positions. An
+/// address that the answer lacks is dropped if it does not reply to NULL, if it has been unlisted for
+/// kUnlistedNs, or if there are too many unlisted addresses.
 std::vector<AddressBook::Known> AddressBook::merged(const std::vector<Known>& known,
                                                     const std::vector<PeerAddress>& found,
                                                     std::uint64_t now_ns) const {
@@ -388,7 +390,8 @@ void AddressKeeper::reconfigure(const segment::ConfigBlock& config) {
 
 namespace {
 
-/// One look may find a connection that is about to be there.
+/// Consecutive samples without a connection after which an upstream counts as lost. A single sample may hit
+/// the moment before a connection is established.
 constexpr std::uint32_t kLooksUntilLost = 2;
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Addresses that are well formed and cannot work: no host has them, two keys claim them, or nothing leads there.
+// Addresses that are well formed but cannot work: no host can have them, two keys claim them, or no route
+// leads to them.
 #include "controlplane/config/addresses.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@
 namespace sluice::config {
 namespace {
 
-constexpr std::uint32_t kIpv4Bits = 96;  ///< of the prefix of mapped IPv4 addresses
+constexpr std::uint32_t kIpv4Bits = 96;  ///< length in bits of the prefix of mapped IPv4 addresses
 constexpr std::uint32_t kAddressBits = 128;
 
 bool starts_with(const PeerAddress& address, std::uint8_t first, std::uint32_t bits) {
@@ -53,7 +54,7 @@ auto first(const List& list, std::uint32_t count) {
   return std::span(list).first(std::min<std::size_t>(count, list.size()));
 }
 
-/// A list of clients: addresses that no client can have, and entries that are there twice.
+/// Checks a list of clients for addresses that no client can have, and for duplicate entries.
 void check_clients(Checker& check, const toml::table& table, const char* key,
                    std::span<const segment::AllowedPrefix> prefixes) {
   for (std::size_t i = 0; i < prefixes.size(); ++i) {
@@ -74,7 +75,7 @@ void check_clients(Checker& check, const toml::table& table, const char* key,
   }
 }
 
-/// Own addresses of softroce.
+/// Checks the own addresses of softroce.
 void check_own(Checker& check, const toml::table& device, const segment::ConfigBlock& block) {
   const auto addresses = first(block.addresses, block.address_count);
   for (std::size_t i = 0; i < addresses.size(); ++i) {
@@ -240,20 +241,20 @@ void check_addresses(Checker& check, const toml::table& root, const Config& conf
       check_clients(check, *classes->get(i)->as_table(), "clients", config.classes[i + 1].clients);
 }
 
-// --- TCP ports that both planes listen on: two of them at one address and port cannot both start
+// --- TCP ports that both planes listen on. Two listeners with one address and port cannot both start.
 namespace {
 
 struct Listener {
   std::string key;
   std::uint16_t port = 0;
-  std::string host{};  ///< as the key has it; empty if its reader has checked it
-  /// Nothing for a host name, which may lead anywhere.
+  std::string host{};  ///< host as the key has it; empty if the key's reader has checked it
+  /// Empty for a host name, which may resolve to any address.
   std::optional<PeerAddress> address{};
 };
 
 constexpr PeerAddress kEvery{};
 
-/// `address` is HOST:PORT, which has been checked.
+/// Returns the listener of `address`, which is a valid HOST:PORT.
 Listener at(const std::string& key, const std::string& address) {
   const std::size_t colon = address.rfind(':');
   Listener listener{.key = key, .host = host_of(address)};

@@ -13,7 +13,7 @@
 namespace sluice::config {
 namespace {
 
-/// Adds every key under its full name: "table.key", and "table.name" for an entry of a list of tables.
+/// Adds every key with its full name: "table.key", and "table.name" for an entry of a list of tables.
 void add_flat(std::map<std::string, Json>& keys, const std::string& prefix, const Json& table) {
   for (const auto& [key, value] : table.items()) {
     const std::string name = prefix + key;
@@ -28,14 +28,15 @@ void add_flat(std::map<std::string, Json>& keys, const std::string& prefix, cons
   }
 }
 
-/// What can be changed without the rest of its upstream: "upstream.name.address". No name has a dot.
+/// Returns true for a key that can change without the rest of its upstream, such as "upstream.name.address".
+/// Names contain no dots.
 bool is_part_of_upstream(const std::string& key) {
   constexpr std::string_view kUpstream = "upstream.";
   return key.starts_with(kUpstream) && key.find('.', kUpstream.size()) != std::string::npos;
 }
 
-/// Makes keys of their own of each upstream's address and port, and of its exports and what MOUNT does with them where it has
-/// its own: whether it has is for the data plane to know.
+/// Splits off each upstream's address and port as separate keys. If the upstream has `exports` or a `prefix`,
+/// also splits off these keys and the ones that MOUNT uses.
 void split_upstreams(std::map<std::string, Json>& keys) {
   std::map<std::string, Json> parts;
   for (auto& [key, value] : keys) {
@@ -53,7 +54,7 @@ void split_upstreams(std::map<std::string, Json>& keys) {
   keys.merge(parts);
 }
 
-/// Tables and keys whose changes take effect without a restart.
+/// Returns true for tables and keys whose changes take effect without a restart.
 bool is_live(const std::string& key) {
   if (is_part_of_upstream(key)) return true;
   static const char* kLive[] = {"log_level",
@@ -71,7 +72,7 @@ bool is_live(const std::string& key) {
   });
 }
 
-/// Whether only the control plane uses the key.
+/// Returns true if only the control plane uses the key.
 bool is_control(const std::string& key) {
   return key.rfind("admin.", 0) == 0 || key.rfind("metrics.", 0) == 0 || key.rfind("events.", 0) == 0 ||
          key.rfind("page.", 0) == 0 || key.rfind("mount.", 0) == 0 || key.rfind("locks.", 0) == 0 ||
@@ -99,7 +100,7 @@ void take_live_parts(segment::UpstreamConfig& upstream, const segment::ConfigBlo
   std::memcpy(upstream.prefix, entry->prefix, sizeof upstream.prefix);
 }
 
-/// Keys of upstreams that come, go, or come back.
+/// Keys of upstreams that a reload adds, removes or restores.
 struct Movements {
   std::set<std::string> live;
   std::set<std::string> back;
@@ -120,7 +121,7 @@ Movements movements(const segment::ConfigBlock& running, const segment::ConfigBl
   return found;
 }
 
-/// As if none of the upstreams that `next` has was removed.
+/// Returns `running` with all upstreams that are in `next` marked as not removed.
 Config with_those_of(Config running, const segment::ConfigBlock& next) {
   for (segment::UpstreamConfig& entry : running.block.upstreams)
     if (upstream_named(next, entry.name) != nullptr) entry.removed = 0;
@@ -145,7 +146,7 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
     if (const auto at = after.find(key); at == after.end() || at->second != value) names.insert(key);
   for (const auto& [key, value] : after)
     if (before.count(key) == 0) names.insert(key);
-  // Those of an upstream that comes or goes are not changes of their own.
+  // The parts of an upstream that is added or removed are not separate changes.
   std::erase_if(names, [&](const std::string& key) {
     return is_part_of_upstream(key) && !(before.count(key) != 0 && after.count(key) != 0);
   });
@@ -162,15 +163,16 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
 
 namespace {
 
-/// Returns whether a key bounds who connects, or what an export or upstream gives. Credits are shares, and none.
+/// Returns true for a key that limits connections, or access to an export or upstream. Credits are shares and
+/// not limits.
 bool is_restriction(const std::string& key) {
   for (const char* const table : {"admission.", "export.", "host_authentication.", "upstream."})
     if (key.starts_with(table)) return true;
   return key.ends_with(".max_connections_per_client");
 }
 
-/// Returns whether the default of a key allows more than a value of it: a larger number or zero, no list where there is one, a
-/// condition that does not hold.
+/// Returns true if the key's default allows more than `value`: a larger number or zero, an empty list instead
+/// of a list with entries, or a condition that is off.
 bool allows_more(const std::string& key, const Json& usual, const Json& value) {
   if (usual == value || key.ends_with(".anonuid") || key.ends_with(".anongid")) return false;
   if (value.is_boolean()) return value.get<bool>() && !usual.get<bool>();
@@ -179,7 +181,7 @@ bool allows_more(const std::string& key, const Json& usual, const Json& value) {
   return key == "host_authentication.method" && usual != value;
 }
 
-/// Adds the keys of restrictions, also those inside of entries, under their full names.
+/// Adds the keys of restrictions with their full names, including those inside of entries.
 void add_restrictions(std::map<std::string, Json>& keys, const Config& config) {
   std::map<std::string, Json> all;
   add_flat(all, "", describe(config));
@@ -206,7 +208,8 @@ std::string unsaid_removals(const Config& running, const Config& next) {
                          config.block.upstreams.begin() + config.block.upstream_count,
                          [](const segment::UpstreamConfig& entry) { return entry.removed == 0; });
   };
-  // A reload drops changes that were made by sluicectl without --save: sluicectl says so when it makes them.
+  // A reload drops changes that were made by sluicectl without --save. The output of sluicectl mentions this
+  // at the time of the change.
   const auto gone = [&](const std::string& key) { return running.has_key(key) && !next.has_key(key); };
   std::string problems;
   if (gone("export") && exports_of(running) > 0 && exports_of(next) == 0)
@@ -222,7 +225,8 @@ std::string unsaid_removals(const Config& running, const Config& next) {
   add_restrictions(after, next);
   for (const auto& [key, value] : before) {
     const auto then = after.find(key);
-    // An entry that goes takes its restrictions along. What the file does not name has its default value.
+    // A removed entry takes its restrictions along. Keys that the file does not name have their default
+    // values.
     if (then == after.end() || !gone(key) || !allows_more(key, then->second, value)) continue;
     problems += key + " is " + value.dump() +
                 ", and the file does not name it: write it with this value, or with its default, " +
@@ -241,7 +245,7 @@ Config live_part(const Config& running, const Config& next, const segment::Upstr
   result.authentication_hosts = next.authentication_hosts;
   result.classes = next.classes;
   for (policy::ClientClass& entry : result.classes) {
-    // Connections that are open have room for the old maximum.
+    // Open connections have buffers for the old maximum only.
     entry.credits.max_credits = std::min(entry.credits.max_credits, running.block.credits);
     entry.credits.min_credits = std::min(entry.credits.min_credits, entry.credits.max_credits);
   }

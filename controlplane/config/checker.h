@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a parsed configuration and collects its defects. Setup; one thread.
+// Reads a parsed configuration and collects its defects. Used at setup; single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -64,11 +64,11 @@ class Checker {
   std::map<const toml::table*, std::set<std::string>> known_;
 };
 
-/// Returns whether the path has a '.' or '..' between slashes, or a control character.
+/// Returns true if the path has a '.' or '..' component, or a control character.
 bool has_odd_part(std::string_view path);
-/// Throws ConfigError.
+/// Parses TOML. Throws ConfigError.
 toml::table parse_toml(const std::string& text, const std::string& name);
-/// A list of prefixes. Returns how many of `out` it has filled.
+/// Reads a list of prefixes. Returns how many elements of `out` it has filled.
 std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std::string& key,
                             std::span<segment::AllowedPrefix> out);
 

@@ -63,7 +63,7 @@ void read_transport(Checker& check, const toml::table& root, segment::ConfigBloc
   std::string policy = "always";
   check.text(*table, "reply_chunks", policy, 16, {"always", "if-needed"});
   block.reply_chunks_if_needed = policy == "if-needed" ? 1 : 0;
-  // A reply's header can be as long as a Send, and the results follow it.
+  // The header of a reply can be as long as a Send, and the results are placed after it.
   block.reply_buffer_bytes = 2 * block.inline_bytes;
 }
 
@@ -92,7 +92,7 @@ void read_softroce(Checker& check, const toml::table& table, segment::ConfigBloc
                  "driver \"softroce\" needs addresses of its own, such as [\"192.0.2.1/24\"].");
 }
 
-/// "mlx5_0", or "mlx5_0/2" for its second port.
+/// Reads the ports of RDMA devices: "mlx5_0", or "mlx5_0/2" for the second port.
 void read_verbs(Checker& check, const toml::table& table, segment::ConfigBlock& block) {
   check.integer(table, "shared_receives", block.shared_receives, 0, segment::kMaxSharedReceives);
   check.integer(table, "traffic_class", block.traffic_class, 0, 255);
@@ -245,7 +245,8 @@ void read_class(Checker& check, const toml::table& table, const segment::ConfigB
     check.defect(table.source(), "min_credits is above max_credits.");
 }
 
-/// Call after read_transport(): its credits are the limit of each class's.
+/// Reads the policy tables. Requires that read_transport() was called, because the transport's credits limit
+/// the credits of each class.
 void read_policy(Checker& check, const toml::table& root, Config& config) {
   config.classes[0].credits.max_credits = config.block.credits;
   if (const toml::table* table = check.table(root, "policy")) {

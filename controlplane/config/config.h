@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration: one TOML file for both planes, checked as a whole before anything starts.
-// Values; any thread.
+// The configuration: one TOML file for both planes, which is checked as a whole before anything starts. Value
+// types; any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace sluice::config {
 
-/// Defects of a file: a line for each, with file, line number and a sentence that says what is allowed.
+/// Defects of a file, one line each, with file, line number and a sentence that states what is allowed.
 class ConfigError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -28,30 +28,34 @@ class ConfigError : public std::runtime_error {
 /// A host that may authenticate itself.
 struct HostEntry {
   std::string name;
-  std::vector<std::string> key_files;  ///< any of them is accepted
-  std::string client_class{};          ///< of its connections; empty: that of their address
+  std::vector<std::string> key_files;  ///< any of these keys is accepted
+  std::string client_class{};          ///< class of the host's connections; empty for the class of their
+                                       ///< address
 };
 
 struct Config {
-  segment::ConfigBlock block;  ///< the part that the data plane reads
+  segment::ConfigBlock block;  ///< part that the data plane reads
 
   std::string segment = "sluice";
-  std::string file{};  ///< absolute path; empty: built-in defaults
-  /// Names of the keys in the file: "table.key", and "export./path.key" or "client_class.name.key" for entries of lists. The
-  /// name of an empty list is among them. Sorted.
+  std::string file{};  ///< absolute path; empty for the built-in defaults
+  /// Names of the keys in the file, sorted: "table.key", and "export./path.key" or "client_class.name.key"
+  /// for entries of lists. The name of an empty list is included.
   std::vector<std::string> named{};
-  std::string notes{};          ///< what a data plane like this process would refuse; a line each
-  std::string saved_changes{};  ///< file of what is saved; empty: none
-  SavedChanges saved{};         ///< its content, which `block` has, too
+  std::string notes{};          ///< settings with which a data plane in this process's environment would
+                                ///< refuse to start; a line each
+  std::string saved_changes{};  ///< file of saved changes; empty for none
+  SavedChanges saved{};         ///< content of saved_changes; already merged into `block`
   std::string admin_socket = "/run/sluice/admin.sock";
-  std::string admin_change_group{};                ///< access to all methods, as root has
-  std::string admin_read_group{};                  ///< read access; empty: none
-  std::string metrics_address = "127.0.0.1:9464";  ///< empty: no exporter
-  std::string page_address{};                      ///< of the status page: "127.0.0.1:9465"; empty: none
+  std::string admin_change_group{};                ///< group with access to all methods, like root
+  std::string admin_read_group{};                  ///< group with read access; empty for none
+  std::string metrics_address = "127.0.0.1:9464";  ///< empty disables the exporter
+  std::string page_address{};                      ///< address of the status page, such as "127.0.0.1:9465";
+                                                   ///< empty for none
   bool page_allow_remote = false;
-  std::string page_name{};  ///< that browsers may come by, besides addresses and localhost; empty: none
+  std::string page_name{};  ///< host name by which browsers may reach the page, besides addresses and
+                            ///< localhost; empty for none
   std::string log_level = "info";
-  std::string events_file{};  ///< of JSON lines; empty: none
+  std::string events_file{};  ///< file of JSON lines; empty for none
   bool events_journald = false;
   bool mount_enabled = true;
   std::uint16_t mount_port = 20048;
@@ -59,46 +63,50 @@ struct Config {
   bool kerberos_enabled = false;
   std::uint16_t kerberos_port = 2049;
   bool locks_enabled = false;
-  std::uint16_t locks_port = 20050;  ///< zero: any
+  std::uint16_t locks_port = 20050;  ///< zero for any free port
   bool locks_rpcbind = true;
-  std::string locks_name{};                    ///< caller_name at the upstream; empty: the host's name
-  std::string locks_state{};                   ///< file that locks are recorded in; empty: none
-  std::string authentication_method = "none";  ///< of hosts, in version 2
+  std::string locks_name{};                    ///< caller_name at the upstream; empty for the host's name
+  std::string locks_state{};                   ///< file in which locks are recorded; empty for none
+  std::string authentication_method = "none";  ///< authentication method for hosts of version 2
   bool authentication_required = false;
   std::vector<HostEntry> authentication_hosts;
-  std::string authentication_name = "sluice";  ///< ours
+  std::string authentication_name = "sluice";  ///< the gateway's own name
   std::uint32_t authentication_timeout_s = 10;
 
   // Policy.
-  std::vector<policy::ClientClass> classes{1};  ///< the first is "default"
-  std::uint64_t policy_slots = 0;               ///< call slots to divide, per reactor; zero: all
+  std::vector<policy::ClientClass> classes{1};  ///< the first class is "default"
+  std::uint64_t policy_slots = 0;               ///< call slots to divide per reactor; zero for all
   std::uint32_t policy_idle_s = 30;
   std::uint32_t policy_interval_ms = 500;
-  std::uint32_t max_connections = 0;  ///< in total; zero: as many as there is room for
+  std::uint32_t max_connections = 0;  ///< total limit; zero for the capacity of the tables
   std::uint32_t max_requests_per_second = 200;
   std::uint32_t max_requests_per_second_per_client = 50;
 
-  /// Returns whether the file has this key (see `named`).
+  /// Returns true if the file has this key (see `named`).
   bool has_key(const std::string& name) const;
   policy::CreditSettings credit_settings() const;
   policy::AdmissionLimits admission_limits() const;
 };
 
-/// Number of the class that the entry names; none if it names none.
+/// Returns the number of the class that the entry names, or nothing if it names none.
 std::optional<std::uint32_t> class_of_host(const Config& config, const HostEntry& host);
-/// Null when the name is not configured.
+/// Returns null if the name is not configured.
 const HostEntry* find_host(const Config& config, std::string_view name);
-/// Sets the members of `block` that follow from the others: classes and log level.
+/// Sets the members of `block` that are derived from other members: classes and log level.
 void fill_derived(Config& config);
-/// Returns what holds without a file: every key has its default value, and nothing is exported or forwarded.
+/// Returns the configuration without a file: every key has its default value, and nothing is exported or
+/// forwarded.
 Config defaults();
-/// Checks what a start of either plane on this machine would refuse, and an export whose table was cut. Throws ConfigError.
+/// Checks for conditions under which either plane would refuse to start on this machine, and for an export
+/// whose table was truncated. Throws ConfigError.
 void check_for_start(Config& config);
-/// Reads a file for a start or a reload: check_for_start(), and with what is saved. Throws ConfigError, with all defects of the file.
+/// Reads a file and its saved changes for a start or a reload, and calls check_for_start(). Throws
+/// ConfigError with all defects of the file.
 Config load_file(const std::string& path);
-/// Without what is saved.
+/// Parses a configuration without its saved changes.
 Config parse(const std::string& text, const std::string& name);
-/// `text` is one table [[export]]; the hosts that it names have to be those of `running`. Throws ConfigError.
+/// Parses `text`, which is one table [[export]]. The hosts that it names must be hosts of `running`. Throws
+/// ConfigError.
 segment::ExportConfig parse_export(const std::string& text, const Config& running);
 
 }  // namespace sluice::config

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A configuration as JSON. Pure; any thread.
+// A configuration as JSON. Pure function; any thread.
 #pragma once
 
 #include "controlplane/config/config.h"
@@ -8,7 +8,7 @@
 
 namespace sluice::config {
 
-/// Every key with its value, nested as in the file.
+/// Returns every key with its value, nested as in the file.
 Json describe(const Config& config);
 
 }  // namespace sluice::config

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `exports` and `prefix` of the [[upstream]] tables: several upstreams for NFS version 3, each with exports of its own.
-// Setup; one thread.
+// The keys `exports` and `prefix` of the [[upstream]] tables, which allow several upstreams for NFS version
+// 3, each with its own exports. Used at setup; single-threaded.
 #pragma once
 
 #include <string_view>
@@ -12,19 +12,21 @@
 
 namespace sluice::config {
 
-/// Null: there is none of that name. Points into `block`.
+/// Returns the upstream with this name, as a pointer into `block`, or null.
 const segment::UpstreamConfig* upstream_named(const segment::ConfigBlock& block, std::string_view name);
-/// Whether the upstream's part of `exports` is another one with the same data plane: both are for one with a tag.
+/// Returns true if the export keys of the upstream can change while the data plane runs. This requires that
+/// both configurations have the same handle tag.
 bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next);
-/// Whether the upstream serves nothing but its own exports: such ones come and go by a reload.
+/// Returns true if the upstream serves only its own exports. A reload can add and remove such upstreams.
 bool serves_only_exports(const segment::UpstreamConfig& upstream);
-/// An upstream that a running data plane can take up.
+/// An upstream that a running data plane can add.
 struct Newcomer {
   std::uint32_t place = 0;
   const segment::UpstreamConfig* upstream = nullptr;
 };
-/// Those of `next` that `running` does not have: in the spare places behind the ones that it has, and then in those of
-/// removed ones, who was removed first before the others. Point into `next`.
+/// Returns the upstreams of `next` that `running` lacks, as pointers into `next`. They are assigned to the
+/// spare slots after the existing upstreams first, and then to the slots of removed upstreams, in the order
+/// of their removal.
 std::vector<Newcomer> newcomers(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
                                 const segment::UpstreamPlaces& places);
 Json describe_own_exports(const segment::UpstreamConfig& entry);

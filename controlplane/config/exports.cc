@@ -122,22 +122,23 @@ constexpr segment::RouteConfig kNfs3{ulb::kNfsProgram, ulb::kNfs3Version};
 constexpr segment::RouteConfig kNfsAcl3{ulb::kNfsAclProgram, ulb::kNfs3Version};
 constexpr std::uint32_t kLockProgram = 100021;
 
-/// Clients keep handles for as long as they have mounted, over restarts and changes of the configuration: so the tag follows
-/// from the name alone, always by the same key.
+/// Returns the tag for file handles of an upstream. Clients keep handles while they have mounted, over
+/// restarts and changes of the configuration. Therefore the tag depends on the name only and is always
+/// computed with the same key.
 std::uint32_t tag_of(std::string_view name) {
   constexpr HashKey kKey{};
   const auto tag = static_cast<std::uint32_t>(siphash(kKey, std::as_bytes(std::span(name))));
   return tag != 0 ? tag : 1;
 }
 
-/// Programs with file handles of NFS 2 and 3 that are passed as they are.
+/// Returns true for programs with file handles of NFS version 2 or 3 that the gateway forwards unchanged.
 bool passes_handles(const segment::RouteConfig& route) {
   const bool version_2 = route.program == ulb::kNfsProgram || route.program == ulb::kNfsAclProgram;
   return route.program == ulb::kMountProgram || route.program == kLockProgram ||
          (version_2 && route.version == 2);
 }
 
-/// Where clients see what the upstream has.
+/// Returns the paths at which clients see the upstream's exports.
 std::vector<std::string> roots_of(const segment::UpstreamConfig& upstream) {
   const std::string prefix = upstream.prefix;
   std::vector<std::string> roots;
@@ -167,7 +168,7 @@ void read_paths(Checker& check, const toml::table& table, segment::UpstreamConfi
   }
 }
 
-/// In the order in which they are given: spare ones first.
+/// Free slots in the order of assignment. The spare slots come first.
 struct FreePlaces {
   std::vector<std::uint32_t> places;
   std::size_t spare = 0;
@@ -192,7 +193,8 @@ FreePlaces places_for_others(const segment::ConfigBlock& running, const segment:
   return {std::move(free), static_cast<std::size_t>(spare)};
 }
 
-/// Whether the data plane has services for it, which it made like those of the upstreams that it began with.
+/// Returns true if the running data plane has services for the upstream. Its spare services were created like
+/// the services of its initial upstreams.
 bool may_come(const segment::UpstreamConfig& entry, const segment::ConfigBlock& running, bool to_spare) {
   if (!entry.is_served_like(*running.model_of_spares())) return false;
   if (entry.listen_port != 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The [[export]] tables of a configuration. Setup and reload; one thread.
+// The [[export]] tables of a configuration. Used at setup and reload; single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,17 @@
 
 namespace sluice::config {
 
-/// Of one export.
+/// Maximum quota of one export, in MiB.
 inline constexpr std::uint32_t kMaxQuotaMib = 1u << 20;
 
-/// Whether clients would take one path for a folder of the other, which it is not: each has files of its own.
+/// Returns true if one path lies inside the other. Clients would take it for a folder of the other export,
+/// although each export has its own files.
 bool overlap(const std::string& one, const std::string& other);
 std::string overlap_defect(const std::string& one, const std::string& other);
-/// Throws ConfigError if an [[export]] of the file says nothing about who may have it, as one that was cut does not.
+/// Throws ConfigError if an [[export]] of the file does not state its clients, which can be the result of a
+/// truncated file.
 void check_clients_of_exports(const Config& config);
-/// Its keys, as the file has them.
+/// Returns the keys of an export as in the file.
 Json describe_export(const segment::ExportConfig& entry);
 
 }  // namespace sluice::config

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The [host_authentication] table of the configuration, with its [[host_authentication.host]] entries.
-// Setup and reload; one thread.
+// The [host_authentication] table of the configuration, with its [[host_authentication.host]] entries. Used
+// at setup and reload; single-threaded.
 #pragma once
 
 #include "controlplane/config/config.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads the MTU and the addresses of network interfaces of the kernel. Setup; any thread. System calls.
+// Reads the MTU and the addresses of the kernel's network interfaces. Used at setup; any thread. Makes system
+// calls.
 #pragma once
 
 #include <ifaddrs.h>
@@ -31,7 +32,7 @@ inline std::optional<std::uint32_t> mtu_of_interface(const std::string& interfac
   return found ? std::optional<std::uint32_t>(static_cast<std::uint32_t>(request.ifr_mtu)) : std::nullopt;
 }
 
-/// Whether an interface of this network namespace has the address.
+/// Returns true if an interface of this network namespace has the address.
 inline bool is_address_of_interface(const PeerAddress& address) {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) return false;

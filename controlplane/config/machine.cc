@@ -33,7 +33,7 @@ bool is_directory(const std::string& path) {
   return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-/// `key` is a file that Sluice makes, so its folder has to be there.
+/// Checks the path of a file that Sluice creates. `key` is its key, and its folder must exist.
 void check_new_file(Defects& defects, const std::string& key, const std::string& path) {
   if (path.empty()) return;
   const std::size_t slash = path.rfind('/');
@@ -59,8 +59,8 @@ void check_group(Defects& defects, const std::string& key, const std::string& na
                "', and this machine has no such group: groupadd makes it, \"\" is for none.\n";
 }
 
-/// Finds processors that the machine lacks, as defects. The affinity mask of the data plane may differ from that of this process, so
-/// processors outside of the latter are notes.
+/// Reports processors that the machine lacks as defects. Processors outside of this process's affinity mask
+/// are notes, because the data plane may have another mask.
 void judge_processors(Findings& found, const segment::ConfigBlock& block, const Machine& machine) {
   const auto allowed = static_cast<std::uint32_t>(CPU_COUNT(&machine.allowed));
   const std::string count = "count in [reactor] is " + std::to_string(block.reactors);
@@ -83,7 +83,8 @@ void judge_processors(Findings& found, const segment::ConfigBlock& block, const 
   }
 }
 
-/// Finds a lack of memory. The control group of the data plane may differ from that of this process, so its limit is a note.
+/// Reports a lack of memory. The limit of this process's control group is a note, because the data plane may
+/// run in another group.
 void judge_memory(Findings& found, const segment::ConfigBlock& block, const Machine& machine) {
   const process::MemoryNeed need = process::memory_need(block);
   if (const std::string lack = process::lacks_of_machine(need, machine.memory); !lack.empty())
@@ -92,8 +93,9 @@ void judge_memory(Findings& found, const segment::ConfigBlock& block, const Mach
     found.notes += limit + " A data plane in the same control group refuses to start.\n";
 }
 
-/// Compares the MTU. The port uses the smaller one, so a difference is a note. A missing interface is a note too, because it may exist
-/// in the network namespace of the data plane only.
+/// Compares the MTU with that of the interface. A difference is a note, because the port uses the smaller
+/// value. A missing interface is a note too, because it may exist in the network namespace of the data plane
+/// only.
 void judge_interface(Findings& found, const segment::ConfigBlock& block, const Machine& machine) {
   if (block.driver != segment::Driver::SoftRoce) return;
   const auto [driver, arguments] = virtual_ethdev(block.ethdev);
@@ -110,7 +112,7 @@ void judge_interface(Findings& found, const segment::ConfigBlock& block, const M
                    std::to_string(block.mtu) + ", or lower mtu.\n";
 }
 
-/// Returns whether an upstream over TCP serves NFS version 4, whose servers call clients back.
+/// Returns true if an upstream over TCP serves NFS version 4, whose servers call clients back.
 bool routes_nfs4(const segment::ConfigBlock& block) {
   const auto upstreams = std::span(block.upstreams).first(block.upstream_count);
   return std::any_of(upstreams.begin(), upstreams.end(), [](const segment::UpstreamConfig& upstream) {
@@ -121,7 +123,8 @@ bool routes_nfs4(const segment::ConfigBlock& block) {
   });
 }
 
-/// Compares max_connections with callback_clients. An upstream revokes the delegations of a client that it cannot call back.
+/// Compares max_connections with callback_clients. An upstream revokes the delegations of a client that it
+/// cannot call back.
 void judge_callbacks(Findings& found, const segment::ConfigBlock& block) {
   if (block.callback_clients >= block.max_connections || !routes_nfs4(block)) return;
   found.notes +=
@@ -131,14 +134,15 @@ void judge_callbacks(Findings& found, const segment::ConfigBlock& block) {
       "Raise callback_clients to max_connections.\n";
 }
 
-/// A port at which this gateway takes calls.
+/// A port at which this gateway accepts calls.
 struct OwnPort {
   const char* key;
   std::uint32_t port;
-  PeerAddress address{};  ///< all zero: every address of the host
+  PeerAddress address{};  ///< all zero for every address of the host
 };
 
-/// The finding that `what`, at this address and port, is the gateway itself: its calls would come back to it without end.
+/// Reports a defect if `what`, at this address and port, is the gateway itself, because calls would loop
+/// forever.
 void judge_loop(Findings& found, const Machine& machine, const std::string& what, const PeerAddress& address,
                 std::uint32_t port, const std::vector<OwnPort>& own) {
   for (const OwnPort& one : own) {
@@ -153,7 +157,7 @@ void judge_loop(Findings& found, const Machine& machine, const std::string& what
   }
 }
 
-/// Finds servers that are this gateway itself. Names are not resolved for it.
+/// Reports servers that are this gateway itself. Host names are not resolved.
 void judge_loops(Findings& found, const Config& config, const Machine& machine) {
   const segment::ConfigBlock& block = config.block;
   std::vector<OwnPort> tcp;
@@ -192,8 +196,9 @@ bool may(const User& user, const struct stat& file, mode_t of_others) {
   return (file.st_mode & (member ? of_others << kGroup : of_others)) != 0;
 }
 
-/// Returns the first part of the path that keeps the user from reading the file: a directory that it may not search, or the file.
-/// Empty if nothing does. Access control lists are not read.
+/// Returns the first component of the path that prevents the user from reading the file: a directory without
+/// search permission, or the file itself. Returns an empty string if there is none. Access control lists are
+/// not considered.
 std::string hidden_from(const User& user, const std::string& path) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);
@@ -208,7 +213,8 @@ std::string hidden_from(const User& user, const std::string& path) {
   return {};
 }
 
-/// Finds a file that root reads and the service would not. It is a note because root may start the control plane by hand.
+/// Reports a file that root can read and the service's user cannot. It is a note, because root may start the
+/// control plane manually.
 void judge_service_user(Findings& found, const User& user, const std::string& its, const std::string& file) {
   const std::string hidden = hidden_from(user, file);
   if (hidden.empty()) return;
@@ -248,7 +254,7 @@ std::optional<User> user_of_service() {
 }  // namespace
 
 Machine this_machine() {
-  // Later the control plane keeps off the processors of reactors.
+  // The mask is cached, because the control plane later excludes the processors of reactors.
   static const cpu_set_t kMask = own_processors();
   Machine machine;
   const long processors = ::sysconf(_SC_NPROCESSORS_CONF);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks of a configuration against its machine: processors, memory, interface, groups and paths. A start, a reload, `--check` and
-// `sluicectl config check` run the same list. System calls, which may wait for a disk or a directory
-// service. Setup; one thread.
+// Checks of a configuration against its machine: processors, memory, interface, groups and paths. A start, a
+// reload, `--check` and `sluicectl config check` perform the same checks. The checks make system calls that
+// may block on a disk or a directory service. Used at setup; single-threaded.
 #pragma once
 
 #include <sched.h>
@@ -28,27 +28,28 @@ struct User {
   std::vector<std::uint32_t> groups{};
 };
 
-/// The machine as this process sees it.
+/// The machine as seen by this process.
 struct Machine {
-  std::uint32_t processors = 0;  ///< number that is configured in the kernel
-  cpu_set_t allowed{};           ///< affinity mask that this process has begun with
+  std::uint32_t processors = 0;  ///< number of processors that are configured in the kernel
+  cpu_set_t allowed{};           ///< affinity mask with which this process started
   process::MemoryRoom memory{};
   std::function<std::optional<std::uint32_t>(const std::string& interface)>
       mtu_of{};                                           ///< none: no such interface
-  std::function<bool(const PeerAddress&)> has_address{};  ///< whether an interface has it
-  /// kServiceUser, if it exists and this process is root's, which may read every file.
+  std::function<bool(const PeerAddress&)> has_address{};  ///< returns true if an interface has the address
+  /// kServiceUser, if it exists and this process runs as root, which can read every file.
   std::optional<User> service_user{};
 };
 Machine this_machine();
 
-/// Sentences, a line each.
+/// Results of the checks, as sentences, one per line.
 struct Findings {
   std::string defects;  ///< a data plane or control plane on this machine refuses to start
   std::string
-      notes;  ///< a data plane with the processors, the control group and the network of this process refuses to start
+      notes;  ///< a data plane with the processors, control group and network of this process refuses to
+              ///< start
 };
 Findings judge(const Config& config, const Machine& machine);
-/// Throws ConfigError with the defects. Puts the notes into `config`.
+/// Runs the checks. Throws ConfigError with the defects, and adds the notes to `config`.
 void check_machine(Config& config, const Machine& machine = this_machine());
 
 }  // namespace sluice::config

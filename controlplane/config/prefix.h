@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text forms of addresses in the configuration. Pure; any thread.
+// Text forms of addresses in the configuration. Pure functions; any thread.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ namespace sluice::config {
 
 /// Parses "10.0.0.0/8", "192.0.2.7" or "2001:db8::/32" into `prefix`. Returns false for other text.
 bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix);
-/// Returns the text that parse_prefix() takes.
+/// Returns the text form that parse_prefix() accepts.
 std::string to_text(const segment::AllowedPrefix& prefix);
-/// Returns whether the text is HOST:PORT, with a host of IPv6 in brackets.
+/// Returns true if the text is HOST:PORT. An IPv6 address must be in brackets.
 bool is_host_and_port(const std::string& address);
-/// Returns the host of a text for which is_host_and_port() returns true, without brackets.
+/// Returns the host without brackets. Requires is_host_and_port(address).
 std::string host_of(const std::string& address);
 
 }  // namespace sluice::config

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Functions that read one part each of a parsed configuration. Defects go to `check`. The only header besides checker.h that
-// includes the TOML library: for the sources of this folder. Setup and reload; one thread.
+// Readers for the individual parts of a parsed configuration. They report defects to `check`. Besides
+// checker.h this is the only header that includes the TOML library, for the sources of this folder. Used at
+// setup and reload; single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +15,28 @@
 
 namespace sluice::config {
 
-/// Returns what `root` names, for Config::named.
+/// Returns the names of all keys of `root`, for Config::named.
 std::vector<std::string> named_keys(const toml::table& root);
-/// Replaces the exports of `block` by those of `root`, if it has any.
+/// Replaces the exports of `block` by the exports of `root`, if `root` has any.
 void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block);
 /// Reads [[upstream]] into `block`.
 void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBlock& block);
-/// Reads [reverse]. Call after device, exports and upstreams have been read.
+/// Reads [reverse]. Requires that device, exports and upstreams have been read.
 void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock& block);
 /// Reads [page]. An address that other hosts can reach is a defect unless it is allowed.
 void read_page(Checker& check, const toml::table& root, Config& config);
 /// Reads `hosts` of an [[export]]. Returns how many elements of `out` it has filled.
 std::uint32_t read_export_hosts(Checker& check, const toml::table& table, std::span<HostName> out);
-/// Checks that the hosts named by the exports of `block`, read from `root`, can authenticate themselves with `known`.
+/// Checks that the hosts named by the exports of `block`, which were read from `root`, can authenticate
+/// themselves with `known`.
 void check_export_hosts(Checker& check, const toml::table& root, const segment::ConfigBlock& block,
                         const Config& known);
-/// Reads [host_authentication]. Call after the client classes and the exports have been read.
+/// Reads [host_authentication]. Requires that the client classes and the exports have been read.
 void read_host_authentication(Checker& check, const toml::table& root, Config& config);
-/// Checks all addresses of a configuration that was read from `root`: kinds, duplicates, gateways that nothing leads to.
+/// Checks all addresses of a configuration that was read from `root`: kinds, duplicates, and unreachable
+/// gateways.
 void check_addresses(Checker& check, const toml::table& root, const Config& config);
-/// Checks that no two parts of it listen at one address and port.
+/// Checks that no two listeners use one address and port.
 void check_listeners(Checker& check, const toml::table& root, const Config& config);
 /// Reads `pnfs` and `referrals` of an [[upstream]] or of [reverse].
 inline void read_withheld(Checker& check, const toml::table& table, segment::WithheldConfig& out) {
@@ -45,11 +48,11 @@ inline void read_withheld(Checker& check, const toml::table& table, segment::Wit
   read("pnfs", out.pnfs);
   read("referrals", out.referrals);
 }
-/// Reads the upstream's exports, after its other keys.
+/// Reads the upstream's exports. Requires that its other keys have been read.
 void read_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out);
-/// Checks whether the upstream may have a port for itself.
+/// Checks whether the upstream may have its own port.
 void check_own_port(Checker& check, const toml::table& table, const segment::UpstreamConfig& entry);
-/// Checks whether `entry` may serve a program that `other`, which stands before it, serves too.
+/// Checks whether `entry` may serve a program that `other`, an earlier upstream, serves too.
 void check_beside(Checker& check, const toml::source_region& where, const segment::UpstreamConfig& other,
                   const segment::UpstreamConfig& entry);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The [reverse] table of the configuration: TCP clients whose calls go to an RPC-over-RDMA server.
-// Setup; one thread.
+// The [reverse] table of the configuration, for TCP clients whose calls are forwarded to an RPC-over-RDMA
+// server. Used at setup; single-threaded.
 #pragma once
 
 #include "controlplane/json/json.h"
@@ -10,7 +10,7 @@
 namespace sluice::config {
 
 Json describe_reverse(const segment::ConfigBlock& block);
-/// The server's MOUNT, in the form of an upstream.
+/// Returns the server's MOUNT service in the form of an upstream.
 segment::UpstreamConfig mount_of_server(const segment::ReverseConfig& reverse);
 
 }  // namespace sluice::config

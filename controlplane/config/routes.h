@@ -10,9 +10,9 @@
 namespace sluice::config {
 
 bool is_same(const segment::RouteConfig& one, const segment::RouteConfig& other);
-/// Whether the program is among those of the upstream.
+/// Returns true if the upstream serves the program.
 bool takes(const segment::UpstreamConfig& upstream, const segment::RouteConfig& route);
-/// As in the configuration: "nfs3", or numbers for a program without a name there.
+/// Returns the text form of the configuration: "nfs3", or numbers for a program without a name there.
 std::string to_text(const segment::RouteConfig& route);
 
 }  // namespace sluice::config

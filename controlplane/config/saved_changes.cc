@@ -77,7 +77,7 @@ void read_removed(Checker& check, const toml::table& root, SavedChanges& saved) 
   }
 }
 
-/// Of `block`, which has those of the configuration.
+/// Merges saved exports into `block`, which contains the configured exports.
 void merge_exports(Checker& check, const toml::table& root, const SavedChanges& saved,
                    segment::ConfigBlock& block) {
   if (!serves_exports(block)) {
@@ -119,7 +119,7 @@ void apply(SavedChanges& saved, const Drain& drain, const Exports&) {
   saved.drain = drain.on;
 }
 
-/// What is removed has to be somewhere.
+/// Throws ConfigError if a removed export is neither in the configuration nor in force.
 void check_known(const Change& change, const Config& whole, const Config& running) {
   const auto* const removed = std::get_if<RemovedExport>(&change);
   if (removed == nullptr || has_path(exports_of(whole.block), removed->path) ||
@@ -230,7 +230,7 @@ bool write_all(int fd, std::string_view text) {
 }
 
 bool write_new(const std::string& path, const std::string& text, mode_t mode) {
-  // One that a process left which was killed; its name may by now lead elsewhere.
+  // Removes the file of a process that was killed. The name may lead to another file by now.
   ::unlink(path.c_str());
   const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   return file && ::fchmod(file.get(), mode) == 0 && write_all(file.get(), text) && ::fsync(file.get()) == 0;
@@ -243,7 +243,7 @@ void replace_file(const std::string& path, const std::string& text, mode_t mode)
   const std::string folder = std::filesystem::path(path).parent_path();
   const FileDescriptor in(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (in && write_new(fresh, text, mode) && ::rename(fresh.c_str(), path.c_str()) == 0) {
-    // It is replaced: to report a failure now would be to say that the old text is there.
+    // The file has been replaced, so this failure must not be reported as if the old text were still there.
     if (::fsync(in.get()) != 0)
       log::warn("{} is written, but its folder may not be on the disk ({}): look at the disk, and save again",
                 path, std::strerror(errno));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What 'sluicectl ... --save' keeps over restarts: a file that the key saved_changes names, read after the configuration.
-// The control plane writes it as a whole; people may edit it. System calls that may wait for a disk.
+// Changes that 'sluicectl ... --save' preserves over restarts. They are stored in the file that the key
+// saved_changes names, which is read after the configuration. The control plane rewrites the file as a whole;
+// administrators may edit it. System calls may block on a disk.
 #pragma once
 
 #include <string>
@@ -16,9 +17,10 @@ namespace sluice::config {
 struct Config;
 
 struct SavedChanges {
-  std::vector<segment::ExportConfig> exports;  ///< beside those of the configuration, or in their place
+  std::vector<segment::ExportConfig> exports;  ///< exports that are added to the configured exports or
+                                               ///< replace them
   std::vector<std::string> removed_exports;    ///< paths of the configuration that are not exported
-  bool drain = false;                          ///< from the start on
+  bool drain = false;                          ///< true to drain from the start on
 };
 
 struct RemovedExport {
@@ -27,20 +29,22 @@ struct RemovedExport {
 struct Drain {
   bool on = false;
 };
-/// One that an administrator makes. An export is added, or takes the place of that with its path.
+/// A change by an administrator. An export is added, or replaces the export with its path.
 using Change = std::variant<segment::ExportConfig, RemovedExport, Drain>;
 
-/// Adds what is kept in the file `text` to `config`, of which it is a part. Throws ConfigError with all defects of the file.
+/// Adds the saved changes in `text` to `config`, which names their file. Throws ConfigError with all defects
+/// of the file.
 void add_saved_changes(Config& config, const std::string& text, const std::string& name);
-/// The same with the file that `config` names, if there is one. Throws std::runtime_error.
+/// Calls add_saved_changes() with the file that `config` names, if it exists. Throws std::runtime_error.
 void load_saved_changes(Config& config);
-/// Keeps one more change, and returns all that are kept now. The file of `running` is read again: with what is kept, it has
-/// to be a configuration that can be started. Throws std::runtime_error: the file stays as it was.
+/// Saves one more change and returns all saved changes. Reads the file of `running` again, because the
+/// configuration and the saved changes together must be valid for a start. Throws std::runtime_error; the
+/// file is unchanged in this case.
 SavedChanges save_change(const Change& change, const Config& running);
 
-/// The file that add_saved_changes() reads.
+/// Formats the file that add_saved_changes() reads.
 std::string to_toml(const SavedChanges& saved);
-/// Exports by their paths.
+/// Describes the saved changes; exports are listed by their paths.
 Json describe(const SavedChanges& saved);
 
 }  // namespace sluice::config

@@ -115,7 +115,7 @@ constexpr std::size_t kMaxHosts = 1024;
 constexpr std::size_t kMaxKeyFiles = 4;
 constexpr std::size_t kMaxKeyPath = 255;
 
-/// As it goes over the wire, where 1 to 64 printable characters without spaces are allowed.
+/// Reads a host name, which goes over the wire and must have 1 to 64 printable characters without spaces.
 void read_name(Checker& check, const toml::table& table, const std::string& key, std::string& name) {
   check.text(table, key, name, kMaxHostNameBytes);
   if (name.empty() || std::any_of(name.begin(), name.end(), [](char c) { return c <= ' ' || c > '~'; }))
@@ -168,7 +168,7 @@ void read_hosts(Checker& check, const toml::table& parent, Config& config) {
   }
 }
 
-/// A class has clients by their addresses or by their names.
+/// Checks that each class has clients, selected by addresses or by host names.
 void check_classes(Checker& check, const toml::table& root, const Config& config) {
   for (std::size_t i = 1; i < config.classes.size(); ++i) {
     const policy::ClientClass& of = config.classes[i];
@@ -258,7 +258,8 @@ const HostEntry* find_host(const Config& config, std::string_view name) {
 
 namespace {
 
-/// Names are not looked up: what one leads to may change between the check and the start.
+/// Returns the address in HOST:PORT. Names are not resolved, because the result may change between the check
+/// and the start.
 std::optional<PeerAddress> address_in(const std::string& host_and_port) {
   if (!is_host_and_port(host_and_port)) return std::nullopt;
   const std::string host = host_of(host_and_port);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A control plane that finds a data plane running: what that has started with stays as it is, whatever the file says by
-// now. Pure; any thread.
+// Configuration of a control plane that finds a running data plane. Values that the data plane applied at its
+// start stay in force, whatever the file contains now. Pure function; any thread.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@
 namespace sluice::config {
 
 struct BesideDataPlane {
-  Config config;                   ///< `read`, but for what only a start of the data plane brings into force
-  std::vector<std::string> later;  ///< the keys that differ
+  Config config;                   ///< `read`, except for values that only a start of the data plane applies
+  std::vector<std::string> later;  ///< keys that differ and take effect at that start
 };
 
-/// `started` is the configuration that the data plane has begun with and followed since; `places` are those it has for
-/// upstreams.
+/// Combines `read` with `started`, the configuration that the data plane was started with, including later
+/// reloads. `places` describes the data plane's upstream slots.
 BesideDataPlane beside_data_plane(const Config& read, const segment::ConfigBlock& started,
                                   const segment::UpstreamPlaces& places);
 

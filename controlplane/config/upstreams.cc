@@ -20,7 +20,7 @@
 namespace sluice::config {
 namespace {
 
-/// "nfs3", or a program and a version as numbers: "100003.3".
+/// Parses "nfs3", or a program and a version as numbers: "100003.3".
 std::optional<segment::RouteConfig> parse_route(const std::string& text) {
   for (const ulb::NamedProgram& named : ulb::named_programs())
     if (named.name == text) return segment::RouteConfig{named.program, named.version};
@@ -64,12 +64,12 @@ bool is_host(const std::string& text) {
   if (text.size() < segment::kMaxHostBytes && parse_address(text.substr(0, text.find('%')))) return true;
   constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   const bool digits_and_dots =
-      text.find_first_not_of("0123456789.") == std::string::npos;  // a misspelt address
+      text.find_first_not_of("0123456789.") == std::string::npos;  // a mistyped address
   return !digits_and_dots && text.size() < segment::kMaxHostBytes &&
          text.find_first_not_of(std::string(kLetters) + "0123456789.-") == std::string::npos;
 }
 
-/// One host, or a list of them.
+/// Reads one host or a list of hosts.
 void read_hosts(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
   const toml::node* const node = check.take(table, "address");
   const std::string what = "an IPv4 or IPv6 address such as \"192.0.2.10\", or a host name";
@@ -88,8 +88,8 @@ void read_hosts(Checker& check, const toml::table& table, segment::UpstreamConfi
   }
 }
 
-/// What is given otherwise has other defaults with RDMA: the port of RFC 8267, section 4.1, and a connection for each
-/// client with calls.
+/// Reads the transport. Unless given, RDMA upstreams have other defaults than TCP upstreams: the port of RFC
+/// 8267, section 4.1, and 16 connections.
 void read_transport(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
   std::string transport = "tcp";
   check.text(table, "transport", transport, 16, {"tcp", "rdma"});
@@ -127,7 +127,7 @@ void read_upstream(Checker& check, const toml::table& table, segment::UpstreamCo
   check_own_port(check, table, out);
 }
 
-/// What all RDMA upstreams need together.
+/// Checks limits that apply to all RDMA upstreams together.
 void check_rdma(Checker& check, const toml::node& node, const segment::ConfigBlock& block) {
   const std::uint32_t connections = block.connections_to_servers();
   if (connections == 0) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The [[upstream]] tables of the configuration. Setup; one thread.
+// The [[upstream]] tables of the configuration. Used at setup; single-threaded.
 #pragma once
 
 #include "controlplane/json/json.h"
@@ -8,16 +8,17 @@
 
 namespace sluice::config {
 
-/// At RPC-over-RDMA servers, limited by the memory windows of a device: each call takes two.
+/// Limit of concurrent calls to RPC-over-RDMA servers. Each call takes two memory windows, whose number a
+/// device limits.
 inline constexpr std::uint32_t kMaxCallsToServers = 2048;
 
-/// The upstream that `route` is forwarded to for clients at the gateway's own port; null when there is none. Points into
-/// `block`.
+/// Returns the upstream to which `route` is forwarded for clients of the gateway's own port, or null. Points
+/// into `block`.
 const segment::UpstreamConfig* upstream_of(const segment::ConfigBlock& block,
                                            const segment::RouteConfig& route);
-/// Whether NFS version 3 is served from the exports in memory.
+/// Returns true if NFS version 3 is served from the exports in memory.
 bool serves_exports(const segment::ConfigBlock& block);
-/// The same, without regard to [reverse].
+/// Returns true if NFS version 3 is served from the exports in memory when [reverse] is ignored.
 bool serves_exports_beside_upstreams(const segment::ConfigBlock& block);
 Json describe_upstreams(const segment::ConfigBlock& block);
 

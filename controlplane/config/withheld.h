@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What clients of NFS version 4 are told of ways past a gateway: the keys `pnfs` and `referrals` of [[upstream]]
-// and [reverse]. Setup; one thread.
+// Filters for information that would lead NFS version 4 clients past the gateway: the keys `pnfs` and
+// `referrals` of [[upstream]] and [reverse]. Used at setup; single-threaded.
 #pragma once
 
 #include "controlplane/json/json.h"

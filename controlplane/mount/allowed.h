@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whom an export is for. Pure; any thread.
+// Access lists of exports. Pure functions; any thread.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace sluice::mount {
 
-/// Whether `client` is in one of the first `count` prefixes; an empty list has every client.
+/// Returns true if `client` is in one of the first `count` prefixes, or if the list is empty.
 inline bool allowed(const std::array<segment::AllowedPrefix, segment::kMaxAllowed>& prefixes,
                     std::uint32_t count, const PeerAddress& client) {
   for (std::uint32_t i = 0; i < count && i < segment::kMaxAllowed; ++i)

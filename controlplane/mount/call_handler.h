@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who answers the calls that a service takes from its sockets. One thread, the service's.
+// Interface for handlers of the calls that a service receives from its sockets. Single-threaded; runs on the
+// service's thread.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +14,13 @@ namespace sluice::mount {
 
 class CallHandler {
  public:
-  /// An empty message: there is none, and the client's connection ends, so that it calls again.
+  /// Receives the reply. An empty message means that no reply exists. The client's connection is closed in
+  /// this case, so that the client retransmits on a new connection.
   using Reply = Function<void(std::span<const std::byte>)>;
 
   virtual ~CallHandler() = default;
-  /// Calls `reply` once with a message of at most `max_reply_bytes`, before it returns or later. False: `call` is
-  /// no call, and has no reply.
+  /// Calls `reply` once with a message of at most `max_reply_bytes`, before this function returns or later.
+  /// Returns false without a reply if `call` is not an RPC call.
   virtual bool answer(std::span<const std::byte> call, const Asker& asker, std::size_t max_reply_bytes,
                       const Reply& reply) = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls over UDP. A reply leaves from the address that the call was sent to. One thread, the service's.
+// Calls over UDP. A reply is sent from the address that the call was sent to. Single-threaded; runs on the
+// service's thread.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +13,16 @@
 
 namespace sluice::mount {
 
-/// Longest reply. Who wants a longer list has TCP.
+/// Maximum size of a reply. Clients that need a longer list use TCP.
 inline constexpr std::size_t kMaxDatagramBytes = 8192;
-/// Longest call: what is longer is cut off, and then has a defect.
+/// Maximum size of a call. Longer calls are truncated and then fail to decode.
 inline constexpr std::size_t kMaxDatagramCallBytes = 8192;
 inline constexpr int kDatagramsPerTurn = 16;
 
 class Datagrams {
  public:
-  /// A bound, non-blocking socket of `family`, which stays the caller's. Both others outlive it too.
+  /// Serves `socket`, a bound, non-blocking socket of `family` that the caller keeps ownership of. `socket`
+  /// and `handler` outlive this object.
   Datagrams(int socket, int family, CallHandler& handler);
 
   void prepare(PollSet& set) { place_ = set.add(socket_, POLLIN); }

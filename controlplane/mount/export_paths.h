@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The part of the exports that one of several upstreams has: what clients know its paths as. Pure; any thread.
+// Mapping between the paths of one of several upstreams and the paths that its clients see. Pure functions;
+// any thread.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +16,8 @@
 
 namespace sluice::mount {
 
-/// Returns an absolute path without empty and "." components and without a slash at its end, as servers take what
-/// clients have in fstab and autofs maps. Keeps "..". Returns nothing for a relative path.
+/// Returns an absolute path without empty and "." components and without a trailing slash, as servers treat
+/// paths from fstab and autofs maps. Keeps "..". Returns nothing for a relative path.
 inline std::optional<std::string> normalized_path(std::string_view path) {
   if (!path.starts_with('/')) return std::nullopt;
   std::string normalized;
@@ -29,7 +30,7 @@ inline std::optional<std::string> normalized_path(std::string_view path) {
   return normalized.empty() ? "/" : normalized;
 }
 
-/// Returns what is before the first ".." component of a normalized path.
+/// Returns the part of a normalized path before its first ".." component.
 inline std::string_view before_parent(std::string_view normalized) {
   for (std::size_t at = normalized.find("/.."); at != std::string_view::npos;
        at = normalized.find("/..", at + 1))
@@ -39,11 +40,11 @@ inline std::string_view before_parent(std::string_view normalized) {
 }
 
 struct ExportPaths {
-  std::string prefix;                ///< of the paths on the clients' side; empty: none
-  std::vector<std::string> exports;  ///< those that are its part, by its own paths; empty: all
+  std::string prefix;                ///< prefix of the paths that clients see; empty for none
+  std::vector<std::string> exports;  ///< exported paths on the upstream; empty for all
 
-  /// Returns its own path for one of the clients' paths, or nothing if that is not in its part. A path with ".." is in
-  /// no part, because it may lead out of the part.
+  /// Returns the upstream's path for a path of clients, or nothing if the upstream does not have it. A path
+  /// with ".." is never mapped, because it may lead out of the exports.
   std::optional<std::string> of_upstream(const std::string& path) const {
     const std::optional<std::string> normalized = normalized_path(path);
     if (!normalized || !is_plain_path(*normalized)) return std::nullopt;
@@ -55,7 +56,7 @@ struct ExportPaths {
     }
     return has(plain) ? std::optional(plain) : std::nullopt;
   }
-  /// What clients know its own path as; none: it is not its part.
+  /// Returns the path that clients see for an upstream's path, or nothing if it is not exported.
   std::optional<std::string> of_clients(const std::string& path) const {
     if (!is_plain_path(path) || !has(path)) return std::nullopt;
     return path == "/" && !prefix.empty() ? prefix : prefix + path;

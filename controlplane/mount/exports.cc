@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exports of an upstream, and of several upstreams.
+// Exports of one upstream, and of several upstreams.
 #include "controlplane/mount/exports.h"
 
 #include <netinet/in.h>
@@ -50,7 +50,7 @@ UpstreamExports::UpstreamExports(const segment::UpstreamConfig& upstream, Where 
       client_ports_(client_ports),
       port_(static_cast<std::uint16_t>(upstream.mount_port)) {}
 
-/// False: there is none yet.
+/// Updates the upstream's address. Returns false if it is not known yet.
 bool UpstreamExports::find_address() {
   const auto address = where_();
   if (!address || *address == address_) return address.has_value();
@@ -126,7 +126,7 @@ const UpstreamExports::Answer* UpstreamExports::remembered(const Subject& subjec
   return at != answers_.end() && now_ns < at->second.good_until_ns ? &at->second : nullptr;
 }
 
-/// Asks the upstream's rpcbind; one question for all that wait for the port.
+/// Queries the upstream's rpcbind for the port. All questions that need the port share one query.
 void UpstreamExports::find_port(const Subject& subject) {
   without_port_.push_back(subject);
   if (std::exchange(finding_port_, true)) return;
@@ -148,7 +148,7 @@ void UpstreamExports::port_found(Failure failure, xdr::Reader results) {
     const std::uint32_t port =
         is_mapped_ipv4(address_) ? results.u32() : port_of_universal(results.string(kMaxName));
     if (results.ok() && port <= 65535) port_ = static_cast<std::uint16_t>(port);
-    if (port_ == 0) failure = Failure::Unreachable;  // it has no MOUNT server
+    if (port_ == 0) failure = Failure::Unreachable;  // the upstream has no MOUNT server
   }
   port_until_ns_ = now_ns_ + kPortAgeNs;
   std::deque<Subject> waiting;
@@ -176,7 +176,7 @@ void UpstreamExports::send(const Subject& subject) {
 void UpstreamExports::replied(const Subject& subject, Failure failure, xdr::Reader results) {
   const auto at = questions_.find(subject);
   if (at == questions_.end()) return;
-  // Its server may have come back at another port.
+  // The upstream's server may have restarted at another port.
   if (failure == Failure::Unreachable && upstream_.mount_port == 0 && now_ns_ < at->second.deadline_ns &&
       !std::exchange(at->second.asked_port_twice, true)) {
     port_ = 0;
@@ -210,7 +210,7 @@ void UpstreamExports::finish(const Subject& subject, Failure failure, const Answ
   for (const Waiter& waiter : question.mapped().waiters) waiter.done(answer);
 }
 
-/// The one that ends first gives way.
+/// Caches an answer, and evicts the entry that expires first if the cache is full.
 void UpstreamExports::remember(const Subject& subject, const Answer& answer) {
   if (answers_.size() >= kMaxAnswers && !answers_.contains(subject))
     answers_.erase(std::min_element(answers_.begin(), answers_.end(), [](const auto& a, const auto& b) {
@@ -220,7 +220,7 @@ void UpstreamExports::remember(const Subject& subject, const Answer& answer) {
   kept.good_until_ns = now_ns_ + kAnswerAgeNs;
 }
 
-/// Changes only, and not each: otherwise clients would fill the log.
+/// Logs a change of the state, at a limited rate, so that clients cannot fill the log.
 void UpstreamExports::report(Failure failure) {
   if (failure == reported_ || now_ns_ < next_report_ns_) return;
   reported_ = failure;
@@ -245,13 +245,14 @@ void UpstreamExports::turn(const PollSet& set, std::uint64_t now_ns) {
 namespace {
 
 constexpr std::size_t kTagBytes = xdr::kUnit;
-/// Of AUTH_NONE and AUTH_SYS. A context of RPCSEC_GSS would be one upstream's, and would sign the handles.
+/// Highest authentication flavor of AUTH_NONE and AUTH_SYS. An RPCSEC_GSS context would belong to a single
+/// upstream, and its signatures would cover the file handles.
 constexpr std::uint32_t kLastPlainFlavor = 1;
 
-/// Of all members, in their order.
+/// Paths of all members, in the order of the members.
 struct Listing {
   std::list<std::vector<std::string>> paths;
-  std::size_t awaited = 1;  ///< with who asks them
+  std::size_t awaited = 1;  ///< pending replies, plus one while the queries are being sent
   bool answered = false;
   Exports::OnList done;
 
@@ -263,7 +264,7 @@ struct Listing {
   }
 };
 
-/// Whether an UpstreamExports of one is good for the other.
+/// Returns true if the UpstreamExports of one configuration can be used for the other.
 bool is_asked_like(const segment::UpstreamConfig& one, const segment::UpstreamConfig& other) {
   const auto same = [](const segment::AllowedPrefix& mine, const segment::AllowedPrefix& its) {
     return mine.address == its.address && mine.prefix_bits == its.prefix_bits;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The exports that MOUNT answers for. One thread, MOUNT's: nothing here may block.
+// Exports that the MOUNT service offers. Runs on the MOUNT thread; nothing here may block.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace sluice::mount {
 
-/// mountstat3 (RFC 1813, appendix I).
+/// Status codes mountstat3 (RFC 1813, appendix I).
 enum class MountStatus : std::uint32_t {
   Ok = 0,
   Perm = 1,
@@ -28,28 +28,29 @@ enum class MountStatus : std::uint32_t {
 struct MountAnswer {
   MountStatus status = MountStatus::NoEnt;
   std::vector<std::byte> handle;
-  std::vector<std::uint32_t> flavors{1, 0};  ///< of authentication, preferred first: AUTH_SYS, AUTH_NONE
+  std::vector<std::uint32_t> flavors{1, 0};  ///< authentication flavors in order of preference: AUTH_SYS,
+                                             ///< AUTH_NONE
 };
 
-/// Who asks, and when.
+/// Source and time of a call.
 struct Asker {
   PeerAddress address;
   std::uint64_t now_ns = 0;  ///< monotonic
-  bool connected = true;     ///< false: by a datagram, whose source address anybody can write
-  PeerAddress local{};       ///< address of ours that the call came to; zero: not known
-  bool privileged = false;   ///< the call came from a port below 1024
+  bool connected = true;     ///< false for UDP, where the source address can be forged
+  PeerAddress local{};       ///< local address that the call was sent to; zero if unknown
+  bool privileged = false;   ///< true if the source port is below 1024
 };
 
 class Exports {
  public:
   using OnMount = Function<void(const MountAnswer&)>;
-  /// Null: the list cannot be had.
+  /// Receives the list of paths, or null if it is not available.
   using OnList = Function<void(const std::vector<std::string>*)>;
 
   virtual ~Exports() = default;
-  /// Each of these calls its last argument exactly once: before it returns, or during a later turn().
+  /// Mounts `path`. Like list(), calls `done` exactly once, before it returns or during a later turn().
   virtual void mount(const std::string& path, const Asker& asker, OnMount done) = 0;
-  /// Paths that are for this client, in the order in which they are shown.
+  /// Lists the paths that this client may mount, in the order in which they are shown.
   virtual void list(const Asker& asker, OnList done) = 0;
 
   virtual void prepare(PollSet&) {}

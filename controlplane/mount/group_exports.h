@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exports of several upstreams, each of which has a part of the paths. The file handles that clients get have the tag of
-// their upstream in front, by which the data plane knows later where a call goes.
+// Exports of several upstreams, each of which has a part of the paths. File handles for clients are prefixed
+// with the tag of their upstream, by which the data plane routes later calls.
 //
-// Which part is whose is asked with each call, so that it can change, and so is who the upstreams are.
+// The parts and the set of upstreams are read with every call, because a reload can change them.
 #pragma once
 
 #include <list>
@@ -19,9 +19,10 @@
 
 namespace sluice::mount {
 
-/// A member that is none any more answers what it was asked before for so long.
+/// Time for which a removed member is kept to complete its outstanding calls.
 inline constexpr std::uint64_t kRetiredNs = 2 * kQuestionNs;
-/// Between one line of the log about an export that cannot be mounted and the next: who asks could fill it.
+/// Minimum interval between log lines about exports that cannot be mounted, because clients could fill the
+/// log.
 inline constexpr std::uint64_t kRefusalLineNs = 1'000'000'000;
 
 class GroupExports final : public Exports {
@@ -29,21 +30,21 @@ class GroupExports final : public Exports {
   struct Member {
     segment::UpstreamConfig upstream;
     std::unique_ptr<Exports> exports;
-    std::uint64_t retired_ns = 0;  ///< zero: it is not
+    std::uint64_t retired_ns = 0;  ///< time of removal; zero for an active member
   };
-  /// The parts of the members, by their names.
+  /// Returns the part of a member by its name.
   using Parts = Function<ExportPaths(const std::string& name)>;
-  /// Of members that a reload adds, removes or changes.
+  /// Factory for members that a reload adds, removes or changes.
   struct Newcomers {
     Function<std::vector<segment::UpstreamConfig>()>
-        in_force;  ///< returns all members; without it the members stay
+        in_force;  ///< returns all current members; an empty list leaves the members unchanged
     Function<std::unique_ptr<Exports>(const segment::UpstreamConfig& upstream)> make;
   };
 
-  /// `statistics` outlives it.
+  /// `statistics` outlives this object.
   GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics, Newcomers newcomers);
   void mount(const std::string& path, const Asker& asker, OnMount done) override;
-  /// Without those of upstreams that do not answer; null if none does.
+  /// Lists the paths of all upstreams that answer. The result is null if none answers.
   void list(const Asker& asker, OnList done) override;
   void prepare(PollSet& set) override;
   void turn(const PollSet& set, std::uint64_t now_ns) override;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MOUNT version 3 over TCP and UDP, IPv4 and IPv6 (RFC 1813, appendix I): NFSv3 clients get the root handle here
-// before they connect by RDMA. It has a thread of its own, on which nothing blocks.
+// MOUNT version 3 over TCP and UDP, IPv4 and IPv6 (RFC 1813, appendix I). NFSv3 clients get the root handle
+// here before they connect over RDMA. The server has its own thread, and nothing on it blocks.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ class Journal;
 
 namespace sluice::mount {
 
-/// Makes the exports; called once.
+/// Creates the exports; called once.
 using MakeExports = Function<std::unique_ptr<Exports>(MountStatistics&)>;
 
 class MountServer {
  public:
-  /// Binds `port` (zero: any that is free) and starts the thread. `rpcbind`: path of its socket to register
-  /// there if it runs, or empty. `nfs` is registered there as well. Throws SetupError when the port is taken.
-  /// `journal` outlives it.
+  /// Binds `port`, or any free port if it is zero, and starts the thread. `rpcbind` is the path of rpcbind's
+  /// socket for the registration, or empty; a missing rpcbind is not an error. `nfs` is registered as well.
+  /// `journal` outlives this object. Throws SetupError if the port is in use.
   MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports,
               events::Journal& journal, const std::optional<NfsListener>& nfs = {});
 
@@ -38,7 +38,7 @@ class MountServer {
  private:
   MountStatistics statistics_;
   MountService service_;
-  PollThread thread_;  ///< at its end the registration is withdrawn, for which rpcbind has kWithdrawNs
+  PollThread thread_;  ///< its destructor withdraws the registration, for which rpcbind has kWithdrawNs
 };
 
 }  // namespace sluice::mount

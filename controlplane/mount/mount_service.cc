@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The MOUNT service, its thread, and its registration at rpcbind.
+// The MOUNT service, its thread, and its registration with rpcbind.
 #include "controlplane/mount/mount_service.h"
 
 #include <sys/eventfd.h>
@@ -52,7 +52,7 @@ struct PollThread::Running {
   }
 
   PolledService& service;
-  const FileDescriptor wake = wake_event();  ///< ends the thread's wait
+  const FileDescriptor wake = wake_event();  ///< wakes the thread from its wait
   std::atomic<bool> stop{false};
   std::thread thread{[this] { run(); }};
 };
@@ -139,7 +139,7 @@ void Registrar::withdraw(std::uint64_t now_ns) {
   deadline_ns_ = now_ns + kWithdrawNs;
   ending_ = true;
   const bool resting = state_ == State::Resting;
-  if (resting && !asked_) return have_withdrawn();  // the same address may be another server's
+  if (resting && !asked_) return have_withdrawn();  // an equal address may belong to another server
   state_ = State::Withdrawing;
   if (resting) ask(now_ns);
 }
@@ -206,7 +206,7 @@ void Registrar::call(const Procedure& procedure, const Registration& registratio
                 });
 }
 
-/// The last answer of rpcbind ends the round.
+/// Counts a reply of rpcbind. The last one ends the round.
 void Registrar::called(bool accepted) {
   refused_ |= !accepted;
   if (calls_ > 0) return;
@@ -215,7 +215,7 @@ void Registrar::called(bool accepted) {
   else if (removing_)
     have_withdrawn();
   else
-    ask(now_ns_);  // the withdrawal began while we were registering
+    ask(now_ns_);  // the withdrawal began during registration
 }
 
 void Registrar::settle(Outcome outcome) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of the MOUNT service. One thread.
+// The MOUNT service with all its parts. Single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,9 @@ namespace sluice::mount {
 
 class MountService final : public PolledService {
  public:
-  /// Binds `port`; zero: any that is free. `rpcbind`: path of its socket to register there, or empty. `nfs` is
-  /// registered there as well. Throws SetupError. `statistics` and `journal` outlive it.
+  /// Binds `port`, or any free port if it is zero. `rpcbind` is the path of rpcbind's socket for the
+  /// registration, or empty. `nfs` is registered as well. `statistics` and `journal` outlive this object.
+  /// Throws SetupError.
   MountService(std::uint16_t port, const std::string& rpcbind, std::unique_ptr<Exports> exports,
                MountStatistics& statistics, events::Journal& journal,
                const std::optional<NfsListener>& nfs = {});
@@ -41,7 +42,7 @@ class MountService final : public PolledService {
   void prepare(PollSet& set) override;
   void turn(const PollSet& set, std::uint64_t now_ns) override;
 
-  /// The end: only the registrations are left, until finished().
+  /// Begins the shutdown. Only the registrations are served until finished().
   void finish(std::uint64_t now_ns) override;
   bool finished() const override;
 

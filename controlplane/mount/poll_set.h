@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one turn of the MOUNT thread waits for: descriptors, and the earliest deadline. One thread.
+// File descriptors and the earliest deadline for one iteration of a poll loop. Single-threaded.
 #pragma once
 
 #include <poll.h>
@@ -20,12 +20,12 @@ class PollSet {
     fds_.clear();
     wake_ns_ = kNever;
   }
-  /// Returns the place to ask events() for.
+  /// Adds a descriptor and returns its index for events().
   std::size_t add(int fd, short events) {
     fds_.push_back({fd, events, 0});
     return fds_.size() - 1;
   }
-  /// Monotonic; the wait ends then at the latest. Zero: at once.
+  /// Limits the wait to this monotonic time. Zero means that wait() does not block.
   void wake_at(std::uint64_t deadline_ns) {
     if (deadline_ns < wake_ns_) wake_ns_ = deadline_ns;
   }
@@ -40,7 +40,7 @@ class PollSet {
       for (pollfd& entry : fds_) entry.revents = 0;
   }
 
-  /// What poll() reported; zero for kNowhere.
+  /// Returns the events that poll() reported, or zero for kNowhere.
   short events(std::size_t place) const { return place < fds_.size() ? fds_[place].revents : short{0}; }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A thread that drives a service by turns: prepare() says what to wait for, turn() does what can be done without
-// waiting.
+// A thread with a poll loop that drives a service. prepare() registers the events to wait for, and turn()
+// does the work that is possible without blocking.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ class PolledService {
   virtual ~PolledService() = default;
   virtual void prepare(PollSet& set) = 0;
   virtual void turn(const PollSet& set, std::uint64_t now_ns) = 0;
-  /// The end: turns go on until finished().
+  /// Begins the shutdown. The loop continues until finished().
   virtual void finish(std::uint64_t /*now_ns*/) {}
   virtual bool finished() const { return true; }
 };
 
 class PollThread {
  public:
-  /// Starts. `service` outlives it. Throws SetupError.
+  /// Starts the thread. `service` outlives this object. Throws SetupError.
   explicit PollThread(PolledService& service);
-  /// Waits until the service is finished.
+  /// Begins the shutdown and blocks until the service is finished.
   ~PollThread();
   PollThread(const PollThread&) = delete;
   PollThread& operator=(const PollThread&) = delete;

@@ -26,9 +26,9 @@
 namespace sluice::mount {
 namespace {
 
-constexpr std::uint32_t kMaxText = 1024;  ///< of each member of a registration
+constexpr std::uint32_t kMaxText = 1024;  ///< limit for each text of a registration
 
-/// Steps over a list of groups, which are names.
+/// Skips a list of groups, which are names.
 void skip_groups(xdr::Reader& reader) {
   while (reader.boolean()) reader.string(kMaxName);
 }
@@ -114,7 +114,7 @@ std::uint16_t port_of_universal(std::string_view address) {
 
 namespace {
 
-/// Of any reply but one that lists exports.
+/// Maximum size of any reply except a list of exports.
 constexpr std::size_t kShortReplyBytes =
     rpc::kMinReplyBytes + 3 * xdr::kUnit + kMaxHandle + kMaxFlavors * xdr::kUnit;
 
@@ -130,8 +130,8 @@ bool known_flavor(rpc::AuthFlavor flavor) {
          flavor == rpc::AuthFlavor::Short;
 }
 
-/// The reply to a call that is not for MOUNT version 3, or comes with what cannot be accepted; empty: it may be
-/// executed.
+/// Encodes the reply to a call that is not for MOUNT version 3 or has an unacceptable header. Returns an
+/// empty span if the call may be executed.
 std::span<const std::byte> refusal(xdr::Writer& writer, rpc::CallDecode decoded,
                                    const rpc::CallHeader& header) {
   if (decoded == rpc::CallDecode::RpcMismatch)
@@ -224,7 +224,7 @@ void Procedures::list(rpc::Xid xid, const Asker& asker, std::size_t max_reply_by
   });
 }
 
-// --- Exports as the segment has them
+// --- Exports of the data plane
 
 namespace {
 
@@ -306,7 +306,8 @@ void SegmentExports::ask_next() {
   layout_.path_question.write(question);
 }
 
-/// The waiter leaves the queue first, because the reply may bring the client's next call.
+/// Completes the first waiter. It is removed from the queue first, because the reply may trigger the client's
+/// next call.
 void SegmentExports::finish_first(const MountAnswer& answer) {
   const OnMount done = std::move(waiters_.front().done);
   waiters_.pop_front();
@@ -326,7 +327,7 @@ void SegmentExports::turn(const PollSet&, std::uint64_t now_ns) {
   fail_late();
 }
 
-/// The order of the queue is that of the deadlines.
+/// Fails the waiters whose deadline has passed. The queue is ordered by deadline.
 void SegmentExports::fail_late() {
   while (!waiters_.empty() && now_ns_ >= waiters_.front().deadline_ns) {
     if (now_ns_ >= next_line_ns_) {

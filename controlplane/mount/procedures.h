@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Answers to calls of MOUNT version 3 (RFC 1813, appendix I; RFC 5531), whatever they come by. One thread,
-// MOUNT's.
+// Procedures of MOUNT version 3 (RFC 1813, appendix I; RFC 5531), independent of the transport.
+// Single-threaded; runs on the MOUNT thread.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace sluice::mount {
 
 class Procedures final : public CallHandler {
  public:
-  /// All outlive it.
+  /// All referenced objects outlive this object.
   Procedures(Exports& exports, MountStatistics& statistics, events::Journal& journal)
       : exports_(exports), statistics_(statistics), journal_(journal) {}
 

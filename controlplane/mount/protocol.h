@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs, procedures and messages of MOUNT version 3 (RFC 1813, appendix I) and rpcbind (RFC 1833). What is
-// decoded is hostile input: all counts are bounded by the message. Pure; any thread.
+// Programs, procedures and messages of MOUNT version 3 (RFC 1813, appendix I) and rpcbind (RFC 1833).
+// Decoders treat their input as hostile: all counts are bounded by the message. Pure functions; any thread.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 namespace sluice::mount {
 
 inline constexpr std::uint32_t kMountProgram = 100005;
-/// NFS, which the data plane serves: the versions that Linux's server registers with rpcbind.
+/// NFS, which the data plane serves, in the versions that Linux's server registers with rpcbind.
 inline constexpr std::uint32_t kNfsProgram = 100003;
 inline constexpr std::array<std::uint32_t, 2> kNfsVersions = {3, 4};
 inline constexpr std::uint32_t kMountVersion = 3;
@@ -26,7 +26,7 @@ enum MountProcedure : std::uint32_t { kNull = 0, kMnt = 1, kDump = 2, kUmnt = 3,
 inline constexpr std::uint32_t kMaxPath = 1024;   ///< MNTPATHLEN
 inline constexpr std::uint32_t kMaxName = 255;    ///< MNTNAMLEN
 inline constexpr std::uint32_t kMaxHandle = 64;   ///< FHSIZE3
-inline constexpr std::uint32_t kMaxFlavors = 16;  ///< more that an upstream names are left out
+inline constexpr std::uint32_t kMaxFlavors = 16;  ///< further flavors of an upstream are ignored
 
 inline constexpr std::uint16_t kRpcbindPort = 111;
 inline constexpr std::uint32_t kRpcbindProgram = 100000;
@@ -36,17 +36,17 @@ inline constexpr Procedure kUnsetAddress{kRpcbindProgram, 3, 2};
 inline constexpr Procedure kGetAddress{kRpcbindProgram, 3, 3};
 inline constexpr Procedure kDumpAddresses{kRpcbindProgram, 3, 4};
 
-/// Results of MNT.
+/// Encodes the results of MNT.
 void encode(xdr::Writer& writer, const MountAnswer& answer);
-/// Empty: they have a defect.
+/// Decodes the results of MNT. Returns nothing if they are malformed.
 std::optional<MountAnswer> decode_mount_answer(xdr::Reader& reader);
 
-/// Results of EXPORT, without groups of clients.
+/// Encodes the results of EXPORT, without groups of clients.
 void encode(xdr::Writer& writer, const std::vector<std::string>& paths);
 std::size_t encoded_bytes(const std::vector<std::string>& paths);
 std::optional<std::vector<std::string>> decode_paths(xdr::Reader& reader);
 
-/// An entry of rpcbind. The address is a universal one (RFC 5665).
+/// An entry of rpcbind. The address is a universal address (RFC 5665).
 struct Registration {
   std::uint32_t program = kMountProgram;
   std::uint32_t version = kMountVersion;
@@ -58,7 +58,7 @@ struct Registration {
 void encode(xdr::Writer& writer, const Registration& registration);
 std::optional<std::vector<Registration>> decode_registrations(xdr::Reader& reader);
 
-/// The port of a universal address; zero if it has none.
+/// Returns the port of a universal address, or zero if it has none.
 std::uint16_t port_of_universal(std::string_view address);
 
 }  // namespace sluice::mount

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Our addresses at this host's rpcbind (RFC 1833). An address is registered where rpcbind has none; one of another
-// server stays. At the end only what names us is withdrawn, and so it is while another process of ours that serves the
-// addresses is down. Asked again from time to time: rpcbind may start later than we do, forget, or become free.
+// Registration of the gateway's addresses with this host's rpcbind (RFC 1833). An address is registered if
+// rpcbind has none for the program; an address of another server is left alone. Only the gateway's own
+// addresses are withdrawn, at shutdown and while the process that serves them is down. The registration is
+// checked periodically, because rpcbind may start later, lose its entries, or become available.
 //
-// One thread, its service's.
+// Single-threaded; runs on the service's thread.
 #pragma once
 
 #include <string>
@@ -19,16 +20,17 @@
 namespace sluice::mount {
 
 inline constexpr const char* kRpcbindSocket = "/run/rpcbind.sock";
-inline constexpr std::uint64_t kRegistrationNs = 5'000'000'000;  ///< for each of rpcbind's answers
+inline constexpr std::uint64_t kRegistrationNs = 5'000'000'000;  ///< timeout for each reply of rpcbind
 inline constexpr std::uint64_t kRegisterAgainNs = 60'000'000'000;
-inline constexpr std::uint64_t kWithdrawNs = 60'000'000;  ///< in all; rpcbind may hang, and a stop has 200 ms
-/// Period of checking whether the addresses are served.
+inline constexpr std::uint64_t kWithdrawNs = 60'000'000;  ///< total time for the withdrawal; rpcbind may
+                                                          ///< hang, and a stop has 200 ms
+/// Interval between checks whether the addresses are served.
 inline constexpr std::uint64_t kServedCheckNs = 500'000'000;
 
-/// Words for the log.
+/// Phrases for the log.
 struct ServiceName {
   std::string name;      ///< such as "MOUNT"
-  std::string if_other;  ///< what it means that rpcbind has another server, and what to do
+  std::string if_other;  ///< consequence of another server at rpcbind, and what to do
 };
 inline const ServiceName kMountName{
     "MOUNT", "clients that ask rpcbind come to that. If it is gone, 'rpcinfo -d 100005 3' removes it"};
@@ -39,36 +41,37 @@ inline const ServiceName kNfsName{
     "while "
     "it runs: stop it, or 'rpcinfo -d 100003 3' and 'rpcinfo -d 100003 4' if it is gone"};
 
-/// The listener of the reverse gateway: NFS over TCP, served by the process of the data plane.
+/// Listener of the reverse gateway: NFS over TCP, served by the data plane process.
 struct NfsListener {
-  PeerAddress address;  ///< all zero: every address of the host
+  PeerAddress address;  ///< all zero for every address of the host
   std::uint16_t port = 0;
-  Function<bool()> serves;  ///< whether it does so now
+  Function<bool()> serves;  ///< returns true if the listener is served now
 };
-/// NFS versions 3 and 4 at that listener. `six`: the host has IPv6.
+/// Returns the registrations for NFS versions 3 and 4 at that listener. `six` is true if the host has IPv6.
 std::vector<Registration> registrations_of(const NfsListener& listener, bool six);
 
 class Registrar {
  public:
-  /// Whether the addresses are served; called from its thread. Empty: always.
+  /// Returns true if the addresses are served. Called on the registrar's thread; empty means always.
   using Served = Function<bool()>;
 
-  /// Universal addresses by netid; rpcbind's socket. `statistics` outlives it.
+  /// `own` has universal addresses by netid, and `socket_path` is rpcbind's socket. `statistics` outlives
+  /// this object.
   Registrar(std::vector<Registration> own, const std::string& socket_path, MountStatistics& statistics,
             ServiceName service = kMountName, Served served = {});
 
   void prepare(PollSet& set);
   void turn(const PollSet& set, std::uint64_t now_ns);
-  /// From here on it withdraws.
+  /// Begins the final withdrawal.
   void withdraw(std::uint64_t now_ns);
   bool withdrawn() const { return state_ == State::Gone; }
 
  private:
   enum class State : std::uint8_t {
-    Resting,      ///< until the next check
-    Asking,       ///< for what is registered, and then for what is missing
-    Withdrawing,  ///< the same, to remove ours
-    Gone,         ///< at the end
+    Resting,      ///< idle until the next check
+    Asking,       ///< queries the registered addresses, then registers the missing ones
+    Withdrawing,  ///< queries the registered addresses, then removes the gateway's own
+    Gone,         ///< final state after withdraw()
   };
   enum class Outcome : std::uint8_t { Unknown, NoRpcbind, Foreign, Registered };
 
@@ -91,13 +94,13 @@ class Registrar {
   Outcome outcome_ = Outcome::Unknown;
   std::uint64_t now_ns_ = 0;
   std::uint64_t next_ns_ = 0;
-  std::uint64_t deadline_ns_ = 0;  ///< of the withdrawal
-  std::size_t calls_ = 0;          ///< that rpcbind has not answered
+  std::uint64_t deadline_ns_ = 0;  ///< deadline of the final withdrawal
+  std::size_t calls_ = 0;          ///< calls that rpcbind has not answered
   bool refused_ = false;
   bool removing_ = false;
-  bool asked_ = false;   ///< something may be registered
-  bool ending_ = false;  ///< withdraw() was called
-  std::string foreign_;  ///< of other servers, for the log
+  bool asked_ = false;   ///< set if the gateway's addresses may be registered
+  bool ending_ = false;  ///< set after withdraw() was called
+  std::string foreign_;  ///< addresses of other servers, for the log
 };
 
 }  // namespace sluice::mount

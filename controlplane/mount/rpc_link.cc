@@ -15,7 +15,7 @@
 namespace sluice::mount {
 namespace {
 
-/// Of a call: mark, header, a credential, and arguments.
+/// Maximum size of a call's record mark, header and credential.
 constexpr std::size_t kMaxHeaderBytes = 4 + rpc::kMinCallBytes + rpc::kMaxAuthBytes;
 
 std::vector<std::byte> call_record(std::uint32_t xid, const Procedure& procedure,
@@ -165,7 +165,7 @@ void RpcLink::connected(std::uint64_t now_ns) {
 void RpcLink::send() {
   while (sent_ < unsent_.size()) {
     const ssize_t bytes = ::send(fd_, unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
-    if (bytes < 0) return;  // what ended the connection is seen by receive()
+    if (bytes < 0) return;  // receive() sees the error that ended the connection
     sent_ += static_cast<std::size_t>(bytes);
   }
   unsent_.clear();
@@ -190,7 +190,7 @@ void RpcLink::receive() {
         stream_.lend(long_reply_.data());
         continue;
       }
-      // A copy: the call's end may end this connection, and with it the stream.
+      // The reply is copied, because completing the call may close this connection and reset the stream.
       const std::vector<std::byte> reply(stream_.record().begin(), stream_.record().end());
       stream_.take_memory();
       take_reply(reply);
@@ -199,7 +199,7 @@ void RpcLink::receive() {
   }
 }
 
-/// Of a reply that is too long, and was skipped, the XID is all that there is.
+/// Completes the call of a reply. A reply that was too long has been skipped except for its XID.
 void RpcLink::take_reply(std::span<const std::byte> reply) {
   xdr::Reader first(reply);
   const std::uint32_t xid = first.u32();
@@ -207,7 +207,8 @@ void RpcLink::take_reply(std::span<const std::byte> reply) {
   end(take([xid](const Call& call) { return call.xid == xid; }), Failure::None, reply);
 }
 
-/// Calls that have not been repeated yet are sent on the next connection.
+/// Handles the loss of the connection. Calls that were not retransmitted before are sent on the next
+/// connection; the others fail.
 void RpcLink::lost() {
   close();
   end(take([](Call& call) { return call.once || std::exchange(call.lost, true); }), Failure::Lost);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls to an RPC server over one stream connection, with several calls outstanding, none of which blocks.
-// The connection is made when there is a call, and closed when there has been none for a while. Calls that are
-// outstanding when it is lost are sent again once, if they may be repeated.
+// Non-blocking client for one RPC server over a stream connection, with several calls outstanding. The
+// connection is opened for the first call and closed after a period without calls. Calls that are outstanding
+// when the connection is lost are retransmitted once, unless they must not be repeated.
 //
-// One thread, its service's.
+// Single-threaded; runs on the service's thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -23,21 +23,21 @@
 
 namespace sluice::mount {
 
-/// Longest reply that is taken: some thousand exports.
+/// Maximum size of a reply, enough for some thousand exports.
 inline constexpr std::uint32_t kMaxReplyBytes = 256u << 10;
-/// A connection without a call for this long is closed.
+/// Time without calls after which the connection is closed.
 inline constexpr std::uint64_t kIdleLinkNs = 10'000'000'000;
-/// A connection on which a call has waited for this long without an answer, and that is a time-out, is replaced.
+/// Time without a reply after which a timed-out call also closes its connection.
 inline constexpr std::uint64_t kSilentLinkNs = 4'000'000'000;
 
-/// Between one attempt to connect and the next. Each may hold a privileged port for a minute.
+/// Minimum interval between connection attempts. Each attempt may occupy a privileged port for a minute.
 inline constexpr std::uint64_t kReopenNs = 500'000'000;
 
 struct Server {
   sockaddr_storage address{};
   socklen_t address_bytes = 0;
   bool privileged_port = false;       ///< connect from a port below 1024
-  std::optional<PeerAddress> from{};  ///< connect from this address of the host; none: from any
+  std::optional<PeerAddress> from{};  ///< local address to connect from; empty for any
 };
 
 Server server_at(const PeerAddress& address, std::uint16_t port, bool privileged_port);
@@ -50,21 +50,21 @@ struct Procedure {
 
 enum class Failure : std::uint8_t {
   None,
-  NoPrivilegedPort,  ///< this process may not use ports below 1024, or all are taken
-  Unresolved,        ///< its name
+  NoPrivilegedPort,  ///< ports below 1024 are not permitted for this process, or all are in use
+  Unresolved,        ///< host name cannot be resolved
   Unreachable,
-  Lost,      ///< the connection ended before the reply, twice
+  Lost,      ///< the connection was closed before the reply, twice
   TimedOut,  ///< no reply by the deadline
-  Refused,   ///< a reply without results
+  Refused,   ///< reply without results
 };
-/// A clause such as "does not answer".
+/// Returns a clause such as "does not answer".
 const char* to_string(Failure failure);
 
 class RpcLink {
  public:
-  /// `results` is valid during the call. More calls may be made from there.
+  /// Receives the result of a call. `results` is valid during the callback, which may start further calls.
   using Done = Function<void(Failure failure, xdr::Reader results)>;
-  /// `reply`: the whole message, with an XID of ours; empty if there is none.
+  /// Receives the entire reply with this link's XID, or an empty span on failure.
   using PassedOn = Function<void(Failure failure, std::span<const std::byte> reply)>;
 
   RpcLink() = default;
@@ -72,12 +72,15 @@ class RpcLink {
   RpcLink(const RpcLink&) = delete;
   RpcLink& operator=(const RpcLink&) = delete;
 
-  /// Where the following calls go. Ends a connection to another server; its calls move to the new one.
+  /// Sets the server for further calls. If the address differs, closes the connection and moves its calls to
+  /// the new server.
   void set_server(const Server& server);
-  /// `credential`: whether the call has one of AUTH_SYS. Never calls `done` before it returns.
+  /// Starts a call. `credential` adds an AUTH_SYS credential. Never invokes `done` before this function
+  /// returns.
   void call(const Procedure& procedure, std::span<const std::byte> arguments, bool credential,
             std::uint64_t now_ns, std::uint64_t deadline_ns, Done done);
-  /// A call of somebody else as it is, but for its XID. Never sent twice. Never calls `done` before it returns.
+  /// Forwards a call of another client, with only its XID changed. The call is never sent twice. Never
+  /// invokes `done` before this function returns.
   void pass_on(std::span<const std::byte> message, std::uint64_t now_ns, std::uint64_t deadline_ns,
                PassedOn done);
   std::size_t outstanding() const { return calls_.size(); }
@@ -88,17 +91,17 @@ class RpcLink {
  private:
   enum class State : std::uint8_t {
     Down,        ///< no socket
-    Connecting,  ///< waits until it can be written
+    Connecting,  ///< waits until the socket is writable
     Up,
   };
   struct Call {
     std::uint32_t xid = 0;
-    std::vector<std::byte> record;  ///< with its mark
+    std::vector<std::byte> record;  ///< includes the record mark
     std::uint64_t deadline_ns = 0;
-    std::uint64_t sent_ns = 0;  ///< on this connection
-    bool once = false;          ///< may not be sent on a second connection
+    std::uint64_t sent_ns = 0;  ///< time of sending on this connection
+    bool once = false;          ///< must not be sent on a second connection
     bool sent = false;
-    bool lost = false;  ///< one connection
+    bool lost = false;  ///< one connection with this call was lost
     PassedOn done;
   };
 
@@ -120,13 +123,13 @@ class RpcLink {
   State state_ = State::Down;
   int fd_ = -1;
   std::size_t place_ = PollSet::kNowhere;
-  std::uint32_t connections_ = 0;  ///< made so far
+  std::uint32_t connections_ = 0;  ///< connections established so far
   std::uint32_t next_xid_ = 1;
   std::uint64_t idle_since_ns_ = 0;
   std::uint64_t next_open_ns_ = 0;
   std::vector<Call> calls_;
   std::vector<std::byte> unsent_;
-  std::size_t sent_ = 0;  ///< bytes of unsent_
+  std::size_t sent_ = 0;  ///< sent bytes of unsent_
   std::array<std::byte, tcp::kStreamBytes> buffer_{};
   tcp::RecordStream stream_{buffer_, kMaxReplyBytes};
   std::vector<std::byte> long_reply_;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exports that the data plane itself serves, as the segment publishes them: paths and permitted clients from
-// the configuration in force, root handles from the data plane.
+// Exports that the data plane itself serves. Paths and permitted clients come from the applied configuration,
+// and root handles from the data plane, both published in the segment.
 //
-// A directory below the root of an export can be mounted as well. The reactor that owns the exports walks to it and
-// answers within a few of its control passes; clients are queued until then. As with other NFS servers, the walk
-// checks no permissions of directories, only that the client may have the export.
+// A directory below the root of an export can be mounted as well. The reactor that owns the exports resolves
+// the path and answers within a few of its control iterations; clients are queued until then. As with other
+// NFS servers, the lookup does not check permissions of directories, only the client's access to the export.
 //
-// Who asks by TCP or UDP has an address and no name: an export for hosts by name is given to each permitted address. Its
-// handle is of no use to others, since the data plane looks at the name with every call.
+// Clients of TCP and UDP have an address but no authenticated name. Therefore an export for named hosts is
+// given to every permitted address. Its handle is useless to other hosts, because the data plane checks the
+// name with every call.
 #pragma once
 
 #include <cstddef>
@@ -28,23 +29,24 @@ struct Layout;
 
 namespace sluice::mount {
 
-/// The part of one of several upstreams, as the configuration in force has it. One that is not there, or removed, has a part
-/// that no path is in.
+/// Returns the export paths of one of several upstreams in the applied configuration. For an upstream that is
+/// removed or does not exist, returns a value that no path matches.
 ExportPaths export_paths_of(const segment::Layout& layout, const std::string& upstream);
 
-/// Upstreams with a part of the exports, when the data plane serves what is published; else none.
+/// Returns the upstreams with a part of the exports. Returns none unless the data plane has applied the
+/// published configuration.
 std::vector<segment::UpstreamConfig> group_in_force(const segment::Layout& layout);
 
-/// A question about a directory fails after this time.
+/// Timeout of a query about a directory.
 inline constexpr std::uint64_t kPathAnswerNs = 5'000'000'000;
-/// Interval between two looks for the answer.
+/// Interval between checks for the answer.
 inline constexpr std::uint64_t kPathPollNs = 1'000'000;
-/// Interval between two log lines about a data plane that does not answer.
+/// Minimum interval between log lines about a data plane that does not answer.
 inline constexpr std::uint64_t kSilenceLineNs = 10'000'000'000;
 
 class SegmentExports final : public Exports {
  public:
-  /// `layout` outlives it; only `path_question` is written.
+  /// `layout` outlives this object; only `path_question` is written.
   explicit SegmentExports(const segment::Layout& layout);
   void mount(const std::string& path, const Asker& asker, OnMount done) override;
   void list(const Asker& asker, OnList done) override;
@@ -68,8 +70,8 @@ class SegmentExports final : public Exports {
   void fail_late();
 
   const segment::Layout& layout_;
-  std::deque<Waiter> waiters_;  ///< the first one's question is in the segment
-  std::uint64_t number_;        ///< of that question
+  std::deque<Waiter> waiters_;  ///< the query of the first waiter is in the segment
+  std::uint64_t number_;        ///< number of that query
   std::uint64_t now_ns_ = 0;
   std::uint64_t next_line_ns_ = 0;
 };

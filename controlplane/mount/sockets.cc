@@ -29,15 +29,15 @@ namespace sluice::mount {
 namespace {
 
 constexpr int kBacklog = 64;
-/// A port that is free for one transport may be taken for another.
+/// Retries with other ports, because a port that is free for one transport may be in use for another.
 constexpr int kAttemptsForAnyPort = 16;
 
-/// -errno if it cannot be had.
+/// Returns a bound socket, or -errno.
 int bound_socket(int family, int type, std::uint16_t port) {
   const int fd = ::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -errno;
   const int on = 1;
-  // With UDP it would let another server share the port.
+  // This option would let another server share a UDP port.
   if (type == SOCK_STREAM) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   sockaddr_storage address;
@@ -185,8 +185,10 @@ void TcpClients::accept(int listener, std::uint64_t now_ns) {
   }
 }
 
-/// One that is idle gives way to a new one, of the same network if that has its share. If no place is left, a network
-/// that has more than the new one's gives way even if none of its connections is idle.
+/// Makes room for a connection by evicting another one. If the network of the new client has used up its
+/// share, an idle connection of that network is evicted. If all slots are in use, the victim is a connection
+/// of the network with the most connections if that has more than the new client's network, even if it is not
+/// idle; otherwise it is an idle connection. Returns false if there is no candidate.
 bool TcpClients::make_room(const PeerAddress& address) {
   const std::size_t own = clients_of(address);
   const bool share_taken = own >= kMaxClientsOfNetwork;
@@ -226,7 +228,7 @@ void TcpClients::receive(Client& client) {
   const ssize_t bytes = ::recv(client.fd, room.data(), room.size(), 0);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (bytes < 0) client.ended = true;
-  if (bytes == 0) client.closing = true;  // it may still read
+  if (bytes == 0) client.closing = true;  // the client may still read
   if (bytes <= 0) return;
   client.stream.received(static_cast<std::size_t>(bytes));
   client.more = true;
@@ -248,7 +250,7 @@ void TcpClients::take_calls(Client& client, std::uint64_t now_ns) {
         else if (client.call_since_ns == 0)
           client.call_since_ns = now_ns;
         return;
-      default:  // longer than a call can be, or in too many fragments
+      default:  // longer than any call, or too many fragments
         count(statistics_.records_too_long);
         client.ended = true;
     }
@@ -269,7 +271,7 @@ void TcpClients::take_call(Client& client, std::uint64_t now_ns) {
   if (!called) client.ended = true;
 }
 
-/// Of a client that has gone by now, nothing is left to do.
+/// Sends a reply. Ignores replies to clients that have disconnected.
 void TcpClients::reply(std::uint64_t number, std::span<const std::byte> message) {
   const auto at = std::find_if(clients_.begin(), clients_.end(),
                                [&](const Client& client) { return client.number == number; });
@@ -310,13 +312,13 @@ namespace {
 
 constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(in6_pktinfo));
 
-/// Where a call came from, and the control message that makes the reply leave from where the call went.
+/// Source of a datagram, and the control message that selects the source address of the reply.
 struct Route {
   sockaddr_storage peer{};
   socklen_t peer_bytes = 0;
   alignas(cmsghdr) std::array<char, kControlBytes> control{};
   std::size_t control_bytes = 0;
-  PeerAddress local{};  ///< that the call went to
+  PeerAddress local{};  ///< address that the call was sent to
 };
 
 template <typename Info>
@@ -335,7 +337,7 @@ void read_control(msghdr& message, Route& route) {
     if (head->cmsg_level == IPPROTO_IP && head->cmsg_type == IP_PKTINFO) {
       in_pktinfo info;
       std::memcpy(&info, CMSG_DATA(head), sizeof info);
-      info.ipi_ifindex = 0;  // the way back may be another
+      info.ipi_ifindex = 0;  // the route back may use another interface
       const auto* to = reinterpret_cast<const std::uint8_t*>(&info.ipi_addr);
       route.local = PeerAddress::from_ipv4(to[0], to[1], to[2], to[3]);
       return set_control(route, IPPROTO_IP, IP_PKTINFO, info);
@@ -364,7 +366,7 @@ void send(int socket, const Route& route, std::span<const std::byte> reply) {
     message.msg_control = to.control.data();
     message.msg_controllen = to.control_bytes;
   }
-  ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);  // one that is lost is asked for again
+  ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);  // clients retransmit after a loss
 }
 
 }  // namespace

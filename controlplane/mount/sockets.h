@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sockets of a service: TCP, and UDP if it is wanted, of IPv4 and IPv6, on one port. Setup; one thread.
+// Sockets of a service on one port: TCP and optionally UDP, for IPv4 and IPv6. Used at setup;
+// single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,15 @@ class Sockets {
     int family = 0;
     bool tcp = false;
     const char* netid() const;
-    /// Universal address of all addresses of the family.
+    /// Returns the universal address for all addresses of the family.
     std::string universal_address(std::uint16_t port) const;
   };
 
   enum class Transports : std::uint8_t { Tcp, TcpAndUdp };
 
-  /// Bound to every address, and non-blocking. IPv6 is left out where the kernel has none. Port zero: any that
-  /// is free. Throws SetupError, which begins with "Cannot serve `what`" and ends with `advice`.
+  /// Binds non-blocking sockets to every address. Omits IPv6 if the kernel does not support it. Port zero
+  /// selects any free port. Throws SetupError, with a message that begins with "Cannot serve `what`" and ends
+  /// with `advice`.
   Sockets(std::uint16_t port, Transports transports, const std::string& what, const std::string& advice);
   ~Sockets();
   Sockets(const Sockets&) = delete;

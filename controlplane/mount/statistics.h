@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counters of the MOUNT service, and of others that take calls by TCP. Written by its thread; any thread may read
-// them.
+// Counters of the MOUNT service and of other services with TCP clients. Written by the service's thread; any
+// thread may read them.
 #pragma once
 
 #include <atomic>
@@ -9,25 +9,25 @@
 
 namespace sluice::mount {
 
-// X(name): the names are label values of a metric.
-#define SLUICE_MOUNT_STATISTICS(X)                                                        \
-  X(calls)                 /* calls with a header that can be decoded */                  \
-  X(malformed)             /* messages that are no call, and arguments with a defect */   \
-  X(denied)                /* refused mounts of clients that the export is not for */     \
-  X(connections)           /* TCP connections accepted */                                 \
-  X(connections_refused)   /* closed at once: too many, of all or of one network */       \
-  X(connections_replaced)  /* closed for a new one */                                     \
-  X(connections_overdue)   /* closed: a call, its reply or the next call took too long */ \
-  X(records_too_long)      /* connections closed for it */                                \
-  X(questions)             /* calls to an upstream */                                     \
-  X(questions_cached)      /* answered from what an upstream said before */               \
-  X(questions_failed)      /* the upstream could not be reached, or refused */            \
-  X(questions_timed_out)   /* the upstream did not answer */                              \
-  X(questions_refused)     /* not asked: too many wait for the upstream */                \
-  X(handles_too_long)      /* mounts refused: there is no room for a tag */               \
-  X(registrations_foreign) /* addresses not registered: rpcbind has another server there */
+// X(name). The names are label values of a metric.
+#define SLUICE_MOUNT_STATISTICS(X)                                                            \
+  X(calls)                 /* calls with a header that can be decoded */                      \
+  X(malformed)             /* messages that are not calls, and malformed arguments */         \
+  X(denied)                /* mounts refused because the export does not permit the client */ \
+  X(connections)           /* TCP connections accepted */                                     \
+  X(connections_refused)   /* connections closed immediately because of a limit */            \
+  X(connections_replaced)  /* connections evicted for a new one */                            \
+  X(connections_overdue)   /* connections closed by a timeout */                              \
+  X(records_too_long)      /* connections closed because a record was too long */             \
+  X(questions)             /* calls to an upstream */                                         \
+  X(questions_cached)      /* queries answered from the cache */                              \
+  X(questions_failed)      /* queries that failed or that the upstream refused */             \
+  X(questions_timed_out)   /* queries that timed out */                                       \
+  X(questions_refused)     /* queries refused because too many clients wait */                \
+  X(handles_too_long)      /* mounts refused because a tag does not fit the handle */         \
+  X(registrations_foreign) /* addresses that rpcbind has for another server */
 
-/// Those that count for RPCSEC_GSS contexts as well.
+/// Counters that the service for RPCSEC_GSS contexts uses as well.
 // clang-format off
 #define SLUICE_CONTEXT_STATISTICS(X)                                                                             \
   X(calls) X(malformed) X(denied)                                                                                \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clients of a service over TCP. What a stranger can hold is bounded: connections, bytes, calls, and time.
-// One thread, the service's.
+// TCP clients of a service. The resources that unauthenticated clients can hold are bounded: connections,
+// bytes, calls, and time. Single-threaded; runs on the service's thread.
 #pragma once
 
 #include <cstddef>
@@ -22,22 +22,23 @@ namespace sluice::mount {
 
 inline constexpr std::size_t kMaxClients = 128;
 inline constexpr std::size_t kMaxClientsOfNetwork = 32;
-/// Longest call of MOUNT: its header with the longest credential and verifier, and a path, come to less.
+/// Maximum size of a MOUNT call. A header with the longest credential and verifier and the longest path are
+/// shorter.
 inline constexpr std::size_t kMaxCallBytes = 2048;
-/// Calls of a connection that wait for an upstream. Further ones stay in its socket.
+/// Calls of a connection that may wait for an upstream. Further calls stay in the socket's buffer.
 inline constexpr std::size_t kMaxCallsOfClient = 4;
-/// From a call's first byte to its last; from a reply's first byte to its last; and without either.
+/// Timeouts from a call's first byte to its last, from a reply's first byte to its last, and without either.
 inline constexpr std::uint64_t kCallNs = 10'000'000'000;
 inline constexpr std::uint64_t kReplyNs = 10'000'000'000;
 inline constexpr std::uint64_t kIdleClientNs = 60'000'000'000;
 inline constexpr int kAcceptsPerTurn = 16;
-inline constexpr int kCallsPerTurn = 16;  ///< of one connection
-/// How long the listener rests when the process has no descriptor left.
+inline constexpr int kCallsPerTurn = 16;  ///< calls of one connection
+/// Pause of the listener after the process ran out of file descriptors.
 inline constexpr std::uint64_t kAcceptRestNs = 200'000'000;
 
 class TcpClients {
  public:
-  /// The listeners, which stay the caller's, and both others outlive it.
+  /// The caller keeps ownership of the listeners. They, `handler` and `statistics` outlive this object.
   TcpClients(std::vector<int> listeners, CallHandler& handler, MountStatistics& statistics,
              std::size_t max_call_bytes = kMaxCallBytes);
   ~TcpClients();
@@ -59,22 +60,23 @@ class TcpClients {
     bool privileged = false;  ///< connected from a port below 1024
     std::size_t place = PollSet::kNowhere;
     std::size_t waiting = 0;  ///< calls without a reply
-    bool more = false;        ///< there may be another call in the buffer
-    bool closing = false;     ///< it has sent its last call
+    bool more = false;        ///< the buffer may contain another call
+    bool closing = false;     ///< the client has shut down its sending side
     bool ended = false;
     std::uint64_t idle_since_ns = 0;
-    std::uint64_t call_since_ns = 0;   ///< zero: there is no part of a call
-    std::uint64_t reply_since_ns = 0;  ///< zero: all is sent
+    std::uint64_t call_since_ns = 0;   ///< zero if no part of a call was received
+    std::uint64_t reply_since_ns = 0;  ///< zero if everything was sent
     std::vector<std::byte> unsent;
     std::size_t sent = 0;
     std::vector<std::byte> buffer;
-    tcp::RecordStream stream{buffer, ~std::uint32_t{0}};  ///< what exceeds the buffer asks for memory
+    tcp::RecordStream stream{buffer, ~std::uint32_t{0}};  ///< records larger than the buffer are rejected
 
     bool takes_calls() const { return unsent.empty() && waiting < kMaxCallsOfClient; }
     bool finished() const { return closing && !more && waiting == 0 && unsent.empty(); }
     bool idle() const { return waiting == 0 && unsent.empty() && call_since_ns == 0 && !more; }
     std::uint64_t deadline_ns() const;
-    /// Lower ones give way first: idle ones, and then those with the oldest call.
+    /// Eviction rank; lower ranks are evicted first. Idle connections come first, and then those with the
+    /// oldest call.
     std::pair<bool, std::uint64_t> rank() const {
       return {!idle(), call_since_ns != 0 ? call_since_ns : idle_since_ns};
     }
@@ -91,7 +93,7 @@ class TcpClients {
   static void send(Client& client);
 
   const std::vector<int> listeners_;
-  std::vector<std::size_t> places_;  ///< of the listeners
+  std::vector<std::size_t> places_;  ///< poll indices of the listeners
   CallHandler& handler_;
   MountStatistics& statistics_;
   const std::size_t max_call_bytes_;

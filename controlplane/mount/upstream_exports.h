@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exports of an upstream server, as its MOUNT version 3 service has them (RFC 1813, appendix I). Its file handles
-// are valid in the calls that are forwarded to it. It sees the address of the gateway and exports to that, so
-// that its answer is the same for every client: which client may have it is decided here.
+// Exports of an upstream server, obtained from its MOUNT version 3 service (RFC 1813, appendix I). Its file
+// handles are valid in calls that are forwarded to it. The upstream sees and authorizes the address of the
+// gateway, so its answer is the same for every client. Access of individual clients is checked here.
 //
-// Clients wait while it is asked; nothing else does. Who asks the same shares the question, and an answer is good
-// for some seconds.
+// Asynchronous. Identical queries are coalesced, and answers are cached for kAnswerAgeNs.
 #pragma once
 
 #include <deque>
@@ -24,28 +23,29 @@
 
 namespace sluice::mount {
 
-/// A question to an upstream fails after this time, in which its rpcbind was asked for the port as well.
+/// Timeout of a query to an upstream, including a query of its rpcbind for the port.
 inline constexpr std::uint64_t kQuestionNs = 5'000'000'000;
 inline constexpr std::uint64_t kAnswerAgeNs = 10'000'000'000;
 inline constexpr std::size_t kMaxAnswers =
-    256;  ///< remembered, of at most kMaxPath and 64 bytes each, and one list
+    256;  ///< cached answers, of at most kMaxPath and 64 bytes each, and one list
 inline constexpr std::uint64_t kPortAgeNs = 60'000'000'000;
-/// Between one line of the log about the upstream and the next.
+/// Minimum interval between log lines about the upstream.
 inline constexpr std::uint64_t kReportNs = 10'000'000'000;
-/// Clients that wait for an upstream: of all, of one network, and those who have asked by a datagram.
+/// Limits of clients that wait for an upstream: in total, per network, and for UDP.
 inline constexpr std::size_t kMaxWaiting = 256;
 inline constexpr std::size_t kMaxWaitingOfNetwork = 32;
 inline constexpr std::size_t kMaxWaitingDatagrams = 128;
 
 class UpstreamExports final : public Exports {
  public:
-  /// Address of the upstream; none: not known yet.
+  /// Returns the address of the upstream, or nothing if it is not known yet.
   using Where = Function<std::optional<PeerAddress>()>;
   enum class Ports : std::uint8_t {
     Any,
-    Privileged,  ///< MNT is refused if it comes from a port that is not below 1024
+    Privileged,  ///< MNT is refused unless its source port is below 1024
   };
-  /// `statistics` outlives it. `rpcbind_port`: of the upstream's rpcbind; another one in tests.
+  /// `statistics` outlives this object. `rpcbind_port` is the port of the upstream's rpcbind; tests use
+  /// another one.
   UpstreamExports(const segment::UpstreamConfig& upstream, Where where, MountStatistics& statistics,
                   std::uint16_t rpcbind_port = kRpcbindPort, Ports client_ports = Ports::Any);
   void mount(const std::string& path, const Asker& asker, OnMount done) override;
@@ -61,7 +61,7 @@ class UpstreamExports final : public Exports {
     std::vector<std::string> paths;
     std::uint64_t good_until_ns = 0;
   };
-  /// What is asked: a path to mount, or the list of exports.
+  /// Subject of a query: a path to mount, or the list of exports.
   struct Subject {
     bool list = false;
     std::string path;
@@ -72,7 +72,7 @@ class UpstreamExports final : public Exports {
   struct Waiter {
     PeerAddress network;
     bool connected = true;
-    Function<void(const Answer*)> done;  ///< null: there is none
+    Function<void(const Answer*)> done;  ///< receives null if there is no answer
   };
   struct Question {
     std::vector<Waiter> waiters;
@@ -101,10 +101,10 @@ class UpstreamExports final : public Exports {
   const std::uint16_t rpcbind_port_;
   const Ports client_ports_;
   PeerAddress address_{};
-  std::uint16_t port_ = 0;  ///< zero: not known
+  std::uint16_t port_ = 0;  ///< zero if unknown
   std::uint64_t port_until_ns_ = PollSet::kNever;
   bool finding_port_ = false;
-  std::deque<Subject> without_port_;  ///< questions that wait for the port
+  std::deque<Subject> without_port_;  ///< queries that wait for the port
   std::map<Subject, Question> questions_;
   std::map<Subject, Answer> answers_;
   Failure reported_ = Failure::None;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls to programs of clients, from the address of this host that the client knows: Linux takes a GRANTED from no other.
-// One thread, the lock proxy's.
+// Calls to RPC programs on client hosts. Each call is sent from the local address that the client knows,
+// because Linux accepts a GRANTED from no other address. Single-threaded; runs on the lock proxy's thread.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace sluice::locks {
 
-/// Programs of clients that are being called, or were within kIdleCalleeNs.
+/// Limit of client programs with calls in progress or within the last kIdleCalleeNs.
 inline constexpr std::size_t kMaxCallees = 256;
 inline constexpr std::uint64_t kIdleCalleeNs = 30'000'000'000;
 
@@ -22,7 +22,7 @@ class Callbacks {
  public:
   explicit Callbacks(LockStatistics& statistics) : statistics_(statistics) {}
 
-  /// As Courier::send(). False: too many are being called.
+  /// Sends a call as Courier::send() does. Returns false if there are too many callees.
   bool call(const Destination& to, Bytes message, std::uint64_t now_ns, std::uint64_t deadline_ns,
             Courier::Done done);
   std::size_t callees() const { return callees_.size(); }
@@ -38,7 +38,7 @@ class Callbacks {
   using Key = std::tuple<PeerAddress, PeerAddress, std::uint32_t>;
 
   LockStatistics& statistics_;
-  bool in_turn_ = false;  ///< none may be erased
+  bool in_turn_ = false;  ///< while true, no callee may be erased
   std::map<Key, Callee> callees_;
 };
 

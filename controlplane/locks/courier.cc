@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls to an upstream and to clients, which are repeated until their deadlines.
+// Calls to an upstream and to clients, which are retransmitted until their deadlines; and the table of lock
+// owners.
 #include "controlplane/locks/courier.h"
 
 #include <netinet/in.h>
@@ -50,7 +51,8 @@ void Courier::find_port(std::uint64_t now_ns) {
   rpcbind_.call(four ? mount::kGetPort : mount::kGetAddress, arguments.written(), false, now_ns,
                 now_ns + kAskPortNs, [this, address = to_.address](Failure failure, xdr::Reader results) {
                   finding_port_ = false;
-                  if (address == to_.address) port_found(failure, results);  // else it is asked again
+                  if (address == to_.address)
+                    port_found(failure, results);  // else dispatch() repeats the query
                 });
 }
 
@@ -63,7 +65,7 @@ void Courier::port_found(Failure failure, xdr::Reader results) {
   dispatch(now_ns_);
 }
 
-/// TX: those that wait, in order. None before all that were sent earlier are under way again.
+/// Sends waiting calls in order. Waits until calls that were sent earlier have been retransmitted.
 void Courier::dispatch(std::uint64_t now_ns) {
   const bool waiting =
       std::any_of(calls_.begin(), calls_.end(), [](const Call& call) { return !call.under_way; });
@@ -81,7 +83,8 @@ void Courier::dispatch(std::uint64_t now_ns) {
   }
 }
 
-/// RX. A program that is not there any more is no answer: its port is another by now.
+/// Completes or retransmits a call. PROG_UNAVAIL is not accepted as a reply, because the program has probably
+/// moved to another port.
 void Courier::answered(std::uint64_t number, Failure failure, std::span<const std::byte> reply) {
   const auto at =
       std::find_if(calls_.begin(), calls_.end(), [&](const Call& call) { return call.number == number; });
@@ -126,7 +129,7 @@ void Courier::turn(const mount::PollSet& set, std::uint64_t now_ns) {
   rpcbind_.turn(set, now_ns);
   link_.turn(set, now_ns);
   dispatch(now_ns);
-  // From a copy: who is told may send the next call.
+  // Overdue calls are removed first, because their callbacks may send further calls.
   std::list<Call> overdue;
   for (auto at = calls_.begin(); at != calls_.end();) {
     const auto next = std::next(at);
@@ -177,7 +180,7 @@ void Callbacks::prepare(mount::PollSet& set) {
 }
 
 void Callbacks::turn(const mount::PollSet& set, std::uint64_t now_ns) {
-  // Whose reply has come may call others, which are not among these.
+  // Iterates over a snapshot, because callbacks may add callees, which are not processed in this iteration.
   std::vector<Callee*> all;
   for (auto& [key, callee] : callees_) all.push_back(&callee);
   in_turn_ = true;
@@ -188,7 +191,7 @@ void Callbacks::turn(const mount::PollSet& set, std::uint64_t now_ns) {
   });
 }
 
-// --- Owners of locks, and the ranges of files that they hold
+// --- Owners of locks, and their locked ranges
 
 void Ranges::free(const Range& range) {
   std::vector<Range> rest;
@@ -239,7 +242,7 @@ bool Ranges::overlaps(const Range& range) const {
 Table::Table(LockStatistics& statistics, TableObserver* observer, std::uint32_t first_id)
     : statistics_(statistics), observer_(observer), last_id_(first_id - 1) {}
 
-/// Servers keep it as a process id: positive.
+/// Returns the next free id. It is positive because servers treat it as a process id.
 std::uint32_t Table::next_id() {
   constexpr std::uint32_t kMaxId = 0x7FFFFFFF;
   do last_id_ = last_id_ % kMaxId + 1;

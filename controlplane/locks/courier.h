@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls to an RPC program of another host, found through that host's rpcbind, with patience: a call that could not be
-// delivered, or has had no reply for a while, is sent again until its deadline, and calls keep their order. So they have
-// to be such as may be executed twice, as those of NLM and NSM are for the same owner.
+// Reliable calls to an RPC program of another host, which is found through that host's rpcbind. A call that
+// could not be delivered, or has had no reply for a while, is retransmitted until its deadline. Calls keep
+// their order. They must be idempotent for one owner, which calls of NLM and NSM are.
 //
-// One thread, its service's.
+// Single-threaded; runs on the service's thread.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@
 
 namespace sluice::locks {
 
-/// An attempt without a reply after this time is followed by another, on another connection.
+/// Timeout of an attempt. The next attempt uses another connection.
 inline constexpr std::uint64_t kAttemptNs = 15'000'000'000;
-/// Between attempts.
+/// Interval between attempts.
 inline constexpr std::uint64_t kAgainNs = 1'000'000'000;
-/// How long a port is believed while nothing answers there.
+/// Timeout of a query to rpcbind for the port.
 inline constexpr std::uint64_t kAskPortNs = 5'000'000'000;
 
-/// Where a program is found. A port of rpcbind other than the usual one is for tests.
+/// Address of a program. A port of rpcbind other than the default is for tests.
 struct Destination {
   PeerAddress address;
-  std::optional<PeerAddress> from{};  ///< this host's address to call from
+  std::optional<PeerAddress> from{};  ///< local address to call from
   std::uint32_t program = 0;
   std::uint32_t version = 0;
   bool privileged_port = true;
@@ -42,21 +42,22 @@ struct Destination {
 
 class Courier {
  public:
-  /// `reply`: a whole one, whatever it says; none by the deadline: empty.
+  /// Receives the entire reply, which may be an RPC error, or an empty span after the deadline.
   using Done = Function<void(std::span<const std::byte> reply)>;
 
-  /// `statistics` outlives it.
+  /// `statistics` outlives this object.
   Courier(const Destination& to, LockStatistics& statistics) : to_(to), statistics_(statistics) {}
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
 
-  /// The host is somewhere else now. Calls follow.
+  /// Changes the host's address. Outstanding calls move to the new address.
   void move_to(const PeerAddress& address);
   const Destination& destination() const { return to_; }
-  /// A whole call, but for its XID. Never calls `done` before it returns.
+  /// Sends a complete call message, in which only the XID is replaced. Never invokes `done` before this
+  /// function returns.
   void send(Bytes call, std::uint64_t now_ns, std::uint64_t deadline_ns, Done done);
   bool idle() const { return calls_.empty(); }
-  /// What went wrong last, as a clause; null: nothing.
+  /// Returns the last failure as a clause, or null if there is none.
   const char* problem() const { return problem_; }
 
   void prepare(mount::PollSet& set);
@@ -82,16 +83,16 @@ class Courier {
   LockStatistics& statistics_;
   mount::RpcLink rpcbind_;
   mount::RpcLink link_;
-  std::uint16_t port_ = 0;  ///< zero: not known
+  std::uint16_t port_ = 0;  ///< zero if unknown
   bool finding_port_ = false;
   std::uint64_t not_before_ns_ = 0;
   std::uint64_t now_ns_ = 0;
   std::uint64_t last_number_ = 0;
-  std::list<Call> calls_;  ///< in order
+  std::list<Call> calls_;  ///< in the order in which they are sent
   const char* problem_ = nullptr;
 };
 
-/// A call with this credential, for send().
+/// Encodes a call with this credential, for send().
 Bytes call_message(const mount::Procedure& procedure, const rpc::OpaqueAuth& credential,
                    std::span<const std::byte> arguments);
 

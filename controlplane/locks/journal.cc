@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kMaxRecordBytes = 4096;
 constexpr std::size_t kHeadBytes = 2 * xdr::kUnit;
-/// The file's first bytes: a file of something else is not written to.
+/// First bytes of the file. A file with other content is never overwritten.
 constexpr std::string_view kMagic = "sluice locks 1\n\n";
 
 std::uint32_t crc32(std::span<const std::byte> bytes) {
@@ -55,7 +55,7 @@ PeerAddress address(xdr::Reader& reader) {
   return result;
 }
 
-/// Reads the zones of a record's addresses, which stand at its end. Records of former versions have none.
+/// Reads the zones of a record's addresses, which are at its end. Records of earlier versions have none.
 void read_zones(xdr::Reader& reader, PeerAddress& address, PeerAddress& local) {
   if (!reader.ok() || reader.remaining() == 0) return;
   address.zone = reader.u32();
@@ -77,7 +77,7 @@ Journal::Journal(std::string path)
   if (fd_ < 0) refuse(std::strerror(errno));
   const Bytes bytes = read_all(fd_);
   const auto magic = std::as_bytes(std::span{kMagic});
-  // A loss of power can truncate the file within these bytes.
+  // A power failure can truncate the file within these bytes.
   if (!std::equal(bytes.begin(),
                   bytes.begin() + static_cast<std::ptrdiff_t>(std::min(bytes.size(), magic.size())),
                   magic.begin())) {
@@ -158,7 +158,7 @@ void Journal::notice(const NoticeTo& to, std::uint32_t state) {
   });
 }
 
-/// Returns false if the record has a defect.
+/// Replays an owner. Returns false if the record is malformed.
 bool Journal::replay_owner(Table& table, std::uint32_t id, xdr::Reader& record) {
   Owner owner;
   owner.id = id;
@@ -185,7 +185,7 @@ bool Journal::replay_owner(Table& table, std::uint32_t id, xdr::Reader& record) 
   return true;
 }
 
-/// Returns false if the record has a defect.
+/// Replays a change of a range. Returns false if the record is malformed.
 bool Journal::replay_range(Table& table, Kind kind, Owner& owner, xdr::Reader& record) {
   const Bytes handle = copy(record.opaque(kMaxHandle));
   Range range;
@@ -207,7 +207,7 @@ bool Journal::replay_range(Table& table, Kind kind, Owner& owner, xdr::Reader& r
   }
 }
 
-/// Returns false if the record has a defect.
+/// Replays any record. Returns false if it is malformed.
 bool Journal::replay(Table& table, xdr::Reader record) {
   const auto kind = static_cast<Kind>(record.u32());
   const std::uint32_t id = record.u32();
@@ -255,7 +255,7 @@ void Journal::load(Table& table) {
   rewrite(table);
 }
 
-/// Into a new file, which then takes the old one's place.
+/// Writes the table to a new file, which then replaces the old one.
 void Journal::rewrite(const Table& table) {
   const std::string fresh = path_ + ".new";
   const int old = fd_;
@@ -271,7 +271,7 @@ void Journal::rewrite(const Table& table) {
   for (const auto& [id, known] : table.owners()) {
     if (known.empty()) continue;
     owner(known);
-    // Ranges that are held come first: held() is also the outcome of a LOCK.
+    // Held ranges come first, because held() also completes a LOCK.
     for (const auto& [handle, ranges] : known.files)
       for (const Range& range : ranges.all()) held(id, handle, range);
     for (const AskedLock& lock : known.asked) asked(id, lock.handle, lock.range);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lock table in a file, so that it survives the control plane. Each LOCK is appended before it is sent,
-// and each change before the client has its reply. The file is written anew when most of its records are
-// obsolete. Not synchronized with the disk: what a loss of power takes is said in deploy/docs/limits.md.
+// Journal of the lock table, so that locks survive a restart of the control plane. Each LOCK is appended
+// before it is sent, and each change before the client gets its reply. The file is rewritten when most of its
+// records are obsolete. It is not synchronized with the disk; deploy/docs/limits.md describes the effects of
+// a power failure.
 //
-// A record is its length, its CRC-32 and its content, in XDR. A last one that is cut short is one that was being written:
-// nobody has been told. One thread, the lock proxy's.
+// A record consists of its length, its CRC-32 and its content, in XDR. A truncated last record was being
+// written during a crash; its change was not reported to any client. Single-threaded; runs on the lock
+// proxy's thread.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +18,22 @@
 
 namespace sluice::locks {
 
-/// A file is written anew when it is this long, and twice as long as the last new one.
+/// Minimum size for a rewrite. The file must also be twice as large as after the last rewrite.
 inline constexpr std::size_t kCompactBytes = 1u << 20;
-/// Between attempts to write to a file that could not be written.
+/// Retry interval after a write failed.
 inline constexpr std::uint64_t kWriteAgainNs = 10'000'000'000;
 
 class Journal final : public TableObserver {
  public:
-  /// Opens the file, or makes it. Throws SetupError.
+  /// Opens or creates the file. Throws SetupError.
   explicit Journal(std::string path);
   ~Journal() override;
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  /// Restores what the file has, and writes it anew. Logs what is lost.
+  /// Restores the table from the file and rewrites the file. Logs what is lost.
   void load(Table& table);
-  /// Writes the file anew if it is time.
+  /// Rewrites the file if it is large enough, or if a write failed.
   void maintain(const Table& table, std::uint64_t now_ns);
 
   void owner(const Owner& owner) override;
@@ -64,9 +66,9 @@ class Journal final : public TableObserver {
 
   const std::string path_;
   int fd_ = -1;
-  bool quiet_ = false;  ///< while it is read
+  bool quiet_ = false;  ///< true while the file is replayed
   bool broken_ = false;
-  Bytes unwritten_;  ///< owners, which are written together with the next record
+  Bytes unwritten_;  ///< owner records, which are written together with the next record
   std::size_t bytes_ = 0;
   std::size_t snapshot_bytes_ = 0;
   std::uint64_t again_ns_ = 0;

@@ -110,7 +110,7 @@ namespace {
 
 constexpr std::size_t kShortReplyBytes = rpc::kMinReplyBytes + 4 * xdr::kUnit;
 
-/// `words`: the results.
+/// Sends a reply whose results are `words`.
 template <typename... Words>
 void reply_stat(const IncomingCall& call, rpc::AcceptStat stat, Words... words) {
   std::array<std::byte, kShortReplyBytes> room;
@@ -120,7 +120,8 @@ void reply_stat(const IncomingCall& call, rpc::AcceptStat stat, Words... words) 
   call.reply(writer.written());
 }
 
-/// The reply to a call that is for no program of ours, or comes with what cannot be accepted; empty: it may go on.
+/// Encodes the reply to a call that is for another program or has an unacceptable header. Returns an empty
+/// span if the call may be executed.
 std::span<const std::byte> refusal(xdr::Writer& writer, rpc::CallDecode decoded,
                                    const rpc::CallHeader& header, bool welcome) {
   const rpc::AuthFlavor flavor = header.credential.flavor;
@@ -226,9 +227,9 @@ void LockProcedures::lock_manager(const IncomingCall& call, xdr::Reader& reader)
   }
 }
 
-/// Refuses to monitor hosts, because the lock manager of this host has a monitor of its own. A
-/// notice that has the upstream's name is accepted from any address, because the upstream may have further
-/// ones.
+/// Handles NSM calls. Requests to monitor hosts are refused, because the lock manager of this host has its
+/// own monitor. A notice with the upstream's name is accepted from any address, because the upstream may have
+/// several.
 void LockProcedures::status_monitor(const IncomingCall& call, xdr::Reader& reader, bool admitted) {
   if (call.procedure == kNsmNull) return reply_stat(call, rpc::AcceptStat::Success);
   if (call.procedure == kNsmStat || call.procedure == kNsmMon)

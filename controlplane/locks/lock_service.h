@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of the lock proxy: NLM and NSM on one port over TCP and UDP, IPv4 and IPv6. One thread, its own, on which
-// nothing blocks but the journal's writes.
+// The lock proxy with all its parts: NLM and NSM on one port over TCP and UDP, IPv4 and IPv6. It has its own
+// thread, on which only the journal's writes may block.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,16 @@
 namespace sluice::locks {
 
 struct LockSettings {
-  std::uint16_t port = 0;                       ///< zero: any that is free
-  std::string rpcbind;                          ///< path of its socket to register there, or empty
-  Function<bool(const PeerAddress&)> may_lock;  ///< which clients
-  std::string state{};                          ///< file that locks are recorded in, or empty
+  std::uint16_t port = 0;                       ///< zero for any free port
+  std::string rpcbind;                          ///< path of rpcbind's socket for the registration, or empty
+  Function<bool(const PeerAddress&)> may_lock;  ///< returns true for clients that may lock
+  std::string state{};                          ///< file in which locks are recorded, or empty
   ProxySettings proxy;
 };
 
 class LockService final : public mount::PolledService {
  public:
-  /// Throws SetupError. `statistics` outlives it.
+  /// Binds the sockets and loads the journal. Throws SetupError. `statistics` outlives this object.
   LockService(const LockSettings& settings, LockStatistics& statistics);
 
   std::uint16_t port() const { return sockets_.port(); }
@@ -45,7 +45,7 @@ class LockService final : public mount::PolledService {
  private:
   std::vector<mount::Registration> registrations(std::uint32_t program, std::uint32_t version) const;
 
-  std::optional<Journal> journal_;  ///< none: nothing is recorded
+  std::optional<Journal> journal_;  ///< empty if locks are not recorded
   LockProxy proxy_;
   LockProcedures procedures_;
   mount::Sockets sockets_;
@@ -55,7 +55,7 @@ class LockService final : public mount::PolledService {
   bool finishing_ = false;
 };
 
-/// With its thread.
+/// The lock service with its thread.
 class LockServer {
  public:
   explicit LockServer(const LockSettings& settings) : service_(settings, statistics_), thread_(service_) {}

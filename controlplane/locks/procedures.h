@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of NLM version 4 and NSM version 1 (RFC 5531; protocol.h), whatever they come by: what may be called, by whom.
-// One thread, the lock proxy's.
+// Procedures of NLM version 4 and NSM version 1 (RFC 5531; protocol.h), independent of the transport. Decides
+// which hosts may call which procedure. Single-threaded; runs on the lock proxy's thread.
 #pragma once
 
 #include "controlplane/locks/proxy.h"
@@ -10,7 +10,7 @@
 
 namespace sluice::locks {
 
-/// Longest call: with the longest credential and verifier.
+/// Maximum size of a call, with the longest credential and verifier.
 inline constexpr std::size_t kMaxLockCallBytes =
     rpc::kMinCallBytes + std::size_t{2} * rpc::kMaxAuthBytes + kMaxArgumentsBytes;
 
@@ -18,7 +18,8 @@ class LockProcedures final : public mount::CallHandler {
  public:
   using MayCall = Function<bool(const PeerAddress&)>;
 
-  /// `clients`, `upstream`: who may call as such. The others outlive it.
+  /// `clients` and `upstream` return true for addresses that may call in that role. `proxy` and `statistics`
+  /// outlive this object.
   LockProcedures(LockProxy& proxy, MayCall clients, MayCall upstream, LockStatistics& statistics)
       : proxy_(proxy),
         clients_(std::move(clients)),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages of NLM version 4 (RFC 1813, appendix II) and of NSM version 1 (X/Open XNFS, chapter 11). What is decoded is
-// hostile input: every length is bounded. Values; any thread.
+// Messages of NLM version 4 (RFC 1813, appendix II) and of NSM version 1 (X/Open XNFS, chapter 11). Decoders
+// treat their input as hostile: every length is bounded. Value types; any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 namespace sluice::locks {
 
 using Bytes = std::vector<std::byte>;
-/// Shorter ones first. (With the vector's own order GCC 12 warns of what cannot happen.)
+/// Orders by length first. The vector's own order triggers a false warning of GCC 12.
 struct BytesLess {
   bool operator()(const Bytes& a, const Bytes& b) const {
     if (a.size() != b.size()) return a.size() < b.size();
@@ -45,13 +45,13 @@ inline constexpr std::uint32_t kNsmVersion = 1;
 enum NsmProcedure : std::uint32_t { kNsmNull = 0, kNsmStat = 1, kNsmMon = 2, kNsmNotify = 6 };
 inline constexpr std::uint32_t kNsmStatFail = 1;
 
-inline constexpr std::uint32_t kMaxString = 1024;  ///< LM_MAXSTRLEN, of names and netobj
+inline constexpr std::uint32_t kMaxString = 1024;  ///< LM_MAXSTRLEN, limit of names and netobj
 inline constexpr std::uint32_t kMaxHandle = 64;    ///< FHSIZE3
-/// Longest arguments: a cookie, two netobj and a name, with their lengths, and ten words.
+/// Maximum size of arguments: a cookie, two netobj and a name, with their lengths, and ten words.
 inline constexpr std::size_t kMaxArgumentsBytes =
     3 * (xdr::kUnit + kMaxString) + xdr::kUnit + kMaxHandle + 10 * xdr::kUnit;
 
-/// nlm4_stats.
+/// Status codes nlm4_stats.
 enum class Stat : std::uint32_t {
   Granted = 0,
   Denied = 1,
@@ -61,18 +61,18 @@ enum class Stat : std::uint32_t {
   Failed = 9,
 };
 
-/// nlm4_lock.
+/// A lock, nlm4_lock.
 struct Lock {
   std::string caller;
   Bytes handle;
-  Bytes owner;  ///< oh
+  Bytes owner;  ///< owner handle (oh)
   std::uint32_t svid = 0;
   std::uint64_t offset = 0;
-  std::uint64_t length = 0;  ///< zero: to the end of the file
+  std::uint64_t length = 0;  ///< zero extends to the end of the file
   bool operator==(const Lock&) const = default;
 };
 
-/// Arguments of TEST, LOCK, CANCEL, UNLOCK, GRANTED and NM_LOCK: each has some of the members.
+/// Arguments of TEST, LOCK, CANCEL, UNLOCK, GRANTED and NM_LOCK. Each procedure uses some of the members.
 struct LockArguments {
   Bytes cookie;
   bool block = false;
@@ -83,7 +83,7 @@ struct LockArguments {
   bool operator==(const LockArguments&) const = default;
 };
 
-/// nlm4_holder.
+/// Holder of a lock, nlm4_holder.
 struct Holder {
   bool exclusive = false;
   std::uint32_t svid = 0;
@@ -93,24 +93,24 @@ struct Holder {
   bool operator==(const Holder&) const = default;
 };
 
-/// nlm4_res and nlm4_testres.
+/// Results nlm4_res and nlm4_testres.
 struct LockResult {
   Bytes cookie;
   Stat stat = Stat::Granted;
-  std::optional<Holder> holder;  ///< of TEST, if denied
+  std::optional<Holder> holder;  ///< set if a TEST is denied
 };
 
-/// nlm4_notify and stat_chge: a host has this state from now on.
+/// State of a host after a restart, nlm4_notify and stat_chge.
 struct HostState {
   std::string name;
   std::uint32_t state = 0;
 };
 
 void encode(xdr::Writer& writer, std::uint32_t procedure, const LockArguments& arguments);
-/// Empty: they have a defect.
+/// Decodes arguments. Returns nothing if they are malformed.
 std::optional<LockArguments> decode_arguments(xdr::Reader& reader, std::uint32_t procedure);
 
-/// `test`: they are those of TEST.
+/// Encodes results. `test` selects the format of TEST.
 void encode(xdr::Writer& writer, const LockResult& result, bool test);
 std::optional<LockResult> decode_result(xdr::Reader& reader, bool test);
 

@@ -12,7 +12,7 @@
 namespace sluice::locks {
 namespace {
 
-/// For what is in flight without an end.
+/// Deadline of calls that are retransmitted without a limit.
 constexpr std::uint64_t kAsLongAsItTakes = mount::PollSet::kNever;
 constexpr std::size_t kResultBytes =
     rpc::kMinReplyBytes + 3 * (xdr::kUnit + std::size_t{kMaxString}) + 10 * xdr::kUnit;
@@ -36,7 +36,8 @@ Bytes own_credential() {
   return room;
 }
 
-/// Of an owner at the upstream: as readable in its logs as Linux's own.
+/// Returns an owner handle for the upstream. It is as readable in the upstream's logs as that of a Linux
+/// client.
 Bytes own_oh(std::uint32_t id, const std::string& name) {
   const std::string text = std::to_string(id) + '@' + name;
   const auto bytes = std::as_bytes(std::span{text});
@@ -69,7 +70,7 @@ LockProxy::LockProxy(ProxySettings settings, LockStatistics& statistics, TableOb
   look_around();
 }
 
-/// The arguments of a client's call, under the owner's name at the upstream.
+/// Encodes the arguments of a client's call with the owner's identity at the upstream.
 Bytes LockProxy::to_upstream(std::uint32_t procedure, const Owner& owner, LockArguments arguments) {
   std::array<std::byte, xdr::kUnit> cookie;
   xdr::store_u32(cookie.data(), owner.id);
@@ -122,8 +123,9 @@ void LockProxy::send(Deferred call) {
                      std::span<const std::byte> reply) { replied(key, arguments, reply); });
 }
 
-/// It came on another connection, or by another datagram: the answer goes there. A different call with its number cannot be told
-/// from it in the answer: it has to come again.
+/// Handles a retransmitted call, which came over another connection or in another datagram, and redirects the
+/// reply there. A different call with an equal XID cannot be distinguished in the reply, so it gets none and
+/// the client has to retransmit it.
 void LockProxy::repeated(Pending& pending, const IncomingCall& call, const LockArguments& arguments) {
   count(statistics_.repeated);
   if (pending.arguments == arguments)
@@ -132,7 +134,8 @@ void LockProxy::repeated(Pending& pending, const IncomingCall& call, const LockA
     call.reply({});
 }
 
-/// An owner of a host that has another state by now is one of before its restart, whose notice is still to come.
+/// Returns the owner of a call. If the host's state has changed, the known owner is from before a restart
+/// whose notice has not arrived yet, so it is released and replaced.
 Owner* LockProxy::owner_of(const IncomingCall& call, const LockArguments& arguments, std::uint32_t state) {
   const OwnerName name{
       {call.asker.address, arguments.lock.caller}, arguments.lock.owner, arguments.lock.svid};
@@ -164,7 +167,7 @@ void LockProxy::replied(const CallKey& key, const LockArguments& arguments,
     settle(procedure, owner, arguments, *result);
     result->cookie = arguments.cookie;
     respond(key, reply_message(rpc::Xid{xid}, *result, test));
-  } else {  // an error of RPC, or one that we make of an answer with a defect
+  } else {  // an RPC error, or one that replaces a malformed reply
     if (is_lock(procedure)) {
       table_.not_granted(owner, arguments.lock.handle, range_of(arguments));
       forget({id, arguments.lock.handle, arguments.lock.offset, arguments.lock.length});
@@ -181,7 +184,7 @@ void LockProxy::replied(const CallKey& key, const LockArguments& arguments,
   table_.unuse(id);
 }
 
-/// What the upstream has done, before the client knows it.
+/// Records the outcome at the upstream before the client gets its reply.
 void LockProxy::settle(std::uint32_t procedure, Owner& owner, const LockArguments& arguments,
                        LockResult& result) {
   const Bytes& handle = arguments.lock.handle;
@@ -200,8 +203,8 @@ void LockProxy::settle(std::uint32_t procedure, Owner& owner, const LockArgument
   }
 }
 
-/// Owners of ours are named as their clients name them. A server may leave out the oh: then the svid has to be that of an
-/// owner who holds a lock there.
+/// Translates a holder that is an owner of the gateway to the client's names. A server may omit the oh; in
+/// this case the svid must be that of an owner with a lock in this range.
 void LockProxy::translate(Holder& holder, const Bytes& handle) const {
   const bool named = holder.owner == own_oh(holder.svid, settings_.name);
   if (!named && !holder.owner.empty()) return;
@@ -219,7 +222,8 @@ void LockProxy::respond(const CallKey& key, std::span<const std::byte> message) 
   pending.mapped().reply(message);
 }
 
-/// Before the call is sent: GRANTED may overtake its reply. Who waits already may have forgotten its cookie.
+/// Registers a waiter before the call is sent, because GRANTED may overtake the reply. For a waiter that
+/// exists already, the arguments are replaced, because the client may have discarded the old cookie.
 bool LockProxy::wait_for(Owner& owner, const LockArguments& arguments) {
   const WaitKey key{owner.id, arguments.lock.handle, arguments.lock.offset, arguments.lock.length};
   if (const auto known = waiters_.find(key); known != waiters_.end()) {
@@ -237,7 +241,7 @@ bool LockProxy::wait_for(Owner& owner, const LockArguments& arguments) {
 
 void LockProxy::forget(const WaitKey& key) {
   const auto at = waiters_.find(key);
-  if (at == waiters_.end() || at->second.calling) return;  // what the client says to GRANTED decides
+  if (at == waiters_.end() || at->second.calling) return;  // the client's reply to GRANTED decides
   waiters_.erase(at);
   waiter_shares_.remove(table_.by_id(key.id)->name.host.address);
   statistics_.waiting = waiters_.size();
@@ -278,7 +282,7 @@ void LockProxy::turn(const mount::PollSet& set, std::uint64_t now_ns) {
 void LockProxy::repeat_and_release_later() {
   if (!to_repeat_.empty() && now_ns_ >= repeat_ns_) {
     for (const auto& [id, lock] : std::exchange(to_repeat_, {})) {
-      // A later call of the client may have settled the lock.
+      // A later call of the client may have completed the lock.
       const Owner& owner = *table_.by_id(id);
       if (!owner.leaving && std::find(owner.asked.begin(), owner.asked.end(), lock) != owner.asked.end())
         repeat_lock(id, lock);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Forwards calls of NLM to the upstream's lock manager under owners of the gateway's own (table.h), and its GRANTED to
-// the client that waits. Clients get the upstream's answers and no others: while it is silent they wait. Tells clients of
-// a restart of the upstream, and releases at the upstream what a client held that has restarted.
+// Proxy for the lock manager (NLM) of the upstream. Client calls are forwarded under the gateway's own owners
+// (table.h), and a GRANTED of the upstream is forwarded to the waiting client. Clients only get answers of
+// the upstream; they wait while it is silent. The proxy notifies clients when the upstream has restarted, and
+// releases the locks of clients that have restarted.
 //
 // A LOCK is in the journal before it is sent. After a restart of the control plane, the LOCKs without an
 // outcome are sent again, and calls of their owners wait for the answer, because an upstream with several
 // threads may reorder them.
 //
-// One thread, the lock proxy's.
+// Single-threaded; runs on the lock proxy's thread.
 #pragma once
 
 #include <cstdint>
@@ -29,42 +30,46 @@
 
 namespace sluice::locks {
 
-/// Calls that wait for the upstream, and locks that clients wait for: of all, and of one network.
+/// Limits of calls that wait for the upstream, and of locks that clients wait for: in total, and per network.
 inline constexpr std::size_t kMaxCalls = 2048;
 inline constexpr std::size_t kMaxCallsOfNetwork = 64;
 inline constexpr std::size_t kMaxWaiters = 8192;
 inline constexpr std::size_t kMaxWaitersOfNetwork = 1024;
-/// For a client to take a lock that it has waited for; then it is given back.
+/// Timeout for a client to accept a granted lock. After the timeout the lock is returned.
 inline constexpr std::uint64_t kGrantNs = 15'000'000'000;
-/// For a client to hear that the upstream has restarted.
+/// Timeout for notifying a client of the upstream's restart.
 inline constexpr std::uint64_t kNoticeNs = 120'000'000'000;
 /// Deadline of the TEST that confirms a restart of the upstream.
 inline constexpr std::uint64_t kConfirmNs = 15'000'000'000;
-/// Between log lines about notices that match neither the upstream nor a client.
+/// Minimum interval between log lines about notices that match neither the upstream nor a client.
 inline constexpr std::uint64_t kUnknownNoticeNs = 60'000'000'000;
-/// Between attempts to release what a client held while the upstream is in its grace period.
+/// Retry interval for releasing a client's locks while the upstream is in its grace period.
 inline constexpr std::uint64_t kReleaseAgainNs = 5'000'000'000;
-/// Between attempts to repeat an interrupted LOCK that the upstream can neither grant nor deny.
+/// Retry interval for an interrupted LOCK that the upstream can neither grant nor deny.
 inline constexpr std::uint64_t kRepeatLockNs = 5'000'000'000;
-/// How often the upstream's address is looked up, and its state reported.
+/// Interval between updates of the upstream's address and reports of its state.
 inline constexpr std::uint64_t kLookNs = 1'000'000'000;
-/// Of the gateway's NSM, as the upstream sees it: odd, and for ever the same, since its locks outlive its processes.
+/// State of the gateway's NSM, as the upstream sees it. It is odd and constant, because the gateway's locks
+/// outlive its processes.
 inline constexpr std::uint32_t kOwnState = 1;
 
 struct ProxySettings {
-  std::string upstream;                                  ///< its name, for the log
+  std::string upstream;                                  ///< name of the upstream for the log
   std::string name;                                      ///< caller_name at the upstream
-  bool privileged_port = true;                           ///< of calls to the upstream and to clients
-  Function<std::optional<PeerAddress>()> where;          ///< of the upstream; none: not known yet
-  Function<bool(const PeerAddress&)> is_upstream;        ///< whether it may call from there
-  std::vector<std::string> upstream_names{};             ///< in its notices
-  std::uint16_t upstream_rpcbind = mount::kRpcbindPort;  ///< others in tests
+  bool privileged_port = true;                           ///< use a privileged port for calls to the upstream
+                                                         ///< and to clients
+  Function<std::optional<PeerAddress>()> where;          ///< returns the address of the upstream, or nothing
+                                                         ///< if it is unknown
+  Function<bool(const PeerAddress&)> is_upstream;        ///< returns true for addresses of the upstream
+  std::vector<std::string> upstream_names{};             ///< names in the upstream's notices
+  std::uint16_t upstream_rpcbind = mount::kRpcbindPort;  ///< default except in tests
   std::uint16_t client_rpcbind = mount::kRpcbindPort;
-  std::uint32_t first_id = 1;     ///< of owners
-  std::uint32_t first_state = 1;  ///< of the NSM that clients see; odd, and higher than any before
+  std::uint32_t first_id = 1;     ///< id of the first owner
+  std::uint32_t first_state = 1;  ///< first state of the NSM that clients see; odd, and higher than any
+                                  ///< before
 };
 
-/// A call that is to be answered.
+/// A call that needs a reply.
 struct IncomingCall {
   rpc::Xid xid{};
   std::uint32_t procedure = 0;
@@ -75,22 +80,22 @@ struct IncomingCall {
 
 class LockProxy {
  public:
-  /// The others outlive it; `observer` may be null.
+  /// `statistics` and `observer` outlive this object; `observer` may be null.
   LockProxy(ProxySettings settings, LockStatistics& statistics, TableObserver* observer);
 
   Table& table() { return table_; }
-  /// Call after the table was restored: goes on with what was to be released, and who was to be told.
+  /// Continues pending releases and notifications after the table was restored.
   void resume(std::uint64_t now_ns);
 
-  /// TEST, LOCK, NM_LOCK, CANCEL or UNLOCK of a client.
+  /// Forwards TEST, LOCK, NM_LOCK, CANCEL or UNLOCK of a client.
   void forward(const IncomingCall& call, const LockArguments& arguments);
-  /// GRANTED or GRANTED_MSG of the upstream.
+  /// Handles GRANTED or GRANTED_MSG of the upstream.
   void granted(const IncomingCall& call, const LockArguments& arguments);
   /// Handles the notice of a host's restart, and replies. The reply is an error if the sender has to repeat
   /// the notice.
   void restarted(const IncomingCall& call, const HostState& state);
   bool is_name_of_upstream(const std::string& name) const;
-  /// FREE_ALL: a client gives up all that it holds.
+  /// Handles FREE_ALL, by which a client releases all its locks.
   void free_all(const PeerAddress& from, const HostState& state, std::uint64_t now_ns);
 
   void prepare(mount::PollSet& set);
@@ -115,12 +120,12 @@ class LockProxy {
     }
   };
   struct Waiter {
-    LockArguments arguments;  ///< the client's
+    LockArguments arguments;  ///< arguments of the client's call
     bool calling = false;
-    std::vector<std::pair<IncomingCall, Bytes>> grants;  ///< of the upstream, with their cookies
+    std::vector<std::pair<IncomingCall, Bytes>> grants;  ///< grants of the upstream, with their cookies
   };
 
-  /// A client's call that waits until the interrupted LOCKs of its owner have an outcome.
+  /// A client's call that is deferred until the interrupted LOCKs of its owner have an outcome.
   struct Deferred {
     CallKey key;
     LockArguments arguments;
@@ -148,7 +153,7 @@ class LockProxy {
   void answer_grant(const IncomingCall& call, const Bytes& cookie, Stat stat);
   struct Sender {
     std::vector<Host> hosts;
-    bool elsewhere = false;  ///< only hosts at other addresses have the name
+    bool elsewhere = false;  ///< true if only hosts at other addresses have the name
   };
   Sender sender_of_notice(const PeerAddress& from, const std::string& name) const;
   void unknown_notice(const PeerAddress& from, const std::string& name);
@@ -173,19 +178,19 @@ class LockProxy {
   Shares call_shares_{kMaxCalls, kMaxCallsOfNetwork};
   std::map<WaitKey, Waiter> waiters_;
   Shares waiter_shares_{kMaxWaiters, kMaxWaitersOfNetwork};
-  std::vector<std::pair<std::uint32_t, Bytes>> to_release_;  ///< owners and files, once more
+  std::vector<std::pair<std::uint32_t, Bytes>> to_release_;  ///< owners and files whose release is retried
   std::uint64_t release_ns_ = 0;
-  /// LOCKs that are repeated before calls of these owners are sent, and those calls. An owner without an
-  /// entry has none.
+  /// LOCKs to be repeated before calls of an owner are sent, and those calls. An owner without an entry has
+  /// none.
   struct Deferral {
     std::size_t repeating = 0;
     std::vector<Deferred> calls;
   };
   std::map<std::uint32_t, Deferral> deferrals_;
-  std::vector<std::pair<std::uint32_t, AskedLock>> to_repeat_;  ///< owners and LOCKs, once more
+  std::vector<std::pair<std::uint32_t, AskedLock>> to_repeat_;  ///< owners and LOCKs that are retried
   std::uint64_t repeat_ns_ = 0;
   std::uint32_t upstream_state_ = 0;
-  bool confirming_ = false;  ///< whether the upstream has restarted
+  bool confirming_ = false;  ///< a TEST for a restart of the upstream is outstanding
   std::uint64_t log_unknown_ns_ = 0;
   std::uint32_t state_;
   std::uint64_t now_ns_ = 0;

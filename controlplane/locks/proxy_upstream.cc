@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What comes from the upstream and goes to clients, and restarts of either.
+// Calls from the upstream and to clients, and restarts of either.
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kAsLongAsItTakes = mount::PollSet::kNever;
 
-/// A host may call itself with or without its domain.
+/// Returns true if the names match. A host may use its name with or without its domain.
 bool same_name(const std::string& a, const std::string& b) {
   const std::string& shorter = a.size() < b.size() ? a : b;
   const std::string& longer = a.size() < b.size() ? b : a;
@@ -23,7 +23,7 @@ bool same_name(const std::string& a, const std::string& b) {
          (longer.size() == shorter.size() || (!shorter.empty() && longer[shorter.size()] == '.'));
 }
 
-/// NSM states only increase; their counter may wrap.
+/// Returns true if `state` is newer. NSM states only increase, and their counter may wrap.
 bool is_newer(std::uint32_t state, std::uint32_t than) {
   return static_cast<std::int32_t>(state - than) > 0;
 }
@@ -47,7 +47,7 @@ void LockProxy::granted(const IncomingCall& call, const LockArguments& arguments
   const WaitKey key{lock.svid, lock.handle, lock.offset, lock.length};
   const auto waiter = waiters_.find(key);
   if (waiter == waiters_.end() || table_.by_id(lock.svid)->leaving) {
-    // The client may have it: then this is the upstream's call once more, whose answer was lost.
+    // The client may hold the lock already, if this is a retransmission of a grant whose reply was lost.
     const Owner* const owner = table_.by_id(lock.svid);
     const bool held =
         owner != nullptr && !owner->leaving && owner->files.contains(lock.handle) &&
@@ -80,7 +80,7 @@ void LockProxy::call_client(const WaitKey& key, std::uint64_t now_ns) {
     delivered(key, {});
 }
 
-/// The lock stays with nobody that does not say that it has it.
+/// Handles a client's reply to GRANTED. A lock that the client does not confirm is returned to the upstream.
 void LockProxy::delivered(const WaitKey& key, std::span<const std::byte> reply) {
   const auto at = waiters_.find(key);
   Waiter waiter = at->second;
@@ -111,7 +111,7 @@ void LockProxy::answer_grant(const IncomingCall& call, const Bytes& cookie, Stat
   const LockResult result{.cookie = cookie, .stat = stat, .holder = {}};
   rpc::encode_accepted(writer, call.xid, {}, rpc::AcceptStat::Success);
   if (call.procedure == kGrantedMsg) {
-    // Its reply is empty, and has been sent; the result goes in a call of its own.
+    // The reply to GRANTED_MSG is empty and has been sent. The result goes in a separate call.
     writer.rewind(0);
     encode(writer, result, false);
     upstream_.send(call_message({kNlmProgram, kNlmVersion, kGrantedRes},
@@ -129,8 +129,8 @@ bool LockProxy::is_name_of_upstream(const std::string& name) const {
 }
 
 /// Returns the hosts that a notice with this source address and name applies to. Both have to match, because
-/// otherwise any client could release the locks of another. A notice may name the address instead if only one
-/// host has it.
+/// otherwise any client could release the locks of another. A notice may contain the address instead of the
+/// name if only one host has the address.
 LockProxy::Sender LockProxy::sender_of_notice(const PeerAddress& from, const std::string& name) const {
   std::set<Host> there;
   std::set<Host> both;
@@ -181,8 +181,8 @@ std::optional<std::pair<std::uint32_t, Bytes>> LockProxy::any_lock() const {
 }
 
 /// Sends a TEST to the upstream, and accepts the notice if the reply is a denial during the grace period.
-/// Without this check, a forged notice would have clients reclaim outside of a grace period, and lose their
-/// locks.
+/// Without this check, a forged notice would make clients reclaim their locks outside of a grace period and
+/// lose them.
 void LockProxy::confirm_restart(IncomingCall call, const HostState& state) {
   const auto lock = any_lock();
   if (!lock) return answer_notice(call, true);  // no client has anything to reclaim
@@ -219,9 +219,9 @@ void LockProxy::free_all(const PeerAddress& from, const HostState& state, std::u
   release({from, state.name}, 0);
 }
 
-/// Releases what the host locked before it had this state, or everything if the state is zero. An owner
-/// without a known state is released unless another owner of the host has the state of the notice, or a newer
-/// one.
+/// Releases the locks that the host acquired before it had this state, or all of them if the state is zero.
+/// An owner without a known state is released unless another owner of the host has the state of the notice,
+/// or a newer one.
 void LockProxy::release(const Host& host, std::uint32_t state) {
   std::vector<Owner*> gone;
   bool late = false;
@@ -280,14 +280,15 @@ void LockProxy::release(Owner& owner) {
   for (const Bytes& handle : handles) release_file(owner, handle);
 }
 
-/// Sends the LOCKs again that a previous control plane has sent, or was about to.
+/// Sends all LOCKs again for which a previous control plane has not recorded an outcome.
 void LockProxy::repeat_locks(Owner& owner) {
   const std::vector<AskedLock> locks = owner.asked;
   deferrals_[owner.id].repeating = locks.size();
   for (const AskedLock& lock : locks) repeat_lock(owner.id, lock);
 }
 
-/// Does not wait at the upstream: if another owner has the lock, the interrupted LOCK was not granted either.
+/// Repeats a LOCK without waiting at the upstream. If another owner has the lock, the interrupted LOCK was
+/// not granted either.
 void LockProxy::repeat_lock(std::uint32_t id, const AskedLock& lock) {
   Owner& owner = *table_.by_id(id);
   LockArguments arguments;
@@ -340,7 +341,7 @@ void LockProxy::release_file(Owner& owner, const Bytes& handle) {
                    const auto result =
                        decoded.ok && decoded.header.success() ? decode_result(reader, false) : std::nullopt;
                    if (result && result->stat == Stat::DeniedGracePeriod) {
-                     to_release_.emplace_back(id, handle);  // keeps the use
+                     to_release_.emplace_back(id, handle);  // still in use
                      release_ns_ = now_ns_ + kReleaseAgainNs;
                      return;
                    }
@@ -349,7 +350,7 @@ void LockProxy::release_file(Owner& owner, const Bytes& handle) {
                  });
 }
 
-/// Each client that has locks or waits for one, as the server that it knows.
+/// Notifies every client with locks or waiting requests, on behalf of the server address that it knows.
 void LockProxy::notify_clients() {
   count(statistics_.upstream_reboots);
   state_ += 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many of something there are, of all and of each network. One thread.
+// Counts entries in total and per network, against both limits. Single-threaded.
 #pragma once
 
 #include <array>

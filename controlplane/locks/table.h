@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who holds which locks through the gateway. To the upstream all clients are one host, so each owner of a client has an
-// svid and an oh of its own there. An owner stays while it holds a lock or is in use.
+// Table of lock owners and of the locks that they hold through the gateway. For the upstream, all clients are
+// one host, so each owner of a client has its own svid and oh there. An owner exists while it holds a lock or
+// is in use.
 //
-// What one network can take is bounded. One thread, the lock proxy's.
+// The resources of one network are bounded. Single-threaded; runs on the lock proxy's thread.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +24,13 @@
 
 namespace sluice::locks {
 
-/// Owners and locked ranges: of all, and of one network (mount/network.h).
+/// Limits of owners and locked ranges: in total, and per network (mount/network.h).
 inline constexpr std::size_t kMaxOwners = 65536;
 inline constexpr std::size_t kMaxOwnersOfNetwork = 8192;
 inline constexpr std::size_t kMaxLocks = 262144;
 inline constexpr std::size_t kMaxLocksOfNetwork = 32768;
 
-/// A client: machines behind one address have names.
+/// A client host. The name distinguishes machines behind one address.
 struct Host {
   PeerAddress address;
   std::string name;
@@ -39,7 +40,7 @@ struct Host {
   bool operator==(const Host&) const = default;
 };
 
-/// As the client calls it.
+/// Name of an owner as the client uses it.
 struct OwnerName {
   Host host;
   Bytes owner;
@@ -51,7 +52,7 @@ struct OwnerName {
   }
 };
 
-/// A LOCK without an outcome: the upstream may have granted it.
+/// A LOCK without an outcome. The upstream may have granted it.
 struct AskedLock {
   Bytes handle;
   Range range;
@@ -60,21 +61,23 @@ struct AskedLock {
 };
 
 struct Owner {
-  std::uint32_t id = 0;  ///< its svid at the upstream
+  std::uint32_t id = 0;  ///< svid of the owner at the upstream
   OwnerName name;
-  PeerAddress local;  ///< the gateway's address that the client knows
+  PeerAddress local;  ///< address of the gateway that the client knows
   rpc::AuthFlavor flavor = rpc::AuthFlavor::None;
-  Bytes credential;                          ///< of its last call
-  std::map<Bytes, Ranges, BytesLess> files;  ///< by handle
-  std::vector<AskedLock> asked;              ///< in the order of their calls
-  std::size_t uses = 0;                      ///< calls outstanding, and locks waited for
-  std::uint32_t state = 0;                   ///< of the host's NSM, when it last locked; zero: not known
-  bool leaving = false;                      ///< its host is gone: what it holds is to be released
-  bool recorded = false;                     ///< the journal has it
+  Bytes credential;                          ///< credential of the last call
+  std::map<Bytes, Ranges, BytesLess> files;  ///< locked ranges by handle
+  std::vector<AskedLock> asked;              ///< LOCKs without an outcome, in the order of their calls
+  std::size_t uses = 0;                      ///< outstanding calls and awaited locks
+  std::uint32_t state = 0;                   ///< NSM state of the host at its last LOCK; zero if unknown
+  bool leaving = false;                      ///< the host has restarted, and the owner's locks are being
+                                             ///< released
+  bool recorded = false;                     ///< the owner is in the journal
   bool empty() const { return files.empty() && asked.empty(); }
 };
 
-/// A client that is to be told of the upstream's restart, at its address and as the gateway that it knows.
+/// A client to be notified of the upstream's restart. `address` is the client's and `local` is the gateway's
+/// address that it knows.
 struct NoticeTo {
   PeerAddress address;
   PeerAddress local;
@@ -84,13 +87,13 @@ struct NoticeTo {
   bool operator==(const NoticeTo&) const = default;
 };
 
-/// Told of each change before the client is.
+/// Observer of changes. It is called before the client gets its reply.
 class TableObserver {
  public:
   virtual ~TableObserver() = default;
   virtual void owner(const Owner& owner) = 0;
   virtual void asked(std::uint32_t id, const Bytes& handle, const Range& range) = 0;
-  /// A LOCK has not been granted.
+  /// Called when a LOCK was not granted.
   virtual void not_granted(std::uint32_t id, const Bytes& handle, const Range& range) = 0;
   virtual void held(std::uint32_t id, const Bytes& handle, const Range& range) = 0;
   virtual void freed(std::uint32_t id, const Bytes& handle, const Range& range) = 0;
@@ -100,37 +103,38 @@ class TableObserver {
 
 class Table {
  public:
-  /// Both outlive it; `observer` may be null. `first_id`: of the first owner.
+  /// `statistics` and `observer` outlive this object; `observer` may be null. `first_id` is the id of the
+  /// first owner.
   Table(LockStatistics& statistics, TableObserver* observer, std::uint32_t first_id);
 
-  /// Null: there is no room.
+  /// Returns the owner, which is added if necessary. Returns null if a limit is reached.
   Owner* find_or_make(const OwnerName& name, const PeerAddress& local);
   Owner* by_id(std::uint32_t id);
   bool room_for_lock(const Owner& owner) const { return lock_shares_.room(owner.name.host.address); }
 
-  /// An owner that is used stays. Each use() has an unuse(), which may end it.
+  /// Keeps an owner in the table. Each use() needs an unuse(), which may erase the owner.
   void use(Owner& owner) { ++owner.uses; }
   void unuse(std::uint32_t id);
-  /// Notes that a LOCK is about to be sent. Its outcome is hold() or not_granted() of the range.
+  /// Records that a LOCK is about to be sent. Its outcome is hold() or not_granted() of the range.
   void ask(Owner& owner, const Bytes& handle, const Range& range);
   void not_granted(Owner& owner, const Bytes& handle, const Range& range, bool interrupted = false);
   void hold(Owner& owner, const Bytes& handle, const Range& range);
   /// Frees a range that the upstream has released, and drops the interrupted LOCKs within it.
   void free(Owner& owner, const Bytes& handle, const Range& range);
-  /// From here on a call of the same owner is one of another owner: the host has started anew.
+  /// Detaches an owner whose host has restarted. Further calls with its name belong to a new owner.
   void leave(Owner& owner);
 
-  /// The owner among ours whose lock is in the way of that range, if it has this id.
+  /// Returns the owner with this id if one of its locks overlaps the range, otherwise null.
   const Owner* holder(std::uint32_t id, const Bytes& handle, const Range& range) const;
   const std::map<std::uint32_t, Owner>& owners() const { return owners_; }
 
-  /// `state`: that the client is to hear of; zero: nothing more.
+  /// Sets the NSM state that the client is to be notified of; zero if nothing is pending.
   void set_notice(const NoticeTo& to, std::uint32_t state);
   const std::map<NoticeTo, std::uint32_t>& notices() const { return notices_; }
 
-  /// Takes over an owner that a journal has.
+  /// Adds an owner from a journal.
   Owner& restore(Owner owner);
-  /// Call after all was restored: removes owners without locks, and marks LOCKs without an outcome as
+  /// Completes the restoration: removes owners without locks, and marks LOCKs without an outcome as
   /// interrupted.
   void restored();
 

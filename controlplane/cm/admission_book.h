@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps admission's count of connections: those in the tables of the reactors, and those that were admitted and are not
-// there yet. Each is counted once, whichever of its events come, twice, late or not at all. One thread.
+// Reconciles the connection count of admission control with the connections in the reactors' tables and with
+// admitted connections that are not in a table yet. Each connection is counted once, even if its events are
+// reordered, duplicated or lost. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,15 @@ namespace sluice::cm {
 
 class AdmissionBook {
  public:
-  /// `admission` outlives it.
+  /// `admission` outlives this object.
   explicit AdmissionBook(policy::Admission& admission) : admission_(admission) {}
 
-  /// Admission has counted a request: it holds a place until the connection appears or fails.
+  /// Records a request that admission control has counted. It holds a slot until the connection appears or
+  /// fails.
   void admitted(std::uint32_t reactor, std::uint32_t cm_id, const PeerAddress& peer) {
     if (!held_.emplace(key(reactor, cm_id), peer).second) admission_.disconnected(peer);
   }
-  /// The connection will not come. Returns its peer if it held a place.
+  /// Releases the slot of a connection that failed. Returns its peer if it held a slot.
   std::optional<PeerAddress> failed(std::uint32_t reactor, std::uint32_t cm_id) {
     const auto at = held_.find(key(reactor, cm_id));
     if (at == held_.end()) return std::nullopt;
@@ -39,7 +41,8 @@ class AdmissionBook {
   void gone(const SeenConnection& seen) {
     if (!seen.outgoing) admission_.disconnected(seen.peer);
   }
-  /// Another data plane runs: it knows nothing of what its predecessor was asked for.
+  /// Releases all held slots. Called when another data plane has started, because it does not have the
+  /// requests of its predecessor.
   void forget_held() {
     for (const auto& [id, peer] : held_) admission_.disconnected(peer);
     held_.clear();

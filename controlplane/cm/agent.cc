@@ -6,7 +6,8 @@ namespace {
 
 constexpr std::uint8_t kReliableConnection = 0;
 constexpr std::uint8_t kRoceHopLimit = 64;
-/// Of a peer's queue pair that hears nothing of ours. Linux's rxe takes 7, the most there is, for ever.
+/// Retry count for the peer's queue pair when the gateway does not respond. With 7, the maximum, Linux's rxe
+/// retries forever.
 constexpr std::uint8_t kRetries = 6;
 
 constexpr bool is_half_open(State state) {
@@ -31,7 +32,7 @@ std::optional<State> Agent::state(Id id) const {
   return entry->state;
 }
 
-// --- What is known of an entry in more than one place
+// --- Updates of an entry that several handlers share
 
 Entry& Agent::create(const Endpoint& endpoint) {
   std::uint32_t id = 0;
@@ -52,7 +53,7 @@ void Agent::change_state(Entry& entry, State state) {
   if (state == State::TimeWait || state == State::DisconnectSent) entries_.release_queue_pair(entry);
 }
 
-// --- In
+// --- Received messages
 
 bool Agent::dispatch(Id id, Event event, const Input& input) {
   Entry* entry = entries_.find(static_cast<std::uint32_t>(id));
@@ -79,7 +80,7 @@ void Agent::on_mad(const Endpoint& from, std::span<const std::byte> mad, std::ui
   const Message& message = decoded.message;
   if (std::holds_alternative<ConnectRequest>(message.body)) return on_request(from, message, now_ns);
   const Input input{&message, now_ns, message.transaction_id};
-  // The receiver's identifier finds the connection; the sender has to be its peer.
+  // The receiver's identifier selects the connection, and the sender must be its peer.
   const auto to = [&](std::uint32_t id, Event event) {
     Entry* entry = entries_.find(id);
     if (entry != nullptr && entry->endpoint.remote == from.remote) {
@@ -100,7 +101,8 @@ void Agent::on_mad(const Endpoint& from, std::span<const std::byte> mad, std::ui
     to(ready->remote_id, Event::ReadyToUse);
   } else if (const auto* end = std::get_if<DisconnectRequest>(&message.body)) {
     if (to(end->remote_id, Event::DisconnectRequest)) return;
-    // A disconnect request for an unknown connection is confirmed: the peer would repeat it otherwise.
+    // A disconnect request for an unknown connection is confirmed, because otherwise the peer would
+    // retransmit it.
     ++statistics_.sent;
     host_.send_mad(from, encode({message.transaction_id,
                                  DisconnectReply{.local_id = end->remote_id, .remote_id = end->local_id}}));
@@ -111,7 +113,7 @@ void Agent::on_mad(const Endpoint& from, std::span<const std::byte> mad, std::ui
   }
 }
 
-/// RoCE has no alternate paths. The peer would ask again for as long as it gets no answer.
+/// Rejects an alternate path, which RoCE does not have. Without an answer, the peer would repeat its request.
 void Agent::refuse_path(const Endpoint& from, std::uint64_t transaction, const LoadAlternatePath& load) {
   const Entry* entry = entries_.find(load.remote_id);
   const bool known =
@@ -162,7 +164,8 @@ void Agent::on_request(const Endpoint& from, const Message& message, std::uint64
                                                  : statistics_.refused_parameters);
     return refuse(from, message, *refused);
   }
-  // A queue pair of the peer has one connection: ours is stale, from before the peer restarted (12.9.8.3.1).
+  // A queue pair of the peer has a single connection, so the known one is stale: it is from before the peer
+  // restarted (12.9.8.3.1).
   if (Entry* old = entries_.find_queue_pair(from.remote, request.qpn)) {
     ++statistics_.stale;
     refuse(from, message, {.why = Refusal::StaleConnection});
@@ -210,7 +213,7 @@ bool Agent::advance(std::uint64_t now_ns) {
   }
 }
 
-// --- Out
+// --- Sent messages
 
 void Agent::send(Entry& entry, const Body& body) {
   entry.last_sent = encode({entry.transaction_id, body});
@@ -228,7 +231,7 @@ void Agent::send_again(Entry& entry) {
 
 void Agent::expect_answer(Entry& entry, std::uint32_t retries, std::uint64_t now_ns) {
   entry.retries_left = retries;
-  // The peer's interval may be unusable, so ours is the limit.
+  // The peer's interval may be unusable, so the own timeout is the limit.
   constexpr std::uint64_t kLeastNs = 1'000'000;
   const std::uint64_t most_ns = timeout_ns(config_.response_timeout);
   if (entry.retry_interval_ns > most_ns) entry.retry_interval_ns = most_ns;
@@ -323,7 +326,7 @@ bool Agent::packet_arrived(Id id, std::uint64_t now_ns) {
   return dispatch(id, Event::PacketArrived, {nullptr, now_ns, 0});
 }
 
-// --- From one agent to the next
+// --- Takeover from another agent
 
 std::optional<Snapshot> Agent::snapshot(Id id) const {
   const Entry* entry = entries_.find(static_cast<std::uint32_t>(id));
@@ -352,7 +355,7 @@ bool Agent::restore(const Snapshot& snapshot, const Progress& progress) {
                .rnr_retry = snapshot.rnr_retry,
                .private_data = {progress.private_data.begin(), progress.private_data.end()}};
   change_state(entry, State::Established);
-  if (progress.active) {  // the server repeats its reply until it has our ready-to-use
+  if (progress.active) {  // the server repeats its reply until it gets the ready-to-use
     entry.last_sent = encode({entry.transaction_id, ready_to_use(entry)});
     entry.has_sent = true;
   } else if (!progress.confirmed && snapshot.has_own != 0) {

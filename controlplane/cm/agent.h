@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // InfiniBand connection management (volume 1, 12.9; annex A11) for reliable connections over RoCE, passive
-// and active: a table of states and events. It has no socket, clock or thread of its own: datagrams and the
-// time come in by calls, datagrams and results go out through its Host. One thread. Nothing that a peer sends
-// throws, and the memory that peers can occupy is bounded.
+// and active, as a table of states and events. The agent uses no socket, clock or thread: datagrams and the
+// time are passed to its functions, and it sends datagrams and results through its Host. Single-threaded.
+// Input from a peer never causes an exception, and the memory that peers can occupy is bounded.
 #pragma once
 
 #include <cstddef>
@@ -24,55 +24,58 @@
 namespace sluice::cm {
 
 struct AgentConfig {
-  std::uint64_t seed = 0;  ///< of communication identifiers
+  std::uint64_t seed = 0;  ///< seed for communication identifiers
   std::uint32_t max_connections = 1024;
-  std::uint32_t max_half_open = 128;  ///< wait for the consumer's answer or the peer's confirmation
-  /// Of these, from one address: one peer that never confirms leaves places to the others.
+  std::uint32_t max_half_open = 128;  ///< limit of requests that wait for the consumer's answer or the peer's
+                                      ///< confirmation
+  /// Limit of half-open connections from one address, so that a peer that never confirms leaves slots to
+  /// others.
   std::uint32_t max_half_open_per_source = 64;
-  /// With all places taken, in all or of a source, the oldest of them gives way to a new request when it is
-  /// older than this: a peer that is there confirms within its round trip. Younger ones stay, and the new
-  /// request is refused.
+  /// Minimum age for the eviction of a half-open connection. If all slots are in use, in total or of a
+  /// source, a new request evicts the oldest one if it is older than this, because a live peer confirms
+  /// within its round trip. Otherwise the new request is refused.
   std::uint64_t half_open_grace_ns = 250'000'000;
-  /// Entries of one source that have ended and wait for a disconnect reply or in TimeWait. Above it, the source's oldest one is
-  /// evicted. A request that finds the table full evicts the oldest ended entry of all sources.
+  /// Limit of entries per source that wait for a disconnect reply or are in TimeWait. Above it, the source's
+  /// oldest one is evicted. A request that finds the table full evicts the oldest ended entry of all sources.
   std::uint32_t max_ended_per_source = 256;
-  std::uint8_t response_timeout = 17;  ///< 4.096 us * 2^n: how long a peer may take to answer; 0.5 s
+  std::uint8_t response_timeout = 17;  ///< time for a peer to answer, 4.096 us * 2^n: 0.5 s
   std::uint8_t max_retries = 15;
-  std::uint8_t max_disconnect_retries = 3;             ///< of a disconnect request
-  std::uint64_t consumer_timeout_ns = 10'000'000'000;  ///< for accept() or reject()
+  std::uint8_t max_disconnect_retries = 3;             ///< retransmissions of a disconnect request
+  std::uint64_t consumer_timeout_ns = 10'000'000'000;  ///< time for accept() or reject()
   std::uint64_t time_wait_ns = 1'000'000'000;
-  std::uint8_t ack_timeout = 16;   ///< sent to the peer, for its retries: 0.27 s
-  std::uint8_t traffic_class = 0;  ///< of the connections that we ask for: DSCP
-  std::uint8_t service_level = 0;  ///< of the same
+  std::uint8_t ack_timeout = 16;   ///< sent to the peer for its retransmissions: 0.27 s
+  std::uint8_t traffic_class = 0;  ///< DSCP and ECN bits of outgoing connections
+  std::uint8_t service_level = 0;  ///< service level of outgoing connections
 };
 
 /// Properties of the local port that messages carry.
 struct LocalPort {
-  std::uint64_t guid = 0;          ///< 0: unknown
-  std::uint16_t max_path_mtu = 0;  ///< in bytes; 0: unknown, and any is accepted
+  std::uint64_t guid = 0;          ///< zero if unknown
+  std::uint16_t max_path_mtu = 0;  ///< in bytes; zero if unknown, and any value is accepted
   bool operator==(const LocalPort&) const = default;
 };
 
 class Agent {
  public:
-  /// Implemented by the owner. From within, only accept(), reject() and ready() of the agent may be called.
+  /// Implemented by the owner. Callbacks may only call accept(), reject() and ready() of the agent.
   class Host {
    public:
     virtual ~Host() = default;
     virtual void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) = 0;
-    /// Passive: call accept() or reject(), now or later.
+    /// Passive: a request has arrived. The owner calls accept() or reject(), immediately or later.
     virtual void on_request(Id id, const PeerParameters& peer) = 0;
-    /// Passive: the agent has refused a request itself, or one that was accepted has come to nothing.
+    /// Passive: the agent has refused a request, or an accepted request has failed.
     virtual void on_refused(const Endpoint& /*from*/, const Refused& /*refused*/) {}
-    /// Active: connect the queue pair, then call ready(); or call disconnect().
+    /// Active: a reply has arrived. The owner connects the queue pair and calls ready(), or calls
+    /// disconnect().
     virtual void on_reply(Id id, const PeerParameters& peer) = 0;
     /// Passive: the peer is ready.
     virtual void on_established(Id id) = 0;
-    /// Active: on_rejected() follows. The server does not accept the path MTU.
+    /// Active: the server does not accept the path MTU. on_rejected() follows.
     virtual void on_path_mtu_refused(Id /*id*/, const Refused& /*refused*/) {}
-    /// The connection was not established. The id is invalid from here on.
+    /// The connection was not established. The id becomes invalid.
     virtual void on_rejected(Id id, RejectReason reason, std::span<const std::byte> private_data) = 0;
-    /// The connection has ended: move the queue pair to Error. The id is invalid from here on.
+    /// The connection has ended. The owner moves the queue pair to Error. The id becomes invalid.
     virtual void on_disconnected(Id id) = 0;
   };
 
@@ -80,41 +83,44 @@ class Agent {
 
   void listen(std::uint16_t port) { ports_.push_back(port); }
   void set_port(const LocalPort& port) { port_ = port; }
-  /// Sets max_half_open and max_half_open_per_source; all else of `config` is fixed.
+  /// Sets max_half_open and max_half_open_per_source. The other limits of `config` are fixed.
   void set_half_open_limits(const AgentConfig& config) {
     config_.max_half_open = config.max_half_open;
     config_.max_half_open_per_source = config.max_half_open_per_source;
   }
   void on_mad(const Endpoint& from, std::span<const std::byte> mad, std::uint64_t now_ns);
-  /// The most timers of one advance(): what it costs, and how many datagrams it sends, has a bound.
+  /// Limit of timers that one advance() handles, which bounds its duration and the number of datagrams that
+  /// it sends.
   static constexpr std::size_t kTimersPerAdvance = 64;
-  /// Timers up to `now_ns`, the earliest first. True when more of them are due: call it again soon.
+  /// Handles timers up to `now_ns`, the earliest first. Returns true if more of them are due.
   bool advance(std::uint64_t now_ns);
 
-  /// No value when there are `max_connections` already.
+  /// Sends a connection request. Returns no value if the table is full.
   std::optional<Id> connect(const Endpoint& to, std::uint16_t port, std::uint16_t path_mtu,
                             const OwnParameters& own, std::uint64_t now_ns);
-  // False when the id is not valid, or the connection's state does not allow it.
+  // These functions return false if the id is not valid or the state of the connection does not allow the
+  // call.
   bool accept(Id id, const OwnParameters& own, std::uint64_t now_ns);
   bool reject(Id id, RejectReason reason, std::span<const std::byte> private_data, std::uint64_t now_ns);
   bool ready(Id id, std::uint64_t now_ns);
   bool disconnect(Id id, std::uint64_t now_ns);
-  /// A packet has arrived on the queue pair. It stands in for a ready-to-use that was lost (12.9.7.2).
+  /// Reports a packet on the queue pair. It replaces a ready-to-use that was lost (12.9.7.2).
   bool packet_arrived(Id id, std::uint64_t now_ns);
 
   std::optional<Snapshot> snapshot(Id id) const;
-  /// Takes over a connection of another agent, and sends again what the peer may not have got. False when it is
-  /// known already, or its peer has asked for a connection of the same queue pair meanwhile.
+  /// Takes over a connection of another agent, and sends messages again that the peer may not have received.
+  /// Returns false if the connection is known already, or if its peer has requested a new connection of the
+  /// queue pair since.
   bool restore(const Snapshot& snapshot, const Progress& progress = {});
 
   std::optional<State> state(Id id) const;
   std::size_t connections() const { return entries_.size(); }
   const AgentStatistics& statistics() const { return statistics_; }
-  /// How many entries the lookups of a message have to compare, at most.
+  /// Returns the maximum number of entries that the lookups of a message have to compare.
   std::size_t longest_chain() const { return entries_.longest_chain(); }
 
  private:
-  /// What comes with an event.
+  /// Input of a handler.
   struct Input {
     const Message* message = nullptr;
     std::uint64_t now_ns = 0;
@@ -177,7 +183,7 @@ class Agent {
   EntryTable entries_;
   TimerHeap timers_;
   EntryQueue half_open_;
-  EntryQueue disconnecting_;  ///< in DisconnectSent
+  EntryQueue disconnecting_;  ///< entries in DisconnectSent
   EntryQueue time_wait_;
   std::uint64_t next_transaction_;
   AgentStatistics statistics_;

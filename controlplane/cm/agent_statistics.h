@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What connection management counts. Values; one thread.
+// Counters of connection management. Value types; single-threaded.
 #pragma once
 
 #include <cstdint>

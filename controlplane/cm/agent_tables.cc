@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The agent's tables: of its connections, of their timers, and of states and events with what happens in each place.
+// Tables of the agent: its connections, their timers, and the handlers for all states and events.
 #include "controlplane/cm/entry_table.h"
 
 #include "controlplane/cm/agent.h"
@@ -99,7 +99,7 @@ const char* to_string(State state) noexcept {
   return kNames[static_cast<std::size_t>(state)];
 }
 
-// Columns in the order of Event. Null: not expected in this state; only counted.
+// Handlers for each state, in the order of Event. Null marks an unexpected event, which is only counted.
 const Agent::Handler Agent::kTable[kStates][kEvents] = {
     // RequestSent
     {nullptr, &Agent::reply_arrived, &Agent::request_rejected, &Agent::wait_longer, nullptr, nullptr, nullptr,
@@ -115,7 +115,7 @@ const Agent::Handler Agent::kTable[kStates][kEvents] = {
     {&Agent::repeat, nullptr, &Agent::reply_rejected, &Agent::wait_longer, &Agent::established,
      &Agent::peer_disconnects, nullptr, &Agent::retry_reply, &Agent::established, nullptr, nullptr, nullptr,
      &Agent::start_disconnect, nullptr},
-    // Established: a duplicate reply asks for our ready-to-use again
+    // Established: a duplicate reply requests the ready-to-use again
     {nullptr, &Agent::repeat, &Agent::reply_rejected, nullptr, nullptr, &Agent::peer_disconnects, nullptr,
      nullptr, nullptr, nullptr, nullptr, nullptr, &Agent::start_disconnect, nullptr},
     // DisconnectSent
@@ -130,7 +130,8 @@ void Agent::repeat(Entry& entry, const Input&) {
   send_again(entry);
 }
 
-/// The consumer has not answered yet: the peer need not repeat its request while our own timeout runs (12.6.6).
+/// Acknowledges a retransmitted request while the consumer has not answered, so that the peer does not need
+/// to retransmit it while the own timeout runs (12.6.6).
 void Agent::acknowledge_receipt(Entry& entry, const Input&) {
   ++statistics_.sent;
   host_.send_mad(
@@ -250,7 +251,8 @@ void Agent::disconnected(Entry& entry, const Input& input) {
   enter_time_wait(entry, input.now_ns);
 }
 
-/// The peer finds the connection by the GUID in the reject if it knows no identifier of ours.
+/// Builds a reject. The peer finds the connection by the GUID in it if it does not know the gateway's
+/// identifier.
 ConnectReject Agent::timeout_reject(const Entry& entry, About about) const {
   ConnectReject reject{.local_id = static_cast<std::uint32_t>(entry.id),
                        .remote_id = entry.remote_id,
@@ -290,7 +292,7 @@ void Agent::consumer_too_slow(Entry& entry, const Input&) {
   host_.on_rejected(id, RejectReason::Timeout, {});
 }
 
-/// The consumer disconnects before the connection is established.
+/// Handles a consumer's disconnect before the connection is established.
 void Agent::withdraw(Entry& entry, const Input&) {
   if (entry.state == State::ReplyReceived)
     send(entry, ConnectReject{.local_id = static_cast<std::uint32_t>(entry.id),
@@ -300,7 +302,8 @@ void Agent::withdraw(Entry& entry, const Input&) {
   erase(entry);
 }
 
-/// The peer may not have seen a disconnect request. Its own messages for the connection are answered as unknown.
+/// Erases an entry although the peer may not have received a disconnect request. Its later messages for the
+/// connection are treated as unknown.
 void Agent::abandon(Entry& entry, const Input&) {
   ++statistics_.ended;
   erase(entry);
@@ -310,10 +313,10 @@ void Agent::release(Entry& entry, const Input&) {
   erase(entry);
 }
 
-// --- Evictions, when the table or the share of a source is full
+// --- Evictions from a full table or a full share of a source
 
-/// Evicts the oldest entry in TimeWait if the table is full, or else the oldest in DisconnectSent: they hold nothing but an
-/// identifier. Returns false if neither exists.
+/// Evicts the oldest entry in TimeWait if the table is full, or otherwise the oldest one in DisconnectSent.
+/// These entries hold only an identifier. Returns false if neither exists.
 bool Agent::make_place(std::uint64_t now_ns) {
   if (entries_.size() < config_.max_connections) return true;
   const EntryQueue& queue = time_wait_.size() > 0 ? time_wait_ : disconnecting_;
@@ -327,8 +330,8 @@ void Agent::evict(std::uint32_t id, std::uint64_t now_ns) {
   dispatch(static_cast<Id>(id), Event::Evicted, {nullptr, now_ns, 0});
 }
 
-/// Evicts the oldest half-open entry, of the source if its share is full. Returns why no place can be made: requests that
-/// may still be confirmed hold all of them.
+/// Evicts the oldest half-open entry, or the source's oldest one if its share is full. Returns the reason if
+/// no slot is available, because all of them are held by requests that may still be confirmed.
 std::optional<Refusal> Agent::make_half_open_place(const PeerAddress& source, std::uint64_t now_ns) {
   if (half_open_.size_of(source) >= config_.max_half_open_per_source) {
     if (give_way(half_open_.oldest_of(source), now_ns)) return std::nullopt;

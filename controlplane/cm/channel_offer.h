@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Passes the channel of the kernel's connections to the data plane, which keeps it open when this control plane ends
-// (segment/kept_channel.h). What is lost, or goes with a data plane, is passed again. One thread.
+// Passes the event channel of the kernel's connections to the data plane, which keeps it open when this
+// control plane exits (segment/kept_channel.h). An offer that was lost, or that another data plane received,
+// is repeated. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +17,18 @@ namespace sluice::cm {
 class ChannelOffer {
  public:
   static constexpr std::uint64_t kRepeatNs = 200'000'000;
-  /// Then it is said in the log, once until it has been taken.
+  /// Time after which a missing acknowledgment is logged, once per offer.
   static constexpr std::uint64_t kPatienceNs = 5'000'000'000;
 
-  /// The layout outlives it.
+  /// `layout` outlives this object.
   ChannelOffer(const segment::Layout& layout, const std::string& segment);
 
-  /// In a turn of the owner. `descriptor` is the channel's, and stays the caller's. Does not block.
+  /// Repeats the offer if necessary. `descriptor` is the channel's descriptor, which the caller keeps
+  /// ownership of. The caller must hold the right to write the segment. Does not block.
   void poll(int descriptor, std::uint64_t now_ns);
 
-  /// By which connections and the data plane know the channel. In a turn of the owner.
+  /// Returns the epoch by which connections and the data plane identify the channel. The caller must hold the
+  /// right to write the segment.
   std::uint32_t epoch() const noexcept;
 
  private:
@@ -34,7 +37,7 @@ class ChannelOffer {
   const segment::Layout& layout_;
   const std::string path_;
   std::uint64_t sent_ns_ = 0;
-  std::uint64_t waits_since_ns_ = 0;  ///< for a data plane that is there. Zero: for none
+  std::uint64_t waits_since_ns_ = 0;  ///< start of the wait for a running data plane; zero if there is none
   bool complained_ = false;
 };
 

@@ -90,7 +90,7 @@ void ConnectionKeeper::set_draining(bool draining) {
   });
 }
 
-// --- What the tables show
+// --- Changes of the connection tables
 
 void ConnectionKeeper::on_appeared(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
   book_.appeared(reactor, seen);
@@ -158,7 +158,7 @@ void ConnectionKeeper::on_event(std::uint32_t reactor, const segment::Event& eve
 
 void ConnectionKeeper::on_command_done(std::uint32_t reactor, const segment::Event& event,
                                        std::uint64_t now_ns) {
-  // The refusal of a request that timed out before this answer is already counted.
+  // If the request timed out before this answer, its refusal is counted already.
   const bool awaited = managed_->awaits(event);
   managed_->on_command_done(reactor, event, now_ns);
   if (event.status == segment::CommandStatus::Done) return expect(reactor, event, false);
@@ -169,7 +169,7 @@ void ConnectionKeeper::on_command_done(std::uint32_t reactor, const segment::Eve
                               : policy::Refusal::FailedInDataPlane);
 }
 
-/// The reactor has published the connection before it sent the event.
+/// Expects a connection in the table. The reactor publishes it before it sends the event.
 void ConnectionKeeper::expect(std::uint32_t reactor, const segment::Event& event, bool outgoing) {
   if (event.incarnation == 0) return;
   watch_.expect(reactor, event.connection,
@@ -182,7 +182,7 @@ void ConnectionKeeper::expect(std::uint32_t reactor, const segment::Event& event
 
 namespace {
 
-/// Stable, for programs. `reason` may be any number.
+/// Returns a stable name for programs. `reason` may be any number.
 const char* name_of(std::uint32_t reason) {
   using rpcrdma::CloseReason;
   if (reason > static_cast<std::uint32_t>(CloseReason::Silent)) return "unknown";
@@ -291,7 +291,7 @@ void ConnectionReports::turn(std::uint64_t now_ns) {
       ++at;
       continue;
     }
-    // A reason whose connection was never seen says nothing.
+    // A reason whose connection was never seen is dropped.
     if (at->second.seen.incarnation != 0) report(at->first.first, at->second);
     at = waiting_.erase(at);
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane's part in connections: admits or refuses requests that reactors report, counts
-// connections, drains them, and ends those of client processes that have died. Its state follows from the connection
-// tables, whatever events were lost, so that a new control plane can take over. One thread.
+// Manages connections in the control plane: admits or refuses requests that reactors report, counts and
+// drains connections, and closes the connections of client processes that have exited. Its state is derived
+// from the connection tables even if events are lost, so that a new control plane can take over.
+// Single-threaded.
 #pragma once
 
 #include <array>
@@ -47,27 +48,28 @@ class Connections;
 
 class ConnectionKeeper final : private ConnectionWatch::Listener {
  public:
-  /// All given outlive it. `outbox` may be others' too.
+  /// All referenced objects outlive this object. `outbox` may have other users.
   ConnectionKeeper(segment::Layout& layout, const config::Config& config, const policy::CreditKeeper& credits,
                    controlplane::Outbox& outbox, events::Journal& journal, tasks::Arena& tasks);
   ~ConnectionKeeper();
 
-  /// Takes the limits from the configuration, which has changed.
+  /// Applies the limits of the changed configuration.
   void reconfigure();
-  /// New connections are refused, and each of the others ends once it has no call; or no longer.
+  /// Starts or stops draining. While draining, new connections are refused, and each open connection is
+  /// closed once it has no calls.
   void set_draining(bool draining);
   bool draining() const { return admission_.draining(); }
 
-  /// At start: takes over the connections in the tables.
+  /// Takes over the connections in the tables at the start.
   void take_over();
-  /// Another data plane runs.
+  /// Handles the start of another data plane.
   void on_data_plane_changed(std::uint64_t now_ns);
-  /// Handles all events of reactors, and looks at a part of the tables. True when there was an event.
+  /// Handles all events of reactors, and scans a part of the tables. Returns true if there was an event.
   bool poll(std::uint64_t now_ns);
   const ConnectionWatch& watch() const { return watch_; }
   const policy::Admission& admission() const { return admission_; }
   const policy::RefusalCounts& refusals() const { return reports_.refusals(); }
-  /// Null where the driver does connection management itself (loopback).
+  /// Returns null if the driver does connection management itself (loopback).
   const AgentStatistics* agent() const;
   bool needs_new_process() const;
   std::uint32_t connections() const { return admission_.connections(); }
@@ -91,7 +93,7 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   ConnectionReports reports_;
   const Owned<Connections> managed_;
   ConnectionWatch watch_;
-  /// The last incarnation of each reactor at the takeover: later ones are of our making.
+  /// Last incarnation of each reactor at the takeover. Later ones were created under this control plane.
   std::array<std::uint32_t, segment::kMaxReactors> inherited_{};
   std::uint64_t now_ns_ = 0;
 };

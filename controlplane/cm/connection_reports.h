@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reports to the journal: connections that come up and go down, and requests that are refused. Which connections there are
-// follows from the tables. Only the reactor's event says why one has ended. That event may come before or after the
-// connection is gone, or be lost, so a connection that is gone waits for it for a short time. One thread.
+// Reports connections that come up and go down, and refused requests, to the journal. The tables show which
+// connections exist, but only the reactor's event contains the reason for a close. This event may arrive
+// before or after the connection disappears, or be lost. Therefore the report of a closed connection is
+// delayed for a short time until the event arrives. Single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -22,36 +23,37 @@ class Journal;
 
 namespace sluice::cm {
 
-/// How long a connection that is gone waits for the reactor to say why.
+/// Time for which the report of a closed connection waits for the reactor's event.
 inline constexpr std::uint64_t kReasonWaitNs = 500'000'000;
 
 class ConnectionReports {
  public:
-  /// `journal` outlives it.
+  /// `journal` outlives this object.
   explicit ConnectionReports(events::Journal& journal) : journal_(journal) {}
 
-  /// A client's request, by admission, which counts it.
+  /// Reports a client's request that admission control refused. Admission control counts it.
   void refused(const PeerAddress& peer, policy::Verdict verdict);
-  /// A client's request, by all others. `detail` is a sentence for people, or empty.
+  /// Reports and counts a client's request that was refused for another reason. `detail` is a sentence for
+  /// people, or empty.
   void refused(const PeerAddress& peer, policy::Refusal why, const std::string& detail = {});
   const policy::RefusalCounts& refusals() const { return refusals_; }
-  /// Our request, by a server.
+  /// Reports an own request that a server refused.
   void server_refused(const PeerAddress& server, const std::string& reason, const std::string& detail = {});
-  /// Its peer was heard.
+  /// Reports a connection on which the peer was heard.
   void up(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen);
   void gone(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen, std::uint64_t now_ns);
-  /// The reactor's event. `reason` is an rpcrdma::CloseReason, or any number.
+  /// Records the reason from the reactor's event. `reason` is an rpcrdma::CloseReason, or any number.
   void reason(std::uint32_t reactor, std::uint32_t incarnation, std::uint32_t reason, std::uint64_t now_ns);
-  /// Reports those that have waited long enough.
+  /// Reports the connections that have waited for kReasonWaitNs.
   void turn(std::uint64_t now_ns);
   std::size_t waiting() const { return waiting_.size(); }
 
  private:
-  /// At most so many wait; what is beyond is reported without a reason, or its reason is dropped.
+  /// Limit of waiting entries. Beyond it, connections are reported without a reason, and reasons are dropped.
   static constexpr std::size_t kMaxWaiting = 4096;
   struct Half {
     std::uint32_t number = 0;
-    SeenConnection seen{};  ///< incarnation zero: it is not gone yet
+    SeenConnection seen{};  ///< incarnation is zero until the connection has disappeared
     const char* why = nullptr;
     std::uint64_t since_ns = 0;
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Vocabulary of connection management: states and events of a connection (InfiniBand Architecture
-// Specification volume 1, 12.9), and the values that agent and consumer give each other. Any thread.
+// Specification volume 1, 12.9), and the values that agent and consumer exchange. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ enum class Event : std::uint8_t {
   DisconnectRequest,
   DisconnectReply,
   Timer,
-  PacketArrived,  ///< on the queue pair
-  Accepted,       ///< this and the next three: calls of the consumer
+  PacketArrived,  ///< a packet has arrived on the queue pair
+  Accepted,       ///< this and the next three are calls of the consumer
   Ready,
   Refused,
   Disconnect,
@@ -42,11 +42,11 @@ enum class Event : std::uint8_t {
 };
 inline constexpr std::size_t kEvents = 14;
 
-/// Our communication identifier, never zero.
+/// Local communication identifier, never zero.
 enum class Id : std::uint32_t {};
 
-/// Addresses of a connection's datagrams. `link` is that of the hop from which the last one arrived;
-/// all zero when not known.
+/// Addresses of a connection's datagrams. `link` is the link address of the last hop of the most recent
+/// datagram, or all zero if unknown.
 struct Endpoint {
   PeerAddress local;
   PeerAddress remote;
@@ -56,32 +56,36 @@ struct Endpoint {
 /// The peer's values for the consumer's queue pair.
 struct PeerParameters {
   Endpoint endpoint;
-  std::uint16_t port = 0;  ///< of the service; requests only
+  std::uint16_t port = 0;  ///< port of the service; requests only
   std::uint32_t qpn = 0;
-  std::uint32_t send_psn = 0;  ///< of the first packet that we send
+  std::uint32_t send_psn = 0;  ///< sequence number of the first packet that this side sends
   std::uint16_t path_mtu = 1024;
-  std::uint8_t responder_resources = 0;  ///< RDMA Reads the peer will have outstanding at us, at most
-  std::uint8_t initiator_depth = 0;      ///< RDMA Reads we may have outstanding at the peer
+  std::uint8_t responder_resources = 0;  ///< maximum number of RDMA Reads that the peer has outstanding at
+                                         ///< this side
+  std::uint8_t initiator_depth = 0;      ///< maximum number of RDMA Reads that this side may have outstanding
+                                         ///< at the peer
   std::uint8_t ack_timeout = 0;
   std::uint8_t retry_count = 7;
   std::uint8_t rnr_retry = 7;
-  std::uint8_t traffic_class = 0;       ///< that the peer wants for both directions; requests only
-  std::uint8_t service_level = 0;       ///< the same
-  std::vector<std::byte> private_data;  ///< the consumer's own part
+  std::uint8_t traffic_class = 0;       ///< traffic class that the peer requests for both directions;
+                                        ///< requests only
+  std::uint8_t service_level = 0;       ///< service level that the peer requests for both directions;
+                                        ///< requests only
+  std::vector<std::byte> private_data;  ///< the consumer's part of the private data
 };
 
 /// Values of the consumer's own queue pair.
 struct OwnParameters {
   std::uint32_t qpn = 0;
-  std::uint32_t receive_psn = 0;  ///< of the first packet that the peer is to send
+  std::uint32_t receive_psn = 0;  ///< sequence number of the first packet that the peer sends
   std::uint8_t responder_resources = 16;
   std::uint8_t initiator_depth = 16;
   std::uint8_t rnr_retry = 7;
   std::vector<std::byte> private_data;
 };
 
-/// What another agent needs to take a connection over that has a queue pair.
-/// Trivially copyable, for the connection table.
+/// State that another agent needs to take over a connection with a queue pair. Trivially copyable, for the
+/// connection table.
 struct Snapshot {
   std::uint32_t id = 0;
   std::uint32_t remote_id = 0;
@@ -89,8 +93,9 @@ struct Snapshot {
   std::uint32_t local_qpn = 0;
   std::uint32_t remote_qpn = 0;
   Endpoint endpoint;
-  // For a reply that has to be sent again.
-  std::uint8_t has_own = 0;  ///< nonzero: the following are set; agents of earlier releases left zeros
+  // Values for a reply that has to be sent again.
+  std::uint8_t has_own = 0;  ///< nonzero if the following members are set; agents of earlier releases left
+                             ///< zeros
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
   std::uint8_t rnr_retry = 0;
@@ -105,11 +110,11 @@ struct Snapshot {
   }
 };
 
-/// How far a connection of a snapshot had come when its agent was lost.
+/// Progress of a connection with a snapshot at the time when its agent was lost.
 struct Progress {
-  bool active = false;                      ///< the connection was asked for by our side
+  bool active = false;                      ///< this side has requested the connection
   bool confirmed = true;                    ///< passive: the peer is known to be ready
-  std::span<const std::byte> private_data;  ///< passive: the consumer's, of the reply
+  std::span<const std::byte> private_data;  ///< passive: the consumer's private data of the reply
 };
 
 }  // namespace sluice::cm

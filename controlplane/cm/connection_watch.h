@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which connections there are, from the tables that reactors publish. Events of reactors only say where to look: one
-// that is lost delays what follows from it until its part of the table is looked at in turn. One thread.
+// Tracks the existing connections by the tables that reactors publish. Events of reactors are only hints for
+// a scan of an entry. A lost event delays the reaction until the periodic scan reaches its part of the table.
+// Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +17,18 @@ struct Layout;
 
 namespace sluice::cm {
 
-/// Entries that are looked at in turn at each poll of the control plane, all reactors together.
+/// Entries that each poll of the control plane scans, over all reactors.
 inline constexpr std::uint32_t kEntriesPerLook = 1024;
 
-/// A connection as its entry shows it.
+/// A connection as shown by its table entry.
 struct SeenConnection {
   segment::ConnectionState state = segment::ConnectionState::Unused;
-  std::uint32_t incarnation = 0;  ///< zero: there is none
+  std::uint32_t incarnation = 0;  ///< zero if there is no connection
   std::uint32_t cm_id = 0;
   std::uint32_t queue_pair = 0;
   bool outgoing = false;
   PeerAddress peer;
-  bool was_up = false;         ///< it has been Open
+  bool was_up = false;         ///< the connection has been Open
   std::uint64_t since_ns = 0;  ///< wall clock
 };
 
@@ -36,33 +37,35 @@ class ConnectionWatch {
   class Listener {
    public:
     virtual void on_appeared(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) = 0;
-    /// Its state or its cm_id.
+    /// The state or the cm_id has changed.
     virtual void on_changed(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) = 0;
     virtual void on_gone(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) = 0;
-    /// One that expect() told of came and went between two looks.
+    /// A connection announced by expect() appeared and disappeared between two scans.
     virtual void on_missed(std::uint32_t reactor, std::uint32_t number, const SeenConnection& expected) = 0;
 
    protected:
     ~Listener() = default;
   };
 
-  /// `layout` and `listener` outlive it.
+  /// `layout` and `listener` outlive this object.
   ConnectionWatch(segment::Layout& layout, std::uint32_t reactors, std::uint32_t connections,
                   Listener& listener);
 
-  /// At this entry, now. Any numbers are valid input.
+  /// Scans this entry. Any numbers are valid input.
   void look(std::uint32_t reactor, std::uint32_t number);
-  /// The reactor has said that it made this connection, after it had published it.
+  /// Announces a connection. The reactor has reported it after publishing it.
   void expect(std::uint32_t reactor, std::uint32_t number, const SeenConnection& connection);
-  /// At the next kEntriesPerLook entries. Repeats the hint to reactors that are behind what is wanted.
+  /// Scans the next kEntriesPerLook entries. Repeats the hint to reactors that have not applied the desired
+  /// state.
   void look_in_turn();
   void look_at_all();
 
-  /// As of the last look; incarnation zero where there is none. Numbers below those given to the constructor.
+  /// Returns the connection as of the last scan, with incarnation zero if there is none. The numbers must be
+  /// below the limits given to the constructor.
   const SeenConnection& seen(std::uint32_t reactor, std::uint32_t number) const {
     return entries_[reactor * connections_ + number].connection;
   }
-  /// `visit(reactor, number, seen)` for each connection.
+  /// Calls `visit(reactor, number, seen)` for each connection.
   template <typename Visit>
   void for_each(Visit&& visit) const {
     for (std::uint32_t i = 0; i < entries_.size(); ++i)
@@ -70,7 +73,7 @@ class ConnectionWatch {
         visit(i / connections_, i % connections_, entries_[i].connection);
   }
   std::uint32_t connections() const { return connections_; }
-  /// Hints that were given again.
+  /// Returns the number of repeated hints.
   std::uint64_t hints_repeated() const { return hints_repeated_; }
 
  private:
@@ -83,9 +86,9 @@ class ConnectionWatch {
     std::uint32_t number = 0;
     SeenConnection connection;
   };
-  /// False when the entry is being written.
+  /// Reads an entry. Returns false if it is being written.
   bool read(std::uint32_t reactor, std::uint32_t number);
-  /// True when it is settled whether the connection is there.
+  /// Returns true once the entry shows whether the expected connection exists.
   bool settle(const Expected& expected);
   void repeat_hint(std::uint32_t reactor, std::uint32_t number);
 

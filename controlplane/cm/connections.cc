@@ -24,14 +24,14 @@ void Connections::end(Id id) {
   const auto at = known_.find(id);
   if (at == known_.end()) return;
   const Known& known = at->second;
-  if (known.made) {  // forgotten when it is gone from its table
+  if (known.made) {  // known_ forgets it when it disappears from its table
     wanted(known.reactor).end(known.connection, known.incarnation, segment::End::PeerGone);
     return;
   }
   if (known.outgoing) {
     report_failure(known);
   } else {
-    // Where it has been sent already, the answer finds nobody who awaits it.
+    // If the command was sent already, its answer is not awaited.
     context_.outbox.withdraw(known.reactor, static_cast<std::uint32_t>(id));
     context_.book.failed(known.reactor, static_cast<std::uint32_t>(id));
   }
@@ -44,8 +44,8 @@ bool Connections::is_awaited(std::uint32_t reactor, const segment::Event& event)
   if (event.status != segment::CommandStatus::Done || event.incarnation == 0 ||
       event.connection >= segment::kMaxConnections)
     return false;
-  // Asked for by a control plane before this one, or given up since: its peer has no reply and asks again. One to a
-  // server works without us.
+  // The request was made by a previous control plane, or has been abandoned since. Its peer got no reply and
+  // repeats the request. A connection to a server does not need this.
   const auto info = context_.layout.reactors[reactor].connections[event.connection].read();
   if (info && info->incarnation == event.incarnation && info->outgoing != 0) return false;
   wanted(reactor).end(event.connection, event.incarnation, segment::End::PeerGone);
@@ -59,7 +59,7 @@ void Connections::on_appeared(std::uint32_t reactor, std::uint32_t number, const
 
 void Connections::on_gone(std::uint32_t reactor, const SeenConnection& seen, std::uint64_t now_ns) {
   auto id = static_cast<Id>(seen.cm_id);
-  // One to a server that ended before it was established shows no identifier of ours.
+  // A connection to a server that ended before it was established has no local identifier in the table.
   if (seen.outgoing && seen.cm_id == 0) id = known_.dialed(reactor, seen.queue_pair).value_or(id);
   const auto at = known_.find(id);
   if (at == known_.end() || at->second.reactor != reactor || at->second.incarnation != seen.incarnation)
@@ -163,14 +163,15 @@ void Connections::report_failure(const Known& known) {
 
 namespace {
 
-/// Reactors report the driver's requests, which are admitted or refused here.
+/// Connections that the driver manages. Reactors report the driver's requests, which are admitted or refused
+/// here.
 class DriverConnections final : public Connections {
  public:
   using Connections::Connections;
 
   void on_connect_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
 
-  // The rest is the driver's.
+  // The driver handles everything else.
   bool poll(std::uint64_t) override { return false; }
   void on_command_done(std::uint32_t, const segment::Event&, std::uint64_t) override {}
   bool awaits(const segment::Event&) const override { return true; }

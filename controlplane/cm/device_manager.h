@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management for a device that has none, in the process that polls it: for clients and tests,
-// which have no control plane. The thread that polls the device.
+// Connection management for a device that has none, in the process that polls it, for clients and tests
+// without a control plane. Runs on the thread that polls the device.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ using ClockNs = std::uint64_t (*)() noexcept;
 
 class DeviceManager final : public rdma::ConnectionManager, private Agent::Host {
  public:
-  /// `device` outlives it. connect() connects to `server`; listening needs none.
+  /// `device` outlives this object. connect() connects to `server`; listening does not need it.
   DeviceManager(rdma::Device& device, ClockNs clock, const PeerAddress& server = {},
                 const AgentConfig& config = {});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Entries of an agent in the order of their arrival, in total and for each source. One thread.
+// Entries of an agent in the order of their arrival, in total and per source. Single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class EntryQueue {
     std::uint64_t since_ns;
   };
 
-  /// `secret` is that of the hashes.
+  /// `secret` is the key of the hashes.
   explicit EntryQueue(std::uint64_t secret) : sources_(0, KeyedHash(secret)) {}
 
   std::size_t size() const { return places_.size(); }
@@ -27,7 +27,8 @@ class EntryQueue {
     const auto at = sources_.find(source);
     return at == sources_.end() ? 0 : at->second.size();
   }
-  /// Precondition: the queue is not empty, or has an entry of the source.
+  /// Returns the oldest entry. The queue must not be empty, or must have an entry of the source,
+  /// respectively.
   const Item& oldest() const { return items_.front(); }
   const Item& oldest_of(const PeerAddress& source) const { return *sources_.at(source).front(); }
 
@@ -36,7 +37,7 @@ class EntryQueue {
     OfSource& of = sources_[source];
     places_[id] = {item, of.insert(of.end(), item), source};
   }
-  /// No effect on an entry that is not in the queue.
+  /// Removes an entry. Has no effect if it is not in the queue.
   void remove(std::uint32_t id) {
     const auto at = places_.find(id);
     if (at == places_.end()) return;
@@ -59,7 +60,7 @@ class EntryQueue {
 
   Items items_;
   std::unordered_map<PeerAddress, OfSource, KeyedHash> sources_;
-  std::unordered_map<std::uint32_t, Place> places_;  ///< by our identifiers, which are random
+  std::unordered_map<std::uint32_t, Place> places_;  ///< by local identifiers, which are random
 };
 
 }  // namespace sluice::cm

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The connections of an agent, found by our identifier, by the peer's, and by the peer's queue pair. Each is
-// a look into a hash table of its own, whose size is reserved: the cost does not depend on how many there
-// are. One thread.
+// Connections of an agent, indexed by the local identifier, by the peer's identifier, and by the peer's queue
+// pair. Each lookup uses its own hash table with reserved size, so its cost does not depend on the number of
+// connections. Single-threaded.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ struct Entry {
   std::uint32_t remote_qpn = 0;
   std::uint16_t path_mtu = 0;
   OwnParameters own;
-  std::array<std::byte, kMadBytes> last_sent{};  ///< repeated when asked for again, or not answered
+  std::array<std::byte, kMadBytes> last_sent{};  ///< message to repeat on request, or when no answer arrives
   bool has_sent = false;
   std::uint32_t retries_left = 0;
   std::uint64_t retry_interval_ns = 0;
@@ -38,14 +38,14 @@ struct Entry {
 
 class EntryTable {
  public:
-  /// `secret` is that of the hashes.
+  /// `secret` is the key of the hashes.
   EntryTable(std::size_t expected, std::uint64_t secret)
       : entries_(expected, KeyedHash(secret)),
         by_remote_id_(expected, KeyedHash(secret)),
         by_remote_qpn_(expected, KeyedHash(secret)) {}
 
   std::size_t size() const { return entries_.size(); }
-  // Null when there is none. An entry stays at its address until it is erased.
+  // Returns null if there is none. The address of an entry is stable until it is erased.
   Entry* find(std::uint32_t id) {
     const auto at = entries_.find(id);
     return at == entries_.end() ? nullptr : &at->second;
@@ -57,23 +57,23 @@ class EntryTable {
   Entry* find_remote(const PeerAddress& remote, std::uint32_t remote_id) {
     return found_by(by_remote_id_, {remote, remote_id});
   }
-  /// Of connections that are not at their end.
+  /// Finds a connection by its peer's queue pair. Connections that have ended are not found.
   Entry* find_queue_pair(const PeerAddress& remote, std::uint32_t qpn) {
     return found_by(by_remote_qpn_, {remote, qpn});
   }
 
-  /// `id` is not taken.
+  /// Adds an entry. `id` must be unused.
   Entry& add(std::uint32_t id, const Endpoint& endpoint) {
     return entries_.try_emplace(id, id, endpoint).first->second;
   }
   void set_remote(Entry& entry, std::uint32_t remote_id, std::uint32_t remote_qpn);
-  /// Its peer may use the queue pair again.
+  /// Removes the index of the queue pair, which the peer may use again.
   void release_queue_pair(const Entry& entry) {
     drop(by_remote_qpn_, {entry.endpoint.remote, entry.remote_qpn}, entry.id);
   }
   void erase(Entry& entry);
 
-  /// The most entries that one look may have to compare.
+  /// Returns the maximum number of entries that a lookup has to compare.
   std::size_t longest_chain() const;
 
  private:
@@ -83,7 +83,7 @@ class EntryTable {
     const auto at = index.find(key);
     return at == index.end() ? nullptr : at->second;
   }
-  /// Unless another entry has the key by now.
+  /// Removes an index entry, unless it belongs to another entry by now.
   static void drop(Index& index, const RemoteKey& key, Id id);
 
   std::unordered_map<std::uint32_t, Entry, KeyedHash> entries_;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Destroys identifiers of librdmacm on a thread of its own. rdma_destroy_id() returns when the kernel has let go of all messages
-// of the identifier, and that has been seen to take more than ten seconds (the kernel's own log says cm_destroy_id_wait_timeout).
-// Other connections are made and ended meanwhile. One thread calls everything here.
+// Destroys identifiers of librdmacm on a separate thread. rdma_destroy_id() blocks until the kernel has
+// released all messages of the identifier, which can take more than ten seconds (the kernel logs
+// cm_destroy_id_wait_timeout). Other connections are opened and closed in this time. All functions are called
+// by one thread.
 #pragma once
 
 #include <cstddef>
@@ -16,26 +17,27 @@ namespace sluice::cm {
 
 class IdDestroyer {
  public:
-  /// When the kernel's log begins to tell of it.
+  /// Time after which the kernel begins to log the delay.
   static constexpr std::uint64_t kLongNs = 10'000'000'000;
 
   IdDestroyer();
-  /// Returns when all are destroyed. Before their event channels are.
+  /// Blocks until all identifiers are destroyed. Must run before their event channels are destroyed.
   ~IdDestroyer();
   IdDestroyer(const IdDestroyer&) = delete;
   IdDestroyer& operator=(const IdDestroyer&) = delete;
 
-  /// Never waits. Events of the identifier may still come, and are acknowledged by the caller as others are.
+  /// Queues an identifier for destruction without blocking. Its events may still arrive, and the caller
+  /// acknowledges them like other events.
   void destroy(rdma_cm_id* id);
-  /// How many are not destroyed, when the first has taken kLongNs and that was not told yet; else zero. To be called from time to
-  /// time, by a clock that never goes back.
+  /// Returns the number of identifiers that are not destroyed if the first has taken kLongNs and this was not
+  /// reported yet, otherwise zero. Called periodically with a monotonic time.
   std::size_t stuck(std::uint64_t now_ns);
 
  private:
   struct Shared;
 
-  const Owned<Shared> shared_;  ///< with the thread
-  // What stuck() has seen.
+  const Owned<Shared> shared_;  ///< shared with the thread
+  // State of stuck().
   std::uint64_t seen_destroyed_ = 0;
   std::uint64_t since_ns_ = 0;
   bool told_ = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections of the verbs driver: the kernel's connection management through librdmacm, queue pairs in the
-// data plane. One thread.
+// Connections of the verbs driver: connection management by the kernel through librdmacm, with queue pairs in
+// the data plane. Single-threaded.
 
 #include <algorithm>
 #include <cstring>
@@ -27,7 +27,7 @@
 namespace sluice::cm {
 namespace {
 
-/// Between checks for devices that were removed or came back.
+/// Interval between checks for devices that were removed or are available again.
 constexpr std::uint64_t kCheckIntervalNs = 200'000'000;
 
 RdmaCmOptions options_of(const segment::ConfigBlock& block) {
@@ -73,9 +73,9 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   std::shared_ptr<RdmaCm> manager_;  ///< null until there is a device
   const AgentStatistics none_;
   ChannelOffer channel_offer_;
-  bool opening_ = false;  ///< by a task
+  bool opening_ = false;  ///< a task is opening the device
   bool device_removed_ = false;
-  std::set<std::uint16_t> ports_taken_;  ///< of new ones, by another server
+  std::set<std::uint16_t> ports_taken_;  ///< new ports that another server uses
   std::uint64_t now_ns_ = 0;
   std::uint64_t checked_ns_ = 0;
 };
@@ -97,7 +97,7 @@ std::unique_ptr<RdmaCm> KernelConnections::open(RdmaCm::Host& host, const segmen
   return manager;
 }
 
-/// A port that is taken is tried again at the next check, and said once.
+/// Listens on new ports. A port that is in use is retried at the next check, and logged once.
 void KernelConnections::listen_at_new_ports() {
   for (const std::uint16_t port : new_ports()) {
     try {
@@ -119,7 +119,7 @@ void KernelConnections::watch_ends() {
         RdmaCm::kLongNs / 1'000'000'000, ends - 1);
 }
 
-/// By a task: the kernel opens every RDMA device of the machine for it.
+/// Opens the device in a task, because the kernel opens every RDMA device of the machine for it.
 void KernelConnections::open_again() {
   auto work = [this, block = context_.block, ports = ports_]() -> tasks::Arena::Done {
     std::shared_ptr<RdmaCm> made;
@@ -139,7 +139,8 @@ void KernelConnections::on_opened(std::shared_ptr<RdmaCm> manager) {
   log::info("The RDMA device is available: connections are accepted");
 }
 
-/// Adds the queue pair's attributes, and the channel whose descriptor keeps the connection when this process ends.
+/// Adds the queue pair's attributes, and the epoch of the channel that keeps the connection when this process
+/// exits.
 segment::Command KernelConnections::with_state(segment::Command command, const RdmaCmPeer& peer) const {
   command.attributes = peer.attributes;
   const segment::KeptConnection kept{.epoch = channel_offer_.epoch()};
@@ -164,7 +165,7 @@ bool KernelConnections::poll(std::uint64_t now_ns) {
   return manager_->poll();
 }
 
-/// Reactors that poll the device and port of the request, a bit for each.
+/// Returns the reactors that poll the device and port of the request, as a bit mask.
 std::uint32_t KernelConnections::reactors_of(const RdmaCmPeer& peer) const {
   const segment::ConfigBlock& block = context_.block;
   std::uint32_t among = 0;
@@ -234,7 +235,7 @@ void KernelConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   known.connection = event.connection;
   known.incarnation = event.incarnation;
   known.own.qpn = event.queue_pair;
-  // The peer may have given up in the meantime.
+  // The peer may have abandoned the request since.
   if (!manager_->accept(id, event.queue_pair, known.own.private_data)) end(id);
 }
 
@@ -272,7 +273,7 @@ void KernelConnections::on_disconnected(Id id) {
   if (!made) manager_->disconnect(id);
 }
 
-/// The data plane keeps the kernel's part of these.
+/// Restores a connection whose kernel state the data plane has kept.
 void KernelConnections::restore(std::uint32_t reactor, std::uint32_t number) {
   const auto info = context_.layout.reactors[reactor].connections[number].read();
   // Reactors repeat the request for connections that they open.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hash of what peers choose: addresses, communication identifiers, numbers of queue pairs. With a secret, so
-// that nobody can choose those that meet in one bucket. Pure; any thread.
+// Hash of values that peers choose: addresses, communication identifiers, queue pair numbers. The hash is
+// keyed, so that a peer cannot choose values that collide in one bucket. Pure functions; any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace sluice::cm {
 
-/// A number of a peer.
+/// A number that a peer has chosen.
 struct RemoteKey {
   PeerAddress address;
   std::uint32_t number = 0;
@@ -34,7 +34,8 @@ class KeyedHash {
   }
 
  private:
-  /// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): each bit of the input changes half of the output's.
+  /// Finalizer of SplitMix64 (Steele, Lea, Flood 2014). Each bit of the input changes half of the output bits
+  /// on average.
   static constexpr std::uint64_t mix(std::uint64_t x) noexcept {
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
     x = (x ^ x >> 27) * 0x94D049BB133111EB;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections that a connection manager works on, from their request on, with how many each reactor has: a
-// look into a table, however many there are. One thread.
+// Connections of a connection manager, from the request on, with the number of connections per reactor.
+// Lookups use a hash table, so their cost does not depend on the number of connections. Single-threaded.
 #pragma once
 
 #include <array>
@@ -15,13 +15,14 @@
 
 namespace sluice::cm {
 
-/// `reactor`, `outgoing` and the number of the queue pair of an outgoing one do not change once it is known.
+/// A known connection. `reactor`, `outgoing` and the queue pair number of an outgoing connection are
+/// constant.
 struct Known {
   std::uint32_t reactor = 0;
   bool made = false;  ///< the data plane has its queue pair
   bool outgoing = false;
-  std::uint32_t connection = 0;   ///< number and
-  std::uint32_t incarnation = 0;  ///< incarnation: outgoing, or made
+  std::uint32_t connection = 0;   ///< set if outgoing or made
+  std::uint32_t incarnation = 0;  ///< set if outgoing or made
   PeerAddress peer;
   OwnParameters own;
 };
@@ -31,7 +32,8 @@ class KnownConnections {
   using Map = std::unordered_map<Id, Known>;
   using iterator = Map::iterator;
 
-  /// For so many: a table that grows moves all that it has in one pass of the loop.
+  /// Reserves space for `most` connections, because growing the table would move all entries in one iteration
+  /// of the loop.
   explicit KnownConnections(std::size_t most = 0) { known_.reserve(most); }
 
   iterator begin() { return known_.begin(); }
@@ -39,7 +41,7 @@ class KnownConnections {
   iterator find(Id id) { return known_.find(id); }
   bool contains(Id id) const { return known_.count(id) != 0; }
 
-  /// In place of another of this identifier.
+  /// Adds a connection, and replaces another one with this identifier.
   void put(Id id, Known known) {
     erase(id);
     ++load_[known.reactor];
@@ -55,14 +57,14 @@ class KnownConnections {
     }
     return known_.erase(at);
   }
-  /// No effect on one that is not known.
+  /// Removes a connection. Has no effect if it is unknown.
   void erase(Id id) {
     if (const auto at = known_.find(id); at != known_.end()) erase(at);
   }
 
-  /// How many a reactor has.
+  /// Returns the number of connections of a reactor.
   std::uint32_t load(std::uint32_t reactor) const { return load_[reactor]; }
-  /// The outgoing connection of a queue pair.
+  /// Returns the outgoing connection of a queue pair.
   std::optional<Id> dialed(std::uint32_t reactor, std::uint32_t queue_pair) const {
     const auto at = dialed_.find(key(reactor, queue_pair));
     if (at == dialed_.end()) return std::nullopt;

@@ -11,8 +11,8 @@ constexpr std::uint8_t kClass = 0x07;
 constexpr std::uint8_t kClassVersion = 2;
 constexpr std::uint8_t kMethodSend = 0x03;
 
-/// Fields are read and written in their order; what is between them is stepped over. One description of each
-/// message serves both ways: `Field` is a reader or a writer.
+/// Reads fields in order and skips the gaps. One description of each message serves both directions, because
+/// `Field` is a reader or a writer.
 class Reader {
  public:
   explicit Reader(const std::byte* at) : at_(at) {}
@@ -27,7 +27,7 @@ class Reader {
     std::memcpy(value.data(), at_, value.size());
     at_ += value.size();
   }
-  /// A byte or word made of bit fields, highest first.
+  /// Reads a byte or word that consists of bit fields, highest bits first.
   template <typename... Parts>
   void bits(std::size_t bytes, Parts... parts) {
     std::uint64_t word = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Connection-management datagrams (InfiniBand Architecture Specification volume 1, 12.6; annex A11 for IP
-// addressing). Pure functions over bytes, any thread.
+// addressing). Pure functions over bytes; any thread.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ enum class RejectReason : std::uint16_t {
   Consumer = 28,
 };
 
-/// Which message a reject or receipt acknowledgment is about.
+/// Subject of a reject or receipt acknowledgment.
 enum class About : std::uint8_t { Request = 0, Reply = 1, Other = 2 };
 
 template <std::size_t Capacity>
@@ -58,7 +58,7 @@ struct PrivateData {
 };
 
 struct Path {
-  std::uint16_t local_lid = 0xFFFF;  ///< RoCE has none: permissive
+  std::uint16_t local_lid = 0xFFFF;  ///< permissive, because RoCE has no LIDs
   std::uint16_t remote_lid = 0xFFFF;
   std::array<std::uint8_t, 16> local_gid{};
   std::array<std::uint8_t, 16> remote_gid{};
@@ -72,7 +72,8 @@ struct Path {
   bool operator==(const Path&) const = default;
 };
 
-/// Every message has the sender's communication identifier, and all but a request the receiver's.
+/// Request for a connection. Every message contains the sender's communication identifier, and all except a
+/// request contain the receiver's.
 struct ConnectRequest {
   std::uint32_t local_id = 0;
   std::uint64_t service_id = 0;
@@ -83,10 +84,10 @@ struct ConnectRequest {
   std::uint32_t local_eecn = 0;
   std::uint8_t initiator_depth = 0;
   std::uint32_t remote_eecn = 0;
-  std::uint8_t remote_response_timeout = 0;  ///< 5 bits: how long we wait for the answer
+  std::uint8_t remote_response_timeout = 0;  ///< 5 bits; time that the sender waits for the answer
   std::uint8_t transport_service = 0;        ///< 0 is reliable connection
   bool end_to_end_flow_control = false;
-  std::uint32_t starting_psn = 0;  ///< of the first packet that the *passive* side sends
+  std::uint32_t starting_psn = 0;  ///< sequence number of the first packet that the *passive* side sends
   std::uint8_t local_response_timeout = 0;
   std::uint8_t retry_count = 0;
   std::uint16_t partition_key = 0xFFFF;
@@ -117,21 +118,23 @@ struct ConnectReject {
   About about = About::Request;
   std::uint8_t info_bytes = 0;
   RejectReason reason = RejectReason::Consumer;
-  PrivateData<72> info{};  ///< additional information, by the reason
+  PrivateData<72> info{};  ///< additional information, depending on the reason
   PrivateData<148> private_data{};
   bool operator==(const ConnectReject&) const = default;
 
-  /// Timeout: the sender's CA GUID.
+  /// Sets the sender's CA GUID, for the reason Timeout.
   void set_guid(std::uint64_t guid) noexcept {
     info_bytes = sizeof guid;
     for (std::size_t i = 0; i < sizeof guid; ++i)
       info.bytes[i] = static_cast<std::byte>(guid >> (8 * (sizeof guid - 1 - i)));
   }
-  /// InvalidPathMtu: the acceptable code; 0: the peer does not name one.
+  /// Returns the acceptable path MTU code for the reason InvalidPathMtu, or zero if the peer does not name
+  /// one.
   std::uint8_t path_mtu() const noexcept {
     return info_bytes == 0 ? std::uint8_t{0} : static_cast<std::uint8_t>(info.bytes[0] >> 4);
   }
-  /// InvalidPathMtu: the code of the path MTU that is acceptable, in the high half of the byte as in a request.
+  /// Sets the acceptable path MTU code for the reason InvalidPathMtu. It is in the high half of the byte, as
+  /// in a request.
   void set_path_mtu(std::uint8_t code) noexcept {
     info_bytes = 1;
     info.bytes[0] = static_cast<std::byte>(code << 4);
@@ -144,7 +147,7 @@ struct ConnectReply {
   std::uint32_t queue_key = 0;
   std::uint32_t qpn = 0;
   std::uint32_t local_eecn = 0;
-  std::uint32_t starting_psn = 0;  ///< of the first packet that the *active* side sends
+  std::uint32_t starting_psn = 0;  ///< sequence number of the first packet that the *active* side sends
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
   std::uint8_t target_ack_delay = 0;  ///< 5 bits
@@ -179,16 +182,16 @@ struct DisconnectReply {
   bool operator==(const DisconnectReply&) const = default;
 };
 
-/// Asks for a second path, which RoCE has not.
+/// Request for an alternate path, which RoCE does not have.
 struct LoadAlternatePath {
   std::uint32_t local_id = 0;
   std::uint32_t remote_id = 0;
   std::uint32_t remote_qpn = 0;
-  PrivateData<217> path{};  ///< and private data
+  PrivateData<217> path{};  ///< includes the private data
   bool operator==(const LoadAlternatePath&) const = default;
 };
 
-/// Answers to a LoadAlternatePath.
+/// Status of the answer to a LoadAlternatePath.
 enum class PathStatus : std::uint8_t { InvalidConnection = 1, NotSupported = 2 };
 
 struct AlternatePathResponse {
@@ -216,23 +219,23 @@ struct DecodeResult {
   Decode status = Decode::Truncated;
   Message message;
 };
-/// `bytes` of other length than kMadBytes are Truncated.
+/// Decodes a message. `bytes` whose length is not kMadBytes are Truncated.
 DecodeResult decode(std::span<const std::byte> bytes);
 std::array<std::byte, kMadBytes> encode(const Message& message);
 
-/// The start of a ConnectRequest's private data for a service of the RDMA IP CM service (A11.4); the
-/// consumer's own follows it.
+/// Beginning of a ConnectRequest's private data for a service of the RDMA IP CM service (A11.4). The
+/// consumer's private data follows it.
 struct IpAddressing {
   static constexpr std::size_t kBytes = 36;
   std::uint16_t source_port = 0;
   PeerAddress source;
   PeerAddress destination;
 };
-/// Nothing for an unknown version.
+/// Returns nothing for an unknown version.
 std::optional<IpAddressing> decode_ip_addressing(std::span<const std::byte> private_data);
 std::array<std::byte, IpAddressing::kBytes> encode_ip_addressing(const IpAddressing& addressing);
 
-/// The service identifier of a TCP port of the RDMA IP CM service (A11.3; V1-181).
+/// Returns the service identifier of a TCP port of the RDMA IP CM service (A11.3; V1-181).
 constexpr std::uint64_t service_id(std::uint16_t port) noexcept {
   return std::uint64_t{0x0000000001060000} | port;
 }
@@ -241,7 +244,7 @@ constexpr std::optional<std::uint16_t> port_of(std::uint64_t service) noexcept {
   return static_cast<std::uint16_t>(service);
 }
 
-/// Bytes of a path MTU code; zero for a code that is none.
+/// Returns the size of a path MTU code in bytes, or zero for an invalid code.
 constexpr std::uint16_t path_mtu_bytes(std::uint8_t code) noexcept {
   return code >= 1 && code <= 5 ? static_cast<std::uint16_t>(128u << code) : std::uint16_t{0};
 }
@@ -251,7 +254,7 @@ constexpr std::uint8_t path_mtu_code(std::uint16_t bytes) noexcept {
   return code;
 }
 
-/// 4.096 us * 2^exponent.
+/// Returns 4.096 us * 2^exponent, in nanoseconds.
 constexpr std::uint64_t timeout_ns(std::uint8_t exponent) noexcept {
   return std::uint64_t{4096} << (exponent & 31);
 }

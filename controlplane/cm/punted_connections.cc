@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management of softroce devices by our own agent: management datagrams go through the punt rings,
-// the data plane makes queue pairs on commands. One thread.
+// Connection management of softroce devices by the gateway's own agent. Management datagrams go through the
+// punt rings, and the data plane creates queue pairs on commands. Single-threaded.
 
 #include <algorithm>
 #include <cstring>
@@ -26,7 +26,7 @@ static_assert(sizeof(Snapshot) <= segment::kCmStateBytes);
 constexpr std::uint32_t kManagementReactor = 0;
 constexpr std::uint32_t kPuntsPerPoll = 64;
 constexpr std::uint8_t kRnrForEver = 7;
-constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 4 s until a silent peer is given up
+constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; a silent peer is detected after 4 s
 
 /// The largest number of connections that a client of any class may have.
 std::uint32_t most_of_a_client(const std::vector<policy::ClientClass>& classes) {
@@ -72,7 +72,7 @@ class PuntedConnections final : public Connections, private Agent::Host {
 
   bool poll(std::uint64_t now_ns) override;
   void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
-  /// restore() goes on with it.
+  /// Does nothing, because restore() continues the connection.
   void on_answer_to_predecessor(std::uint32_t, const segment::Event&) override {}
   void on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
   void restore(std::uint32_t reactor, std::uint32_t number) override;
@@ -100,7 +100,7 @@ class PuntedConnections final : public Connections, private Agent::Host {
 
   Agent agent_;
   std::uint64_t limits_of_generation_;
-  std::string why_refused_;  ///< detail of the reject that on_rejected() is called for
+  std::string why_refused_;  ///< detail for the next on_rejected()
   std::uint64_t now_ns_ = 0;
   RandomNumbers random_;
 };
@@ -121,14 +121,14 @@ void PuntedConnections::listen_at_new_ports() {
   }
 }
 
-/// A reload may change how many connections a client may have.
+/// Applies the limits after a reload, which may change the number of connections per client.
 void PuntedConnections::follow_limits() {
   if (limits_of_generation_ == context_.block.generation) return;
   limits_of_generation_ = context_.block.generation;
   agent_.set_half_open_limits(agent_config(context_));
 }
 
-/// All reactors have lanes of the same port.
+/// Applies the properties of the port, which all reactors share.
 void PuntedConnections::follow_port() {
   const auto info = context_.layout.reactors[kManagementReactor].info.read();
   if (!info) return;
@@ -174,7 +174,8 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
   Known known{.reactor = least_loaded(~0u), .peer = peer.endpoint.remote, .own = {}};
   policy::Verdict verdict{};
   const auto make = admit(id, known, peer.port, peer.private_data, verdict, now_ns_);
-  // A limit that may not hold later is reported as lack of resources, a drain as the consumer's decision.
+  // A limit may be temporary, so it is reported as lack of resources; draining is reported as the consumer's
+  // decision.
   if (!make)
     return refuse(id,
                   verdict == policy::Verdict::Draining ? RejectReason::Consumer : RejectReason::NoResources);
@@ -190,7 +191,8 @@ void PuntedConnections::on_refused(const Endpoint& from, const Refused& refused)
   context_.reports.refused(from.remote, refused.why, detail_of(refused));
 }
 
-/// Adds the queue pair's attributes, and what a new control plane needs to take the connection over.
+/// Adds the queue pair's attributes, and the state that a new control plane needs to take over the
+/// connection.
 segment::Command PuntedConnections::with_attributes(segment::Command command, Id id,
                                                     const PeerParameters& peer,
                                                     const OwnParameters& own) const {
@@ -277,11 +279,11 @@ void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   known.connection = event.connection;
   known.incarnation = event.incarnation;
   known.own.qpn = event.queue_pair;
-  // The peer may have given up in the meantime.
+  // The peer may have abandoned the request since.
   if (!agent_.accept(at->first, known.own, now_ns)) end(at->first);
 }
 
-/// Of a connection that is established already the agent knows that.
+/// Reports the first packet to the agent. A connection that is already established does not need it.
 void PuntedConnections::on_open(const SeenConnection& seen, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   const auto id = static_cast<Id>(seen.cm_id);
@@ -320,7 +322,7 @@ void PuntedConnections::on_disconnected(Id id) {
   end(id);
 }
 
-/// One that is opening is gone on with: the agent sends its peer the reply that the predecessor had made up.
+/// Restores a connection. If it is opening, the agent sends the reply that its predecessor prepared.
 void PuntedConnections::restore(std::uint32_t reactor, std::uint32_t number) {
   const auto info = context_.layout.reactors[reactor].connections[number].read();
   if (!info || info->state == segment::ConnectionState::Unused || info->queue_pair == 0) return;
@@ -334,7 +336,7 @@ void PuntedConnections::restore(std::uint32_t reactor, std::uint32_t number) {
   const auto ours = own_private_data(context_.block);
   if (!agent_.restore(snapshot,
                       {.active = info->outgoing != 0, .confirmed = !opening, .private_data = ours})) {
-    // Its peer has asked for another connection of its queue pair since.
+    // The peer has requested another connection for its queue pair since.
     if (!agent_.state(Id{snapshot.id}))
       wanted(reactor).end(number, info->incarnation, segment::End::PeerGone);
     return;

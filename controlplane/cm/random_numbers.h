@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers that peers cannot predict, such as communication identifiers and first packet sequence numbers: SipHash of a counter under
-// a key of the kernel's. One thread.
+// Numbers that peers cannot predict, for communication identifiers and initial packet sequence numbers. They
+// are the SipHash of a counter with a key from the kernel. Single-threaded.
 #pragma once
 
 #include <sys/random.h>
@@ -18,7 +18,8 @@ namespace sluice::cm {
 
 class RandomNumbers {
  public:
-  /// The same `seed` gives the same numbers, for tests; zero takes the key from the kernel. Throws SetupError.
+  /// Equal values of `seed` give equal numbers, for tests. Zero takes the key from the kernel. Throws
+  /// SetupError.
   explicit RandomNumbers(std::uint64_t seed = 0) {
     if (seed != 0)
       std::memcpy(key_.data(), &seed, sizeof seed);

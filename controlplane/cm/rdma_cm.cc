@@ -27,9 +27,9 @@ namespace {
 constexpr int kBacklog = 128;
 constexpr int kResolveMs = 2000;
 constexpr std::uint8_t kMaxReads = 16;
-constexpr std::uint8_t kRetries = 6;  // with 7, Linux's rxe never gives up
+constexpr std::uint8_t kRetries = 6;  // with 7, Linux's rxe retries forever
 constexpr std::uint8_t kRnrForEver = 7;
-constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 3.8 s until a silent peer is given up
+constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; a silent peer is detected after 3.8 s
 constexpr std::uint32_t kEventsPerPoll = 64;
 
 PeerAddress address_of(const sockaddr* from) {
@@ -40,8 +40,8 @@ PeerAddress address_of(const sockaddr* from) {
   return peer_address(address);
 }
 
-/// Returns the address to connect from. A link-local one is on the link of `remote`, whose zone the kernel requires; without a
-/// zone, the kernel chooses the address.
+/// Returns the address to connect from. A link-local address gets the zone of `remote`, because the kernel
+/// requires one. Without a zone, the kernel chooses the address.
 PeerAddress source_for(PeerAddress local, const PeerAddress& remote) noexcept {
   if (!is_link_local(local)) return local;
   local.zone = remote.zone;
@@ -71,7 +71,7 @@ RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
     : host_(host), options_(options), next_id_(static_cast<std::uint32_t>(RandomNumbers().next())) {}
 
 RdmaCm::~RdmaCm() {
-  // Connections on the kept channel stay while another process has it open, and end otherwise.
+  // Connections on the kept channel persist while another process has it open, and end otherwise.
   for (const auto& [id, entry] : entries_)
     if (entry.stage < Stage::Accepted) destroyer_.destroy(entry.id);
   for (rdma_cm_id* const listener : listeners_) destroyer_.destroy(listener);
@@ -104,7 +104,8 @@ void RdmaCm::set_type_of_service(rdma_cm_id* id) {
   if (tos != 0) rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos);
 }
 
-/// Not an id that another control plane may have left in the connection table.
+/// Returns an unused id. Ids start from a random number, so that they differ from those that a previous
+/// control plane left in the connection table.
 Id RdmaCm::next_id() {
   do {
     ++next_id_;
@@ -234,7 +235,7 @@ bool RdmaCm::poll(rdma_event_channel& channel) {
     const auto* bytes = static_cast<const std::byte*>(from->param.conn.private_data);
     if (bytes != nullptr && from->event <= RDMA_CM_EVENT_DISCONNECTED)
       event.private_data.assign(bytes, bytes + from->param.conn.private_data_len);
-    // An rdma_cm_id is not destroyed before its events are acknowledged, and may be gone afterwards.
+    // An rdma_cm_id exists until its events are acknowledged, and may be destroyed afterwards.
     rdma_ack_cm_event(from);
     handle(event);
   }
@@ -293,7 +294,7 @@ bool RdmaCm::device_removed() const {
   return false;
 }
 
-/// Attributes of both transitions, to ready-to-receive and to ready-to-send.
+/// Reads the attributes of both transitions, to ready-to-receive and to ready-to-send.
 std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
   int mask = 0;
   device_nodes_.insert(entry.id->verbs->device->dev_path);
@@ -303,7 +304,7 @@ std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
   if (rdma_init_qp_attr(entry.id, &send, &mask) != 0) return std::nullopt;
-  // The peer's initiator depth is our responder resources, and vice versa.
+  // The peer's initiator depth is the own responder resources, and vice versa.
   entry.responder_resources = reads_of(event.parameters.responder_resources);
   entry.initiator_depth = reads_of(event.parameters.initiator_depth);
   RdmaCmPeer peer{
@@ -369,7 +370,7 @@ struct IdDestroyer::Shared {
 
   std::mutex mutex;
   std::condition_variable given;
-  std::deque<rdma_cm_id*> ids;  ///< the first is being destroyed
+  std::deque<rdma_cm_id*> ids;  ///< the first one is being destroyed
   std::uint64_t destroyed = 0;
   bool ends = false;
   std::thread thread{[this] { run(); }};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management by librdmacm for queue pairs that another process makes: their attributes
-// (rdma_init_qp_attr) go out through a Host, the number of the queue pair comes back by accept() and
-// connect(). One thread. Polled: no call blocks, and identifiers are destroyed by another thread (id_destroyer.h).
+// Connection management through librdmacm for queue pairs of another process. Their attributes
+// (rdma_init_qp_attr) are passed to a Host, and the number of the queue pair is passed to accept() and
+// connect(). Single-threaded. No call blocks, and identifiers are destroyed by another thread
+// (id_destroyer.h).
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -25,73 +26,75 @@ namespace sluice::cm {
 
 /// Device and queue pair attributes of a connection that is being established.
 struct RdmaCmPeer {
-  std::string device;  ///< as the kernel calls it
+  std::string device;  ///< name of the device in the kernel
   std::uint8_t device_port = 1;
-  std::uint16_t port = 0;         ///< passive: the one that was asked for
-  rdma::RcAttributes attributes;  ///< complete but for the caller's own retries
+  std::uint16_t port = 0;         ///< passive: requested port
+  rdma::RcAttributes attributes;  ///< complete except for the caller's own retries
   std::vector<std::byte> private_data;
 };
 
 struct RdmaCmOptions {
   std::uint8_t traffic_class = 0;
-  std::optional<std::uint8_t> service_level;  ///< no value: from the kernel's priority mapping
+  std::optional<std::uint8_t> service_level;  ///< empty to use the kernel's priority mapping
 };
 
 class RdmaCm {
  public:
-  /// Implemented by the owner. From within, only accept(), reject() and ready() may be called.
+  /// Implemented by the owner. Callbacks may only call accept(), reject() and ready().
   class Host {
    public:
     virtual ~Host() = default;
-    /// Passive: call accept() or reject(), now or later.
+    /// Passive: a request has arrived. The owner calls accept() or reject(), immediately or later.
     virtual void on_request(Id id, const RdmaCmPeer& peer) = 0;
-    /// Passive: a request is rejected, since the kernel gives no attributes for a queue pair.
+    /// Passive: a request was rejected, because the kernel returned no attributes for a queue pair.
     virtual void on_refused(const PeerAddress& /*peer*/) {}
-    /// Active: connect the queue pair, then call ready(); or call disconnect().
+    /// Active: a reply has arrived. The owner connects the queue pair and calls ready(), or calls
+    /// disconnect().
     virtual void on_reply(Id id, const RdmaCmPeer& peer) = 0;
     virtual void on_established(Id id) = 0;
-    /// The connection was not established. The id is invalid from here on.
+    /// The connection was not established. The id becomes invalid.
     virtual void on_rejected(Id id, const std::string& why, std::span<const std::byte> private_data) = 0;
-    /// The peer has disconnected, or the device is being removed: call disconnect().
+    /// The peer has disconnected, or the device is being removed. The owner calls disconnect().
     virtual void on_disconnected(Id id) = 0;
   };
 
-  /// Throws SetupError when this machine has no RDMA.
+  /// Opens the event channels. Throws SetupError if this machine has no RDMA.
   RdmaCm(Host& host, const RdmaCmOptions& options);
   ~RdmaCm();
   RdmaCm(const RdmaCm&) = delete;
   RdmaCm& operator=(const RdmaCm&) = delete;
 
-  /// On all addresses of both families; for several ports. Throws SetupError.
+  /// Listens on all addresses of both families. Can be called for several ports. Throws SetupError.
   void listen(std::uint16_t port);
-  /// Handles pending events. True when there was one.
+  /// Handles pending events. Returns true if there was one.
   bool poll();
 
-  // False, or no value, when the id is not valid or the kernel refuses.
+  // These functions return false, or no value, if the id is not valid or the kernel refuses.
   std::optional<Id> connect(const PeerAddress& local, const PeerAddress& remote, std::uint16_t port,
                             std::uint32_t queue_pair, std::span<const std::byte> private_data);
   bool accept(Id id, std::uint32_t queue_pair, std::span<const std::byte> private_data);
   void reject(Id id, std::span<const std::byte> private_data);
   bool ready(Id id);
-  /// A packet has arrived on the queue pair: the peer's ready-to-use may have been lost.
+  /// Reports a packet on the queue pair, because the peer's ready-to-use may have been lost.
   void packet_arrived(Id id);
-  /// Ends the connection. The id is invalid from here on.
+  /// Ends the connection. The id becomes invalid.
   void disconnect(Id id);
 
-  /// A device that librdmacm has opened is being removed. The kernel waits until no process has it open, and
-  /// librdmacm closes it only when its process ends. Makes system calls.
+  /// Returns true if a device that librdmacm has opened is being removed. The kernel waits until no process
+  /// has the device open, and librdmacm closes it only when the process exits. Makes system calls.
   bool device_removed() const;
 
-  /// Channel of established connections. The kernel keeps them while any process has it open.
+  /// Returns the channel of established connections. The kernel keeps them while any process has the channel
+  /// open.
   int kept_channel() const { return kept_.descriptor(); }
 
   const AgentStatistics& statistics() const { return statistics_; }
-  /// As IdDestroyer::stuck().
+  /// Forwards to IdDestroyer::stuck().
   static constexpr std::uint64_t kLongNs = IdDestroyer::kLongNs;
   std::size_t stuck(std::uint64_t now_ns) { return destroyer_.stuck(now_ns); }
 
  private:
-  /// Throws SetupError.
+  /// An event channel. The constructor throws SetupError.
   class Channel {
    public:
     Channel();
@@ -118,8 +121,8 @@ class RdmaCm {
   struct Event {
     rdma_cm_event_type type{};
     int status = 0;
-    rdma_cm_id* request = nullptr;  ///< of RDMA_CM_EVENT_CONNECT_REQUEST: the new one
-    Id id = {};                     ///< of the others
+    rdma_cm_id* request = nullptr;  ///< new identifier of RDMA_CM_EVENT_CONNECT_REQUEST
+    Id id = {};                     ///< identifier of all other events
     rdma_conn_param parameters{};
     std::vector<std::byte> private_data;
   };
@@ -139,13 +142,13 @@ class RdmaCm {
   bool keep(const Entry& entry);
   bool poll(rdma_event_channel& channel);
 
-  Channel channel_;  ///< of the listener, and of connections being established
+  Channel channel_;  ///< channel of the listener, and of connections being established
   Channel kept_;
-  IdDestroyer destroyer_;  ///< after the channels, which outlive all identifiers
+  IdDestroyer destroyer_;  ///< declared after the channels, which outlive all identifiers
   std::vector<rdma_cm_id*> listeners_;
   std::uint32_t next_id_;
   std::map<Id, Entry> entries_;
-  std::set<std::string> device_nodes_;  ///< exist as long as their devices
+  std::set<std::string> device_nodes_;  ///< nodes that exist as long as their devices
   AgentStatistics statistics_;
 };
 

@@ -87,7 +87,7 @@ void RdmaCmManager::on_reply(Id id, const RdmaCmPeer& peer) {
   ended_.push_back(id);
 }
 
-/// The device has connected the queue pair, or refuses: the peer may know.
+/// Notifies the peer after the device has connected the queue pair, or has failed to.
 void RdmaCmManager::on_connected(Id id) {
   Link& link = links_.at(id);
   link.connecting = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel's connection management for a verbs device, in the process that polls it: for clients and tests,
-// which have no control plane. The thread that polls the device.
+// The kernel's connection management for a verbs device in the process that polls it, for clients and tests
+// without a control plane. Runs on the thread that polls the device.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ namespace sluice::cm {
 
 class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host {
  public:
-  /// connect() connects to `server`; listening needs none. Throws SetupError when this machine has no RDMA.
+  /// connect() connects to `server`; listening does not need it. Throws SetupError if this machine has no
+  /// RDMA.
   explicit RdmaCmManager(const PeerAddress& server = {}) : manager_(*this, {}), server_(server) {}
 
   void listen(std::uint16_t port) override { manager_.listen(port); }
@@ -37,10 +38,10 @@ class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host
     rdma::QueuePair* qp = nullptr;
     std::uint16_t port = 0;
     rdma::RcAttributes attributes;
-    std::vector<std::byte> private_data;  ///< the peer's
-    std::vector<std::byte> answer;        ///< our private data
-    bool accepts = false;                 ///< the peer has asked for the connection
-    bool connecting = false;              ///< by the device
+    std::vector<std::byte> private_data;  ///< the peer's private data
+    std::vector<std::byte> answer;        ///< the gateway's private data
+    bool accepts = false;                 ///< the peer has requested the connection
+    bool connecting = false;              ///< the device is connecting the queue pair
   };
 
   void on_request(Id id, const RdmaCmPeer& peer) override;
@@ -54,7 +55,7 @@ class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host
   RdmaCm manager_;
   const PeerAddress server_;
   std::map<Id, Link> links_;
-  /// The manager is to disconnect these, once it is not calling.
+  /// Connections that the manager disconnects after the current callback.
   std::vector<Id> ended_;
   std::deque<rdma::CmEvent> events_;
 };

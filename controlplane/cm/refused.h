@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A refused connection request: why, with the reason that its reject has on the wire. Values; any thread.
+// A refused connection request, with the reason of its reject on the wire. Value types; any thread.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@ constexpr RejectReason reject_reason(Refusal refusal) noexcept {
 
 struct Refused {
   Refusal why{};
-  std::uint16_t path_mtu = 0;           ///< InvalidPathMtu: requested; 0: a code that is none
-  std::uint16_t accepted_path_mtu = 0;  ///< InvalidPathMtu: the largest that is accepted; 0: unknown
+  std::uint16_t path_mtu = 0;           ///< requested path MTU for InvalidPathMtu; zero for an invalid code
+  std::uint16_t accepted_path_mtu = 0;  ///< largest accepted path MTU for InvalidPathMtu; zero if unknown
 };
 
-/// Sentence for an event that names what was requested and what is accepted. Empty for reasons without values.
+/// Returns a sentence for an event with the requested and accepted values. Empty for reasons without values.
 std::string detail_of(const Refused& refused);
 
 }  // namespace sluice::cm

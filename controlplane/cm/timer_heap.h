@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Timers in a binary heap. A timer is part of what it is for and knows its place, so that it is set and
-// stopped in logarithmic time without a search. One thread.
+// Timers in a binary heap. A timer is embedded in its owner and stores its position, so that it is set and
+// stopped in logarithmic time without a search. Single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace sluice::cm {
 
 class TimerHeap;
 
-/// Outlives its time in the heap, where it stays at one address.
+/// A timer. It must outlive its time in the heap and must not move.
 class Timer {
  public:
   explicit Timer(std::uint32_t id) : id_(id) {}
@@ -20,7 +20,7 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
 
   std::uint32_t id() const { return id_; }
-  /// Zero: it is not set.
+  /// Returns zero if the timer is not set.
   std::uint64_t deadline_ns() const { return deadline_ns_; }
 
  private:
@@ -32,11 +32,11 @@ class Timer {
 
 class TimerHeap {
  public:
-  /// Timers that are set.
+  /// Returns the number of timers that are set.
   std::size_t size() const { return heap_.size(); }
-  /// The one with the earliest deadline; null when none is set.
+  /// Returns the timer with the earliest deadline, or null if none is set.
   Timer* first() const { return heap_.empty() ? nullptr : heap_.front(); }
-  /// Zero stops it.
+  /// Sets the timer; zero stops it.
   void set(Timer& timer, std::uint64_t deadline_ns);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls to an upstream and to clients, which are retransmitted until their deadlines; and the table of lock
+// Calls to an upstream and to clients, which are retransmitted until their deadlines; and the table of
 // owners.
 #include "controlplane/locks/courier.h"
 
@@ -51,8 +51,7 @@ void Courier::find_port(std::uint64_t now_ns) {
   rpcbind_.call(four ? mount::kGetPort : mount::kGetAddress, arguments.written(), false, now_ns,
                 now_ns + kAskPortNs, [this, address = to_.address](Failure failure, xdr::Reader results) {
                   finding_port_ = false;
-                  if (address == to_.address)
-                    port_found(failure, results);  // else dispatch() repeats the query
+                  if (address == to_.address) port_found(failure, results);  // else it is repeated
                 });
 }
 

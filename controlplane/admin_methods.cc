@@ -32,7 +32,7 @@
 namespace sluice::controlplane {
 namespace {
 
-/// Answers with what `work` returns, on a thread of the arena. It has nothing but copies.
+/// Runs `work` on a thread of the arena and replies with its result. `work` must refer to copies only.
 void answer_by_task(tasks::Arena& arena, const admin::Answer& answer, Function<Json()> work) {
   const bool started = arena.start([answer, work = std::move(work)]() -> tasks::Arena::Done {
     try {
@@ -44,7 +44,7 @@ void answer_by_task(tasks::Arena& arena, const admin::Answer& answer, Function<J
   if (!started) answer.problem("The control plane has too much to do at the moment: try again later.");
 }
 
-/// What reads hundreds of files below /sys, or a text that a client has sent.
+/// Adds the views that read hundreds of files below /sys, or parse a text from a client.
 void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
   registry.add_later(admin::declared("topology"), [&](const Json&, const admin::Answer& answer) {
     answer_by_task(plane.tasks(), answer,
@@ -69,7 +69,7 @@ void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
       });
 }
 
-/// Views that also show what the control plane's own parts keep.
+/// Adds the views that also show state of the control plane's own parts.
 void add_control_views(admin::Registry& registry, ControlPlane& plane) {
   registry.add(admin::declared("status"), [&](const Json&) {
     Json status = admin::status(plane.layout(), plane.config(),
@@ -112,11 +112,12 @@ void add_admin_methods(admin::Registry& registry, ControlPlane& plane) {
 
 namespace sluice::admin {
 
-// --- Methods that change something
+// --- Methods that change the state
 
 namespace {
 
-/// One export, written as a table of the configuration file: so keys, defaults and checks are the file's own.
+/// Parses an export by formatting it as a table of the configuration file, so that the file's keys, defaults
+/// and checks apply.
 segment::ExportConfig parse_export(const Json& parameters, const config::Config& running) {
   std::ostringstream text;
   text << "[[export]]\n";
@@ -141,8 +142,8 @@ Json set_log_level(Operations& operations, const std::string& level) {
   return {{"log_level", level}};
 }
 
-/// `apply` puts the change in force and returns the result. With the parameter "save" it is called when the change is kept,
-/// and not at all if that fails.
+/// Calls `apply`, which applies the change and returns the result. With the parameter "save" the change is
+/// saved first, and is not applied if that fails.
 void carry_out(Operations& operations, const Json& parameters, const Answer& answer,
                const config::Change& change, const Function<Json(bool saved)>& apply) {
   if (!parameters.at("save").get<bool>()) return answer.result(apply(false));
@@ -183,7 +184,7 @@ Json close_connection(Operations& operations, const Json& parameters) {
   return {{"closing", true}};
 }
 
-/// drain_start, drain_stop, drain_status.
+/// Adds drain_start, drain_stop and drain_status.
 void add_drain(Registry& registry, Operations& operations, const segment::Layout& layout,
                const config::Config& config) {
   const auto status = [&] { return drain_status(layout, config, operations.draining()); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The methods that sluicectl calls: each view with the part of the control plane that it shows.
+// Methods that sluicectl calls. Connects each view with the part of the control plane that it shows.
 #pragma once
 
 #include "controlplane/admin/registry.h"
@@ -9,7 +9,7 @@ namespace sluice::controlplane {
 
 class ControlPlane;
 
-/// `plane` outlives the registry.
+/// Adds all methods. `plane` outlives the registry.
 void add_admin_methods(admin::Registry& registry, ControlPlane& plane);
 
 }  // namespace sluice::controlplane

@@ -51,7 +51,8 @@ bool serves_nothing(const segment::ConfigBlock& block) {
 
 }  // namespace
 
-/// The control plane's own parts would otherwise have other sizes and addresses than the data plane's.
+/// Keeps the values that the running data plane was started with, because the control plane's own parts would
+/// otherwise use other sizes and addresses.
 void Configuration::keep_to_data_plane() {
   beside_data_plane_ = data_plane_has_started(segment_, layout_);
   const auto started = beside_data_plane_ ? layout_.config.read_copy() : nullptr;
@@ -69,7 +70,7 @@ void Configuration::take_over(std::uint64_t now_ns) {
         "Nothing is exported or forwarded: name an [[export]], an [[upstream]] or [reverse] in the "
         "configuration file");
   starts_.look(now_ns);
-  publish(config_);  // what the predecessor has published until now counts
+  publish(config_);  // includes the changes that the predecessor has published
   if (!beside_data_plane_) starts_.answered();
 }
 
@@ -82,8 +83,8 @@ void Configuration::set_pending(std::vector<std::string> keys) {
   starts_.set_changed(!pending_.empty());
 }
 
-/// The key of file handles, the numbers of exports and those of classes stay as first published: handles and
-/// counters of a running data plane depend on them.
+/// Returns `next` with the key of file handles and the indices of exports, upstreams and classes as first
+/// published, because handles and counters of a running data plane depend on them.
 config::Config Configuration::merged(config::Config next) const {
   const auto published = layout_.config.read_copy();
   if (published && published->generation > 0) {
@@ -149,7 +150,8 @@ Reloader::Read Configuration::begin_reload() {
   };
 }
 
-/// In a turn: the loop delivers what the arena has done in one.
+/// Applies a configuration. Runs while the loop holds the right to write the segment, because the loop
+/// delivers the results of the arena.
 admin::ReloadResult Configuration::apply(const config::Config& next,
                                          std::unique_ptr<properties::HostAuthentication> keys) {
   const segment::UpstreamPlaces places = upstream_places();
@@ -243,7 +245,7 @@ void Reloader::finish(const admin::ReloadResult& result) {
   if (!next_.empty() && reading_.empty()) start();
 }
 
-// --- What the configuration means to the servers of the control plane
+// --- Settings of the control plane's servers
 
 std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
                                               const segment::Layout& layout,
@@ -306,7 +308,7 @@ locks::LockSettings lock_settings(const config::Config& config, const segment::L
   proxy.is_upstream = [&shared, name = proxy.upstream](const PeerAddress& address) {
     return segment::has_address(shared, name, address);
   };
-  // The state number comes from the seconds since 2020, so that it is higher after each restart.
+  // The state number is derived from the seconds since 2020, so that it increases with each restart.
   constexpr std::int64_t kYear2020 = 1'577'836'800;
   proxy.first_state = static_cast<std::uint32_t>(std::time(nullptr) - kYear2020) * 2 + 1;
   std::uint32_t random = 0;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration from its files to the data plane: read, merged with what was published before, published, changed by
-// administrators, saved. What only a start brings into force waits for a data plane that starts (start_watch.h). The control
-// plane's loop; from take_over() on in a turn (segment/ownership.h). Files may be anywhere, also on a server that does not
-// answer: an arena reads and writes them.
+// Manages the configuration from its files to the data plane: reads it, merges it with the previously
+// published one, publishes it, and applies and saves changes by administrators. Keys that only a start
+// applies wait until a data plane starts (start_watch.h). Runs on the control plane's loop, which must hold
+// the right to write the segment from take_over() on (segment/ownership.h). Files are accessed by an arena,
+// because they may be on a server that does not answer.
 #pragma once
 
 #include <cstdint>
@@ -26,39 +27,42 @@ namespace sluice::controlplane {
 
 class Configuration {
  public:
-  /// What a file says is published; with the keys that were read along, null where the configuration has no method.
+  /// Called after the content of a file was published, with the keys that were read along. The keys are null
+  /// if the configuration has no authentication method.
   using Applied = Function<void(std::unique_ptr<properties::HostAuthentication>)>;
 
-  /// All outlive it; `files` delivers nothing afterwards. It has one thread: a reload has read what was saved before it, and
-  /// nothing that is saved after it gets lost.
+  /// All referenced objects outlive this object. `files` must not deliver results after its destruction, and
+  /// must have one thread, so that a reload reads what was saved before it, and nothing that is saved later
+  /// gets lost.
   Configuration(config::Config config, segment::Segment& segment, segment::Layout& layout,
                 events::Journal& journal, tasks::Arena& files, Applied applied);
   Configuration(const Configuration&) = delete;
   Configuration& operator=(const Configuration&) = delete;
 
-  // --- Start
-  /// Beside a data plane that runs: what it has started with stays.
+  // Functions for the start, in this order. keep_to_data_plane() keeps the values that a running data plane
+  // was started with.
   void keep_to_data_plane();
-  /// Takes handle key and numbers from what was published before. Throws SetupError.
+  /// Adopts the handle key and the indices that were published before. Throws SetupError.
   void keep_numbers() { config_ = merged(std::move(config_)); }
-  /// Publishes it.
+  /// Publishes the configuration.
   void take_over(std::uint64_t now_ns);
 
   const config::Config& current() const { return config_; }
-  /// Keys of the file that are not in force before a data plane starts.
+  /// Returns the keys of the file that need a restart of the data plane.
   const std::vector<std::string>& pending() const { return pending_; }
-  /// Those that are not in force before another control plane starts, and need no more.
+  /// Returns the keys of the file that need a restart of the control plane only.
   const std::vector<std::string>& pending_control() const { return pending_control_; }
-  /// A data plane starts, with which pending keys come into force: a new process of the control plane has to answer it.
+  /// Returns true if a data plane starts for which pending keys must be applied. A new process of the control
+  /// plane then has to answer it.
   bool begins_anew() const { return begins_anew_; }
   std::uint64_t starts_answered() const { return starts_.starts_answered(); }
-  /// Of the data plane, or of the last one that there was.
+  /// Returns the upstream slots of the data plane, or of the last one.
   segment::UpstreamPlaces upstream_places() const;
 
   /// Answers a data plane that starts.
   void poll(std::uint64_t now_ns);
 
-  // As of admin::Operations. These throw config::ConfigError.
+  // Operations as in admin::Operations. They throw config::ConfigError.
   void reload(admin::Reloaded done);
   void set_log_level(const std::string& level);
   void set_export(const segment::ExportConfig& entry);
@@ -83,7 +87,7 @@ class Configuration {
   std::vector<std::string> pending_;
   std::vector<std::string> pending_control_;
   bool begins_anew_ = false;
-  bool beside_data_plane_ = false;  ///< this control plane has found one running
+  bool beside_data_plane_ = false;  ///< a data plane was running when this control plane started
 };
 
 }  // namespace sluice::controlplane

@@ -20,7 +20,8 @@ namespace sluice::controlplane {
 namespace {
 
 constexpr std::uint64_t kCheckIntervalNs = 500'000'000;
-/// For the data plane's part of the segment, which it makes when it starts for the first time.
+/// Interval of the search for the data plane's part of the segment, which the data plane creates at its first
+/// start.
 constexpr std::uint64_t kLookIntervalNs = 50'000'000;
 
 void log_event(const events::Event& event) {
@@ -55,7 +56,7 @@ ControlPlane::ControlPlane(config::Config config, std::shared_ptr<LogQueue> log)
   take_over();
 }
 
-/// Whatever can fail, and what holds ports and sockets.
+/// Creates everything that can fail, or that holds ports and sockets.
 void ControlPlane::make_servers() {
   configuration_.keep_numbers();
   make_sinks();
@@ -108,7 +109,7 @@ void ControlPlane::make_page() {
   log::info("Status page on port {}", page_->port());
 }
 
-/// From here on others see this control plane.
+/// Takes over the segment. From here on this control plane is visible to others.
 void ControlPlane::take_over() {
   ownership_->take();
   const auto turn = ownership_->enter();
@@ -118,7 +119,7 @@ void ControlPlane::take_over() {
   data_plane_epoch_ = segment::epoch_of(layout_.data_plane.owner.load());
   data_plane_alive_ = data_plane_alive();
   if (data_plane_alive_) keep_off_reactors();
-  // A drain goes on under a new control plane. With the data plane it ends, unless it is saved.
+  // A drain continues under a new control plane. It ends with the data plane, unless it is saved.
   const bool goes_on = layout_.draining != 0 && data_plane_alive_;
   keeper_->set_draining(goes_on || config_.saved.drain);
   layout_.draining = draining() ? 1 : 0;
@@ -150,8 +151,8 @@ bool ControlPlane::data_plane_alive() const {
          ownership_->segment().data_plane_runs();
 }
 
-/// The data plane chooses the processors of its reactors, and shows them in the segment. Threads that oneTBB makes later have all
-/// processors at first, so this is repeated.
+/// Moves this process off the processors of reactors, which the data plane chooses and publishes in the
+/// segment. New threads of oneTBB start with all processors, so this is repeated.
 void ControlPlane::keep_off_reactors() {
   own_processors_.keep_off(admin::reactor_cpus(layout_, config_.block.reactors));
 }
@@ -160,7 +161,7 @@ bool ControlPlane::in_force() const {
   return !data_plane_alive() || layout_.generation_applied.load() == config_.block.generation;
 }
 
-/// With what a file says.
+/// Applies the content of a file to all parts.
 void ControlPlane::reconfigure(std::unique_ptr<properties::HostAuthentication> keys) {
   exchange_->set_authentication(std::move(keys));
   credits_->reconfigure(config_.credit_settings());
@@ -222,7 +223,8 @@ void ControlPlane::look_for_data_plane(std::uint64_t now_ns) {
   data_part_problem_ = unusable ? segment.problem() : "";
 }
 
-/// Before its first events are read: what is made for it must not be taken for what its predecessor has left.
+/// Detects a new data plane. Called before its first events are read, so that its events are not attributed
+/// to its predecessor.
 void ControlPlane::notice_new_data_plane(std::uint64_t now_ns) {
   const std::uint32_t epoch = segment::epoch_of(layout_.data_plane.owner.load());
   if (epoch == data_plane_epoch_) return;
@@ -249,7 +251,7 @@ void ControlPlane::check_data_plane(std::uint64_t now_ns) {
   journal_->turn();
 }
 
-/// Only the data plane's word counts: it may refuse what is published.
+/// Reports a configuration in force once the data plane has applied it, because the data plane may refuse it.
 void ControlPlane::check_configuration() {
   const std::uint64_t applied = layout_.generation_applied.load();
   if (!data_plane_alive_ || applied != config_.block.generation || applied == generation_told_) return;
@@ -258,7 +260,7 @@ void ControlPlane::check_configuration() {
 }
 
 ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
-  // Here, since what the caller does between two passes belongs to a turn.
+  // The turn is measured here, because the caller's work between two calls belongs to it.
   stalls_.turned(admin_->woke_ns(), segment::monotonic_ns());
   admin_->wait(admin_work_.pending() ? 0 : timeout_ms, {tasks_.descriptor(), file_tasks_.descriptor()});
   const auto turn = ownership_->enter();

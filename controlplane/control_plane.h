@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane: its parts, and the operations that administrators call. One thread, apart from those of
-// MOUNT, of Kerberos contexts, of locks of the exporter and of the status page, which only read the segment, and that which writes the addresses
-// of upstreams there. Whoever writes there has a turn (segment/ownership.h). What would make the loop wait for a disk runs
-// in an arena (tasks/arena.h).
+// The control plane: its parts, and the operations that administrators call. Single-threaded. MOUNT, Kerberos
+// contexts, NLM, the exporter and the status page have their own threads, which only read the segment. The
+// address thread also writes the addresses of upstreams there. Every writer must hold the right to write
+// (segment/ownership.h). Work that may block on a disk runs in an arena (tasks/arena.h).
 #pragma once
 
 #include <memory>
@@ -48,21 +48,20 @@ namespace sluice::controlplane {
 
 class ControlPlane final : public admin::Operations {
  public:
-  /// Takes over the segment, or makes it. All that can fail comes first: a start that is refused changes nothing
-  /// that others see. Throws SetupError and config::ConfigError.
-  /// `log` is null where the log has no queue.
+  /// Creates the segment or takes it over. Everything that can fail is done first, so a failed start has no
+  /// visible effect. Throws SetupError and config::ConfigError. `log` is null if the log has no queue.
   explicit ControlPlane(config::Config config, std::shared_ptr<LogQueue> log = {});
-  /// Clears only what is its own: after another one has taken over that is nothing.
+  /// Clears only state that this control plane owns, which is nothing if another one has taken over.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
   enum class Pass : std::uint8_t {
-    Idle,  ///< the data plane had no event for us
+    Idle,  ///< the data plane had no events
     Busy,
-    NotOurs,  ///< another control plane has taken over: nothing was done, nor will be
+    NotOurs,  ///< another control plane has taken over, and nothing was done
   };
-  /// One pass over all parts; waits at most `timeout_ms` for requests on the admin socket.
+  /// Runs one iteration over all parts. Waits at most `timeout_ms` for requests on the admin socket.
   Pass poll(int timeout_ms);
 
   const Configuration& configuration() const { return configuration_; }
@@ -76,19 +75,19 @@ class ControlPlane final : public admin::Operations {
   EventCounts event_counts() const;
   const properties::PropertyExchange& exchange() const { return *exchange_; }
 
-  /// Whether there is a data plane, and its heart beats.
+  /// Returns true if there is a data plane with a current heartbeat.
   bool data_plane_alive() const;
-  /// True when the data plane has applied the published configuration, or when there is no data plane.
+  /// Returns true if the data plane has applied the published configuration, or if there is no data plane.
   bool in_force() const;
-  /// Why this process has to be replaced by a new one of the same program; empty: it has not.
+  /// Returns the reason to replace this process by a new one of the same program, or an empty string.
   std::string reason_for_new_process() const;
 
-  /// For slow work of the loop's.
+  /// Returns the arena for slow work of the loop.
   tasks::Arena& tasks() { return tasks_; }
-  /// Limits of the work of admin requests in one pass.
+  /// Returns the limits of the work of admin requests in one iteration.
   admin::ViewLimits admin_limits() { return {admin_pace_, admin_work_}; }
 
-  // admin::Operations. These throw config::ConfigError.
+  // Operations as in admin::Operations. They throw config::ConfigError.
   void reload(admin::Reloaded done) override { configuration_.reload(std::move(done)); }
   void set_log_level(const std::string& level) override { configuration_.set_log_level(level); }
   void set_export(const segment::ExportConfig& entry) override { configuration_.set_export(entry); }
@@ -100,9 +99,9 @@ class ControlPlane final : public admin::Operations {
   bool trace_connection(std::uint32_t reactor, std::uint32_t connection, bool on) override;
 
  private:
-  /// As many as clients can ask for at a time, one of them by a signal.
+  /// Limits for slow work: one request per admin client, and one by a signal.
   static constexpr tasks::ArenaLimits kTasks{.threads = 2, .queued = admin::kMaxClients + 1};
-  /// Of the configuration (configuration.h).
+  /// Limits for files of the configuration (configuration.h).
   static constexpr tasks::ArenaLimits kFileTasks{.threads = 1, .queued = admin::kMaxClients + 1};
 
   void make_servers();
@@ -127,7 +126,7 @@ class ControlPlane final : public admin::Operations {
   tasks::Arena file_tasks_{kFileTasks};
   tasks::Arena tasks_{kTasks};
   Configuration configuration_;
-  const config::Config& config_;  ///< its current one
+  const config::Config& config_;  ///< current configuration of configuration_
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;
   std::unique_ptr<properties::PropertyExchange> exchange_;
@@ -150,7 +149,7 @@ class ControlPlane final : public admin::Operations {
   std::uint64_t looked_ns_ = 0;
   bool data_part_replaced_ = false;
   std::uint64_t data_parts_cut_ = 0;
-  std::string data_part_problem_;  ///< as it was logged
+  std::string data_part_problem_;  ///< problem that was logged last
   StallClock stalls_;
   upstreams::ReachWatch reach_;
   DeviceWatch devices_;

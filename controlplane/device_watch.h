@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Adds events to the journal when the RDMA devices of the data plane lose their links, come up again or change, as the reactors
-// publish it. The control plane's thread.
+// Adds events to the journal when RDMA devices of the data plane lose their links, come up or change, as
+// published by the reactors. Runs on the control plane's thread.
 #pragma once
 
 #include <array>
@@ -22,10 +22,11 @@ namespace sluice::controlplane {
 
 class DeviceWatch {
  public:
-  /// Both outlive it.
+  /// `journal` and `layout` outlive this object.
   DeviceWatch(events::Journal& journal, const segment::Layout& layout) : journal_(journal), layout_(layout) {}
 
-  /// Compares what the reactors publish with the last call. A device that is down when its data plane is new is an event too.
+  /// Compares the published state with that of the last call. A device that is down when a new data plane
+  /// starts causes an event too.
   void poll(const segment::ConfigBlock& config, bool data_plane_alive);
 
  private:

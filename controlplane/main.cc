@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluice-controlplane: checks the configuration, owns the shared segment, admits connections, serves the admin
-// socket, Prometheus and MOUNT. It may be killed and restarted at any time without effect on connections.
+// sluice-controlplane: checks the configuration, owns the shared segment, admits connections, and serves the
+// admin socket, Prometheus and MOUNT. It can be killed and restarted at any time without effect on
+// connections.
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
@@ -23,7 +24,8 @@
 namespace sluice::controlplane {
 namespace {
 
-/// Wait for admin requests in each pass: doubled after a pass without events, up to the longest.
+/// Range of the wait for admin requests in each iteration. The wait is doubled after an iteration without
+/// events.
 constexpr int kMinWaitMs = 2;
 constexpr int kMaxWaitMs = 16;
 
@@ -69,7 +71,8 @@ Outcome run(config::Config config, const std::shared_ptr<LogQueue>& log) {
   return Outcome::Stopped;
 }
 
-/// Reads the keys of hosts, as a start does, and prints the notes. Returns the exit status. Throws config::ConfigError.
+/// Reads the keys of hosts as a start does, and prints the notes. Returns the exit status. Throws
+/// config::ConfigError.
 int check_rest(const config::Config& config) {
   properties::configured_authentication(config);
   std::fprintf(stderr, "%s", config.notes.c_str());
@@ -90,7 +93,7 @@ int main(int argc, char** argv) {
   if (const auto ended = program.parse(argc, argv)) return *ended;
   sluice::ignore_meaningless_signals();
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) ::signal(number, sluice::controlplane::on_signal);
-  // Of the process, before it keeps off the reactors of one configuration.
+  // The mask is read before the process moves off the processors of reactors.
   cpu_set_t cpus;
   const bool has_cpus = ::sched_getaffinity(0, sizeof cpus, &cpus) == 0;
   try {
@@ -103,7 +106,7 @@ int main(int argc, char** argv) {
     const Outcome outcome = sluice::controlplane::run(config, log);
     if (outcome != Outcome::NeedsNewProcess) return outcome == Outcome::Stopped ? 0 : 1;
     log->drain(sluice::kLogEndMs);
-    // The new process finds all it needs in the segment.
+    // The new process finds all required state in the segment.
     ::close_range(STDERR_FILENO + 1, ~0u, 0);
     if (has_cpus) ::sched_setaffinity(0, sizeof cpus, &cpus);
     ::signal(SIGHUP, SIG_IGN);  // until the new process handles it

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reloads of the configuration, one at a time: files are read in an arena, and what was read is applied by the loop. Who
-// asks while files are being read is answered by the next reading: what this one has read may be older than what they
-// want to have read. One thread, that of the arena's loop.
+// Reloads of the configuration, one at a time. Files are read in an arena, and the loop applies the result.
+// Requests that arrive during a read are answered by the next read, because the current one may have read an
+// older file. Runs on the thread of the arena's loop.
 #pragma once
 
 #include <vector>
@@ -15,20 +15,21 @@ namespace sluice::controlplane {
 
 class Reloader {
  public:
-  /// On the loop.
+  /// Applies what was read. Called on the loop.
   using Apply = Function<admin::ReloadResult()>;
-  /// On a thread of the arena, on what it has itself (Arena::Work). Throws nothing: a defect is in the result of what it
-  /// returns.
+  /// Reads files on a thread of the arena, with its own copies only (Arena::Work). Must not throw; a defect
+  /// is part of the result of the returned function.
   using Read = Function<Apply()>;
-  /// On the loop, at the beginning of each reading.
+  /// Prepares a read. Called on the loop.
   using Begin = Function<Read()>;
 
-  /// `arena` outlives it, and delivers nothing afterwards.
+  /// `arena` outlives this object, and must not deliver results after its destruction.
   Reloader(tasks::Arena& arena, Begin begin);
   Reloader(const Reloader&) = delete;
   Reloader& operator=(const Reloader&) = delete;
 
-  /// `done` is called when the result is there; at once if the arena is full.
+  /// Requests a reload. `done` is called with the result, or before this function returns if the arena is
+  /// full.
   void request(admin::Reloaded done);
 
  private:
@@ -37,7 +38,7 @@ class Reloader {
 
   tasks::Arena& arena_;
   const Begin begin_;
-  std::vector<admin::Reloaded> reading_;  ///< answered by this reading; empty: there is none
+  std::vector<admin::Reloaded> reading_;  ///< requests that the current read answers; empty without one
   std::vector<admin::Reloaded> next_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What MOUNT and the lock service are told: which exports there are, and where locks go.
+// Settings of the MOUNT and lock services, derived from the configuration: the exports, and the upstream for
+// locks.
 #pragma once
 
 #include <memory>
@@ -15,18 +16,20 @@
 
 namespace sluice::controlplane {
 
-/// NFSv3 clients ask here wherever their calls go: to exports in memory, to an upstream, to the server of [reverse].
-/// MOUNT's thread may have the result; `layout` and `statistics` outlive it.
+/// Returns the exports for MOUNT. NFSv3 clients use this MOUNT service for exports in memory, an upstream,
+/// and the server of [reverse] alike. The result may be moved to MOUNT's thread. `layout` and `statistics`
+/// outlive it.
 std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
                                               const segment::Layout& layout,
                                               mount::MountStatistics& statistics);
 
-/// Returns the listener of the reverse gateway, which is registered with rpcbind while the data plane runs. Returns none
-/// without [reverse]. `layout` outlives the result.
+/// Returns the listener of the reverse gateway, which is registered with rpcbind while the data plane runs.
+/// Returns none without [reverse]. `layout` outlives the result.
 std::optional<mount::NfsListener> nfs_listener(const segment::ConfigBlock& block,
                                                const segment::Layout& layout);
 
-/// The upstream is that of NFSv3: the configuration has one. `layout` outlives what they are for.
+/// Returns the settings for locks at the upstream of NFSv3, which the configuration must have. `layout`
+/// outlives the lock service.
 locks::LockSettings lock_settings(const config::Config& config, const segment::Layout& layout);
 
 }  // namespace sluice::controlplane

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long the control plane's loop did not come round: from the end of its wait until it waits again. One thread.
+// Measures stalls of the control plane's loop: the time from the end of a wait to the beginning of the next.
+// Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,11 @@ namespace sluice::controlplane {
 
 class StallClock {
  public:
-  /// recent_ns() looks back so far at least, and twice as far at most.
+  /// Minimum period that recent_ns() covers. The maximum is twice as long.
   static constexpr std::uint64_t kPeriodNs = 60'000'000'000;
 
-  /// A turn that ended its wait at `woke_ns` is over. Both are monotonic; zero: it has not waited yet.
+  /// Records an iteration whose wait ended at `woke_ns`. Times are monotonic; a `woke_ns` of zero means that
+  /// the loop has not waited yet.
   void turned(std::uint64_t woke_ns, std::uint64_t now_ns) {
     if (now_ns - period_ns_ >= kPeriodNs) {
       earlier_ns_ = now_ns - period_ns_ < 2 * kPeriodNs ? current_ns_ : 0;
@@ -26,14 +28,14 @@ class StallClock {
     longest_ns_ = larger_of(longest_ns_, current_ns_);
   }
 
-  /// Of all turns.
+  /// Returns the longest stall of all iterations.
   std::uint64_t longest_ns() const { return longest_ns_; }
   std::uint64_t recent_ns() const { return larger_of(current_ns_, earlier_ns_); }
 
  private:
   std::uint64_t longest_ns_ = 0;
-  std::uint64_t current_ns_ = 0;  ///< since period_ns_
-  std::uint64_t earlier_ns_ = 0;  ///< in the period before
+  std::uint64_t current_ns_ = 0;  ///< longest stall since period_ns_
+  std::uint64_t earlier_ns_ = 0;  ///< longest stall in the previous period
   std::uint64_t period_ns_ = 0;
 };
 

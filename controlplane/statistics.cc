@@ -140,7 +140,8 @@ void publish_statistics(segment::Layout& layout, const StatisticsSources& source
 
 namespace {
 
-/// Returns the place of a counter in a driver's table; its length: the driver has none of this name.
+/// Returns the index of a counter in a driver's table, or the table's length if the driver has no counter
+/// with this name.
 template <typename Table>
 constexpr std::size_t place_of(const Table& table, std::string_view name) {
   std::size_t i = 0;
@@ -183,7 +184,7 @@ void DeviceWatch::compare(std::uint32_t reactor, const segment::ReactorInfo& inf
 
 void DeviceWatch::poll(const segment::ConfigBlock& config, bool data_plane_alive) {
   if (!data_plane_alive) return known_.fill(std::nullopt);
-  // A client that comes and goes has events of its connections.
+  // A client process has events for its connections instead.
   if (config.driver == segment::Driver::Loopback || segment::link_is_client(config)) return;
   const std::uint32_t devices = config.driver == segment::Driver::Verbs ? config.reactors : 1;
   for (std::uint32_t i = 0; i < smaller_of(devices, segment::kMaxReactors); ++i) {
@@ -191,7 +192,7 @@ void DeviceWatch::poll(const segment::ConfigBlock& config, bool data_plane_alive
     if (!info || info->state != segment::ReactorState::Running) continue;
     const Counts now = counts_of(config.driver, i);
     if (known_[i] && (now.downs < known_[i]->downs || now.ups < known_[i]->ups))
-      known_[i].reset();  // of another data plane
+      known_[i].reset();  // the counters are those of another data plane
     Counts before = known_[i].value_or(now);
     if (!known_[i] && info->condition != segment::DeviceCondition::Up)
       before.downs = now.downs - (now.downs > 0);

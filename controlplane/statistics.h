@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counters of the control plane's parts, gathered where the exporter and 'sluicectl' read them. The control plane's loop.
+// Counters of the control plane's parts, collected for the exporter and 'sluicectl'. Runs on the control
+// plane's loop.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@
 #include "controlplane/tasks/arena.h"
 #include "dataplane/segment/segment.h"
 
-// X(name): of segment::ControlCounter's family events, and of 'sluicectl status'.
+// X(name). Names are used in segment::ControlCounter's family events, and in 'sluicectl status'.
 #define SLUICE_EVENT_COUNTS(X) \
   X(recorded)                  \
   X(suppressed)                \
@@ -26,7 +27,7 @@
 
 namespace sluice::controlplane {
 
-/// What of events and of the log was recorded, and what was lost on the way.
+/// Counts of recorded and lost events and log lines.
 struct EventCounts {
 #define SLUICE_EVENT_COUNT(name) std::uint64_t name = 0;
   SLUICE_EVENT_COUNTS(SLUICE_EVENT_COUNT)
@@ -35,23 +36,24 @@ struct EventCounts {
 
 Json to_json(const EventCounts& counts);
 
-/// Null: there is no such part.
+/// Sources of the counters. A pointer is null if the part does not exist.
 struct StatisticsSources {
   const cm::ConnectionKeeper& keeper;
   const properties::PropertyExchange& exchange;
   const policy::CreditKeeper& credits;
   const Outbox& outbox;
   const mount::MountStatistics* mount = nullptr;
-  const mount::MountStatistics* contexts = nullptr;  ///< of Kerberos
+  const mount::MountStatistics* contexts = nullptr;  ///< counters of Kerberos contexts
   const locks::LockStatistics* locks = nullptr;
   std::array<const tasks::ArenaStatistics*, 3> arenas{};
   EventCounts events;
   std::uint64_t data_parts_cut = 0;
   std::uint64_t starts_answered = 0;
-  std::uint64_t clients_cut_off = 0;  ///< clients of the admin socket that did not read
+  std::uint64_t clients_cut_off = 0;  ///< clients of the admin socket that were disconnected because they did
+                                      ///< not read
 };
 
-/// Copies them to `layout`.
+/// Copies the counters to `layout`.
 void publish_statistics(segment::Layout& layout, const StatisticsSources& sources);
 
 }  // namespace sluice::controlplane

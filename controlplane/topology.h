@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The machine as hwloc reports it: what sluicectl topology shows, and the processors of this process. Setup, and
-// system calls; any thread.
+// The machine as reported by hwloc, for `sluicectl topology`, and the processors of this process. Makes
+// system calls. Used at setup and later; any thread.
 #pragma once
 
 #include <sched.h>
@@ -15,25 +15,25 @@
 namespace sluice::topology {
 
 struct Processor {
-  std::uint32_t cpu = 0;  ///< operating system's number
+  std::uint32_t cpu = 0;  ///< number in the operating system
   std::uint32_t core = 0;
   std::uint32_t numa_node = 0;
 };
 
-/// Processors this process may use, in the machine's order.
+/// Returns the processors that this process may use, in the machine's order.
 std::vector<Processor> processors();
-/// The affinity mask that this process had when the object was made. The main thread.
+/// The affinity mask that this process had when the object was constructed. Used on the main thread.
 class OwnProcessors {
  public:
   OwnProcessors();
-  /// Removes `cpus` from the affinity masks of all threads of this process. If no processor is left, the masks are those of the
-  /// beginning.
+  /// Removes `cpus` from the affinity masks of all threads of this process. If no processor is left, restores
+  /// the initial masks.
   void keep_off(const std::vector<std::uint32_t>& cpus) const;
 
  private:
   cpu_set_t all_;
 };
-/// Packages, cores, NUMA nodes with their memory in bytes, and processors.
+/// Describes packages, cores, NUMA nodes with their memory in bytes, and processors.
 Json describe();
 
 }  // namespace sluice::topology

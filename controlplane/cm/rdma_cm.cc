@@ -104,8 +104,8 @@ void RdmaCm::set_type_of_service(rdma_cm_id* id) {
   if (tos != 0) rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos);
 }
 
-/// Returns an unused id. Ids start from a random number, so that they differ from those that a previous
-/// control plane left in the connection table.
+/// Returns an unused id. Ids start from a random number, so that they differ from the ids of a previous
+/// control plane in the connection table.
 Id RdmaCm::next_id() {
   do {
     ++next_id_;

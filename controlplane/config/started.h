@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Configuration of a control plane that finds a running data plane. Values that the data plane applied at its
-// start stay in force, whatever the file contains now. Pure function; any thread.
+// start stay in force, independent of the current content of the file. Pure function; any thread.
 #pragma once
 
 #include <string>

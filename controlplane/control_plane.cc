@@ -260,7 +260,7 @@ void ControlPlane::check_configuration() {
 }
 
 ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
-  // The turn is measured here, because the caller's work between two calls belongs to it.
+  // The previous iteration is measured here, because the caller's work between two calls is part of it.
   stalls_.turned(admin_->woke_ns(), segment::monotonic_ns());
   admin_->wait(admin_work_.pending() ? 0 : timeout_ms, {tasks_.descriptor(), file_tasks_.descriptor()});
   const auto turn = ownership_->enter();

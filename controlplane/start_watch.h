@@ -29,7 +29,7 @@ class StartWatch {
   };
   Step look(std::uint64_t now_ns);
   void has_read(bool usable);
-  /// Records that the published configuration is for the data plane that has asked last.
+  /// Records that the published configuration is for the data plane with the most recent request.
   void answered();
   std::uint64_t starts_answered() const { return starts_answered_; }
 

@@ -49,8 +49,7 @@ struct StatisticsSources {
   EventCounts events;
   std::uint64_t data_parts_cut = 0;
   std::uint64_t starts_answered = 0;
-  std::uint64_t clients_cut_off = 0;  ///< clients of the admin socket that were disconnected because they did
-                                      ///< not read
+  std::uint64_t clients_cut_off = 0;  ///< admin socket clients disconnected because they did not read
 };
 
 /// Copies the counters to `layout`.

@@ -21,8 +21,8 @@ inline constexpr std::size_t kMaxCandidates = 1024;
 class ClientBook {
  public:
   void add(const PeerAddress& peer, const segment::ServedCalls& served);
-  /// Ends an interval: halves the activity of all clients, and assigns all free entries, or replaces one
-  /// entry whose client is less than half as busy as a candidate.
+  /// Ends an interval: assigns all free entries, or replaces one entry whose client is less than half as busy
+  /// as a candidate, and then halves the activity of all clients.
   void end_interval();
 
   const segment::ClientTable& table() const { return table_; }
@@ -39,10 +39,8 @@ class ClientBook {
   bool give_place();
 
   segment::ClientTable table_;
-  std::array<double, segment::kClientsShown> recent_{};  ///< recent calls of the clients with an entry,
-                                                         ///< decayed
-  Candidates candidates_;                                ///< recent calls of the clients without an entry,
-                                                         ///< decayed
+  std::array<double, segment::kClientsShown> recent_{};  ///< decayed call counts, by table entry
+  Candidates candidates_;                                ///< decayed call counts of other clients
 };
 
 }  // namespace sluice::clients

@@ -50,9 +50,8 @@ class ClientWatch {
   ClientBook book_;
   RoundSums sums_;
   Round last_round_;
-  std::size_t next_;  ///< index of the next connection to sample, over all reactors; seen_.size() between
-                      ///< rounds
-  std::uint64_t round_ns_ = 0;       ///< start of this round
+  std::size_t next_;            ///< next connection to sample, over all reactors; seen_.size() between rounds
+  std::uint64_t round_ns_ = 0;  ///< start of this round
   std::uint64_t last_round_ns_ = 0;  ///< start of the previous round
   std::uint32_t looked_ = 0;
   std::uint32_t rounds_ = 0;

@@ -26,8 +26,7 @@ namespace sluice::cm {
 struct AgentConfig {
   std::uint64_t seed = 0;  ///< seed for communication identifiers
   std::uint32_t max_connections = 1024;
-  std::uint32_t max_half_open = 128;  ///< limit of requests that wait for the consumer's answer or the peer's
-                                      ///< confirmation
+  std::uint32_t max_half_open = 128;  ///< limit of requests without the consumer's or the peer's answer
   /// Limit of half-open connections from one address, so that a peer that never confirms leaves slots to
   /// others.
   std::uint32_t max_half_open_per_source = 64;

@@ -17,7 +17,7 @@ namespace sluice::cm {
 class ChannelOffer {
  public:
   static constexpr std::uint64_t kRepeatNs = 200'000'000;
-  /// Time after which a missing acknowledgment is logged, once per offer.
+  /// Time after which a missing acknowledgment is logged, once until the data plane has the channel.
   static constexpr std::uint64_t kPatienceNs = 5'000'000'000;
 
   /// `layout` outlives this object.

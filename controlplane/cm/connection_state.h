@@ -60,17 +60,13 @@ struct PeerParameters {
   std::uint32_t qpn = 0;
   std::uint32_t send_psn = 0;  ///< sequence number of the first packet that this side sends
   std::uint16_t path_mtu = 1024;
-  std::uint8_t responder_resources = 0;  ///< maximum number of RDMA Reads that the peer has outstanding at
-                                         ///< this side
-  std::uint8_t initiator_depth = 0;      ///< maximum number of RDMA Reads that this side may have outstanding
-                                         ///< at the peer
+  std::uint8_t responder_resources = 0;  ///< limit of RDMA Reads by the peer at this side
+  std::uint8_t initiator_depth = 0;      ///< limit of RDMA Reads by this side at the peer
   std::uint8_t ack_timeout = 0;
   std::uint8_t retry_count = 7;
   std::uint8_t rnr_retry = 7;
-  std::uint8_t traffic_class = 0;       ///< traffic class that the peer requests for both directions;
-                                        ///< requests only
-  std::uint8_t service_level = 0;       ///< service level that the peer requests for both directions;
-                                        ///< requests only
+  std::uint8_t traffic_class = 0;       ///< requested for both directions; requests only
+  std::uint8_t service_level = 0;       ///< requested for both directions; requests only
   std::vector<std::byte> private_data;  ///< the consumer's part of the private data
 };
 
@@ -94,8 +90,7 @@ struct Snapshot {
   std::uint32_t remote_qpn = 0;
   Endpoint endpoint;
   // Values for a reply that has to be sent again.
-  std::uint8_t has_own = 0;  ///< nonzero if the following members are set; agents of earlier releases left
-                             ///< zeros
+  std::uint8_t has_own = 0;  ///< nonzero if the next members are set; agents of earlier releases left zeros
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
   std::uint8_t rnr_retry = 0;

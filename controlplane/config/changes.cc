@@ -36,7 +36,8 @@ bool is_part_of_upstream(const std::string& key) {
 }
 
 /// Splits off each upstream's address and port as separate keys. If the upstream has `exports` or a `prefix`,
-/// also splits off these keys and the ones that MOUNT uses.
+/// also splits off these keys and the ones that MOUNT uses. A change between having and not having them
+/// remains a change of the upstream itself, because it affects the data plane.
 void split_upstreams(std::map<std::string, Json>& keys) {
   std::map<std::string, Json> parts;
   for (auto& [key, value] : keys) {

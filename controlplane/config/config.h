@@ -29,8 +29,7 @@ class ConfigError : public std::runtime_error {
 struct HostEntry {
   std::string name;
   std::vector<std::string> key_files;  ///< any of these keys is accepted
-  std::string client_class{};          ///< class of the host's connections; empty for the class of their
-                                       ///< address
+  std::string client_class{};          ///< class of the connections; empty for the address's class
 };
 
 struct Config {

@@ -45,8 +45,7 @@ Machine this_machine();
 struct Findings {
   std::string defects;  ///< a data plane or control plane on this machine refuses to start
   std::string
-      notes;  ///< a data plane with the processors, control group and network of this process refuses to
-              ///< start
+      notes;  ///< a data plane with the CPUs, control group and network of this process refuses to start
 };
 Findings judge(const Config& config, const Machine& machine);
 /// Runs the checks. Throws ConfigError with the defects, and adds the notes to `config`.

@@ -17,8 +17,7 @@ namespace sluice::config {
 struct Config;
 
 struct SavedChanges {
-  std::vector<segment::ExportConfig> exports;  ///< exports that are added to the configured exports or
-                                               ///< replace them
+  std::vector<segment::ExportConfig> exports;  ///< exports to add to the configured ones or to replace
   std::vector<std::string> removed_exports;    ///< paths of the configuration that are not exported
   bool drain = false;                          ///< true to drain from the start on
 };

@@ -89,7 +89,7 @@ void read_hosts(Checker& check, const toml::table& table, segment::UpstreamConfi
 }
 
 /// Reads the transport. Unless given, RDMA upstreams have other defaults than TCP upstreams: the port of RFC
-/// 8267, section 4.1, and 16 connections.
+/// 8267, section 4.1, and 16 connections, because each client with calls needs its own.
 void read_transport(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
   std::string transport = "tcp";
   check.text(table, "transport", transport, 16, {"tcp", "rdma"});

@@ -65,8 +65,7 @@ struct ProxySettings {
   std::uint16_t upstream_rpcbind = mount::kRpcbindPort;  ///< default except in tests
   std::uint16_t client_rpcbind = mount::kRpcbindPort;
   std::uint32_t first_id = 1;     ///< id of the first owner
-  std::uint32_t first_state = 1;  ///< first state of the NSM that clients see; odd, and higher than any
-                                  ///< before
+  std::uint32_t first_state = 1;  ///< first NSM state that clients see; odd, and higher than earlier ones
 };
 
 /// A call that needs a reply.

@@ -70,8 +70,7 @@ struct Owner {
   std::vector<AskedLock> asked;              ///< LOCKs without an outcome, in the order of their calls
   std::size_t uses = 0;                      ///< outstanding calls and awaited locks
   std::uint32_t state = 0;                   ///< NSM state of the host at its last LOCK; zero if unknown
-  bool leaving = false;                      ///< the host has restarted, and the owner's locks are being
-                                             ///< released
+  bool leaving = false;                      ///< the host has restarted; the locks are being released
   bool recorded = false;                     ///< the owner is in the journal
   bool empty() const { return files.empty() && asked.empty(); }
 };

@@ -28,8 +28,7 @@ enum class MountStatus : std::uint32_t {
 struct MountAnswer {
   MountStatus status = MountStatus::NoEnt;
   std::vector<std::byte> handle;
-  std::vector<std::uint32_t> flavors{1, 0};  ///< authentication flavors in order of preference: AUTH_SYS,
-                                             ///< AUTH_NONE
+  std::vector<std::uint32_t> flavors{1, 0};  ///< authentication flavors by preference: AUTH_SYS, AUTH_NONE
 };
 
 /// Source and time of a call.

@@ -32,8 +32,7 @@ struct OutboxStatistics {
   std::uint64_t commands_delayed = 0;   ///< commands that were queued because the ring was full
   std::uint64_t datagrams_delayed = 0;  ///< datagrams that were queued because the ring was full
   std::uint64_t datagrams_lost = 0;     ///< datagrams dropped because kMaxWaitingDatagrams were queued
-  std::uint64_t parts_delayed = 0;      ///< parts of replies to properties that were queued because the ring
-                                        ///< was full
+  std::uint64_t parts_delayed = 0;      ///< parts of properties queued because the ring was full
 };
 
 class Outbox {

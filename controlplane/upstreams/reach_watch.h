@@ -35,8 +35,7 @@ class ReachWatch {
     std::string upstream;  ///< name, because another upstream may take this position later
     Reach reach = Reach::Unknown;
     std::uint64_t lost_ns = 0;
-    std::uint32_t looks_without = 0;  ///< consecutive samples with no connection and at least one connection
-                                      ///< attempt
+    std::uint32_t looks_without = 0;  ///< consecutive samples with attempts but no connection
   };
   events::Journal& journal_;
   const segment::Layout& layout_;

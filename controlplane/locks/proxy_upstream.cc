@@ -341,7 +341,7 @@ void LockProxy::release_file(Owner& owner, const Bytes& handle) {
                    const auto result =
                        decoded.ok && decoded.header.success() ? decode_result(reader, false) : std::nullopt;
                    if (result && result->stat == Stat::DeniedGracePeriod) {
-                     to_release_.emplace_back(id, handle);  // still in use
+                     to_release_.emplace_back(id, handle);  // keeps the use() of the owner
                      release_ns_ = now_ns_ + kReleaseAgainNs;
                      return;
                    }

@@ -2,8 +2,8 @@
 //
 // One lane of a port: receives packets and dispatches them to queue pairs, runs the queue pairs' transmission
 // and timers. Only the owning reactor may call; the constructor, create_queue_pair() and memory registration
-// are setup and throw SetupError. Shares ownership of the port, outlives its queue pairs, owns the memory
-// that it allocates.
+// are setup and throw SetupError. The device outlives its queue pairs and owns the memory that it allocates,
+// and the port outlives the device.
 #pragma once
 
 #include <cstdint>

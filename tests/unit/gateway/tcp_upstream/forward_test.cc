@@ -37,22 +37,6 @@ struct Versions : testing::TestWithParam<std::uint32_t> {
 INSTANTIATE_TEST_SUITE_P(Forward, Versions, testing::Values(1u, 2u),
                          [](const auto& version) { return "v" + std::to_string(version.param); });
 
-TEST_P(Versions, a_call_reaches_the_upstream_as_it_came_but_for_its_xid) {
-  ForwardLab lab(options());
-  LabClient& client = lab.add_client();
-  lab.upstream.answer = [](const auto& call) { return success(call.xid(), words({11, 12, 13})); };
-  const Bytes call = plain(words({1, 2, 3}));
-  const Outcome outcome = lab.call(client, {.payload = call, .max_reply_bytes = 64});
-  ASSERT_EQ(outcome.status, CallStatus::Ok);
-  ASSERT_EQ(lab.upstream.calls.size(), 1u);
-  const Bytes& seen = lab.upstream.calls[0].message;
-  EXPECT_EQ(Bytes(seen.begin() + 4, seen.end()), Bytes(call.begin() + 4, call.end()));
-  EXPECT_EQ(Bytes(outcome.message.begin() + 4, outcome.message.end()), [] {
-    Bytes all = success(0, words({11, 12, 13}));
-    return Bytes(all.begin() + 4, all.end());
-  }());
-}
-
 TEST_P(Versions, upstreams_of_one_program_are_told_apart_by_their_ports) {
   constexpr std::uint16_t kOwnPort = 20050;
   ForwardOptions chosen = options();
@@ -105,47 +89,6 @@ TEST_P(Versions, one_at_a_port_of_its_own_comes_later) {
   EXPECT_EQ(lab.hung->calls.size(), 2u);
 }
 
-/// The gateway is the end of the client's transport. An upstream that offers TLS would expect a handshake on a connection
-/// that clients share (RFC 9289, section 4.1).
-TEST_P(Versions, a_client_that_asks_for_tls_is_answered_here) {
-  ForwardLab lab(options());
-  LabClient& client = lab.add_client();
-  for (const std::uint32_t procedure : {0u, 7u}) {
-    const Bytes call = words({0, 0, 2, kPlainProgram, 1, procedure, 7, 0, 0, 0});
-    const Outcome outcome = lab.call(client, {.payload = call, .max_reply_bytes = 64});
-    ASSERT_EQ(outcome.status, CallStatus::Ok);
-    EXPECT_EQ(Bytes(outcome.message.begin() + 4, outcome.message.end()), words({1, 1, 1, 1}));
-  }
-  EXPECT_TRUE(lab.upstream.calls.empty());
-}
-
-TEST_P(Versions, every_kind_of_rpc_reply_comes_back_as_it_is) {
-  ForwardLab lab(options());
-  LabClient& client = lab.add_client();
-  const Bytes verifier = opaque(pattern(30, 4));
-  std::vector<Bytes> replies = {
-      words({1, 0, 0, 0, 1}),        // PROG_UNAVAIL
-      words({1, 0, 0, 0, 2, 2, 4}),  // PROG_MISMATCH with its range
-      words({1, 0, 0, 0, 4}),        // GARBAGE_ARGS
-      words({1, 1, 1, 13}),          // MSG_DENIED, AUTH_ERROR
-      words({1, 1, 0, 2, 2}),        // MSG_DENIED, RPC_MISMATCH
-  };
-  Bytes with_verifier = words({1, 0, 6});
-  append(with_verifier, verifier);
-  append(with_verifier, words({0, 42}));
-  replies.push_back(with_verifier);
-  for (const Bytes& reply : replies) {
-    lab.upstream.answer = [&](const auto& call) {
-      Bytes whole = words({call.xid()});
-      append(whole, reply);
-      return whole;
-    };
-    const Outcome outcome = lab.call(client, {.payload = plain(), .max_reply_bytes = 600});
-    ASSERT_EQ(outcome.status, CallStatus::Ok);
-    EXPECT_EQ(Bytes(outcome.message.begin() + 4, outcome.message.end()), reply);
-  }
-}
-
 TEST_P(Versions, a_reply_of_many_fragments_is_one_reply) {
   constexpr std::size_t kFragment = 512;
   ForwardLab lab(options());
@@ -167,49 +110,6 @@ TEST_P(Versions, a_reply_of_many_fragments_is_one_reply) {
             Bytes(reply.begin() + 4, reply.end()));
 }
 
-TEST_P(Versions, read_data_is_placed_directly_short_and_long) {
-  ForwardLab lab(options());
-  LabClient& client = lab.add_client();
-  for (const std::size_t bytes : {1u, 4096u, 12'001u, 16'384u, 100'000u, 1u << 20}) {
-    const Bytes data = pattern(bytes, static_cast<std::uint32_t>(bytes));
-    lab.upstream.answer = [&](const auto& call) { return success(call.xid(), read_results(data)); };
-    client.region_used = 0;
-    const auto into = client.memory(bytes);
-    const rdma::Sge piece = client.piece(into);
-    const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
-    const Outcome outcome =
-        lab.call(client, {.payload = nfs3_read(bytes), .writes = {&item, 1}, .max_reply_bytes = 200},
-                 {static_cast<std::uint32_t>(bytes)});
-    ASSERT_EQ(outcome.status, CallStatus::Ok) << bytes;
-    EXPECT_EQ(outcome.items[0].where, rpcrdma::ItemResult::Where::Placed);
-    EXPECT_TRUE(conformance::has_pattern(into, static_cast<std::uint32_t>(bytes))) << bytes;
-    EXPECT_EQ(outcome.message.size(), kResultsAt + 20);
-  }
-}
-
-TEST_P(Versions, read_data_without_a_write_chunk_comes_in_the_message) {
-  ForwardLab lab(options());
-  LabClient& client = lab.add_client();
-  for (const std::size_t bytes : {7u, 3000u, 200'000u}) {
-    const Bytes data = pattern(bytes, 9);
-    lab.upstream.answer = [&](const auto& call) { return success(call.xid(), read_results(data)); };
-    const Outcome outcome = lab.call(client, {.payload = nfs3_read(bytes), .max_reply_bytes = 1u << 20});
-    ASSERT_EQ(outcome.status, CallStatus::Ok);
-    const Bytes expected = read_results(data);
-    EXPECT_EQ(Bytes(outcome.message.begin() + kResultsAt, outcome.message.end()), expected);
-  }
-}
-
-TEST_P(Versions, a_long_reply_without_eligible_items_comes_whole) {
-  ForwardLab lab(options());
-  LabClient& client = lab.add_client();
-  const Bytes list = pattern(700'000, 3);
-  lab.upstream.answer = [&](const auto& call) { return success(call.xid(), list); };
-  const Outcome outcome = lab.call(client, {.payload = plain(), .max_reply_bytes = 1u << 20});
-  ASSERT_EQ(outcome.status, CallStatus::Ok);
-  EXPECT_EQ(Bytes(outcome.message.begin() + kResultsAt, outcome.message.end()), list);
-}
-
 TEST_P(Versions, write_data_of_a_read_chunk_stands_in_the_message_again) {
   ForwardLab lab(options());
   LabClient& client = lab.add_client();
@@ -227,35 +127,6 @@ TEST_P(Versions, write_data_of_a_read_chunk_stands_in_the_message_again) {
     EXPECT_EQ(Bytes(seen.begin() + 4, seen.begin() + static_cast<std::ptrdiff_t>(call.size())),
               Bytes(call.begin() + 4, call.end()));
   }
-}
-
-TEST_P(Versions, many_calls_of_many_clients_each_get_their_own_reply) {
-  ForwardLab lab(options());
-  for (int i = 0; i < 3; ++i) lab.add_client();
-  lab.upstream.answer = [](const auto& call) {
-    return success(call.xid(), words({word_at(call.message, 10), word_at(call.message, 11)}));
-  };
-  constexpr std::uint32_t kCalls = 200;
-  std::vector<std::uint32_t> next(3);
-  const auto all_back = [&] {
-    for (std::uint32_t c = 0; c < 3; ++c) {
-      LabClient& client = *lab.clients[c];
-      while (next[c] < kCalls && client.requester.free_requests() > 0)
-        client.submit({.payload = plain(words({c, next[c]++})), .max_reply_bytes = 64});
-    }
-    for (const auto& client : lab.clients)
-      if (client->finished.size() < kCalls || !client->finished.back()) return false;
-    return true;
-  };
-  ASSERT_TRUE(lab.until(all_back));
-  for (std::uint32_t c = 0; c < 3; ++c)
-    for (std::uint32_t i = 0; i < kCalls; ++i) {
-      const Outcome& outcome = *lab.clients[c]->finished[i];
-      ASSERT_EQ(outcome.status, CallStatus::Ok);
-      ASSERT_EQ(word_at(outcome.message, 6), c);
-      ASSERT_EQ(word_at(outcome.message, 7), i);
-    }
-  EXPECT_LE(lab.upstream.connections(), lab.options.shared_connections);
 }
 
 TEST(Forward, more_calls_than_may_be_outstanding_wait_their_turn) {

@@ -109,11 +109,11 @@ void Connection::admit(const HostName& host) noexcept {
 
 // --- RX
 
-/// That failed, or of a connection that has ended.
+/// Handles a completion that failed, or that belongs to a closed connection.
 [[gnu::cold, gnu::noinline]] void Connection::on_other_completion(const rdma::WorkCompletion& wc) noexcept {
   const WrId id = WrId::decode(wc.wr_id);
   if (!link_.owns(id)) return;
-  if (!is_open()) link_.touch();  // it may have been the last
+  if (!is_open()) link_.touch();  // it may have been the last completion
   if (wc.status != rdma::WcStatus::Success) return on_failed_completion(wc, id);
   link_.note_alive();
   if (id.kind == WrKind::Receive) return link_.on_receive_completed();
@@ -121,7 +121,7 @@ void Connection::admit(const HostName& host) noexcept {
   on_sent(wc);
 }
 
-/// A work request of the send queue has completed well.
+/// Handles the successful completion of a work request of the send queue.
 [[gnu::noinline]] void Connection::on_sent(const rdma::WorkCompletion& wc) noexcept {
   const WrId id = WrId::decode(wc.wr_id);
   switch (id.kind) {
@@ -145,7 +145,7 @@ void Connection::admit(const HostName& host) noexcept {
   }
 }
 
-/// A plain reply to a plain call. False: it is not.
+/// Handles a plain reply to a plain call. Returns false if the message is anything else.
 template <std::uint32_t kVersion>
 [[gnu::always_inline]] inline bool Connection::take_plain_reply(std::uint16_t buffer,
                                                                 std::span<const std::byte> message) noexcept {
@@ -157,7 +157,7 @@ template <std::uint32_t kVersion>
   return requester->take_plain_reply<kVersion>(*call, buffer, message), true;
 }
 
-/// What most messages are. False: it is something else, and nothing has happened yet.
+/// Fast path of version 1. Returns false without side effects if the message is not plain.
 [[gnu::always_inline]] inline bool Connection::take_plain_version_1(
     std::uint16_t buffer, std::span<const std::byte> message) noexcept {
   if (!v1::is_plain(message)) [[unlikely]]
@@ -167,7 +167,8 @@ template <std::uint32_t kVersion>
   return responder_.on_plain_call<v1::kVersion>(buffer, message), true;
 }
 
-/// The same, with the intake's checks in their order, as far as such a message can fail them.
+/// Fast path of version 2. Runs the checks of the intake, in their order, that a plain message can fail.
+/// Returns false without side effects if the message is not plain.
 [[gnu::always_inline]] inline bool Connection::take_plain_version_2(
     std::uint16_t buffer, std::span<const std::byte> message) noexcept {
   const Shortcut shortcut = link_.shortcut();
@@ -184,7 +185,7 @@ template <std::uint32_t kVersion>
   return intake_v2_.on_plain(buffer, message), true;
 }
 
-/// Plain messages leave it by a call that is the last thing done: they pay for none of its registers.
+/// Plain messages leave through a tail call, so this function saves no callee-saved registers for them.
 [[gnu::noinline]] void Connection::on_received(std::uint16_t buffer,
                                                const rdma::WorkCompletion& wc) noexcept {
   link_.on_receive_completed();
@@ -267,7 +268,7 @@ template <std::uint32_t kVersion>
 // --- TX and timers
 
 void Connection::end_turn() noexcept {
-  // Payload before grants: a credit that is spent on a grant is not there for what waits (D2-15).
+  // Payload goes before grants: a credit spent on a grant is not available to waiting messages (D2-15).
   if (link_.retry_due()) {
     link_.begin_retry();
     if (is_open()) {
@@ -280,7 +281,8 @@ void Connection::end_turn() noexcept {
   link_.flush();
 }
 
-/// The control plane ends a handshake sooner; this is for when it is not there.
+/// Closes a connection whose peer has not authenticated itself in time. The control plane normally ends a
+/// handshake earlier; this limit applies when the control plane is down.
 void Connection::close_stranger() noexcept {
   const std::uint64_t limit_ns = config().progress_timeout_ns;
   const std::uint64_t now_ns = link_.context().now_ns();

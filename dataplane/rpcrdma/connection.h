@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One RPC-over-RDMA connection: a link and two roles. It opens and closes them together, hands each work
-// completion to whom it belongs, and what arrives to the intake of its version. One reactor. Nothing here
-// allocates after construction.
+// One RPC-over-RDMA connection: a link and its two roles. The class opens and closes them together and
+// dispatches work completions to their owners and received messages to the intake of the connection's
+// version. Confined to one reactor. Nothing here allocates after construction.
 #pragma once
 
 #include <cstdint>
@@ -24,32 +24,32 @@ namespace sluice::rpcrdma {
 /// Registered memory of one connection.
 struct ConnectionMemory {
   rdma::MemoryRegion receives;  ///< capacity.receives() buffers of receive_bytes, buffer_stride() apart
-  rdma::MemoryRegion replies;   ///< capacity.slots() buffers of reply_buffer_bytes, the same
-  rdma::MemoryRegion control;   ///< kControlBuffers of kControlBytes
+  rdma::MemoryRegion replies;   ///< capacity.slots() buffers of reply_buffer_bytes, buffer_stride() apart
+  rdma::MemoryRegion control;   ///< kControlBuffers buffers of kControlBytes
 };
 
 class alignas(kCacheLine) Connection final : public service::Client, private LinkOwner {
  public:
   using State = LinkState;
 
-  /// Setup.
+  /// Called at setup.
   Connection(LinkContext& links, ResponderContext& responders, ReverseCallers& callers, std::uint16_t number,
              const ConnectionCapacity& capacity, const ConnectionMemory& memory);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   // --- Life
-  /// Takes over a queue pair in State::Init and posts all Receives on it, so that the first call never meets
-  /// an empty queue (V1-047). `config` is clamped to the capacity. The requester, if any, is attached until
-  /// the connection is closed, and has to live that long.
+  /// Takes over a queue pair in State::Init and posts all Receives on it, so that the first call never finds
+  /// an empty receive queue (V1-047). `config` is clamped to the capacity. The requester, if any, stays
+  /// attached until the connection is closed and must outlive it.
   void open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer,
             Requester* requester) noexcept;
-  /// Between open() and established(), on the side that connects: the peer's answer says what it receives.
-  /// Holds for version 1 only (D2-06).
+  /// Sets the inline threshold for sending on the active side, between open() and established(), from the
+  /// peer's answer. Applies to version 1 only (D2-06).
   void set_send_inline_bytes(std::uint32_t bytes) noexcept { link_.set_send_inline_bytes(bytes); }
-  /// The queue pair is ReadyToSend.
+  /// Called when the queue pair is ReadyToSend.
   void established() noexcept;
-  /// Ends the connection; harmless if it has ended.
+  /// Closes the connection. Has no effect if it is already closed.
   void close(CloseReason reason) noexcept { link_.close(reason); }
 
   std::uint16_t number() const noexcept override { return link_.number(); }
@@ -57,53 +57,55 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   bool is_open() const noexcept { return link_.is_open(); }
   CloseReason close_reason() const noexcept { return link_.close_reason(); }
   const ConnectionConfig& config() const noexcept { return link_.config(); }
-  /// Of the client's class.
+  /// Returns the counters of the client's class.
   Counters& counters() noexcept { return link_.counters(); }
   std::uint32_t client_class() const noexcept { return link_.client_class(); }
   void set_client_class(std::uint32_t client_class) noexcept { link_.set_client_class(client_class); }
   const PeerAddress& peer() const noexcept { return link_.peer(); }
-  /// Empty until admit().
+  /// Returns the host name of the peer; it is empty until admit().
   const HostName& peer_host() const noexcept { return link_.peer_host(); }
   Responder& responder() noexcept { return responder_; }
   Requester* requester() noexcept { return roles_.requester(); }
   rdma::QueuePair& queue_pair() noexcept { return link_.queue_pair(); }
   bool heard_from_peer() const noexcept { return link_.heard_from_peer(); }
   const Traffic& traffic() const noexcept { return link_.traffic(); }
-  /// What the connection holds of memory that all share.
+  /// Returns the bytes of shared memory that the connection holds.
   std::uint64_t shared_bytes() const noexcept { return link_.shared_bytes() + responder_.shared_bytes(); }
 
   // --- Version, credits and properties
-  /// Of RPC-over-RDMA; zero until the client's first message has settled it.
+  /// Returns the version of RPC-over-RDMA; zero until the client's first message has settled it.
   std::uint32_t version() const noexcept { return link_.version(); }
   bool speaks_version_2() const noexcept { return link_.speaks_version_2(); }
-  /// Version 2, active side: the server has not confirmed the version yet.
+  /// Returns true on the active side in version 2 until the server has confirmed the version.
   bool negotiating() const noexcept { return link_.negotiating(); }
   const v2::FlowControl& flow_control() const noexcept { return link_.flow(); }
   const v2::Agreement& agreement() const noexcept { return link_.agreement(); }
-  /// What the peer has announced, or the defaults.
+  /// Returns the properties that the peer has announced, or the defaults.
   const v2::Parameters& peer_parameters() const noexcept { return properties_.peer(); }
   bool heard_properties() const noexcept { return properties_.heard(); }
-  /// What we have announced to the peer, or its defaults.
+  /// Returns the properties that this end has announced, or the defaults.
   v2::Parameters own_parameters() const noexcept { return link_.own_parameters(); }
-  /// Largest Send that the peer takes now, in bytes.
+  /// Returns the largest Send that the peer accepts now, in bytes.
   std::uint32_t send_bytes() const noexcept { return link_.send_bytes(); }
-  /// Calls that the peer may have outstanding: takes effect with the next message, calls in flight stay valid
-  /// (V1-048, V2-037). Clamped to what there is room for.
+  /// Sets the number of calls that the peer may have outstanding, clamped to the connection's capacity. The
+  /// change takes effect with the next message, and calls in flight stay valid (V1-048, V2-037).
   void set_credits(std::uint32_t credits) noexcept;
   void limit_credits(std::uint32_t limit) noexcept override;
   void disconnect() noexcept override { close(CloseReason::Unanswerable); }
-  /// Needs ConnectionConfig::credits_requested, and one of the engine's ReverseCallers, which stays with the
-  /// connection until that ends.
+  /// Requires ConnectionConfig::credits_requested and a free requester in the engine's ReverseCallers. The
+  /// requester stays with the connection until the connection is closed.
   bool call_back(std::span<const std::byte> call, CallBackDone done, void* context) noexcept override;
-  /// Version 2. The peer's first properties are applied by v2::agree() once the sink has taken them.
+  /// Sets the property sink of version 2. The peer's first properties are applied by v2::agree() once the
+  /// sink has accepted them.
   void set_property_sink(PropertySink sink, void* context) noexcept { properties_.set_sink(sink, context); }
   void apply(const v2::Agreement& agreement) noexcept { link_.apply(agreement); }
-  /// Sends host authentication, in as many parts as it takes. False when the set before is still on its way.
+  /// Sends host authentication, in as many parts as necessary. Returns false if the previous one is still
+  /// being sent.
   bool send_host_authentication(std::span<const std::byte> octets) noexcept {
     return properties_.send_host_authentication(octets);
   }
-  /// The peer has authenticated itself as `host`: its calls have that name, and Version2Config::hold_calls
-  /// ends.
+  /// Called when the peer has authenticated itself as `host`: gives its calls that name and ends
+  /// Version2Config::hold_calls.
   void admit(const HostName& host) noexcept;
   bool holds_calls() const noexcept { return responder_.holds_calls(); }
 
@@ -115,18 +117,19 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
     link_.note_alive();
     if (id.kind == WrKind::Receive) [[likely]]
       return on_received(id.index, wc);
-    link_.notify_waiting_senders();  // there is more room
+    link_.notify_waiting_senders();  // its completion freed room
     if (id.kind == WrKind::ReplySent) return responder_.on_reply_sent(id.index);
     on_sent(wc);
   }
-  /// Timers; about once in a millisecond.
+  /// Runs the timers, about once per millisecond.
   void tick() noexcept;
-  /// End of a turn: who could not send is asked again, then what was staged goes to the driver.
+  /// Runs at the end of a loop iteration: retries senders that found no credit or room, then hands the staged
+  /// work requests to the driver.
   void end_turn() noexcept;
-  /// True once, when a draining connection has nothing out any more; it is Closed then and may be opened
-  /// again.
+  /// Returns true once, when a draining connection has no outstanding work requests left. The connection is
+  /// then Closed and may be opened again.
   bool reap() noexcept;
-  /// A first part waits for memory to be joined in.
+  /// Returns true if the first part of a continued message waits for assembly memory.
   bool waits_for_assembly() const noexcept { return intake_v2_.waits_for_memory(); }
 
  private:
@@ -146,7 +149,7 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   void on_control_sent(std::uint16_t index) noexcept;
   void close_stranger() noexcept;
 
-  // What every message needs comes first, here and in the members that are large.
+  // Members that every message uses come first, here and inside the large members.
   Roles roles_;
   IntakeV1 intake_v1_;
   Link link_;
@@ -155,13 +158,13 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   VersionChoice version_;
   Properties properties_;
   ReverseCallers& callers_;
-  std::uint64_t opened_ns_ = 0;                     ///< or established, once it is
-  bool requester_borrowed_ = false;                 ///< the requester goes back to callers_
-  std::uint32_t credits_ = 0;                       ///< as the credit policy has set them
-  std::uint32_t credit_limit_ = ~std::uint32_t{0};  ///< by a service
+  std::uint64_t opened_ns_ = 0;                     ///< time of open(), later of established()
+  bool requester_borrowed_ = false;                 ///< the requester is returned to callers_ at the end
+  std::uint32_t credits_ = 0;                       ///< set by the credit policy
+  std::uint32_t credit_limit_ = ~std::uint32_t{0};  ///< set by a service
 
  public:
-  /// Of the engine's queue of free or of closed connections. Last, since no message needs it.
+  /// Link in the engine's queue of free or closed connections. It comes last because no message uses it.
   QueueLink<Connection> engine_link;
 };
 

@@ -12,7 +12,8 @@ namespace sluice::rpcrdma {
 
 namespace {
 
-/// With fewer a call that needs a buffer would wait for ever. Those that find none wait their turn.
+/// Throws SetupError if a pool is empty: a call that needs a buffer would then wait forever. Calls that find
+/// no free buffer wait in a round robin.
 void require_pools(const EngineConfig& config) {
   require_pool("call_buffers", config.call_buffers, {{"a call that is put together from Read chunks", 1}});
   require_pool("large_reply_buffers", config.reply_buffers,
@@ -53,7 +54,7 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config)
                                                        .long_buffers = 0,
                                                        .reverse = true}));
   }
-  // A region for all of a kind: drivers and NICs have room for a few thousand.
+  // Each kind of memory is one region because drivers and NICs support only a few thousand regions.
   const ConnectionCapacity& capacity = config.capacity;
   const std::size_t receive_bytes = capacity.receives() * buffer_stride(capacity.receive_bytes);
   const std::size_t reply_bytes = capacity.slots() * buffer_stride(capacity.reply_buffer_bytes);
@@ -116,7 +117,8 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
   return count;
 }
 
-/// The connection is found by its number alone.
+/// Dispatches completions. The connection number in the work request identifier is enough to find the
+/// connection.
 [[gnu::always_inline]] inline void Engine::handle(
     std::span<const rdma::WorkCompletion> completions) noexcept {
   const auto connections = connections_.base();
@@ -124,7 +126,8 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
     connections[WrId::decode(completion.wr_id).connection].on_completion(completion);
 }
 
-/// One turn in CallTimes::kTurnsPerSample: the time of each completion is its call's.
+/// Handles a sampled iteration (one in CallTimes::kTurnsPerSample) and attributes the time of each completion
+/// to its call.
 void Engine::handle_sampled(std::span<const rdma::WorkCompletion> completions) noexcept {
   for (const rdma::WorkCompletion& completion : completions) {
     handle({&completion, 1});
@@ -132,8 +135,9 @@ void Engine::handle_sampled(std::span<const rdma::WorkCompletion> completions) n
   }
 }
 
-/// Runs the timers of the next connections in turn. Each has its turn once in kTickNs; more connections than
-/// PacedRound::kMostInATurn for each turn of the loop that the clock advances in take longer.
+/// Runs the timers of the next `connections` connections, round robin. Each connection is due once per
+/// kTickNs, or later if there are more connections than PacedRound::kMostInATurn per iteration in which the
+/// clock advances.
 void Engine::tick(std::uint32_t connections) noexcept {
   for (; connections > 0; --connections) {
     connections_[next_ticked_].tick();
@@ -141,9 +145,9 @@ void Engine::tick(std::uint32_t connections) noexcept {
   }
 }
 
-/// TX: hands everything that was staged to the driver, and lets waiting calls use the room. A connection that has
-/// ended is looked at whenever something of it has come back. Links that come up while this runs are looked at in
-/// the next turn.
+/// Completes the TX part of an iteration: hands all staged work requests to the driver and lets waiting calls
+/// use the room. Closed connections are checked for reaping after each of their completions. Links that enter
+/// the queue while this runs are processed in the next iteration.
 void Engine::end_turn() noexcept {
   const TurnQueue& entries = links_.transmit.turn_end;
   const TurnEntry* const last = entries.back();
@@ -156,7 +160,7 @@ void Engine::end_turn() noexcept {
   }
 }
 
-/// The latest comes first: its memory may still be in the cache.
+/// Returns connections to the front of the free queue because their memory may still be in the cache.
 Connection* Engine::take_closed() noexcept {
   Connection* const connection = closed_.pop_front();
   if (connection != nullptr) free_.push_front(*connection);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RPC-over-RDMA on one device for one thread: a reactor's, or a client's. Owns the connections and what they
-// share.
+// RPC-over-RDMA on one device for one thread, which is a reactor or a client. The engine owns the connections
+// and their shared resources.
 #pragma once
 
 #include <cstdint>
@@ -22,29 +22,31 @@ struct EngineConfig {
   std::uint32_t call_buffer_bytes = (1u << 20) + (64u << 10);  ///< longest assembled call
   std::uint32_t reply_buffers = 16;
   std::uint32_t reply_buffer_bytes = 128u << 10;  ///< longest reply without eligible items
-  std::uint32_t assembly_buffers = 8;             ///< version 2: continued messages that come in at once
-  /// Of the buffers for short ones of all these, of which each connection has its share; zero: none.
+  std::uint32_t assembly_buffers = 8;             ///< version 2: continued messages received concurrently
+  /// Size of the small buffers of these three pools, of which each connection is guaranteed a share. Zero: no
+  /// small buffers.
   std::uint32_t small_buffer_bytes = 0;
-  std::uint32_t lent_call_buffers = kLentSmall;  ///< of the short ones for assembled calls
-  std::uint32_t callers = 0;                     ///< connections that may be called back at a time
+  std::uint32_t lent_call_buffers = kLentSmall;  ///< small call buffers beyond the guaranteed ones
+  /// Connections that can have calls in the reverse direction concurrently.
+  std::uint32_t callers = 0;
 };
 
-/// Calls in the reverse direction that one connection may have waiting, and outstanding if the peer grants
-/// as many.
+/// Calls in the reverse direction that one connection may have queued, or outstanding if the peer grants as
+/// many credits.
 inline constexpr std::uint32_t kCallBacksAtOnce = 8;
-inline constexpr std::uint32_t kCallBackBytes = 4096;  ///< of the longest
+inline constexpr std::uint32_t kCallBackBytes = 4096;  ///< longest call in the reverse direction
 
-/// Small assembly buffers of each connection: the answer to host authentication is made while the other
-/// side's is still held.
+/// Small assembly buffers guaranteed to each connection. Two are required because the answer to host
+/// authentication is built while the peer's message is still held.
 inline constexpr std::uint32_t kGuaranteedAssembly = 2;
 
-/// Work completions taken from the device in one turn.
+/// Work completions polled from the device per loop iteration.
 inline constexpr std::size_t kCompletionsPerTurn = 64;
 
 class Engine {
  public:
-  /// Setup: allocates and registers everything there will ever be. Throws SetupError, also if a pool is too
-  /// small for any call.
+  /// Allocates and registers all memory at setup. Throws SetupError, also if a pool is too small for a single
+  /// call.
   Engine(rdma::Device& device, const EngineConfig& config);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -52,40 +54,43 @@ class Engine {
 
   rdma::Device& device() noexcept { return device_; }
   const EngineConfig& config() const noexcept { return config_; }
-  /// Setup. The service has to outlive the engine.
+  /// Registers a service at setup. The service must outlive the engine.
   void add_service(service::Service& service, std::uint32_t port = 0) {
     responders_.services.add(service, port);
   }
-  /// Of those that were added; lives as long as the engine.
+  /// Returns the ports of the registered services. The result lives as long as the engine.
   service::ServicePorts& service_ports() noexcept { return responders_.services; }
   const std::vector<service::Service*>& services() const noexcept { return responders_.services.all(); }
-  /// For requesters, which share memory and counters with the connections that they are attached to.
+  /// Returns the context for requesters, which share memory and counters with the connections they are
+  /// attached to.
   RequesterContext requester_context() noexcept { return RequesterContext(links_); }
 
   // --- Measurement
-  /// Setup, when all services are there: calls are counted and timed in `table` from here on.
+  /// Counts and times calls in `table` from now on. Called at setup, after all services have been added.
   void measure(segment::CallTable& table, Clock clock) {
     responders_.services.describe(table);
     responders_.measurement.times.measure(table, clock);
     stages_.measure(clock);
   }
-  /// Those of the loop that this engine is polled in.
+  /// Returns the stage times of the event loop that polls this engine.
   StageTimes& stages() noexcept { return stages_; }
-  /// Setup: calls of connections that are traced are noted in `trace`, which has to outlive the engine.
+  /// Sets the ring that records calls of traced connections. Called at setup; `trace` must outlive the
+  /// engine.
   void set_trace(segment::TraceRing& trace) noexcept { responders_.measurement.trace = &trace; }
-  /// Setup: where calls are noted that take long. The ring has to outlive the engine.
+  /// Sets the ring that records slow calls. Called at setup; the ring must outlive the engine.
   void set_slow_calls(segment::SlowCallRing& ring, Clock wall_clock) noexcept {
     responders_.measurement.slow_calls = &ring;
     responders_.measurement.wall_clock = wall_clock;
   }
-  /// Any thread, after set_slow_calls(): how long; zero: none is noted.
+  /// Sets the duration from which a call is slow; zero records no calls. Called from any thread, after
+  /// set_slow_calls().
   void set_slow_call_ns(std::uint64_t ns) noexcept {
     responders_.measurement.slow_ns.store(ns != 0 ? ns : CallMeasurement::kNever, std::memory_order_relaxed);
   }
   Counters& counters(std::uint32_t client_class = 0) noexcept { return links_.counters.of(client_class); }
-  /// Classes below this one have had a connection.
+  /// Returns one more than the highest client class that has had a connection.
   std::uint32_t classes_seen() const noexcept { return links_.counters.seen(); }
-  /// Call slots of all connections, by CallSlot::State.
+  /// Returns the number of call slots in `state`, a CallSlot::State, over all connections.
   std::uint32_t slots_in_state(std::size_t state) const noexcept {
     return responders_.measurement.slots_in_state[state];
   }
@@ -97,25 +102,25 @@ class Engine {
   bool calls_await_memory() const noexcept { return responders_.memory.calls.awaited(); }
   bool replies_await_memory() const noexcept { return responders_.memory.replies.awaited(); }
   bool messages_await_assembly() const noexcept { return links_.assembly.awaited(); }
-  // For tests; linear in connections.
+  // For tests. Linear in the number of connections.
   bool all_closed() const noexcept;
-  /// Of an engine whose connections are all_closed(): every buffer, slot and lent requester is back.
+  /// Returns true if all buffers, slots and reverse callers have been returned. Requires all_closed().
   bool memory_balanced() const noexcept;
 
-  /// A connection that may be opened, or null when all are in use: refuse the peer, and count. It is the next
-  /// one until it is opened.
+  /// Returns a connection that may be opened, or null if all are in use; the caller then rejects the peer and
+  /// counts it. Returns the same connection until it is opened.
   Connection* free_connection() noexcept { return free_.front(); }
   Connection& connection(std::uint16_t number) noexcept { return connections_[number]; }
   std::uint32_t connection_count() const noexcept { return static_cast<std::uint32_t>(connections_.size()); }
   rdma::QueuePairLimits queue_pair_limits() const noexcept;
 
-  /// One turn: RX completions, waiting calls, TX. `now_ns` is monotonic. Returns the work completions
-  /// handled.
+  /// Runs one loop iteration: RX completions, waiting calls, TX. `now_ns` is monotonic. Returns the number of
+  /// work completions handled.
   std::size_t poll(std::uint64_t now_ns) noexcept;
-  /// Whether the last poll() did anything: handled completions, moved data, or handed work requests to the device.
+  /// Returns true if the last poll() handled completions, moved data, or handed work requests to the device.
   bool worked() const noexcept { return worked_; }
 
-  /// Connections that have become Closed since the last call, one at a time; null when there are none.
+  /// Returns the next connection that has become Closed since the last call, or null if there is none.
   Connection* take_closed() noexcept;
 
  private:
@@ -131,7 +136,7 @@ class Engine {
   ReverseCallers callers_;
   ObjectArray<Connection> connections_;
   ConnectionQueue free_;
-  ConnectionQueue closed_;  ///< that take_closed() has not given yet
+  ConnectionQueue closed_;  ///< closed, not yet returned by take_closed()
   StageTimes stages_;
   bool worked_ = false;
   static constexpr std::uint64_t kTickNs = 1'000'000;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What arrives on a connection apart from the messages of version 2: the choice of the version by the first messages, the messages of
-// version 1, and the properties that version 2 exchanges.
+// Version negotiation, intake of version 1 messages, and the properties of version 2.
 #include "dataplane/rpcrdma/version_choice.h"
 
 #include <utility>
@@ -51,19 +50,21 @@ void VersionChoice::remember_version_1() noexcept {
 void VersionChoice::tick() noexcept {
   if (!link_.negotiating()) return;
   const std::uint64_t now_ns = link_.context().now_ns();
-  // Connections are made outside of turns, where the clock may stand still: its first tick starts the timer.
+  // Connections are opened outside of loop iterations, where the clock may be stale. The first tick starts
+  // the timer.
   if (link_.opening() == Opening::Complete && asked_ns_ == 0) asked_ns_ = now_ns;
   if (asked_ns_ > 0 && now_ns > asked_ns_ && now_ns - asked_ns_ > link_.config().version2.first_answer_ns)
     link_.close(CloseReason::NoAnswer);
 }
 
-/// A server's version is that of the first supported message (V2-016); a client knows its own from the start.
+/// The first supported message determines a server's version (V2-016). A client's version is determined at
+/// open().
 bool VersionChoice::is_version_2(std::uint16_t buffer, std::uint32_t bytes) noexcept {
   if (link_.speaks_version_2()) return true;
   if (bytes < kFixedBytes) return false;
   const FixedHeader fixed = load_fixed(link_.receive_buffer(buffer).data());
   if (fixed.version == v2::kVersion) return true;
-  // Neither of ours, perhaps: ERR_VERS uses a credit as every message does (D2-16).
+  // The version may be unsupported: ERR_VERS uses a credit as every message does (D2-16).
   if (fixed.version != v1::kVersion) static_cast<void>(link_.flow().on_receive());
   return false;
 }
@@ -133,8 +134,9 @@ void IntakeV1::arrive(std::uint16_t buffer, std::span<const std::byte> bytes) no
     case v1::Procedure::Msg:
       return on_msg(message);
     case v1::Procedure::NoMsg:
-      // Only forward messages have chunks (V1-157): a reply to the side that opened the connection, else a
-      // call. No call is without Read chunks: that is the late reply to one that was given up.
+      // Only messages of the forward direction have chunks (V1-157). On the active side this is a reply,
+      // otherwise a call. A NOMSG call always has Read chunks, so one without them is a late reply to an
+      // abandoned call.
       if (!link_.config().active) return roles_.to_responder(message, kNoRefusal);
       if (message.header.chunks.reads.empty() || roles_.awaits_reply(message.header.fixed.xid))
         return roles_.to_requester(message);
@@ -153,7 +155,7 @@ void IntakeV1::arrive(std::uint16_t buffer, std::span<const std::byte> bytes) no
   }
 }
 
-/// False: the header has a defect, and the message is answered or dropped already.
+/// Returns false if the header is defective; the message has then been answered or dropped.
 bool IntakeV1::usable(const v1::DecodeResult& decoded, const ReceivedMessage& message) noexcept {
   Counters& counters = link_.counters();
   switch (decoded.status) {
@@ -185,7 +187,7 @@ bool IntakeV1::usable(const v1::DecodeResult& decoded, const ReceivedMessage& me
 
 namespace {
 
-/// The greeting is number 0.
+/// Sender of host authentication. The greeting is number 0.
 constexpr Sender kHostAuthentication{Sender::Kind::Properties, 1};
 
 }  // namespace
@@ -197,7 +199,7 @@ void Properties::open() noexcept {
 }
 
 void Properties::on_closed() noexcept {
-  // Else the driver has the buffer until its Sends are flushed.
+  // If Sends are posted, the driver uses the buffer until they are flushed.
   if (posted_ == 0) link_.context().assembly.release(std::exchange(outgoing_, nullptr));
 }
 
@@ -214,7 +216,8 @@ bool Properties::take(std::span<const std::byte> body, const v2::Header& header,
     return true;
   }
   if (sink_ != nullptr && !sink_(sink_context_, connection_, body, !heard_)) return false;
-  // At once: a call may come right behind it, whose reply has to fit the peer's Receives (V2-047).
+  // The agreement is applied immediately because the next message may be a call whose reply must fit the
+  // peer's Receives (V2-047).
   if (!heard_) link_.apply(v2::agree(link_.own_parameters(), *properties, &counters.clamped_properties));
   ++counters.properties_received;
   if (!heard_) peer_ = *properties;
@@ -240,7 +243,7 @@ bool Properties::send_host_authentication(std::span<const std::byte> octets) noe
 }
 
 void Properties::send() noexcept {
-  if (sent_bytes_ == outgoing_bytes_) return;  // waits for its completions
+  if (sent_bytes_ == outgoing_bytes_) return;  // all parts are sent; the buffer waits for their completions
   const rdma::Sge body{outgoing_, outgoing_bytes_, link_.context().assembly.lkey()};
   const rpc::Xid xid = link_.property_xid();
   if (!link_.stage_parts({.sender = kHostAuthentication,
@@ -267,7 +270,7 @@ void Properties::send() noexcept {
 }
 
 void Properties::on_part_sent(std::uint16_t index) noexcept {
-  if (index != kHostAuthentication.index) return;  // The greeting lies in its control buffer alone.
+  if (index != kHostAuthentication.index) return;  // the greeting uses only its control buffer
   if (!SLUICE_INVARIANT(posted_ > 0, pool_balance)) return link_.close(CloseReason::InternalError);
   if (--posted_ == 0 && (sent_bytes_ == outgoing_bytes_ || !link_.is_open()))
     link_.context().assembly.release(std::exchange(outgoing_, nullptr));

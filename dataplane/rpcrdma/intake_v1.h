@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What arrives in version 1: decides what a message is and whose (RFC 8166, section 4). One reactor.
+// Intake of version 1: classifies each received message and dispatches it to a role (RFC 8166, section 4).
+// Confined to one reactor.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ class IntakeV1 {
   IntakeV1(Link& link, Roles& roles, VersionChoice& version)
       : link_(link), roles_(roles), version_(version) {}
 
-  /// A completed Receive of a message that is not of version 2.
+  /// Handles the completed Receive of a message that does not belong to version 2.
   void arrive(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept;
 
  private:

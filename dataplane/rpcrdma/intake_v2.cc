@@ -50,7 +50,7 @@ void IntakeV2::take_credits(v2::CreditWord credit) noexcept {
   if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
 }
 
-/// False: the link is closed.
+/// Returns false if the link was closed.
 inline bool IntakeV2::within_credits(bool grant_only) noexcept {
   const auto arrival = link_.flow().on_receive();
   if (arrival == v2::FlowControl::Arrival::Credited) [[likely]]
@@ -61,7 +61,7 @@ inline bool IntakeV2::within_credits(bool grant_only) noexcept {
   return false;
 }
 
-/// False: the link is closed.
+/// Returns false if the link was closed.
 inline bool IntakeV2::may_have_invalidated(Arrived arrived, bool ends_call) noexcept {
   if (arrived.invalidated == rdma::Rkey{} || ends_call) [[likely]]
     return true;
@@ -103,8 +103,8 @@ inline bool IntakeV2::may_have_invalidated(Arrived arrived, bool ends_call) noex
   if (!take(arrived, decoded)) defer(arrived);
 }
 
-/// Messages without a credit word that counts: fragments, wrong versions, and ERROR, which may come between the
-/// parts of a continued message (D2-38). False: it is none of these.
+/// Handles messages whose credit word does not count: fragments, wrong versions, and ERROR, which may arrive
+/// between the parts of a continued message (D2-38). Returns false for any other message.
 bool IntakeV2::take_without_order(Arrived arrived, const v2::DecodeResult& decoded) noexcept {
   Counters& counters = link_.counters();
   const v2::Header& header = decoded.header;
@@ -152,7 +152,7 @@ void IntakeV2::take_error(const v2::Header& header) noexcept {
 
 // --- What has to wait
 
-/// There is room for every Receive.
+/// Defers a message. The ring has room for every Receive.
 void IntakeV2::defer(Arrived arrived) noexcept {
   deferred_.push_back(arrived);
 }
@@ -169,7 +169,7 @@ void IntakeV2::resume() noexcept {
   while (!deferred_.empty() && link_.is_open()) {
     const Arrived arrived = deferred_.front();
     if (!take(arrived, decode(arrived))) return;
-    if (!link_.is_open()) return;  // nothing is deferred any more
+    if (!link_.is_open()) return;  // on_closed() has cleared the ring
     deferred_.pop_front();
     if (wait_ != Wait::Nothing) return;
   }
@@ -178,7 +178,7 @@ void IntakeV2::resume() noexcept {
 void IntakeV2::tick() noexcept {
   const std::uint64_t now_ns = link_.context().now_ns();
   const std::uint64_t in_all_ns = link_.config().progress_timeout_ns;
-  // Waiting for memory is our time, not the peer's.
+  // Time spent waiting for memory is not the peer's fault.
   const bool awaits_part = sequence_.in_progress() && wait_ != Wait::AssemblyMemory;
   if (awaits_part && now_ns > last_part_ns_ &&
       (now_ns - last_part_ns_ > link_.config().version2.sequence_idle_ns ||
@@ -196,7 +196,7 @@ bool IntakeV2::take(Arrived arrived, const v2::DecodeResult& decoded) noexcept {
   const v2::Header& header = decoded.header;
   if (refuse_before_sequence(arrived, decoded)) return true;
   const bool part = header.more() || sequence_.in_progress();
-  // Before admission there is memory for what leads to it only.
+  // Before admission, memory is available only for the exchange that leads to admission.
   const bool to_refuse = part && !sequence_.in_progress() && header.type != HeaderType::ConnProp &&
                          roles_.responder().holds_calls();
   if (part && !to_refuse && !has_assembly(part_of(arrived, header).size())) return false;
@@ -230,7 +230,7 @@ bool IntakeV2::take(Arrived arrived, const v2::DecodeResult& decoded) noexcept {
   return link_.repost(arrived.buffer), true;
 }
 
-/// What says nothing of the sequence that it might belong to. True: it is refused.
+/// Refuses messages that cannot be attributed to a sequence. Returns true if the message was refused.
 bool IntakeV2::refuse_before_sequence(Arrived arrived, const v2::DecodeResult& decoded) noexcept {
   Counters& counters = link_.counters();
   const v2::Header& header = decoded.header;
@@ -244,7 +244,7 @@ bool IntakeV2::refuse_before_sequence(Arrived arrived, const v2::DecodeResult& d
     refusal = kRefuseFlags;
   }
   if (!refusal) return false;
-  // A hole in a sequence must not go unnoticed.
+  // A gap in a sequence must not remain undetected.
   if (!sequence_.in_progress()) return fault(arrived, header, *refusal), true;
   sequence_.give_up();
   return break_sequence(arrived, header, *refusal), true;
@@ -256,8 +256,8 @@ std::span<const std::byte> IntakeV2::part_of(Arrived arrived, const v2::Header& 
   return message.subspan(smaller_of<std::size_t>(header.header_bytes, message.size()));
 }
 
-/// Memory for the sequence that this part begins, or belongs to. What has outgrown a small buffer moves to a large
-/// one. False: it is waited for.
+/// Provides memory for the sequence that this part begins or continues. A sequence that outgrows a small
+/// buffer moves to a large one. Returns false if it has to wait for memory.
 bool IntakeV2::has_assembly(std::size_t part_bytes) noexcept {
   SharedMemory& memory = link_.context().assembly;
   const std::size_t held = sequence_.in_progress() ? assembled_bytes_ : 0;
@@ -299,7 +299,7 @@ Refusal IntakeV2::content_refusal(const v2::DecodeResult& decoded) noexcept {
   }
 }
 
-/// Parts are copied out, so that no Receive is held while a message grows (D2-41).
+/// Copies a part into assembly memory, so that no Receive is held while a message grows (D2-41).
 bool IntakeV2::take_part(Arrived arrived, const v2::Header& header, Step step) noexcept {
   const bool properties = header.type == HeaderType::ConnProp;
   const auto part = part_of(arrived, header);
@@ -331,7 +331,7 @@ bool IntakeV2::take_part(Arrived arrived, const v2::Header& header, Step step) n
   return link_.repost(arrived.buffer), true;
 }
 
-/// Step 10: the RPC message has to be what its header says.
+/// Runs step 10: the RPC message must agree with its transport header.
 void IntakeV2::take_message(Arrived arrived, const v2::Header& header, bool assembled) noexcept {
   ReceivedMessage& message = roles_.responder().next_message();
   message.begin(arrived.buffer, link_.receive_buffer(arrived.buffer).first(arrived.bytes));
@@ -347,7 +347,7 @@ void IntakeV2::take_message(Arrived arrived, const v2::Header& header, bool asse
   hand_over(arrived, message, header.response());
 }
 
-/// To the role that it is for, unless it is refused.
+/// Hands a message to its role, unless it is refused.
 void IntakeV2::hand_over(Arrived arrived, ReceivedMessage& message, bool response) noexcept {
   const rpc::Xid xid = message.header.fixed.xid;
   Refusal refusal;
@@ -377,7 +377,7 @@ Refusal IntakeV2::payload_refusal(rpc::Xid xid, bool response, std::span<const s
   return type <= 1 ? kRefuseFlags : kRefuseXdr;
 }
 
-/// Calls against the flow, at the level that we have announced (D2-27).
+/// Checks calls of the reverse direction against the level of support that this end has announced (D2-27).
 Refusal IntakeV2::reverse_refusal(ReceivedMessage& message) noexcept {
   Counters& counters = link_.counters();
   const v2::ReverseSupport level = link_.own_parameters().reverse;
@@ -407,8 +407,8 @@ void IntakeV2::fault(Arrived arrived, rpc::Xid xid, bool response, const v2::Err
   link_.repost(arrived.buffer);
 }
 
-/// One ERROR for each XID involved, the sequence's and the intruder's (D2-40). Never more of them than
-/// Receives, but for one: what is answered keeps its Receive.
+/// Sends one ERROR for each XID involved, that of the sequence and that of the message that broke it (D2-40).
+/// At most one more ERROR than Receives can be in progress because each answered message keeps its Receive.
 void IntakeV2::break_sequence(Arrived arrived, const v2::Header& header, const v2::Error& error) noexcept {
   const v2::InboundSequence::Identity broken = sequence_.broken();
   drop_assembly();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What arrives in version 2: the order of checks, continued messages, and whose each message is (draft,
-// sections 4.2 to 6.3; rows V2-018 to V2-052 and V2-084 to V2-098). One reactor.
+// Intake of version 2: runs the checks in order, assembles continued messages and dispatches each message to
+// a role (draft, sections 4.2 to 6.3; rows V2-018 to V2-052 and V2-084 to V2-098). Confined to one reactor.
 #pragma once
 
 #include <cstdint>
@@ -24,32 +24,33 @@ class IntakeV2 final : private ShareWaiter {
     rdma::Rkey invalidated{};
   };
 
-  /// Setup: `receives` is the most there ever are.
+  /// Called at setup. `receives` is the maximum number of Receives of the connection.
   IntakeV2(Link& link, Roles& roles, VersionChoice& version, Properties& properties, std::uint32_t receives)
       : link_(link), roles_(roles), version_(version), properties_(properties), deferred_(receives + 1) {}
 
   void open() noexcept;
-  /// The link is Draining.
+  /// Called when the link is Draining.
   void on_closed() noexcept;
-  /// A completed Receive of version 2. `invalidated`: by the peer, with this message; zero: nothing.
+  /// Handles a completed Receive of version 2. `invalidated` is the handle that this message has invalidated,
+  /// or zero.
   void arrive(std::uint16_t buffer, std::uint32_t bytes, rdma::Rkey invalidated) noexcept {
     arrive_other({buffer, bytes, invalidated});
     note_settled();
   }
-  /// A message that has taken the shortcut, but that neither role could take at once.
+  /// Handles a message that qualified for the shortcut but that neither role could handle there.
   void on_plain(std::uint16_t buffer, std::span<const std::byte> octets) noexcept;
-  /// Closes the link when a continued message does not go on, and asks the property sink again.
+  /// Closes the link if a continued message makes no progress, and retries the property sink.
   void tick() noexcept;
 
   bool waits_for_memory() const noexcept { return wait_ == Wait::AssemblyMemory; }
 
  private:
-  /// Why messages are deferred.
+  /// Reason for deferring messages.
   enum class Wait : std::uint8_t {
     Nothing,
-    AssemblyMemory,    ///< the first deferred message begins a sequence
-    PropertiesRoom,    ///< the first deferred message is a set of properties
-    JoinedProperties,  ///< a set in assembly_ waits for the property sink; its messages are used up
+    AssemblyMemory,    ///< the first deferred message begins a sequence and waits for memory
+    PropertiesRoom,    ///< the first deferred message is a set of properties and waits for the sink
+    JoinedProperties,  ///< a complete set in assembly_ waits for the sink; its messages are consumed
   };
   using Step = v2::InboundSequence::Step;
 
@@ -57,7 +58,7 @@ class IntakeV2 final : private ShareWaiter {
     resume();
     note_settled();
   }
-  /// Whatever ends in another state than it began in ends here.
+  /// Updates the shortcut. Called at the end of every function that can change one of its conditions.
   void note_settled() noexcept {
     const bool settled = link_.is_open() && link_.version_state() == VersionState::Version2 &&
                          link_.opening() == Opening::Complete && link_.flow().peer_limit() != 0 &&
@@ -78,8 +79,8 @@ class IntakeV2 final : private ShareWaiter {
   void take_credits(v2::CreditWord credit) noexcept;
   bool take_without_order(Arrived arrived, const v2::DecodeResult& decoded) noexcept;
 
-  /// Steps 5 to 10 of the order of checks. False: it has to wait for memory or for the property sink, and
-  /// nothing has happened yet.
+  /// Runs steps 5 to 10 of the order of checks. Returns false without side effects if the message has to wait
+  /// for memory or for the property sink.
   bool take(Arrived arrived, const v2::DecodeResult& decoded) noexcept;
   bool refuse_before_sequence(Arrived arrived, const v2::DecodeResult& decoded) noexcept;
   bool has_assembly(std::size_t part_bytes) noexcept;
@@ -93,8 +94,8 @@ class IntakeV2 final : private ShareWaiter {
   Refusal reverse_refusal(ReceivedMessage& message) noexcept;
   void take_error(const v2::Header& header) noexcept;
 
-  /// Ends what the message is about: an ERROR to its sender, or the end of our own RPC (D2-07). The message's
-  /// Receive is used up.
+  /// Ends the RPC that the message belongs to: sends an ERROR to the peer for a call, or ends our own RPC for
+  /// a reply (D2-07). Consumes the message's Receive.
   void fault(Arrived arrived, rpc::Xid xid, bool response, const v2::Error& error) noexcept;
   void fault(Arrived arrived, const v2::Header& header, const v2::Error& error) noexcept {
     fault(arrived, header.fixed.xid, header.response(), error);
@@ -111,9 +112,9 @@ class IntakeV2 final : private ShareWaiter {
   std::uint32_t assembled_bytes_ = 0;
   std::uint64_t first_part_ns_ = 0;
   std::uint64_t last_part_ns_ = 0;
-  std::uint64_t waiting_since_ns_ = 0;  ///< with Wait::AssemblyMemory
+  std::uint64_t waiting_since_ns_ = 0;  ///< valid for Wait::AssemblyMemory
   Wait wait_ = Wait::Nothing;
-  FixedRing<Arrived> deferred_;  ///< what take() could not take, and all that came after it
+  FixedRing<Arrived> deferred_;  ///< the message that take() deferred, and all later ones
 };
 
 }  // namespace sluice::rpcrdma

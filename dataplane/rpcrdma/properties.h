@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection properties of version 2 (draft, section 5; rows V2-053 to V2-065): the peer's sets, and host
-// authentication of ours. The greeting, our first set, is the link's. One reactor.
+// Connection properties of version 2 (draft, section 5; rows V2-053 to V2-065): receives the peer's sets and
+// sends host authentication. The link sends the greeting, which is our first set. Confined to one reactor.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace sluice::rpcrdma {
 
 class Connection;
 
-/// Hears of a set of properties that can be decoded; `first` is set for the one set that fixes properties 1 to
-/// 5 (D2-24). False: there is no room for it now, ask again.
+/// Receives each set of properties that can be decoded. `first` is true for the only set that determines
+/// properties 1 to 5 (D2-24). Returns false if the sink has no room; the caller retries.
 using PropertySink = bool (*)(void* context, Connection& connection, std::span<const std::byte> body,
                               bool first) noexcept;
 
@@ -25,28 +25,31 @@ class Properties {
   Properties(Link& link, Connection& connection) : link_(link), connection_(connection) {}
 
   void open() noexcept;
-  /// The link is Draining.
+  /// Called when the link is Draining.
   void on_closed() noexcept;
-  /// The first set is applied by v2::agree() once the sink has taken it.
+  /// Sets the sink. The peer's first set is applied by v2::agree() once the sink has accepted it.
   void set_sink(PropertySink sink, void* context) noexcept {
     sink_ = sink;
     sink_context_ = context;
   }
 
-  /// A whole set. False: the sink has no room. A refusal is for the sender.
+  /// Handles a complete set. Returns false if the sink has no room. On return of true, `refusal` may hold an
+  /// error for the sender.
   bool take(std::span<const std::byte> body, const v2::Header& header, Refusal& refusal) noexcept;
-  /// The peer's first set has come.
+  /// Returns true if the peer's first set has been received.
   bool heard() const noexcept { return heard_; }
-  /// What the peer has announced, or the defaults.
+  /// Returns the properties that the peer has announced, or the defaults.
   const v2::Parameters& peer() const noexcept { return peer_; }
 
-  /// In as many parts as it takes. False when the set before is still on its way, or without memory.
+  /// Sends host authentication, in as many parts as necessary. Returns false if the previous one is still
+  /// being sent, or if no memory is available.
   bool send_host_authentication(std::span<const std::byte> octets) noexcept;
-  /// Sends what could not be sent before.
+  /// Continues a send that had to wait.
   void retry() noexcept {
     if (outgoing_ != nullptr) send();
   }
-  /// Takes the completion of a Send of properties, also of one that was flushed. `index` is Sender::index of the Send.
+  /// Handles the completion of a Send of properties, including a flushed one. `index` is the Sender::index of
+  /// the Send.
   void on_part_sent(std::uint16_t index) noexcept;
 
  private:
@@ -58,10 +61,10 @@ class Properties {
   void* sink_context_ = nullptr;
   v2::Parameters peer_;
   bool heard_ = false;
-  std::byte* outgoing_ = nullptr;  ///< host authentication on its way, in LinkContext::assembly
+  std::byte* outgoing_ = nullptr;  ///< host authentication being sent, in LinkContext::assembly
   std::uint32_t outgoing_bytes_ = 0;
   std::uint64_t sent_bytes_ = 0;
-  std::uint32_t posted_ = 0;  ///< Sends of it that are not complete
+  std::uint32_t posted_ = 0;  ///< its Sends that are not complete
 };
 
 }  // namespace sluice::rpcrdma

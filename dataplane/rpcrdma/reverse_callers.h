@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requesters for calls in the reverse direction, lent to connections that need one. Owned by the engine; one
-// reactor.
+// Pool of requesters for calls in the reverse direction, assigned to connections on demand. Owned by the
+// engine; confined to one reactor.
 #pragma once
 
 #include <utility>
@@ -14,12 +14,12 @@ namespace sluice::rpcrdma {
 
 class ReverseCallers {
  public:
-  /// Setup.
+  /// Adds a requester at setup.
   void add(Owned<Requester> requester) {
     free_.push_back(requester.get());
     all_.push_back(std::move(requester));
   }
-  /// Null when all are lent.
+  /// Returns a free requester, or null if all are assigned.
   Requester* acquire() noexcept {
     if (free_.empty()) return nullptr;
     Requester* const requester = free_.back();
@@ -31,7 +31,7 @@ class ReverseCallers {
 
  private:
   std::vector<Owned<Requester>> all_;
-  std::vector<Requester*> free_;  ///< has had room for all of them from the start
+  std::vector<Requester*> free_;  ///< never reallocates: add() has made room for all of them
 };
 
 }  // namespace sluice::rpcrdma

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which version of RPC-over-RDMA a connection speaks (draft, section 4.3.3; rows V2-011 to V2-017). One
+// Version negotiation of one connection (draft, section 4.3.3; rows V2-011 to V2-017). Confined to one
 // reactor.
 #pragma once
 
@@ -15,22 +15,22 @@ class VersionChoice {
  public:
   VersionChoice(Link& link, Roles& roles) : link_(link), roles_(roles) {}
 
-  /// The link has been opened: the version to begin with.
+  /// Selects the initial version. Called when the link has been opened.
   void open() noexcept;
-  /// A message of ours has arrived.
+  /// Called when a message of ours has been delivered.
   void on_delivered() noexcept { delivered_ = true; }
-  /// The link is closed, and all that was sent is complete: a server that had the first message and never
-  /// answered it is taken for one of version 1 (V2-015).
+  /// Called when the link is closed and all Sends are complete. A server that received the first message and
+  /// never answered it is remembered as a version 1 server (V2-015).
   void on_drained() noexcept;
-  /// The first answer is late: closes the link.
+  /// Closes the link if the first answer is late.
   void tick() noexcept;
 
-  /// Whether a message is to be judged by the rules of version 2; the first message settles that.
+  /// Returns true if the rules of version 2 apply to a message; the first message settles the version.
   bool is_version_2(std::uint16_t buffer, std::uint32_t bytes) noexcept;
-  /// The peer speaks this version.
+  /// Settles the version that the peer speaks.
   void settle(VersionState version) noexcept;
-  /// The server does not speak version 2: the connection goes on with version 1, if that is what it speaks
-  /// (V2-014).
+  /// Called when the server does not speak version 2. The connection continues with version 1 if the server
+  /// supports it, and is closed otherwise (V2-014).
   void fall_back(rpc::VersionRange supported) noexcept;
 
  private:
@@ -38,8 +38,8 @@ class VersionChoice {
 
   Link& link_;
   Roles& roles_;
-  bool delivered_ = false;      ///< the first message
-  std::uint64_t asked_ns_ = 0;  ///< when the first message was seen to wait for its answer; 0: not yet
+  bool delivered_ = false;      ///< the first message has been delivered
+  std::uint64_t asked_ns_ = 0;  ///< when tick() first saw the first message unanswered; 0: not yet
 };
 
 }  // namespace sluice::rpcrdma

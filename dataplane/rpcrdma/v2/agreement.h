@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What follows from the properties of both ends of a version 2 connection (draft, section 5; D2-20 to D2-27).
-// Pure; any thread of any plane.
+// Limits that result from the properties of both ends of a version 2 connection (draft, section 5; D2-20 to
+// D2-27). Pure functions; any thread of either plane.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace sluice::rpcrdma::v2 {
 
-/// As it is in force at one end; the defaults hold until the peer has told its properties.
+/// Limits in force at one end. The defaults apply until the peer has announced its properties.
 struct Agreement {
-  std::uint32_t send_bytes = kDefaultSendBytes;  ///< largest Send
+  std::uint32_t send_bytes = kDefaultSendBytes;  ///< largest Send, in bytes
   std::uint32_t max_segment_bytes = kDefaultSegmentBytes;
-  std::uint32_t max_segments = kDefaultSegmentCount;  ///< in one header of ours
-  ReverseSupport reverse = ReverseSupport::Inline;    ///< of the peer, for calls of ours
+  std::uint32_t max_segments = kDefaultSegmentCount;  ///< in one header that we send
+  ReverseSupport reverse = ReverseSupport::Inline;    ///< the peer's support for our calls
 };
 
-/// No peer makes us send in smaller pieces, whatever it says (V2-065).
+/// Minimum Send size, in bytes. A peer cannot force smaller ones (V2-065).
 inline constexpr std::uint32_t kLeastThreshold = 1024;
 inline constexpr std::uint32_t kLeastSegmentBytes = 4096;
 
-/// Values out of range are clamped, never refused. `clamped` counts them.
+/// Clamps values that are out of range and never refuses them. `clamped` counts the clamped values.
 inline Agreement agree(const Parameters& own, const Parameters& peer,
                        std::uint64_t* clamped = nullptr) noexcept {
   const auto clamp = [clamped](std::uint32_t value, std::uint32_t least, std::uint32_t most) {

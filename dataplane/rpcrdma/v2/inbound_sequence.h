@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which message continues which: the receiving side of Message Continuation on one connection (draft,
-// sections 4.2 and 6.3.2.2; rows V2-084 to V2-095). Knows identities only, no payload. The connection's
-// reactor.
+// Receiving side of Message Continuation on one connection (draft, sections 4.2 and 6.3.2.2; rows V2-084 to
+// V2-095). Tracks which message continues which by their identities, without payload. Used by the
+// connection's reactor.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace sluice::rpcrdma::v2 {
 
 class InboundSequence {
  public:
-  /// What must be the same in all parts (V2-086).
+  /// Fields that must be equal in all parts (V2-086).
   struct Identity {
     rpc::Xid xid{};
     HeaderType type = HeaderType::Msg;
@@ -25,20 +25,22 @@ class InboundSequence {
 
   enum class Step : std::uint8_t {
     Whole,  ///< belongs to no sequence
-    First,  ///< begins one
+    First,  ///< begins a sequence
     Middle,
     Last,
-    Broken,   ///< breaks the sequence in progress: broken() tells whose it was
-    Dropped,  ///< a later part of a sequence that was given up
+    Broken,   ///< breaks the sequence in progress; broken() returns its identity
+    Dropped,  ///< a later part of an abandoned sequence
   };
 
-  /// No message is in parts: the next one without MORE is whole.
+  /// Returns true if no sequence is in progress or being drained; the next message without MORE is then
+  /// whole.
   bool idle() const noexcept { return !current_ && drained_ == 0; }
   bool in_progress() const noexcept { return current_.has_value(); }
   const Identity& current() const noexcept { return *current_; }
   const Identity& broken() const noexcept { return broken_; }
 
-  /// The next message, which is neither grant-only nor an ERROR: those pass between parts (D2-38).
+  /// Classifies the next message. Grant-only messages and ERROR are not passed here because they may arrive
+  /// between parts (D2-38).
   Step next(const Identity& message, bool more) noexcept {
     if (current_ && *current_ == message) {
       if (more) return Step::Middle;
@@ -63,7 +65,7 @@ class InboundSequence {
     return Step::First;
   }
 
-  /// The sequence in progress is given up; its later parts are dropped (D2-40).
+  /// Abandons the sequence in progress. Its later parts are dropped (D2-40).
   void give_up() noexcept {
     if (!current_) return;
     broken_ = *current_;
@@ -72,7 +74,8 @@ class InboundSequence {
   }
 
  private:
-  /// A sequence that was given up, and the one that broke it: the oldest is forgotten.
+  /// Records an abandoned sequence whose later parts are dropped. Two are kept, the sequence that was broken
+  /// and the one that broke it; a third replaces the oldest.
   void drain(const Identity& identity) noexcept {
     auto& place = draining_[next_drained_++ % draining_.size()];
     drained_ += place ? 0 : 1;

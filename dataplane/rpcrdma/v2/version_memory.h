@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Servers that turned out to speak version 1 only, so that the next connection to them begins with it (draft,
-// section 4.3.3.2; V2-015). One reactor.
+// Cache of servers that speak only version 1, so that the next connection to them starts with version 1
+// (draft, section 4.3.3.2; V2-015). Confined to one reactor.
 #pragma once
 
 #include <array>
@@ -12,14 +12,14 @@
 
 namespace sluice::rpcrdma {
 
-/// An address may have several servers, each at a port of its own.
+/// Server address with port, since one host may run several servers.
 struct ServerAddress {
   PeerAddress host;
   std::uint16_t port = 0;
   bool operator==(const ServerAddress&) const = default;
 };
 
-/// The newest kEntries are remembered.
+/// Remembers the newest kEntries servers.
 class VersionMemory {
  public:
   static constexpr std::size_t kEntries = 64;

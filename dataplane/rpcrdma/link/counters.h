@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the transport counts. Plain words of the owning reactor, which copies them to the shared segment
-// between turns.
+// Transport counters. Plain words of the owning reactor, which copies them to the shared segment between loop
+// iterations.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace sluice::rpcrdma {
 
-/// The first line of them has what nearly every call counts.
+/// Counters of one client class. Those that nearly every call increments are in the first cache line.
 struct alignas(kCacheLine) Counters {
 #define SLUICE_COUNTER_FIELD(name, group, help) std::uint64_t name = 0;
   SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_FIELD)

@@ -20,7 +20,7 @@ Link::Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const C
 
 // --- Life
 
-/// An illegal change is made all the same: what follows it in the code relies on it.
+/// An illegal transition is still made because the code that follows relies on the new state.
 void Link::transition(State to) noexcept {
   static_cast<void>(SLUICE_INVARIANT(may_follow(state_, to), connection_state));
   state_ = to;
@@ -82,9 +82,9 @@ void Link::post_first_receives() noexcept {
   flush_receives();
 }
 
-/// Any responder acknowledges an RDMA Write of no bytes, and checks neither key nor address (InfiniBand
-/// Architecture Specification 1.4, volume 1, section 9.7.4.1.6). It needs no credit. A peer that is gone does
-/// not acknowledge it: the driver gives up, and the connection ends.
+/// Sends an RDMA Write of zero bytes. Every responder acknowledges it and checks neither key nor address
+/// (InfiniBand Architecture Specification 1.4, volume 1, section 9.7.4.1.6). It needs no credit. If the peer
+/// does not acknowledge it, the driver exhausts its retries and the connection is closed.
 void Link::probe_if_silent() noexcept {
   const std::uint64_t now_ns = context_.now_ns();
   if (config_.probe_after_ns == 0 || probing_ || now_ns <= alive_ns_ ||
@@ -92,7 +92,7 @@ void Link::probe_if_silent() noexcept {
     return;
   SendStage& staged = stage();
   if (!stage_fits(1) || !staged.begin(rdma::SendOpcode::RdmaWrite, wr_id(WrKind::Probe, 0), rdma::kSignaled))
-    return;  // a full send queue asks as well
+    return;  // a full send queue has Sends outstanding, which detect a dead peer as well
   probing_ = true;
   ++counters().probes_sent;
 }
@@ -104,11 +104,12 @@ void Link::close(CloseReason reason) noexcept {
   probe::connection_closed(number(), static_cast<std::uint8_t>(reason));
   ++counters().connections_closed;
   if (is_failure(reason)) ++counters().connection_errors;
-  give_up_stage();  // it counts as posted by the slots and requests: they get their completions as flushed work
+  // Slots and requests count the staged requests as posted and expect their flushed completions.
+  give_up_stage();
   context_.assembly.forget_all(assembly_account_);
   flush_receives();
   qp_->to_error();
-  touch();  // to be looked at by the engine
+  touch();  // the engine checks whether the link can be reaped
   owner_.on_link_closed();
 }
 
@@ -150,7 +151,7 @@ void Link::discard(const ReceivedMessage& message) noexcept {
   repost(message.buffer);
 }
 
-/// Or makes room in it.
+/// Acquires the Receive stage for this link, or makes room in it.
 [[gnu::noinline]] void Link::take_receives() noexcept {
   Transmit& transmit = context_.transmit;
   if (transmit.receives_for != nullptr) transmit.receives_for->flush_receives();
@@ -165,7 +166,7 @@ void Link::flush_receives() noexcept {
   transmit.receives_for = nullptr;
 }
 
-/// Version 2 needs as many as its window of credits.
+/// Limits the Receives in use. Version 2 needs as many as its window of credits.
 void Link::bound_receives() noexcept {
   receives_.bound(speaks_version_2() ? flow_.most_receives() : Receives::kNoBound);
 }
@@ -200,7 +201,7 @@ bool Link::make_room_for_one() noexcept {
   return stage_fits(1);
 }
 
-/// With nothing out no completion would come.
+/// With no work request outstanding, no completion would trigger the retry.
 void Link::wait_for_send_room() noexcept {
   ++counters().waits_send_queue;
   if (qp_->send_room() < capacity_.send_depth)
@@ -213,8 +214,10 @@ void Link::flush_stage() noexcept {
   flush_receives();
   SendStage& stage = context_.transmit.stage;
   if (stage.empty()) return;
-  // All of it is taken: room was checked, and a queue pair in Error takes work requests to flush them.
-  send_room_ -= smaller_of(send_room_, qp_->post_send(stage.wrs()));  // it may have been forgotten
+  // The queue pair accepts all of them: room was checked, and a queue pair in Error accepts work requests to
+  // flush them.
+  // send_room_ may be smaller than what was posted because forget_send_room() may have cleared it.
+  send_room_ -= smaller_of(send_room_, qp_->post_send(stage.wrs()));
   stage.clear();
   last_post_ns_ = context_.now_ns();
 }
@@ -227,7 +230,7 @@ void Link::flush() noexcept {
   }
   TurnEntry& entry = *this;
   TurnQueue::unlink(entry);
-  if (retry_ == Retry::AtTurnEnd || grant_put_off_) touch();  // again in the next turn
+  if (retry_ == Retry::AtTurnEnd || grant_put_off_) touch();  // retried in the next iteration
 }
 
 // --- Why links are closed

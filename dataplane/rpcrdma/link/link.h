@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the two roles of a connection need of it: its queue pair, room in the send queue, Receives, and in
-// version 2 credits, turns of senders and continued messages. It knows no role; its owner is the connection.
-// One reactor. Nothing here allocates after construction.
+// Transport half of a connection, used by its two roles: the queue pair, room in the send queue, Receives,
+// and in version 2 credits, send order and continued messages. The link does not depend on the roles; the
+// connection owns it. Confined to one reactor. Nothing here allocates after construction.
 //
-// A Receive buffer belongs to the queue pair while posted, then to the slot or request its message went to,
+// A Receive buffer belongs to the queue pair while posted, then to the slot or request that took its message,
 // and is posted again before the answer to that message is sent (V1-052).
 #pragma once
 
@@ -33,13 +33,13 @@
 
 namespace sluice::rpcrdma {
 
-/// What one connection object can carry at most; set once for all connections of a reactor.
+/// Capacity of one connection object, equal for all connections of a reactor.
 struct ConnectionCapacity {
   std::uint32_t call_slots = 64;
-  std::uint32_t requests = 0;               ///< most credits we ask for as requester
-  std::uint32_t receive_bytes = 4096;       ///< of each Receive
-  std::uint32_t reply_buffer_bytes = 8192;  ///< of each call slot
-  std::uint32_t send_depth = 1024;          ///< of the queue pairs; SendStage::kMaxWrs or more
+  std::uint32_t requests = 0;               ///< maximum credits requested as requester
+  std::uint32_t receive_bytes = 4096;       ///< size of each Receive
+  std::uint32_t reply_buffer_bytes = 8192;  ///< reply buffer of each call slot
+  std::uint32_t send_depth = 1024;          ///< send queue depth; SendStage::kMaxWrs or more
 
   std::uint32_t slots() const noexcept { return larger_of(call_slots, kLeastSlots); }
   std::uint32_t receives() const noexcept {
@@ -49,18 +49,18 @@ struct ConnectionCapacity {
   }
 };
 
-/// Bytes that went over a connection, with what was placed directly.
+/// Bytes transferred over a connection, including directly placed data.
 struct Traffic {
   std::uint64_t received = 0;
   std::uint64_t sent = 0;
 };
 
-/// The connection that has a link and the two roles.
+/// Interface of the connection that owns the link and the two roles.
 class LinkOwner {
  public:
-  /// The link is Draining from now on.
+  /// Called when the link has become Draining.
   virtual void on_link_closed() noexcept = 0;
-  /// No call is being served, and no reply is awaited.
+  /// Returns true if no call is being served and no reply is awaited.
   virtual bool no_calls_in_progress() const noexcept = 0;
 
  protected:
@@ -71,34 +71,38 @@ class alignas(kCacheLine) Link final : private TurnEntry {
  public:
   using State = LinkState;
 
-  /// Setup: `receives` holds capacity.receives() buffers, `control` kControlBuffers of kControlBytes.
+  /// Called at setup. `receives` holds capacity.receives() buffers, `control` kControlBuffers of
+  /// kControlBytes.
   Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const ConnectionCapacity& capacity,
        rdma::MemoryRegion receives, rdma::MemoryRegion control);
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
   // --- Life
-  /// Takes over a queue pair in State::Init. `config` is clamped to the capacity. begin() comes next.
+  /// Takes over a queue pair in State::Init. `config` is clamped to the capacity. The caller then calls
+  /// begin().
   void open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer) noexcept;
-  /// The version to begin with, and what has to be sent first.
+  /// Sets the initial version, and what must be sent first.
   void begin(VersionState version, Opening opening) noexcept;
   void post_first_receives() noexcept;
-  /// The queue pair is ReadyToSend.
+  /// Called when the queue pair is ReadyToSend.
   void established() noexcept { last_post_ns_ = alive_ns_ = context_.now_ns(); }
-  /// Ends the link; harmless if it has ended.
+  /// Closes the link. Has no effect if it is already closed.
   void close(CloseReason reason) noexcept;
-  /// Draining, and nothing is out any more but what the roles know of.
+  /// Returns true if a Draining link has no Receives or control messages outstanding. The roles check their
+  /// own work requests.
   bool drained() const noexcept { return receives_.posted() == 0 && control_.all_free(); }
-  /// Draining becomes Closed: the queue pair is destroyed.
+  /// Destroys the queue pair and changes the state from Draining to Closed.
   void release_queue_pair() noexcept;
 
   State state() const noexcept { return state_; }
   bool is_open() const noexcept { return state_ == State::Open; }
   CloseReason close_reason() const noexcept { return close_reason_; }
   rdma::QueuePair& queue_pair() noexcept { return *qp_; }
-  /// A work request has completed well: but for what is local, the peer was there.
+  /// Called when a work request has completed successfully, which shows that the peer is alive unless the
+  /// request was local.
   void note_alive() noexcept { alive_ns_ = context_.now_ns(); }
-  /// Asks a peer that has been silent whether it is still there.
+  /// Probes a peer that has been idle.
   void probe_if_silent() noexcept;
   void on_probed() noexcept { probing_ = false; }
   bool heard_from_peer() const noexcept { return qp_ != nullptr && qp_->heard_from_peer(); }
@@ -108,21 +112,21 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   std::uint64_t wr_id(WrKind kind, std::uint16_t index) const noexcept {
     return WrId::encode(wr_id_base_, kind, index);
   }
-  /// Of this life of the connection.
+  /// Returns true if a completion belongs to the current generation of the connection.
   bool owns(WrId id) const noexcept { return id.generation == generation_ && state_ != State::Closed; }
-  /// The same of one that is open.
+  /// Returns true if a completion belongs to the current generation and the link is open.
   bool serves(WrId id) const noexcept { return id.generation == generation_ && state_ == State::Open; }
   const PeerAddress& peer() const noexcept { return peer_; }
-  /// Empty until the peer has authenticated itself.
+  /// Returns the host name of the peer; it is empty until the peer has authenticated itself.
   const HostName& peer_host() const noexcept { return peer_host_; }
   void set_peer_host(const HostName& host) noexcept { peer_host_ = host; }
   const ConnectionConfig& config() const noexcept { return config_; }
   void set_send_inline_bytes(std::uint32_t bytes) noexcept { config_.send_inline_bytes = bytes; }
   std::uint32_t client_class() const noexcept { return config_.client_class; }
   void set_client_class(std::uint32_t client_class) noexcept;
-  /// Of the client's class.
+  /// Returns the counters of the client's class.
   Counters& counters() noexcept { return *counters_; }
-  // Bytes that went over it, also in a counter of its class.
+  // Counts transferred bytes, both for the connection and in a counter of its class.
   void count_received(std::uint64_t Counters::*counter, std::uint64_t bytes) noexcept {
     counters().*counter += bytes;
     traffic_.received += bytes;
@@ -131,38 +135,40 @@ class alignas(kCacheLine) Link final : private TurnEntry {
     counters().*counter += bytes;
     traffic_.sent += bytes;
   }
-  /// All of them since open(); the RDMA operations are ours.
+  /// Returns all bytes transferred since open(). RDMA operations are those that this end has posted.
   const Traffic& traffic() const noexcept { return traffic_; }
   LinkContext& context() noexcept { return context_; }
   SharedMemory::Account& assembly_account() noexcept { return assembly_account_; }
-  /// Of memory that connections share.
+  /// Returns the bytes of shared memory that the link holds.
   std::uint64_t shared_bytes() const noexcept { return context_.assembly.held_bytes(assembly_account_); }
 
   // --- The version
   VersionState version_state() const noexcept { return version_; }
-  /// Of RPC-over-RDMA; zero until the client's first message has settled it.
+  /// Returns the version of RPC-over-RDMA; zero until the client's first message has settled it.
   std::uint32_t version() const noexcept {
     return smaller_of<std::uint32_t>(static_cast<std::uint32_t>(version_), 2);
   }
-  /// As the intake of version 2 has set it.
+  /// Returns the shortcut that the intake of version 2 has set.
   Shortcut shortcut() const noexcept { return shortcut_; }
   void set_shortcut(Shortcut shortcut) noexcept { shortcut_ = shortcut; }
   bool speaks_version_2() const noexcept { return version_ >= VersionState::AwaitingAnswer; }
   bool negotiating() const noexcept { return version_ == VersionState::AwaitingAnswer; }
   void transition(VersionState to) noexcept;
-  /// What this end serves. Version 1 has no way to show who a host is.
+  /// Returns the versions that this end serves. Version 1 cannot authenticate a host, so it is excluded if
+  /// hold_calls is set.
   rpc::VersionRange supported_versions() const noexcept {
     return {config_.max_version >= v2::kVersion && config_.version2.hold_calls ? v2::kVersion : kVersion1,
             config_.max_version};
   }
   const v2::Agreement& agreement() const noexcept { return agreement_; }
-  /// Nothing lifts a limit of ours, or lets the message path run in pieces without end (V2-065).
+  /// Applies the agreement, clamped so that it neither exceeds our limits nor reduces Sends below a minimum
+  /// (V2-065).
   void apply(const v2::Agreement& agreement) noexcept;
-  /// What we have announced to the peer, or its defaults.
+  /// Returns the properties that this end has announced, or the defaults.
   v2::Parameters own_parameters() const noexcept;
-  /// Largest Send that the peer takes now.
+  /// Returns the largest Send that the peer accepts now, in bytes.
   std::uint32_t send_bytes() const noexcept { return send_bytes(speaks_version_2()); }
-  /// The same, where the version is known.
+  /// Returns the largest Send that the peer accepts, given the version.
   std::uint32_t send_bytes(bool version_2) const noexcept {
     return version_2 ? agreement_.send_bytes : config_.send_inline_bytes;
   }
@@ -170,9 +176,9 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   // --- Receives
   std::span<std::byte> receive_buffer(std::uint16_t index) noexcept { return receives_.buffer(index); }
   void on_receive_completed() noexcept { receives_.on_completed(); }
-  /// Posts a Receive buffer again, before anything that is staged later (V1-052).
+  /// Posts a Receive buffer again, before all requests that are staged later (V1-052).
   void repost(std::uint16_t buffer) noexcept;
-  /// The same, where every message comes by.
+  /// Inline variant of repost() for the message path.
   [[gnu::always_inline]] void repost_now(std::uint16_t buffer) noexcept {
     if (receives_.keep_surplus(buffer)) return;
     const Transmit& transmit = context_.transmit;
@@ -180,25 +186,28 @@ class alignas(kCacheLine) Link final : private TurnEntry {
       take_receives();
     receives_.stage(buffer, wr_id(WrKind::Receive, buffer), context_.transmit.receives);
   }
-  /// Gives back all that a message holds which nobody takes: its Receive, and the memory of its assembled payload.
+  /// Releases everything that an unhandled message holds: its Receive and the memory of its assembled
+  /// payload.
   void discard(const ReceivedMessage& message) noexcept;
-  /// Posts those that may be used again.
+  /// Posts spare Receives, as far as the limit allows.
   void repost_spares() noexcept;
 
   // --- Sending
-  /// The reactor's stage, holding only requests of this link. Whoever has it has something to do at the end of the turn.
+  /// Returns the reactor's stage, holding only requests of this link. The link is processed at the end of the
+  /// iteration.
   [[gnu::always_inline]] SendStage& stage() noexcept {
     if (context_.transmit.staged_for != this) [[unlikely]]
       take_stage();
     return context_.transmit.stage;
   }
-  /// Whether the send queue has room for all that is staged and `further` work requests.
+  /// Returns true if the send queue has room for everything that is staged and `further` work requests.
   bool stage_fits(std::size_t further = 0) noexcept {
     const std::size_t needed = context_.transmit.stage.size() + further;
     if (needed > send_room_) send_room_ = qp_->send_room();
     return needed <= send_room_ && needed <= SendStage::kMaxWrs;
   }
-  /// Whether so many work requests can be staged; hands the stage to the driver if that makes room in it.
+  /// Returns true if `work_requests` more requests can be staged. Hands the stage to the driver if that makes
+  /// room.
   bool has_room(std::size_t work_requests) noexcept {
     static_cast<void>(stage());
     if (stage_fits(work_requests)) return true;
@@ -206,7 +215,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
     return stage_fits(work_requests);
   }
   void forget_send_room() noexcept { send_room_ = 0; }
-  /// Whether a work request of one piece can be staged. If so, the stage is the link's.
+  /// Returns true if a work request of one piece can be staged. The stage then belongs to the link.
   [[gnu::always_inline]] bool has_room_for_one() noexcept {
     SendStage& staged = stage();
     const std::size_t needed = staged.size() + 1;
@@ -215,101 +224,106 @@ class alignas(kCacheLine) Link final : private TurnEntry {
       return true;
     return make_room_for_one();
   }
-  /// Adds a Send of one piece; has_room_for_one() was true. Returns what SendStage::add_send() does.
+  /// Adds a Send of one piece. Requires has_room_for_one(). Returns the result of SendStage::add_send().
   [[gnu::always_inline]] std::uint16_t stage_one(WrKind kind, std::uint16_t index, rdma::Sge piece) noexcept {
     return context_.transmit.stage.add_send(wr_id(kind, index), piece);
   }
   /// Hands the stage to the driver to make room in it.
   void flush_stage() noexcept;
-  /// There is something to do at the end of the turn.
+  /// Schedules the link for processing at the end of the loop iteration.
   [[gnu::always_inline]] void touch() noexcept {
     TurnEntry& entry = *this;
     if (!entry.link.linked()) context_.transmit.turn_end.push_back(entry);
   }
-  /// Who could not send is asked again at the end of the turn.
+  /// Schedules a retry of waiting senders at the end of the loop iteration.
   void retry_at_turn_end() noexcept {
     retry_ = Retry::AtTurnEnd;
     touch();
   }
-  /// Who found no room in the send queue is asked again when a work request of this link has completed.
+  /// Schedules a retry of senders that found no room in the send queue. The retry runs after a work request
+  /// of this link has completed.
   void wait_for_send_room() noexcept;
   bool retry_due() const noexcept { return retry_ == Retry::AtTurnEnd; }
   void begin_retry() noexcept { retry_ = Retry::None; }
-  /// End of a turn: hands what was staged to the driver, after a grant that is due.
+  /// Runs at the end of an iteration: sends a grant that is due, then hands the staged requests to the
+  /// driver.
   void flush() noexcept;
 
   // --- Credits of version 2
   v2::FlowControl& flow() noexcept { return flow_; }
   const v2::FlowControl& flow() const noexcept { return flow_; }
-  /// Credits that the peer may use at once, of both directions together.
+  /// Sets the credits that the peer may have outstanding, for both directions together.
   void set_window(std::uint32_t credits) noexcept;
-  /// The credit word of the next message; `freed` Receives, none or one, come back in front of it.
+  /// Returns the credit word of the next message; `freed` Receives, zero or one, are posted before it.
   [[gnu::always_inline]] v2::CreditWord offer(std::uint32_t freed = 0) const noexcept {
     return flow_.offer(receives_.posted() + receives_.returning(freed));
   }
-  /// The credit word of a message that is staged now; may_reply_now() was true.
+  /// Returns the credit word of a message that is staged now, and counts it. Requires may_reply_now().
   [[gnu::always_inline]] v2::CreditWord use_credit() noexcept {
     const v2::CreditWord word = offer();
     flow_.on_send(word);
     return word;
   }
-  /// A message with this credit word is staged.
+  /// Counts a staged message with this credit word.
   void count_send(v2::CreditWord word) noexcept {
     flow_.on_send(word);
     if (!SLUICE_INVARIANT(flow_.balance() >= -1, credit_balance)) close(CloseReason::InternalError);
   }
   void count_error_send() noexcept { flow_.on_send_error(); }
-  /// When something was last handed to the driver.
+  /// Returns when requests were last handed to the driver.
   std::uint64_t last_post_ns() const noexcept { return last_post_ns_; }
 
   // --- Turns of senders in version 2 (sending.cc)
-  /// Needs a credit and no other sender inside a continued message. On false, the sender's role is asked
-  /// again when that has changed.
+  /// Returns true if `sender` may send: a credit is available and no other sender is inside a continued
+  /// message. If false, the sender's role is retried when that changes.
   bool may_send_now(Sender sender) noexcept {
     if (may_send_whole(2)) [[likely]]
       return true;
     return may_send_out_of_turn(sender);
   }
-  /// The same of a reply in one piece. On false, may_send_now() has the answer.
+  /// Fast check of may_send_now() for a reply that fits one Send. If false, call may_send_now().
   bool may_reply_now() const noexcept { return may_send_whole(1); }
-  /// The same of a call in one piece.
+  /// Fast check of may_send_now() for a call that fits one Send. If false, call may_send_now().
   bool may_call_now() const noexcept { return may_send_whole(2); }
-  /// What may_send_now() depends on has changed.
+  /// Called when a condition of may_send_now() has changed.
   void notify_waiting_senders() noexcept {
     if (retry_ == Retry::OnNotice) retry_at_turn_end();
   }
-  /// Stages parts behind the first `sent` bytes until what is left fits the last part, which is the sender's
-  /// to stage; then it calls end_continued_message(). False: it has to wait, and is asked again.
+  /// Stages parts of a message, starting after the first `sent` bytes, until the rest fits the last part. The
+  /// sender stages the last part and then calls end_continued_message(). Returns false if it has to wait; the
+  /// sender is then retried.
   bool stage_parts(const ContinuedMessage& message, std::uint64_t& sent, std::uint32_t& posted) noexcept;
-  /// Adds what is left behind `from` to the last work request.
+  /// Appends the payload after `from` to the last work request.
   bool append_payload(std::span<const rdma::Sge> payload, std::uint64_t from) noexcept;
   void end_continued_message() noexcept {
     set_sender({});
     notify_waiting_senders();
   }
-  /// A control buffer, and the start of its Send. Nothing: there is no room, and the sender is asked again.
+  /// Takes a control buffer and starts its Send. Returns nothing if there is no room; the sender is then
+  /// retried.
   std::optional<std::uint16_t> begin_control(Sender sender) noexcept;
   std::span<std::byte> control_buffer(std::uint16_t index) noexcept { return control_.buffer(index); }
   rdma::Sge control_piece(std::uint16_t index, std::size_t bytes) noexcept {
     return control_.piece(index, bytes);
   }
-  /// The Send of a control buffer has completed, or was flushed. Returns whose it was.
+  /// Handles the completion of a control buffer's Send, including a flushed one. Returns the sender.
   Sender on_control_sent(std::uint16_t index) noexcept;
-  /// Of the latest set of properties of ours, and of the next one.
+  /// XID of our latest set of properties, and of the next one.
   rpc::Xid property_xid() const noexcept { return static_cast<rpc::Xid>(property_xid_); }
   rpc::Xid next_property_xid() noexcept { return static_cast<rpc::Xid>(++property_xid_); }
 
   Opening opening() const noexcept { return opening_; }
   void transition(Opening to) noexcept;
-  /// Properties 1 to 5, in one message that every peer can receive (V2-058).
+  /// Sends properties 1 to 5, in one message that every peer can receive (V2-058).
   void send_greeting() noexcept;
-  /// The first call cannot be the greeting: properties are, and the call waits for the next credit.
+  /// Sends properties as the greeting because the first call does not qualify; the call waits for the next
+  /// credit.
   void greet_with_properties() noexcept {
     transition(Opening::AwaitingProperties);
     send_greeting();
     wait_for_notice();
   }
-  /// A call has gone out as greeting.
+  /// Called when a call has been sent as the greeting.
   void on_greeted() noexcept;
   void send_grant() noexcept;
 
@@ -340,36 +354,36 @@ class alignas(kCacheLine) Link final : private TurnEntry {
     if (retry_ == Retry::None) retry_ = Retry::OnNotice;
   }
 
-  // What every message needs comes first, so that a connection that has been quiet takes few cache lines.
+  // Members that every message uses come first, so that a connection that was idle loads few cache lines.
   LinkContext& context_;
   Counters* counters_;
   std::uint64_t wr_id_base_ = 0;
-  std::uint16_t generation_ = 0;  ///< completions of an earlier life are dropped
+  std::uint16_t generation_ = 0;  ///< completions of an earlier generation are dropped
   State state_ = State::Closed;
   VersionState version_ = VersionState::Version1;
   Opening opening_ = Opening::Complete;
   Retry retry_ = Retry::None;
   Shortcut shortcut_ = Shortcut::None;
-  bool grant_put_off_ = false;  ///< it was due at the end of the last turn
-  std::uint64_t alive_ns_ = 0;  ///< when the peer was last known to be there
+  bool grant_put_off_ = false;  ///< a grant was due at the end of the last iteration
+  std::uint64_t alive_ns_ = 0;  ///< when the peer was last known to be alive
   Traffic traffic_;
-  std::size_t send_room_ = 0;  ///< at least this much; asked again when it does not do
+  std::size_t send_room_ = 0;  ///< lower bound; queried again when it is not sufficient
   Owned<rdma::QueuePair> qp_;
   Receives receives_;
   ConnectionConfig config_;
-  // Version 2 needs a line of its own.
+  // Version 2 uses a cache line of its own.
   alignas(kCacheLine) v2::FlowControl flow_;
-  /// Credits that no message in one piece may use: none, or all while not everybody may send.
+  /// Credits that whole messages may not use: none, or all while not every sender may send.
   std::int32_t held_back_ = 0;
   v2::Agreement agreement_;
   std::uint64_t last_post_ns_ = 0;
-  Sender sender_;  ///< inside a continued message
+  Sender sender_;  ///< the sender inside a continued message
   const ConnectionCapacity capacity_;
   PeerAddress peer_;
   HostName peer_host_;
   LinkOwner& owner_;
   CloseReason close_reason_ = CloseReason::None;
-  bool probing_ = false;  ///< a probe is out
+  bool probing_ = false;  ///< a probe is outstanding
   std::uint32_t property_xid_ = 0;
   SharedMemory::Account assembly_account_;
   ControlBuffers control_;

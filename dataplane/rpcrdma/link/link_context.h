@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the links of one engine share: the stage that they take turns in, memory for continued messages,
-// counters, and what is known of the device and of peers. Owned by the engine; one reactor.
+// State shared by the links of one engine: the transmit stage, which one link uses at a time, memory for
+// continued messages, counters, and properties of the device and of peers. Owned by the engine; confined to
+// one reactor.
 #pragma once
 
 #include <array>
@@ -21,7 +22,8 @@ namespace sluice::rpcrdma {
 
 class Link;
 
-/// A link with something to hand to the driver, to retry or to end at the end of the turn.
+/// Queue entry of a link that has work at the end of the loop iteration: requests to hand to the driver,
+/// senders to retry, or a connection to reap.
 struct TurnEntry {
   explicit TurnEntry(std::uint16_t number) noexcept : connection(number) {}
   const std::uint16_t connection;
@@ -29,23 +31,24 @@ struct TurnEntry {
 };
 using TurnQueue = IntrusiveQueue<TurnEntry, &TurnEntry::link>;
 
-/// Each stage serves all links of the reactor, one at a time: the one whose requests it holds.
+/// Transmit stages of the reactor. Each stage holds the work requests of one link at a time.
 struct alignas(kCacheLine) Transmit {
-  // How much is staged, for whom, and what time it is, are one line between the large arrays: every message needs it.
+  // The fill levels, the owners and the time share one cache line between the large arrays because every
+  // message uses them.
   static_assert(sizeof(ReceiveStage::wrs) % kCacheLine == 0);
   ReceiveStage receives;
   Link* receives_for = nullptr;
   Link* staged_for = nullptr;
   TurnQueue turn_end;
-  std::uint64_t now_ns = 0;  ///< of the turn; monotonic
+  std::uint64_t now_ns = 0;  ///< time of the loop iteration; monotonic
   SendStage stage;
 };
 
-/// Counters by class of client.
+/// Counters by client class.
 class ClassCounters {
  public:
   Counters& of(std::uint32_t client_class) noexcept { return counters_[client_class]; }
-  /// Classes below this one have had a connection.
+  /// Returns one more than the highest client class that has had a connection.
   std::uint32_t seen() const noexcept { return seen_; }
   void see(std::uint32_t client_class) noexcept { seen_ = larger_of(seen_, client_class + 1); }
 
@@ -55,7 +58,7 @@ class ClassCounters {
 };
 
 struct LinkContext {
-  /// Of the turn; monotonic.
+  /// Returns the time of the loop iteration; monotonic.
   std::uint64_t now_ns() const noexcept { return transmit.now_ns; }
 
   Transmit transmit;
@@ -63,7 +66,7 @@ struct LinkContext {
   SharedMemory assembly;  ///< continued messages
   VersionMemory version_memory;
 
-  // Of the device.
+  // Limits of the device.
   bool remote_invalidation = false;
   std::uint32_t max_send_bytes = ~std::uint32_t{0};
 };

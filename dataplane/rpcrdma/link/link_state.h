@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The states of one connection, each changed by one transition() of the link, and what may follow what. Pure.
+// States of one connection, each changed only by its transition() of the link, and the legal transitions.
+// Pure functions.
 #pragma once
 
 #include <array>
@@ -10,35 +11,35 @@
 namespace sluice::rpcrdma {
 
 enum class LinkState : std::uint8_t {
-  Closed,    ///< no queue pair: waits to be opened
-  Open,      ///< Receives posted: serving
-  Draining,  ///< ended: waits until everything posted has been flushed
+  Closed,    ///< no queue pair; may be opened
+  Open,      ///< Receives are posted; serving
+  Draining,  ///< closed; waits until everything posted has been flushed
 };
 
-/// Of RPC-over-RDMA, and how far it is settled.
+/// Version of RPC-over-RDMA, and the progress of its negotiation.
 enum class VersionState : std::uint8_t {
-  AwaitingFirstMessage,  ///< passive side: the client's first message settles it (V2-016)
+  AwaitingFirstMessage,  ///< passive side: the client's first message determines the version (V2-016)
   Version1,
-  AwaitingAnswer,  ///< active side: version 2 is spoken, the server has not confirmed it yet
+  AwaitingAnswer,  ///< active side: speaks version 2, not yet confirmed by the server
   Version2,
 };
 
-/// What a version 2 end has to send before anything else.
+/// Messages that a version 2 end must send first.
 enum class Opening : std::uint8_t {
-  Complete,            ///< nothing: everybody may send
-  AwaitingProperties,  ///< properties 1 to 5 go first
-  AwaitingCall,        ///< the first call goes first, and properties follow (Greeting::Call)
+  Complete,            ///< nothing to send first: every sender may send
+  AwaitingProperties,  ///< properties 1 to 5 must be sent first
+  AwaitingCall,        ///< the first call must be sent first, followed by properties (Greeting::Call)
 };
 
-/// Which messages need none of the intake of version 2: whole ones without chunks, of a connection that is past its
-/// beginning and where nothing waits.
+/// Messages that may bypass the intake of version 2. They are complete and without chunks, and their
+/// connection has finished its opening and has no deferred messages.
 enum class Shortcut : std::uint8_t { None, Replies, CallsAndReplies };
 
-/// Whether somebody who could not send is to be asked again.
+/// When waiting senders are retried.
 enum class Retry : std::uint8_t {
   None,
-  OnNotice,   ///< when a credit, room, a control buffer or the end of a continued message has come
-  AtTurnEnd,  ///< at the end of this turn
+  OnNotice,   ///< when a credit, room, a control buffer or the end of a continued message arrives
+  AtTurnEnd,  ///< at the end of this loop iteration
 };
 
 namespace detail {
@@ -65,7 +66,7 @@ inline constexpr std::array<std::uint8_t, 4> kAfterVersionState{
     any_of(),                                                // Version2
 };
 inline constexpr std::array<std::uint8_t, 3> kAfterOpening{
-    any_of(Opening::AwaitingProperties),  // Complete: a server, by the client's first message
+    any_of(Opening::AwaitingProperties),  // Complete: on a server, after the client's first message
     any_of(Opening::Complete),            // AwaitingProperties
     any_of(Opening::Complete, Opening::AwaitingProperties),  // AwaitingCall
 };

@@ -21,11 +21,11 @@ inline constexpr std::uint32_t kInlineUnitBytes = 1024;
 
 struct PrivateData {
   bool remote_invalidation = false;
-  std::uint32_t send_bytes = kDefaultInlineBytes;     ///< largest Send its sender makes
-  std::uint32_t receive_bytes = kDefaultInlineBytes;  ///< of its sender's Receives
+  std::uint32_t send_bytes = kDefaultInlineBytes;     ///< largest Send that the sender of this data makes
+  std::uint32_t receive_bytes = kDefaultInlineBytes;  ///< size of the Receives of the sender of this data
 };
 
-/// Sizes are rounded down to whole units and clamped to what one byte says.
+/// Encodes the private data. Sizes are rounded down to whole units and clamped to the range of one byte.
 inline std::array<std::byte, kPrivateDataBytes> encode_private_data(const PrivateData& data) noexcept {
   const auto size_code = [](std::uint32_t bytes) {
     return static_cast<std::byte>(bounded<std::uint32_t>(bytes / kInlineUnitBytes, 1, 256) - 1);
@@ -39,7 +39,8 @@ inline std::array<std::byte, kPrivateDataBytes> encode_private_data(const Privat
   return out;
 }
 
-/// Nothing when the peer sent none that we understand: the defaults then hold (RFC 8797, section 4).
+/// Decodes private data. Returns nothing if the peer sent none that is understood; the defaults then apply
+/// (RFC 8797, section 4).
 inline std::optional<PrivateData> decode_private_data(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() < kPrivateDataBytes || xdr::load_u32(bytes.data()) != kPrivateDataId ||
       bytes[4] != static_cast<std::byte>(kPrivateDataVersion))
@@ -50,7 +51,8 @@ inline std::optional<PrivateData> decode_private_data(std::span<const std::byte>
   return PrivateData{(bytes[5] & std::byte{1}) != std::byte{0}, size_of(bytes[6]), size_of(bytes[7])};
 }
 
-/// What we may send: what the peer receives, if it said so, and never more than `own_limit_bytes`.
+/// Returns the inline threshold for sending: the size of the peer's Receives if announced, but never more
+/// than `own_limit_bytes`.
 inline std::uint32_t send_inline_bytes(const std::optional<PrivateData>& peer,
                                        std::uint32_t own_limit_bytes) noexcept {
   return smaller_of(peer ? peer->receive_bytes : kDefaultInlineBytes,

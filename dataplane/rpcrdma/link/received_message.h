@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A message as the two roles get it. One reactor.
+// A received message as passed to the two roles. Confined to one reactor.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,20 @@
 
 namespace sluice::rpcrdma {
 
-/// An error that has no Receive of its own behind it.
+/// Buffer index of a message that has no Receive of its own, such as a second ERROR for one message.
 inline constexpr std::uint16_t kNoReceive = 0xffff;
 
-/// A message as it lies in its Receive buffer. Who takes it posts that buffer again,
-/// and gives `assembly` back.
+/// A message in its Receive buffer. The role that accepts it posts the buffer again and releases `assembly`.
 struct ReceivedMessage {
   std::uint16_t buffer = 0;  ///< index of the Receive buffer, or kNoReceive
-  bool plain = true;         ///< what begin() clears is clear
+  bool plain = true;         ///< all fields that begin() clears are clear
   std::span<const std::byte> bytes;
   MessageHeader header{};
   std::byte* assembly = nullptr;      ///< payload of a continued message, in LinkContext::assembly
-  std::uint32_t assembled_bytes = 0;  ///< of it
+  std::uint32_t assembled_bytes = 0;  ///< length of `assembly`, in bytes
 
-  /// Without chunks; its header is still to be filled in. Member by member: a copy in larger steps would have to
-  /// wait for the stores that filled the source.
+  /// Initializes a message without chunks; the caller fills in the header. Fields are set one by one because
+  /// a copy in larger steps would stall on the stores that filled the source.
   void begin(std::uint16_t index, std::span<const std::byte> message) noexcept {
     buffer = index;
     plain = false;
@@ -42,8 +41,8 @@ struct ReceivedMessage {
     assembled_bytes = 0;
   }
 
-  /// A message without chunks whose header is `header_bytes` long, in this version and with a procedure or type of
-  /// zero. Most messages are such, and come behind one: there is little to change.
+  /// Initializes a message without chunks whose header is `header_bytes` long, in this version and with a
+  /// procedure or type of zero. Most messages are plain and follow a plain message, so few fields change.
   [[gnu::always_inline]] void begin_plain(std::uint16_t index, std::span<const std::byte> message,
                                           std::uint32_t version, std::size_t header_bytes) noexcept {
     if (!plain) [[unlikely]]
@@ -64,8 +63,8 @@ struct ReceivedMessage {
   }
 };
 
-/// Why a message gets an error message instead of a reply. Version 1 has ERR_VERS and ERR_CHUNK only:
-/// everything but Version is the latter.
+/// Reason for answering a message with an error message instead of a reply. Version 1 has only ERR_VERS and
+/// ERR_CHUNK; every code but Vers is sent as ERR_CHUNK.
 using Refusal = std::optional<v2::Error>;
 inline constexpr Refusal kNoRefusal;
 inline constexpr v2::Error kRefuseVersion{.code = v2::ErrorCode::Vers};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work requests of one connection, gathered during a turn so that the driver is called once for a burst. One
-// reactor.
+// Work requests of one connection, gathered during a loop iteration so that the driver is called once per
+// burst. Confined to one reactor.
 #pragma once
 
 #include <array>
@@ -17,13 +17,15 @@ namespace sluice::rpcrdma {
 
 class SendStage {
  public:
-  /// One call's largest set: a Read or Write per segment or piece boundary, and its Send.
+  /// Maximum work requests of one call: a Read or Write per segment or piece boundary, and its Send.
   static constexpr std::size_t kMaxWrs = 512;
   static constexpr std::size_t kMaxSges = 1024;
-  /// Unsignaled Sends in a row before a signaled one. Their buffers are held until its work completion.
+  /// Maximum consecutive unsignaled Sends. Their buffers are held until the completion of the signaled Send
+  /// that follows.
   static constexpr std::uint32_t kMaxSilent = 15;
 
-  /// How much of the stage is used. One word: two that were stored a moment ago are slow to read as one.
+  /// Fill level of the stage. It is one word because loading two words that were just stored as one defeats
+  /// store forwarding.
   class Mark {
    public:
     std::size_t wrs() const noexcept { return used_ & kWrs; }
@@ -51,7 +53,7 @@ class SendStage {
   std::span<const rdma::SendWr> wrs() const noexcept { return {wrs_.data(), size()}; }
   rdma::SendWr& last() noexcept { return wrs_[size() - 1]; }
 
-  /// Starts a work request; pieces follow by append(). False when the stage is full.
+  /// Starts a work request, whose pieces are added by append(). Returns false if the stage is full.
   bool begin(rdma::SendOpcode opcode, std::uint64_t wr_id, std::uint8_t flags) noexcept {
     if (size() == kMaxWrs) return false;
     wrs_[size()] = {
@@ -61,9 +63,10 @@ class SendStage {
     return true;
   }
 
-  /// A Send of one piece; there is room for both. Sends that follow one another directly, with identifiers of the
-  /// same kind, share the work completion of the last: a queue pair completes them in order. Returns the index of
-  /// the one before it that has no completion of its own now, unless it fails; kNoWr: none.
+  /// Adds a Send of one piece; the caller has checked that there is room for both. Consecutive Sends with
+  /// identifiers of one kind share the completion of the last one, because a queue pair completes them in
+  /// order. Returns the index of the previous Send if it no longer has a completion of its own unless it
+  /// fails, else kNoWr.
   [[gnu::always_inline]] std::uint16_t add_send(std::uint64_t wr_id, rdma::Sge piece) noexcept {
     rdma::SendWr* const wr = &wrs_[size()];
     std::uint16_t before = kNoWr;
@@ -81,8 +84,8 @@ class SendStage {
     return before;
   }
 
-  /// Adds a piece to the last work request; a piece that continues the previous one extends it. By value, in
-  /// registers: a copy of what was stored field by field a moment ago would have to wait for the stores.
+  /// Adds a piece to the last work request. A piece that continues the previous one extends it. The piece is
+  /// passed by value, in registers, because a copy of fields that were just stored would stall on the stores.
   bool append(rdma::Sge piece) noexcept {
     rdma::SendWr& wr = last();
     const std::size_t used = wr.sges.size();
@@ -100,8 +103,8 @@ class SendStage {
     return true;
   }
 
-  /// RDMA Read or Write between `remote` (its first piece.length bytes) and `piece`. Continues the last work
-  /// request where that ends at this remote address and begin_transfers() was not called in between.
+  /// Adds an RDMA Read or Write between `remote` (its first piece.length bytes) and `piece`. Extends the last
+  /// work request if that ends at this remote address and begin_transfers() was not called in between.
   bool transfer(rdma::SendOpcode opcode, std::uint64_t wr_id, const Segment& remote,
                 rdma::Sge piece) noexcept {
     if (continues_ && last().rkey == remote.handle && remote_end_ == remote.offset && append(piece)) {
@@ -119,11 +122,11 @@ class SendStage {
 
  private:
   Mark mark_;
-  std::uint32_t run_left_ = 0;  ///< Sends that may still share the completion of the last one
+  std::uint32_t run_left_ = 0;  ///< Sends that may still share the completion of the last Send
   std::uint32_t max_sge_ = 16;
   std::array<rdma::SendWr, kMaxWrs> wrs_;
   std::array<rdma::Sge, kMaxSges> sges_;
-  // Of the last transfer().
+  // State of the last transfer().
   bool continues_ = false;
   std::uint64_t remote_end_ = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: who sends messages of a connection, and the buffers of messages that no slot or request stands
-// behind. One reactor.
+// Version 2: senders of a connection, and buffers for messages that belong to no slot or request. Confined to
+// one reactor.
 #pragma once
 
 #include <array>
@@ -19,15 +19,15 @@
 
 namespace sluice::rpcrdma {
 
-/// Only one sender at a time may be inside a continued message.
+/// Identifies a sender. Only one sender at a time may be inside a continued message.
 struct Sender {
   enum class Kind : std::uint8_t { None, Reply, Call, Properties };
   Kind kind = Kind::None;
-  std::uint16_t index = 0;  ///< of the call slot, the request slot, or the kind of properties
+  std::uint16_t index = 0;  ///< index of the call slot, of the request slot, or of the kind of properties
   bool operator==(const Sender&) const = default;
 };
 
-/// A message that is longer than a Send (V2-084).
+/// A message longer than a Send (V2-084).
 struct ContinuedMessage {
   Sender sender;
   rpc::Xid xid{};
@@ -35,7 +35,7 @@ struct ContinuedMessage {
   bool response = false;
   std::span<const rdma::Sge> payload;
   std::uint64_t payload_bytes = 0;
-  std::size_t last_header_bytes = 0;  ///< of the part with the chunks
+  std::size_t last_header_bytes = 0;  ///< header length of the last part, which has the chunks
 };
 
 inline constexpr std::size_t kControlBuffers = pool_size({
@@ -48,7 +48,7 @@ inline constexpr std::size_t kControlBytes = 128;
 /// Buffers for grants, properties and headers of parts, until their Sends complete.
 class ControlBuffers {
  public:
-  /// Setup: `region` holds kControlBuffers of kControlBytes.
+  /// Called at setup. `region` holds kControlBuffers buffers of kControlBytes.
   explicit ControlBuffers(rdma::MemoryRegion region) : region_(region) { reset(); }
 
   void reset() noexcept {
@@ -57,13 +57,13 @@ class ControlBuffers {
   }
   bool any_free() const noexcept { return !free_.empty(); }
   bool all_free() const noexcept { return free_.full(); }
-  /// There is a free one.
+  /// Takes a free buffer. Requires any_free().
   std::uint16_t acquire(Sender sender) noexcept {
     const std::uint16_t index = free_.pop();
     senders_[index] = sender;
     return index;
   }
-  /// Returns who has sent from it.
+  /// Returns the sender that used the buffer.
   Sender release(std::uint16_t index) noexcept {
     free_.push(index);
     return senders_[index];
@@ -71,7 +71,7 @@ class ControlBuffers {
   std::span<std::byte> buffer(std::uint16_t index) noexcept {
     return region_.bytes.subspan(std::size_t{index} * kControlBytes, kControlBytes);
   }
-  /// The first `bytes` of it, for a work request.
+  /// Returns the first `bytes` of a buffer, for a work request.
   rdma::Sge piece(std::uint16_t index, std::size_t bytes) noexcept {
     return {buffer(index).data(), static_cast<std::uint32_t>(bytes), region_.lkey};
   }
@@ -79,7 +79,7 @@ class ControlBuffers {
  private:
   rdma::MemoryRegion region_;
   std::array<Sender, kControlBuffers> senders_;
-  FixedStack<std::uint16_t> free_{kControlBuffers};  ///< indices
+  FixedStack<std::uint16_t> free_{kControlBuffers};  ///< indices of free buffers
 };
 
 }  // namespace sluice::rpcrdma

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: turns of senders, continued messages, grants and the greeting (draft, sections 4.2, 4.3 and 6.3).
+// Version 2: send order, continued messages, grants and the greeting (draft, sections 4.2, 4.3 and 6.3).
 
 #include "dataplane/rpcrdma/link/link.h"
 
@@ -19,7 +19,7 @@ std::size_t part_header_bytes(HeaderType type) noexcept {
   return type == HeaderType::ConnProp ? v2::kPrefixBytes : v2::kMinMsgHeaderBytes;
 }
 
-/// What `pieces` of the payload hold behind `from`, at most.
+/// Returns how many bytes after `from` the next `pieces` pieces of the payload hold.
 std::uint64_t bytes_in_pieces(std::span<const rdma::Sge> payload, std::uint64_t from,
                               std::size_t pieces) noexcept {
   std::uint64_t bytes = 0;
@@ -56,14 +56,15 @@ bool append_pieces(SendStage& stage, std::span<const rdma::Sge> payload, std::ui
 
 // --- Turns
 
-/// Somebody is inside a continued message, the last credit is asked for, or not everybody may send yet.
+/// Slow path of may_send_now(): a continued message is in progress, the last credit is requested, or the
+/// opening is not complete.
 bool Link::may_send_out_of_turn(Sender sender) noexcept {
   const bool opens = opening_ == Opening::Complete ||
                      (opening_ == Opening::AwaitingProperties && sender.kind == Sender::Kind::Properties) ||
                      (opening_ == Opening::AwaitingCall && sender.kind == Sender::Kind::Call);
   const bool turn = sender_.kind == Sender::Kind::None || sender_ == sender;
-  // A call against the flow leaves the last credit to replies (D2-17). A client with a window of two keeps
-  // one credit open without granting another: a single call may use it while no reply is due.
+  // A call of the reverse direction leaves the last credit to replies (D2-17). A client with a window of two
+  // keeps one credit open without granting another, so a single call may use it while no reply is due.
   const bool yields = sender.kind == Sender::Kind::Call && !config_.active &&
                       sender_.kind == Sender::Kind::None &&
                       !(flow_.peer_limit() <= v2::FlowControl::kMinWindow && owner_.no_calls_in_progress());
@@ -109,7 +110,7 @@ bool Link::stage_parts(const ContinuedMessage& message, std::uint64_t& sent, std
     const auto control = begin_control(message.sender);
     if (!control) return false;
 
-    // The last part has the chunks, and is never empty.
+    // The last part has the chunks and is never empty.
     const std::uint64_t bytes =
         smaller_of<std::uint64_t>(smaller_of<std::uint64_t>(send_bytes() - header_bytes, left - kPartUnit),
                                   at_hand) /
@@ -140,8 +141,8 @@ bool Link::append_payload(std::span<const rdma::Sge> payload, std::uint64_t from
 
 // --- Grants and the greeting
 
-/// A grant that is due waits one turn for a payload that can carry it, such as the calls that follow replies. A peer
-/// that has no credit left gets it at once (V2-036).
+/// Decides whether a grant that is due is sent now. It waits for one iteration because a payload message may
+/// carry it, such as the calls that follow replies. A peer without credits gets it immediately (V2-036).
 bool Link::grant_goes_now() noexcept {
   const bool due =
       speaks_version_2() && is_open() && opening_ == Opening::Complete && flow_.grant_due(receives_.posted());
@@ -158,7 +159,7 @@ void Link::send_grant() noexcept {
   v2::encode_grant(writer, credit);
   context_.transmit.stage.append(control_piece(*control, writer.position()));
   count_send(credit);
-  last_post_ns_ = context_.now_ns();  // none follows it before it is posted
+  last_post_ns_ = context_.now_ns();  // nothing else sets it before the grant is posted
   ++counters().grants_sent;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What our work request identifiers say, so that a work completion finds its owner without a table.
+// Encoding of work request identifiers, which let a work completion find its owner without a table.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ inline constexpr std::uint16_t kNoWr = 0xffff;  ///< no index
 
 struct WrId {
   WrKind kind = WrKind::Receive;
-  std::uint16_t generation = 0;  ///< of the connection: completions of an earlier life are dropped
+  /// Generation of the connection; completions of an earlier generation are dropped.
+  std::uint16_t generation = 0;
   std::uint16_t connection = 0;
   std::uint16_t index = 0;
 
@@ -30,7 +31,7 @@ struct WrId {
     return std::uint64_t{static_cast<std::uint8_t>(kind)} << 48 | std::uint64_t{generation} << 32 |
            std::uint64_t{connection} << 16 | index;
   }
-  /// Of another kind and index, where both of this are zero: the rest is the same for all of a connection.
+  /// Encodes an identifier from `base`, the encoding of the connection with kind and index zero.
   static constexpr std::uint64_t encode(std::uint64_t base, WrKind kind, std::uint16_t index) noexcept {
     return base | std::uint64_t{static_cast<std::uint8_t>(kind)} << 48 | index;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What comes back: replies, errors, what is tried again after them, and how calls end.
+// RX half of the requester: replies, errors, calls that are sent again after an error, and the end of calls.
 #include <cstring>
 #include <utility>
 
@@ -15,7 +15,7 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
   Slot* slot = find(message.header.fixed.xid);
   const rdma::Rkey invalidated = message.header.invalidate;  // version 1 has none
   if (invalidated != rdma::Rkey{} && (slot == nullptr || slot->invalidate != invalidated)) {
-    // Memory of another call may be gone (V2-129).
+    // Memory of another call may have been invalidated (V2-129).
     context_.assembly.release(message.assembly);
     ++counters().invalidation_errors;
     return link_->close(CloseReason::InvalidationError);
@@ -33,7 +33,7 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
 
   bool usable = check_returned_chunks(*slot, message.header);
   if (usable) {
-    // check_returned_chunks() has bounded the sum by what was offered.
+    // check_returned_chunks() has limited the sum to the offered length.
     std::span<const std::byte>& reply = slot->reply.message_;
     reply = message.payload();
     if (message.header.no_msg) reply = {slot->reply_memory, message.header.chunks.reply->capacity()};
@@ -46,8 +46,8 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
   pump();
 }
 
-/// Most likely the late answer, be it a reply or an error, to a call that was given up: its credit is free
-/// (V1-030).
+/// Counts a reply or error without a call. It most likely answers an abandoned call, whose credit is free
+/// again (V1-030).
 void Requester::on_unknown_xid() noexcept {
   ++counters().unknown_xid;
   if (abandoned_ > 0) --abandoned_;
@@ -55,8 +55,8 @@ void Requester::on_unknown_xid() noexcept {
 
 namespace {
 
-/// Returns whether the lengths of a returned chunk are at most those of the segments that were offered, and no octets follow
-/// in the array after a segment that is not full (RFC 8166, section 3.4.6).
+/// Returns true if the lengths of a returned chunk do not exceed those of the offered segments, and no
+/// segment after a partially filled one holds data (RFC 8166, section 3.4.6).
 bool is_filled_in_order(const WriteChunk& returned, std::span<const Segment> offered) noexcept {
   bool partial = false;
   for (std::uint32_t i = 0; i < returned.size(); ++i) {
@@ -69,8 +69,8 @@ bool is_filled_in_order(const WriteChunk& returned, std::span<const Segment> off
 
 }  // namespace
 
-/// The returned lists have to be what was offered, with lengths no larger (V1-110). An unused chunk may come
-/// back without segments, as old responders do (V1-109).
+/// Checks that the returned lists match the offered ones, with lengths no larger (V1-110). An unused chunk
+/// may be returned without segments, as old responders do (V1-109).
 bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) noexcept {
   if (slot.write_items == 0 && header.chunks.empty() && !header.no_msg) return true;
   if (!header.chunks.reads.empty()) return false;  // V1-091
@@ -87,7 +87,7 @@ bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) n
     ++item;
   }
   const bool in_reply_chunk = header.no_msg;
-  if (!in_reply_chunk) return true;  // a returned Reply chunk does not matter then (V1-121)
+  if (!in_reply_chunk) return true;  // the returned Reply chunk is ignored in this case (V1-121)
   if (!header.chunks.reply || slot.reply_chunk_bytes == 0) return false;
   for (; item < slot.write_items; ++item) offered += slot.chunks->write_segments[item];
   const WriteChunk& reply = *header.chunks.reply;
@@ -124,9 +124,9 @@ void Requester::on_error(rpc::Xid xid, const v2::Error& error) noexcept {
   pump();
 }
 
-/// The responder has given up a call of which parts are still to go: its caller hears of it now (V2-120).
-/// What is left goes out without chunks, for the responder drops it up to the last part (D2-40). False: there
-/// is no such call.
+/// Handles an error for a call whose parts are not all sent. The caller is notified now (V2-120). The
+/// remaining parts are sent without chunks because the responder drops everything up to the last part
+/// (D2-40). Returns false if there is no such call.
 bool Requester::refuse_in_parts(rpc::Xid xid, const v2::Error& error) noexcept {
   Slot& slot = slot_of(xid);
   if (slot.xid != xid || slot.state != State::AwaitingNextPart) return false;
@@ -143,8 +143,8 @@ bool Requester::refuse_in_parts(rpc::Xid xid, const v2::Error& error) noexcept {
   return true;
 }
 
-/// What the responder's refusal asks for, if a call can be changed so (draft, sections 6.4.3 and 6.5). False:
-/// it has to end.
+/// Adapts a call to the responder's refusal, if possible (draft, sections 6.4.3 and 6.5). Returns false if
+/// the call must end.
 bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
   switch (error.code) {
     case v2::ErrorCode::ReadChunks:
@@ -182,7 +182,7 @@ bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
   }
 }
 
-/// Of the call with all its arguments.
+/// Returns the length of the call with all its arguments in the payload.
 std::uint64_t Requester::unreduced_bytes(const Slot& slot) const noexcept {
   std::uint64_t bytes = slot.payload_bytes;
   std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
@@ -193,8 +193,8 @@ std::uint64_t Requester::unreduced_bytes(const Slot& slot) const noexcept {
   return bytes;
 }
 
-/// Puts the arguments back into the payload, for a responder that takes no Read chunks. False: no memory for
-/// it now.
+/// Puts the arguments back into the payload, for a responder that supports no Read chunks. Returns false if
+/// no memory is available now.
 bool Requester::unreduce(Slot& slot) noexcept {
   if (slot.call_memory == nullptr) {
     std::byte* const whole = long_memory_.acquire();
@@ -206,7 +206,7 @@ bool Requester::unreduce(Slot& slot) noexcept {
     std::memcpy(whole, payload_of(slot).address, slot.payload_bytes);
     slot.call_memory = whole;
   }
-  // In place, from the end: nothing is overwritten that has not moved yet.
+  // Data is moved in place, from the end, so that nothing is overwritten before it has moved.
   std::byte* const whole = slot.call_memory;
   const std::uint64_t bytes = unreduced_bytes(slot);
   std::uint64_t from = slot.payload_bytes;
@@ -250,7 +250,7 @@ void Requester::resend(Slot& slot) noexcept {
   }
 }
 
-/// Back to the calls that wait, once nothing of it is out any more.
+/// Returns a call to the waiting queue once all its Sends are complete.
 void Requester::requeue(Slot& slot) noexcept {
   if (slot.state != State::AwaitingResend) return;
   if (!send_done(slot)) return sends_.await();
@@ -262,7 +262,7 @@ void Requester::requeue(Slot& slot) noexcept {
   waiting_.push_front(slot);
 }
 
-/// The calls that were sent in version 2 have not been seen by the server.
+/// Sends calls of version 2 again, because the server has not processed them.
 void Requester::on_fallback() noexcept {
   for (std::uint32_t i = 0; i < config_.requests; ++i)
     if (slots_[i].state == State::AwaitingReply) resend(slots_[i]);
@@ -297,7 +297,7 @@ void Requester::end_call(Slot& slot, CallStatus status) noexcept {
   fence(slot);
 }
 
-/// Windows that the responder has not invalidated for us.
+/// Returns the number of windows that the responder has not invalidated.
 std::uint32_t Requester::fenced_by_us(const Slot& slot) const noexcept {
   return slot.window_count - (slot.window_count > 0 && slot.invalidated ? 1u : 0u);
 }
@@ -335,26 +335,26 @@ void Requester::fence(Slot& slot) noexcept {
 }
 
 [[gnu::noinline]] void Requester::on_invalidation_failed(std::uint16_t index) noexcept {
-  // The connection is being closed. The memory is handed back when its queue pair is gone (V1-143): detach().
-  // More than one of its invalidations may fail.
+  // The connection is being closed. detach() returns the memory once the queue pair is destroyed (V1-143).
+  // Several invalidations of one call may fail.
   Slot& slot = slots_[index];
   if (slot.state == State::AwaitingDetach) return;
   --posted_;
   transition(slot, State::AwaitingDetach);
 }
 
-/// With those before it that have no completion of their own.
+/// Handles the completion of a call's Send, which also completes the preceding unsignaled Sends.
 void Requester::on_call_sent(std::uint16_t index) noexcept {
   sends_.complete(slots_[index].send_number, [this](std::uint16_t slot) { return end_send(slot); });
 }
 
-/// The Send of this slot is done. True: its call waited for that alone.
+/// Handles the end of a slot's Send. Returns true if the call was waiting only for this Send.
 bool Requester::end_send(std::uint16_t index) noexcept {
   Slot& slot = slots_[index];
   switch (slot.state) {
     case State::AwaitingSendDone:
       static_cast<void>(
-          SLUICE_INVARIANT(slot.parts_posted == 0, request_state));  // they were posted before it
+          SLUICE_INVARIANT(slot.parts_posted == 0, request_state));  // parts were posted before it
       recycle(slot);
       return true;
     case State::AwaitingResend:
@@ -401,7 +401,7 @@ void Requester::free_windows(Slot& slot) noexcept {
   while (slot.window_count > 0) windows_[free_windows_++] = slot.chunks->windows[--slot.window_count];
 }
 
-/// Of what only some calls need, whoever has changed it.
+/// Resets everything that only some calls use.
 [[gnu::noinline]] void Requester::clear(Slot& slot) noexcept {
   if (slot.call_memory != nullptr) {
     long_memory_.release(slot.call_memory);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls as their caller sees them, and what becomes of them when connections come and go.
+// Public functions of the requester, and its handling of connection changes.
 #include "dataplane/rpcrdma/requester/steps.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ bool Requester::balanced() const noexcept {
          bounce_memory_.available() == config_.bounce_buffers;
 }
 
-/// An illegal change is made all the same: what follows it in the code relies on it.
+/// An illegal transition is still made because the code that follows relies on the new state.
 void Requester::transition(Slot& slot, State to) noexcept {
   const bool legal = SLUICE_INVARIANT(may_follow(slot.state, to), request_state) &&
                      SLUICE_INVARIANT(to != State::AwaitingTurn || !slot.ends_as, request_state);
@@ -70,7 +70,7 @@ void Requester::transition(Slot& slot, State to) noexcept {
   if (!legal && link_ != nullptr) link_->close(CloseReason::InternalError);
 }
 
-/// The only one that the call can be in.
+/// Returns the only slot that a call with this XID can be in.
 RequestSlot& Requester::slot_of(rpc::Xid xid) noexcept {
   if (!config_.keep_xids) return slots_[static_cast<std::uint32_t>(xid) & (config_.requests - 1)];
   for (std::uint32_t i = 0; i < config_.requests; ++i)
@@ -146,7 +146,7 @@ void Requester::cancel_all() noexcept {
 bool Requester::call_back(std::span<const std::byte> call, service::Client::CallBackDone done,
                           void* context) noexcept {
   if (free_.empty() || call.size() > config_.inline_bytes) return false;
-  Slot* const slot = &slots_[free_.top()];  // submit() takes it
+  Slot* const slot = &slots_[free_.top()];  // submit() will use this slot
   slot->call_back_done = done;
   slot->call_back_context = context;
   const auto finished = [](void* which, const Reply& reply) noexcept {
@@ -156,7 +156,7 @@ bool Requester::call_back(std::span<const std::byte> call, service::Client::Call
   return submit({.payload = call, .completion = finished, .context = slot}).has_value();
 }
 
-/// Ends a call before its reply. False when it has ended.
+/// Ends a call before its reply. Returns false if it has already ended.
 bool Requester::give_up(Slot& slot, CallStatus status) noexcept {
   switch (slot.state) {
     case State::AwaitingTurn:
@@ -172,7 +172,7 @@ bool Requester::give_up(Slot& slot, CallStatus status) noexcept {
       [[fallthrough]];
     case State::AwaitingResend:
     case State::AwaitingNextPart:
-      // Between parts, the responder waits for the others and would take no other message.
+      // Between parts, the responder expects the remaining parts and accepts no other message.
       slot.ends_as = status;
       slot.deadline_ns = 0;
       return true;
@@ -228,15 +228,16 @@ void Requester::detach() noexcept {
   for (Slot* slot : by_sequence_) waiting_.push_front(*slot);
 }
 
-/// What one responder has refused the next may take, above all one of version 1. Arguments that are in the
-/// payload already stay there.
+/// Forgets a refusal because the next responder may accept what the last one refused, in particular if it
+/// speaks version 1. Arguments that are already in the payload stay there.
 void Requester::forget_refusal(Slot& slot) noexcept {
   slot.resent = slot.results_in_reply = false;
   slot.max_segments = ~std::uint32_t{0};
   if (slot.arguments == Slot::Arguments::ToBeUnreduced) slot.arguments = Slot::Arguments::InChunks;
 }
 
-/// Nothing of the call is out any more, and nobody can reach its memory.
+/// Detaches a call from a destroyed queue pair: none of its work requests is outstanding and its memory is
+/// inaccessible.
 void Requester::detach(Slot& slot) noexcept {
   slot.plain = false;
   slot.parts_posted = 0;
@@ -306,7 +307,7 @@ ItemResult Reply::item(std::size_t index, std::uint32_t count) const noexcept {
   const bool offered = index < write_items_ && index < returned_.size();
   const std::uint64_t returned = offered ? returned_[index] : 0;
   if (version_2_) {
-    // A result that its chunk could have taken may not come inline, and round-up is no part of it (V2-071,
+    // A result that fits its chunk must not be inline, and its round-up is not part of the chunk (V2-071,
     // V2-096).
     if (!offered || write_segments_[index] == 0) return {Where::Inline};
     return {returned == count ? Where::Placed : Where::Defect};

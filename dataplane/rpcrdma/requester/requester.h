@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The requester role: RPC calls over one connection at a time, kept across a reconnect (RFC 8166; rows V1-040
-// to V1-069, V1-090 to V1-130, V1-138 to V1-174). One reactor, or the one thread of a client.
+// The requester role: RPC calls over one connection at a time, preserved across reconnects (RFC 8166; rows
+// V1-040 to V1-069, V1-090 to V1-130, V1-138 to V1-174). Confined to one reactor, or to the thread of a
+// client.
 //
-// A call waits in order for a credit, memory windows and long-message memory; it never goes out without them
-// (V1-056). Its chunk memory is fenced before its completion is called, whatever the outcome (V1-140,
-// V1-142).
+// Calls wait in order for a credit, memory windows and long-message memory, and are never sent without them
+// (V1-056). The chunk memory of a call is fenced before its completion is called, regardless of the outcome
+// (V1-140, V1-142).
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@
 
 namespace sluice::rpcrdma {
 
-/// What a requester shares with the connections of its engine: Engine::requester_context(). The engine
-/// outlives the requester.
+/// Resources that a requester shares with the connections of its engine; see Engine::requester_context(). The
+/// engine must outlive the requester.
 class RequesterContext {
  public:
   explicit RequesterContext(LinkContext& links) noexcept : links_(&links) {}
@@ -38,60 +39,65 @@ class RequesterContext {
 
 class Requester {
  public:
-  /// Setup.
+  /// Called at setup.
   Requester(RequesterContext context, rdma::Device& device, const RequesterConfig& config);
   ~Requester();
   Requester(const Requester&) = delete;
   Requester& operator=(const Requester&) = delete;
 
-  /// Takes a call. Nothing when all request slots are in use. The completion comes later, never from within
-  /// submit(), except for CallStatus::TooLarge, which comes at once.
+  /// Submits a call. Returns nothing if all request slots are in use. The completion is called later, never
+  /// from within submit(), except for CallStatus::TooLarge, which is reported immediately.
   SubmittedXid submit(const Request& request) noexcept;
-  /// Ends a call early: its completion comes as Cancelled once its memory is fenced. False when it has ended.
+  /// Cancels a call: its completion is called with Cancelled once its memory is fenced. Returns false if the
+  /// call has already ended.
   bool cancel(rpc::Xid xid) noexcept;
-  /// Ends all calls.
+  /// Cancels all calls.
   void cancel_all() noexcept;
-  /// Reverse direction: a whole RPC message; see service::Client::call_back().
+  /// Sends a call in the reverse direction from a complete RPC message; see service::Client::call_back().
   bool call_back(std::span<const std::byte> call, service::Client::CallBackDone done, void* context) noexcept;
-  /// Reverse direction: calls wait until the peer's upper layer said it is ready (V1-170).
+  /// Holds calls of the reverse direction until the peer's upper layer is ready (V1-170).
   void set_peer_ready(bool ready) noexcept;
-  /// In a completion: if the reply came in the Reply chunk, its memory, which stays as it is until
-  /// release_reply(). Null: message() is elsewhere, and valid during the completion only.
+  /// Keeps the memory of a reply, called within its completion. If the reply arrived in the Reply chunk,
+  /// returns its memory, which stays unchanged until release_reply(). Otherwise returns null, and message()
+  /// is valid during the completion only.
   std::byte* keep_reply(const Reply& reply) noexcept;
-  /// Memory key of what keep_reply() returns.
+  /// Returns the memory key of the memory that keep_reply() returns.
   rdma::Lkey kept_reply_lkey() const noexcept { return long_memory_.lkey(); }
   void release_reply(std::byte* memory) noexcept { long_memory_.release(memory); }
-  /// Ends calls whose deadline has passed. Linear in the request slots: once in a while.
+  /// Ends calls whose deadline has passed. Linear in the request slots, so call it at a low rate.
   void expire(std::uint64_t now_ns) noexcept;
 
   std::uint32_t outstanding() const noexcept { return outstanding_; }
-  /// With those of calls that were given up.
+  /// Returns the number of awaited replies, including those to abandoned calls.
   std::uint32_t awaited_replies() const noexcept { return outstanding_ + abandoned_; }
   std::uint32_t free_requests() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
-  /// By the latest reply; in version 2 the peer's limit.
+  /// Returns the credits granted by the latest reply; in version 2 the peer's limit.
   Credits granted() const noexcept {
     return static_cast<Credits>(version_2() ? link_->flow().peer_limit() : granted_);
   }
   bool is_outstanding(rpc::Xid xid) const noexcept;
   bool connected() const noexcept { return established_; }
-  /// Of one without calls, for tests: every request slot, window and buffer is back.
+  /// Returns true if every request slot, window and buffer has been returned. For tests; requires that no
+  /// call is in progress.
   bool balanced() const noexcept;
-  /// To a connection, be it established, on its way or ending.
+  /// Returns true if attached to a connection that is being established, open, or draining.
   bool attached() const noexcept { return link_ != nullptr; }
   std::uint32_t reconnects() const noexcept { return attachments_ > 0 ? attachments_ - 1 : 0; }
 
-  // From the connection.
+  // Called by the connection.
   void attach(Link& link) noexcept;
   void on_established() noexcept;
-  /// The queue pair is gone and with it all remote access: pending calls will be sent again (V1-152, V1-153).
+  /// Called when the queue pair has been destroyed, which ends all remote access. Pending calls will be sent
+  /// again (V1-152, V1-153).
   void detach() noexcept;
   bool quiescent() const noexcept { return posted_ == 0 && sends_.all_done(); }
   void on_reply(const ReceivedMessage& message) noexcept;
-  /// Which call such a reply is for: one without chunks that says nothing of invalidation, and whose RPC message has
-  /// the XID of its header. Null: it is for on_reply(), since there is more to its call.
+  /// Returns the call that a reply belongs to if both are plain: a reply without chunks or invalidation,
+  /// whose RPC message has the XID of its header. Returns null if the reply must be handled by on_reply().
   RequestSlot* plain_call_of(std::span<const std::byte> message, std::size_t header_bytes) noexcept {
     const std::uint32_t xid = xdr::load_u32(message.data());
-    RequestSlot& slot = slots_[xid & (config_.requests - 1)];  // no plain call has an XID of its caller's
+    RequestSlot& slot =
+        slots_[xid & (config_.requests - 1)];  // a plain call never has an XID chosen by its caller
     const bool is_its = slot.plain && slot.state == RequestSlot::State::AwaitingReply &&
                         static_cast<std::uint32_t>(slot.xid) == xid;
     return is_its && message.size() >= header_bytes + rpc::kMinDeniedReplyBytes ? &slot : nullptr;
@@ -100,14 +106,14 @@ class Requester {
   void take_plain_reply(RequestSlot& slot, std::uint16_t buffer, std::span<const std::byte> message) noexcept;
   void on_error(const v1::Header& header) noexcept;
   void on_error(rpc::Xid xid, const v2::Error& error) noexcept;
-  /// The connection goes on with version 1: what was sent in version 2 is sent again.
+  /// Continues with version 1 and sends calls of version 2 again.
   void on_fallback() noexcept;
   void on_part_sent(std::uint16_t slot) noexcept;
   void on_unusable(rpc::Xid xid) noexcept;
   void on_call_sent(std::uint16_t slot) noexcept;
   void on_invalidated(std::uint16_t slot) noexcept;
   void on_invalidation_failed(std::uint16_t slot) noexcept;
-  /// Sends what credits and memory allow.
+  /// Sends waiting calls, as far as credits and memory allow.
   void pump() noexcept {
     if (!waiting_.empty() || !unfenced_.empty()) send_waiting();
   }
@@ -115,7 +121,7 @@ class Requester {
  private:
   using Slot = RequestSlot;
 
-  /// What a call looks like on the wire, given the connection's thresholds.
+  /// Form of a call on the wire, given the connection's thresholds.
   struct Shape {
     bool long_call = false;
     bool continued = false;
@@ -147,7 +153,7 @@ class Requester {
   Shape shape_v1(const Slot& slot) const noexcept;
   Shape shape_v2(const Slot& slot) const noexcept;
   Shape shape_v2(const Slot& slot, bool long_call, bool reply_chunk) const noexcept;
-  /// Of the first `bytes` of some pieces.
+  /// Returns the number of segments for the first `bytes` of some pieces.
   std::uint32_t segments_of(std::span<const rdma::Sge> pieces,
                             std::uint64_t bytes = ~std::uint64_t{0}) const noexcept;
   std::uint32_t segments_of(std::uint64_t bytes) const noexcept;
@@ -160,7 +166,7 @@ class Requester {
   bool expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint64_t bytes,
               rdma::AccessFlags access) noexcept;
   void send_waiting() noexcept;
-  /// What most calls are: without chunks, and in one Send, as is their reply.
+  /// Returns true for the common call: no chunks, and one Send for the call and one for its reply.
   bool is_plain(const Slot& slot) const noexcept {
     if (slot.read_items + slot.write_items > 0 || slot.force_long || slot.force_reply_chunk ||
         slot.call_memory != nullptr || slot.continued_bytes > 0 ||
@@ -188,7 +194,7 @@ class Requester {
   bool has_credit(bool urgent) const noexcept;
   void set_sent(Slot& slot, std::uint16_t index) noexcept;
   void stage_plain_send(Slot& slot, std::uint16_t index, bool version_2) noexcept;
-  /// Of a slot: room for a header that ends at inline_bytes, then the payload.
+  /// Returns the send buffer of a slot: room for a header that ends at inline_bytes, followed by the payload.
   std::byte* send_buffer(std::uint16_t index) const noexcept {
     return send_region_.bytes.data() + std::size_t{send_stride_} * index;
   }
@@ -221,36 +227,38 @@ class Requester {
 
   LinkContext& context_;
   const RequesterConfig config_;
-  /// This configuration allows plain_call.cc: the XIDs are ours, and a Send has room for the header.
+  /// True if the configuration allows plain calls: the requester chooses XIDs, and a Send has room for the
+  /// header.
   const bool plain_calls_;
   Counters& counters() noexcept;
   Link* link_ = nullptr;      ///< null: calls wait for a connection
-  bool established_ = false;  ///< only with a link
+  bool established_ = false;  ///< valid only with a link
   bool peer_ready_ = true;
   std::uint32_t attachments_ = 0;
-  bool no_msg_refused_ = false;  ///< version 2: the responder does not know RDMA2_NOMSG
-  std::uint32_t granted_ = 1;    ///< version 1: of the latest reply; one on a new connection (V1-046)
+  bool no_msg_refused_ = false;  ///< version 2: the responder does not support RDMA2_NOMSG
+  std::uint32_t granted_ = 1;    ///< version 1: credits of the latest reply; one on a new connection (V1-046)
   std::uint32_t outstanding_ = 0;
-  std::uint32_t abandoned_ = 0;  ///< ended by us, but the responder may still answer: they hold their credit
-  std::uint32_t held_receives_ = 0;  ///< by calls that are being fenced
+  /// Calls that this end has abandoned but the responder may still answer. They hold their credit.
+  std::uint32_t abandoned_ = 0;
+  std::uint32_t held_receives_ = 0;  ///< Receives held by calls that are being fenced
   std::uint64_t sequence_ = 0;
-  SendOrder sends_;           ///< of whole calls, or of their last parts
-  std::uint32_t posted_ = 0;  ///< signaled work requests that are out, without those Sends
+  SendOrder sends_;           ///< Sends of whole calls, or of their last parts
+  std::uint32_t posted_ = 0;  ///< outstanding signaled work requests, without those in sends_
   std::uint32_t xid_sequence_;
-  std::vector<rpc::Xid> xids_;       ///< by slot; keep_xids
+  std::vector<rpc::Xid> xids_;       ///< indexed by slot; used with keep_xids
   const std::uint32_t send_stride_;  ///< bytes from one send buffer to the next
   rdma::MemoryRegion send_region_;
-  Reply plain_reply_;  ///< to the plain call that is being delivered
+  Reply plain_reply_;  ///< reply to the plain call that is being delivered
   rdma::BufferPool long_memory_;
   rdma::BufferPool bounce_memory_;
-  std::vector<rdma::MemoryWindow> windows_;  ///< free ones
+  std::vector<rdma::MemoryWindow> windows_;  ///< the first free_windows_ are free
   std::size_t free_windows_ = 0;
   FixedArray<ChunkArrays> chunk_arrays_;
   FixedArray<Slot> slots_;
-  FixedStack<std::uint16_t> free_;  ///< indices
+  FixedStack<std::uint16_t> free_;  ///< indices of free slots
   RequestQueue waiting_;
-  RequestQueue unfenced_;           ///< AwaitingFenceRoom
-  std::vector<Slot*> by_sequence_;  ///< scratch of detach()
+  RequestQueue unfenced_;           ///< calls in AwaitingFenceRoom
+  std::vector<Slot*> by_sequence_;  ///< scratch space of detach()
 };
 
 }  // namespace sluice::rpcrdma

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TX half of the requester: calls that are sent at once, with their replies, and those that wait, from the first of them to its Send.
+// TX half of the requester: plain calls with their replies, and waiting calls from the queue to their Send.
 #include <cstring>
 
 #include "dataplane/base/fixed_vector.h"
@@ -12,10 +12,10 @@ using State = RequestSlot::State;
 
 // --- The calls that most are
 //
-// They have no chunks, are sent at once, and are answered in one Send. One function takes such a call to its Send, and one its
-// reply to the caller; they touch nothing of the slot but what such a call needs.
+// Plain calls have no chunks, are sent immediately, and are answered in one Send. One function sends such a
+// call and another delivers its reply. They touch only the fields of the slot that such a call uses.
 
-/// Whether nothing of ours keeps a call from being sent at once, whatever the peer allows.
+/// Returns true if no local condition prevents sending a call now. The peer's credits are not checked.
 [[gnu::always_inline]] inline bool Requester::is_plain_and_ready(const Request& request) const noexcept {
   const std::size_t bytes = request.payload.size();
   return request.reads.size() + request.writes.size() == 0 && !request.as_long_call &&
@@ -24,7 +24,8 @@ using State = RequestSlot::State;
          bytes <= config_.inline_bytes && link_->is_open();
 }
 
-/// Whether it needs nothing but a credit and a place in the send queue of the peer's version, and has both.
+/// Returns true if the call is plain in the peer's version and both a credit and room in the send queue are
+/// available.
 template <std::uint32_t kVersion>
 [[gnu::always_inline]] inline bool Requester::sends_at_once(const Request& request) noexcept {
   const std::size_t bytes = request.payload.size();
@@ -65,7 +66,7 @@ template <std::uint32_t kVersion>
   return SubmittedXid(slot.xid);
 }
 
-/// A free one. What only some calls need is as in a new slot.
+/// Initializes a free slot. The fields that only some calls use have their defaults.
 [[gnu::always_inline]] inline RequestSlot& Requester::take_slot(const Request& request,
                                                                 std::uint16_t index) noexcept {
   Slot& slot = slots_[index];
@@ -81,8 +82,9 @@ template <std::uint32_t kVersion>
   return slot;
 }
 
-/// Returns how many long buffers payloads that wait leave to the first of the calls that wait, so that it can always be sent: it
-/// may need one for its Reply chunk, and one for arguments that go back into its payload. A requester with two leaves one.
+/// Returns how many long buffers waiting payloads must leave to the first waiting call, so that it can always
+/// be sent. It may need one for its Reply chunk and one for arguments that return to its payload. A requester
+/// with two buffers reserves one.
 std::uint32_t Requester::long_buffers_for_first() const noexcept {
   return smaller_of(config_.long_buffers, 3u) - smaller_of(config_.long_buffers, 1u);
 }
@@ -106,7 +108,7 @@ std::uint32_t Requester::long_buffers_for_first() const noexcept {
     return SubmittedXid(xid);
   }
   transition(slot, State::AwaitingTurn);
-  // Nothing may go between the parts of a continued call.
+  // No call may be sent between the parts of a continued call.
   const Slot* const first = waiting_.front();
   if (slot.urgent && (first == nullptr || !first->in_parts()))
     waiting_.push_front(slot);
@@ -146,7 +148,7 @@ bool Requester::version_2() const noexcept {
   return link_ != nullptr && link_->speaks_version_2();
 }
 
-/// Version 2: a call with this credit word is staged.
+/// Counts a staged call with this credit word, in version 2.
 inline void Requester::count_send(v2::CreditWord credit) noexcept {
   link_->count_send(credit);
   if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
@@ -172,13 +174,12 @@ void Requester::send_waiting() noexcept {
   }
 }
 
-/// Sends the first of the waiting calls, or ends it if it can never be sent. False when it has to wait
-/// longer.
+/// Sends the first waiting call, or ends it if it can never be sent. Returns false if it has to wait.
 bool Requester::send(Slot& slot) noexcept {
   if (slot.arguments == Slot::Arguments::ToBeUnreduced && !unreduce(slot)) return false;
   const Shape shape = shape_of(slot);
   if (!shape.possible && slot.in_parts()) {
-    // Its last part cannot be sent with limits that have shrunk meanwhile; the responder waits for it.
+    // The last part does not fit limits that have shrunk, and the responder waits for it.
     link_->close(CloseReason::TransportError);
     return false;
   }
@@ -205,7 +206,7 @@ bool Requester::send(Slot& slot) noexcept {
   } else {
     const SendStage::Mark mark = stage.mark();
     if (!stage_send(slot, shape)) {
-      // Only pieces can be short in an empty stage, and a call has few.
+      // An empty stage can only be short of pieces, and a call has few.
       stage.rollback(mark);
       link_->close(CloseReason::TransportError);
       return false;
@@ -222,14 +223,15 @@ void Requester::on_sent(Slot& slot, const Shape& shape) noexcept {
   transition(slot, State::AwaitingReply);
   set_sent(slot, slot.index);
   slot.sent_no_msg = shape.long_call;
-  // Also when the rest has fitted since the threshold was raised.
+  // The sequence also ends if the rest fits one Send because the threshold was raised.
   if (in_parts) link_->end_continued_message();
   if (!slot.ends_as) return;
   abandoned_ += answered ? 0 : 1;
   end_call(slot, *slot.ends_as);
 }
 
-/// Version 2: all of a continued call but its last part. False: it waits, as the first of all calls.
+/// Stages all parts of a continued call but the last, in version 2. Returns false if it has to wait as the
+/// first of all calls.
 bool Requester::stage_parts(Slot& slot, const Shape& shape) noexcept {
   const rdma::Sge payload = payload_of(slot);
   const std::uint32_t before = slot.parts_posted;
@@ -245,7 +247,7 @@ bool Requester::stage_parts(Slot& slot, const Shape& shape) noexcept {
   return done && link_->may_send_now({Sender::Kind::Call, slot.index});
 }
 
-/// Memory for the Reply chunk, and windows over all chunk memory.
+/// Acquires memory for the Reply chunk and windows over all chunk memory.
 bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
   slot.segment_count = 0;
   slot.invalidate = {};
@@ -258,11 +260,11 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
     link_->retry_at_turn_end();
     return false;
   }
-  // What an earlier reply left there must not pass for this call's.
+  // The content of an earlier reply must not be mistaken for the reply to this call.
   if (shape.reply_chunk_bytes > 0) xdr::store_u32(slot.reply_memory, ~static_cast<std::uint32_t>(slot.xid));
   const rdma::Sge payload = payload_of(slot);
   const rdma::Sge reply{slot.reply_memory, shape.reply_chunk_bytes, long_memory_.lkey()};
-  link_->forget_send_room();  // binding takes work requests past the stage
+  link_->forget_send_room();  // binding posts work requests outside the stage
   bool exposed = !shape.long_call || expose(slot, {&payload, 1}, payload.length, rdma::kRemoteRead);
   std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
   for (std::uint32_t i = 0; i < slot.read_items; ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In which shape a call goes out: inline, with Read and Write chunks, as a long call, in parts, with room for
-// a long reply. Arguments and results of callers whose memory is not registered go through buffers that are.
+// Selects the shape of a call: inline, with Read and Write chunks, as a long call, in parts, or with a Reply
+// chunk. Also moves arguments and results through bounce buffers where the configuration requires it.
 #include "dataplane/rpcrdma/requester/requester.h"
 
 #include <cstring>
@@ -39,13 +39,13 @@ Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
   return version_2() ? shape_v2(slot) : shape_v1(slot);
 }
 
-/// Returns whether the requester has as many long buffers as the call needs at the same time.
+/// Returns true if the requester has as many long buffers as the call needs simultaneously.
 bool Requester::has_buffers_for(const Slot& slot, const Shape& shape) const noexcept {
   return shape.reply_chunk_bytes == 0 || slot.call_memory == nullptr || config_.long_buffers > 1;
 }
 
-/// The shape in version 2, with fewer and fewer segments until the responder takes them (V2-051): a continued
-/// message takes the place of the position-zero chunk and of the Reply chunk.
+/// Returns the shape in version 2, with fewer segments in each attempt until it satisfies the responder's
+/// limit (V2-051). A continued message replaces the position-zero chunk and the Reply chunk.
 Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
   std::uint64_t reply_bytes = slot.max_reply_bytes;
   if (slot.results_in_reply)
@@ -134,7 +134,8 @@ Requester::Shape Requester::shape_v1(const Slot& slot) const noexcept {
     pieces = pieces.subspan(slot.chunks->write_pieces[i]);
   }
 
-  // The reply returns the Write list; what does not fit our Receive with it needs a Reply chunk.
+  // The reply returns the Write list. If reply and Write list exceed our Receive, a Reply chunk is required
+  //
   std::size_t reply_chunk_header = 0;
   if (slot.force_reply_chunk ||
       kMinMsgHeaderBytes + write_bytes + slot.max_reply_bytes > connection.receive_inline_bytes) {
@@ -212,7 +213,7 @@ bool Requester::bounce_result(Slot& slot, std::uint32_t item, std::span<const rd
   return copy_pieces(slot, {&whole, 1});
 }
 
-/// Copies what was placed to where the caller wants it; the room for round-up stays behind.
+/// Copies placed results to the caller's memory, without the room for round-up.
 void Requester::return_bounced(Slot& slot) noexcept {
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {
     const BouncedResult& bounced = slot.chunks->bounced[i];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Steps of a call that are part of the functions that take them: most calls are short, and to call a function for each
-// step would cost as much as what it does. For the sources of the requester.
+// Always-inline steps of the requester, for its .cc files only. Most calls are so short that a function call
+// per step would double their cost.
 #pragma once
 
 #include "dataplane/base/invariant.h"
@@ -10,7 +10,7 @@
 
 namespace sluice::rpcrdma {
 
-/// transition() where the state before is known.
+/// Variant of transition() for a known previous state.
 template <RequestSlot::State kFrom, RequestSlot::State kTo>
 [[gnu::always_inline]] inline void Requester::step(Slot& slot) noexcept {
   static_assert(may_follow(kFrom, kTo));
@@ -20,7 +20,7 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
     link_->close(CloseReason::InternalError);
 }
 
-/// Version 1.
+/// Returns true if a call may be sent in version 1.
 [[gnu::always_inline]] inline bool Requester::has_credit(bool urgent) const noexcept {
   const std::uint32_t in_flight = outstanding_ + abandoned_ + held_receives_;
   // A zero grant stops new calls, but never the only one (V1-055).
@@ -29,14 +29,15 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
   return in_flight < limit && (granted_ > 0 || in_flight == 0);
 }
 
-/// The whole call, or its last part, is staged.
+/// Called when a whole call, or its last part, is staged.
 [[gnu::always_inline]] inline void Requester::set_sent(Slot& slot, std::uint16_t index) noexcept {
   slot.send_number = sends_.add(index);
   ++outstanding_;
   ++link_->counters().calls_sent;
 }
 
-/// There is room for it. What would have to be read from the slot is the caller's to know: it may not be in the cache yet.
+/// Stages the Send of a plain call. Requires room in the stage. The caller passes values that would otherwise
+/// be loaded from the slot, which may not be in the cache yet.
 [[gnu::always_inline]] inline void Requester::stage_plain_send(Slot& slot, std::uint16_t index,
                                                                bool version_2) noexcept {
   const std::size_t header_bytes = version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
@@ -58,7 +59,8 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
   free_.push(slot.index);
 }
 
-/// Posts the Receive of its reply again; it is delivered, and its Send may still be out.
+/// Ends a call after delivery and posts the Receive of its reply again. The call's Send may still be
+/// outstanding.
 [[gnu::always_inline]] inline void Requester::end_delivery(Slot& slot, std::uint16_t receive) noexcept {
   --held_receives_;
   if (link_ != nullptr && link_->is_open()) link_->repost_now(receive);

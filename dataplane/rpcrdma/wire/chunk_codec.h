@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The chunk lists, which versions 1 and 2 encode alike (RFC 8166, section 4.3; version 2 draft,
-// section 6.3.3). Pure functions over bytes, any thread.
+// Codec of the chunk lists, whose encoding is identical in versions 1 and 2 (RFC 8166, section 4.3; version 2
+// draft, section 6.3.3). Pure functions over bytes, any thread.
 #pragma once
 
 #include <optional>
@@ -31,15 +31,15 @@ struct ReplyChunks {
 enum class ChunkDefect : std::uint8_t {
   None,
   Malformed,
-  TooMany,        ///< well formed as far as read, but over our limits
-  TooManyWrites,  ///< the same, of the number of Write chunks
+  TooMany,        ///< well formed as far as read, but exceeds our limits
+  TooManyWrites,  ///< well formed as far as read, but has too many Write chunks
 };
 
 /// Three empty chunk fields.
 inline constexpr std::size_t kEmptyChunksBytes = 3 * kDiscriminatorBytes;
 
-/// Walks the chunk fields. Bounds are checked against the bytes left before each step, never by a count
-/// alone.
+/// Walks the chunk fields. Each step checks its bounds against the remaining bytes and never relies on a
+/// count alone.
 class ChunkCursor {
  public:
   ChunkCursor(const std::byte* at, const std::byte* end) noexcept : at_(at), end_(end) {}
@@ -47,7 +47,8 @@ class ChunkCursor {
   ChunkDefect defect() const noexcept { return defect_; }
   const std::byte* at() const noexcept { return at_; }
 
-  /// Most messages have no chunk: true when all three fields are empty, and passed.
+  /// Skips three empty chunk fields, which is the common case. Returns false, without moving, if any field is
+  /// not empty.
   bool skip_empty() noexcept {
     if (left() < kEmptyChunksBytes || xdr::load_u64(at_) != 0 || xdr::load_u32(at_ + 8) != 0) return false;
     at_ += kEmptyChunksBytes;
@@ -106,7 +107,8 @@ class ChunkCursor {
     return true;
   }
 
-  /// Only 0 and 1 are XDR booleans (V1-013); after a defect it says "end of list" so that loops end.
+  /// Reads a discriminator. Only 0 and 1 are XDR booleans (V1-013). After a defect it returns "end of list"
+  /// so that loops end.
   bool discriminator() noexcept {
     if (defect_ != ChunkDefect::None || left() < kDiscriminatorBytes)
       return reject(ChunkDefect::Malformed), false;

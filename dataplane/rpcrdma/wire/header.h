@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The version-neutral transport header of RPC-over-RDMA (RFC 8166, section 4; names as there).
+// Version-neutral transport header of RPC-over-RDMA (RFC 8166, section 4; the names are those of the RFC).
 //
 // Chunk lists are views of validated wire bytes: a codec checks every count and discriminator once, against
-// the bytes that are there, and iteration then decodes in place. A view is valid as long as the message it
-// came from. No allocation; any thread.
+// the received bytes, and iteration then decodes in place. A view is valid as long as the message it was
+// decoded from. No allocation; any thread.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ enum class Position : std::uint32_t {};
 
 enum class Credits : std::uint32_t {};
 
-/// RFC 8166, section 3.4.4: a registered range of the requester's memory.
+/// A registered range of the requester's memory (RFC 8166, section 3.4.4).
 struct Segment {
   rdma::Rkey handle{};
   std::uint32_t length = 0;  ///< bytes
@@ -45,8 +45,9 @@ inline constexpr std::size_t kFixedBytes = 16;
 /// A header with three empty chunk fields.
 inline constexpr std::size_t kMinMsgHeaderBytes = 28;
 
-/// Limits on what we take from a peer. A header that exceeds one is answered with ERR_CHUNK and counted. They
-/// are what fits a 4096-byte Receive, the largest the Linux kernel sends.
+/// Limits on the chunk lists that we accept from a peer. A header that exceeds one is answered with ERR_CHUNK
+/// and counted. Lists within the limits fit a 4096-byte Receive; 4096 bytes is the largest header that the
+/// Linux kernel sends.
 inline constexpr std::uint32_t kMaxReadSegments = 160;
 inline constexpr std::uint32_t kMaxWriteChunks = 16;
 /// Segments of one Write or Reply chunk, and of a whole Write list.
@@ -147,7 +148,7 @@ struct FixedHeader {
   std::uint32_t procedure = 0;
 };
 
-/// What the two roles need of a message with an RPC payload or chunks, in every version.
+/// Fields of a message with an RPC payload or chunks that both roles use, in every version.
 struct MessageHeader {
   FixedHeader fixed{};
   std::size_t header_bytes = 0;  ///< where the payload stream begins
@@ -156,7 +157,7 @@ struct MessageHeader {
   rdma::Rkey invalidate{};  ///< version 2: handle that the responder may invalidate; zero: none
 };
 
-/// The caller guarantees kFixedBytes readable bytes.
+/// Loads the fixed header. The caller guarantees kFixedBytes readable bytes.
 inline FixedHeader load_fixed(const std::byte* at) noexcept {
   return {static_cast<rpc::Xid>(xdr::load_u32(at)), xdr::load_u32(at + 4),
           static_cast<Credits>(xdr::load_u32(at + 8)), xdr::load_u32(at + 12)};

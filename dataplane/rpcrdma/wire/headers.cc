@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Transport headers of both versions: what they are checked for when they arrive, and how they are written.
+// Decoding, validation and encoding of the transport headers of both versions.
 #include "dataplane/rpcrdma/wire/v1.h"
 
 #include "dataplane/rpcrdma/wire/v2.h"
@@ -58,7 +58,8 @@ DecodeResult decode(std::span<const std::byte> message) noexcept {
   if (message.size() < kFixedBytes) return result;
   header.fixed = load_fixed(message.data());
 
-  // An RDMA_ERROR is parsable whatever its version says; every other procedure is judged by version first.
+  // An RDMA_ERROR can be parsed regardless of its version; every other procedure is validated by version
+  // first.
   if (header.fixed.procedure == static_cast<std::uint32_t>(Procedure::Error)) {
     header.procedure = Procedure::Error;
     result.status = decode_error(message, header);
@@ -128,13 +129,14 @@ void encode_err_chunk(xdr::Writer& writer, const FixedHeader& failing, Credits g
 namespace sluice::rpcrdma::v2 {
 namespace {
 
-// Lengths of the errors that have the form of RFC 8166 (D2-01).
+// Lengths of error messages in the format of RFC 8166 (D2-01).
 constexpr std::size_t kRfc8166ErrVersBytes = 28;
 constexpr std::size_t kRfc8166ErrChunkBytes = 20;
 constexpr std::uint32_t kRfc8166ErrVers = 1;
 
-/// The two forms of RFC 8166 can only come while the version is open: the first message has no chunks, so
-/// that no version 2 error of 28 bytes can answer it.
+/// Decodes an error. The two formats of RFC 8166 are possible only while the version is open. They are
+/// unambiguous because the first message has no chunks, so a version 2 error of 28 bytes cannot be an answer
+/// to it.
 Decode decode_error(std::span<const std::byte> message, Negotiation negotiation, Header& header) noexcept {
   header.type = HeaderType::Error;
   if (negotiation == Negotiation::Open && message.size() == kRfc8166ErrChunkBytes) return Decode::NoVersion2;
@@ -175,7 +177,7 @@ Decode decode_chunk_fields(std::span<const std::byte> message, Header& header) n
   header.header_bytes = static_cast<std::size_t>(cursor.at() - message.data());
   if (cursor.defect() == ChunkDefect::Malformed) return Decode::BadXdr;
   const bool left_over = header.header_bytes < message.size();
-  // Octets behind a NoMsg belong to nothing (D2-31); a Msg without any payload is an empty part (D2-30).
+  // Bytes after a NoMsg have no meaning (D2-31). A Msg without any payload is an empty part (D2-30).
   if (cursor.defect() == ChunkDefect::None && (header.type == HeaderType::NoMsg) == left_over)
     return Decode::BadXdr;
   if (header.more() && !header.chunks.empty()) return Decode::BadFlags;
@@ -202,7 +204,7 @@ DecodeResult decode(std::span<const std::byte> message, Negotiation negotiation)
   header.fixed = load_fixed(message.data());
   header.credit = CreditWord::of(static_cast<std::uint32_t>(header.fixed.credits));
 
-  // An error is read whatever its version says, as in version 1.
+  // As in version 1, an error is decoded regardless of its version.
   if (header.fixed.procedure == static_cast<std::uint32_t>(HeaderType::Error)) {
     result.status = decode_error(message, negotiation, header);
     return result;
@@ -236,7 +238,7 @@ std::optional<Properties> decode_properties(std::span<const std::byte> body) noe
   xdr::Reader reader(body);
   const std::uint32_t count = reader.u32();
   if (count > reader.remaining() / kLeastPropertyBytes) return std::nullopt;
-  std::uint32_t seen = 0;  // bit by id; a known id twice is a defect (D2-23)
+  std::uint32_t seen = 0;  // bit by id; a repeated known id is a defect (D2-23)
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t id = reader.u32();
     const std::uint32_t length = reader.u32();
@@ -248,7 +250,7 @@ std::optional<Properties> decode_properties(std::span<const std::byte> body) noe
       continue;  // unknown: skipped (V2-053)
     if ((seen >> id & 1) != 0) return std::nullopt;
     seen |= 1u << id;
-    if (length == 0) continue;  // its default
+    if (length == 0) continue;  // the property keeps its default
     if (static_cast<PropertyId>(id) == PropertyId::HostAuthentication) {
       xdr::Reader inner(data);
       const std::uint32_t bytes = inner.u32();
@@ -272,7 +274,7 @@ std::optional<Properties> decode_properties(std::span<const std::byte> body) noe
         properties.max_segments = value;
         break;
       case PropertyId::ReverseSupport:
-        // What cannot be interpreted counts as the default (V2-061).
+        // A value that cannot be interpreted counts as the default (V2-061).
         if (value <= static_cast<std::uint32_t>(ReverseSupport::General))
           properties.reverse = static_cast<ReverseSupport>(value);
         break;
@@ -325,7 +327,7 @@ void encode_error(xdr::Writer& writer, rpc::Xid xid, std::uint16_t limit, const 
       writer.u32(error.bytes_needed);
       break;
     case ErrorCode::Vers:
-      writer.fail();  // has a form of its own
+      writer.fail();  // ERR_VERS is encoded by v1::encode_err_vers()
       break;
     default:
       break;

@@ -277,7 +277,7 @@ void Requester::on_unusable(rpc::Xid xid) noexcept {
   pump();
 }
 
-// --- The end of a call: the responder's access to its memory first, then the caller's completion, then its buffers
+// --- The end of a call, in the order: the responder's access to memory, the completion, the buffers
 
 void Requester::set_outcome(Slot& slot, CallStatus status) noexcept {
   slot.reply.status_ = status;

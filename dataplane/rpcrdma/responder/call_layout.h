@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the parts of a call with a Read list belong in the unreduced RPC message (RFC 8166, sections 3.4.5
+// Positions of the parts of a call with a Read list in the unreduced RPC message (RFC 8166, sections 3.4.5
 // and 3.5; rows V1-073 to V1-089, V1-112 to V1-117). Pure functions; any thread.
 #pragma once
 
@@ -12,14 +12,14 @@
 
 namespace sluice::rpcrdma {
 
-/// Distinct Positions of one call, the position-zero chunk not counted.
+/// Maximum distinct Positions of one call, without the position-zero chunk.
 inline constexpr std::uint32_t kMaxReadPositions = 8;
 
 enum class LayoutDefect : std::uint8_t {
   None,
   Misaligned,         ///< a Position is not a multiple of four (V1-078)
   PositionZeroInMsg,  ///< RDMA_MSG with a position-zero chunk (V1-117)
-  NoPositionZero,     ///< RDMA_NOMSG without one (V1-032)
+  NoPositionZero,     ///< RDMA_NOMSG without a position-zero chunk (V1-032)
   BadPosition,        ///< beyond the message, overlapping, inside the RPC header, or too many (V1-089)
   TooLong,            ///< longer than the limit on calls
 };
@@ -39,17 +39,18 @@ struct CallLayout {
   std::uint64_t message_bytes = 0;  ///< unreduced RPC message, round-up of chunks included
 };
 
-/// `inline_bytes` is the payload behind the header (zero for RDMA_NOMSG).
+/// Computes the layout of a call. `inline_bytes` is the length of the payload after the header (zero for
+/// RDMA_NOMSG).
 CallLayout lay_out_call(const ReadList& reads, bool long_call, std::uint64_t inline_bytes,
                         std::uint64_t max_call_bytes) noexcept;
 
 /// Calls `emit(Segment remote, std::uint64_t message_offset, std::uint32_t bytes)` for each RDMA Read that
-/// brings the parts of the call to their places in the unreduced message. `emit` returns false to stop.
+/// transfers a part of the call to its position in the unreduced message. `emit` returns false to stop.
 template <typename Emit>
 bool for_each_read(const CallLayout& layout, const ReadList& reads, Emit&& emit) {
-  std::uint64_t stream_at = 0;    // of the position-zero chunk
+  std::uint64_t stream_at = 0;    // position in the position-zero chunk
   std::uint32_t next_chunk = 0;   // first chunk that is not yet before stream_at
-  std::uint64_t chunk_bytes = 0;  // round-up included, of all chunks before stream_at
+  std::uint64_t chunk_bytes = 0;  // length of all chunks before stream_at, including round-up
   std::array<std::uint64_t, kMaxReadPositions> filled{};
 
   for (std::uint32_t i = 0; i < reads.size(); ++i) {

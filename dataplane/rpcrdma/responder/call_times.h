@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counts calls by procedure and status, and measures how long they took with two looks at the clock per turn,
-// not per call: replies go to the driver at the end of a turn together. The reactor's time is shared out to procedures by
-// sampling: in one turn of many the clock is read behind each completion, and its time counts for all of them.
+// Counts calls by procedure and status and measures their latency. The clock is read twice per loop iteration
+// instead of twice per call, because all replies of an iteration go to the driver together. The reactor's
+// time is attributed to procedures by sampling: in one of kTurnsPerSample iterations the clock is read after
+// each completion, and the result is extrapolated.
 #pragma once
 
 #include <array>
@@ -18,17 +19,17 @@ namespace sluice::rpcrdma {
 class CallTimes {
  public:
   static constexpr std::size_t kRunsPerTurn = 256;
-  /// A prime, so that a load with a period is seen as it is.
+  /// Sampling interval in loop iterations. A prime, so that periodic load is sampled evenly.
   static constexpr std::uint32_t kTurnsPerSample = 61;
 
-  /// Setup. Without it nothing is counted, and the clock stands still.
+  /// Enables counting at setup. Without it nothing is counted, and now_ns() returns zero.
   void measure(segment::CallTable& table, Clock clock) noexcept {
     table_ = &table;
     clock_ = clock;
   }
   std::uint64_t now_ns() const noexcept { return clock_ != nullptr ? clock_() : 0; }
 
-  /// Before the work completions of a turn are handled.
+  /// Called before the work completions of an iteration are handled.
   void begin_turn(std::uint64_t now_ns) noexcept {
     turn_ns_ = now_ns;
     if (--turns_to_sample_ > 0 || table_ == nullptr) return;
@@ -39,14 +40,14 @@ class CallTimes {
   std::uint64_t turn_ns() const noexcept { return turn_ns_; }
 
   // --- The reactor's time
-  /// Whether this turn is a sample.
+  /// Returns true if this iteration is a sample.
   bool sampled() const noexcept { return sampled_; }
-  /// A call has made progress. What is done until end_sample() is for it.
+  /// Called when a call has made progress. The time until end_sample() is attributed to it.
   void touch(std::uint32_t client_class, std::uint16_t procedure) noexcept {
     if (sampled_) [[unlikely]]
       touched_ = &table_->use[client_class][procedure];
   }
-  /// In a sample: a work completion has been handled.
+  /// Called in a sample after each work completion.
   void end_sample() noexcept {
     const std::uint64_t now_ns = clock_();
     segment::ProcedureUse& use = touched_ != nullptr ? *touched_ : table_->use[0][segment::kOtherProcedure];
@@ -56,7 +57,7 @@ class CallTimes {
   }
 
   // --- Calls
-  /// A call that was taken at `begun_ns` has its reply in the stage.
+  /// Records a reply that has been staged, to a call received at `begun_ns`.
   void replied(std::uint32_t client_class, std::uint16_t procedure, segment::CallStatus status,
                std::uint64_t begun_ns) noexcept {
     if (table_ == nullptr) return;
@@ -66,7 +67,7 @@ class CallTimes {
       run = &begin_run(kind, begun_ns);
     ++run->calls;
   }
-  /// What was staged is with the driver.
+  /// Called when the staged requests have been handed to the driver.
   void end_turn(std::uint64_t now_ns) noexcept {
     if (sampled_) [[unlikely]]
       share_rest(now_ns);
@@ -74,7 +75,7 @@ class CallTimes {
   }
 
  private:
-  /// What the calls of a run have in common, in one word.
+  /// Attributes shared by the calls of a run, in one word.
   class Kind {
    public:
     Kind() = default;
@@ -89,7 +90,8 @@ class CallTimes {
    private:
     std::uint32_t word_ = 0;
   };
-  /// Replies that follow each other, to calls of one kind that came in one turn: most turns have few runs.
+  /// Consecutive replies to calls of one kind that were received in one iteration. Most iterations have few
+  /// runs.
   struct Run {
     std::uint64_t begun_ns = 0;
     Kind kind;
@@ -114,10 +116,10 @@ class CallTimes {
     last_run_ = 0;
     runs_[0].calls = 0;
   }
-  /// The last of them may be empty.
+  /// Returns the runs; the last one may be empty.
   std::span<const Run> runs() const noexcept { return std::span(runs_).first(last_run_ + 1); }
-  /// What was done for all calls of the turn together, in equal parts; without replies, for the last call that was
-  /// touched.
+  /// Attributes the remaining time of the iteration in equal parts to its replies. Without replies it is
+  /// attributed to the call that was touched last.
   void share_rest(std::uint64_t now_ns) noexcept {
     const std::uint64_t rest_ns = (now_ns - sampled_ns_) * kTurnsPerSample;
     sampled_ = false;
@@ -130,7 +132,7 @@ class CallTimes {
     for (const Run& run : runs()) run.kind.use(*table_).add_time(rest_ns / calls * run.calls);
   }
 
-  // What every call needs is in one line with the first runs.
+  // Members that every call uses share a cache line with the first runs.
   segment::CallTable* table_ = nullptr;
   std::uint64_t turn_ns_ = 0;
   std::uint32_t last_run_ = 0;
@@ -138,10 +140,10 @@ class CallTimes {
   std::array<Run, kRunsPerTurn> runs_{};
 
   Clock clock_ = nullptr;
-  std::uint64_t sampled_ns_ = 0;  ///< up to where a sample's time has been shared out
+  std::uint64_t sampled_ns_ = 0;  ///< end of the time of the sample that has been attributed
   std::uint32_t turns_to_sample_ = kTurnsPerSample;
-  segment::ProcedureUse* touched_ = nullptr;       ///< in a sample
-  segment::ProcedureUse* last_touched_ = nullptr;  ///< by an earlier completion of the sample
+  segment::ProcedureUse* touched_ = nullptr;       ///< touched by the current completion of a sample
+  segment::ProcedureUse* last_touched_ = nullptr;  ///< touched by an earlier completion of the sample
 };
 
 }  // namespace sluice::rpcrdma

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RX half of the responder: which service a call is for, and the checks of a call, in their order, until the service has it.
+// RX half of the responder: selects the service of a call and checks the call, in order, until the service
+// executes it.
 #include "dataplane/rpcrdma/responder/service_table.h"
 
 #include <cstring>
@@ -59,7 +60,7 @@ void ServiceTable::describe(segment::CallTable& table) {
     const service::Binding& binding = *entry.binding;
     const Entry* same = entries_.data();
     while (same->program != entry.program || same->version != entry.version) ++same;
-    if (same != &entry) {  // at another port: its calls are counted with those
+    if (same != &entry) {  // registered at another port; both share their counters
       entry.first_procedure = same->first_procedure;
       entry.procedures = same->procedures;
       continue;
@@ -79,8 +80,8 @@ void ServiceTable::describe(segment::CallTable& table) {
 
 // --- The calls that most are
 //
-// They have no chunks, and are served within the turn in which they come. One function takes such a call from its Receive to its
-// Send, by the steps of advance().
+// Plain calls have no chunks and are executed in the iteration in which they are received. One function takes
+// such a call from its Receive to its Send, in the steps of advance().
 
 namespace {
 
@@ -133,7 +134,7 @@ template void Responder::on_plain_call<v2::kVersion>(std::uint16_t, std::span<co
 
 // --- Calls that need all checks
 
-/// Version 1 answers every error but Vers with ERR_CHUNK.
+/// Refuses a call. Version 1 answers every error but Vers with ERR_CHUNK.
 void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error) noexcept {
   ++counter;
   slot.refusal_ = error;
@@ -141,7 +142,7 @@ void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& 
   set_state(slot, State::Pushing);
 }
 
-/// Steps 9 and 11 of the order of checks of version 2, as far as they go beyond version 1.
+/// Runs steps 9 and 11 of the order of checks of version 2, as far as they exceed those of version 1.
 bool Responder::within_version_2(CallSlot& slot) noexcept {
   Counters& counters = link_.counters();
   const ChunkLists& chunks = slot.message_.header.chunks;
@@ -179,7 +180,7 @@ bool Responder::within_version_2(CallSlot& slot) noexcept {
   return true;
 }
 
-/// False: it is refused.
+/// Returns false if the call was refused.
 [[gnu::always_inline]] inline bool Responder::xid_agrees(CallSlot& slot,
                                                          std::span<const std::byte> message) noexcept {
   if (message.size() < xdr::kUnit) return refuse(slot, link_.counters().no_payload), false;
@@ -224,7 +225,7 @@ void Responder::check_call(CallSlot& slot) noexcept {
   if (header.no_msg)
     set_state(slot, State::AwaitingCallMemory);
   else if (slot.layout_.chunk_count == 0)
-    dispatch_payload(slot);  // only empty segments
+    dispatch_payload(slot);  // the Read list has only empty segments
   else
     place_call(slot);
 }
@@ -242,7 +243,7 @@ void Responder::refuse_program(CallSlot& slot) noexcept {
   answer(slot, CallSlot::Outcome::AcceptError);
 }
 
-/// The call was put together from its Read chunks.
+/// Dispatches a call that was assembled from its Read chunks.
 void Responder::dispatch_pulled(CallSlot& slot) noexcept {
   const std::span<const std::byte> message{slot.call_memory_, slot.layout_.message_bytes};
   if (xid_agrees(slot, message)) dispatch(slot, message);
@@ -252,7 +253,7 @@ void Responder::dispatch_payload(CallSlot& slot) noexcept {
   dispatch(slot, slot.message_.payload());
 }
 
-/// All of the call is in `message`, in one piece. Its XID is that of the transport header.
+/// Dispatches a call that is complete in `message`. Its XID has been checked against the transport header.
 [[gnu::always_inline]] inline void Responder::dispatch(CallSlot& slot,
                                                        std::span<const std::byte> message) noexcept {
   xdr::Reader reader(message);
@@ -278,7 +279,8 @@ void Responder::dispatch_payload(CallSlot& slot) noexcept {
   run_service(slot);
 }
 
-/// Drops the chunks that the binding has no item for, or refuses the call. False when it is refused.
+/// Drops the chunks that the binding has no item for, or refuses the call. Returns false if the call was
+/// refused.
 bool Responder::keep_eligible_chunks(CallSlot& slot) noexcept {
   const service::Binding& binding = *slot.binding_;
   CallLayout& layout = slot.layout_;
@@ -293,8 +295,8 @@ bool Responder::keep_eligible_chunks(CallSlot& slot) noexcept {
   return true;
 }
 
-/// An eligible item is a counted opaque: the word in front of it agrees with what its chunk holds, but for up
-/// to three bytes of round-up that old requesters of version 1 send (V1-073, A-07).
+/// Compares the count word of each eligible item, a counted opaque, with the length of its chunk. Old
+/// requesters of version 1 may add up to three bytes of round-up (V1-073, A-07).
 bool Responder::counts_agree(const CallSlot& slot) const noexcept {
   for (std::uint32_t i = 0; i < slot.layout_.chunk_count; ++i) {
     const ReadChunk& chunk = slot.layout_.chunks[i];
@@ -305,7 +307,8 @@ bool Responder::counts_agree(const CallSlot& slot) const noexcept {
   return true;
 }
 
-/// Where the procedure alone does not tell what is eligible: a COMPOUND (RFC 8267, section 6).
+/// Checks that chunks are at the positions of eligible items. Required where the procedure alone does not
+/// determine them, as in a COMPOUND (RFC 8267, section 6).
 bool Responder::chunks_stand_at_items(const CallSlot& slot) const noexcept {
   const service::Binding& binding = *slot.binding_;
   if (!binding.checks_positions || slot.layout_.chunk_count == 0) return true;
@@ -322,7 +325,7 @@ bool Responder::chunks_stand_at_items(const CallSlot& slot) const noexcept {
   return true;
 }
 
-/// Moves the stream together over chunks that keep_eligible_chunks() dropped from an assembled message.
+/// Closes the gaps that keep_eligible_chunks() left in an assembled message by moving the stream.
 void Responder::close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept {
   std::uint64_t to = pulled.chunks[slot.layout_.chunk_count].position;
   for (std::uint32_t i = slot.layout_.chunk_count; i < pulled.chunk_count; ++i) {

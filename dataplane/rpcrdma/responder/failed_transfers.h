@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls whose RDMA Reads or Writes ended a connection with a remote access error. One reactor.
+// Calls whose RDMA Reads or Writes ended a connection with a remote access error. Confined to one reactor.
 #pragma once
 
 #include <array>
@@ -12,23 +12,24 @@
 
 namespace sluice::rpcrdma {
 
-/// Their retransmission is answered with ERR_CHUNK instead of ending the next connection as well (RFC 8166,
-/// section 4.5.3; V1-039). An XID is all that tells a retransmission from another call, and everybody on a
-/// host may connect from its address: so a host has few entries, of which the oldest makes room, and none
-/// lasts.
+/// Remembers such calls, so that their retransmission is answered with ERR_CHUNK instead of ending the next
+/// connection as well (RFC 8166, section 4.5.3; V1-039). Only the XID identifies a retransmission, and any
+/// process on a host may connect from its address. Entries per host are therefore limited, the oldest is
+/// replaced, and all of them expire.
 class FailedTransfers {
  public:
   static constexpr std::size_t kEntries = 64;
-  /// A connection fails with one call. Linux has one connection per mount, or up to 16 with nconnect.
+  /// Maximum entries per host. A connection fails with one call. Linux has one connection per mount, or up to
+  /// 16 with nconnect.
   static constexpr std::size_t kEntriesPerHost = 16;
-  /// Time for a client to connect again: Linux waits up to 30 s between attempts.
+  /// Lifetime of an entry, long enough for a client to reconnect: Linux waits up to 30 s between attempts.
   static constexpr std::uint64_t kLifetimeNs = 120'000'000'000;
 
   void add(const PeerAddress& peer, rpc::Xid xid, std::uint64_t now_ns) noexcept {
     room_for(peer) = {peer, xid, now_ns + kLifetimeNs};
     newest_until_ns_ = now_ns + kLifetimeNs;
   }
-  /// Forgets the entry that it finds: the XID may come again for another call.
+  /// Returns true if the call is remembered, and forgets it, because another call may use its XID later.
   bool take(const PeerAddress& peer, rpc::Xid xid, std::uint64_t now_ns) noexcept {
     if (now_ns >= newest_until_ns_) return false;
     for (Entry& entry : entries_) {
@@ -46,8 +47,8 @@ class FailedTransfers {
     std::uint64_t until_ns = 0;  ///< zero: free
   };
 
-  /// The oldest entry of a host that has as many as it may, else the oldest of all: one that is free or over,
-  /// if there is one.
+  /// Returns the oldest entry of a host that has reached its limit. Otherwise returns the oldest entry of
+  /// all, which is free or expired if any is.
   Entry& room_for(const PeerAddress& peer) noexcept {
     Entry* oldest = &entries_[0];
     Entry* oldest_of_peer = nullptr;

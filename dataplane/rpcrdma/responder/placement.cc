@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the Read chunks of a call go, and the RDMA Reads that bring them there.
+// Placement of the Read chunks of a call, and the RDMA Reads that transfer them.
 #include "dataplane/rpcrdma/responder/call_layout.h"
 
 #include <cstring>
@@ -15,8 +15,8 @@ using State = CallSlot::State;
 
 namespace {
 
-/// Adds a segment to the chunk of its position, keeping chunks in ascending order. False when there are too
-/// many.
+/// Adds a segment to the chunk of its position, keeping chunks in ascending order. Returns false if there are
+/// too many.
 bool add_to_chunk(CallLayout& layout, std::uint32_t position, std::uint32_t bytes) noexcept {
   std::uint32_t i = layout.chunk_count;
   while (i > 0 && layout.chunks[i - 1].position > position) --i;
@@ -31,7 +31,7 @@ bool add_to_chunk(CallLayout& layout, std::uint32_t position, std::uint32_t byte
   return true;
 }
 
-/// The chunks have to leave room for each other and for the stream between them.
+/// Computes the message length. The chunks must not overlap, and the stream must fill the gaps between them.
 LayoutDefect place_chunks(CallLayout& layout, std::uint64_t max_call_bytes) noexcept {
   std::uint64_t message_at = 0;
   std::uint64_t stream_left = layout.stream_bytes;
@@ -71,8 +71,8 @@ CallLayout lay_out_call(const ReadList& reads, bool long_call, std::uint64_t inl
   return layout;
 }
 
-/// An RDMA_MSG with Read chunks: the RPC header is inline, so eligibility is judged and the service asked for
-/// a sink before anything is pulled.
+/// Handles an RDMA_MSG with Read chunks. The RPC header is inline, so eligibility is checked and the service
+/// may provide a sink before any data is read.
 void Responder::place_call(CallSlot& slot) noexcept {
   const auto payload = slot.message_.payload();
   xdr::Reader reader(payload);
@@ -84,7 +84,7 @@ void Responder::place_call(CallSlot& slot) noexcept {
 
   const ReadChunk& chunk = layout.chunks[0];
   if (layout.chunk_count == 1 && chunk.position == payload.size() && !slot.binding_->checks_positions) {
-    // Round-up is no part of a chunk in version 2 (V2-071).
+    // Round-up is not part of a chunk in version 2 (V2-071).
     if (link_.speaks_version_2() && xdr::load_u32(&payload[chunk.position - xdr::kUnit]) != chunk.bytes)
       return refuse(slot, link_.counters().count_mismatch);
     slot.message_span() = payload;
@@ -124,7 +124,8 @@ void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
     memory.await(call_account_, layout.message_bytes, slot);
     return;
   }
-  // Round-up bytes that no RDMA Read brings are zero, not what an earlier call left there (V1-088).
+  // Round-up bytes that no RDMA Read transfers are zeroed, so that they do not expose an earlier call
+  // (V1-088).
   for (std::uint32_t i = 0; i < layout.chunk_count; ++i) {
     const std::uint64_t end = layout.chunks[i].position + layout.chunks[i].bytes;
     std::memset(slot.call_memory_ + end, 0, xdr::padded(end) - end);

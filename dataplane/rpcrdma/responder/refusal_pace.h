@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many error messages the connections of an engine send in one turn. A call that is refused costs its sender
-// nothing to make, and the others as much time as one that is served: who sends many waits for himself. The
-// connections that wait are served in turn. One reactor.
+// Limits the error messages that the connections of an engine send per loop iteration. A call that is refused
+// costs its sender almost nothing but costs this end as much time as one that is served, so a sender of many
+// such calls only delays itself. Waiting connections are served round robin. Confined to one reactor.
 #pragma once
 
 #include <array>
@@ -18,21 +18,22 @@ class RefusalPace {
 
   RefusalPace() noexcept { ledger_.provide({.elements = kPerTurn, .most = kPerTurn}); }
 
-  /// What the last turn has used may be used again.
+  /// Releases the shares of the last iteration.
   void begin_turn() noexcept {
     while (used_ > 0) ledger_.give_back(*users_[--used_]);
   }
-  /// False: the account has to await() its turn. The account outlives the turn.
+  /// Takes a share of this iteration. Returns false if none is left; the account must then call await(). The
+  /// account must outlive the iteration.
   bool take(ShareAccount& account) noexcept {
     if ((ledger_.waiters() > 0 && !resuming_) || !ledger_.take(account)) return false;
     users_[used_++] = &account;
     return true;
   }
   void await(ShareAccount& account, ShareWaiter& waiter) noexcept { ledger_.await(account, waiter); }
-  /// No effect if it does not wait.
+  /// Cancels await(). No effect if `waiter` does not wait.
   void forget(ShareAccount& account, ShareWaiter& waiter) noexcept { ledger_.forget(account, waiter); }
   void forget_all(ShareAccount& account) noexcept { ledger_.forget_all(account); }
-  /// Calls those who wait, as far as this turn goes.
+  /// Calls waiters, up to the limit of this iteration.
   void resume_waiters() noexcept {
     if (ledger_.waiters() == 0) return;
     resuming_ = true;

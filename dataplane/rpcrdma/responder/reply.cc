@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TX half of the responder: where each part of a reply goes (RFC 8166, sections 3.4.6, 3.5 and 4.3).
+// TX half of the responder: selects where each part of a reply goes (RFC 8166, sections 3.4.6, 3.5 and 4.3).
 #include <array>
 
 #include "dataplane/base/small_algorithms.h"
@@ -15,22 +15,22 @@ struct Responder::ReplyPlan {
   enum class Mechanism : std::uint8_t { Inline, ReplyChunk, Continued };
   Mechanism mechanism = Mechanism::Inline;
   std::uint32_t items_in_chunks =
-      0;                          ///< bit i: result item i goes to a Write chunk, else it is in the payload
+      0;                          ///< Bit i: result item i goes to a Write chunk, otherwise to the payload.
   std::uint32_t chunk_count = 0;  ///< Write chunks with an entry in `written`
   std::array<std::uint64_t, kMaxWriteChunks> written;
-  std::uint64_t payload_bytes = 0;  ///< payload stream with the items that stay in it
+  std::uint64_t payload_bytes = 0;  ///< length of the payload stream with the items that stay in it
   std::size_t header_bytes = 0;
   rdma::Rkey invalidate{};
 
   bool in_reply_chunk() const noexcept { return mechanism == Mechanism::ReplyChunk; }
-  /// Bytes that go to each Write chunk.
+  /// Returns the bytes written to each Write chunk.
   std::span<const std::uint64_t> bytes_written() const noexcept { return {written.data(), chunk_count}; }
 };
 
 static_assert(service::kMaxResultItems <= 32, "items_in_chunks is a bit mask");
 static_assert(service::kMaxResultItems >= kMaxWriteChunks, "a result with a chunk is never inline");
 
-/// Reserves the exact room of the reply's transport header in front of the payload, so that both go out as
+/// Reserves exactly the room for the reply's transport header before the payload, so that both are sent as
 /// one piece.
 bool Responder::prepare_results(CallSlot& slot) noexcept {
   if (slot.reply_memory_ != nullptr) {
@@ -45,7 +45,7 @@ bool Responder::prepare_results(CallSlot& slot) noexcept {
                           link_.speaks_version_2() ? v2::header_bytes(returned) : v1::header_bytes(returned));
 }
 
-/// All but Success with the RPC header that is not the service's.
+/// Finishes every payload but a Success whose RPC header the responder encodes.
 void Responder::finish_other_payload(CallSlot& slot) noexcept {
   const rpc::Xid xid = slot.message_.header.fixed.xid;
   if (slot.outcome_ == CallSlot::Outcome::Success && slot.results_.ok()) {
@@ -78,8 +78,8 @@ void Responder::finish_other_payload(CallSlot& slot) noexcept {
   slot.payload_bytes_ = static_cast<std::uint32_t>(writer.position());
 }
 
-/// Chooses the mechanism. False: no RPC reply is possible, the answer is the slot's refusal (V1-037, V1-038,
-/// V1-107; V2-102, V2-103).
+/// Selects the mechanism for a reply. Returns false if no RPC reply is possible; the slot's refusal is sent
+/// instead (V1-037, V1-038, V1-107; V2-102, V2-103).
 bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
   Counters& counters = link_.counters();
@@ -106,7 +106,7 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
         plan.written[number] = item.bytes;
         continue;
       }
-      // A chunk without segments asks for this result inline (V1-111).
+      // A chunk without segments requests this result inline (V1-111).
     }
     plan.payload_bytes += xdr::padded(item.bytes);
     send_pieces += item.pieces + 2;
@@ -116,7 +116,8 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   return true;
 }
 
-/// Before the call is executed: of the largest results that it can have. False: it is refused (D2-47).
+/// Checks before execution that the largest possible results of the call fit a reply. Returns false if the
+/// call was refused (D2-47).
 bool Responder::reply_will_fit(CallSlot& slot, std::uint64_t results_bytes) noexcept {
   ReplyPlan plan;
   plan.payload_bytes = rpc::kMinReplyBytes + results_bytes;
@@ -166,12 +167,12 @@ bool Responder::choose_version_1(const CallSlot& slot, ReplyPlan& plan, bool pie
   return inline_fits;
 }
 
-/// Inline, Reply chunk, continuation, error: in this order (D2-42 to D2-44).
+/// Selects inline, Reply chunk, continuation or error, in this order (D2-42 to D2-44).
 bool Responder::choose_version_2(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
   const std::uint32_t limit = link_.send_bytes();
   plan.header_bytes = v2::header_bytes(ReplyChunks{chunks.writes, {}, {}, 0});
-  const bool continues = slot.continued_bytes_ > 0;  // what has begun in parts ends so
+  const bool continues = slot.continued_bytes_ > 0;  // a reply that has begun in parts is completed in parts
   if (!continues && plan.header_bytes + plan.payload_bytes <= limit && pieces_fit) return true;
   if (!continues && chunks.reply && plan.payload_bytes <= chunks.reply->capacity()) {
     const std::size_t header_bytes = v2::header_bytes(ReplyChunks{chunks.writes, {}, chunks.reply, 0});
@@ -188,7 +189,8 @@ bool Responder::choose_version_2(const CallSlot& slot, ReplyPlan& plan, bool pie
   return false;
 }
 
-/// A handle that the call does not offer is none that we may invalidate (D2-51).
+/// Returns the handle to invalidate, or zero. A handle that the call does not offer must not be invalidated
+/// (D2-51).
 rdma::Rkey Responder::handle_to_invalidate(const CallSlot& slot) noexcept {
   const MessageHeader& header = slot.message_.header;
   if (header.invalidate == rdma::Rkey{} || !link_.context().remote_invalidation) return {};
@@ -218,7 +220,8 @@ std::span<const rdma::Sge> Responder::item_sources(CallSlot& slot, const service
   return {context_.sources.data(), count};
 }
 
-/// The payload stream in order: results, and between them the items that stay inline with their round-up.
+/// Returns the pieces of the payload stream in order: results and, between them, inline items with their
+/// round-up.
 std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const ReplyPlan& plan) noexcept {
   auto& sources = context_.sources;
   std::size_t count = 0;
@@ -244,8 +247,7 @@ std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const Repl
   return {sources.data(), count};
 }
 
-/// RDMA Writes of `sources`, one after the other, into the segments of `target` in array order (V1-094,
-/// V1-126).
+/// Stages RDMA Writes of `sources`, in order, into the segments of `target` in array order (V1-094, V1-126).
 bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
                              const WriteChunk& target) noexcept {
   SendStage& stage = link_.stage();
@@ -271,7 +273,7 @@ bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
   return true;
 }
 
-/// Version 2: all of a continued reply but its last part. False: it waits.
+/// Stages all parts of a continued reply but the last, in version 2. Returns false if it has to wait.
 bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
   const std::uint64_t before = slot.continued_bytes_;
   const bool last_is_next = link_.stage_parts({.sender = {Sender::Kind::Reply, slot.index_},
@@ -304,7 +306,7 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
 
   const rpc::Xid xid = slot.message_.header.fixed.xid;
   const bool version_2 = link_.speaks_version_2();
-  // The header ends where the payload begins, so that both are one piece.
+  // The header ends where the payload begins, so that both form one piece.
   std::byte* header_at = slot.reply_buffer_.data();
   if (version_2 && slot.reply_memory_ == nullptr) header_at = slot.payload_ - plan.header_bytes;
   xdr::Writer header({header_at, plan.header_bytes});
@@ -334,8 +336,8 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   return true;
 }
 
-/// False: it waits for a turn that has room for it. What ends a continued reply does not wait, since nobody else
-/// may send before it.
+/// Returns false if the refusal has to wait for a later iteration. A refusal that ends a continued reply does
+/// not wait because it blocks all other senders.
 bool Responder::may_refuse_now(CallSlot& slot) noexcept {
   if (slot.continued_bytes_ > 0 || context_.refusals.take(refusal_account_)) return true;
   ++link_.counters().waits_refusal;
@@ -349,7 +351,7 @@ bool Responder::stage_refusal(CallSlot& slot) noexcept {
   const bool version_2 = link_.speaks_version_2();
   xdr::Writer writer(slot.reply_buffer_);
   if (slot.refusal_->code == v2::ErrorCode::Vers) {
-    // A connection keeps its version (D2-02).
+    // The version of a connection never changes (D2-02).
     const rpc::VersionRange range =
         version == 0 ? link_.supported_versions() : rpc::VersionRange{version, version};
     v1::encode_err_vers(writer, failing, grant(), range);
@@ -401,7 +403,7 @@ void Responder::push_other_reply(CallSlot& slot) noexcept {
   ReplyPlan plan;
   if (!slot.refusal_) plan_reply(slot, plan);
   if (link_.speaks_version_2()) {
-    // One that has begun in parts has to stay the first.
+    // A reply that has begun in parts must stay first in the queue.
     if (!retrying_ && !waiting_send_room_.empty()) return wait_for_credit(slot);
     const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
     if ((continued && !stage_parts(slot, plan)) || !link_.may_send_now(sender)) return wait_for_credit(slot);
@@ -417,7 +419,7 @@ void Responder::push_other_reply(CallSlot& slot) noexcept {
       count_sent(slot, plan);
       on_reply_staged(slot);
       set_state(slot, State::Replying);
-      // A refusal may end it too: a threshold that was lowered in the middle.
+      // A refusal may also end it, if the threshold was lowered between parts.
       if (plan.mechanism == ReplyPlan::Mechanism::Continued || slot.continued_bytes_ > 0)
         link_.end_continued_message();
       return;

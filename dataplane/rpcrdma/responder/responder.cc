@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The state machine of call slots, from the Receive to the completion of the reply.
+// State machine of call slots, from the Receive to the completion of the reply.
 #include "dataplane/rpcrdma/responder/responder.h"
 
 #include <utility>
@@ -90,7 +90,7 @@ void Responder::on_call(const ReceivedMessage& message, const Refusal& refusal) 
   const bool held = holds_calls_;
   const bool first = pending_.empty() || serving_pending_ || (held && refusal);
   if (first && !free_.empty() && (!held || refusal)) return begin(message, refusal);
-  // The order of calls is kept.
+  // The call must wait, to preserve the order of calls.
   if (replying_ == 0 && !link_.speaks_version_2()) ++link_.counters().credit_overruns;
   ++link_.counters().waits_call_slot;
   if (pending_.push_back({message, refusal})) return;
@@ -144,7 +144,7 @@ void Responder::advance(CallSlot& slot) noexcept {
   if (!link_.is_open()) abandon(slot);
 }
 
-/// Frees a slot of a connection that has ended, unless the driver or the service still has it.
+/// Frees a slot of a closed connection, unless the driver or the service still uses it.
 void Responder::abandon(CallSlot& slot) noexcept {
   switch (slot.state_) {
     case State::AwaitingCallMemory:
@@ -163,7 +163,7 @@ void Responder::abandon(CallSlot& slot) noexcept {
   context_.memory.calls.forget(call_account_, slot);
   context_.memory.replies.forget(reply_account_, slot);
   context_.refusals.forget(refusal_account_, slot);
-  if (slot.parts_posted_ == 0) finish(slot);  // else with the last of them
+  if (slot.parts_posted_ == 0) finish(slot);  // otherwise the last part finishes it
 }
 
 // --- From the service
@@ -183,8 +183,8 @@ void Responder::complete(CallSlot& slot, rpc::AcceptStat stat) noexcept {
   if (!slot.advancing_) advance_completed(slot);
 }
 
-/// Continues a call that its service has completed while no advance() was on the stack. On a connection that has ended it is
-/// abandoned.
+/// Continues a call that its service has completed while advance() was not on the stack. If the connection is
+/// closed, the call is abandoned.
 [[gnu::noinline]] void Responder::advance_completed(CallSlot& slot) noexcept {
   begin_pushing(slot);
   advance(slot);
@@ -217,7 +217,7 @@ bool Responder::on_grow_results(service::Call& call, std::size_t bytes) noexcept
   return true;
 }
 
-/// Of a call that another reactor has placed: the slot is Executing until then.
+/// Continues a call that another reactor has placed. The slot was Executing until now.
 void Responder::on_placed(service::Call& call, service::Placement placement) noexcept {
   auto& slot = static_cast<CallSlot&>(call);
   if (slot.completed_) return;
@@ -233,7 +233,7 @@ void Responder::on_await_memory(service::Call& call) noexcept {
 
 // --- Ends
 
-/// The replies without a completion of their own whose Sends were posted before this one are complete too.
+/// Handles the completion of a reply, which also completes the preceding unsignaled Sends.
 [[gnu::noinline]] void Responder::on_reply_sent(std::uint16_t index) noexcept {
   do {
     CallSlot& slot = slots_[index];
@@ -260,7 +260,7 @@ void Responder::on_failed(std::uint16_t index, bool last) noexcept {
     --posted_;
     if (slot.state_ == State::Replying) --replying_;
     finish(slot);
-    // A Send before it that was flushed has had a completion of its own, and has ended those before it.
+    // A preceding Send that was flushed had its own completion, which also ended the Sends before it.
   } while (index != kNoWr && slots_[index].state_ == State::Replying);
 }
 
@@ -295,7 +295,7 @@ void Responder::wait_for_send_room(CallSlot& slot, std::size_t work_requests) no
   link_.wait_for_send_room();
 }
 
-/// The connection asks again when a credit has come or a continued message has ended.
+/// Queues the slot until a credit arrives or a continued message ends; the connection then retries it.
 void Responder::wait_for_credit(CallSlot& slot) noexcept {
   slot.wanted_room_ = 0;
   waiting_send_room_.push_back(slot);
@@ -305,14 +305,14 @@ void Responder::retry_send_room() noexcept {
   retrying_ = true;
   while (CallSlot* slot = waiting_send_room_.front()) {
     if (!link_.has_room(slot->wanted_room_)) {
-      link_.wait_for_send_room();  // no second plan before
+      link_.wait_for_send_room();  // planning again before there is room is useless
       break;
     }
     waiting_send_room_.remove(*slot);
     resume(*slot);
     if (!waiting_send_room_.contains(*slot)) continue;
     waiting_send_room_.remove(*slot);
-    waiting_send_room_.push_front(*slot);  // still no room: it keeps its place
+    waiting_send_room_.push_front(*slot);  // still no room: the slot stays first
     break;
   }
   retrying_ = false;
@@ -328,7 +328,7 @@ void Responder::on_connection_lost() noexcept {
   context_.memory.replies.forget_all(reply_account_);
   context_.refusals.forget_all(refusal_account_);
   for (std::uint32_t i = 0; i < max_slots_; ++i)
-    if (!slots_[i].advancing_) abandon(slots_[i]);  // one that is advancing abandons itself
+    if (!slots_[i].advancing_) abandon(slots_[i]);  // an advancing slot abandons itself
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (slots_[i].state_ == State::Executing && slots_[i].with_service_ && !slots_[i].completed_)
       slots_[i].service_->call_abandoned(slots_[i]);
@@ -336,7 +336,7 @@ void Responder::on_connection_lost() noexcept {
   if (sole_service_ != nullptr) sole_service_->client_gone(client_);
 }
 
-// --- How calls ended, and what is noted of slow ones and of those of a traced connection
+// --- Status and records of ended calls: slow calls, and calls of traced connections
 
 void Responder::set_traced(bool traced) noexcept {
   traced_ = traced;
@@ -378,7 +378,7 @@ segment::CallStatus Responder::failure_of(const CallSlot& slot) const noexcept {
   return CallStatus::system_err;
 }
 
-/// As of now, which has been noted as the end of its last state.
+/// Builds the record of a call as of now. note_state() must have been called.
 segment::TraceRecord Responder::record_of(const CallSlot& slot) const noexcept {
   segment::TraceRecord record{.connection = link_.number(),
                               .xid = slot.xid(),
@@ -390,13 +390,13 @@ segment::TraceRecord Responder::record_of(const CallSlot& slot) const noexcept {
                               .total_ns = slot.state_since_ns_ - slot.begun_ns_,
                               .call_bytes = slot.arguments_.size() + slot.placed_bytes_,
                               .reply_bytes = slot.payload_bytes_};
-  // Of one that has begun and ended in the same turn there is nothing in it.
+  // state_ns_ is empty if the call began and ended in one iteration.
   if (record.total_ns > 0) record.state_ns = slot.state_ns_;
   for (const service::ResultItem& item : slot.items()) record.reply_bytes += item.bytes;
   return record;
 }
 
-/// A call that is over: of a connection that was traced when it began and is still, or one that took long.
+/// Records a call that has ended, if the connection was traced throughout the call or if the call was slow.
 void Responder::note_end(CallSlot& slot, bool replied, bool slow) noexcept {
   note_state(slot);
   CallMeasurement& measurement = context_.measurement;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The responder role of one connection: its call slots, and the state machine that takes a call through them
-// (RFC 8166; rows V1-022 to V1-060, V1-080 to V1-130). One reactor.
+// The responder role of one connection: its call slots, and the state machine that processes calls in them
+// (RFC 8166; rows V1-022 to V1-060, V1-080 to V1-130). Confined to one reactor.
 #pragma once
 
 #include <cstdint>
@@ -23,84 +23,84 @@ namespace sluice::rpcrdma {
 
 class alignas(kCacheLine) Responder final : private service::CallHost {
  public:
-  /// Setup: `reply_region` holds capacity.slots() buffers of capacity.reply_buffer_bytes,
-  /// buffer_stride() apart. `client` is the
-  /// peer, as services see it.
+  /// Called at setup. `reply_region` holds capacity.slots() buffers of capacity.reply_buffer_bytes,
+  /// buffer_stride() apart. `client` represents the peer to services.
   Responder(ResponderContext& context, Link& link, service::Client& client,
             const ConnectionCapacity& capacity, rdma::MemoryRegion reply_region);
 
-  /// The connection starts; `grant` calls may be outstanding, at most the slots there are. With `hold_calls`
-  /// they wait until set_holding(false): the peer has to show who it is first (V2-062). `sole_service` is that of
-  /// ConnectionConfig.
+  /// Starts a connection. `grant` calls may be outstanding, limited by the number of slots. With `hold_calls`
+  /// they wait until set_holding(false) because the peer must authenticate itself first (V2-062).
+  /// `sole_service` is ConnectionConfig::sole_service.
   void open(std::uint32_t grant, bool hold_calls, service::Service* sole_service) noexcept;
   bool holds_calls() const noexcept { return holds_calls_; }
   void set_holding(bool holds_calls) noexcept { holds_calls_ = holds_calls; }
   std::uint32_t slot_count() const noexcept { return open_slots_; }
   Credits grant() const noexcept { return static_cast<Credits>(grant_); }
-  /// Takes effect with the next reply; calls in flight stay valid (V1-048). Clamped to 1 and the slots there
-  /// are.
+  /// Sets the grant, clamped to between 1 and the number of slots. It takes effect with the next reply, and
+  /// calls in flight stay valid (V1-048).
   void set_grant(std::uint32_t grant) noexcept;
-  /// Calls taken since the connection was opened.
+  /// Returns the number of calls received since open().
   std::uint64_t calls() const noexcept { return calls_; }
-  /// Most calls in slots at once since the last time this was asked.
+  /// Returns the maximum number of busy slots since the previous call of this function.
   std::uint32_t take_peak() noexcept { return std::exchange(peak_busy_, busy_); }
-  /// The calls of a traced connection are noted in CallMeasurement::trace,
-  /// from the first that begins afterwards.
+  /// Enables recording of calls in CallMeasurement::trace, starting with the next call that begins.
   void set_traced(bool traced) noexcept;
   bool traced() const noexcept { return traced_; }
   std::uint32_t busy_slots() const noexcept { return busy_; }
-  /// Calls whose replies are out, since the connection was opened, and the time that they took together.
+  /// Returns the number of calls replied to since open(); served_ns() is their total duration.
   std::uint64_t served() const noexcept { return served_; }
   std::uint64_t served_ns() const noexcept { return served_ns_; }
   struct OldestCall {
-    CallSlot::State state = CallSlot::State::Free;  ///< Free: there is none
+    CallSlot::State state = CallSlot::State::Free;  ///< Free: there is no call
     std::uint64_t begun_ns = 0;
   };
-  /// Of the calls in slots, as of the last round of tick() over all of them; how long ago that began, in ns.
+  /// Returns the oldest call in a slot as of the last complete round of tick(). oldest_call_age_ns() is its
+  /// age in ns.
   const OldestCall& oldest_call() const noexcept { return oldest_; }
   std::uint64_t oldest_call_age_ns() const noexcept {
     return oldest_.state != CallSlot::State::Free ? turn_ns() - oldest_.begun_ns : 0;
   }
-  /// Of memory that connections share.
+  /// Returns the bytes of shared memory that the responder holds.
   std::uint64_t shared_bytes() const noexcept {
     return context_.memory.calls.held_bytes(call_account_) +
            context_.memory.replies.held_bytes(reply_account_);
   }
 
-  /// Where a message that has arrived is decoded: in the call slot that is the next to be used. It is the
-  /// caller's until on_call(), or until the next message.
+  /// Returns the message into which the next received message is decoded, in the call slot that will be used
+  /// next. The caller may use it until on_call(), or until the next message.
   ReceivedMessage& next_message() noexcept { return free_.empty() ? context_.message : free_.top().message_; }
-  /// A call without chunks that is whole, with the same XID in both headers: what most messages are. It lies in the
-  /// Receive buffer of that index, which is taken over.
+  /// Handles a plain call: a whole call without chunks, with equal XIDs in both headers. Takes over its
+  /// Receive buffer, which has the index `buffer`.
   template <std::uint32_t kVersion>
   void on_plain_call(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept;
-  /// A call, or a message to be refused. Takes over the Receive buffer and the assembled payload.
+  /// Handles a call, or a message to be refused. Takes over the Receive buffer and the assembled payload.
   void on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept;
-  /// Looks at one slot, the next one each time: closes the link when its call waits too long for the peer, and finds the
+  /// Checks the next slots, round robin. Closes the link if a call waits too long for the peer, and finds the
   /// oldest call.
   void tick() noexcept;
-  /// Calls that waited for a slot, or to be admitted.
+  /// Serves calls that were waiting for a slot or for admission.
   void serve_pending() noexcept;
 
   void on_reads_done(std::uint16_t slot) noexcept;
   void on_reply_sent(std::uint16_t slot) noexcept;
-  /// Version 2: a part of a continued reply has gone out, or was flushed.
+  /// Handles the completion of a part of a continued reply in version 2, including a flushed one.
   void on_part_sent(std::uint16_t slot) noexcept;
-  /// A work request of this slot failed or was flushed; `last` if it was the one that ends the set.
+  /// Handles a failed or flushed work request of a slot. `last` is true for the request that ends the set.
   void on_failed(std::uint16_t slot, bool last) noexcept;
-  /// The peer's memory refused an RDMA Read or Write of this slot: its retransmission is refused (V1-039).
+  /// Records that the peer's memory refused an RDMA Read or Write of this slot; a retransmission of the call
+  /// will be refused (V1-039).
   void note_failed_transfer(std::uint16_t slot) noexcept {
     context_.failed_transfers.add(link_.peer(), slots_[slot].message_.header.fixed.xid,
                                   link_.context().now_ns());
   }
 
-  /// Slots that waited for room in the send queue.
+  /// Retries slots that were waiting for room in the send queue or for credits.
   void retry_send_room() noexcept;
-  /// A slot of this connection that waited for memory; it has been taken from its queue.
+  /// Continues a slot that was waiting for memory and has been removed from its queue.
   void resume(CallSlot& slot) noexcept { advance(slot); }
 
-  /// The connection has ended: everything that waits is given up. Slots with posted work requests, and slots
-  /// the service has, become free later.
+  /// Called when the connection is closed: abandons all waiting calls. Slots that have posted work requests
+  /// or that a service is using become free later.
   void on_connection_lost() noexcept;
   bool quiescent() const noexcept { return posted_ == 0; }
   bool idle() const noexcept { return busy_ == 0; }
@@ -114,7 +114,8 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void count_state(CallSlot& slot) noexcept;
   void look_for_oldest(const CallSlot& slot) noexcept;
   bool is_stalled(const CallSlot& slot, std::uint64_t now_ns) const noexcept;
-  /// Costs no look at the clock. Between completions it is the time of the last control pass.
+  /// Returns the time of the iteration without reading the clock. Between completions it is the time of the
+  /// last control pass.
   std::uint64_t turn_ns() const noexcept {
     return larger_of(context_.measurement.times.turn_ns(), link_.context().now_ns());
   }
@@ -128,7 +129,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   }
   segment::CallStatus failure_of(const CallSlot& slot) const noexcept;
 
-  // RX: from the Receive buffer to the service.
+  // Functions for RX, from the Receive buffer to the service.
   void begin(const ReceivedMessage& message, const Refusal& refusal) noexcept;
   CallSlot& take_slot() noexcept;
   void start(CallSlot& slot) noexcept;
@@ -143,7 +144,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   bool keep_eligible_chunks(CallSlot& slot) noexcept;
   void close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept;
   void assemble_inline_parts(CallSlot& slot) noexcept;
-  /// Bytes of all RDMA Reads of the call; nothing when the stage is full.
+  /// Stages all RDMA Reads of the call and returns their bytes, or nothing if the stage is full.
   std::optional<std::uint64_t> stage_reads(CallSlot& slot) noexcept;
   void post_reads(CallSlot& slot) noexcept;
   bool xid_agrees(CallSlot& slot, std::span<const std::byte> message) noexcept;
@@ -162,7 +163,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error = kRefuseXdr) noexcept;
   bool within_version_2(CallSlot& slot) noexcept;
 
-  // From the service.
+  // Functions called by the service.
   void on_complete(service::Call& call, rpc::AcceptStat stat) noexcept override;
   bool on_grow_results(service::Call& call, std::size_t bytes) noexcept override;
   void on_placed(service::Call& call, service::Placement placement) noexcept override;
@@ -175,7 +176,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void begin_pushing(CallSlot& slot) noexcept;
   void answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept;
 
-  // TX: from the results to the Send.
+  // Functions for TX, from the results to the Send.
   bool prepare_results(CallSlot& slot) noexcept;
   bool reserve_headroom(CallSlot& slot, std::size_t headroom) noexcept;
   void finish_payload(CallSlot& slot) noexcept;
@@ -201,7 +202,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   std::span<const rdma::Sge> item_sources(CallSlot& slot, const service::ResultItem& item) noexcept;
   void count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept;
 
-  /// `work_requests` is what it takes.
+  /// Queues the slot until the send queue has room for `work_requests`.
   void wait_for_send_room(CallSlot& slot, std::size_t work_requests) noexcept;
   void wait_for_credit(CallSlot& slot) noexcept;
   void abandon(CallSlot& slot) noexcept;
@@ -211,7 +212,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void release_extras(CallSlot& slot) noexcept;
   void release_assembly(CallSlot& slot) noexcept;
 
-  // What every call needs comes first, as in the link.
+  // Members that every call uses come first, as in the link.
   ResponderContext& context_;
   Link& link_;
   FixedArray<CallSlot> slots_;
@@ -222,17 +223,17 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   service::Service* sole_service_ = nullptr;
   std::uint32_t busy_ = 0;
   std::uint32_t peak_busy_ = 0;
-  std::uint32_t posted_ = 0;    ///< slots with a signaled work request out
-  std::uint32_t replying_ = 0;  ///< of those, with their Send
+  std::uint32_t posted_ = 0;    ///< slots with an outstanding signaled work request
+  std::uint32_t replying_ = 0;  ///< slots in posted_ that are Replying
   std::uint32_t grant_ = 1;
   rdma::Lkey reply_lkey_;
   bool holds_calls_ = false;
-  bool serving_pending_ = false;  ///< serve_pending() is on the stack: the next call is not out of order
+  bool serving_pending_ = false;  ///< serve_pending() is on the stack, so the next call is in order
   bool traced_ = false;
-  bool retrying_ = false;  ///< the first of waiting_send_room_ has its turn
+  bool retrying_ = false;  ///< retry_send_room() is on the stack
 
-  /// Messages that wait for a slot: a client may send as soon as it has a reply, before we see its
-  /// completion.
+  /// A message that waits for a slot. A client may send its next call as soon as it has a reply, which can be
+  /// before the completion of that reply's Send is handled.
   struct Pending {
     ReceivedMessage message;
     Refusal refusal;
@@ -240,14 +241,14 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   CallSlotQueue waiting_send_room_;
   FixedRing<Pending> pending_;
   service::Client& client_;
-  FixedArray<service::CallStorage> storage_;  ///< of the slots
+  FixedArray<service::CallStorage> storage_;  ///< storage of each slot
   std::uint32_t max_slots_;
   std::uint32_t open_slots_ = 0;
   static constexpr std::uint64_t kSlotRoundNs = 1'000'000'000;
   PacedRound slot_round_{kSlotRoundNs};
-  std::uint32_t next_checked_ = 0;  ///< slot
+  std::uint32_t next_checked_ = 0;  ///< index of a slot
   OldestCall oldest_;
-  OldestCall oldest_so_far_;  ///< of this round
+  OldestCall oldest_so_far_;  ///< oldest call of the current round
   SharedMemory::Account call_account_;
   SharedMemory::Account reply_account_;
   ShareAccount refusal_account_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the responders of one engine share: services, memory for long calls and large replies, and what is
-// measured. Owned by the engine; one reactor.
+// State shared by the responders of one engine: services, memory for long calls and large replies, and
+// measurement. Owned by the engine; confined to one reactor.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace sluice::rpcrdma {
 
-/// Memory for what does not fit a slot's own.
+/// Memory for calls and replies that exceed a slot's own buffers.
 struct CallMemory {
   SharedMemory calls;    ///< assembled calls
   SharedMemory replies;  ///< payload of large replies
@@ -30,13 +30,14 @@ struct CallMemory {
 struct CallMeasurement {
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-  // Every call needs this line and the first of `times`.
+  // Every call uses this cache line and the first one of `times`.
   alignas(kCacheLine) std::array<std::uint32_t, segment::kSlotStateCount> slots_in_state{};
-  std::atomic<std::uint64_t> slow_ns{kNever};   ///< calls that take at least so long are noted; any thread
+  /// Duration from which calls are slow and recorded; any thread.
+  std::atomic<std::uint64_t> slow_ns{kNever};
   segment::SlowCallRing* slow_calls = nullptr;  ///< not null unless `slow_ns` is kNever
-  segment::TraceRing* trace = nullptr;          ///< of calls of connections that are traced
+  segment::TraceRing* trace = nullptr;          ///< records calls of traced connections
   alignas(kCacheLine) CallTimes times;
-  Clock wall_clock = nullptr;  ///< not null where slow_calls is not
+  Clock wall_clock = nullptr;  ///< not null if slow_calls is not null
 };
 
 struct ResponderContext {
@@ -45,7 +46,7 @@ struct ResponderContext {
   CallMeasurement measurement;
   FailedTransfers failed_transfers;
   RefusalPace refusals;
-  ReceivedMessage message;  ///< that is being decoded, where its connection has no free slot
+  ReceivedMessage message;  ///< being decoded while its connection has no free slot
   rdma::Sge zero_pad;       ///< three zero bytes, for XDR round-up between gathered pieces
   /// Pieces of one reply's payload stream while it is staged.
   std::array<rdma::Sge, service::kMaxPieces + 3 * service::kMaxResultItems + 1> sources;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The services of one engine, by program and version, and by the port that their clients connect to where there are several.
-// One reactor.
+// Services of one engine, by program, version and, where there are several, the port that clients connect to.
+// Confined to one reactor.
 #pragma once
 
 #include <array>
@@ -19,40 +19,42 @@ namespace sluice::rpcrdma {
 
 class ServiceTable final : public service::ServicePorts {
  public:
-  /// More than all upstreams of a data plane have routes.
+  /// Maximum number of services; larger than the routes of all upstreams of a data plane.
   static constexpr std::uint32_t kMaxServices = 160;
 
-  /// A service as calls look for it.
+  /// Entry of a service, found by program, version and port.
   struct Entry {
     std::uint32_t program = 0;
     std::uint32_t version = 0;
     std::uint32_t port = 0;
-    std::uint16_t first_procedure = segment::kOtherProcedure;  ///< its place in the call table
-    std::uint32_t procedures = 0;                              ///< that have places there
+    std::uint16_t first_procedure = segment::kOtherProcedure;  ///< index in the call table
+    std::uint32_t procedures = 0;                              ///< number of procedures in the call table
     const service::Binding* binding = nullptr;
     service::Service* service = nullptr;
 
-    /// In the call table.
+    /// Returns the index of a procedure in the call table.
     std::uint16_t place_of(std::uint32_t procedure) const noexcept {
       return procedure < procedures ? static_cast<std::uint16_t>(first_procedure + procedure)
                                     : segment::kOtherProcedure;
     }
   };
 
-  /// Setup. The service's binding stays the same from here on. `port`: ConnectionConfig::services_at of those it is for, or
-  /// service::kNoPort. Throws SetupError when there are kMaxServices.
+  /// Adds a service at setup. Its binding must not change afterwards. `port` is the
+  /// ConnectionConfig::services_at of its connections, or service::kNoPort. Throws SetupError if there are
+  /// already kMaxServices.
   void add(service::Service& service, std::uint32_t port);
-  /// Linear in services.
+  /// Changes the port of a service. Linear in the number of services.
   void move(const service::Service& service, std::uint32_t port) noexcept override;
-  /// Setup, when all services are there: gives their procedures places in the call table.
+  /// Assigns the procedures of all services to entries of the call table. Called at setup, after all services
+  /// have been added.
   void describe(segment::CallTable& table);
-  /// Null: nobody serves this program in this version there.
+  /// Returns the entry for a program and version at a port, or null if there is none.
   const Entry* find(std::uint32_t program, std::uint32_t version, std::uint16_t port) const noexcept {
     for (const Entry& entry : entries())
       if (entry.program == program && entry.version == version && entry.port == port) return &entry;
     return nullptr;
   }
-  /// Nothing: nobody serves the program there.
+  /// Returns the supported versions of a program at a port, or nothing if it is not served there.
   std::optional<rpc::VersionRange> versions_of(std::uint32_t program, std::uint16_t port) const noexcept;
   const std::vector<service::Service*>& all() const noexcept { return services_; }
 
@@ -60,7 +62,7 @@ class ServiceTable final : public service::ServicePorts {
   std::span<const Entry> entries() const noexcept { return std::span(entries_).first(count_); }
 
   std::uint32_t count_ = 0;
-  /// Beside their number, since most calls find theirs in the same cache line.
+  /// Stored next to the count because most calls find their entry in that cache line.
   std::array<Entry, kMaxServices> entries_;
   std::vector<service::Service*> services_;
 };

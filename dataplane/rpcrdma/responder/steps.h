@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Steps of a call that are part of the functions that take them: most calls are short, and to call a function for each
-// step would cost as much as what it does. For the sources of the responder.
+// Always-inline steps of the responder, for its .cc files only. Most calls are so short that a function call
+// per step would double their cost.
 #pragma once
 
 #include "dataplane/base/probes.h"
@@ -14,7 +14,8 @@ namespace sluice::rpcrdma {
 
 // --- States
 
-/// Most calls change their state within the turn in which they have come: their time is not shared out.
+/// Adds the time spent in the current state. Most calls change their state within the iteration in which they
+/// are received, so no time is added.
 [[gnu::always_inline]] inline void Responder::note_state(CallSlot& slot) noexcept {
   std::uint64_t now_ns = turn_ns();
   if (traced_) [[unlikely]]
@@ -23,7 +24,7 @@ namespace sluice::rpcrdma {
     add_state_time(slot, now_ns);
 }
 
-/// An illegal change is made all the same: what follows it in the code relies on it.
+/// An illegal transition is still made because the code that follows relies on the new state.
 [[gnu::always_inline]] inline void Responder::set_state(CallSlot& slot, CallSlot::State state) noexcept {
   const CallSlot::State before = slot.state_;
   if (state != CallSlot::State::Free && before != CallSlot::State::Free) note_state(slot);
@@ -33,8 +34,8 @@ namespace sluice::rpcrdma {
     link_.close(CloseReason::InternalError);
 }
 
-/// The same, where the state before is known and has begun in this turn, of a call that is not traced: no time has passed,
-/// and states between the two need not be seen.
+/// Variant of set_state() for a known previous state that began in this iteration, and for a call that is not
+/// traced. No time has passed, so the intermediate states may be skipped.
 template <CallSlot::State kFrom, CallSlot::State... kNext>
 [[gnu::always_inline]] inline void Responder::step(CallSlot& slot) noexcept {
   constexpr CallSlot::State kStates[]{kFrom, kNext...};
@@ -60,7 +61,7 @@ template <CallSlot::State kFrom, CallSlot::State... kNext>
 
 // --- RX
 
-/// The slot is Free; its message and refusal are the caller's to set.
+/// Takes a free slot. The caller sets its message and refusal.
 [[gnu::always_inline]] inline CallSlot& Responder::take_slot() noexcept {
   CallSlot& slot = free_.pop();
   ++busy_;
@@ -81,7 +82,7 @@ template <CallSlot::State kFrom, CallSlot::State... kNext>
   return slot;
 }
 
-/// Its message is there.
+/// Starts a call whose message is in the slot.
 [[gnu::always_inline]] inline void Responder::start(CallSlot& slot) noexcept {
   step<CallSlot::State::Free, CallSlot::State::Received>(slot);
   ++link_.counters().calls_received;
@@ -104,9 +105,9 @@ template <CallSlot::State kFrom, CallSlot::State... kNext>
   return true;
 }
 
-/// Decodes the RPC header, finds the service, and sees to room for the reply of what must not be repeated.
-/// `prepare` makes room for the results.
-/// False when the call is answered or refused already.
+/// Decodes the RPC header and finds the service. For a procedure that is not idempotent it also checks that
+/// the reply will fit. `prepare` reserves room for the results. Returns false if the call has been answered
+/// or refused.
 template <typename Prepare>
 [[gnu::always_inline]] inline bool Responder::find_service(CallSlot& slot, xdr::Reader& reader,
                                                            const Prepare& prepare) noexcept {
@@ -177,16 +178,17 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   begin_pushing(slot);
 }
 
-/// It is completed.
+/// Starts sending the reply of a completed call.
 [[gnu::always_inline]] inline void Responder::begin_pushing(CallSlot& slot) noexcept {
   set_state(slot, CallSlot::State::Pushing);
-  // The reply may wait for a credit that comes only when continued calls find memory: it holds none.
+  // The reply may wait for a credit that arrives only after continued calls find memory, so it must not hold
+  // any.
   if (!slot.plain_) release_assembly(slot);
 }
 
 // --- TX
 
-/// Writes the RPC reply header in front of the results; results of anything but Success are dropped.
+/// Writes the RPC reply header before the results. Results are dropped unless the outcome is Success.
 [[gnu::always_inline]] inline void Responder::finish_payload(CallSlot& slot) noexcept {
   if (slot.outcome_ != CallSlot::Outcome::Success || !slot.results_.ok() ||
       slot.results_offset_ != rpc::kMinReplyBytes)
@@ -195,21 +197,21 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   slot.payload_bytes_ = static_cast<std::uint32_t>(rpc::kMinReplyBytes + slot.results_.position());
 }
 
-/// The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
+/// Posts the call's Receive before its reply is sent (V1-052). The views in the header become invalid.
 [[gnu::always_inline]] inline void Responder::return_receive(CallSlot& slot) noexcept {
   if (slot.holds_receive_) link_.repost_now(slot.message_.buffer);
   slot.holds_receive_ = false;
 }
 
-/// The Send that ends the call is staged, and the state is the caller's to set.
+/// Counts a staged Send that ends the call. The caller sets the state.
 [[gnu::always_inline]] inline void Responder::on_reply_staged(CallSlot& slot) noexcept {
   return_receive(slot);
   ++posted_;
   ++replying_;
 }
 
-/// What most replies are: no chunks and no items, so that header and payload are one piece of reply_buffer_, and
-/// nothing to wait for. The call is plain_. False: it is another, and nothing has happened yet.
+/// Stages a reply without chunks, items and waiting, whose header and payload are one piece of reply_buffer_.
+/// Requires plain_. Returns false without side effects if the reply does not qualify.
 [[gnu::always_inline]] inline bool Responder::stage_plain_reply(CallSlot& slot, bool version_2) noexcept {
   Link& link = link_;
   const std::size_t header_bytes = version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
@@ -220,7 +222,7 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
 
   std::byte* const at = slot.payload_ - header_bytes;
   const rpc::Xid xid = slot.message_.header.fixed.xid;
-  return_receive(slot);  // it is offered again at once
+  return_receive(slot);  // the credit word already counts it
   if (version_2)
     v2::store_plain_reply(at, xid, link.use_credit());
   else
@@ -241,7 +243,7 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
 
 // --- Ends
 
-/// What a call has in hand goes back; its state is the caller's to set.
+/// Releases the resources of a call. The caller sets the state.
 [[gnu::always_inline]] inline void Responder::let_go(CallSlot& slot, bool replied) noexcept {
   context_.measurement.times.touch(link_.client_class(), slot.procedure_);
   if (std::exchange(slot.with_service_, false)) slot.service_->release(slot);
@@ -255,7 +257,7 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   if (!slot.plain_) release_extras(slot);
 }
 
-/// It is Free.
+/// Returns a slot that has become Free.
 [[gnu::always_inline]] inline void Responder::give_back(CallSlot& slot) noexcept {
   count_state(slot);
   probe::slot_released(link_.number(), slot.xid(), slot.index_);

@@ -63,7 +63,7 @@ void HandedCall::give_back(const Translate& lkey_of) noexcept {
 
 // --- Owner
 
-/// The first answer counts, and may come at any time: within serve(), or later from the service.
+/// Records the first answer, which may arrive within serve() or later from the service.
 void HandedCall::set_answer(Answer answer) noexcept {
   if (answer_ != Answer::None) return;
   answer_ = answer;
@@ -75,7 +75,7 @@ void HandedCall::on_complete(Call&, rpc::AcceptStat stat) noexcept {
   set_answer(Answer::Completed);
 }
 
-/// The room is the borrower's to give: it is asked for, and the call comes again.
+/// The borrower provides the room. The call is answered with NeedsMemory and executed again when it has room.
 bool HandedCall::on_grow_results(Call&, std::size_t bytes) noexcept {
   wanted_bytes_ = bytes;
   return false;
@@ -113,7 +113,8 @@ void HandedCall::serve() noexcept {
 
 namespace {
 
-/// Half of the tickets are the clients' own, in equal parts. Nobody holds more than a quarter of all.
+/// Guarantees half of the tickets to clients, in equal parts. No client holds more than a quarter of all
+/// tickets, unless more is guaranteed.
 ShareLimits limits_for(std::uint32_t clients) noexcept {
   const std::uint32_t guaranteed = kMaxHandedCalls / 2 / larger_of(clients, 1u);
   return {.elements = kMaxHandedCalls,
@@ -145,7 +146,7 @@ rdma::Lkey Handover::borrowers_key(rdma::Lkey owners) const noexcept {
   if (keys_.empty()) return owners;
   for (const KeyPair& pair : keys_)
     if (pair.owner == owners) return pair.borrower;
-  return {};  // the device refuses it
+  return {};  // the device rejects a zero key
 }
 
 bool Handover::serve() noexcept {
@@ -184,7 +185,7 @@ void Handover::hand_over(Call& call, Service& service, HandedCall::Step step) no
   tickets_.await(share.account, share);
 }
 
-/// A ticket of the account has been taken, unless the call has one.
+/// Sends the call to the owner. A ticket of the account must have been taken unless the call already has one.
 void Handover::send(HandoverTicket& ticket, ClientShare& share) noexcept {
   if (ticket.handed == nullptr) {
     ticket.handed = free_.back();
@@ -219,7 +220,7 @@ void Handover::remove_waiting(ClientShare& share, HandoverTicket& ticket) noexce
   --waiting_;
 }
 
-/// The call is over.
+/// Releases the ticket of a call that has ended.
 void Handover::let_go(Call& call) noexcept {
   auto& ticket = call.state<HandoverTicket>();
   if (ticket.waiting) {
@@ -232,7 +233,7 @@ void Handover::let_go(Call& call) noexcept {
   }
 }
 
-/// The calls that the owner has come back later.
+/// Ends the calls of a closed connection that wait for a ticket. Calls at the owner return later.
 void Handover::client_gone(const Client& client) noexcept {
   ClientShare& share = shares_[client.number()];
   while (share.first != nullptr) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that reach one reactor and belong to a service of another. The transport's work (RDMA, headers,
-// credits) stays with the reactor that has the connection; place(), execute() and release() happen on the
-// service's. No lock: two rings of pointers, single producer and single consumer each.
+// Cross-reactor calls: calls that arrive on one reactor for a service of another. Transport work (RDMA,
+// headers, credits) stays on the reactor that has the connection; place(), execute() and release() run on the
+// service's reactor. Lock-free: two rings of pointers, each with a single producer and a single consumer.
 //
-// What is in the rings at once is limited. The clients of the borrower have shares of it, and a call beyond
-// them waits for its client's turn.
+// The number of calls in the rings is limited. Each client of the borrower has a share, and calls beyond it
+// wait until the client's calls return.
 //
 //   borrower (has the connection)            owner (has the service)
 //   BorrowedService::place/execute  -------> Handover::serve() calls the service
-//   Handover::collect()             <------- the answer; the call goes on
+//   Handover::collect()             <------- the answer; the call continues
 #pragma once
 
 #include <array>
@@ -24,22 +24,22 @@
 
 namespace sluice::service {
 
-/// Calls of one borrower that one owner may have at once, those being released included.
+/// Maximum calls of one borrower at one owner, including those being released.
 inline constexpr std::uint32_t kMaxHandedCalls = 4096;
-/// Calls served, and answers collected, in one turn.
+/// Maximum calls served, and answers collected, per loop iteration.
 inline constexpr std::uint32_t kHandoversPerTurn = 64;
 
 class Handover;
 
-/// What the owner sees of a call: a copy of its description, whose results and sink it fills in. It belongs
-/// to one reactor at a time: to the owner from the time it is in the ring to_owner until it is in
-/// to_borrower.
+/// The owner's view of a call: a copy of its description, whose results and sink the owner fills in. One
+/// reactor at a time may access it: the owner from entry into the ring to_owner until entry into to_borrower,
+/// the borrower otherwise.
 class HandedCall final : public Call, private CallHost {
  public:
   enum class Step : std::uint8_t { Place, Execute, Release };
-  /// What the owner's service has said in this step.
+  /// Answer of the owner's service in this step.
   enum class Answer : std::uint8_t {
-    None,  ///< nothing yet: it will say later
+    None,  ///< no answer yet; the service answers later
     Placed,
     Completed,
     NeedsMemory,
@@ -51,21 +51,21 @@ class HandedCall final : public Call, private CallHost {
     peer_host_ = &own_peer_host_;
   }
 
-  // Borrower.
+  // Functions of the borrower.
   void reset(Handover& handover, ShareAccount& account) noexcept;
   ShareAccount& account() noexcept { return *account_; }
-  /// `call` asks for this step of `service`.
+  /// Requests a step of `service` for `call`.
   void ask(Call& call, Service& service, Step step) noexcept;
-  /// `call` is over: nothing of it is touched any more.
+  /// Requests the release of a call that has ended. The call is not accessed afterwards.
   void ask_release() noexcept;
-  /// The same step once more, with the room for results that the borrower's call has got.
+  /// Repeats the step, with the room for results that the borrower's call has acquired.
   void ask_again() noexcept;
   Answer answer() const noexcept { return answer_; }
-  /// Gives the borrower's call what the service did. `lkey_of` translates the owner's lkeys.
+  /// Copies the service's answer to the borrower's call. `lkey_of` translates the owner's lkeys.
   template <typename Translate>
   void give_back(const Translate& lkey_of) noexcept;
 
-  // Owner.
+  // Functions of the owner.
   void serve() noexcept;
 
  private:
@@ -79,24 +79,24 @@ class HandedCall final : public Call, private CallHost {
   PeerAddress own_peer_;
   HostName own_peer_host_;
   Handover* handover_ = nullptr;
-  ShareAccount* account_ = nullptr;  ///< of its client
-  Call* call_ = nullptr;             ///< the borrower's; null once it is released
+  ShareAccount* account_ = nullptr;  ///< account of the client
+  Call* call_ = nullptr;             ///< call of the borrower; null once released
   Service* service_ = nullptr;
   Step step_ = Step::Place;
   Answer answer_ = Answer::None;
-  Placement placement_ = Placement::Reply;  ///< Answer::Placed
-  bool serving_ = false;  ///< the service is on the owner's stack: serve() passes its answer on
-  rpc::AcceptStat stat_ = rpc::AcceptStat::Success;  ///< Answer::Completed
-  std::size_t wanted_bytes_ = 0;                     ///< of results, for which there was no room
+  Placement placement_ = Placement::Reply;  ///< valid for Answer::Placed
+  bool serving_ = false;  ///< the service is on the owner's stack, so serve() sends the answer
+  rpc::AcceptStat stat_ = rpc::AcceptStat::Success;  ///< valid for Answer::Completed
+  std::size_t wanted_bytes_ = 0;                     ///< results that found no room
 };
 
-/// Of a call of the borrower's, in the call's state.
+/// Ticket of a borrower's call, stored in the call's state.
 struct HandoverTicket {
-  HandedCall* handed;  ///< null: it has none yet
+  HandedCall* handed;  ///< null: not assigned yet
   Call* call;
   Service* service;
   HandedCall::Step step;
-  bool waiting;  ///< for `handed`
+  bool waiting;  ///< the call waits for `handed`
   HandoverTicket* next;
   HandoverTicket* previous;
 };
@@ -109,20 +109,20 @@ class Handover {
     rdma::Lkey borrower;
   };
 
-  /// Setup. `keys` names every region that the owner's services hand out, as both reactors' devices know it.
-  /// None: the reactors share one device. `clients` are the connections of the borrower.
+  /// Called at setup. `keys` holds the keys of every region that the owner's services use, for both reactors'
+  /// devices. Empty: the reactors share one device. `clients` is the number of connections of the borrower.
   Handover(std::vector<KeyPair> keys, std::uint32_t clients);
 
-  /// Owner's reactor: serves what has come. True when there was something.
+  /// Serves calls on the owner's reactor. Returns true if there were any.
   bool serve() noexcept;
-  /// Borrower's reactor: goes on with calls that have been answered. True when there was something.
+  /// Collects answers on the borrower's reactor and continues their calls. Returns true if there were any.
   bool collect() noexcept;
 
-  /// Borrower: calls that had to wait because too many were handed over.
+  /// Returns how many calls of the borrower had to wait because the limit was reached.
   std::uint64_t waits() const noexcept { return waits_; }
-  /// Borrower: calls that wait now.
+  /// Returns how many calls of the borrower are waiting.
   std::uint32_t waiting() const noexcept { return waiting_; }
-  /// Borrower, for tests: every ticket is back.
+  /// Returns true if the borrower holds all tickets. For tests.
   bool balanced() const noexcept { return waiting_ == 0 && tickets_.free() == tickets_.limits().elements; }
 
  private:
@@ -130,7 +130,7 @@ class Handover {
   friend class HandedCall;
   using CallRing = SpscRing<HandedCall*, kMaxHandedCalls>;
 
-  /// The share of one client of the borrower, and its calls that wait, in their order.
+  /// Share of one client of the borrower, and its waiting calls in order.
   class ClientShare final : public ShareWaiter {
    public:
     void on_share() noexcept override { handover->serve_waiting(*this); }
@@ -150,7 +150,7 @@ class Handover {
   void let_go(Call& call) noexcept;
   void client_gone(const Client& client) noexcept;
   void release(HandedCall& handed) noexcept;
-  // Never full: each of the kMaxHandedCalls is in one ring at most.
+  // The rings are never full: each of the kMaxHandedCalls calls is in at most one ring.
   void to_owner(HandedCall& handed) noexcept { static_cast<void>(to_owner_->push(&handed)); }
   void to_borrower(HandedCall& handed) noexcept { static_cast<void>(to_borrower_->push(&handed)); }
   void resume(HandedCall& handed) noexcept;
@@ -160,15 +160,15 @@ class Handover {
   Owned<CallRing> to_owner_;
   Owned<CallRing> to_borrower_;
   FixedArray<HandedCall> calls_;
-  // The borrower's.
+  // State of the borrower.
   std::vector<HandedCall*> free_;
-  ShareLedger tickets_;             ///< of what is in free_
-  FixedArray<ClientShare> shares_;  ///< by number of the client
+  ShareLedger tickets_;             ///< shares of free_
+  FixedArray<ClientShare> shares_;  ///< indexed by client number
   std::uint64_t waits_ = 0;
   std::uint32_t waiting_ = 0;
 };
 
-/// Stands for a service of another reactor.
+/// Proxy for a service of another reactor.
 class BorrowedService final : public Service {
  public:
   BorrowedService(Handover& handover, Service& real) : handover_(handover), real_(real) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upper-layer binding: what an RPC program lets the transport reduce (RFC 8166, section 6; rows V1-183 to
-// V1-192). Bindings are constants; any thread may read them.
+// Upper-layer binding: the items of an RPC program that the transport may reduce (RFC 8166, section 6; rows
+// V1-183 to V1-192). Bindings are constants; any thread may read them.
 #pragma once
 
 #include <cstddef>
@@ -11,65 +11,65 @@
 
 namespace sluice::service {
 
-/// Eligible items are counted opaques (all that RFC 8267 names are). Eligibility is a property of single
-/// items: there is no way to mark a union (V1-075). An item not counted here is never reduced (V1-070,
-/// V1-184).
+/// Eligible items of a procedure. They are counted opaques, as are all items in RFC 8267. Eligibility is a
+/// property of single items, so a union cannot be marked (V1-075). An item not counted here is never reduced
+/// (V1-070, V1-184).
 struct ProcedureBinding {
-  std::uint8_t eligible_arguments = 0;  ///< most Read chunks with a Position other than zero
-  std::uint8_t eligible_results = 0;    ///< most Write chunks that results can fill
-  /// False: such a call is executed only if its largest results have room in a reply, as an error after its
-  /// execution makes its client repeat it (D2-47). Binding::max_results_bytes has to be there, and exact.
+  std::uint8_t eligible_arguments = 0;  ///< maximum Read chunks with a Position other than zero
+  std::uint8_t eligible_results = 0;    ///< maximum Write chunks that results can fill
+  /// If false, a call is executed only if its largest possible results fit a reply, because an error after
+  /// execution would cause the client to retransmit it (D2-47). Requires an exact Binding::max_results_bytes.
   bool idempotent = true;
 };
 
 /// An eligible item in an encoded argument or result.
 struct Item {
-  std::size_t offset = 0;   ///< of its data, behind the count word
-  std::uint32_t bytes = 0;  ///< without round-up
-  bool placed = false;      ///< its data is not there: it was taken out, round-up included
+  std::size_t offset = 0;   ///< offset of the data, after the count word
+  std::uint32_t bytes = 0;  ///< length without round-up
+  bool placed = false;      ///< the data was removed, including round-up
 };
 
-/// Tells which of a reply's eligible items were taken out of it.
+/// Tells which of a reply's eligible items were removed from it.
 class PlacedResults {
  public:
-  /// Of the item `index`, counted from zero, with this count word.
+  /// Returns true if the item `index`, counted from zero, with this count word was removed.
   virtual bool placed(std::size_t index, std::uint32_t bytes) noexcept = 0;
-  /// The results cannot be stepped over: there may be further items.
+  /// Called if the results cannot be parsed further; more items may follow.
   virtual void unreadable() noexcept = 0;
 
  protected:
   ~PlacedResults() = default;
 };
 
-/// What a responder does with chunks for items that a procedure cannot have. Read chunks of version 2 are always refused
+/// Treatment of chunks for items that a procedure does not have. Version 2 always refuses such Read chunks
 /// (V2-155).
 enum class UnusableChunks : std::uint8_t {
   Refuse,  ///< ERR_CHUNK (V1-189)
-  Ignore,  ///< Read chunks unused, Write chunks returned unused (NFSv2 and NFSv3, V1-194)
+  Ignore,  ///< Read chunks are ignored, Write chunks returned unused (NFSv2 and NFSv3, V1-194)
 };
 
-/// What happens to others when a call is executed twice.
+/// Effect of executing a call twice.
 enum class Repetition : std::uint8_t {
-  Harmless,  ///< nothing: it changes nothing, or repetition is the protocol's own business (sessions)
-  InOrder,   ///< nothing as long as nothing of its client comes in between: a WRITE
+  Harmless,  ///< no effect: the call changes nothing, or the protocol handles retransmissions (sessions)
+  InOrder,   ///< no effect unless other calls of the client are executed in between: a WRITE
   OnlyOnce,  ///< the second result differs from the first
 };
 
-/// What the path through a gateway carries, in bytes.
+/// Sizes that the path through a gateway supports, in bytes.
 struct CarriedSizes {
-  std::uint32_t data_bytes = 0;     ///< of one READ or WRITE
-  std::uint32_t message_bytes = 0;  ///< of an RPC message, call or reply
+  std::uint32_t data_bytes = 0;     ///< data of one READ or WRITE
+  std::uint32_t message_bytes = 0;  ///< RPC message, call or reply
 };
 
-/// What clients of a gateway are not told, as it would lead them past the gateway. All: for clients that are to
-/// stay.
+/// Information that a gateway withholds from clients because they would use it to bypass the gateway. By
+/// default everything is withheld.
 struct Withheld {
-  bool pnfs = true;       ///< that files have layouts on data servers (RFC 8881, section 12)
+  bool pnfs = true;       ///< layouts on data servers (RFC 8881, section 12)
   bool referrals = true;  ///< other locations of a file system (RFC 8881, section 11)
   bool any() const noexcept { return pnfs || referrals; }
 };
 
-/// Of calls, to whoever serves them.
+/// Identifies the calls that a service handles.
 struct Route {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
@@ -78,46 +78,47 @@ struct Route {
 struct Binding {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
-  /// By procedure number; procedures beyond have no eligible item.
+  /// Indexed by procedure number. Procedures beyond the end have no eligible items.
   std::span<const ProcedureBinding> procedures{};
   UnusableChunks unusable = UnusableChunks::Refuse;
-  std::string_view name{};  ///< of the program, for people
-  /// By procedure number, for people; calls of those beyond are not told apart in statistics.
+  std::string_view name{};  ///< program name, for display
+  /// Names for display, indexed by procedure number. Statistics do not distinguish procedures beyond the end.
   std::span<const std::string_view> procedure_names{};
 
-  /// Upper bound of the RPC results in bytes (behind accept_stat), eligible items included, for the arguments
-  /// encoded in `arguments` (V1-118, V1-187). Null: the caller has to give the size.
+  /// Returns an upper bound of the RPC results in bytes (after accept_stat), eligible items included, for the
+  /// arguments encoded in `arguments` (V1-118, V1-187). Null: the caller must supply the size.
   std::uint64_t (*max_results_bytes)(std::uint32_t procedure, std::span<const std::byte> arguments) = nullptr;
 
-  /// The eligible items in `arguments` (behind the RPC header), in order; as many as `items` has room for.
-  /// Optional: null when the program has none or never needs their offsets. The same holds for the hooks
-  /// below.
+  /// Finds the eligible items in `arguments` (after the RPC header), in order, as many as `items` has room
+  /// for. Optional: null if the program has no items or never needs their offsets. The hooks below are also
+  /// optional.
   std::size_t (*argument_items)(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<Item> items) = nullptr;
-  /// The same of `results` (behind accept_stat), out of which some may have been taken.
+  /// Finds the eligible items in `results` (after accept_stat), some of which may have been removed.
   std::size_t (*result_items)(std::uint32_t procedure, std::span<const std::byte> results,
                               PlacedResults* placed, std::span<Item> items) = nullptr;
-  /// Most bytes of each eligible item that the results of a call with these arguments can have, in order. Zero: no
-  /// Write chunk is worth it, as for the path of a link, which is short, and which Linux 6.1's server places with its
-  /// count in version 4.
+  /// Returns the maximum length of each eligible item in the results of a call with these arguments, in
+  /// order. Zero means that no Write chunk should be offered. An example is the target of a symbolic link,
+  /// which is short and which the server of Linux 6.1 places together with its count in version 4.
   std::size_t (*expected_items)(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<std::uint32_t> most_bytes) = nullptr;
-  /// Null: nothing is known of the program but NULL.
+  /// Returns the effect of executing a call twice. Null: only NULL is known to be harmless.
   Repetition (*repetition)(std::uint32_t procedure, std::span<const std::byte> arguments) = nullptr;
-  /// Whether the results of a call with these arguments may say how much the server takes or returns at once.
-  /// True for one procedure of a program at most, as cap_sizes is not told which one it was.
+  /// Returns true if the results of a call with these arguments may announce the server's transfer sizes. At
+  /// most one procedure of a program may return true because cap_sizes does not get the procedure.
   bool (*announces_sizes)(std::uint32_t procedure, std::span<const std::byte> arguments) = nullptr;
-  /// Lowers in place what the results of such a call announce beyond `most`; no byte moves. What cannot be
-  /// stepped over stays as it is, with all that stands behind it. `placed` as for result_items.
+  /// Lowers, in place, the sizes that the results of such a call announce to `most`, without moving bytes.
+  /// Data that cannot be parsed, and everything after it, stays unchanged. `placed` is used as in
+  /// result_items.
   void (*cap_sizes)(std::span<std::byte> results, const CarriedSizes& most, PlacedResults* placed) = nullptr;
-  /// Takes questions for what is withheld out of the arguments, in place; no byte moves. Whether the results may
-  /// still tell it.
+  /// Removes requests for withheld information from the arguments, in place and without moving bytes. Returns
+  /// true if the results may still contain such information.
   bool (*withhold_in_call)(std::uint32_t procedure, std::span<std::byte> arguments,
                            const Withheld& withheld) = nullptr;
-  /// Takes it out of the results of such a call, in the manner of cap_sizes.
+  /// Removes withheld information from the results of such a call, in the manner of cap_sizes.
   void (*withhold_in_results)(std::span<std::byte> results, const Withheld& withheld,
                               PlacedResults* placed) = nullptr;
-  /// Read chunks are refused that do not stand where argument_items says.
+  /// True if Read chunks are refused unless they are at the positions that argument_items returns.
   bool checks_positions = false;
 
   ProcedureBinding procedure(std::uint32_t number) const noexcept {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The null service: ping and benchmark program. Procedure 0 answers with no results (RFC 5531, section 12.1);
-// procedure 1 takes (uint32 n, anything) and answers with n zero bytes, none of which the transport may
-// reduce. Everything else is PROC_UNAVAIL.
+// Null service, a ping and benchmark program. Procedure 0 returns no results (RFC 5531, section 12.1).
+// Procedure 1 takes (uint32 n, anything) and returns n zero bytes, none of which the transport may reduce.
+// All other procedures return PROC_UNAVAIL.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace sluice::service {
 
-/// From the range that RFC 5531, section 14.3 leaves to the user.
+/// Program number from the user-defined range of RFC 5531, section 14.3.
 inline constexpr std::uint32_t kNullProgram = 0x20000099;
 inline constexpr std::uint32_t kNullVersion = 1;
 inline constexpr std::uint32_t kNullProcedure = 0;
@@ -35,7 +35,7 @@ class NullService final : public Service {
   }
 
  private:
-  /// Apart, so that NULL has no part in what it needs.
+  /// A separate function, so that NULL does not pay for its stack frame.
   [[gnu::noinline]] static Execution give(Call& call) noexcept {
     static constexpr std::array<std::byte, kMaxBulkBytes> kZeros{};
     xdr::Reader arguments(call.arguments());

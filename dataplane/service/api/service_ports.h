@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where clients find services: at the port that they connect to.
+// Ports at which clients find services.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@ namespace sluice::service {
 
 class Service;
 
-/// Nobody connects there: for a service whose port comes later.
+/// Port of a service that has no port yet.
 inline constexpr std::uint32_t kNoPort = 0x10000;
 
 class ServicePorts {
  public:
-  /// From now on the service is found at `port`, as ConnectionConfig::services_at has it, or nowhere with kNoPort. The
-  /// reactor that serves it.
+  /// Makes the service available at `port`, compared with ConnectionConfig::services_at, or nowhere with
+  /// kNoPort. Called on the reactor that serves it.
   virtual void move(const Service& service, std::uint32_t port) noexcept = 0;
 
  protected:

@@ -120,7 +120,7 @@ void FileSystem::free_inode(InodeNumber number) noexcept {
   free_inode_list_ = number;
 }
 
-/// A file without links is removed at once; its blocks are reclaimed in the background.
+/// A file without links is removed immediately; its blocks are reclaimed in the background.
 void FileSystem::drop_link(InodeNumber number) noexcept {
   Inode& inode = inodes_[number];
   inode.ctime_ns = clock_();

@@ -203,7 +203,7 @@ class FileSystem {
   void remove_entry(EntryNumber number) noexcept;  ///< also drops the link to its inode
   /// Replaces `to_name` if it exists.
   void rename(EntryNumber from, InodeNumber to_directory, std::string_view to_name) noexcept;
-  /// At most kMaxDirectoryDepth steps; deeper counts as within.
+  /// Takes at most kMaxDirectoryDepth steps; a deeper directory counts as within.
   bool is_within(InodeNumber directory, InodeNumber ancestor) const noexcept;
   /// First entry with a cookie above `cookie`, or zero. O(log n) expected.
   EntryNumber entry_after(InodeNumber directory, std::uint64_t cookie) const noexcept;
@@ -214,7 +214,7 @@ class FileSystem {
   Block block_of(const Inode& inode, std::uint32_t block) const noexcept;
   /// Allocates the missing blocks of a range. NoSpc leaves those allocated so far. At most 18 for one WRITE.
   Status ensure_blocks(Inode& inode, std::uint64_t offset, std::uint32_t bytes) noexcept;
-  /// At most 2 * kRootEntries steps. Jukebox, with no effect, if a transfer is in flight on the block that is
+  /// Takes at most 2 * kRootEntries steps. Returns Jukebox, with no effect, if a transfer is in flight on the block that is
   /// cut and no block is free to replace it.
   Status truncate(InodeNumber number, std::uint64_t size) noexcept;
 

@@ -52,7 +52,7 @@ Status MemoryService::may_change_directory(const Target& directory, std::string_
   return allows(inode, directory.credential, kWrite | kExecute) ? Status::Ok : Status::Acces;
 }
 
-/// With the sticky bit, only the owners of the entry and of the directory may remove it.
+/// If the sticky bit is set, only the owners of the entry and of the directory may remove it.
 Status MemoryService::may_remove(const Target& directory, const Inode& victim) const noexcept {
   const Inode& parent = fs_.inode(directory.number);
   const bool restricted = (parent.mode & kSticky) != 0 && !owns(parent, directory.credential);

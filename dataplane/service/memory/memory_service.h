@@ -24,13 +24,13 @@
 
 namespace sluice::service::memory {
 
-/// RFC 1813, section 3.3.19: rtmax and wtmax.
+/// Values of rtmax and wtmax (RFC 1813, section 3.3.19), in bytes.
 inline constexpr std::uint32_t kMaxTransferBytes = 1u << 20;
 inline constexpr std::uint32_t kMaxReaddirBytes = 64u << 10;
 inline constexpr std::uint16_t kSetUid = 04000;
 inline constexpr std::uint16_t kSetGid = 02000;
 inline constexpr std::uint16_t kSticky = 01000;
-/// Of the largest transfer, if it starts and ends inside blocks.
+/// Blocks of the largest transfer if it starts and ends inside blocks.
 inline constexpr std::uint32_t kMaxTransferBlocks = kMaxTransferBytes / kLargeBytes + 1;
 
 struct AddressPrefix {
@@ -106,7 +106,7 @@ class MemoryService final : public Service {
     return fs_.handle_of(fs_.root(export_id));
   }
 
-  /// NFSACL for the same exports, to be registered as a service of its own. Owned here.
+  /// Returns the NFSACL service for the same exports, which must be registered separately. Owned by this object.
   Service& acl_service() noexcept { return acl_; }
 
  private:
@@ -223,7 +223,7 @@ class MemoryService final : public Service {
   ReplyCache replies_;
   bool keep_reply_ = false;  ///< the call being executed goes into the reply cache
   ReplyCache::Key reply_key_;
-  ReplyCache::Effect effect_ = ReplyCache::Effect::Changed;  ///< of that call, if it succeeds
+  ReplyCache::Effect effect_ = ReplyCache::Effect::Changed;  ///< effect of that call if it succeeds
   AclService acl_;
 };
 

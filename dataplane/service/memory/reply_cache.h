@@ -47,7 +47,7 @@ class ReplyCache {
     bool operator==(const Key&) const = default;
   };
 
-  /// Whether executing the call a second time could have another result.
+  /// Tells if executing the call a second time could have another result.
   enum class Effect : std::uint8_t { None, Changed };
 
   explicit ReplyCache(const HashKey& key)
@@ -57,7 +57,7 @@ class ReplyCache {
     return {call.peer(), call.header().xid, call.header().procedure, siphash(hash_key_, call.arguments())};
   }
 
-  /// For whom an entry is.
+  /// Client that may read an entry.
   enum class Reader : std::uint64_t { Anyone = 0 };
   Reader only(const HostName& host) const noexcept {
     return static_cast<Reader>(siphash(hash_key_, std::as_bytes(std::span(host.view()))) | 1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Commands of the control plane to one reactor: takes them from the segment's ring, carries them out, and
-// answers those that want an answer. Consumer side of ReactorArea::commands; the reactor's thread. Every
-// field of a command comes from another process: no value of it is trusted.
+// Commands of the control plane to one reactor: reads them from the segment's ring, executes them, and
+// answers those that require an answer. Consumer side of ReactorArea::commands; called on the reactor's
+// thread. Every field of a command comes from another process and is validated.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,16 @@ inline constexpr std::size_t kCommandsPerPass = 8;
 
 class Commands {
  public:
-  /// Setup. Everything given outlives it.
+  /// Called at setup. All arguments must outlive the object.
   Commands(segment::ReactorArea& area, ConnectionSetup& setup, ServerDialer& dialer, EventSender& events,
            Counters& counters, Clock clock);
 
-  /// At most kCommandsPerPass of them. One that makes a connection waits until it is due (SetupPace) and the device has a queue
-  /// pair, and then until the device has connected it, and those behind it with it; so do all while an answer finds no room in
-  /// the events' ring. True when there were any, or one waits, but not for room.
+  /// Executes at most kCommandsPerPass commands. A command that makes a connection waits until it is due
+  /// (SetupPace) and the device has a queue pair, and then until the device has connected it. Later commands
+  /// wait behind it. All commands wait while an answer finds no room in the ring of events. Returns true if
+  /// there were any commands or one is waiting for anything but room for an answer.
   bool poll() noexcept;
-  /// A Shutdown has come.
+  /// Returns true if a Shutdown command has been executed.
   bool shutdown_requested() const noexcept { return shutdown_; }
 
  private:
@@ -44,9 +45,9 @@ class Commands {
   Counters& counters_;
   const Clock clock_;
   SetupPace pace_;
-  std::optional<segment::Command> waiting_;   ///< taken from the ring; it is not due yet
-  std::optional<segment::Event> connecting_;  ///< the answer to come, when the device has connected
-  std::optional<segment::Event> answer_;      ///< to the last command; it found no room yet
+  std::optional<segment::Command> waiting_;   ///< taken from the ring, not due yet
+  std::optional<segment::Event> connecting_;  ///< its answer, to be sent when the device has connected
+  std::optional<segment::Event> answer_;      ///< answer to the last command, while it finds no room
   bool shutdown_ = false;
 };
 

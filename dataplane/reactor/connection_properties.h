@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Binds the connections of a reactor to its property relay: sets of properties go up under the connection's
-// incarnation, and what the control plane answers reaches only the connection it was meant
-// for. The reactor's thread.
+// Connects the connections of a reactor to its property relay. Sets of properties are sent to the control
+// plane with the connection's incarnation, and its answers reach only the connection they are meant for.
+// Called on the reactor's thread.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@ namespace sluice::reactor {
 
 class ConnectionProperties {
  public:
-  /// Both outlive it.
+  /// Both arguments must outlive the object.
   ConnectionProperties(segment::ReactorArea& area, ConnectionTable& connections)
       : connections_(connections), relay_(area) {}
   ConnectionProperties(const ConnectionProperties&) = delete;
   ConnectionProperties& operator=(const ConnectionProperties&) = delete;
 
-  /// From here on the control plane judges what this connection's peer announces. Without it the connection
-  /// applies the peer's properties itself.
+  /// Lets the control plane validate the properties that this connection's peer announces. Otherwise the
+  /// connection applies them itself.
   void attach(rpcrdma::Connection& connection) noexcept {
     connection.set_property_sink(&on_properties, this);
   }
-  /// A bounded slice in both directions. True when there was something.
+  /// Performs a bounded amount of work in both directions. Returns true if there was any.
   bool poll() noexcept;
 
  private:

@@ -56,7 +56,7 @@ void ConnectionSetup::send_connection_up(rpcrdma::Connection& connection) noexce
 void ConnectionSetup::report_closed() noexcept {
   while (rpcrdma::Connection* connection = engine_.take_closed()) {
     const ConnectionRecord record = connections_.remove(*connection);
-    publisher_.publish_connection(*connection);  // before the hint to look at it
+    publisher_.publish_connection(*connection);  // published before the hint is sent
     events_.send({.type = segment::EventType::ConnectionDown,
                   .cm_id = static_cast<std::uint32_t>(record.cm_id),
                   .connection = connection->number(),
@@ -106,7 +106,7 @@ segment::CommandStatus ConnectionSetup::reject(const segment::Command& command) 
 
 std::optional<segment::CommandStatus> ConnectionSetup::finish(const segment::Event& done) noexcept {
   rpcrdma::Connection* const connection = connections_.find(done.connection, done.incarnation);
-  if (connection == nullptr) return segment::CommandStatus::Failed;  // it has ended meanwhile
+  if (connection == nullptr) return segment::CommandStatus::Failed;  // the connection has been closed
   switch (connection->queue_pair().state()) {
     case rdma::QueuePair::State::Init:
       return std::nullopt;
@@ -149,7 +149,8 @@ rdma::QueuePair* ConnectionSetup::open(rpcrdma::Connection& connection,
   }
   rdma::QueuePair* const opened = qp.get();
   connection.open(std::move(qp), config, peer, requester);
-  // The control plane judges clients. Properties of a server that we chose ourselves are applied as they are.
+  // The control plane validates the properties of clients. The properties of a server, which we have chosen,
+  // are applied without validation.
   if (config.active)
     connection.set_property_sink(nullptr, nullptr);
   else
@@ -187,7 +188,7 @@ void ConnectionSetup::close_if_drained(rpcrdma::Connection& connection) noexcept
 
 ConnectionRecord& ConnectionTable::begin(const rpcrdma::Connection& connection,
                                          const ConnectionRecord& record) noexcept {
-  // Counted before it is shown: a data plane that dies in between has skipped one.
+  // The count is stored before the incarnation is used, so a crash in between only skips a number.
   std::uint32_t incarnation = incarnations_.load(std::memory_order_relaxed) + 1;
   if (incarnation == 0) incarnation = 1;
   incarnations_.store(incarnation, std::memory_order_relaxed);
@@ -287,7 +288,7 @@ bool PropertyRelay::push_parts() noexcept {
 bool PropertyRelay::pop_part() noexcept {
   segment::PropertyPart part;
   if (!area_.properties_down.pop(part)) return false;
-  // A control plane that died in the middle of a set leaves a part of it.
+  // A control plane that crashed while sending a set may have left some of its parts.
   if (part.offset == 0)
     inbox_.connection = static_cast<std::uint16_t>(part.connection), inbox_.incarnation = part.incarnation,
     inbox_.bytes = 0;

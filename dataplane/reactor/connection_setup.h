@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How connections begin and end at one reactor. The reactor's thread; nothing blocks.
+// Setup and teardown of the connections of one reactor. Called on the reactor's thread; never blocks.
 #pragma once
 
 #include <optional>
@@ -23,38 +23,41 @@ namespace sluice::reactor {
 
 class ConnectionSetup final : private Connector::Listener {
  public:
-  /// Setup. Everything given outlives it.
+  /// Called at setup. All arguments must outlive the object.
   ConnectionSetup(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
                   Connector& connector, ConnectionProperties& properties, Publisher& publisher,
                   EventSender& events, Counters& counters);
 
-  /// What peers have done. True when there was something.
+  /// Handles actions of peers. Returns true if there were any.
   bool poll() noexcept { return connector_.poll(*this); }
 
-  // Commands of the control plane.
-  /// `done` gets connection, incarnation and queue pair. Done: finish() says what becomes of it.
+  // Functions for commands of the control plane.
+  /// Accepts a connection request. Sets connection, incarnation and queue pair in `done`. If the status is
+  /// Done, finish() returns the final status.
   segment::CommandStatus accept(const segment::Command& command, segment::Event& done) noexcept;
   segment::CommandStatus reject(const segment::Command& command) noexcept;
-  /// The connection that Accept or Connect has begun to connect, as `done` names it. Nothing while the device connects it.
+  /// Returns the status of the connection in `done` that accept() or ServerDialer::connect() has begun to
+  /// connect, or nothing while the device is connecting it.
   std::optional<segment::CommandStatus> finish(const segment::Event& done) noexcept;
 
-  /// Whether open() finds a queue pair or is refused one at once.
+  /// Returns true if open() gets a queue pair, or an error, without delay.
   bool has_queue_pair() const noexcept { return engine_.device().has_queue_pair(); }
 
-  /// A queue pair for a connection that is free, with its Receives posted. Null and counted as refused when
-  /// the device has none left.
+  /// Opens a free connection: creates its queue pair and posts its Receives. Returns null, and counts a
+  /// refusal, if the device has no queue pair left.
   rdma::QueuePair* open(rpcrdma::Connection& connection, const rpcrdma::ConnectionConfig& config,
                         const PeerAddress& peer, rpcrdma::Requester* requester) noexcept;
-  /// The queue pair can send. Harmless when that is known.
+  /// Called when the queue pair can send. Has no effect if the connection is already established.
   void mark_established(rpcrdma::Connection& connection) noexcept;
-  /// Ends a connection at both sides.
+  /// Closes a connection on both sides.
   void disconnect(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept;
 
-  /// A packet on the queue pair shows that the peer is ready, also when the message that says so was lost.
+  /// Establishes a connection whose queue pair has received a packet. This covers the loss of the connection
+  /// manager's message.
   void check_peer_ready(rpcrdma::Connection& connection) noexcept;
-  /// Ends a connection that was to be drained and has no call left.
+  /// Closes a draining connection that has no calls left.
   void close_if_drained(rpcrdma::Connection& connection) noexcept;
-  /// Publishes the end of every connection that has come to it, and hints at it with ConnectionDown.
+  /// Publishes the end of every closed connection, and sends ConnectionDown as a hint.
   void report_closed() noexcept;
 
  private:

@@ -147,7 +147,7 @@ segment::Event PlaneConnector::connect_wanted(std::uint16_t number) const noexce
   return event;
 }
 
-/// Its requests wait in the control plane.
+/// Only counts an Accept because requests are queued in the control plane.
 bool PlaneConnector::take_request(const segment::Command& answer) noexcept {
   if (answer.type != segment::CommandType::Accept) return false;
   ++counters_.connect_requests;
@@ -156,7 +156,7 @@ bool PlaneConnector::take_request(const segment::Command& answer) noexcept {
 
 bool DatagramRelay::poll() noexcept {
   std::array<rdma::Datagram, kDatagramsPerPass> datagrams;
-  // Datagrams above the room in the ring stay in the device, where each source has a share of the places.
+  // Datagrams beyond the room in the ring stay in the device, which limits the queue of each source.
   const std::size_t room = area_.punt_up.capacity() - area_.punt_up.size();
   const std::size_t received =
       device_.receive_datagrams(std::span(datagrams).first(smaller_of(room, datagrams.size())));
@@ -206,7 +206,7 @@ Publisher::Publisher(const ReactorConfig& config, rpcrdma::Engine& engine, Conne
       counters_(counters),
       area_(area),
       started_ns_(segment::wall_ns()) {
-  // Entries that were never used stay untouched: their pages then take no memory.
+  // Entries that were never used are not written, so that their pages use no memory.
   for (auto& entry : area_.connections)
     if (entry.sequence() != 0) entry.write({});
   for (auto& use : area_.use)
@@ -336,7 +336,8 @@ void Publisher::publish_use(rpcrdma::Connection& connection) noexcept {
   use.held_bytes.store(held_bytes, std::memory_order_relaxed);
 }
 
-/// Publications are more frequent than who decides by the peak looks: it lasts until then.
+/// Publishes the peak of busy slots. It is kept until the control plane has read it because publications are
+/// more frequent than its decisions.
 void Publisher::publish_peak(rpcrdma::Connection& connection, segment::ConnectionUse& use) noexcept {
   const std::uint32_t peaks_read = area_.peaks_read.load(std::memory_order_relaxed);
   const bool anew = std::exchange(connections_.record(connection).peaks_read, peaks_read) != peaks_read;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a reactor's queue pairs get their peers. Either the driver does connection management itself, and the control plane
-// admits or refuses what has come (DriverConnector); or the control plane does it, and the reactor hears of a connection when
-// all is agreed (PlaneConnector). Whoever opens and ends connections need not know which.
+// Connection management for a reactor's queue pairs. Either the driver manages connections itself and the
+// control plane accepts or rejects requests (DriverConnector), or the control plane manages connections and
+// the reactor is notified when an agreement is complete (PlaneConnector). Callers do not depend on which one
+// is used.
 //
-// The reactor's thread; nothing blocks. Every field of a command comes from another process: no value of it is trusted.
+// Called on the reactor's thread; never blocks. Every field of a command comes from another process and is
+// validated.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +27,13 @@ namespace sluice::reactor {
 
 class Connector {
  public:
-  /// What the peers of this reactor's connections do.
+  /// Receives actions of the peers of this reactor's connections.
   class Listener {
    public:
-    /// The peer has accepted, or knows that it was accepted. `private_data` is the peer's, and lives for the call.
+    /// Called when the peer has accepted, or has been informed that it was accepted. `private_data` is the
+    /// peer's and valid during the function call only.
     virtual void on_established(rdma::CmId id, std::span<const std::byte> private_data) noexcept = 0;
-    /// It has refused or ended the connection.
+    /// Called when the peer has refused or closed the connection.
     virtual void on_ended(rdma::CmId id) noexcept = 0;
 
    protected:
@@ -39,36 +42,37 @@ class Connector {
 
   virtual ~Connector() = default;
 
-  /// Setup. Clients may ask for connections to this port. Throws SetupError.
+  /// Accepts connection requests at this port. Called at setup. Throws SetupError.
   virtual void listen(std::uint16_t port) = 0;
 
-  /// In every control pass. True when something came or went.
+  /// Called in every control pass. Returns true if anything was received or sent.
   virtual bool poll(Listener& listener) noexcept = 0;
-  /// Tells the control plane what it has to decide, or to connect, and does not know yet. What finds no room in its ring is
-  /// told by a later call.
+  /// Sends requests that the control plane must decide, or connections that it must establish, unless already
+  /// sent. Those that find no room in the ring are sent by a later call.
   virtual void announce() noexcept = 0;
-  /// Another control plane runs: it is told anew.
+  /// Called when another control plane has started: announce() sends everything again.
   virtual void forget_announcements() noexcept = 0;
 
   // Requests of clients, which the control plane answers by Accept or Reject.
-  /// Takes the request that is answered. False: there is none, or it has been withdrawn.
+  /// Takes the request that `answer` refers to. Returns false if there is none, or if it has been withdrawn.
   virtual bool take_request(const segment::Command& answer) noexcept = 0;
-  /// Gives what was taken its queue pair, which is in Init and has its Receives posted. False: the peer has gone, or the
-  /// attributes are invalid.
+  /// Accepts the request that was taken with a queue pair in state Init whose Receives are posted. Returns
+  /// false if the peer is disconnected or the attributes are invalid.
   virtual bool accept(const segment::Command& accept, rdma::QueuePair& queue_pair,
                       ConnectionRecord& record) noexcept = 0;
-  /// Refuses what was taken: by a Reject, which has private data for the peer, or for an Accept that cannot be carried out.
+  /// Refuses the request that was taken, either for a Reject, which has private data for the peer, or for an
+  /// Accept that cannot be executed.
   virtual void refuse(const segment::Command& answer) noexcept = 0;
 
   // Connections to servers.
-  /// Begins. False: the device has no room for it.
+  /// Begins to connect. Returns false if the device has no room for it.
   virtual bool connect(rdma::QueuePair& queue_pair, ConnectionRecord& record) noexcept = 0;
 
-  /// Tells the peer of an end that is ours.
+  /// Notifies the peer that this side has closed the connection.
   virtual void disconnect(const ConnectionRecord& record) noexcept = 0;
 };
 
-/// Setup. The one that `device` needs. Everything given outlives it.
+/// Creates the connector that `device` requires. Called at setup. All arguments must outlive it.
 Owned<Connector> make_connector(const ReactorConfig& config, rdma::Device& device,
                                 ConnectionTable& connections, segment::ReactorArea& area, EventSender& events,
                                 Counters& counters);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A reactor's own counters (segment/counters.h). Plain words of its thread; the publisher copies them to the
+// Counters of a reactor (segment/counters.h). Plain words of its thread; the publisher copies them to the
 // segment.
 #pragma once
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is asked of the processor by its own instructions. The only file that names an architecture.
+// Processor instructions. This is the only file that depends on an architecture.
 #pragma once
 
 namespace sluice::cpu {
 
-/// In a loop that polls: leaves the core's units to its sibling thread for a moment.
+/// Pauses a polling loop briefly, which leaves the core's execution units to its sibling thread.
 inline void pause() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();  // _mm_pause() of <immintrin.h>, which has 50,000 lines

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Management datagrams between a device without a connection manager and the control plane, for PlaneConnector.
-// The reactor's thread.
+// Relays management datagrams between a device without a connection manager and the control plane, for
+// PlaneConnector. Called on the reactor's thread.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,13 @@ inline constexpr std::size_t kDatagramsPerPass = 8;  ///< in each direction
 
 class DatagramRelay {
  public:
-  /// All outlive the relay.
+  /// All arguments must outlive the relay.
   DatagramRelay(rdma::Device& device, segment::ReactorArea& area, Counters& counters)
       : device_(device), area_(area), counters_(counters) {}
 
-  /// Passes datagrams on uninterpreted, both ways. What the control plane has no room for is lost and
-  /// counted, as on the wire: peers repeat their requests. True when there was something.
+  /// Relays datagrams in both directions without interpreting them. Datagrams that find no room in the ring
+  /// to the control plane stay in the device; lost ones are counted, and peers retransmit them. Returns true
+  /// if there were any.
   bool poll() noexcept;
 
  private:

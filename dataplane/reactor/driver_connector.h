@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections of a driver that manages them itself (loopback). Its requests wait here for the control plane's Accept or Reject.
+// Connector for a driver that manages connections itself (loopback). Its requests are queued here until the
+// control plane's Accept or Reject.
 #pragma once
 
 #include <array>
@@ -13,7 +14,7 @@
 namespace sluice::reactor {
 
 inline constexpr std::size_t kCmEventsPerPass = 8;
-/// Connection requests that wait for the control plane; further ones are refused.
+/// Maximum requests that wait for the control plane. Further requests are refused.
 inline constexpr std::size_t kMaxPendingRequests = 64;
 
 class DriverConnector final : public Connector {
@@ -36,7 +37,7 @@ class DriverConnector final : public Connector {
  private:
   struct PendingRequest {
     bool used = false;
-    bool announced = false;  ///< to the control plane that runs now
+    bool announced = false;  ///< sent to the current control plane
     rdma::CmEvent event;
   };
 

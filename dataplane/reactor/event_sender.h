@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events from one reactor to the control plane. Producer side of ReactorArea::events; the reactor's thread.
+// Events from one reactor to the control plane. Producer side of ReactorArea::events; used on the reactor's
+// thread.
 #pragma once
 
 #include "dataplane/reactor/counters.h"
@@ -10,14 +11,15 @@ namespace sluice::reactor {
 
 class EventSender {
  public:
-  /// Both outlive the sender.
+  /// Both arguments must outlive the sender.
   EventSender(segment::ReactorArea& area, Counters& counters) : events_(area.events), counters_(counters) {}
 
-  /// For hints, whose content stands in the segment's tables: without room it is lost, and counted.
+  /// Sends a hint, whose content is also in the segment's tables. If there is no room, the hint is dropped
+  /// and counted.
   void send(const segment::Event& event) noexcept {
     if (!events_.push(event)) ++counters_.events_lost;
   }
-  /// For events that must arrive. False: the ring is full, the caller tries again later.
+  /// Sends an event that must arrive. Returns false if the ring is full; the caller retries later.
   bool try_send(const segment::Event& event) noexcept { return events_.push(event); }
 
  private:

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Brings the connections of a reactor to what the control plane wants of them (dataplane/segment/wanted.h). Hints say
-// which have changed; looking at all of them in turn finds those whose hint was lost. While the control plane is away,
-// nobody decides who needs how many credits: each connection gets all that it was opened with, until there is one again.
-// The reactor's thread. Every value comes from another process: none of it is trusted.
+// Reconciles the connections of a reactor with the state that the control plane desires
+// (dataplane/segment/wanted.h). Hints name changed connections; a scan over all connections, round robin,
+// covers lost hints. While the control plane is down, no credit policy runs, so each connection is granted
+// all the credits that it was opened with until a control plane is running again. Called on the reactor's
+// thread. Every value comes from another process and is validated.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +18,16 @@ inline constexpr std::size_t kHintsPerPass = 64;
 
 class Follower {
  public:
-  /// Setup. Everything given outlives it.
+  /// Called at setup. All arguments must outlive the object.
   Follower(segment::ReactorArea& area, ConnectionTable& connections, ConnectionSetup& setup,
            Publisher& publisher, Counters& counters);
 
-  /// At most kHintsPerPass hints. True when a connection was changed.
+  /// Handles at most kHintsPerPass hints. Returns true if any connection was changed.
   bool poll() noexcept;
-  /// Looks at one that is open, without a hint.
+  /// Reconciles an open connection without a hint.
   void look(rpcrdma::Connection& connection) noexcept;
-  /// Once in each control pass: whether the control plane's heart beats. `now_ns` is the reactor's clock, whose zero is
-  /// not the heartbeat's: what counts is when `beats` last changed.
+  /// Tracks the control plane's heartbeat, once per control pass. `now_ns` is the reactor's clock, whose
+  /// origin differs from that of the heartbeat, so only the time of the last change of `beats` is used.
   void observe(std::uint64_t beats, std::uint64_t now_ns) noexcept;
 
  private:
@@ -39,7 +40,7 @@ class Follower {
   Publisher& publisher_;
   Counters& counters_;
   std::uint64_t beats_ = 0;
-  std::uint64_t beat_ns_ = 0;  ///< when they last changed
+  std::uint64_t beat_ns_ = 0;  ///< when beats_ last changed
   bool unattended_ = false;
 };
 

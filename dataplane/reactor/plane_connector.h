@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections that the control plane manages: it has agreed with the peer before it asks for a queue pair, and Accept and
-// Connect carry the attributes. Where it does so by datagrams of the device's port, those are passed on here.
+// Connector for connections that the control plane manages. The control plane has agreed with the peer before
+// it requests a queue pair, and Accept and Connect carry the attributes. If it uses datagrams of the device's
+// port for that, they are relayed here.
 #pragma once
 
 #include "dataplane/reactor/connector.h"
@@ -20,10 +21,10 @@ class PlaneConnector final : public Connector {
         counters_(counters),
         datagrams_(device, area, counters) {}
 
-  /// The control plane does.
+  /// The control plane listens.
   void listen(std::uint16_t) override {}
   bool poll(Listener&) noexcept override { return datagrams_.poll(); }
-  /// ConnectWanted for what is to be connected to a server.
+  /// Sends ConnectWanted for connections to servers.
   void announce() noexcept override;
   void forget_announcements() noexcept override;
   bool take_request(const segment::Command& answer) noexcept override;
@@ -31,13 +32,13 @@ class PlaneConnector final : public Connector {
               ConnectionRecord&) noexcept override {
     return queue_pair.connect(accept.attributes);
   }
-  /// The control plane does, when it has the answer to its command.
+  /// The control plane refuses the request when it receives the answer to its command.
   void refuse(const segment::Command&) noexcept override {}
   bool connect(rdma::QueuePair&, ConnectionRecord& record) noexcept override {
     record.request_unsent = unsent_ = true;
     return true;
   }
-  /// The control plane does, when the connection has gone from the table.
+  /// The control plane disconnects when the connection is removed from the table.
   void disconnect(const ConnectionRecord&) noexcept override {}
 
  private:
@@ -49,7 +50,7 @@ class PlaneConnector final : public Connector {
   EventSender& events_;
   Counters& counters_;
   DatagramRelay datagrams_;
-  bool unsent_ = false;  ///< some connection may have ConnectionRecord::request_unsent
+  bool unsent_ = false;  ///< any connection may have ConnectionRecord::request_unsent
 };
 
 }  // namespace sluice::reactor

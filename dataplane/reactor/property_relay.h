@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Carries sets of transport properties of version 2 between a reactor's connections and the control plane,
-// which judges them. Sets are longer than a slot of a ring, so they go in parts. One reactor.
+// Relays sets of version 2 transport properties between a reactor's connections and the control plane, which
+// validates them. A set is longer than a slot of a ring, so it is sent in parts. Confined to one reactor.
 #pragma once
 
 #include <array>
@@ -18,17 +18,17 @@ namespace sluice::reactor {
 
 class PropertyRelay {
  public:
-  /// Sets on their way up at once; further ones wait in their connections.
+  /// Maximum sets being sent to the control plane. Further sets wait in their connections.
   static constexpr std::size_t kOutboxes = 4;
   static constexpr std::size_t kPartsPerTurn = 16;
 
   explicit PropertyRelay(segment::ReactorArea& area);
 
-  /// The sink of a connection. False: no outbox is free.
+  /// Property sink of a connection. Returns false if no outbox is free.
   bool take(std::uint16_t connection, std::uint32_t incarnation, std::span<const std::byte> body,
             bool first) noexcept;
-  /// Moves parts; what has come down whole goes to `deliver`, which says whether it was taken. True when
-  /// there was something.
+  /// Moves parts in both directions. Complete sets from the control plane are passed to `deliver`, which
+  /// returns true if it has accepted the set. Returns true if any part was moved.
   template <typename Deliver>
   bool poll(Deliver&& deliver) noexcept {
     bool any = push_parts();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What onlookers see of a reactor: its counters, state and connections in the segment. The reactor's thread
-// is the only writer; readers never hold it up.
+// Publishes the counters, state and connections of a reactor in the segment. The reactor's thread is the only
+// writer and is never blocked by readers.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,25 @@ namespace sluice::reactor {
 
 class Publisher {
  public:
-  /// Setup. Clears what a predecessor left in the area and shows the state Starting. Everything given
-  /// outlives the publisher.
+  /// Called at setup. Clears what a predecessor has left in the area and publishes the state Starting. All
+  /// arguments must outlive the publisher.
   Publisher(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
             const Counters& counters, segment::ReactorArea& area);
 
-  /// Setup. It holds something for clients, which counts as theirs. Outlives the publisher.
+  /// Adds a poller at setup whose memory held for clients counts as theirs. It must outlive the publisher.
   void add_poller(const service::Poller& poller) { pollers_.push_back(&poller); }
 
-  /// Counters of the transport, the reactor and the device, slot states, and the reactor's own entry.
+  /// Publishes counters of the transport, the reactor and the device, slot states, and the reactor's own
+  /// entry.
   void publish_reactor() noexcept;
-  /// The last of all: the loop has ended.
+  /// Publishes the state Stopped after the loop has ended. No other publication follows.
   void publish_stopped() noexcept;
-  /// The connection's entry in the connection table, its use included.
+  /// Publishes the connection's entry in the connection table, and its use.
   void publish_connection(rpcrdma::Connection& connection) noexcept;
-  /// Load of a connection: calls, credits, busy slots.
+  /// Publishes the load of a connection: calls, credits, busy slots.
   void publish_use(rpcrdma::Connection& connection) noexcept;
-  /// The version of a connection and version 2's properties settle with the client's first messages:
-  /// publishes the entry when that has changed.
+  /// Publishes the connection's entry if its version or the version 2 properties have changed, which are
+  /// settled by the client's first messages.
   void publish_negotiation(rpcrdma::Connection& connection) noexcept;
 
  private:
@@ -48,7 +49,7 @@ class Publisher {
   const Counters& counters_;
   segment::ReactorArea& area_;
   std::vector<const service::Poller*> pollers_;
-  const std::uint64_t started_ns_;  ///< wall clock
+  const std::uint64_t started_ns_;  ///< wall clock time
 };
 
 }  // namespace sluice::reactor

@@ -48,7 +48,7 @@ void Reactor::run() noexcept {
 
 bool Reactor::poll_once() noexcept {
   const std::size_t completions =
-      engine_.poll(now_ns_);  // RX: completions; calls that waited; TX: what was staged
+      engine_.poll(now_ns_);  // RX: completions and waiting calls; TX: staged requests
   counters_.work_completions += completions;
   bool busy = engine_.worked();
   busy |= poll_services();
@@ -76,10 +76,10 @@ bool Reactor::poll_upstreams() noexcept {
   return busy;
 }
 
-/// Work off the message path, every kTurnsPerControlPass turns.
+/// Performs work off the message path, every kTurnsPerControlPass iterations.
 bool Reactor::control_pass() noexcept {
   StageTimes& stages = engine_.stages();
-  now_ns_ = last_control_pass_ns_ = stages.end(Stage::Idle);  // what came last in this turn found nothing
+  now_ns_ = last_control_pass_ns_ = stages.end(Stage::Idle);  // the last part of this iteration had no work
   bool busy = setup_.poll();
   busy |= properties_.poll();
   busy |= commands_.poll();
@@ -110,7 +110,7 @@ void Reactor::publish() noexcept {
   publisher_.publish_reactor();
 }
 
-/// A control plane that takes over gets what its predecessor left.
+/// Sends announcements again to a new control plane, which takes over the requests of its predecessor.
 void Reactor::announce_requests() noexcept {
   const std::uint32_t epoch = layout_.reading_epoch.load(std::memory_order_acquire);
   if (epoch != control_plane_epoch_) {
@@ -121,7 +121,7 @@ void Reactor::announce_requests() noexcept {
   connector_->announce();
 }
 
-/// Some of them each time, in turn.
+/// Checks some of the connections, round robin.
 void Reactor::check_connections() noexcept {
   const std::uint16_t count = connections_.size();
   for (std::uint32_t i = 0; i < smaller_of<std::uint32_t>(count, kConnectionsPerPass); ++i) {
@@ -160,7 +160,7 @@ bool Idle::on_no_work(bool only_device) noexcept {
     cpu::pause();
     return false;
   }
-  // Waiting as long as it has been idle: the wake-up then costs a small part of the time.
+  // The wait is as long as the idle time so far, so that the cost of the wake-up is a small fraction of it.
   device_.wait(woken ? smaller_of(idle_ns, kMaxWaitNs) : kSleepNs);
   return true;
 }
@@ -204,7 +204,8 @@ bool Commands::poll() noexcept {
   return true;
 }
 
-/// False while the answer to the last command finds no room: no further command is taken, so that none is lost.
+/// Returns false while the answer to the last command finds no room. No further command is read then, so that
+/// no answer is lost.
 bool Commands::send_answer() noexcept {
   if (answer_ && events_.try_send(*answer_)) answer_.reset();
   return !answer_;
@@ -224,7 +225,7 @@ void Commands::run(const segment::Command& command) noexcept {
   finish_connecting();
 }
 
-/// False while the device connects.
+/// Returns false while the device is connecting.
 bool Commands::finish_connecting() noexcept {
   const auto status = setup_.finish(*connecting_);
   if (!status) return false;
@@ -256,7 +257,7 @@ segment::CommandStatus Commands::execute(const segment::Command& command, segmen
       shutdown_ = true;
       return CommandStatus::Done;
   }
-  return CommandStatus::UnknownConnection;  // a type that is none
+  return CommandStatus::UnknownConnection;  // unknown command type
 }
 
 namespace {
@@ -266,7 +267,7 @@ rpcrdma::CloseReason close_reason(std::uint32_t reason) {
   return known ? static_cast<rpcrdma::CloseReason>(reason) : rpcrdma::CloseReason::LocalClose;
 }
 
-/// The changes, as segment::follow() finds them.
+/// Applies the changes that segment::follow() finds.
 class Changes {
  public:
   Changes(rpcrdma::Connection& connection, ConnectionRecord& record, ConnectionSetup& setup)
@@ -282,7 +283,7 @@ class Changes {
   void set_grant(const segment::Grant& grant) noexcept {
     if (grant.client_class != segment::kKeepClass) connection_.set_client_class(grant.client_class);
     if (grant.credits == 0) return;
-    // A connection that is being drained keeps its single credit.
+    // A draining connection keeps its single credit.
     if (record_.draining)
       record_.credits_after_drain = grant.credits;
     else
@@ -333,7 +334,7 @@ void Follower::look(rpcrdma::Connection& connection) noexcept {
     if (!record.unattended && !record.draining && !record.outgoing) restore_credits(connection);
   } else if (record.unattended) {
     record.unattended = false;
-    record.followed.grant = 0;  // what is wanted counts again, also if it is what it was
+    record.followed.grant = 0;  // the desired grant is applied again, even if it has not changed
   }
   if (follow(connection)) ++counters_.wants_found;
 }
@@ -362,7 +363,7 @@ bool Follower::follow(rpcrdma::Connection& connection) noexcept {
                                        Changes(connection, record, setup_));
   if (!changed) return false;
   ++counters_.wants_followed;
-  // A connection that has ended is published when it is released.
+  // The end of a closed connection is published when it is released.
   if (connection.is_open()) publisher_.publish_connection(connection);
   return true;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One polling loop on one core: an engine, what it polls beside it, and the reactor's part of the shared
-// segment. Every member belongs to the thread that calls run(), unless it says otherwise.
+// A polling loop on one core: an engine, further pollers, and the reactor's part of the shared segment. Every
+// member belongs to the thread that calls run(), unless stated otherwise.
 #pragma once
 
 #include <atomic>
@@ -23,19 +23,18 @@
 
 namespace sluice::reactor {
 
-/// Turns between control passes: connection management, commands, clock and counters are not on the message
-/// path.
+/// Loop iterations between control passes. Connection management, commands, clock and counters are not on the
+/// message path.
 inline constexpr std::uint32_t kTurnsPerControlPass = 256;
-/// A reactor that sleeps makes few turns: it runs a control pass at least this often.
+/// Maximum interval between control passes of a reactor that sleeps and thus runs few iterations, in ns.
 inline constexpr std::uint64_t kControlIntervalNs = 1'000'000;
-/// Connections that are looked at in one control pass: what is wanted of them, what they have negotiated, their use,
-/// whether they are drained.
+/// Connections checked per control pass: their desired state, negotiation, use, and whether they are drained.
 inline constexpr std::uint32_t kConnectionsPerPass = 64;
 
 /// Work of the reactor's thread that is not on the message path.
 class ControlTask {
  public:
-  /// Once in every control pass, and once when the loop ends. Bounded. `now_ns` is monotonic.
+  /// Called once per control pass, and once when the loop ends. Must be bounded. `now_ns` is monotonic.
   virtual void on_control_pass(std::uint64_t now_ns) noexcept = 0;
 
  protected:
@@ -44,37 +43,37 @@ class ControlTask {
 
 class Reactor final {
  public:
-  /// Setup. Everything given outlives the reactor.
+  /// Called at setup. All arguments must outlive the reactor.
   Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::Layout& layout, Clock clock);
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
 
-  // Setup. What is added outlives the reactor.
-  /// Calls of this reactor's connections that another one's services serve.
+  // Called at setup. Added objects must outlive the reactor.
+  /// Adds calls of this reactor's connections that services of another reactor serve.
   void borrow_from(service::Handover& handover) { borrowed_.push_back(&handover); }
-  /// Calls of another reactor's connections that services here serve.
+  /// Adds calls of another reactor's connections that services of this reactor serve.
   void lend_to(service::Handover& handover) { lent_.push_back(&handover); }
-  /// Polled in every turn.
+  /// Adds a poller that is polled in every iteration.
   void add_poller(service::Poller& poller) {
     pollers_.push_back(&poller);
     publisher_.add_poller(poller);
   }
   void add_control_task(ControlTask& task) { control_tasks_.push_back(&task); }
-  /// When the engine has all its services: counts and times calls from here on.
+  /// Counts and times calls from now on. Called when the engine has all its services.
   void measure_calls();
-  /// Throws SetupError.
+  /// Listens at a port. Throws SetupError.
   void listen(std::uint16_t port) { connector_->listen(port); }
-  /// Makes the reverse gateway's connections.
+  /// Returns the dialer, which makes the reverse gateway's connections.
   rdma_server::Dialer& dialer() noexcept { return dialer_; }
 
-  /// The loop, until stop() or a Shutdown command.
+  /// Runs the loop until stop() or a Shutdown command.
   void run() noexcept;
-  /// Any thread.
+  /// Stops the loop. Any thread.
   void stop() noexcept { stopped_.store(true, std::memory_order_relaxed); }
-  /// Any thread.
+  /// Returns true if the loop has been stopped. Any thread.
   bool stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
 
-  /// One turn; true when it found work.
+  /// Runs one iteration. Returns true if there was work.
   bool poll_once() noexcept;
 
  private:
@@ -95,7 +94,7 @@ class Reactor final {
   std::uint32_t turns_to_control_pass_ = 0;
   std::uint64_t last_control_pass_ns_ = 0;
   std::uint32_t control_plane_epoch_ = 0;
-  std::uint16_t next_checked_ = 0;  ///< connection
+  std::uint16_t next_checked_ = 0;  ///< number of a connection
 
   Counters counters_;
   ConnectionTable connections_;

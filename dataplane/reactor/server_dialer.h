@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections of the gateways to RPC-over-RDMA servers. The reactor's thread.
+// Connections of gateways to RPC-over-RDMA servers. Used on the reactor's thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace sluice::reactor {
 
 class ServerDialer final : public rdma_server::Dialer {
  public:
-  /// Setup. Everything given outlives it.
+  /// Called at setup. All arguments must outlive the dialer.
   ServerDialer(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
                Connector& connector, ConnectionSetup& setup, Publisher& publisher);
 
@@ -20,8 +20,9 @@ class ServerDialer final : public rdma_server::Dialer {
                             service::Service& callee) noexcept override;
   void hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept override;
 
-  // Answers of the control plane, where it was asked to connect.
-  /// `done` gets incarnation and queue pair. Done: ConnectionSetup::finish() says what becomes of it.
+  // Functions for answers of the control plane to ConnectWanted.
+  /// Connects a dialed connection. Sets incarnation and queue pair in `done`. If the status is Done,
+  /// ConnectionSetup::finish() returns the final status.
   segment::CommandStatus connect(const segment::Command& command, segment::Event& done) noexcept;
   segment::CommandStatus connect_failed(const segment::Command& command) noexcept;
 

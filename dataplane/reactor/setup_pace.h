@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How often a reactor makes a connection. To make a queue pair and to end it costs as much as many calls, and
-// in one piece: peers that come and go as fast as they can would have most of the reactor's time, and each
-// call of the others would wait for one of them. So connections are made one at a time, with time for calls
-// between them. Times in nanoseconds, of one monotonic clock. The reactor's thread.
+// Limits the rate at which a reactor makes connections. Creating and destroying a queue pair costs as much as
+// many calls and cannot be interrupted. Without a limit, peers that reconnect as fast as possible would take
+// most of the reactor's time and delay the calls of others. Connections are therefore made one at a time,
+// with time for calls between them. Times in nanoseconds, of one monotonic clock. Used on the reactor's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,18 @@ namespace sluice::reactor {
 
 class SetupPace {
  public:
-  /// From one connection to the next at least: 2,000 in a second. A NULL takes some microseconds, and a connection is
-  /// made, established and taken apart in several turns: fewer than one of 100 calls meets one of them.
+  /// Minimum interval between connections, which allows 2,000 per second. A NULL call takes some
+  /// microseconds, and the setup and teardown of a connection are spread over several iterations, so fewer
+  /// than one of 100 calls is delayed.
   static constexpr std::uint64_t kIntervalNs = 500'000;
-  /// With a device that needs long to make one: so many times as long for calls, but no more than kMostNs. A
-  /// reactor that lost its processor meanwhile would otherwise keep peers waiting for seconds.
+  /// Time for calls, as a multiple of the time that the device took to make the connection, limited to
+  /// kMostNs. The limit prevents peers from waiting for seconds after the reactor was preempted while making
+  /// a connection.
   static constexpr std::uint64_t kRest = 32;
   static constexpr std::uint64_t kMostNs = 10'000'000;
 
   bool due(std::uint64_t now_ns) const noexcept { return now_ns >= next_ns_; }
-  /// One was made, or refused after it had cost as much.
+  /// Called when a connection was made, or was refused at a similar cost.
   void made(std::uint64_t begin_ns, std::uint64_t end_ns) noexcept {
     next_ns_ = end_ns + bounded(kRest * (end_ns - begin_ns), kIntervalNs, kMostNs);
   }

@@ -31,7 +31,7 @@ class BlockPool {
   /// The region must be zeroed, as from Device::allocate_memory().
   explicit BlockPool(rdma::MemoryRegion region);
 
-  /// Zero (no block) when memory is exhausted.
+  /// Allocates a large block. Returns zero (no block) when memory is exhausted.
   Block allocate_large() noexcept;
   Block allocate_small() noexcept;
   void free_large(Block block) noexcept { give_back(block, false); }
@@ -41,8 +41,8 @@ class BlockPool {
   void unpin(Block block) noexcept;
   std::uint32_t pins(Block block) const noexcept { return pages_[block].pins; }
 
-  /// A mark for the owner of the block: bytes behind the end of its file have to be cleared once it is no
-  /// longer pinned. Freeing the block clears the mark.
+  /// Marks a block: the bytes after the end of its file have to be cleared once it is no longer pinned.
+  /// Freeing the block clears the mark.
   void mark_tail(Block block) noexcept { pages_[block].tail = 1; }
   void clear_tail_mark(Block block) noexcept { pages_[block].tail = 0; }
   bool tail_marked(Block block) const noexcept { return pages_[block].tail != 0; }
@@ -54,7 +54,7 @@ class BlockPool {
   std::uint64_t capacity_bytes() const noexcept { return std::uint64_t{large_count_} * kLargeBytes; }
   std::uint64_t free_bytes() const noexcept { return free_bytes_; }
 
-  /// Zeroes one dirty block; false when there was none.
+  /// Zeroes one dirty block. Returns false if there was none.
   bool scrub_one() noexcept;
 
  private:
@@ -66,7 +66,7 @@ class BlockPool {
     std::uint8_t small = 0;       ///< a small block starts here
     std::uint8_t free_small = 0;  ///< first page of a divided large block: number of free small blocks
     std::uint8_t clean = 0;       ///< free small block: in clean_small_, else in dirty_small_
-    std::uint8_t tail = 0;        ///< mark_tail()
+    std::uint8_t tail = 0;        ///< set by mark_tail()
   };
   struct List {
     std::uint32_t head = 0;
@@ -84,7 +84,7 @@ class BlockPool {
   std::uint32_t large_count_;
   std::uint32_t never_used_ = 0;  ///< large blocks from this index on were never allocated
   std::uint64_t free_bytes_;
-  LazyArray<Page> pages_;  ///< by Block
+  LazyArray<Page> pages_;  ///< indexed by Block
   List clean_large_;
   List dirty_large_;
   List clean_small_;

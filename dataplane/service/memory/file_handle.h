@@ -26,7 +26,8 @@ struct FileHandle {
 };
 
 HandleBytes encode_handle(const HashKey& key, const FileHandle& handle) noexcept;
-/// nullopt for a handle of another size, or not made with this key: answer NFS3ERR_BADHANDLE.
+/// Decodes a handle. Returns nothing for a handle of another size, or one not made with this key: answer
+/// NFS3ERR_BADHANDLE.
 std::optional<FileHandle> decode_handle(const HashKey& key, std::span<const std::byte> bytes) noexcept;
 
 }  // namespace sluice::service::memory

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exports, handles, inodes and directories: names are looked up by a keyed hash and listed in order of creation.
+// Exports, handles, inodes and directories: names are looked up by a keyed hash and listed in order of
+// creation.
 #include "dataplane/service/memory/filesystem.h"
 
 #include <bit>

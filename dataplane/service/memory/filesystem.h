@@ -74,7 +74,7 @@ inline constexpr std::uint32_t kMaxDirectoryDepth = 4096;
 inline constexpr std::uint32_t kMapEntries = kSmallBytes / sizeof(Block) - 2;
 struct MapPage {
   std::uint32_t used;  ///< nonzero entries
-  Block next;          ///< in the list of map pages to be reclaimed
+  Block next;          ///< next in the list of map pages to be reclaimed
   std::array<Block, kMapEntries> blocks;
 };
 static_assert(sizeof(MapPage) == kSmallBytes);
@@ -87,7 +87,8 @@ inline constexpr std::uint64_t kMaxFileBytes = std::uint64_t{kMaxFileBlocks} * k
 inline constexpr std::uint32_t kReclaimSteps = 64;
 /// Slices per allocation when memory is short: more than two map pages.
 inline constexpr std::uint32_t kReclaimSlicesOnDemand = 40;
-/// READDIR cookies below are reserved: 0 for the beginning, 1 and 2 for "." and "..".
+/// First READDIR cookie of an entry. Lower cookies are reserved: 0 for the beginning, 1 and 2 for "." and
+/// "..".
 inline constexpr std::uint64_t kFirstCookie = 3;
 
 using InodeNumber = std::uint32_t;
@@ -103,14 +104,14 @@ struct Inode {
   std::uint32_t gid;
   std::uint32_t links;
   std::uint32_t export_id;
-  InodeNumber parent;  ///< of a directory
-  InodeNumber next;    ///< in the list of free inodes
+  InodeNumber parent;  ///< parent of a directory
+  InodeNumber next;    ///< next in the list of free inodes
   std::uint64_t size;
   std::uint64_t used_bytes;
   std::uint64_t atime_ns;
   std::uint64_t mtime_ns;
   std::uint64_t ctime_ns;
-  std::uint64_t create_verifier;  ///< of an exclusive CREATE
+  std::uint64_t create_verifier;  ///< verifier of an exclusive CREATE
   std::uint32_t device_major;
   std::uint32_t device_minor;
   std::array<Block, kDirectBlocks> direct;
@@ -164,7 +165,7 @@ class FileSystem {
 
   /// Creates the root of an export if it does not exist, sets its quota, and gives it a share of inodes and
   /// entries. A root keeps its handle across restarts as long as path, `id` and key do not change. `id` is
-  /// below kMaxExports. False: no free inode.
+  /// below kMaxExports. Returns false if no inode is free.
   bool set_export(std::uint32_t id, std::string_view path, std::uint64_t quota_bytes) noexcept;
   /// Ends an export's share of inodes and entries. Its files stay.
   void close_export(std::uint32_t id) noexcept;
@@ -177,16 +178,16 @@ class FileSystem {
   const Entry& entry(EntryNumber number) const noexcept { return entries_[number]; }
   BlockPool& blocks() noexcept { return blocks_; }
   std::uint64_t now_ns() const noexcept { return clock_(); }
-  /// Wall clock at construction, so different after each restart.
+  /// Returns the wall clock time at construction, which differs after each restart.
   std::uint64_t start() const noexcept { return start_; }
   std::uint32_t max_files() const noexcept { return static_cast<std::uint32_t>(inodes_.size() - 1); }
   std::uint64_t free_files() const noexcept { return inode_shares_.free(); }
   std::uint64_t files(std::uint32_t export_id) const noexcept { return inode_shares_.taken(export_id); }
-  /// Number of files that the export can create. Each takes an inode and an entry.
+  /// Returns the number of files that the export can create. Each takes an inode and an entry.
   std::uint64_t available_files(std::uint32_t export_id) const noexcept {
     return smaller_of(inode_shares_.available(export_id), entry_shares_.available(export_id));
   }
-  /// Free now, plus what reclaiming removed files will free.
+  /// Returns the bytes that are free now, plus those that reclaiming removed files will free.
   std::uint64_t free_bytes() const noexcept { return blocks_.free_bytes() + reclaimable_bytes_; }
 
   HandleBytes handle_of(InodeNumber number) const noexcept;
@@ -205,27 +206,27 @@ class FileSystem {
   void rename(EntryNumber from, InodeNumber to_directory, std::string_view to_name) noexcept;
   /// Takes at most kMaxDirectoryDepth steps; a deeper directory counts as within.
   bool is_within(InodeNumber directory, InodeNumber ancestor) const noexcept;
-  /// First entry with a cookie above `cookie`, or zero. O(log n) expected.
+  /// Returns the first entry with a cookie above `cookie`, or zero. O(log n) expected.
   EntryNumber entry_after(InodeNumber directory, std::uint64_t cookie) const noexcept;
-  /// Next in the order of cookies, or zero. O(1) amortized.
+  /// Returns the next entry in the order of cookies, or zero. O(1) amortized.
   EntryNumber entry_next(EntryNumber number) const noexcept;
 
   // Files. `block` is an index in units of kLargeBytes.
   Block block_of(const Inode& inode, std::uint32_t block) const noexcept;
-  /// Allocates the missing blocks of a range. NoSpc leaves those allocated so far. At most 18 for one WRITE.
+  /// Allocates the missing blocks of a range, at most 18 for one WRITE. NoSpc leaves those allocated so far.
   Status ensure_blocks(Inode& inode, std::uint64_t offset, std::uint32_t bytes) noexcept;
-  /// Takes at most 2 * kRootEntries steps. Returns Jukebox, with no effect, if a transfer is in flight on the block that is
-  /// cut and no block is free to replace it.
+  /// Truncates a file in at most 2 * kRootEntries steps. Returns Jukebox, with no effect, if a transfer is in
+  /// flight on the block that is cut and no block is free to replace it.
   Status truncate(InodeNumber number, std::uint64_t size) noexcept;
 
-  /// After a failed WRITE: clears what it left in block `index` behind the end of the file, as soon as no
-  /// other transfer uses the block. Called before the WRITE unpins.
+  /// Clears what a failed WRITE left in block `index` after the end of the file, as soon as no other transfer
+  /// uses the block. Called before the WRITE unpins.
   void forget_tail(Inode& inode, std::uint32_t index) noexcept;
-  /// Whether an earlier forget_tail() was deferred to the caller, which holds the last pin of the block and
-  /// must call forget_tail() too.
+  /// Returns true if an earlier forget_tail() was deferred to the caller, which holds the last pin of the
+  /// block and must call forget_tail() too.
   bool must_forget_tail(const Inode& inode, std::uint32_t index, Block pinned) const noexcept;
 
-  /// One bounded slice of reclaiming and scrubbing. True if there is more to do.
+  /// Performs one bounded slice of reclaiming and scrubbing. Returns true if there is more to do.
   bool background() noexcept;
 
  private:

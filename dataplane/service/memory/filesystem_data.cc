@@ -2,9 +2,9 @@
 //
 // Blocks, and block maps of files: allocation, lookup, truncation and reclaiming.
 //
-// Invariant: the bytes of a block behind the end of its file are zero, or belong to a WRITE in flight on it,
-// or the block is marked to be cleared when the last transfer on it ends. So extending a file never exposes
-// old data.
+// Invariant: the bytes of a block after the end of its file are zero, or belong to a WRITE in flight on it,
+// or the block is marked to be cleared when the last transfer on it ends. Extending a file therefore never
+// exposes old data.
 #include "dataplane/service/memory/blocks.h"
 
 #include <cstring>
@@ -104,7 +104,7 @@ void BlockPool::make_dirty(Block block) noexcept {
   if (++pages_[parent].free_small == kSmallPerLarge) join_small(parent);
 }
 
-/// All small blocks of a large one are free: makes it a large block again.
+/// Joins the small blocks of `parent` into a large block. Requires that all of them are free.
 void BlockPool::join_small(Block parent) noexcept {
   for (std::uint32_t i = 0; i < kSmallPerLarge; ++i) {
     Page& page = pages_[parent + i];
@@ -181,7 +181,7 @@ Block FileSystem::block_of(const Inode& inode, std::uint32_t block) const noexce
   return page == 0 ? 0 : map_page(page).blocks[at % kMapEntries];
 }
 
-/// Allocates a block, with its map pages, unless it exists. False: no memory or quota left.
+/// Allocates a block, with its map pages, unless it exists. Returns false if no memory or quota is left.
 bool FileSystem::put_block(Inode& inode, std::uint32_t block) noexcept {
   if (block_of(inode, block) != 0) return true;
   if (block < kDirectBlocks) return (inode.direct[block] = allocate(inode, inode.small)) != 0;
@@ -233,7 +233,7 @@ Status FileSystem::ensure_blocks(Inode& inode, std::uint64_t offset, std::uint32
 // --- Truncation ----------------------------------------------------------------------------------
 
 /// Keeps the first bytes of a block. If a transfer is in flight on it, the file gets a new block instead,
-/// because the transfer's READ or WRITE still needs the old data. False: no block is free.
+/// because the transfer's READ or WRITE still needs the old data. Returns false if no block is free.
 bool FileSystem::cut_block(Inode& inode, std::uint32_t index, std::uint32_t keep_bytes) noexcept {
   const Block block = block_of(inode, index);
   const std::uint32_t block_bytes = inode.small ? kSmallBytes : kLargeBytes;
@@ -316,7 +316,7 @@ bool FileSystem::must_forget_tail(const Inode& inode, std::uint32_t index, Block
 
 // --- Reclaiming ----------------------------------------------------------------------------------
 
-/// True when there is more to reclaim.
+/// Performs one slice of reclaiming. Returns true if there is more to reclaim.
 bool FileSystem::reclaim_slice() noexcept {
   for (std::uint32_t step = 0; step < kReclaimSteps; ++step) {
     if (reclaim_page_ == 0) {

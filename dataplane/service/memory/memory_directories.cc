@@ -20,7 +20,7 @@ bool is_dot(std::string_view name) noexcept {
   return name == "." || name == "..";
 }
 
-/// Whether an entry can have this name (RFC 1813, section 3.2).
+/// Checks if an entry can have this name (RFC 1813, section 3.2).
 Status check_name(std::string_view name) noexcept {
   if (name.size() > kMaxNameBytes) return Status::NameTooLong;
   if (name.empty() || name.find('/') != std::string_view::npos || name.find('\0') != std::string_view::npos)
@@ -35,7 +35,7 @@ Status check_path(std::string_view path) noexcept {
 
 }  // namespace
 
-/// Whether the caller may look up `name` in `directory`.
+/// Checks if the caller may look up `name` in `directory`.
 Status MemoryService::may_search(const Target& directory, std::string_view name) const noexcept {
   const Inode& inode = fs_.inode(directory.number);
   if (inode.type != FileType::Directory) return Status::NotDir;
@@ -43,7 +43,7 @@ Status MemoryService::may_search(const Target& directory, std::string_view name)
   return allows(inode, directory.credential, kExecute) ? Status::Ok : Status::Acces;
 }
 
-/// Whether the caller may add or remove an entry `name` in `directory`.
+/// Checks if the caller may add or remove an entry `name` in `directory`.
 Status MemoryService::may_change_directory(const Target& directory, std::string_view name) const noexcept {
   const Inode& inode = fs_.inode(directory.number);
   if (inode.type != FileType::Directory) return Status::NotDir;

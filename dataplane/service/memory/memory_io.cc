@@ -136,7 +136,7 @@ void MemoryService::end_write(Inode& inode, std::uint64_t end, bool by_root) noe
   if (!by_root) strip_set_id(inode);
 }
 
-/// The data is inline in the call: copies it.
+/// Executes a WRITE whose data is inline in the call, by copying it.
 void MemoryService::write(Call& call, xdr::Reader& in) noexcept {
   const WriteArguments arguments = get_write_arguments(in);
   const auto data = in.opaque_fixed(arguments.data_bytes);
@@ -161,7 +161,8 @@ void MemoryService::write(Call& call, xdr::Reader& in) noexcept {
   write_ok(call, before, arguments.count);
 }
 
-/// The data is in a Read chunk: checks everything first, then has it pulled directly into the file's blocks.
+/// Executes the first part of a WRITE whose data is in a Read chunk: checks everything, then has the data
+/// read directly into the file's blocks.
 Placement MemoryService::place(Call& call) noexcept {
   if (call.header().procedure != ulb::kNfs3Write) return Placement::Assemble;
   if (!authenticate(call)) return Placement::Reply;
@@ -210,7 +211,7 @@ Placement MemoryService::place(Call& call) noexcept {
   return Placement::Sink;
 }
 
-/// The data has arrived in the blocks that the file had when place() ran.
+/// Completes a WRITE whose data has arrived in the blocks that the file had when place() ran.
 void MemoryService::commit_placed(Call& call) noexcept {
   auto& transfer = call.state<Transfer>();
   Inode& inode = fs_.inode(transfer.inode);
@@ -253,7 +254,7 @@ void MemoryService::commit(Call& call, xdr::Reader& in) noexcept {
 }
 
 /// Ends a transfer. An aborted WRITE may have changed bytes of the file, which shows in its attributes as
-/// after any other WRITE. It may also have left bytes behind the end of the file, which must read as zeros
+/// after any other WRITE. It may also have left bytes after the end of the file, which must read as zeros
 /// later. If other transfers use the block, the last one clears them.
 void MemoryService::release(Call& call) noexcept {
   auto& transfer = call.state<Transfer>();

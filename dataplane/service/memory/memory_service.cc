@@ -129,7 +129,8 @@ void MemoryService::end_with_attr(Call& call, Status status, InodeNumber number)
 
 // --- Access --------------------------------------------------------------------------------------
 
-/// First step of every call, when its export is not known yet. Only AUTH_NONE and AUTH_SYS are served.
+/// Authenticates a call; the first step of every call, when its export is not known yet. Only AUTH_NONE and
+/// AUTH_SYS are served.
 bool MemoryService::authenticate(Call& call) noexcept {
   current_export_ = kNoExport;
   const rpc::OpaqueAuth& credential = call.header().credential;

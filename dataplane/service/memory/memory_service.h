@@ -51,7 +51,7 @@ struct ExportOptions {
   std::vector<AddressPrefix> allowed{};  ///< empty: every client
   std::vector<HostName> hosts{};         ///< empty: every host, authenticated or not
 
-  /// Whom both lists let in. Bounded by their lengths.
+  /// Returns true for clients that both lists allow. Bounded by the lengths of the lists.
   bool serves(const PeerAddress& peer, const HostName& host) const noexcept {
     bool address = allowed.empty();
     for (const AddressPrefix& prefix : allowed) address = address || prefix.contains(peer);
@@ -78,14 +78,14 @@ struct ExportStatistics : ProcedureStatistics {
   std::uint64_t written_bytes = 0;
 };
 
-/// No export: for calls whose file handle belongs to none.
+/// Index for calls whose file handle belongs to no export.
 inline constexpr std::uint32_t kNoExport = kMaxExports;
 
 class MemoryService final : public Service {
  public:
-  /// Setup. Both regions are zeroed and used by nothing else. `region` holds the files' data; `zeros` starts
-  /// with kLargeBytes that holes are read from (never written), followed by a few bytes as a sink for XDR
-  /// round-up that a requester includes.
+  /// Called at setup. Both regions are zeroed and used by nothing else. `region` holds the files' data;
+  /// `zeros` starts with kLargeBytes that holes are read from (never written), followed by a few bytes as a
+  /// sink for XDR round-up that a requester includes.
   MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros, const MemoryServiceConfig& config,
                 FileSystem::Clock wall_clock);
 
@@ -97,16 +97,17 @@ class MemoryService final : public Service {
 
   FileSystem& file_system() noexcept { return fs_; }
   const std::vector<ExportOptions>& exports() const noexcept { return exports_; }
-  /// Between loop turns: swaps in `exports` and returns the old ones in the same vector, so that nothing is
-  /// allocated or freed here. Files of an export that is removed stay in memory and reappear with it.
+  /// Swaps in `exports` between loop iterations and returns the old ones in the same vector, so that nothing
+  /// is allocated or freed here. Files of a removed export stay in memory and reappear with it.
   void exchange_exports(std::vector<ExportOptions>& exports) noexcept;
-  /// kNoExport: calls whose handle belongs to no export.
+  /// Returns the statistics of an export, or with kNoExport of calls whose handle belongs to none.
   const ExportStatistics& statistics(std::size_t export_id) const noexcept { return statistics_[export_id]; }
   HandleBytes root_handle(std::uint32_t export_id) const noexcept {
     return fs_.handle_of(fs_.root(export_id));
   }
 
-  /// Returns the NFSACL service for the same exports, which must be registered separately. Owned by this object.
+  /// Returns the NFSACL service for the same exports, which must be registered separately. Owned by this
+  /// service.
   Service& acl_service() noexcept { return acl_; }
 
  private:
@@ -133,7 +134,7 @@ class MemoryService final : public Service {
     std::uint32_t generation;
     std::uint64_t offset;
     std::uint32_t bytes;
-    std::uint16_t blocks;              ///< used entries of `pinned`, from the block of `offset` on
+    std::uint16_t blocks;              ///< used entries of `pinned`, starting with the block of `offset`
     bool writing;                      ///< placed WRITE that is not committed yet
     bool by_root;                      ///< the set-id bits of the file are kept
     Block pinned[kMaxTransferBlocks];  ///< zero: a hole
@@ -157,7 +158,7 @@ class MemoryService final : public Service {
 
   bool make_roots() noexcept;
 
-  // Access.
+  // Access control.
   bool authenticate(Call& call) noexcept;
   Credential squash(const Call& call, const ExportOptions& options) noexcept;
   Target target(Call& call, std::span<const std::byte> handle) noexcept;
@@ -196,7 +197,7 @@ class MemoryService final : public Service {
   void pathconf(Call& call, xdr::Reader& in) noexcept;
   void commit(Call& call, xdr::Reader& in) noexcept;
 
-  // Shared by them.
+  // Helpers shared by the procedures.
   FileSystem::Found make(const Target& directory, std::string_view name, NewInode what,
                          const SetAttributes& set) noexcept;
   void add_file_data(Call& call, InodeNumber number, std::uint64_t offset, std::uint32_t bytes) noexcept;
@@ -214,7 +215,7 @@ class MemoryService final : public Service {
   ReplyCache::Reader reader_of_reply(const Call& call) const noexcept;
 
   FileSystem fs_;
-  rdma::MemoryRegion zeros_;  ///< kLargeBytes, for holes
+  rdma::MemoryRegion zeros_;  ///< kLargeBytes of zeros, read for holes
   rdma::MemoryRegion pad_;    ///< sink of round-up bytes
   std::vector<ExportOptions> exports_;
   std::vector<ExportStatistics> statistics_;

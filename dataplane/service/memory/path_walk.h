@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Walk from the root of an export to a directory below it, a few names at a time, so that a long path does not hold
-// up the calls of the reactor. Only the owner of the file system may use it; it never allocates.
+// Walk from the root of an export to a directory below it, a few names at a time, so that a long path does
+// not hold up the calls of the reactor. Only the owner of the file system may use it; it never allocates.
 #pragma once
 
 #include <array>
@@ -22,7 +22,8 @@ class PathWalk {
  public:
   explicit PathWalk(const FileSystem& fs) noexcept : fs_(fs) {}
 
-  /// `path` is relative to the root of the export and has at most kMaxWalkBytes. Slashes around a name are ignored.
+  /// Starts a walk. `path` is relative to the root of the export and has at most kMaxWalkBytes. Slashes
+  /// around a name are ignored.
   void start(std::uint32_t export_id, std::string_view path) noexcept {
     std::memcpy(path_.data(), path.data(), smaller_of(path.size(), path_.size()));
     bytes_ = smaller_of(path.size(), path_.size());
@@ -35,7 +36,8 @@ class PathWalk {
   /// Ends the walk before its first name: there is no such directory.
   void refuse() noexcept { status_ = Status::NoEnt; }
 
-  /// Follows up to kNamesPerSlice names. Returns true when the walk has ended; status() and directory() are then valid.
+  /// Follows up to kNamesPerSlice names. Returns true when the walk has ended; status() and directory() are
+  /// then valid.
   bool slice() noexcept {
     // A directory that was removed between two slices may have given its inode to another file.
     if (fs_.inode(directory_).generation != generation_) status_ = Status::NoEnt;

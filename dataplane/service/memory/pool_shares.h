@@ -37,7 +37,8 @@ class PoolShares {
 
   std::uint32_t free() const noexcept { return free_; }
   std::uint32_t taken(std::uint32_t id) const noexcept { return uses_[id].taken; }
-  /// Elements that the export may take. Excluded are free ones that the shares of other exports still lack.
+  /// Returns how many elements the export may take. Free elements that the shares of other exports still lack
+  /// are excluded.
   std::uint32_t available(std::uint32_t id) const noexcept {
     const std::uint32_t reserved = lacking_ - lacks(uses_[id]);
     return free_ - smaller_of(free_, reserved);
@@ -73,7 +74,7 @@ class PoolShares {
 
   std::uint32_t elements_;
   std::uint32_t free_;
-  std::uint32_t share_ = 0;    ///< of each open export
+  std::uint32_t share_ = 0;    ///< share of each open export
   std::uint32_t lacking_ = 0;  ///< sum of lacks()
   std::array<Use, kMaxExports> uses_{};
 };

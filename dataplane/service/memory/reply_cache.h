@@ -34,7 +34,7 @@ inline constexpr std::size_t kReplyWays = 8;
 /// Counters of changes, chosen by a keyed hash of the client's address. Clients that share a counter share
 /// a share.
 inline constexpr std::size_t kReplyHosts = 4096;
-/// A client gives up a call, or reuses its XID, only long after this.
+/// Lifetime of a reply, in ns. Clients give up a call, or reuse its XID, only much later.
 inline constexpr std::uint64_t kKeepReplyNs = 120'000'000'000;
 
 class ReplyCache {
@@ -63,7 +63,7 @@ class ReplyCache {
     return static_cast<Reader>(siphash(hash_key_, std::as_bytes(std::span(host.view()))) | 1);
   }
 
-  /// The cached results, or an empty span. `host` is the caller's.
+  /// Returns the cached results, or an empty span. `host` is the caller's.
   std::span<const std::byte> find(const Key& key, const HostName& host, std::uint64_t now_ns) noexcept {
     for (Entry& entry : set_of(key))
       if (entry.bytes > 0 && entry.key == key && now_ns - entry.made_ns < kKeepReplyNs &&
@@ -121,7 +121,8 @@ class ReplyCache {
     return worth_more ? nullptr : first;
   }
 
-  /// Whether `one` is replaced before `other` by an entry of `host`, which would have one change more.
+  /// Returns true if `one` is replaced before `other` by an entry of `host`, which would have one change
+  /// more.
   bool goes_before(const Entry& one, const Entry& other, std::uint32_t host) const noexcept {
     if (one.bytes == 0 || other.bytes == 0) return other.bytes != 0;
     if (one.effect != other.effect) return one.effect == Effect::None;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Commands of the control plane to one reactor: reads them from the segment's ring, executes them, and
-// answers those that require an answer. Consumer side of ReactorArea::commands; called on the reactor's
+// answers commands that require an answer. Consumer side of ReactorArea::commands; called on the reactor's
 // thread. Every field of a command comes from another process and is validated.
 #pragma once
 

@@ -48,7 +48,7 @@ class Connector {
   /// Called in every control pass. Returns true if anything was received or sent.
   virtual bool poll(Listener& listener) noexcept = 0;
   /// Sends requests that the control plane must decide, or connections that it must establish, unless already
-  /// sent. Those that find no room in the ring are sent by a later call.
+  /// sent. Requests that find no room in the ring are sent by a later call.
   virtual void announce() noexcept = 0;
   /// Called when another control plane has started: announce() sends everything again.
   virtual void forget_announcements() noexcept = 0;

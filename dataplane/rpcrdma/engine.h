@@ -102,7 +102,7 @@ class Engine {
   bool calls_await_memory() const noexcept { return responders_.memory.calls.awaited(); }
   bool replies_await_memory() const noexcept { return responders_.memory.replies.awaited(); }
   bool messages_await_assembly() const noexcept { return links_.assembly.awaited(); }
-  // For tests. Linear in the number of connections.
+  // Test support. Linear in the number of connections.
   bool all_closed() const noexcept;
   /// Returns true if all buffers, slots and reverse callers have been returned. Requires all_closed().
   bool memory_balanced() const noexcept;

@@ -201,7 +201,7 @@ bool Link::make_room_for_one() noexcept {
   return stage_fits(1);
 }
 
-/// With no work request outstanding, no completion would trigger the retry.
+/// No completion would trigger the retry if no work request is outstanding.
 void Link::wait_for_send_room() noexcept {
   ++counters().waits_send_queue;
   if (qp_->send_room() < capacity_.send_depth)

@@ -135,7 +135,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
     counters().*counter += bytes;
     traffic_.sent += bytes;
   }
-  /// Returns all bytes transferred since open(). RDMA operations are those that this end has posted.
+  /// Returns all bytes transferred since open(). RDMA operations count only if this end has posted them.
   const Traffic& traffic() const noexcept { return traffic_; }
   LinkContext& context() noexcept { return context_; }
   SharedMemory::Account& assembly_account() noexcept { return assembly_account_; }
@@ -154,8 +154,8 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   bool speaks_version_2() const noexcept { return version_ >= VersionState::AwaitingAnswer; }
   bool negotiating() const noexcept { return version_ == VersionState::AwaitingAnswer; }
   void transition(VersionState to) noexcept;
-  /// Returns the versions that this end serves. Version 1 cannot authenticate a host, so it is excluded if
-  /// hold_calls is set.
+  /// Returns the versions that this end serves. Version 1 cannot authenticate a host, so version 2 is
+  /// required if hold_calls is set.
   rpc::VersionRange supported_versions() const noexcept {
     return {config_.max_version >= v2::kVersion && config_.version2.hold_calls ? v2::kVersion : kVersion1,
             config_.max_version};
@@ -371,7 +371,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   Owned<rdma::QueuePair> qp_;
   Receives receives_;
   ConnectionConfig config_;
-  // Version 2 uses a cache line of its own.
+  // Version 2 uses a separate cache line.
   alignas(kCacheLine) v2::FlowControl flow_;
   /// Credits that whole messages may not use: none, or all while not every sender may send.
   std::int32_t held_back_ = 0;

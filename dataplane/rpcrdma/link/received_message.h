@@ -13,7 +13,7 @@
 
 namespace sluice::rpcrdma {
 
-/// Buffer index of a message that has no Receive of its own, such as a second ERROR for one message.
+/// Buffer index of a message without a Receive, such as a second ERROR for one message.
 inline constexpr std::uint16_t kNoReceive = 0xffff;
 
 /// A message in its Receive buffer. The role that accepts it posts the buffer again and releases `assembly`.

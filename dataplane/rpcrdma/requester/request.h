@@ -145,10 +145,11 @@ struct RequesterConfig {
   std::uint32_t long_buffers = 8;
   std::uint32_t long_buffer_bytes = 128 * 1024;
   std::uint32_t max_segment_bytes = 1u << 30;  ///< registration limit; longer pieces become several segments
-  /// For peers that support only one segment per chunk (F-03): items in several pieces use a bounce buffer.
+  /// Workaround for peers that support only one segment per chunk (F-03): items in several pieces use a
+  /// bounce buffer.
   bool single_segment_chunks = false;
-  /// For old responders that require room for XDR round-up in Write chunks (V1-103): items of other lengths
-  /// use a bounce buffer.
+  /// Workaround for old responders that require room for XDR round-up in Write chunks (V1-103): items of
+  /// other lengths use a bounce buffer.
   bool round_up_write_chunks = false;
   std::uint32_t bounce_buffers = 0;  ///< required by the two options above, one for each affected call
   std::uint32_t bounce_buffer_bytes = 1u << 20;

@@ -65,7 +65,7 @@ struct CallForm {
 };
 
 /// Fields that only calls with chunks use. They are stored apart from the slots because otherwise each slot
-/// would span pages of its own and cause TLB misses.
+/// would span separate pages and cause TLB misses.
 struct ChunkArrays {
   std::array<Position, kMaxReadItems> read_positions;
   std::array<std::uint8_t, kMaxReadItems> read_pieces;  ///< pieces per item
@@ -86,7 +86,7 @@ struct alignas(kCacheLine) PlainRequest {
     Free,              ///< waits for a request
     AwaitingTurn,      ///< waits for a credit, windows, memory, room in the send queue, or a connection
     AwaitingNextPart,  ///< some parts are sent; waits for a credit or room to send the next one
-    /// As AwaitingNextPart, but refused and reported; the remaining parts only end the sequence (D2-40)
+    /// Refused and reported while in AwaitingNextPart; the remaining parts only end the sequence (D2-40).
     AwaitingLastPart,
     AwaitingReply,      ///< sent
     AwaitingFenceRoom,  ///< waits for room in the send queue to invalidate its windows

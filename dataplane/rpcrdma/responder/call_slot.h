@@ -56,8 +56,8 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   std::span<const std::byte>& message_span() noexcept { return Call::message_; }
   const std::span<const std::byte>& message_span() const noexcept { return Call::message_; }
 
-  // Fields that every call uses, in as few cache lines as possible, after those of service::Call. Their order
-  // is that in which a new call sets them, so that the compiler merges the stores.
+  // Fields that every call uses, in as few cache lines as possible, after the fields of service::Call. They
+  // are in the order in which a new call sets them, so that the compiler merges the stores.
   bool advancing_ = false;  ///< advance() is on the stack, so complete() does not change the state
   bool holds_receive_ = false;
   bool with_service_ = false;  ///< place() or execute() was called, so release() is due

@@ -142,7 +142,7 @@ void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& 
   set_state(slot, State::Pushing);
 }
 
-/// Runs steps 9 and 11 of the order of checks of version 2, as far as they exceed those of version 1.
+/// Runs steps 9 and 11 of the order of checks of version 2, except the checks that version 1 has as well.
 bool Responder::within_version_2(CallSlot& slot) noexcept {
   Counters& counters = link_.counters();
   const ChunkLists& chunks = slot.message_.header.chunks;

@@ -50,8 +50,8 @@ class FlowControl {
     --unused_;
     return unused_ >= 0 ? Arrival::Credited : unused_ == -1 ? Arrival::Reserve : Arrival::Overrun;
   }
-  /// Combines on_receive() and on_credits() for a peer with unused credits whose limit is unchanged and not
-  /// zero. Returns false without counting anything if the message needs the separate checks.
+  /// Combines on_receive() and on_credits(). Requires that the peer has granted credits and that its limit is
+  /// not zero. Returns false without counting anything if the message needs the separate functions.
   bool on_credited_message(CreditWord word) noexcept {
     const std::int32_t balance = balance_ + word.granted();
     if (unused_ <= 0 || balance > kMaxBalance || word.limit() != peer_limit_) [[unlikely]]

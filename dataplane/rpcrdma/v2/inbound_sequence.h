@@ -75,7 +75,7 @@ class InboundSequence {
 
  private:
   /// Records an abandoned sequence whose later parts are dropped. Two are kept, the sequence that was broken
-  /// and the one that broke it; a third replaces the oldest.
+  /// and the sequence that broke it; a third replaces the oldest.
   void drain(const Identity& identity) noexcept {
     auto& place = draining_[next_drained_++ % draining_.size()];
     drained_ += place ? 0 : 1;

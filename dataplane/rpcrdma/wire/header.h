@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version-neutral transport header of RPC-over-RDMA (RFC 8166, section 4; the names are those of the RFC).
+// Version-neutral transport header of RPC-over-RDMA (RFC 8166, section 4, which also defines the names).
 //
 // Chunk lists are views of validated wire bytes: a codec checks every count and discriminator once, against
 // the received bytes, and iteration then decodes in place. A view is valid as long as the message it was
@@ -46,8 +46,7 @@ inline constexpr std::size_t kFixedBytes = 16;
 inline constexpr std::size_t kMinMsgHeaderBytes = 28;
 
 /// Limits on the chunk lists that we accept from a peer. A header that exceeds one is answered with ERR_CHUNK
-/// and counted. Lists within the limits fit a 4096-byte Receive; 4096 bytes is the largest header that the
-/// Linux kernel sends.
+/// and counted. The limits are what fits a 4096-byte Receive; the Linux kernel sends at most 4096 bytes.
 inline constexpr std::uint32_t kMaxReadSegments = 160;
 inline constexpr std::uint32_t kMaxWriteChunks = 16;
 /// Segments of one Write or Reply chunk, and of a whole Write list.

@@ -204,7 +204,7 @@ DecodeResult decode(std::span<const std::byte> message, Negotiation negotiation)
   header.fixed = load_fixed(message.data());
   header.credit = CreditWord::of(static_cast<std::uint32_t>(header.fixed.credits));
 
-  // As in version 1, an error is decoded regardless of its version.
+  // An error is decoded regardless of its version, as in version 1.
   if (header.fixed.procedure == static_cast<std::uint32_t>(HeaderType::Error)) {
     result.status = decode_error(message, negotiation, header);
     return result;

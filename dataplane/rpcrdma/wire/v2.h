@@ -84,7 +84,7 @@ enum class Decode : std::uint8_t {
   TooManySegments,  ///< prefix valid; answer SEGMENTS
   TooManyWrites,    ///< prefix valid; answer WRITE_CHUNKS (V2-115)
   BadError,         ///< an RDMA2_ERROR that cannot be used: drop it (V2-108)
-  /// While the version is open: ERR_CHUNK of version 1, so the peer does not speak version 2 (D2-01)
+  /// ERR_CHUNK of version 1 while the version is open: the peer does not speak version 2 (D2-01).
   NoVersion2,
 };
 

@@ -282,8 +282,8 @@ class Call {
   /// Copies the results that the service has written to `original`.
   void copy_results_to(Call& original) const noexcept { original.copy_results_room_of(*this); }
 
-  // Members that few services use come first. Those that every call writes follow in few cache lines, next to
-  // the members of the host.
+  // Members that few services use come first. The members that every call writes follow in few cache lines,
+  // next to the members of the host.
   CallStorage* storage_ = nullptr;
   const PeerAddress* peer_ = nullptr;
   const HostName* peer_host_ = &kNobody;

@@ -110,7 +110,7 @@ class ReplyCache {
   }
 
   /// Returns the entry to be replaced, or null if each one is worth more than the new one. Forgets old
-  /// entries first: they are no part of their client's share.
+  /// entries first because they do not count in their client's share.
   Entry* place_for(std::span<Entry> set, std::uint32_t host, Effect effect, std::uint64_t now_ns) noexcept {
     Entry* first = &set.front();
     for (Entry& entry : set) {

@@ -25,7 +25,7 @@ ConnectionSetup::ConnectionSetup(const ReactorConfig& config, rpcrdma::Engine& e
       events_(events),
       counters_(counters) {}
 
-// --- From peers
+// --- Actions of peers
 
 void ConnectionSetup::on_established(rdma::CmId id, std::span<const std::byte> private_data) noexcept {
   rpcrdma::Connection* const connection = connections_.find(id);
@@ -42,7 +42,7 @@ void ConnectionSetup::on_ended(rdma::CmId id) noexcept {
     connection->close(rpcrdma::CloseReason::PeerClosed);
 }
 
-// --- To the control plane
+// --- Events to the control plane
 
 void ConnectionSetup::send_connection_up(rpcrdma::Connection& connection) noexcept {
   const ConnectionRecord& record = connections_.record(connection);
@@ -135,7 +135,7 @@ rpcrdma::ConnectionConfig ConnectionSetup::connection_config(const segment::Comm
           .version2 = config_.version2};
 }
 
-// --- The connection itself
+// --- Connections
 
 rdma::QueuePair* ConnectionSetup::open(rpcrdma::Connection& connection,
                                        const rpcrdma::ConnectionConfig& config, const PeerAddress& peer,
@@ -184,7 +184,7 @@ void ConnectionSetup::close_if_drained(rpcrdma::Connection& connection) noexcept
   disconnect(connection, rpcrdma::CloseReason::LocalClose);
 }
 
-// --- What is kept of them
+// --- Connection table
 
 ConnectionRecord& ConnectionTable::begin(const rpcrdma::Connection& connection,
                                          const ConnectionRecord& record) noexcept {
@@ -223,7 +223,7 @@ rpcrdma::Connection* ConnectionTable::find_dialed(std::uint32_t number, std::uin
   return connection.is_open() && same ? &connection : nullptr;
 }
 
-// --- Their properties
+// --- Properties of connections
 
 bool ConnectionProperties::poll() noexcept {
   return relay_.poll(
@@ -240,7 +240,7 @@ bool ConnectionProperties::on_properties(void* self, rpcrdma::Connection& connec
   return properties.relay_.take(connection.number(), incarnation, body, first);
 }
 
-// --- Sets of properties on their way
+// --- Property relay
 
 PropertyRelay::PropertyRelay(segment::ReactorArea& area) : area_(area) {
   for (Box& box : outboxes_) {
@@ -302,7 +302,7 @@ bool PropertyRelay::pop_part() noexcept {
   return true;
 }
 
-// --- To servers
+// --- Connections to servers
 
 ServerDialer::ServerDialer(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
                            Connector& connector, ConnectionSetup& setup, Publisher& publisher)

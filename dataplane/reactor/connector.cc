@@ -172,7 +172,7 @@ bool DatagramRelay::poll() noexcept {
   return received + sent > 0;
 }
 
-// --- What a reactor publishes
+// --- Publication in the segment
 
 namespace {
 

@@ -47,8 +47,8 @@ void Reactor::run() noexcept {
 }
 
 bool Reactor::poll_once() noexcept {
-  const std::size_t completions =
-      engine_.poll(now_ns_);  // RX: completions and waiting calls; TX: staged requests
+  // RX: completions and waiting calls; TX: staged requests.
+  const std::size_t completions = engine_.poll(now_ns_);
   counters_.work_completions += completions;
   bool busy = engine_.worked();
   busy |= poll_services();
@@ -165,7 +165,7 @@ bool Idle::on_no_work(bool only_device) noexcept {
   return true;
 }
 
-// --- Commands of the control plane, and what it wants of connections
+// --- Commands of the control plane, and reconciliation with its desired state
 
 namespace {
 

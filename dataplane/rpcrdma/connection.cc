@@ -20,7 +20,7 @@ Connection::Connection(LinkContext& links, ResponderContext& responders, Reverse
       properties_(link_, *this),
       callers_(callers) {}
 
-// --- Life
+// --- Setup and teardown
 
 void Connection::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer,
                       Requester* requester) noexcept {

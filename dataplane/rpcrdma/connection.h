@@ -38,7 +38,7 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // --- Life
+  // --- Setup and teardown
   /// Takes over a queue pair in State::Init and posts all Receives on it, so that the first call never finds
   /// an empty receive queue (V1-047). `config` is clamped to the capacity. The requester, if any, stays
   /// attached until the connection is closed and must outlive it.
@@ -109,7 +109,7 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   void admit(const HostName& host) noexcept;
   bool holds_calls() const noexcept { return responder_.holds_calls(); }
 
-  // --- For the engine
+  // --- Called by the engine
   [[gnu::always_inline]] void on_completion(const rdma::WorkCompletion& wc) noexcept {
     const WrId id = WrId::decode(wc.wr_id);
     if (!link_.serves(id) || wc.status != rdma::WcStatus::Success) [[unlikely]]

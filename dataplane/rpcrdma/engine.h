@@ -95,7 +95,7 @@ class Engine {
     return responders_.measurement.slots_in_state[state];
   }
 
-  // --- Memory: what is out of buffers, and who waits
+  // --- Memory: pools, and whether anything waits for them
   SharedMemory& call_memory() noexcept { return responders_.memory.calls; }
   SharedMemory& reply_memory() noexcept { return responders_.memory.replies; }
   SharedMemory& assembly_memory() noexcept { return links_.assembly; }

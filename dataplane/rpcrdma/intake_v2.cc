@@ -50,7 +50,7 @@ void IntakeV2::take_credits(v2::CreditWord credit) noexcept {
   if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
 }
 
-/// Returns false if the link was closed.
+/// Checks that the peer had a credit for the message. Returns false if the link was closed.
 inline bool IntakeV2::within_credits(bool grant_only) noexcept {
   const auto arrival = link_.flow().on_receive();
   if (arrival == v2::FlowControl::Arrival::Credited) [[likely]]
@@ -61,7 +61,7 @@ inline bool IntakeV2::within_credits(bool grant_only) noexcept {
   return false;
 }
 
-/// Returns false if the link was closed.
+/// Checks that only the end of a reply invalidates a handle. Returns false if the link was closed.
 inline bool IntakeV2::may_have_invalidated(Arrived arrived, bool ends_call) noexcept {
   if (arrived.invalidated == rdma::Rkey{} || ends_call) [[likely]]
     return true;
@@ -150,7 +150,7 @@ void IntakeV2::take_error(const v2::Header& header) noexcept {
     ++link_.counters().unknown_xid;
 }
 
-// --- What has to wait
+// --- Deferred messages
 
 /// Defers a message. The ring has room for every Receive.
 void IntakeV2::defer(Arrived arrived) noexcept {

@@ -18,7 +18,7 @@ Link::Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const C
       owner_(owner),
       control_(control) {}
 
-// --- Life
+// --- Setup and teardown
 
 /// An illegal transition is still made because the code that follows relies on the new state.
 void Link::transition(State to) noexcept {
@@ -233,7 +233,7 @@ void Link::flush() noexcept {
   if (retry_ == Retry::AtTurnEnd || grant_put_off_) touch();  // retried in the next iteration
 }
 
-// --- Why links are closed
+// --- Close reasons
 
 const char* to_string(CloseReason reason) noexcept {
   switch (reason) {
@@ -271,7 +271,7 @@ const char* to_string(CloseReason reason) noexcept {
   return "?";
 }
 
-// --- Memory that links share
+// --- Shared memory
 
 void SharedMemory::provide(rdma::Device& device, const SharedMemoryConfig& config) {
   const std::uint32_t small = config.small_buffers();

@@ -78,7 +78,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  // --- Life
+  // --- Setup and teardown
   /// Takes over a queue pair in State::Init. `config` is clamped to the capacity. The caller then calls
   /// begin().
   void open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer) noexcept;
@@ -107,7 +107,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   void on_probed() noexcept { probing_ = false; }
   bool heard_from_peer() const noexcept { return qp_ != nullptr && qp_->heard_from_peer(); }
 
-  // --- What it is
+  // --- Identity
   std::uint16_t number() const noexcept { return connection; }
   std::uint64_t wr_id(WrKind kind, std::uint16_t index) const noexcept {
     return WrId::encode(wr_id_base_, kind, index);
@@ -142,7 +142,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   /// Returns the bytes of shared memory that the link holds.
   std::uint64_t shared_bytes() const noexcept { return context_.assembly.held_bytes(assembly_account_); }
 
-  // --- The version
+  // --- Version
   VersionState version_state() const noexcept { return version_; }
   /// Returns the version of RPC-over-RDMA; zero until the client's first message has settled it.
   std::uint32_t version() const noexcept {
@@ -273,7 +273,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   /// Returns when requests were last handed to the driver.
   std::uint64_t last_post_ns() const noexcept { return last_post_ns_; }
 
-  // --- Turns of senders in version 2 (sending.cc)
+  // --- Send order in version 2 (sending.cc)
   /// Returns true if `sender` may send: a credit is available and no other sender is inside a continued
   /// message. If false, the sender's role is retried when that changes.
   bool may_send_now(Sender sender) noexcept {

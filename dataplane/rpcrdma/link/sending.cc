@@ -54,7 +54,7 @@ bool append_pieces(SendStage& stage, std::span<const rdma::Sge> payload, std::ui
 
 }  // namespace
 
-// --- Turns
+// --- Send order
 
 /// Slow path of may_send_now(): a continued message is in progress, the last credit is requested, or the
 /// opening is not complete.

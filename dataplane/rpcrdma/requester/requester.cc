@@ -88,7 +88,7 @@ bool Requester::is_outstanding(rpc::Xid xid) const noexcept {
   return const_cast<Requester*>(this)->find(xid) != nullptr;
 }
 
-// --- From the caller
+// --- Functions called by the caller
 
 bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
   slot.force_long = request.as_long_call;
@@ -276,7 +276,7 @@ void Requester::detach(Slot& slot) noexcept {
   by_sequence_.push_back(&slot);
 }
 
-// --- What the caller sees
+// --- Outcome of a call
 
 const char* to_string(CallStatus status) noexcept {
   switch (status) {

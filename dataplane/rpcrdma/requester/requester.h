@@ -96,8 +96,8 @@ class Requester {
   /// whose RPC message has the XID of its header. Returns null if the reply must be handled by on_reply().
   RequestSlot* plain_call_of(std::span<const std::byte> message, std::size_t header_bytes) noexcept {
     const std::uint32_t xid = xdr::load_u32(message.data());
-    RequestSlot& slot =
-        slots_[xid & (config_.requests - 1)];  // a plain call never has an XID chosen by its caller
+    // A plain call never has an XID chosen by its caller.
+    RequestSlot& slot = slots_[xid & (config_.requests - 1)];
     const bool is_its = slot.plain && slot.state == RequestSlot::State::AwaitingReply &&
                         static_cast<std::uint32_t>(slot.xid) == xid;
     return is_its && message.size() >= header_bytes + rpc::kMinDeniedReplyBytes ? &slot : nullptr;

@@ -10,7 +10,7 @@
 namespace sluice::rpcrdma {
 using State = RequestSlot::State;
 
-// --- The calls that most are
+// --- Plain calls
 //
 // Plain calls have no chunks, are sent immediately, and are answered in one Send. One function sends such a
 // call and another delivers its reply. They touch only the fields of the slot that such a call uses.
@@ -142,7 +142,7 @@ template void Requester::take_plain_reply<v1::kVersion>(Slot&, std::uint16_t,
 template void Requester::take_plain_reply<v2::kVersion>(Slot&, std::uint16_t,
                                                         std::span<const std::byte>) noexcept;
 
-// --- Calls that wait
+// --- Waiting calls
 
 bool Requester::version_2() const noexcept {
   return link_ != nullptr && link_->speaks_version_2();

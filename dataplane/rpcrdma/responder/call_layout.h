@@ -33,8 +33,8 @@ struct ReadChunk {
 struct CallLayout {
   LayoutDefect defect = LayoutDefect::None;
   std::uint32_t chunk_count = 0;
-  std::array<ReadChunk, kMaxReadPositions>
-      chunks;                       ///< ascending, without position zero and without empty ones
+  /// Read chunks in ascending order, without position zero and without empty chunks.
+  std::array<ReadChunk, kMaxReadPositions> chunks;
   std::uint64_t stream_bytes = 0;   ///< payload stream: inline, or in the position-zero chunk
   std::uint64_t message_bytes = 0;  ///< unreduced RPC message, round-up of chunks included
 };

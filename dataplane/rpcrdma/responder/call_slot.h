@@ -69,8 +69,8 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   /// slot.
   bool plain_ = true;
   State state_ = State::Free;
-  State counted_state_ =
-      State::Free;  ///< State last counted in slots_in_state, which is updated once per loop iteration.
+  /// State last counted in slots_in_state, updated at the end of advance() and when the slot is freed.
+  State counted_state_ = State::Free;
   Outcome outcome_ = Outcome::Success;
   std::uint16_t procedure_ = segment::kOtherProcedure;  ///< index in the call table
   std::uint16_t index_ = 0;

@@ -78,7 +78,7 @@ void ServiceTable::describe(segment::CallTable& table) {
   table.procedures.store(next, std::memory_order_release);
 }
 
-// --- The calls that most are
+// --- Plain calls
 //
 // Plain calls have no chunks and are executed in the iteration in which they are received. One function takes
 // such a call from its Receive to its Send, in the steps of advance().

@@ -14,8 +14,8 @@ using State = CallSlot::State;
 struct Responder::ReplyPlan {
   enum class Mechanism : std::uint8_t { Inline, ReplyChunk, Continued };
   Mechanism mechanism = Mechanism::Inline;
-  std::uint32_t items_in_chunks =
-      0;                          ///< Bit i: result item i goes to a Write chunk, otherwise to the payload.
+  /// Bit mask: result item i goes to a Write chunk if bit i is set, otherwise to the payload.
+  std::uint32_t items_in_chunks = 0;
   std::uint32_t chunk_count = 0;  ///< Write chunks with an entry in `written`
   std::array<std::uint64_t, kMaxWriteChunks> written;
   std::uint64_t payload_bytes = 0;  ///< length of the payload stream with the items that stay in it

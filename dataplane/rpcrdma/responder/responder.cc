@@ -166,7 +166,7 @@ void Responder::abandon(CallSlot& slot) noexcept {
   if (slot.parts_posted_ == 0) finish(slot);  // otherwise the last part finishes it
 }
 
-// --- From the service
+// --- Functions called by the service
 
 void Responder::on_complete(service::Call& call, rpc::AcceptStat stat) noexcept {
   complete(static_cast<CallSlot&>(call), stat);
@@ -231,7 +231,7 @@ void Responder::on_await_memory(service::Call& call) noexcept {
   advance(slot);
 }
 
-// --- Ends
+// --- End of a call
 
 /// Handles the completion of a reply, which also completes the preceding unsignaled Sends.
 [[gnu::noinline]] void Responder::on_reply_sent(std::uint16_t index) noexcept {

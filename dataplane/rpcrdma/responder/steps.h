@@ -164,7 +164,7 @@ template <typename Prepare>
   await_reply_memory(slot);
 }
 
-// --- From the service
+// --- Answers of the service
 
 inline void Responder::release_assembly(CallSlot& slot) noexcept {
   if (slot.message_.assembly == nullptr) return;
@@ -241,7 +241,7 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   return true;
 }
 
-// --- Ends
+// --- End of a call
 
 /// Releases the resources of a call. The caller sets the state.
 [[gnu::always_inline]] inline void Responder::let_go(CallSlot& slot, bool replied) noexcept {

@@ -28,8 +28,8 @@ class FlowControl {
     Overrun,
   };
 
-  /// Grants at most `window` Receives; one more is posted as a reserve. `client` is true at the end that
-  /// connected.
+  /// Starts a connection on which at most `window` Receives are granted, and one more is posted as a reserve.
+  /// `client` is true at the end that connected.
   void open(std::uint32_t window, bool client) noexcept {
     *this = {};
     window_ = bounded(window, kMinWindow, kMaxWindow);
@@ -39,9 +39,9 @@ class FlowControl {
   void set_window(std::uint32_t window) noexcept { window_ = bounded(window, kMinWindow, kMaxWindow); }
   std::uint32_t window() const noexcept { return window_; }
   std::uint32_t most_receives() const noexcept { return window_ + 1; }
-  /// Messages that this end may still send; -1 if the peer's reserve is used as well.
+  /// Returns how many messages this end may still send; -1 if the peer's reserve is used as well.
   std::int32_t balance() const noexcept { return balance_; }
-  /// Credits that the peer has not used; negative if the peer has used the reserve.
+  /// Returns the credits that the peer has not used; negative if the peer has used the reserve.
   std::int32_t unused() const noexcept { return unused_; }
   std::uint16_t peer_limit() const noexcept { return peer_limit_; }
 

@@ -160,7 +160,8 @@ class FileSystem {
  public:
   using Clock = std::uint64_t (*)() noexcept;
 
-  /// Setup. `wall_clock` returns ns since 1970 without a system call. `region` outlives the file system.
+  /// Called at setup. `wall_clock` returns ns since 1970 without a system call. `region` must outlive the
+  /// file system.
   FileSystem(rdma::MemoryRegion region, std::uint32_t max_files, const HashKey& key, Clock wall_clock);
 
   /// Creates the root of an export if it does not exist, sets its quota, and gives it a share of inodes and

@@ -80,7 +80,8 @@ void add_control_views(admin::Registry& registry, ControlPlane& plane) {
                                  .pending = plane.configuration().pending(),
                                  .pending_control = plane.configuration().pending_control()});
     status["events"] = to_json(plane.event_counts());
-    status["admin"] = {{"clients_cut_off", plane.admin_server().cut_off()}};
+    status["admin"] = {{"clients_cut_off", plane.admin_server().cut_off()},
+                       {"requests_queued", plane.admin_server().queued()}};
     return status;
   });
   registry.add_later(admin::declared("credits"), [&](const Json&, const admin::Answer& answer) {

@@ -296,7 +296,8 @@ void ControlPlane::publish_statistics() {
                 .events = event_counts(),
                 .data_parts_cut = data_parts_cut_,
                 .starts_answered = configuration_.starts_answered(),
-                .clients_cut_off = admin_->cut_off()});
+                .clients_cut_off = admin_->cut_off(),
+                .requests_queued = admin_->queued()});
   layout_.longest_stall_ns.store(stalls_.longest_ns(), std::memory_order_relaxed);
   layout_.recent_stall_ns.store(stalls_.recent_ns(), std::memory_order_relaxed);
   pending_keys_.control.store(configuration_.pending_control().size(), std::memory_order_relaxed);

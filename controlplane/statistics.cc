@@ -130,6 +130,7 @@ void publish_statistics(segment::Layout& layout, const StatisticsSources& source
   writer.set(ControlCounter::policy_recomputations, credits.recomputations);
   writer.set(ControlCounter::policy_changes, credits.changes);
   writer.set(ControlCounter::admin_clients_cut_off, sources.clients_cut_off);
+  writer.set(ControlCounter::admin_requests_queued, sources.requests_queued);
   layout.recomputation_ns.store(credits.last_recomputation_ns, std::memory_order_relaxed);
 #define SLUICE_EVENTS_SET(name) writer.set(ControlCounter::events_##name, sources.events.name);
   SLUICE_EVENT_COUNTS(SLUICE_EVENTS_SET)

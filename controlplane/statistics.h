@@ -50,6 +50,7 @@ struct StatisticsSources {
   std::uint64_t data_parts_cut = 0;
   std::uint64_t starts_answered = 0;
   std::uint64_t clients_cut_off = 0;  ///< admin socket clients disconnected because they did not read
+  std::uint64_t requests_queued = 0;  ///< requests of the admin socket that waited for a place
 };
 
 /// Copies the counters to `layout`.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "controlplane/admin/json_rpc.h"
@@ -17,9 +18,16 @@ class Answer {
   /// Takes the response, one line. It may be called when the client has gone.
   using Send = Function<void(const std::string& line)>;
 
-  /// Without `send` it is the answer to a notification: nobody hears of it.
-  Answer(Json id, Send send) : id_(std::move(id)), send_(std::move(send)) {}
+  /// Returns whether the client is still connected.
+  using Awaited = Function<bool()>;
 
+  /// Makes the answer to a notification, which is not sent, if there is no `send`. Without `awaited` the client
+  /// counts as connected.
+  Answer(Json id, Send send, Awaited awaited = {})
+      : id_(std::move(id)), send_(std::move(send)), awaited_(std::move(awaited)) {}
+
+  /// Returns false if the answer is not sent, or its client is disconnected. Work for the answer alone can end then.
+  bool awaited() const { return send_ && (!awaited_ || awaited_()); }
   void result(const Json& result) const {
     if (send_) send_(to_line({{"jsonrpc", "2.0"}, {"id", id_}, {"result", result}}));
   }
@@ -35,6 +43,19 @@ class Answer {
  private:
   Json id_;
   Send send_;
+  Awaited awaited_;
+};
+
+/// Takes the answer to a request that is answered later.
+struct Receiver {
+  Receiver() = default;
+  template <typename Function>
+  requires std::is_invocable_v<Function, const std::string&> Receiver(Function function,
+                                                                      Answer::Awaited is_awaited = {})
+      : send(std::move(function)), awaited(std::move(is_awaited)) {}
+
+  Answer::Send send;
+  Answer::Awaited awaited;
 };
 
 }  // namespace sluice::admin

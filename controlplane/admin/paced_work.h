@@ -8,12 +8,13 @@
 #include <deque>
 #include <utility>
 
+#include "controlplane/admin/answer.h"
 #include "controlplane/admin/pace.h"
 #include "dataplane/base/function.h"
 
 namespace sluice::admin {
 
-/// Jobs at a time. Beyond them a request fails, so that clients that leave before their answer do not pile up jobs.
+/// Jobs of all connections. A connection has at most one, because its next request waits for the answer to the last.
 inline constexpr std::size_t kMaxPacedJobs = 16;
 
 inline constexpr const char* kTooManyJobs =
@@ -24,28 +25,36 @@ class PacedWork {
   /// Continues a job until it is complete or `pace` is spent. Returns true if the job is complete. Throws nothing.
   using Step = Function<bool(Pace& pace)>;
 
-  /// Returns false if there are kMaxPacedJobs already.
-  [[nodiscard]] bool add(Step step) {
+  /// Adds a job that makes `answer` if that is awaited. Returns false if there are kMaxPacedJobs with awaited answers.
+  [[nodiscard]] bool add(const Answer& answer, Step step) {
+    if (!answer.awaited()) return true;
+    if (jobs_.size() == kMaxPacedJobs)
+      std::erase_if(jobs_, [](const Job& job) { return !job.answer.awaited(); });
     if (jobs_.size() == kMaxPacedJobs) return false;
-    jobs_.push_back(std::move(step));
+    jobs_.push_back({answer, std::move(step)});
     return true;
   }
   /// Returns true if run() has something to do, so that the loop does not wait.
   bool pending() const { return !jobs_.empty(); }
-  /// Does the work of one iteration.
+  /// Does the work of one iteration. Drops jobs whose clients have disconnected.
   void run() {
     pace_.begin_iteration();
     while (!jobs_.empty() && !pace_.spent()) {
-      Step step = std::move(jobs_.front());
+      Job job = std::move(jobs_.front());
       jobs_.pop_front();
-      if (!step(pace_)) jobs_.push_back(std::move(step));
+      if (job.answer.awaited() && !job.step(pace_)) jobs_.push_back(std::move(job));
     }
   }
   /// Work of the last iteration.
   const Pace& pace() const { return pace_; }
 
  private:
-  std::deque<Step> jobs_;
+  struct Job {
+    Answer answer;
+    Step step;
+  };
+
+  std::deque<Job> jobs_;
   Pace pace_;
 };
 

@@ -102,10 +102,9 @@ std::string Registry::answer(const std::string& message, Access access, const Fi
     return fail(kInvalidParameters, wrong);
   const bool answers_later = static_cast<bool>(method->second.later);
   const bool wants_answer = answers_later && !notification && later;
-  const Answer::Send send = wants_answer ? later() : Answer::Send();
-  if (wants_answer && !send)
-    return fail(kMethodFailed, "Too many requests wait for their answers already: try again later.");
-  const Answer answer(id, send);
+  const Receiver receiver = wants_answer ? later() : Receiver();
+  if (wants_answer && !receiver.send) return "";
+  const Answer answer(id, receiver.send, receiver.awaited);
   try {
     if (answers_later) return method->second.later(parameters, passed, answer), "";
     const Json result = method->second.method(parameters, passed);

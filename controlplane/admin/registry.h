@@ -37,9 +37,9 @@ using LaterDescriptorMethod =
 
 class Registry {
  public:
-  /// Called for a request that is answered later; what it returns is called with the response, also at once. If it returns nothing
-  /// the request fails.
-  using Later = Function<Answer::Send()>;
+  /// Called before the execution of a request that is answered later. Returns the receiver of the response. If that
+  /// is empty, the request is not executed, and the caller repeats it later.
+  using Later = Function<Receiver()>;
 
   /// Replaces a method of the same name.
   void add(const Declaration& declaration, Method method);

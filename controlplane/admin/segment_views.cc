@@ -55,7 +55,7 @@ void list_all(PacedWork& work, const Answer& answer, const char* method, PageMak
     std::size_t rows = 0;
   };
   const auto listing = std::make_shared<Listing>();
-  const bool added = work.add([listing, answer, method, make = std::move(make)](Pace& pace) {
+  const bool added = work.add(answer, [listing, answer, method, make = std::move(make)](Pace& pace) {
     const Page page = make(listing->from, pace);
     for (const Json& row : page.rows) listing->text += (listing->text.empty() ? "[" : ",") + to_line(row);
     listing->rows += page.rows.size();

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "controlplane/admin/json_rpc.h"
@@ -110,11 +111,12 @@ Access Server::access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gi
 
 void Server::wait(int timeout_ms, std::initializer_list<int> others) {
   ready_ = {{listener_, POLLIN, 0}};
+  if (next_queued() != nullptr) timeout_ms = 0;
   for (const auto& client : clients_) {
     // A complete request that the last pass did not get to needs no wait. While a client does not read its
     // responses, nothing more is received from it.
     if (client->has_request() && client->unsent.empty()) timeout_ms = 0;
-    const int awaited = client->waits ? 0 : client->unsent.empty() ? POLLIN : POLLOUT;
+    const int awaited = client->held() ? 0 : client->unsent.empty() ? POLLIN : POLLOUT;
     ready_.push_back({client->fd, static_cast<short>(awaited), 0});
   }
   for (const int other : others) ready_.push_back({other, POLLIN, 0});
@@ -133,12 +135,15 @@ void Server::serve() {
   answers_left_ = kRequestsPerPoll;
   // Starts at another client each time, so that the first ones do not use up the work of every poll.
   const std::size_t count = clients_.size();
+  const Client* const next = next_queued();
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t at = (polls_ + i) % count;
     Client& client = *clients_[at];
     const bool reported = ready_[at + 1].revents != 0;
-    // A client that waits for its answer has a report only if it has disconnected.
-    if (client.waits ? !reported : (!reported && !client.has_request()) || serve(client)) continue;
+    // A client that waits has a report only if it has disconnected.
+    const bool ended = client.held() && reported;
+    const bool due = client.held() ? &client == next : reported || client.has_request();
+    if (!ended && (!due || serve(client))) continue;
     ::close(std::exchange(client.fd, -1));
   }
   std::erase_if(clients_, [](const auto& client) { return client->fd < 0; });
@@ -164,7 +169,7 @@ void Server::accept_client() {
     refusal =
         "You may not use this socket: ask to be a member of the group that read_group or change_group in "
         "[admin] names, or be root.";
-  else if (!make_room())
+  else if (!make_room({peer.uid, peer.pid}))
     refusal =
         "There are " + std::to_string(kMaxClients) + " clients with requests outstanding: try again later.";
   if (!refusal.empty()) {
@@ -175,8 +180,7 @@ void Server::accept_client() {
   }
   clients_.push_back(make_owned<Client>(Client{.fd = fd,
                                                .access = access,
-                                               .process = peer.pid,
-                                               .user = peer.uid,
+                                               .process = {peer.uid, peer.pid},
                                                .last_active = polls_,
                                                .number = ++accepted_}));
 }
@@ -186,15 +190,16 @@ bool Server::keeps_its_place(const Client& client) const {
   return segment::monotonic_ns() - client.unread_since_ns < max_unread_ns_;
 }
 
-/// Disconnects, of the clients that do not keep their places, the one that has been silent longest.
-bool Server::make_room() {
+/// Disconnects the client that has been silent longest among those that do not keep their places. If all keep their
+/// places, disconnects a client of the process with the most connections.
+bool Server::make_room(const Process& process) {
   if (clients_.size() < kMaxClients) return true;
   const auto idlest =
       std::min_element(clients_.begin(), clients_.end(), [this](const auto& a, const auto& b) {
         return std::pair(keeps_its_place(*a), a->last_active) <
                std::pair(keeps_its_place(*b), b->last_active);
       });
-  if (keeps_its_place(**idlest)) return false;
+  if (keeps_its_place(**idlest)) return make_room_from_share(process);
   if (!(*idlest)->unsent.empty())
     log_cut_off(**idlest, "It did not read its response for " +
                               std::to_string(max_unread_ns_ / 1'000'000'000) +
@@ -204,10 +209,60 @@ bool Server::make_room() {
   return true;
 }
 
+Holding Server::connections_of(const Process& process) const {
+  Holding held;
+  for (const auto& client : clients_) held.add(process, client->process);
+  return held;
+}
+
+Holding Server::waiting_of(const Process& process) const {
+  Holding held;
+  for (const auto& client : clients_)
+    if (client->waits) held.add(process, client->process);
+  return held;
+}
+
+/// Disconnects a client of the process with the most connections, if `process` has fewer: the newest one, and rather
+/// one that does not wait for an answer. Returns false if `process` has its share.
+bool Server::make_room_from_share(const Process& process) {
+  const auto richest =
+      std::max_element(clients_.begin(), clients_.end(), [this](const auto& a, const auto& b) {
+        return std::tuple(connections_of(a->process), !a->waits, a->number) <
+               std::tuple(connections_of(b->process), !b->waits, b->number);
+      });
+  const Holding held = connections_of((*richest)->process);
+  if (!passes((*richest)->process, held, process, connections_of(process))) return false;
+  log_cut_off(**richest, "Its process had " + std::to_string(held.of_process) + ", and its user " +
+                             std::to_string(held.of_user) + " of the " + std::to_string(kMaxClients) +
+                             " connections, and another process needed one");
+  ::close((*richest)->fd);
+  clients_.erase(richest);
+  return true;
+}
+
+/// Returns the client with the next queued request, or null. Users and processes with their full share have no next
+/// request. The fewest waiting clients of a user come first, then those of a process, then the oldest request.
+const Server::Client* Server::next_queued() const {
+  const auto waiting =
+      std::count_if(clients_.begin(), clients_.end(), [](const auto& one) { return one->waits; });
+  if (static_cast<std::size_t>(waiting) >= kMaxWaitingClients) return nullptr;
+  const Client* next = nullptr;
+  std::pair<Holding, std::uint64_t> least;
+  for (const auto& client : clients_) {
+    if (client->ticket == 0) continue;
+    const std::pair claim(waiting_of(client->process), client->ticket);
+    if (claim.first.of_user >= kMaxWaitingOfUser || claim.first.of_process >= kMaxWaitingOfProcess) continue;
+    if (next != nullptr && least < claim) continue;
+    next = client.get();
+    least = claim;
+  }
+  return next;
+}
+
 void Server::log_cut_off(const Client& client, const std::string& reason) {
   ++cut_off_;
-  log::warn("A client of the admin socket (process {}, user {}) was disconnected. {}.", client.process,
-            client.user, reason);
+  log::warn("A client of the admin socket (process {}, user {}) was disconnected. {}.", client.process.id,
+            client.process.user, reason);
 }
 
 void Server::Client::respond(const std::string& response) {
@@ -216,15 +271,9 @@ void Server::Client::respond(const std::string& response) {
   unread_since_ns = segment::monotonic_ns();
 }
 
-bool Server::may_wait() const {
-  const auto waiting =
-      std::count_if(clients_.begin(), clients_.end(), [](const auto& one) { return one->waits; });
-  return static_cast<std::size_t>(waiting) < kMaxWaitingClients;
-}
-
 bool Server::serve(Client& client) {
   if (!client.unsent.empty()) return send(client);
-  const bool open = receive(client);
+  const bool open = client.held() || receive(client);
   answer_lines(client);
   const bool sent = send(client);
   const bool more = client.busy();
@@ -280,8 +329,12 @@ void Server::answer_lines(Client& client) {
                   (end = client.received.find('\n')) != std::string::npos;
        ++i) {
     --answers_left_;
-    const FileDescriptor passed = std::move(client.passed);
+    FileDescriptor passed = std::move(client.passed);
     const std::string reply = answer(client, client.received.substr(0, end), passed);
+    if (client.ticket != 0) {
+      client.passed = std::move(passed);
+      return;
+    }
     client.received.erase(0, end + 1);
     if (!reply.empty()) client.respond(reply);
     if (!send(client)) return;
@@ -292,13 +345,24 @@ void Server::answer_lines(Client& client) {
 }
 
 std::string Server::answer(Client& client, const std::string& request, const FileDescriptor& passed) {
-  std::string response = registry_.answer(request, client.access, passed, [&]() -> Answer::Send {
-    if (!may_wait()) return {};
+  const bool was_queued = client.ticket != 0;
+  std::string response = registry_.answer(request, client.access, passed, [&]() -> Receiver {
+    if (!was_queued) client.ticket = ++tickets_;
+    if (next_queued() != &client) return {};
+    client.ticket = 0;
     client.waits = true;
-    return [this, number = client.number](const std::string& line) { answer_later(number, line); };
+    const std::uint64_t number = client.number;
+    return {[this, number](const std::string& line) { answer_later(number, line); },
+            [this, number] { return is_connected(number); }};
   });
+  if (client.ticket != 0 && !was_queued) ++queued_;
   if (!response.empty()) client.waits = false;
   return response;
+}
+
+bool Server::is_connected(std::uint64_t client) const {
+  return std::any_of(clients_.begin(), clients_.end(),
+                     [client](const auto& one) { return one->number == client && one->fd >= 0; });
 }
 
 void Server::answer_later(std::uint64_t client, const std::string& response) {

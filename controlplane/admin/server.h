@@ -17,6 +17,7 @@
 
 #include "controlplane/admin/pace.h"
 #include "controlplane/admin/registry.h"
+#include "controlplane/admin/shares.h"
 #include "controlplane/admin/socket_lock.h"
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/owned.h"
@@ -24,11 +25,15 @@
 
 namespace sluice::admin {
 
-/// Clients at a time. When all are taken, a new one replaces the one that has been idle longest, or does not read.
+/// Clients at a time. A further client replaces the one that has been idle longest, or does not read. If all are
+/// busy, it replaces a client of the process with the most.
 inline constexpr std::size_t kMaxClients = 32;
-/// Of them, those that wait for an answer that comes later, as of a reload whose disk does not answer: the others remain
-/// for who wants to know why.
+/// Clients with a request that is answered later, such as a reload from a disk that is slow. Further requests are
+/// queued, and the places that are left remain for requests that are answered at once.
 inline constexpr std::size_t kMaxWaitingClients = kMaxClients / 2;
+/// Waiting clients of one user, and of one process.
+inline constexpr std::size_t kMaxWaitingOfUser = kMaxWaitingClients / 2;
+inline constexpr std::size_t kMaxWaitingOfProcess = kMaxWaitingOfUser / 2;
 inline constexpr std::size_t kMaxRequestBytes = 64u << 10;
 /// Responses that a client has not read yet. A client with more is disconnected.
 inline constexpr std::size_t kMaxUnsentBytes = 16u << 20;
@@ -56,6 +61,8 @@ class Server {
   void limit_by(Pace& pace) { pace_ = &pace; }
   /// Clients that were disconnected because they did not read their responses. Each is logged.
   std::uint64_t cut_off() const { return cut_off_; }
+  /// Requests that were queued because as many clients of their process, of their user or in all were waiting as may.
+  std::uint64_t queued() const { return queued_; }
   /// Gives the socket its path, where there may be a predecessor's. Throws SetupError.
   void show();
   /// Waits at most `timeout_ms` for requests, or until one of `others` can be read.
@@ -77,8 +84,7 @@ class Server {
   struct Client {
     int fd;
     Access access;
-    std::int64_t process = 0;  ///< its process ID, for the log
-    std::uint32_t user = 0;    ///< its user ID, for the log
+    Process process{};
     std::string received{};
     std::string unsent{};
     std::size_t sent = 0;               ///< bytes of `unsent` that the socket has taken
@@ -86,19 +92,25 @@ class Server {
     FileDescriptor passed{};            ///< for its next request (SCM_RIGHTS); one at a time
     std::uint64_t number = 0;           ///< no other has had it
     bool waits = false;                 ///< for a response that comes later; its next request waits, too
+    std::uint64_t ticket = 0;           ///< order of its queued request; 0: none
     std::uint64_t unread_since_ns = 0;  ///< where there is something unsent
-    bool has_request() const { return !waits && received.find('\n') != std::string::npos; }
+    /// Returns true if its next step comes from this server, and not from itself.
+    bool held() const { return waits || ticket != 0; }
+    bool has_request() const { return !held() && received.find('\n') != std::string::npos; }
     bool request_too_long() const {
       return received.size() > kMaxRequestBytes && received.find('\n') == std::string::npos;
     }
-    bool busy() const { return waits || !unsent.empty() || has_request(); }
+    bool busy() const { return held() || !unsent.empty() || has_request(); }
     std::size_t unread_bytes() const { return unsent.size() - sent; }
     void respond(const std::string& response);
   };
   void accept_client();
-  bool make_room();
+  bool make_room(const Process& process);
+  bool make_room_from_share(const Process& process);
   bool keeps_its_place(const Client& client) const;
-  bool may_wait() const;
+  Holding connections_of(const Process& process) const;
+  Holding waiting_of(const Process& process) const;
+  const Client* next_queued() const;
   bool has_its_path() const;
   bool serve(Client& client);
   bool receive(Client& client);
@@ -108,6 +120,7 @@ class Server {
   void answer_lines(Client& client);
   std::string answer(Client& client, const std::string& request, const FileDescriptor& passed);
   void answer_later(std::uint64_t client, const std::string& response);
+  bool is_connected(std::uint64_t client) const;
   static bool send(Client& client);
 
   const Registry& registry_;
@@ -124,6 +137,8 @@ class Server {
   Pace* pace_ = nullptr;
   int answers_left_ = 0;  ///< of this poll()
   std::uint64_t cut_off_ = 0;
+  std::uint64_t queued_ = 0;
+  std::uint64_t tickets_ = 0;
   std::uint64_t polls_ = 0;
   std::uint64_t accepted_ = 0;
   std::uint64_t woke_ns_ = 0;

@@ -190,6 +190,7 @@
   X(events_lost_by_targets, events, lost_by_targets)                                            \
   X(events_log_lines_dropped, events, log_lines_dropped)                                        \
   X(admin_clients_cut_off, admin, clients_cut_off)                                              \
+  X(admin_requests_queued, admin, requests_queued)                                              \
   X(mount_calls, mount, calls)                                                                  \
   X(mount_malformed, mount, malformed)                                                          \
   X(mount_denied, mount, denied)                                                                \

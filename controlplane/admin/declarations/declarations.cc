@@ -83,9 +83,13 @@ Declaration status() {
            object("control_loop_stall_ms", "how long the control plane's loop stood still, in milliseconds",
                   {number("since_start", "the longest since the start"),
                    number("recent", "the longest of late")}),
-           object(
-               "admin", "the admin socket",
-               {whole("clients_cut_off", "clients disconnected because they did not read their responses")}),
+           object("admin", "the admin socket",
+                  {whole("clients_cut_off",
+                         "clients disconnected because they did not read their responses, or had more than a "
+                         "share of the connections"),
+                   whole("requests_queued",
+                         "requests that waited because others of the same process, of the same user or "
+                         "of all had not been answered")}),
            object("events", "what of events and of the log was recorded, and what was lost",
                   event_counts())})};
 }

@@ -15,7 +15,7 @@ namespace sluice::admin {
 /// Answers with the sums when they are complete.
 inline void answer_credits(PacedWork& work, const Answer& answer, CreditSums sums) {
   const auto shared = std::make_shared<CreditSums>(std::move(sums));
-  const bool added = work.add([shared, answer](Pace& pace) {
+  const bool added = work.add(answer, [shared, answer](Pace& pace) {
     if (!shared->add(pace)) return false;
     answer.result(shared->result());
     return true;

@@ -66,7 +66,7 @@ class Declarations : public ::testing::Test {
           status(layout(), config_,
                  {.admission = admission_, .pending = pending_, .pending_control = pending_control_});
       shown["events"] = to_json(controlplane::EventCounts{});
-      shown["admin"] = {{"clients_cut_off", 0}};
+      shown["admin"] = {{"clients_cut_off", 0}, {"requests_queued", 0}};
       return shown;
     });
     registry_.add_later(declared("credits"), [this](const Json&, const Answer& answer) {

@@ -2,6 +2,7 @@
 //
 // The admin socket, and clients that misbehave.
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 #include <set>
 #include <vector>
 
+#include "controlplane/admin/paced_work.h"
 #include "controlplane/admin/server.h"
 #include "dataplane/base/setup_error.h"
 #include "tests/unit/log/captured_log.h"
@@ -49,6 +51,35 @@ class AdminSocket : public ::testing::Test {
   ~AdminSocket() override { ::unlink((path + ".lock").c_str()); }
 
   int connect() { return connect_to(server, path); }
+  /// Returns a socket that is connected by another process, of the user `user` if that is not 0.
+  int connect_from_another_process(std::uint32_t user = 0) {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::copy(path.begin(), path.end(), address.sun_path);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool is_user = user == 0 || ::setuid(user) == 0;
+      ::_exit(is_user && ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : 1);
+    }
+    int status = 1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    server.poll(10);
+    return fd;
+  }
+  /// Returns the name of the group of this process and of its child processes.
+  static std::string own_group() {
+    const group* const own = ::getgrgid(::getegid());
+    return own != nullptr ? own->gr_name : "";
+  }
+  void poll_often() {
+    for (int i = 0; i < 50; ++i) server.poll(1);
+  }
+  static bool has_nothing_to_read(int fd) {
+    char byte;
+    return ::recv(fd, &byte, 1, MSG_PEEK) == -1;
+  }
   static int connect_to(admin::Server& to, const std::string& at) {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
     sockaddr_un address{};
@@ -83,7 +114,7 @@ class AdminSocket : public ::testing::Test {
 
   const std::string path = "/tmp/sluice-admin-bad-" + std::to_string(::getpid());
   admin::Registry registry;
-  admin::Server server{registry, path, "", "", {}, kForEver};
+  admin::Server server{registry, path, "", own_group(), {}, kForEver};
   std::vector<admin::Answer> slow;  ///< awaited
 };
 
@@ -290,26 +321,172 @@ TEST_F(AdminSocket, one_client_too_many_is_told_so_where_all_wait_for_answers) {
   EXPECT_TRUE(works());
 }
 
-TEST_F(AdminSocket, who_waits_leaves_half_of_the_places_to_others) {
+TEST_F(AdminSocket, requests_of_a_process_beyond_its_share_are_queued_and_those_of_others_are_not) {
   std::vector<int> clients;
   for (std::size_t i = 0; i < admin::kMaxWaitingClients; ++i) {
     clients.push_back(connect());
     say(clients.back(), kSlow);
   }
-  for (int i = 0; i < 50; ++i) server.poll(1);
-  EXPECT_EQ(slow.size(), admin::kMaxWaitingClients);
-  const int one_more = connect();
-  say(one_more, kSlow);
-  EXPECT_NE(line(one_more).find("try again later"), std::string::npos);
-  EXPECT_EQ(slow.size(), admin::kMaxWaitingClients);
+  poll_often();
+  EXPECT_EQ(slow.size(), admin::kMaxWaitingOfProcess);
+  EXPECT_EQ(server.queued(), admin::kMaxWaitingClients - admin::kMaxWaitingOfProcess);
   EXPECT_TRUE(works());
-  slow[0].result("late");
-  EXPECT_NE(line(clients[0]).find("late"), std::string::npos);
-  say(one_more, kSlow);
+  const int other = connect_from_another_process();
+  say(other, kSlow);
   server.poll(10);
-  EXPECT_EQ(slow.size(), admin::kMaxWaitingClients + 1);
-  ::close(one_more);
+  ASSERT_EQ(slow.size(), admin::kMaxWaitingOfProcess + 1);
+  for (std::size_t answered = 0; answered < slow.size(); ++answered) {
+    const admin::Answer answer = slow[answered];
+    answer.result("late");
+    poll_often();
+  }
+  EXPECT_EQ(slow.size(), clients.size() + 1) << "each queued request has its turn";
+  clients.push_back(other);
+  for (const int fd : clients) {
+    EXPECT_NE(line(fd).find("late"), std::string::npos);
+    ::close(fd);
+  }
+}
+
+TEST_F(AdminSocket, processes_of_a_user_have_half_of_the_places) {
+  if (::geteuid() != 0) GTEST_SKIP() << "Only root may start a process of another user.";
+  constexpr std::uint32_t kUser = 64'001;
+  std::vector<int> clients;
+  const auto ask = [&](std::uint32_t user) {
+    clients.push_back(connect_from_another_process(user));
+    say(clients.back(), kSlow);
+    poll_often();
+  };
+  for (std::size_t i = 0; i <= admin::kMaxWaitingOfUser; ++i) ask(kUser);
+  EXPECT_EQ(slow.size(), admin::kMaxWaitingOfUser);
+  ask(kUser + 1);
+  EXPECT_EQ(slow.size(), admin::kMaxWaitingOfUser + 1);
   for (const int fd : clients) ::close(fd);
+}
+
+TEST_F(AdminSocket, a_place_goes_to_the_user_and_the_process_that_have_the_fewest) {
+  std::vector<int> clients;
+  const auto ask = [&](int fd) {
+    clients.push_back(fd);
+    say(fd, kSlow);
+    poll_often();
+  };
+  for (std::size_t i = 0; i < admin::kMaxWaitingOfProcess + 1; ++i) ask(connect());
+  for (std::size_t i = 0; i < admin::kMaxWaitingOfUser - admin::kMaxWaitingOfProcess; ++i)
+    ask(connect_from_another_process());
+  ASSERT_EQ(slow.size(), admin::kMaxWaitingOfUser);
+  ask(connect_from_another_process());
+  const int late_comer = clients.back();
+  ASSERT_EQ(slow.size(), admin::kMaxWaitingOfUser) << "the user has its share";
+  slow[0].result("late");
+  poll_often();
+  ASSERT_EQ(slow.size(), admin::kMaxWaitingOfUser + 1);
+  slow.back().result("first");
+  EXPECT_NE(line(late_comer).find("first"), std::string::npos) << "its process had none waiting";
+  for (const int fd : clients) ::close(fd);
+}
+
+TEST_F(AdminSocket, a_process_that_has_all_connections_loses_one_to_another_process) {
+  CapturedLog log;
+  std::vector<int> clients;
+  for (std::size_t i = 0; i < admin::kMaxClients; ++i) {
+    clients.push_back(connect());
+    say(clients.back(), kSlow);
+  }
+  poll_often();
+  const int same = connect();
+  EXPECT_NE(line(same).find("try again later"), std::string::npos);
+  const int other = connect_from_another_process();
+  say(other, kEcho);
+  EXPECT_NE(line(other).find("\"id\":8"), std::string::npos);
+  EXPECT_EQ(server.cut_off(), 1u);
+  EXPECT_NE(log.take().find("another process needed one"), std::string::npos);
+  char byte;
+  EXPECT_EQ(::recv(clients.back(), &byte, 1, 0), 0) << "the newest, whose request was queued";
+  clients.push_back(same);
+  clients.push_back(other);
+  for (const int fd : clients) ::close(fd);
+}
+
+TEST_F(AdminSocket, clients_that_leave_before_their_answer_keep_no_jobs_from_others) {
+  admin::PacedWork work;
+  int steps = 0;
+  registry.add_later({.name = "paced", .needed = Access::Read},
+                     [&work, &steps](const Json&, const admin::Answer& answer) {
+                       if (!work.add(answer, [&steps](admin::Pace& pace) {
+                             ++steps;
+                             for (std::uint32_t i = 0; i < admin::kDescribedPerIteration; ++i)
+                               pace.describe();
+                             return false;
+                           }))
+                         answer.problem(admin::kTooManyJobs);
+                     });
+  constexpr const char* kPaced = R"({"jsonrpc":"2.0","id":1,"method":"paced"})"
+                                 "\n";
+  for (std::size_t i = 0; i < admin::kMaxPacedJobs; ++i) {
+    const int fd = connect();
+    say(fd, kPaced);
+    server.poll(10);
+    ::close(fd);
+    server.poll(10);
+  }
+  const int fd = connect();
+  say(fd, kPaced);
+  poll_often();
+  EXPECT_TRUE(has_nothing_to_read(fd)) << "no error: its job is among the others";
+  work.run();
+  EXPECT_EQ(steps, 1);
+  EXPECT_TRUE(work.pending());
+  ::close(fd);
+  server.poll(10);
+  work.run();
+  EXPECT_FALSE(work.pending()) << "nobody waits any more";
+  EXPECT_EQ(steps, 1);
+}
+
+TEST_F(AdminSocket, a_job_whose_answer_nobody_receives_is_not_begun) {
+  admin::PacedWork work;
+  registry.add_later({.name = "paced", .needed = Access::Read},
+                     [&work](const Json&, const admin::Answer& answer) {
+                       EXPECT_TRUE(work.add(answer, [](admin::Pace&) { return true; }));
+                     });
+  const int fd = connect();
+  for (std::size_t i = 0; i < 2 * admin::kMaxPacedJobs; ++i)
+    say(fd, R"({"jsonrpc":"2.0","method":"paced"})"
+            "\n");
+  poll_often();
+  EXPECT_FALSE(work.pending());
+  ::close(fd);
+}
+
+TEST_F(AdminSocket, a_descriptor_stays_with_its_request_while_that_is_queued) {
+  int passed = 0;
+  registry.add_later_with_descriptor(
+      {.name = "passed", .needed = Access::Read},
+      [&passed](const Json&, const FileDescriptor& descriptor, const admin::Answer& answer) {
+        passed += static_cast<bool>(descriptor);
+        answer.result("received");
+      });
+  std::vector<int> clients;
+  for (std::size_t i = 0; i < admin::kMaxWaitingOfProcess; ++i) {
+    clients.push_back(connect());
+    say(clients.back(), kSlow);
+  }
+  poll_often();
+  const int fd = connect();
+  const int file = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  say_with(fd,
+           R"({"jsonrpc":"2.0","id":3,"method":"passed"})"
+           "\n",
+           {file});
+  poll_often();
+  EXPECT_EQ(passed, 0);
+  slow[0].result("late");
+  EXPECT_NE(line(fd).find("received"), std::string::npos);
+  EXPECT_EQ(passed, 1);
+  ::close(file);
+  ::close(fd);
+  for (const int client : clients) ::close(client);
 }
 
 TEST_F(AdminSocket, who_does_not_read_gives_its_place_to_another) {

@@ -154,8 +154,9 @@ TEST_F(Pages, a_list_that_is_too_long_names_the_method_with_pages) {
 
 TEST_F(Pages, jobs_are_limited_and_take_turns) {
   std::vector<int> steps;
+  const Answer awaited(nullptr, [](const std::string&) {});
   for (int job = 0; job < static_cast<int>(kMaxPacedJobs); ++job)
-    EXPECT_TRUE(work_.add([&steps, job](Pace& pace) {
+    EXPECT_TRUE(work_.add(awaited, [&steps, job](Pace& pace) {
       steps.push_back(job);
       for (std::uint32_t i = 0; i < kDescribedPerIteration; ++i) pace.describe();
       return steps.size() > kMaxPacedJobs;

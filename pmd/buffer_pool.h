@@ -38,6 +38,10 @@ class BufferPool {
   std::size_t number_of(const std::byte* buffer) const noexcept { return offset_of(buffer) / buffer_bytes_; }
   Lkey lkey() const noexcept { return region_.lkey; }
 
+  /// Returns true for an address in a buffer of this pool, which may be free.
+  bool contains(const std::byte* address) const noexcept {
+    return offset_of(address) < in_use_.size() * buffer_bytes_;
+  }
   /// Returns a buffer that the caller owns until release(), or null if all buffers are in use; the caller
   /// then waits and counts the wait.
   std::byte* acquire() noexcept {

@@ -58,6 +58,29 @@ TEST(RequesterMemory, V1_118_a_call_that_needs_more_long_buffers_than_there_are_
   EXPECT_EQ(lab.peer->inbox.size(), 1u);
 }
 
+TEST(RequesterMemory, V1_118_short_reply_chunks_leave_the_long_buffers_to_long_ones) {
+  LabOptions options;
+  options.requester.long_buffers = 2;
+  options.requester.long_buffer_bytes = 65536;
+  options.requester.short_reply_buffers = 2;
+  options.requester.short_reply_bytes = 8192;
+  ClientLab lab(options);
+  const auto first = lab.submit_null();
+  lab.settle();
+  lab.peer->send(ClientLab::success(*first, 16));
+  lab.settle();
+  const auto sent = [&](std::initializer_list<std::uint32_t> bounds) {
+    lab.peer->inbox.clear();
+    for (const std::uint32_t bound : bounds) lab.submit({.payload = null_call(), .max_reply_bytes = bound});
+    lab.settle();
+    return lab.peer->inbox.size();
+  };
+  EXPECT_EQ(sent({8192, 8192, 60000, 60000}), 4u);
+  for (std::size_t i = 0; i < 4; ++i) lab.peer->send(ClientLab::success(xid_of(got(lab, i)), 16));
+  lab.settle();
+  EXPECT_EQ(sent({8192, 8192, 8192, 8192, 8192}), 4u) << "the third and the fourth use long buffers";
+}
+
 TEST(RequesterMemory, V1_141_a_change_of_exposed_arguments_is_noticed_when_asked_for) {
   for (const bool check : {false, true})
     for (const bool change : {false, true}) {

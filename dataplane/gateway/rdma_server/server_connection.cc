@@ -21,6 +21,8 @@ rpcrdma::RequesterConfig requester_config(const ServerSideConfig& config) {
           .windows = kWindowsPerCall * config.calls,
           .long_buffers = kLongBuffers,
           .long_buffer_bytes = tcp::kMaxRecordBytes,
+          .short_reply_buffers = config.calls,
+          .short_reply_bytes = kShortReplyBytes,
           .keep_xids = true,
           .spare_credit = true};
 }

@@ -33,12 +33,14 @@ inline constexpr std::uint64_t kRetransmissionTickNs = 1'000'000'000;
 
 /// Buffers of a connection for long calls and replies.
 inline constexpr std::uint32_t kLongBuffers = 4;
+/// Each call has a buffer for a Reply chunk of at most this size, such as that of a COMPOUND with attributes.
+inline constexpr std::uint32_t kShortReplyBytes = tcp::kStreamBytes;
 
 /// Returns the approximate memory of one connection, with its requester's.
 inline std::uint64_t server_connection_bytes(std::uint32_t calls) noexcept {
   const std::uint64_t requests = std::uint64_t{2} * rpcrdma::RequesterConfig{}.inline_bytes * calls;
   return requests + kLongBuffers * std::uint64_t{tcp::kMaxRecordBytes} +
-         calls * std::uint64_t{kSmallReplyBytes};
+         calls * (std::uint64_t{kSmallReplyBytes} + kShortReplyBytes);
 }
 
 class ServerConnection {
@@ -87,7 +89,9 @@ class ServerConnection {
   bool submit(ClientCall& call, rpcrdma::Request request) noexcept;
   /// In its completion: the reply message stays where it is until free(). False: it is in no Reply chunk.
   bool keep_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept;
-  rdma::Lkey kept_reply_lkey() const noexcept { return requester_.kept_reply_lkey(); }
+  rdma::Lkey kept_reply_lkey(const std::byte* memory) const noexcept {
+    return requester_.kept_reply_lkey(memory);
+  }
   /// Its buffers have been released.
   void free(ClientCall& call) noexcept;
   /// The server has answered some call.

@@ -150,7 +150,7 @@ bool RelayClient::deliver(RelayCall& relayed) noexcept {
   call.write_whole_reply();
   const rdma::Lkey placed_lkey = relay_.server().lkey(at_server.reply);
   const rdma::Lkey message_lkey =
-      at_server.kept_reply != nullptr ? at_server.server->kept_reply_lkey() : placed_lkey;
+      at_server.kept_reply != nullptr ? at_server.server->kept_reply_lkey(at_server.kept_reply) : placed_lkey;
   std::size_t from = xdr::kUnit;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const service::Item& item = items[i];

@@ -256,7 +256,7 @@ void Requester::requeue(Slot& slot) noexcept {
   if (!send_done(slot)) return sends_.await();
   if (slot.parts_posted > 0) return;
   free_windows(slot);
-  if (slot.reply_memory != nullptr) long_memory_.release(std::exchange(slot.reply_memory, nullptr));
+  if (slot.reply_memory != nullptr) release_reply(std::exchange(slot.reply_memory, nullptr));
   if (slot.ends_as) return end_call(slot, *slot.ends_as);
   transition(slot, State::AwaitingTurn);
   waiting_.push_front(slot);
@@ -378,10 +378,7 @@ void Requester::deliver(Slot& slot) noexcept {
   free_windows(slot);
   transition(slot, State::AwaitingSendDone);
   if (slot.completion != nullptr) slot.completion(slot.context, slot.reply);
-  if (slot.reply_memory != nullptr) {
-    long_memory_.release(slot.reply_memory);
-    slot.reply_memory = nullptr;
-  }
+  if (slot.reply_memory != nullptr) release_reply(std::exchange(slot.reply_memory, nullptr));
   context_.assembly.release(std::exchange(slot.assembly, nullptr));
   if (slot.receive != kNoReceive)
     end_delivery(slot, std::exchange(slot.receive, kNoReceive));

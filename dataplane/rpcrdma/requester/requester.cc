@@ -31,6 +31,11 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
                        : rdma::BufferPool(device.allocate_memory(std::size_t{config.long_buffers} *
                                                                  config.long_buffer_bytes),
                                           config.long_buffer_bytes)),
+      short_replies_(config.short_reply_buffers == 0
+                         ? rdma::BufferPool{}
+                         : rdma::BufferPool(device.allocate_memory(std::size_t{config.short_reply_buffers} *
+                                                                   config.short_reply_bytes),
+                                            config.short_reply_bytes)),
       bounce_memory_(config.bounce_buffers == 0
                          ? rdma::BufferPool{}
                          : rdma::BufferPool(device.allocate_memory(std::size_t{config.bounce_buffers} *
@@ -59,6 +64,7 @@ Requester::~Requester() = default;
 bool Requester::balanced() const noexcept {
   return outstanding_ == 0 && quiescent() && free_.size() == config_.requests &&
          free_windows_ == windows_.size() && long_memory_.available() == config_.long_buffers &&
+         short_replies_.available() == config_.short_reply_buffers &&
          bounce_memory_.available() == config_.bounce_buffers;
 }
 

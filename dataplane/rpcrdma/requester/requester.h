@@ -61,9 +61,9 @@ class Requester {
   /// returns its memory, which stays unchanged until release_reply(). Otherwise returns null, and message()
   /// is valid during the completion only.
   std::byte* keep_reply(const Reply& reply) noexcept;
-  /// Returns the memory key of the memory that keep_reply() returns.
-  rdma::Lkey kept_reply_lkey() const noexcept { return long_memory_.lkey(); }
-  void release_reply(std::byte* memory) noexcept { long_memory_.release(memory); }
+  /// Returns the memory key of a result of keep_reply().
+  rdma::Lkey kept_reply_lkey(const std::byte* memory) const noexcept { return reply_pool(memory).lkey(); }
+  void release_reply(std::byte* memory) noexcept { reply_pool(memory).release(memory); }
   /// Ends calls whose deadline has passed. Linear in the request slots, so call it at a low rate.
   void expire(std::uint64_t now_ns) noexcept;
 
@@ -190,6 +190,14 @@ class Requester {
   Slot& take_slot(const Request& request, std::uint16_t index) noexcept;
   std::uint32_t long_buffers_for_first() const noexcept;
   bool has_buffers_for(const Slot& slot, const Shape& shape) const noexcept;
+  /// Returns the pool that `memory`, of a Reply chunk, is of.
+  const rdma::BufferPool& reply_pool(const std::byte* memory) const noexcept {
+    return short_replies_.contains(memory) ? short_replies_ : long_memory_;
+  }
+  rdma::BufferPool& reply_pool(const std::byte* memory) noexcept {
+    return short_replies_.contains(memory) ? short_replies_ : long_memory_;
+  }
+  bool take_reply_memory(Slot& slot, std::uint32_t bytes) noexcept;
   SubmittedXid submit_other(const Request& request) noexcept;
   bool has_credit(bool urgent) const noexcept;
   void set_sent(Slot& slot, std::uint16_t index) noexcept;
@@ -250,6 +258,7 @@ class Requester {
   rdma::MemoryRegion send_region_;
   Reply plain_reply_;  ///< reply to the plain call that is being delivered
   rdma::BufferPool long_memory_;
+  rdma::BufferPool short_replies_;
   rdma::BufferPool bounce_memory_;
   std::vector<rdma::MemoryWindow> windows_;  ///< the first free_windows_ are free
   std::size_t free_windows_ = 0;

@@ -247,6 +247,16 @@ bool Requester::stage_parts(Slot& slot, const Shape& shape) noexcept {
   return done && link_->may_send_now({Sender::Kind::Call, slot.index});
 }
 
+/// Acquires memory for a Reply chunk, unless the call has enough from an earlier attempt. Returns false if there is none.
+bool Requester::take_reply_memory(Slot& slot, std::uint32_t bytes) noexcept {
+  if (slot.reply_memory != nullptr && bytes > reply_pool(slot.reply_memory).buffer_bytes())
+    release_reply(std::exchange(slot.reply_memory, nullptr));
+  if (slot.reply_memory == nullptr && bytes <= short_replies_.buffer_bytes())
+    slot.reply_memory = short_replies_.acquire();
+  if (slot.reply_memory == nullptr) slot.reply_memory = long_memory_.acquire();
+  return slot.reply_memory != nullptr;
+}
+
 /// Acquires memory for the Reply chunk and windows over all chunk memory.
 bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
   slot.segment_count = 0;
@@ -254,8 +264,9 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
   slot.invalidated = false;
   slot.reply_chunk_bytes = shape.reply_chunk_bytes;
   if (shape.segments == 0) return true;
-  if (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr) slot.reply_memory = long_memory_.acquire();
-  if (shape.segments > free_windows_ || (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr)) {
+  const bool has_reply_memory =
+      shape.reply_chunk_bytes == 0 || take_reply_memory(slot, shape.reply_chunk_bytes);
+  if (shape.segments > free_windows_ || !has_reply_memory) {
     ++counters().waits_reply_memory;
     link_->retry_at_turn_end();
     return false;
@@ -263,7 +274,7 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
   // The content of an earlier reply must not be mistaken for the reply to this call.
   if (shape.reply_chunk_bytes > 0) xdr::store_u32(slot.reply_memory, ~static_cast<std::uint32_t>(slot.xid));
   const rdma::Sge payload = payload_of(slot);
-  const rdma::Sge reply{slot.reply_memory, shape.reply_chunk_bytes, long_memory_.lkey()};
+  const rdma::Sge reply{slot.reply_memory, shape.reply_chunk_bytes, reply_pool(slot.reply_memory).lkey()};
   link_->forget_send_room();  // binding posts work requests outside the stage
   bool exposed = !shape.long_call || expose(slot, {&payload, 1}, payload.length, rdma::kRemoteRead);
   std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};

@@ -41,7 +41,8 @@ Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
 
 /// Returns true if the requester has as many long buffers as the call needs simultaneously.
 bool Requester::has_buffers_for(const Slot& slot, const Shape& shape) const noexcept {
-  return shape.reply_chunk_bytes == 0 || slot.call_memory == nullptr || config_.long_buffers > 1;
+  return shape.reply_chunk_bytes <= short_replies_.buffer_bytes() || slot.call_memory == nullptr ||
+         config_.long_buffers > 1;
 }
 
 /// Returns the shape in version 2, with fewer segments in each attempt until it satisfies the responder's

@@ -172,6 +172,18 @@ TEST_P(Ingress, many_calls_of_many_clients_find_their_ways_back) {
   EXPECT_GT(lab.side.count(Counter::waits_call), 0u);
 }
 
+TEST_P(Ingress, as_many_calls_with_attributes_as_others_are_outstanding) {
+  for (const Bytes& call : {compound(0, {}), compound(1, words({kGetAttr, 1, 0x18}))}) {
+    IngressLab lab(options());
+    TcpPeer& client = lab.side.add_peer();
+    all_credits(lab, client);
+    const std::uint32_t calls = SideOptions{}.calls;
+    for (std::uint32_t i = 0; i < calls; ++i) client.send_record(with_xid(call, 100 + i));
+    lab.turns(2000);
+    EXPECT_EQ(lab.forward.upstream.calls.size(), calls - 1) << "one credit is kept for a probe";
+  }
+}
+
 TEST_P(Ingress, V1_200_the_servers_calls_reach_their_client_and_its_answers_the_server) {
   IngressLab lab(options());
   TcpPeer& client = lab.side.add_peer();

@@ -20,10 +20,14 @@
 
 namespace sluice::tcp {
 
-/// Most data of one READ or WRITE.
+/// Returns the size of the longest record, call or reply, where a READ or WRITE has at most `data_bytes`: there is
+/// room for headers and attributes.
+constexpr std::uint32_t record_bytes(std::uint32_t data_bytes) noexcept {
+  return data_bytes + (64u << 10);
+}
+/// A READ or WRITE has at most so much data where nothing else is configured.
 inline constexpr std::uint32_t kMaxDataBytes = 1u << 20;
-/// Longest record, call or reply: the data, and headers and attributes.
-inline constexpr std::uint32_t kMaxRecordBytes = kMaxDataBytes + (64u << 10);
+inline constexpr std::uint32_t kMaxRecordBytes = record_bytes(kMaxDataBytes);
 /// Buffer of one stream: short records stay in it, longer ones continue in lent memory.
 inline constexpr std::size_t kStreamBytes = 16u << 10;
 /// Limit of fragments without bytes per record. The length of the record bounds all others.

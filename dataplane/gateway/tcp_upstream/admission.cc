@@ -98,7 +98,7 @@ bool Admission::lacks_numbers(std::uint32_t client) const noexcept {
 std::uint64_t Admission::held_bytes(std::uint32_t client) const noexcept {
   const ClientShare& share = shares_[client];
   return std::uint64_t{share.items.held()} * kItemBytes +
-         std::uint64_t{share.records.held()} * tcp::kMaxRecordBytes;
+         std::uint64_t{share.records.held()} * memory_.of(ReplyNeed::Record).buffer_bytes();
 }
 
 void Admission::add_waiting(std::uint32_t client, Waiting& waiting) const noexcept {

@@ -96,7 +96,8 @@ void ForwardService::adapt(const ForwardedCall& forwarded, std::span<std::byte> 
   if (!reply.ok || !reply.header.success()) return;
   const auto results = record.subspan(reader.position());
   if (forwarded.announces_sizes || forwarded.tells_withheld) compared_.note(binding_, results, nullptr);
-  if (forwarded.announces_sizes) binding_.cap_sizes(results, kCarried, nullptr);
+  if (forwarded.announces_sizes)
+    binding_.cap_sizes(results, upstream_.shared().config.replies.carried(), nullptr);
   if (forwarded.tells_withheld)
     binding_.withhold_in_results(results, upstream_.shared().config.withheld, nullptr);
   if (forwarded.handle_tag != 0)

@@ -19,10 +19,6 @@
 
 namespace sluice::tcp_upstream {
 
-/// Sizes of data and messages that the gateway carries to the upstream.
-inline constexpr service::CarriedSizes kCarried{.data_bytes = tcp::kMaxDataBytes,
-                                                .message_bytes = tcp::kMaxRecordBytes};
-
 class ForwardService final : public service::Service {
  public:
   /// `handle_tag` of the program's file handles on the clients' side; zero: they have none.
@@ -31,7 +27,7 @@ class ForwardService final : public service::Service {
         binding_(binding),
         own_connections_(is_stateful(binding)),
         handle_tag_(handle_tag),
-        compared_(kCarried, upstream.shared().config.withheld) {}
+        compared_(upstream.shared().config.replies.carried(), upstream.shared().config.withheld) {}
 
   const service::Binding& binding() const noexcept override { return binding_; }
   std::uint32_t handle_tag() const noexcept { return handle_tag_; }

@@ -59,7 +59,7 @@ void UpstreamCalls::on_skipped(UpstreamConnection& connection, UpstreamConnectio
     return reverse_calls_.refuse(connection, connection.record_xid(), rpc::AcceptStat::SystemErr);
   const std::uint32_t xid = too_long ? xdr::load_u32(connection.record().data()) : connection.record_xid();
   if (ForwardedCall* const forwarded = find_awaited(connection, xid))
-    return refuse_reply(*forwarded, (too_long ? tcp::kMaxRecordBytes : kMostShortReply) + 1);
+    return refuse_reply(*forwarded, (too_long ? shared_.config.replies.record_bytes() : kMostShortReply) + 1);
   if (!too_long) shared_.count(Counter::unmatched_replies);
 }
 
@@ -154,8 +154,8 @@ bool UpstreamCalls::deliver_held(ForwardedCall& forwarded) noexcept {
 /// Keeps the reply until it can be delivered.
 void UpstreamCalls::hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
   if (forwarded.memory == nullptr) return refuse_reply(forwarded, record.size());
-  const std::size_t room = forwarded.need == ReplyNeed::Record ? tcp::kMaxRecordBytes : kItemBytes;
-  if (!SLUICE_INVARIANT(record.size() <= room, pool_balance)) return refuse_reply(forwarded, record.size());
+  if (!SLUICE_INVARIANT(record.size() <= admission_.memory().of(forwarded.need).buffer_bytes(), pool_balance))
+    return refuse_reply(forwarded, record.size());
   if (record.data() != forwarded.memory) std::memcpy(forwarded.memory, record.data(), record.size());
   forwarded.record_bytes = static_cast<std::uint32_t>(record.size());
   forwarded.transition(forwarded.in_send_queue() ? ForwardedCall::State::Replied

@@ -9,6 +9,7 @@
 
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
+#include "dataplane/service/api/binding.h"
 #include "dataplane/tcp/record_stream.h"
 #include "pmd/shared_buffers.h"
 
@@ -21,8 +22,16 @@ inline constexpr std::uint32_t kItemBytes = tcp::kStreamBytes;
 inline constexpr std::uint64_t kMostShortReply = tcp::kStreamBytes - xdr::kUnit;
 
 struct ReplyBuffers {
-  std::uint32_t records = 128;  ///< of tcp::kMaxRecordBytes
-  std::uint32_t items = 512;    ///< of kItemBytes
+  std::uint32_t records = 128;                      ///< of record_bytes()
+  std::uint32_t items = 512;                        ///< of kItemBytes
+  std::uint32_t max_io_bytes = tcp::kMaxDataBytes;  ///< most data of one READ or WRITE
+
+  /// Returns the size of a long buffer, which the longest call or reply fits.
+  std::uint32_t record_bytes() const noexcept { return tcp::record_bytes(max_io_bytes); }
+  /// Returns the sizes of data and messages that the gateway carries to the upstream.
+  service::CarriedSizes carried() const noexcept {
+    return {.data_bytes = max_io_bytes, .message_bytes = record_bytes()};
+  }
 
   /// Each client is guaranteed a short buffer. A long one as well where there are
   /// least_for_equal_shares() of them.
@@ -37,7 +46,8 @@ class ReplyMemory {
   ReplyMemory(rdma::Device& device, const ReplyBuffers& buffers, std::uint32_t clients) {
     const std::uint32_t items = buffers.items_for(clients);
     items_.provide({device, items, kItemBytes}, equal_shares(items, clients));
-    records_.provide({device, buffers.records, tcp::kMaxRecordBytes}, equal_shares(buffers.records, clients));
+    records_.provide({device, buffers.records, buffers.record_bytes()},
+                     equal_shares(buffers.records, clients));
   }
 
   /// Not of ReplyNeed::None.

@@ -35,7 +35,7 @@ UpstreamConnection::UpstreamConnection(UpstreamShared& shared, ConnectionWork& w
     : shared_(shared),
       work_(work),
       stream_bytes_(FixedArray<std::byte>::for_overwrite(tcp::kStreamBytes)),
-      stream_({stream_bytes_.data(), tcp::kStreamBytes}, tcp::kMaxRecordBytes),
+      stream_({stream_bytes_.data(), tcp::kStreamBytes}, shared.config.replies.record_bytes()),
       receiver_(shared.uring, this) {}
 
 UpstreamConnection::~UpstreamConnection() {

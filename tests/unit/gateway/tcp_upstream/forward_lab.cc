@@ -26,7 +26,8 @@ rpcrdma::EngineConfig server_engine(const ForwardOptions& options) {
   config.capacity.call_slots = options.credits;
   config.capacity.requests = rpcrdma::kCallBacksAtOnce;
   config.reply_buffers = options.reply_buffers;
-  config.reply_buffer_bytes = tcp::kMaxRecordBytes;
+  config.call_buffer_bytes = tcp::record_bytes(options.max_io_bytes);
+  config.reply_buffer_bytes = tcp::record_bytes(options.max_io_bytes);
   config.callers = options.callers;
   return config;
 }
@@ -47,7 +48,7 @@ LabClient::LabClient(std::shared_ptr<rdma::loopback::Fabric> fabric, const Forwa
       reverse(*device),
       requester(engine.requester_context(), *device,
                 {.requests = 64, .credits_requested = 64, .long_buffer_bytes = 2u << 20}),
-      region(device->allocate_memory(8u << 20)) {
+      region(device->allocate_memory(16u << 20)) {
   engine.add_service(reverse);
   connection = engine.free_connection();
   connection->open(device->create_queue_pair(engine.queue_pair_limits()),
@@ -131,7 +132,8 @@ tcp_upstream::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
   setup.config.privileged_port = options.privileged_port;
   setup.config.withheld = options.withheld;
   setup.config.credits = options.credits;
-  setup.config.replies = {.records = options.record_buffers, .items = options.item_buffers};
+  setup.config.replies = {
+      .records = options.record_buffers, .items = options.item_buffers, .max_io_bytes = options.max_io_bytes};
   caches.push_back(make_owned<tcp_upstream::RequestCache>(options.cache_entries, setup.config.max_clients));
   setup.config.cache = caches.back().get();
   setup.config.handle_tag = tag;

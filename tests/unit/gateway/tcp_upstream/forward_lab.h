@@ -26,6 +26,7 @@ struct ForwardOptions {
   std::uint32_t credits = 16;
   std::uint32_t record_buffers = 4;
   std::uint32_t item_buffers = 16;
+  std::uint32_t max_io_bytes = tcp::kMaxDataBytes;
   std::uint32_t reply_buffers = 4;
   std::uint32_t shared_connections = 2;
   std::uint32_t max_calls = 64;

@@ -162,6 +162,21 @@ struct Read {
   std::size_t index = 0;
 };
 
+TEST(ForwardQueue, reads_of_four_mebibytes_wait_for_one_another_and_all_come) {
+  constexpr std::uint32_t kBytes = 4u << 20;
+  ForwardLab lab({.record_buffers = 1, .max_io_bytes = kBytes, .shared_connections = 1});
+  LabClient& client = warmed_client(lab);
+  LabClient& other = warmed_client(lab);
+  lab.upstream.answer = read_reply;
+  std::deque<Read> reads;
+  for (std::uint32_t i = 0; i < 3; ++i) reads.emplace_back(client, kBytes);
+  reads.emplace_back(other, kBytes);
+  EXPECT_TRUE(
+      lab.until([&] { return std::all_of(reads.begin(), reads.end(), [](auto& r) { return r.good(); }); }));
+  EXPECT_GT(lab.count(Counter::waits_memory), 0u);
+  EXPECT_EQ(lab.upstreams->held_bytes(0), 0u);
+}
+
 /// Two long buffers and two short ones for each of eight clients.
 struct Memory : testing::Test {
   ForwardLab lab{{.credits = 32, .record_buffers = 16, .item_buffers = 16, .shared_connections = 1}};

@@ -81,6 +81,18 @@ TEST(ForwardSizes, sessions_announce_what_can_be_carried) {
             create_session_results(65536));
 }
 
+TEST(ForwardSizes, what_is_configured_is_announced_at_most) {
+  ForwardLab lab({.max_io_bytes = 4 * kMiB, .withheld = {.pnfs = false, .referrals = false}});
+  LabClient& client = lab.add_client();
+  for (const std::uint32_t size : {kMiB, 4 * kMiB, 8 * kMiB}) {
+    const std::uint32_t shown = std::min(size, 4 * kMiB);
+    EXPECT_EQ(seen(lab, client, fsinfo_call(), fsinfo_results(size)), fsinfo_results(shown));
+    EXPECT_EQ(seen(lab, client, get_attr_call(), get_attr_results(size)), get_attr_results(shown));
+  }
+  EXPECT_EQ(seen(lab, client, create_session_call(), create_session_results(8 * kMiB)),
+            create_session_results(tcp::record_bytes(4 * kMiB)));
+}
+
 TEST(ForwardSizes, a_client_compares_what_it_was_shown) {
   constexpr std::uint32_t kVerify = 37, kBothSizes = 3u << 30;
   const auto verify = [](std::uint32_t size) {

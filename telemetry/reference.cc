@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program sluice-metrics-reference, which prints deploy/docs/metrics.md.
+// sluice-metrics-reference: prints the reference of all metrics, which the build installs as metrics-reference.md.
 #include <cstdio>
 #include <string>
 

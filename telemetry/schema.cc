@@ -332,14 +332,16 @@ const std::vector<MetricInfo>& schema() {
 
 std::string reference() {
   std::string out =
-      "# Metrics\n\n"
-      "Made from `telemetry/schema.cc` by `sluice-metrics-reference`; a test compares the two. A `class` "
-      "is one of\n"
-      "clients (`[[client_class]]` in the configuration; all others are in \"default\"), of which there "
-      "are at most ";
+      "# Metrics reference\n\n"
+      "All metrics of this release; `sluice-metrics-reference` prints this page. The page metrics.md "
+      "explains "
+      "scraping, names and labels.\n"
+      "The label `class` is a client class (`[[client_class]]` in the configuration; all other clients are "
+      "in "
+      "\"default\"). There are at most ";
   out += std::to_string(segment::kMaxClasses);
   out +=
-      ".\nCounters begin again at zero with the plane that keeps them.\n\n"
+      " classes.\nA counter restarts at zero with the plane that keeps it.\n\n"
       "| metric | type | labels | meaning |\n|---|---|---|---|\n";
   static constexpr const char* kTypes[] = {"counter", "gauge", "histogram"};
   for (const MetricInfo& metric : schema()) {

@@ -21,7 +21,7 @@ struct MetricInfo {
 /// Returns all metrics in the order of the reference.
 const std::vector<MetricInfo>& schema();
 
-/// Returns the metrics reference in Markdown.
+/// Returns the metrics reference in Markdown. The build writes it to deploy/metrics-reference.md.
 std::string reference();
 
 }  // namespace sluice::telemetry

@@ -3,6 +3,7 @@
 """A real Prometheus server scrapes Sluice under load; rules, dashboard and reference match the metrics it gets. Speaks TAP.
 
 prometheus_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH METRICS_REFERENCE DEPLOY"""
+import glob
 import os
 import re
 import socket
@@ -17,6 +18,7 @@ from prometheus_server import Prometheus, of_gateways, samples, total
 
 CONTROL, DATA, CTL, BENCH, REFERENCE, DEPLOY = sys.argv[1:7]
 MAX_SERIES = 5000
+METRIC = r"\b(?:sluice|process)_[a-z0-9_]*[a-z0-9]\b"
 
 planes = Planes(CONTROL, DATA, CTL, BENCH, '[[client_class]]\nname = "lab"\nclients = ["192.0.2.0/24"]\nweight = 2\n')
 server = None
@@ -35,10 +37,25 @@ def rules_and_configuration_are_what_promtool_wants():
         assert tested == set(re.findall(r"alert: (\w+)", rules.read())), "an alert without a test"
 
 
-def the_reference_is_made_from_the_schema():
-    made = subprocess.run([REFERENCE], capture_output=True, text=True, check=True).stdout
-    with open(f"{DEPLOY}/docs/metrics.md", encoding="utf-8") as file:
-        assert made == file.read(), "make deploy/docs/metrics.md again: telemetry/sluice-metrics-reference > deploy/docs/metrics.md"
+def reference():
+    """The page of all metrics. The build installs it as metrics-reference.md."""
+    return subprocess.run([REFERENCE], capture_output=True, text=True, check=True).stdout
+
+
+def documented():
+    return set(re.findall(r"^\| `(\w+)` \| (?:counter|gauge|histogram)", reference(), re.M))
+
+
+def the_reference_has_all_metrics_of_pages_rules_and_dashboard():
+    known = documented()
+    named = {}
+    for name in (*glob.glob(f"{DEPLOY}/docs/*.md"), f"{DEPLOY}/prometheus/rules.yml", f"{DEPLOY}/grafana/sluice.json"):
+        with open(name, encoding="utf-8") as file:
+            for metric in re.findall(METRIC, file.read()):
+                named.setdefault(re.sub(r"_(bucket|sum|count)$", "", metric), os.path.basename(name))
+    assert {"sluice_plane_up", "sluice_rpc_latency_seconds"} <= set(named)
+    unknown = {metric: name for metric, name in named.items() if metric not in known}
+    assert not unknown, unknown
 
 
 def a_server_scrapes_under_load_and_counts_what_was_done():
@@ -169,11 +186,17 @@ def metrics_are_what_promtool_wants():
 
 
 def only_documented_series_and_not_too_many():
-    with open(f"{DEPLOY}/docs/metrics.md", encoding="utf-8") as file:
-        known = set(re.findall(r"^\| `(\w+)` \| (?:counter|gauge|histogram)", file.read(), re.M))
+    known = documented()
     text = scrape()
     shown = set(re.findall(r"^# TYPE (\w+)", text, re.M))
     assert shown <= known, shown - known
+    # The reference has a table of the values of some labels.
+    tables = {(metric, label): set(re.findall(r"^\| `(\w+)` \|", rows, re.M))
+              for label, metric, rows in re.findall(r"^## (\w+) of (\w+)\n(.*?)(?=^## |\Z)", reference(), re.M | re.S)}
+    assert len(tables) == 4, tables.keys()
+    for (metric, label), values in tables.items():
+        exported = {labels[label] for labels, _ in samples(text, metric)}
+        assert exported and exported <= values, (metric, exported - values)
     series = [line for line in text.splitlines() if line and line[0] != "#"]
     assert len(series) < MAX_SERIES, len(series)
     assert len(series) == len(set(line.rsplit(" ", 1)[0] for line in series)), "a series twice"
@@ -236,7 +259,7 @@ def main():
     server = Prometheus(planes.run, f"{planes.dir}/prometheus", DEPLOY, planes.metrics, f"127.0.0.1:{free_port()}")
     try:
         return run_tap([(f.__name__, f) for f in (
-            rules_and_configuration_are_what_promtool_wants, the_reference_is_made_from_the_schema,
+            rules_and_configuration_are_what_promtool_wants, the_reference_has_all_metrics_of_pages_rules_and_dashboard,
             a_server_scrapes_under_load_and_counts_what_was_done, metrics_are_what_promtool_wants,
             each_plane_measures_its_process, losses_of_the_journal_are_counted,
             a_client_of_the_admin_socket_that_does_not_read_is_logged_and_counted, the_busiest_clients_have_series_of_their_own,

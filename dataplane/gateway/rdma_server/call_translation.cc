@@ -10,14 +10,15 @@
 namespace sluice::rdma_server {
 namespace {
 
-/// Smaller results come inline, or in the Reply chunk with the rest.
+/// Minimum size in bytes of a result that gets a Write chunk. Smaller results return inline or in the Reply
+/// chunk.
 constexpr std::uint32_t kMinPlacedBytes = 1024;
-/// Of a GSS mechanism; Kerberos has up to 28 and a few more in front.
+/// Maximum bytes of a GSS mechanism's checksum. Kerberos uses up to 28 and a short prefix.
 constexpr std::uint64_t kMaxChecksumBytes = 400;
-/// Bytes that the transport header of an inline call may have.
+/// Bytes reserved for the transport header of an inline call.
 constexpr std::uint32_t kHeaderRoom = 128;
 
-/// Knows which results the server placed in their Write chunks.
+/// Answers which results the server placed in their Write chunks.
 class ChunksOfReply final : public service::PlacedResults {
  public:
   ChunksOfReply(const ClientCall& call, const rpcrdma::Reply& reply) noexcept : call_(call), reply_(reply) {}
@@ -30,8 +31,8 @@ class ChunksOfReply final : public service::PlacedResults {
   }
   void unreadable() noexcept override { unreadable_ = true; }
 
-  /// False if placed data has no place in the results, since it would be lost silently. Data of a result that
-  /// is absent does not matter (F-07, V1-109).
+  /// Returns false if placed data has no position in the results, because that data would be lost silently.
+  /// Placed data of an absent result is ignored (F-07, V1-109).
   bool consistent(std::span<const service::Item> items) const noexcept {
     if (defect_) return false;
     for (std::uint32_t i = 0; unreadable_ && i < call_.chunk_count; ++i)
@@ -46,8 +47,9 @@ class ChunksOfReply final : public service::PlacedResults {
   bool unreadable_ = false;
 };
 
-/// RFC 2203, section 5.3.2.2: the arguments of a call with integrity can be read, behind the length of the
-/// signed body and the sequence number. The results are wrapped likewise.
+/// Returns the maximum size in bytes of the results of a call with integrity protection. Its arguments are
+/// readable: they follow the length of the signed body and the sequence number (RFC 2203, section 5.3.2.2).
+/// The results have the same wrapping.
 std::uint64_t max_integrity_results(const rpc::CallHeader& header,
                                     std::span<const std::byte> arguments) noexcept {
   constexpr std::uint64_t kWrapping = 3 * xdr::kUnit + kMaxChecksumBytes;
@@ -65,17 +67,17 @@ struct ReducedCall {
   std::array<rdma::Sge, rpcrdma::kMaxReadItems> pieces;
   std::array<rpcrdma::ReadItem, rpcrdma::kMaxReadItems> items;
   std::size_t count = 0;
-  std::span<const std::byte> payload;  ///< in the scratch memory
+  std::span<const std::byte> payload;  ///< stored in the scratch memory
 };
 
-/// Write items of a call, one for each Write chunk that plan_reply() has chosen.
+/// Write items of a call: one per Write chunk that plan_reply() has chosen.
 struct OfferedChunks {
   std::array<rdma::Sge, kMaxPlacedItems> pieces;
   std::array<rpcrdma::WriteItem, kMaxPlacedItems> items;
 };
 
-/// Makes each eligible argument a Read item in place in `record`, whose memory is registered as `lkey`, and copies the
-/// rest to `scratch`, which has room for the record.
+/// Turns each eligible argument into a Read item that refers to `record`, whose memory is registered as
+/// `lkey`. Copies the remaining arguments to `scratch`, which has room for the whole record.
 void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_t arguments_at,
                  rdma::Lkey lkey, std::span<std::byte> scratch, ReducedCall& reduced) noexcept {
   std::array<service::Item, rpcrdma::kMaxReadItems> items;
@@ -99,8 +101,8 @@ void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_
   reduced.payload = scratch.first(bytes);
 }
 
-/// Sets the call's Write chunks, for the eligible results that it requests. Returns an upper bound in bytes for the
-/// rest of the reply.
+/// Chooses the call's Write chunks, one per eligible result that the call requests. Returns an upper bound in
+/// bytes for the rest of the reply.
 std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
                          std::span<const std::byte> arguments) noexcept {
   const service::Binding& binding = *call.binding;
@@ -132,7 +134,7 @@ std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
       smaller_of<std::uint64_t>(most, tcp::kMaxRecordBytes - call.all_chunks_bytes));
 }
 
-/// Returns the call's Write chunks as Write items, in `call.reply`, whose memory is registered as `lkey`.
+/// Returns the call's Write chunks as Write items in `call.reply`, whose memory is registered as `lkey`.
 std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::Lkey lkey,
                                                  OfferedChunks& offered) noexcept {
   if (call.all_chunks_bytes == 0) return {};
@@ -209,7 +211,7 @@ bool read_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::by
   return true;
 }
 
-/// Inserts the placed data and its padding into the message.
+/// Splices the placed data and its padding into the message.
 void assemble_reply(ClientCall& call, std::span<const std::byte> message) noexcept {
   std::size_t from = xdr::kUnit;
   call.total_bytes = static_cast<std::uint32_t>(message.size());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one client holds of the buffers that the clients of a gateway share. Only the owning reactor may call.
+// Buffers that one client holds from the pools shared by all clients of a gateway. Callable only on the
+// owning reactor.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,15 @@
 
 namespace sluice::rdma_server {
 
-/// One client holds at most this fraction (1/n) of the long buffers.
+/// Limit of one client: 1/kShareOfRecords of the long buffers, but at least two.
 inline constexpr std::uint32_t kShareOfRecords = 4;
 
 class ClientBuffers {
  public:
-  /// Setup. The side outlives it.
+  /// Setup only. The side outlives this object.
   explicit ClientBuffers(ServerSide& side) noexcept : side_(side) {}
 
-  /// Null address: none is free, or the client has its share.
+  /// Returns a buffer. Its address is null if no buffer is free or if the client already holds its share.
   PoolBuffer acquire(std::size_t bytes) noexcept {
     PoolBuffer buffer = side_.acquire_buffer(bytes);
     if (!buffer.is_record || buffer.address == nullptr) return buffer;
@@ -33,8 +34,9 @@ class ClientBuffers {
   }
   std::uint32_t records_held() const noexcept { return records_held_; }
 
-  /// The reply message: in its Reply chunk, or copied behind the call's Write chunks, or into its own buffer if it
-  /// has none and the reply is short. Empty: there is no memory.
+  /// Returns where the reply message is kept: in its Reply chunk, after the call's Write chunks, or in the
+  /// call's own buffer if the call has no Write chunks and the reply is short. Returns an empty span if no
+  /// memory is available.
   std::span<std::byte> keep_message(ClientCall& call, const rpcrdma::Reply& reply) noexcept;
 
  private:

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opens connections to RPC-over-RDMA servers for the gateways. Implemented by the reactor, together with
-// connection management. Only the owning reactor may call.
-#pragma once
+// Interface through which the gateways connect to RPC-over-RDMA servers. Implemented by the reactor together
+// with connection management. Callable only on the owning reactor.
 
 #include <cstdint>
 
@@ -17,17 +16,18 @@ class Connection;
 
 namespace sluice::rdma_server {
 
-/// Where a connection goes, and what is asked for there.
+/// Address of a server and the credits to request there.
 struct Server {
-  PeerAddress address;  ///< zero with a driver that knows one server only
+  PeerAddress address;  ///< zero if the driver reaches a single server only
   std::uint16_t port = 0;
   std::uint32_t credits_requested = 0;
 };
 
 class Dialer {
  public:
-  /// Starts connecting. The requester is attached to the connection until it ends or fails; the server's own
-  /// calls on it go to `callee`. Both outlive it; the engine owns the connection. Null: none is free now.
+  /// Starts a connection. The requester is attached until the connection ends or fails, and calls that the
+  /// server makes on it go to `callee`. Both outlive the connection, which the engine owns. Returns null if
+  /// no connection is free.
   virtual rpcrdma::Connection* dial(const Server& server, rpcrdma::Requester& requester,
                                     service::Service& callee) noexcept = 0;
   /// Closes a connection returned by dial().

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The end of a server's call to a client of a gateway (RFC 8167). Only the owning reactor may call.
+// Completion of a call that a server makes to a client of a gateway (RFC 8167). Callable only on the owning
+// reactor.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +11,8 @@
 
 namespace sluice::rdma_server {
 
-/// Completes a server's call with the reply message of its client. Returns false if the reply is no message, or is longer
-/// than the room that the server offers: the call is completed with SYSTEM_ERR.
+/// Completes a server's call with the client's reply message. Returns false and completes the call with
+/// SYSTEM_ERR if the reply is not an RPC message or exceeds the room that the server offers.
 inline bool complete_with_reply(service::Call& call, std::span<const std::byte> reply) noexcept {
   if (reply.size() < xdr::kUnit || !call.require_results(reply.size())) {
     call.complete(rpc::AcceptStat::SystemErr);

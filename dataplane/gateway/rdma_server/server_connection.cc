@@ -11,7 +11,7 @@ namespace sluice::rdma_server {
 namespace {
 
 constexpr std::uint32_t kWindowsPerCall = 2;
-/// Kept for asking a silent server.
+/// Requests reserved for probes of a silent server.
 constexpr std::uint32_t kRequestsForProbes = 1;
 
 rpcrdma::RequesterConfig requester_config(const ServerSideConfig& config) {
@@ -60,7 +60,7 @@ ServerConnection::ServerConnection(ServerSide& side, rpcrdma::Engine& engine)
   }
 }
 
-// --- Whose it is
+// --- Lending
 
 void ServerConnection::lend(ServerUser& client) noexcept {
   gateway::change_state(kServerConnectionTransitions, state_, State::Lent);
@@ -82,7 +82,7 @@ void ServerConnection::cancel_calls() noexcept {
 void ServerConnection::take_back() noexcept {
   gateway::change_state(kServerConnectionTransitions, state_, State::Returned);
   client_ = nullptr;
-  cancel_calls();  // a NULL call of ours may be out
+  cancel_calls();  // a NULL probe may be outstanding
 }
 
 bool ServerConnection::become_free() noexcept {
@@ -130,7 +130,7 @@ void ServerConnection::tick(std::uint64_t now_ns) noexcept {
     side_.unbind(*std::exchange(connection_, nullptr), *this);
     if (!cancelled_) side_.count(side_.counters().disconnects);
   }
-  // A connection that the server has closed is made again for the next call.
+  // A connection that the server has closed is reopened for the next call.
   if (in_use_ > 0 && !cancelled_ && now_ns >= dial_ns_) dial();
 }
 
@@ -147,8 +147,8 @@ void ServerConnection::watch_server(std::uint64_t now_ns) noexcept {
   }
 }
 
-/// Replaces the connection if the server has answered others but not a call whose retransmission timer has
-/// expired: all calls are sent again on the next one.
+/// Replaces the connection if the server has answered other calls but not a call whose retransmission timer
+/// has expired. All outstanding calls are retransmitted on the next connection.
 void ServerConnection::retransmit_overdue(std::uint64_t now_ns) noexcept {
   if (connected_ns_ == 0 || in_use_ == 0 || hanging_up_ || now_ns < look_at_calls_ns_) return;
   look_at_calls_ns_ = now_ns + kRetransmissionTickNs;
@@ -168,13 +168,13 @@ void ServerConnection::retransmit_overdue(std::uint64_t now_ns) noexcept {
   if (expired) reconnect();
 }
 
-/// A NULL call to the program of a call that waits.
+/// Sends a NULL call to the program of an outstanding call.
 void ServerConnection::probe() noexcept {
   const auto waiting = std::find_if(calls_.begin(), calls_.end(), [](const ClientCall& call) {
     return call.state == ClientCall::State::Outstanding;
   });
   if (waiting == calls_.end() || probing_) return;
-  constexpr std::uint32_t kFarAway = 1u << 31;  // clients count their XIDs up
+  constexpr std::uint32_t kFarAway = 1u << 31;  // clients increment their XIDs
   probe_xid_ = waiting->xid + kFarAway;
   while (is_outstanding(probe_xid_)) ++probe_xid_;
   std::array<std::byte, rpc::kMinCallBytes> message;
@@ -201,7 +201,7 @@ void ServerConnection::probed(void* context, const rpcrdma::Reply& reply) noexce
   if (is_answer(reply.status())) connection.note_answer();
 }
 
-/// Its calls are sent again over the next connection.
+/// Closes the connection. The requester retransmits the outstanding calls on the next one.
 void ServerConnection::reconnect() noexcept {
   if (probing_) requester_.cancel(rpc::Xid{probe_xid_});
   hang_up(rpcrdma::CloseReason::Silent);

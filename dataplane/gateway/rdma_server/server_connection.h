@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A connection to the server, and the calls of the one client that it is lent to: servers tie state,
-// callbacks and XIDs to a connection, so two clients never share one at the same time, and each client begins
-// with a new one. Only the owning reactor may call; no allocation after construction.
+// A connection to the server and the calls of the client that it is lent to. Servers bind state, callbacks
+// and XIDs to a connection, so two clients never share one, and each client starts with a new one. Callable
+// only on the owning reactor. Never allocates after construction.
 #pragma once
 
 #include <array>
@@ -22,21 +22,23 @@ namespace sluice::rdma_server {
 
 class ServerSide;
 
-/// Delay between attempts to connect to the server: doubles from the first to the last.
+/// Delay in nanoseconds between attempts to connect to the server. It doubles from the first value to the
+/// last.
 inline constexpr std::uint64_t kFirstDialNs = 50'000'000;
 inline constexpr std::uint64_t kLastDialNs = 3'000'000'000;
-/// A connection to where the server is no more ends when its calls are answered, or after this time.
+/// Time in nanoseconds after which a connection to the server's previous address is closed even if it still
+/// has calls.
 inline constexpr std::uint64_t kMoveNs = 10'000'000'000;
 
-/// Period of examining the retransmission timers of a connection's calls.
+/// Period in nanoseconds for checking the retransmission timers of a connection's calls.
 inline constexpr std::uint64_t kRetransmissionTickNs = 1'000'000'000;
 
-/// Buffers of a connection for long calls and replies.
+/// Buffers of one connection for long calls and replies.
 inline constexpr std::uint32_t kLongBuffers = 4;
 /// Each call has a buffer for a Reply chunk of at most this size, such as that of a COMPOUND with attributes.
 inline constexpr std::uint32_t kShortReplyBytes = tcp::kStreamBytes;
 
-/// Returns the approximate memory of one connection, with its requester's.
+/// Returns the approximate memory of one connection in bytes, including its requester.
 inline std::uint64_t server_connection_bytes(std::uint32_t calls) noexcept {
   const std::uint64_t requests = std::uint64_t{2} * rpcrdma::RequesterConfig{}.inline_bytes * calls;
   return requests + kLongBuffers * std::uint64_t{tcp::kMaxRecordBytes} +
@@ -47,8 +49,8 @@ class ServerConnection {
  public:
   enum class State : std::uint8_t {
     Free,
-    Lent,      ///< to client()
-    Returned,  ///< waits for the end of the connection
+    Lent,      ///< in use by client()
+    Returned,  ///< waits until the connection has closed
   };
 
   ServerConnection(ServerSide& side, rpcrdma::Engine& engine);
@@ -56,49 +58,53 @@ class ServerConnection {
   ServerConnection& operator=(const ServerConnection&) = delete;
 
   State state() const noexcept { return state_; }
-  /// Null unless Lent.
+  /// Returns the client that the connection is lent to, or null unless Lent.
   ServerUser* client() const noexcept { return client_; }
   bool connected() const noexcept { return requester_.connected(); }
   std::uint32_t in_use() const noexcept { return in_use_; }
   std::uint64_t lent_ns() const noexcept { return lent_ns_; }
-  /// Others wait, or the server is elsewhere: it takes no more calls, and is returned when it has none.
+  /// Returns true if other clients wait or the server's address has changed. The connection then accepts no
+  /// new calls and is returned once idle.
   bool yields() const noexcept { return yields_ || moves_; }
   void set_yields(bool yields) noexcept { yields_ = yields; }
   bool moves() const noexcept { return moves_; }
-  /// The next connection goes elsewhere: this one ends, and calls that are left by then go again on that one.
+  /// Drains the connection because the server's address has changed. Calls left when it closes are
+  /// retransmitted on the next connection, to the new address.
   void move() noexcept;
 
-  /// Free: dials.
+  /// Lends a Free connection to a client and starts connecting.
   void lend(ServerUser& client) noexcept;
-  /// Of a client that has gone. The calls come back in any order, now and later.
+  /// Cancels the calls of a disconnected client. They complete in any order, during this call or later.
   void cancel_calls() noexcept;
-  /// Lent, without calls.
+  /// Takes back a Lent connection without calls.
   void take_back() noexcept;
-  /// Returned. False: it has not ended yet.
+  /// Makes a Returned connection Free. Returns false if the connection has not closed yet.
   bool become_free() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
 
   bool is_outstanding(std::uint32_t xid) noexcept { return find(xid) != nullptr; }
-  /// Notes that the client of the connection has retransmitted an outstanding call: its own timer follows. Returns false
-  /// if no outstanding call has this XID.
+  /// Records that the client has retransmitted an outstanding call, so that the call's own timer applies.
+  /// Returns false if no outstanding call has this XID.
   bool note_repetition(std::uint32_t xid) noexcept;
-  /// Null: as many are outstanding as may be.
+  /// Allocates a call. Returns null if the limit of outstanding calls is reached.
   ClientCall* take_call(std::uint32_t xid) noexcept;
-  /// Its completion goes to ServerUser::on_reply(), whatever `request` says. False: no memory now. ClientCall::refused
-  /// is set if the call can never be sent.
+  /// Submits a call. The completion is delivered to ServerUser::on_reply(); completion fields of `request`
+  /// are ignored. Returns false if no memory is available now. Sets ClientCall::refused if the call can never
+  /// be sent.
   bool submit(ClientCall& call, rpcrdma::Request request) noexcept;
-  /// In its completion: the reply message stays where it is until free(). False: it is in no Reply chunk.
+  /// Keeps the reply message in its Reply chunk until free(). Callable in the call's completion. Returns
+  /// false if the message is not in a Reply chunk.
   bool keep_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept;
   rdma::Lkey kept_reply_lkey(const std::byte* memory) const noexcept {
     return requester_.kept_reply_lkey(memory);
   }
-  /// Its buffers have been released.
+  /// Frees a call whose buffers have been released.
   void free(ClientCall& call) noexcept;
-  /// The server has answered some call.
+  /// Records that the server has answered a call.
   void note_answer() noexcept;
   std::span<ClientCall> calls() noexcept { return calls_; }
 
-  QueueLink<ServerConnection> idle_link;  ///< Lent, without calls: ServerConnections
+  QueueLink<ServerConnection> idle_link;  ///< in ServerConnections, while Lent without calls
 
  private:
   ClientCall* find(std::uint32_t xid) noexcept;
@@ -118,22 +124,24 @@ class ServerConnection {
   bool yields_ = false;
   bool moves_ = false;
   std::uint64_t moves_until_ns_ = 0;
-  bool cancelled_ = false;   ///< cancel_calls() was called: no more dialing
-  bool hanging_up_ = false;  ///< until the requester is detached
+  bool cancelled_ = false;   ///< cancel_calls() was called: do not reconnect
+  bool hanging_up_ = false;  ///< close requested; cleared once the requester is detached
   rpcrdma::Connection* connection_ = nullptr;
   std::uint64_t dial_ns_ = 0;
   std::uint64_t dial_after_ns_ = kFirstDialNs;
   Silence silence_;
   std::uint64_t dials_ = 0;             ///< connections started
-  std::uint64_t connected_ns_ = 0;      ///< when tick() saw the connection up first; zero: it is not
-  std::uint64_t answered_ns_ = 0;       ///< when the server answered any call last
-  std::uint64_t look_at_calls_ns_ = 0;  ///< when retransmit_overdue() examines the calls next
-  bool probing_ = false;                ///< a NULL call of ours is out
+  std::uint64_t connected_ns_ = 0;      ///< time of the first tick() that saw the connection up; zero while
+                                        ///< it is down
+  std::uint64_t answered_ns_ = 0;       ///< time of the server's latest answer to any call
+  std::uint64_t look_at_calls_ns_ = 0;  ///< time of the next check by retransmit_overdue()
+  bool probing_ = false;                ///< a NULL probe is outstanding
   std::uint32_t probe_xid_ = 0;
   rpcrdma::Requester requester_;
   std::vector<ClientCall> calls_;
   FixedArray<std::array<std::byte, kSmallReplyBytes>> small_replies_;
-  std::vector<std::uint32_t> xids_;  ///< by index of the call; contiguous, to search few cache lines
+  std::vector<std::uint32_t> xids_;  ///< by index of the call; contiguous, so that a search touches few cache
+                                     ///< lines
   IntrusiveQueue<ClientCall, &ClientCall::link> free_;
   std::uint32_t in_use_ = 0;
 };
@@ -150,7 +158,7 @@ inline constexpr ServerConnectionTransitions kServerConnectionTransitions = [] {
   };
 }();
 
-/// The server has said something, though perhaps not what was asked for.
+/// Returns true if the status shows that the server has answered, even if with an error.
 bool is_answer(rpcrdma::CallStatus status) noexcept;
 
 }  // namespace sluice::rdma_server

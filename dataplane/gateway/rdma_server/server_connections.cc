@@ -72,7 +72,7 @@ void ServerConnections::move() noexcept {
   for (const auto& connection : connections_) connection->move();
 }
 
-/// Without calls.
+/// Returns connections without calls whose server address has changed.
 void ServerConnections::return_moving() noexcept {
   ServerConnection* next = idle_.front();
   while (next != nullptr) {
@@ -82,7 +82,7 @@ void ServerConnections::return_moving() noexcept {
   }
 }
 
-/// Those that wait get the connections that have been idle for longest.
+/// Reassigns the connections that have been idle longest to waiting clients.
 void ServerConnections::take_idle(std::uint64_t now_ns) noexcept {
   ServerConnection* next = idle_.front();
   while (next != nullptr && wanted_count_ > returned_count_) {
@@ -164,7 +164,7 @@ rpcrdma::Connection* ServerSide::dial(ServerConnection& connection, rpcrdma::Req
   return dialed;
 }
 
-/// Returns the user that the connection to the server is lent to, or null if it is lent to no user.
+/// Returns the user that the connection to the server is lent to, or null if it is not lent.
 ServerUser* ServerSide::user_of(const service::Client& connection) const noexcept {
   const ServerConnection* const server = by_connection_[connection.number()];
   return server != nullptr ? server->client() : nullptr;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lends the connections to the server to clients that have calls. A client keeps its connection when it has
-// none, for the server's own calls, until another client waits for one: then the one that has been idle for
-// longest is taken, and where all are in use, one gives way after the other. Only the owning reactor may call;
-// no allocation after construction.
+// Lends connections to the server to clients that have calls. A client without calls keeps its connection,
+// for the server's own calls, until another client waits for one. Then the connection that has been idle
+// longest is reassigned. If all connections are in use, they are drained one after another. Callable only on
+// the owning reactor. Never allocates after construction.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +17,33 @@
 
 namespace sluice::rdma_server {
 
-/// A client keeps its connection for at least this long, and while all are in use one gives way in each.
+/// Minimum time in nanoseconds that a client keeps its connection, and the interval at which one connection
+/// is drained while all are in use.
 inline constexpr std::uint64_t kTurnNs = 1'000'000'000;
 
 class ServerConnections {
  public:
-  /// Setup.
+  /// Setup only.
   ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count);
 
-  /// Null: the client is in the queue, and gets one by ServerUser::on_lent().
+  /// Returns a connection, or null after queueing the client, which then gets one through
+  /// ServerUser::on_lent().
   ServerConnection* take(ServerUser& client) noexcept;
-  /// The client does not want one any more.
+  /// Removes the client from the queue of waiting clients.
   void forget(ServerUser& client) noexcept;
-  /// Of a client without calls.
+  /// Returns the connection of a client without calls.
   void give_back(ServerConnection& connection) noexcept;
 
-  // From the connections.
+  // Called by the connections.
   void on_busy(ServerConnection& connection) noexcept { idle_.remove(connection); }
   void on_idle(ServerConnection& connection) noexcept { idle_.push_back(connection); }
 
-  /// The server is elsewhere from now on, where those that are lent next go.
+  /// Drains all connections because the server's address has changed. Connections lent from now on use the
+  /// new address.
   void move() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
   std::uint32_t connected() const noexcept;
-  /// Of those with calls, how many are not connected.
+  /// Returns the number of connections that have calls but are not connected.
   std::uint32_t connecting() const noexcept;
   std::uint32_t outstanding() const noexcept;
 
@@ -57,8 +60,8 @@ class ServerConnections {
   FixedStack<ServerConnection*> free_;
   IntrusiveQueue<ServerUser, &ServerUser::wanted_link> wanted_;
   std::uint32_t wanted_count_ = 0;
-  std::uint32_t returned_count_ = 0;                                     ///< on their way to free_
-  IntrusiveQueue<ServerConnection, &ServerConnection::idle_link> idle_;  ///< since longest in front
+  std::uint32_t returned_count_ = 0;                                     ///< still closing
+  IntrusiveQueue<ServerConnection, &ServerConnection::idle_link> idle_;  ///< longest idle at the front
   bool yielding_ = false;                                                ///< some connection yields
   std::uint64_t asked_ns_ = 0;
 };

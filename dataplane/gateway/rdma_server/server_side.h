@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a gateway has towards one RPC-over-RDMA server: connections, which clients that have calls are lent, and
-// memory for calls and replies. A client has a connection of its own, because servers tie state, callbacks and XIDs
-// to the connection. XIDs are kept, for the server's duplicate request cache and for RPCSEC_GSS, which signs them.
+// A gateway's side towards one RPC-over-RDMA server: the connections, which are lent to clients that have
+// calls, and the memory for calls and replies. Each client has its own connection, because servers bind
+// state, callbacks and XIDs to the connection. XIDs are preserved for the server's duplicate request cache
+// and for RPCSEC_GSS, which signs them.
+//
+// Calls carry Read chunks for eligible arguments (RFC 8267), Write chunks for the data that they request,
+// and, if the reply may be long, a Reply chunk or, in version 2, continued messages.
+//
+// Callable only on the owning reactor; the constructor is for setup.
 //
 // Calls are sent with Read chunks for eligible arguments (RFC 8267), with Write chunks for the data that they
 // request, and, where the reply may be long, with a Reply chunk or, in version 2, as continued messages.
@@ -28,56 +34,57 @@
 
 namespace sluice::rdma_server {
 
-/// Sizes of data and messages that the gateway carries to the server.
+/// Limits for data and messages that the gateway carries to the server.
 inline constexpr service::CarriedSizes kCarried{.data_bytes = tcp::kMaxDataBytes,
                                                 .message_bytes = tcp::kMaxRecordBytes};
 
 struct ServerSideConfig {
-  std::uint32_t connections = 16;  ///< to the server
-  std::uint32_t calls = 64;        ///< outstanding per connection; a power of two
+  std::uint32_t connections = 16;  ///< connections to the server
+  std::uint32_t calls = 64;        ///< outstanding calls per connection; a power of two
   std::uint32_t inline_bytes = 4096;
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 256;
   std::uint64_t call_timeout_ns =
-      0;  ///< after which the client of a call without a reply is disconnected; zero: never
+      0;  ///< a call without a reply for this long disconnects its client; zero: never
   service::Withheld withheld{};
 };
 
-/// What happens on this side. The counters are somebody else's, who is their only writer beside.
+/// Counters of this side. Another component owns them; this side is their only writer.
 struct ServerCounters {
   using Counter = std::atomic<std::uint64_t>;
-  Counter& calls;            ///< submitted
-  Counter& probes;           ///< NULL calls to a silent server
+  Counter& calls;            ///< calls submitted
+  Counter& probes;           ///< NULL calls sent to a silent server
   Counter& resets;           ///< connections replaced because of silence
-  Counter& retransmissions;  ///< retransmission timers of calls that expired
+  Counter& retransmissions;  ///< retransmission timers that expired
   Counter& dials;            ///< connections started
-  Counter& dials_failed;     ///< not started for lack of resources, or of the server's address
-  Counter& disconnects;      ///< that ended or failed while lent
-  Counter& taken;            ///< taken from clients without calls for others that wait
+  Counter& dials_failed;     ///< connections not started because resources or the server's address were
+                             ///< missing
+  Counter& disconnects;      ///< connections that ended or failed while lent
+  Counter& taken;            ///< connections taken from idle clients for waiting ones
 };
 
 class ServerSide {
  public:
-  /// Setup. The references outlive it.
+  /// Setup only. The references outlive this object.
   ServerSide(rpcrdma::Engine& engine, Dialer& dialer, const ServerSideConfig& config,
              const ServerCounters& counters, Clock clock);
   ServerSide(const ServerSide&) = delete;
   ServerSide& operator=(const ServerSide&) = delete;
 
-  /// Where connections go. Until the first of these calls none is made.
+  /// Sets the server's address. No connection is made before the first call.
   void set_server(const Server& server) noexcept {
     server_ = server;
     compared_.forget();
     connections_.move();
   }
 
-  // For the clients of the gateway.
+  // Called by the clients of the gateway.
   ServerConnections& connections() noexcept { return connections_; }
   const ServerSideConfig& config() const noexcept { return config_; }
   ulb::ComparedAttributes& compared() noexcept { return compared_; }
-  /// Room for the longest message, for one that is being put together.
+  /// Returns scratch memory for assembling a message of the maximum size.
   std::span<std::byte> scratch() noexcept { return {scratch_.data(), scratch_.size()}; }
-  /// A buffer of the smallest size that fits. Null address: none is free.
+  /// Returns a buffer of the smallest size that fits. Its address is null if no buffer is free.
   PoolBuffer acquire_buffer(std::size_t bytes) noexcept;
   void release_buffer(PoolBuffer& buffer) noexcept;
   static std::size_t bytes_of(const PoolBuffer& buffer) noexcept {
@@ -88,17 +95,18 @@ class ServerSide {
     return (buffer.is_record ? records_ : items_).lkey();
   }
   std::uint64_t now_ns() const noexcept { return clock_(); }
-  /// A resource that waiting clients may need was released; true once for each time that it was.
+  /// Returns true once after each release of a resource that a waiting client may need.
   bool take_released() noexcept { return std::exchange(released_, false); }
 
   void tick(std::uint64_t now_ns) noexcept { connections_.tick(now_ns); }
 
-  // For the connections.
+  // Called by the connections.
   rpcrdma::Connection* dial(ServerConnection& connection, rpcrdma::Requester& requester) noexcept;
   void hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept {
     dialer_.hang_up(connection, reason);
   }
-  /// The connection no longer is that of `server`. No effect if it is bound to another one by now.
+  /// Unbinds the connection from `server`. No effect if the connection is bound to another server connection
+  /// by now.
   void unbind(const rpcrdma::Connection& connection, const ServerConnection& server) noexcept {
     ServerConnection*& owner = by_connection_[connection.number()];
     if (owner == &server) owner = nullptr;
@@ -110,8 +118,8 @@ class ServerSide {
   void note_release() noexcept { released_ = true; }
 
  private:
-  /// Receives the server's calls, of any program, and passes them to the client that the connection is lent to
-  /// (RFC 8167).
+  /// Receives the server's calls of any program and forwards them to the client that the connection is lent
+  /// to (RFC 8167).
   class Callee final : public service::Service {
    public:
     explicit Callee(ServerSide& side) : side_(side) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One client of a gateway, as the connection to the server knows it that is lent to the client. Only the owning
-// reactor may call.
+// Interface of a gateway's client towards the connection to the server that it borrows. Callable only on the
+// owning reactor.
 #pragma once
 
 #include <cstddef>
@@ -13,24 +13,26 @@
 
 namespace sluice::rdma_server {
 
-/// Outstanding calls of the server per client; it is granted no more.
+/// Maximum number of outstanding calls of the server per client. Limits the credits that the server is
+/// granted.
 inline constexpr std::size_t kMaxServerCalls = 16;
 
 class ServerUser {
  public:
-  /// A connection that ServerConnections::take() did not have then.
+  /// The connection that ServerConnections::take() could not provide earlier is available.
   virtual void on_lent(ServerConnection& connection) noexcept = 0;
-  /// Others wait for the connection, on which no calls are. False: the server's own calls are out.
+  /// Another client waits for the connection, which has no calls. Returns false if calls of the server are
+  /// outstanding.
   virtual bool on_taken() noexcept = 0;
-  /// How a call has ended that ServerConnection::submit() took. The requester is busy meanwhile: no call may be
-  /// cancelled.
+  /// Reports the result of a call that ServerConnection::submit() accepted. The requester is busy during this
+  /// call, so no call may be cancelled.
   virtual void on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept = 0;
-  /// The server's own calls (RFC 8167).
+  /// Delivers a call that the server makes to the client (RFC 8167).
   virtual void on_server_call(service::Call& call) noexcept = 0;
-  /// The connection to the server has ended, and with it what on_server_call() was given.
+  /// The connection to the server has ended, and with it all calls passed to on_server_call().
   virtual void on_server_gone() noexcept = 0;
 
-  QueueLink<ServerUser> wanted_link;  ///< waits for a connection: ServerConnections
+  QueueLink<ServerUser> wanted_link;  ///< in ServerConnections, while the client waits for a connection
 
  protected:
   ~ServerUser() = default;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When a server that owes answers is asked whether it is still there, and when the connection to it is made
-// again. Arithmetic only; the clock is the caller's. One thread.
+// Liveness timer of a server that owes answers: decides when to probe it and when to reconnect. Pure
+// arithmetic; the caller provides the clock. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,34 @@
 
 namespace sluice::rdma_server {
 
-/// A server that has owed answers for this long, and has given none, is asked by a NULL call.
+/// Time in nanoseconds without an answer to outstanding calls after which the server is probed by a NULL
+/// call.
 inline constexpr std::uint64_t kSilenceNs = 15'000'000'000;
-/// The connection is made again when that call too has no answer for this long.
+/// Time in nanoseconds without an answer to the probe after which the connection is replaced.
 inline constexpr std::uint64_t kProbeAnswerNs = 15'000'000'000;
-/// Where that call cannot be sent for want of a credit, silence says less: so many times longer.
+/// Factor for the probe timeout if the probe could not be sent for lack of a credit, because silence is
+/// weaker evidence then.
 inline constexpr std::uint64_t kUnaskedPatience = 8;
-/// These times double with each such connection, up to this factor, until the server answers: one that is only
-/// slow gets the same calls again each time.
+/// Maximum backoff factor of both times. The factor doubles with each reconnect until the server answers,
+/// because every reconnect retransmits all calls to a server that may only be slow.
 inline constexpr std::uint64_t kMaxPatience = 16;
 
 class Silence {
  public:
   enum class Step : std::uint8_t { Wait, Probe, Reconnect };
 
-  /// Nothing is owed, or the connection is new.
+  /// Restarts the timer because no answer is owed or the connection is new.
   void restart(std::uint64_t now_ns) noexcept {
     since_ns_ = now_ns;
     probed_ = false;
   }
-  /// The server has answered any call in any way.
+  /// Records any answer of the server.
   void heard(std::uint64_t now_ns) noexcept {
     restart(now_ns);
     patience_ = 1;
   }
-  /// What to do now; each step is told once. `asked`: the NULL call has been sent.
+  /// Returns the step that is due. Each step is returned once. `asked` is true if the NULL probe has been
+  /// sent.
   Step next(std::uint64_t now_ns, bool asked) noexcept {
     std::uint64_t limit = patience_ * kSilenceNs;
     if (probed_) limit = patience_ * kProbeAnswerNs * (asked ? 1 : kUnaskedPatience);

@@ -36,12 +36,12 @@ Relay::Relay(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, tcp_upstream:
       ports_(config.ports),
       addresses_(*config.addresses, config.name, config.port),
       server_(engine, dialer, config.server_side, counters_of(area), clock) {
-  std::construct_at(&area_);  // drops the counts of an earlier data plane
+  std::construct_at(&area_);  // discards the counters of an earlier data plane
   for (std::uint32_t i = 0; i < engine.connection_count(); ++i)
     clients_.push_back(make_owned<RelayClient>(*this));
   for (const service::Route& route : config.routes)
     services_.push_back(make_owned<RelayService>(*this, ulb::binding_or_plain(route.program, route.version)));
-  if (ports_ != nullptr) return;  // has no say in the credits of clients before it is an upstream
+  if (ports_ != nullptr) return;  // a spare slot does not limit client credits before it is assigned
   credits_.use(number_);
   follow_address();
 }
@@ -77,7 +77,8 @@ void Relay::tick(std::uint64_t now_ns) noexcept {
   publish();
 }
 
-/// Those that wait again have only returned what they had just taken.
+/// Resumes waiting clients. Clients that wait again have only returned what they had just acquired, so these
+/// releases are discarded.
 void Relay::resume_waiting() noexcept {
   if (waiting_.resume_some()) server_.take_released();
 }

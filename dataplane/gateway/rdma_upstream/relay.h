@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An upstream that is reached over RPC-over-RDMA, on one reactor: calls of RDMA clients are passed on with the data
-// where it is. What a client's Read chunks brought is offered to the server as Read chunks, and what the server
-// writes is written on to the client; the processor touches neither. The versions of RPC-over-RDMA on the two sides
-// are independent.
+// One reactor's part of an upstream that is reached over RPC-over-RDMA. Calls of RDMA clients are forwarded
+// with their data in place: data from a client's Read chunks is offered to the server as Read chunks, and
+// data that the server writes is written to the client from the same buffer. The processor touches neither.
+// Both sides negotiate their RPC-over-RDMA version independently.
 //
-// Each client that has calls is lent a connection to the server: dataplane/gateway/rdma_server. Only the owning reactor may call;
+// Each client that has calls borrows a connection to the server: see dataplane/gateway/rdma_server. Callable
+// only on the owning reactor; the constructor is for setup.
 // the constructor is setup.
 #pragma once
 
@@ -26,18 +27,19 @@
 
 namespace sluice::rdma_upstream {
 
-/// Period of looking at connections, at the server's address, and of publishing gauges.
+/// Period in nanoseconds for checking connections and the server's address and for publishing gauges.
 inline constexpr std::uint64_t kTickNs = 20'000'000;
 
 struct RelayConfig {
   std::string name;
-  std::uint32_t number = 0;                                     ///< among all upstreams of the configuration
+  std::uint32_t number = 0;                                     ///< index among all upstreams of the
+                                                                ///< configuration
   const segment::SharedUpstreamAddresses* addresses = nullptr;  ///< outlives the relay
-  std::uint16_t port = 0;  ///< at first; later it is found with the addresses
+  std::uint16_t port = 0;  ///< initial port; later ports are resolved together with the addresses
   rdma_server::ServerSideConfig server_side{};
   std::vector<service::Route> routes;
-  /// Of a spare one, without a name: where its services get their port when it becomes an upstream; outlives the relay. Null:
-  /// which upstream it is does not change.
+  /// Set for a spare slot, which has no name: assigns the port of its services when the slot becomes an
+  /// upstream. Outlives the relay. Null if the upstream of this slot never changes.
   service::ServicePorts* ports = nullptr;
 };
 
@@ -45,26 +47,27 @@ class Relay final : public service::Poller {
  public:
   using Counter = segment::UpstreamCounter;
 
-  /// Setup. The references and `clock` outlive it.
+  /// Setup only. The references and `clock` outlive this object.
   Relay(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, tcp_upstream::CreditLimits& credits,
         const RelayConfig& config, segment::UpstreamArea& area, Clock clock);
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  /// To be added to the engine; owned here.
+  /// Returns the services for the engine; the relay owns them.
   const std::vector<Owned<service::Service>>& services() const noexcept { return services_; }
   std::uint32_t number() const noexcept { return number_; }
-  /// For the main thread. Null: it is not spare.
+  /// Returns the slot, for the main thread, or null if this upstream is not a spare slot.
   tcp_upstream::UpstreamPlace* place() noexcept { return ports_ != nullptr ? &place_ : nullptr; }
 
   bool poll(std::uint64_t now_ns) noexcept override;
   std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
 
-  // For its services and clients.
+  // Called by the services and clients.
   RelayClient& client(const service::Client& client) noexcept { return *clients_[client.number()]; }
   rdma_server::ServerSide& server() noexcept { return server_; }
   segment::UpstreamArea& area() noexcept { return area_; }
-  /// The client has made its first call: more than one connection to the server takes would wait here.
+  /// Limits a client's credits after its first call to the calls that one connection to the server takes,
+  /// because more calls would only wait here.
   void limit_credits(service::Client& client) noexcept {
     credits_.set(client, number_, server_.config().calls, 0);
   }
@@ -76,7 +79,7 @@ class Relay final : public service::Poller {
     if (!client.scheduled_link.linked()) scheduled_.push_back(client);
   }
   void schedule_resume(RelayClient& client) noexcept { waiting_.push_back(client); }
-  /// Of its calls, one more waits, or one less.
+  /// Adjusts the number of waiting calls by 1 or -1.
   void count_waiting(int more) noexcept { calls_waiting_ += static_cast<std::uint32_t>(more); }
   void schedule_closing(RelayClient& client) noexcept {
     if (!client.closing_link.linked()) closing_.push_back(client);
@@ -88,7 +91,7 @@ class Relay final : public service::Poller {
     explicit Place(Relay& relay) : relay_(relay) {}
 
    private:
-    /// Only a spare place is offered, and once: there are no calls to wait for.
+    /// Returns true. Only a spare slot is offered, and only once, so there are no calls to drain.
     bool leave() noexcept override { return true; }
     void become(const Identity& identity) noexcept override { relay_.become(identity); }
 

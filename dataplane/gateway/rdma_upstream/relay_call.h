@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// State of one call passed on to an RPC-over-RDMA server, stored in service::Call::state(). Only the owning reactor
-// may access it.
+// State of one call forwarded to an RPC-over-RDMA server, stored in service::Call::state(). Accessible only
+// on the owning reactor.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@ class RelayClient;
 struct RelayCall {
   enum class State : std::uint8_t {
     None,         ///< not executed yet, or completed
-    Waiting,      ///< for a connection to the server, a place on it, or memory
-    Outstanding,  ///< at the server
-    Held,         ///< its reply is in `message` until the transport has room for it
-    Lost,         ///< can get no reply any more: its client is to be disconnected
+    Waiting,      ///< waits for a connection to the server, a free call on it, or memory
+    Outstanding,  ///< sent to the server
+    Held,         ///< the reply waits in `message` until the transport has room for it
+    Lost,         ///< no reply is possible; the client is being disconnected
   };
-  State state;  ///< changed by transition() alone
+  State state;  ///< changed only by transition()
   service::Call* call;
-  const service::Binding* binding;  ///< of its service
+  const service::Binding* binding;  ///< binding of the call's service
   RelayClient* client;
-  RelayCall* next;                     ///< in the one list it is in
-  rdma_server::ClientCall* at_server;  ///< from Outstanding until it is released; null: none
-  std::span<std::byte> message;        ///< Held: the reply, without what was placed
+  RelayCall* next;                     ///< next call in the only list that contains this call
+  rdma_server::ClientCall* at_server;  ///< set from Outstanding until release; otherwise null
+  std::span<std::byte> message;        ///< the reply without placed data, while in Held
 
   void transition(State to) noexcept;
 };
 
 using RelayCallTransitions = gateway::TransitionTable<RelayCall::State, RelayCall::State::Lost>;
-/// Successors of each state of a call that is passed on.
+/// Successors of each state of a forwarded call.
 inline constexpr RelayCallTransitions kRelayCallTransitions = [] {
   using enum RelayCall::State;
   return RelayCallTransitions{
@@ -51,7 +51,7 @@ inline void RelayCall::transition(State to) noexcept {
   gateway::change_state(kRelayCallTransitions, state, to);
 }
 
-/// In order of arrival.
+/// FIFO of calls, in order of arrival.
 class RelayCallList {
  public:
   bool empty() const noexcept { return first_ == nullptr; }
@@ -63,7 +63,7 @@ class RelayCallList {
     last_ = &call;
     ++size_;
   }
-  /// Null when it is empty.
+  /// Removes and returns the first call, or returns null if the list is empty.
   RelayCall* pop_front() noexcept {
     RelayCall* const call = first_;
     if (call == nullptr) return nullptr;

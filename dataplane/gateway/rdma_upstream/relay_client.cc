@@ -35,10 +35,10 @@ void RelayClient::submit(RelayCall& relayed, service::Client& client) noexcept {
   if (waiting_.size() == 1) pump();
 }
 
-/// Sends what can be sent, in order.
+/// Submits waiting calls in order, as far as resources allow.
 void RelayClient::pump() noexcept {
   while (RelayCall* const relayed = waiting_.front()) {
-    if (closing_) return;  // finish_closing() goes on
+    if (closing_) return;  // finish_closing() resumes
     if (!begin(*relayed)) return wait_for_release();
     waiting_.pop_front();
     relay_.count_waiting(-1);
@@ -46,7 +46,8 @@ void RelayClient::pump() noexcept {
   }
 }
 
-/// False: no connection, place or memory now. A call that stays Waiting can never be sent.
+/// Submits one call. Returns false if no connection, free call or memory is available now. A call that is
+/// still Waiting after a return of true can never be sent.
 bool RelayClient::begin(RelayCall& relayed) noexcept {
   if (server_ == nullptr) server_ = relay_.server().connections().take(*this);
   if (server_ == nullptr || server_->yields()) return wait(Counter::waits_number);
@@ -62,7 +63,7 @@ bool RelayClient::begin(RelayCall& relayed) noexcept {
   return wait(Counter::waits_memory);
 }
 
-/// One that waits for a connection goes on in on_lent().
+/// Queues the client for a retry. A client that waits for a connection resumes in on_lent() instead.
 void RelayClient::wait_for_release() noexcept {
   if (!wanted_link.linked()) relay_.schedule_resume(*this);
 }
@@ -72,7 +73,7 @@ bool RelayClient::wait(Counter why) noexcept {
   return false;
 }
 
-/// False: no memory now.
+/// Sends a call to the server. Returns false if no memory is available now.
 bool RelayClient::send(RelayCall& relayed, ClientCall& call) noexcept {
   service::Call& served = *relayed.call;
   const std::span<std::byte> arguments = served.writable_arguments();
@@ -99,7 +100,8 @@ bool RelayClient::send(RelayCall& relayed, ClientCall& call) noexcept {
   return true;
 }
 
-/// An error would be taken for the server's: the client sends the call again over another connection.
+/// Gives up a call and disconnects the client, which retransmits the call on a new connection. An error reply
+/// would be taken for the server's.
 void RelayClient::lose(RelayCall& relayed) noexcept {
   relay_.count(client_ != nullptr ? Counter::given_up : Counter::abandoned);
   disconnects_ = client_ != nullptr;
@@ -123,7 +125,7 @@ void RelayClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexce
     case rpcrdma::CallStatus::ChunkError:
     case rpcrdma::CallStatus::Refused:
       relayed.transition(State::None);
-      return call.served->complete(rpc::AcceptStat::SystemErr);  // the server's own answer, for good (V1-027)
+      return call.served->complete(rpc::AcceptStat::SystemErr);  // the server's own answer is final (V1-027)
     case rpcrdma::CallStatus::TimedOut:
       relay_.count(Counter::timeouts);
       [[fallthrough]];
@@ -144,7 +146,7 @@ bool RelayClient::deliver(RelayCall& relayed) noexcept {
   std::size_t results_bytes = xdr::padded(relayed.message.size());
   for (const service::Item& item : items)
     if (!item.placed) results_bytes -= xdr::padded(item.bytes);
-  // require_results() counts from behind the shortest reply header.
+  // require_results() counts from the end of the shortest reply header.
   if (!call.require_results(results_bytes - smaller_of(results_bytes, rpc::kMinReplyBytes))) return false;
 
   call.write_whole_reply();
@@ -177,9 +179,10 @@ void RelayClient::free(ClientCall& call) noexcept {
   call.server->free(call);
 }
 
-// --- The client's end
+// --- The client disconnects
 
-/// The requester may be busy with its calls: those at the server are ended by act().
+/// Cleans up after the client. The requester may be busy with the client's calls, so act() cancels the calls
+/// at the server.
 void RelayClient::gone() noexcept {
   if (client_ == nullptr) return;
   relay_.forget_credits(*std::exchange(client_, nullptr));

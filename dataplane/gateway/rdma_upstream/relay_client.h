@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One client of a relay: the way of its calls to the connection to the server that it is lent, and back. Only the
-// owning reactor may call; no allocation after construction.
+// One client of a relay: forwards the client's calls over a borrowed connection to the server and returns the
+// replies. Callable only on the owning reactor. Never allocates after construction.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,22 @@ class RelayClient final : public rdma_server::ServerUser {
   RelayClient(const RelayClient&) = delete;
   RelayClient& operator=(const RelayClient&) = delete;
 
-  // For the services.
+  // Called by the services.
   void submit(RelayCall& relayed, service::Client& client) noexcept;
-  /// Writes the results of a call with its reply. False: the transport has no room for them yet.
+  /// Writes the results of a call from its reply. Returns false if the transport has no room for them yet.
   bool deliver(RelayCall& relayed) noexcept;
-  /// The call needs nothing any more.
+  /// Releases everything that a call holds at the server.
   void release(RelayCall& relayed) noexcept;
   /// The client's connection has ended.
   void gone() noexcept;
 
-  // For the relay.
+  // Called by the relay.
   std::uint32_t records_held() const noexcept { return buffers_.records_held(); }
-  /// Does what was put off because the requester or the transport was busy: Relay::schedule().
+  /// Performs the work that was deferred by Relay::schedule() while the requester or the transport was busy.
   void act() noexcept;
-  /// What the next call waits for may be there.
+  /// Retries the first waiting call after a release.
   void resume() noexcept { pump(); }
-  /// The connection to the server may have become empty. False: there is nothing to look for any more.
+  /// Returns the connection to the server once it has no calls. Returns false when closing is complete.
   bool finish_closing() noexcept;
 
   void on_lent(rdma_server::ServerConnection& connection) noexcept override;
@@ -47,9 +47,9 @@ class RelayClient final : public rdma_server::ServerUser {
   void on_server_call(service::Call& call) noexcept override;
   void on_server_gone() noexcept override { server_calls_.drop_all(); }
 
-  QueueLink<RelayClient> scheduled_link;  ///< for act()
-  QueueLink<RelayClient> waiting_link;    ///< for resume()
-  QueueLink<RelayClient> closing_link;    ///< for finish_closing()
+  QueueLink<RelayClient> scheduled_link;  ///< link for act()
+  QueueLink<RelayClient> waiting_link;    ///< link for resume()
+  QueueLink<RelayClient> closing_link;    ///< link for finish_closing()
 
  private:
   void pump() noexcept;
@@ -62,11 +62,12 @@ class RelayClient final : public rdma_server::ServerUser {
   void cancel_calls() noexcept;
 
   Relay& relay_;
-  service::Client* client_ = nullptr;  ///< null: its connection has ended
-  bool closing_ = false;               ///< calls of a client that has gone are still at the server
-  bool cancels_ = false;               ///< and are to be cancelled
-  bool disconnects_ = false;           ///< the client has to send some calls again
-  rdma_server::ServerConnection* server_ = nullptr;  ///< null: lent with the next call
+  service::Client* client_ = nullptr;  ///< null after the client's connection has ended
+  bool closing_ = false;               ///< calls of a disconnected client are still at the server
+  bool cancels_ = false;               ///< act() has to cancel these calls
+  bool disconnects_ = false;           ///< act() has to disconnect the client, so that it retransmits lost
+                                       ///< calls
+  rdma_server::ServerConnection* server_ = nullptr;  ///< null: borrowed with the next call
   rdma_server::ClientBuffers buffers_;
   RelayCallList waiting_;
   RelayCallList lost_;

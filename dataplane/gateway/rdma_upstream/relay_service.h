@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program and version that an RPC-over-RDMA server serves. Only the owning reactor may call. Calls belong to the
-// transport; the Relay outlives the service.
+// A program and version that an RPC-over-RDMA server provides. Callable only on the owning reactor. The
+// transport owns the calls, and the Relay outlives the service.
 #pragma once
 
 #include "dataplane/gateway/rdma_upstream/relay.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The server's own calls to one client (RFC 8167): passed on unchanged, and completed with the client's reply. Only
-// the owning reactor may call; no allocation. The calls belong to the transport.
+// Calls that the server makes to one client (RFC 8167). They are forwarded unchanged and completed with the
+// client's reply. Callable only on the owning reactor. Never allocates. The transport owns the calls.
 #pragma once
 
 #include <array>
@@ -20,15 +20,16 @@ class ServerCalls {
   ServerCalls& operator=(const ServerCalls&) = delete;
 
   bool empty() const noexcept;
-  /// False, with no effect: the client cannot take it, or has too many.
+  /// Forwards a call. Returns false, without effect, if the client cannot take calls or has too many
+  /// outstanding.
   bool start(service::Call& call, service::Client& client) noexcept;
-  /// The connection that the calls came on has ended: they are completed, and the replies go nowhere.
+  /// Completes all calls because the connection that they arrived on has ended. Later replies are discarded.
   void drop_all() noexcept;
 
  private:
   struct Outstanding {
-    service::Call* call = nullptr;  ///< null: dropped
-    bool in_use = false;            ///< until the client's reply, or the news that there is none
+    service::Call* call = nullptr;  ///< null after drop_all()
+    bool in_use = false;            ///< true until the client's reply arrives or fails
   };
   static void on_reply(void* context, std::span<const std::byte> reply) noexcept;
 

@@ -309,6 +309,7 @@ Json describe(const Config& config) {
         {"max_connections", block.max_connections},
         {"call_buffers", block.call_buffers},
         {"large_reply_buffers", block.large_reply_buffers},
+        {"max_io_mib", block.max_io_mib},
         {"reply_chunks", block.reply_chunks_if_needed != 0 ? "if-needed" : "always"}}},
       {"host_authentication", describe_host_authentication(config)},
       {"device", describe_device(block)},

@@ -60,6 +60,7 @@ void read_transport(Checker& check, const toml::table& root, segment::ConfigBloc
   check.integer(*table, "max_connections", block.max_connections, 1, segment::kMaxConnections);
   check.integer(*table, "call_buffers", block.call_buffers, 1, 1024);
   check.integer(*table, "large_reply_buffers", block.large_reply_buffers, 1, 4096);
+  check.integer(*table, "max_io_mib", block.max_io_mib, 1, segment::kMaxIoMib);
   std::string policy = "always";
   check.text(*table, "reply_chunks", policy, 16, {"always", "if-needed"});
   block.reply_chunks_if_needed = policy == "if-needed" ? 1 : 0;

@@ -51,9 +51,10 @@ rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
   engine.capacity.reply_buffer_bytes = config.reply_buffer_bytes;
   engine.small_buffer_bytes = kSmallBufferBytes;
   engine.call_buffers = config.call_buffers;
+  engine.call_buffer_bytes = tcp::record_bytes(config.max_io_bytes());
   engine.reply_buffers = config.large_reply_buffers;
   if (config.upstream_count > 0) {
-    engine.reply_buffer_bytes = tcp::kMaxRecordBytes;
+    engine.reply_buffer_bytes = tcp::record_bytes(config.max_io_bytes());
     // Calls keep theirs while the upstream works on them, and need one of `item_buffers` as long.
     engine.lent_call_buffers = std::max(engine.lent_call_buffers, config.item_buffers);
     engine.callers = std::min(config.callback_clients, config.max_connections);
@@ -98,9 +99,10 @@ std::uint32_t tcp_upstreams(const segment::ConfigBlock& config) {
 std::uint64_t upstream_bytes(const segment::ConfigBlock& config) {
   const std::uint32_t over_tcp = tcp_upstreams(config);
   if (over_tcp == 0) return 0;
-  const tcp_upstream::ReplyBuffers replies{.records = config.record_buffers, .items = config.item_buffers};
+  const tcp_upstream::ReplyBuffers replies{
+      .records = config.record_buffers, .items = config.item_buffers, .max_io_bytes = config.max_io_bytes()};
   const std::uint64_t each =
-      replies.records * std::uint64_t{tcp::kMaxRecordBytes} +
+      replies.records * std::uint64_t{replies.record_bytes()} +
       replies.items_for(config.all_connections()) * std::uint64_t{tcp_upstream::kItemBytes};
   return std::uint64_t{config.reactors} * over_tcp * each;
 }

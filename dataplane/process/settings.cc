@@ -117,7 +117,10 @@ std::vector<service::memory::ExportOptions> export_options(const segment::Config
 }
 
 service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config) {
-  return {.max_files = config.max_files, .handle_key = config.handle_key, .exports = export_options(config)};
+  return {.max_files = config.max_files,
+          .max_io_bytes = config.max_io_bytes(),
+          .handle_key = config.handle_key,
+          .exports = export_options(config)};
 }
 
 reactor::DialConfig dial_config(const segment::ConfigBlock& config) {
@@ -171,7 +174,8 @@ tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& confi
       .records = require_pool("[forward] record_buffers", config.record_buffers,
                               {{"a call with a long reply, until it is released", 1}}),
       .items = require_pool("[forward] item_buffers", config.item_buffers,
-                            {{"a call with a short reply, until it is released", 1}})};
+                            {{"a call with a short reply, until it is released", 1}}),
+      .max_io_bytes = config.max_io_bytes()};
   tcp_upstream::UpstreamsConfig upstreams;
   for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
     const segment::UpstreamConfig& from = config.upstreams[i];

@@ -47,6 +47,7 @@ struct ExportConfig {
   std::array<HostName, kMaxExportHosts> hosts;
 };
 
+inline constexpr std::uint32_t kMaxIoMib = 4;    ///< of one READ or WRITE: what Linux offers at most
 inline constexpr std::uint32_t kMaxRoutes = 16;  ///< per upstream
 
 /// A program and version whose calls are forwarded to the upstream.
@@ -219,6 +220,7 @@ struct ConfigBlock {
   std::uint32_t reply_buffer_bytes = 8192;
   std::uint32_t call_buffers = 16;
   std::uint32_t large_reply_buffers = 16;
+  std::uint32_t max_io_mib = 1;  ///< of one READ or WRITE
   std::uint32_t reply_chunks_if_needed = 0;
 
   std::uint64_t memory_bytes = 1ull << 30;  ///< of all memory exports together; resident as files grow
@@ -238,6 +240,7 @@ struct ConfigBlock {
   std::uint32_t priority() const noexcept {
     return service_level <= kMaxServiceLevel ? service_level : traffic_class >> 5;
   }
+  std::uint32_t max_io_bytes() const noexcept { return max_io_mib << 20; }
   /// Per reactor: from clients, and from the gateways to RPC-over-RDMA servers.
   std::uint32_t all_connections() const noexcept { return max_connections + connections_to_servers(); }
   std::uint32_t connections_to_servers() const noexcept {

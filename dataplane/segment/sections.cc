@@ -201,6 +201,7 @@ void look_at_transport(Look& look, const ConfigBlock& config) {
   look.within("transport.max_segments", config.max_segments, 1, 160);
   look.within("transport.call_buffers", config.call_buffers, 1, 1024);
   look.within("transport.large_reply_buffers", config.large_reply_buffers, 1, 4096);
+  look.within("transport.max_io_mib", config.max_io_mib, 1, kMaxIoMib);
   look.within("transport.reply_buffer_bytes", config.reply_buffer_bytes, 1024, 1u << 20);
   look.within("classes", config.class_count, 1, kMaxClasses);
   for (const auto& name : config.class_names) look.ends("classes.name", name);

@@ -30,11 +30,12 @@
 namespace sluice::service {
 
 /// Maximum pieces of registered memory of one call, in its sink and all its result items together. An
-/// unaligned transfer of 1 MiB in 64 KiB blocks takes 17.
-inline constexpr std::size_t kMaxPieces = 48;
+/// unaligned transfer of 4 MiB in 64 KiB blocks takes 65, and round-up bytes take one.
+inline constexpr std::size_t kMaxPieces = 72;
 /// Maximum result items of one call. A call may have as many Write chunks.
 inline constexpr std::size_t kMaxResultItems = 16;
-inline constexpr std::size_t kCallStateBytes = 128;
+/// Maximum size of a service's own state in a call. The state of the memory exports names the blocks of 4 MiB.
+inline constexpr std::size_t kCallStateBytes = 304;
 
 /// A DDP-eligible result: `bytes` of data that follow their count word in the results.
 struct ResultItem {

@@ -81,7 +81,7 @@ void MemoryService::read(Call& call, xdr::Reader& in) noexcept {
     return end_with_attr(call, Status::Acces, file.number);
 
   const std::uint64_t left = offset < inode.size ? inode.size - offset : 0;
-  count = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(smaller_of(count, kMaxTransferBytes), left));
+  count = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(smaller_of(count, max_io_bytes_), left));
   inode.atime_ns = fs_.now_ns();
   xdr::Writer& out = call.results();
   put_status(out, Status::Ok);
@@ -114,7 +114,7 @@ Status MemoryService::check_write(const Target& file, std::uint64_t offset, std:
   if (inode.type != FileType::Regular) return Status::Inval;
   if (file.options->read_only) return Status::RoFs;
   if (!owns(inode, file.credential) && !allows(inode, file.credential, kWrite)) return Status::Acces;
-  if (bytes > kMaxTransferBytes) return Status::Inval;
+  if (bytes > max_io_bytes_) return Status::Inval;
   if (offset > kMaxFileBytes - bytes) return Status::FBig;
   return fs_.ensure_blocks(inode, offset, bytes);
 }

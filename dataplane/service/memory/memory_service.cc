@@ -20,6 +20,7 @@ const std::array<MemoryService::Handler, ulb::kNfs3Procedures> MemoryService::kH
 MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros,
                              const MemoryServiceConfig& config, FileSystem::Clock wall_clock)
     : fs_(region, config.max_files, config.handle_key, wall_clock),
+      max_io_bytes_(smaller_of(config.max_io_bytes, kMaxTransferBytes)),
       zeros_{zeros.bytes.first(kLargeBytes), zeros.lkey},
       pad_{zeros.bytes.subspan(kLargeBytes), zeros.lkey},
       exports_(config.exports),
@@ -330,8 +331,8 @@ void MemoryService::fsinfo(Call& call, xdr::Reader& in) noexcept {
   xdr::Writer& out = call.results();
   put_status(out, Status::Ok);
   put_post_op_attr(out, fs_, object.number);
-  for (const std::uint32_t value : {kMaxTransferBytes, kMaxTransferBytes, kSmallBytes, kMaxTransferBytes,
-                                    kMaxTransferBytes, kSmallBytes, kMaxReaddirBytes})
+  for (const std::uint32_t value : {max_io_bytes_, max_io_bytes_, kSmallBytes, max_io_bytes_, max_io_bytes_,
+                                    kSmallBytes, kMaxReaddirBytes})
     out.u32(value);
   out.u64(kMaxFileBytes);
   put_time(out, 1);  // time_delta: a nanosecond

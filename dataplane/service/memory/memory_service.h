@@ -24,8 +24,9 @@
 
 namespace sluice::service::memory {
 
-/// Values of rtmax and wtmax (RFC 1813, section 3.3.19), in bytes.
-inline constexpr std::uint32_t kMaxTransferBytes = 1u << 20;
+/// Maximum and default of the values of rtmax and wtmax (RFC 1813, section 3.3.19), in bytes.
+inline constexpr std::uint32_t kMaxTransferBytes = 4u << 20;
+inline constexpr std::uint32_t kDefaultTransferBytes = 1u << 20;
 inline constexpr std::uint32_t kMaxReaddirBytes = 64u << 10;
 inline constexpr std::uint16_t kSetUid = 04000;
 inline constexpr std::uint16_t kSetGid = 02000;
@@ -61,6 +62,7 @@ struct ExportOptions {
 
 struct MemoryServiceConfig {
   std::uint32_t max_files = 100000;
+  std::uint32_t max_io_bytes = kDefaultTransferBytes;  ///< of one READ or WRITE; at most kMaxTransferBytes
   HashKey handle_key{};
   std::vector<ExportOptions> exports{};  ///< the index is part of file handles; at most kMaxExports
 };
@@ -215,8 +217,9 @@ class MemoryService final : public Service {
   ReplyCache::Reader reader_of_reply(const Call& call) const noexcept;
 
   FileSystem fs_;
-  rdma::MemoryRegion zeros_;  ///< kLargeBytes of zeros, read for holes
-  rdma::MemoryRegion pad_;    ///< sink of round-up bytes
+  const std::uint32_t max_io_bytes_;  ///< maximum data of one READ or WRITE
+  rdma::MemoryRegion zeros_;          ///< kLargeBytes of zeros, read for holes
+  rdma::MemoryRegion pad_;            ///< sink of round-up bytes
   std::vector<ExportOptions> exports_;
   std::vector<ExportStatistics> statistics_;
   std::array<std::byte, 8> write_verifier_;

@@ -70,6 +70,10 @@ TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
   EXPECT_EQ(reserved(config, "calls kept"), std::uint64_t{config.request_cache} * 2048);
   EXPECT_EQ(reserved(config, "large reply buffers"),
             std::uint64_t{config.large_reply_buffers} * tcp::kMaxRecordBytes);
+  config.max_io_mib = 4;
+  EXPECT_GE(reserved(config, "replies of upstreams"),
+            std::uint64_t{config.record_buffers} * tcp::record_bytes(4u << 20));
+  config.max_io_mib = 1;
   const std::uint64_t of_one = reserved(config, "replies of upstreams");
   config.upstreams[0].handle_tag = 7;
   config.spare_upstreams = 2;

@@ -119,8 +119,17 @@ TEST(Settings, an_engine_is_sized_as_configured) {
   EXPECT_EQ(engine.capacity.reply_buffer_bytes, 3072u);
   EXPECT_EQ(engine.call_buffers, 3u);
   EXPECT_EQ(engine.reply_buffers, 4u);
+  EXPECT_EQ(engine.call_buffer_bytes, (1u << 20) + (64u << 10));
   EXPECT_EQ(engine.callers, 0u);
   EXPECT_EQ(engine.capacity.requests, 0u);
+}
+
+TEST(Settings, long_calls_have_the_data_of_one_write) {
+  segment::ConfigBlock config;
+  EXPECT_EQ(memory_config(config).max_io_bytes, 1u << 20);
+  config.max_io_mib = segment::kMaxIoMib;
+  EXPECT_EQ(memory_config(config).max_io_bytes, service::memory::kMaxTransferBytes);
+  EXPECT_EQ(engine_config(config).call_buffer_bytes, (4u << 20) + (64u << 10));
 }
 
 TEST(Settings, upstreams_need_long_replies_and_callers_for_their_calls_back) {
@@ -129,6 +138,8 @@ TEST(Settings, upstreams_need_long_replies_and_callers_for_their_calls_back) {
   config.callback_clients = 64;
   const rpcrdma::EngineConfig engine = engine_config(config);
   EXPECT_EQ(engine.reply_buffer_bytes, tcp::kMaxRecordBytes);
+  config.max_io_mib = 4;
+  EXPECT_EQ(engine_config(config).reply_buffer_bytes, tcp::record_bytes(4u << 20));
   EXPECT_EQ(engine.callers, 5u);
   EXPECT_EQ(engine.capacity.requests, rpcrdma::kCallBacksAtOnce);
 }

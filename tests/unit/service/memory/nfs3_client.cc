@@ -156,7 +156,7 @@ Bytes pattern(std::size_t bytes, std::uint32_t seed) {
 }
 
 Bytes encode(const std::function<void(xdr::Writer&)>& put) {
-  static Bytes room((2 << 20) + 4096);
+  static Bytes room((5 << 20) + 4096);
   xdr::Writer out(room);
   put(out);
   EXPECT_TRUE(out.ok());
@@ -212,7 +212,7 @@ Result decode(std::uint32_t procedure, const Bytes& results) {
       if (!good) break;
       result.count = in.u32();
       result.eof = in.boolean();
-      result.data = take_opaque(in, 1 << 20);
+      result.data = take_opaque(in, memory::kMaxTransferBytes);
       EXPECT_EQ(result.data.size(), result.count);
       break;
     case ulb::kNfs3Write:
@@ -286,6 +286,7 @@ Lab::Lab(Options options)
       zeros_(map_region(memory::kLargeBytes + 64, 12)) {
   MemoryServiceConfig config;
   config.max_files = options.max_files;
+  config.max_io_bytes = options.max_io_bytes;
   config.handle_key = options.key;
   config.exports = options.exports;
   if (transport_) {

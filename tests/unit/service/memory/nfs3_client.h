@@ -114,6 +114,7 @@ class Lab {
     std::uint32_t max_files = 30000;
     std::vector<ExportOptions> exports = {ExportOptions{.path = "/a", .root_squash = false}};
     HashKey key = {std::byte{7}};
+    std::uint32_t max_io_bytes = memory::kDefaultTransferBytes;
   };
   Lab() : Lab(Options{}) {}
   explicit Lab(Options options);

@@ -54,6 +54,61 @@ TEST_F(Data, reads_longer_than_the_limit_are_cut) {
   EXPECT_FALSE(r.eof);
 }
 
+TEST(LargeTransfers, four_mebibytes_are_one_write_and_one_read) {
+  constexpr std::uint32_t kBytes = memory::kMaxTransferBytes;
+  Lab lab({.max_io_bytes = kBytes});
+  const Handle f = lab.file(lab.root(), "f");
+  for (const std::uint32_t offset : {0u, 1000u, 65'535u}) {
+    const Bytes data = pattern(kBytes, offset);
+    const Result written = lab.write(f, offset, data);
+    ASSERT_TRUE(written.ok());
+    EXPECT_EQ(written.count, kBytes);
+    const Result read = lab.read(f, offset, kBytes);
+    EXPECT_EQ(read.count, kBytes);
+    EXPECT_TRUE(read.eof);
+    EXPECT_EQ(read.data, data);
+  }
+  EXPECT_EQ(lab.read(f, 0, kBytes + 1).count, kBytes);
+}
+
+TEST(LargeTransfers, pieces_of_four_mebibytes_are_the_blocks_of_the_file) {
+  constexpr std::uint32_t kBytes = memory::kMaxTransferBytes - 1;
+  constexpr std::uint32_t kOffset = 1001;
+  Lab lab({.max_io_bytes = memory::kMaxTransferBytes});
+  const Handle f = lab.file(lab.root(), "f");
+  const Bytes data = pattern(kBytes, 7);
+  PlacedWrite write(lab, f, kOffset, kBytes, 1);
+  ASSERT_EQ(write.placement, Placement::Sink);
+  EXPECT_EQ(write.call.pieces().size(), 66u) << "the last for the round-up byte";
+  Bytes padded = data;
+  padded.push_back(std::byte{0xee});
+  write.pull(padded);
+  ASSERT_TRUE(write.commit().ok());
+  PendingRead read(lab, f, kOffset, kBytes);
+  EXPECT_EQ(read.call.pieces().size(), 65u);
+  EXPECT_EQ(read.data(), data);
+}
+
+TEST(LargeTransfers, holes_of_four_mebibytes_read_as_zeros) {
+  constexpr std::uint32_t kBytes = memory::kMaxTransferBytes;
+  Lab lab({.max_io_bytes = kBytes});
+  const Handle f = lab.file(lab.root(), "f");
+  ASSERT_TRUE(lab.setattr(f, {.size = 2 * kBytes}).ok());
+  const Result read = lab.read(f, 1, kBytes);
+  EXPECT_EQ(read.count, kBytes);
+  EXPECT_TRUE(all_zero(read.data));
+}
+
+TEST(LargeTransfers, a_write_beyond_what_is_configured_is_refused) {
+  for (const std::uint32_t most : {2u << 20, 4u << 20}) {
+    Lab lab({.max_io_bytes = most});
+    const Handle f = lab.file(lab.root(), "f");
+    EXPECT_EQ(PlacedWrite(lab, f, 0, most + 1).answer().status, Status::Inval);
+    EXPECT_EQ(lab.write(f, 0, pattern(most + 4, 1)).status, Status::Inval);
+    EXPECT_EQ(lab.getattr(f).attr.value_or(Attr{}).size, 0u);
+  }
+}
+
 TEST_F(Data, V1_196_a_read_that_fails_has_no_item) {
   PendingRead read(lab, root, 0, 100);
   EXPECT_EQ(read.call.pieces().size(), 0u);

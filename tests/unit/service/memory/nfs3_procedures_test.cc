@@ -224,6 +224,15 @@ TEST_F(Nfs3, fsinfo_and_pathconf_say_what_the_export_does) {
   EXPECT_EQ(conf.numbers, (std::vector<std::uint64_t>{memory::kMaxLinks, 255, 1, 1, 0, 1}));
 }
 
+TEST(Nfs3Sizes, fsinfo_says_what_is_configured) {
+  for (const std::uint32_t most : {1u << 20, 2u << 20, 4u << 20}) {
+    Lab sized({.max_io_bytes = most});
+    const Result info = sized.fsinfo(sized.root());
+    ASSERT_TRUE(info.ok());
+    for (const std::size_t number : {0u, 1u, 3u, 4u}) EXPECT_EQ(info.numbers[number], most) << number;
+  }
+}
+
 TEST_F(Nfs3, commit_answers_the_verifier_of_write) {
   const Handle f = lab.file(root, "f");
   const Result written = lab.write(f, 0, bytes_of("x"), kRoot, 0);

@@ -10,9 +10,10 @@ namespace {
 
 constexpr std::uint16_t kPort = 20049;
 constexpr std::uint32_t kMaxPeers = 32;
-constexpr std::size_t kMemoryBytes = 4u << 20;
-constexpr std::uint32_t kMostRead = 1u << 20;
-constexpr std::uint32_t kLongBytes = 2u << 20;
+constexpr std::size_t kMemoryBytes = 8u << 20;
+constexpr std::uint32_t kMostRead = 4u << 20;
+constexpr std::uint32_t kLongBytes = 5u << 20;
+constexpr std::uint32_t kSegmentBytes = 1u << 20;
 constexpr std::uint32_t kMostReply = 120u << 10;
 constexpr int kMaxTurns = 100'000;
 
@@ -92,10 +93,13 @@ void Transport::turn() {
 Transport::Session& Transport::session(const PeerAddress& peer) {
   Session& session = sessions_[peer.bytes];
   if (session.client != nullptr) return session;
-  session.requester = std::make_unique<rpcrdma::Requester>(
-      client_->requester_context(), *client_device_,
-      rpcrdma::RequesterConfig{
-          .requests = 4, .windows = 64, .long_buffers = 2, .long_buffer_bytes = kLongBytes});
+  session.requester =
+      std::make_unique<rpcrdma::Requester>(client_->requester_context(), *client_device_,
+                                           rpcrdma::RequesterConfig{.requests = 4,
+                                                                    .windows = 64,
+                                                                    .long_buffers = 2,
+                                                                    .long_buffer_bytes = kLongBytes,
+                                                                    .max_segment_bytes = kSegmentBytes});
   rpcrdma::ConnectionConfig config;
   config.max_version = version_;
   config.send_inline_bytes = config.receive_inline_bytes;

@@ -25,7 +25,7 @@ namespace sluice::tcp {
 constexpr std::uint32_t record_bytes(std::uint32_t data_bytes) noexcept {
   return data_bytes + (64u << 10);
 }
-/// A READ or WRITE has at most so much data where nothing else is configured.
+/// Limits the data of a READ or WRITE where nothing else is configured.
 inline constexpr std::uint32_t kMaxDataBytes = 1u << 20;
 inline constexpr std::uint32_t kMaxRecordBytes = record_bytes(kMaxDataBytes);
 /// Buffer of one stream: short records stay in it, longer ones continue in lent memory.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Options, flags and subcommands of a program. CLI11 parses them. Its header takes longer to compile than
-// most of our sources, so only arguments.cc includes it. Setup; variables must outlive parse().
+// most of our sources, so only arguments.cc includes it. Used at setup. Variables must outlive parse().
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class Option {
   CLI::Option* option_;
 };
 
-/// A program or one of its subcommands. A handle; the Program owns the object.
+/// Handle of a program or of one of its subcommands. The Program owns the object.
 class Command {
  public:
   explicit Command(CLI::App& app) : app_(&app) {}
@@ -73,8 +73,8 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   Command& command() { return command_; }
-  /// Fills the variables. Returns the exit status if the program has to exit, because the help or the version
-  /// was requested or because the usage is wrong. A message was printed then.
+  /// Parses the arguments into the variables. If the help or the version was requested, or if the usage is
+  /// wrong, prints a message and returns the exit status with which the program has to exit.
   std::optional<int> parse(int argc, char** argv);
 
  private:

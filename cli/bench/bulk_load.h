@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Load of calls and replies of a given size without DDP-eligible items, which measures the transport with
-// long messages. One thread.
+// long messages. Single-threaded.
 #pragma once
 
 #include <cstdint>

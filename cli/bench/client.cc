@@ -25,8 +25,8 @@ constexpr std::uint32_t kIdleTurnsPerClock = 16;
 constexpr std::uint32_t kLongBufferBytes = 128 * 1024;
 constexpr std::uint32_t kMaxLongBuffers = 32;
 
-/// Minimum number of credits in version 2, where a reply may come in parts, each of which takes a Receive.
-/// The server should not have to wait for them.
+/// Minimum number of credits in version 2. A reply may arrive in parts, each of which consumes a Receive, and
+/// the server should not have to wait for credits.
 constexpr std::uint32_t kLeastWindow = 64;
 
 std::uint32_t credits_of(const ClientConfig& config) {
@@ -164,7 +164,7 @@ void Client::start(Session& session) {
   session.connection = engine_.free_connection();
   auto qp = device_.create_queue_pair(engine_.queue_pair_limits());
   rdma::QueuePair& queue_pair = *qp;
-  // The size limit of our Sends arrives with the reply. Until then the default holds (RFC 8797).
+  // The size limit of our Sends arrives with the reply. The default applies until then (RFC 8797).
   session.connection->open(std::move(qp),
                            {.receive_inline_bytes = config_.inline_bytes,
                             .credit_grant = 0,
@@ -212,7 +212,7 @@ void Client::poll_cm() {
 std::size_t Client::poll() {
   if (turns_-- == 0) {
     turns_ = kTurnsPerCm;
-    give_up_if_lost();  // the manager would act on a queue pair that is lost
+    give_up_if_lost();  // the manager must not act on a lost queue pair
     poll_cm();
   }
   const std::size_t count = engine_.poll(now_ns_);

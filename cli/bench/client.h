@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The requester side for tools: an engine on a device, and connections to one server. One thread.
+// The requester side for tools: an engine on a device, and connections to one server. Single-threaded.
 #pragma once
 
 #include <array>
@@ -49,7 +49,7 @@ struct Session {
 
 class Client {
  public:
-  /// Setup. Connects all sessions; throws ClientError.
+  /// Creates a client and connects all sessions. Used at setup. Throws ClientError.
   Client(rdma::Device& device, rdma::ConnectionManager& manager, const ClientConfig& config);
   /// Creates a client for a device with its own connection manager.
   Client(rdma::Device& device, const ClientConfig& config)

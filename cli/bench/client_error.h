@@ -5,7 +5,7 @@
 
 namespace sluice::bench {
 
-/// The server cannot be reached, or its reply is wrong. what() is a sentence with the remedy.
+/// Error: the server cannot be reached, or its reply is wrong. what() is a sentence with the remedy.
 class ClientError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

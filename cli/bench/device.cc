@@ -34,7 +34,7 @@ int choose_cpu(int wanted) {
     throw SetupError("This process may not use processor " + std::to_string(wanted) +
                      ": choose another --cpu.");
   }
-  // Reactors are placed from the second processor on. The first one is left to everything else.
+  // Reactors are placed from the second processor on, so the first one is free for this process.
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &allowed)) return cpu;
   return 0;
@@ -110,8 +110,8 @@ ToolDevice open_device(const DeviceOptions& options) {
     return result;
   }
   if (options.driver == "verbs") {
-    // The device is opened before pinning, because its set-up thread would share the processor of the poll
-    // loop.
+    // The device is opened before this thread is pinned. Otherwise the device's set-up thread would inherit
+    // the affinity and share the processor of the poll loop.
     result.device = rdma::verbs::open({.device = options.rdma_device, .max_queue_pairs = 64});
     pin(cpu);
     result.own_manager = std::make_unique<cm::RdmaCmManager>(address_in(options.server));

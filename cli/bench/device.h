@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device of a tool, and its connection management. Setup; the thread that polls.
+// The device of a tool, and its connection management. Used at setup and on the thread that polls the device.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ struct DeviceOptions {
   int cpu = -1;  ///< CPU to run on; -1 selects the first that this process may use
 };
 
-/// The device and what it needs, in order of construction.
+/// The device with the objects that it depends on, in order of construction.
 struct ToolDevice {
   Owned<rdma::softroce::Port> port;  ///< null unless the driver is softroce
   std::unique_ptr<rdma::Device> device;

@@ -7,9 +7,9 @@
 
 namespace sluice::bench {
 
-/// Ends the load at the first SIGINT, SIGTERM or SIGHUP while the object exists; the load then reports its
-/// results. The second signal ends the process. A signal that the process was started to ignore (nohup) stays
-/// ignored.
+/// Ends the load at the first SIGINT, SIGTERM or SIGHUP during the lifetime of the object; the load then
+/// reports its results. The second signal ends the process. A signal that was ignored when the process was
+/// started (nohup) remains ignored.
 class Interruptible {
  public:
   Interruptible() {

@@ -116,7 +116,7 @@ Load::Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle
 Load::~Load() = default;
 
 /// Visits the content word by word. Each byte is a function of seed and offset, so that any block can be
-/// checked alone.
+/// verified separately.
 template <typename Visit>
 void Load::for_each_word(std::size_t bytes, std::uint64_t offset, Visit&& visit) const noexcept {
   for (std::size_t at = 0; at < bytes;) {
@@ -274,7 +274,7 @@ bool Load::start(Task& task) {
   return false;
 }
 
-/// Handles a reply. A leaf function for NULL, because the client makes as many NULL calls as it can.
+/// Handles a reply. For NULL it is a leaf function, because the rate of NULL calls is limited by the client.
 void Load::completed(void* context, const rpcrdma::Reply& reply) noexcept {
   const auto& task = *static_cast<Task*>(context);
   Load& load = *task.load;

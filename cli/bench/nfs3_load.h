@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NFSv3 load: a file of known content, and a mix of operations on it. One thread, that of the client.
+// NFSv3 load: a file of known content, and a mix of operations on it. Runs on the client's thread.
 #pragma once
 
 #include <array>
@@ -33,9 +33,9 @@ struct LoadConfig {
   std::uint32_t seed = 1;
   bool verify = false;
   double seconds = 2;
-  std::uint64_t max_operations = 0;  ///< zero means limited by time only
-  double calls_per_s = 0;            ///< upper bound over all connections; zero means as fast as they are
-                                     ///< answered
+  std::uint64_t max_operations = 0;  ///< maximum number of operations; zero means limited by time only
+  double calls_per_s = 0;            ///< maximum rate over all connections; zero means that only the number
+                                     ///< of outstanding calls limits the rate
 };
 
 struct LoadResult {

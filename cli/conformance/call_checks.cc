@@ -17,7 +17,8 @@ const EligibleArgument* argument_at(const CallSight& call, std::uint32_t positio
   return nullptr;
 }
 
-/// Calls `ask(chunk)` for each Read chunk except the one of position zero, if the call was understood.
+/// Calls `ask(chunk)` for each Read chunk with a position other than zero, if the upper-layer call could be
+/// parsed.
 template <typename Ask>
 void for_normal_chunks(const Sight& s, Ask ask) {
   if (!s.call->whole || !s.call->upper.known) return;

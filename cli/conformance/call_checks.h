@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rules for a call and its chunks that both versions have; only the rows of the rules differ. Pure functions,
-// any thread.
+// Rules for a call and its chunks. Both versions share them under different rows. Pure functions; any thread.
 #pragma once
 
 #include "cli/conformance/rule.h"

@@ -7,8 +7,8 @@
 
 namespace sluice::conformance {
 
-/// A message as it was received. If it has another version than the one it is read by, only the four fixed
-/// words are read.
+/// A message as it was received. If the version in its header differs from the version by which it is read,
+/// only the four fixed words are read.
 struct ClientMessage {
   Bytes bytes;
   RawCall header;                ///< header as far as it could be read; `proc` is the type in version 2
@@ -43,7 +43,7 @@ ClientMessage read_client_message(Bytes bytes, std::uint32_t version = 1);
 
 /// The header of an RPC call, regardless of where the message was.
 struct RpcCall {
-  Bytes message;  ///< message as on any other transport
+  Bytes message;  ///< complete RPC message, as another transport would carry it
   bool readable = false;
   std::uint32_t xid = 0, program = 0, version = 0, procedure = 0;
   std::uint32_t flavor = 0;
@@ -58,7 +58,7 @@ struct RpcCall {
 };
 RpcCall read_rpc_call(Bytes message);
 
-/// A Read chunk of a call: its position, and the bytes of its segments in list order.
+/// A Read chunk of a call, with the bytes of its segments in list order.
 struct ReadChunk {
   std::uint32_t position = 0;
   std::vector<rpcrdma::Segment> segments{};

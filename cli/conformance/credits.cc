@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credits of a server: version 1, with thresholds and connections; version 2, in both directions of the wire.
+// Credits of a server. The tests of version 1 include thresholds and connections; the tests of version 2
+// cover both directions.
 #include <cstdint>
 #include <vector>
 

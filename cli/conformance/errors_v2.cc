@@ -26,8 +26,8 @@ constexpr std::uint32_t kCallsWithoutThatType = 30;
 
 using Better = FunctionRef<bool(const WaitingCall& again)>;
 
-/// Checks that the call is repeated in a form that the error requests. If `may_end`, the call may end
-/// instead. The unchanged form is never correct.
+/// Checks that the client retransmits the call in a form that the error requests. If `may_end` is true, the
+/// call may end instead. The unchanged form is never correct.
 void expect_replanned(Stage& s, const WaitingCall& call, Better better, const std::string& wanted,
                       bool may_end) {
   const auto again = s.expect_done_or_again(call);

@@ -45,7 +45,7 @@ Return next_connection(Stage& s, Responder::FirstAnswer answer) {
   return back;
 }
 
-/// Checks that the client works on the new connection.
+/// Checks that the client retransmits the call on the new connection and continues there.
 void expect_work(Stage& s, const Return& back) {
   s.expect_again(back.call);
   s.serve(kCallsBehind);

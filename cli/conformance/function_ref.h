@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reference to a callable, for parameters that are called only during the call. std::function would copy the
-// callable, and <functional> is one of the largest headers of the standard library. The callable must outlive
-// the reference. Any thread.
+// Reference to a callable, for parameters that are invoked only during the function call. std::function would
+// copy the callable, and <functional> is one of the largest headers of the standard library. The callable
+// must outlive the reference. Any thread.
 #pragma once
 
 #include <type_traits>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Judges a client by what its responder observes. It is notified of each connection, message and transfer,
-// and applies every rule to it. It sends nothing itself. The thread of the responder.
+// and applies every rule to it. It sends nothing itself. Runs on the thread of the responder.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ class Judge {
 
   void connected(Conversation& at, std::span<const std::byte> private_data);
   void came(Conversation& at, const ClientMessage& message);
-  /// Call after came() of the same message.
+  /// Judges a call with the bytes of its Read chunks. Call after came() of the same message.
   void assembled_call(const Conversation& at, const ClientMessage& message, CallSight call);
-  /// Call after the last part of the message.
+  /// Judges and applies a set of properties. Call after the last part of the message.
   void learned(Conversation& at, const ClientMessage& message, const PropertySet& set);
-  /// Call before the reply is sent.
+  /// Counts a reply and the credits that it grants. Call before the reply is sent.
   void answered(Conversation& at, std::uint32_t xid, std::uint32_t granted);
-  /// Call before the message is sent.
+  /// Records a message of the responder. Call before the message is sent.
   void sent(Conversation& at, std::span<const std::byte> message);
   void transferred(const Conversation& at, rdma::WcOpcode opcode, rdma::WcStatus status);
   /// Adds a line to the report.
@@ -52,8 +52,8 @@ class Judge {
   std::vector<std::string> recent_;
   std::vector<const Rule*> rules_;
   std::vector<Finding> findings_;
-  std::vector<OpenCall> open_;  ///< calls that are not answered, one per XID
-  std::vector<OpenCall> lost_;  ///< calls of closed connections that were not answered, one per XID
+  std::vector<OpenCall> open_;  ///< unanswered calls, one per XID
+  std::vector<OpenCall> lost_;  ///< unanswered calls of closed connections, one per XID
   std::vector<rdma::Rkey> handles_before_;
 };
 

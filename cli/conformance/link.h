@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The connection to the server under test, one at a time, from a raw endpoint. The thread that polls the
-// device.
+// The connection from a raw endpoint to the server under test, one at a time. Runs on the thread that polls
+// the device.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace sluice::conformance {
 /// Returns the time of the monotonic clock.
 std::uint64_t now_ns();
 
-/// No connection can be made. what() is a sentence with the remedy.
+/// No connection can be established. what() is a sentence with the remedy.
 class LinkError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -26,14 +26,14 @@ class LinkError : public std::runtime_error {
 
 class Link {
  public:
-  /// Setup. Device and manager must outlive the link.
+  /// Creates a link. Used at setup. Device and manager must outlive the link.
   Link(rdma::Device& device, rdma::ConnectionManager& manager, std::uint16_t port);
   virtual ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// Closes the current connection and makes a new one. If the server refuses, retries for some seconds.
-  /// Without `own`, no private data is sent. Throws LinkError.
+  /// Closes the current connection and opens a new one. Retries for some seconds if the server refuses it.
+  /// Sends no private data if `own` is empty. Throws LinkError.
   void connect(const std::optional<rpcrdma::PrivateData>& own);
   /// Closes the connection. Returns when both sides have closed it, or after a timeout.
   void disconnect();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Judges clients until it is interrupted. The thread that polls the device.
+// Judges clients until it is interrupted. Runs on the thread that polls the device.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct ListenOptions {
 };
 
 /// Runs these tests until SIGINT or SIGTERM and returns their results. Writes to `log` when clients may
-/// connect, and when all tests were tried.
+/// connect and when all tests have been tried.
 std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manager,
                            const ListenOptions& options, std::span<const Test* const> tests,
                            std::ostream& log);

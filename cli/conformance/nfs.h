@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NFS version 3 as the tests need it: payloads of calls, and contents of replies (RFC 1813). Functions throw
-// Failure for replies that cannot be read. The thread of the link.
+// The part of NFS version 3 that the tests need: payloads of calls, and contents of replies (RFC 1813).
+// Functions throw Failure for replies that cannot be read. They run on the thread of the link.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ RawReply read_v1(const Bytes& message);
 RawReply read_v2(const Bytes& message);
 /// Returns the sum of the lengths.
 std::uint64_t bytes_in(const Segments& segments);
-/// Returns the accept_stat of an accepted reply; any other reply fails.
+/// Returns the accept_stat of an accepted reply. Throws Failure for any other reply.
 std::uint32_t accept_stat_of(std::span<const std::byte> payload);
 
 Bytes null_payload(std::uint32_t xid);

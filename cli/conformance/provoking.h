@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Functions that the provocations of both versions share. The thread of the responder.
+// Functions that the provocations of both versions share. They run on the thread of the responder.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ bool has_reply_chunk(const WaitingCall& call);
 bool is_read_with_a_chunk(const WaitingCall& call);
 rpcrdma::Segment first_segment(const RawCall& header);
 Bytes empty_reply(std::uint32_t xid);
-/// Returns an XID for a message of the responder that no client uses.
+/// Returns an XID, unused by clients, for a message of the responder.
 std::uint32_t next_xid();
 
 /// Returns the result of a call. Skips the provocation if there is none.
@@ -43,7 +43,7 @@ AnsweredRead await_read(Stage& s, const std::string& what, bool (*suits)(std::ui
 /// Performs an access that must be refused, which ends the connection. Returns whether it was refused.
 bool refused(Stage& s, Visit& visit, const rpcrdma::Segment& segment, std::span<const std::byte> written);
 
-/// Sends an invalid reply, which may cost the client only this call.
+/// Sends an invalid reply and checks that it costs the client at most this call.
 void expect_borne(Stage& s, const WaitingCall& call, std::span<const std::byte> message);
 
 // Complete provocations of both versions.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One end of a connection without a transport: posts Receives, sends bytes, exposes memory, and checks
-// nothing. The thread that polls the device. The device owns its memory; the caller owns a queue pair that it
-// creates.
+// nothing. Runs on the thread that polls the device. The device owns its memory; the caller owns each queue
+// pair that it creates.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@
 
 namespace sluice::conformance {
 
-/// Failure of the own end: a limit of the device or of this program, not a fault of the peer.
+/// Failure of our own end, by a limit of the device or of this program. The peer is not at fault.
 class EndpointError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -27,7 +27,7 @@ struct Received {
 
 class RawEndpoint {
  public:
-  /// Setup. Allocates its memory.
+  /// Creates an endpoint and allocates its memory. Used at setup.
   RawEndpoint(rdma::Device& device, std::uint32_t receive_bytes, std::uint32_t receives);
   virtual ~RawEndpoint() = default;
   RawEndpoint(const RawEndpoint&) = delete;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Plays a responder for a client under test: receives its calls, forwards them to an upstream, and replies in
-// the requested manner. One call at a time. The thread that polls the device.
+// the requested manner. Handles one call at a time. Runs on the thread that polls the device.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,14 @@ class MakeUpstream;
 
 struct ResponderConfig {
   std::uint16_t port = 20049;
-  std::uint32_t receive_bytes = 4096;  ///< announced to the client
+  std::uint32_t receive_bytes = 4096;  ///< size of a Receive that the responder announces to the client
   std::uint32_t grant = 16;
-  std::uint32_t version = 1;                   ///< latest version that it supports
+  std::uint32_t version = 1;                   ///< latest supported version
   std::uint64_t transfer_ns = 30'000'000'000;  ///< longest wait for a transfer, or for credits of the client
 };
 
-/// One connection of the client. It exists while anything refers to it; `ended` means that it is closed.
+/// One connection of the client. It exists until the last VisitRef to it is destroyed; `ended` means that it
+/// is closed.
 struct Visit {
   Visit() = default;
   virtual ~Visit() = default;
@@ -43,7 +44,7 @@ struct Visit {
   Visit& operator=(const Visit&) = delete;
 
   Conversation talk;
-  bool unjudged = false;  ///< a transfer that must fail is in progress
+  bool unjudged = false;  ///< a transfer that must fail is in progress; the judge ignores its result
   bool ended = false;
 
  private:
@@ -51,7 +52,7 @@ struct Visit {
   std::uint32_t references_ = 0;
 };
 
-/// Reference to a visit, which the last reference deletes. May be null.
+/// Counted reference to a visit. The last reference deletes the visit. May be null.
 class VisitRef {
  public:
   VisitRef() = default;
@@ -101,7 +102,7 @@ using Announcement = std::vector<std::pair<std::uint32_t, Bytes>>;
 
 class Responder {
  public:
-  /// Setup. All arguments must outlive it. Throws SetupError.
+  /// Creates a responder. Used at setup. All arguments must outlive it. Throws SetupError.
   Responder(rdma::Device& device, rdma::ConnectionManager& manager, Judge& judge,
             const MakeUpstream& make_upstream, const ResponderConfig& config);
   virtual ~Responder();
@@ -119,11 +120,11 @@ class Responder {
   std::optional<Bytes> result_of(const WaitingCall& call);
   /// Sends an RPC reply, in the chunks of the call where necessary.
   void answer(const WaitingCall& call, std::span<const std::byte> reply, const Manner& manner = {});
-  /// Answers a call with this message, without any check.
+  /// Answers a call with this message, which is not checked.
   void answer_as_it_is(const WaitingCall& call, std::span<const std::byte> message,
                        rdma::Rkey invalidate = {});
-  /// Sends RDMA_ERROR: 1 is ERR_VERS, 2 is ERR_CHUNK. Version 2 permits any code, and `more` are the words
-  /// after the code.
+  /// Sends RDMA_ERROR. Code 1 is ERR_VERS, and code 2 is ERR_CHUNK. Version 2 permits any code, and `more`
+  /// are the words after the code.
   void refuse(const WaitingCall& call, std::uint32_t error, std::initializer_list<std::uint32_t> more = {});
   void serve(const WaitingCall& call, const Manner& manner = {});
   /// Sends a message. In version 2 it is sent as soon as there is a credit, and grants the client new
@@ -133,23 +134,24 @@ class Responder {
   void send_as_it_is(Visit& visit, std::span<const std::byte> message);
   /// Version 2: sends properties and the first credits.
   void greet(Visit& visit);
-  /// Writes to the chunk from its first octet on, and sets its lengths to what was written.
+  /// Writes to the chunk from its first octet on, and sets its lengths to the octets written.
   void write(Visit& visit, Segments& chunk, std::span<const std::byte> bytes);
   void write(Visit& visit, const rpcrdma::Segment& segment, std::span<const std::byte> bytes);
   /// Starts an RDMA Read. Returns the memory that holds the octets once the RDMA Read is complete.
   std::span<const std::byte> read(Visit& visit, const rpcrdma::Segment& segment);
-  /// Waits for all work requests. Returns false if the connection has failed or ended.
+  /// Waits until all work requests are complete. Returns false if the connection has failed or ended.
   bool settle(Visit& visit);
   void hang_up(Visit& visit);
 
   std::uint32_t grant() const { return grant_; }
   void set_grant(std::uint32_t credits) { grant_ = credits; }
-  /// Sets the size for new connections. Zero means no private data, which leaves 1024 octets.
+  /// Sets the Receive size announced on new connections. Zero disables the private data, so that the default
+  /// of 1024 octets applies.
   void set_receive_bytes(std::uint32_t bytes) { receive_bytes_ = bytes; }
   std::uint32_t receive_bytes() const { return receive_bytes_; }
   /// Version 2: sets the properties for new connections.
   void set_announcement(Announcement list) { announcement_ = std::move(list); }
-  /// Replaces greet() and all other handling of the first message until it is cleared.
+  /// Handler that replaces greet() and all other handling of the first message until it is cleared.
   using FirstAnswer = FunctionRef<void(Visit& visit, const ClientMessage& first)>;
   /// Sets the handler. `answer` must exist until it is cleared.
   template <typename Answer>
@@ -159,7 +161,7 @@ class Responder {
   void clear_first_answer() { first_answer_.reset(); }
   /// Handles a first message that a FirstAnswer has postponed.
   void take_first(Visit& visit, ClientMessage first);
-  /// Returns the initial announcement.
+  /// Returns the default announcement.
   Announcement usual_announcement() const;
   std::uint64_t calls_served() const { return served_; }
   std::size_t connections() const { return visits_.size(); }
@@ -168,8 +170,8 @@ class Responder {
  protected:
   /// Runs a client in the same thread.
   virtual void other_side() {}
-  /// Called for each received message, which it may change, until it returns false. Each true delivers the
-  /// message once more; `before` is the number of earlier deliveries.
+  /// Called for each received message, which it may change, until it returns false. Each call that returns
+  /// true delivers the message once more; `before` is the number of earlier deliveries.
   virtual bool arrives(Bytes& message, int before) {
     static_cast<void>(message);
     return before == 0;

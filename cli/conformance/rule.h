@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rules by which clients are judged, the input of a rule, and its findings. The thread of the responder.
+// Rules by which clients are judged, the input of a rule, and its findings. Used on the thread of the
+// responder.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ struct Conversation {
     return client_data ? client_data->receive_bytes : 1024;
   }
   void count_call(std::uint32_t xid);
-  /// Call before the reply is sent.
+  /// Counts a reply and the credits that it grants. Call before the reply is sent.
   void count_reply(std::uint32_t xid, std::uint32_t granted);
 };
 
@@ -54,11 +55,11 @@ struct CallSight {
   RpcCall rpc;
   UpperLayer upper;
   std::vector<ReadChunk> chunks;  ///< Read chunks with their bytes
-  bool whole = false;             ///< all positions are inside the message
-  bool changed = false;           ///< its memory changed between two reads
-  bool again = false;             ///< it was not answered on an earlier connection
-  bool old_handles = false;       ///< it also has handles of that earlier call
-  bool same_handles = false;      ///< it has a handle of the previous call with chunks
+  bool whole = false;             ///< all chunks could be inserted into the message
+  bool changed = false;           ///< the memory of a Read chunk changed between two reads
+  bool again = false;             ///< retransmission of an unanswered call of a closed connection
+  bool old_handles = false;       ///< the retransmission reuses a handle of that call
+  bool same_handles = false;      ///< a handle is reused from the previous call with chunks
 };
 
 /// Assembles the call from its message and its Read chunks with their bytes.

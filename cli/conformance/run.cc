@@ -197,8 +197,8 @@ void print_list(std::ostream& out, std::span<const Test* const> tests) {
 
 namespace {
 
-/// Number of calls that must follow a call that is done. Several are required because some may have been sent
-/// before.
+/// Number of calls that must follow a completed call. Several are required because the client may have sent
+/// some of them before the reply.
 constexpr int kCallsBehind = 10;
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs tests and reports their results. Setup and the thread of the link.
+// Runs tests and reports their results. Used at setup and on the thread of the link.
 #pragma once
 
 #include <iosfwd>
@@ -25,12 +25,13 @@ struct Result {
 
 inline constexpr std::uint32_t kXidsOfATest = 1u << 16;
 
-/// Runs a test and restores the file afterwards. A LinkError is not caught and ends the run, because nothing
-/// can be said about a server that cannot be reached.
+/// Runs a test and restores the file afterwards. A LinkError is not caught and ends the run, because a server
+/// that cannot be reached cannot be judged.
 Result run_test(const Test& test, Link& link, const Target& target, const Limits& limits, bool strict,
                 std::uint32_t first_xid);
 
-/// Prints a line of TAP for the number, counted from 1, with the message history unless the test has passed.
+/// Prints the result as a line of TAP with this test number, which counts from 1. Adds the message history
+/// unless the test has passed.
 void print_tap(std::ostream& out, std::size_t number, const Result& result);
 /// Prints all results of a run as one JSON object.
 void print_json(std::ostream& out, std::span<const Result> results);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One provocation of a client: it waits for a suitable call, answers it in a special manner, and checks the
-// client's reaction. All other calls are served during that time. The thread of the responder.
+// client's reaction. All other calls are served during that time. Runs on the thread of the responder.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace sluice::conformance {
 class Stage {
  public:
   using Suits = FunctionRef<bool(const WaitingCall&)>;
-  /// Creates a stage. When `stopped` returns true, it stops waiting.
+  /// Creates a stage. It stops waiting when `stopped` returns true.
   Stage(Responder& own, std::uint64_t patience_ns, FunctionRef<bool()> stopped)
       : responder(own), patience_ns_(patience_ns), stopped_(stopped) {}
   Stage(const Stage&) = delete;
@@ -35,15 +35,15 @@ class Stage {
   /// Serves the given number of calls. Skips the provocation if there are fewer.
   void serve(std::uint32_t calls);
 
-  /// Checks that the call is done for the client: it makes other calls on the same connection and does not
-  /// repeat this one.
+  /// Checks that the client has completed the call, which means that it makes other calls on the connection
+  /// and does not retransmit this one.
   void expect_done(const WaitingCall& call);
-  /// Checks the same as expect_done(), but returns the call without serving it if the client repeats it on
-  /// its connection.
+  /// Performs the checks of expect_done(). If the client retransmits the call on its connection, returns the
+  /// retransmitted call without serving it.
   std::optional<WaitingCall> expect_done_or_again(const WaitingCall& call);
-  /// Checks that the call is repeated on another connection, and serves it.
+  /// Checks that the client retransmits the call on another connection, and serves it.
   void expect_again(const WaitingCall& call);
-  /// Serves the calls that were awaited and are not answered.
+  /// Serves the calls that await() has returned and that are not answered.
   void serve_what_is_left();
   void expect(bool holds, const std::string& wanted) {
     if (!holds) throw Failure("Wanted: " + wanted);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tests, each named after the requirement rows that it covers (tests/conformance/requirements). Static;
-// any thread.
+// The tests, each named after the requirement rows that it covers (tests/conformance/requirements). Their
+// tables are constant; any thread.
 #pragma once
 
 #include <span>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One test against a server: it sends messages, checks the responses, and reports what it expected instead.
-// All messages are kept for the report. The thread of the link.
+// All messages are kept for the report. Runs on the thread of the link.
 #pragma once
 
 #include <cstddef>
@@ -59,19 +59,19 @@ class Trial {
 
   const Target& target;
 
-  /// Makes a new connection of version 1.
+  /// Opens a new connection of version 1.
   void connect(const std::optional<rpcrdma::PrivateData>& own = {});
-  /// Makes a new connection whose first message is properties of version 2. Skips the test if the server does
-  /// not support version 2.
+  /// Opens a new connection with properties of version 2 as its first message. Skips the test if the server
+  /// does not support version 2.
   void connect_v2(const std::optional<rpcrdma::PrivateData>& own = {});
-  /// Makes the connection one of version 2 with this message. Skips the test if the server does not support
-  /// version 2. The response, other than grants and properties, is the next answer().
+  /// Begins version 2 on the connection with this message. Skips the test if the server does not support
+  /// version 2. The next answer() returns the response, without grants and properties.
   void open_v2(std::span<const std::byte> first);
 
   std::uint32_t next_xid() { return xid_++; }
   void send(std::span<const std::byte> message);
-  /// Returns the next message, in version 2 other than grants and properties. Throws EndedAfterwards if the
-  /// connection has ended after an error.
+  /// Returns the next message. In version 2, grants and properties are handled and not returned. Throws
+  /// EndedAfterwards if the connection has ended after an error.
   Bytes answer();
   Bytes ask(std::span<const std::byte> message) {
     send(message);
@@ -119,8 +119,8 @@ class Trial {
   const Limits limits_;
   std::uint32_t xid_;
   std::uint32_t version_ = 1;
-  std::uint32_t largest_ = 1024;  ///< largest message that the server may send, version 1
-  std::uint32_t granted_ = 0;     ///< version 2: credits left
+  std::uint32_t largest_ = 1024;  ///< version 1: largest message that the server may send, in octets
+  std::uint32_t granted_ = 0;     ///< version 2: number of unused credits
   std::size_t read_ = 0;          ///< number of messages read from the inbox
   bool refused_ = false;          ///< an error was received on this connection
   std::vector<Bytes> heard_;

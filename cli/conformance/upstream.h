@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Upstreams that answer the calls of a client under test: a real server over TCP, or a stub that answers only
-// NULL. The thread of the responder.
+// NULL. Single-threaded; used on the thread of the responder.
 #pragma once
 
 #include <deque>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Functions that the tests of version 2 share: replies in parts, and properties. Functions throw Failure for
-// replies that cannot be read. The thread of the link.
+// replies that cannot be read. They run on the thread of the link.
 #pragma once
 
 #include <initializer_list>

@@ -42,9 +42,9 @@ struct Sequence {
 
 class Version2Conversation {
  public:
-  /// Handles a message of the client, before it has any other effect.
+  /// Counts a message of the client. Call before the message has any other effect.
   void came(const ClientMessage& message);
-  /// Handles a message of the responder, with its credit word.
+  /// Counts a message of the responder and the credits in its credit word.
   void sent(std::span<const std::byte> message);
 
   /// Joins the parts of a message. Returns the whole message, as if it had arrived in one Send, or nullopt
@@ -75,9 +75,9 @@ class Version2Conversation {
   bool has_asked(std::uint32_t xid) const;
   /// Returns the code of the client's ERROR about this XID.
   std::optional<std::uint32_t> refusal_of(std::uint32_t xid) const;
-  /// Returns the number of messages without a credit.
+  /// Returns the number of the client's messages for which it had no credit.
   std::uint32_t overdrafts() const { return overdrafts_; }
-  /// Returns the size of the longest message in octets.
+  /// Returns the size of the client's longest message in octets.
   std::size_t longest() const { return longest_; }
   const ClientProperties& client() const { return client_; }
   bool knows_client() const { return sets_ > 0; }
@@ -93,7 +93,7 @@ class Version2Conversation {
   std::uint32_t received_ = 0;
   std::int64_t balance_ = 1;
   std::uint32_t errors_sent_ = 0;
-  bool has_granted_ = false;  ///< by a message other than ERROR
+  bool has_granted_ = false;  ///< the responder has granted credits by a message other than ERROR
   bool beyond_grant_ = false;
   bool breaks_sequence_ = false;
   bool begins_ = true;

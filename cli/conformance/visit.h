@@ -22,7 +22,7 @@ namespace sluice::conformance {
 struct Outgoing {
   Bytes bytes;
   rdma::Rkey invalidate{};
-  bool as_it_is = false;  ///< its credit word is kept
+  bool as_it_is = false;  ///< sent with the credit word that it has
 };
 
 struct ServedVisit final : Visit {

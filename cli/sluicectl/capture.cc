@@ -38,7 +38,7 @@ constexpr std::chrono::milliseconds kStatusInterval{20};
 
 volatile std::sig_atomic_t interrupted = 0;
 
-/// Makes the first signal end the capture cleanly, and a second one the process.
+/// Installs signal handlers. The first signal ends the capture cleanly, and the second one ends the process.
 void end_at_signals() {
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = 1; };
@@ -263,7 +263,7 @@ constexpr std::array kViews{
     "devices", "memory",           "topology",       "exports",      "upstreams", "upstream_counters",
     "reverse", "reverse_counters", "capture_status", "export_stats", "slow_calls"};
 
-/// Returns the value of `make`, or its error. Errors that end the dump are thrown.
+/// Returns the value of `make`, or its error as {"error": ...}. Throws errors that end the dump.
 template <typename Make>
 Json or_explain(Make&& make) {
   try {
@@ -282,7 +282,7 @@ Json ask_or_explain(const Client& client, const std::string& method,
   return or_explain([&] { return client.ask(method, parameters); });
 }
 
-/// Returns the path of a process's program, or null if this user may not read it.
+/// Returns the path of the executable of a process, or null if this user may not read it.
 Json program_of(const Json& plane) {
   std::array<char, 4096> path{};
   const std::string link = "/proc/" + plane.value("pid", Json(0)).dump() + "/exe";

@@ -62,7 +62,8 @@ Json Client::ask(const std::string& method, const Json& parameters, int passed) 
             : "Cannot reach the control plane at " + path_ + " (" + std::strerror(errno) +
                   "): is sluice-controlplane running? Use --socket if its configuration names another path.");
   const std::string request = request_line(method, parameters);
-  // Without access, the error response arrives and the other end is closed before the request is sent.
+  // If access is denied, the control plane sends its error response and closes its end before it receives a
+  // request. A failed send is therefore not an error, and the response is read.
   for (std::size_t sent = 0; sent < request.size();) {
     const ssize_t bytes = send_with_descriptor(socket.fd, std::as_bytes(std::span(request).subspan(sent)),
                                                sent == 0 ? passed : -1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One request over the admin socket. Blocks for up to 30 seconds each for connection, request and response.
-// Any thread.
+// Client of the admin socket, with one request per connection. Blocks for up to 30 seconds each for
+// connection, request and response. Any thread.
 #pragma once
 
 #include <chrono>
@@ -12,25 +12,25 @@
 
 namespace sluice::ctl {
 
-/// No control plane responds at the socket.
+/// Error: no control plane responds at the socket.
 class Unreachable : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// This user lacks the access that the method requires.
+/// Error: this user lacks the access that the method requires.
 class Forbidden : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The method has failed, for example because the connection number does not exist.
+/// Error: the method has failed, for example because the connection number does not exist.
 class MethodFailed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The control plane has no such method, because it is an older release.
+/// Error: the control plane is of an older release that does not have the method.
 class UnknownMethod : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl events': prints the journal of the control plane and optionally follows it. One thread.
+// 'sluicectl events': prints the journal of the control plane and optionally follows it. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct EventOptions {
   bool follow = false;
 };
 
-/// Prints one line per event: text, or a JSON object with `as_json`. Returns unless it follows the journal;
-/// then only a signal or closed standard output ends it. Continues with the journal of a restarted control
-/// plane.
+/// Prints one line per event, as text or, with `as_json`, as a JSON object. When it follows the journal, it
+/// continues with the journal of a restarted control plane, and only a signal or closed standard output ends
+/// it.
 void print_events(const Client& client, const EventOptions& options, bool as_json);
 /// Returns the events that are still in the journal.
 Json all_events(const Client& client);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lists that grow with the number of connections. They are read from the control plane in pages. Blocks until
-// done, and throws what Client::ask() throws; any thread.
+// Lists that grow with the number of connections. They are read from the control plane in pages. Functions
+// block until the list is complete and throw what Client::ask() throws. Any thread.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Output of a command: a file that it creates, a FIFO or device, or standard output. Every write is checked.
-// One thread.
+// Single-threaded.
 #pragma once
 
 #include <cstddef>

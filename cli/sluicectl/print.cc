@@ -115,7 +115,7 @@ void RowPrinter::print_table(const Json& rows) {
   columns.print_rows(rows, "");
 }
 
-/// Writes these elements in the format that dump() has inside an array.
+/// Writes these elements in the format of dump() for the elements of an array.
 void RowPrinter::print_json(const Json& rows) {
   bool first = empty_;
   for (const Json& row : rows) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl slow': calls that took long, one line for each. Blocks until done; any thread.
+// 'sluicectl slow': prints one line per slow call. Functions block until the calls are read. Any thread.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace sluice::ctl {
 
-/// Prints the calls that the reactors still have, and with `follow` also new ones until SIGINT. Throws what
-/// Client::ask() throws.
+/// Prints the calls that the reactors still have recorded. With `follow`, also prints new ones until SIGINT.
+/// Throws what Client::ask() throws.
 void print_slow_calls(const Client& client, bool follow, bool as_json);
-/// Returns the calls that the reactors still have, in the order in which they ended.
+/// Returns the calls that the reactors still have recorded, in the order in which they ended.
 Json all_slow_calls(const Client& client);
 /// Returns the line without a line end.
 std::string line_of_slow_call(const Json& call);

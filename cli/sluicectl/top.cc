@@ -31,7 +31,7 @@ std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-/// Change per second of values since the last update.
+/// Rates of change of values per second since the last update.
 class Rates {
  public:
   void begin_update() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl top'.
+// 'sluicectl top': a view of the gateway's load that is updated periodically.
 #pragma once
 
 #include "cli/sluicectl/client.h"

@@ -62,7 +62,7 @@ void print_events(const Client& client, const EventOptions& options, bool as_jso
     try {
       part = client.ask("events_read", {{"since", next}});
     } catch (const Unreachable&) {
-      if (!options.follow || journal.is_null()) throw;  // a restarted control plane comes back
+      if (!options.follow || journal.is_null()) throw;  // the control plane may be restarting
       std::this_thread::sleep_for(kFollowInterval);
       continue;
     }
@@ -104,7 +104,7 @@ void print_all(const Json& calls, bool as_json) {
     std::cout << (as_json ? call.dump(-1, Json::Encoding::Ascii) : line_of_slow_call(call)) << '\n';
 }
 
-/// Returns the calls from `next` on and advances `next`. A response has a part of each reactor's calls.
+/// Returns the calls from `next` on and advances `next`. Each response contains some calls of each reactor.
 Json read_from(const Client& client, Json& next) {
   Json all = Json::array();
   for (;;) {
@@ -147,7 +147,7 @@ void print_slow_calls(const Client& client, bool follow, bool as_json) {
     try {
       print_all(read_from(client, next), as_json);
     } catch (const Unreachable&) {
-      // A restarted control plane comes back, and the data plane keeps the calls.
+      // The control plane may be restarting, and the data plane keeps the calls in the meantime.
     }
   }
 }
@@ -180,7 +180,7 @@ Json show(const Client& client, const ConnectionNumber& number) {
   }
 }
 
-/// Returns the event of the last connection of this number that has ended, or null if none is known.
+/// Returns the event of the last ended connection with this number, or null if none is in the journal.
 Json last_end(const Json& events, const ConnectionNumber& number) {
   Json end;
   for (const Json& event : events)
@@ -188,8 +188,8 @@ Json last_end(const Json& events, const ConnectionNumber& number) {
   return end;
 }
 
-/// Returns the events of this number, and the events of its peer without a number, because a refused
-/// connection has none.
+/// Returns the events with this connection number, and the events of its peer without a number, because a
+/// refused connection has no number.
 Json events_about(const Json& events, const ConnectionNumber& number, const Json& peer) {
   Json about = Json::array();
   for (const Json& event : events) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl why': everything known about one connection, combined from several methods. Blocks until done;
-// any thread.
+// 'sluicectl why': combines the information of several methods about one connection. Functions block until it
+// is complete. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct ConnectionNumber {
 /// in the journal's event, "events", "slow_calls" and "trace". One of "shown" and "ended" is null; "ended"
 /// refers to the last connection of this number. Throws what Client::ask() throws, and if nothing is known.
 Json why(const Client& client, const ConnectionNumber& number);
-/// Prints the result for people.
+/// Prints the result of why() as text.
 void print_why(const Json& known);
 
 }  // namespace sluice::ctl

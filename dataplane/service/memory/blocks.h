@@ -23,12 +23,12 @@ inline constexpr std::uint32_t kSmallBytes = 4096;
 inline constexpr std::uint32_t kLargeBytes = 65536;
 inline constexpr std::uint32_t kSmallPerLarge = kLargeBytes / kSmallBytes;
 
-/// Index of the block's first 4 KiB page, plus one; zero is no block.
+/// Index of the block's first 4 KiB page, plus one. Zero means no block.
 using Block = std::uint32_t;
 
 class BlockPool {
  public:
-  /// The region must be zeroed, as from Device::allocate_memory().
+  /// Creates a pool of the region, which must be zeroed like memory from Device::allocate_memory().
   explicit BlockPool(rdma::MemoryRegion region);
 
   /// Allocates a large block. Returns zero (no block) when memory is exhausted.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NFSv3 file handles that cannot be guessed: the identity of a file, and a keyed MAC over it. Pure functions,
-// any thread; nothing is owned, `bytes` is only read. Sizes in bytes.
+// NFSv3 file handles that cannot be guessed. A handle contains the identity of a file and a keyed MAC over
+// it. Pure functions, which own nothing and only read `bytes`; any thread. Sizes in bytes.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ struct FileHandle {
   std::uint32_t export_id = 0;
   std::uint32_t inode = 0;
   std::uint32_t generation = 0;
-  /// FileSystem::start() of the instance that made the file, so that handles of files lost in a restart are
-  /// stale; for an export's root a value that survives restarts.
+  /// FileSystem::start() of the instance that created the file, so that handles of files lost in a restart
+  /// are stale. For the root of an export it is a value that survives restarts.
   std::uint64_t token = 0;
 };
 

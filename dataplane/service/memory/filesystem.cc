@@ -14,7 +14,8 @@
 namespace sluice::service::memory {
 namespace {
 
-/// Each file has at least one name; the second one is room for hard links.
+/// Number of directory entries per inode. Each file has at least one name, and the second entry is room for
+/// hard links.
 constexpr std::size_t kEntriesPerInode = 2;
 constexpr std::uint32_t kRootGeneration = 1;
 
@@ -156,7 +157,7 @@ EntryNumber FileSystem::lookup(InodeNumber directory, std::string_view name) con
 
 // --- The tree of a directory ---------------------------------------------------------------------
 
-/// The new entry has the highest sequence, so it is inserted on the right edge.
+/// Inserts a new entry on the right edge, because it has the highest sequence.
 void FileSystem::tree_append(Inode& directory, EntryNumber number) noexcept {
   // xorshift64 (Marsaglia, 2003), seeded by the key: clients can neither predict nor choose the shape.
   priority_state_ ^= priority_state_ << 13;
@@ -177,7 +178,7 @@ void FileSystem::tree_append(Inode& directory, EntryNumber number) noexcept {
   (parent != 0 ? entries_[parent].right : directory.entry_root) = number;
 }
 
-/// The subtrees of the removed entry are merged into its place.
+/// Removes an entry and merges its subtrees into its place.
 void FileSystem::tree_remove(Inode& directory, EntryNumber number) noexcept {
   const Entry& entry = entries_[number];
   EntryNumber left = entry.left;

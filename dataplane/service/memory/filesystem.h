@@ -21,7 +21,7 @@
 
 namespace sluice::service::memory {
 
-/// nfsstat3 (RFC 1813, section 2.6).
+/// Values of nfsstat3 (RFC 1813, section 2.6).
 enum class Status : std::uint32_t {
   Ok = 0,
   Perm = 1,
@@ -51,7 +51,7 @@ enum class Status : std::uint32_t {
   Jukebox = 10008,
 };
 
-/// ftype3.
+/// Values of ftype3 (RFC 1813, section 2.6).
 enum class FileType : std::uint8_t {
   None = 0,
   Regular = 1,
@@ -64,10 +64,10 @@ enum class FileType : std::uint8_t {
 };
 
 inline constexpr std::uint32_t kMaxNameBytes = 255;
-/// PATH_MAX of Linux without the null byte. Its clients refuse longer paths.
+/// PATH_MAX of Linux without the null byte. Linux clients refuse longer paths.
 inline constexpr std::uint32_t kMaxSymlinkBytes = 4095;
 inline constexpr std::uint32_t kMaxLinks = 65000;
-/// Steps in RENAME's search for a cycle; a directory cannot be moved below a deeper one.
+/// Maximum number of steps in RENAME's search for a cycle. A directory cannot be moved below a deeper one.
 inline constexpr std::uint32_t kMaxDirectoryDepth = 4096;
 
 /// An indirect block: a small block that holds block numbers of file data.
@@ -83,9 +83,9 @@ inline constexpr std::uint32_t kDirectBlocks = 8;
 inline constexpr std::uint32_t kMaxFileBlocks = kDirectBlocks + kRootEntries * kMapEntries;
 inline constexpr std::uint64_t kMaxFileBytes = std::uint64_t{kMaxFileBlocks} * kLargeBytes;
 
-/// Map entries visited in one slice of reclaiming.
+/// Number of map entries visited in one slice of reclaiming.
 inline constexpr std::uint32_t kReclaimSteps = 64;
-/// Slices per allocation when memory is short: more than two map pages.
+/// Maximum number of slices per allocation when memory is short. They cover more than two map pages.
 inline constexpr std::uint32_t kReclaimSlicesOnDemand = 40;
 /// First READDIR cookie of an entry. Lower cookies are reserved: 0 for the beginning, 1 and 2 for "." and
 /// "..".
@@ -203,7 +203,7 @@ class FileSystem {
   Found create(InodeNumber directory, std::string_view name, const NewInode& what) noexcept;
   Status link(InodeNumber directory, std::string_view name, InodeNumber target) noexcept;
   void remove_entry(EntryNumber number) noexcept;  ///< also drops the link to its inode
-  /// Replaces `to_name` if it exists.
+  /// Moves an entry. Replaces `to_name` if it exists.
   void rename(EntryNumber from, InodeNumber to_directory, std::string_view to_name) noexcept;
   /// Takes at most kMaxDirectoryDepth steps; a deeper directory counts as within.
   bool is_within(InodeNumber directory, InodeNumber ancestor) const noexcept;

@@ -145,7 +145,7 @@ void FileSystem::uncharge(Inode& inode, std::uint64_t bytes) noexcept {
   inode.used_bytes -= bytes;
 }
 
-/// When memory is short, reclaims removed files now instead of in the background.
+/// Allocates a block. If memory is short, reclaims removed files now instead of in the background.
 Block FileSystem::take(bool small) noexcept {
   for (std::uint32_t slice = 0;; ++slice) {
     const Block block = small ? blocks_.allocate_small() : blocks_.allocate_large();

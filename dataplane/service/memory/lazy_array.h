@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A fixed-size array of zeroed elements; pages become resident when first written. Construction is setup and
-// throws SetupError; then single-threaded.
+// A fixed-size array of zeroed elements. Pages become resident when first written. Construct it at setup; the
+// constructor throws SetupError. Single-threaded afterwards.
 #pragma once
 
 #include <sys/mman.h>

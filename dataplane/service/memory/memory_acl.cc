@@ -82,7 +82,7 @@ enum EntryType : std::uint32_t {
 };
 constexpr std::uint32_t kMaxAclEntries = 1024;
 
-/// One list of entries.
+/// Content of a list of entries.
 struct ParsedAcl {
   bool named_entries = false;  ///< has users or groups besides the three of a mode
   std::uint32_t entries = 0;
@@ -97,7 +97,7 @@ struct ParsedAcl {
     constexpr std::uint32_t kNeeded = kUserObj | kGroupObj | kOtherObj;
     return !repeated && (seen & kNeeded) == kNeeded;
   }
-  /// The mask limits the group (POSIX 1003.1e draft 17, section 23.1.5).
+  /// Returns the mode. The mask limits the group (POSIX 1003.1e draft 17, section 23.1.5).
   std::uint16_t mode() const noexcept {
     return static_cast<std::uint16_t>(owner << 6 | (group & mask) << 3 | other);
   }

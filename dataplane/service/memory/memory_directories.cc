@@ -10,7 +10,8 @@
 namespace sluice::service::memory {
 namespace {
 
-/// Longer names are GARBAGE_ARGS; names above kMaxNameBytes up to this are NFS3ERR_NAMETOOLONG.
+/// Maximum length of a name that is decoded. Longer names are answered with GARBAGE_ARGS, and names longer
+/// than kMaxNameBytes with NFS3ERR_NAMETOOLONG.
 constexpr std::uint32_t kMaxNameOnWire = 4096;
 constexpr std::uint64_t kDotCookie = 1;
 constexpr std::uint64_t kDotDotCookie = 2;
@@ -363,7 +364,8 @@ void MemoryService::readdirplus(Call& call, xdr::Reader& in) noexcept {
   list_directory(call, in, true);
 }
 
-/// Lists entries in order of creation. The cookie is that of the last entry returned, which may be removed.
+/// Lists entries in order of creation. The client's cookie refers to the last entry returned, which may have
+/// been removed since.
 void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexcept {
   constexpr std::uint32_t kEntryBytes = 4 + 8 + 4 + 8;         // follows, fileid, name length, cookie
   constexpr std::uint32_t kPlusBytes = 88 + 8 + kHandleBytes;  // post_op_attr, post_op_fh3
@@ -381,7 +383,7 @@ void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexc
   if (!allows(inode, directory.credential, kRead))
     return end_with_attr(call, Status::Acces, directory.number);
 
-  // Cookies do not survive a restart of the file system; the handle of a root does.
+  // Cookies do not survive a restart of the file system, but the handle of a root does.
   if (cookie != 0 && cookie_verifier != fs_.start())
     return end_with_attr(call, Status::BadCookie, directory.number);
 

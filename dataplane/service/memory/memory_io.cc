@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// READ, WRITE, COMMIT and READLINK: RDMA moves data directly between the requester's memory and the blocks.
+// READ, WRITE, COMMIT and READLINK. RDMA moves data directly between the requester's memory and the blocks.
 #include <cstring>
 
 #include "dataplane/service/memory/memory_service.h"
@@ -19,7 +19,7 @@ struct WriteArguments {
   std::uint32_t data_bytes = 0;
 };
 
-/// WRITE3args up to the count word of the data (RFC 1813, section 3.3.7).
+/// Decodes WRITE3args up to the count word of the data (RFC 1813, section 3.3.7).
 WriteArguments get_write_arguments(xdr::Reader& in) noexcept {
   WriteArguments arguments;
   arguments.handle = in.opaque(kMaxNfsHandle);
@@ -50,7 +50,7 @@ void MemoryService::add_file_data(Call& call, InodeNumber number, std::uint64_t 
     const auto within = static_cast<std::uint32_t>(offset % kLargeBytes);
     const std::uint32_t run = smaller_of(left, kLargeBytes - within);
     const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
-    // A small block may be shorter than the file: the rest is a hole.
+    // A small block may be shorter than the file. The rest is a hole.
     const std::uint32_t there = block == 0    ? 0
                                 : inode.small ? kSmallBytes - smaller_of(within, kSmallBytes)
                                               : run;
@@ -75,7 +75,7 @@ void MemoryService::read(Call& call, xdr::Reader& in) noexcept {
   Inode& inode = fs_.inode(file.number);
   if (inode.type == FileType::Directory) return end_with_attr(call, Status::IsDir, file.number);
   if (inode.type != FileType::Regular) return end_with_attr(call, Status::Inval, file.number);
-  // The owner may always read: the client checked on open, and the mode may have changed since.
+  // The owner may always read, because the client checked on open and the mode may have changed since.
   if (!owns(inode, file.credential) && !allows(inode, file.credential, kRead) &&
       !allows(inode, file.credential, kExecute))
     return end_with_attr(call, Status::Acces, file.number);
@@ -260,7 +260,8 @@ void MemoryService::release(Call& call) noexcept {
   auto& transfer = call.state<Transfer>();
   Inode& inode = fs_.inode(transfer.inode);
   const bool there = inode.generation == transfer.generation && inode.type != FileType::None;
-  // The blocks do not matter: one that replaced a pinned block has a copy of what had arrived.
+  // The blocks do not matter, because a block that replaced a pinned one has a copy of the data that had
+  // arrived.
   if (there && transfer.writing && transfer.bytes > 0 && transfer.offset < inode.size)
     end_write(inode, inode.size, transfer.by_root);
   for (std::uint32_t i = 0; i < transfer.blocks; ++i) {

@@ -186,7 +186,7 @@ bool MemoryService::in_group(const Credential& credential, std::uint32_t gid) no
 bool MemoryService::allows(const Inode& inode, const Credential& credential,
                            std::uint16_t wanted) const noexcept {
   if (credential.uid == 0) {
-    // Root may do everything but execute a file without an execute bit.
+    // Root may do everything except execute a file without an execute bit.
     return (wanted & kExecute) == 0 || inode.type == FileType::Directory || (inode.mode & 0111) != 0;
   }
   std::uint16_t granted = inode.mode & 7;
@@ -212,7 +212,7 @@ void MemoryService::getattr(Call& call, xdr::Reader& in) noexcept {
   succeed(call, object.status);
 }
 
-/// Clears the set-id bits, which a change by anyone but root must not leave on a program.
+/// Clears the set-id bits, because a program must not keep them after a change by another user than root.
 void MemoryService::strip_set_id(Inode& inode) noexcept {
   if (inode.type != FileType::Regular) return;
   inode.mode &= static_cast<std::uint16_t>(~kSetUid);
@@ -318,7 +318,7 @@ void MemoryService::fsstat(Call& call, xdr::Reader& in) noexcept {
   for (const std::uint64_t value : {total, free_bytes, free_bytes, std::uint64_t{fs_.max_files()},
                                     fs_.free_files(), fs_.available_files(current_export_)})
     out.u64(value);
-  out.u32(0);  // invarsec: may change at once
+  out.u32(0);  // invarsec: may change immediately
   succeed(call, Status::Ok);
 }
 

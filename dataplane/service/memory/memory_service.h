@@ -2,13 +2,13 @@
 //
 // The built-in NFS version 3 server, with exports in registered memory (RFC 1813; NFSACL version 3).
 //
-// Guarantees: a WRITE is visible when it is answered, and answered FILE_SYNC, since memory is the most stable
-// storage there is; contents are lost when the data plane ends. The write verifier changes with each restart,
-// so that clients send unstable data again; handles of files from before a restart are stale.
+// Guarantees: a WRITE is visible when it is answered. The answer is FILE_SYNC, because no storage is more
+// stable than the memory; contents are lost when the data plane ends. The write verifier changes with each
+// restart, so that clients send unstable data again. Handles of files from before a restart are stale.
 //
-// Only the reactor that owns the exports may call; the constructor is setup. The service owns the file system
-// and the reply cache; the device owns the memory, which outlives the service. Errors are nfsstat3 in
-// replies.
+// Only the reactor that owns the exports may call; the constructor is used at setup. The service owns the
+// file system and the reply cache. The device owns the memory, which must outlive the service. Errors are
+// nfsstat3 in replies.
 #pragma once
 
 #include <array>
@@ -69,13 +69,13 @@ struct MemoryServiceConfig {
 
 struct ProcedureStatistics {
   std::uint64_t calls = 0;
-  std::uint64_t errors = 0;  ///< answered with an nfsstat3 other than NFS3_OK
+  std::uint64_t errors = 0;  ///< calls answered with an nfsstat3 other than NFS3_OK
 };
 
-/// Calls answered with an nfsstat3; NFSACL calls count in the sums only.
+/// Counters of calls that were answered with an nfsstat3. NFSACL calls count in the sums only.
 struct ExportStatistics : ProcedureStatistics {
   std::array<ProcedureStatistics, ulb::kNfs3Procedures> procedures{};
-  std::uint64_t repeated = 0;  ///< answered from the reply cache
+  std::uint64_t repeated = 0;  ///< calls answered from the reply cache
   std::uint64_t read_bytes = 0;
   std::uint64_t written_bytes = 0;
 };
@@ -122,7 +122,7 @@ class MemoryService final : public Service {
   };
   enum Permission : std::uint16_t { kExecute = 1, kWrite = 2, kRead = 4 };
 
-  /// Result of the common checks: the credential, and the object of the first file handle.
+  /// Result of the common checks, with the credential and the object of the first file handle.
   struct Target {
     Status status = Status::Stale;
     InodeNumber number = 0;
@@ -139,7 +139,7 @@ class MemoryService final : public Service {
     std::uint16_t blocks;              ///< used entries of `pinned`, starting with the block of `offset`
     bool writing;                      ///< placed WRITE that is not committed yet
     bool by_root;                      ///< the set-id bits of the file are kept
-    Block pinned[kMaxTransferBlocks];  ///< zero: a hole
+    Block pinned[kMaxTransferBlocks];  ///< pinned blocks; zero for a hole
   };
   static_assert(sizeof(Transfer) <= kCallStateBytes);
 
@@ -175,7 +175,7 @@ class MemoryService final : public Service {
   Status set_attributes(const Target& target, const SetAttributes& set) noexcept;
   static void strip_set_id(Inode& inode) noexcept;
 
-  // Procedures, by RFC 1813 section 3.3.
+  // Procedures in the order of RFC 1813, section 3.3.
   void null(Call& call, xdr::Reader& in) noexcept;
   void getattr(Call& call, xdr::Reader& in) noexcept;
   void setattr(Call& call, xdr::Reader& in) noexcept;

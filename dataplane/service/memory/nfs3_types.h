@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // XDR encoding and decoding of NFS version 3 types (RFC 1813, section 2). Functions that take a FileSystem
-// may be called by its reactor only. Nothing is owned. Times in ns since 1970, sizes in bytes. Errors: the
-// reader or writer fails, and its user checks ok().
+// may be called by its reactor only. Functions own nothing. Times in ns since 1970, sizes in bytes. On an
+// error the reader or writer fails, and its user checks ok().
 #pragma once
 
 #include <optional>
@@ -33,7 +33,7 @@ void put_fattr3(xdr::Writer& out, const Inode& inode, InodeNumber number) noexce
 void put_post_op_attr(xdr::Writer& out, FileSystem& fs, InodeNumber number) noexcept;  ///< zero: none
 void put_post_op_fh3(xdr::Writer& out, FileSystem& fs, InodeNumber number) noexcept;
 
-/// The attributes before an operation, for wcc_data.
+/// Attributes before an operation, for wcc_data.
 struct WccBefore {
   InodeNumber number = 0;  ///< zero: no attributes
   std::uint64_t size = 0;

@@ -33,7 +33,7 @@ class PathWalk {
     status_ = path.size() > kMaxWalkBytes ? Status::NameTooLong : Status::Ok;
   }
 
-  /// Ends the walk before its first name: there is no such directory.
+  /// Ends the walk before its first name, with the result that the directory does not exist.
   void refuse() noexcept { status_ = Status::NoEnt; }
 
   /// Follows up to kNamesPerSlice names. Returns true when the walk has ended; status() and directory() are
@@ -60,7 +60,8 @@ class PathWalk {
     return {path_.data() + begin, at_ - begin};
   }
 
-  /// The parent of the root is outside of the export. Symbolic links belong to clients and are not followed.
+  /// Follows one name. The parent of the root is outside of the export. Symbolic links belong to clients and
+  /// are not followed.
   Status follow(std::string_view name) noexcept {
     if (name == ".") return Status::Ok;
     if (name == "..") {

@@ -16,20 +16,20 @@
 namespace sluice::service::memory {
 
 inline constexpr std::uint32_t kMaxExports = 32;  ///< per file system
-/// Shares of all exports together are the pool divided by this.
+/// Divisor of the pool size that yields the sum of the shares of all exports.
 inline constexpr std::uint32_t kSharedPart = 2;
 
 class PoolShares {
  public:
   explicit PoolShares(std::uint32_t elements) noexcept : elements_(elements), free_(elements) {}
 
-  /// Gives the export a share. At most kMaxExports steps. If other exports have taken elements
-  /// of it, it becomes available as they give elements back.
+  /// Gives the export a share, in at most kMaxExports steps. If other exports have taken elements of the
+  /// share, it becomes available as they give elements back.
   void open(std::uint32_t id) noexcept {
     uses_[id].open = true;
     divide();
   }
-  /// Ends the export's share. At most kMaxExports steps. Elements that it has taken stay taken.
+  /// Ends the export's share, in at most kMaxExports steps. The export keeps the elements that it has taken.
   void close(std::uint32_t id) noexcept {
     uses_[id].open = false;
     divide();

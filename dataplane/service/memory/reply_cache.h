@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Duplicate request cache (Juszczak: "Improving the performance and correctness of an NFS server", 1989): a
-// retransmitted call of a non-idempotent procedure, as after a reconnect, is answered from here instead of
-// being executed twice (RFC 8166, section 4.2.1; V1-152).
+// Duplicate request cache (Juszczak: "Improving the performance and correctness of an NFS server", 1989). A
+// retransmitted call of a non-idempotent procedure, for example after a reconnect, is answered from the cache
+// instead of being executed twice (RFC 8166, section 4.2.1; V1-152).
 //
-// Calls are equal if client, XID, procedure and arguments are. What an export has answered to a host by its
-// name is for that host alone. The size is fixed and the cache is set-associative. In a full set, a reply
-// to a call that changed nothing is replaced first, then the oldest reply to the client that has most
-// changes in the whole cache. So a client that has fewer changes than an equal share keeps them, however
-// busy other clients are. A reply to a call that changed nothing never replaces one to a call that changed
-// something.
+// Calls are equal if client, XID, procedure and arguments are equal. A reply of an export that admits hosts
+// by name is returned only to the host that it was sent to. The size is fixed and the cache is
+// set-associative. In a full set, a reply to a call that changed nothing is replaced first, then the oldest
+// reply to the client that has the most changes in the whole cache. Therefore a client that has fewer changes
+// than an equal share keeps them, regardless of the load of other clients. A reply to a call that changed
+// nothing never replaces a reply to a call that changed something.
 //
-// Only the owning reactor may call; the constructor is setup. Results are copied in; find() returns a view
-// that is valid until the next keep(). Times in ns, of the file system's clock.
+// Only the owning reactor may call; the constructor is used at setup. Results are copied into the cache;
+// find() returns a view that is valid until the next keep(). Times in ns, of the file system's clock.
 #pragma once
 
 #include <array>
@@ -27,12 +27,12 @@
 
 namespace sluice::service::memory {
 
-/// Longest results that are cached: CREATE's handle, attributes and directory wcc_data.
+/// Maximum size of cached results in bytes, enough for CREATE's handle, attributes and directory wcc_data.
 inline constexpr std::size_t kMaxKeptReplyBytes = 320;
 inline constexpr std::size_t kReplySets = 512;
 inline constexpr std::size_t kReplyWays = 8;
-/// Counters of changes, chosen by a keyed hash of the client's address. Clients that share a counter share
-/// a share.
+/// Number of counters of changes. A keyed hash of the client's address selects the counter. Clients with the
+/// same counter also have a common share of the cache.
 inline constexpr std::size_t kReplyHosts = 4096;
 /// Lifetime of a reply, in ns. Clients give up a call, or reuse its XID, only much later.
 inline constexpr std::uint64_t kKeepReplyNs = 120'000'000'000;
@@ -95,7 +95,7 @@ class ReplyCache {
     Key key;
     Reader reader = Reader::Anyone;
     std::uint64_t made_ns = 0;
-    std::uint32_t bytes = 0;  ///< zero: empty
+    std::uint32_t bytes = 0;  ///< size of the results; zero if the entry is empty
     std::uint32_t host = 0;   ///< index in changes_
     Effect effect = Effect::None;
     std::array<std::byte, kMaxKeptReplyBytes> results;

@@ -11,7 +11,6 @@ namespace {
 
 using rpcrdma::CallStatus;
 using tcp_upstream_test::call_of;
-using tcp_upstream_test::kResultsAt;
 using tcp_upstream_test::LongWrite;
 using tcp_upstream_test::nfs3;
 using tcp_upstream_test::opaque;

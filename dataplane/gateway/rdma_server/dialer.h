@@ -2,6 +2,7 @@
 //
 // Interface through which the gateways connect to RPC-over-RDMA servers. Implemented by the reactor together
 // with connection management. Callable only on the owning reactor.
+#pragma once
 
 #include <cstdint>
 

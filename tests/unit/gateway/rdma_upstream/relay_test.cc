@@ -17,25 +17,6 @@ using tcp_upstream_test::opaque;
 using tcp_upstream_test::pattern;
 using tcp_upstream_test::success;
 
-constexpr std::uint32_t kPlainProgram = 0x20000123;
-
-Bytes plain(const Bytes& arguments = {}) {
-  return call_of(kPlainProgram, 1, 7, arguments);
-}
-
-Bytes nfs3_read(std::size_t bytes) {
-  Bytes arguments = opaque(pattern(32, 5));
-  append(arguments, words({0, 0, static_cast<std::uint32_t>(bytes)}));
-  return nfs3(ulb::kNfs3Read, arguments);
-}
-
-/// READ3resok without attributes.
-Bytes read_results(const Bytes& data) {
-  Bytes results = words({0, 0, static_cast<std::uint32_t>(data.size()), 1});
-  append(results, opaque(data));
-  return results;
-}
-
 Bytes behind_xid(const Bytes& message) {
   return {message.begin() + 4, message.end()};
 }

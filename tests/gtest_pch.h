@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Precompiled header of test programs that have several sources.
+// Precompiled header of the test programs that have several sources.
 #ifndef SLUICE_PCH_GTEST_H  // #pragma once in a main file is a warning
 #define SLUICE_PCH_GTEST_H
 

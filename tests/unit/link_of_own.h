@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A link for tests of link-local addresses.
+// A network interface for tests of link-local addresses.
 #pragma once
 
 #include <sched.h>
@@ -10,11 +10,12 @@
 
 namespace sluice {
 
-/// Address on the link of make_link_of_own(), with its zone.
+/// Address of the interface that make_link_of_own() creates, with its zone.
 inline constexpr const char* kOnLinkOfOwn = "fe80::1%one";
 
-/// Moves the calling thread, and the threads that it starts later, into a network namespace that has a loopback and the interface
-/// "one" with kOnLinkOfOwn. Returns why it could not, for GTEST_SKIP(); empty if it could.
+/// Moves the calling thread, and the threads that it starts later, into a new network namespace with the
+/// loopback interface and an interface "one" with the address kOnLinkOfOwn. Returns the reason of a failure,
+/// for GTEST_SKIP(); empty on success.
 inline std::string make_link_of_own() {
   if (::unshare(CLONE_NEWNET) != 0) return "Only root may have a network namespace.";
   const bool made = std::system(

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Listening TCP sockets of tests. Several tests want the same port at two addresses of the host. The ports that the
-// kernel gives to sockets by itself may be taken at the second address by any other program, so these are others.
+// Listening TCP sockets of tests. Several tests require the same port at two addresses of the host. A port
+// that the kernel selects may be in use at the second address, so these ports are outside the ephemeral
+// range.
 #pragma once
 
 #include <netinet/in.h>
@@ -15,9 +16,9 @@
 namespace sluice::lab {
 
 inline constexpr std::uint32_t kFirstPort = 10'000;
-inline constexpr std::uint32_t kPorts = 20'000;  ///< up to where net.ipv4.ip_local_port_range begins
+inline constexpr std::uint32_t kPorts = 20'000;  ///< up to the start of net.ipv4.ip_local_port_range
 
-/// A listening socket that does not block, or -1 if the port is taken.
+/// Returns a non-blocking listening socket, or -1 if the port is in use.
 inline int listen_at(const PeerAddress& here, std::uint16_t port) {
   sockaddr_storage address;
   const socklen_t bytes = tcp::socket_address(here, port, address);
@@ -29,9 +30,9 @@ inline int listen_at(const PeerAddress& here, std::uint16_t port) {
   return -1;
 }
 
-/// At a port that no other test uses; -1 if there is none.
+/// Returns a listening socket at a port that no other test uses, or -1 if no port is free.
 inline int listen_anywhere(const PeerAddress& here) {
-  static std::uint32_t next = static_cast<std::uint32_t>(::getpid()) * 97;  // tests run side by side
+  static std::uint32_t next = static_cast<std::uint32_t>(::getpid()) * 97;  // tests run in parallel
   for (std::uint32_t tries = 0; tries < kPorts; ++tries)
     if (const int fd = listen_at(here, static_cast<std::uint16_t>(kFirstPort + next++ % kPorts)); fd >= 0)
       return fd;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The socket of systemd that NOTIFY_SOCKET names, for tests of service state notifications. One at a time.
+// systemd's notification socket, which NOTIFY_SOCKET names, for tests of service state notifications. At most
+// one exists at a time.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@
 
 namespace sluice {
 
-/// A fixture that creates the socket, an abstract one.
+/// A fixture that creates the socket in the abstract namespace.
 class NotifySocket : public testing::Test {
  protected:
   void SetUp() override {
@@ -38,9 +39,9 @@ class NotifySocket : public testing::Test {
     pollfd poll{.fd = socket_, .events = POLLIN, .revents = 0};
     return ::poll(&poll, 1, 0) > 0;
   }
-  /// Returns the message that has arrived; "nothing" if none has.
+  /// Returns the message that has arrived, or "nothing".
   std::string message() const { return has_message() ? next_message() : "nothing"; }
-  /// Waits for a message.
+  /// Waits for a message and returns it.
   std::string next_message() const {
     char text[256];
     const ssize_t bytes = ::recv(socket_, text, sizeof text, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Replaces the allocation functions. In a file of its own, so that they are not inlined into the code under
-// test.
+// Replaces the allocation functions. They are in a separate file so that they are not inlined into the code
+// under test.
 #include "tests/unit/base/allocation_counter.h"
 
 #include <atomic>

@@ -5,7 +5,7 @@
 
 namespace sluice::service::test {
 
-/// Calls of operator new in this program so far. Any thread.
+/// Returns the number of calls of operator new in this program. Any thread.
 std::uint64_t allocations() noexcept;
 
 }  // namespace sluice::service::test

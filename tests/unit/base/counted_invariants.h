@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// As long as one of these lives, invariants that fail on this thread are counted instead of ending the
-// program: what a release does about them can be seen.
+// Counts the failures of invariants on this thread while an object exists, instead of aborting. Tests of the
+// release build's behaviour use it.
 #pragma once
 
 #include "dataplane/base/invariant.h"

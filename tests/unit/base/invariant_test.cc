@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compiled twice: as tests are, where an invariant aborts, and as a release is, where it counts.
+// Compiled twice: like tests, where a failed invariant aborts, and like a release, where it is counted.
 #include "dataplane/base/invariant.h"
 
 #include <gtest/gtest.h>

@@ -9,7 +9,8 @@ namespace {
 constexpr std::uint64_t kPeriodNs = 200'000'000;
 constexpr std::uint32_t kMost = PacedRound::kMostInATurn;
 
-/// Elements that are looked at from `begin_ns` on, in turns of so many nanoseconds; the most in one turn in `most`.
+/// Returns the number of elements visited from `begin_ns` on for `for_ns`, with one call of due() every
+/// `turn_ns` nanoseconds. Sets `most` to the largest number due in one call.
 std::uint32_t looked_at(PacedRound& round, std::uint32_t count, std::uint64_t begin_ns, std::uint64_t turn_ns,
                         std::uint64_t for_ns, std::uint32_t& most) {
   std::uint32_t sum = 0;
@@ -26,7 +27,7 @@ TEST(PacedRound, all_are_looked_at_once_in_a_period_whatever_their_number) {
   for (const std::uint32_t count : {1u, 3u, 64u, 1000u, 16384u}) {
     PacedRound round(kPeriodNs);
     std::uint32_t most = 0;
-    looked_at(round, count, kPeriodNs, 1000, kPeriodNs, most);  // of the first turn all are due
+    looked_at(round, count, kPeriodNs, 1000, kPeriodNs, most);  // everything is due at the first call
     const std::uint32_t in_ten = looked_at(round, count, 2 * kPeriodNs, 1000, 10 * kPeriodNs, most);
     EXPECT_NEAR(in_ten, 10 * count, count / 50 + 1) << count;
     EXPECT_EQ(most, 1u) << count;

@@ -27,7 +27,7 @@ std::vector<const Element*> in(const Queue& queue) {
   return elements;
 }
 
-/// Compared with a vector; elements are also taken from the middle.
+/// Compares the queue with a vector. Elements are also removed from the middle.
 TEST(IntrusiveQueue, is_a_queue_from_which_any_element_can_be_taken) {
   std::vector<Element> elements(16);
   Queue queue;

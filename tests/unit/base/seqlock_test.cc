@@ -56,7 +56,7 @@ TEST(SeqLock, sizes_that_are_no_multiple_of_a_word_come_back_whole) {
 TEST(SeqLock, what_a_writer_left_half_written_is_no_value_until_the_next_write) {
   SeqLock<Odd> lock{};
   lock.write({"first"});
-  const std::uint32_t torn = lock.sequence() + 1;  // as a writer that died leaves it
+  const std::uint32_t torn = lock.sequence() + 1;  // like a writer that died during a write
   static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof torn);
   std::memcpy(static_cast<void*>(&lock), &torn, sizeof torn);
   EXPECT_FALSE(lock.read());

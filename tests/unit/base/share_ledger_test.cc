@@ -121,7 +121,7 @@ TEST(ShareLedger, who_waits_for_a_guaranteed_element_comes_before_who_borrows) {
   EXPECT_EQ(order, "pr");
 }
 
-/// Random holders against a model: how many each has, and what is free.
+/// Compares random takes and returns with a model of what each account holds and of what is free.
 TEST(ShareLedger, books_balance_whatever_the_order) {
   constexpr std::size_t kAccounts = 8;
   constexpr ShareLimits kLimits{.elements = 20, .accounts = kAccounts, .guaranteed = 2, .most = 5};

@@ -52,8 +52,8 @@ TEST(SpscRing, its_size_is_what_was_pushed_and_not_popped) {
   EXPECT_EQ(ring.size(), 3u);
 }
 
-/// Head and tail are read one after the other: a third thread may see a head that is more than the capacity
-/// behind.
+/// Head and tail are read one after the other, so a third thread may read a head that is behind the tail by
+/// more than the capacity.
 TEST(SpscRing, its_size_is_never_more_than_it_holds) {
   SpscRing<int, 4> ring{};
   const std::uint32_t tail = 9;  // the first member
@@ -61,7 +61,7 @@ TEST(SpscRing, its_size_is_never_more_than_it_holds) {
   EXPECT_EQ(ring.size(), 4u);
 }
 
-/// As the other plane may write them, or have them read as zeros.
+/// The other plane may write invalid indices, and a truncated segment reads as zeros.
 TEST(SpscRing, indices_that_cannot_be_are_counted_and_neither_read_nor_written_by) {
   const auto producer = std::make_unique<RingOfProducer<int, 4>>();
   RingOfConsumer consumer{};

@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::chrono::hours kForEver{24 * 20};  // the test would hang
+constexpr std::chrono::hours kForEver{24 * 20};  // a wait this long hangs the test
 
 TEST(StopSignal, nobody_waits_once_it_was_requested) {
   StopSignal stop;

@@ -12,7 +12,7 @@
 namespace sluice::ctl {
 namespace {
 
-/// A control plane that is stopped: it listens and never accepts.
+/// A suspended control plane: its socket listens and it never accepts.
 class StoppedServer {
  public:
   StoppedServer() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lists that are read page after page from a control plane that the test plays.
+// Lists that sluicectl reads page by page. The test plays the control plane.
 #include "cli/sluicectl/listing.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace sluice::ctl {
 namespace {
 
-/// Answers one request for each response, in their order.
+/// Answers one request with each response, in order.
 class ScriptedServer {
  public:
   explicit ScriptedServer(std::vector<Json> responses) : responses_(std::move(responses)) {
@@ -38,7 +38,7 @@ class ScriptedServer {
   ScriptedServer(const ScriptedServer&) = delete;
   ScriptedServer& operator=(const ScriptedServer&) = delete;
 
-  /// What was asked. Ends the server.
+  /// Stops the server and returns the requests that it received.
   const std::vector<Json>& end() {
     ::shutdown(listener_, SHUT_RDWR);
     if (thread_.joinable()) thread_.join();

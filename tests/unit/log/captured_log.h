@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lines that are logged while it lives, without time and level. Any thread.
+// Captures the lines that are logged while the object exists, without time and level. Any thread.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ class CapturedLog {
   CapturedLog& operator=(const CapturedLog&) = delete;
 
   std::string text() const;
-  /// The lines since the last call of take().
+  /// Returns the lines since the last call of take().
   std::string take();
 
  private:

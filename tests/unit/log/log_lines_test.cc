@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each call of the log writes one line, whatever characters its values contain.
+// Each call of the log writes one line, for all characters that its values may contain.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The log on its way out: a target that blocks keeps nobody.
+// The log's queue: a target that blocks does not block the threads that log.
 #include "dataplane/log/log_queue.h"
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A thread of control that stops where it says so and goes on, or never does, when another one wants it to.
+// A cooperative thread for the model. It runs until it yields; the model then resumes it or restarts it from
+// the beginning.
 #pragma once
 
 #include <ucontext.h>
@@ -30,7 +31,7 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Begins anew; where it was before, it never goes on. `body` does not return.
+  /// Restarts the fiber with `body`, which does not return. The previous body is abandoned where it yielded.
   void start(std::function<void()> body) {
     body_ = std::move(body);
 #ifdef SLUICE_FIBER_ASAN
@@ -42,7 +43,7 @@ class Fiber {
     own_.uc_link = nullptr;
     ::makecontext(&own_, &enter, 0);
   }
-  /// Until it yields.
+  /// Runs the fiber until it yields.
   void resume() {
     running_ = this;
     void* fake = nullptr;
@@ -51,7 +52,7 @@ class Fiber {
     finish_switch(fake, nullptr, nullptr);
     running_ = nullptr;
   }
-  /// Back to who resumed it. No effect outside of any.
+  /// Returns to the caller of resume(). No effect outside a fiber.
   static void yield() {
     Fiber* const self = running_;
     if (self == nullptr) return;

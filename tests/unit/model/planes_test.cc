@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Both planes run against each other, one store at a time in random order; either is stopped or killed between any two
-// stores, and its successor finds only the segment. Afterwards both agree on everything.
+// Runs both planes against each other, one store at a time in random order. Either plane is suspended or
+// killed between any two stores, and its successor has only the segment. At the end the state of both planes
+// must be the same.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -20,7 +21,7 @@ constexpr std::uint32_t kStoresPerStep = 4;  ///< on average
 }  // namespace
 }  // namespace model
 
-/// Between any two stores the other side may go on, or this one never does.
+/// Between any two stores the other plane may run, or this plane may be killed.
 void on_store_point() noexcept {
   model::World& world = *model::stores_of;
   if (!world.settling && model::one_in(world.random, model::kStoresPerStep)) model::Fiber::yield();
@@ -33,7 +34,7 @@ constexpr std::uint32_t kRuns = 2000;
 constexpr std::uint32_t kStepsPerRun = 1500;
 constexpr std::uint32_t kTurnsToSettle = 400;
 
-/// A segment that is zero again for each run.
+/// A segment that is zeroed for each run.
 class Memory {
  public:
   segment::Layout& zeroed() {
@@ -128,7 +129,7 @@ void run(Memory& memory, std::uint32_t seed, Totals& totals) {
   }
   world.settling = true;
   reactor.go_on(), control.go_on();
-  // Whole turns from here on, after the one that each side is in the middle of.
+  // Both planes run complete iterations from here on, after each has finished its current one.
   for (std::uint32_t i = 0; i < kTurnsToSettle; ++i) reactor.step(), control.step();
   EXPECT_TRUE(reactor.side().idle());
   EXPECT_EQ(control.side().waiting(), 0u);

@@ -46,7 +46,7 @@ void ModelReactor::turn() {
   next_ = (next_ + 1) % kPlaces;
   if (world_.settling) return;
   if (one_in(world_.random, 12))
-    close(static_cast<std::uint32_t>(world_.random()) % kPlaces);  // the peer leaves
+    close(static_cast<std::uint32_t>(world_.random()) % kPlaces);  // the peer disconnects
   if (one_in(world_.random, 60))
     for (std::uint32_t i = 0; i < area_.events.capacity(); ++i)
       area_.events.push(

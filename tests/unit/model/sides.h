@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Both planes reduced to what they do with each other's memory: their rings, tables and words are the real ones, and so
-// are the control plane's watch, book and outbox; connections are plain structs. A side that is killed is destroyed, and
-// its successor has the segment alone.
+// Both planes reduced to their accesses to shared memory. Rings, tables, words, and the control plane's
+// watch, book and outbox are the product's own; connections are plain structs. A killed plane is destroyed,
+// and its successor has only the segment.
 #pragma once
 
 #include <array>
@@ -21,18 +21,20 @@
 namespace sluice::model {
 
 inline constexpr std::uint32_t kPlaces = 4;
-inline constexpr std::uint32_t kMostConnections = 5;  ///< of admission: more than there are places
+inline constexpr std::uint32_t kMostConnections = 5;  ///< limit of admission, above the number of connection
+                                                      ///< slots
 
 using Random = std::mt19937;
 inline bool one_in(Random& random, std::uint32_t n) {
   return random() % n == 0;
 }
 
-/// What the control plane has wanted for certain, by incarnation: it was not killed before it had done so.
+/// Desired state that the control plane has written for certain, by incarnation: it was not killed before the
+/// write was complete.
 struct Ghost {
   std::optional<segment::Grant> grant;
   bool ended = false;
-  bool ending = false;  ///< ended, or killed while it did that
+  bool ending = false;  ///< ended, or killed while ending it
   std::optional<bool> established;
 };
 
@@ -42,7 +44,7 @@ struct World {
 
   segment::Layout& layout;
   Random random;
-  bool settling = false;  ///< nobody wants anything new
+  bool settling = false;  ///< no new commands or connections
   std::uint32_t next_cm_id = 1;
   std::map<std::uint32_t, Ghost> ghosts;
 };
@@ -62,9 +64,9 @@ class ModelReactor {
   };
 
   explicit ModelReactor(World& world) : world_(world), area_(world.area()) {}
-  /// Setup of a data plane.
+  /// Starts the data plane.
   void start();
-  /// One control pass.
+  /// Runs one control pass.
   void turn();
   const Connection& connection(std::uint32_t number) const { return connections_[number]; }
   bool idle() const { return !answer_; }
@@ -94,7 +96,7 @@ class ModelControlPlane final : private cm::ConnectionWatch::Listener {
   std::size_t held() const { return book_.held(); }
   const cm::ConnectionWatch& watch() const { return watch_; }
   std::size_t waiting() const { return outbox_.waiting(); }
-  /// Connections that it believes to be made: incarnations.
+  /// Returns the incarnations of the connections that this control plane has recorded as established.
   std::set<std::uint32_t> made() const;
   std::size_t unmade() const;
 

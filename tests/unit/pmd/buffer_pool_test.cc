@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compiled twice: as tests are, where an invariant aborts, and as a release is, where it counts.
+// Compiled twice: like tests, where a failed invariant aborts, and like a release, where it is counted.
 #include "pmd/buffer_pool.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(BufferPool, takes_back_only_what_it_gave) {
       EXPECT_EQ(failures, before + 1);
     }
   };
-  expect_refused(pool, buffer + 300);  // is free
+  expect_refused(pool, buffer + 300);  // already free
   expect_refused(pool, buffer + 1);
   expect_refused(pool, buffer + 900);  // the remainder, which is no buffer
   expect_refused(pool, buffer - 300);

@@ -19,7 +19,7 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-/// What stands behind an option; "absent" without it.
+/// Returns the argument that follows an option, or "absent" without the option.
 std::string value_of(const Arguments& arguments, const std::string& option) {
   const auto at = std::find(arguments.begin(), arguments.end(), option);
   if (at == arguments.end()) return "absent";
@@ -115,7 +115,7 @@ TEST(MemifSocket, of_a_killed_process_is_removed_and_that_of_a_living_one_stays)
   ::close(living);
   remove_stale_socket(path);
   EXPECT_FALSE(std::filesystem::exists(path));
-  remove_stale_socket(path);  // there is none
+  remove_stale_socket(path);  // the socket does not exist
   std::ofstream(path) << "a file";
   remove_stale_socket(path);
   EXPECT_TRUE(std::filesystem::exists(path));

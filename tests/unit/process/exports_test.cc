@@ -10,7 +10,7 @@
 namespace sluice::process {
 namespace {
 
-constexpr std::uint64_t kLonger = 300'000'000;  ///< than the interval of publication
+constexpr std::uint64_t kLonger = 300'000'000;  ///< longer than the publication interval
 
 class ExportsTest : public testing::Test {
  protected:
@@ -21,7 +21,7 @@ class ExportsTest : public testing::Test {
     config_.exports[1].quota_bytes = 1u << 20;
   }
 
-  /// Whether calls of a program reach a service at this reactor.
+  /// Returns whether calls of a program reach a service at this reactor.
   bool serves(std::uint32_t reactor, std::uint32_t program) {
     for (const segment::ProcedureInfo& info : segment_.layout().reactors[reactor].calls.info)
       if (info.program == program) return true;
@@ -95,15 +95,15 @@ TEST_F(ExportsTest, an_update_is_in_force_with_the_next_pass_and_comes_back) {
   changed[1].in_use = false;
   exports.update().offer(changed);
   EXPECT_EQ(exports.update().take_back(), nullptr);
-  exports.on_control_pass(kLonger + 1);  // without waiting for the interval
+  exports.on_control_pass(kLonger + 1);  // before the interval has elapsed
   EXPECT_STREQ(shown(0).path, "/new");
   EXPECT_EQ(shown(1).in_use, 0u);
   ASSERT_EQ(exports.update().take_back(), &changed);
   EXPECT_EQ(exports.update().take_back(), nullptr);
-  EXPECT_EQ(changed[1].path, "/data");  // the list in force before
+  EXPECT_EQ(changed[1].path, "/data");  // the list previously in force
 }
 
-/// Directories below the root of export 1, as MOUNT asks for them.
+/// Queries of MOUNT for directories below the root of export 1.
 class MountedPathTest : public ExportsTest {
  protected:
   segment::PathAnswer ask(const std::string& path, std::uint32_t export_number = 1) {

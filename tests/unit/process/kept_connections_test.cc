@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Channels of the kernel's connections, held for control planes that have ended.
+// Channels of the kernel's connections, held for control planes that have exited.
 #include "dataplane/process/kept_connections.h"
 
 #include <fcntl.h>
@@ -46,13 +46,13 @@ class KeptConnectionsTest : public testing::Test {
     return segment::send_datagram(segment::kept_socket_of(name_), std::as_bytes(std::span(&offer, 1)),
                                   descriptor);
   }
-  /// The only other descriptor of the channel is then that in the datagram.
+  /// Passes the channel. Its only other descriptor is then the one in the datagram.
   void pass_channel(std::uint32_t epoch) {
     EXPECT_EQ(send({.epoch = epoch}, pipe_[1]), 0);
     ::close(pipe_[1]);
   }
   std::uint32_t confirmed() { return segment_.layout().kept_epoch; }
-  /// Writes a connection that uses a channel into the table.
+  /// Writes an entry for a connection that uses a channel into the table.
   void show_connection(std::uint32_t epoch, segment::ConnectionState state) {
     segment::ConnectionInfo info;
     info.state = state;
@@ -61,20 +61,21 @@ class KeptConnectionsTest : public testing::Test {
     std::memcpy(info.cm_state.data(), &kept, sizeof kept);
     segment_.layout().reactors[0].connections[0].write(info);
   }
-  /// Descriptors of it that this process has.
+  /// Returns the number of descriptors of the pipe's writing end in this process.
   int writing_ends() {
     const auto target = [](const std::filesystem::path& link) {
-      std::error_code gone;  // that of the iteration itself
+      std::error_code gone;  // the iterator's own descriptor may be closed
       return std::filesystem::read_symlink(link, gone);
     };
     const std::filesystem::path folder = "/proc/self/fd";
     const auto pipe = target(folder / std::to_string(pipe_[0]));
-    int ends = -1;  // the reading one
+    int ends = -1;  // excludes the reading end
     for (const auto& entry : std::filesystem::directory_iterator(folder))
       ends += target(entry.path()) == pipe;
     return ends;
   }
-  /// The reader of a pipe sees its end when the last descriptor of the writing end is closed.
+  /// Returns whether a descriptor of the writing end is open. The pipe's reader gets end-of-file when the
+  /// last one is closed.
   bool is_held() {
     char byte;
     return ::read(pipe_[0], &byte, 1) != 0;
@@ -152,7 +153,7 @@ TEST_F(KeptConnectionsTest,
        the_channel_of_one_that_is_stopped_goes_when_it_has_a_successor_and_nothing_needs_it) {
   pass_channel(1);
   kept_->poll();
-  control_plane_->layout().control_plane.owner = std::uint64_t{2} << 32;  // whose lock it still has
+  control_plane_->layout().control_plane.owner = std::uint64_t{2} << 32;  // whose lock is still held
   kept_->poll();
   EXPECT_FALSE(is_held());
 }

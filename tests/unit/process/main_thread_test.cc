@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the main thread does besides the reactors.
+// Duties of the main thread besides the reactors.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ TEST(Heartbeat, beats_only_while_every_reactor_turns) {
   turn(layout.reactors[0], "polls_busy");
   EXPECT_FALSE(heartbeat.beat());
   turn(layout.reactors[0], "polls_idle");
-  turn(layout.reactors[1], "commands");  // not a turn of the reactor
+  turn(layout.reactors[1], "commands");  // not an iteration of the reactor
   EXPECT_FALSE(heartbeat.beat());
   EXPECT_EQ(layout.data_plane.beats.load(), beats);
   turn(layout.reactors[0], "polls_idle");

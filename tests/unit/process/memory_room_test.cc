@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that is promised and not there: refused at start, by the machine's size and by limits of control groups. The kernel's
-// files are folders of the test.
+// A start with more memory than the host has or the limits of control groups allow is refused. Folders of the
+// test replace the kernel's files.
 #include "dataplane/process/memory_room.h"
 
 #include <gtest/gtest.h>

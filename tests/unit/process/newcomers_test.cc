@@ -113,7 +113,7 @@ TEST_F(NewcomersTest, one_at_a_port_of_its_own_has_its_place_for_good) {
   EXPECT_TRUE(look(without));
   EXPECT_FALSE(shown().serves("second")) << "no place has services for it";
 
-  // As if the first one had a port of its own too: places have their services then.
+  // The first upstream gets a separate port as well, so the slots have services.
   started.upstreams[0] = config_.upstreams[0] = config_.upstreams[1];
   std::strcpy(started.upstreams[0].name, "first");
   std::strcpy(config_.upstreams[0].name, "first");
@@ -158,7 +158,7 @@ TEST_F(NewcomersTest, one_over_rdma_takes_a_spare_place_where_there_are_only_suc
   Core core(started, 0, *devices_, {.listener = nullptr, .caches = caches}, segment_.layout(), &test_clock);
   EXPECT_EQ(core.place(0), nullptr) << "it keeps its clients";
   ASSERT_NE(core.place(1), nullptr);
-  started.driver = segment::Driver::SoftRoce;  // the loopback driver listens at start only
+  started.driver = segment::Driver::SoftRoce;  // the loopback driver listens only at start
   Newcomers newcomers(started, {{}, {core.place(1)}}, segment_.layout().upstream_places);
   EXPECT_TRUE(shown().has_spare(1));
   segment::ConfigBlock next = started;

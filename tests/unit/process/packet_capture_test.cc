@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packet captures: what is written, limits, and outputs that nobody reads. Frames come from lanes that the test plays.
+// Packet captures: file contents, limits, and outputs without a reader. The test plays the lanes.
 #include "dataplane/process/packet_capture.h"
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ struct Pipe {
   }
 };
 
-/// A block of the file, as it was written.
+/// One block of the file.
 struct Block {
   std::uint32_t type = 0;
   std::vector<std::byte> body;
@@ -80,7 +80,7 @@ class PacketCaptureTest : public testing::Test {
   void start(const CaptureRequest& request = {.id = 7, .snap_bytes = 9216}) {
     capture_.emplace(frames_, "softroce0", request, std::move(pipe_.writer), kTscHz, now_ns_);
   }
-  /// A lane sees a frame of `bytes` bytes in two pieces.
+  /// Adds a frame of `bytes` bytes in two pieces, as a lane does.
   void frame(std::uint8_t fill, std::size_t bytes, Way way = Way::In, std::uint32_t lane = 0) {
     std::vector<std::byte> data(bytes, std::byte{fill});
     rte_mbuf head{};
@@ -95,13 +95,13 @@ class PacketCaptureTest : public testing::Test {
     frames_.add(lane, packets, way);
   }
   bool turn(std::uint64_t ns = 0) { return capture_->turn(now_ns_ += ns); }
-  /// Reads all that is there now.
+  /// Reads everything that is available now.
   void read() {
     std::byte buffer[65536];
     for (ssize_t bytes; (bytes = ::read(pipe_.reader.get(), buffer, sizeof buffer)) > 0;)
       file_.insert(file_.end(), buffer, buffer + bytes);
   }
-  /// Turns and reads until it is over.
+  /// Polls and reads until the capture has ended, and returns all blocks.
   std::vector<Block> rest() {
     for (int i = 0; i < 1000 && turn(); ++i) read();
     read();
@@ -139,7 +139,7 @@ TEST_F(PacketCaptureTest, a_file_has_its_headers_each_packet_once_and_what_was_d
     std::uint32_t kept;
     std::uint32_t wire;
     std::uint32_t flags;
-  } wanted[] = {{1, 101, 101, 1}, {2, 64, 64, 2}, {3, 1518, 9000, 1}};  // no more than a frame of this MTU
+  } wanted[] = {{1, 101, 101, 1}, {2, 64, 64, 2}, {3, 1518, 9000, 1}};  // at most a frame of this MTU
   for (std::size_t i = 0; i < 3; ++i) {
     const Block& block = blocks[2 + i];
     const std::uint64_t time = std::uint64_t{block.word(1)} << 32 | block.word(2);

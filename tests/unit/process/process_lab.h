@@ -11,16 +11,17 @@ namespace sluice::process {
 
 using reactor::MemorySegment;
 
-/// A name for files under /dev/shm that no other test has.
+/// Returns a name for files under /dev/shm that no other test uses.
 std::string unique_name(const std::string& purpose);
 
-/// A small data plane over loopback, whose file goes with its devices.
+/// Returns the configuration of a small data plane with the loopback driver. Its file is removed with its
+/// devices.
 segment::ConfigBlock loopback_config();
 
-/// For NFS 4, at the gateway's own port.
+/// Returns an upstream for NFS 4 at the gateway's own port.
 segment::UpstreamConfig rdma_upstream(const char* name, std::uint32_t connections);
 
-/// Nanoseconds, as the test sets them.
+/// Time in nanoseconds, which tests set.
 inline std::uint64_t test_now_ns = 1'000'000'000;
 inline std::uint64_t test_clock() noexcept {
   return test_now_ns;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Processors of the reactors: chosen from the data plane's own affinity mask, and refused with a sentence outside of it.
+// Processors of the reactors: selected from the data plane's affinity mask; processors outside the mask are
+// refused with an error.
 #include "dataplane/process/processors.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ cpu_set_t mask(std::initializer_list<int> processors) {
   return set;
 }
 
-/// Two nodes with two cores of two threads each: 0 and 4 are the first core, 3 and 7 the last.
+/// Two NUMA nodes with two cores of two threads each: CPUs 0 and 4 are the first core, 3 and 7 the last.
 class ProcessorsTest : public testing::Test {
  protected:
   ProcessorsTest() {

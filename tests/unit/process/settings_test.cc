@@ -144,7 +144,7 @@ TEST(Settings, upstreams_need_long_replies_and_callers_for_their_calls_back) {
   EXPECT_EQ(engine.capacity.requests, rpcrdma::kCallBacksAtOnce);
 }
 
-/// The sentence with which start is refused; empty if it is not.
+/// Returns the error with which the start is refused; empty if it succeeds.
 std::string refusal(const std::function<void()>& start) {
   try {
     start();

@@ -25,7 +25,7 @@ TEST_F(ExtendedStart, the_timeout_is_extended_again_and_again_until_the_start_is
 }
 
 TEST_F(ExtendedStart, the_end_of_a_start_does_not_wait_for_the_next_extension) {
-  // A destructor that waits for the next extension runs into the timeout of the test program.
+  // A destructor that waits for the next extension would exceed the timeout of the test program.
   const StartExtension extension(std::chrono::hours(24));
   EXPECT_EQ(next_message(), "EXTEND_TIMEOUT_USEC=60000000");
 }

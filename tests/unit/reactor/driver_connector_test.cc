@@ -23,14 +23,14 @@ class DriverConnectorTest : public testing::Test {
   DriverConnectorTest() { parts_.connector->listen(kPort); }
   ~DriverConnectorTest() override { peers_.clear(); }
 
-  /// A client that asks for a connection. Returns its handle.
+  /// Connects from a client. Returns the connection's handle.
   rdma::CmId knock(std::span<const std::byte> data = {}) {
     peers_.push_back(client_->create_queue_pair({}));
     const auto id = client_->connection_manager()->connect(*peers_.back(), kPort, data);
     EXPECT_TRUE(id);
     return id.value_or(rdma::CmId{});
   }
-  /// The next event of the client's connection management.
+  /// Returns the next event of the client's connection management.
   std::optional<rdma::CmEvent> client_event() {
     rdma::CmEvent event;
     if (client_->connection_manager()->poll_events({&event, 1}) == 0) return std::nullopt;
@@ -57,7 +57,7 @@ class DriverConnectorTest : public testing::Test {
             .receive_inline_bytes = 4096,
             .send_inline_bytes = 1024};
   }
-  /// The client hears the answer, and the octet that goes with it.
+  /// Checks that the client receives the answer and the octet of its private data.
   void expect_heard(segment::Command answer, rdma::CmEventType as) {
     constexpr std::byte kOctet{0x5a};
     answer.private_data[0] = kOctet;
@@ -68,7 +68,7 @@ class DriverConnectorTest : public testing::Test {
     EXPECT_EQ(heard->private_data_bytes, 1u);
     EXPECT_EQ(heard->private_data[0], kOctet);
   }
-  /// An established connection.
+  /// Establishes a connection and returns it.
   rpcrdma::Connection& accepted() {
     knock();
     const segment::Event wanted = request();

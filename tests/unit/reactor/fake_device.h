@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A device without a network: connection management is in the control plane, and queue pairs and datagrams do
-// what the test says.
+// A device without a network. Connection management is in the control plane, and the test controls queue
+// pairs and datagrams.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@ namespace sluice::reactor {
 
 class FakeDevice;
 
-/// Accepts every work request; flushes all in State::Error.
+/// Accepts every work request, and flushes all of them in State::Error.
 class FakeQueuePair final : public rdma::QueuePair {
  public:
   FakeQueuePair(FakeDevice& device, std::uint32_t number) : device_(device), number_(number) {}
@@ -78,10 +78,10 @@ class FakeDevice final : public rdma::Device {
   }
   bool wakes() const noexcept override { return can_wake; }
 
-  // Set and read by tests.
+  // Members that tests set and read.
   bool has_queue_pairs = true;
   bool has_one_ready = true;    ///< has_queue_pair()
-  bool connects_later = false;  ///< a queue pair stays in Init until the test calls finish_connect()
+  bool connects_later = false;  ///< a queue pair remains in Init until the test calls finish_connect()
   bool connects = true;         ///< whether its queue pairs can be connected
   bool can_wake = false;
   rdma::Condition own_condition = rdma::Condition::Up;

@@ -114,7 +114,7 @@ TEST_F(FollowerTest,
   EXPECT_EQ(granted(), 6u);
 }
 
-/// Which has beaten once, at time 1.
+/// The control plane's last heartbeat was at time 1.
 TEST_F(FollowerTest, without_a_control_plane_a_connection_has_all_its_credits_until_there_is_one_again) {
   parts_.follower.observe(7, 1);
   parts_.wanted.grant(number_, incarnation_, {.credits = 3});
@@ -128,7 +128,7 @@ TEST_F(FollowerTest, without_a_control_plane_a_connection_has_all_its_credits_un
   EXPECT_EQ(parts_.counters.credits_restored, 1u);
   parts_.follower.look(connection_);
   EXPECT_EQ(parts_.counters.credits_restored, 1u) << "once";
-  // It is back, and wants what it wanted: the word has not changed.
+  // The control plane's desired state is unchanged after its return, because the word has not changed.
   parts_.follower.observe(8, segment::kHeartbeatTimeoutNs + 2);
   parts_.follower.look(connection_);
   EXPECT_EQ(granted(), 3u);

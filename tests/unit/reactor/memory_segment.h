@@ -9,18 +9,18 @@
 
 namespace sluice::reactor {
 
-/// A segment of this process alone. Untouched pages take no memory.
+/// A segment in the memory of this process. Untouched pages take no memory.
 class MemorySegment {
  public:
   segment::Layout& layout() { return segment_->layout(); }
   segment::ControlPart& control() { return segment_->control_part(); }
   segment::ReactorArea& area() { return layout().reactors[0]; }
 
-  /// The next event of the reactor's.
+  /// Returns the reactor's next event.
   std::optional<segment::Event> event();
-  /// Events until there are none.
+  /// Returns all pending events.
   std::vector<segment::Event> events();
-  /// The entry of a connection in the table.
+  /// Returns the entry of a connection in the table.
   segment::ConnectionInfo entry(std::uint16_t connection);
 
  private:

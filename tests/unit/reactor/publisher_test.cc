@@ -146,7 +146,7 @@ TEST_F(PublisherTest, use_shows_grant_direction_and_class) {
 TEST_F(PublisherTest, a_peak_is_shown_until_the_control_plane_has_read_it) {
   rpcrdma::Connection& connection = parts_.establish(1);
   std::atomic<std::uint32_t>& peak = area().use[connection.number()].peak_busy;
-  peak = 9;  // of a publication before
+  peak = 9;  // from an earlier publication
   for (int i = 0; i < 3; ++i) parts_.publisher.publish_use(connection);
   EXPECT_EQ(peak.load(), 9u);
   area().peaks_read = 1;

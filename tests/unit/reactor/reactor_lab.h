@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of a reactor over a device of the test; the test plays the control plane: it writes commands into
+// The parts of a reactor over a device of the test. The test plays the control plane: it writes commands into
 // the segment's rings and reads events and tables.
 #pragma once
 
@@ -19,11 +19,11 @@ inline constexpr std::uint32_t kConnections = 4;
 
 ReactorConfig lab_config();
 rpcrdma::EngineConfig lab_engine();
-/// Stands still but for pass_time().
+/// Returns the time of the test. Only pass_time() advances it.
 std::uint64_t lab_clock() noexcept;
 void pass_time(std::uint64_t ns);
 
-/// Where connections to a server go.
+/// Server of the connections that tests dial.
 inline const rdma_server::Server kServer{
     .address = PeerAddress::from_ipv4(10, 0, 0, 9), .port = 20049, .credits_requested = 8};
 
@@ -31,15 +31,16 @@ struct Parts {
   explicit Parts(rdma::Device& used, const ReactorConfig& chosen = lab_config());
   ~Parts();
 
-  /// Runs a command, late enough for a connection; returns the answer.
+  /// Runs a command one setup interval after the previous one, so that a connection can be set up. Returns
+  /// the answer.
   segment::Event run(segment::Command command);
   segment::CommandStatus status_of(const segment::Command& command) { return run(command).status; }
-  /// Establishes a client's connection, as a control plane does that sends datagrams itself.
+  /// Establishes a client's connection like a control plane that sends datagrams itself.
   rpcrdma::Connection& establish(std::uint32_t cm_id);
   std::uint32_t incarnation(const rpcrdma::Connection& connection) {
     return connections.record(connection).incarnation;
   }
-  /// Turns of the engine until closed connections are released.
+  /// Polls the engine until closed connections are released.
   void settle();
 
   const ReactorConfig config;
@@ -57,7 +58,7 @@ struct Parts {
   ServerDialer dialer{config, engine, connections, *connector, setup, publisher};
   Follower follower{segment.area(), connections, setup, publisher, counters};
   Commands commands{segment.area(), setup, dialer, events, counters, lab_clock};
-  /// The control plane's pen.
+  /// The control plane's writer of the desired state.
   segment::WantedWriter wanted{segment.area().wanted};
 
  private:
@@ -65,7 +66,7 @@ struct Parts {
   std::uint64_t now_ns_ = 1;
 };
 
-/// A reverse gateway's caller.
+/// A caller of a reverse gateway.
 struct Caller {
   explicit Caller(Parts& parts)
       : requester(parts.engine.requester_context(), parts.device,

@@ -13,7 +13,7 @@ std::uint64_t clock() noexcept {
   return now_ns;
 }
 
-/// Counts its polls, and reports work for `work` of them.
+/// Counts its polls, and reports work for the first `work` of them.
 class CountingPoller final : public service::Poller {
  public:
   bool poll(std::uint64_t) noexcept override {
@@ -24,7 +24,7 @@ class CountingPoller final : public service::Poller {
   std::uint32_t work = 0;
 };
 
-/// Also stops the loop after a number of passes.
+/// Records the times of its passes and calls `on_pass`, which stops the loop in some tests.
 class CountingTask final : public ControlTask {
  public:
   void on_control_pass(std::uint64_t now) noexcept override {
@@ -81,7 +81,7 @@ TEST_F(ReactorTest, turns_count_as_busy_by_what_they_found) {
   EXPECT_EQ(counter("polls_idle"), kTurnsPerControlPass - 1);
 }
 
-/// Turns take as long as they are told to, on the clock of the test.
+/// A poller whose busy and idle polls take fixed times on the clock of the test.
 class SlowPoller final : public service::Poller {
  public:
   bool poll(std::uint64_t) noexcept override {
@@ -107,7 +107,8 @@ TEST_F(ReactorTest, time_of_turns_is_told_apart_by_what_they_found) {
     passes_ns += 5'000;
   };
   reactor_.run();
-  // Of the last pass, which published before its tasks ran; the turn that it came in had ended in work, or was idle.
+  // Excludes the last pass, which published before its tasks ran. The iteration that it belongs to was busy
+  // or idle.
   EXPECT_EQ(counter("upstreams_ns"), at_publication.busy_ns);
   EXPECT_EQ(counter("idle_ns"), at_publication.idle_ns);
   EXPECT_EQ(counter("control_ns"), passes_ns);
@@ -126,7 +127,7 @@ TEST_F(ReactorTest, without_an_idle_turn_there_is_no_idle_time) {
   EXPECT_EQ(counter("idle_ns"), 0u);
 }
 
-/// What a device does without a completion is work, and not the end of what it sleeps on.
+/// Work of a device without a completion counts as work, and the reactor does not sleep.
 TEST_F(ReactorTest, a_device_that_moves_data_is_not_idle) {
   device_.on_poll = [&](bool& moved) {
     now_ns += 400;
@@ -191,9 +192,9 @@ TEST_F(ReactorTest, a_shutdown_ends_the_loop_and_is_shown) {
 TEST_F(ReactorTest, a_control_plane_that_takes_over_is_counted) {
   turns(1);
   EXPECT_EQ(counter("control_plane_changes"), 0u);
-  segment_.layout().control_plane.pid = 4711;  // which may be that of the one before
+  segment_.layout().control_plane.pid = 4711;  // may equal the predecessor's process id
   segment_.layout().control_plane.owner = std::uint64_t{1}
-                                          << 32;  // before it has read what its predecessor left
+                                          << 32;  // before it has read its predecessor's events
   turns(2 * kTurnsPerControlPass + 2);
   EXPECT_EQ(counter("control_plane_changes"), 0u);
   segment_.layout().reading_epoch = 1;
@@ -281,7 +282,7 @@ TEST_F(ReactorTest, a_reactor_that_sleeps_runs_its_control_pass_in_time) {
   };
   sleepy.add_control_task(task);
   sleepy.run();
-  // Without it the passes lie 256 turns apart.
+  // A reactor that does not run a control pass after a sleep has passes 256 iterations apart.
   EXPECT_LT(task.times[3] - task.times[2], kTurnsPerControlPass * 400'000ull);
   EXPECT_FALSE(device_.waits.empty());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What passes a reactor uninterpreted: management datagrams, and sets of transport properties.
+// Data that passes a reactor uninterpreted: management datagrams, and sets of transport properties.
 #include "dataplane/reactor/connection_properties.h"
 #include "dataplane/reactor/datagram_relay.h"
 #include "tests/unit/reactor/reactor_lab.h"

@@ -19,7 +19,7 @@ TEST(XdrReader, V1_088_reads_what_is_there_and_fails_stickily) {
                  std::byte{'h'}, std::byte{'e'},  std::byte{'l'},  std::byte{'l'},
                  std::byte{'o'}, std::byte{0xEE}, std::byte{0xEE}, std::byte{0xEE}};
   xdr::Reader reader(bytes);
-  EXPECT_EQ(reader.string(5), "hello");  // pad bytes are passed over whatever they hold
+  EXPECT_EQ(reader.string(5), "hello");  // pad bytes are skipped whatever their value
   EXPECT_TRUE(reader.ok());
   EXPECT_EQ(reader.remaining(), 0u);
   EXPECT_EQ(reader.u32(), 0u);
@@ -62,7 +62,7 @@ TEST(XdrWriter, pads_with_zeros_and_never_writes_past_its_room) {
   EXPECT_FALSE(writer.ok());
 }
 
-/// libtirpc's decoding of our bytes.
+/// Decodes `bytes` with libtirpc.
 template <typename Message>
 bool tirpc_decodes(Bytes& bytes, Message& message, bool_t (*function)(XDR*, Message*)) {
   XDR xdrs;
@@ -131,7 +131,7 @@ TEST(RpcCall, oversized_credentials_and_foreign_versions_are_named) {
   EXPECT_EQ(with(9, 401), CallDecode::BadVerf);
 }
 
-/// AUTH_TLS asks the end of the transport for TLS, RFC 9289, section 4.1.
+/// AUTH_TLS requests TLS from the end of the transport (RFC 9289, section 4.1).
 TEST(RpcCall, a_call_for_tls_has_a_bad_credential) {
   Bytes call(kMinCallBytes);
   xdr::Writer writer(call);

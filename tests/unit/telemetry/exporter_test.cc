@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The exporter over real sockets of this machine, on a segment in which the test is both planes, with clients that are slow.
+// The exporter over real sockets of this host, with slow clients. The test plays both planes in the segment.
 #include "telemetry/exporter.h"
 
 #include <arpa/inet.h>
@@ -98,7 +98,7 @@ TEST_F(ExporterTest, connections_that_send_half_a_request_keep_no_probe_waiting)
   for (int i = 0; i < 30; ++i) slow.push_back(connect(i % 2 == 0 ? "GET /metrics HT" : ""));
   for (const char* const path : {"/healthz", "/readyz", "/metrics"})
     EXPECT_TRUE(has(ask("GET", path), "HTTP/1.1 200 OK\r\n")) << path;
-  // None of them has been closed for it.
+  // The exporter has closed no connection.
   for (const FileDescriptor& fd : slow) {
     char byte;
     EXPECT_EQ(::recv(fd.get(), &byte, 1, MSG_DONTWAIT), -1);

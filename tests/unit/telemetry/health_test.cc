@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What probes are told, on a segment in which the test plays both planes.
+// Answers to health probes. The test plays both planes in the segment.
 #include "telemetry/health.h"
 
 #include <gtest/gtest.h>

@@ -34,7 +34,7 @@ TEST(Pages, are_whole_zeroed_and_their_end_is_that_of_the_object) {
   Pages pages;
   const auto memory = pages.allocate(kPageBytes + 1);
   ASSERT_EQ(memory.size(), 2 * kPageBytes);
-  memory.back() = std::byte{0};  // can be written
+  memory.back() = std::byte{0};  // the memory is writable
   EXPECT_TRUE(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == std::byte{0}; }));
   EXPECT_THROW(pages.allocate(std::size_t{1} << 60), SetupError);
 }
@@ -60,7 +60,7 @@ TEST(Pages, go_with_the_object) {
   EXPECT_FALSE(mapped(at));
 }
 
-/// The line of /proc/self/smaps that says how the kernel treats the memory at an address.
+/// Returns the VmFlags line of /proc/self/smaps for the mapping that contains an address.
 std::string flags_of(const std::byte* at) {
   std::ifstream maps("/proc/self/smaps");
   bool here = false;
@@ -85,7 +85,7 @@ TEST(Pages, of_a_device_are_whole_huge_pages) {
       memory[at] = std::byte{1};
     }
     const std::string flags = flags_of(memory.data());
-    // Set aside beforehand, or advised to be.
+    // The mapping has preallocated huge pages, or advice to use huge pages.
     EXPECT_TRUE(flags.find(" ht ") != flags.npos || flags.find(" hg ") != flags.npos) << flags;
   }
   EXPECT_EQ(pages.allocate_for_device(4, -1).size(), kPageBytes) << "little takes little";

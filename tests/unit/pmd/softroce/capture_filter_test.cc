@@ -18,7 +18,7 @@ constexpr PeerAddress kSix{{0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 constexpr PeerAddress kSixHere{{0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
 constexpr Flow kFlow{.queue_pair = 0x11, .peer_queue_pair = 0x22, .peer = kThere};
 
-/// The headers of a packet to `queue_pair`.
+/// Returns the headers of a packet to `queue_pair`.
 std::vector<std::byte> packet(const PeerAddress& from, const PeerAddress& to, std::uint32_t queue_pair,
                               std::uint16_t vlan = kNoVlan) {
   Route route;
@@ -26,7 +26,7 @@ std::vector<std::byte> packet(const PeerAddress& from, const PeerAddress& to, st
   route.destination = to;
   route.vlan = vlan;
   std::vector<std::byte> bytes(network_header_bytes(route) + kBthBytes);
-  write_network_headers(route, 1000, bytes.data());  // the payload is elsewhere
+  write_network_headers(route, 1000, bytes.data());  // the packet has no payload here
   store_be32(bytes.data() + network_header_bytes(route) + 4, queue_pair);
   return bytes;
 }
@@ -72,10 +72,10 @@ TEST(CaptureFilter, a_queue_pair_is_ours_and_what_goes_names_the_peers) {
   EXPECT_FALSE(matches(queue_pair(0x11), kFlow, Way::In, packet(kThere, kHere, 0x22)));
   EXPECT_TRUE(matches(queue_pair(0x11), kFlow, Way::Out, packet(kHere, kThere, 0x22)));
   EXPECT_FALSE(matches(queue_pair(0x11), kFlow, Way::Out, packet(kHere, kThere, 0x11)));
-  // Another host may have the same number; and the flow may be that of an earlier filter.
+  // Another host may have a queue pair of the same number, and the flow may be that of an earlier filter.
   EXPECT_FALSE(matches(queue_pair(0x11), kFlow, Way::Out, packet(kHere, kSix, 0x22)));
   EXPECT_FALSE(matches(queue_pair(0x12), kFlow, Way::Out, packet(kHere, kThere, 0x22)));
-  // Management has one number everywhere.
+  // The management queue pair has the same number on each host.
   EXPECT_TRUE(matches(queue_pair(1), {}, Way::Out, packet(kHere, kThere, 1)));
   EXPECT_TRUE(matches(queue_pair(1), {}, Way::In, packet(kThere, kHere, 1)));
 }
@@ -94,7 +94,7 @@ TEST(CaptureFilter, headers_that_are_cut_off_match_nothing) {
                            std::vector(whole.begin(), whole.begin() + static_cast<long>(bytes))))
           << bytes;
   std::vector<std::byte> bad = packet(kThere, kHere, 0x11);
-  bad[kEthernetBytes] = std::byte{0x4F};  // options to the end of the packet
+  bad[kEthernetBytes] = std::byte{0x4F};  // options that extend to the end of the packet
   EXPECT_FALSE(matches(queue_pair(0x11), kFlow, Way::In, bad));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A lane that works while captures begin and end. tests/driver shows what is captured of a port.
+// A lane that works while captures begin and end. tests/driver tests what a capture of a port contains.
 #include "pmd/softroce/capture.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(Capture, a_lane_may_be_anywhere_when_its_memory_is_given_back) {
     frame.buf_addr = data.data();
     frame.data_len = static_cast<std::uint16_t>(data.size());
     frame.pkt_len = frame.data_len;
-    const std::vector<rte_mbuf*> burst(500, &frame);  // it is nearly always inside
+    const std::vector<rte_mbuf*> burst(500, &frame);  // the lane is inside add() most of the time
     for (; !end; ++turns) capture.add(1, burst, Way::Out);
   });
   const auto wait_for_turns = [&turns](std::uint64_t count) {
@@ -35,7 +35,7 @@ TEST(Capture, a_lane_may_be_anywhere_when_its_memory_is_given_back) {
   std::uint64_t taken = 0;
   for (int i = 0; i < 20; ++i) {
     capture.start({}, kMaxSnapBytes);
-    wait_for_turns(kCaptureDepth / 500 + 2);  // the ring is full: from now on frames are dropped
+    wait_for_turns(kCaptureDepth / 500 + 2);  // the ring is full, so the lane drops frames
     capture.stop();
     const std::uint64_t dropped = capture.dropped();
     wait_for_turns(2);

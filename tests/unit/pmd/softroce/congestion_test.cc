@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The congestion controls of a queue pair, number by number.
+// Values of the congestion controls of a queue pair, step by step.
 #include "pmd/softroce/congestion.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(CongestionWindowNumbers, loss_forgets_the_progress_of_its_round) {
   for (const bool timeout : {false, true}) {
     CongestionWindow window;
     window.open(256);
-    window.on_loss();  // 32, and no slow start
+    window.on_loss();  // 32, without slow start
     window.on_acknowledged(31);
     timeout ? window.on_timeout() : window.on_loss();
     if (timeout) window.on_acknowledged(14);
@@ -89,7 +89,7 @@ TEST(CongestionWindowNumbers, opening_starts_anew) {
   EXPECT_EQ(window.packets(), 74u);
 }
 
-/// Of a packet that has been sent.
+/// Charges a packet and returns whether a notification for it cuts the rate.
 bool notify(CongestionRate& rate, std::uint64_t now_ns) {
   rate.charge(0, now_ns);
   return rate.on_notification(now_ns);
@@ -115,7 +115,7 @@ TEST(CongestionRateNumbers, a_quiet_interval_makes_the_next_cut_smaller) {
   notify(later, kStart);
   notify(later, kStart + 2 * CongestionRate::kAlphaIntervalNs);
   EXPECT_DOUBLE_EQ(later.bytes_per_ns(), 6.25 * (1 - 15.0 / 16 * 15 / 16 / 2));
-  // The cut itself moves it half way back: (15/16)(15/16) + 1/16.
+  // The cut itself moves alpha half way back: (15/16)(15/16) + 1/16.
   const double before = later.bytes_per_ns();
   notify(later, kStart + 2 * CongestionRate::kAlphaIntervalNs + CongestionRate::kCutIntervalNs);
   EXPECT_DOUBLE_EQ(later.bytes_per_ns(), before * (1 - (15.0 / 16 * 15 / 16 * 15 / 16 + 1.0 / 16) / 2));
@@ -176,7 +176,7 @@ TEST(CongestionRateNumbers, it_is_never_cut_below_its_least) {
 
 TEST(CongestionRateNumbers, packets_wait_for_the_time_that_those_before_take) {
   CongestionRate rate;
-  rate.charge(1'000'000, kStart);  // costs nothing yet
+  rate.charge(1'000'000, kStart);  // the rate is not limited yet
   notify(rate, kStart);
   EXPECT_EQ(rate.wait_until(kStart), 0u);
   rate.charge(6250, kStart);
@@ -185,7 +185,7 @@ TEST(CongestionRateNumbers, packets_wait_for_the_time_that_those_before_take) {
   EXPECT_EQ(rate.wait_until(kStart + 10), kStart + 1100);
   EXPECT_EQ(rate.wait_until(kStart + 1099), kStart + 1100);
   EXPECT_EQ(rate.wait_until(kStart + 1100), 0u);
-  rate.charge(625, kStart + 5000);  // idle time is not saved up
+  rate.charge(625, kStart + 5000);  // idle time does not accumulate credit
   EXPECT_EQ(rate.wait_until(kStart + 5000), kStart + 5100);
 }
 
@@ -217,7 +217,7 @@ TEST(CongestionRateNumbers, it_begins_at_the_rate_of_the_link_if_that_is_known) 
   EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 3.125);
 }
 
-/// They have no sequence number, so anybody can make them up.
+/// Notifications have no sequence number, so any host can forge them.
 TEST(CongestionRateNumbers, a_notification_counts_once_for_packets_sent_since_the_last_one) {
   CongestionRate rate;
   std::uint64_t now = kStart;
@@ -260,7 +260,8 @@ TEST(RoundTripNumbers, doubling_has_an_end_and_the_least_timeout_holds) {
   EXPECT_EQ(trip.timeout_ns(), RoundTrip::kMinTimeoutNs);
 }
 
-/// A peer that always answers later than the timeout would else be timed out at each of its answers.
+/// Without this, a peer whose answers always take longer than the timeout would cause a timeout for each
+/// answer.
 TEST(RoundTripNumbers, a_doubled_timeout_stays_until_the_next_sample) {
   RoundTrip trip;
   trip.open(1'000'000'000);
@@ -277,7 +278,7 @@ TEST(RoundTripNumbers, a_probe_is_due_after_two_round_trips_and_none_without_a_m
   trip.open(1'000'000'000);
   EXPECT_EQ(trip.probe_ns(), trip.timeout_ns());
   trip.sample(1'000'000);
-  EXPECT_EQ(trip.probe_ns(), 2'500'000u);  // and a variation
+  EXPECT_EQ(trip.probe_ns(), 2'500'000u);  // two round trips and a variation
   EXPECT_LT(trip.probe_ns(), trip.timeout_ns());
   trip.on_timeout();
   EXPECT_EQ(trip.probe_ns(), trip.timeout_ns());

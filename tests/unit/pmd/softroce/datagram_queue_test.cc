@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shares of management datagrams that wait for the control plane.
+// Shares of the queue of management datagrams for the control plane.
 #include "pmd/softroce/datagram_queue.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames byte by byte: what is malformed, where the parts begin and end, and what we write.
+// Frames byte by byte: malformed frames, offsets of the parts, and frames that the driver writes.
 #include "pmd/softroce/frame.h"
 
 #include <gtest/gtest.h>
@@ -34,14 +34,14 @@ Route route(bool six, std::uint16_t vlan = kNoVlan) {
           .hop_limit = 63};
 }
 
-/// Network headers followed by `transport` bytes, the last four of which stand for the CRC.
+/// Returns network headers followed by `transport` bytes; the last four of them take the place of the CRC.
 Bytes frame_of(const Route& way, std::size_t transport) {
   Bytes frame(network_header_bytes(way) + transport);
   write_network_headers(way, transport, frame.data());
   return frame;
 }
 
-/// After a change to an IPv4 header.
+/// Recomputes the checksum of a changed IPv4 header.
 void mend_checksum(Bytes& frame) {
   store_be16(frame.data() + 24, 0);
   store_be16(frame.data() + 24, internet_checksum(std::span(frame).subspan(14, 20)));
@@ -177,7 +177,7 @@ TEST(FrameParse, udp_lengths_leave_room_for_a_transport_header_and_its_crc) {
   EXPECT_EQ(with_length(24).transport.size(), 12u);
   EXPECT_EQ(with_length(28).transport.size(), 16u);
   EXPECT_EQ(with_length(29).kind, FrameKind::Malformed);
-  // Too short for UDP: not for us, but not malformed.
+  // A length too short for UDP is not RoCE, but it is not malformed.
   Bytes frame = frame_of(route(true), 16);
   store_be16(frame.data() + 18, 7);
   EXPECT_EQ(parse(frame).kind, FrameKind::Ipv6);
@@ -185,7 +185,7 @@ TEST(FrameParse, udp_lengths_leave_room_for_a_transport_header_and_its_crc) {
 
 TEST(FrameParse, tags_and_other_protocols) {
   Bytes frame = frame_of(route(false, 7), 16);
-  frame[14] = std::byte{0xF0};  // priority and drop bits are no part of the identifier
+  frame[14] = std::byte{0xF0};  // the priority and drop bits are not part of the identifier
   EXPECT_EQ(parse(frame).vlan, 7);
   EXPECT_EQ(parse(Bytes(frame.begin(), frame.begin() + 17)).kind, FrameKind::Malformed);
   Bytes arp(42);
@@ -305,7 +305,7 @@ TEST(TransportHeaders, unknown_opcodes_and_versions_are_not_read) {
     bytes[0] = std::byte(opcode);
     EXPECT_FALSE(decode(bytes)) << opcode;
   }
-  bytes[0] = std::byte{0x1F};  // reserved, of reliable connections: to be refused
+  bytes[0] = std::byte{0x1F};  // reserved opcode of reliable connections, which must be refused
   ASSERT_TRUE(decode(bytes));
   EXPECT_TRUE(decode(bytes)->kind.unsupported);
   bytes[0] = std::byte{4};  // Send Only
@@ -315,7 +315,7 @@ TEST(TransportHeaders, unknown_opcodes_and_versions_are_not_read) {
 }
 
 TEST(TransportHeaders, rnr_timers_are_those_of_the_specification) {
-  // InfiniBand, table 46: hundredths of a millisecond.
+  // Hundredths of a millisecond, from InfiniBand, table 46.
   constexpr std::uint64_t kHundredths[] = {
       65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
       256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames as tests write them: octets in hexadecimal, without spaces.
+// Frames in hexadecimal notation for tests, without spaces.
 #pragma once
 
 #include <cstddef>

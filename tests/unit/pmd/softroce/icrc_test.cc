@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The invariant CRC, against one that is computed bit by bit.
+// The invariant CRC, compared with one that is computed bit by bit.
 #include "pmd/softroce/icrc.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ std::vector<std::byte> random_bytes(std::size_t count) {
   return bytes;
 }
 
-/// With the pseudo header, and ones for what routers change (A17.3.3).
+/// Returns the packet with the pseudo header, and with ones in the fields that routers change (A17.3.3).
 std::vector<std::byte> masked(std::vector<std::byte> packet, bool v4) {
   const auto ones = [&](std::initializer_list<std::size_t> places) {
     for (const std::size_t at : places) packet[at] = std::byte{0xFF};
@@ -54,7 +54,7 @@ TEST(InvariantCrc, of_the_check_string) {
   EXPECT_EQ(icrc_continue(0, std::as_bytes(std::span(kCheck))), 0xCBF43926u);
 }
 
-// In a buffer of its own each, so that a sanitizer sees what is read outside of it.
+// Each packet has a buffer of exactly its size, so that a sanitizer detects reads beyond it.
 TEST(InvariantCrc, of_headers_with_any_number_of_bytes_behind) {
   for (const bool v4 : {true, false}) {
     const std::size_t network = (v4 ? kIpv4Bytes : kIpv6Bytes) + kUdpBytes;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Changes of a kernel interface that LinkWatch reports. Each test runs in a network namespace of its own, which requires root.
+// Changes of a kernel interface that LinkWatch reports. Each test runs in its own network namespace, which
+// requires root.
 #include "pmd/softroce/link_watch.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ class Interfaces : public testing::Test {
     ip("set watched up");
     ip("set other up");
   }
-  /// Polls until `condition` holds of the sum of what was reported.
+  /// Polls until `condition` is true for the sum of the reports.
   template <typename Condition>
   InterfaceNews until(LinkWatch& watch, Condition&& condition) {
     InterfaceNews sum;

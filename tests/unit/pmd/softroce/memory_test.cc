@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which memory of the softroce device its peers may reach: windows and steering tags, at their bounds.
-// Regions and their lkeys are tested in tests/unit/pmd/common.
+// Memory of the softroce device that its peers may access: bounds of windows and steering tags.
+// tests/unit/pmd/common tests regions and their lkeys.
 #include "pmd/softroce/memory.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 class Memory : public testing::Test {
  protected:
-  /// Not dereferenced: owners are distinguished by address only.
+  /// Never dereferenced: owners are distinguished by address only.
   const QueuePair& owner(int number) const { return *reinterpret_cast<const QueuePair*>(&owners_[number]); }
   static std::uint64_t address_of(const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at); }
 
@@ -61,7 +61,7 @@ TEST_F(Memory, an_invalidated_tag_opens_nothing_and_its_window_can_be_bound_agai
   const auto bind = [&] { return table_.bind(window, region.bytes, region.lkey, kRemoteRead, owner(0)); };
   const auto first = bind();
   ASSERT_TRUE(first);
-  EXPECT_FALSE(bind());  // it is bound
+  EXPECT_FALSE(bind());  // the window is already bound
   EXPECT_FALSE(table_.invalidate(*first, owner(1)));
   EXPECT_FALSE(
       table_.invalidate(static_cast<Rkey>(static_cast<std::uint32_t>(*first) ^ 0x80000000), owner(0)));
@@ -95,7 +95,7 @@ TEST_F(Memory, windows_bind_to_registered_memory_only_and_have_to_be_there) {
   EXPECT_FALSE(table_.bind({window.number + 1}, region.bytes, region.lkey, kRemoteRead, owner(0)));
 }
 
-/// They have 20 random bits: a few of a thousand may repeat.
+/// Steering tags have 20 random bits, so a few of a thousand may repeat.
 TEST_F(Memory, tags_hardly_ever_come_twice) {
   const MemoryRegion region = table_.allocate(4096);
   const MemoryWindow window = table_.allocate_window();

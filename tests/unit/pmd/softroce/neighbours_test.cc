@@ -41,7 +41,7 @@ class NeighbourFrames : public testing::Test {
     out.resize(here_.ask(about, out.data()));
     return out;
   }
-  /// `frame` is answered, and no frame that differs from it in one of these bytes.
+  /// Checks that `frame` is answered, and that no frame which differs from it in one of these bytes is.
   void only_as_it_is(const Bytes& frame, std::initializer_list<std::size_t> bytes) {
     EXPECT_FALSE(answer(frame).empty());
     for (const std::size_t at : bytes) {
@@ -62,13 +62,14 @@ class NeighbourFrames : public testing::Test {
   Statistics statistics_;
 };
 
-/// 192.0.2.2 at 02:...:02 asks for 192.0.2.1.
+/// ARP request of 192.0.2.2 at 02:...:02 for 192.0.2.1.
 const Bytes kArpRequest = from_hex(
     "ffffffffffff0200000000020806"
     "00010800060400010200000000"
     "02c0000202000000000000c0000201");
 
-/// 2001:db8::2 asks for 2001:db8::1: hop limit 255, source link option.
+/// Returns a neighbour solicitation of 2001:db8::2 for 2001:db8::1, with hop limit 255 and the source link
+/// option.
 Bytes solicitation() {
   Bytes frame = from_hex(
       "3333ff00000102000000000286dd"
@@ -147,7 +148,7 @@ TEST_F(NeighbourFrames, a_priority_tag_is_no_vlan_and_is_not_answered_with_one) 
 
 Bytes advertisement();
 
-// --- Neighbours that move, and that are gone
+// --- Neighbours that change their address or disappear
 
 TEST_F(NeighbourFrames, a_neighbour_is_asked_again_when_it_is_old_and_forgotten_when_it_is_older) {
   here_.learn(four(2), kPeerMac);
@@ -157,7 +158,7 @@ TEST_F(NeighbourFrames, a_neighbour_is_asked_again_when_it_is_old_and_forgotten_
   now_ns_ += 1;
   EXPECT_TRUE(here_.find(four(2))->stale);
   EXPECT_EQ(link_of(four(2)), kPeerMac);
-  answer(kArpRequest);  // a sign of life
+  answer(kArpRequest);  // confirms the neighbour
   EXPECT_FALSE(here_.find(four(2))->stale);
   now_ns_ += kNeighbourForgottenNs;
   EXPECT_TRUE(here_.find(four(2))->stale);
@@ -167,7 +168,7 @@ TEST_F(NeighbourFrames, a_neighbour_is_asked_again_when_it_is_old_and_forgotten_
 
 constexpr MacAddress kNewMac{2, 0, 0, 0, 0, 0x22};
 
-/// 192.0.2.2 tells everybody that it is at 02:...:22.
+/// Gratuitous ARP: 192.0.2.2 announces that it is at 02:...:22.
 const Bytes kGratuitousArp = from_hex(
     "ffffffffffff0200000000220806"
     "00010800060400010200000000"
@@ -207,7 +208,7 @@ TEST_F(NeighbourFrames, an_advertisement_to_everybody_is_followed_if_it_replaces
   EXPECT_EQ(link_of(six(2)), kNewMac);
 }
 
-// --- Addresses that two hosts have
+// --- Duplicate addresses
 
 TEST_F(NeighbourFrames, who_asks_whether_an_address_of_ours_is_in_use_is_told_so) {
   Bytes probe = kArpRequest;
@@ -215,7 +216,7 @@ TEST_F(NeighbourFrames, who_asks_whether_an_address_of_ours_is_in_use_is_told_so
   EXPECT_FALSE(answer(probe).empty());
   EXPECT_FALSE(here_.find(four(0)));
   EXPECT_FALSE(here_.find(PeerAddress::from_ipv4(0, 0, 0, 0)));
-  Bytes solicited = solicitation();  // RFC 4862: from no address and without an option
+  Bytes solicited = solicitation();  // RFC 4862: unspecified source address and no option
   std::fill(solicited.begin() + 22, solicited.begin() + 38, std::byte{0});
   solicited.resize(78);
   solicited[19] = std::byte{24};
@@ -239,11 +240,11 @@ TEST_F(NeighbourFrames, another_host_with_an_address_of_ours_is_counted_and_not_
   answer(with_checksum(advertised));
   EXPECT_EQ(statistics_.address_conflicts, 2u);
   std::copy(kOurMac.begin(), kOurMac.end(), reinterpret_cast<std::uint8_t*>(claim.data()) + 22);
-  answer(claim);  // our own, come back
+  answer(claim);  // a frame of this host that came back
   EXPECT_EQ(statistics_.address_conflicts, 2u);
 }
 
-// --- What is said without being asked
+// --- Unsolicited messages
 
 std::vector<Bytes> said(Announcer& announcer, std::uint64_t now_ns) {
   std::vector<Bytes> frames;
@@ -279,7 +280,8 @@ TEST_F(NeighbourFrames, at_start_addresses_are_asked_for_and_announced_and_group
                                              "8800000020000000"
                                              "20010db8000000000000000000000001"
                                              "0201020000000001")));
-  // RFC 3810: hop limit 1, router alert, one record that excludes nobody; its checksum begins at the message.
+  // RFC 3810: hop limit 1, router alert, one record that excludes no source. Its checksum begins at the
+  // message.
   Bytes report = first[4];
   ASSERT_EQ(report.size(), 14u + 40 + 8 + 28);
   EXPECT_EQ(Bytes(report.begin(), report.begin() + 62), from_hex("33330000001602000000000186dd"
@@ -327,7 +329,7 @@ TEST_F(NeighbourFrames, who_asks_for_listeners_is_told_our_groups) {
   store_be16(query.data() + 64, icmp6_checksum(from, kAllNodes, message));
   const Bytes report = answer(query);
   ASSERT_EQ(report.size(), 90u);
-  EXPECT_EQ(report[70], std::byte{2});  // is listening
+  EXPECT_EQ(report[70], std::byte{2});  // the report says that the group has a listener
   only_as_it_is(query, {20, 21, 54, 62, 64});
   for (std::size_t bytes = 0; bytes < query.size(); ++bytes)
     EXPECT_TRUE(answer(Bytes(query.begin(), query.begin() + static_cast<std::ptrdiff_t>(bytes))).empty());
@@ -347,7 +349,8 @@ TEST_F(NeighbourFrames, questions_go_to_everybody_or_to_the_solicited_group) {
                                           "0101020000000001")));
 }
 
-/// RFC 2464, section 7: the last four octets of the group, which has the last three of the address.
+/// RFC 2464, section 7: the Ethernet group ends with the last four octets of the IPv6 group, which end with
+/// the last three of the address.
 TEST_F(NeighbourFrames, the_ethernet_group_of_a_solicitation_has_the_end_of_the_address) {
   const PeerAddress about{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xaa, 0x12, 0x34, 0x56}};
   const Bytes asked = question(about);
@@ -370,7 +373,7 @@ TEST_F(NeighbourFrames, questions_about_what_is_off_the_link_ask_for_the_gateway
   config_.gateways.clear();
   const Bytes asked = question(PeerAddress::from_ipv4(198, 51, 100, 7));
   EXPECT_EQ(Bytes(asked.end() - 4, asked.end()), from_hex("c6336407"));
-  config_.addresses.pop_back();  // no address of that family to ask from
+  config_.addresses.pop_back();  // removes the address of that family
   EXPECT_TRUE(question(six(2)).empty());
 }
 
@@ -401,7 +404,7 @@ TEST_F(NeighbourFrames, a_solicitation_from_off_the_link_or_about_others_is_not_
   wrong_checksum[60] ^= std::byte{1};
   EXPECT_TRUE(answer(wrong_checksum).empty());
   EXPECT_FALSE(here_.find(six(2)));
-  // The option is not required: 24 bytes are enough, 23 are not.
+  // The option is not required: 24 bytes are sufficient, 23 are not.
   for (const std::size_t message : {24u, 23u, 8u, 7u}) {
     Bytes plain = solicitation();
     plain.resize(54 + message);
@@ -410,7 +413,7 @@ TEST_F(NeighbourFrames, a_solicitation_from_off_the_link_or_about_others_is_not_
   }
 }
 
-/// 2001:db8::2 says to 2001:db8::1 that `target` is at 02:...:02.
+/// Returns an advertisement of 2001:db8::2 to 2001:db8::1 that `target` is at 02:...:02.
 Bytes advertisement() {
   return from_hex(
       "02000000000102000000000286dd"
@@ -439,9 +442,9 @@ TEST_F(NeighbourFrames, advertisements_without_their_option_or_to_others_teach_n
     return fresh.find(six(2)).has_value();
   };
   EXPECT_TRUE(learns([](Bytes&) {}));
-  EXPECT_FALSE(learns([](Bytes& frame) { frame[53] = std::byte{9}; }));  // to another
+  EXPECT_FALSE(learns([](Bytes& frame) { frame[53] = std::byte{9}; }));  // to another destination
   EXPECT_FALSE(learns([](Bytes& frame) { frame[78] = std::byte{1}; }));  // the source's option
-  EXPECT_FALSE(learns([](Bytes& frame) { frame[79] = std::byte{2}; }));  // of another length
+  EXPECT_FALSE(learns([](Bytes& frame) { frame[79] = std::byte{2}; }));  // an option of another length
   EXPECT_FALSE(learns([](Bytes& frame) { frame[21] = std::byte{254}; }));
   EXPECT_FALSE(learns([](Bytes& frame) { frame.resize(frame.size() - 8), frame[19] = std::byte{24}; }));
   EXPECT_FALSE(learns([](Bytes& frame) { frame.resize(frame.size() - 1), frame[19] = std::byte{31}; }));
@@ -467,7 +470,7 @@ TEST_F(NeighbourFrames, an_echo_request_of_ipv6_comes_back_whole) {
   EXPECT_TRUE(answer(with_checksum(to_another)).empty());
 }
 
-/// 192.0.2.2 > 192.0.2.1: echo request with `data` bytes.
+/// Returns an echo request with `data` bytes, 192.0.2.2 > 192.0.2.1.
 Bytes ping_of(std::size_t data) {
   Bytes frame = from_hex(
       "0200000000010200000000020800"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts that the main thread publishes for the lanes of a port, and the confirmation that all of them have left the ethdev.
+//
+// Facts that the main thread publishes for the lanes of a port, and the lanes' confirmation that they no
+// longer use the ethdev.
 #include "pmd/softroce/port_link.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +16,7 @@ constexpr MacAddress kOtherMac{2, 0, 0, 0, 0, 2};
 
 class Link : public testing::Test {
  protected:
-  /// The lane follows what was published.
+  /// Reads the published facts as the lane and confirms them.
   LinkFacts follow(std::uint32_t lane) {
     LinkFacts facts;
     const auto sequence = link_.read(facts);

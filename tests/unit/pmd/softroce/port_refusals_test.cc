@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Answers to TCP and UDP at addresses of the port, byte by byte. tests/operations/link_test.py shows them to Linux's TCP and UDP.
+// Answers to TCP and UDP at addresses of the port, byte by byte. tests/operations/link_test.py tests them
+// with Linux's TCP and UDP.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +42,7 @@ class Refusals : public testing::TestWithParam<bool> {
     route.source = source_;
     route.destination = destination_;
     Bytes bytes(kMaxNetworkHeaderBytes + payload.size());
-    // The writer's UDP header is overwritten by the payload.
+    // The payload overwrites the UDP header that this call writes.
     write_network_headers(route, payload.size() - kUdpBytes, bytes.data());
     bytes.resize(kEthernetBytes + header_bytes() + payload.size());
     std::byte* ip = bytes.data() + kEthernetBytes;
@@ -72,7 +73,7 @@ class Refusals : public testing::TestWithParam<bool> {
     store_be16(udp.data() + 4, static_cast<std::uint16_t>(udp.size()));
     return udp;
   }
-  /// Returns the payload of the IP packet that answers `bytes`, after checks of everything below; empty: there is no answer.
+  /// Checks the headers of the answer to `bytes` and returns its IP payload; empty if there is no answer.
   Bytes answer(const Bytes& bytes, std::uint8_t protocol) {
     std::array<std::byte, kMaxAnswerBytes> out;
     const std::size_t length = neighbours_.on_frame(parse(bytes), bytes, out.data(), statistics_);
@@ -149,7 +150,7 @@ TEST_P(Refusals, resets_and_broken_segments_have_no_answer) {
   EXPECT_TRUE(answer(frame(132, segment(kSyn)), 132).empty()) << "another protocol";
 }
 
-/// RFC 792; RFC 4443, section 3.1.
+/// RFC 792 and RFC 4443, section 3.1.
 TEST_P(Refusals, a_datagram_is_answered_by_port_unreachable_that_quotes_it) {
   for (const std::size_t data : {0u, 4u, 3000u}) {
     const Bytes asked = frame(kUdp, datagram(data));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compiled twice: as tests are, where an invariant aborts, and as a release is, where it counts.
+// Compiled twice: like tests, where a failed invariant aborts, and like a release, where it is counted.
 #include "pmd/softroce/psn_window.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ class Psns : public testing::Test {
     window_.open(kFirst, 8);
     EXPECT_TRUE(window_.sent(4));
   }
-  /// `call` breaks the invariant and returns whether it accepted that.
+  /// Checks that `call`, which breaks the invariant and returns whether it was accepted, is refused.
   template <typename Call>
   void expect_refused(Call call) {
     if constexpr (kAbortOnInvariant) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets that Linux kernels sent: each is decoded, and encoded again to the same bytes. And corrupt packets,
-// which the decoders have to survive.
+// Packets that Linux kernels sent: each is decoded, and encoded again to identical bytes. The decoders must
+// also survive corrupt packets.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,12 +30,13 @@ MacAddress mac_at(const Bytes& frame, std::size_t at) {
   return mac;
 }
 
-/// Identification and flags are the sender's choice; the checksum follows them.
+/// Clears the identification and flags, which are the sender's choice, and the checksum, which depends on
+/// them.
 void blank_ipv4_choices(Bytes& frame, std::size_t network) {
   for (const std::size_t at : {4, 5, 6, 7, 10, 11}) frame[network + at] = std::byte{0};
 }
 
-/// Encodes the packet again from what was decoded.
+/// Encodes the packet from its decoded form.
 Bytes make_again(const Bytes& original, const Frame& frame, const Packet& packet) {
   const Route route{
       .source_mac = mac_at(original, 6),
@@ -54,7 +55,7 @@ Bytes make_again(const Bytes& original, const Frame& frame, const Packet& packet
   made.resize(network + encode_headers(packet, made.data() + network));
   made.insert(made.end(), packet.payload.begin(), packet.payload.end());
   made.resize(made.size() + packet.bth.pad_bytes);
-  // The invariant CRC covers the original's identification.
+  // The invariant CRC covers the identification of the original.
   std::memcpy(made.data() + frame.network_offset + 4, original.data() + frame.network_offset + 4, 4);
   std::uint32_t crc =
       icrc_start(made.data() + frame.network_offset, network - frame.network_offset, kBthBytes);
@@ -72,7 +73,7 @@ void expect_same_again(const Bytes& original) {
   ASSERT_TRUE(packet);
   Bytes made = make_again(original, frame, *packet);
   Bytes expected = original;
-  expected.resize(made.size());  // without what Ethernet pads
+  expected.resize(made.size());  // without the padding of Ethernet
   blank_ipv4_choices(made, frame.network_offset);
   blank_ipv4_choices(expected, frame.network_offset);
   ASSERT_EQ(made, expected);
@@ -104,7 +105,7 @@ TEST(RoceWire, golden_packets_decode_and_encode_to_the_same_bytes) {
 /// Reassembles Sends of several packets, by destination.
 class Reassembly {
  public:
-  /// The whole message, once its last packet is there.
+  /// Returns the whole message with its last packet.
   std::optional<Bytes> add(const Frame& frame, const Packet& packet) {
     if (!packet.kind.send || packet.bth.opcode == Opcode::DatagramSendOnly) return std::nullopt;
     Bytes& message = partial_[{frame.destination.bytes, packet.bth.destination_qp}];
@@ -118,7 +119,8 @@ class Reassembly {
   std::map<std::pair<std::array<std::uint8_t, 16>, std::uint32_t>, Bytes> partial_;
 };
 
-/// Encodes an RPC-over-RDMA version 1 header again from what was decoded. False for other messages (rping's).
+/// Encodes a decoded RPC-over-RDMA version 1 header and returns whether the bytes are equal. Returns false
+/// for other messages (rping's).
 bool transport_header_is_same_again(const Bytes& message) {
   namespace v1 = rpcrdma::v1;
   const auto decoded = v1::decode(message);
@@ -145,7 +147,7 @@ bool transport_header_is_same_again(const Bytes& message) {
   return true;
 }
 
-/// Every packet of the captures in the folder SLUICE_CAPTURES, if there are any.
+/// Checks each packet of the captures in the folder SLUICE_CAPTURES. Skipped if there are none.
 TEST(RoceWire, captures_decode_and_encode_to_the_same_bytes) {
   const char* folder = std::getenv("SLUICE_CAPTURES");
   const std::filesystem::path where = folder != nullptr ? folder : SLUICE_CAPTURES;
@@ -174,8 +176,8 @@ TEST(RoceWire, one_wrong_bit_is_noticed_or_means_nothing) {
     for (std::size_t bit = kEthernetBytes * 8; bit < std::min<std::size_t>(frame.size(), 200) * 8; ++bit) {
       frame[bit / 8] ^= std::byte(1u << bit % 8);
       const Frame parsed = parse(frame);
-      // What routers may change is not covered: traffic class, time to live, its checksum, and UDP's; nor are
-      // the reserved bits with the congestion marks (A17.3.3).
+      // The CRC does not cover the fields that routers may change (traffic class, time to live, the checksums
+      // of IP and UDP) or the reserved bits with the congestion marks (A17.3.3).
       if (parsed.kind == FrameKind::Roce && icrc_correct(parsed, frame)) {
         const std::size_t byte = bit / 8;
         const bool variant = byte == 15 || byte == 22 || byte == 24 || byte == 25 || byte == 40 ||
@@ -195,7 +197,7 @@ TEST(RoceWire, no_bytes_lead_the_decoders_out_of_their_span) {
     Bytes frame = frames[random() % frames.size()];
     frame.resize(random() % (frame.size() + 1));
     for (int i = 0; i < 4 && !frame.empty(); ++i) frame[random() % frame.size()] = std::byte(random());
-    const Bytes exact(frame);  // sized exactly, so that the address sanitizer sees an over-read
+    const Bytes exact(frame);  // sized exactly, so that the address sanitizer detects an over-read
     const Frame parsed = parse(exact);
     if (parsed.kind != FrameKind::Roce) continue;
     icrc_correct(parsed, exact);

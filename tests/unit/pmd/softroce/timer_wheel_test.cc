@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The timer wheel against a sorted list, and what it costs.
+// The timer wheel compared with a sorted list, and its cost.
 #include "pmd/softroce/timer_wheel.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,8 @@ TEST(TimerWheel, no_later_moves_a_timer_only_to_an_earlier_time) {
   EXPECT_EQ(due(wheel, 9'100'000).size(), 1u);
 }
 
-/// Deadlines of all lengths, set, put off and cancelled at random while time passes in steps of all lengths.
+/// Sets, postpones and cancels deadlines of all lengths at random, while time advances in steps of all
+/// lengths.
 TEST(TimerWheel, every_timer_comes_up_between_its_time_and_a_tick_later) {
   for (std::uint32_t seed = 1; seed <= 3; ++seed) {
     std::mt19937_64 random(seed);
@@ -111,7 +112,7 @@ TEST(TimerWheel, the_steps_of_a_call_are_bounded_and_nothing_is_lost_by_that) {
   EXPECT_GT(calls, 15);
 }
 
-/// A call that finds nothing due takes as many steps with ten thousand deadlines as with one.
+/// A call with nothing due takes as many steps with ten thousand deadlines as with one.
 TEST(TimerWheel, a_call_costs_the_same_however_many_deadlines_there_are) {
   const auto steps_of = [](std::size_t count) {
     Wheel wheel;

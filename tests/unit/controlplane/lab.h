@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared by tests of the control plane: a segment of their own, in which the test plays the data plane.
+// Shared by tests of the control plane: each test has its own segment, in which it plays the data plane.
 #pragma once
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ inline PeerAddress client(std::uint8_t last) {
   return PeerAddress::from_ipv4(192, 0, 2, last);
 }
 
-/// softroce on one reactor, with the address 192.0.2.1.
+/// Returns a configuration of softroce on one reactor, with the address 192.0.2.1.
 inline config::Config configuration(const std::string& more = "") {
   return config::parse(
       "[transport]\ncredits = 64\nmax_connections = 300\n[device]\ndriver = \"softroce\"\nethdev = \"x\"\n"
@@ -32,7 +32,7 @@ inline config::Config configuration(const std::string& more = "") {
       "test");
 }
 
-/// A segment of this process alone. It is gone with the object.
+/// A segment for one test of this process, removed with the object.
 class TestSegment {
  public:
   explicit TestSegment(const std::string& purpose)
@@ -46,8 +46,8 @@ class TestSegment {
 
   segment::Layout& layout() { return segment_->layout(); }
 
-  /// Connection `number` of reactor 0 as a reactor publishes it. Its cm_id is 1000 + number. One that follows another in
-  /// its place, which was Unused in between, has an incarnation of its own.
+  /// Publishes connection `number` of reactor 0 like a reactor. Its cm_id is 1000 + number. A connection that
+  /// follows another one in its slot has a new incarnation if the slot was Unused in between.
   void publish(std::uint32_t number, const PeerAddress& peer, std::uint32_t client_class,
                std::uint32_t granted, segment::ConnectionState state = segment::ConnectionState::Open,
                std::string_view host = {}) {
@@ -67,11 +67,11 @@ class TestSegment {
     layout().reactors[0].connections[number].write(info);
   }
 
-  /// Zero: there is no connection.
+  /// Returns the incarnation of a connection; zero if it does not exist.
   std::uint32_t incarnation(std::uint32_t number) {
     return layout().reactors[0].connections[number].read().value_or(segment::ConnectionInfo{}).incarnation;
   }
-  /// What is wanted of connection `number`.
+  /// Returns the desired state of connection `number`.
   segment::Course course(std::uint32_t number) {
     return segment::WantedWriter(layout().reactors[0].wanted).course(number, incarnation(number));
   }

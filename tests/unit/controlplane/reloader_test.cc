@@ -12,7 +12,7 @@
 namespace sluice::controlplane {
 namespace {
 
-/// A file of one word, which the reader reads when the test lets it.
+/// A file of one word, which the reader reads when the test permits it.
 class Reload : public ::testing::Test {
  protected:
   void request(const std::string& who) {

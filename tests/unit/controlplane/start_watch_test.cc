@@ -26,14 +26,14 @@ TEST_F(StartWatchTest, a_data_plane_is_answered_once) {
   watch_.answered();
   EXPECT_EQ(answer(), 7u);
   EXPECT_EQ(watch_.look(3), Step::Nothing);
-  watch_.answered();  // of what is published for no new one
+  watch_.answered();  // a publication that answers no new start
   EXPECT_EQ(watch_.starts_answered(), 1u);
 }
 
 TEST_F(StartWatchTest, the_answer_is_for_the_one_that_was_seen) {
   ask(7);
   EXPECT_EQ(watch_.look(1), Step::Answer);
-  ask(8);  // killed meanwhile, and another one
+  ask(8);  // the first is killed, and another one starts
   watch_.answered();
   EXPECT_EQ(answer(), 7u);
   EXPECT_EQ(watch_.look(2), Step::Answer);

@@ -15,7 +15,7 @@
 namespace sluice::admin {
 namespace {
 
-/// The test is the data plane.
+/// The test plays the data plane.
 class CaptureMethods : public testing::Test {
  protected:
   CaptureMethods() {
@@ -85,7 +85,7 @@ TEST_F(CaptureMethods, what_cannot_be_is_refused_with_a_sentence_and_goes_nowher
   layout.capture_status.write({.id = 3, .state = segment::CaptureState::Running});
   EXPECT_NE(refusal(Json::object(), pipe_[1]).find("runs already"), std::string::npos);
   EXPECT_FALSE(inbox_->receive());
-  layout.data_plane.pid = 0;  // it has died with its capture
+  layout.data_plane.pid = 0;  // killed during its capture
   EXPECT_EQ(refusal(Json::object(), pipe_[1]), "");
   EXPECT_TRUE(inbox_->receive());
   inbox_.reset();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The methods that change something, on a control plane that only records what it was asked.
+// Methods that change state. The control plane is a fake that records the operations that it receives.
 #include "controlplane/admin/changes.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class Changes : public ::testing::Test {
     });
     return Json::parse(late.empty() ? at_once : late);
   }
-  /// The answer is in `answer_of_save` when the save that waits has been done.
+  /// Calls a method with `save`. `answer_of_save` gets the answer when the save that waits is complete.
   void ask_to_save(const std::string& method, Json parameters) {
     parameters["save"] = true;
     answer_of_save.clear();

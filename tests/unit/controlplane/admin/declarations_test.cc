@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each method's answer is held against its declaration, on a segment that has something of everything.
+// Compares each method's answer with its declaration, on a segment with at least one entry of each kind.
 #include "controlplane/admin/declarations/declarations.h"
 
 #include <fcntl.h>
@@ -59,7 +59,7 @@ class Declarations : public ::testing::Test {
   }
   segment::Layout& layout() { return segment_.layout(); }
 
-  /// Those that need a whole control plane: the rest of each is its own view.
+  /// Adds the methods that require a whole control plane, with the views to which they delegate.
   void add_views_of_the_control_plane() {
     registry_.add(declared("status"), [this](const Json&) {
       Json shown =
@@ -129,7 +129,7 @@ class Declarations : public ::testing::Test {
     while (work_.pending()) work_.run();
     return Json::parse(late.empty() ? at_once : late);
   }
-  /// The result, which is as it is declared.
+  /// Returns the result after a check against its declaration.
   Json result(const std::string& method, const Json& parameters = Json::object(), int passed = -1) {
     Json answer = ask(method, parameters, passed);
     EXPECT_TRUE(answer.contains("result")) << method << ": " << answer;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A control plane that only records what it was asked. Connection 3 of reactor 0 exists, and the export /a.
+// A control plane that only records the operations that it receives. Connection 3 of reactor 0 and the export
+// /a exist.
 #pragma once
 
 #include <optional>

@@ -27,7 +27,7 @@ class Methods : public ::testing::Test {
     registry.add({.name = "broken", .needed = Access::Read},
                  [](const Json& parameters) { return parameters.at("undeclared"); });
   }
-  /// The code and the message of the error that `parameters` are answered with.
+  /// Returns the code and the message of the error with which `parameters` are answered.
   std::pair<int, std::string> refusal(const Json& parameters) const {
     const Json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", "echo"}, {"params", parameters}};
     const Json answer = ask(request.dump());

@@ -31,7 +31,7 @@ TEST(Schema, a_value_that_is_as_declared_has_no_mismatch) {
 }
 
 TEST(Schema, a_mismatch_names_its_place) {
-  /// With a value at `key`, or at `inner` of it.
+  /// Returns the mismatch of the result with `value` at `key`, or at `inner` inside `key`.
   const auto with = [](const char* key, const Json& value, const char* inner = nullptr) {
     Json changed = good();
     (inner == nullptr ? changed[key] : changed[key][inner]) = value;

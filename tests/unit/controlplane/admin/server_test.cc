@@ -26,7 +26,7 @@ namespace {
 
 using admin::Access;
 
-/// To read a response in.
+/// Unlimited time, in nanoseconds, to read a response.
 constexpr std::uint64_t kForEver = ~std::uint64_t{0};
 
 class AdminSocket : public ::testing::Test {
@@ -115,7 +115,7 @@ class AdminSocket : public ::testing::Test {
   const std::string path = "/tmp/sluice-admin-bad-" + std::to_string(::getpid());
   admin::Registry registry;
   admin::Server server{registry, path, "", own_group(), {}, kForEver};
-  std::vector<admin::Answer> slow;  ///< awaited
+  std::vector<admin::Answer> slow;  ///< answers not sent yet
 };
 
 constexpr const char* kSlow = R"({"jsonrpc":"2.0","id":7,"method":"slow","params":{"n":1}})"
@@ -195,7 +195,7 @@ TEST_F(AdminSocket, malformed_requests_get_an_error_each_and_the_connection_goes
     const std::string answer = line(fd);
     EXPECT_NE(answer.find("\"error\""), std::string::npos) << text << ": " << answer;
   }
-  // Nested deeper than a recursive parser could bear.
+  // Nested deeper than a recursive parser can handle.
   say(fd, std::string(30000, '[') + '\n');
   EXPECT_NE(line(fd).find("\"error\""), std::string::npos);
   say(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n");
@@ -203,7 +203,7 @@ TEST_F(AdminSocket, malformed_requests_get_an_error_each_and_the_connection_goes
   ::close(fd);
 }
 
-/// Sends with so many copies of `passed`.
+/// Sends `text` with the descriptors of `passed`.
 void say_with(int fd, const std::string& text, const std::vector<int>& passed) {
   iovec bytes{const_cast<char*>(text.data()), text.size()};
   alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int) * 16)] = {};
@@ -243,7 +243,7 @@ TEST_F(AdminSocket, a_descriptor_goes_with_its_request_and_none_is_left_over) {
   say(fd, take);
   EXPECT_NE(line(fd).find("false"), std::string::npos);
   EXPECT_FALSE(has) << "it was for the request before";
-  // Too many, for a method that takes none, and for no request at all.
+  // Too many descriptors, a descriptor for a method without one, and descriptors without a request.
   const std::string echo = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n";
   say_with(fd, echo, std::vector<int>(16, pipe[1]));
   EXPECT_NE(line(fd).find("result"), std::string::npos);
@@ -279,7 +279,7 @@ TEST_F(AdminSocket, a_slow_reader_is_served_no_more_than_it_reads) {
   say(fd, requests);
   for (int i = 0; i < 200; ++i) server.poll(1);
   EXPECT_TRUE(works());
-  // The client reads at last: every answer arrives.
+  // The client finally reads, and every answer arrives.
   std::size_t lines = 0;
   char buffer[65536];
   for (int i = 0; i < 100000 && lines < 64; ++i) {
@@ -676,7 +676,7 @@ TEST_F(AdminPath, of_another_segments_control_plane_is_left_alone) {
   const auto first = serve({.segment = "one", .epoch = 7});
   first->show();
   const std::uint64_t before = inode();
-  // Neither as the first of its segment, nor as the successor of one that is stopped.
+  // Neither the first of its segment, nor the successor of a suspended one.
   for (const admin::Owner& other :
        {admin::Owner{"two", 1, 0}, admin::Owner{"two", 7, 0}, admin::Owner{"two", 2, 1},
         admin::Owner{"one", 8, 0}, admin::Owner{"one", 7, 0}, admin::Owner{"one", 9, 8}}) {
@@ -693,7 +693,7 @@ TEST_F(AdminPath, passes_to_the_successor_of_one_that_is_stopped_which_then_leav
   stopped->show();
   const std::uint64_t before = inode();
   const auto successor = serve({.segment = "one", .epoch = 8, .predecessor = 7});
-  EXPECT_EQ(inode(), before);  // it may still be refused
+  EXPECT_EQ(inode(), before);  // the start may still be refused
   successor->show();
   const std::uint64_t after = inode();
   EXPECT_NE(after, before);
@@ -735,7 +735,7 @@ TEST_F(AdminPath, that_leads_to_something_else_is_refused_with_a_sentence) {
 TEST(AdminAccess, credentials_decide_what_a_process_may_do) {
   const std::string path = "/tmp/sluice-admin-access-" + std::to_string(::getpid());
   const admin::Registry registry;
-  // Groups that every Debian has.
+  // Groups that every Debian system has.
   admin::Server server(registry, path, "adm", "daemon");
   constexpr std::uint32_t kAdm = 4;
   constexpr std::uint32_t kDaemon = 1;

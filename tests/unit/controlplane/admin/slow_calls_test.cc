@@ -81,7 +81,7 @@ TEST_F(SlowCallsMethod, what_was_overwritten_is_missed_by_who_had_read_some_of_i
   EXPECT_EQ(answer["result"]["next"], (Json{10 + kSlowCallsPerAnswer, 0}));
 }
 
-/// As if the reactor had gone round since the reader looked at the count.
+/// The reactor has wrapped around the ring after the reader loaded the count.
 TEST_F(SlowCallsMethod, a_record_with_another_number_is_missed) {
   add(0, 1, 1);
   segment::SlowCall other = *segment_.layout().slow_calls[0].records[0].read();

@@ -23,11 +23,11 @@ TEST(Busiest, the_busiest_are_kept_in_order_and_all_count_in_the_sums) {
   constexpr std::uint32_t kAll = 3 * kBusiestKept;
   for (std::uint32_t i = 0; i < kAll; ++i) {
     sums.add_open(4, 1);
-    // Neither ascending nor descending.
+    // The values are neither ascending nor descending.
     sums.add_busy({.number = i, .peer = peer(i / 3), .granted = 4, .busy = 1, .calls = 1 + i * 37 % kAll});
   }
   sums.add_open(4, 0);
-  sums.add_busy({.number = kAll, .peer = peer(kAll), .calls = 1});  // the last one is none of the busiest
+  sums.add_busy({.number = kAll, .peer = peer(kAll), .calls = 1});  // the last one is not among the busiest
   const Round round = sums.end(lab::kSecondNs);
   EXPECT_EQ(round.connections, kAll + 1);
   EXPECT_EQ(round.granted, 4 * (kAll + 1));

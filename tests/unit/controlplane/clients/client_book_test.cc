@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which clients have a place of their own in the metrics.
+// Selection of the clients that have their own series in the metrics.
 #include "controlplane/clients/client_book.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shares of connection management in virtual time: what one source that never answers leaves to a client that connects once a
-// second.
+// Fair shares of connection management in virtual time: a source that never answers competes with a client
+// that connects once a second.
 #include <gtest/gtest.h>
 
 #include "tests/unit/controlplane/cm/fairness_lab.h"

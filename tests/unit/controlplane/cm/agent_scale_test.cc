@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management with as many connections as eight reactors can have: what a message and a turn of the
-// loop cost, in entries looked at and timers handled.
+// Connection management with the maximum number of connections of eight reactors. Measures the cost of a
+// message and of a loop iteration in entries visited and timers handled.
 #include <gtest/gtest.h>
 
 #include <unordered_map>
@@ -48,7 +48,7 @@ std::array<std::byte, kMadBytes> request(const PeerAddress& from, std::uint32_t 
   return encode({number, request});
 }
 
-/// Connections of a predecessor. Their numbers are `step` apart.
+/// Restores connections of a predecessor. Their numbers are `step` apart.
 void restore(Agent& agent, std::uint32_t count, std::uint32_t step) {
   for (std::uint32_t i = 1; i <= count; ++i)
     ASSERT_TRUE(agent.restore({.id = i * step,
@@ -71,7 +71,7 @@ TEST(CmScale, peers_cannot_choose_numbers_that_meet_in_one_bucket) {
   Consumer consumer;
   Agent agent(consumer, {.seed = 7, .max_connections = 2 * kMany});
   constexpr std::uint32_t kChosen = 10'000;
-  // Of one bucket, in a table of this size that takes a number as it is.
+  // All of these numbers share a bucket in a table of this size that does not hash them.
   restore(agent, kChosen,
           static_cast<std::uint32_t>(std::unordered_map<std::uint32_t, int>(2 * kMany).bucket_count()));
   EXPECT_EQ(agent.connections(), kChosen);
@@ -90,7 +90,7 @@ TEST(CmScale, timers_that_are_due_together_are_handled_in_parts_the_earliest_fir
   EXPECT_EQ(consumer.sent, kConnections);
   EXPECT_FALSE(agent.advance(2 * kMs)) << "none is due";
   EXPECT_EQ(consumer.sent, kConnections);
-  // All of their answers are missing for half a second and more.
+  // All of their answers are overdue after half a second.
   std::uint64_t turns = 0;
   for (bool more = true; more; ++turns) {
     const std::uint64_t before = consumer.sent;
@@ -134,7 +134,7 @@ TEST_F(HalfOpenPerSource, its_own_oldest_gives_way_when_it_has_had_its_time) {
   ASSERT_EQ(consumer_.requests.size(), 5u);
   ASSERT_EQ(consumer_.rejected.size(), 1u);
   EXPECT_EQ(consumer_.rejected[0], consumer_.requests[1]) << "not that of another, which is older";
-  // A place that was left is free for the next of this source.
+  // A released slot is available to the next request of this source.
   EXPECT_TRUE(agent_.reject(consumer_.requests[2], RejectReason::Consumer, {}, 300 * kMs));
   ask(peer(1), 300 * kMs);
   EXPECT_EQ(consumer_.requests.size(), 6u);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Connection management with a simulated clock, over a link that loses, duplicates, delays and reorders
-// messages. Two agents talk to each other; a test also injects messages that no agent sends.
+// messages. Two agents exchange messages; a test also injects messages that no agent sends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Flying {
   std::array<std::byte, kMadBytes> mad;
 };
 
-/// What an agent reported to its owner.
+/// Events that an agent reported to its owner.
 struct Reports {
   std::vector<std::pair<Id, PeerParameters>> requests, replies;
   std::vector<Id> established, disconnected;
@@ -57,7 +57,7 @@ class Side final : public Agent::Host {
 
  public:
   Reports reports;
-  std::array<std::byte, kMadBytes> last{};  ///< sent, whether it arrives or not
+  std::array<std::byte, kMadBytes> last{};  ///< last message sent, even if it was lost
   Agent agent;
 };
 
@@ -83,7 +83,7 @@ class World {
     }
   }
 
-  /// Lets time pass, in steps.
+  /// Advances the time in steps of a millisecond.
   void run(std::uint64_t ms) {
     for (const std::uint64_t end = now + ms * kMs; now < end; now += kMs) {
       deliver();
@@ -326,7 +326,7 @@ TEST(CmAgent, a_new_request_for_a_queue_pair_in_use_ends_the_old_connection) {
   EXPECT_EQ(w.server->agent.statistics().stale, 1u);
   w.run(2000);
   EXPECT_EQ(w.server->agent.connections(), 0u);
-  w.inject(*w.server, {4712, request});  // now there is room
+  w.inject(*w.server, {4712, request});  // the table has room again
   EXPECT_EQ(w.server->reports.requests.size(), 2u);
 }
 
@@ -376,7 +376,7 @@ TEST(CmAgent, half_open_connections_are_bounded) {
   EXPECT_EQ(w.server->agent.connections(), 0u);
 }
 
-/// A request from a queue pair of its own, with an identifier that is as much its own.
+/// Sends a request with its own queue pair and its own identifier.
 void request(World& w, std::uint32_t number) {
   ConnectRequest request{.local_id = 100 + number,
                          .service_id = service_id(kPort),
@@ -391,7 +391,7 @@ TEST(CmAgent, requests_that_nobody_confirms_give_way_to_new_ones_the_oldest_firs
   World w(0, 1, {.seed = 5, .max_half_open = 4});
   for (std::uint32_t i = 0; i < 4; ++i) {
     request(w, i);
-    if (i != 2) w.accept(i);  // of one the consumer has not made up its mind
+    if (i != 2) w.accept(i);  // the consumer has not decided about one of them
     w.run(10);
   }
   w.run(250);
@@ -400,7 +400,7 @@ TEST(CmAgent, requests_that_nobody_confirms_give_way_to_new_ones_the_oldest_firs
   ASSERT_EQ(w.server->reports.disconnected.size(), 1u);
   EXPECT_EQ(w.server->reports.disconnected[0], w.server->reports.requests[0].first);
   w.accept(4);
-  // Who confirms has its connection, however many others come.
+  // A request that has been confirmed keeps its connection, however many requests follow.
   w.inject(*w.server,
            {1001, ReadyToUse{.local_id = 101,
                              .remote_id = static_cast<std::uint32_t>(w.server->reports.requests[1].first)}});
@@ -487,7 +487,7 @@ TEST(CmAgent, a_successor_goes_on_with_what_its_predecessor_left) {
   EXPECT_EQ(w.client->agent.state(ours), State::TimeWait);
 }
 
-/// The snapshot of the server's side as the consumer keeps it: with the parameters of its queue pair.
+/// Returns the snapshot of the server's side that the consumer stores, with the parameters of its queue pair.
 Snapshot left_by(World& w, Id theirs, const OwnParameters& own) {
   Snapshot snapshot = w.server->agent.snapshot(theirs).value_or(Snapshot{});
   snapshot.local_qpn = own.qpn;
@@ -592,7 +592,7 @@ TEST(CmAgent, what_a_peer_has_asked_for_anew_is_not_taken_over) {
   EXPECT_FALSE(w.server->agent.restore(*snapshot));
 }
 
-/// Whatever the link does, both sides reach the same state, in bounded time and with bounded traffic.
+/// Both sides reach the same state over any link, in bounded time and with bounded traffic.
 TEST(CmAgent, any_link_leads_to_an_agreement) {
   int connected = 0;
   for (std::uint32_t seed = 1; seed <= 300; ++seed) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane's end of passing a channel to the data plane.
+// The control plane's side of passing a channel to the data plane.
 #include "controlplane/cm/channel_offer.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class ChannelOfferTest : public testing::Test {
 
   void start_data_plane() { inbox_.emplace(segment::kept_socket_of(name_), 0660, ::geteuid()); }
   void poll(std::uint64_t after_ns) { offer_.poll(STDIN_FILENO, kStartNs + after_ns); }
-  /// Datagrams with the channel that have arrived since the last look.
+  /// Returns the number of datagrams with the channel since the last call.
   int arrived() {
     int count = 0;
     segment::KeptChannel got;
@@ -61,7 +61,7 @@ TEST_F(ChannelOfferTest, is_repeated_until_the_data_plane_has_it) {
 }
 
 TEST_F(ChannelOfferTest, is_made_again_to_a_data_plane_that_comes_later_or_anew) {
-  poll(0);  // nobody is there
+  poll(0);  // no data plane runs
   start_data_plane();
   poll(ChannelOffer::kRepeatNs);
   EXPECT_EQ(arrived(), 1);

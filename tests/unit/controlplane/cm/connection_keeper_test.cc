@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Admission and connection management on a segment; the test plays the reactor and the peers.
+// Admission and connection management on a segment. The test plays the reactor and the peers.
 #include "controlplane/cm/agent_statistics.h"
 #include "tests/unit/controlplane/cm/keeper_lab.h"
 
@@ -98,7 +98,7 @@ TEST_F(Requests, limits_are_a_lack_of_resources_and_draining_is_a_refusal) {
   EXPECT_FALSE(establish());
 }
 
-/// A reactor that dials a server; the server's messages arrive through the punt ring.
+/// A reactor that dials a server. The server's messages arrive through the punt ring.
 class Outgoing : public Keepers {
  protected:
   static constexpr std::uint32_t kConnection = 5;
@@ -123,7 +123,7 @@ class Outgoing : public Keepers {
     show(kConnection, shown_);
     tell(event);
   }
-  /// The reactor ends the connection.
+  /// Ends the connection, as the reactor does.
   void go_down() {
     hide(kConnection);
     tell({.type = segment::EventType::ConnectionDown, .connection = kConnection, .peer = lab::client(99)});
@@ -143,7 +143,7 @@ class Outgoing : public Keepers {
     ASSERT_TRUE(layout().reactors[0].punt_up.push(punt));
     keeper_->poll(now_ns_ += 1000);
   }
-  /// The newest message of this kind that was sent.
+  /// Returns the last message of this type that was sent.
   template <typename Body>
   std::optional<Body> sent() {
     segment::Punt punt;
@@ -172,7 +172,7 @@ class Outgoing : public Keepers {
             .responder_resources = 4,
             .initiator_depth = 8};
   }
-  /// The reactor reports that the queue pair is connected.
+  /// Reports for the reactor that the queue pair is connected.
   void confirm(const segment::Command& connect) {
     shown_.state = segment::ConnectionState::Open;
     shown_.cm_id = connect.cm_id;
@@ -186,7 +186,7 @@ class Outgoing : public Keepers {
           .queue_pair = kQueuePair,
           .peer = {}});
   }
-  /// Until the queue pair is connected.
+  /// Establishes the connection up to the connected queue pair.
   segment::Command establish() {
     want();
     const auto request = sent<cm::ConnectRequest>();
@@ -226,7 +226,7 @@ TEST_F(Outgoing, a_connection_is_asked_for_made_and_confirmed) {
   EXPECT_FALSE(sent<cm::ReadyToUse>());
   confirm(*connect);
   EXPECT_TRUE(sent<cm::ReadyToUse>());
-  EXPECT_EQ(keeper_->connections(), 0u);  // not counted: it is no client
+  EXPECT_EQ(keeper_->connections(), 0u);  // not counted because it is not a client
 }
 
 TEST_F(Outgoing, a_refusal_reaches_the_reactor) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the journal says of connections: who was refused and why, and which came and ended, whatever the order of the reactor's
-// event and of what the table shows.
+// The journal's events about connections: refusals with their reasons, starts and ends. The order of the
+// reactor's event and of the table's change does not matter.
 #include "controlplane/cm/connection_reports.h"
 
 #include "controlplane/events/text.h"
@@ -13,7 +13,7 @@ namespace {
 
 class Reports : public Requests {
  protected:
-  /// New events of this name, as they are logged, without their sentence.
+  /// Returns the log lines of the events with this name, from "event=" on.
   std::vector<std::string> events(const std::string& name) {
     std::vector<std::string> found;
     for (const events::Event& event : journal_.read(1, 256).events) {

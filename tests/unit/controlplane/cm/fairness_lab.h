@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management in virtual time, with the limits that the control plane gives the agent: a source that never answers, and a
-// client that connects once a second. One thread.
+// Connection management in virtual time, with the limits that the control plane gives the agent. The peers
+// are a source that never answers and a client that connects once a second. One thread.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ inline constexpr PeerAddress kServer = PeerAddress::from_ipv4(192, 0, 2, 1);
 inline constexpr PeerAddress kNewcomer = PeerAddress::from_ipv4(192, 0, 2, 2);
 inline constexpr PeerAddress kHostile = PeerAddress::from_ipv4(192, 0, 2, 3);
 
-/// Consumer of the server that accepts each request at once, with the peers that send requests.
+/// Consumer of a server that accepts each request immediately, and the peers that send requests.
 class Gateway final : public Agent::Host {
  public:
   explicit Gateway(std::uint32_t connections)
@@ -50,12 +50,12 @@ class Gateway final : public Agent::Host {
   void on_rejected(Id, RejectReason, std::span<const std::byte>) override {}
   void on_disconnected(Id) override {}
 
-  /// Sends a request, and all that follows from it.
+  /// Sends a request, and delivers all messages that result from it.
   void ask(const PeerAddress& from) {
     request(from);
     settle();
   }
-  /// Sends a request, whose reply is not confirmed.
+  /// Sends a request and does not confirm its reply.
   void request(const PeerAddress& from) {
     ++number_;
     ConnectRequest request{.local_id = number_,
@@ -68,7 +68,7 @@ class Gateway final : public Agent::Host {
     for (; !asked_.empty(); asked_.pop_front())
       not_accepted += agent.accept(asked_.front(), {.qpn = number_, .private_data = {}}, now) ? 0u : 1u;
   }
-  /// Ends the last connection that came up.
+  /// Ends the most recently established connection.
   void end_last() {
     agent.disconnect(up.back(), now);
     up.pop_back();
@@ -84,7 +84,7 @@ class Gateway final : public Agent::Host {
   std::uint32_t refused = 0;  ///< requests of the newcomer
   std::uint32_t other = 0;
   std::uint32_t disconnect_requests = 0;
-  std::uint32_t not_accepted = 0;  ///< requests that the consumer was handed and could not accept
+  std::uint32_t not_accepted = 0;  ///< requests that the consumer received and could not accept
   std::vector<Id> up;
 
  private:
@@ -113,13 +113,13 @@ class Gateway final : public Agent::Host {
 
 struct Load {
   std::uint32_t connections;  ///< the configured limit
-  std::uint32_t connected;    ///< by others, all of the time
+  std::uint32_t connected;    ///< connections of other peers, for the whole time
   std::uint64_t per_second;   ///< requests of the hostile source
   bool answers;               ///< the hostile source answers DREQ
 };
 
-/// Passes 100 seconds of virtual time. The newcomer sends a request once a second, the hostile source at the rate of `load`. Both
-/// end each connection at once.
+/// Passes 100 seconds of virtual time. The newcomer sends a request once a second, the hostile source at the
+/// rate of `load`. Both end each connection immediately.
 inline void pass_beside(Gateway& gateway, const Load& load) {
   gateway.hostile_answers = load.answers;
   for (std::uint32_t i = 0; i < load.connected; ++i)

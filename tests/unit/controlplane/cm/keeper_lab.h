@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A control plane's connection keeper on a segment of its own; the test plays the reactor and the peers.
+// A control plane's connection keeper on its own segment. The test plays the reactor and the peers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class Keepers : public ::testing::Test {
     config_ = lab::configuration(more);
     take_over();
   }
-  /// Another control plane.
+  /// Starts a successor of the control plane.
   void take_over(bool draining = false) {
     outbox_ = std::make_unique<controlplane::Outbox>(layout());
     credits_ = std::make_unique<policy::CreditKeeper>(layout(), config_.credit_settings());
@@ -41,12 +41,12 @@ class Keepers : public ::testing::Test {
     keeper_->take_over();
   }
   segment::ReactorArea& area() { return layout().reactors[0]; }
-  /// The reactor shows a connection that it has made.
+  /// Publishes a connection as the reactor does after it has created it.
   void show(std::uint32_t number, const segment::ConnectionInfo& info) {
     area().connections[number].write(info);
   }
   void hide(std::uint32_t number) { show(number, {}); }
-  /// Enough polls for each entry to be looked at.
+  /// Polls until each entry has been visited.
   void look_everywhere(std::uint64_t now_ns) {
     for (std::uint32_t i = 0; i <= keeper_->watch().connections() / cm::kEntriesPerLook; ++i)
       keeper_->poll(now_ns);
@@ -62,7 +62,7 @@ class Keepers : public ::testing::Test {
   std::unique_ptr<cm::ConnectionKeeper> keeper_;
 };
 
-/// Connection requests as they come off the network.
+/// Connection requests that arrive from the network.
 class Requests : public Keepers {
  protected:
   void ask(const PeerAddress& from, std::uint64_t now_ns, std::uint16_t port = 20049) {
@@ -82,7 +82,7 @@ class Requests : public Keepers {
     ASSERT_TRUE(layout().reactors[0].punt_up.push(punt));
     keeper_->poll(now_ns);
   }
-  /// Why the newest request was rejected; nothing when it was not.
+  /// Returns the reason of the newest rejection; nothing if there is none.
   std::optional<cm::RejectReason> rejected() {
     segment::Punt punt;
     std::optional<cm::RejectReason> reason;
@@ -100,7 +100,7 @@ class Requests : public Keepers {
       if (command.type == segment::CommandType::Accept && command.cm_id != 0) found = command;
     return found;
   }
-  /// Makes the connection that was asked for last, up to the agent's reply; the reactor shows it as `number`.
+  /// Completes the last requested connection up to the agent's reply. The reactor publishes it as `number`.
   std::optional<cm::ConnectReply> make(std::uint32_t number, const PeerAddress& peer, std::uint64_t now_ns) {
     const auto command = establish();
     if (!command) return std::nullopt;
@@ -115,7 +115,7 @@ class Requests : public Keepers {
     }
     return reply;
   }
-  /// The reactor has carried out an Accept: it shows the connection, and says so by the event returned.
+  /// Publishes the connection of an Accept and returns the event with which the reactor reports it.
   segment::Event made(std::uint32_t number, const segment::Command& command, const PeerAddress& peer) {
     const segment::ConnectionInfo info{.state = segment::ConnectionState::Opening,
                                        .cm_id = command.cm_id,
@@ -147,7 +147,7 @@ class Requests : public Keepers {
     ASSERT_TRUE(area().punt_up.push(punt));
     keeper_->poll(now_ns);
   }
-  /// A connection that is up at both sides.
+  /// Establishes a connection at both sides.
   cm::ConnectReply connect(std::uint32_t number, const PeerAddress& peer, std::uint64_t now_ns) {
     ask(peer, now_ns);
     const auto reply = make(number, peer, now_ns);

@@ -18,7 +18,7 @@ TEST(KnownConnections, the_load_of_each_reactor_is_that_of_its_connections) {
   KnownConnections known;
   for (std::uint32_t i = 1; i <= 9; ++i) known.put(Id{i}, on(i % 3));
   EXPECT_EQ(known.load(0), 3u);
-  known.put(Id{3}, on(1));  // its number was given again
+  known.put(Id{3}, on(1));  // its number was reused
   EXPECT_EQ(known.load(0), 2u);
   EXPECT_EQ(known.load(1), 4u);
   known.erase(Id{4});
@@ -38,7 +38,7 @@ TEST(KnownConnections, an_outgoing_one_is_found_by_its_queue_pair_and_reactor) {
   EXPECT_EQ(known.dialed(0, 7), Id{1});
   EXPECT_EQ(known.dialed(1, 7), Id{2});
   EXPECT_EQ(known.dialed(0, 0), std::nullopt) << "a client's is not dialed";
-  known.put(Id{4}, dialed_by(0, 7));  // dialed again before the end of the first was told
+  known.put(Id{4}, dialed_by(0, 7));  // dialed again before the first one's end was reported
   known.erase(Id{1});
   EXPECT_EQ(known.dialed(0, 7), Id{4});
   known.erase(Id{4});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is lost between the planes, comes late, twice, or to another control plane or data plane.
+// Messages between the planes that are lost, late or duplicated, or that reach another control plane or data
+// plane.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ TEST_F(Requests, one_whose_peer_gives_up_while_it_waits_is_not_made) {
   start("");
   fill(area().commands);
   ask(lab::client(10), lab::kSecondNs);
-  for (std::uint64_t s = 2; s < 60; ++s) keeper_->poll(s * lab::kSecondNs);  // the agent's own limit
+  for (std::uint64_t s = 2; s < 60; ++s) keeper_->poll(s * lab::kSecondNs);  // until the agent's own timeout
   EXPECT_EQ(outbox_->waiting(), 0u);
   EXPECT_EQ(keeper_->connections(), 0u);
 }
@@ -114,7 +115,7 @@ TEST_F(Requests, what_a_dead_data_plane_had_is_forgotten) {
     EXPECT_EQ(keeper_->connections(), 0u);
     for (int i = 0; i < 100; ++i) {
       keeper_->poll(now_ns += lab::kSecondNs);
-      rejected();  // the new data plane sends what there is
+      rejected();  // the new data plane sends everything that is queued
     }
     ASSERT_EQ(outbox_->waiting(), 0u);
   }
@@ -136,7 +137,7 @@ TEST_F(Requests, a_command_that_is_carried_out_after_a_takeover_makes_nothing_th
   ASSERT_TRUE(command);
   take_over();
   const segment::Event done = made(4, *command, lab::client(10));
-  look_everywhere(2 * lab::kSecondNs);  // sees it before the event
+  look_everywhere(2 * lab::kSecondNs);  // reads the table before the event
   EXPECT_EQ(segment_.course(4).end, segment::End::PeerGone);
   tell(done, 2 * lab::kSecondNs);
   hide(4);
@@ -160,13 +161,13 @@ TEST_F(Requests, a_drain_is_wanted_of_all_clients_and_of_those_that_come_later_u
   look_everywhere(lab::kSecondNs);
   fill_rings();
   keeper_->set_draining(true);
-  segment_.publish(4, lab::client(11), 0, 64);  // was on its way
+  segment_.publish(4, lab::client(11), 0, 64);  // was being established
   look_everywhere(lab::kSecondNs);
   EXPECT_TRUE(segment_.course(3).draining);
   EXPECT_TRUE(segment_.course(4).draining);
   take_over(true);
   EXPECT_TRUE(segment_.course(3).draining);
-  rejected();  // takes what filled the ring
+  rejected();  // empties the ring
   ask(lab::client(12), 2 * lab::kSecondNs);
   EXPECT_EQ(rejected(), cm::RejectReason::Consumer) << "the drain goes on under another control plane";
   take_over();
@@ -195,7 +196,7 @@ TEST_F(Requests, a_reactor_that_is_behind_gets_its_hint_again) {
   EXPECT_EQ(keeper_->watch().hints_repeated(), 1u);
 }
 
-/// The driver manages connections; clients are processes.
+/// The driver manages connections; the clients are processes.
 class Loopback : public Keepers {
  protected:
   void start() {
@@ -226,7 +227,7 @@ TEST_F(Loopback, a_request_that_is_reported_twice_counts_once) {
   ask(3);
   using enum segment::CommandType;
   EXPECT_EQ(commands(), (std::vector{Accept, Accept, Accept, Reject}));
-  // The reactor knows the second no longer.
+  // The reactor no longer has the second connection.
   area().events.push({.type = segment::EventType::CommandDone,
                       .status = segment::CommandStatus::UnknownConnection,
                       .cm_id = 2,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management by librdmacm, of which this file defines what RdmaCm calls: events are what a test says, and the end of
-// an identifier takes as long as it says.
+// Connection management by librdmacm. This file replaces the library functions that RdmaCm calls: the test
+// supplies the events, and determines how long the destruction of an identifier takes.
 #include "controlplane/cm/rdma_cm.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,8 @@
 
 namespace {
 
-/// What the library and the kernel have. Identifiers are destroyed by any thread, the rest is the test's.
+/// State of the library and the kernel. Any thread destroys identifiers; only the test's thread uses the
+/// remainder.
 struct Kernel {
   rdma_cm_id* make(rdma_event_channel* channel, void* context) {
     const std::lock_guard lock(mutex);
@@ -49,7 +50,7 @@ struct Kernel {
 
   std::mutex mutex;
   std::condition_variable released;
-  bool holds = false;  ///< identifiers whose end is asked for
+  bool holds = false;  ///< destruction of identifiers blocks
   std::set<rdma_cm_id*> ids;
   std::uint32_t destroyed_by_the_caller = 0;
   const std::thread::id caller = std::this_thread::get_id();
@@ -162,7 +163,7 @@ class RdmaCmTest : public testing::Test, private RdmaCm::Host {
     event.event = type;
     kernel_.events.push_back(event);
   }
-  /// A client asks, is accepted, and has a connection.
+  /// Completes a client's request up to an established connection.
   rdma_cm_id* connect() {
     rdma_cm_id* const id = kernel_.make(channel_, nullptr);
     add_event(RDMA_CM_EVENT_CONNECT_REQUEST, id);

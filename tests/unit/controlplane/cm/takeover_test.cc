@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A control plane that starts beside a data plane whose connections are being made. The test plays the reactor and the
-// clients.
+// A control plane that starts while the data plane has connections that are being established. The test plays
+// the reactor and the clients.
 #include <algorithm>
 #include <optional>
 
@@ -13,7 +13,8 @@ namespace {
 constexpr std::uint64_t kNowNs = 2 * lab::kSecondNs;
 const PeerAddress kClient = lab::client(10);
 
-/// The control plane dies after it has asked for the queue pair, and before the client has its reply.
+/// The control plane dies after it has requested the queue pair, and before the client has received its
+/// reply.
 class OfOpening : public Requests {
  protected:
   void SetUp() override {
@@ -22,7 +23,7 @@ class OfOpening : public Requests {
     establish_ = establish().value_or(segment::Command{});
     ASSERT_NE(establish_.cm_id, 0u);
   }
-  /// The same request, as a client that has no reply sends it.
+  /// Repeats the request, like a client that has received no reply.
   void ask_again() {
     --asked_;
     ask(kClient, kNowNs);

@@ -10,7 +10,7 @@
 namespace sluice::cm {
 namespace {
 
-/// Against a sorted set, with timers that are set, moved to earlier and later, and stopped.
+/// Compares the heap with a sorted set. Timers are set, moved to earlier and later deadlines, and stopped.
 TEST(TimerHeap, the_first_is_always_the_earliest_of_those_that_are_set) {
   std::mt19937 random(11);
   std::deque<Timer> timers;
@@ -29,7 +29,7 @@ TEST(TimerHeap, the_first_is_always_the_earliest_of_those_that_are_set) {
       ASSERT_EQ(heap.first()->deadline_ns(), *expected.begin()) << step;
     }
   }
-  // Emptied in order.
+  // Empties the heap in order.
   while (Timer* first = heap.first()) {
     ASSERT_EQ(first->deadline_ns(), *expected.begin());
     expected.erase(expected.begin());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values that are well formed and cannot work: addresses that no host has, gateways that nothing leads to, two listeners at one
-// port, odd paths, exports that were cut.
+// Well-formed values that cannot work: addresses that no host can have, unreachable gateways, two listeners
+// at one port, malformed paths, truncated exports.
 #include "controlplane/config/addresses.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(Addresses, of_our_own_are_those_of_a_host) {
     EXPECT_EQ(defect(device(good)), "");
 }
 
-/// An upstream at the address; `rest` stands in front of it.
+/// Returns the configuration of an upstream at the address, preceded by `rest`.
 std::string upstream_at(const std::string& address, const std::string& keys = "",
                         const std::string& rest = "") {
   return rest + "[[upstream]]\nname = \"nas\"\naddress = \"" + address + "\"\nprograms = [\"nfs4\"]\n" + keys;

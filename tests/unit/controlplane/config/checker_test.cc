@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Configurations that have to be refused, each defect with the line that it is in.
+// Configurations that must be refused. Each defect is reported with its line.
 #include "controlplane/config/checker.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(Config, every_defect_is_named_with_file_and_line) {
       EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
     }
   }
-  // All of them at once.
+  // All defects are reported together.
   try {
     config::parse("a = 1\n[transport]\nport = 0\nb = 2\n", "f");
     ADD_FAILURE();
@@ -56,7 +56,7 @@ TEST(Config, every_defect_is_named_with_file_and_line) {
   }
 }
 
-/// Every key that there is, with values of every wrong kind.
+/// Checks each key with values of every wrong type.
 TEST(Config, no_key_takes_a_value_of_another_kind) {
   const auto refused = [](const std::string& text, int line, const std::string& key) {
     try {

@@ -142,7 +142,7 @@ TEST(Config, the_text_of_a_prefix_is_that_prefix) {
   }
 }
 
-/// What is behind the name that a person gave.
+/// The file under the path that an operator has given.
 class ConfigFile : public testing::Test {
  protected:
   ConfigFile() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }

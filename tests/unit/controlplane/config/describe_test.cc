@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Descriptions of configurations, and what a reload changes.
+// Descriptions of configurations, and the changes of a reload.
 #include "controlplane/config/describe.h"
 #include "controlplane/config/changes.h"
 #include "controlplane/config/places.h"

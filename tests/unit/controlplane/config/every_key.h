@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of the configuration share.
+// Shared by tests of the configuration.
 #pragma once
 
 namespace sluice::lab {

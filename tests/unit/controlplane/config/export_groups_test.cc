@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several upstreams for NFS version 3: what an operator may write, and what it means.
+// Several upstreams for NFS version 3: permitted configurations and their effect.
 #include "controlplane/config/export_groups.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,8 @@ TEST(ExportGroups, three_filers_have_their_parts) {
   EXPECT_EQ(shown["exports"], Json{"/vol1"});
 }
 
-/// Clients have them in their file handles: neither order nor anything else but the name may change them, in no version.
+/// Clients hold the tags in their file handles. A tag depends on nothing but the name, in every version of
+/// the gateway.
 TEST(ExportGroups, tags_follow_from_names) {
   const std::string a = upstream("a", exports("\"/vol1\""));
   const std::string b = upstream("b", exports("\"/vol2\""));
@@ -113,7 +114,7 @@ TEST(ExportGroups, what_contradicts_itself_is_refused) {
   };
   for (const auto& [text, expected] : cases)
     EXPECT_NE(refusal(text).find(expected), std::string::npos) << text << refusal(text);
-  // And what resembles these is not.
+  // Similar configurations that are valid.
   EXPECT_EQ(
       refusal(upstream("a", exports("\"/vol1\", \"/vol1/below\"")) + upstream("b", exports("\"/vol10\""))),
       "");
@@ -196,7 +197,7 @@ TEST(ExportGroups, exports_change_with_a_reload_and_whether_there_are_any_does_n
   }
 }
 
-/// Of a data plane that serves one upstream.
+/// Returns the slots of a data plane that serves one upstream.
 segment::UpstreamPlaces places(std::uint32_t count) {
   segment::UpstreamPlaces places{.count = count, .names = {}, .changes = {}};
   places.names[0] = {'a'};
@@ -257,7 +258,7 @@ TEST(SpareUpstreams, what_is_not_served_like_the_first_wants_a_restart) {
   EXPECT_EQ(programs(R"(["nfs3", "536871203.1"])"), 0u) << "a program that no place has";
   const auto plain = parsed(a + upstream("b", "", R"(["536871203.1"])"));
   EXPECT_TRUE(config::compare(before, plain, places(2)).live.empty()) << "it has no exports of its own";
-  // The lists of access go with files: all upstreams have them or none.
+  // Access control lists (nfsacl3) follow the files: all upstreams have them, or none.
   auto without = parsed(upstream("a", exports("\"/vol1\"")));
   const auto with = parsed(upstream("a", exports("\"/vol1\""), R"(["nfs3", "nfsacl3"])") +
                            upstream("b", mine, R"(["nfs3", "nfsacl3"])"));
@@ -296,7 +297,7 @@ TEST(SpareUpstreams, one_at_a_port_of_its_own_comes_by_a_reload_beside_one_that_
   loopback.block.driver = more.block.driver = segment::Driver::Loopback;
   EXPECT_EQ(config::compare(loopback, more, places(3)).restart_both, b) << "it listens at start only";
 
-  // Both kinds come beside each other; a place that somebody has had is for exports only.
+  // Both kinds are added together. A slot that has been in use accepts upstreams with exports only.
   const std::string c = upstream("c", "prefix = \"/c\"");
   const auto both = parsed(at("a", 20050) + c);
   EXPECT_EQ(config::compare(both, parsed(at("a", 20050) + c + at("b", 20051)), places(4)).live, b);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is wrong with a configuration on this machine: each defect is a sentence that names the key and says what to do.
+// Conflicts of a configuration with this host. Each defect is a sentence that names the key and the remedy.
 #include "controlplane/config/machine.h"
 
 #include <gtest/gtest.h>

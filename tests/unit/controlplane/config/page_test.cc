@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// [page]: where the status page may be served.
+// [page]: permitted addresses of the status page.
 #include "controlplane/config/readers.h"
 
 #include <gtest/gtest.h>

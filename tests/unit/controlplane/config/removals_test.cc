@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a file that was cut or emptied would take away or open, and how a file says that it is to be so.
+// Exports and restrictions that a truncated or empty file would remove or lift, and how a file states that
+// this is intended.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +53,7 @@ TEST(Removals, an_entry_that_is_cut_short_opens_nothing) {
     } catch (const ConfigError& error) {
       problems = error.what();
     }
-    // What is left out at the end may be the end of the line.
+    // Only the final newline may be missing.
     EXPECT_EQ(problems.empty(), bytes + 1 == kExport.size()) << kExport.substr(0, bytes);
   }
   EXPECT_EQ(unsaid(kExport, kExport), "");

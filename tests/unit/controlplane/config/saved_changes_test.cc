@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is saved beside a configuration: how it is read with it, and how it is written.
+// Changes that are saved next to a configuration: how they are read with it, and how they are written.
 #include "controlplane/config/saved_changes.h"
 
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST_F(Saved, exports_come_beside_those_of_the_configuration_or_in_their_place) 
 TEST_F(Saved, exports_of_the_configuration_are_removed) {
   write_saved("removed_exports = [\"/a\", \"/of-an-older-configuration\"]\n");
   EXPECT_EQ(paths(), Paths{"/b"});
-  configure("");  // then there is the one by default
+  configure("");  // the default export exists then
   write_saved("removed_exports = [\"/export\"]\n");
   EXPECT_EQ(paths(), Paths{});
 }
@@ -214,7 +214,7 @@ TEST_F(Saved, nothing_is_written_that_could_not_be_started) {
 TEST_F(Saved, a_file_that_cannot_be_written_stays_as_it_was) {
   save(config::Drain{true});
   const std::string before = saved_text();
-  // A folder in the way stops root, too.
+  // A folder of that name fails the write for root as well.
   std::filesystem::create_directories(saved_file() + ".new/x");
   EXPECT_EQ(problem_of(config::Drain{false}, load()),
             "Cannot write " + saved_file() + " (File exists): let the control plane's user write to " +

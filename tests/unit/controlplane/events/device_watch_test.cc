@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events about the RDMA devices of the data plane, whose reactors the test plays.
+// Events about the RDMA devices of the data plane. The test plays the reactors.
 #include "controlplane/device_watch.h"
 
 #include <gtest/gtest.h>

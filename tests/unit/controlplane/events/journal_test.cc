@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The journal of events: what readers get, what is counted, and what a flood of one kind leaves of the others.
+// The journal of events: reading, counters, and rate limits that keep a flood of one kind from displacing
+// other events.
 #include "controlplane/events/journal.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ class Journals : public testing::Test {
     journal_.add(ConnectionRefused{.peer = peer, .reason = "too_fast"});
   }
   static std::string peer(std::uint32_t number) { return "2001:db8::" + std::to_string(number); }
-  /// So many, none of them too fast.
+  /// Refuses `count` connections at a rate below the limit.
   void refuse_slowly(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
       now_ns += kSecondNs;
@@ -48,7 +49,7 @@ TEST_F(Journals, readers_get_what_comes_after_a_sequence_number_in_order) {
   EXPECT_EQ(journal_.read(2, 1).next, 3u);
   EXPECT_EQ(journal_.read(2, 1).events[0].sequence, 2u);
   EXPECT_TRUE(journal_.read(all.next, 16).events.empty());
-  EXPECT_EQ(journal_.read(1000, 16).next, 4u);  // that of another journal
+  EXPECT_EQ(journal_.read(1000, 16).next, 4u);  // the number is from another journal
   EXPECT_EQ(logged_.size(), 3u);
 }
 
@@ -67,7 +68,7 @@ TEST_F(Journals, a_flood_of_one_kind_is_counted_and_the_next_of_it_says_how_many
   for (std::uint32_t i = 0; i < kBurst + 1000; ++i) refuse(peer(i));
   EXPECT_EQ(logged_.size(), kBurst);
   EXPECT_EQ(journal_.statistics().suppressed.load(), 1000u);
-  journal_.add(MountDenied{.peer = "192.0.2.8", .path = "/a"});  // another kind is not in it
+  journal_.add(MountDenied{.peer = "192.0.2.8", .path = "/a"});  // another kind is not limited
   EXPECT_EQ(logged_.size(), kBurst + 1);
   now_ns += kSecondNs / kPerSecond;
   refuse(peer(5000));
@@ -80,7 +81,7 @@ TEST_F(Journals, one_peer_leaves_room_for_the_others) {
   refuse(peer(1));
   ASSERT_EQ(logged_.size(), kBurstOfPeer + 1);
   EXPECT_EQ(std::get<std::string>(logged_.back().fields[0].value), peer(1));
-  // Of another kind the same peer has its own room.
+  // The peer has a separate limit for another kind.
   journal_.add(MountDenied{.peer = "192.0.2.7", .path = "/a"});
   EXPECT_EQ(logged_.size(), kBurstOfPeer + 2);
   now_ns += kSecondNs / kPerSecondOfPeer;
@@ -94,7 +95,7 @@ TEST_F(Journals, peers_that_come_once_are_forgotten) {
     now_ns += kSecondNs / kPerSecond;
     refuse(peer(i));
   }
-  EXPECT_EQ(logged_.size(), 10 * kPeersKnown);  // none was in the way of another
+  EXPECT_EQ(logged_.size(), 10 * kPeersKnown);  // no event has displaced another
   EXPECT_LE(journal_.peers_known(), kPeersKnown);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events on their way out: what peers put into them stays inside, and targets that block or are full keep nobody.
+// Sinks of events: values from peers are escaped, and targets that are full or that block delay nothing else.
 #include "controlplane/events/sinks.h"
 
 #include <fcntl.h>
@@ -67,7 +67,7 @@ TEST_F(Sinks, what_a_peer_has_sent_stays_in_its_field) {
   EXPECT_EQ(parsed["event"], "mount_denied");
   EXPECT_EQ(parsed["severity"], "warning");
   EXPECT_EQ(parsed["journal"], 7);
-  // journald's fields have a length in front: a newline begins no other field.
+  // journald's fields are preceded by a length, so a newline begins no other field.
   const std::string entry = to_journald(only_event());
   const std::size_t at = entry.find("\nSLUICE_PATH\n");
   ASSERT_NE(at, std::string::npos);
@@ -87,7 +87,7 @@ TEST_F(Sinks, a_file_gets_a_line_for_each_event_and_is_followed_when_it_is_renam
     deny("/three");
   }
   EXPECT_EQ(lines("events.1").at(0)["fields"]["path"], "/one");
-  ASSERT_EQ(lines("events").size(), 2u);  // what came before the end is there
+  ASSERT_EQ(lines("events").size(), 2u);  // events from before the end are written
   EXPECT_EQ(lines("events").at(1)["fields"]["path"], "/three");
 }
 
@@ -122,7 +122,7 @@ TEST_F(Sinks, a_fifo_that_nobody_reads_loses_whole_events_and_what_comes_through
   EXPECT_EQ(whole, written + 1);
 }
 
-/// Blocks until it is told to go on.
+/// Blocks until the test sets the flag.
 struct BlockedTarget final : Target {
   explicit BlockedTarget(std::shared_ptr<std::atomic<bool>> go) : go_on(std::move(go)) {}
   bool write(const Event&, std::uint64_t) override {
@@ -157,7 +157,7 @@ TEST_F(Sinks, journald_gets_a_datagram_for_each_event) {
   std::array<char, 4096> room;
   const ssize_t bytes = ::recv(socket.get(), room.data(), room.size(), 0);
   EXPECT_EQ(std::string(room.data(), static_cast<std::size_t>(bytes)), to_journald(only_event()));
-  while (target.write(only_event(), 7)) continue;  // full: an error at once
+  while (target.write(only_event(), 7)) continue;  // full, so write() fails immediately
 }
 
 TEST_F(Sinks, a_file_that_cannot_be_opened_is_a_sentence) {

@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-/// The same value of either type.
+/// Returns a value with the same content for both JSON types.
 template <typename Value>
 Value sample() {
   Value made = {{"unsigned", 7u},

@@ -15,7 +15,8 @@ using namespace mount::lab;
 constexpr std::uint32_t kNfs = 100003;
 constexpr std::uint32_t kNfsAcl = 100227;
 
-/// Of RPCSEC_GSS_INIT (RFC 2203, section 5.2.2): version, procedure, sequence number, service, an empty handle.
+/// Returns the credential of RPCSEC_GSS_INIT (RFC 2203, section 5.2.2): version, procedure, sequence number,
+/// service, an empty handle.
 Bytes init_credential() {
   return encoded([](xdr::Writer& writer) { writer.words(1, 1, 0, 1, 0); });
 }
@@ -106,7 +107,7 @@ TEST_F(Contexts, a_call_and_its_reply_go_through_as_they_are) {
   const Bytes call = context_call(0x77000001);
   client->send(record(call));
   until_calls(server_, 1);
-  // All behind the header, whose credential and verifier are decoded there.
+  // Everything after the header. The fake server decodes the credential and verifier of the header.
   EXPECT_EQ(server_.calls[0].arguments, Bytes(call.end() - 504, call.end()));
   const Bytes results(40, std::byte{0x33});
   server_.answer(server_.calls[0], results);
@@ -165,7 +166,7 @@ TEST_F(Contexts, everything_else_is_refused_or_answered_here) {
   EXPECT_EQ(mismatch.supported.low, 3u);
   EXPECT_EQ(mismatch.supported.high, 4u);
   EXPECT_TRUE(server_.calls.empty());
-  client->send(record(Bytes(8)));  // no call
+  client->send(record(Bytes(8)));  // not a call
   until_ended(*client);
 }
 
@@ -194,7 +195,8 @@ TEST_F(Contexts, a_call_that_the_upstream_loses_is_not_sent_again_and_its_client
   EXPECT_EQ(value(statistics_.questions_failed), 1u);
 }
 
-/// Another call's time-out ends the connection to the upstream, as one on which nothing comes any more.
+/// The timeout of another call closes the connection to the upstream, because the upstream no longer answers
+/// on it.
 TEST_F(Contexts, nor_is_it_when_the_connection_is_replaced) {
   serve({{kNfs, 4}}, server_);
   const auto first = open();

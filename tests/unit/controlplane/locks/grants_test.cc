@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Locks that clients wait for, and GRANTED of the upstream.
+// Blocking locks, and GRANTED calls of the upstream.
 #include "tests/unit/controlplane/locks/lock_lab.h"
 
 namespace sluice::locks {
@@ -10,7 +10,7 @@ using namespace lab;
 
 class LockGrants : public Locks {
  protected:
-  /// GRANTED or GRANTED_MSG, as the upstream calls it for this lock. Returns its XID.
+  /// Sends GRANTED or GRANTED_MSG for this lock as the upstream does. Returns the XID.
   std::uint32_t grant(const Call& lock, std::uint32_t procedure = 5, std::uint8_t from = kUpstreamLast) {
     const Decoded<lk_lockargs> args(&xdr_lk_lockargs, lock.arguments);
     Want want{.owner = text(args->alock.oh),
@@ -23,7 +23,7 @@ class LockGrants : public Locks {
               .caller = "nas"};
     return send(machine(from), nlm(procedure), test_arguments(want));
   }
-  /// What the upstream is answered.
+  /// Returns the status with which the gateway answers the upstream.
   lk_stat answer_to(std::uint32_t xid) {
     const Bytes results = reply(*upstream_, xid);
     const Decoded<lk_res> answer(&xdr_lk_res, results);
@@ -71,7 +71,7 @@ TEST_F(LockGrants, granted_msg_is_answered_by_granted_res) {
 
 TEST_F(LockGrants, the_call_comes_from_the_address_that_the_client_knows) {
   start();
-  // The gateway's address is 127.0.0.1 to this client: connect_to() goes there.
+  // This client uses the gateway's address 127.0.0.1, because connect_to() connects to it.
   const Call lock = blocked(machine(2), {});
   grant(lock);
   next_call(machine(2));

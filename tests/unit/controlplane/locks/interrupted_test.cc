@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Control planes that are killed after each step of a LOCK. Afterwards, the client has the lock or it is
-// free.
+// Control planes that are killed after each step of a LOCK. Afterwards, either the client has the lock or the
+// lock is free.
 #include <unistd.h>
 
 #include <filesystem>
@@ -63,7 +63,7 @@ class InterruptedLocks : public Locks {
   void until_recorded(const std::string& before) {
     until([&] { return content().size() > before.size(); });
   }
-  /// A LOCK of which the first steps are taken before the control plane is killed. Returns its XID.
+  /// Begins a LOCK and kills the control plane after step `last`. Returns the XID.
   std::uint32_t lock_until(Step last) {
     start();
     const std::string before = content();
@@ -189,7 +189,7 @@ TEST_F(InterruptedLocks, during_the_upstreams_grace_period_calls_go_through_and_
   const Call reclaim = next_call(*upstream_);
   upstream_->server.answer(reclaim, result(LK_GRANTED));
   reply(machine(2), xid);
-  kill();  // nothing is lost in a further restart
+  kill();  // a further restart loses nothing
   start();
   upstream_->server.answer(next_call(*upstream_), result(LK_DENIED_GRACE_PERIOD));
   turns();

@@ -105,7 +105,7 @@ TEST_F(LockJournal, a_release_that_was_under_way_goes_on) {
   next_call(*upstream_);
   restart();
   next_call(*upstream_);
-  restart();  // the file has been written anew meanwhile
+  restart();  // the file has been rewritten since
   const Call call = next_call(*upstream_);
   EXPECT_EQ(call.procedure.procedure, 4u);
   EXPECT_EQ(Decoded<lk_unlockargs>(&xdr_lk_unlockargs, call.arguments)->alock.svid, svid);
@@ -125,7 +125,7 @@ TEST_F(LockJournal, who_was_to_be_told_of_the_upstreams_restart_is_told_after_ou
   until([&] { return value(statistics_.notices) == 1; });
   restart();
   next_call(machine(3));
-  restart();  // the file has been written anew meanwhile
+  restart();  // the file has been rewritten since
   const Call call = next_call(machine(3));
   EXPECT_EQ(Decoded<lk_notify>(&xdr_lk_notify, call.arguments)->state, 13) << "the same once more";
   machine(3).server.answer(call, {});
@@ -151,7 +151,7 @@ TEST_F(LockJournal, a_record_that_was_being_written_is_left_out_and_a_damaged_on
   service_.reset();
   CapturedLog log;
   std::string damaged = whole;
-  constexpr std::size_t kFromEnd = 4 + 8 + 1;  // the last byte of where the range begins: it could be another
+  constexpr std::size_t kFromEnd = 4 + 8 + 1;  // last byte of the range's start: any value is valid
   damaged[whole.size() - kFromEnd] = static_cast<char>(damaged[whole.size() - kFromEnd] ^ 1);
   set_content(damaged);
   restart();
@@ -159,7 +159,7 @@ TEST_F(LockJournal, a_record_that_was_being_written_is_left_out_and_a_damaged_on
   EXPECT_NE(log.text().find(path_ + " is damaged at byte"), std::string::npos) << log.text();
 }
 
-/// Whatever is in the file: what is read of it is what a file without defects could have.
+/// Random defects of the file neither end the process nor add locks.
 TEST_F(LockJournal, no_defect_ends_the_process) {
   for (std::uint32_t svid = 1; svid < 5; ++svid) locked(machine(2), {.svid = svid});
   unlocked(machine(2), {.svid = 2});

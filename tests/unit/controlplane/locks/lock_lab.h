@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared by tests of the lock proxy: its service between an upstream and clients that say what the test tells them to. Their
-// messages are made and read by rpcgen's code (nlm4.x).
+// Shared by tests of the lock proxy: its service between an upstream and clients that the test controls.
+// rpcgen's code (nlm4.x) encodes and decodes their messages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ Bytes encode_by_rpcgen(bool_t (*function)(XDR*, T*), T value) {
   return room;
 }
 
-/// All of `bytes`; freed with it.
+/// A value decoded from all of `bytes`, which is freed with the object.
 template <typename T>
 class Decoded {
  public:
@@ -64,7 +64,7 @@ class Decoded {
   T value_{};
 };
 
-/// What a client's process wants.
+/// A lock request of a client's process.
 struct Want {
   std::string owner = "77@client";
   std::uint32_t svid = 77;
@@ -113,13 +113,13 @@ constexpr mount::Procedure nlm(std::uint32_t procedure) {
 }
 constexpr mount::Procedure kNotify{100024, 1, 6};
 
-/// A host at 127.0.0.`last`: its rpcbind, its own lock manager and status monitor on one port, and its connection to the
-/// gateway.
+/// A host at 127.0.0.`last`: its rpcbind, its lock manager and status monitor on one port, and its connection
+/// to the gateway.
 struct Machine {
   Machine(std::uint8_t last, std::uint16_t port)
       : last_(last), server(PeerAddress::from_ipv4(127, 0, 0, last), port) {}
 
-  /// Answers rpcbind; what is left are calls of NLM and NSM.
+  /// Answers calls of rpcbind; calls of NLM and NSM remain in `server.calls`.
   void pump() {
     server.pump();
     std::erase_if(server.calls, [&](const Call& call) {
@@ -163,7 +163,7 @@ class Locks : public testing::Test {
   void start() {
     if (!service_) service_.emplace(settings_, statistics_);
   }
-  /// At 127.0.0.`last`. The upstream's is 9.
+  /// Returns the host at 127.0.0.`last`. The upstream's is 9.
   Machine& machine(std::uint8_t last) {
     if (last == kUpstreamLast) return *upstream_;
     auto& known = machines_[last];
@@ -181,7 +181,7 @@ class Locks : public testing::Test {
   void turns(int count = 20) {
     until([&] { return count-- == 0; });
   }
-  /// Without waiting for the reply. Returns its XID.
+  /// Sends a call without waiting for the reply. Returns its XID.
   std::uint32_t send(Machine& from, const mount::Procedure& procedure, const Bytes& arguments,
                      std::uint32_t xid = 0) {
     start();
@@ -190,7 +190,7 @@ class Locks : public testing::Test {
     from.stream->send(record(mount::lab::call_message(xid, procedure, arguments)));
     return xid;
   }
-  /// The results of the next reply, which has to be one to this call.
+  /// Returns the results of the next reply, and checks that it answers this call.
   Bytes reply(Machine& to, std::uint32_t xid, rpc::AcceptStat stat = rpc::AcceptStat::Success) {
     std::optional<Bytes> message;
     until([&] {
@@ -205,7 +205,7 @@ class Locks : public testing::Test {
     EXPECT_EQ(static_cast<std::uint32_t>(decoded.header.xid), xid);
     return {reader.rest().begin(), reader.rest().end()};
   }
-  /// The next call that the machine gets.
+  /// Returns the next call that the host receives.
   Call next_call(Machine& at) {
     until([&] { return !at.server.calls.empty(); });
     if (at.server.calls.empty()) return {};
@@ -213,7 +213,8 @@ class Locks : public testing::Test {
     at.server.calls.erase(at.server.calls.begin());
     return call;
   }
-  /// A call of a client that the upstream answers with `stat`. Returns what the upstream got.
+  /// Sends a client's call, which the upstream answers with `stat`. Returns the call that the upstream
+  /// received.
   Call settled(Machine& from, std::uint32_t procedure, const Bytes& arguments, lk_stat stat) {
     const std::uint32_t xid = send(from, nlm(procedure), arguments);
     const Call call = next_call(*upstream_);
@@ -225,12 +226,12 @@ class Locks : public testing::Test {
     EXPECT_EQ(text(answer->cookie), "cook") << "the client's own";
     return call;
   }
-  /// A lock that is granted. Returns its svid at the upstream.
+  /// Acquires a lock. Returns its svid at the upstream.
   std::uint32_t locked(Machine& from, const Want& want) {
     const Call call = settled(from, 2, lock_arguments(want), LK_GRANTED);
     return Decoded<lk_lockargs>(&xdr_lk_lockargs, call.arguments)->alock.svid;
   }
-  /// A lock that the client waits for. Returns what the upstream got.
+  /// Requests a lock that is in use. Returns the call that the upstream received.
   Call blocked(Machine& from, Want want) {
     want.block = true;
     return settled(from, 2, lock_arguments(want), LK_BLOCKED);

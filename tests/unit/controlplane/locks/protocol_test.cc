@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages as RFC 1813, appendix II, has them: written by hand, and read by rpcgen's code.
+// Messages of RFC 1813, appendix II, written by hand and decoded by rpcgen's code.
 #include "controlplane/locks/protocol.h"
 
 #include "tests/unit/controlplane/locks/lock_lab.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of clients, on their way to the upstream and back.
+// Calls of clients on their way to the upstream and back.
 #include "controlplane/locks/proxy.h"
 
 #include "tests/unit/controlplane/locks/lock_lab.h"
@@ -75,7 +75,7 @@ TEST_F(Locks, an_error_of_rpc_is_passed_on_and_a_defect_becomes_one) {
 /// svid and oh of a holder.
 using Named = std::pair<std::uint32_t, std::string>;
 
-/// What is in the way, as the one who asks gets it.
+/// The holder of a conflicting lock, as the testing client receives it.
 class LockHolders : public Locks {
  protected:
   Named ask(Machine& from, std::uint32_t svid, const std::string& oh, std::uint64_t offset = 0) {
@@ -178,7 +178,7 @@ TEST_F(Locks, a_lock_manager_at_another_port_and_one_that_is_not_registered_yet_
   now_ns_ += kLookNs;
   upstream_->server.answer(next_call(*upstream_), result(LK_GRANTED));
   reply(machine(2), xid);
-  // Another program has the port by now.
+  // Another program is registered at the port now.
   const std::uint32_t later = send(machine(2), nlm(4), unlock_arguments({}));
   upstream_->server.answer(next_call(*upstream_), {}, rpc::AcceptStat::ProgUnavail);
   until([&] { return value(statistics_.resent) == 1; });
@@ -199,7 +199,7 @@ TEST_F(Locks, a_call_that_comes_again_is_sent_once_and_answered_where_it_came_la
   EXPECT_EQ(value(statistics_.repeated), 1u);
   upstream_->server.answer(call, result(LK_GRANTED));
   EXPECT_EQ(Decoded<lk_res>(&xdr_lk_res, reply(machine(2), 900))->stat, LK_GRANTED);
-  // That was the end of it: another call may have the number.
+  // The call is complete, so another call may have its number.
   send(machine(2), nlm(2), lock_arguments({}), 900);
   next_call(*upstream_);
 }
@@ -212,7 +212,7 @@ TEST_F(Locks, calls_of_two_machines_behind_one_address_may_have_the_same_number)
   const Call second = next_call(*upstream_);
   upstream_->server.answer(second, result(LK_DENIED));
   EXPECT_EQ(Decoded<lk_res>(&xdr_lk_res, reply(machine(2), 900))->stat, LK_DENIED);
-  // Another call of one owner, with the number of one that is outstanding, has no answer.
+  // Another call of the same owner, with the number of an outstanding call, is not answered.
   send(machine(2), nlm(2), lock_arguments({.offset = 5, .caller = "a"}), 900);
   until([&] { return !machine(2).stream->receive(); });
   machine(2).stream = std::move(a);
@@ -223,7 +223,7 @@ TEST_F(Locks, calls_of_two_machines_behind_one_address_may_have_the_same_number)
 TEST_F(Locks, calls_wait_until_the_upstreams_address_is_known) {
   std::optional<PeerAddress> address;
   settings_.proxy.where = [&] { return address; };
-  FakeServer here(kSix, upstream_->server.port());  // where a connection to no address would lead
+  FakeServer here(kSix, upstream_->server.port());  // target of a connection without an address
   const std::uint32_t xid = send(machine(2), nlm(2), lock_arguments({}));
   turns();
   here.pump();
@@ -278,7 +278,7 @@ TEST_F(Locks, whoever_may_not_call_is_refused_and_so_is_what_is_not_known) {
 }
 
 TEST_F(Locks, a_network_has_a_share_of_the_calls_that_wait) {
-  std::vector<std::unique_ptr<Stream>> streams;  // a connection has only so many calls
+  std::vector<std::unique_ptr<Stream>> streams;  // the number of calls of a connection is limited
   for (std::size_t i = 0; i < kMaxCallsOfNetwork; ++i) {
     if (i % mount::kMaxCallsOfClient == 0) streams.push_back(std::move(machine(2).stream));
     send(machine(2), nlm(2), lock_arguments({.svid = 1000 + static_cast<std::uint32_t>(i)}));

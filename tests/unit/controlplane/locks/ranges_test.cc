@@ -36,7 +36,7 @@ TEST(LockRanges, neighbours_of_one_kind_are_one_and_others_split) {
   EXPECT_TRUE(ranges.all().empty());
 }
 
-/// Against one entry per byte. The last byte of the model is the end of a file.
+/// Compares ranges with a model of one entry per byte. The last byte of the model is the end of the file.
 TEST(LockRanges, is_the_same_as_one_entry_per_byte) {
   constexpr std::uint64_t kBytes = 24;
   std::mt19937 random(4711);

@@ -14,12 +14,12 @@ class LockRestarts : public Locks {
     const std::uint32_t xid = send(from, kNotify, notice(name, state));
     EXPECT_TRUE(reply(from, xid).empty());
   }
-  /// A notice that its sender has to repeat.
+  /// Checks that a notice is refused, so that its sender has to repeat it.
   void refused(Machine& from, const std::string& name, int state) {
     const std::uint32_t xid = send(from, kNotify, notice(name, state));
     reply(from, xid, rpc::AcceptStat::SystemErr);
   }
-  /// Whether the next reply refuses the call's sender.
+  /// Returns whether the next reply is a denial of this call.
   bool denied(Machine& to, std::uint32_t xid) {
     std::optional<Bytes> message;
     until([&] {
@@ -31,7 +31,7 @@ class LockRestarts : public Locks {
     return static_cast<std::uint32_t>(decoded.header.xid) == xid &&
            decoded.header.stat == rpc::ReplyStat::Denied;
   }
-  /// The next call at the upstream releases this owner's locks of this file.
+  /// Checks that the next call at the upstream releases all locks of this owner on this file, and returns it.
   Call released(std::uint32_t svid, const std::string& handle) {
     const Call call = next_call(*upstream_);
     EXPECT_EQ(call.procedure.procedure, 4u);
@@ -67,18 +67,18 @@ TEST_F(LockRestarts, what_a_client_locks_after_its_restart_stays) {
   const std::uint32_t xid = send(machine(2), kNotify, notice("client", 5));
   reply(machine(2), xid);
   const Call release = released(before, "handle-1");
-  // The same process number, as the client counts them anew.
+  // A restarted client reuses process numbers.
   const std::uint32_t after = locked(machine(2), {.handle = "handle-2", .state = 5});
   EXPECT_NE(after, before) << "the old owner is still being released";
   upstream_->server.answer(release, result(LK_GRANTED));
   until([&] { return value(statistics_.owners) == 1; });
-  tell(machine(2), "client", 5);  // once more
+  tell(machine(2), "client", 5);  // repeated
   turns();
   EXPECT_TRUE(upstream_->server.calls.empty());
   EXPECT_EQ(value(statistics_.held), 1u);
 }
 
-/// sm-notify may come later than the first lock.
+/// sm-notify may arrive after the first lock.
 TEST_F(LockRestarts, a_lock_of_an_owner_of_before_a_restart_is_released_when_he_locks_again) {
   const std::uint32_t before = locked(machine(2), {.state = 3});
   const std::uint32_t xid = send(machine(2), nlm(2), lock_arguments({.handle = "handle-2", .state = 5}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the lock proxy's service is reached by: datagrams, IPv6, and registrations at rpcbind.
+// Access to the lock proxy's service: datagrams, IPv6, and registrations at rpcbind.
 #include <poll.h>
 
 #include "tests/unit/controlplane/locks/lock_lab.h"
@@ -67,7 +67,7 @@ TEST_F(LockServiceTest, a_datagram_is_answered_once_however_often_it_comes) {
   turns();
   EXPECT_FALSE(client.next().has_value());
   EXPECT_TRUE(upstream_->server.calls.empty());
-  // The client knows the gateway by the address that it has called.
+  // The client identifies the gateway by the address that it has called.
   send(*upstream_, kNotify, notice("nas", 9));
   const Call told = next_call(machine(2));
   EXPECT_STREQ(Decoded<lk_notify>(&xdr_lk_notify, told.arguments)->name, "127.0.0.7");

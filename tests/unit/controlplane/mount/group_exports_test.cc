@@ -20,7 +20,7 @@ using namespace lab;
 
 constexpr std::uint32_t kTag = 0x01020304;
 
-/// Answers when the test says so.
+/// Answers when the test calls the stored functions.
 class FakeExports final : public Exports {
  public:
   void mount(const std::string& path, const Asker& asker, OnMount done) override {
@@ -64,7 +64,8 @@ class MountGroup : public testing::Test {
   void mount(const std::string& path) {
     exports_->mount(path, asker_, [this](const MountAnswer& answer) { answers_.push_back(answer); });
   }
-  /// Who is asked for it, and for which path; empty: nobody, and the client is told so.
+  /// Mounts a path and returns the upstream and the path of the query; empty strings if no upstream is
+  /// queried and the client gets NoEnt.
   std::pair<std::string, std::string> asked(const std::string& path) {
     answers_.clear();
     mount(path);
@@ -269,7 +270,7 @@ TEST(MountGroupParts, the_upstreams_with_a_part_count_once_they_are_served) {
   EXPECT_TRUE(group_in_force(layout).empty());
 }
 
-/// With real servers of MOUNT behind it: one that is silent delays the other in nothing.
+/// The members are real MOUNT servers. A silent one does not delay the other.
 TEST(MountGroupUpstreams, one_that_is_silent_delays_no_other) {
   MountStatistics statistics;
   FakeServer silent;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared by tests of MOUNT: turns of its parts under a clock that only the test moves, clients that say what they
-// like, and RPC servers that answer when they are told to.
+// Shared by tests of MOUNT: polls its parts under a clock that only the test advances, and provides clients
+// and RPC servers that the test controls.
 #pragma once
 
 #include <arpa/inet.h>
@@ -36,7 +36,8 @@ namespace sluice::mount::lab {
 using Bytes = std::vector<std::byte>;
 
 inline constexpr std::uint64_t kStartNs = 1'000'000'000'000;
-inline constexpr std::chrono::seconds kPatience{60};  ///< for what has to come; far more than it takes
+inline constexpr std::chrono::seconds kPatience{60};  ///< limit for expected events, far longer than they
+                                                      ///< take
 
 inline Bytes encoded(const std::function<void(xdr::Writer&)>& encode) {
   Bytes room(64u << 10);
@@ -87,7 +88,7 @@ class Stream {
     fd_ = -1;
   }
   void end_sending() { ::shutdown(fd_, SHUT_WR); }
-  /// As when its process has died with something unread.
+  /// Resets the connection, as if its process had died with unread data.
   void abort() {
     const linger at_once{1, 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
@@ -96,7 +97,7 @@ class Stream {
   void send(const Bytes& bytes) {
     ASSERT_EQ(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   }
-  /// Takes what has come. False: the other side has ended the connection.
+  /// Receives all available data. Returns false if the peer has closed the connection.
   bool receive() {
     std::byte room[4096];
     for (;;) {
@@ -106,7 +107,7 @@ class Stream {
       received_.insert(received_.end(), room, room + bytes);
     }
   }
-  /// The next whole record, without its mark.
+  /// Returns the next whole record, without its mark.
   std::optional<Bytes> next() {
     if (received_.size() < 4) return std::nullopt;
     const std::size_t bytes = xdr::load_u32(received_.data()) & ~(1u << 31);
@@ -122,7 +123,7 @@ class Stream {
   Bytes received_;
 };
 
-/// A client at 127.0.0.`last`.
+/// Connects a client at 127.0.0.`last`.
 inline std::unique_ptr<Stream> connect_to(std::uint16_t port, std::uint8_t last = 1, int receive_bytes = 0) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (receive_bytes > 0) ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
@@ -145,13 +146,13 @@ class FakeServer {
     std::uint32_t xid = 0;
     Procedure procedure;
     Bytes arguments;
-    Bytes credential;  ///< its body
+    Bytes credential;  ///< body of the credential
     std::string path() const { return std::string(xdr::Reader(arguments).string(kMaxPath)); }
   };
 
-  /// On any port of 127.0.0.1 or ::1.
+  /// Listens on any port of 127.0.0.1 or ::1.
   explicit FakeServer(int family = AF_INET) : FakeServer(family == AF_INET6 ? kSix : kFour, 0) {}
-  /// `port` zero: any.
+  /// Listens on `port`; zero selects any port.
   FakeServer(const PeerAddress& here, std::uint16_t port)
       : listener_(port == 0 ? sluice::lab::listen_anywhere(here) : sluice::lab::listen_at(here, port)) {
     EXPECT_GE(listener_, 0) << "port " << port << " is taken";
@@ -174,7 +175,7 @@ class FakeServer {
 
   std::uint16_t port() const { return tcp::local_port(listener_); }
   std::size_t connections() const { return streams_.size(); }
-  /// Where the last connection came from.
+  /// Returns the address of the peer of the last connection.
   PeerAddress peer() const { return peer_; }
   /// Refuses connections from here on.
   void stop() {
@@ -216,14 +217,14 @@ class FakeServer {
     streams_[call.stream]->send(record(message));
   }
 
-  /// Wants a better credential.
+  /// Denies the call and requests a stronger credential.
   void deny(const Call& call) {
     streams_[call.stream]->send(record(encoded([&](xdr::Writer& writer) {
       rpc::encode_auth_error(writer, rpc::Xid{call.xid}, rpc::AuthStat::TooWeak);
     })));
   }
 
-  std::vector<Call> calls;  ///< as they came; the test may remove them
+  std::vector<Call> calls;  ///< in order of arrival; the test may remove them
 
  private:
   std::string path_;
@@ -232,7 +233,7 @@ class FakeServer {
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 
-/// Turns of `part` until `done`, while the clock stands still.
+/// Polls `part` until `done`, without advancing the clock.
 template <typename Part>
 void turn_until(Part& part, std::uint64_t now_ns, const std::function<bool()>& done) {
   constexpr std::uint64_t kPollNs = 2'000'000;
@@ -248,7 +249,7 @@ void turn_until(Part& part, std::uint64_t now_ns, const std::function<bool()>& d
   }
 }
 
-/// So many turns, for what must not happen.
+/// Polls `part` `count` times, to check that nothing happens.
 template <typename Part>
 void turns(Part& part, std::uint64_t now_ns, int count = 20) {
   turn_until(part, now_ns, [&] { return count-- == 0; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libtirpc as the client.
+// The MOUNT server with libtirpc as the client.
 #include "controlplane/mount/mount_server.h"
 
 #include <gtest/gtest.h>
@@ -164,7 +164,8 @@ TEST(MountOnLink, a_client_with_a_link_local_address_is_known_by_its_zone_over_t
   }
 }
 
-/// From the address that the call went to, whatever the machine's own way back would be.
+/// A reply is sent from the destination address of its call, even if the host's routing table prefers another
+/// one.
 TEST(MountDatagrams, a_reply_leaves_from_where_the_call_went) {
   events::Journal journal([](const events::Event&) {});
   MountServer server(

@@ -23,7 +23,7 @@ class SomeExports final : public Exports {
 
 class MountProcedures : public testing::Test {
  protected:
-  /// The header of the reply; nothing if there is none.
+  /// Returns the header of the reply; nothing if there is none.
   std::optional<rpc::ReplyHeader> answer(const Bytes& call, std::size_t max_reply_bytes = kMaxReplyBytes) {
     std::optional<rpc::ReplyHeader> header;
     reply_.clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages of MOUNT, compared with rpcgen's code for the protocol's text.
+// Messages of MOUNT, compared with rpcgen's code for the protocol's XDR description.
 #include "controlplane/mount/protocol.h"
 
 #include <gtest/gtest.h>

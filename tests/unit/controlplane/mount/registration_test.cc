@@ -15,7 +15,7 @@ namespace {
 
 using namespace lab;
 
-/// An rpcbind that remembers what it is told.
+/// An rpcbind that stores its registrations.
 class MountRegistration : public testing::Test {
  protected:
   MountRegistration() : path_(testing::TempDir() + "sluice-rpcbind-" + std::to_string(::getpid())) {
@@ -25,7 +25,7 @@ class MountRegistration : public testing::Test {
   static Registration registration(const std::string& netid, const std::string& address) {
     return {.netid = netid, .address = address, .owner = {}};
   }
-  /// Answers what has come.
+  /// Answers all calls that have arrived.
   void serve() {
     rpcbind_->pump();
     for (const auto& call : std::exchange(rpcbind_->calls, {})) {
@@ -58,7 +58,7 @@ class MountRegistration : public testing::Test {
   void until(const std::function<bool()>& done) {
     turn_until(*registrar_, now_ns_, [&] { return serve(), done(); });
   }
-  /// Replaces the registrar by one of addresses that are served while `served_` is true.
+  /// Replaces the registrar by one whose addresses are served while `served_` is true.
   void register_while_served(bool served) {
     served_ = served;
     registrar_.emplace(own_, path_, statistics_, kNfsName, [this] { return served_; });
@@ -77,7 +77,7 @@ class MountRegistration : public testing::Test {
   std::vector<Registration> known_;
   std::vector<std::string> unset_;
   bool served_ = true;
-  bool keeps_all_ = false;  ///< it lets nobody withdraw
+  bool keeps_all_ = false;  ///< refuses every withdrawal
   int dumps_ = 0;
   std::uint64_t now_ns_ = kStartNs;
 };
@@ -184,7 +184,7 @@ TEST_F(MountRegistration, what_another_process_serves_is_registered_while_it_doe
 }
 
 TEST_F(MountRegistration, what_was_never_served_is_not_withdrawn) {
-  known_ = own_;  // of another server, which has our port while we have not
+  known_ = own_;  // registered by another server, which has the port now
   register_while_served(false);
   serve_for_a_while();
   registrar_->withdraw(now_ns_);

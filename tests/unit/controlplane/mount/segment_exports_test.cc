@@ -13,7 +13,7 @@
 namespace sluice::mount {
 namespace {
 
-/// Exports of a segment, which answer at once.
+/// Exports of a segment, which answer immediately.
 class SegmentExportsTest : public testing::Test {
  protected:
   MountAnswer mount(const std::string& path, std::uint8_t client) {
@@ -67,7 +67,7 @@ TEST_F(SegmentExportsTest, an_export_for_hosts_by_name_is_mounted_by_address) {
   EXPECT_EQ(mount("/a", 16).status, MountStatus::Acces);
 }
 
-/// Exports /a and /b/c for different clients; the test is the data plane.
+/// Exports /a and /b/c for different clients. The test plays the data plane.
 class MountedDirectoriesTest : public SegmentExportsTest {
  protected:
   MountedDirectoriesTest() {
@@ -80,7 +80,7 @@ class MountedDirectoriesTest : public SegmentExportsTest {
     info.root_handle[0] = std::byte{0x42};
     segment_.layout().exports[0].write(info);
   }
-  /// The status; none: the client waits.
+  /// Mounts a path. Returns the status; nothing while the client waits.
   std::optional<MountStatus> begin(const std::string& path, std::uint8_t client = 1) {
     last_ = std::make_shared<std::optional<MountAnswer>>();
     exports_.mount(path, {lab::client(client), now_ns_},

@@ -13,7 +13,7 @@ namespace {
 
 using namespace lab;
 
-/// Holds what is asked about /held until the test answers; has many exports.
+/// Withholds answers for /held until the test sends them, and lists many exports.
 class HeldExports final : public Exports {
  public:
   void mount(const std::string& path, const Asker&, OnMount done) override {
@@ -42,7 +42,7 @@ class MountClients : public testing::Test {
   void until_clients(std::size_t count) {
     until([&] { return service_->clients() == count; });
   }
-  /// The next reply, without its header; the header has to say success.
+  /// Returns the next reply without its header, which must indicate success.
   Bytes reply(Stream& stream) {
     std::optional<Bytes> message;
     until([&] {
@@ -92,7 +92,7 @@ TEST_F(MountClients, a_call_that_trickles_has_its_first_bytes_time) {
     turns(*service_, now_ns_, 5);
     now_ns_ += kCallNs / 10;
   }
-  now_ns_ += kCallNs / 10;  // well after the first byte's time, well before the last one's
+  now_ns_ += kCallNs / 10;  // after the deadline of the first byte, before that of the last one
   until_ended(*stranger);
   EXPECT_EQ(value(statistics_.connections_overdue), 1u);
 }
@@ -107,7 +107,7 @@ TEST_F(MountClients, a_connection_without_calls_ends) {
 
 TEST_F(MountClients, replies_that_are_not_taken_end_the_connection_and_stop_its_calls) {
   const auto stranger = connect(1, 4096);
-  constexpr std::uint64_t kCalls = 200;  // 40 MB of replies: more than sockets hold
+  constexpr std::uint64_t kCalls = 200;  // 40 MB of replies, more than sockets hold
   for (std::uint32_t i = 0; i < kCalls; ++i) stranger->send(record(call_message(i, kExportCall)));
   turns(*service_, now_ns_, 300);
   EXPECT_LT(value(statistics_.calls), kCalls) << "further calls are not taken";

@@ -27,7 +27,7 @@ segment::UpstreamConfig upstream_at(std::uint16_t mount_port) {
   return upstream;
 }
 
-/// An upstream that answers what the test tells it to, and clients of any address.
+/// An upstream whose answers the test supplies, and clients with any address.
 class MountUpstream : public testing::Test {
  protected:
   void open(const segment::UpstreamConfig& upstream, std::uint16_t rpcbind_port = 1,
@@ -51,7 +51,7 @@ class MountUpstream : public testing::Test {
   void until_calls(FakeServer& server, std::size_t count) {
     until([&] { return server.calls.size() == count; });
   }
-  /// The answer to the only one that has mounted `path`.
+  /// Returns the answer to the only client that has mounted `path`.
   MountAnswer answered(const std::string& path) {
     until([&] { return answers_.contains(path); });
     if (!answers_.contains(path)) return {};

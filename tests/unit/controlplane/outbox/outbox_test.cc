@@ -15,7 +15,7 @@ using enum segment::CommandType;
 class OutboxTest : public testing::Test {
  protected:
   segment::ReactorArea& area(std::uint32_t reactor = 0) { return segment_.layout().reactors[reactor]; }
-  /// The reactor takes all that is there: their cm_ids.
+  /// Takes all commands of the ring as the reactor does, and returns their cm_ids.
   std::vector<std::uint32_t> take() {
     std::vector<std::uint32_t> ids;
     segment::Command command;

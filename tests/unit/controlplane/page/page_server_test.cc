@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The server of the status page, and clients that misbehave: over real sockets of this machine.
+// The server of the status page over real sockets of this host, with clients that misbehave.
 #include "controlplane/page/page_server.h"
 
 #include <arpa/inet.h>
@@ -63,7 +63,7 @@ class PageServerTest : public ::testing::Test {
   static void send(const FileDescriptor& fd, const std::string& text) {
     static_cast<void>(::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL));
   }
-  /// Until the server closes.
+  /// Receives until the server closes the connection.
   static std::string rest(const FileDescriptor& fd) {
     std::string all;
     char buffer[4096];
@@ -204,7 +204,7 @@ TEST_F(PageServerTest, a_look_that_fails_is_said_to_and_the_next_one_may_not) {
   EXPECT_TRUE(has(status_of(get("/status.json")), " 200 "));
 }
 
-/// With no deadline: it is room that they have to make.
+/// There is no deadline, so silent connections must be closed to make room.
 TEST_F(PageServerTest, a_thousand_that_say_nothing_keep_nobody_off_the_page) {
   rlimit files{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
@@ -218,16 +218,16 @@ TEST_F(PageServerTest, a_thousand_that_say_nothing_keep_nobody_off_the_page) {
     if (i % 100 != 99) continue;
     EXPECT_EQ(status_of(get("/status.json")), "HTTP/1.1 200 OK") << i;
   }
-  // Nor does another host lose its place to them.
+  // A client of another host is not evicted either.
   send(reader, std::string("GET /status.json HTTP/1.1\r\n") + kHost + "\r\n");
   EXPECT_EQ(status_of(rest(reader)), "HTTP/1.1 200 OK");
-  // Of all but a few the server has taken its leave.
+  // The server has closed all but a few of them.
   char byte;
   for (int i = 0; i < 870; ++i) EXPECT_EQ(::recv(silent[i].get(), &byte, 1, 0), 0) << i;
 }
 
 TEST_F(PageServerTest, who_sends_or_reads_slowly_keeps_nobody_waiting) {
-  constexpr std::size_t kLarge = 32u << 20;  // more than the sockets between the two hold
+  constexpr std::size_t kLarge = 32u << 20;  // more than the sockets between client and server hold
   serve({.deadline_ns = kForEver, .look_ns = kForEver}, kLarge);
   std::vector<FileDescriptor> slow;
   for (int i = 0; i < 20; ++i) {
@@ -236,7 +236,7 @@ TEST_F(PageServerTest, who_sends_or_reads_slowly_keeps_nobody_waiting) {
          i % 2 == 0 ? "GET / HT" : std::string("GET /status.json HTTP/1.1\r\n") + kHost + "\r\n");
   }
   EXPECT_EQ(status_of(get("/")), "HTTP/1.1 200 OK");
-  // Whoever began to read goes on where there is room, and has all of it.
+  // A client that has begun to read continues, and receives everything.
   send(slow[0], std::string("TP/1.1\r\n") + kHost + "\r\n");
   EXPECT_EQ(status_of(rest(slow[0])), "HTTP/1.1 200 OK");
   EXPECT_EQ(body_of(rest(slow[1])).size(), kLarge);
@@ -248,7 +248,7 @@ TEST_F(PageServerTest, each_connection_ends_at_its_deadline_whatever_it_does) {
   const FileDescriptor silent = connect();
   const FileDescriptor reader = connect();
   send(reader, std::string("GET /status.json HTTP/1.1\r\n") + kHost + "\r\n");
-  // Sends a header for as long as it is listened to.
+  // Sends a header until the server closes the connection.
   const FileDescriptor sender = connect();
   std::string request = "GET / HTTP/1.1\r\nX: ";
   while (::send(sender.get(), request.data(), request.size(), MSG_NOSIGNAL) > 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the status page shows, on a segment and a journal that the test fills.
+// Content of the status page, on a segment and a journal that the test fills.
 #include "controlplane/page/status.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace sluice::page {
 namespace {
 
-/// A name that would break out of a text if something took it for more than that.
+/// A name that would break out of its text if it were not escaped.
 const std::string kNasty = "a\"b\\c\nd<script>alert(1)</script>\xe2\x82\xac&\xff";
 const std::string kNastyShown = "a\"b\\c\nd<script>alert(1)</script>\xe2\x82\xac&\xef\xbf\xbd";
 

@@ -49,7 +49,7 @@ TEST(Admission, many_addresses_cannot_make_it_remember_without_bound) {
   EXPECT_EQ(admission.connections(), 0u);
 }
 
-/// As many clients as there can be connections, and requests from addresses that nobody has.
+/// All connections belong to different clients, and requests come from unknown addresses.
 TEST(Admission, an_unknown_address_costs_no_look_at_all_that_are_known) {
   constexpr std::uint32_t kConnected = 131'072;
   policy::Admission admission({.max_connections = kConnected,
@@ -65,7 +65,7 @@ TEST(Admission, an_unknown_address_costs_no_look_at_all_that_are_known) {
   EXPECT_LE(admission.looked_at(), kUnknown);
   EXPECT_EQ(admission.connections(), kConnected);
   EXPECT_EQ(admission.remembered(), kConnected + 4096u);
-  // A while later the next ones are remembered in their place: their rate counts.
+  // Later requests replace the remembered addresses, and their rate is limited.
   constexpr std::uint64_t kLater = 10'000'000'000;
   const auto next = address(12, 1);
   const std::uint64_t before = admission.looked_at();
@@ -73,7 +73,7 @@ TEST(Admission, an_unknown_address_costs_no_look_at_all_that_are_known) {
   EXPECT_LE(admission.looked_at() - before, 4u);
   EXPECT_EQ(admission.judge(next, 1, kLater + 1), policy::Verdict::TooFastOfClient);
   EXPECT_LE(admission.remembered(), kConnected + 4096u);
-  // One that is connected and goes is remembered for its rate, and forgotten after the others.
+  // A client that disconnects is remembered for its rate, and forgotten after the others.
   admission.disconnected(address(10, 7));
   EXPECT_EQ(admission.connections(), kConnected - 1);
   EXPECT_EQ(admission.judge(address(10, 7), 1, kLater + 2), policy::Verdict::Admit);
@@ -90,7 +90,7 @@ TEST(Admission, who_has_asked_lately_is_remembered_longest) {
   for (std::uint32_t i = 0; i < 4095; ++i) admission.judge(address(i), 1, 1 + i);
   constexpr std::uint64_t kSecond = 1'000'000'000;
   EXPECT_EQ(admission.judge(address(0), 1, kSecond + 10'000), policy::Verdict::TooManyConnections);
-  admission.judge(address(5000), 1, kSecond + 10'001);  // now there is no room for more
+  admission.judge(address(5000), 1, kSecond + 10'001);  // the table is full now
   const auto next = PeerAddress::from_ipv4(10, 1, 0, 0);
   EXPECT_EQ(admission.judge(next, 1, kSecond + 20'000), policy::Verdict::TooManyConnections);
   EXPECT_EQ(admission.judge(next, 1, kSecond + 20'001), policy::Verdict::TooFastOfClient);

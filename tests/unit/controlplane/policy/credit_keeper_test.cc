@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credits on a segment; the test plays the reactor.
+// Credits on a segment. The test plays the reactor.
 #include "controlplane/policy/credit_keeper.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class Keeper : public ::testing::Test {
   }
   segment::Layout& layout() { return segment_.layout(); }
 
-  /// The reactor follows its hints: the grants that have changed, by connection.
+  /// Applies the hints as the reactor does. Returns the grants that have changed, by connection.
   std::map<std::uint32_t, segment::Grant> follow() {
     std::map<std::uint32_t, segment::Grant> changed;
     std::uint32_t number = 0;
@@ -49,7 +49,7 @@ TEST_F(Keeper, grants_go_to_living_connections_and_follow_their_use) {
   for (const auto& [number, grant] : set) EXPECT_EQ(grant.credits, 10u);
   EXPECT_EQ(credits_->start_of(0, lab::client(9)).credits, 10u)
       << "a new connection gets what the others have";
-  // One is active, nine are not: they become idle, it gets the maximum, and they share the rest.
+  // One is active and gets the maximum. The nine others become idle and share the remainder.
   for (std::uint64_t now = 2; now < 20; ++now) {
     layout().reactors[0].use[4].calls = now;
     layout().reactors[0].use[4].peak_busy = layout().reactors[0].use[4].granted.load();
@@ -59,7 +59,7 @@ TEST_F(Keeper, grants_go_to_living_connections_and_follow_their_use) {
   EXPECT_EQ(layout().reactors[0].use[4].granted, 64u);
   EXPECT_EQ(layout().reactors[0].use[5].granted, 4u);
   EXPECT_EQ(layout().reactors[0].peaks_read.load(), 19u) << "peaks start anew with each look";
-  // It ends, and another takes its place with a grant of its own.
+  // The connection ends, and its successor in the slot has its own grant.
   segment_.publish(4, lab::client(10), 0, 64, segment::ConnectionState::Unused);
   credits_->poll(21 * lab::kSecondNs);
   EXPECT_EQ(credits_->policy(0).connections(), 9u);
@@ -129,7 +129,8 @@ TEST_F(Keeper, an_authenticated_host_is_in_its_class_from_then_on) {
   for (std::uint32_t number : {0, 1, 2}) segment_.publish(number, lab::client(77), 1, 3);
   credits_->poll(lab::kSecondNs);
   EXPECT_TRUE(follow().empty());
-  // The reactor has admitted 0 as "a" and moved it; 1 is a host without a class, and 2 has not said who it is.
+  // The reactor has admitted 0 as "a" and moved it to its class; 1 is a host without a class; 2 has not
+  // authenticated.
   segment_.publish(0, lab::client(77), 2, 3, kOpen, "a");
   segment_.publish(1, lab::client(77), 1, 3, kOpen, "b");
   credits_->poll(2 * lab::kSecondNs);
@@ -137,13 +138,13 @@ TEST_F(Keeper, an_authenticated_host_is_in_its_class_from_then_on) {
   ASSERT_EQ(set.size(), 1u);
   EXPECT_EQ(set.at(0).client_class, 2u);
   EXPECT_EQ(set.at(0).credits, 9u);
-  // Neither a reload that leaves its class as it is nor further changes of its entry move it back.
+  // Neither a reload that leaves its class unchanged nor further changes of its entry move it back.
   credits_->reconfigure(config_.credit_settings());
   credits_->poll(3 * lab::kSecondNs);
   segment_.publish(0, lab::client(77), 2, 9, kOpen, "a");
   credits_->poll(4 * lab::kSecondNs);
   EXPECT_TRUE(follow().empty());
-  // Without its entry in the configuration its address counts again.
+  // After its entry is removed from the configuration, its address determines the class again.
   config_ = lab::configuration(kGold.substr(0, kGold.find("[[host")) + "clients = [\"198.51.100.1\"]\n");
   credits_->reconfigure(config_.credit_settings());
   credits_->poll(5 * lab::kSecondNs);
@@ -160,7 +161,7 @@ TEST_F(Keeper, a_grant_does_not_move_a_host_back_that_was_admitted_a_moment_ago)
   follow();
   segment::WantedWriter wanted(layout().reactors[0].wanted);
   wanted.admit(0, segment_.incarnation(0), HostName("a"), 2);
-  // The table does not show it yet, and its grant changes.
+  // The table does not show the admission yet when the grant changes.
   config_ = config::live_part(config_, lab::configuration(kGold + "[policy]\nslots = 2\n"));
   credits_->reconfigure(config_.credit_settings());
   credits_->poll(2 * lab::kSecondNs);

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint64_t kStepNs = 500'000'000;
 
-/// 1 when all have the same, 1/n when one has all (Jain, Chiu, Hawe 1984).
+/// Returns Jain's fairness index: 1 if all values are equal, 1/n if one client has everything (Jain, Chiu,
+/// Hawe 1984).
 double jain(const std::vector<double>& values) {
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   const double squares = std::inner_product(values.begin(), values.end(), values.begin(), 0.0);
@@ -22,7 +23,7 @@ double jain(const std::vector<double>& values) {
 }
 
 /// Clients and a reactor that serves, in each step, as many calls as its capacity allows, in proportion to
-/// what is outstanding. A client learns of a new grant with its next reply.
+/// the outstanding calls. A client receives a new grant with its next reply.
 class Simulation {
  public:
   enum class Behaviour { Greedy, Modest, Bursty, Silent, Varying };
@@ -91,7 +92,7 @@ class Simulation {
     bool present = false;
     Behaviour behaviour = Behaviour::Silent;
     std::uint32_t granted = 0;
-    std::uint32_t known_grant = 0;  ///< of the last reply
+    std::uint32_t known_grant = 0;  ///< from the last reply
     std::uint32_t outstanding = 0;
     std::uint64_t calls = 0;
     double served = 0;
@@ -122,7 +123,7 @@ using Behaviour = Simulation::Behaviour;
 
 TEST(CreditSimulation, equal_weights_are_served_equally_and_nobody_starves) {
   constexpr std::uint32_t kConnections = 5000;
-  constexpr std::uint64_t kSlots = 18000;  // 3.6 for each: whole credits cannot be equal
+  constexpr std::uint64_t kSlots = 18000;  // 3.6 for each, so whole credits cannot be equal
   Simulation simulation({.slots = kSlots, .idle_ns = 5 * kStepNs, .classes = {{1, 1, 64}}}, kConnections);
   for (std::uint32_t i = 0; i < kConnections; ++i) simulation.join(i, Behaviour::Greedy);
   for (int i = 0; i < 20; ++i) simulation.step(100000);
@@ -143,7 +144,7 @@ TEST(CreditSimulation, idle_and_modest_clients_leave_their_share_to_those_who_us
   for (std::uint32_t i = 0; i < kConnections; ++i)
     simulation.join(i, i % 4 == 0 ? Behaviour::Greedy : i % 4 == 1 ? Behaviour::Modest : Behaviour::Silent);
   for (int i = 0; i < 60; ++i) simulation.step(100000);
-  // 2000 silent clients keep 1, 1000 modest ones about 4, and 1000 greedy ones share the rest.
+  // 2000 silent clients keep 1, 1000 modest ones about 4, and 1000 greedy ones share the remainder.
   EXPECT_EQ(simulation.granted(2), 1u);
   EXPECT_LE(simulation.granted(1), 4u);
   EXPECT_GE(simulation.granted(0), 9u);
@@ -160,7 +161,7 @@ TEST(CreditSimulation, weights_divide_and_limits_hold) {
       {.slots = 6000, .idle_ns = 5 * kStepNs, .classes = {{1, 1, 64}, {3, 2, 64}, {1, 1, 2}}}, 2000);
   for (std::uint32_t i = 0; i < 600; ++i) simulation.join(i, Behaviour::Greedy, i % 3);
   for (int i = 0; i < 60; ++i) simulation.step(50000);
-  // 200 have 2 each; the remaining 5600, in 4 parts, are 7 and 21 for each of the others.
+  // 200 clients have 2 each. The remaining 5600 are divided in 4 parts: 7 and 21 for each of the others.
   EXPECT_NEAR(simulation.granted(0), 7, 1);
   EXPECT_NEAR(simulation.granted(1), 21, 1);
   EXPECT_EQ(simulation.granted(2), 2u);
@@ -172,7 +173,7 @@ TEST(CreditSimulation, it_settles_after_a_change_and_then_keeps_still) {
   for (std::uint32_t i = 0; i < kConnections / 2; ++i) simulation.join(i, Behaviour::Greedy);
   for (int i = 0; i < 10; ++i) simulation.step(100000);
   EXPECT_EQ(simulation.granted(0), 32u);
-  // Twice as many: half as much for each, after two rounds.
+  // Twice as many clients get half as much each, after two rounds.
   for (std::uint32_t i = kConnections / 2; i < kConnections; ++i) simulation.join(i, Behaviour::Greedy);
   for (int i = 0; i < 3; ++i) simulation.step(100000);
   EXPECT_EQ(simulation.granted(0), 16u);
@@ -218,7 +219,7 @@ TEST(CreditPolicy, one_that_is_alone_keeps_its_credits_over_a_pause) {
   }
 }
 
-/// 15 keep four calls outstanding; the last sends as many as it may, every few milliseconds.
+/// 15 clients keep four calls outstanding. The last sends as many as it may, every few milliseconds.
 TEST(CreditPolicy, what_nobody_needs_is_divided_among_all) {
   CreditPolicy policy({.slots = 256, .idle_ns = 60 * kStepNs, .classes = {{1, 1, 64}}}, 16);
   for (std::uint32_t i = 0; i < 16; ++i) policy.joined(i, 0, 16, 1);
@@ -272,7 +273,7 @@ TEST(CreditPolicy, a_small_demand_decays_to_nothing) {
   CreditPolicy policy({.slots = 8, .idle_ns = 1000 * kStepNs, .classes = {{1, 1, 64}}}, 2);
   for (std::uint32_t i : {0u, 1u}) policy.joined(i, 0, 4, 1);
   for (std::uint64_t step = 1; step < 40; ++step) {
-    policy.observed(0, step, 0, step * kStepNs);  // a call now and then, which no look has seen
+    policy.observed(0, step, 0, step * kStepNs);  // an occasional call that no sample has observed
     policy.observed(1, step * 100, policy.granted(1), step * kStepNs);
     policy.recompute(step * kStepNs);
   }

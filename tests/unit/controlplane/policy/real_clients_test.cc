@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credit policy with real clients: requesters over loopback, a reactor that serves them, and the control plane's keeper of
-// credits on the segment between. One thread; the test's clock goes on by a millisecond with each turn.
+// Credit policy with real clients: requesters over loopback, a reactor that serves them, and the control
+// plane's credit keeper on the segment between them. One thread; the test's clock advances by a millisecond
+// per iteration.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,8 +42,8 @@ rpcrdma::EngineConfig engine_config(std::uint32_t call_slots) {
 struct Client {
   std::unique_ptr<rpcrdma::Requester> requester;
   rpcrdma::Connection* connection = nullptr;
-  std::uint32_t depth = 0;  ///< calls that it always has outstanding
-  std::uint32_t burst = 0;  ///< calls that it makes at once
+  std::uint32_t depth = 0;  ///< calls that are always outstanding
+  std::uint32_t burst = 0;  ///< calls submitted together
   std::uint64_t burst_each_ns = 0;
   std::uint64_t next_burst_ns = 0;
   std::uint64_t submitted = 0, answered = 0;
@@ -88,8 +89,8 @@ class RealClients : public ::testing::Test {
 
   void turn() {
     now_ns += kTurnNs;
-    // The server turns more than once while a reply is on its way: the calls of a burst that fits its client's grant
-    // are all there before the first of their replies is known to be sent.
+    // The server polls more than once while a reply is on its way. All calls of a burst that fits its
+    // client's grant have arrived before the first of their replies is known to be sent.
     reactor_->poll_once();
     reactor_->poll_once();
     rdma::CmEvent events[4];
@@ -104,13 +105,13 @@ class RealClients : public ::testing::Test {
   void pass(double seconds) {
     for (auto turns = static_cast<std::uint64_t>(seconds * 1e9) / kTurnNs; turns-- > 0;) turn();
   }
-  /// What is seen from here on.
+  /// Restarts the statistics of grants and changes.
   void forget() {
     for (Client& client : clients_) client.least_granted = kMaxCredits;
     changes_before_ = credits_->statistics().changes;
   }
   std::uint64_t changes() const { return credits_->statistics().changes - changes_before_; }
-  /// As the client knows it, from its latest reply.
+  /// Returns the grant that the client knows from its latest reply.
   static std::uint32_t known(const Client& client) {
     return static_cast<std::uint32_t>(client.requester->granted());
   }
@@ -127,7 +128,7 @@ class RealClients : public ::testing::Test {
   std::vector<Client> clients_;
 
  private:
-  /// The control plane's part in a connection.
+  /// Plays the control plane's part in establishing connections.
   void answer_requests() {
     segment::Event event;
     while (segment_.layout().reactors[0].events.pop(event)) {
@@ -197,7 +198,7 @@ TEST_F(RealClients, nobody_idle_loses_credits_while_there_is_enough) {
   pass(30);
   for (std::size_t i = 0; i < clients_.size(); ++i) EXPECT_EQ(granted(i), kMaxCredits) << i;
   EXPECT_EQ(changes(), 0u);
-  // Who comes back has all of them at once.
+  // A client that becomes active again has all of its credits immediately.
   const std::uint64_t before = clients_[1].answered;
   clients_[1].burst = 64;
   clients_[1].burst_each_ns = 1'000'000'000'000;
@@ -209,7 +210,7 @@ TEST_F(RealClients, a_burst_fills_what_others_leave_and_grants_settle) {
   start("slots = 256\nidle_s = 5\n");
   clients_.reserve(kMostClients);
   for (std::uint32_t i = 0; i < kMostClients; ++i) connect();
-  // 13 steady ones, two that are idle, and one that is bursty.
+  // 13 clients are steady, two are idle, and one is bursty.
   for (std::uint32_t i = 0; i < 13; ++i)
     clients_[i].depth = 3;  // a slot is in use until the reply is known to be sent: up to six
   Client& bursty = clients_[15];

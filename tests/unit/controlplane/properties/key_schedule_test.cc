@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The key schedule and the messages against the vectors that deploy/docs/host-authentication.md prints. A test in
-// Python recomputes the same page from the standards alone.
+// The key schedule and the messages compared with the vectors that deploy/docs/host-authentication.md prints.
+// A test in Python recomputes the page from the standards alone.
 #include "controlplane/properties/key_schedule.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@
 namespace sluice::properties {
 namespace {
 
-/// Lines "    name = hexadecimal digits" of the page. A value may go on in lines that are indented further.
+/// Lines "    name = hexadecimal digits" of the page. A value may continue in lines that are indented
+/// further.
 class Page {
  public:
   Page() {

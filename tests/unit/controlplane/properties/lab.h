@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of host authentication share.
+// Shared by tests of host authentication.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ inline PskClient client_of(const std::string& name, const std::string& key = kKe
   return PskClient(name, {key_of(key)});
 }
 
-/// Hosts with one key each.
+/// Returns hosts with one key each.
 inline PskHosts hosts_of(const std::vector<std::pair<std::string, std::string>>& keys) {
   PskHosts hosts;
   for (const auto& [name, key] : keys) hosts[name].push_back(key_of(key));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane's side of version 2's properties,
-// with the relay of the data plane at the other end of the rings.
+// The control plane's side of version 2's properties. The other end of the rings is the data plane's relay.
 #include "controlplane/properties/property_exchange.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +49,7 @@ class Exchange : public testing::Test {
     rpcrdma::v2::encode_host_authentication(writer, octets);
     return bytes;
   }
-  /// What is wanted of connection 3, or another one.
+  /// Returns the desired state of connection 3, or of another one.
   segment::Course course(std::uint32_t number = 3, std::uint32_t incarnation = 77) {
     return wanted_.course(number, incarnation);
   }
@@ -65,7 +64,7 @@ class Exchange : public testing::Test {
     std::memcpy(static_cast<void*>(&host), &area().wanted.details[number].host, sizeof host);
     return std::string(host.view());
   }
-  /// The properties received from the control plane for connection 3.
+  /// Returns the properties received from the control plane for connection 3.
   Octets down(std::uint32_t incarnation = 77) {
     Octets result;
     for (int i = 0; i < 100 && result.empty(); ++i)
@@ -104,7 +103,7 @@ TEST_F(Exchange, V2_047_V2_052_what_follows_from_a_set_goes_down) {
   EXPECT_EQ(sent.max_segment_bytes, 65536u);
   EXPECT_EQ(sent.max_segments, 7u);
   EXPECT_EQ(sent.reverse, 1u);
-  // A later set fixes nothing (V2-059).
+  // A later set does not change the parameters (V2-059).
   EXPECT_TRUE(relay_->take(3, 77, set({1, 2, 4, 65536}), false));
   poll(exchange);
   EXPECT_EQ(parameters(3), sent);
@@ -150,7 +149,7 @@ TEST_F(Exchange, a_handshake_uses_the_keys_that_are_in_force_when_it_begins) {
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.on_octets(down()).answer), false));
   poll(exchange);
   EXPECT_TRUE(course().admitted);
-  // The old key is of no use to the next connection.
+  // The old key is refused on the next connection.
   EXPECT_TRUE(relay_->take(3, 78, authentication(client_of("client").begin()), false));
   poll(exchange);
   EXPECT_EQ(course(3, 78).end, segment::End::Disconnect);
@@ -232,7 +231,7 @@ TEST_F(Exchange, V2_063_large_sets_go_in_parts_and_wait_for_room) {
   writer.opaque(large);
   for (std::uint32_t i = 0; i < reactor::PropertyRelay::kOutboxes; ++i)
     EXPECT_TRUE(relay_->take(3, 77, body, i == 0));
-  EXPECT_FALSE(relay_->take(3, 77, body, false));  // refused: the connection keeps it
+  EXPECT_FALSE(relay_->take(3, 77, body, false));  // refused, so the connection keeps it
   for (int i = 0; i < 20; ++i) poll(exchange);
   EXPECT_EQ(exchange.statistics().sets, reactor::PropertyRelay::kOutboxes);
   EXPECT_EQ(exchange.statistics().parts_lost, 0u);
@@ -293,7 +292,7 @@ TEST_F(Exchange, the_end_of_a_set_whose_beginning_a_predecessor_took_is_dropped)
   exchange.poll(1);
   EXPECT_EQ(exchange.statistics().parts_lost, 1u);
   EXPECT_EQ(exchange.statistics().sets, 0u);
-  // A malicious or corrupt length does no harm either.
+  // An invalid length, malicious or corrupt, is counted as well.
   part = {.connection = 3, .incarnation = 77, .total_bytes = 0xffffffff, .offset = 0, .bytes = 0xffffffff};
   area().properties_up.push(part);
   exchange.poll(2);

@@ -85,7 +85,7 @@ TEST(PskMessages, no_message_is_taken_for_another) {
       EXPECT_EQ(decode_server_message(message).has_value(), i == 1 && number == 2);
       EXPECT_EQ(decode_client_finished(message).has_value(), i == 2 && number == 3);
     }
-    // The method before this one had the same beginning but for the last letter.
+    // The previous method's messages differed only in the last letter of their beginning.
     Octets older = messages[i];
     older[3] = std::byte{'1'};
     EXPECT_FALSE(decode_client_hello(older) || decode_server_message(older) || decode_client_finished(older));

@@ -14,7 +14,7 @@ using Verdict = HostHandshake::Verdict;
 
 constexpr std::size_t kHeadBytes = 5;
 
-/// How a whole handshake ends: Accepted when both sides say so.
+/// Runs a whole handshake. Returns Accepted if both sides accept.
 Verdict judge(HostHandshake& client, HostHandshake& server) {
   const auto answer = server.on_octets(client.begin());
   if (answer.verdict == Verdict::Refused) return Verdict::Refused;
@@ -50,7 +50,7 @@ TEST(Psk, V2_062_only_the_key_of_the_host_that_is_named_is_accepted) {
   EXPECT_EQ(ends("a", "fedcba9876543210"), Verdict::Refused);  // the key of b
   EXPECT_EQ(ends("b", "0123456789abcdef"), Verdict::Refused);  // the name of b with the key of a
   EXPECT_EQ(ends("A", "0123456789abcdef"), Verdict::Refused);
-  // The server itself says so, and says nothing else.
+  // The server refuses by itself, and sends no answer.
   for (const char* name : {"a", "c"}) {
     PskServer server = server_of(hosts);
     const auto step = server.on_octets(client_of(name, "0123456789abcdeg").begin());
@@ -74,7 +74,7 @@ TEST(Psk, V2_062_a_client_refuses_a_server_that_has_another_key_under_the_same_i
 TEST(Psk, V2_062_a_server_refuses_a_client_that_has_another_key_under_the_same_identifier) {
   PskKey forged = key_of("a key that somebody else has");
   forged.id = key_of(kKey).id;
-  // Deaf to the server's proof, it answers with what its own key gives.
+  // The client ignores the server's proof and answers with a proof from its own key.
   PskClient client("client", {forged}, [] { return Nonce{}; });
   PskServer server = server_of(hosts_of({{"client", kKey}}));
   const Octets hello = client.begin();
@@ -129,11 +129,11 @@ TEST(Psk, a_proof_of_an_earlier_handshake_proves_nothing) {
   const Octets answer = first.on_octets(hello).answer;
   const Octets proof = client.on_octets(answer).answer;
   EXPECT_EQ(first.on_octets(proof).verdict, Verdict::Accepted);
-  // The client's messages, said again to the server.
+  // The client's messages are replayed to the server.
   PskServer second = server_of(hosts);
   EXPECT_EQ(second.on_octets(hello).verdict, Verdict::Pending);
   EXPECT_EQ(second.on_octets(proof).verdict, Verdict::Refused);
-  // The server's message, said again to the client.
+  // The server's message is replayed to the client.
   PskClient again = client_of("c");
   again.begin();
   EXPECT_EQ(again.on_octets(answer).verdict, Verdict::Refused);
@@ -148,7 +148,7 @@ TEST(Psk, a_reflected_proof_proves_nothing) {
   mirrored.insert(mirrored.end(), answer.end() - kHashBytes, answer.end());
   ASSERT_TRUE(decode_client_finished(mirrored));
   EXPECT_EQ(server.on_octets(mirrored).verdict, Verdict::Refused);
-  // A hello that comes back is no server's answer.
+  // A reflected hello is not a server's answer.
   PskClient alone = client_of("c");
   EXPECT_EQ(alone.on_octets(alone.begin()).verdict, Verdict::Refused);
 }

@@ -15,9 +15,9 @@
 namespace sluice::tasks {
 namespace {
 
-constexpr std::uint32_t kPatienceMs = 60'000;  // for what has to come; far more than it takes
+constexpr std::uint32_t kPatienceMs = 60'000;  // limit for expected events, far longer than they take
 
-/// As a loop does it. What does not come ends the test by its limit.
+/// Delivers results until `done`, as a loop does. A result that never comes ends the test by its timeout.
 template <typename Condition>
 void deliver_until(Arena& arena, const Condition& done) {
   while (!done()) {
@@ -27,7 +27,7 @@ void deliver_until(Arena& arena, const Condition& done) {
   }
 }
 
-/// Work that is held up until the test lets it go, as a name server would do it.
+/// Work that blocks until the test opens the gate, like a lookup at a slow name server.
 class Gate {
  public:
   Arena::Work work(std::string& order, const std::string& name) {
@@ -93,7 +93,7 @@ TEST(TaskArena, as_many_run_as_there_are_threads_whatever_the_processors) {
   for (std::uint32_t i = 0; i < kThreads; ++i)
     ASSERT_TRUE(arena.start([meeting] {
       ++meeting->inside;
-      while (meeting->inside < kThreads) std::this_thread::yield();  // until all are there
+      while (meeting->inside < kThreads) std::this_thread::yield();  // until all threads have arrived
       return Arena::Done();
     }));
   deliver_until(arena, [&] { return arena.outstanding() == 0; });
@@ -134,7 +134,7 @@ TEST(TaskArena, what_work_throws_is_thrown_on_the_loop) {
   EXPECT_EQ(arena.outstanding(), 0u);
 }
 
-/// The end would hang if it waited for it.
+/// A destructor that waits for the blocked work would hang.
 TEST(TaskArena, the_end_leaves_work_that_is_held_up_to_itself_and_drops_what_waits) {
   auto open = std::make_shared<std::promise<void>>();
   auto ended = std::make_shared<std::promise<void>>();

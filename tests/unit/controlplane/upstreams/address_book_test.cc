@@ -71,7 +71,7 @@ TEST_F(Book, a_name_server_that_fails_takes_no_address_away) {
 TEST_F(Book, a_name_that_cannot_be_resolved_is_said_once_and_tried_often) {
   const CapturedLog log;
   open({"nas"});
-  // Nothing is looked up before the last answer has come, whenever that is.
+  // No lookup starts before the previous answer has arrived, however long it takes.
   const auto pass_time = [&] {
     arena_.deliver();
     turns(*book_, now_ns_);

@@ -22,7 +22,7 @@ segment::UpstreamConfig upstream(const char* name, std::initializer_list<const c
   return config;
 }
 
-/// The text of the list that the segment has under a name; "-": there is none.
+/// Returns the text of the list that the segment has under a name, or "-" if there is none.
 std::string shown(const segment::SharedUpstreamAddresses& shared, const char* name) {
   const auto table = shared.read();
   const auto* const list = table ? segment::addresses_of(*table, name) : nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared by tests of an upstream's addresses: a book, names that lead where the test says, and servers.
+// Shared by tests of an upstream's addresses: an address book, names that resolve to addresses of the test,
+// and servers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ using namespace mount::lab;
 
 inline const PeerAddress kOther = PeerAddress::from_ipv4(127, 0, 0, 2);
 
-/// A name server with the answers of the test. Lookups keep it.
+/// A name server with the answers of the test. Lookups hold a reference to it.
 class Names : public std::enable_shared_from_this<Names> {
  public:
   void set(const std::string& name, std::vector<PeerAddress> addresses) {
@@ -63,7 +64,7 @@ class Book : public testing::Test {
     book_.emplace(upstream, arena_, names_->look_up());
     upstream_ = upstream;
   }
-  /// A reload: the book of this configuration takes the place of the one before it.
+  /// Reloads the configuration: a new book replaces the present one and adopts its state.
   void reload(const segment::UpstreamConfig& upstream) {
     AddressBook next(upstream, arena_, names_->look_up());
     next.adopt(*book_);
@@ -88,7 +89,7 @@ class Book : public testing::Test {
     return list;
   }
   const segment::UpstreamAddress& entry(std::size_t i) const { return book_->list().addresses[i]; }
-  /// Both are asked for NULL once, and the first answers.
+  /// Waits until both servers have been called with NULL once, and lets the first one answer.
   void check() {
     now_ns_ += segment::kAddressCheckNs;
     server_.calls.clear();

@@ -12,7 +12,7 @@
 namespace sluice::upstreams {
 namespace {
 
-/// Waits; what does not come ends the test by its limit.
+/// Waits for the result. A result that never comes ends the test by its timeout.
 LookupResult taken(tasks::Arena& arena, HostLookup& lookup) {
   for (;;) {
     if (auto result = lookup.take()) return *std::move(result);
@@ -36,7 +36,7 @@ TEST(HostLookup, the_systems_resolver_knows_this_host) {
     EXPECT_TRUE(to_string(address) == "127.0.0.1" || to_string(address) == "::1") << to_string(address);
 }
 
-/// RFC 6761, section 6.4: no name server has it.
+/// RFC 6761, section 6.4: no name server resolves it.
 TEST(HostLookup, a_name_that_nobody_has_is_a_problem) {
   const LookupResult result = look_up("nas.invalid");
   EXPECT_TRUE(result.addresses.empty());

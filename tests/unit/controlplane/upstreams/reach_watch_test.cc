@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When the journal says that an upstream is lost or found: the test publishes what reactors would.
+// Events of the journal about upstreams that are lost or found. The test publishes the state of the reactors.
 #include "controlplane/upstreams/reach_watch.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class ReachWatches : public testing::Test {
     const std::size_t end = upstream.copy(config_.upstreams[0].name, sizeof config_.upstreams[0].name - 1);
     config_.upstreams[0].name[end] = '\0';
   }
-  /// Of the first upstream, at one reactor.
+  /// Publishes the state of the first upstream at one reactor.
   void publish(std::uint32_t reactor, std::uint32_t connections, std::uint32_t connecting,
                std::uint32_t waiting = 0) {
     segment::UpstreamArea& area = segment_.layout().reactors[reactor].upstreams[0];
@@ -37,7 +37,7 @@ class ReachWatches : public testing::Test {
     now_ns_ += lab::kSecondNs;
     watch_.look(config_, data_plane_alive, now_ns_);
   }
-  /// Names and fields of the events so far.
+  /// Returns names and fields of all events.
   std::vector<std::string> events() {
     std::vector<std::string> said;
     for (const events::Event& event : journal_.read(1, 100).events) {
@@ -77,7 +77,7 @@ TEST_F(ReachWatches, an_upstream_is_lost_when_two_looks_in_a_row_find_nothing_bu
   publish(0, 0, 1, 3);
   publish(1, 0, 1, 4);
   look();
-  EXPECT_EQ(events().size(), 1u);  // a connection may be about to be there
+  EXPECT_EQ(events().size(), 1u);  // a connection may be about to succeed
   look();
   look();
   EXPECT_EQ(events(), (Events{"upstream_found filer 0", "upstream_lost filer 7"}));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Name servers that rotate, shuffle or ration their answers: both planes together, as the data plane chooses among the
-// addresses that the control plane publishes.
+// Name servers that rotate, shuffle or ration their answers. Tests both planes together: the data plane
+// selects among the addresses that the control plane publishes.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -15,12 +15,12 @@ namespace {
 using namespace lab;
 using Answer = std::vector<PeerAddress>;
 
-/// The number of minutes for which nothing may move.
+/// The number of minutes in which the data plane must not change its address.
 constexpr int kMinutes = 12;
 
 class Rotation : public Book {
  protected:
-  /// Servers with these addresses, which answer NULL.
+  /// Starts servers with these addresses, which answer NULL.
   void serve(const Answer& addresses) {
     for (const PeerAddress& address : addresses) {
       if (address == kFour || address == kOther) continue;
@@ -28,7 +28,7 @@ class Rotation : public Book {
       at_.push_back(address);
     }
   }
-  /// Ends the server at this address; what connects there is refused.
+  /// Stops the server at this address, so that connections to it are refused.
   void stop(const PeerAddress& address) { server_at(address).stop(); }
   FakeServer& server_at(const PeerAddress& address) {
     if (address == kFour) return server_;
@@ -39,7 +39,7 @@ class Rotation : public Book {
     server.pump();
     for (const auto& call : std::exchange(server.calls, {})) server.answer(call, {});
   }
-  /// Publishes the book's list, and lets the data plane choose.
+  /// Publishes the book's list, and polls the data plane's selection.
   void choose() {
     segment::UpstreamAddressTable table{};
     table[0] = book_->list();
@@ -49,7 +49,7 @@ class Rotation : public Book {
     moves_ += current_ && *current_ != *chosen_.current();
     current_ = *chosen_.current();
   }
-  /// Turns until the condition holds; every server answers.
+  /// Polls until `done`; every server answers.
   void serve_until(const std::function<bool()>& done) {
     until([&] {
       answer_all(server_);
@@ -71,7 +71,7 @@ class Rotation : public Book {
       return true;
     });
   }
-  /// Turns until the book has the results of all lookups that are due.
+  /// Polls until the book has the results of all lookups that are due.
   void take_results() {
     serve_turns();
     serve_until([&] { return arena_.outstanding() == 0; });
@@ -81,7 +81,8 @@ class Rotation : public Book {
     int left = 2;
     serve_until([&] { return left-- == 0; });
   }
-  /// A minute in which the name server gives this answer once; empty: it fails. All addresses are checked.
+  /// Passes a minute in which the name server gives this answer once (empty: the lookup fails), and checks
+  /// all addresses.
   void minute(const Answer& answer) {
     take_results();
     names_->set("nas", answer);
@@ -93,7 +94,7 @@ class Rotation : public Book {
   }
 
   std::vector<std::unique_ptr<FakeServer>> more_;
-  std::vector<PeerAddress> at_;  ///< of more_
+  std::vector<PeerAddress> at_;  ///< addresses of more_
   segment::SharedUpstreamAddresses shared_{};
   tcp_upstream::Addresses chosen_{shared_, "nas"};
   std::optional<PeerAddress> current_;

@@ -77,7 +77,7 @@ TEST_F(Connections, one_shows_what_is_wanted_of_it_what_it_holds_and_what_its_cl
   EXPECT_EQ(shown["ending"], false);
   EXPECT_EQ(shown["counters_of_class"], (Json{{"bad_fragment", 3}}));
   EXPECT_EQ(show_connection(layout(), config, 0, 2)["counters_of_class"], Json::object());
-  // What was wanted of one before it in its place is nothing of its own.
+  // The desired state of the slot's previous connection does not apply to the new one.
   info.incarnation += 1;
   layout().reactors[0].connections[5].write(info);
   shown = show_connection(layout(), config, 0, 5);

@@ -52,7 +52,7 @@ TEST_F(Memory, the_biggest_holders_come_first_and_are_few) {
     segment.publish(number, lab::client(static_cast<std::uint8_t>(10 + number)), 0, 7);
     segment.layout().reactors[0].use[number].held_bytes = 1000u * (number % 7);
   }
-  segment.layout().reactors[0].use[6].open = 0;  // it has ended
+  segment.layout().reactors[0].use[6].open = 0;  // this connection has ended
   const Json holders = shown()["biggest_holders"];
   ASSERT_EQ(holders.size(), 5u);
   EXPECT_EQ(holders[0]["connection"], 5);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Listings in pages: each connection once, and a bounded number of connections looked at in an iteration of the loop.
+// Listings in pages: each connection is listed once, and an iteration of the loop reads a bounded number of
+// connections.
 #include "controlplane/admin/views/pages.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +37,7 @@ class Pages : public ::testing::Test {
   void close(std::uint32_t number) {
     segment_.publish(number, lab::client(10), 0, 0, segment::ConnectionState::Unused);
   }
-  /// Asks in an iteration of its own.
+  /// Calls a method in a new iteration.
   Json ask(const std::string& method, const Json& parameters = Json::object()) {
     pace_.begin_iteration();
     const Json request = {{"jsonrpc", "2.0"}, {"id", 7}, {"method", method}, {"params", parameters}};
@@ -49,7 +50,7 @@ class Pages : public ::testing::Test {
     EXPECT_LE(pace.looked(), kLookedPerIteration);
     EXPECT_LE(pace.described(), kDescribedPerIteration);
   }
-  /// Runs the work until the answer is there; returns the iterations.
+  /// Runs the work until the answer is complete. Returns the number of iterations.
   int run() {
     int iterations = 0;
     for (; work_.pending(); ++iterations) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The views of reactors and procedures, on a segment that the test fills.
+// Views of reactors and procedures, on a segment that the test fills.
 #include "controlplane/admin/views/reactors.h"
 
 #include <gtest/gtest.h>

@@ -43,7 +43,7 @@ TEST(Upstreams, one_that_is_removed_is_shown_as_such_while_it_is_served) {
   EXPECT_EQ(shown[0]["outstanding"], 3u);
 }
 
-/// Calls of one procedure are counted together, wherever they went.
+/// Counts calls of one procedure together, whichever upstream served them.
 class Latencies : public testing::Test {
  protected:
   Latencies() {

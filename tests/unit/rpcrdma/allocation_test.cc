@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The whole message path allocates nothing once it has started: two engines over loopback, NULL, Read chunks,
-// Write chunks, Long Calls and Reply chunks. A program of its own: it replaces the allocation functions.
+// The message path allocates no memory after its start. Two engines over loopback exchange NULL calls, Read
+// chunks, Write chunks, Long Calls and Reply chunks. This is a separate program because it replaces the
+// allocation functions.
 #include <gtest/gtest.h>
 
 #include "dataplane/rpcrdma/engine.h"
@@ -15,7 +16,7 @@ namespace {
 constexpr std::uint32_t kProgram = 0x20000077;
 constexpr service::ProcedureBinding kProcedures[] = {{0, 0}, {1, 0}, {0, 1}};
 
-/// 0 NULL, 1 takes an opaque, 2 gives 4096 bytes.
+/// Procedure 0 is NULL, 1 takes an opaque, 2 returns 4096 bytes.
 class Program final : public service::Service {
  public:
   explicit Program(rdma::Device& device) : memory_(device.allocate_memory(8192)) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the connections of a reactor share, part by part: the stage of work requests, what is remembered of
-// failed transfers and old servers, buffers, queues.
+// State that the connections of a reactor share: the stage of work requests, the records of failed transfers
+// and of servers without version 2, buffers, queues.
 #include <gtest/gtest.h>
 
 #include <type_traits>
@@ -52,14 +52,14 @@ TEST(FailedTransfers, V1_039_the_newest_are_remembered) {
   EXPECT_FALSE(failed.take(peer(0), rpc::Xid{0}, kEntries + 2));
   for (std::uint8_t i = 1; i < kEntries + 1; ++i)
     EXPECT_TRUE(failed.take(peer(i), rpc::Xid{i}, kEntries + 2)) << int{i};
-  // All are taken; what comes now is found again.
+  // All entries are taken, so new ones are found again.
   for (std::uint32_t round = 0; round < 2 * kEntries; ++round) {
     failed.add(peer(1), rpc::Xid{round}, 1000);
     EXPECT_TRUE(failed.take(peer(1), rpc::Xid{round}, 1000));
   }
 }
 
-/// Any process of a client's host may connect, and fail on purpose with the XIDs that the kernel will use.
+/// Any process of a client's host may connect and fail deliberately with the XIDs that the kernel will use.
 TEST(FailedTransfers, V1_039_a_host_has_few_entries_and_takes_none_of_others) {
   constexpr auto kPerHost = static_cast<std::uint32_t>(FailedTransfers::kEntriesPerHost);
   FailedTransfers failed;
@@ -69,14 +69,14 @@ TEST(FailedTransfers, V1_039_a_host_has_few_entries_and_takes_none_of_others) {
   for (std::uint32_t xid = 0; xid < 1000; ++xid) taken += failed.take(peer(1), rpc::Xid{xid}, 1002) ? 1 : 0;
   EXPECT_EQ(taken, kPerHost);
   EXPECT_TRUE(failed.take(peer(2), rpc::Xid{1}, 1002));
-  // Of its own, the newest are kept.
+  // The newest entries of a host are kept.
   for (std::uint32_t xid = 0; xid < kPerHost + 1; ++xid) failed.add(peer(1), rpc::Xid{xid}, 2000 + xid);
   EXPECT_FALSE(failed.take(peer(1), rpc::Xid{0}, 3000));
   EXPECT_TRUE(failed.take(peer(1), rpc::Xid{1}, 3000));
   EXPECT_TRUE(failed.take(peer(1), rpc::Xid{kPerHost}, 3000));
 }
 
-// --- Old servers
+// --- Servers without version 2
 
 ServerAddress server(std::uint8_t last, std::uint16_t port = 20049) {
   return {peer(last), port};
@@ -100,7 +100,7 @@ TEST(VersionMemory, V2_015_the_newest_servers_are_remembered) {
   constexpr auto kEntries = static_cast<std::uint8_t>(VersionMemory::kEntries);
   VersionMemory memory;
   for (std::uint8_t i = 0; i < kEntries; ++i) memory.add(server(i), 100);
-  // Nobody new: no entry is lost.
+  // Known servers evict no entry.
   for (int again = 0; again < 3; ++again) memory.add(server(5), 100);
   for (std::uint8_t i = 0; i < kEntries; ++i) EXPECT_TRUE(memory.version_1_only(server(i), 1)) << int{i};
   memory.add(server(200), 100);
@@ -140,7 +140,7 @@ TEST_F(Stage, pieces_that_go_on_are_one) {
   EXPECT_EQ(wr.sges[0].length, 20u);
   EXPECT_EQ(wr.sges[1].length, 4u);
   EXPECT_EQ(wr.sges[2].length, 4u);
-  // The next work request has pieces of its own, though they would go on.
+  // The next work request has separate pieces, although they are contiguous.
   ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, 8, 0));
   EXPECT_TRUE(stage.append(piece(32, 4, 2)));
   EXPECT_EQ(stage.wrs()[1].sges.size(), 1u);
@@ -171,7 +171,7 @@ TEST_F(Stage, a_work_request_has_as_many_pieces_as_the_device_takes) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(stage.append(piece(i * 64, 8)));
   EXPECT_FALSE(stage.append(piece(1024, 8)));
   EXPECT_TRUE(stage.append(piece(136, 8))) << "it goes on from the last";
-  // A transfer begins another one.
+  // A transfer with too many pieces begins another work request.
   stage.clear();
   EXPECT_TRUE(stage.empty());
   stage.begin_transfers();
@@ -197,11 +197,11 @@ TEST_F(Stage, sends_that_follow_one_another_share_the_completion_of_the_last) {
   EXPECT_EQ(flags(1), rdma::kSignaled);
   EXPECT_EQ(send(WrKind::CallSent, 1), kNoWr) << "another owner's";
   EXPECT_EQ(flags(1), rdma::kSignaled);
-  // What stands between two ends the run.
+  // Another work request between two Sends ends the run.
   ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, id(WrKind::ControlSent, 0), rdma::kSignaled));
   EXPECT_EQ(send(WrKind::CallSent, 2), kNoWr);
   EXPECT_EQ(flags(2), rdma::kSignaled);
-  // As does the end of the burst, and taking back what was staged.
+  // The end of the burst and a rollback end the run as well.
   const SendStage::Mark mark = stage.mark();
   ASSERT_TRUE(stage.begin(rdma::SendOpcode::RdmaWrite, id(WrKind::Transfer, 5), 0));
   stage.rollback(mark);
@@ -253,7 +253,7 @@ TEST_F(Stage, what_is_rolled_back_is_gone) {
   EXPECT_EQ(stage.mark().sges(), 1u);
 }
 
-// --- Names of work requests
+// --- Work request identifiers
 
 TEST(WrIds, each_part_has_its_place) {
   const WrId id{WrKind::Invalidated, 0xfedc, 0xba98, 0x7654};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tables of legal transitions: every state is reachable and can return to rest; forbidden transitions are
+// Tables of legal transitions. Every state is reachable and can return to rest. Forbidden transitions are
 // listed again here.
 #include <gtest/gtest.h>
 

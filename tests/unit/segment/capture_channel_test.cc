@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may ask a data plane for a capture, where the planes are different users.
+// Permission to request a capture from a data plane when the planes run as different users.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace {
 constexpr uid_t kControlUser = 23451;
 constexpr uid_t kStranger = 23453;
 
-/// Whether the kernel has taken it.
+/// Sends a request as `user` and returns whether the kernel accepted it.
 bool send_as(uid_t user, const std::string& path) {
   const pid_t child = ::fork();
   if (child == 0) {

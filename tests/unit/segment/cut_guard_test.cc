@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A plane that cuts its own file short does not end who reads it.
+// A plane that truncates its own file does not crash the readers of the file.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The segment's files: existing ones, invalid ones, leftovers, and the heartbeat of its owner.
+// Files of the segment: existing, invalid and obsolete files, and the heartbeat of the owner.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -32,7 +32,7 @@ class SegmentFiles : public testing::Test {
       std::filesystem::remove_all(path);
   }
 
-  /// The sentence of the exception; empty when there is none.
+  /// Returns the message of the exception; empty if there is none.
   template <typename Action>
   static std::string refusal(Action action) {
     try {
@@ -57,7 +57,7 @@ class SegmentFiles : public testing::Test {
       if (line.find(name_) != std::string::npos) return true;
     return false;
   }
-  /// A file of `bytes` with the head of the control plane's part, except for what `spoil` changes.
+  /// Creates a file of `bytes` with the head of the control plane's part, modified by `spoil`.
   template <typename Spoil>
   void make_file(off_t bytes, Spoil spoil) {
     PartHead head{};
@@ -173,7 +173,7 @@ TEST_F(SegmentFiles, where_no_file_can_be_made_a_sentence_says_so) {
   EXPECT_NE(said.find("Cannot create the shared segment"), std::string::npos) << said;
 }
 
-/// A plane replaces its file of another release, unless a plane lives with it.
+/// A plane replaces its file of another release, unless a plane of that release runs.
 class OtherRelease : public SegmentFiles {
  protected:
   void SetUp() override {
@@ -238,7 +238,7 @@ TEST_F(OtherRelease, that_is_cut_short_is_replaced) {
   EXPECT_EQ(data_refusal(), "");
 }
 
-/// A data plane that runs has begun with a file of the control plane's; another one means nothing to it.
+/// A running data plane started with a file of the control plane, and cannot use another one.
 TEST_F(SegmentFiles, one_that_is_gone_while_its_data_plane_runs_is_not_made_anew) {
   ControlOwnership(name_).take();
   const auto segment = Segment::attach(name_);
@@ -266,7 +266,7 @@ TEST_F(SegmentFiles, of_the_other_plane_cannot_be_written) {
     }
 }
 
-/// What was there when one part is made anew is neither repeated nor in the way.
+/// After one part is recreated, previous entries are neither repeated nor block new ones.
 TEST_F(SegmentFiles, a_new_part_goes_on_where_the_older_one_is) {
   auto control = std::make_unique<ControlOwnership>(name_);
   control->take();
@@ -285,7 +285,7 @@ TEST_F(SegmentFiles, a_new_part_goes_on_where_the_older_one_is) {
     EXPECT_EQ(of_data.wanted.hints.size(), 0u);
     EXPECT_TRUE(of_control.commands.push(command));
     EXPECT_TRUE(of_data.commands.pop(command));
-    EXPECT_TRUE(of_control.commands.push(command));  // is left behind
+    EXPECT_TRUE(of_control.commands.push(command));  // remains in the ring
     Event event;
     for (int i = 0; i < 5; ++i)
       EXPECT_TRUE(of_data.events.push({.type = EventType::ConnectionUp, .peer = {}}));
@@ -303,7 +303,7 @@ TEST_F(SegmentFiles, a_new_part_goes_on_where_the_older_one_is) {
   EXPECT_EQ(area.commands.size(), 1u);
 }
 
-/// The one file of releases before: what they say is in their head.
+/// The single file of former releases. The locks and heartbeats in its head determine the refusal.
 class FormerRelease : public SegmentFiles {
  protected:
   struct Head {

@@ -25,7 +25,7 @@ TEST_F(Notified, the_start_and_the_end_are_told) {
 TEST_F(Notified, life_is_told_now_and_then_and_not_each_time) {
   alive();
   EXPECT_EQ(message(), "WATCHDOG=1");
-  // Far less than the interval of a half second, even on a slow machine, for most of the calls.
+  // A call takes far less than the interval of half a second in most cases, even on a slow machine.
   int again = 0;
   for (int call = 0; call < 100; ++call) {
     alive();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A release whose counters differ (SLUICE_TEST_OTHER_COUNTERS), reduced to what it does with the segment:
-//   other_release data NAME       its data plane; counts, says "up", and ends with its input
-//   other_release control NAME    its control plane, which takes over; says what it reads
+// A release with different counters (SLUICE_TEST_OTHER_COUNTERS), reduced to its accesses to the segment:
+//   other_release data NAME       its data plane: counts, prints "up", and exits when its input ends
+//   other_release control NAME    its control plane: takes over and prints what it reads
 #include <cstdio>
 #include <cstring>
 #include <memory>

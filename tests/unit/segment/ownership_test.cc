@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One control plane and one data plane at a segment: those that are killed, stopped, continued, started together, and
-// in other PID namespaces. Another open file stands for another process.
+// Ownership of a segment by one control plane and one data plane. The planes are killed, suspended, resumed,
+// started concurrently, and run in other PID namespaces. Another open file takes the place of another
+// process.
 #include "dataplane/segment/ownership.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,7 @@ class Owners : public testing::Test {
   std::string refusal_of_another() {
     return refusal([&] { ControlOwnership another(name_); });
   }
-  /// A process that runs `action` and ends without a word when the test says so.
+  /// Starts a process that runs `action`. It exits without cleanup when the test kills it.
   template <typename Action>
   pid_t process(Action action) {
     int ready[2];
@@ -66,7 +67,7 @@ class Owners : public testing::Test {
   const std::string name_ = "sluice-owners-test-" + std::to_string(::getpid());
 };
 
-/// Of a control plane that is not stopped.
+/// Heartbeat of a control plane that is not suspended.
 class Beating {
  public:
   explicit Beating(Layout& layout)
@@ -115,7 +116,7 @@ TEST_F(Owners, a_start_that_is_given_up_leaves_the_segment_as_it_was) {
   const std::string before = bytes();
   {
     const ControlOwnership refused(name_);
-    EXPECT_NE(refusal_of_another().find(kStopIt), std::string::npos);  // both are on their way
+    EXPECT_NE(refusal_of_another().find(kStopIt), std::string::npos);  // neither has completed its start
   }
   EXPECT_TRUE(bytes() == before);
   EXPECT_EQ(started()->epoch(), 2u);
@@ -140,7 +141,8 @@ TEST_F(Owners, one_that_ended_shows_it_and_has_a_successor_at_once) {
   EXPECT_EQ(epoch_of(onlooker->layout().control_plane.owner), 2u);
 }
 
-/// Whatever its heart and its process id say: a zombie has an id, and so has a stranger that got the same.
+/// The heartbeat and the process id do not matter, because a zombie keeps its id and an unrelated process may
+/// have the same one.
 TEST_F(Owners, one_that_was_killed_in_the_middle_of_its_work_has_a_successor_at_once) {
   const pid_t child = process([&](auto ready) {
     const auto killed = started();
@@ -202,7 +204,7 @@ TEST_F(Owners, one_that_writes_when_its_successor_takes_stays_until_it_has_writt
   EXPECT_TRUE(second.enter());
 }
 
-/// The one is continued at any moment of the other's taking.
+/// The first control plane is resumed at any moment while the second one takes over.
 TEST_F(Owners, two_never_have_a_turn_at_the_same_time) {
   const auto first = started();
   ControlOwnership second(name_);
@@ -239,7 +241,7 @@ TEST_F(Owners, of_two_that_make_the_segment_together_one_is_refused) {
   EXPECT_EQ(epoch_of(Segment::attach(name_)->layout().control_plane.owner), 1u);
 }
 
-/// Its process id says nothing here: it is 1.
+/// The process id is 1, which identifies nothing here.
 TEST_F(Owners, one_in_another_pid_namespace_is_left_alone) {
   const pid_t outer = ::fork();
   if (outer == 0) {
@@ -262,7 +264,7 @@ TEST_F(Owners, one_in_another_pid_namespace_is_left_alone) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(onlooker->layout().control_plane.pid, 1u);
   EXPECT_NE(refusal_of_another().find(kStopIt), std::string::npos);
-  // The first process of a namespace takes it with it.
+  // Killing the first process of a PID namespace kills the namespace.
   const std::string children =
       "/proc/" + std::to_string(outer) + "/task/" + std::to_string(outer) + "/children";
   std::ifstream file(children);

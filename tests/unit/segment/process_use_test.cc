@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A process measures itself: values against what the test does.
+// Resource usage of the own process, compared with what the test consumes.
 #include "dataplane/segment/process_use.h"
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Planes of different releases at one segment: those whose counters differ work together, all else is refused by name.
+// Planes of different releases at one segment. Releases whose counters differ work together; all others are
+// refused by name.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -95,7 +96,7 @@ TEST_F(Releases, a_control_plane_of_another_takes_over_while_the_data_plane_runs
             "epoch 2 generation 5 received " + std::to_string(received(*segment)) + " other 0 runs 1\n");
 }
 
-/// Counters that it has left under other names begin again.
+/// Counters that the other release stored under other names restart from zero.
 TEST_F(Releases, a_data_plane_of_another_leaves_no_wrong_counts) {
   ControlOwnership control(name_);
   control.take();
@@ -152,7 +153,7 @@ TEST(TwoCopiesOfAConfiguration, one_is_whole_when_a_writer_died_within_the_other
   for (std::uint64_t generation = 1; generation < 5; ++generation) {
     block.generation = generation;
     copies->write(block);
-    // A writer that was killed before it was through has changed the other copy, and nothing that says so.
+    // A writer that was killed has changed one copy, but not the sequence number that selects it.
     auto torn = std::make_unique<TwoCopies<ConfigBlock>>();
     std::memcpy(static_cast<void*>(torn.get()), static_cast<const void*>(copies.get()), sizeof *torn);
     block.generation = 99;

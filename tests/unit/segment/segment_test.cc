@@ -84,7 +84,7 @@ TEST_F(SegmentFile, files_that_are_no_segment_are_refused_with_a_sentence) {
     } catch (const SetupError& error) {
       EXPECT_NE(std::string(error.what()).find("cannot be used"), std::string::npos);
     }
-    ControlOwnership owner(name_);  // makes a fresh one
+    ControlOwnership owner(name_);  // creates a new one
     owner.take();
     EXPECT_NO_THROW(Segment::attach(name_));
   }
@@ -110,7 +110,7 @@ TEST_F(SegmentFile, another_users_file_is_refused_and_left_alone) {
   EXPECT_THROW(Segment::attach(name_), SetupError);
 }
 
-/// Where strangers can make files, only those of root and of this user count.
+/// Only files of root and of this user are accepted in a folder where any user can create files.
 TEST_F(SegmentFile, another_users_data_is_taken_only_in_a_guarded_folder) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root gives files away";
   char folder[] = "/dev/shm/sluice-guarded-XXXXXX";
@@ -137,7 +137,7 @@ TEST_F(SegmentFile, heartbeats_tell_the_living_from_the_dead) {
   EXPECT_FALSE(alive(heart, 1001 + kHeartbeatTimeoutNs));
   beat(heart, 2000 + kHeartbeatTimeoutNs);
   EXPECT_TRUE(alive(heart, 2000 + kHeartbeatTimeoutNs));
-  heart.pid = 0;  // it ended
+  heart.pid = 0;  // ended
   EXPECT_FALSE(alive(heart, 2000 + kHeartbeatTimeoutNs));
 }
 

@@ -37,7 +37,7 @@ TEST(Histogram, what_is_longer_than_its_range_counts_in_the_last_bucket) {
   EXPECT_EQ(Histogram::bucket_of(kRange - 1), kLast);
   EXPECT_EQ(Histogram::bucket_of(kRange), kLast);
   EXPECT_EQ(Histogram::bucket_of(~std::uint64_t{0}), kLast);
-  // The bucket before ends where a 32nd of the last power of two begins.
+  // The previous bucket ends where a 32nd of the last power of two begins.
   EXPECT_EQ(Histogram::upper_bound(kLast - 1), kRange - kRange / 64 - 1);
   EXPECT_EQ(Histogram::bucket_of(kRange - kRange / 64 - 1), kLast - 1);
   auto histogram = std::make_unique<Histogram>();
@@ -96,7 +96,7 @@ TEST(SlowCalls, a_reader_knows_by_its_number_that_a_record_was_overwritten) {
   EXPECT_EQ(ring->records[1].read()->number, 1u);
 }
 
-/// One that is read while it is written is whole, or it is not there.
+/// A reader that runs concurrently with the writer gets a whole record or none.
 TEST(SlowCalls, a_reader_beside_the_writer_never_sees_half_a_record) {
   auto ring = std::make_unique<SlowCallRing>();
   std::atomic<bool> stop{false};

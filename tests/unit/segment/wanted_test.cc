@@ -10,7 +10,7 @@
 namespace sluice::segment {
 namespace {
 
-/// Notes what it is brought to.
+/// Records the changes that are applied to it.
 struct Recorder {
   std::vector<std::string> calls;
   HostName host;
@@ -108,7 +108,7 @@ TEST_F(Wanted, a_successor_has_nothing_of_what_was_wanted_before) {
 }
 
 TEST_F(Wanted, nothing_of_a_predecessor_is_written_over_its_successor) {
-  // Incarnations count up modulo 2^32; zero is none.
+  // Incarnations count up modulo 2^32; zero means none.
   for (const auto& [past, next] :
        {std::pair{1u, 2u}, std::pair{0xFFFFFFFFu, 1u}, std::pair{5u, 0x80000004u}}) {
     area_.words[kNumber].course = area_.words[kNumber].grant = 0;

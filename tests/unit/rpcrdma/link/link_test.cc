@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A link on a queue pair that only keeps count: who finds room in stage and send queue, when its clocks
-// start, and what it does about errors of our own.
+// A link on a queue pair that only counts: room in the stage and the send queue, the start of the clocks, and
+// internal errors.
 #include "dataplane/rpcrdma/link/link.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
-/// Takes everything that there is room for; work requests complete when the test says so.
+/// Accepts all work requests that fit; they complete when the test adds to `room`.
 class CountingQueuePair final : public rdma::QueuePair {
  public:
   explicit CountingQueuePair(std::size_t depth) : room(depth) {}
@@ -102,9 +102,10 @@ TEST(BufferStride, is_an_odd_number_of_cache_lines_and_holds_the_buffer) {
   }
 }
 
-// --- Who may send in version 2
+// --- Permission to send in version 2
 
-/// Two credits of the peer: enough for a reply, and for a call that leaves one to replies.
+/// The peer has granted two credits. They suffice for a reply, and for a call that leaves one credit for
+/// replies.
 TEST_F(LinkTest, V2_058_V2_085_whole_messages_wait_for_the_greeting_and_for_the_end_of_a_continued_one) {
   open({.credit_grant = 4, .max_version = 2});
   link.flow().on_credits({1, 4});
@@ -166,7 +167,7 @@ TEST_F(LinkTest, room_in_the_send_queue_is_for_what_is_staged_as_well) {
   EXPECT_FALSE(link.has_room(3)) << "handing it over makes no room in the send queue";
   EXPECT_TRUE(link.has_room(2));
   EXPECT_FALSE(link.has_room(3));
-  qp->room = 3;  // one has completed
+  qp->room = 3;  // one work request has completed
   EXPECT_TRUE(link.has_room(3));
 }
 
@@ -185,7 +186,7 @@ TEST_F(LinkTest, the_driver_is_asked_for_room_only_when_what_was_known_does_not_
   EXPECT_FALSE(link.stage_fits());
 }
 
-/// Binding a window takes entries of the send queue while a Send is staged.
+/// Binding a window uses entries of the send queue while a Send is staged.
 TEST_F(LinkTest, room_that_others_have_taken_is_not_taken_for_free) {
   open();
   EXPECT_TRUE(link.has_room(1));
@@ -241,7 +242,7 @@ TEST(ConnectionCapacity, a_connection_that_serves_no_calls_has_slots_for_the_err
 
 // --- Clocks
 
-/// Connecting takes as long as it takes, in which nobody could have said anything.
+/// The duration of the connection setup does not count as silence, because no message can be sent during it.
 TEST_F(LinkTest, silence_counts_from_when_the_connection_is_established) {
   context.transmit.now_ns = 5 * kSecond;
   open({.probe_after_ns = kSecond});
@@ -275,7 +276,7 @@ TEST_F(LinkTest, a_peer_is_probed_when_it_has_been_silent_and_the_queue_pair_is_
   EXPECT_EQ(counters().probes_sent, 0u);
 }
 
-// --- Errors of our own
+// --- Internal errors
 
 TEST_F(LinkTest, an_opening_out_of_order_is_counted_and_ends_the_connection) {
   open({.max_version = 2});
@@ -300,7 +301,7 @@ TEST_F(LinkTest, V2_016_a_version_that_changes_is_counted_and_ends_the_connectio
   EXPECT_EQ(link.close_reason(), CloseReason::InternalError);
 }
 
-/// One message beyond the credits is what the reserve is for; two would find no Receive.
+/// The reserve is for one message beyond the credits. The Receive for a second one does not exist.
 TEST_F(LinkTest, V2_035_a_message_beyond_the_reserve_is_counted_and_ends_the_connection) {
   open({.max_version = 2});
   link.begin(VersionState::Version2, Opening::Complete);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Receive buffers that a smaller window of credits has no use for.
+// Receive buffers that are surplus after a reduction of the credit window.
 #include "dataplane/rpcrdma/link/receives.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ struct ReceivesTest : testing::Test {
   Receives receives{{memory, rdma::Lkey{}}, kBuffers, kBytes};
 
   void SetUp() override { receives.open(kBytes, kBuffers); }
-  /// Of so many buffers that come back, the kept ones.
+  /// Returns the number of buffers that are kept when `count` buffers come back.
   std::uint32_t kept_of(std::uint16_t count) {
     std::uint32_t kept = 0;
     for (std::uint16_t i = 0; i < count; ++i) kept += receives.keep_surplus(i) ? 1 : 0;
@@ -40,7 +40,7 @@ TEST_F(ReceivesTest, V2_037_what_is_in_use_beyond_the_bound_is_kept_as_it_comes_
   EXPECT_FALSE(receives.may_use_spare());
 }
 
-/// A credit for one that is kept would have no Receive behind it.
+/// A credit for a buffer that will be kept would have no posted Receive.
 TEST_F(ReceivesTest, V2_038_one_that_will_be_kept_is_not_counted_as_returning) {
   EXPECT_EQ(receives.returning(1), 1u);
   receives.bound(7);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffers that the connections of an engine share: how many of the small ones there are, and whose.
+// Buffers that the connections of an engine share: the number of small ones, and the limits of accounts.
 #include "dataplane/rpcrdma/link/shared_memory.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ class SharedMemoryTest : public ::testing::Test {
     memory.provide(*device,
                    {.accounts = 3, .small_bytes = small_bytes, .large_bytes = kLarge, .large = large});
   }
-  /// Buffers of this size until there is none.
+  /// Acquires buffers of this size until none is free. Returns their number.
   std::uint32_t take_all(SharedMemory::Account& account, std::size_t bytes) {
     std::uint32_t count = 0;
     while (std::byte* const buffer = memory.acquire(account, bytes)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which Sends of a requester are complete, by the completions of a queue pair that leaves most of them out.
+// Completed Sends of a requester, derived from a queue pair that reports few completions.
 #include "dataplane/rpcrdma/requester/send_order.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ class SendOrderTest : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kSlots = 4;
 
-  /// Slots that were looked at; those in `waiting` waited.
+  /// Completes Send `number`. Returns the slots that were visited; those in `waiting` were waiting.
   std::vector<std::uint16_t> complete(std::uint64_t number, std::vector<std::uint16_t> waiting = {}) {
     std::vector<std::uint16_t> looked_at;
     order.complete(number, [&](std::uint16_t slot) {
@@ -68,7 +68,7 @@ TEST_F(SendOrderTest, one_that_waits_for_a_later_completion_is_found_by_that) {
   EXPECT_EQ(complete(second, {1}), (std::vector<std::uint16_t>{1}));
 }
 
-/// A flushed Send has a completion of its own, also if it had asked for none.
+/// A flushed Send has a completion even if it was unsignaled.
 TEST_F(SendOrderTest, a_completion_that_tells_nothing_new_changes_nothing) {
   const std::uint64_t first = order.add(0);
   const std::uint64_t second = order.add(1);
@@ -81,7 +81,7 @@ TEST_F(SendOrderTest, a_completion_that_tells_nothing_new_changes_nothing) {
   EXPECT_FALSE(order.all_done());
 }
 
-/// What is done when one is found may send the next.
+/// The completion handler of a slot may send the next call.
 TEST_F(SendOrderTest, a_slot_that_is_found_may_send_again_at_once) {
   const std::uint64_t first = order.add(0);
   order.await();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layouts of calls at their limits: what just fits and one more.
+// Layouts of calls at and just beyond their limits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Read {
   std::uint32_t bytes;
 };
 
-/// A Read list in wire format, as the codec passes it on.
+/// A Read list in wire format, like the codec returns it.
 struct Wire {
   explicit Wire(const std::vector<Read>& reads) : bytes(28 + reads.size() * kReadEntryBytes) {
     std::vector<ReadSegment> segments;
@@ -46,7 +46,7 @@ TEST(LayoutLimits, V1_089_as_many_positions_as_there_is_room_for) {
   for (std::uint32_t i = 0; i < kMaxReadPositions; ++i) EXPECT_EQ(layout.chunks[i].position, 40 + 8 * i);
   EXPECT_EQ(layout.stream_bytes, 200u);
   EXPECT_EQ(layout.message_bytes, 200u + 4 * kMaxReadPositions);
-  // More segments of the same chunk add no chunk, nor does an empty one.
+  // Additional segments of the same chunk add no chunk, nor does an empty segment.
   reads.push_back({40, 4});
   EXPECT_EQ(layout_of(reads, 200).defect, LayoutDefect::None);
   reads.back().bytes = 5;
@@ -69,13 +69,13 @@ TEST(LayoutLimits, V1_078_V1_089_positions_at_the_ends_of_the_message) {
 TEST(LayoutLimits, V1_089_chunks_next_to_each_other) {
   EXPECT_EQ(layout_of({{40, 5}, {48, 4}}, 100).defect, LayoutDefect::None);
   EXPECT_EQ(layout_of({{40, 9}, {48, 4}}, 100).defect, LayoutDefect::BadPosition);
-  // The whole inline part is in front of the second chunk.
+  // The whole inline part precedes the second chunk.
   EXPECT_EQ(layout_of({{40, 4}, {104, 4}}, 100).defect, LayoutDefect::None);
   EXPECT_EQ(layout_of({{40, 4}, {108, 4}}, 100).defect, LayoutDefect::BadPosition);
 }
 
 TEST(LayoutLimits, V1_089_calls_as_long_as_the_limit) {
-  // 100 bytes inline and a chunk, round-up included.
+  // 100 bytes inline and a chunk, including round-up.
   EXPECT_EQ(layout_of({{100, 100}}, 100, 200).defect, LayoutDefect::None);
   EXPECT_EQ(layout_of({{100, 97}}, 100, 200).defect, LayoutDefect::None);
   EXPECT_EQ(layout_of({{100, 101}}, 100, 200).defect, LayoutDefect::TooLong);
@@ -106,7 +106,7 @@ TEST(LayoutLimits, V1_112_reads_are_emitted_until_one_is_refused) {
         all.push_back({remote.offset, at, bytes});
         return true;
       }));
-  // The stream goes on behind the chunk of 12 bytes.
+  // The stream continues after the chunk of 12 bytes.
   EXPECT_EQ(all, (std::vector<Emitted>{{0, 0, 48}, {48, 60, 12}, {0, 48, 8}, {0, 56, 4}, {0, 72, 40}}));
   for (std::size_t most = 0; most < all.size(); ++most) {
     std::size_t count = 0;
@@ -116,7 +116,7 @@ TEST(LayoutLimits, V1_112_reads_are_emitted_until_one_is_refused) {
   }
 }
 
-/// Every byte of the message but those of round-up comes from one place, however the Read list cuts it.
+/// Each byte of the message except for round-up has one source, however the Read list is cut.
 TEST(LayoutLimits, V1_089_V1_112_a_long_call_with_as_many_chunks_as_there_is_room_for_is_read_once) {
   constexpr std::uint32_t kStream = 200;
   for (const std::uint32_t cut : {kStream, 40u, 44u, 100u, 1u}) {

@@ -13,7 +13,7 @@
 namespace sluice::rpcrdma {
 namespace {
 
-/// A Read list in wire format, as the codec passes it on.
+/// A Read list in wire format, like the codec returns it.
 class WireReadList {
  public:
   explicit WireReadList(std::vector<ReadSegment> reads) : bytes_(28 + reads.size() * kReadEntryBytes) {
@@ -124,7 +124,7 @@ TEST(PrivateData, V1_061_V1_063_V1_069_round_trip_and_defaults) {
     EXPECT_EQ(decoded->send_bytes, bytes);
     EXPECT_EQ(decoded->receive_bytes, 1024u);
   }
-  // What a Linux client sends: version 1, remote invalidation, 4096 both ways.
+  // Private data of a Linux client: version 1, remote invalidation, 4096 both ways.
   const std::byte linux_client[] = {std::byte{0xf6}, std::byte{0xab}, std::byte{0x0e}, std::byte{0x18},
                                     std::byte{1},    std::byte{1},    std::byte{3},    std::byte{3}};
   const auto decoded = decode_private_data(linux_client);

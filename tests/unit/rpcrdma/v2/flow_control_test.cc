@@ -66,7 +66,7 @@ TEST(FlowControl, V2_043_no_more_credits_count_than_can_be_counted) {
   EXPECT_EQ(flow.balance(), 65535);
 }
 
-/// What both steps would have counted, or nothing.
+/// The single step counts the same as both steps together, or nothing.
 TEST(FlowControl, V2_039_V2_043_a_message_in_order_is_counted_in_one_step) {
   FlowControl flow = opened(10);
   EXPECT_FALSE(flow.on_credited_message({4, 10})) << "the first";
@@ -144,7 +144,7 @@ TEST(FlowControl, V2_009_V2_044_errors_before_the_first_grant_give_the_client_it
   static_cast<void>(client.on_credits({1, 1}));
   client.on_error();
   EXPECT_EQ(client.balance(), 2);
-  // The server counts alike: an error that it sends leaves the client its first credit.
+  // The server's arithmetic is symmetric: an error that it sends leaves the client its first credit.
   FlowControl server = opened(8);
   server.on_error();
   EXPECT_EQ(server.balance(), 1);
@@ -194,7 +194,8 @@ TEST(InboundSequence, V2_086_another_xid_type_or_direction_is_another_message) {
       EXPECT_EQ(sequence.broken(), message(1));
       EXPECT_FALSE(sequence.in_progress());
       EXPECT_FALSE(sequence.idle());
-      // The rest of the first is dropped up to its last part, and of the other if it continues.
+      // The remainder of the first message is dropped up to its last part, and that of the other message if
+      // it continues.
       EXPECT_EQ(sequence.next(message(1), true), Step::Dropped);
       EXPECT_EQ(sequence.next(message(1), false), Step::Dropped);
       if (more && other.xid != message(1).xid) {
@@ -229,7 +230,7 @@ TEST(InboundSequence, V2_092_two_that_were_given_up_are_remembered) {
   EXPECT_TRUE(sequence.idle());
 }
 
-// --- What both ends agree on
+// --- Parameters that both ends agree on
 
 TEST(Agreement, V2_047_V2_065_values_at_their_bounds_and_beyond) {
   const Parameters own{.max_send_bytes = 8192};
@@ -260,7 +261,7 @@ TEST(Agreement, V2_047_V2_065_values_at_their_bounds_and_beyond) {
   expect(with([](Parameters& peer) { peer.max_segments = 0; }), 4096, kMega, 1, 1);
   expect(with([](Parameters& peer) { peer.max_segments = 1; }), 4096, kMega, 1, 0);
   expect(with([](Parameters& peer) { peer.reverse = ReverseSupport::None; }), 4096, kMega, 16, 0);
-  // An end whose own limit is below the minimum still sends the minimum that each peer receives.
+  // An end whose limit is below the minimum still sends the minimum that each peer receives.
   EXPECT_EQ(agree({.max_send_bytes = 512}, {}).send_bytes, 1024u);
 }
 

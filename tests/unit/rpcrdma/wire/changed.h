@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages that differ from one by a few bits, for checks that compare words with one another.
+// Messages that differ from a given one by a few bits, for checks that compare words with one another.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The version 1 codec against the worked examples, against the negative vectors, and against rpcgen-made
-// code.
+// The version 1 codec, compared with the worked examples, the negative vectors, and code made by rpcgen.
 #include <gtest/gtest.h>
 #include <rpc/rpc.h>
 
@@ -97,7 +96,7 @@ TEST(V1Codec, V1_006_V1_008_V1_007_sizes_are_those_of_the_format) {
   EXPECT_EQ(bytes_of(golden::kE7).size(), v1::kErrChunkBytes);
 }
 
-/// As decode() sees it.
+/// Returns whether decode() accepts the message as plain.
 bool is_plain_by_decode(const Bytes& message) {
   const auto [status, header] = v1::decode(message);
   if (status != v1::Decode::Ok || header.procedure != v1::Procedure::Msg || !header.chunks.empty())
@@ -148,7 +147,7 @@ TEST(V1Codec, V1_012_V1_077_F_25_position_counts_from_the_rpc_message) {
   for (std::uint32_t i = 0; i < 2; ++i) EXPECT_EQ(decoded.header.chunks.reads[i].position, Position{96});
   EXPECT_EQ(decoded.header.chunks.reads[0].target.length + decoded.header.chunks.reads[1].target.length,
             5001u);
-  EXPECT_EQ(decoded.header.header_bytes + 96, message.size());  // right behind the count word
+  EXPECT_EQ(decoded.header.header_bytes + 96, message.size());  // immediately after the count word
 }
 
 TEST(V1Codec, V1_017_extreme_offsets_round_trip) {
@@ -255,7 +254,7 @@ TEST(V1Codec, V1_004_V1_019_V1_131_V1_134_only_defined_values_are_emitted) {
   EXPECT_EQ(xdr::load_u32(out.data() + 16), 2u);
 }
 
-// --- Real peers
+// --- Messages of real peers
 
 std::vector<Bytes> captured_messages() {
   std::ifstream file(SLUICE_CAPTURED_MESSAGES);
@@ -294,7 +293,7 @@ TEST(V1Codec, V1_002_V1_005_what_linux_kernels_sent_decodes_and_encodes_to_the_s
   EXPECT_GT(replies, 5);
 }
 
-// --- Second opinion
+// --- Comparison with rpcgen
 
 bool rpcgen_accepts(const Bytes& message, rv1_message& decoded, std::uint32_t& consumed) {
   XDR xdrs;
@@ -311,7 +310,7 @@ void rpcgen_free(rv1_message& decoded) {
 }
 
 bool has_odd_discriminator(const Bytes& message) {
-  // libtirpc takes any non-zero word as true; ours does not.
+  // libtirpc accepts any non-zero word as true; the codec does not.
   for (std::size_t i = 16; i + 4 <= message.size(); i += 4)
     if (xdr::load_u32(message.data() + i) > 1) return true;
   return false;
@@ -365,7 +364,7 @@ Bytes random_header(std::mt19937_64& random) {
 
 void compare_with_rpcgen(const Bytes& message) {
   const auto ours = v1::decode(message);
-  // With a wrong count word rpcgen's code walks over as many elements as it says.
+  // rpcgen's code reads as many elements as an invalid count word says.
   if (ours.status == v1::Decode::BadChunks && has_odd_discriminator(message)) return;
   rv1_message theirs;
   std::uint32_t consumed = 0;
@@ -400,7 +399,7 @@ TEST(V1Codec, V1_146_agrees_with_rpcgen_on_mutated_headers) {
     Bytes message = random_header(random);
     for (std::uint64_t n = random() % 4; n > 0 && !message.empty(); --n) {
       const std::size_t word = random() % (message.size() / 4) * 4;
-      if (word >= 4 && word < 8) continue;  // other versions are no business of the rpcgen code
+      if (word >= 4 && word < 8) continue;  // the rpcgen code does not handle other versions
       if (random() % 2)
         message[word + random() % 4] = static_cast<std::byte>(random());
       else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every field that decoding a version 2 header gives, for each type of message and for each way to fail.
+// Each field that decoding a version 2 header yields, for each message type and each error.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -87,7 +87,7 @@ TEST(V2Fields, each_type_of_message_and_each_defect) {
   EXPECT_EQ(static_cast<std::uint32_t>(decode(std::span(cases[0].message).first(15)).header.fixed.xid), 0u);
 }
 
-/// Lists of every length up to the limits, and one more.
+/// Lists of every length up to the limits, and one entry more.
 TEST(V2Fields, V2_117_as_many_segments_as_there_is_room_for) {
   const Segment segment{rdma::Rkey{1}, 4, 0};
   const auto status = [](const CallChunks& chunks) {

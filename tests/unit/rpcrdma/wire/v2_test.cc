@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The version 2 codec against the worked examples, against every truncation of them, and against rpcgen-made
-// code. Only rows that a codec can show alone stand in the names; the others wait for an endpoint.
+// The version 2 codec, compared with the worked examples, all truncations of them, and code made by rpcgen.
+// Test names contain only the requirements that a codec can demonstrate alone; the others require an
+// endpoint.
 #include <gtest/gtest.h>
 #include <rpc/rpc.h>
 
@@ -28,7 +29,7 @@ Bytes bytes_of(std::span<const std::uint32_t> words) {
   return bytes;
 }
 
-/// The chunk lists of a decoded header, owned, to be encoded again.
+/// Copies of the chunk lists of a decoded header, for encoding them again.
 struct Owned {
   std::vector<ReadSegment> reads;
   std::vector<std::vector<Segment>> writes;
@@ -49,7 +50,7 @@ struct Owned {
   }
 };
 
-/// Header of a Msg or NoMsg, made again from what was decoded, then the payload.
+/// Encodes the header of a Msg or NoMsg from its decoded fields, and appends the payload.
 Bytes encoded_again(const Bytes& message, const Header& header) {
   const Owned owned(header.chunks);
   Bytes out(header_bytes(owned.chunks));
@@ -76,7 +77,7 @@ TEST(V2Codec, examples_decode_and_encode_to_the_same_bytes) {
   }
 }
 
-/// As decode() sees it.
+/// Returns whether decode() accepts the message as plain.
 bool is_plain_by_decode(const Bytes& message) {
   const auto [status, header] = decode(message);
   if (status != Decode::Ok || header.type != HeaderType::Msg || header.more() || !header.chunks.empty() ||
@@ -113,7 +114,7 @@ TEST(V2Codec, plain_messages_are_those_in_one_piece_with_an_rpc_message_and_noth
     EXPECT_EQ(stored, expected);
   };
   for (const Bytes& message : messages_with_chunk_fields()) {
-    // Cut anywhere, and with each byte of the header changed in some ways.
+    // Messages are truncated everywhere, and each byte of the header is changed in several ways.
     for (std::size_t bytes = 0; bytes <= message.size(); ++bytes)
       check(Bytes(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(bytes)));
     for (std::size_t at = 0; at < std::min<std::size_t>(message.size(), 48); ++at)
@@ -142,7 +143,7 @@ TEST(V2Codec, examples_say_what_they_are_for) {
   const auto part = decode(bytes_of(golden::kC1)).header;
   EXPECT_TRUE(part.more());
   EXPECT_FALSE(decode(bytes_of(golden::kC2)).header.more());
-  const Bytes read_message = bytes_of(golden::kD);  // headers are views of it
+  const Bytes read_message = bytes_of(golden::kD);  // headers are views of the message
   const auto read = decode(read_message).header;
   EXPECT_EQ(read.invalidate, rdma::Rkey{0x8A01});
   EXPECT_EQ(read.header_bytes, 60u);
@@ -162,8 +163,8 @@ TEST(V2Codec, a_grant_is_known_by_its_empty_lists_alone) {
   xdr::Writer writer(grant);
   encode_grant(writer, {32, 128});
   EXPECT_EQ(grant, bytes_of(golden::kF));
-  xdr::store_u32(grant.data(), 77);      // whatever XID
-  xdr::store_u32(grant.data() + 20, 5);  // whatever handle
+  xdr::store_u32(grant.data(), 77);      // any XID
+  xdr::store_u32(grant.data() + 20, 5);  // any handle
   const auto decoded = decode(grant);
   ASSERT_EQ(decoded.status, Decode::Ok);
   EXPECT_TRUE(decoded.header.grant_only());
@@ -220,7 +221,7 @@ TEST(V2Codec, a_version_error_is_understood_in_both_forms_while_the_version_is_o
   decoded = decode(bytes_of(golden::kL1V), Negotiation::Open);
   ASSERT_EQ(decoded.status, Decode::Ok);
   EXPECT_EQ(decoded.header.error.supported.high, 2u);
-  // What Linux knfsd answers; and the same with its own version in it.
+  // Answer of Linux knfsd, and the answer with its own version in it.
   Bytes knfsd = bytes_of(std::vector<std::uint32_t>{0x11223344, 2, 32, 4, 1, 1, 1});
   for (const std::uint32_t version : {1u, 2u}) {
     xdr::store_u32(knfsd.data() + 4, version);
@@ -228,7 +229,7 @@ TEST(V2Codec, a_version_error_is_understood_in_both_forms_while_the_version_is_o
     ASSERT_EQ(decoded.status, Decode::Ok);
     EXPECT_EQ(decoded.header.error.supported.high, 1u);
   }
-  // Once it is fixed, the same bytes are a truncated ERR_VERS of version 2.
+  // After the version is negotiated, these bytes are a truncated ERR_VERS of version 2.
   EXPECT_EQ(decode(knfsd).status, Decode::BadError);
   EXPECT_EQ(decode(bytes_of(std::vector<std::uint32_t>{5, 2, 32, 4, 2}), Negotiation::Open).status,
             Decode::NoVersion2);
@@ -255,7 +256,7 @@ TEST(V2Codec, faults_are_found_in_their_order) {
   for (const std::uint32_t flags : {4u, 0x80000000u, 0xFFFFFFFEu})
     EXPECT_EQ(decode(with(4, flags)).status, Decode::BadFlags);
   EXPECT_EQ(decode(with(4, kMore)).status, Decode::BadFlags);  // MORE with chunks
-  // Two faults at once: the earlier check wins.
+  // Two faults: the earlier check is reported.
   Bytes both = with(1, 9);
   xdr::store_u32(both.data() + 12, 6);
   EXPECT_EQ(decode(both).status, Decode::BadVersion);
@@ -346,9 +347,9 @@ TEST(V2Properties, what_does_not_fit_is_refused_whole) {
   EXPECT_FALSE(of({1, 2, 3, 0x01020300}));              // three octets
   EXPECT_FALSE(of({1, 2, 5, 1, 0}));                    // five
   EXPECT_FALSE(of({1, 6, 8, 5, 1}));                    // inner length beyond the outer
-  EXPECT_FALSE(of({1, 6, 12, 2, 1, 0}));                // and short of it
+  EXPECT_FALSE(of({1, 6, 12, 2, 1, 0}));                // inner length short of the outer
   EXPECT_FALSE(of({1, 77, 0xFFFFFFF0}));                // past the end, for unknown ones too
-  EXPECT_FALSE(of({0x20000000}));                       // a count that cannot be
+  EXPECT_FALSE(of({0x20000000}));                       // an impossible count
   EXPECT_FALSE(of({1, 2, 4, 1, 0}));                    // octets left over
   EXPECT_FALSE(of({2, 2, 4, 1, 2, 4, 1}));              // a known id twice
   EXPECT_TRUE(of({3, 0, 0, 0xFFFFFFFF, 4, 1, 77, 0}));  // unknown ones
@@ -386,10 +387,11 @@ TEST(V2Properties, what_is_encoded_decodes_to_the_same) {
                          back->host_authentication->end()));
 }
 
-// --- Second opinion
+// --- Comparison with rpcgen
 
-/// Whether rpcgen's code takes the header, where it ends, and whether it would write the same: libtirpc takes
-/// any word but zero for a boolean. Its lists recurse and allocate: tests only.
+/// Returns whether rpcgen's code accepts the header. Sets `consumed` to its end, and `canonical` if encoding
+/// yields the same bytes, because libtirpc accepts any word but zero as a boolean. Its lists recurse and
+/// allocate, so it is for tests only.
 bool rpcgen_takes(const Bytes& message, std::uint32_t& consumed, bool& canonical) {
   XDR xdrs;
   Bytes copy = message;
@@ -422,7 +424,7 @@ bool rpcgen_takes(const Bytes& message, std::uint32_t& consumed, bool& canonical
   return ok;
 }
 
-/// The environment asks for the long run.
+/// Returns the number of headers to compare. An environment variable selects a longer run.
 int differential_headers() {
   const char* asked = std::getenv("SLUICE_DIFFERENTIAL_HEADERS");
   return asked != nullptr ? std::atoi(asked) : 100'000;
@@ -454,14 +456,13 @@ TEST(V2Codec, agrees_with_rpcgen_on_random_and_mutated_headers) {
     if (theirs && !canonical) continue;
     const bool taken_by_us = ours.status == Decode::Ok;
     if (ours.header.type == HeaderType::ConnProp && taken_by_us) {
-      // rpcgen's code does not interpret properties: ours may refuse more, never less.
+      // rpcgen's code does not interpret properties, so the codec may refuse more of them, but never less.
       if (decode_properties(ours.header.properties)) {
         ASSERT_TRUE(theirs);
       }
       continue;
     }
-    // Ours also refuses what the grammar allows: payload where none belongs or none where one does, and too
-    // many.
+    // The codec also refuses what the grammar permits: missing or unexpected payload, and too many elements.
     if (ours.status == Decode::TooManySegments || ours.status == Decode::TooManyWrites ||
         ours.status == Decode::BadFlags)
       continue;
@@ -486,7 +487,7 @@ TEST(V2Codec, V2_159_the_first_four_words_are_those_of_every_version) {
   const FixedHeader fixed = load_fixed(message.data());
   EXPECT_EQ(fixed.xid, decode(message).header.fixed.xid);
   EXPECT_EQ(fixed.version, 2u);
-  // A version 1 receiver finds the version where it looks for it, and answers as V1-022 says.
+  // A version 1 receiver finds the version at its offset, and answers as V1-022 requires.
   EXPECT_EQ(v1::decode(message).status, v1::Decode::BadVersion);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two threads as two reactors: one has calls, the other the service.
+// Two threads play two reactors: one has calls, the other has the service.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace {
 constexpr rdma::Lkey kOwnersKey{11};
 constexpr rdma::Lkey kBorrowersKey{22};
 
-/// Sums its arguments. Needs more memory for every third call, answers every fifth later, places announced
-/// data.
+/// Returns the sum of its arguments. It requests more memory for every third call, answers every fifth later,
+/// and places announced data.
 class SummingService final : public Service {
  public:
   const service::Binding& binding() const noexcept override { return binding_; }
@@ -252,7 +252,7 @@ TEST(Handover, a_call_without_memory_waits_and_comes_again) {
   two.borrowed.release(call);
 }
 
-/// Makes every decision later: where arguments go, that memory is short, and the results. Its results are a
+/// Defers every decision: the placement of arguments, the request for memory, and the results, which are a
 /// whole reply.
 class LateService final : public Service {
  public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// VERIFY and NVERIFY compare what GETATTR has shown through a gateway, whose changes the server does not know.
+// VERIFY and NVERIFY compare the attributes that GETATTR has returned through a gateway. The server does not
+// know of the gateway's changes.
 #include <gtest/gtest.h>
 
 #include "dataplane/ulb/nfs4_comparisons.h"
@@ -25,7 +26,7 @@ struct Gateway {
   explicit Gateway(const service::Withheld& withheld = {}) : compared({.data_bytes = kMiB}, withheld) {}
 
   void announce(const Bytes& results) { compared.note(nfs4_binding(), results, nullptr); }
-  /// Returns what the server gets for `call`.
+  /// Returns the call that the server receives for `call`.
   Bytes passed(Bytes call) const {
     compared.restore(nfs4_binding(), kNfs4Compound, call);
     return call;
@@ -96,7 +97,7 @@ TEST(Comparisons, entries_of_directories_announce_sizes_as_well) {
 TEST(Comparisons, attributes_that_are_withheld_are_not_supported) {
   const Gateway gateway;
   for (const std::uint32_t number : {kVerify, kNVerify}) {
-    // The shortest values: no components and no locations; no layout types.
+    // The shortest values have no components, no locations, and no layout types.
     EXPECT_EQ(gateway.passed(comparison(number, {kFsLocations}, Writer().w({0, 0}), 0)),
               comparison(number, {0, 0, kUnsupported}, Writer(), 0));
     EXPECT_EQ(gateway.passed(comparison(number, {2, 1u << 30}, Writer().w({1, 0}))),

@@ -18,11 +18,11 @@ using Bytes = std::vector<std::byte>;
 
 struct Captured {
   CompoundWalker::What what;
-  std::vector<std::uint32_t> operations;  ///< that Wireshark finds in it
+  std::vector<std::uint32_t> operations;  ///< operations according to Wireshark
   Bytes message;
 };
 
-/// Of a file that tests/golden/captured_compounds.py has made.
+/// Returns the COMPOUNDs of a file that tests/golden/captured_compounds.py has made.
 inline std::vector<Captured> captured(const char* path) {
   std::vector<Captured> all;
   std::ifstream file(path);
@@ -53,7 +53,7 @@ class Writer {
     bytes_.resize(bytes_.size() + xdr::padded(bytes), std::byte{0xAB});
     return *this;
   }
-  /// An opaque with this content, in whole words.
+  /// Appends an opaque with this content, in whole words.
   Writer& o(const Writer& content) {
     w({static_cast<std::uint32_t>(content.bytes_.size())});
     bytes_.insert(bytes_.end(), content.bytes_.begin(), content.bytes_.end());

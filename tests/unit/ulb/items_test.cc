@@ -43,13 +43,13 @@ class Builder {
 
 using Find = std::function<std::size_t(std::uint32_t, const Bytes&, std::span<service::Item>)>;
 
-/// As if all items of the reply had been placed elsewhere.
+/// Reports all items of the reply as placed by RDMA.
 struct AllPlaced final : service::PlacedResults {
   bool placed(std::size_t, std::uint32_t) noexcept override { return true; }
   void unreadable() noexcept override { ADD_FAILURE(); }
 };
 
-/// With their data removed, the items have to be found in the same places, marked as placed.
+/// Checks that the items are found at unchanged offsets, marked as placed, when their data is removed.
 Find replies_of(const service::Binding& binding) {
   return [&binding](std::uint32_t procedure, const Bytes& encoded, std::span<service::Item> items) {
     const std::size_t count = binding.result_items(procedure, encoded, nullptr, items);
@@ -67,7 +67,7 @@ Find replies_of(const service::Binding& binding) {
   };
 }
 
-/// The one item, or none. A truncated message has none, and never one beyond its end.
+/// Returns the item, or nothing. Checks that no truncated message has an item beyond its end.
 std::optional<service::Item> item_of(const Find& find, std::uint32_t procedure, const Bytes& encoded) {
   std::array<service::Item, 2> items;
   for (std::size_t bytes = 0; bytes < encoded.size(); ++bytes) {
@@ -181,7 +181,7 @@ TEST(Items, X_13_of_a_compounds_results_only_some_were_taken_out) {
     void unreadable() noexcept override { lost = true; }
     bool lost = false;
   };
-  // READ whose 5 bytes are elsewhere, READLINK with its 3, READ with none.
+  // A READ whose 5 bytes are placed by RDMA, a READLINK with its 3 bytes, a READ with none.
   const Bytes reply =
       Builder().words({0}).opaque(2).words({3, 25, 0, 1, 5, 27, 0}).opaque(3).words({25, 0, 1, 0}).bytes();
   std::array<service::Item, 4> items;
@@ -194,7 +194,7 @@ TEST(Items, X_13_of_a_compounds_results_only_some_were_taken_out) {
   EXPECT_EQ(items[1].bytes, 3u);
   EXPECT_EQ(items[2].offset, reply.size());
   EXPECT_FALSE(first.lost);
-  // Behind an unknown operation there may be more items.
+  // Further items may follow an unknown operation.
   const Bytes unknown = Builder().words({0}).opaque(2).words({2, 25, 0, 1, 5, 4711, 0}).bytes();
   EXPECT_EQ(nfs4_binding().result_items(kNfs4Compound, unknown, &first, items), 1u);
   EXPECT_TRUE(first.lost);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arguments and results of all procedures of NFS version 3, written by hand after RFC 1813, with the file handles that a
-// test chooses.
+// Arguments and results of all procedures of NFS version 3, written by hand from RFC 1813, with the file
+// handles that a test supplies.
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ inline Bytes text(std::string_view name) {
   const auto bytes = std::as_bytes(std::span(name));
   return counted({bytes.begin(), bytes.end()});
 }
-/// A handle of `bytes`, filled from `seed`, behind a tag if there is one.
+/// Returns a handle of `bytes`, filled from `seed`, after a tag if `tag` is not 0.
 inline Bytes handle(std::size_t bytes, std::uint32_t seed, std::uint32_t tag = 0) {
   Bytes whole = tag != 0 ? words({tag}) : Bytes{};
   for (std::size_t i = 0; i < bytes; ++i) whole.push_back(static_cast<std::byte>(seed * 31 + i * 7));
@@ -53,7 +53,7 @@ inline Bytes handle(std::size_t bytes, std::uint32_t seed, std::uint32_t tag = 0
 
 inline constexpr std::uint32_t kReadDirPlusMost = 8192;
 
-/// `most` is READDIRPLUS's maxcount.
+/// Returns arguments of a procedure. `most` is READDIRPLUS's maxcount.
 inline Bytes arguments(std::uint32_t procedure, const Bytes& first, const Bytes& second,
                        std::uint32_t most = kReadDirPlusMost) {
   const Bytes attributes = words({1, 0644, 0, 0, 0, 0, 0});
@@ -103,7 +103,8 @@ inline Bytes wcc_data(std::uint32_t file_system) {
   return joined({words({1, 0, 9, 1, 2, 3, 4}), some_attributes(file_system)});
 }
 
-/// READDIRPLUS: an entry for each handle; one without a handle last, if that is asked for.
+/// Returns results of READDIRPLUS with an entry for each handle, followed by one without a handle if
+/// `one_without`.
 inline Bytes directory(const std::vector<Bytes>& handles, std::uint32_t file_system,
                        bool one_without = true) {
   Bytes all = joined({words({0}), some_attributes(file_system), words({0, 6})});
@@ -118,7 +119,7 @@ inline Bytes directory(const std::vector<Bytes>& handles, std::uint32_t file_sys
   return all;
 }
 
-/// When it succeeds. An empty handle is one that is missing.
+/// Returns results of a successful call. An empty handle is encoded as absent.
 inline Bytes results(std::uint32_t procedure, const Bytes& made, std::uint32_t file_system) {
   const Bytes ok = words({0});
   const Bytes post = some_attributes(file_system);
@@ -166,7 +167,7 @@ inline Bytes results(std::uint32_t procedure, const Bytes& made, std::uint32_t f
   }
 }
 
-/// When it fails with `error`, without attributes: the words behind it.
+/// Returns results of a call that failed with `error`, without attributes.
 inline Bytes failure(std::uint32_t procedure, std::uint32_t error) {
   static constexpr std::array<std::size_t, ulb::kNfs3Procedures> kFlags = {0, 0, 2, 1, 1, 1, 1, 2, 2, 2, 2,
                                                                            2, 2, 2, 4, 3, 1, 1, 1, 1, 1, 2};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bindings of NFSv3 and its companions: which items are eligible, and how large results can get.
+// The bindings of NFSv3 and its companions: eligible items and maximum sizes of results.
 #include "tests/unit/service/memory/linux_session.h"
 #include "tests/unit/service/memory/nfs3_client.h"
 
@@ -48,7 +48,8 @@ TEST(UlbNfs3, D2_47_what_must_not_be_executed_twice) {
   for (std::uint32_t procedure = 0; procedure < 30; ++procedure)
     if (!nfs3_binding().procedure(procedure).idempotent) marked.push_back(procedure);
   EXPECT_EQ(marked, expected);
-  // Their replies fit the least threshold with the least header: no client that offers no chunks is refused.
+  // Their replies fit the smallest inline threshold with the smallest header, so no client without chunks is
+  // refused.
   for (const std::uint32_t procedure : expected)
     EXPECT_LE(28 + 24 + nfs3_binding().max_results_bytes(procedure, {}), 1024u) << procedure;
 }
@@ -77,7 +78,7 @@ TEST(UlbNfs3, read_results_are_bounded_by_the_count_asked_for) {
 }
 
 TEST(UlbNfs3, short_arguments_are_never_read_over) {
-  // Under AddressSanitizer each span ends where its allocation does.
+  // AddressSanitizer detects reads beyond the span, because each span ends where its allocation does.
   const auto whole = encode([](auto& out) {
     out.opaque(Handle(64));
     for (int i = 0; i < 8; ++i) out.u32(0xffffffff);
@@ -126,7 +127,7 @@ TEST(UlbNfs3, the_largest_results_of_the_memory_export_meet_their_bounds) {
   EXPECT_EQ(lab.write(f, 0, {}).reply_bytes, nfs3_binding().max_results_bytes(kNfs3Write, {}));
   EXPECT_EQ(lab.rename(root, "f", root, "g").reply_bytes, nfs3_binding().max_results_bytes(kNfs3Rename, {}));
   EXPECT_EQ(lab.link(f, root, "h").reply_bytes, nfs3_binding().max_results_bytes(kNfs3Link, {}));
-  // Handles may have up to 64 bytes; ours have 32.
+  // Handles may have up to 64 bytes; this service's have 32.
   EXPECT_EQ(lab.lookup(root, "g").reply_bytes + 32, nfs3_binding().max_results_bytes(kNfs3Lookup, {}));
   EXPECT_EQ(lab.mkdir(root, "d").reply_bytes + 32, nfs3_binding().max_results_bytes(kNfs3MkDir, {}));
 }

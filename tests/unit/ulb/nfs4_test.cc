@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// COMPOUNDs of NFS version 4: captured from real Linux kernels, compared with the operations that Wireshark
-// finds in them; handwritten ones for what was not captured; and broken ones.
+// COMPOUNDs of NFS version 4. Captured ones from real Linux kernels are compared with the operations that
+// Wireshark finds in them; handwritten ones cover operations that were not captured; others are malformed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -93,14 +93,14 @@ TEST(Nfs4Compound, operations_that_were_not_captured) {
   Writer call;
   call.call(7);
   call.w({12, 1, 0}).d(0).d(100).w({1, 7}).stateid().w({1}).d(9).o(16);  // LOCK by a new owner
-  call.w({12, 1, 0}).d(0).d(100).w({0}).stateid().w({3});                // and by one that is known
+  call.w({12, 1, 0}).d(0).d(100).w({0}).stateid().w({3});                // LOCK by a known owner
   // OPEN: EXCLUSIVE4_1, by a delegation.
   call.w({18, 0, 1, 0}).d(5).o(12).w({1, 3, 8, 9}).w({1, 2}).o(8).w({2}).stateid().o(6);
   call.w({60}).stateid().stateid().d(0).d(0).d(4096).w({1, 0, 2, 3}).o(3).o(5).w({1}).o(7);  // COPY from two
                                                                                              // places
   call.w({68}).stateid().d(0).w({65536});                                                    // READ_PLUS
   call.w({51, 0, 1, 1, 1}).d(0).d(0).stateid().o(12);  // LAYOUTRETURN of a file
-  call.w({51, 0, 1, 1, 3});                            // and of all
+  call.w({51, 0, 1, 1, 3});                            // LAYOUTRETURN of all
   CompoundWalker walker(call.bytes(), What::Call);
   EXPECT_EQ(walk(walker).size(), 7u);
   EXPECT_TRUE(walker.complete());
@@ -133,7 +133,7 @@ TEST(Nfs4Compound, operations_that_were_not_captured) {
   for (const auto& operation : operations) EXPECT_FALSE(operation.has_item);
 }
 
-/// RFC 8276, section 8.4. Nothing of them is eligible for direct placement.
+/// RFC 8276, section 8.4. Extended attributes are not eligible for direct placement.
 TEST(Nfs4Compound, extended_attributes_are_stepped_over) {
   Writer call;
   call.call(5);
@@ -250,7 +250,7 @@ TEST(Nfs4Session, a_connection_is_refused_by_SEQUENCE_alone) {
 TEST(Nfs4Compound, cut_anywhere_it_is_never_complete) {
   for (const Captured& one : captured()) {
     for (std::size_t bytes = 0; bytes < one.message.size(); ++bytes) {
-      // A copy of exactly this size, so that the address sanitizer sees an over-read.
+      // A copy of exactly this size, so that the address sanitizer detects an over-read.
       const Bytes cut(one.message.begin(), one.message.begin() + static_cast<std::ptrdiff_t>(bytes));
       CompoundWalker walker(cut, one.what);
       walk(walker);
@@ -278,7 +278,7 @@ TEST(Nfs4Compound, counts_and_choices_that_lie_end_the_walk) {
     walk(walker);
     EXPECT_FALSE(walker.complete());
   }
-  // A list that claims again and again that there is more.
+  // A list whose entries all announce another entry.
   Writer reply;
   reply.reply(1).w({26, 0, 1, 2});
   for (int i = 0; i < 1000; ++i) reply.w({1}).d(1).o(0).w({0}).o(0);
@@ -312,8 +312,8 @@ TEST(Nfs4Results, V1_118_V1_187_what_kernels_answered_is_within_the_estimate) {
     if (all[i].operations != all[i + 1].operations) continue;
     const std::uint64_t most = max_nfs4_results(kNfs4Compound, all[i].message);
     EXPECT_GE(most, all[i + 1].message.size());
-    // None of them requests access control lists: the bound is a few kilobytes per operation, and what is
-    // read.
+    // None of them requests access control lists, so the bound is a few kilobytes per operation, plus the
+    // data that is read.
     std::uint64_t asked = 0;
     for (const std::uint32_t operation : all[i].operations)
       asked += operation == 25 || operation == 26 ? 1 << 20 : 0;
@@ -341,14 +341,14 @@ TEST(Nfs4Results, V1_118_what_the_arguments_ask_for_counts) {
   const Bytes some = Writer().w({9, 2, 0x0010011a, 0x00b0a23a}).bytes();
   const Bytes with_list = Writer().w({9, 2, 0x0010111a, 0x00b0a23a}).bytes();
   EXPECT_EQ(most(1, with_list) - most(1, some), 64u << 10);
-  // The largest extended attribute that Linux has, and as much of their names as was asked for.
+  // The largest extended attribute that Linux supports, and as many of their names as the call requests.
   EXPECT_GE(most(1, Writer().w({72}).o(5).bytes()), (64u << 10) + 24);
   EXPECT_LE(most(1, Writer().w({72}).o(5).bytes()), (64u << 10) + 100);
   const auto names = [](std::uint32_t count) { return Writer().w({74}).d(0).w({count}).bytes(); };
   EXPECT_EQ(most(1, names(70'000)) - most(1, names(1000)), 69'000u);
   EXPECT_GE(most(1, names(1000)), 1020u);
   EXPECT_LE(most(1, names(1000)), 1100u);
-  // For an unknown operation the bound is one that hardly any reply exceeds; a missing one adds nothing.
+  // The bound of an unknown operation is one that hardly any reply exceeds; a missing operation adds nothing.
   EXPECT_GE(most(1, Writer().w({4711}).bytes()), 64u << 10);
   EXPECT_GE(most(1, Writer().w({25, 1}).bytes()), 64u << 10);
   EXPECT_EQ(max_nfs4_results(0, {}), 0u);

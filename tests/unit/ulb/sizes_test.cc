@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes that servers announce are lowered to what a gateway carries, and nothing else is changed.
+// Sizes that servers announce are lowered to the limits of a gateway, and nothing else changes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using test::Writer;
 constexpr service::CarriedSizes kMiB{.data_bytes = 1 << 20, .message_bytes = (1 << 20) + (64 << 10)};
 constexpr std::uint64_t kLarge = 4 << 20;
 
-/// In memory of exactly this size, so that the address sanitizer sees what goes beyond.
+/// Lowers sizes in a buffer of exactly this size, so that the address sanitizer detects accesses beyond it.
 Bytes capped(const service::Binding& binding, const Bytes& results, const service::CarriedSizes& most = kMiB,
              service::PlacedResults* placed = nullptr) {
   const auto exact = std::make_unique<std::byte[]>(results.size());
@@ -45,7 +45,7 @@ Bytes prefix(const Bytes& bytes, std::size_t count) {
 
 // --- NFS version 4
 
-/// Every attribute up to MAXNAME.
+/// Returns values of every attribute up to MAXNAME.
 Writer attributes_below_sizes() {
   Writer all;
   all.w({3, 0xffffffff, 0x00b0a23a, 7});       // supported_attrs
@@ -56,8 +56,8 @@ Writer attributes_below_sizes() {
   all.w({3, 1, 1, 0, 1, 1});                   // aclsupport to chown_restricted
   all.o(28).d(5).d(6).d(7).d(8);               // filehandle to files_total
   all.w({1}).o(3);                             // fs_locations: root
-  all.w({2}).w({2}).o(4).o(11).w({0});         // one place with two servers
-  all.w({0}).w({2}).o(1).o(2);                 // and one with none
+  all.w({2}).w({2}).o(4).o(11).w({0});         // one location with two servers
+  all.w({0}).w({2}).o(1).o(2);                 // and one without servers
   all.w({0, 1}).d(~0ull >> 1).w({255, 255});   // hidden to maxname
   return all;
 }
@@ -123,7 +123,7 @@ TEST(Nfs4Sizes, only_attributes_that_are_there_are_stepped_over) {
   const auto reply = [](std::uint64_t read, std::uint64_t write) {
     return get_attr_reply(Writer().w({90, 2}).o(3).w({0}).o(4).d(9).d(read).d(write), 0xc8001400);
   };
-  // The access control list is not one: two entries are promised, and its words are too few.
+  // The access control list is invalid: it announces two entries, and has too few words.
   EXPECT_EQ(capped4(reply(kLarge, kLarge)), reply(kLarge, kLarge).bytes());
   const auto good = [](std::uint64_t read, std::uint64_t write) {
     return get_attr_reply(Writer().w({90, 1, 0, 0, 0}).o(4).d(9).d(read).d(write), 0xc8001400);
@@ -171,7 +171,7 @@ TEST(Nfs4Sizes, operations_that_failed_have_none) {
 
 TEST(Nfs4Sizes, results_cut_anywhere_stay_as_they_are) {
   const auto attributes = get_attr_reply(Writer(attributes_below_sizes()).d(kLarge).d(kLarge), 0xffffffff);
-  constexpr std::size_t kBehind = 24;  // the operation behind GETATTR
+  constexpr std::size_t kBehind = 24;  // the operation after GETATTR
   Writer session;
   session.reply(1).w({43, 0}).stateid().w({1, 3, 0, ~0u, ~0u, ~0u, 8, 8, 0, 0, ~0u, ~0u, ~0u, 8, 8, 0});
   for (const Bytes& whole :
@@ -192,7 +192,7 @@ TEST(Nfs4Sizes, attributes_that_lie_about_their_length_stay_as_they_are) {
   }
 }
 
-/// Says that the first eligible item has been taken out.
+/// Reports the first eligible item as placed by RDMA.
 struct FirstPlaced final : service::PlacedResults {
   bool placed(std::size_t index, std::uint32_t) noexcept override { return index == 0; }
   void unreadable() noexcept override {}
@@ -205,7 +205,7 @@ TEST(Nfs4Sizes, data_that_was_placed_is_stepped_over) {
   };
   FirstPlaced placed;
   EXPECT_EQ(capped(nfs4_binding(), reply(kLarge).bytes(), kMiB, &placed), reply(1 << 20).bytes());
-  EXPECT_EQ(capped4(reply(kLarge)), reply(kLarge).bytes());  // not placed, and not there
+  EXPECT_EQ(capped4(reply(kLarge)), reply(kLarge).bytes());  // not placed, and not present
 }
 
 TEST(Nfs4Sizes, calls_that_ask_for_none_cost_no_look_at_their_replies) {
@@ -294,7 +294,7 @@ TEST(Nfs3Sizes, what_is_lowered_stays_a_multiple) {
   const FsInfo none{.rtmult = 0, .wtmult = 1 << 20};
   const FsInfo as_it_is{1 << 20, 1 << 20, 0, 1 << 20, 1 << 20, 1 << 20, 1 << 20};
   EXPECT_EQ(capped3(none), as_it_is.results().bytes());
-  // What need not be lowered is the server's business.
+  // Values that need not be lowered are passed on unchanged.
   const FsInfo fits{1 << 20, 1 << 20, 3000, 1'000'001, 1'000'001, 3000, 1 << 20};
   EXPECT_EQ(capped3(fits), fits.results().bytes());
 }
@@ -324,7 +324,7 @@ TEST(Nfs3Sizes, results_that_are_not_those_of_fsinfo_stay_as_they_are) {
     EXPECT_EQ(capped(nfs3_binding(), prefix(whole, bytes)), prefix(whole, bytes)) << bytes;
   for (const std::uint32_t word : {0u, 1u}) {
     Bytes bad = whole;
-    xdr::store_u32(&bad[4 * std::size_t{word}], 2);  // an error; no boolean
+    xdr::store_u32(&bad[4 * std::size_t{word}], 2);  // an error; an invalid boolean
     EXPECT_EQ(capped(nfs3_binding(), bad), bad);
   }
 }

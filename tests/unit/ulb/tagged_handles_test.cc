@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tags of file handles: off in calls, on in results, and nothing else changes.
+// Tags of file handles are removed from calls and added to results, and nothing else changes.
 #include "dataplane/ulb/tagged_handles.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ bool has_two(std::uint32_t procedure) {
   return procedure == kNfs3Rename || procedure == kNfs3Link;
 }
 
-/// In memory of exactly this size, so that the address sanitizer sees what goes beyond.
+/// A buffer of exactly this size, so that the address sanitizer detects accesses beyond it.
 struct Exact {
   explicit Exact(const Bytes& from) : bytes(std::make_unique<std::byte[]>(from.size())), size(from.size()) {
     std::copy(from.begin(), from.end(), bytes.get());
@@ -141,7 +141,7 @@ TEST(TaggedHandles, of_a_directory_with_the_shortest_entries_have_room_in_what_w
                                   found(kNfs3ReadDirPlus, sent));
     const std::uint32_t asked = xdr::load_u32(left.data() + left.size() - 4);
     Bytes entries =
-        words({0, 0, 0, 6});  // as long as the server may make them: counted with the status as well
+        words({0, 0, 0, 6});  // as long as the server may make them, counted with the status as well
     while (entries.size() + 44 + 8 <= asked)
       append(entries, joined({words({1, 0, 1}), text("n"), words({0, 1, 0, 1}), counted(handle(1, 1))}));
     append(entries, words({0, 1}));

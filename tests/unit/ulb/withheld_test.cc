@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What would lead clients of version 4 past a gateway is neither asked for nor told, and nothing else changes.
+// Attributes and values that would lead clients of version 4 past a gateway are removed from calls and
+// results, and nothing else changes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +21,8 @@ using test::Writer;
 constexpr Withheld kAll{}, kPnfs{.referrals = false}, kReferrals{.pnfs = false};
 constexpr Withheld kNothing{.pnfs = false, .referrals = false};
 
-/// The call that goes on, in memory of exactly its size, and whether its results may tell.
+/// The call that is passed on, in a buffer of exactly its size, and whether its results may contain withheld
+/// values.
 struct Passed {
   Bytes call;
   bool results_tell;
@@ -42,7 +44,7 @@ Bytes prefix(const Bytes& bytes, std::size_t count) {
   return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
-/// The first three words of bitmaps, of all attributes but the withheld ones.
+/// The first three words of bitmaps of all attributes but the withheld ones.
 struct Words {
   std::uint32_t first = ~0u, second = ~0u, third = ~0u;
 };
@@ -73,7 +75,7 @@ TEST(Nfs4Withheld, attributes_are_not_asked_for) {
 }
 
 TEST(Nfs4Withheld, short_bitmaps_end_where_they_end) {
-  // An operation behind the bitmap looks like a part of it.
+  // An operation that follows the bitmap looks like a part of it.
   const auto call = [](std::initializer_list<std::uint32_t> bitmap) {
     return Writer().call(2).w({9}).w(bitmap).w({22, 0}).bytes();
   };
@@ -163,7 +165,7 @@ TEST(Nfs4Withheld, lists_of_attributes_that_lie_stay_as_they_are) {
 
 TEST(Nfs4Withheld, messages_cut_anywhere_stay_as_they_are) {
   const Bytes supported = get_attr_reply({});
-  constexpr std::size_t kBehind = 24;  // the operation behind the first GETATTR
+  constexpr std::size_t kBehind = 24;  // the operation after the first GETATTR
   for (std::size_t bytes = 0; bytes < supported.size() - kBehind; ++bytes)
     EXPECT_EQ(told(prefix(supported, bytes)), prefix(supported, bytes)) << bytes;
   for (const Bytes& whole : {get_attr_call({}), read_dir_call({})})
@@ -182,7 +184,7 @@ TEST(Nfs4Withheld, data_that_was_placed_is_stepped_over) {
   };
   FirstPlaced placed;
   EXPECT_EQ(told(reply(~0u), kAll, &placed), reply(0xfeffffff));
-  EXPECT_EQ(told(reply(~0u)), reply(~0u));  // not placed, and not there
+  EXPECT_EQ(told(reply(~0u)), reply(~0u));  // not placed, and not present
 }
 
 TEST(Nfs4Withheld, what_kernels_say_keeps_its_shape) {

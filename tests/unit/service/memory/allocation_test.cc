@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The message path allocates nothing: counted by the replaced allocation functions of this program.
+// The message path allocates no memory. This program replaces the allocation functions to count calls.
 #include "tests/unit/base/allocation_counter.h"
 #include "tests/unit/service/memory/nfs3_client.h"
 

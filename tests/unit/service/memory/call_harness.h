@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stands in for the transport: one call that a test drives through a service, step by step, with real memory
-// for sinks and result items.
+// Replaces the transport: a test drives one call through a service, step by step, with real memory for sinks
+// and result items.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using Bytes = std::vector<std::byte>;
 
 class TestCall final : public Call, private CallHost {
  public:
-  /// What a call slot's own reply buffer holds.
+  /// Size of a call slot's own reply buffer, in bytes.
   static constexpr std::size_t kInlineBytes = 1024;
   static constexpr std::size_t kLargeBytes = 64 << 10;
 
@@ -35,7 +35,7 @@ class TestCall final : public Call, private CallHost {
   void set_peer_host(const HostName& host) noexcept { own_peer_host_ = host; }
   bool memory_available = true;  ///< require_results() beyond the slot's buffer
 
-  /// Keeps views: arguments have to stay valid until release().
+  /// Starts a call. The object holds views, so the arguments must stay valid until release().
   void start(std::span<const std::byte> arguments, std::uint32_t placed_bytes = 0) noexcept {
     arguments_ = arguments;
     placed_bytes_ = placed_bytes;
@@ -53,7 +53,7 @@ class TestCall final : public Call, private CallHost {
     with_service_ = true;
     return service.place(*this);
   }
-  /// The RDMA Reads: fills the sink, which has to hold all of it.
+  /// Performs the RDMA Reads: fills the sink, which must hold all of the data.
   void pull(std::span<const std::byte> data) noexcept {
     for (const rdma::Sge& piece : pieces()) {
       if (data.empty()) break;
@@ -81,7 +81,8 @@ class TestCall final : public Call, private CallHost {
   using Call::pieces;
   std::size_t results_capacity() const noexcept { return room_.size(); }
 
-  /// The results as they would go inline: items and their pad put in from the memory they name now.
+  /// Returns the results in inline form: items and their padding are inserted from the memory that they refer
+  /// to now.
   Bytes results() const {
     Bytes out;
     const auto written = const_cast<TestCall*>(this)->results_.written();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A session between a Linux 6.1 NFSv3 client and the Linux 6.1 kernel server over NFS/RDMA (captures,
-// rxe4096-nfs3-smallops): arguments and results of each call in order, in hexadecimal, with data that was
-// moved by chunks put back in its place. Generated from the capture.
+// rxe4096-nfs3-smallops). It contains arguments and results of each call in order, in hexadecimal, with the
+// data of chunks inserted. Generated from the capture.
 #pragma once
 
 #include <cstdint>

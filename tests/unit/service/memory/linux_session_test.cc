@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Replays the calls of a Linux client to the Linux server, with that server's handles replaced by ours, and
-// compares the answers. This also checks the tests' own decoder on replies of that server.
+// Replays the calls of a Linux client to the Linux server, with that server's handles replaced by this
+// service's, and compares the answers. This also checks the tests' own decoder on replies of that server.
 #include "tests/unit/service/memory/linux_session.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string text(std::span<const std::byte> bytes) {
 class LinuxSession : public testing::Test {
  protected:
   LinuxSession() {
-    // The files that the recorded session began with.
+    // Files that exist at the start of the recorded session.
     lab.setattr(root, {.mode = 0777});
     const Handle dir = lab.directory(root, "dir");
     for (unsigned i = 1; i <= 5; ++i) {
@@ -39,7 +39,7 @@ class LinuxSession : public testing::Test {
   }
   static Bytes contents(unsigned i) { return bytes_of(numbered("content ", i).append("\n")); }
 
-  /// Arguments with our handles in them.
+  /// Returns the arguments with the handles of this service.
   Bytes translated(std::uint32_t program, std::uint32_t procedure, const Bytes& arguments) {
     if (arguments.empty()) return {};
     return encode([&](xdr::Writer& out) {
@@ -75,7 +75,8 @@ class LinuxSession : public testing::Test {
     }
   }
   void expect_same_wcc(const Wcc& mine, const Wcc& theirs) {
-    // That server omits the attributes before a WRITE, which it cannot know reliably; ours has them.
+    // The Linux server omits the attributes before a WRITE, because it cannot determine them reliably. This
+    // service returns them.
     EXPECT_TRUE(mine.before.has_value() || !theirs.before.has_value());
     expect_same_attr(mine.after, theirs.after);
   }
@@ -134,8 +135,8 @@ TEST_F(LinuxSession, nfs3_answers_are_those_of_the_linux_server) {
 }
 
 TEST_F(LinuxSession, getacl_answers_are_those_of_the_linux_server) {
-  // The capture does not show which objects these handles stand for, so any mode that gives the recorded
-  // answer is accepted.
+  // The capture does not show the objects of these handles, so any mode that gives the recorded answer is
+  // accepted.
   int compared = 0;
   for (const RecordedCall& recorded : kLinuxSession) {
     if (recorded.program != ulb::kNfsAclProgram || recorded.procedure != 1) continue;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may do what: credentials, squashing, permissions, read-only exports, client addresses.
+// Access control: credentials, squashing, permissions, read-only exports, client addresses.
 #include "tests/unit/service/memory/nfs3_client.h"
 
 namespace sluice::service::test {
 namespace {
 
-// RFC 1813, section 3.3.4.
+// Bits of RFC 1813, section 3.3.4.
 constexpr std::uint32_t kRead = 1;
 constexpr std::uint32_t kLookup = 2;
 constexpr std::uint32_t kModify = 4;
@@ -194,7 +194,7 @@ TEST_F(AccessControl, only_a_member_makes_set_group_id_files_of_a_group) {
                        lab.mknod(d, created + "n", kFifo, who, set).attr->mode,
                        lab.mkdir(d, created + "d", set, who).attr->mode};
   };
-  // A directory has the bit from the directory that it is in, which its group is from as well.
+  // A directory inherits the bit from its parent directory, like the group.
   EXPECT_EQ(modes("a", kAlice), (std::vector{04775u, 04775u, 06775u}));
   EXPECT_EQ(modes("m", member), (std::vector{06775u, 06775u, 06775u}));
   EXPECT_EQ(modes("r", kRoot), (std::vector{06775u, 06775u, 06775u}));
@@ -263,7 +263,7 @@ TEST_F(AccessControl, an_export_for_hosts_is_for_those_that_have_shown_these_nam
   EXPECT_EQ(status(0, "beta", peer), Status::Ok);
   for (const char* other : {"", "gamma", "alph", "alphabet", "Alpha"})
     EXPECT_EQ(status(0, other, peer), Status::Acces) << other;
-  // With addresses too, both have to fit.
+  // An export with hosts and addresses requires both to match.
   EXPECT_EQ(status(1, "alpha", peer), Status::Acces);
   EXPECT_EQ(status(1, "alpha", PeerAddress::from_ipv4(10, 1, 2, 3)), Status::Ok);
   EXPECT_EQ(status(1, "beta", PeerAddress::from_ipv4(10, 1, 2, 3)), Status::Acces);

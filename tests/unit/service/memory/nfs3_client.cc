@@ -19,7 +19,7 @@ rdma::MemoryRegion map_region(std::size_t bytes, std::uint32_t lkey) {
   return {{static_cast<std::byte*>(memory), bytes}, rdma::Lkey{lkey}};
 }
 
-// --- RFC 1813, section 2: out of XDR
+// --- Decoding (RFC 1813, section 2)
 
 std::uint64_t take_time(xdr::Reader& in) {
   const std::uint64_t seconds = in.u32();
@@ -86,7 +86,7 @@ void take_entries(xdr::Reader& in, Result& result, bool plus) {
   result.eof = in.boolean();
 }
 
-// --- into XDR
+// --- Encoding
 
 void put_time(xdr::Writer& out, std::uint64_t ns) {
   out.u32(static_cast<std::uint32_t>(ns / kBillion));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An NFSv3 client for tests, written from RFC 1813 and apart from the service's own codec. It is strict: a
+// An NFSv3 client for tests, written from RFC 1813 independently of the service's codec. It is strict: a
 // reply that does not decode to its last byte fails the test.
 #pragma once
 
@@ -54,12 +54,12 @@ struct AclEntry {
   bool operator==(const AclEntry&) const = default;
 };
 
-/// Everything that any of the procedures answers.
+/// Union of the results of all procedures.
 struct Result {
   rpc::AcceptStat accepted = rpc::AcceptStat::SystemErr;
   std::optional<rpc::AuthStat> denied;
   Status status = Status::ServerFault;
-  std::optional<Attr> attr;      ///< of the object
+  std::optional<Attr> attr;      ///< attributes of the object
   std::optional<Attr> dir_attr;  ///< LOOKUP
   Handle handle;
   Wcc wcc, to_wcc;
@@ -68,7 +68,7 @@ struct Result {
   Bytes data;
   std::uint64_t verifier = 0;
   std::vector<DirEntry> entries;
-  std::vector<std::uint64_t> numbers;  ///< FSSTAT, FSINFO, PATHCONF in the order of the fields
+  std::vector<std::uint64_t> numbers;  ///< fields of FSSTAT, FSINFO or PATHCONF, in order
   std::vector<AclEntry> acl;
   std::uint32_t acl_mask = 0, acl_count = 0;
   std::size_t reply_bytes = 0;
@@ -83,7 +83,7 @@ struct Set {
   std::uint64_t atime = 0, mtime = 0;
 };
 
-/// Who calls.
+/// Identity of the caller.
 struct Caller {
   rpc::AuthFlavor flavor = rpc::AuthFlavor::Sys;
   std::uint32_t uid = 0, gid = 0;
@@ -105,8 +105,8 @@ Bytes pattern(std::size_t bytes, std::uint32_t seed);
 
 class Transport;
 
-/// A MemoryService with its memory. The default has one export without root squashing. Calls go straight to
-/// the service, or over RPC-over-RDMA when the program was started with --over.
+/// A MemoryService with its memory. The default has one export without root squashing. Calls are made
+/// directly to the service, or over RPC-over-RDMA if the program was started with --over.
 class Lab {
  public:
   struct Options {
@@ -131,10 +131,10 @@ class Lab {
     while (service_->background(0)) {
     }
   }
-  /// A started call of `caller` that is not yet released. `arguments` have to stay valid.
+  /// Prepares a call of `caller` that is not released yet. `arguments` must stay valid.
   void prepare(TestCall& call, std::uint32_t procedure, const Caller& caller);
 
-  /// Any call, executed and released; the results are returned as they would go inline.
+  /// Executes and releases a call. Returns the results in inline form.
   Result call(std::uint32_t procedure, const Bytes& arguments, const Caller& caller);
   Result acl_call(std::uint32_t procedure, const Bytes& arguments, const Caller& caller);
 
@@ -172,10 +172,10 @@ class Lab {
   Result setacl(const Handle& object, std::uint32_t mask, const std::vector<AclEntry>& acl,
                 const std::vector<AclEntry>& default_acl, const Caller& who = kRoot);
 
-  /// A file or directory made by root; its handle.
+  /// Creates a file or directory as root and returns its handle.
   Handle file(const Handle& dir, std::string_view name, std::uint32_t mode = 0644);
   Handle directory(const Handle& dir, std::string_view name, std::uint32_t mode = 0755);
-  /// The whole of a directory by READDIR calls of `count` bytes, without "." and "..".
+  /// Returns a whole directory, read by READDIR calls of `count` bytes, without "." and "..".
   std::vector<DirEntry> list(const Handle& dir, std::uint32_t count = 8192);
   Bytes read_all(const Handle& file);
 
@@ -183,19 +183,19 @@ class Lab {
   Result run(Service& service, std::uint32_t program, std::uint32_t procedure, const Bytes& arguments,
              const Caller& caller);
 
-  std::unique_ptr<Transport> transport_;  ///< none: calls go straight to the service
+  std::unique_ptr<Transport> transport_;  ///< null: calls are made directly to the service
   rdma::MemoryRegion arena_;
   rdma::MemoryRegion zeros_;
   std::unique_ptr<MemoryService> service_;
   std::array<std::byte, 400> credential_{};
 };
 
-/// Labs made from now on call over this version of RPC-over-RDMA; zero: straight to the service.
+/// Selects the version of RPC-over-RDMA for Labs created later; zero selects direct calls to the service.
 void call_over_version(std::uint32_t version) noexcept;
 
-/// WRITE arguments without the data, as they stand in front of a Read chunk.
+/// Returns the arguments of a WRITE up to its data, which a Read chunk contains.
 Bytes write_head(const Handle& file, std::uint64_t offset, std::uint32_t count, std::uint32_t stable = 0);
-/// Encodes whatever `put` writes.
+/// Returns the output of `put`.
 Bytes encode(const std::function<void(xdr::Writer&)>& put);
 /// Decodes results of an NFSv3 procedure.
 Result decode(std::uint32_t procedure, const Bytes& results);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared by the tests of READ and WRITE: calls that are stopped in the middle.
+// Shared by the tests of READ and WRITE: calls that are suspended between their steps.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class PendingRead {
   Bytes arguments_;
 };
 
-/// A WRITE whose data comes by Read chunk.
+/// A WRITE whose data arrives in a Read chunk.
 class PlacedWrite {
  public:
   PlacedWrite(Lab& lab, const Handle& file, std::uint64_t offset, std::uint32_t count,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// READDIR and READDIRPLUS: bounds, cookies that last, large directories that change while they are read.
+// READDIR and READDIRPLUS: bounds, persistent cookies, large directories that change while they are read.
 #include <algorithm>
 #include <map>
 #include <random>
@@ -164,7 +164,8 @@ TEST_F(Directory, ten_thousand_names_come_once_each) {
 }
 
 TEST_F(Directory, names_are_removed_while_they_are_listed) {
-  // As rm -r does: list a part, remove it, go on from a cookie whose entry is gone.
+  // This is the sequence of rm -r: list a part, remove it, continue from a cookie whose entry has been
+  // removed.
   fill(d, 0, 10000);
   std::uint64_t cookie = 0;
   std::uint64_t verifier = 0;
@@ -187,7 +188,7 @@ TEST_F(Directory, names_are_removed_while_they_are_listed) {
 }
 
 TEST_F(Directory, cookies_survive_any_creates_and_removes) {
-  // What is there from the beginning to the end of a listing comes exactly once, whatever else happens.
+  // An entry that exists during the whole listing is returned exactly once, whichever other entries change.
   std::mt19937 random(20260101);
   fill(d, 0, 2000);
   for (int round = 0; round < 5; ++round) {

@@ -7,7 +7,7 @@
 
 namespace sluice::service::test {
 
-/// Both attributes are present, and are those before and after the change.
+/// Checks that both attributes are present, and that they are those before and after the change.
 inline void expect_changed(const Wcc& wcc, const Attr& before) {
   ASSERT_TRUE(wcc.before && wcc.after);
   EXPECT_EQ(wcc.before->mtime, before.mtime);

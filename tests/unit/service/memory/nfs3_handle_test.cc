@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// File handles: foreign ones are BADHANDLE, those of removed files STALE, and neither does harm.
+// File handles: invalid ones are answered with BADHANDLE, and handles of removed files with STALE.
 #include <random>
 
 #include "tests/unit/service/memory/nfs3_client.h"
@@ -9,7 +9,8 @@ namespace sluice::service::test {
 namespace {
 
 TEST(SipHash, reference_vectors) {
-  // SipHash-2-4 paper, Appendix A, and the authors' table: key 00 01 .. 0f, message 00 01 .. (n-1).
+  // Vectors of the SipHash-2-4 paper, Appendix A, and of the authors' table: key 00 01 .. 0f, message 00 01
+  // .. (n-1).
   HashKey key;
   for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(i);
   Bytes message;
@@ -47,11 +48,11 @@ TEST(FileHandles, random_bytes_are_no_arguments) {
   std::mt19937 random(2);
   int answered = 0;
   for (int i = 0; i < 100000; ++i) {
-    // Half of them begin with a valid handle, so that the rest is decoded.
+    // Half of the arguments begin with a valid handle, so that the remainder is decoded.
     Bytes arguments = random() % 2 == 0 ? encode([&](auto& out) { out.opaque(root); }) : Bytes{};
     const std::size_t more = random() % 30 * 4;
     for (std::size_t k = 0; k < more; ++k) {
-      // Mostly small words, as lengths and discriminators are.
+      // The words are mostly small, like lengths and discriminators.
       const bool low = k % 4 == 3;
       arguments.push_back(static_cast<std::byte>(low                  ? random() % 8
                                                  : random() % 16 == 0 ? random() % 256
@@ -90,7 +91,7 @@ TEST(FileHandles, a_restart_keeps_roots_and_nothing_else) {
     f = before.file(root, "f");
   }
   Lab after;
-  after.file(after.root(), "f");  // the same inode and generation
+  after.file(after.root(), "f");  // the same inode and generation as before
   EXPECT_EQ(after.root(), root);
   EXPECT_TRUE(after.getattr(root).ok());
   EXPECT_EQ(after.getattr(f).status, Status::Stale);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The NFSv3 tests: called straight, or with --over=v1 or --over=v2 over that version of RPC-over-RDMA.
+// Main program of the NFSv3 tests. Calls are made directly, or with --over=v1 or --over=v2 over that version
+// of RPC-over-RDMA.
 #include <cstdio>
 #include <string_view>
 

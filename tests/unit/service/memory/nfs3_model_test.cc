@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random operations on the export and on a model of plain containers have to agree, and at the end all memory
-// has to be accounted for.
+// Applies random operations to the export and to a model of plain containers. Both must agree, and at the end
+// all memory must be accounted for.
 #include <algorithm>
 #include <map>
 #include <random>
@@ -196,7 +196,7 @@ class Model {
     lab_.prepare(call, ulb::kNfs3Write, kRoot);
     call.start(head, count);
     ASSERT_EQ(call.place(lab_.service()), Placement::Sink);
-    // An abandoned WRITE may have changed the file by then, so it writes what the file holds.
+    // An abandoned WRITE may have changed the file already, so it writes the present contents of the file.
     ++depth_;
     if (!give_up) {
       for (auto i = random_() % 4; i > 0; --i) step();
@@ -220,8 +220,8 @@ class Model {
     call.release(lab_.service());
   }
 
-  /// A step after data was pulled: it must not change that file's own bytes, or the model would have to know
-  /// which change came last.
+  /// Performs a step after data was pulled. It must not change the bytes of that file, because the model does
+  /// not track the order of such changes.
   void step_elsewhere(std::size_t f) {
     const std::size_t d = any(true);
     const std::string name = any_name();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The procedures of RFC 1813, section 3.3, that look up, make, remove and rename names in a directory:
+// The procedures of RFC 1813, section 3.3, that look up, create, remove and rename names in a directory:
 // results, error arms, weak cache consistency data.
 #include "tests/unit/service/memory/nfs3_fixture.h"
 

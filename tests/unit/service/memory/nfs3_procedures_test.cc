@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The procedures of RFC 1813, section 3.3, on one object or the file system: results, error arms, weak cache
-// consistency data. Also what all procedures have in common.
+// consistency data. Also properties that all procedures share.
 #include "tests/unit/service/memory/nfs3_fixture.h"
 
 namespace sluice::service::test {
@@ -299,14 +299,14 @@ const std::vector<ExportOptions> kTwoExports = {{.path = "/a", .root_squash = fa
 
 TEST_F(Nfs3, an_export_that_takes_all_files_leaves_the_others_their_share) {
   Lab two({.max_files = 100, .exports = kTwoExports});
-  constexpr std::uint32_t kShare = 25;  // a half of a half
+  constexpr std::uint32_t kShare = 25;  // half of the export's half
   EXPECT_EQ(fill(two, 0), 100 - kShare - 1) << "the root is one";
   EXPECT_EQ(two.fsstat(two.root(1)).numbers[5], kShare - 1);
   EXPECT_EQ(fill(two, 1), kShare - 1);
-  // An inode beyond the share of the first one is free for both.
+  // An inode beyond the first export's share is available to both.
   ASSERT_TRUE(two.remove(two.root(0), "f0").ok());
   EXPECT_TRUE(two.create(two.root(1), "more").ok());
-  // An inode of the second one's share stays reserved for it.
+  // An inode of the second export's share stays reserved for it.
   ASSERT_TRUE(two.remove(two.root(1), "more").ok());
   ASSERT_TRUE(two.remove(two.root(1), "f0").ok());
   EXPECT_TRUE(two.create(two.root(0), "f0").ok());
@@ -314,7 +314,7 @@ TEST_F(Nfs3, an_export_that_takes_all_files_leaves_the_others_their_share) {
   EXPECT_TRUE(two.create(two.root(1), "f0").ok());
 }
 
-/// A hard link takes an entry and no inode. There are twice as many entries as inodes.
+/// A hard link uses an entry and no inode. The number of entries is twice that of inodes.
 TEST_F(Nfs3, an_export_that_takes_all_entries_leaves_the_others_their_share) {
   Lab two({.max_files = 100, .exports = kTwoExports});
   const Handle f = two.file(two.root(0), "f");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reply cache: calls that a client repeats because it lost its connection before the reply.
+// The duplicate request cache: calls that a client retransmits after it lost its connection before the reply.
 #include "tests/unit/service/memory/nfs3_fixture.h"
 
 namespace sluice::service::test {
@@ -34,12 +34,12 @@ class Nfs3Repeated : public Nfs3 {
     caller.peer = PeerAddress::from_ipv4(192, 0, 2, last);
     return caller;
   }
-  /// A successful MKDIR and a successful RMDIR.
+  /// Checks that a MKDIR and a RMDIR succeed.
   void make_and_remove(std::uint32_t xid, const Caller& who) {
     ASSERT_EQ(status_of(results_of(xid, kMkDir, "other", who)), 0u);
     ASSERT_EQ(status_of(results_of(xid, kRmDir, "other", who)), 0u);
   }
-  /// Number of calls; five times the places of the cache.
+  /// Number of calls; five times the entries of the cache.
   static constexpr std::uint32_t kMany = 5 * memory::kReplySets * memory::kReplyWays;
   static constexpr std::uint32_t kMkDir = 9;
   static constexpr std::uint32_t kRemove = 12;
@@ -56,7 +56,7 @@ TEST_F(Nfs3Repeated, a_removal_and_a_creation_that_come_again_get_their_first_an
   const Bytes made = results_of(701, kMkDir, "d");
   EXPECT_EQ(status_of(made), 0u);
   EXPECT_EQ(results_of(701, kMkDir, "d"), made);
-  // An error is remembered too.
+  // Error replies are cached as well.
   const Bytes exists = results_of(702, kMkDir, "d");
   EXPECT_EQ(status_of(exists), static_cast<std::uint32_t>(Status::Exist));
   lab.rmdir(root, "d");
@@ -73,7 +73,8 @@ TEST_F(Nfs3Repeated, another_xid_client_or_argument_is_another_call) {
   EXPECT_EQ(status_of(results_of(700, kRemove, "g")), static_cast<std::uint32_t>(Status::NoEnt));
 }
 
-/// A stranger at the host's address, or the host before it has shown its name, is not the host.
+/// The cached reply of a host is not sent to another process at its address, nor to the host before it has
+/// authenticated.
 TEST_F(Nfs3Repeated, the_answer_to_a_host_by_name_is_for_that_host) {
   std::vector<ExportOptions> exports = lab.service().exports();
   exports[0].hosts = {HostName("alpha"), HostName("beta")};
@@ -93,7 +94,7 @@ TEST_F(Nfs3Repeated, the_answer_to_a_host_by_name_is_for_that_host) {
   EXPECT_EQ(results_of(700, kMkDir, "e", host), made);
 }
 
-/// It calls again on a connection on which it has not shown its name yet.
+/// The host calls again on a connection on which it has not authenticated yet.
 TEST_F(Nfs3Repeated, an_export_for_everybody_answers_a_host_again_that_has_lost_its_name) {
   lab.file(root, "f");
   Caller host = kRoot;
@@ -115,7 +116,7 @@ TEST_F(Nfs3Repeated, answers_are_forgotten_in_time_and_for_want_of_room) {
   EXPECT_EQ(status_of(results_of(800, kRemove, "f")), static_cast<std::uint32_t>(Status::NoEnt));
 }
 
-/// Errors and successes of another client, some multiples of what the cache holds.
+/// The other client's errors and successes are a multiple of the cache's capacity.
 TEST_F(Nfs3Repeated, a_busy_client_does_not_push_out_the_answers_to_another) {
   const Caller other = caller(99);
   const Bytes made = results_of(700, kMkDir, "mine");
@@ -128,7 +129,7 @@ TEST_F(Nfs3Repeated, a_busy_client_does_not_push_out_the_answers_to_another) {
   EXPECT_EQ(results_of(700, kMkDir, "mine"), made) << "after successes";
 }
 
-/// Nor does a client push out its own answers in this way.
+/// A client does not evict its own answers in this way either.
 TEST_F(Nfs3Repeated, calls_that_changed_nothing_do_not_push_out_those_that_did) {
   const Bytes made = results_of(700, kMkDir, "mine");
   ASSERT_EQ(status_of(made), 0u);
@@ -152,7 +153,7 @@ TEST_F(Nfs3Repeated, all_changes_of_a_client_are_remembered_while_many_others_ar
     EXPECT_EQ(results_of(700 + i, kMkDir, numbered("mine", i)), made[i]) << i;
 }
 
-/// Else what a client did long ago would count against what it does now.
+/// Otherwise old calls of a client would count against its share of new ones.
 TEST_F(Nfs3Repeated, what_is_forgotten_in_time_is_no_part_of_a_clients_share) {
   constexpr std::uint64_t kStart = 1'760'000'000'000'000'000;
   set_test_clock(kStart);

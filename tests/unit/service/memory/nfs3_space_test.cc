@@ -18,7 +18,7 @@ TEST_F(Data, freed_memory_never_shows_in_another_file) {
     while (tight.write(secret, at, pattern(kLargeBytes, 5)).ok()) at += kLargeBytes;
     ASSERT_TRUE(tight.remove(dir, "secret").ok());
     if (scrub_in_background) tight.settle();
-    // Writes one byte in each block: the rest of the block would show earlier contents.
+    // Writes one byte in each block. The remainder of the block must not show earlier contents.
     const Handle probe = tight.file(dir, "probe");
     for (std::uint64_t offset = 0; offset < (3 << 20); offset += kLargeBytes)
       ASSERT_TRUE(tight.write(probe, offset + 1000, Bytes(1)).ok()) << offset;

@@ -121,7 +121,7 @@ TEST_F(Data, an_abandoned_write_leaves_nothing_behind_the_end) {
   EXPECT_EQ(used(f), 0u);
 }
 
-/// Other clients and programs find out from the times that they have old data.
+/// Other clients and programs detect from the times that their data is out of date.
 TEST_F(Data, an_abandoned_write_changes_times_and_set_id_bits_as_a_whole_one_does) {
   ASSERT_TRUE(lab.write(f, 0, pattern(65536, 1)).ok());
   for (const auto& [who, mode] : {std::pair{kAlice, 0775u}, std::pair{kRoot, 06775u}}) {
@@ -153,7 +153,7 @@ TEST_F(Data, an_abandoned_write_behind_the_end_changes_no_attribute) {
   EXPECT_EQ(after.mode, before.mode);
 }
 
-/// The file's new block has what had arrived in the old one.
+/// The file's new block contains the data that had arrived in the old one.
 TEST_F(Data, an_abandoned_write_in_a_small_file_that_grew_under_it_changes_times) {
   ASSERT_TRUE(lab.write(f, 0, pattern(2000, 1)).ok());
   const Attr before = *lab.getattr(f).attr;
@@ -174,7 +174,7 @@ TEST_F(Data, an_abandoned_write_gives_back_what_it_asked_for) {
 }
 
 TEST_F(Data, an_abandoned_write_does_not_harm_its_repetition) {
-  // As after a lost connection: the call is repeated before the old one is released.
+  // The call is repeated before the old one is released, as happens after a lost connection.
   const Bytes data = pattern(200000, 4);
   auto broken = std::make_unique<PlacedWrite>(lab, f, 0, 200000);
   broken->pull(part(data, 0, 100000));

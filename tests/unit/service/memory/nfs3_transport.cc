@@ -26,7 +26,7 @@ rpcrdma::EngineConfig engine_config() {
   return config;
 }
 
-/// Where the data of a WRITE begins in its arguments, or zero when they are not those of one.
+/// Returns the offset of a WRITE's data in its arguments, or zero if they are not arguments of a WRITE.
 std::size_t write_data_at(std::span<const std::byte> arguments, std::uint32_t& bytes) {
   xdr::Reader in(arguments);
   in.opaque(64);
@@ -58,7 +58,7 @@ void completed(void* context, const rpcrdma::Reply& reply) noexcept {
   waiting.status = reply.status();
   waiting.message.assign(reply.message().begin(), reply.message().end());
   if (!waiting.offered || waiting.message.size() < xdr::kUnit) return;
-  // The count word of a READ's data is the last of what is left inline.
+  // The count word of a READ's data is the last word that is inline.
   const std::uint32_t count = xdr::load_u32(&waiting.message[waiting.message.size() - xdr::kUnit]);
   if (count > 0 && reply.item(0, count).where == rpcrdma::ItemResult::Where::Placed) waiting.placed = count;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NFSv3 calls over RPC-over-RDMA on loopback: two engines in one thread, and a connection for each client
-// address. READ and WRITE data goes by chunks.
+// address. Chunks carry READ and WRITE data.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ class Transport {
   explicit Transport(std::uint32_t version);
   ~Transport();
 
-  /// Where the services' memory has to be registered.
+  /// Returns the device with which the memory of the services must be registered.
   rdma::Device& server_device() { return *server_device_; }
   void add_service(Service& service) { server_->add_service(service); }
 

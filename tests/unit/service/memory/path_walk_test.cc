@@ -16,7 +16,7 @@ class PathWalkTest : public Nfs3 {
     while (!walk_.slice()) continue;
     return walk_.status();
   }
-  /// Whether the walk has ended in the directory with this handle.
+  /// Returns whether the walk has ended in the directory with this handle.
   bool at(const Handle& handle) {
     const auto found = lab.service().file_system().handle_of(walk_.directory());
     return std::equal(found.begin(), found.end(), handle.begin(), handle.end());

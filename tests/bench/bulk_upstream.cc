@@ -36,9 +36,10 @@ BulkUpstream::~BulkUpstream() {
   ::close(events_);
 }
 
-/// Polls, since to wake it would cost the other side. epoll leaves the sockets alone, which recv() would lock.
+/// Polls, because waking a sleeping thread would cost the other side time. epoll does not lock the sockets,
+/// unlike recv().
 void BulkUpstream::run() {
-  sigset_t lost_peer;  // sendfile() knows no MSG_NOSIGNAL
+  sigset_t lost_peer;  // sendfile() has no MSG_NOSIGNAL
   sigemptyset(&lost_peer);
   sigaddset(&lost_peer, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &lost_peer, nullptr);
@@ -70,7 +71,7 @@ void BulkUpstream::serve(Peer& peer) {
   send(peer);
 }
 
-/// What there is of one call.
+/// Receives the available part of one call.
 void BulkUpstream::receive(Peer& peer) {
   if (peer.to_drop == 0) {
     const auto got = ::recv(peer.socket, &peer.head[peer.filled], kCallHeadBytes - peer.filled, 0);
@@ -93,7 +94,7 @@ void BulkUpstream::send(Peer& peer) {
   watch(peer, !peer.xids.empty());
 }
 
-/// Of the first reply. False: the socket has no room.
+/// Sends a part of the first reply. Returns false if the socket's buffer is full.
 bool BulkUpstream::send_some(Peer& peer) {
   const std::size_t data_bytes = shape_.reads() ? shape_.data_bytes : 0;
   const std::size_t head_bytes = xdr::kUnit + reply_.size();

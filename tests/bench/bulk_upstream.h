@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An upstream that copies no data: READs are answered out of a file by sendfile(), and what WRITEs carry is
-// dropped in the kernel. So it is the other side of the comparison, gateway or client, whose copies count. It runs
-// on a thread of its own.
+// An upstream that copies no data: sendfile() answers READs from a file, and the kernel discards the data of
+// WRITEs. A comparison therefore measures the copies of the gateway or the client only. It runs on its own
+// thread.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace sluice::bench {
 
 class BulkUpstream {
  public:
-  /// All calls are of this shape.
+  /// Creates an upstream for calls of this shape only.
   explicit BulkUpstream(const ForwardedShape& shape);
   ~BulkUpstream();
   BulkUpstream(const BulkUpstream&) = delete;
@@ -29,17 +29,17 @@ class BulkUpstream {
   std::uint16_t port() const { return listener_.port(); }
 
  private:
-  /// Record mark and XID: all of a call that is looked at.
+  /// Size of record mark and XID, the only part of a call that is read.
   static constexpr std::size_t kCallHeadBytes = 2 * xdr::kUnit;
   struct Peer {
     int socket = -1;
     bool waits_for_room = false;
     std::array<std::byte, kCallHeadBytes> head{};
-    std::size_t filled = 0;          ///< of the head
-    std::size_t to_drop = 0;         ///< bytes of the call behind its head
-    std::deque<std::uint32_t> xids;  ///< of calls to be answered
-    std::vector<std::byte> reply;    ///< to the first, without data
-    std::size_t sent = 0;            ///< of it, its data included
+    std::size_t filled = 0;          ///< bytes of the head received
+    std::size_t to_drop = 0;         ///< bytes of the call after its head
+    std::deque<std::uint32_t> xids;  ///< of unanswered calls
+    std::vector<std::byte> reply;    ///< to the first call, without data
+    std::size_t sent = 0;            ///< bytes of it sent, including its data
   };
 
   void run();
@@ -54,7 +54,7 @@ class BulkUpstream {
   const std::vector<std::byte> reply_;
   Listener listener_;
   int events_ = -1;
-  int file_ = -1;  ///< what is read
+  int file_ = -1;  ///< content of READs
   std::vector<std::unique_ptr<Peer>> peers_;
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a reactor shows of its time under calls whose cost is known: the service keeps the processor for a fixed time, and a
-// client on the other core makes calls at a rate. For pairs.py: 'LOAD SECONDS', the load in percent, is answered with the share
-// that the reactor shows as busy, 'true 0' with the share that the service had in the same time; it is not a number when other
-// programs had the reactor's core.
+// Compares the busy share that a reactor reports with calls of known cost. The service uses the processor for
+// a fixed time per call, and a client on the other core makes calls at a given rate. For pairs.py: 'LOAD
+// SECONDS', with the load in percent, is answered with the share that the reactor reports as busy; 'true 0'
+// is answered with the service's share in the same interval, or NaN if other programs used the reactor's
+// core.
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -21,7 +22,7 @@ namespace sluice::bench {
 namespace {
 
 constexpr std::uint64_t kCallNs =
-    100'000;  ///< beside which the rest of a call, about a microsecond, is little
+    100'000;  ///< the remainder of a call, about a microsecond, is small in comparison
 constexpr std::uint32_t kDepth = 32;
 constexpr double kLeastShareOfCore = 0.98;
 
@@ -29,7 +30,7 @@ std::uint64_t clock_ns() noexcept {
   return now_ns();
 }
 
-/// The null program at a price.
+/// The null program with a fixed cost per call.
 class Costly final : public service::Service {
  public:
   const service::Binding& binding() const noexcept override { return null_.binding(); }
@@ -144,7 +145,7 @@ class Bench {
     control_plane.join();
   }
 
-  /// The share that is shown; sets `truth`.
+  /// Returns the share that the reactor reports, and sets `truth`.
   double shown(double load, double seconds) {
     constexpr double kWarmS = 0.1;
     const std::uint64_t begin = now_ns();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of one kind, of which the same number is outstanding all the time, on the connections of one client in turn. Whoever
-// measures polls both ends. One thread.
+// Calls of one kind on the connections of one client, used in rotation, with a constant number of outstanding
+// calls. The caller polls both ends. One thread.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,9 @@ namespace sluice::bench {
 
 class ClosedLoop {
  public:
-  /// `reply_bytes` of a call that succeeds; a reply of another length, or another accept_stat than SUCCESS, is a defect of the
-  /// benchmark and ends it. `client` and `call` outlive it.
+  /// Creates a loop of `outstanding` calls. A reply must have `reply_bytes` bytes and the accept_stat
+  /// SUCCESS; any other one is a defect of the benchmark and ends it. `client` and `call` must outlive the
+  /// object.
   ClosedLoop(Client& client, std::span<const std::byte> call, std::size_t reply_bytes,
              std::size_t outstanding)
       : client_(client), call_(call), reply_bytes_(reply_bytes), tasks_(outstanding) {
@@ -31,7 +32,7 @@ class ClosedLoop {
   ClosedLoop(const ClosedLoop&) = delete;
   ClosedLoop& operator=(const ClosedLoop&) = delete;
 
-  /// Calls per second of `clock`, in nanoseconds. `poll_servers` is a turn of theirs.
+  /// Returns calls per second of `clock`, which is in nanoseconds. `poll_servers` polls the servers once.
   template <typename ClockNs, typename PollServers>
   double rate(double seconds, const ClockNs& clock, const PollServers& poll_servers) {
     const std::uint64_t begin = clock();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Refused requests of a client that connects once a second, of 100, while another source connects 7 or 45 times a second and answers
-// no DREQ. Sides are named after the places and the rate. Virtual time.
+// Number of refused requests, of 100, of a client that connects once a second while another source connects 7
+// or 45 times a second and answers no DREQ. The names of the sides contain the connection limit and the rate.
+// Virtual time.
 #include <iterator>
 
 #include "tests/bench/worker.h"

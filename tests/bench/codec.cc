@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Time to decode a version 1 transport header, with Sluice's codec and with rpcgen's.
+// Time to decode a version 1 transport header with Sluice's codec and with rpcgen's.
 #include <rpc/rpc.h>
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace sluice::bench {
 namespace {
 
 std::vector<std::byte> read_chunk_call() {
-  // Worked example E2 with its first segment alone: a call with one Read chunk.
+  // Worked example E2 with its first segment only: a call with one Read chunk.
   std::vector<std::byte> bytes(std::size(golden::kE2) * 4);
   for (std::size_t i = 0; i < std::size(golden::kE2); ++i)
     xdr::store_u32(bytes.data() + i * 4, golden::kE2[i]);
@@ -23,7 +23,7 @@ std::vector<std::byte> read_chunk_call() {
   return bytes;
 }
 
-/// Nanoseconds per call of `work`.
+/// Returns nanoseconds per call of `work`.
 double ns_each(double seconds, const std::function<void()>& work) {
   const std::uint64_t begin = thread_ns();
   std::uint64_t now = begin;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The longest time that the control plane's loop did not turn: a whole control plane, in real time, while 100,000
-// simulated clients connect again, its upstream has a name that nobody resolves and an address that takes calls of MOUNT
-// and does not answer, and the configuration is reloaded every second.
+// Longest iteration of the control plane's loop. A whole control plane runs in real time while 100,000
+// simulated clients reconnect, its upstream has a name that cannot be resolved and an address that accepts
+// calls of MOUNT without answering, and the configuration is reloaded every second.
 //
 // Also measures the longest iteration while a client of the admin socket lists 131,072 connections in pages.
 //
-// What the loop waited for is counted, a processor that another program had is not: the time of a pass less what the
-// scheduler let it wait (/proc/thread-self/schedstat).
+// The result is the time of an iteration without the time for which the scheduler made it wait for a
+// processor (/proc/thread-self/schedstat), so it includes blocking of the loop, but not other programs.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -36,13 +36,12 @@
 namespace sluice::bench {
 namespace {
 
-constexpr std::uint64_t kWaitNs =
-    2 * kMs;  // as the loop waits while there is something to do (controlplane/main.cc)
+constexpr std::uint64_t kWaitNs = 2 * kMs;  // wait of the loop while it has work (controlplane/main.cc)
 constexpr std::uint64_t kAskMountNs = 100 * kMs;
 constexpr std::uint64_t kReloadNs = 1'000 * kMs;
 constexpr std::uint64_t kGiveUpNs = 120'000 * kMs;
 
-/// What the scheduler has let this thread wait for a processor.
+/// Time for which this thread has waited for a processor.
 class SchedulerDelay {
  public:
   std::uint64_t ns() const {
@@ -57,7 +56,7 @@ class SchedulerDelay {
   const FileDescriptor file_{::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)};
 };
 
-/// A client of MOUNT, by UDP.
+/// A client of MOUNT over UDP.
 class MountClient {
  public:
   explicit MountClient(std::uint16_t port)
@@ -110,7 +109,8 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  /// Milliseconds. The data plane has lost all connections, and the clients come back; then they stay for some seconds.
+  /// Returns the longest iteration in milliseconds. The data plane has lost all connections, the clients
+  /// reconnect, and then stay connected for some seconds.
   double longest_pause_ms(std::uint32_t clients) {
     SimulatedClients fleet(segment_->layout(), clients);
     SimulatedReactors reactors(segment_->layout(), [&](std::uint32_t up) { fleet.on_up(up); });
@@ -139,13 +139,13 @@ class Loop {
     if (reloads_ == 0 || fleet.connected() < clients) {
       std::fprintf(stderr, "%zu of %u clients are connected, %d reloads\n", fleet.connected(), clients,
                    reloads_);
-      return -1;  // the measurement is void
+      return -1;  // the measurement is invalid
     }
     return static_cast<double>(longest_ns_) * 1e-6;
   }
 
-  /// Returns the longest iteration while `listings` clients of the admin socket list `clients` connections, which a data plane
-  /// already has. Milliseconds.
+  /// Returns the longest iteration, in milliseconds, while `listings` clients of the admin socket list
+  /// `clients` connections, which a data plane already has.
   double longest_listing_ms(std::uint32_t clients, std::size_t listings) {
     SimulatedReactors reactors(segment_->layout(), [](std::uint32_t) {});
     reactors.fill(clients);
@@ -166,7 +166,7 @@ class Loop {
     }
     if (complete < listings) {
       std::fprintf(stderr, "%zu of %zu lists of %u connections are complete\n", complete, listings, clients);
-      return -1;  // the measurement is void
+      return -1;  // the measurement is invalid
     }
     return static_cast<double>(longest_ns_) * 1e-6;
   }

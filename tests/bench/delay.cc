@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls over a wire of some length by version and threshold. A side is 'QUANTITY TRANSPORT WORK ONE_WAY_US DEPTH':
+// Calls over a wire with a given delay, by version and inline threshold. A side is 'QUANTITY TRANSPORT WORK
+// ONE_WAY_US DEPTH':
 // us                     time of a call: the median of each call of the work, divided by the depth
-// round_trips            of a call, exact
+// round_trips            round trips of a call, exact
 // sends, reads, writes   RDMA operations of both ends for a call
 #include <algorithm>
 #include <cstdio>
@@ -31,7 +32,7 @@ const auto& named(const Range& range, const std::string& name) {
   return *found;
 }
 
-/// The ends of one transport, for as long as nothing else is asked of it.
+/// The ends of one transport, kept while requests use the same transport.
 struct Kept {
   std::uint32_t one_way_us = 0;
   DelayedEnds::Clock clock{};
@@ -51,7 +52,7 @@ DelayedEnds& ends_of(const Transport& transport, std::uint32_t one_way_us, Delay
 double microseconds(const Asked& asked, const Transport& transport, const Work& work) {
   DelayedEnds& ends = ends_of(transport, asked.one_way_us, DelayedEnds::Clock::Processor);
   const auto calls = work.calls(ends.files());
-  ends.run(calls, asked.depth, asked.seconds / 10);  // not measured: what is not warm yet
+  ends.run(calls, asked.depth, asked.seconds / 10);  // warm-up, not measured
   ends.run(calls, asked.depth, asked.seconds);
   double sum_ns = 0;
   for (const auto& of_call : ends.latencies_ns()) sum_ns += median(of_call);

@@ -19,7 +19,7 @@ std::string file_name(std::uint32_t number) {
   return "a-file-with-a-name-of-some-length-" + std::to_string(1000 + number);
 }
 
-/// `arguments` writes them.
+/// Returns a call whose arguments `arguments` writes.
 template <typename Arguments>
 DelayedCall nfs3(std::uint32_t procedure, Arguments&& arguments) {
   CallBuilder builder(ulb::kNfsProgram, ulb::kNfs3Version, procedure);
@@ -109,7 +109,7 @@ DelayedFiles make_files(std::span<const std::byte> root,
     const Bytes created = transact(nfs3(ulb::kNfs3Create, [&](xdr::Writer& out) {
       out.opaque(root);
       out.string(file_name(i));
-      out.words(0, 1, 0666, 0, 0, 0, 0, 0);  // UNCHECKED; the mode is all there is to set
+      out.words(0, 1, 0666, 0, 0, 0, 0, 0);  // UNCHECKED; only the mode is set
     }));
     xdr::Reader reader = expect_success(created);
     if (!reader.boolean()) throw std::runtime_error("CREATE answered no file handle.");

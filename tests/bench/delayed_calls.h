@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is called over a wire of some length, and what version and threshold it is called with.
+// Calls for measurements over a wire with a given delay, and the versions and thresholds with which they are
+// made.
 #pragma once
 
 #include <array>
@@ -17,20 +18,20 @@ namespace sluice::bench {
 
 struct Transport {
   std::string_view name;
-  std::uint32_t version = 1;  ///< of RPC-over-RDMA
+  std::uint32_t version = 1;  ///< version of RPC-over-RDMA
   std::uint32_t inline_bytes = 4096;
 };
 inline constexpr std::array kTransports{Transport{"v1_1k", 1, 1024}, Transport{"v1_4k", 1, 4096},
                                         Transport{"v2", 2, 4096}};
 
 struct DelayedCall {
-  Bytes message;  ///< but for the data of a WRITE, which follows
+  Bytes message;  ///< without the data of a WRITE, which follows
   std::uint32_t data_bytes = 0;
   std::uint32_t max_reply_bytes = 0;
-  bool has_status = true;  ///< of NFS, in the reply
+  bool has_status = true;  ///< the reply has an NFS status
 };
 
-/// The files that NFS is called for. All in one directory, which fills more than one reply of kReplyBytes.
+/// Files of the NFS calls, all in one directory, which fills more than one reply of kReplyBytes.
 struct DelayedFiles {
   Bytes directory;
   Bytes file;
@@ -38,13 +39,13 @@ struct DelayedFiles {
 inline constexpr std::uint32_t kLongBytes = 8192;
 inline constexpr std::uint32_t kMostWriteBytes = 4096;
 
-/// `transact` sends a call and returns its reply.
+/// Creates the files. `transact` sends a call and returns its reply.
 DelayedFiles make_files(std::span<const std::byte> root,
                         const std::function<Bytes(const DelayedCall&)>& transact);
 
 struct Work {
   std::string_view name;
-  std::vector<DelayedCall> (*calls)(const DelayedFiles& files);  ///< made in turn, over and over
+  std::vector<DelayedCall> (*calls)(const DelayedFiles& files);  ///< calls made in rotation
 };
 std::span<const Work> works();
 

@@ -15,11 +15,12 @@ namespace {
 using rdma::conformance::RpcRdmaPair;
 
 constexpr std::uint32_t kMostDepth = 32;
-constexpr std::size_t kMostCalls = 1u << 18;  ///< of a run
-/// Acknowledgements of several Sends come together, and the memory of a call is free again with that of its own.
+constexpr std::size_t kMostCalls = 1u << 18;  ///< limit of a run
+/// Limit of calls whose memory is in use. Acknowledgements of several Sends arrive together, and the memory
+/// of a call is released with its acknowledgement.
 constexpr std::uint32_t kCallsInMemory = 4 * kMostDepth;
 
-/// Of the ends that are being made or used: the ports take a function.
+/// Clock mode of the ends that are in use. It is global because the ports take a function.
 bool counts_trips = false;
 std::uint64_t trips_ns = 1'000'000'000;
 
@@ -67,7 +68,8 @@ DelayedEnds::~DelayedEnds() {
   pair_.close();
 }
 
-/// An argument may always stay in its call, if that fits. In version 2 long calls go in parts.
+/// Returns whether a call is sent inline. An argument may always stay in its call if it fits; version 2 sends
+/// long calls in parts.
 bool DelayedEnds::goes_inline(const DelayedCall& call) const {
   const std::size_t bytes = call.message.size() + call.data_bytes;
   return transport_.version == 1 ? rpcrdma::kMinMsgHeaderBytes + bytes <= transport_.inline_bytes

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A client and a server with a wire of some length between them, all in one thread, so that nothing but the wire and the
-// work of both ends takes time. Of the two clocks, one is the processor's. The other stands still while anybody has
-// something to do, and then goes on to when the next frame arrives: with it trips are counted.
+// A client and a server with a wire of a given delay between them, in one thread, so that only the wire and
+// the work of both ends take time. One of the two clocks is the processor's. The other one stands still while
+// either end has work, and then advances to the arrival of the next frame; it counts round trips.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ class DelayedEnds {
   DelayedEnds& operator=(const DelayedEnds&) = delete;
 
   const DelayedFiles& files() const { return files_; }
-  /// Makes `calls` in turn, `depth` of them at a time, which begin one after the other in the time of a round trip. For so
-  /// long, but each once at least.
+  /// Makes `calls` in rotation with `depth` of them outstanding. Their starts are distributed over the time
+  /// of a round trip. Runs for `seconds`, but makes each call at least once.
   void run(std::span<const DelayedCall> calls, std::uint32_t depth, double seconds);
-  /// How long the calls of the last run took, by their index in `calls`.
+  /// Returns the latencies of the last run's calls, by their index in `calls`.
   const std::vector<std::vector<double>>& latencies_ns() const { return latencies_ns_; }
-  /// RDMA operations of both ends. Waits until there is nothing on the wire.
+  /// Returns the number of RDMA operations of both ends. Waits until the wire is empty.
   rdma::conformance::RpcRdmaPair::Operations operations();
 
  private:
@@ -41,8 +41,8 @@ class DelayedEnds {
   struct Task {
     DelayedEnds* ends = nullptr;
     std::uint64_t begun_ns = 0;
-    std::size_t call = 0;       ///< which one of those of the run
-    std::span<std::byte> data;  ///< of a WRITE
+    std::size_t call = 0;       ///< index in the calls of the run
+    std::span<std::byte> data;  ///< data of a WRITE
     bool has_status = false;
     Bytes reply;
     bool done = true;
@@ -52,7 +52,7 @@ class DelayedEnds {
                                                          std::uint64_t one_way_ns);
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
   void start(Task& task, const DelayedCall& call);
-  /// A turn, or whatever happens until the next frame arrives.
+  /// Polls once, or advances the clock to the arrival of the next frame.
   void step();
   bool next_arrival();
   bool goes_inline(const DelayedCall& call) const;
@@ -68,7 +68,7 @@ class DelayedEnds {
   std::vector<Task> tasks_;
   DelayedFiles files_;
   std::vector<std::vector<double>> latencies_ns_;
-  std::uint64_t next_start_ns_ = kNever;  ///< of a further call at a time
+  std::uint64_t next_start_ns_ = kNever;  ///< start of another outstanding call
 };
 
 }  // namespace sluice::bench

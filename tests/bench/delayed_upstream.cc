@@ -44,7 +44,7 @@ void DelayedUpstream::receive(Peer& peer, std::uint64_t now) {
   peer.filled -= at;
 }
 
-/// All wait equally long, so that they are due in the order in which they came.
+/// Sends all answers that are due. Each has the same delay, so they are due in the order of arrival.
 void DelayedUpstream::send_due(std::uint64_t now) {
   for (; !answers_.empty() && answers_.front().due_ns <= now; answers_.pop_front()) {
     std::vector<std::byte>& out = answers_.front().peer->out;

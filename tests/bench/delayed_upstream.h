@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An upstream that answers each call some time after it has come, however many there are: a server with disks. It
-// polls its connections on a thread of its own.
+// An upstream that answers each call after a fixed delay, independently of their number, like a server with
+// disks. It polls its connections on its own thread.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace sluice::bench {
 
 class DelayedUpstream {
  public:
-  /// All calls are of this shape, and carry their data.
+  /// Creates an upstream for calls of this shape, which contain their data.
   DelayedUpstream(const ForwardedShape& shape, std::uint64_t delay_ns);
   ~DelayedUpstream();
   DelayedUpstream(const DelayedUpstream&) = delete;

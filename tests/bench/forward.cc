@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the gateway costs: a client over loopback RDMA, the reactor with its upstream connections, and an upstream,
-// compared with a client straight over TCP to the same upstream. Client and reactor share a processor; the
+// Cost of the gateway: a client over loopback RDMA, the reactor with its upstream connections, and an
+// upstream, compared with a direct TCP client of the same upstream. Client and reactor share a processor; the
 // upstream has the other.
 #include "tests/bench/bulk_upstream.h"
 #include "tests/bench/delayed_upstream.h"
@@ -21,7 +21,7 @@ constexpr ForwardedShape kRead1m{ulb::kNfs3Read, kMegabyte};
 constexpr ForwardedShape kWrite1m{ulb::kNfs3Write, kMegabyte};
 constexpr ForwardedShape kWrite4k{ulb::kNfs3Write, 4096};
 
-// --- An upstream that answers at once
+// --- An upstream that answers immediately
 
 constexpr std::uint32_t kDepth = 128;
 constexpr std::uint32_t kNullDepth = 16;
@@ -69,7 +69,7 @@ double gateway_bytes_per_second(double seconds) {
   Gateway gateway(upstream.port(), {.upstream_connections = kBulkConnections});
   return gateway.run(kShape, kBulkDepth, seconds).per_second() * kShape.data_bytes;
 }
-/// As over TCP, the upstream has the other processor.
+/// Returns the throughput through a relay. The upstream has the other processor, like over TCP.
 double relay_bytes_per_second(double seconds) {
   pin(kGatewayCpu);
   Gateway gateway(kRead1m, {});
@@ -82,7 +82,7 @@ double straight_bytes_per_second(double seconds) {
   return StraightData(upstream.port(), kShape, kBulkDepth).run(seconds).per_second() * kShape.data_bytes;
 }
 
-// --- An upstream that takes its time
+// --- An upstream with a delay
 
 constexpr std::uint64_t kDelayNs = 5'000'000;
 constexpr std::uint32_t kClients = 8;

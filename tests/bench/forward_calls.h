@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The NFSv3 calls with which the gateway is compared, and the replies of the upstreams behind it. All calls of a
-// procedure are the same but for the XID, and so are their replies.
+// NFSv3 calls for comparisons of the gateway, and the replies of its upstreams. All calls of a procedure are
+// equal except for the XID, and so are their replies.
 #pragma once
 
 #include <array>
@@ -21,11 +21,11 @@ inline constexpr int kGatewayCpu = 0;
 
 inline constexpr std::uint32_t kMegabyte = 1u << 20;
 inline constexpr std::uint32_t kLastFragment = 1u << 31;
-inline constexpr std::size_t kProcedureAt = 20;  // in a call message
+inline constexpr std::size_t kProcedureAt = 20;  // offset in a call message
 inline constexpr std::size_t kReplyHeaderBytes = 24;
-inline constexpr std::size_t kStatusAt = 20;  // of acceptance, in a reply
+inline constexpr std::size_t kStatusAt = 20;  // offset of the accept_stat in a reply
 
-/// What is called, and the bytes that a READ or WRITE moves.
+/// Procedure of a call, and the number of bytes that a READ or WRITE moves.
 struct ForwardedShape {
   std::uint32_t procedure = ulb::kNfs3Null;
   std::uint32_t data_bytes = 0;
@@ -34,7 +34,7 @@ struct ForwardedShape {
   bool writes() const { return procedure == ulb::kNfs3Write; }
 };
 
-/// Without the data of a WRITE, which follows.
+/// Returns a call message without the data of a WRITE, which follows.
 inline std::vector<std::byte> call_message(const ForwardedShape& shape) {
   constexpr std::uint32_t kUnstable = 0;
   CallBuilder builder(ulb::kNfsProgram, ulb::kNfs3Version, shape.procedure);
@@ -45,7 +45,7 @@ inline std::vector<std::byte> call_message(const ForwardedShape& shape) {
   return {builder.message().begin(), builder.message().end()};
 }
 
-/// Without the data of a READ, which follows.
+/// Returns a reply message without the data of a READ, which follows.
 inline std::vector<std::byte> reply_message(const ForwardedShape& shape) {
   constexpr std::uint32_t kAttributesBytes = 84;
   std::vector<std::byte> message(256);
@@ -63,7 +63,7 @@ inline std::vector<std::byte> reply_message(const ForwardedShape& shape) {
   return message;
 }
 
-/// Of a record of one fragment.
+/// Stores the mark of a record of one fragment.
 inline void store_mark(std::byte* to, std::size_t message_bytes) {
   xdr::store_u32(to, kLastFragment | static_cast<std::uint32_t>(message_bytes));
 }

@@ -21,7 +21,7 @@ rpcrdma::EngineConfig server_config(const GatewayShape& shape) {
   config.capacity.call_slots = kCredits;
   config.capacity.requests = kCredits;
   config.reply_buffer_bytes = tcp::kMaxRecordBytes;
-  // As a data plane.
+  // Buffers as in a data plane.
   config.small_buffer_bytes = tcp_upstream::kItemBytes;
   config.lent_call_buffers = tcp_upstream::ReplyBuffers{}.items;
   return config;
@@ -75,7 +75,7 @@ Gateway::Gateway(const ForwardedShape& calls, const GatewayShape& shape) : Gatew
   for (std::uint32_t i = 0; i < shape.clients; ++i) connect();
 }
 
-/// What a relay serves connections with is still there when they end.
+/// Closes the connections and polls until they have ended, because connections use the relay until then.
 Gateway::~Gateway() {
   for (std::uint32_t i = 0; i < server_.connection_count(); ++i)
     server_.connection(static_cast<std::uint16_t>(i)).close(rpcrdma::CloseReason::LocalClose);
@@ -96,7 +96,7 @@ tcp_upstream::UpstreamsConfig Gateway::upstream_config(std::uint16_t port, const
   return {.upstreams = {setup}};
 }
 
-/// One more client.
+/// Connects one more client.
 void Gateway::connect() {
   rdma::ConnectionManager& server_cm = *server_device_->connection_manager();
   rdma::ConnectionManager& client_cm = *client_device_->connection_manager();

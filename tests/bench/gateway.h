@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clients over loopback RDMA, and the reactor with its upstream connections that forwards their calls, all on one
-// thread.
+// Clients over loopback RDMA, and the reactor with its upstream connections that forwards their calls, all on
+// one thread.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +25,20 @@ struct GatewayShape {
 
 class Gateway {
  public:
-  /// With an upstream over TCP, at this port of the host.
+  /// Creates a gateway with an upstream over TCP at this port of the host.
   Gateway(std::uint16_t upstream_port, const GatewayShape& shape);
-  /// With one over RDMA, of its own, for these calls.
+  /// Creates a gateway with its own upstream over RDMA, for calls of this shape.
   Gateway(const ForwardedShape& calls, const GatewayShape& shape);
   ~Gateway();
   Gateway(const Gateway&) = delete;
   Gateway& operator=(const Gateway&) = delete;
 
-  /// Each client has `depth` calls outstanding. Once.
+  /// Measures with `depth` outstanding calls of each client. May be called once.
   Rate run(const ForwardedShape& shape, std::uint32_t depth, double seconds);
 
-  /// A turn of the reactor, for a function that is called in its place.
+  /// One iteration of the reactor, as a function.
   using Turn = std::function<void()>;
-  /// Has one call without data answered. `around` runs each of the reactor's turns until then.
+  /// Makes one call without data. `around` runs each iteration of the reactor until the call is answered.
   void call_once(const ForwardedShape& shape, const std::function<void(const Turn&)>& around);
 
  private:
@@ -69,17 +69,17 @@ class Gateway {
   const std::unique_ptr<rdma::loopback::Loopback> client_device_;
   rpcrdma::Engine server_;
   rpcrdma::Engine client_;
-  // One or the other.
+  // Only one of the two transports is in use.
   tcp_upstream::CreditLimits credits_;
   tcp_upstream::RequestCache cache_{4096, 64};
   std::unique_ptr<tcp_upstream::Upstreams> upstreams_;
   std::unique_ptr<RdmaServer> rdma_server_;
   RelayDialer dialer_;
   std::unique_ptr<rdma_upstream::Relay> relay_;
-  std::vector<std::unique_ptr<rpcrdma::Requester>> requesters_;  ///< of the clients
+  std::vector<std::unique_ptr<rpcrdma::Requester>> requesters_;  ///< requesters of the clients
   std::vector<std::byte> message_;
   Rate rate_;
-  std::size_t open_ = 0;  ///< calls; outstanding() leaves out replies that are still to be delivered
+  std::size_t open_ = 0;  ///< calls; outstanding() excludes replies that are not delivered yet
   bool stopping_ = false;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What hostile clients cost the others: time of the server's turns until a client that behaves has its
-// answers, alone and among them. One thread on the loopback driver; turns of the hostile are not counted.
+// Cost of hostile clients for the others: time of the server's iterations until a well-behaved client has its
+// answers, alone and with hostile clients. One thread on the loopback driver; iterations of the hostile
+// clients are not counted.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -34,10 +35,10 @@ std::uint64_t wall_ns() noexcept {
 
 struct Served {
   double null_p99_ns = 0;
-  double rounds_per_second = 0;  ///< of the server's time and the client's own
+  double rounds_per_second = 0;  ///< of the time of the server and the client
 };
 
-/// Rounds of NULL calls with a GETATTR, a list, a READ and a WRITE of 1 MiB.
+/// Makes rounds of NULL calls with a GETATTR, a list, a READ and a WRITE of 1 MiB.
 Served serve(double seconds, std::uint32_t version, const Attack* attack) {
   Site site(attack != nullptr
                 ? SiteOptions{.hold_calls = attack->hold_calls, .callers = attack->callers, .measured = true}
@@ -68,8 +69,8 @@ Served serve(double seconds, std::uint32_t version, const Attack* attack) {
   return {*p99, static_cast<double>(rounds) * 1e9 / static_cast<double>(victim.served_ns() - served_before)};
 }
 
-/// Of the server alone, in nanoseconds, while nobody has anything to say.
-/// Time stands still, so that nobody is ended.
+/// Returns the time of an iteration of the server alone, in nanoseconds, while no client sends anything. Time
+/// stands still, so no connection times out.
 double quiet_turn_ns(double seconds, const Attack& behaviour) {
   Site site({.connections = 17});
   Victim victim(site, 1);
@@ -88,7 +89,8 @@ double quiet_turn_ns(double seconds, const Attack& behaviour) {
   return median(std::move(turns));
 }
 
-/// One of seven connections ends, each of which has so many calls waiting for memory.
+/// Returns the time to close one of seven connections, each of which has `waiting` calls that wait for
+/// memory.
 double close_us(double seconds, std::uint32_t waiting) {
   std::vector<double> closes;
   for (const std::uint64_t begin = wall_ns(); static_cast<double>(wall_ns() - begin) < seconds * 1e9;) {

@@ -31,7 +31,7 @@ class Listener {
 
   int socket() const { return socket_; }
   std::uint16_t port() const { return port_; }
-  /// A connection that does not block; negative: none has come.
+  /// Returns a non-blocking connection; negative if none is pending.
   int accept() const {
     const int socket = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK);
     const int on = 1;

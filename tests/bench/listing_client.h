@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A client of the admin socket that lists all connections page after page. It never blocks, so it shares a thread with the
-// control plane that answers it. One thread.
+// A client of the admin socket that lists all connections page by page. It never blocks, so it shares a
+// thread with the control plane that answers it. One thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -33,7 +33,7 @@ class ListingClient {
     request();
   }
 
-  /// Receives what has arrived. Returns false once the listing is complete or was refused.
+  /// Receives all available data. Returns false once the listing is complete or was refused.
   bool advance() {
     std::array<char, 65536> buffer;
     ssize_t bytes = 0;

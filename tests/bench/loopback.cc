@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transport and the memory export over the loopback driver, a processor for each end; the driver alone,
-// and memcpy.
+// The transport and the memory export over the loopback driver, with a processor for each end; the driver
+// alone; and memcpy.
 #include <rte_cycles.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ std::uint64_t wall_clock() noexcept {
   return now_ns();
 }
 
-/// As cheap as the data plane's clock; its unit does not matter here.
+/// A clock as cheap as the data plane's. Its unit does not matter here.
 std::uint64_t tsc_ns() noexcept {
   return rte_rdtsc();
 }
@@ -39,7 +39,7 @@ class Server {
                 device_->allocate_memory(service::memory::kLargeBytes + 64), exports(), &wall_clock) {
     engine_.add_service(null_);
     engine_.add_service(memory_);
-    engine_.measure(*calls_, &tsc_ns);  // as the data plane does
+    engine_.measure(*calls_, &tsc_ns);  // like in the data plane
     device_->connection_manager()->listen(20049);
     thread_ = std::thread([this] { run(); });
   }
@@ -168,7 +168,8 @@ double driver_calls_per_second(double seconds) {
   return rate;
 }
 
-/// Bytes per second of memcpy in blocks of this size between two ranges as large as the load's.
+/// Returns bytes per second of memcpy in blocks of kBlock bytes between two ranges of the sizes that the load
+/// uses.
 double memcpy_bytes_per_second(double seconds) {
   constexpr std::size_t kBlock = kMegabyte;
   pin(kServerCpu);

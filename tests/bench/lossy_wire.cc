@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// softroce on a wire that loses frames and does nothing else to them: RDMA Writes and Reads of 1 MiB, one at a
-// time, and Sends of 64 bytes to and fro. One thread drives both ends and the wire; a queue pair lives as long
-// as its wire, so that a round starts with what the last one has learned.
+// softroce on a wire that only loses frames: RDMA Writes and Reads of 1 MiB, one at a time, and Sends of 64
+// bytes in both directions. One thread drives both ends and the wire. A queue pair exists as long as its
+// wire, so a round starts with the congestion state of the previous one.
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
@@ -36,7 +36,8 @@ class LossyWire {
     key_ = *key;
   }
 
-  /// In processor time: what others on the machine take does not count, waiting for a timer does.
+  /// Returns bytes per second of processor time. The time excludes other programs on the host, and includes
+  /// waiting for a timer.
   double bulk_bytes_per_second(SendOpcode opcode, double seconds) {
     const std::uint64_t begun_ns = thread_ns();
     std::uint64_t done = 0;
@@ -48,7 +49,7 @@ class LossyWire {
     return static_cast<double>(done) * kBulkBytes * 1e9 / static_cast<double>(now - begun_ns);
   }
 
-  /// Round trips, in the order of their length.
+  /// Returns the durations of round trips in ascending order.
   std::vector<double> round_trips_us(double seconds) {
     std::vector<double> result;
     const std::uint64_t begun_ns = now_ns();
@@ -90,7 +91,7 @@ class LossyWire {
     attributes.path_mtu = from.device->max_path_mtu();
     if (!from.qp->connect(attributes)) throw std::runtime_error("The queue pair cannot be connected.");
   }
-  /// Completions of Sends are not counted: what is waited for is their arrival.
+  /// Posts a work request. Completions of Sends are not counted, because the test waits for their arrival.
   void post(End& end, SendOpcode opcode, std::uint32_t bytes) {
     const Sge sge{end.memory.bytes.data(), bytes, end.memory.lkey};
     const SendWr wr{.sges = {&sge, 1},
@@ -131,7 +132,8 @@ class LossyWire {
   Rkey key_{};
 };
 
-/// One wire that loses nothing and one that does: DPDK's memory is not enough for more.
+/// Returns the wire with this loss rate. There is one wire without losses and one with losses, because DPDK's
+/// memory does not suffice for more.
 template <std::uint32_t drops_per_mille>
 LossyWire& wire() {
   static std::unique_ptr<LossyWire> wires[2];

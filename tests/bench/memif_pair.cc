@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two processes with a memif between them, a processor each: the softroce driver alone, and bare packets of
-// the same sizes on the same ethdev. Each run has processes and an ethdev of its own.
+// Two processes with a memif between them, each on its own processor: the softroce driver alone, and bare
+// packets of the same sizes on the same ethdev. Each run has new processes and a new ethdev.
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <sys/mman.h>
@@ -59,7 +59,7 @@ pid_t start_end(End end, bool server, const std::string& folder, Shared& shared,
   }
 }
 
-/// What the client process reports in Shared::result.
+/// Runs both processes and returns the value that the client stores in Shared::result.
 double run_pair(End server, End client, double seconds) {
   char folder[] = "/tmp/sluice-bench-XXXXXX";
   if (::mkdtemp(folder) == nullptr) throw std::runtime_error("Cannot create a directory in /tmp.");
@@ -101,7 +101,7 @@ void driver_client_counting_packets(Shared& shared, double seconds, ToolDevice& 
   shared.result = static_cast<double>(packets() - before) * 1e9 / static_cast<double>(now_ns() - begun_ns);
 }
 
-// --- Bare packets, on the ethdev as softroce has set it up
+// --- Bare packets on the ethdev, configured by softroce
 
 constexpr std::uint16_t kBurst = 32;
 constexpr std::uint16_t kPort = 0;
@@ -119,7 +119,7 @@ void send_all(std::span<rte_mbuf*> packets, std::uint16_t bytes) {
         rte_eth_tx_burst(kPort, 0, packets.data(), static_cast<std::uint16_t>(packets.size())));
 }
 
-/// Sends back the packets received, each as one of `bytes`; returns their number.
+/// Sends back the packets received, each with `bytes` bytes; returns their number.
 std::uint16_t turn_around(std::uint16_t bytes) {
   rte_mbuf* packets[kBurst];
   const std::uint16_t count = rte_eth_rx_burst(kPort, 0, packets, kBurst);
@@ -144,7 +144,7 @@ void packet_client(Shared& shared, double seconds, ToolDevice&) {
   std::uint64_t now = begin;
   std::uint64_t packets = 0;
   for (std::uint64_t turn = 0; static_cast<double>(now - begin) < seconds * 1e9; ++turn) {
-    packets += 2u * turn_around(frame_bytes(kNullCallBytes));  // one received, one to send
+    packets += 2u * turn_around(frame_bytes(kNullCallBytes));  // one received, one sent
     if (turn % 64 == 0) now = now_ns();
   }
   if (packets == 0) throw std::runtime_error("No packets came back.");

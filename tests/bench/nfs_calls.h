@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The NFSv3 calls with which servers are compared, the file that they work on, and the processor time that a
+// NFSv3 calls for comparisons of servers, the file on which they operate, and the processor time that a
 // server spends on them.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace sluice::bench {
 
 using Bytes = std::vector<std::byte>;
 
-/// The procedure under load. READs walk through the file and start over at its end.
+/// The procedure under load. READs proceed through the file and start over at its end.
 struct CallShape {
   std::uint32_t procedure = ulb::kNfs3Null;
   std::uint32_t read_bytes = 0;
@@ -41,7 +41,8 @@ inline Bytes call_message(const CallShape& shape, std::span<const std::byte> fil
   return {builder.message().begin(), builder.message().end()};
 }
 
-/// Turns a message of call_message() into the `number`th call: its XID, and the file offset of a READ.
+/// Turns a message of call_message() into the `number`th call by setting its XID and the file offset of a
+/// READ.
 inline void renumber(std::span<std::byte> message, const CallShape& shape, std::uint32_t number) {
   xdr::store_u32(message.data(), number);
   if (shape.procedure == ulb::kNfs3Read)
@@ -49,7 +50,7 @@ inline void renumber(std::span<std::byte> message, const CallShape& shape, std::
                    static_cast<std::uint32_t>(std::uint64_t{number} * shape.read_bytes % kFileBytes));
 }
 
-/// Throws unless the call succeeded. The reader returned is behind the NFS status (NULL has none).
+/// Throws unless the call succeeded. Returns a reader positioned after the NFS status (NULL has none).
 inline xdr::Reader expect_success(std::span<const std::byte> reply, bool has_status = true) {
   xdr::Reader reader(reply);
   const rpc::ReplyDecodeResult decoded = rpc::decode_reply(reader);
@@ -58,7 +59,7 @@ inline xdr::Reader expect_success(std::span<const std::byte> reply, bool has_sta
   return reader;
 }
 
-/// Makes a file of kFileBytes. `transact` sends a call and returns its reply.
+/// Creates a file of kFileBytes. `transact` sends a call and returns its reply.
 template <typename Transact>
 Bytes make_file(std::span<const std::byte> root, Transact&& transact) {
   CallBuilder create(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Create);

@@ -20,7 +20,7 @@ NullUpstream::~NullUpstream() {
 void NullUpstream::run() {
   pin(kUpstreamCpu);
   constexpr std::uint32_t kTurnsPerAccept =
-      64;  // the kernel makes a socket before it looks whether anybody has come
+      64;  // accept() is expensive because the kernel creates a socket even if no connection is pending
   std::vector<Peer> peers;
   for (std::uint32_t turn = 0; !stop_.load(std::memory_order_relaxed); ++turn) {
     const int socket = turn % kTurnsPerAccept == 0 && peers.size() < 8 ? listener_.accept() : -1;
@@ -47,7 +47,7 @@ void NullUpstream::serve(Peer& peer) {
   send_out(peer);
 }
 
-/// True when everything has been sent.
+/// Sends pending data. Returns true when everything has been sent.
 bool NullUpstream::send_out(Peer& peer) {
   if (peer.out.empty()) return true;
   const auto sent =

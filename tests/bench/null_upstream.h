@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An upstream that answers NULL, GETATTR and READs of 1 MiB at once with constant results, polling its
-// connections on a thread of its own.
+// An upstream that answers NULL, GETATTR and READs of 1 MiB immediately with constant results. It polls its
+// connections on its own thread.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NULL over the loopback driver with both ends on one core, by the processor time of their thread: what a version
-// costs, and what the measuring of stages and calls, whatever else runs and however far apart two cores are.
+// NULL over the loopback driver with both ends on one core, measured by the processor time of their thread.
+// This shows the cost of a version, and of measuring stages and calls, independently of other programs and of
+// the distance between two cores.
 #include <rte_cycles.h>
 
 #include <memory>
@@ -14,18 +15,19 @@ namespace sluice::bench {
 namespace {
 
 constexpr std::uint16_t kConnections = 2;
-constexpr std::uint32_t kDepth = 64;  ///< of each connection
+constexpr std::uint32_t kDepth = 64;  ///< calls of each connection
 constexpr std::size_t kMany = kConnections * kDepth;
-constexpr double kPatienceS = 600;  ///< a tracer makes the connecting slow
+constexpr double kPatienceS = 600;  ///< a tracer slows down the connection setup
 
 bool measured = true;
 
-/// Zero where nothing is to be measured, for the same pair of ends: two pairs differ by where memory happens to lie.
+/// Returns zero while measuring is disabled. The same pair of ends serves both cases, because two pairs
+/// differ by the placement of their memory.
 std::uint64_t tsc() noexcept {
   return measured ? rte_rdtsc() : 0;
 }
 
-/// A server and its client, connected for good.
+/// A server and its client, connected until the program ends.
 class Pair {
  public:
   Pair(std::uint32_t version, std::size_t outstanding)
@@ -42,7 +44,7 @@ class Pair {
     calls_ = std::make_unique<ClosedLoop>(*client_, call_.message(), rpc::kMinReplyBytes, outstanding);
     calls_->warm_up([this] { server_.poll(); });
   }
-  /// Calls per second of the thread's processor time.
+  /// Returns calls per second of the thread's processor time.
   double rate(double seconds) {
     return calls_->rate(seconds, thread_ns, [this] { server_.poll(); });
   }

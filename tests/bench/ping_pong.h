@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A driver alone: Sends of the sizes of a NULL call and its reply, each answered on arrival. One object is
-// one end, polled by one thread. Device is the driver's class, so that its calls cost what they cost below
-// RPC-over-RDMA.
+// one end, polled by one thread. `Device` is the abstract driver class, so that its calls have the same cost
+// as below RPC-over-RDMA.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace sluice::bench {
 
-// An RPC NULL call and its reply with AUTH_NONE (RFC 5531), behind a version 1 header without chunks (RFC
-// 8166).
+// Sizes of an RPC NULL call and its reply with AUTH_NONE (RFC 5531), after a version 1 header without chunks
+// (RFC 8166).
 inline constexpr std::uint32_t kNullCallBytes = 28 + 40;
 inline constexpr std::uint32_t kNullReplyBytes = 28 + 24;
 
@@ -25,10 +25,10 @@ class PingPong {
   static constexpr std::uint32_t kBuffers = 256;
   static constexpr std::uint32_t kBufferBytes = 128;
 
-  /// Where a turn has its completions and work requests.
+  /// Location of an iteration's completions and work requests.
   enum class Arrays : std::uint8_t {
     Kept,   ///< in the object
-    Fresh,  ///< on the stack, where each turn clears them
+    Fresh,  ///< on the stack, where each iteration clears them
   };
 
   PingPong(rdma::Device& device, rdma::ConnectionManager& manager, Arrays arrays = Arrays::Kept)
@@ -63,7 +63,7 @@ class PingPong {
     }
   }
 
-  /// Round trips per second with `depth` of them outstanding.
+  /// Returns round trips per second with `depth` of them outstanding.
   double calls_per_second(std::uint32_t depth, double seconds) {
     for (std::uint32_t i = 0; i < depth; ++i) {
       const rdma::Sge sge = buffer(i, kNullCallBytes);
@@ -83,7 +83,7 @@ class PingPong {
  private:
   static constexpr std::uint16_t kPort = 1;
   static constexpr std::uint64_t kTurnsPerCm = 1024;
-  static constexpr std::size_t kBurst = 64;  ///< completions of a turn
+  static constexpr std::size_t kBurst = 64;  ///< completions per iteration
 
   rdma::Sge buffer(std::uint64_t i, std::uint32_t bytes) {
     return {memory_.bytes.data() + i * kBufferBytes, bytes, memory_.lkey};
@@ -98,7 +98,7 @@ class PingPong {
     std::array<rdma::SendWr, kBurst> wrs;
   };
 
-  /// Handles the completions there are; sends `answer_bytes` for each message received.
+  /// Handles all available completions, and sends `answer_bytes` for each message received.
   std::size_t turn(std::uint32_t answer_bytes) {
     if (arrays_ == Arrays::Kept) return turn(burst_, answer_bytes);
     Burst burst;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Round trip of a cache line between the two processors: the median over short batches, which losing a
-// processor for a moment hardly changes. Not a number when the processors were taken away for so much of the
-// time that nothing can be measured.
+// Round trip of a cache line between the two processors: the median over short batches, which is insensitive
+// to brief preemption. The result is NaN if the processors were preempted for most of the time.
 #include <atomic>
 #include <limits>
 #include <numeric>
@@ -15,8 +14,8 @@ namespace sluice::bench {
 namespace {
 
 constexpr std::uint32_t kBatches = 5000;
-constexpr std::uint32_t kRoundTrips = 16;  // of a batch
-/// The run is discarded when all batches together take this many times as long as the median one suggests.
+constexpr std::uint32_t kRoundTrips = 16;  // per batch
+/// The run is discarded if all batches together take this many times as long as the median batch suggests.
 constexpr double kCrowded = 2;
 
 double round_trip_ns(double) {

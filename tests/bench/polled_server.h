@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A server over the loopback driver that whoever measures polls. One thread.
+// A server over the loopback driver that its caller polls. One thread.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ struct PolledServerConfig {
   const char* name = "server";
   std::uint16_t port = 20049;
   std::uint16_t connections = 2;
-  std::uint32_t call_slots = 128;  ///< of each connection
+  std::uint32_t call_slots = 128;  ///< per connection
 };
 
 class PolledServer {
@@ -33,16 +33,16 @@ class PolledServer {
   }
 
   rdma::loopback::Loopback& device() noexcept { return *device_; }
-  /// For further services, before start().
+  /// Returns the engine, for additional services before start().
   rpcrdma::Engine& engine() noexcept { return engine_; }
-  /// Calls and stages are measured by `clock` as in the data plane.
+  /// Starts listening. Measures calls and stages with `clock`, like the data plane.
   void start(Clock clock) {
     engine_.measure(*calls_, clock);
     device_->connection_manager()->listen(config_.port);
   }
 
   void poll() noexcept { engine_.poll(now_ns_); }
-  /// Accepts who connects.
+  /// Accepts pending connections.
   void poll_cm() {
     now_ns_ = now_ns();
     std::array<rdma::CmEvent, 4> events;
@@ -78,8 +78,8 @@ class PolledServer {
   std::uint64_t now_ns_ = now_ns();
 };
 
-/// A client of servers that this thread polls: its constructor waits for its connections, so that the servers have a thread of
-/// their own meanwhile.
+/// Connects a client to servers that this thread polls. The client's constructor waits for its connections,
+/// so another thread polls the servers until it returns.
 template <typename PollServers>
 std::unique_ptr<Client> connect_to(rdma::Device& device, const ClientConfig& config,
                                    const PollServers& poll_servers) {
@@ -87,7 +87,7 @@ std::unique_ptr<Client> connect_to(rdma::Device& device, const ClientConfig& con
   std::thread servers([&] {
     while (!connected) {
       poll_servers();
-      std::this_thread::yield();  // where threads take turns, as under a tracer, the client's goes on
+      std::this_thread::yield();  // lets the client's thread run where threads are serialized (a tracer)
     }
   });
   auto client = std::make_unique<Client>(device, *device.connection_manager(), config);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that one side of a comparison has done, and how long they took.
+// Number, duration and latencies of the calls of one side of a comparison.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace sluice::bench {
 struct Rate {
   std::uint64_t operations = 0;
   double seconds = 0;
-  std::vector<std::uint32_t> latency_ns;  ///< of the first ones, as many as were reserved
+  std::vector<std::uint32_t> latency_ns;  ///< of the first calls, up to the reserved capacity
 
   double per_second() const { return static_cast<double>(operations) / seconds; }
   double p50_us() {

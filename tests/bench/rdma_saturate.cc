@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// rdma_saturate ETHDEV MOUNT_PORT PID: keeps a data plane on softroce busy with as many calls outstanding as
-// it grants, and prints the processor time that process PID spends on a call. A reactor polls all the time,
-// so this is the wall time of its processor, less what other processes took of it, divided by the calls.
+// rdma_saturate ETHDEV MOUNT_PORT PID: keeps a data plane on softroce busy with as many outstanding calls as
+// it grants, and prints the processor time that process PID spends on a call. A reactor polls continuously,
+// so this is the wall time of its processor, less the time of other processes, divided by the number of
+// calls.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,8 +29,8 @@ struct Server {
   RoceRequester* requester = nullptr;
 } server;
 
-/// A call as a Send carries it. The server writes the data of a READ to the chunk; this program does not look
-/// at it.
+/// A call in the form of its Send. The server writes the data of a READ to the chunk; this program does not
+/// read it.
 struct Message {
   explicit Message(const CallShape& shape) : shape_(shape) {
     const rpcrdma::Segment segment{static_cast<rdma::Rkey>(1), shape.read_bytes, 0};
@@ -64,7 +65,7 @@ class Calls {
     if (shape.read_bytes > 0 && written_ == 0) throw std::runtime_error("READ has written nothing.");
   }
 
-  /// Calls answered within `seconds` with all granted credits in use.
+  /// Returns nanoseconds of processor time per call, measured for `seconds` with all granted credits in use.
   double per_call(double seconds, const ProcessorTime& used) {
     const std::uint32_t answered_before = answered_;
     const double used_before = used.ns();

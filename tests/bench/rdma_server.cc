@@ -33,7 +33,7 @@ RdmaServer::~RdmaServer() {
   thread_.join();
 }
 
-/// Status, no attributes, count, end of file, data.
+/// Returns status, no attributes, count, end of file, data.
 service::Execution RdmaServer::Reads::execute(service::Call& call) noexcept {
   const auto bytes = static_cast<std::uint32_t>(data_.bytes.size());
   call.results().words(0, 0, bytes, 1, bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A server over loopback RDMA that answers READs of one size at once, on a thread of its own: its data is written from
-// where it lies.
+// A server over loopback RDMA that answers READs of one size immediately, on its own thread. Its data is
+// written without a copy.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ inline constexpr std::uint16_t kRdmaServerPort = 20050;
 
 class RdmaServer {
  public:
-  /// All calls are of this shape, a READ.
+  /// Creates a server for READs of this shape.
   RdmaServer(std::shared_ptr<rdma::loopback::Fabric> fabric, const ForwardedShape& shape);
   ~RdmaServer();
   RdmaServer(const RdmaServer&) = delete;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management with many connections: the processor time of a request and of a turn of the loop, and how long a
-// storm of clients that connect again lasts. Reactors, clients and time are simulated, but each turn of the control plane
-// takes the processor time that it has really taken.
+// Connection management with many connections: processor time of a request and of an iteration of the loop,
+// and duration of a storm of reconnecting clients. Reactors, clients and time are simulated, but each
+// iteration of the control plane takes its real processor time.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +25,8 @@ namespace sluice::bench {
 namespace {
 
 constexpr std::uint32_t kAll = kFleetReactors * segment::kMaxConnections;
-/// What a site with so many clients configures; a reactor makes 2,000 connections in a second.
+/// Request rate that a site with this many clients configures. A reactor sets up 2,000 connections per
+/// second.
 constexpr std::uint32_t kRequestsPerSecond = 10'000;
 constexpr std::uint32_t kAtATime = 32;
 constexpr int kRounds = 25;
@@ -53,7 +54,7 @@ class Lab {
   Lab(const Lab&) = delete;
   Lab& operator=(const Lab&) = delete;
 
-  /// With what the tables have.
+  /// Starts a control plane with the present content of the tables.
   void start() {
     outbox_ = std::make_unique<controlplane::Outbox>(layout());
     credits_ = std::make_unique<policy::CreditKeeper>(layout(), config_.credit_settings());
@@ -66,14 +67,14 @@ class Lab {
   SimulatedClients& clients() { return *clients_; }
   std::uint64_t now_ns() const { return now_ns_; }
 
-  /// True when the control plane has something to do.
+  /// Advances the time. Returns true if the control plane has work.
   bool let_pass(std::uint64_t ns) {
     now_ns_ += ns;
     const bool said = clients_->advance(now_ns_);
     return reactors_->advance(now_ns_) || said;
   }
   void pass(std::uint64_t ns) { now_ns_ += ns; }
-  /// Processor time of a turn, by which the clock has moved.
+  /// Runs an iteration, advances the clock by its processor time, and returns that time.
   std::uint64_t turn() {
     const std::uint64_t begun_ns = thread_ns();
     keeper_->poll(now_ns_);
@@ -82,7 +83,7 @@ class Lab {
     now_ns_ += took_ns;
     return took_ns;
   }
-  /// The same without the credit policy.
+  /// Runs an iteration without the credit policy, and returns its processor time.
   std::uint64_t turn_of_connections() {
     const std::uint64_t begun_ns = thread_ns();
     keeper_->poll(now_ns_);
@@ -103,7 +104,8 @@ class Lab {
   std::uint64_t now_ns_ = 1'000'000'000'000;
 };
 
-/// With this many connections, a request: to the command that makes its queue pair. The turn's other work is in it.
+/// Returns the time of a request with this many connections, in microseconds, up to the command that creates
+/// its queue pair. It includes the iteration's other work.
 double request_us(std::uint32_t connections) {
   pin(kServerCpu);
   Lab lab(1'000'000, 0);
@@ -112,7 +114,7 @@ double request_us(std::uint32_t connections) {
   std::vector<double> times;
   std::uint32_t client = kAll;
   for (int round = 0; round < kRounds; ++round) {
-    // Those of the round before are given up: the reactors do not answer.
+    // The requests of the previous round time out, because the reactors do not answer.
     lab.pass(20'000 * kMs);
     for (int i = 0; i < 100; ++i) lab.turn_of_connections();
     segment::Command command;
@@ -132,13 +134,14 @@ double request_us(std::uint32_t connections) {
   return median(std::move(times));
 }
 
-/// With as many timers, of which more are due than a turn handles.
+/// Returns the time of an iteration in microseconds with as many timers as connections. More timers are due
+/// than an iteration handles.
 double tick_us(std::uint32_t connections) {
   pin(kServerCpu);
   Lab lab(1'000'000, 0);
   lab.reactors().fill(connections);
   lab.start();
-  // All peers are told that their connections are gone, and asked again and again.
+  // All peers get disconnect requests for their connections, which are retransmitted because no peer answers.
   lab.reactors().lose_all();
   for (std::uint32_t i = 0; i <= connections / cm::kEntriesPerLook; ++i) lab.turn_of_connections();
   std::vector<double> times;

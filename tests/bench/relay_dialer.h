@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opens the connections of a relay to an RdmaServer. The relay's thread.
+// Opens the connections of a relay to an RdmaServer. Runs on the relay's thread.
 #pragma once
 
 #include <optional>
@@ -37,7 +37,7 @@ class RelayDialer final : public rdma_server::Dialer {
     connection.close(reason);
   }
 
-  /// Until the connection that was dialed last is established.
+  /// Establishes the connection that was dialed last when its event arrives.
   void poll() {
     if (connection_ == nullptr) return;
     rdma::CmEvent events[4];
@@ -49,7 +49,7 @@ class RelayDialer final : public rdma_server::Dialer {
  private:
   rdma::loopback::Loopback& device_;
   rpcrdma::Engine& engine_;
-  rpcrdma::Connection* connection_ = nullptr;  ///< being made
+  rpcrdma::Connection* connection_ = nullptr;  ///< being established
   std::optional<rdma::CmId> id_;
 };
 

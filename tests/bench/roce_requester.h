@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The requester of a reliable connection over RoCEv2 that does as little as possible, so that the responder
-// limits a measurement: it sends, acknowledges what arrives and discards it. The link must not lose packets.
-// It polls the ethdev of a softroce device, which is idle meanwhile.
+// A minimal requester of a reliable connection over RoCEv2, so that the responder limits a measurement: it
+// sends, acknowledges the packets that arrive and discards them. The link must not lose packets. It polls the
+// ethdev of a softroce device, which is idle during that time.
 #pragma once
 
 #include <rte_ethdev.h>
@@ -48,7 +48,7 @@ class AgreedQueuePair final : public rdma::QueuePair {
 
 class RoceRequester {
  public:
-  /// IPv4 without VLAN. `own_link` is the ethdev's address.
+  /// Creates a requester for IPv4 without VLAN. `own_link` is the ethdev's address.
   RoceRequester(std::uint16_t ethdev, const AgreedQueuePair& agreed, const LinkAddress& own_link)
       : ethdev_(ethdev),
         number_(static_cast<std::uint32_t>(agreed.number())),
@@ -81,7 +81,7 @@ class RoceRequester {
     std::uint64_t written_bytes = 0;  ///< by RDMA Write
   };
 
-  /// Transmits what is staged, receives a burst and acknowledges it. Calls `on_message` for each Send.
+  /// Transmits the staged packets, receives a burst and acknowledges it. Calls `on_message` for each Send.
   template <typename OnMessage>
   Arrived turn(OnMessage&& on_message) {
     flush();
@@ -115,7 +115,7 @@ class RoceRequester {
            load24(frame + kTransportAt + 5) == number_;
   }
 
-  /// Whether it asks for an acknowledgement.
+  /// Processes a packet. Returns whether it requests an acknowledgement.
   template <typename OnMessage>
   bool take(std::span<const std::byte> frame, Arrived& arrived, OnMessage&& on_message) {
     using namespace rdma::softroce;
@@ -132,10 +132,10 @@ class RoceRequester {
     const std::int32_t ahead = psn_distance(receive_psn_, load24(bth + 9));
     if (ahead > 0)
       throw std::runtime_error("A packet of the server was lost: " + std::to_string(ahead) + " too far.");
-    if (ahead < 0) return true;  // once more, since an acknowledgement was late
+    if (ahead < 0) return true;  // a duplicate, because an acknowledgement was late
     receive_psn_ = psn_add(receive_psn_, 1);
     if (kind.last) ++messages_;
-    // Ethernet may pad; the UDP header says how long the packet is.
+    // Ethernet may pad, so the length is taken from the UDP header.
     const std::size_t udp_bytes =
         std::to_integer<std::size_t>(bth[-4]) << 8 | std::to_integer<std::size_t>(bth[-3]);
     const std::size_t pad = std::to_integer<std::size_t>(bth[1]) >> 4 & 3;

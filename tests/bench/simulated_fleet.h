@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything around a control plane's connection management: reactors that make connections, follow what is wanted of
-// them and show what is (dataplane/segment/wanted.h), and clients that connect again after an outage. Time is what the
-// caller says. One thread.
+// The environment of a control plane's connection management: reactors that set up connections, apply their
+// desired state and publish their actual state (dataplane/segment/wanted.h), and clients that reconnect after
+// an outage. The caller supplies the time. One thread.
 #pragma once
 
 #include <algorithm>
@@ -34,10 +34,10 @@ inline std::uint32_t number_of(const PeerAddress& client) {
          static_cast<std::uint32_t>(client.bytes[14]) << 8 | client.bytes[15];
 }
 
-/// For all reactors; reactor 0 has the management datagrams.
+/// All reactors; reactor 0 has the management datagrams.
 class SimulatedReactors {
  public:
-  /// A connection is up; its client is given.
+  /// Callback for the client of a connection that is up.
   using OnUp = std::function<void(std::uint32_t client)>;
 
   SimulatedReactors(segment::Layout& layout, OnUp on_up) : layout_(layout), on_up_(std::move(on_up)) {
@@ -45,7 +45,7 @@ class SimulatedReactors {
       for (std::uint32_t place = segment::kMaxConnections; place-- > 0;) of.free.push_back(place);
   }
 
-  /// Up to `now_ns`. True when the control plane has an event to read.
+  /// Advances to `now_ns`. Returns true if the control plane has an event to read.
   bool advance(std::uint64_t now_ns) {
     bool any = false;
     for (std::uint32_t reactor = 0; reactor < kFleetReactors; ++reactor) {
@@ -55,7 +55,7 @@ class SimulatedReactors {
     }
     return any;
   }
-  /// Open connections of these clients, each with the state that a control plane takes over.
+  /// Publishes open connections of these clients, each with the state that a control plane takes over.
   void fill(std::uint32_t clients) {
     for (std::uint32_t client = 0; client < clients; ++client) {
       const std::uint32_t reactor = client % kFleetReactors;
@@ -74,7 +74,7 @@ class SimulatedReactors {
       show(reactor, take_place(reactor), info);
     }
   }
-  /// All connections are gone at once, as when the network was.
+  /// Removes all connections together, as after a failure of the network.
   void lose_all() {
     for (std::uint32_t reactor = 0; reactor < kFleetReactors; ++reactor)
       for (std::uint32_t place = 0; place < segment::kMaxConnections; ++place) hide(reactor, place);
@@ -84,7 +84,8 @@ class SimulatedReactors {
   static inline const PeerAddress kServer = PeerAddress::from_ipv4(192, 0, 2, 1);
 
  private:
-  /// A reactor makes 2,000 connections in a second, to leave time for calls (SetupPace), and catches up with at most this.
+  /// Time to set up a connection. A reactor sets up 2,000 connections per second, to leave time for calls
+  /// (SetupPace), and catches up at most kCatchUpNs.
   static constexpr std::uint64_t kSetupNs = kMs / 2;
   static constexpr std::uint64_t kCatchUpNs = 2 * kMs;
 
@@ -94,7 +95,7 @@ class SimulatedReactors {
     std::array<segment::Followed, segment::kMaxConnections> followed{};
     std::uint64_t free_ns = 0;
   };
-  /// What a reactor does with what is wanted.
+  /// Applies the desired state like a reactor.
   struct Follower {
     SimulatedReactors& reactors;
     std::uint32_t reactor;
@@ -195,17 +196,17 @@ class SimulatedReactors {
   std::uint32_t connections_ = 0;
 };
 
-/// Clients, and what they say.
+/// Clients and their messages.
 class SimulatedClients {
  public:
   SimulatedClients(segment::Layout& layout, std::uint32_t clients) : layout_(layout), clients_(clients) {}
 
-  /// Their connections were lost at `now_ns`. Their timers and keep-alives tell them within kNoticeNs.
+  /// Loses all connections at `now_ns`. The clients' timers and keep-alives detect it within kNoticeNs.
   void outage(std::uint64_t now_ns) {
     for (std::uint32_t client = 0; client < clients_.size(); ++client)
       at(now_ns + random_() % kNoticeNs, client, What::Ask);
   }
-  /// Up to `now_ns`. True when the control plane has a datagram to read.
+  /// Advances to `now_ns`. Returns true if the control plane has a datagram to read.
   bool advance(std::uint64_t now_ns) {
     receive(now_ns);
     while (!due_.empty() && due_.top().at_ns <= now_ns) {
@@ -222,10 +223,10 @@ class SimulatedClients {
   }
   std::size_t connected() const { return connected_; }
   std::size_t size() const { return clients_.size(); }
-  /// Jain's index of how many of each 1000 neighbours were connected when half of all were: 1 when all groups
-  /// had come as far, near 0 when one group had all.
+  /// Returns Jain's index of the number of connected clients in each group of 1000 neighbours, when half of
+  /// all were connected: 1 if all groups had the same number, near 0 if one group had all.
   double fairness() const { return fairness_; }
-  /// False when the ring is full: the datagram is lost.
+  /// Returns false if the ring is full and the datagram is lost.
   bool ask(std::uint32_t client) {
     cm::ConnectRequest request{.local_id = client + 1,
                                .service_id = cm::service_id(20049),
@@ -239,7 +240,7 @@ class SimulatedClients {
   }
 
  private:
-  // As Linux: librdmacm's interval between requests, and the pause of an NFS client that was refused.
+  // Values of Linux: librdmacm's interval between requests, and the pause of an NFS client that was refused.
   static constexpr std::uint64_t kAskAgainNs = 4'295 * kMs;
   static constexpr std::uint64_t kFirstPauseNs = 5'000 * kMs;
   static constexpr std::uint64_t kLongestPauseNs = 30'000 * kMs;
@@ -297,7 +298,7 @@ class SimulatedClients {
       } else if (const auto* reject = std::get_if<cm::ConnectReject>(&message.body)) {
         if (reject->remote_id - 1 >= clients_.size()) continue;
         Client& client = clients_[reject->remote_id - 1];
-        ++client.tries;  // what is due of this try is void
+        ++client.tries;  // cancels the pending steps of this try
         at(now_ns + client.pause_ns + random_() % (client.pause_ns / 10), reject->remote_id - 1, What::Ask);
         client.pause_ns = std::min(2 * client.pause_ns, kLongestPauseNs);
       }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// simulated_peers SEGMENT COUNT CREDITS: stands in for the control plane and has a data plane on softroce set
+// simulated_peers SEGMENT COUNT CREDITS: replaces the control plane, and makes a data plane on softroce set
 // up COUNT connections to peers that do not exist, each with the connection management state that a control
-// plane would have left. Prints, as JSON, how many were set up.
+// plane would have left. Prints the number of connections that were set up as JSON.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace sluice;
 
-/// 10.x.y.z, none of them on the link.
+/// Returns an address 10.x.y.z, which is not on the link.
 PeerAddress address_of(std::uint32_t peer) {
   return PeerAddress::from_ipv4(10, static_cast<std::uint8_t>(peer >> 16),
                                 static_cast<std::uint8_t>(peer >> 8), static_cast<std::uint8_t>(peer));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The longest time, in milliseconds, that a probe of /healthz takes, beside 30 connections that are slow: half of them send a request
-// byte by byte, half do not read the metrics that they have requested. Real sockets of this machine.
+// Longest time of a probe of /healthz, in milliseconds, concurrently with 30 slow connections: half of them
+// send a request byte by byte, half do not read the metrics that they have requested. Real sockets of this
+// host.
 #include "telemetry/exporter.h"
 
 #include <netinet/in.h>
@@ -41,7 +42,7 @@ class Site {
   }
   FileDescriptor connect() const {
     FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const int room = 1;  // the kernel makes the least of it, so that an unread response stays with the server
+    const int room = 1;  // the kernel applies its minimum, so an unread response stays in the server
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     sockaddr_in to{};
     to.sin_family = AF_INET;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// softroce with both ends and a wire between them on one core, by the processor time of their thread: a call is a Send,
-// its answer an RDMA Write of the data that a READ asks for, and a Send; and bare packets of the same sizes to and fro on
-// the same wire. What a packet costs, whatever else runs, and with
-// `valgrind --tool=callgrind --toggle-collect='*answer*'` in instructions.
+// softroce with both ends and a wire between them on one core, measured by the processor time of their
+// thread. A call is a Send; its answer is an RDMA Write of the data that a READ requests, and a Send. The
+// comparison is bare packets of the same sizes on the same wire. The result is the cost of a packet
+// independently of other programs; `valgrind --tool=callgrind --toggle-collect='*answer*'` gives it in
+// instructions.
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
@@ -117,7 +118,7 @@ class Core {
       sent += more;
     }
   }
-  /// Messages that have arrived since.
+  /// Returns the number of messages that have arrived since the last call.
   static std::uint32_t received(End& end) {
     std::array<WorkCompletion, kBurst> completions;
     std::uint32_t messages = 0;

@@ -10,10 +10,11 @@
 
 namespace sluice::bench {
 
-/// A connection to an upstream of this machine.
+/// Returns a connection to an upstream on this host.
 int connect_to(std::uint16_t port);
 
-/// `depth` calls of constant length outstanding; those that are ready together go out in one send.
+/// Measures with `depth` outstanding calls of constant length. Calls that are ready together are sent in one
+/// send().
 Rate straight(std::uint16_t port, const ForwardedShape& shape, std::uint32_t depth, double seconds);
 
 }  // namespace sluice::bench

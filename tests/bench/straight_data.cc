@@ -14,9 +14,9 @@
 namespace sluice::bench {
 namespace {
 
-constexpr std::size_t kShortReplyBytes = 4096;  // and less
+constexpr std::size_t kShortReplyBytes = 4096;  // upper limit
 constexpr std::size_t kShortRepliesBytes = 64u << 10;
-/// Calls in one sendmsg().
+/// Maximum number of calls in one sendmsg().
 constexpr std::uint32_t kCallsAtOnce = 32;
 
 }  // namespace
@@ -56,7 +56,7 @@ Rate StraightData::run(double seconds) {
   return rate;
 }
 
-/// What the socket takes of the calls that are ready.
+/// Sends as much of the ready calls as the socket accepts.
 void StraightData::send() {
   vectors_.clear();
   for (std::uint32_t i = 0; i < std::min(to_send_, kCallsAtOnce); ++i) {
@@ -86,10 +86,11 @@ void StraightData::advance(std::size_t bytes) {
   to_send_ -= static_cast<std::uint32_t>(calls);
 }
 
-/// Returns how many replies have come to their end.
+/// Returns the number of replies that were completed.
 std::size_t StraightData::receive() {
   std::byte* const to = in_.data() + replies_ % places_ * receive_bytes_;
-  // A short reply that came in part is counted as what follows it is: nobody looks at either.
+  // A short reply that arrived in part is counted together with the data that follows, because neither is
+  // read.
   const std::size_t at = places_ > 1 ? filled_ : 0;
   const auto got = ::recv(socket_, to + at, receive_bytes_ - at, MSG_DONTWAIT);
   if (got <= 0) return 0;

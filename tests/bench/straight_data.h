@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A client without a gateway that reads and writes as well as one TCP connection allows: data are sent from where
-// they are, and received where they stay. It polls without blocking.
+// A client without a gateway that reads and writes as fast as one TCP connection allows: it sends data
+// without copying it, and receives data in its final place. It polls without blocking.
 #pragma once
 
 #include <sys/uio.h>
@@ -22,7 +22,7 @@ class StraightData {
   StraightData(const StraightData&) = delete;
   StraightData& operator=(const StraightData&) = delete;
 
-  /// Once.
+  /// Measures. May be called once.
   Rate run(double seconds);
 
  private:
@@ -34,15 +34,15 @@ class StraightData {
   const std::uint32_t depth_;
   const int socket_;
   std::vector<std::byte> call_;  ///< with its record mark, without data
-  std::vector<std::byte> data_;  ///< that WRITEs carry
-  std::uint32_t to_send_;        ///< calls, the first of them perhaps in part
-  std::size_t sent_ = 0;         ///< bytes of the first
+  std::vector<std::byte> data_;  ///< data of WRITEs
+  std::uint32_t to_send_;        ///< calls to send, the first of them possibly in part
+  std::size_t sent_ = 0;         ///< bytes sent of the first call
   std::uint64_t calls_sent_ = 0;
   std::size_t reply_bytes_ = 0;
-  std::size_t places_ = 0;         ///< for replies: of all calls, unless they are short
-  std::size_t receive_bytes_ = 0;  ///< in a place: one long reply, or many short ones
+  std::size_t places_ = 0;         ///< for replies: one per call, unless replies are short
+  std::size_t receive_bytes_ = 0;  ///< size of a place: one long reply, or many short ones
   std::vector<std::byte> in_;
-  std::size_t filled_ = 0;  ///< of a reply
+  std::size_t filled_ = 0;  ///< bytes received of a reply
   std::uint64_t replies_ = 0;
   std::vector<iovec> vectors_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the same messages cost over TCP on this machine's loopback, with the kernel's sockets and with
+// Cost of the same messages over TCP on this host's loopback interface, with the kernel's sockets and with
 // libtirpc: baselines for the figures over RDMA. Client and server have a processor each.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// An RPC NULL call and its reply, with AUTH_NONE and record marks (RFC 5531).
+// Sizes of an RPC NULL call and its reply, with AUTH_NONE and record marks (RFC 5531).
 constexpr std::size_t kCallBytes = 44;
 constexpr std::size_t kReplyBytes = 28;
 constexpr std::size_t kBlockBytes = 1 << 20;
@@ -67,8 +67,8 @@ bool send_all(int socket, const char* from, std::size_t bytes) {
   return true;
 }
 
-/// `depth` calls outstanding; the server answers each. Calls per second, and the median round trip at
-/// depth 1.
+/// Keeps `depth` calls outstanding, each of which the server answers. Returns calls per second, and the
+/// median round trip at depth 1.
 std::pair<double, double> exchange(std::size_t call, std::size_t reply, unsigned depth, double seconds) {
   Listener listener;
   std::thread server([&] {
@@ -111,7 +111,8 @@ extern "C" void null_program(svc_req*, SVCXPRT* transport) {
   svc_sendreply(transport, reinterpret_cast<xdrproc_t>(reinterpret_cast<void*>(xdr_void)), nullptr);
 }
 
-/// NULL calls of libtirpc's client to libtirpc's server, one outstanding: that client supports no more.
+/// Returns NULL calls per second of libtirpc's client to libtirpc's server, one outstanding, because that
+/// client supports only one.
 double libtirpc_calls(double seconds) {
   Listener listener;
   const pid_t server = ::fork();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tcp_saturate PORT MOUNT_PORT EXPORT PID: keeps an NFSv3 server over TCP busy, with more calls outstanding
+// tcp_saturate PORT MOUNT_PORT EXPORT PID: keeps an NFSv3 server over TCP busy, with more outstanding calls
 // on several connections than it can answer, and prints the processor time that process PID spends on a call.
 // Replies are received and discarded, so that the client needs less time than the server.
 #include <arpa/inet.h>
@@ -40,7 +40,7 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  /// One call; waits for its reply.
+  /// Makes one call and waits for its reply.
   Bytes transact(std::span<const std::byte> message) {
     submit(message);
     flush();
@@ -70,14 +70,14 @@ class Connection {
     if (sent > 0) outgoing_.erase(outgoing_.begin(), outgoing_.begin() + sent);
   }
 
-  /// Receives and discards what has arrived; returns how many replies it completed.
+  /// Receives and discards all available data. Returns the number of replies that it completed.
   std::uint32_t take_replies() {
     const auto got = ::recv(socket_, incoming_.data(), incoming_.size(), MSG_DONTWAIT);
     if (got == 0) throw std::runtime_error("The server has ended a connection.");
     std::uint32_t replies = 0;
     for (std::size_t at = 0; got > 0 && at < static_cast<std::size_t>(got);) {
       const std::size_t here = static_cast<std::size_t>(got) - at;
-      if (left_ > 0) {  // of a fragment
+      if (left_ > 0) {  // bytes of a fragment
         const std::size_t passed = std::min(left_, here);
         left_ -= passed;
         at += passed;
@@ -116,7 +116,7 @@ struct Server {
 
 template <const CallShape& kShape>
 double server_ns_per_call(double seconds) {
-  constexpr std::uint32_t kDepth = kShape.read_bytes > 65536 ? 4 : 64;  // on each connection
+  constexpr std::uint32_t kDepth = kShape.read_bytes > 65536 ? 4 : 64;  // per connection
   const ProcessorTime used(server.pid);
   Bytes message = call_message(kShape, server.file);
   std::uint32_t number = 0;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GETATTR over the loopback driver with two reactors, of which one has the files: calls on connections to that one, and on
-// connections to the other, which hands them over. The first has a processor of its own; the second shares one with the
-// client, in one thread, so that neither waits for the other's time slice.
+// GETATTR over the loopback driver with two reactors, one of which owns the files. Calls arrive on
+// connections of the owner, or on connections of the other reactor, which passes them to the owner. The owner
+// has its own processor; the other reactor shares a thread with the client, so that neither waits for the
+// other's time slice.
 #include <rte_cycles.h>
 
 #include <atomic>
@@ -21,7 +22,7 @@ namespace sluice::bench {
 namespace {
 
 constexpr std::uint32_t kConnections = 2;
-constexpr std::uint32_t kDepth = 64;                               ///< of each connection
+constexpr std::uint32_t kDepth = 64;                               ///< per connection
 constexpr std::size_t kReplyBytes = rpc::kMinReplyBytes + 4 + 84;  ///< with status and fattr3 (RFC 1813, 2.5)
 constexpr std::uint64_t kTurnsPerControlPass = 256;
 constexpr std::uint16_t kOwnersPort = 20049;
@@ -65,7 +66,7 @@ class Reactors {
     const auto handle = memory_.root_handle(0);
     return {handle.begin(), handle.end()};
   }
-  /// A turn of the borrower.
+  /// Polls the borrower once.
   void poll() noexcept {
     borrower_.poll();
     handover_.collect();
@@ -103,7 +104,7 @@ class Reactors {
   std::thread thread_;
 };
 
-/// GETATTRs to one of the two.
+/// GETATTR calls to one of the two reactors.
 class Calls {
  public:
   explicit Calls(std::uint16_t port)

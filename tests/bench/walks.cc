@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// walks CALL: serves one call on a warm server and prints the address of each function that the server's thread enters
-// for it, in order and relative to the program's start. walks.py turns them into figures. The program and the libraries
-// are compiled with -finstrument-functions, which calls the first function below at each entry.
+// walks CALL: serves one call on a warm server and prints the address of each function that the server's
+// thread enters for it, in order and relative to the program's start. walks.py turns them into figures. The
+// program and the libraries are compiled with -finstrument-functions, which calls the first function below at
+// each entry.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -74,7 +75,7 @@ class MemoryExport {
   }
 
   void getattr(bool wanted) { serve({.payload = call_message(kGetAttr, file_)}, wanted); }
-  /// A WRITE whose data is a Read chunk.
+  /// Makes a WRITE whose data is in a Read chunk.
   void write(bool wanted) {
     CallBuilder call(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Write);
     call.arguments().opaque(file_);
@@ -128,7 +129,7 @@ void walk(const std::function<void(bool wanted)>& call) {
   call(true);
 }
 
-/// Returns whether there is a call of this name.
+/// Runs the walk of this name. Returns false if there is none.
 bool walk_named(std::string_view name) {
   if (name == "getattr" || name == "write") {
     MemoryExport server;
@@ -140,7 +141,7 @@ bool walk_named(std::string_view name) {
   Gateway gateway(upstream.port(), {});
   walk([&](bool wanted) {
     gateway.call_once({ulb::kNfs3GetAttr}, [wanted](const auto& turn) {
-      // Idle turns while the upstream has the call would be counted as entries.
+      // Idle iterations while the upstream has the call would be counted as entries.
       if (wanted) std::this_thread::sleep_for(kUpstreamAnswers);
       recorded(wanted, turn);
     });

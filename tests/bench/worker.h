@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a benchmark program talks to pairs.py: it reads lines 'SIDE SECONDS' and answers each with a number.
-// Between two requests it is idle.
+// Protocol between a benchmark program and pairs.py: the program reads lines 'SIDE SECONDS' and answers each
+// with a number. It is idle between two requests.
 #pragma once
 
 #include <pthread.h>
@@ -28,7 +28,8 @@ inline void pin(int cpu) {
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/// Processor time of this thread: measures work on one core independently of what else runs there.
+/// Returns the processor time of this thread, which measures work on one core independently of other
+/// programs.
 inline std::uint64_t thread_ns() {
   timespec used{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls through both gateways to a server: what the server receives, and what the client gets back, when both behave.
+// Calls through both gateways to a well-behaved server and from a well-behaved client: messages that the
+// server and the client receive.
 #include "tests/unit/gateway/gateway_lab.h"
 
 #include <algorithm>
@@ -68,8 +69,8 @@ TEST_P(Gateways, a_call_reaches_the_server_as_it_came) {
   EXPECT_EQ(lab.count(Counter::replies), 1u);
 }
 
-/// The gateway is the end of the client's transport. A server that offers TLS would expect a handshake on a connection that
-/// clients share (RFC 9289, section 4.1).
+/// The gateway is the end of the client's transport. A server that offers TLS would expect a handshake on a
+/// connection that clients share (RFC 9289, section 4.1).
 TEST_P(Gateways, a_client_that_asks_for_tls_is_answered_here) {
   GatewayLab lab(GetParam());
   LabClient& client = lab.add_client();
@@ -248,7 +249,7 @@ TEST_P(Gateways, V1_200_calls_of_the_server_go_to_the_client_whose_connection_th
   EXPECT_EQ(lab.count(Counter::callbacks), 1u);
 }
 
-/// XDR: PUTFH, WRITE of `bytes`, GETATTR behind it.
+/// Returns a COMPOUND of PUTFH, WRITE of `bytes` and GETATTR in XDR, with or without the data of the WRITE.
 Bytes compound_write(std::uint32_t bytes, bool with_data) {
   Bytes call = call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, words({0, 0, 3, 22}));
   append(call, opaque(pattern(20, 5)));
@@ -311,7 +312,7 @@ TEST_P(Gateways, a_call_that_the_server_answers_late_is_noted_with_the_servers_p
   EXPECT_LE(noted.upstream_ns, noted.call.total_ns);
   EXPECT_GE(noted.call.state_ns[static_cast<std::size_t>(rpcrdma::CallSlot::State::Executing)],
             3 * kSecondNs);
-  // The next call in the same place is fast, and has no time of the first one.
+  // The next call in the same slot is fast, and contains no time of the first one.
   lab.upstream().answer = [](const auto& next) { return success(next.xid()); };
   EXPECT_EQ(lab.call(client, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
   lab.engine().set_slow_call_ns(1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RDMA clients, a gateway to a server over TCP or over RDMA, and the server of the test. Tests that use this lab hold for both
-// gateways and for each pair of versions of RPC-over-RDMA. The server over RDMA is a second gateway in front of the server of the
-// test. One thread.
+// RDMA clients, a gateway to a server over TCP or over RDMA, and the test's server. Tests that use this lab
+// hold for both gateways and for each pair of versions of RPC-over-RDMA. The server over RDMA is a second
+// gateway in front of the test's server. One thread.
 #pragma once
 
 #include <memory>

@@ -28,7 +28,7 @@ inline std::uint32_t reachable(const gateway::TransitionTable<State, kLast>& tab
   return seen;
 }
 
-/// Expects that every state is reached from the first one, and leads back to it.
+/// Checks that every state is reached from the first one, and leads back to it.
 template <typename State, State kLast>
 void expect_rest_is_left_and_reached(const gateway::TransitionTable<State, kLast>& table) {
   const std::uint32_t all = (1u << table.kStates) - 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What opens connections to a server in tests of gateways: an engine over the loopback driver, in the test's thread.
+// Opens connections to a server in tests of gateways: an engine over the loopback driver, in the test's
+// thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@
 
 namespace sluice::rdma_server_test {
 
-/// Calls of the server that each connection takes at once.
+/// Number of concurrent calls of the server that each connection accepts.
 inline constexpr std::uint32_t kServerCalls = 4;
 
 struct DialingOptions {
@@ -40,16 +41,16 @@ class DialingSide : public rdma_server::Dialer {
   bool may_dial = true;
   std::unique_ptr<rdma::loopback::Loopback> device;
   rpcrdma::Engine engine;
-  std::vector<rpcrdma::Connection*> connections;  ///< in the order in which they were dialed
-  std::vector<rdma_server::Server> servers;       ///< of each
+  std::vector<rpcrdma::Connection*> connections;  ///< in order of dialing
+  std::vector<rdma_server::Server> servers;       ///< server of each connection
   std::vector<rpcrdma::CloseReason> hung_up;
 
  protected:
-  /// For the destructor of what is served on the connections.
+  /// Closes all connections. For destructors of classes whose connections use their members.
   void close_connections();
-  /// The engine's part of a turn.
+  /// Polls the engine and connection management once.
   void poll_connections(std::uint64_t now_ns);
-  /// A client wants to connect.
+  /// Handles a client's connection request.
   virtual void on_connect_request(rdma::CmId) {}
 
  private:

@@ -36,7 +36,7 @@ struct RelayAddress : testing::Test {
     const Outcome& outcome = *client.finished[index];
     return outcome.status == CallStatus::Ok && word_at(outcome.message, 6) == word;
   }
-  /// The last byte of the address to which the last connection went.
+  /// Returns the last byte of the address of the most recent connection.
   int server() const { return lab.side.servers.back().address.bytes.back(); }
   void wait(std::uint64_t ns) {
     for (std::uint64_t passed = 0; passed < ns; passed += kTickNs) {
@@ -104,7 +104,7 @@ TEST_F(RelayAddress, calls_that_are_not_answered_in_time_go_again_there) {
   EXPECT_EQ(lab.side.servers.size(), 2u);
 }
 
-// --- A place that is no upstream's yet
+// --- A spare slot that is not assigned to an upstream yet
 
 TEST(SpareRelay, serves_nobody_before_it_is_an_upstream_and_its_clients_from_then_on) {
   RelayLab lab({.spare = true});

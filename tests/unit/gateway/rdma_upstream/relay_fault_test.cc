@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A relay whose server, client or connection fails, or that has less of something than is asked for.
+// A relay whose server, client or connection fails, or whose resources are exhausted.
 #include "tests/unit/gateway/rdma_upstream/relay_lab.h"
 
 namespace sluice::rdma_upstream_test {
@@ -25,7 +25,7 @@ bool answered(const LabClient& client, std::size_t index, std::uint32_t word) {
   const auto& outcome = client.finished[index];
   return outcome && outcome->status == CallStatus::Ok && word_at(outcome->message, 6) == word;
 }
-/// The relay's connections to the server, which has closed them.
+/// Closes a connection of the relay as if the server had closed it.
 void lose(RelayLab& lab, std::size_t connection) {
   lab.side.connections[connection]->close(rpcrdma::CloseReason::PeerClosed);
 }
@@ -61,7 +61,7 @@ TEST(RelayFault, a_client_that_goes_takes_nothing_with_it) {
   LabClient& first = lab.add_client();
   LabClient& second = lab.add_client();
   lab.upstream().answer = echo;
-  lab.call(first, {.payload = plain(1), .max_reply_bytes = 64});  // for credits of both connections
+  lab.call(first, {.payload = plain(1), .max_reply_bytes = 64});  // both connections get credits
   lab.upstream().answer = nullptr;
   lab.upstream().calls.clear();
   const LongWrite write(first, 300'000);
@@ -174,7 +174,7 @@ TEST(RelayFault, a_call_that_is_answered_too_late_ends_its_client_where_that_is_
   EXPECT_EQ(lab.count(Counter::timeouts), 1u);
 }
 
-/// Answered by 100,000 bytes, for which the transport has one buffer.
+/// Makes calls that are answered with 100,000 bytes, for which the transport has one buffer.
 std::vector<std::size_t> long_replies(RelayLab& lab, LabClient& client, std::size_t count) {
   lab.upstream().answer = [](const auto& call) { return success(call.xid(), Bytes(100'000)); };
   std::vector<std::size_t> calls;
@@ -208,7 +208,7 @@ TEST(RelayFault, a_client_that_goes_while_replies_wait_for_room) {
     ASSERT_TRUE(lab.until([&] { return other.finished[call].has_value(); }));
 }
 
-/// Its call, on the connection that the client's last call came on.
+/// Sends a call of the server on the connection of the client's last call.
 void call_back(RelayLab& lab, std::uint32_t xid, std::uint32_t procedure) {
   lab.upstream().send(
       lab.upstream().calls.back().connection,

@@ -7,7 +7,7 @@ namespace {
 constexpr const char* kName = "server";
 constexpr std::uint16_t kRelayPort = conformance::kPort + 1;
 constexpr std::uint32_t kClients = 6;
-constexpr std::uint32_t kCredits = 15;  ///< of a client; one call of the relay's own comes on top
+constexpr std::uint32_t kCredits = 15;  ///< credits of a client; the relay makes one additional call
 
 rpcrdma::EngineConfig engine_config(const RelayOptions& options) {
   rpcrdma::EngineConfig config;

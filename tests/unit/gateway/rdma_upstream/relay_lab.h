@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RDMA clients, a relay, a server over RPC-over-RDMA, and what answers for that: the gateway over TCP with an upstream
-// of the test. All in one thread. Each byte that a client sends has to reach the upstream unchanged, and the other
-// way round, in whatever form it travels between.
+// RDMA clients, a relay, and a server over RPC-over-RDMA. The server is the gateway over TCP with an upstream
+// of the test. All run in one thread. Each byte that a client sends must reach the upstream unchanged, and
+// vice versa, over any transport in between.
 #pragma once
 
 #include "dataplane/gateway/rdma_upstream/relay.h"
@@ -26,12 +26,12 @@ struct RelayOptions {
   std::uint32_t calls = 16;
   std::uint32_t record_buffers = 16;
   std::uint32_t item_buffers = 16;
-  std::uint32_t reply_buffers = 16;  ///< of the relay's engine
+  std::uint32_t reply_buffers = 16;  ///< buffers of the relay's engine
   std::uint64_t call_timeout_ns = 0;
   service::Withheld withheld{.pnfs = false, .referrals = false};
-  service::Withheld withheld_by_server{};  ///< by the gateway in the server's place
+  service::Withheld withheld_by_server{};  ///< withheld by the gateway that plays the server
   bool knows_address = true;
-  bool spare = false;  ///< no upstream's place yet, with services nowhere
+  bool spare = false;  ///< the slot has no upstream and no services yet
 };
 
 /// The relay's reactor.
@@ -42,7 +42,7 @@ class RelaySide final : public rdma_server_test::DialingSide {
   ~RelaySide() override { close_connections(); }
 
   void poll(std::uint64_t now_ns);
-  /// 10.0.0.`last`.
+  /// Sets the server's address to 10.0.0.`last`.
   void set_address(std::uint8_t last = 1, std::uint16_t port = 20049);
   std::uint64_t count(Counter counter) const {
     return area->counters[static_cast<std::size_t>(counter)].load();
@@ -72,7 +72,7 @@ class RelayLab {
                std::vector<std::uint32_t> item_counts = {});
   tcp_upstream_test::FakeUpstream& upstream() { return forward.upstream; }
   std::uint64_t count(Counter counter) const { return side.count(counter); }
-  /// Nothing is held for any client any more.
+  /// Returns true if no memory is held for any client.
   bool balanced() const;
 
   const RelayOptions options;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transition table of calls that a relay passes on.
+// Transition table of calls that a relay forwards.
 #include "dataplane/gateway/rdma_upstream/relay_call.h"
 #include "tests/unit/base/counted_invariants.h"
 #include "tests/unit/gateway/transition_checks.h"

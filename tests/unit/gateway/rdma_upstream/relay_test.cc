@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls through a relay: what the server gets, and what the client gets back, when both behave, for each pair of
-// versions of RPC-over-RDMA.
+// Calls through a relay to a well-behaved server and from a well-behaved client, for each pair of versions of
+// RPC-over-RDMA: messages that the server and the client receive.
 #include <deque>
 
 #include "tests/unit/gateway/rdma_upstream/relay_lab.h"
@@ -34,8 +34,8 @@ INSTANTIATE_TEST_SUITE_P(Relay, Versions,
                                   std::to_string(versions.param.second);
                          });
 
-/// A COMPOUND of READs whose results are too short to be placed by the server, so that they stand in the reply message.
-/// Returns the reads whose data the client has.
+/// Makes a COMPOUND of READs whose results are too short for the server to place them, so that the reply
+/// message contains them. Returns the number of reads whose data the client receives.
 std::uint32_t reads_that_arrive(RelayOptions options, std::uint32_t bytes, std::uint32_t count) {
   constexpr std::uint32_t kRead = 25;
   RelayLab lab(options);

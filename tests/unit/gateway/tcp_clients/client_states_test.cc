@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transition table of TCP clients of the reverse gateway.
+// Transition table of TCP clients of the reverse gateway.
 #include "dataplane/gateway/tcp_clients/tcp_client.h"
 #include "tests/unit/gateway/transition_checks.h"
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TCP clients, the reverse gateway, RPC-over-RDMA, the gateway, and an upstream of the test: each byte that a
-// client sends has to reach the upstream unchanged, and the other way round, in whatever form it travels
-// between.
+// TCP clients, the reverse gateway, RPC-over-RDMA, the gateway, and an upstream of the test. Each byte that a
+// client sends must reach the upstream unchanged, and vice versa, over any transport in between.
 #pragma once
 
 #include "tests/unit/gateway/tcp_clients/ingress_side.h"
@@ -10,7 +9,8 @@
 
 namespace sluice::tcp_clients_test {
 
-/// Of the gateway behind the server: one client of it, which the TCP clients are together, may have half of them.
+/// Record buffers of the gateway that plays the server. All TCP clients together are one client of that
+/// gateway, which may use half of the buffers.
 inline constexpr std::uint32_t kRecordBuffers = 32;
 
 class IngressLab {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Places of the reverse gateway: no host keeps them all, and no connection in use is evicted.
+// Client slots of the reverse gateway: no host can occupy all of them, and no connection in use is evicted.
 #include "tests/unit/gateway/tcp_clients/ingress_lab.h"
 
 namespace sluice::tcp_clients_test {
@@ -23,7 +23,7 @@ Bytes with_xid(Bytes message, std::uint32_t xid) {
 Bytes null_call(std::uint32_t xid) {
   return with_xid(nfs3(ulb::kNfs3Null), xid);
 }
-/// The server answers NULL calls, and no GETATTR.
+/// Returns a call that stays unanswered: the server answers NULL calls, and no GETATTR.
 Bytes stuck_call(std::uint32_t xid) {
   return with_xid(nfs3(ulb::kNfs3GetAttr, opaque(pattern(32, 5))), xid);
 }
@@ -58,7 +58,7 @@ struct IngressPlaces : testing::Test {
 TEST_F(IngressPlaces, silent_connections_make_room_for_a_newcomer) {
   fill();
   pass(tcp_clients::kLeastStayNs);
-  EXPECT_EQ(ended(), 0u);  // nobody waits
+  EXPECT_EQ(ended(), 0u);  // no client waits
   EXPECT_EQ(lab.call(lab.side.add_peer(kOther), null_call(5)), success(5));
   EXPECT_EQ(ended(), 1u);
   EXPECT_EQ(lab.side.count(Counter::clients_evicted), 1u);
@@ -99,7 +99,7 @@ TEST_F(IngressPlaces, a_host_that_holds_as_many_as_others_takes_no_place_of_thei
   EXPECT_EQ(lab.side.count(Counter::clients_over_share), 1u);
 }
 
-/// A call in progress, part of a record, and a call of the server.
+/// The connections in use have a call in progress, part of a record, and a call of the server.
 TEST_F(IngressPlaces, a_connection_in_use_is_not_evicted) {
   fill(kHost, 1);
   fill(kOther, 1);
@@ -145,7 +145,7 @@ TEST_F(IngressPlaces, a_record_has_to_arrive_within_its_time) {
   const Bytes call = record(null_call(7));
   slow.send(std::span(call).first(6));
   lab.turns();
-  pass(tcp_clients::kStuckNs + kSecondNs);  // without a byte
+  pass(tcp_clients::kStuckNs + kSecondNs);  // the remainder does not arrive
   ASSERT_TRUE(lab.until([&] { return slow.ended(); }));
   TcpPeer& trickle = lab.side.add_peer();
   const Bytes longer = record(stuck_call(8));

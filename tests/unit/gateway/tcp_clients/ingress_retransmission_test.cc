@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RPC-over-RDMA servers that drop a call and answer others. The connection is replaced, and all calls are sent again with
-// their XIDs (V1-152): on the same one, a retransmission would use a credit that no reply returns.
+// RPC-over-RDMA servers that drop a call and answer others. The connection is replaced, and all calls are
+// sent again with their XIDs (V1-152). On the same connection, a retransmission would use a credit that no
+// reply returns.
 #include <algorithm>
 #include <map>
 
@@ -27,7 +28,7 @@ Bytes getattr(std::uint32_t xid) {
   return call;
 }
 
-/// A TCP client, the reverse gateway, and a server whose messages the test makes.
+/// A TCP client, the reverse gateway, and a server whose messages the test creates.
 class RawServer {
  public:
   RawServer() : side_(fabric_, {.version = 1}, &ForwardLab::clock) {
@@ -35,11 +36,11 @@ class RawServer {
     client_ = &side_.add_peer();
   }
 
-  /// Decides about each call that arrives: true if it is answered.
+  /// Decides for each call that arrives whether it is answered.
   std::function<bool(std::uint32_t xid)> answers = [](std::uint32_t) { return true; };
 
   void call(std::uint32_t xid) { client_->send_record(getattr(xid)); }
-  /// Polls everything for this long, once for each second.
+  /// Polls everything for this many seconds, in steps of one second.
   void pass(std::uint64_t seconds) {
     for (; seconds > 0; --seconds) {
       ForwardLab::skipped_ns += kSecond;
@@ -49,7 +50,7 @@ class RawServer {
   std::uint32_t arrivals(std::uint32_t xid) { return arrivals_[xid]; }
   std::size_t connections() const { return side_.connections.size(); }
   void break_connection() { side_.connections.back()->close(rpcrdma::CloseReason::TransportError); }
-  /// XIDs of the replies that the client has got.
+  /// Returns the XIDs of the replies that the client has received.
   std::vector<std::uint32_t> replies() {
     while (const std::optional<Bytes> reply = client_->take_record()) replies_.push_back(word_at(*reply, 0));
     return replies_;
@@ -96,7 +97,7 @@ class RawServer {
 constexpr std::uint64_t kRetransmitSeconds = gateway::kRetransmitNs / kSecond;
 constexpr std::uint64_t kUnansweredSeconds = gateway::kUnansweredNs / kSecond;
 
-/// Makes a call that is answered and grants credits, and call 7, which is not.
+/// Makes a call that is answered and grants credits, and call 7, which is not answered.
 void drop_call_7(RawServer& server) {
   server.answers = [](std::uint32_t xid) { return xid == 1; };
   server.call(1);

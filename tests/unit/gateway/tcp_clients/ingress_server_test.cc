@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Faulty servers at the reverse gateway: each fault fails the call it concerns, and no other.
+// Faulty servers at the reverse gateway. Each fault fails the call that it concerns, and no other one.
 #include <chrono>
 
 #include "tests/conformance/raw_call.h"
@@ -48,12 +48,12 @@ class RawServer {
   testing::AssertionResult until(const std::function<bool()>& reached) {
     for (int i = 0; i < 100'000; ++i) {
       if (reached()) return testing::AssertionSuccess();
-      tcp_upstream_test::ForwardLab::skipped_ns += kTurnNs;  // timers do not depend on how fast we are
+      tcp_upstream_test::ForwardLab::skipped_ns += kTurnNs;  // independent of the test's speed
       turn();
     }
     return testing::AssertionFailure() << "the condition was never met";
   }
-  /// The next call as the server gets it.
+  /// Returns the next call that the server receives.
   RawCall next_call() {
     EXPECT_TRUE(until([&] { return peer && peer->inbox.size() > seen_; }));
     RawCall call{.credits = 8};
@@ -68,7 +68,7 @@ class RawServer {
     }
     return call;
   }
-  /// The chunk lists of the next call, in either version.
+  /// Returns the chunk lists of the next call, in either version.
   rpcrdma::ChunkLists next_lists() {
     namespace v2 = conformance::v2;
     while (until([&] { return peer && peer->inbox.size() > seen_; })) {
@@ -85,13 +85,14 @@ class RawServer {
     EXPECT_TRUE(until([&] { return (record = client->take_record()).has_value() || client->ended(); }));
     return record.value_or(Bytes{});
   }
-  /// A reply could not be given to the client, which has to send its call again over another connection.
+  /// Checks that the client is disconnected without a reply, so that it retransmits its call on another
+  /// connection.
   void expect_disconnected() {
     EXPECT_TRUE(until([&] { return client->ended(); }));
     EXPECT_EQ(client->received(), 0u);
     client = &side.add_peer();
   }
-  /// All credits are granted by a first call.
+  /// Makes a first call, whose reply grants all credits.
   void connect() {
     read(1);
     RawCall call = next_call();
@@ -110,7 +111,7 @@ class RawServer {
     xdr::store_u32(call.data(), xid);
     client->send_record(call);
   }
-  /// Another call works as usual.
+  /// Checks that another call succeeds.
   void expect_healthy() {
     read(0x99);
     RawCall call = next_call();
@@ -155,7 +156,8 @@ TEST(IngressServer, V1_104_the_pad_of_placed_data_is_the_gateways) {
   EXPECT_EQ(server.answer(), whole);
 }
 
-/// RFC 2203: version 1, DATA, sequence number, service, handle; arguments plain, signed or encrypted.
+/// Returns a call of RPCSEC_GSS (RFC 2203): version 1, DATA, sequence number, service, handle; arguments
+/// plain, signed or encrypted.
 Bytes gss_call(std::uint32_t service, std::uint32_t procedure, const Bytes& plain) {
   Bytes arguments = plain;
   if (service == 2) {
@@ -266,7 +268,7 @@ TEST(IngressServer, V1_118_the_reply_of_a_signed_call_is_bounded_by_its_argument
     ASSERT_TRUE(signed_read.reply.has_value());
     EXPECT_GT(signed_read.reply->capacity(), 65536u);
     EXPECT_LT(signed_read.reply->capacity(), 68000u);
-    // Nobody can read how much this asks for.
+    // The gateway cannot read the reply limit of encrypted arguments.
     RawServer encrypted(version);
     encrypted.client->send_record(gss_call(3, ulb::kNfs3GetAttr, opaque(pattern(32, 5))));
     const rpcrdma::ChunkLists of_encrypted = encrypted.next_lists();
@@ -280,7 +282,7 @@ TEST(IngressServer, a_signed_body_that_is_none_has_any_reply) {
     SCOPED_TRACE(length);
     RawServer server;
     Bytes call = gss_call(2, ulb::kNfs3GetAttr, {});
-    call.resize(call.size() - 4 - 4 - 32);  // of the body and the checksum
+    call.resize(call.size() - 4 - 4 - 32);  // removes the body and the checksum
     append(call, words({length}));
     server.client->send_record(call);
     ASSERT_TRUE(server.until([&] { return server.peer && !server.peer->inbox.empty(); }));
@@ -305,7 +307,7 @@ TEST(IngressServer, V1_109_F_07_the_chunk_of_a_failed_read_does_not_matter) {
   RawServer server;
   server.read(7);
   const RawCall call = server.next_call();
-  server.peer->send(call.with(success(7, words({70, 0}))));  // NFS3ERR_STALE, the chunk as it was offered
+  server.peer->send(call.with(success(7, words({70, 0}))));  // NFS3ERR_STALE, with the chunk as offered
   EXPECT_EQ(server.answer(), success(7, words({70, 0})));
   server.expect_healthy();
 }
@@ -340,7 +342,7 @@ TEST(IngressServer, V1_152_a_silent_server_is_asked_and_then_connected_to_again)
   server.connect();
   server.read(7);
   RawCall call = server.next_call();
-  // It answers the NULL call: it is slow, but there.
+  // The server answers the NULL call, so it is slow but alive.
   for (int i = 0; i < 3; ++i) {
     server.pass(rdma_server::kSilenceNs + 1'000'000'000);
     const RawCall probe = server.next_call();
@@ -351,7 +353,7 @@ TEST(IngressServer, V1_152_a_silent_server_is_asked_and_then_connected_to_again)
     server.pass(rdma_server::kProbeAnswerNs - 5'000'000'000);
   }
   EXPECT_EQ(server.side.connections.size(), 1u);
-  // It does not: the call goes out again over another connection.
+  // The server does not answer it, so the call is sent again over another connection.
   server.pass(rdma_server::kSilenceNs + 1'000'000'000);
   server.next_call();
   server.pass(rdma_server::kProbeAnswerNs + 1'000'000'000);

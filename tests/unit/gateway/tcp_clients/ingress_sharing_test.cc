@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What clients of the reverse gateway share: places at reactors, and connections to the server.
+// Resources that clients of the reverse gateway share: slots at reactors, and connections to the server.
 #include <algorithm>
 #include <string>
 
@@ -25,7 +25,7 @@ Bytes with_xid(Bytes message, std::uint32_t xid) {
 Bytes null_call(std::uint32_t xid) {
   return with_xid(nfs3(ulb::kNfs3Null), xid);
 }
-/// The server answers NULL calls, and no GETATTR.
+/// Returns a call that stays unanswered: the server answers NULL calls, and no GETATTR.
 Bytes stuck_call(std::uint32_t xid) {
   return with_xid(nfs3(ulb::kNfs3GetAttr, opaque(pattern(32, 5))), xid);
 }
@@ -33,7 +33,7 @@ Bytes answer_null(const tcp_upstream_test::FakeUpstream::Call& call) {
   constexpr std::size_t kProcedure = 5;
   return word_at(call.message, kProcedure) == ulb::kNfs3Null ? success(call.xid()) : Bytes{};
 }
-/// A client's turn with its connection is over.
+/// Ends a client's time slice of its connection.
 void pass_turn(IngressLab& lab) {
   lab.forward.pass(rdma_server::kTurnNs + 100'000'000);
   lab.turns();
@@ -108,7 +108,7 @@ TEST(IngressSharing, a_connection_is_kept_until_another_client_waits_for_one) {
   lab.forward.pass(3'600'000'000'000);
   lab.turns();
   EXPECT_EQ(lab.side.area->connected.load(), 2u);
-  // The one that has been idle for longest is taken.
+  // The client that has been idle longest loses its connection.
   EXPECT_EQ(lab.call(lab.side.add_peer(), null_call(5)), success(5));
   EXPECT_EQ(lab.side.connections.size(), 3u);
   EXPECT_EQ(lab.side.connections[2], lab.side.connections[1]);
@@ -116,8 +116,8 @@ TEST(IngressSharing, a_connection_is_kept_until_another_client_waits_for_one) {
   EXPECT_EQ(lab.side.connections.size(), 3u);
 }
 
-/// Three clients with as many calls at once, over one connection. How often it was taken, and how many turns of
-/// the clients there were.
+/// Three clients with `calls_at_once` outstanding calls each share one connection. Returns how often the
+/// connection changed clients, and the number of time slices that elapsed.
 std::pair<std::uint64_t, std::uint64_t> take_turns(int calls_at_once) {
   IngressLab lab({.connections = 1});
   lab.forward.upstream.answer = answer_null;
@@ -212,7 +212,7 @@ TEST(IngressSharing, a_client_that_goes_while_it_waits_leaves_the_queue) {
 }
 
 TEST(IngressSharing, long_replies_to_calls_that_nobody_can_read_take_no_memory_from_others) {
-  constexpr std::uint32_t kAtOnce = 4;  // long messages of a connection to the server
+  constexpr std::uint32_t kAtOnce = 4;  // long messages per connection to the server
   IngressLab lab({.record_buffers = 2});
   constexpr std::uint32_t kUnknown = 0x20000123;
   const Bytes results = pattern(300'000, 7);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The reverse gateway's half of a test: an engine with an Ingress over the loopback driver, and TCP clients
-// of the test's own, in one thread.
+// of the test, in one thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,13 +33,14 @@ struct SideOptions {
   std::vector<segment::AllowedPrefix> allowed{};
   bool privileged_clients = false;
   service::Withheld withheld{};
-  UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
+  UringFeatures uring = UringFeatures::all();  ///< used if the kernel supports them
 };
 
-/// A client's socket. It never blocks: what cannot be sent at once is sent by poll().
+/// A client's socket. It never blocks; poll() sends data that cannot be sent immediately.
 class TcpPeer {
  public:
-  /// Connects from 127.0.0.`host`: each is another host for the gateway. With `privileged`, from a port below 1024.
+  /// Connects from 127.0.0.`host`, which is a different host for the gateway for each value. With
+  /// `privileged`, the local port is below 1024.
   explicit TcpPeer(std::uint16_t port, std::uint8_t host = 1, bool privileged = false);
   ~TcpPeer();
   TcpPeer(const TcpPeer&) = delete;
@@ -48,12 +49,12 @@ class TcpPeer {
   void send(std::span<const std::byte> bytes) { append(out_, bytes); }
   void send_record(std::span<const std::byte> message);
   void poll();
-  /// The next whole record; one fragment is what the gateway sends.
+  /// Returns the next whole record. The gateway sends each as one fragment.
   std::optional<Bytes> take_record();
   bool ended() const { return ended_; }
   std::size_t received() const { return in_.size(); }
   void shut();
-  /// Sends nothing more, and still receives.
+  /// Ends sending, and continues to receive.
   void shut_sending();
 
   bool reads = true;  ///< false: receives no bytes
@@ -67,7 +68,7 @@ class TcpPeer {
 
 class IngressSide final : public rdma_server_test::DialingSide {
  public:
-  /// `shared`: the listener of another reactor of the same process.
+  /// Creates a reverse gateway. `shared` is the listener of another reactor of the process.
   IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& options, Clock clock,
               std::shared_ptr<tcp_clients::Listener> shared = nullptr);
 

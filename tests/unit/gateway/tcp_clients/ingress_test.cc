@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reverse gateway as its clients and an upstream see it, with RPC-over-RDMA of both versions between.
+// The reverse gateway between its clients and an upstream, with RPC-over-RDMA of both versions in between.
 #include "tests/unit/gateway/tcp_clients/ingress_lab.h"
 
 namespace sluice::tcp_clients_test {
@@ -24,7 +24,7 @@ Bytes with_xid(Bytes message, std::uint32_t xid) {
   xdr::store_u32(message.data(), xid);
   return message;
 }
-/// All but the XID, which the gateway on the other side replaces.
+/// Returns the message without its XID, which the gateway on the other side replaces.
 Bytes without_xid(const Bytes& message) {
   return Bytes(message.begin() + std::min<std::ptrdiff_t>(4, std::ssize(message)), message.end());
 }
@@ -52,7 +52,7 @@ struct Ingress : testing::TestWithParam<std::uint32_t> {
 INSTANTIATE_TEST_SUITE_P(Ingress, Ingress, testing::Values(1u, 2u),
                          [](const auto& version) { return "v" + std::to_string(version.param); });
 
-/// The client's first reply grants all credits.
+/// Makes the client's first call, whose reply grants all credits.
 void all_credits(IngressLab& lab, TcpPeer& client) {
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
   EXPECT_EQ(lab.call(client, with_xid(nfs3(0), 1)), success(1));
@@ -83,7 +83,7 @@ std::vector<Message> messages() {
                  words({0, 0, 0, 0, 0})});
   all.push_back({"readlink", nfs3(ulb::kNfs3ReadLink, opaque(pattern(32, 1))),
                  joined({words({0, 0}), opaque(pattern(1000, 9))})});
-  // The longest of Linux; the protocol names no limit.
+  // The longest link of Linux; the protocol has no limit.
   all.push_back({"long readlink", nfs3(ulb::kNfs3ReadLink, opaque(pattern(32, 1))),
                  joined({words({0, 1}), pattern(84, 2), opaque(pattern(4095, 9))})});
   all.push_back({"readdir",
@@ -145,11 +145,11 @@ TEST_P(Ingress, many_calls_of_many_clients_find_their_ways_back) {
   std::vector<TcpPeer*> clients;
   for (int i = 0; i < 4; ++i) clients.push_back(&lab.side.add_peer());
   lab.forward.upstream.answer = [](const auto& call) {
-    // The seed follows the handle.
+    // The test encodes the seed in the offset that follows the handle.
     const std::uint32_t seed = word_at(call.message, (40 + 36) / 4);
     return success(call.xid(), read3_result(seed % 30'000, seed));
   };
-  constexpr std::uint32_t kCalls = 40;  // five times what a client may have outstanding
+  constexpr std::uint32_t kCalls = 40;  // five times as many as a client may have outstanding
   for (std::uint32_t i = 0; i < kCalls; ++i)
     for (std::uint32_t c = 0; c < clients.size(); ++c) {
       const std::uint32_t seed = (i * 4 + c) * 977;
@@ -255,7 +255,7 @@ TEST_P(Ingress, the_servers_calls_wait_for_room_in_the_queue_to_their_client) {
     lab.turns(2000);
   }
   EXPECT_LT(replies(), sent);
-  // Longer than the replies that have no room.
+  // Longer than the replies that exceed the buffer.
   lab.forward.upstream.send(connection,
                             record(joined({conformance::rpc_call(78, 0x40000000, 1, 1), pattern(4000, 1)})));
   lab.turns();
@@ -303,7 +303,7 @@ TEST_P(Ingress, a_client_that_goes_leaves_nothing_behind) {
     all_credits(lab, client);
     for (std::uint32_t i = 0; i < 8; ++i)
       client.send_record(with_xid(i % 2 == 0 ? read3(60'000) : write3(60'000, i), 100 + i));
-    // Version 1 keeps a credit for asking a silent server.
+    // Version 1 reserves a credit for probing a silent server.
     ASSERT_TRUE(lab.until([&] { return lab.forward.upstream.calls.size() == 7; }));
     client.shut();
     lab.turns();
@@ -314,7 +314,7 @@ TEST_P(Ingress, a_client_that_goes_leaves_nothing_behind) {
         [&] { return lab.side.connections.back()->state() == rpcrdma::Connection::State::Closed; }));
     lab.forward.upstream.calls.clear();
   }
-  // All memory is free again: each of these calls uses all that one client may have.
+  // All memory must be free again, because each of these calls uses all the memory that one client may have.
   lab.forward.upstream.answer = [](const auto& call) {
     return success(call.xid(), read3_result(1 << 20, 6));
   };
@@ -324,7 +324,7 @@ TEST_P(Ingress, a_client_that_goes_leaves_nothing_behind) {
   EXPECT_EQ(lab.side.count(Counter::clients_ended), 3u);
 }
 
-// --- What cannot be
+// --- Invalid messages
 
 TEST(IngressFault, records_that_are_no_calls_end_their_client_and_no_other) {
   IngressLab lab({.clients = 6});
@@ -332,7 +332,7 @@ TEST(IngressFault, records_that_are_no_calls_end_their_client_and_no_other) {
   TcpPeer& good = lab.side.add_peer();
   const Bytes bad[] = {record(words({1, 2, 3})),                            // too short
                        record(words({1, 7, 2, 100003, 3, 0, 0, 0, 0, 0})),  // neither call nor reply
-                       record(words({1, 0, 2, 100003, 3, 0, 1})),           // cut in the credential
+                       record(words({1, 0, 2, 100003, 3, 0, 1})),           // truncated in the credential
                        words({0xFFFFFFFF}), words({0x7FFFFFFF})};
   for (const Bytes& bytes : bad) {
     TcpPeer& client = lab.side.add_peer();
@@ -483,7 +483,7 @@ TEST(IngressFault, a_client_that_takes_no_bytes_is_ended_and_its_memory_serves_o
   EXPECT_EQ(lab.call(other, with_xid(read3(1 << 20), 6)), success(6, read3_result(1 << 20, 1)));
 }
 
-/// Libraries of clients make fragments as short as 2048 bytes, also of the longest WRITE.
+/// Client libraries may use fragments as short as 2048 bytes, even for the longest WRITE.
 TEST(IngressFault, a_call_of_many_fragments_is_one_call) {
   constexpr std::uint32_t kFragment = 512, kXid = 5;
   IngressLab lab;
@@ -522,7 +522,7 @@ TEST(IngressFault, a_client_that_sends_nothing_more_is_ended_if_its_call_is_not_
   EXPECT_TRUE(lab.until([&] { return client.ended(); }));
 }
 
-/// It may have connected again and repeated the call, which must not be sent behind a newer one.
+/// The client may have connected again and repeated the call, which must not be sent after a newer one.
 TEST(IngressFault, a_call_of_a_client_that_sends_nothing_more_is_not_sent_again) {
   IngressLab lab;
   TcpPeer& client = lab.side.add_peer();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clients in front of the reverse gateway learn nothing of a server that would lead them past it, unless they may.
+// Clients of the reverse gateway do not receive attributes of a server that would lead them past the gateway,
+// unless configured.
 #include "tests/unit/gateway/tcp_clients/ingress_lab.h"
 
 namespace sluice::tcp_clients_test {
@@ -34,12 +35,12 @@ Bytes exchange_id_reply(std::uint32_t flags) {
   return words({0, 0, 1, kExchangeId, 0, 0, 7, 1, flags, 0, 0, 0, 0, 0, 0});
 }
 
-/// The gateway behind the server of this one passes everything.
+/// The gateway that plays the server withholds nothing.
 struct IngressWithheld : testing::Test {
   explicit IngressWithheld(const service::Withheld& withheld = {})
       : lab({.withheld = withheld}, {.record_buffers = kRecordBuffers, .withheld = kNothing}) {}
 
-  /// What the upstream is asked for `call`, without its XID, and what the client gets for `results`.
+  /// The call that the upstream receives, without its XID, and the reply that the client receives.
   struct Seen {
     Bytes asked, told;
   };
@@ -72,7 +73,7 @@ TEST_F(IngressWithheld, unless_configured_clients_stay) {
   EXPECT_EQ(roles.told, success(kXid, exchange_id_reply(kNonPnfs | 3)));
 }
 
-/// VERIFY of FATTR4_SUPPORTED_ATTRS.
+/// Returns a VERIFY of FATTR4_SUPPORTED_ATTRS.
 Bytes verify_call(std::uint32_t first, std::uint32_t second) {
   constexpr std::uint32_t kVerify = 37, kSuppattrExclcreat = 1u << 11;
   return compound(words({0, 1, 1, kVerify, 1, kSupported, 16, 3, first, second, kSuppattrExclcreat}));
@@ -120,7 +121,7 @@ TEST_F(IngressWithheld, behind_placed_data_too) {
 }
 
 TEST_F(IngressWithheld, errors_come_as_they_are) {
-  // PROG_MISMATCH, and behind it what looks like results.
+  // PROG_MISMATCH, followed by data that looks like results.
   Bytes error = words({1, 0, 0, 0, 2});
   append(error, exchange_id_reply(kPnfsServer | 3));
   lab.forward.upstream.answer = [&](const auto& call) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of a program that the gateway does not know, which the upstream answers with their argument; and clients that make many.
+// Calls of a program that is unknown to the gateway, which the upstream answers with their argument, and
+// clients that make many of them.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +19,11 @@ inline Bytes plain(std::uint32_t word = 0) {
 inline Bytes echo(const FakeUpstream::Call& call) {
   return success(call.xid(), words({word_at(call.message, 10)}));
 }
-/// Of NFS version 4.0.
+/// Returns an empty COMPOUND of NFS version 4.0.
 inline Bytes empty_compound() {
   return call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, words({0, 1, 0}));
 }
-/// A client that has been granted all its credits. The upstream no longer answers.
+/// Returns a client that has been granted all its credits. The upstream no longer answers.
 inline LabClient& warmed_client(ForwardLab& lab) {
   LabClient& client = lab.add_client();
   lab.upstream.answer = echo;

@@ -76,7 +76,7 @@ void FakeUpstream::poll() {
     const int socket =
         ::accept4(listener_, reinterpret_cast<sockaddr*>(&peer), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (socket >= 0) {
-      const int on = 1;  // else a reply waits for the acknowledgement of the one before
+      const int on = 1;  // otherwise a reply waits for the acknowledgement of the previous one
       ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       connections_.push_back({.socket = socket, .peer_port = ntohs(peer.sin_port), .in = {}, .out = {}});
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An upstream server that does what a test says, faults included: TCP on 127.0.0.1 or another address, in the test's own thread.
+// An upstream server that the test controls, including its faults: TCP on 127.0.0.1 or another address, in
+// the test's thread.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +19,24 @@ using conformance::word_at;
 using conformance::words;
 
 Bytes pattern(std::size_t bytes, std::uint32_t seed);
-/// RFC 5531, section 11: one fragment, the last.
+/// Returns a record of RFC 5531, section 11, with one fragment, the last.
 Bytes record(std::span<const std::byte> message);
 Bytes fragment(std::span<const std::byte> part, bool last);
-/// An accepted reply with these results.
+/// Returns an accepted reply with these results.
 Bytes success(std::uint32_t xid, const Bytes& results = {});
-/// Where the results, or the arguments, of an RPC message with empty or AUTH_NONE credentials begin.
+/// Offset of the results, or the arguments, of an RPC message with empty or AUTH_NONE credentials.
 inline constexpr std::size_t kResultsAt = 24;
 inline constexpr std::size_t kArgumentsAt = 40;
 
 class FakeUpstream {
  public:
-  /// At an address of this host; `port` zero: any.
+  /// Listens at an address of this host; `port` zero selects any port.
   explicit FakeUpstream(const PeerAddress& here = PeerAddress::from_ipv4(127, 0, 0, 1),
                         std::uint16_t port = 0);
   ~FakeUpstream();
 
   std::uint16_t port() const { return port_; }
-  /// Accepts connections, receives, and sends what is queued.
+  /// Accepts connections, receives, and sends queued data.
   void poll();
   /// Refuses connections until reopen().
   void shut();
@@ -46,9 +47,9 @@ class FakeUpstream {
     Bytes message;
     std::uint32_t xid() const { return word_at(message, 0); }
   };
-  /// Answers each call at once with what it returns; empty: not at all.
+  /// Returns the immediate answer to a call; an empty one leaves the call unanswered.
   std::function<Bytes(const Call&)> answer;
-  std::vector<Call> calls;  ///< everything received, including replies to our own calls
+  std::vector<Call> calls;  ///< all messages received, including replies to the upstream's own calls
 
   std::size_t connections() const { return connections_.size(); }  ///< accepted so far
   bool open(std::size_t connection) const { return connections_[connection].socket >= 0; }

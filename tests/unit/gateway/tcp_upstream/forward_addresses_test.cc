@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upstreams with several addresses: the one in use stays while it works, another takes its place when it fails, and
-// no call is lost on the way.
+// Upstreams with several addresses. The current address stays in use while it works, another one replaces it
+// when it fails, and no call is lost.
 #include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
 #include "tests/unit/gateway/tcp_upstream/void_port.h"
 
@@ -13,7 +13,7 @@ using Counter = segment::UpstreamCounter;
 const PeerAddress kFirst = PeerAddress::from_ipv4(127, 0, 0, 1);
 const PeerAddress kSecondAddress = PeerAddress::from_ipv4(127, 0, 0, 2);
 
-/// A server with two addresses, each a fake upstream of its own.
+/// A server with two addresses, each of which is a separate fake upstream.
 struct Group : testing::Test {
   Group()
       : lab({.shared_connections = 1,
@@ -22,7 +22,7 @@ struct Group : testing::Test {
     lab.upstream.answer = echo;
     other.answer = echo;
   }
-  /// A call, and the word that has come back.
+  /// Makes a call and returns the word in the reply.
   std::uint32_t asked(std::uint32_t word) {
     const Outcome outcome = lab.call(client, {.payload = plain(word), .max_reply_bytes = 64});
     return outcome.message.size() > 6 * xdr::kUnit ? word_at(outcome.message, 6) : 0;
@@ -31,7 +31,7 @@ struct Group : testing::Test {
     return client.submit({.payload = plain(word), .max_reply_bytes = 64});
   }
   bool answered(std::size_t call) { return client.finished[call].has_value(); }
-  /// As the control plane counts them: answers to NULL in a row, and those that are missing.
+  /// Sets the counters of the control plane: consecutive answers to NULL, and missing answers.
   void health(std::uint32_t first, std::uint32_t missing = 0, std::uint32_t second = 9) {
     lab.set_addresses({{.address = kFirst, .answers = first, .failures = missing},
                        {.address = kSecondAddress, .answers = second, .host = 1}});
@@ -43,7 +43,7 @@ struct Group : testing::Test {
       lab.turns(4);
     }
   }
-  /// The first address refuses, so that the second is used.
+  /// Makes the first address refuse connections, so that the second is used.
   void fail_over() {
     lab.upstream.shut();
     ASSERT_EQ(asked(1), 1u);
@@ -251,7 +251,7 @@ TEST(ForwardAddresses, calls_wait_for_a_name_to_be_resolved) {
 TEST(ForwardAddresses, one_may_be_of_the_other_family) {
   ForwardLab lab({.shared_connections = 1,
                   .addresses = {{.address = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}}},
-                                {.address = kFirst}}});  // nobody listens at ::1
+                                {.address = kFirst}}});  // no server listens at ::1
   LabClient& client = lab.add_client();
   lab.upstream.answer = echo;
   EXPECT_EQ(word_at(lab.call(client, {.payload = plain(7), .max_reply_bytes = 64}).message, 6), 7u);

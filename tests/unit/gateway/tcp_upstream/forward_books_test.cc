@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Accounting of the gateway: what it counts, publishes and releases; connections, descriptors, memory,
+// Accounting of the gateway: counters, published state, and release of connections, descriptors, memory and
 // queues.
 #include <filesystem>
 
@@ -37,7 +37,7 @@ TEST(ForwardBooks, its_state_is_published) {
   };
   EXPECT_TRUE(shows({2, 0, 3, 0}));
   EXPECT_EQ(lab.count(Counter::connects), 2u);
-  // The upstream is away: calls wait, and both connections are retried.
+  // The upstream is down, so calls wait, and both connections are retried.
   lab.upstream.shut();
   for (std::size_t i = 0; i < 2; ++i) lab.upstream.close(i);
   EXPECT_TRUE(shows({0, 2, 0, 3}));
@@ -105,7 +105,7 @@ TEST(ForwardBooks, what_a_predecessor_left_in_the_segment_is_gone) {
 
 TEST(ForwardBooks, descriptors_of_connections_that_end_are_closed) {
   {
-    const ForwardLab lab;  // opens what stays open for the process
+    const ForwardLab lab;  // opens the descriptors that the process keeps
   }
   const std::size_t before = descriptors();
   {
@@ -126,7 +126,7 @@ TEST(ForwardBooks, descriptors_of_connections_that_end_are_closed) {
 // --- Clients that disconnect
 
 TEST(ForwardBooks, own_connections_of_clients_that_leave_are_there_for_others) {
-  // More clients, one after the other, than there are connections.
+  // The number of clients, one after the other, exceeds the number of connections.
   ForwardLab lab({.shared_connections = 1});
   lab.upstream.answer = echo;
   LabClient& client = lab.add_client();
@@ -183,7 +183,7 @@ TEST(ForwardBooks, long_replies_wait_for_the_transports_memory) {
     }
     EXPECT_EQ(lab.count(Counter::replies), 4u);
     lab.turns(20);
-    // All record buffers are free again: as many long replies fit at once.
+    // All record buffers must be free again, because as many long replies are outstanding.
     for (std::uint32_t i = 0; i < 8; ++i) client.submit({.payload = plain(i), .max_reply_bytes = 1u << 20});
     EXPECT_TRUE(lab.until([&] { return all_finished(client); }));
   }

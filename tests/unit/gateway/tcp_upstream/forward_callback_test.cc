@@ -21,7 +21,7 @@ Bytes call_back(std::uint32_t xid, std::uint32_t procedure = 0, const Bytes& arg
   return call;
 }
 
-/// A client that the upstream knows; the upstream's connection to it.
+/// A client that has called the upstream, and the upstream's connection to it.
 struct Known {
   explicit Known(ForwardLab& lab) : client(lab.add_client()) {
     lab.upstream.answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
@@ -82,7 +82,7 @@ TEST_P(Callbacks, many_at_once_while_calls_go_on) {
 TEST_P(Callbacks, what_no_client_can_take_is_refused) {
   ForwardLab lab(options());
   Known known(lab);
-  // Callbacks on a connection that clients share belong to no client.
+  // Callbacks on a connection that clients share cannot be assigned to a client.
   lab.call(known.client, {.payload = call_of(0x20000123, 1, 0), .max_reply_bytes = 64});
   const std::size_t shared = lab.upstream.calls.back().connection;
   ASSERT_NE(shared, known.connection);
@@ -90,12 +90,12 @@ TEST_P(Callbacks, what_no_client_can_take_is_refused) {
   lab.upstream.send(shared, record(call_back(7)));
   ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
   EXPECT_EQ(lab.upstream.calls[0].message, words({7, 1, 0, 0, 0, 1}));  // PROG_UNAVAIL
-  // Longer than the client's Receives, and no chunks in this direction.
+  // The call is longer than the client's Receives, and this direction has no chunks.
   lab.upstream.send(known.connection, record(call_back(8, 0, pattern(20'000, 1))));
   ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 2; }));
   EXPECT_EQ(lab.upstream.calls[1].message, words({8, 1, 0, 0, 0, 5}));  // SYSTEM_ERR
   EXPECT_EQ(lab.count(Counter::callbacks_refused), 2u);
-  // More at once than may be outstanding to one client.
+  // The number of calls exceeds the limit of outstanding calls to one client.
   known.client.reverse.executed.clear();
   for (std::uint32_t i = 0; i < 64; ++i)
     lab.upstream.send(known.connection, record(call_back(100 + i, conformance::TestService::kLater)));
@@ -128,7 +128,7 @@ TEST(ForwardCallback, a_connection_that_ends_takes_its_callers_with_it) {
   lab.turns(100);
   lab.call(known.client, {.payload = empty_compound(), .max_reply_bytes = 64});
   for (const auto& call : lab.upstream.calls)
-    EXPECT_EQ(word_at(call.message, 1), 0u);  // calls only: no answer on the new connection
+    EXPECT_EQ(word_at(call.message, 1), 0u);  // only calls, no answer on the new connection
 }
 
 TEST(ForwardCallback, clients_beyond_those_that_may_be_called_refuse) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// COMPOUNDs through the gateway, faulty ones included (RFC 8267, section 6).
+// COMPOUNDs through the gateway, including malformed ones (RFC 8267, section 6).
 #include "tests/unit/gateway/tcp_upstream/forward_lab.h"
 
 namespace sluice::tcp_upstream_test {
@@ -20,7 +20,7 @@ Bytes compound(std::uint32_t operations, const Bytes& body, std::uint32_t proced
 Bytes put_fh() {
   return joined({words({kPutFh}), opaque(pattern(28, 1))});
 }
-/// Up to where the data would stand.
+/// Returns a WRITE up to the start of its data.
 Bytes write_of(std::uint32_t bytes) {
   return words({kWrite, 1, 2, 3, 4, 0, 0, 2, bytes});
 }
@@ -134,7 +134,7 @@ TEST(ForwardCompound, more_chunks_than_reads_come_back_unused) {
   EXPECT_TRUE(conformance::has_pattern(placed.bytes[0], 1));
 }
 
-/// RFC 8267, section 6.4.1: a result whose Write chunk is not empty does not come inline.
+/// RFC 8267, section 6.4.1: a result whose Write chunk is not empty is not sent inline.
 TEST(ForwardCompound, as_many_reads_are_placed_as_a_call_may_have_write_chunks) {
   constexpr std::uint32_t kReads = 16, kBytes = 100;
   ForwardLab lab;
@@ -202,7 +202,7 @@ TEST(ForwardCompound, results_that_cannot_be_stepped_over_come_as_they_are) {
   }
 }
 
-/// A version 1 call with one Read chunk.
+/// Returns a version 1 call with one Read chunk.
 Bytes with_chunk(std::uint32_t xid, std::uint32_t position, const rpcrdma::Segment& segment,
                  const Bytes& call) {
   Bytes message = words({xid, 1, 8, 0, 1, position, static_cast<std::uint32_t>(segment.handle),
@@ -238,7 +238,7 @@ TEST(ForwardCompound, a_read_chunk_that_stands_at_no_item_is_refused) {
     EXPECT_EQ(word_at(reply, 3), kRdmaError) << position;
     EXPECT_EQ(word_at(reply, 4), kErrChunk) << position;
   }
-  // No item at all; a wrong count of operations; a compound that is cut off.
+  // A call without an item, a wrong number of operations, and a truncated compound.
   EXPECT_EQ(word_at(answer(body_at + 12, compound(1, get_attr())), 3), kRdmaError);
   EXPECT_EQ(
       word_at(answer(at_data, joined({compound(0xffffffff, joined({put_fh(), write_of(64)})), get_attr()})),
@@ -273,7 +273,7 @@ TEST(ForwardCompound, each_client_has_an_upstream_connection_of_its_own) {
   std::vector<std::size_t> used;
   for (const auto& call : lab.upstream.calls) used.push_back(call.connection);
   EXPECT_EQ(used, (std::vector<std::size_t>{0, 1, 2, 0, 1, 2}));
-  // It ends with its client.
+  // The connection ends with its client.
   lab.disconnect(*lab.clients[1]);
   EXPECT_TRUE(lab.until([&] { return !lab.upstream.open(1); }));
   EXPECT_TRUE(lab.upstream.open(0) && lab.upstream.open(2));

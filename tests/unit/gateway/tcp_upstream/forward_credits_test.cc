@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whose credits are lowered, by what, and for how long: only those of clients whose own calls wait in the gateway.
+// Reduction of credits: only clients whose own calls wait in the gateway are affected. Tests cover the cause
+// and the duration.
 #include <algorithm>
 
 #include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
@@ -84,7 +85,7 @@ TEST_F(Credits, clients_whose_calls_cannot_be_sent_are_granted_one_at_last_and_t
 }
 
 struct FewNumbers : Credits {
-  /// Each of eight clients has one, and eight are lent: one client has eight at most.
+  /// Each of eight clients has one, and eight are lent, so one client has at most eight.
   FewNumbers() : Credits({.credits = kCredits, .shared_connections = 1, .max_calls = 16}) {}
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two upstreams for NFS version 3, each with exports of its own: calls go where their file handles come from.
+// Two upstreams for NFS version 3, each with its own exports. Calls are sent to the upstream that issued
+// their file handles.
 #include <algorithm>
 
 #include "tests/conformance/raw_call.h"
@@ -38,7 +39,8 @@ struct ForwardExports : testing::Test {
   Outcome call(const Bytes& message, std::uint32_t max_reply_bytes = 20'000) {
     return lab.call(client, {.payload = message, .max_reply_bytes = max_reply_bytes});
   }
-  /// What a client sees of `results`, which the upstream with this tag gives to a call with one of its handles.
+  /// Returns the results that a client receives when the upstream with this tag answers a call for one of its
+  /// handles with `results`.
   Bytes seen(std::uint32_t tag, std::uint32_t procedure, const Bytes& results) {
     upstream_of(tag).answer = [results](const auto& asked) { return success(asked.xid(), results); };
     return results_of(
@@ -218,8 +220,8 @@ TEST_F(ForwardExports, handles_that_leave_no_room_for_a_tag_are_kept_back) {
 }
 
 TEST_F(ForwardExports, an_upstream_that_answers_nothing_stops_the_other_one_in_nothing) {
-  LabClient& stuck = lab.add_client();  // with more calls than it may have there; this one with a few
-  for (LabClient* const each : {&stuck, &client})  // a first reply brings them their credits
+  LabClient& stuck = lab.add_client();  // exceeds its limit at that upstream; `client` has a few calls there
+  for (LabClient* const each : {&stuck, &client})  // a first reply grants their credits
     lab.call(*each, {.payload = nfs3(ulb::kNfs3Null), .max_reply_bytes = 400});
   const Bytes silent = nfs3(ulb::kNfs3GetAttr, opaque(handle(28, 1, kOtherTag)));
   for (int i = 0; i < 14; ++i) stuck.submit({.payload = silent, .max_reply_bytes = 400});
@@ -245,7 +247,7 @@ TEST_F(ForwardExports, a_client_that_leaves_takes_its_calls_along) {
   EXPECT_EQ(lab.count(Counter::abandoned), 0u);
 }
 
-/// Whatever memory of the transport the results just fit without their tags.
+/// Covers each size of the transport's memory into which the results fit only without their tags.
 TEST_F(ForwardExports, directories_of_every_length_arrive_with_their_tags) {
   std::vector<Bytes> plain, tagged;
   for (std::uint32_t i = 1; i <= 90; ++i) {
@@ -257,7 +259,7 @@ TEST_F(ForwardExports, directories_of_every_length_arrive_with_their_tags) {
   }
 }
 
-/// Waits for replies until the transport has memory: the tags are put on once.
+/// Replies wait until the transport has memory. Tags must be added only once.
 TEST_F(ForwardExports, long_directories_that_wait_for_memory_have_their_tags_once) {
   constexpr std::uint32_t kMost = 200'000;
   std::vector<Bytes> plain, tagged;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upstreams that misbehave, end or stay silent, and clients that disconnect: who gets which answer, and what
-// is counted.
+// Upstreams that misbehave, close connections or stay silent, and clients that disconnect: answers and
+// counters.
 #include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
 
 #include <algorithm>
@@ -77,7 +77,7 @@ TEST(ForwardFault, a_lie_about_a_records_length_costs_the_connection_and_no_call
     ASSERT_TRUE(lab.until([&] { return client.finished[index].has_value(); }));
     EXPECT_EQ(lab.count(Counter::bad_records), before + 1);
   }
-  // Shorter than any message.
+  // The record is shorter than any message.
   lab.upstream.send(lab.upstream.calls.back().connection, record(words({1, 1})));
   ASSERT_TRUE(lab.until([&] { return lab.count(Counter::bad_records) == 3; }));
   EXPECT_EQ(lab.call(client, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
@@ -105,7 +105,7 @@ TEST(ForwardFault, a_call_that_ends_every_connection_ends_its_clients_and_nobody
   LabClient& client = warmed_client(lab);
   constexpr std::uint32_t kPoison = 666;
   std::size_t lost = 0;
-  // Another client goes on calling: its replies show that the upstream is alive.
+  // Another client continues to call; its replies show that the upstream is alive.
   LabClient& other = warmed_client(lab);
   lab.upstream.calls.clear();
   for (std::uint32_t i = 0; i < 8; ++i)
@@ -135,7 +135,7 @@ TEST(ForwardFault, a_call_that_ends_every_connection_ends_its_clients_and_nobody
   EXPECT_EQ(lab.count(Counter::given_up), 1u);
   ASSERT_TRUE(lab.until([&] { return other.finished.back().has_value(); }));
   for (const auto& outcome : other.finished) EXPECT_EQ(word_at(outcome->message, 6), 9u);
-  // It comes again, and ends connections of its own.
+  // The client connects again, and the call closes connections of that client only.
   const std::size_t shared = lab.upstream.calls.back().connection;
   lab.reconnect(client);
   const std::size_t lost_before = lost;
@@ -147,7 +147,7 @@ TEST(ForwardFault, a_call_that_ends_every_connection_ends_its_clients_and_nobody
   EXPECT_TRUE(lab.upstream.open(shared));
   ASSERT_TRUE(lab.until([&] { return other.finished.back().has_value(); }));
   lab.disconnect(client);
-  // All calls may be outstanding at once again.
+  // All calls may be outstanding concurrently again.
   lab.upstream.answer = nullptr;
   lab.upstream.calls.clear();
   for (std::uint32_t i = 0; i < 8; ++i) other.submit({.payload = plain(i), .max_reply_bytes = 64});
@@ -259,7 +259,7 @@ TEST(ForwardFault, replies_that_no_call_waits_for_go_to_nobody) {
   other.submit({.payload = empty_compound(), .max_reply_bytes = 64});
   ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 2; }));
   const auto calls = lab.upstream.calls;
-  // XIDs that were never used; the other client's, on the wrong connection; a record that is no reply.
+  // Unused XIDs, the other client's XID on the wrong connection, and a record that is not a reply.
   for (std::uint32_t i = 0; i < 200; ++i)
     lab.upstream.send(calls[0].connection, record(success(calls[0].xid() + 1 + i * 7919)));
   lab.upstream.send(calls[0].connection, record(success(calls[1].xid(), words({66}))));
@@ -310,7 +310,7 @@ TEST(ForwardFault, an_upstream_that_takes_no_bytes_stops_nobody_else) {
   for (int i = 0; i < 7; ++i) client.submit(write.request());
   lab.turns(500);
   EXPECT_EQ(lab.call(other, {.payload = call_of(77, 1, 0), .max_reply_bytes = 64}).status, CallStatus::Ok);
-  // The client disconnects while its calls are half sent; then the connection times out.
+  // The client disconnects while its calls are partially sent; then the connection times out.
   lab.disconnect(client);
   lab.pass(101 * kSecond);
   ASSERT_TRUE(lab.until([&] { return lab.count(Counter::disconnects) > 0; }));
@@ -370,7 +370,7 @@ TEST(ForwardFault, a_reply_that_comes_before_its_call_is_sent_waits_for_the_end_
   ForwardLab lab({.shared_connections = 1});
   LabClient& client = warmed_client(lab);
   const LongWrite write(client, 1u << 20);
-  // One call shows which XID is next; the upstream has received only part of the first of two calls when it
+  // One call reveals the next XID. The upstream has received only part of the first of two calls when it
   // answers the second.
   lab.upstream.answer = [](const auto& seen) { return success(seen.xid(), words({0})); };
   ASSERT_EQ(lab.call(client, write.request()).status, CallStatus::Ok);

@@ -88,7 +88,7 @@ std::size_t LabClient::submit(rpcrdma::Request request, std::vector<std::uint32_
 
 void LabClient::disconnect() {
   connection->close(rpcrdma::CloseReason::LocalClose);
-  reverse.complete_later();  // what it was called back for: to no effect
+  reverse.complete_later();  // answers of held callbacks, without effect
 }
 
 ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {

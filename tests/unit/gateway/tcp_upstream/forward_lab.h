@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gateway between RDMA clients of ours and an upstream of the test, all polled by one thread: client
+// The gateway between RDMA clients of the test and an upstream of the test, all polled by one thread: client
 // engines, the server's engine with its upstreams, and the fake upstream.
 #pragma once
 
@@ -37,14 +37,14 @@ struct ForwardOptions {
   std::uint64_t progress_timeout_ns = 0;
   std::uint32_t cache_entries = 4096;
   std::vector<segment::UpstreamAddress> addresses = {{.address = PeerAddress::from_ipv4(127, 0, 0, 1)}};
-  UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
-  bool one_host = false;  ///< all connections are one client's; else each is another one's
+  UringFeatures uring = UringFeatures::all();  ///< used if the kernel supports them
+  bool one_host = false;  ///< true: all connections belong to one client; false: each to a different one
   std::vector<tcp_upstream::Route> hung_routes =
-      {};                       ///< to an upstream of their own, which answers nothing by itself
-  std::uint32_t tag = 0;        ///< of the upstream's file handles; zero: none
-  std::uint32_t hung_tag = 0;   ///< of those of the other
-  bool hung_is_spare = false;   ///< the other is one that comes later
-  std::uint16_t hung_port = 0;  ///< at which clients reach it; zero: at that of the first one
+      {};                       ///< routes of a second upstream, which answers nothing by itself
+  std::uint32_t tag = 0;        ///< tag of the upstream's file handles; zero: none
+  std::uint32_t hung_tag = 0;   ///< tag of the second upstream's file handles
+  bool hung_is_spare = false;   ///< the second upstream is added later
+  std::uint16_t hung_port = 0;  ///< port of the second upstream for clients; zero: port of the first one
   std::vector<tcp_upstream::Route> routes = {
       {ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {ulb::kMountProgram, 3}, {0x20000123, 1}};
 };
@@ -55,15 +55,15 @@ struct Outcome {
   std::vector<rpcrdma::ItemResult> items;
 };
 
-/// An RDMA client: an engine, one connection, and a program that can be called back.
+/// An RDMA client: an engine, one connection, and a program for callbacks.
 class LabClient {
  public:
   LabClient(std::shared_ptr<rdma::loopback::Fabric> fabric, const ForwardOptions& options, int number);
 
-  /// Its result will be in `finished` at the index returned.
+  /// Submits a call. Returns the index of its result in `finished`.
   std::size_t submit(rpcrdma::Request request, std::vector<std::uint32_t> item_counts = {});
   void poll(std::uint64_t now_ns) { engine.poll(now_ns); }
-  /// New registered memory.
+  /// Returns new registered memory.
   std::span<std::byte> memory(std::size_t bytes);
   rdma::Sge piece(std::span<std::byte> bytes) const {
     return {bytes.data(), static_cast<std::uint32_t>(bytes.size()), region.lkey};
@@ -108,18 +108,19 @@ class ForwardLab {
   static std::uint64_t clock() noexcept;
   /// Polls until the condition holds; fails the test if it never does.
   testing::AssertionResult until(const std::function<bool()>& reached);
-  /// Polls long enough to see that something does not happen.
+  /// Polls long enough to detect events that must not happen.
   void turns(int count = 300);
   void pass(std::uint64_t ns) { skipped_ns += ns; }
-  /// Time stands still until the next of these calls.
+  /// Stops the clock until the next of these calls.
   void stop_clock() { stopped_ns = clock(); }
   void start_clock() { stopped_ns = 0; }
 
   Outcome call(LabClient& client, rpcrdma::Request request, std::vector<std::uint32_t> item_counts = {});
-  /// What the control plane has found: the addresses of the upstream, in order of preference. Port zero: as before.
+  /// Publishes the addresses of the upstream, in order of preference, like the control plane. Port zero keeps
+  /// the present port.
   void set_addresses(const std::vector<segment::UpstreamAddress>& addresses, std::uint16_t port = 0);
 
-  /// The spare upstream becomes one with this tag of its handles, or at this port of its own.
+  /// Assigns the spare upstream, with this tag of its handles or at its own port.
   void bring(std::uint32_t tag, std::uint16_t port = 0);
 
   std::uint64_t hung_count(segment::UpstreamCounter counter) const {
@@ -145,10 +146,10 @@ class ForwardLab {
   std::deque<std::unique_ptr<LabClient>> clients;
   std::vector<std::unique_ptr<rdma::Device>> raw_devices;
   std::vector<conformance::RawPeer*> raw_peers;
-  std::vector<rpcrdma::CloseReason> ends;      ///< of the gateway's connections
-  std::function<void()> beside;                ///< polled as well
-  static inline std::uint64_t skipped_ns = 0;  ///< how far tests have advanced the clock
-  static inline std::uint64_t stopped_ns = 0;  ///< what the clock shows; zero: it runs
+  std::vector<rpcrdma::CloseReason> ends;      ///< close reasons of the gateway's connections
+  std::function<void()> beside;                ///< polled in each iteration
+  static inline std::uint64_t skipped_ns = 0;  ///< total time by which tests have advanced the clock
+  static inline std::uint64_t stopped_ns = 0;  ///< time that the clock shows; zero: it runs
 
  private:
   std::uint8_t accepted_ = 0;
@@ -170,7 +171,7 @@ struct LongWrite {
   rpcrdma::ReadItem item;
 };
 
-/// RPC call with AUTH_NONE; the XID is the requester's to set.
+/// Returns an RPC call with AUTH_NONE. The requester sets the XID.
 Bytes call_of(std::uint32_t program, std::uint32_t version, std::uint32_t procedure,
               const Bytes& arguments = {});
 Bytes nfs3(std::uint32_t procedure, const Bytes& arguments = {});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A reload gives the place of an upstream to another one: calls that the former one has are answered by it, or their
-// clients disconnected, and nothing of it is left to the newcomer.
+// A reload assigns the slot of an upstream to another one. The former upstream answers its calls, or their
+// clients are disconnected, and the new one inherits no state.
 #include <algorithm>
 
 #include "tests/conformance/raw_call.h"
@@ -32,7 +32,7 @@ struct ForwardPlaces : testing::Test {
     for (FakeUpstream* const each : {&lab.upstream, &newcomer}) each->answer = answer;
   }
 
-  /// With all its credits, which a first reply brings.
+  /// Adds a client with all its credits, which a first reply grants.
   LabClient& add_client() {
     LabClient& added = lab.add_client();
     lab.call(added, {.payload = nfs3(ulb::kNfs3Null), .max_reply_bytes = 400});
@@ -155,7 +155,7 @@ TEST_F(ForwardPlaces, what_a_client_left_at_the_former_one_is_forgotten_with_it)
   EXPECT_EQ(status(client, kNewTag), 0u);
 }
 
-/// The same call to the letter: but another server is to execute it.
+/// The calls are identical except for the handle's tag, but are for different servers.
 TEST_F(ForwardPlaces, a_reply_of_the_former_one_answers_no_call_to_the_newcomer) {
   lab.hung->answer = answer;
   for (const std::uint32_t tag : {kFormerTag, kNewTag}) {
@@ -194,7 +194,7 @@ TEST_F(ForwardPlaces, calls_to_the_newcomer_outlast_its_connections) {
   }));
 }
 
-/// A call that has ended every connection has one of its client's own when it comes again.
+/// A call that has ended every connection gets a separate connection when its client repeats it.
 TEST_F(ForwardPlaces, connections_of_single_clients_leave_as_well) {
   bool closes = true;
   lab.hung->answer = [&](const auto& asked) {
@@ -202,8 +202,8 @@ TEST_F(ForwardPlaces, connections_of_single_clients_leave_as_well) {
     if (closes) lab.hung->close(asked.connection);
     return Bytes{};
   };
-  add_client();                     // which has the other connection
-  LabClient& other = add_client();  // whose replies show that the upstream is alive
+  add_client();                     // uses the other connection
+  LabClient& other = add_client();  // its replies show that the upstream is alive
   submit(client, ulb::kNfs3ReadLink, kFormerTag);
   ASSERT_TRUE(lab.until([&] {
     lab.pass(tcp_upstream::kTickNs);

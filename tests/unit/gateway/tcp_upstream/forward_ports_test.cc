@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The local ports of connections to an upstream: kept from one connection to the next, and given up where that helps.
+// Local ports of connections to an upstream: kept from one connection to the next, and changed when this
+// helps.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -30,7 +31,8 @@ TEST(Ports, a_connection_that_the_upstream_has_ended_is_made_again_from_the_same
   }
 }
 
-/// A socket of ours bound to the port of the upstream's first connection. Negative: it cannot be had.
+/// Returns a socket of the test that is bound to the port of the upstream's first connection; negative if
+/// that fails.
 int bind_to_port_of(const ForwardLab& lab, bool shared) {
   sockaddr_in taken{};
   taken.sin_family = AF_INET;
@@ -73,10 +75,10 @@ TEST(Ports, a_port_that_somebody_else_has_connected_from_is_given_up) {
   ::close(thief);
 }
 
-/// A connection whose next attempts time out, as when a firewall drops what comes from its port.
+/// A connection whose next attempts time out, like those from a port that a firewall blocks.
 struct TimedOut : testing::Test {
   TimedOut() { lab.upstream.answer = echo; }
-  /// The upstream executes this call and does not answer it; then the connection is lost.
+  /// Loses the connection while the upstream has executed this call and not answered it.
   void lose_with(const Bytes& call) {
     ASSERT_EQ(lab.call(client, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
     lab.upstream.answer = nullptr;
@@ -93,7 +95,7 @@ struct TimedOut : testing::Test {
     lab.pass(kSecond);
     lab.turns();
   }
-  /// The attempt that is under way times out, and the next one begins.
+  /// Lets the attempt in progress time out, and the next one begin.
   void attempt() {
     lab.pass(tcp_upstream::kAttemptNs);
     lab.turns();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that wait for a free XID, and who frees one.
+// Calls that wait for a free XID, and the events that free one.
 #include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
 
 namespace sluice::tcp_upstream_test {
@@ -65,7 +65,7 @@ TEST_F(Numbers, who_waits_for_a_connection_of_its_own_stops_nobody_else) {
   LabClient& comes_and_goes = lab.add_client();
   lab.upstream.answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
   const Bytes compound = call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, words({0, 1, 0}));
-  lab.stop_clock();  // those that end are not used again yet
+  lab.stop_clock();  // closed connections are not reused yet
   const auto calls = [&] { return comes_and_goes.submit({.payload = compound, .max_reply_bytes = 64}); };
   std::size_t rounds = 0;
   while (lab.count(Counter::waits_number) == 0) {
@@ -102,7 +102,7 @@ TEST_F(Numbers, calls_of_a_client_that_leaves_give_up_their_places) {
   EXPECT_EQ(lab.count(Counter::abandoned), kMost + 2u);
   for (std::size_t i = kMost; i < kMost + 3; ++i) answer(i);
   ASSERT_TRUE(lab.until([&] { return all_finished(stays); }));
-  // All that it held is back, and nobody waits.
+  // Everything that the client held is released, and no call waits.
   submit(stays, kMost, 5);
   EXPECT_TRUE(has_come(2 * kMost + 3u));
   EXPECT_TRUE(lab.until([&] {
@@ -132,13 +132,13 @@ TEST(ForwardQueue, a_reply_that_waits_for_memory_has_freed_its_number) {
 
 // --- Memory of replies
 
-/// READ with room for so many bytes in a Write chunk.
+/// Returns a READ with room for `bytes` bytes in a Write chunk.
 Bytes read_of(std::uint32_t bytes) {
   Bytes arguments = opaque(pattern(32, 5));
   append(arguments, words({0, 0, bytes}));
   return nfs3(ulb::kNfs3Read, arguments);
 }
-/// As many bytes as the call asks for.
+/// Returns a reply with as many bytes as the call requests.
 Bytes read_reply(const FakeUpstream::Call& call) {
   const std::uint32_t bytes = word_at(call.message, 10 + 9 + 2);
   Bytes results = words({0, 0, bytes, 1});
@@ -203,7 +203,8 @@ TEST_F(Memory, clients_that_wait_for_long_or_short_replies_leave_each_other_clie
   }
   EXPECT_EQ(lab.count(Counter::waits_memory), 2u * (2 + 2));
   EXPECT_EQ(lab.count(Counter::waits_number), 0u);
-  // Neither the reads of others, nor its own that wait, stop what needs no memory.
+  // Calls that need no memory are not blocked by reads of other clients or by waiting reads of the same
+  // client.
   for (const std::uint32_t bytes : {40'000u, 3000u}) {
     const Read read(victim, bytes);
     ASSERT_TRUE(has_come(++sent));
@@ -213,7 +214,7 @@ TEST_F(Memory, clients_that_wait_for_long_or_short_replies_leave_each_other_clie
   lab.upstream.answer = echo;
   for (LabClient* const client : {&first, &second, &victim})
     EXPECT_EQ(word_at(lab.call(*client, {.payload = plain(4), .max_reply_bytes = 64}).message, 6), 4u);
-  // All come in the end.
+  // All reads complete in the end.
   lab.upstream.answer = read_reply;
   answer_all(0, 20);
   EXPECT_TRUE(
@@ -331,13 +332,13 @@ TEST_F(Memory, a_reply_with_no_room_in_its_slot_nor_in_the_transports_memory_is_
   EXPECT_EQ(tight.engine->counters().reply_too_large, 1u);
 }
 
-/// What one client asks, over how many connections.
+/// Distribution of one client's calls over connections.
 struct Striped : testing::Test {
   static constexpr std::uint32_t kConnections = 4;
   ForwardLab lab{{.record_buffers = 32, .shared_connections = kConnections}};
   LabClient& client = warmed_client(lab);
 
-  /// How many calls each connection has got since the last time.
+  /// Returns the number of calls that each connection has received since the last call.
   std::vector<std::size_t> calls_by_connection(std::size_t expected) {
     EXPECT_TRUE(lab.until([&] { return lab.upstream.calls.size() == expected; }));
     std::vector<std::size_t> counts(lab.upstream.connections());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clients that come back and call again: what may be executed only once is, and no call overtakes an earlier one
-// of its client.
+// Clients that reconnect and retransmit calls. Non-idempotent calls are executed once, and no call overtakes
+// an earlier one of its client.
 #include <algorithm>
 
 #include "tests/conformance/raw_call.h"
@@ -33,7 +33,7 @@ Bytes write_call(std::uint32_t xid, std::uint32_t word) {
 Bytes getattr(std::uint32_t xid) {
   return with_xid(nfs3(ulb::kNfs3GetAttr, opaque(pattern(32, 5))), xid);
 }
-/// Of version 4: PUTROOTFH and CREATE of a directory, or what else is asked for.
+/// Returns a COMPOUND of version 4, such as PUTROOTFH and CREATE of a directory.
 Bytes compound(std::uint32_t xid, std::uint32_t minor, const Bytes& operations, std::uint32_t count) {
   Bytes arguments = words({0, minor, count});
   append(arguments, operations);
@@ -46,7 +46,7 @@ Bytes create(std::uint32_t xid, std::uint32_t minor) {
   return compound(xid, minor, operations, 2);
 }
 
-/// Connections of one client, by hand; the upstream does not answer by itself.
+/// Connections of one client, controlled by hand. The upstream does not answer by itself.
 struct Repeat : testing::Test {
   explicit Repeat(ForwardOptions options = {.shared_connections = 2, .one_host = true})
       : lab(std::move(options)) {}
@@ -61,7 +61,7 @@ struct Repeat : testing::Test {
   static void send(conformance::RawPeer& peer, const Bytes& call) {
     peer.send(conformance::RawCall{.xid = word_at(call, 0)}.with(call));
   }
-  /// The client's side goes away; the gateway sees it.
+  /// Disconnects the client's side and waits until the gateway detects it.
   void leave(conformance::RawPeer& peer) {
     const std::size_t before = lab.ends.size();
     peer.owned_qp->to_error();
@@ -257,7 +257,7 @@ TEST_F(Repeat, a_call_without_a_client_is_sent_again_when_its_connection_is_lost
   ASSERT_TRUE(has_come(4));
 }
 
-/// The upstream gives signs of life on the connection of its first call, and answers nothing.
+/// Passes time in which the upstream sends data on the connection of its first call and answers no call.
 void let_time_pass(ForwardLab& lab, std::size_t connection, std::uint64_t seconds) {
   for (std::uint64_t i = 0; i < seconds; ++i) {
     lab.pass(kSecond);
@@ -291,7 +291,7 @@ TEST_F(Repeat, what_an_upstream_does_not_answer_holds_up_its_repetition_alone_af
   EXPECT_TRUE(replied(third, 1));
 }
 
-/// A server drops a call that it has in progress already, and what it has answered on a connection that was lost is lost.
+/// A server drops a call that is already in progress, and an answer on a lost connection is lost.
 TEST_F(Repeat, what_an_upstream_has_forgotten_is_sent_again_to_it_when_its_client_asks_again) {
   conformance::RawPeer& first = connect();
   send(first, mkdir(7));
@@ -333,7 +333,7 @@ TEST_F(Repeat, an_upstream_that_answers_nothing_has_forgotten_nothing) {
   EXPECT_EQ(lab.count(Counter::resent), 0u);
 }
 
-/// RFC 7530, section 3.1.1: not on the same connection.
+/// RFC 7530, section 3.1.1: a retransmission must not use the same connection.
 TEST_F(Repeat, a_forgotten_call_of_version_4_0_is_sent_again_on_the_next_connection_of_the_same_port) {
   conformance::RawPeer& first = connect();
   send(first, create(7, 0));
@@ -369,7 +369,7 @@ TEST_F(Repeat, a_write_that_an_upstream_does_not_answer_ends_with_its_connection
   EXPECT_NE(lab.upstream.calls[1].message, lab.upstream.calls[0].message);
 }
 
-/// PUTFH and WRITE of version 4.0.
+/// Returns PUTFH and WRITE of version 4.0.
 Bytes write_4_0(std::uint32_t xid, std::uint32_t word) {
   Bytes operations = words({22});
   append(operations, opaque(pattern(28, 1)));
@@ -377,7 +377,7 @@ Bytes write_4_0(std::uint32_t xid, std::uint32_t word) {
   append(operations, opaque(words({word})));
   return compound(xid, 0, operations, 2);
 }
-/// PUTFH and SETATTR of version 4.0, with attributes of this size.
+/// Returns PUTFH and SETATTR of version 4.0, with attributes of this size.
 Bytes set_attributes_4_0(std::uint32_t xid, std::size_t bytes) {
   Bytes operations = words({22});
   append(operations, opaque(pattern(28, 1)));
@@ -536,7 +536,7 @@ TEST_F(Repeat, a_reply_too_long_to_be_kept_is_counted) {
   EXPECT_EQ(lab.count(Counter::unkept_replies), 1u);
 }
 
-/// Calls that may be executed once only, each on a connection of its own that its client closes without waiting.
+/// Each non-idempotent call is on a separate connection, which its client closes without waiting.
 TEST(RepeatBooks, a_client_that_closes_after_each_call_leaves_nothing_and_costs_nobody) {
   constexpr std::uint32_t kRounds = 1000;
   ForwardLab lab({.shared_connections = 2});
@@ -570,27 +570,30 @@ std::size_t answered(const LabClient& client) {
                                                 [](const auto& outcome) { return outcome.has_value(); }));
 }
 
-/// Its data is half on the way to the upstream when the client goes, comes back and writes something else.
+/// The data is partially sent to the upstream when the client disconnects. It then reconnects and writes
+/// other data.
 TEST(RepeatHalfSent, a_write_waits_for_an_earlier_one_whose_client_has_gone_while_it_was_sent) {
   constexpr std::uint32_t kLongBytes = 1u << 20;
   ForwardLab lab({.credits = 32, .record_buffers = 32, .shared_connections = 2, .one_host = true});
   LabClient& leaves = lab.add_client();
   LabClient& returns = lab.add_client();
   lab.upstream.answer = [](const FakeUpstream::Call& call) { return success(call.xid(), words({0})); };
-  lab.call(leaves, {.payload = getattr(0), .max_reply_bytes = 64});  // is granted its credits
+  lab.call(leaves, {.payload = getattr(0), .max_reply_bytes = 64});  // its credits are granted
   lab.upstream.answer = nullptr;
   const std::uint32_t first_xid = lab.upstream.calls[0].xid() + 1;
   lab.upstream.calls.clear();
   lab.upstream.reads = false;
   const std::uint64_t sent_before = lab.count(Counter::sent_bytes);
   const LongWrite write(leaves, kLongBytes);
-  // Long messages take connections in turn: one with a long reply before each WRITE leaves those on the second.
+  // Long messages use the connections alternately. A call with a long reply before each WRITE leaves the
+  // second connection for the WRITEs.
   for (int i = 0; i < 7; ++i) {
     leaves.submit({.payload = getattr(0), .max_reply_bytes = 100'000});
     leaves.submit(write.request());
     lab.turns(100);
   }
-  // Those that the connection has taken whole are answered, so that what remains is half sent, or not at all.
+  // The WRITEs that the connection has accepted completely are answered, so the remaining ones are sent in
+  // part or not at all.
   const auto whole = static_cast<std::uint32_t>((lab.count(Counter::sent_bytes) - sent_before) / kLongBytes);
   ASSERT_LT(whole, 7u);
   const std::size_t connection = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upstreams that lose a call or its reply, and answer others: each call has a retransmission timer of its own (RFC 5531,
-// section 9; RFC 7530, section 3.1.1).
+// Upstreams that lose a call or its reply, and answer others. Each call has its own retransmission timer (RFC
+// 5531, section 9; RFC 7530, section 3.1.1).
 #include <map>
 
 #include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
@@ -29,7 +29,7 @@ struct Retransmission : testing::Test {
       lab.turns(4);
     }
   }
-  /// The upstream answers NULL only, so that it is alive.
+  /// Makes the upstream answer NULL only, so that it is alive.
   void answer_null() {
     lab.upstream.answer = [](const auto& call) { return is_null(call) ? success(call.xid()) : Bytes{}; };
   }
@@ -96,7 +96,7 @@ TEST_F(Retransmission, a_call_dropped_after_a_lost_connection_is_sent_again_soon
 /// A server with a duplicate request cache, which loses some of the messages that it receives or sends.
 class LossyServer {
  public:
-  /// Bit i of `lost` stands for the message number i, calls and replies counted together.
+  /// Bit i of `lost` makes the server lose message i. Calls and replies are counted together.
   explicit LossyServer(std::uint32_t lost) : lost_(lost) {}
 
   Bytes answer(const FakeUpstream::Call& call) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an upstream does from time to time, however many clients and calls there are: all of it once in an interval, a
-// little in each turn.
+// Periodic work of an upstream, for any number of clients and calls: everything is done once per interval, a
+// little in each iteration.
 #include "dataplane/base/paced_round.h"
 #include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
 
@@ -10,7 +10,8 @@ namespace {
 
 using Counter = segment::UpstreamCounter;
 
-/// An upstream of a reactor with so many connections, none of them in use. Its state is published at the end of each round.
+/// An upstream of a reactor for `clients` clients, with no connection in use. Its state is published at the
+/// end of each round.
 struct IdleUpstream {
   explicit IdleUpstream(std::uint32_t clients) : credits(clients), cache(4096, clients) {
     tcp_upstream::UpstreamSetup setup;
@@ -86,7 +87,7 @@ TEST(ForwardRounds, calls_without_a_client_have_their_turn_one_by_one) {
   }
 }
 
-/// Twice as many calls on one connection as a turn looks at.
+/// Twice as many calls on one connection as an iteration examines.
 struct ManyCalls : testing::Test {
   static constexpr std::uint32_t kClients = 4;
   static constexpr std::uint32_t kOfClient = tcp_upstream::kCallsInATurn / 2;
@@ -120,7 +121,7 @@ TEST_F(ManyCalls, a_turn_looks_at_a_few_of_them) {
 
 TEST_F(ManyCalls, whatever_ends_meanwhile_keeps_none_of_the_others_from_its_turn) {
   lab.pass(tcp_upstream::kCreditIntervalNs);
-  lab.upstreams->poll(ForwardLab::clock());  // stops in the middle of them
+  lab.upstreams->poll(ForwardLab::clock());  // stops in the middle of the calls
   for (std::uint32_t i = 0; i < kCalls - 1; ++i) lab.upstream.send(0, record(echo(lab.upstream.calls[i])));
   ASSERT_TRUE(lab.until([&] { return unfinished() == 1; }));
   EXPECT_EQ(lab.count(Counter::timeouts), 0u);

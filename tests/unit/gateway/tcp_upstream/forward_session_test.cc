@@ -21,7 +21,7 @@ Bytes compound(std::uint32_t minor_version, std::uint32_t operations, const Byte
 Bytes sequence(std::uint32_t session, std::uint32_t slot) {
   return words({kSequence, session, 0, 0, 1, 7, slot, 31, 0});
 }
-/// SEQUENCE and READ.
+/// Returns a COMPOUND of SEQUENCE and READ.
 Bytes read_call(std::uint32_t slot = 0, std::uint32_t bytes = kLong) {
   Bytes body = sequence(1, slot);
   append(body, words({kRead, 1, 2, 3, 4, 0, 0, bytes}));
@@ -32,7 +32,7 @@ Bytes get_attr_call() {
   append(body, words({kGetAttr, 1, 0x18}));
   return compound(1, 2, body);
 }
-/// The first operation that is not done.
+/// Returns results that end at an operation that failed.
 Bytes failed(const FakeUpstream::Call& call, std::uint32_t operation, std::uint32_t status) {
   return success(call.xid(), words({status, 0, 1, operation, status}));
 }
@@ -43,7 +43,8 @@ Bytes done(const FakeUpstream::Call& call) {
 struct Sessions : testing::Test {
   ForwardLab lab{{.record_buffers = 32, .shared_connections = kShared}};
 
-  /// A client that has been granted its credits and has its own connection, the next one of the upstream's.
+  /// Returns a client that has been granted its credits and has its own connection, the next one of the
+  /// upstream's.
   LabClient& client_with_own() {
     lab.upstream.answer = done;
     LabClient& client = lab.add_client();
@@ -55,14 +56,14 @@ struct Sessions : testing::Test {
   static void submit(LabClient& client, const Bytes& call, std::uint32_t reply_bytes = kLong + 200) {
     client.submit({.payload = call, .max_reply_bytes = reply_bytes});
   }
-  /// Which connections the calls have come on that are there now, in order.
+  /// Returns the connections of the calls that have arrived, in order.
   std::vector<std::size_t> connections(std::size_t expected) {
     EXPECT_TRUE(lab.until([&] { return lab.upstream.calls.size() >= expected; }));
     std::vector<std::size_t> seen;
     for (const FakeUpstream::Call& call : lab.upstream.calls) seen.push_back(call.connection);
     return seen;
   }
-  /// Answers calls as they come; those that are not on `own` by an error.
+  /// Answers calls on `own`, and answers calls on other connections with an error.
   void take_only(std::size_t own, std::uint32_t operation = kSequence,
                  std::uint32_t status = kNotBoundToSession) {
     lab.upstream.answer = [=](const FakeUpstream::Call& call) {
@@ -194,7 +195,7 @@ TEST_F(Sessions, a_call_that_lost_a_connection_before_it_was_refused_is_a_new_on
     lab.pass(tcp_upstream::kTickNs);
     return lab.upstream.calls.size() == 2;
   }));
-  lab.stop_clock();  // a trial lasts until its calls are answered
+  lab.stop_clock();  // a probe batch lasts until its calls are answered
   const bool read_first = lab.upstream.calls[0].message.size() > lab.upstream.calls[1].message.size();
   const FakeUpstream::Call read = lab.upstream.calls[read_first ? 0 : 1];
   const FakeUpstream::Call short_one = lab.upstream.calls[read_first ? 1 : 0];
@@ -211,7 +212,7 @@ TEST_F(Sessions, a_call_that_lost_a_connection_before_it_was_refused_is_a_new_on
   lab.start_clock();
 }
 
-/// The connection's bytes refer to the call's memory until they are sent.
+/// The connection's output refers to the call's memory until it is sent.
 TEST(SessionsHalfSent, a_refusal_of_what_has_not_been_sent_is_for_the_client) {
   constexpr std::uint32_t kWriteBytes = 1u << 20, kWrites = 8, kOwn = 0, kOther = 1;
   ForwardLab lab({.shared_connections = 1});
@@ -280,7 +281,8 @@ TEST_F(Sessions, on_a_clients_own_connection_the_error_is_for_the_client) {
   EXPECT_EQ(lab.count(Counter::unassociated), 1u);
 }
 
-/// As few bytes as it takes to say so, and more than any reply of the kind has.
+/// The gateway acts on such errors only in records that fit the stream's buffer, like all real ones. This
+/// record is longer.
 TEST_F(Sessions, an_error_in_a_long_record_is_for_the_client) {
   LabClient& client = client_with_own();
   lab.upstream.answer = [](const auto& call) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upstreams that say nothing: mounts stay hard. Nobody is told what no server has said; a call waits, goes out
-// again, or has its client's connection ended, so that the client repeats it.
+// Silent upstreams with hard mounts. No client gets an answer that no server has sent; a call waits, is sent
+// again, or has its client's connection closed, so that the client retransmits it.
 #include "tests/conformance/raw_call.h"
 #include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
 
@@ -14,14 +14,14 @@ bool is_null(const FakeUpstream::Call& call) {
   return word_at(call.message, 5) == 0;
 }
 
-/// One client, one call at an upstream that does not answer it.
+/// One client with one call at an upstream that does not answer it.
 struct Silence : testing::Test {
   explicit Silence(std::uint64_t call_timeout_ns = 0)
       : lab({.shared_connections = 1, .call_timeout_ns = call_timeout_ns}), client(lab.add_client()) {
     client.submit({.payload = plain(5), .max_reply_bytes = 64});
     EXPECT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
   }
-  /// A while in which the gateway looks at its connections every second.
+  /// Advances the clock; the gateway examines its connections every second.
   void wait(std::uint64_t seconds) {
     for (std::uint64_t i = 0; i < seconds; ++i) {
       lab.pass(kSecond);
@@ -114,7 +114,7 @@ TEST_F(Limited, a_call_that_has_waited_for_the_configured_time_ends_its_clients_
   EXPECT_EQ(lab.ends[0], rpcrdma::CloseReason::Unanswerable);
   EXPECT_FALSE(answered()) << "nobody has said SYSTEM_ERR";
   EXPECT_EQ(lab.count(Counter::timeouts), 1u);
-  // Others are not concerned.
+  // Other clients are not affected.
   lab.upstream.answer = echo;
   EXPECT_EQ(lab.call(other, {.payload = plain(7), .max_reply_bytes = 64}).status, CallStatus::Ok);
 }
@@ -126,7 +126,8 @@ TEST(XidTable, gives_out_every_xid_before_one_comes_again) {
     call.xid = table.next();
     table.add(call);
   }
-  // Four that are never answered: each is stepped over when its slot's turn comes, and the others are not.
+  // Four calls are never answered. The table skips each of them when it reaches its slot, and gives out all
+  // other XIDs.
   std::uint32_t last = calls[3].xid;
   for (int i = 0; i < 10'000; ++i) {
     const std::uint32_t next = table.next();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an upstream announces, clients see no larger than the gateway carries it.
+// Sizes that an upstream announces are lowered to the limits of the gateway.
 #include "tests/unit/gateway/tcp_upstream/forward_lab.h"
 
 namespace sluice::tcp_upstream_test {
@@ -15,7 +15,7 @@ Bytes joined(std::initializer_list<Bytes> parts) {
   return all;
 }
 
-/// FSINFO without attributes.
+/// Returns FSINFO results without attributes.
 Bytes fsinfo_results(std::uint32_t size) {
   return words({0, 0, size, size, 4096, size, size, 4096, size, 0x7fffffff, ~0u, 0, 1, 0x1b});
 }
@@ -26,7 +26,7 @@ Bytes fsinfo_call(std::uint32_t procedure = ulb::kNfs3FsInfo) {
 Bytes compound(std::uint32_t operations, const Bytes& body) {
   return call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, joined({words({0, 1, operations}), body}));
 }
-/// Access control list, places of the file system, MAXREAD and MAXWRITE.
+/// Access control list, locations of the file system, MAXREAD and MAXWRITE.
 constexpr std::uint32_t kAttributes = 1u << 12 | 1u << 24 | 1u << 30 | 1u << 31;
 Bytes get_attr_call(std::uint32_t bitmap = kAttributes) {
   return compound(2, joined({words({kPutFh}), opaque(pattern(28, 1)), words({kGetAttr, 1, bitmap})}));
@@ -48,7 +48,7 @@ Bytes create_session_call() {
                             4096,           4096, 0, 2, 16, 0, 0x40000000, 1,   0}));
 }
 
-/// What a client gets for `results` of the upstream.
+/// Returns what a client receives when the upstream answers with `results`.
 Bytes seen(ForwardLab& lab, LabClient& client, const Bytes& call, const Bytes& results) {
   lab.upstream.answer = [&](const auto& forwarded) { return success(forwarded.xid(), results); };
   const Outcome outcome = lab.call(client, {.payload = call, .max_reply_bytes = 2000});
@@ -61,7 +61,7 @@ TEST(ForwardSizes, fsinfo_announces_what_can_be_carried) {
   LabClient& client = lab.add_client();
   EXPECT_EQ(seen(lab, client, fsinfo_call(), fsinfo_results(4 * kMiB)), fsinfo_results(kMiB));
   EXPECT_EQ(seen(lab, client, fsinfo_call(), fsinfo_results(65536)), fsinfo_results(65536));
-  // The same words say something else in the results of another procedure.
+  // Results of another procedure with the same words have another meaning.
   EXPECT_EQ(seen(lab, client, fsinfo_call(kPathConf), fsinfo_results(4 * kMiB)), fsinfo_results(4 * kMiB));
 }
 
@@ -140,7 +140,7 @@ TEST(ForwardSizes, results_cut_anywhere_come_as_they_are) {
 TEST(ForwardSizes, errors_come_as_they_are) {
   ForwardLab lab;
   LabClient& client = lab.add_client();
-  // Behind an error nothing is results, whatever it looks like.
+  // No data that follows an error is results, even if it looks like them.
   const Bytes looks_like_results = fsinfo_results(4 * kMiB);
   for (const Bytes& stat : {words({1, 1, 1, 13}), words({1, 0, 0, 0, 2, 2, 4}), words({1, 0, 0, 0, 5})}) {
     const Bytes error = joined({stat, looks_like_results});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls through the gateway: what the upstream gets, and what the client gets back, when both behave.
+// Calls through the gateway to a well-behaved upstream and from a well-behaved client: messages that the
+// upstream and the client receive.
 #include "tests/unit/gateway/tcp_upstream/forward_lab.h"
 
 namespace sluice::tcp_upstream_test {
@@ -24,7 +25,7 @@ Bytes nfs3_read(std::size_t bytes) {
   return nfs3(ulb::kNfs3Read, arguments);
 }
 
-/// READ3resok without attributes.
+/// Returns READ3resok without attributes.
 Bytes read_results(const Bytes& data) {
   Bytes results = words({0, 0, static_cast<std::uint32_t>(data.size()), 1});
   append(results, opaque(data));
@@ -170,11 +171,11 @@ TEST_P(Versions, a_write_beyond_what_is_configured_is_refused) {
 }
 
 TEST(Forward, more_calls_than_may_be_outstanding_wait_their_turn) {
-  constexpr std::size_t kMost = 8;  // half of the numbers
+  constexpr std::size_t kMost = 8;  // half of the XIDs
   ForwardLab lab({.max_calls = 2 * kMost});
   LabClient& client = lab.add_client();
   lab.upstream.answer = [](const auto& call) { return success(call.xid()); };
-  lab.call(client, {.payload = plain(), .max_reply_bytes = 64});  // has all credits now
+  lab.call(client, {.payload = plain(), .max_reply_bytes = 64});  // all credits are granted now
   lab.upstream.answer = nullptr;
   lab.upstream.calls.clear();
   client.finished.clear();
@@ -252,7 +253,7 @@ TEST(Forward, programs_that_no_upstream_has_are_refused_here) {
   EXPECT_TRUE(lab.upstream.calls.empty());
 }
 
-/// RFC 2203: version 1, DATA, sequence number, service, handle.
+/// Returns a call of RPCSEC_GSS (RFC 2203): version 1, DATA, sequence number, service, handle.
 Bytes gss_call(std::uint32_t service, std::uint32_t procedure, const Bytes& arguments) {
   Bytes credential = words({1, 0, 77, service});
   append(credential, opaque(pattern(8, 1)));
@@ -299,7 +300,7 @@ TEST(Forward, V1_176_wrapped_results_stay_in_one_piece) {
   }
 }
 
-/// Arguments that are wrapped do not say how long the results can be.
+/// The maximum length of the results is unknown if the arguments are wrapped.
 TEST(Forward, V1_176_a_wrapped_reply_may_have_any_length) {
   ForwardLab lab({.version = 2});
   LabClient& client = lab.add_client();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upstreams are served with whatever the kernel has of io_uring: here without each of the features in turn.
+// Upstreams are served with the io_uring features that the kernel supports. The tests disable each of the
+// features, one at a time.
 #include "dataplane/tcp/uring_probe.h"
 #include "tests/unit/gateway/tcp_upstream/forward_lab.h"
 
@@ -59,7 +60,8 @@ TEST_P(ForwardUring, long_calls_arrive_whole) {
   EXPECT_TRUE(conformance::has_pattern(std::span(seen).subspan(write.call.size(), write.data.size()), 6));
 }
 
-/// Calls whose first connection says `half(reply)`, is perhaps closed by the upstream, and is made again once.
+/// Makes calls during which the upstream sends `half(reply)` on the first connection and, if `closes`, closes
+/// it. Checks that the connection is opened again once.
 void lose_connections(ForwardLab& lab, const std::function<Bytes(const Bytes& reply)>& half, bool closes) {
   LabClient& client = lab.add_client();
   for (std::uint32_t round = 1; round <= 5; ++round) {
@@ -89,7 +91,7 @@ void lose_connections(ForwardLab& lab, const std::function<Bytes(const Bytes& re
   }
 }
 
-// What the kernel still has of the connection that is lost is not taken for the next one's.
+// Data of the lost connection that the kernel still holds is not taken for the next connection's.
 TEST_P(ForwardUring, a_connection_that_is_lost_in_a_reply_is_made_again_once) {
   ForwardLab lab(options());
   lose_connections(
@@ -101,7 +103,7 @@ TEST_P(ForwardUring, a_connection_that_is_lost_in_a_reply_is_made_again_once) {
       true);
 }
 
-// More bytes come after it was given up than have been received.
+// Further bytes arrive after the gateway has given up the connection.
 TEST_P(ForwardUring, a_connection_that_says_nonsense_is_made_again_once) {
   ForwardLab lab(options());
   lose_connections(

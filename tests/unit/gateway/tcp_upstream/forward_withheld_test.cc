@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clients learn nothing of an upstream that would lead them past the gateway, unless they may.
+// Clients do not receive attributes of an upstream that would lead them past the gateway, unless configured.
 #include "tests/unit/gateway/tcp_upstream/forward_lab.h"
 
 namespace sluice::tcp_upstream_test {
@@ -23,7 +23,7 @@ Bytes exchange_id_results(std::uint32_t flags) {
   return words({0, 0, 1, kExchangeId, 0, 0, 7, 1, flags, 0, 0, 0, 0, 0, 0});
 }
 
-/// What the upstream is asked for `call`, and what the client gets for `results`; both behind their headers.
+/// The call that the upstream receives, and the reply that the client receives, without their headers.
 struct Seen {
   Bytes asked, told;
 };
@@ -76,7 +76,7 @@ TEST(ForwardWithheld, results_of_other_calls_are_not_looked_at) {
 TEST(ForwardWithheld, errors_come_as_they_are) {
   ForwardLab lab;
   LabClient& client = lab.add_client();
-  // PROG_MISMATCH, and behind it what looks like results.
+  // PROG_MISMATCH, followed by data that looks like results.
   Bytes error = words({1, 0, 0, 0, 2});
   append(error, exchange_id_results(0x20003));
   lab.upstream.answer = [&](const auto& call) {

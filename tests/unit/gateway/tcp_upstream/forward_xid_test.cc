@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XIDs that are part of a signature and those that the gateway chooses, on one connection to the upstream.
+// Signed XIDs and XIDs that the gateway chooses, on one connection to the upstream.
 #include "tests/conformance/raw_call.h"
 #include "tests/unit/gateway/tcp_upstream/forward_lab.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 using Counter = segment::UpstreamCounter;
 
-/// RFC 2203: version 1, DATA, sequence number, no protection.
+/// Returns a call of RPCSEC_GSS (RFC 2203): version 1, DATA, sequence number, no protection.
 Bytes signed_call(std::uint32_t xid) {
   Bytes call = words({xid, 0, 2, ulb::kNfsProgram, 3, 0, 6, 20, 1, 0, 77, 1, 0});
   append(call, words({6, 4, 0}));
@@ -21,7 +21,7 @@ Bytes compound(std::uint32_t xid) {
   return call;
 }
 
-/// A client that chooses its XIDs by hand. The upstream does not answer by itself.
+/// A client whose XIDs the test chooses. The upstream does not answer by itself.
 struct Xids : testing::Test {
   Xids() : peer(lab.add_raw_peer()) {}
   ~Xids() override { peer->owned_qp.reset(); }
@@ -30,7 +30,7 @@ struct Xids : testing::Test {
   bool has_come(std::size_t calls) {
     return bool{lab.until([&] { return lab.upstream.calls.size() >= calls; })};
   }
-  /// RPC replies, without their transport headers, in order of arrival.
+  /// Returns RPC replies, without their transport headers, in order of arrival.
   std::vector<Bytes> replies() const {
     std::vector<Bytes> result;
     for (const auto& received : peer->inbox)
@@ -69,7 +69,7 @@ TEST_F(Xids, V1_175_a_signed_call_whose_xid_is_outstanding_ends_the_connection) 
   answer(lab.upstream.calls[0], 5);
   ASSERT_TRUE(replied(1));
   EXPECT_EQ(replies()[0], success(0x10007, words({5})));
-  // Once it is answered, the XID may be used again.
+  // The XID may be used again after the call has been answered.
   send(signed_call(0x10007));
   ASSERT_TRUE(has_come(2));
   EXPECT_EQ(lab.count(Counter::duplicate_xids), 0u);

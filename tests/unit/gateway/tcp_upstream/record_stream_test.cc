@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RFC 5531, section 11, against a stream cut in every way.
+// Records of RFC 5531, section 11, in a stream that is cut at every place.
 #include "dataplane/tcp/record_stream.h"
 
 #include <gtest/gtest.h>
@@ -28,11 +28,11 @@ struct Reader {
   tcp::RecordStream stream{buffer, kLongest};
   std::vector<Bytes> records;
   bool broken = false;
-  std::vector<std::uint32_t> skipped;  ///< first words
+  std::vector<std::uint32_t> skipped;  ///< first words of skipped records
   std::size_t lent = 0;
-  std::function<bool()> on_need_memory;  ///< false: lend it
+  std::function<bool()> on_need_memory;  ///< returns false to lend memory
 
-  /// Feeds what a receive of at most `most` bytes takes; collects the records that are complete then.
+  /// Feeds what a receive of at most `most` bytes accepts, and collects the records that are complete then.
   std::size_t feed(std::span<const std::byte> bytes, std::size_t most) {
     const auto room = stream.room();
     EXPECT_FALSE(room.empty());
@@ -159,7 +159,7 @@ TEST(RecordStream, a_mark_that_no_record_has_breaks_the_stream) {
     reader.feed_all(words({mark}), [] { return kBuffer; });
     EXPECT_TRUE(reader.broken) << std::hex << mark;
   }
-  Reader reader;  // in the sum of its fragments
+  Reader reader;  // the sum of its fragments is too long
   Bytes wire = fragment(pattern(kLongest, 1), false);
   append(wire, fragment(pattern(1, 1), false));
   append(wire, words({kTooLong - 1}));
@@ -167,7 +167,7 @@ TEST(RecordStream, a_mark_that_no_record_has_breaks_the_stream) {
   EXPECT_TRUE(reader.broken);
 }
 
-/// RFC 5531, section 11, names no limit.
+/// RFC 5531, section 11, has no limit.
 TEST(RecordStream, a_record_may_have_as_many_fragments_as_bytes) {
   constexpr std::uint32_t kBytes = 4000;
   const Bytes message = pattern(kBytes, 9);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cache of calls that come again, by itself: who finds what, who loses what when it is full, and reactors that
-// use it at the same time.
+// The duplicate request cache alone: lookups, evictions when it is full, and concurrent use by reactors.
 #include "dataplane/gateway/tcp_upstream/request_cache.h"
 
 #include <gtest/gtest.h>
@@ -137,7 +136,7 @@ TEST_F(Cache, a_message_that_is_too_long_is_not_kept) {
   EXPECT_TRUE(cache.keep_call(*entry, text(1, kKeptBytes)));
 }
 
-/// One set: every call competes with every other.
+/// A cache with one set, so that every call competes with every other.
 struct OneSet : Cache {
   OneSet() {
     cache.leave(*host);
@@ -233,8 +232,8 @@ TEST_F(Cache, a_host_is_one_as_long_as_somebody_uses_it) {
   }
 }
 
-/// Reactors that repeat each other's calls: each is executed once at a time, and whoever finds a reply finds the one
-/// that was given.
+/// Reactors that retransmit each other's calls. Each call has one execution at a time, and a reactor that
+/// finds a reply finds the correct one.
 TEST(CacheOfReactors, a_call_has_one_execution_at_a_time_whoever_asks) {
   constexpr std::uint32_t kXids = 8;
   constexpr std::uint32_t kRounds = 20'000;
@@ -264,7 +263,7 @@ TEST(CacheOfReactors, a_call_has_one_execution_at_a_time_whoever_asks) {
         ++replayed;
         cache.release(*found.entry);
       }
-      if (i % 50 == 0) {  // others take the places
+      if (i % 50 == 0) {  // evicts entries
         for (std::uint32_t other = 0; other < kCacheWays; ++other) {
           const auto filler = cache.look_up(key(1000 + i + other), *host, i);
           if (filler.seen == Seen::New) cache.answer(*filler.entry, text(99), i);
@@ -284,13 +283,13 @@ TEST(CacheOfReactors, a_call_has_one_execution_at_a_time_whoever_asks) {
   EXPECT_GT(replayed.load(), 0u);
 }
 
-/// Spins, so that both go on at the same moment, but leaves the processor to the other if there is only one.
+/// Spins, so that both threads continue at the same moment, but yields the processor if there is only one.
 void await(const std::atomic<std::uint32_t>& counter, std::uint32_t least) {
   for (int spins = 0; counter.load() < least; ++spins)
     if (spins > 50'000) std::this_thread::yield();
 }
 
-/// Two reactors that do the same at the same moment, again and again.
+/// Two reactors that execute `do_it` at the same moment, `rounds` times.
 template <typename Do>
 void at_once(std::uint32_t rounds, const Do& do_it) {
   std::atomic<std::uint32_t> arrived{0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transition tables of the gateways: every state is reached from the first one and leads back to it, and a forbidden transition
-// is a failed invariant.
+// Transition tables of the gateways: every state is reached from the first one and leads back to it, and a
+// forbidden transition is a failed invariant.
 #include <gtest/gtest.h>
 
 #include "dataplane/gateway/rdma_server/server_connection.h"

@@ -18,7 +18,7 @@ constexpr int kMostPolls = 20'000;
 
 using Place = std::array<std::byte, 32>;
 
-/// A connection that receives, and its peer; as others come later.
+/// A receiving connection and its peer.
 class Connection {
  public:
   Connection() { EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()), 0); }
@@ -71,7 +71,7 @@ struct Receiving : testing::TestWithParam<UringFeatures> {
   Place first{};
   Place second{};
   std::vector<int> results;
-  std::function<void()> then;  ///< with each result
+  std::function<void()> then;  ///< called with each result
 };
 INSTANTIATE_TEST_SUITE_P(StreamReceiver, Receiving,
                          testing::Values(UringFeatures::all(),
@@ -116,7 +116,7 @@ TEST_P(Receiving, bytes_wait_in_the_socket_while_none_are_wanted) {
   EXPECT_TRUE(is_filled(std::span(second).first(20), std::byte{2}));
 }
 
-// The kernel finds no second buffer, and ends its operation, before it learns of the next one.
+// The kernel finds no second buffer and ends its operation before it gets the next one.
 TEST_P(Receiving, more_bytes_than_there_is_room_for_come_in_parts) {
   const Connection connection;
   std::vector<std::byte> all(100);
@@ -166,7 +166,7 @@ TEST_P(Receiving, bytes_that_come_when_a_connection_is_given_up_are_nobodys) {
   EXPECT_TRUE(results.empty());
 }
 
-// The buffer that the first connection has left behind is not where the second one's bytes go.
+// Bytes of the second connection must not be stored in the buffer that the first connection used.
 TEST_P(Receiving, the_next_connection_has_a_place_of_its_own) {
   {
     const Connection connection;

@@ -43,7 +43,7 @@ std::size_t completed(Uring& ring) {
   return ring.poll([](void* of, Uring::Kind, const Uring::Completion&) { EXPECT_EQ(of, &target); });
 }
 
-/// From now on the kernel takes no operation of this thread.
+/// Makes the kernel refuse all io_uring operations of this thread from now on.
 bool refuse_entering() {
   std::array<sock_filter, 4> code{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -93,7 +93,7 @@ TEST(Uring, bytes_that_have_to_come_together_end_one_operation) {
   EXPECT_EQ(result, 10) << "what there was when the peer ended";
 }
 
-// Each of them may be prepared in the same turn.
+// All of them may be prepared in one iteration.
 TEST(Uring, holds_all_operations_that_its_users_can_have) {
   expect_all_to_end(3000, 3000);
 }

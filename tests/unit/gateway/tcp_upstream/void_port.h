@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A port of the test at which attempts to connect time out.
+// A port of the test at which connection attempts time out.
 #pragma once
 
 #include <arpa/inet.h>
@@ -14,7 +14,7 @@
 
 namespace sluice::tcp_upstream_test {
 
-/// A port at which connections are neither made nor refused: that of a listener whose queue is full.
+/// A port at which connections are neither established nor refused: that of a listener whose queue is full.
 class Void {
  public:
   Void(const char* host, std::uint16_t port) {

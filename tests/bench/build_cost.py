@@ -82,10 +82,11 @@ class Build:
         commands = listed.stdout.splitlines()
         self.objects = [c for c in commands if is_object(c)]
         first = commands.index(self.objects[0])
-        # Generated sources and precompiled headers are inputs of objects; archives and programs are made of them.
+        # Inputs of objects: generated sources and precompiled headers. Archives and programs are linked from
+        # objects.
         self.inputs = [c for c in commands if c not in self.objects and not is_link(c)]
         self.links = [c for c in commands[first:] if is_link(c)]
-        # Objects evenly spread over the build, which stand for the others.
+        # A sample of objects evenly spread over the build, from which the cost of all is extrapolated.
         self.measured = self.objects if not sample else [self.objects[i * len(self.objects) // sample] for i in range(min(sample, len(self.objects)))]
         if sample:
             self.links = []

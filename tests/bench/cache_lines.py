@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 
-BASE = 0x108000  # where valgrind loads a program that may lie anywhere
+BASE = 0x108000  # load address of position-independent programs in valgrind
 LINE_BITS = 6
 CALLS = 400
 STACK = 0x1FFE000000
@@ -39,11 +39,11 @@ class Trace:
         self.starts = [start for start, _, _ in table]
         self.entries = {start: name for start, _, name in table
                         if any(part in name for part in (RECEIVED, SENT, *ENDS))}
-        self.lines = None   # of the piece that goes on
+        self.lines = None   # of the current piece
         self.kind = None
-        self.driver = {}    # instruction -> whether it is of the driver
+        self.driver = {}    # instruction -> whether it belongs to the driver
         self.in_driver = False
-        self.pending = []   # sets of lines, of calls whose reply is not complete
+        self.pending = []   # sets of lines of calls whose reply is not complete
         self.calls = []
 
     def is_driver(self, pc):

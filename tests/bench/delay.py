@@ -10,7 +10,7 @@ from pairs import Worker, quartiles
 TRANSPORTS = {"v1_1k": "version 1, 1 KiB", "v1_4k": "version 1, 4 KiB", "v2": "version 2, 4 KiB"}
 WORKS = {"call_8k": "call of 8 KiB", "reply_8k": "reply of 8 KiB", "readdir": "READDIR of 8 KiB", "write_2k": "WRITE of 2 KiB",
          "write_4k": "WRITE of 4 KiB", "metadata": "metadata mix"}
-# Microseconds of one way, and how many calls are outstanding.
+# One-way delay in microseconds, and number of outstanding calls.
 SETTINGS = ((5, 1), (20, 1), (100, 1), (20, 8))
 ROUNDS = 9
 SECONDS = 0.1

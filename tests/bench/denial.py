@@ -5,7 +5,7 @@ import json
 from pairs import Worker
 
 REQUESTS = 100
-LOADS = ("32_7", "32_45", "256_7", "256_45")  # places of the connection table, requests per second of the other source
+LOADS = ("32_7", "32_45", "256_7", "256_45")  # connection limit, requests per second of the other source
 PROBE_RUNS = 3  # of 200 probes each
 PROBE_GOAL_MS = 100
 

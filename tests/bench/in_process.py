@@ -16,15 +16,16 @@ class Comparison:
     seconds: float = 0.3
     processors: int = 2
     pairs: int = PAIRS
-    value_goal: float = None  # of the value itself, not of the ratio
-    workers: int = 1  # processes, one after the other: where memory happens to lie makes some faster by a few percent
+    value_goal: float = None  # goal of the value itself, not of the ratio
+    workers: int = 1  # successive processes, because memory placement makes some faster by a few percent
 
 
-# A goal that used to be absolute is expressed relative to the baseline measured with it.
+# A goal that was absolute originally is expressed relative to the baseline measured with it.
 COMPARISONS = {
     "v1_decode_ns": Comparison("codec", "decode_ns", "rpcgen_decode_ns", "ns", 0.3, "lower", processors=1),
     "v1_decode_vs_rpcgen": Comparison("codec", "rpcgen_decode_ns", "decode_ns", "ns", 5, processors=1),
-    # What the goal was set against: a ping-pong that cleared its arrays in each turn. The other has no goal: it is the driver alone.
+    # The goal refers to a ping-pong that clears its arrays in each iteration. The comparison with the driver
+    # alone has no goal.
     "loopback_null_vs_driver": Comparison("loopback", "null", "driver_with_fresh_arrays", "RPC/s", 0.45),
     "loopback_null_vs_bare_driver": Comparison("loopback", "null", "driver", "RPC/s"),
     "loopback_null_rps": Comparison("loopback", "null", "driver", "RPC/s", 0.21),
@@ -35,7 +36,7 @@ COMPARISONS = {
     "loopback_v2_null_rps": Comparison("loopback", "null_v2", "null", "RPC/s", 0.83),
     "loopback_v2_getattr_rps": Comparison("loopback", "getattr_v2", "getattr", "RPC/s", 0.7),
     "v2_vs_v1_null_loopback": Comparison("one_core", "null_v2", "null", "RPC/s", 0.97, processors=1, pairs=2, workers=24),
-    # Readings of the clock for stages and for the time of calls, of which a turn needs two.
+    # Cost of the clock readings for stages and latencies, two per iteration.
     "stages_cost_ratio": Comparison("one_core", "null", "null_unmeasured", "RPC/s", 0.99, processors=1, pairs=2, workers=10),
     "stages_cost_ratio_d1": Comparison("one_core", "single_null", "single_null_unmeasured", "RPC/s", processors=1, pairs=2, workers=10),
     "loopback_null_p99_us": Comparison("loopback", "null_p99_us", "driver_round_trip_us", "us", None, "lower"),
@@ -51,9 +52,9 @@ COMPARISONS = {
     "forward_read_gbps": Comparison("forward", "gateway_read", "straight_read", "bytes/s", 0.53),
     "forward_read1m_vs_direct": Comparison("forward", "gateway_read1m", "straight_read1m", "bytes/s", 1.0),
     "forward_write1m_vs_direct": Comparison("forward", "gateway_write1m", "straight_write1m", "bytes/s", 1.0),
-    # The gateway's processor does nothing else: bytes per second are bytes per second of processor time.
+    # The gateway has its processor to itself, so bytes per second are bytes per second of processor time.
     "rdma_upstream_read1m_vs_tcp_upstream": Comparison("forward", "relay_read1m", "gateway_read1m", "bytes/s", 1.5),
-    # 512 calls outstanding make 102,400/s of the baseline; 50,000/s are wanted.
+    # The baseline makes 102,400 calls/s with 512 outstanding; the goal is 50,000 calls/s.
     "gateway_write_rate_at_5ms": Comparison("forward", "gateway_write4k_5ms", "straight_write4k_5ms", "RPC/s", 0.49),
     "upstream_longest_turn_us_10k": Comparison("forward", "longest_turn_us_10k", "longest_turn_us_64", "us", None, "lower", 0.2, processors=1, value_goal=20),
     "policy_10k_ms": Comparison("policy", "ms_10000", "ms_1000", "ms", None, "lower", processors=1),
@@ -68,7 +69,8 @@ COMPARISONS = {
     "softroce_loss_1pct_write": Comparison("lossy_wire", "write_losing_10", "write_losing_0", "bytes/s", 0.6, processors=1),
     "softroce_loss_1pct_read": Comparison("lossy_wire", "read_losing_10", "read_losing_0", "bytes/s", 0.6, processors=1),
     "softroce_loss_1pct_small_p99_us": Comparison("lossy_wire", "small_losing_10_p99_us", "small_losing_0_us", "us", 20, "lower", processors=1),
-    # Time of version 1 : time of version 2. The cores do not matter: one thread is both ends and the wire.
+    # Time of version 1 : time of version 2. The cores do not matter, because one thread runs both ends and
+    # the wire.
     "v2_vs_v1_8k_call_at_20us": Comparison("delay", "us v1_1k call_8k 20 1", "us v2 call_8k 20 1", "us", 1.5, processors=1),
     "v2_vs_v1_8k_call_at_20us_d8": Comparison("delay", "us v1_1k call_8k 20 8", "us v2 call_8k 20 8", "us", processors=1),
     "v2_vs_v1_8k_reply_at_20us": Comparison("delay", "us v1_1k reply_8k 20 1", "us v2 reply_8k 20 1", "us", 1.5, processors=1),

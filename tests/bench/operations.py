@@ -15,7 +15,7 @@ from pairs import Pair, alternate, placement_probe, say
 from planes import MemifPlanes, ask, planes_of_tests, resident_mib
 
 MANY = 10000
-# Simulated peers acknowledge no probe.
+# Simulated peers acknowledge no probes, so probes are disabled.
 TRANSPORT = f"max_connections = {MANY + 10}\ncredits = 4\nprobe_after_s = 0"
 POLICY = f"max_connections_per_client = {MANY + 10}\nmax_credits = 4"
 STOP_RUNS = 5
@@ -83,7 +83,7 @@ def scrape_cost_ratio(build):
     stop = threading.Event()
 
     def scraper():
-        os.sched_setaffinity(0, {0})  # for this thread, off the reactor's processor
+        os.sched_setaffinity(0, {0})  # moves this thread off the reactor's processor
         while not stop.wait(1):
             urllib.request.urlopen(f"http://{address}/metrics", timeout=5).read()
 
@@ -144,7 +144,7 @@ def journal_cost_ratio(build):
             port, stop = int(planes.mount_port()), threading.Event()
 
             def deny():
-                os.sched_setaffinity(0, {0})  # for this thread, off the reactor's processor
+                os.sched_setaffinity(0, {0})  # moves this thread off the reactor's processor
                 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
                     xid = 0
                     while not stop.wait(1 / EVENTS_PER_S):

@@ -75,7 +75,7 @@ COMPARISONS = {
 }
 
 
-# [transport] and [policy], where by default a client has fewer credits than calls outstanding.
+# [transport] and [policy]. By default a client would have fewer credits than outstanding calls.
 CREDITS = {"memif_read4k_deep": ("credits = 128", "max_credits = 128")}
 
 

@@ -12,7 +12,7 @@ from planes import MemifPlanes, ask, planes_of_tests
 
 SECONDS = 0.5
 SERVER_CPU = 1
-MOST_IDLE = 0.1  # of a reactor that counts as the bottleneck
+MOST_IDLE = 0.1  # largest idle share of a reactor that counts as the bottleneck
 # Figure: call, goal.
 CALLS = {"cpu_null_vs_ganesha": ("null", 50), "cpu_getattr_vs_ganesha": ("getattr", 35), "cpu_read4k_vs_ganesha": ("read4k", 26),
          "cpu_read1m_vs_ganesha": ("read1m", 3)}

@@ -187,12 +187,12 @@ def packets_that_were_sent_again_or_lost_join_nothing():
     capture = capture_of()
     content = message(payload=rpc_call(0x77, 1, words(2000) + bytes(2000)))
     capture.packet(SERVER, FIRST, content[:1024])
-    capture.psns[SERVER, True] -= 1  # again
+    capture.psns[SERVER, True] -= 1  # a duplicate
     capture.packet(SERVER, FIRST, content[:1024])
     capture.packet(SERVER, MIDDLE, content[1024:2048])
     capture.packet(SERVER, LAST, content[2048:])
     capture.packet(SERVER, FIRST, content[:1024])
-    capture.psns[SERVER, True] += 1  # one is lost
+    capture.psns[SERVER, True] += 1  # a lost packet
     capture.packet(SERVER, LAST, content[2048:])
     packets = dissected(capture)
     expect(packets[3], xid="0x00000011", payload__bytes=len(content) - 36)
@@ -259,7 +259,7 @@ def disagreement(verdict, header_bytes, content, seen):
         return "not taken for version 2"
     if error and not flag_word:  # the form of RFC 8166, which is valid only as the answer to the first message
         return None
-    if kind == 5 and (continues or broken):  # our verdict is of this part alone
+    if kind == 5 and (continues or broken):  # the decoder's verdict covers this part only
         return None
     if verdict in (BAD_XDR, BAD_ERROR):
         return None if malformed else "not malformed"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What run.sh runs inside a root file system. inside.sh COMMAND [ARGUMENT]; prints the result of each check in a line
+# inside.sh COMMAND [ARGUMENT]: run.sh runs it inside a root file system. Prints the result of each check in a
+# line
 # 'result passed|failed|skipped NAME'.
 set -euo pipefail
 cd /sluice
@@ -14,10 +15,10 @@ check() { # NAME COMMAND...
   if "$@"; then echo "result passed $name"; else echo "result failed $name"; fi
 }
 
-# Package lists that are less than half a day old are used as they are.
+# Package lists are updated only if they are older than half a day.
 online() { [ -n "$(find /var/lib/apt/lists -name '*Packages*' -mmin -720)" ] || "${apt[@]}" update --error-on=any; }
 
-# Installs what the following steps need; without a network they are skipped.
+# Installs packages for the following steps. Without a network, the steps are skipped.
 needs() { # NAME COMMAND...
   local name=$1
   shift
@@ -73,10 +74,10 @@ suites() {
   python3 tests/portability/suites.py results /build/suites
 }
 
-# gcc 12 to 14 and clang 14 to 19, as far as the release has them.
+# Versions of gcc 12 to 14 and clang 14 to 19 that the release provides.
 compilers() { apt-cache pkgnames | grep -E '^(g\+\+-1[2-4]|clang-1[4-9])$' | sort -V; }
 
-# gcc needs its optimizer for some warnings; clang does not.
+# gcc requires its optimizer for some warnings; clang does not.
 product() { # PACKAGE
   local cxx=${1/clang-/clang++-} options=(--buildtype=release)
   [ "$cxx" = "$1" ] || options=(--buildtype=debug -Ddebug=false)
@@ -90,7 +91,8 @@ product() { # PACKAGE
 
 cross() {
   local package tools=() libraries=()
-  # Of the product's packages, libraries and headers are installed for ARM64; programs are those of this machine.
+  # Libraries and headers of the product's packages are installed for ARM64; programs for the architecture of
+  # this host.
   while read -r package; do
     case $package in
       g++) tools+=(g++-aarch64-linux-gnu cpp) ;; # cpp: for rpcgen

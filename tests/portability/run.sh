@@ -24,7 +24,8 @@ skip() { # NAME SENTENCE
   skipped=$((skipped + 1))
 }
 
-# Runs a command in a root, with processes, mounts and /tmp of its own; the sources are mounted read-only.
+# Runs a command in a root, with separate PID and mount namespaces and /tmp; the sources are mounted
+# read-only.
 inside() { # ROOT COMMAND...
   local root=$cache/$1
   shift
@@ -44,7 +45,7 @@ inside() { # ROOT COMMAND...
   child=$!
   wait "$child"
 }
-# The command is process 1 of its namespace, and unshare waits for it: both ignore SIGTERM.
+# The command is process 1 of its namespace, and unshare waits for it. Both ignore SIGTERM.
 child=
 trap '[ -z "$child" ] || kill -KILL "$child" 2>/dev/null; exit 130' INT TERM
 
@@ -70,7 +71,7 @@ step() { # ROOT COMMAND...: counts its lines 'result passed|failed|skipped NAME'
   results=$(grep '^result ' "$log") || results="result failed $*"
   sed 's/^result /   /' <<<"$results"
   grep -q '^result failed' <<<"$results" && { echo "   see $log:"; grep -E 'error:|warning:|^FAILED|^E: |\[  FAILED' "$log" | head -n 20 | sed 's/^/   /'; }
-  # A line counts for one, or for as many cases as it says.
+  # A line counts as one case, or as the number of cases that it contains.
   passed=$((passed + $(awk '/^result passed/ { n += $4 == "cases" ? $3 : 1 } END { print n + 0 }' <<<"$results")))
   failed=$((failed + $(grep -c '^result failed' <<<"$results")))
   skipped=$((skipped + $(grep -c '^result skipped' <<<"$results")))

@@ -16,7 +16,7 @@ import plan
 from results import Outcome
 from steps import DEADLINE, LOGS, RUNNING, Failed, Unfinished, end_process
 
-MANY_ALIKE = 10  # skipped cases that get a line each
+MANY_ALIKE = 10  # maximum number of skipped cases with a line each
 QUICK_RESULTS = f"{LOGS}/quick.json"
 
 
@@ -25,10 +25,10 @@ class Run:
         self.steps = steps
         self.done = {step.name: threading.Event() for step in steps}
         self.outcomes = {}   # name of a suite -> Outcome
-        self.seconds = {}    # name -> time that it took
-        self.broken = set()  # steps that failed or were left out: what needs them cannot run
+        self.seconds = {}    # name -> duration
+        self.broken = set()  # steps that failed or were omitted; steps that need them cannot run
         self.left_out = []
-        self.running = {}    # name -> (step, when it began)
+        self.running = {}    # name -> (step, start time)
         self.started = time.monotonic()
 
     def lane(self, name):

@@ -5,8 +5,8 @@ from steps import Build, Command, Preparation, Suite
 PRODUCT = ("sluice-dataplane", "controlplane/sluice-controlplane", "cli/sluicectl", "cli/sluice-bench")
 PYTHON = "python3"
 
-# On one build with ASan and UBSan: everything that needs no guest. On the release build: a short end-to-end test of each kind.
-# The product is built alone, so that the run can be compared with it.
+# Tests that need no guest run on one build with ASan and UBSan. A short end-to-end test of each kind runs on
+# the release build. The product is built separately, so that the time of the run can be compared with it.
 QUICK = [
     Build("product", targets=PRODUCT),
     Build("sanitized tests", after=("product",), lane="back", directory="build-asan", suites=("unit", "conformance", "isolation", "fault", "fuzz")),
@@ -28,11 +28,12 @@ REST = [
     Suite("fault release", after=("interop programs",), suite="fault"),
     Build("threaded tests", after=("product",), lane="back", directory="build-tsan", suites=("tsan",)),
     Suite("tsan", after=("threaded tests",), lane="back", directory="build-tsan", suite="tsan"),
-    # Two thirds of what there is to compile, which a slow machine leaves out.
+    # Two thirds of all compilations, which a slow machine omits.
     Build("threaded tests of the control plane", after=("tsan",), lane="back", directory="build-tsan", suites=("tsan_control",)),
     Suite("tsan control", after=("threaded tests of the control plane",), lane="back", directory="build-tsan", suite="tsan_control"),
     Suite("tidy", after=("product",), lane="back", suite="tidy", tests=("headers", "clang_tidy", "mutation_selftest")),
-    # The score of a small sample varies, so its threshold is low. That of a long run is 0.90 (tests/mutation/README.md).
+    # The score of a small sample varies, so its threshold is low. A long run's is 0.90
+    # (tests/mutation/README.md).
     Command("mutation", after=("product",), lane="back", junit_file="build-logs/mutation.junit.xml",
             command=(PYTHON, "tests/mutation/mutate.py", "--sample", "15", "--seed", "16", "--threshold", "0.5", "--junit",
                      "build-logs/mutation.junit.xml")),

@@ -15,7 +15,7 @@ class Outcome:
     passed: int = 0
     failed: list = dataclasses.field(default_factory=list)  # names
     skipped: list = dataclasses.field(default_factory=list)  # (name, reason)
-    excerpts: list = dataclasses.field(default_factory=list)  # lines of what programs that failed have printed
+    excerpts: list = dataclasses.field(default_factory=list)  # output lines of programs that failed
 
     def add(self, other):
         self.passed += other.passed
@@ -46,7 +46,8 @@ def excerpt(test):
     return [f"{test['name']}: {line[:CHARACTERS_OF_A_LINE]}" for line in lines[first:first + LINES_OF_A_FAILURE] if line.strip()]
 
 
-# What XML 1.0 (section 2.2, Char) has no way to write. meson 1.0 copies such characters of a program's output into the file.
+# Characters that XML 1.0 (section 2.2, Char) cannot represent. meson 1.0 copies them from a program's output
+# into the file.
 UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

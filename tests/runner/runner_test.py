@@ -17,14 +17,14 @@ from planes_of_tests import run_tap  # noqa: E402
 from results import Outcome, read_meson  # noqa: E402
 from steps import Command, Failed, Step, Unfinished, finish  # noqa: E402
 
-# TAP programs, and the counts that the runner has to give for each: passed, failed, skipped.
+# TAP programs, and the counts that the runner must report for each: passed, failed, skipped.
 PROGRAMS = {
     "fine": ('echo "1..2"; echo "ok 1 a"; echo "ok 2 b"', (2, 0, 0)),
     "one_fails": ('echo "1..2"; echo "ok 1 a"; echo "not ok 2 b"; echo "# why"', (1, 1, 0)),
     "hangs_after_a_pass": ('echo "1..2"; echo "ok 1 a"; exec sleep 60', (1, 1, 0)),
     "ends_early": ('echo "1..3"; echo "ok 1 a"', (1, 1, 0)),
     "passes_and_exits_1": ('echo "1..1"; echo "ok 1 a"; exit 1', (1, 1, 0)),
-    # meson 1.0 copies a program's bytes into its JUnit file, also those that XML has no way to write.
+    # meson 1.0 copies a program's output into its JUnit file, including characters that XML cannot represent.
     "prints_control_characters": (r"""printf '1..1\n\001\033[1m\377 \n' >&2; printf '1..1\nok 1 a \010\n\001\000\n'""", (1, 0, 0)),
     "skipped": ('echo "1..0 # SKIP qemu-system-x86_64 is not installed"', (0, 0, 1)),
 }
@@ -107,7 +107,7 @@ def what_does_not_end_in_time_is_ended_and_left_out():
         raise AssertionError("it was waited for")
     except Unfinished:
         assert process.poll() is not None
-    os.killpg(process.pid, signal.SIGKILL)  # the sleep in the background
+    os.killpg(process.pid, signal.SIGKILL)  # kills the sleep in the background as well
     run = run_of(Fake("suite", error=Unfinished()))
     assert run.left_out == ["suite"] and not run.outcomes
 

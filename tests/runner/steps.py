@@ -15,8 +15,8 @@ from results import Outcome, read_junit, read_meson
 LOGS = "build-logs"
 
 
-# A run that would be killed after some time can keep its results by ending earlier: after DEADLINE, in seconds since 1970, no
-# further step starts, and steps still running GRACE_S later are ended.
+# A run with a time limit keeps its results by ending earlier: after DEADLINE, in seconds since 1970, no
+# further step starts, and steps that still run GRACE_S later are terminated.
 DEADLINE = float(os.environ.get("SLUICE_TEST_DEADLINE") or "inf")
 GRACE_S = 1500
 
@@ -33,11 +33,11 @@ class Unfinished(Exception):
     """A step was ended because time ran out."""
 
 
-RUNNING = set()  # processes of steps; each has a session of its own
+RUNNING = set()  # processes of steps, each in a separate session
 
 
 def end_process(process):
-    process.terminate()  # meson ends its tests, which are in process groups of their own
+    process.terminate()  # meson terminates its tests, which are in separate process groups
     try:
         process.wait(30)
     except subprocess.TimeoutExpired:
@@ -92,17 +92,17 @@ class Step:
             return "".join(log.readlines()[-lines:])
 
 
-# ccache and mold are used where they are installed. meson uses ccache by itself for the compiler that it chooses, not for one that is
-# given to it.
+# ccache and mold are used if they are installed. meson uses ccache by itself for its default compiler, but
+# not for an explicitly selected one.
 LINKER = {"CC_LD": "mold", "CXX_LD": "mold"} if shutil.which("mold") else {}
 CACHED = "ccache " if shutil.which("ccache") else ""
 
 
-# -g1: line numbers for reports; full debugging information takes as long to compile as the code.
+# -g1 gives line numbers for reports. Full debugging information would double the compile time.
 SANITIZER = ["-Db_lundef=false", "--buildtype=debugoptimized", "-Doptimization=1", "-Dcpp_args=-g1"]
 DIRECTORIES = {
     "build": (["--buildtype=release"], {}),
-    # clang: the fuzz targets need it, and use the same libraries as the tests.
+    # The fuzz targets require clang, and use the same libraries as the tests.
     "build-asan": (["-Db_sanitize=address,undefined", "-Dwerror=false", *SANITIZER], {"CC": f"{CACHED}clang", "CXX": f"{CACHED}clang++"}),
     "build-tsan": (["-Db_sanitize=thread", *SANITIZER], {}),
 }
@@ -127,7 +127,7 @@ class Build(Step):
         options, env = DIRECTORIES[self.directory]
         if not os.path.exists(f"{self.directory}/build.ninja"):
             self.must(["meson", "setup", self.directory, *options], {**LINKER, **env}, "-setup")
-        elif not os.path.exists(f"{self.directory}/tests"):  # a build folder made by the quick start, before GoogleTest was installed
+        elif not os.path.exists(f"{self.directory}/tests"):  # configured by the quick start, before GoogleTest was installed
             self.must(["meson", "setup", "--reconfigure", self.directory], suffix="-setup")
         self.must(["ninja", "-C", self.directory, "build.ninja"])
         self.must([sys.executable, "deploy/build.py", self.directory, "--full", "--report", self.report(), *self.targets, *self.targets_of_suites()])
@@ -168,7 +168,7 @@ class Suite(Step):
 
     def run(self):
         logbase = "testlog-" + self.name.replace(" ", "-")
-        for ending in ("json", "junit.xml", "txt"):  # meson writes none when there is nothing to run
+        for ending in ("json", "junit.xml", "txt"):  # meson writes no log if there is nothing to run
             if os.path.exists(old := f"{self.directory}/meson-logs/{logbase}.{ending}"):
                 os.unlink(old)
         what = ["--suite", self.suite] if self.suite else []

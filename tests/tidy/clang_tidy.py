@@ -40,7 +40,7 @@ PRECOMPILED = re.compile(r"(^| )-include \S+_pch\.h(?= |$)")
 def flags_of(command):
     """The flags that matter for a source, without the compiler, the files and a precompiled header."""
     words = shlex.split(PRECOMPILED.sub(" ", command))
-    while words and not words[0].startswith("-"):  # the compiler, perhaps behind ccache
+    while words and not words[0].startswith("-"):  # the compiler, possibly after ccache
         words.pop(0)
     left = [word for before, word in zip([""] + words, words) if before not in NAMES_A_FILE and word not in NAMES_A_FILE]
     return tuple(word for word in left if not word.startswith(NOT_FOR_CLANG))

@@ -50,7 +50,7 @@ class Layers:
             seen.append(key)
 
 
-# Libraries of templates that take a source seconds to compile.
+# Template libraries that add seconds to the compilation of a source.
 HEAVY_LIBRARIES = ("nlohmann/", "fmt/", "spdlog/", "toml++/", "CLI/", "prometheus/", "tbb/", "CivetServer")
 
 

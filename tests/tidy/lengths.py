@@ -3,7 +3,7 @@
 import ast
 import re
 
-# What has braces but is no function: the text before the brace begins or ends like this.
+# Text before the brace of constructs that are not functions: it begins or ends like this.
 NO_FUNCTION = re.compile(r"^(?:template\s*<.*>\s*)?(?:inline\s+)?(?:namespace|class|struct|union|enum|extern)\b(?!.*\)\s*"
                          r"(?:const|noexcept|override|final|\s)*$)|[=,(]\s*$|\breturn\s*$", re.S)
 BLANKED = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'|"""
@@ -19,7 +19,7 @@ def cpp_functions(text):
     """Yields (first line, lines, text before the brace) of each function that is not inside another."""
     code = blanked(text)
     stack = []  # for each open brace: (start of header, first line, header) of its function, or None
-    inside = 0  # how many of them are functions
+    inside = 0  # number of open functions
     start = 0
     for at in (match.start() for match in re.finditer(r"[{};]", code)):
         header = code[start:at].strip()

@@ -11,7 +11,7 @@ class Tree:
     def __init__(self, root):
         self.root = os.path.abspath(root)
         listed = subprocess.run(["git", "ls-files"], cwd=self.root, capture_output=True, text=True).stdout.split("\n")
-        if len(listed) < 2:  # no checkout: what is there
+        if len(listed) < 2:  # without a checkout, all files of the folder
             listed = self._walk()
         self.files = [name for name in listed if name and os.path.isfile(os.path.join(self.root, name))]
         self.code = self.named(".cc", ".h")

@@ -25,7 +25,7 @@ def build(root, folder):
 def entries(program, call):
     """(function, file) of each entry, in order."""
     addresses = subprocess.run([program, call], capture_output=True, text=True, check=True).stdout
-    # Two lines for each address: the function, and its file and line.
+    # The output has two lines for each address: the function, and its file and line.
     lines = subprocess.run(["addr2line", "-f", "-C", "-e", program], input=addresses, capture_output=True, text=True, check=True).stdout.splitlines()
     return [(function, where.rsplit(":", 1)[0]) for function, where in zip(lines[::2], lines[1::2])]
 

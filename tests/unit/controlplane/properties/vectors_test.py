@@ -94,7 +94,8 @@ def main():
         good = page.get(name) == (value if isinstance(value, str) else value.hex())
         failed += not good
         print(f"{'ok' if good else 'not ok'} {number} - the page has the {name}")
-    # With TLS's own prefix and no key the same functions give what RFC 8448, section 3, prints for every handshake.
+    # These functions, with TLS's own prefix and no key, yield the values that RFC 8448, section 3, prints for
+    # every handshake.
     derived = expand_label(extract(bytes(32), bytes(32)), b"derived", sha256(b""), prefix=b"tls13 ")
     good = derived.hex() == "6f2615a108c702c5678f54fc9dbab69716c076189c48250cebeac3576c3611ba"
     failed += not good

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packet capture: the writing end of a client's pipe is passed on to the data plane, which writes to it
-// (segment/capture_channel.h). The control plane's thread; it waits for neither.
+// Packet capture. The control plane passes the writing end of a client's pipe to the data plane, which writes
+// the packets to it (segment/capture_channel.h). The control plane's thread, which never blocks on either.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace sluice::admin {
 
-/// capture_start, capture_stop, capture_status. `layout` outlives the registry; `socket` is where the data plane takes
-/// requests.
+/// Adds capture_start, capture_stop and capture_status. `layout` outlives the registry. `socket` is the path
+/// of the socket on which the data plane receives capture requests.
 void add_capture(Registry& registry, const segment::Layout& layout, const std::string& socket);
 
 }  // namespace sluice::admin

@@ -10,7 +10,7 @@
 
 namespace sluice::admin {
 
-/// `operations`, `layout` and `config` outlive the registry.
+/// Adds the methods. `operations`, `layout` and `config` outlive the registry.
 void add_changes(Registry& registry, Operations& operations, const segment::Layout& layout,
                  const config::Config& config);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a method of the admin interface is, for clients: name, who may call it, parameters, result, errors. Values; any thread.
+// Declaration of a method of the admin interface for its clients: name, required access, parameters, result
+// and errors. Value types; any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +12,16 @@
 
 namespace sluice::admin {
 
-/// Each includes the one before it.
+/// Access level of a client. Each level includes the previous one.
 enum class Access : std::uint8_t { None, Read, Change };
 
 struct Declaration {
   std::string name{};
   Access needed = Access::Change;
-  std::string summary{};  ///< a sentence
-  Fields parameters{};    ///< others are refused
+  std::string summary{};  ///< one sentence
+  Fields parameters{};    ///< all parameters; requests with others are refused
   Field result{};
-  std::vector<std::string> errors{};  ///< sentences: when it fails with kMethodFailed
+  std::vector<std::string> errors{};  ///< conditions of kMethodFailed, a sentence each
 };
 
 }  // namespace sluice::admin

@@ -8,10 +8,11 @@
 
 namespace sluice::admin {
 
-/// Events of one answer, so that what a reader costs has a bound; it asks again for the next ones.
+/// Maximum number of events in one answer, which bounds the work per request. The reader requests the next
+/// events with another call.
 inline constexpr std::size_t kEventsPerAnswer = 256;
 
-/// events_read. `journal` outlives the registry.
+/// Adds events_read. `journal` outlives the registry.
 void add_events(Registry& registry, events::Journal& journal);
 
 }  // namespace sluice::admin

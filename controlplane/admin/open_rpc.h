@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The declarations as an OpenRPC document, which clients can ask for. One thread.
+// OpenRPC document of the admin interface, made from the declarations and served as "rpc.discover".
+// Single-threaded.
 #pragma once
 
 #include <string>
@@ -11,9 +12,10 @@
 
 namespace sluice::admin {
 
+/// Returns the document for `methods`.
 Json open_rpc(const std::vector<Declaration>& methods, const std::string& version);
 
-/// "rpc.discover": of all methods of the registry.
+/// Adds "rpc.discover", which returns the document for all methods of `registry`.
 void add_discovery(Registry& registry, const std::string& version);
 
 }  // namespace sluice::admin

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What administrators can have the control plane do. The control plane implements it, tests fake it.
-// One thread.
+// Operations that administrators can trigger in the control plane. The control plane implements the
+// interface; tests use a fake. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,36 @@
 
 namespace sluice::admin {
 
-/// What came of a reload.
+/// Result of a reload.
 struct ReloadResult {
   config::Changes changes;
-  std::string problem;  ///< defects, a line for each: nothing has changed. Empty: none
+  std::string problem;  ///< one line per defect; nothing has changed then. Empty if there is none
 };
-/// With why it is not saved; empty: it is.
+/// Called when a change has been saved, with an empty string, or with the reason why it has not been saved.
 using Saved = Function<void(const std::string& problem)>;
 using Reloaded = Function<void(const ReloadResult&)>;
 
 class Operations {
  public:
-  /// Reads the configuration file again and applies what can take effect; calls `done` when it has, or at once.
+  /// Rereads the configuration file and applies the keys that can take effect without a restart. Calls `done`
+  /// on completion, which may be before reload() returns.
   virtual void reload(Reloaded done) = 0;
   virtual void set_log_level(const std::string& level) = 0;
-  /// Adds an export, or changes the one of this path; files stay as they are. Throws config::ConfigError.
+  /// Adds an export, or changes the export with this path. Its files are not touched. Throws
+  /// config::ConfigError.
   virtual void set_export(const segment::ExportConfig& entry) = 0;
-  /// False when there is no export of this path.
+  /// Removes an export. Returns false if there is no export with this path.
   virtual bool remove_export(const std::string& path) = 0;
-  /// Keeps a change over restarts, which is not in force by that; calls `done` when it has, or at once.
+  /// Saves a change, so that it is applied at each restart. Does not apply it to the running planes. Calls
+  /// `done` on completion, which may be before save() returns.
   virtual void save(const config::Change& change, Saved done) = 0;
-  /// While draining, new connections are refused, and each of the others is closed once it has no call.
+  /// Starts or ends draining. While draining, new connections are refused, and each existing connection is
+  /// closed once it has no calls in progress.
   virtual void set_draining(bool draining) = 0;
   virtual bool draining() const = 0;
-  // Of one connection. False when there is none.
+  /// Closes one connection. Returns false if there is no such connection.
   virtual bool close_connection(std::uint32_t reactor, std::uint32_t connection) = 0;
-  /// Its reactor records its calls, or no longer.
+  /// Starts or stops the trace of a connection's calls. Returns false if there is no such connection.
   virtual bool trace_connection(std::uint32_t reactor, std::uint32_t connection, bool on) = 0;
 
  protected:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Limit of the work that requests may cause in one iteration of the control loop, counted in connections: methods whose work
-// grows with the number of connections charge it. Counts alone, no clock. One thread.
+// Limit of the work that requests may cause in one iteration of the control loop, counted in connections.
+// Methods whose work grows with the number of connections charge it. Reads no clock. Single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -9,21 +9,21 @@
 
 namespace sluice::admin {
 
-/// Connections looked at in one iteration. A look at a connection that a filter excludes takes less than 1 us.
+/// Connections examined in one iteration. Examining a connection that a filter excludes takes less than 1 us.
 inline constexpr std::uint32_t kLookedPerIteration = 4096;
-/// Connections described in JSON in one iteration. A description takes some 20 us.
+/// Connections described in JSON in one iteration. A description takes about 20 us.
 inline constexpr std::uint32_t kDescribedPerIteration = 128;
 
-/// Rows of one page of a listing.
+/// Maximum rows of one page of a listing.
 inline constexpr std::uint32_t kMaxPageRows = kDescribedPerIteration;
 
-/// Rows of an answer that has all connections. Longer listings are read in pages.
+/// Maximum rows of an answer that lists all connections. Longer listings are read in pages.
 inline constexpr std::size_t kMaxListedAtOnce = 16'384;
 
 class Pace {
  public:
   void begin_iteration() { looked_ = described_ = 0; }
-  /// Returns true if the rest of the work has to wait for the next iteration.
+  /// Returns true if the remaining work has to wait for the next iteration.
   bool spent() const { return looked_ >= kLookedPerIteration || described_ >= kDescribedPerIteration; }
   void look() { ++looked_; }
   void describe() { ++described_; }

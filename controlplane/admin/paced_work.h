@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work of requests that takes several iterations of the control loop. Each iteration does as much of it as one Pace allows, in
-// round robin. One thread.
+// Work of requests that takes several iterations of the control loop. Each iteration does as much of it as
+// one Pace allows, round robin over the jobs. Single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@
 
 namespace sluice::admin {
 
-/// Jobs of all connections. A connection has at most one, because its next request waits for the answer to the last.
+/// Maximum number of jobs of all connections. A connection has at most one job, because its next request
+/// waits for the answer to the previous one.
 inline constexpr std::size_t kMaxPacedJobs = 16;
 
 inline constexpr const char* kTooManyJobs =
@@ -22,10 +23,12 @@ inline constexpr const char* kTooManyJobs =
 
 class PacedWork {
  public:
-  /// Continues a job until it is complete or `pace` is spent. Returns true if the job is complete. Throws nothing.
+  /// Continues a job until it is complete or `pace` is spent. Returns true if the job is complete. Throws
+  /// nothing.
   using Step = Function<bool(Pace& pace)>;
 
-  /// Adds a job that makes `answer` if that is awaited. Returns false if there are kMaxPacedJobs with awaited answers.
+  /// Adds a job that makes `answer`, unless `answer` is no longer awaited. Returns false if there are
+  /// kMaxPacedJobs jobs whose answers are awaited.
   [[nodiscard]] bool add(const Answer& answer, Step step) {
     if (!answer.awaited()) return true;
     if (jobs_.size() == kMaxPacedJobs)
@@ -34,7 +37,7 @@ class PacedWork {
     jobs_.push_back({answer, std::move(step)});
     return true;
   }
-  /// Returns true if run() has something to do, so that the loop does not wait.
+  /// Returns true if run() has work, so that the loop does not block.
   bool pending() const { return !jobs_.empty(); }
   /// Does the work of one iteration. Drops jobs whose clients have disconnected.
   void run() {
@@ -45,7 +48,7 @@ class PacedWork {
       if (job.answer.awaited() && !job.step(pace_)) jobs_.push_back(std::move(job));
     }
   }
-  /// Work of the last iteration.
+  /// Returns the work of the last iteration.
   const Pace& pace() const { return pace_; }
 
  private:

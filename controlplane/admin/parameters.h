@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parameters that several methods have.
+// Parameters that several methods share.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace sluice::admin {
 
-/// The number `name` of `parameters`, which fits in 32 bits as it is declared.
+/// Returns the number `name` of `parameters`. Its declaration limits it to 32 bits.
 std::uint32_t number_of(const Json& parameters, const char* name);
-/// What to throw when the parameters name a connection that does not exist.
+/// Returns the error for parameters that name a connection that does not exist.
 MethodError no_such_connection(std::uint32_t reactor, std::uint32_t connection);
 
 }  // namespace sluice::admin

@@ -25,7 +25,8 @@ std::string names_of(const Fields& parameters) {
   return names.empty() ? "none" : join(names);
 }
 
-/// Gives parameters that are left out their defaults. Returns what is wrong with the others; empty: nothing.
+/// Sets parameters that were left out to their defaults. Returns an error message if another parameter is
+/// invalid or missing, else an empty string.
 std::string complete(Json& parameters, const Declaration& method) {
   for (const auto& [name, value] : parameters.items())
     if (std::none_of(method.parameters.begin(), method.parameters.end(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Methods of the admin interface by name, each as it is declared, and JSON-RPC 2.0 on them. It knows neither sockets nor
-// the control plane. One thread.
+// Registry of the methods of the admin interface, by name, and their JSON-RPC 2.0 dispatch. It checks
+// requests against the declarations. Independent of sockets and of the control plane. Single-threaded.
 #pragma once
 
 #include <map>
@@ -17,39 +17,40 @@
 
 namespace sluice::admin {
 
-/// Error of a method: a sentence for the client that says what to do.
+/// Error of a method. Its text is a sentence that says what the client can do.
 class MethodError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Takes the request's params, which are as they are declared: all are there, those that the client has left out with their
-/// defaults. Returns the result. Throws MethodError.
+/// Takes the parameters of a request and returns the result. All declared parameters are present and valid;
+/// parameters that the client has left out have their defaults. Throws MethodError.
 using Method = Function<Json(const Json& parameters)>;
-/// The same, with the descriptor that was passed with the request (SCM_RIGHTS), if any.
+/// A Method that also takes the descriptor that was passed with the request (SCM_RIGHTS), if any.
 using DescriptorMethod = Function<Json(const Json& parameters, const FileDescriptor& passed)>;
 
-/// The same for what takes its time: it does not wait, and answers later.
+/// A method for long operations. It never blocks and may answer after it has returned.
 using LaterMethod = Function<void(const Json& parameters, const Answer& answer)>;
-/// A LaterMethod that also takes the descriptor that was passed with the request, if any. It duplicates what it needs later.
+/// A LaterMethod that also takes the descriptor that was passed with the request, if any. It duplicates the
+/// descriptor if it needs it after returning.
 using LaterDescriptorMethod =
     Function<void(const Json& parameters, const FileDescriptor& passed, const Answer& answer)>;
 
 class Registry {
  public:
-  /// Called before the execution of a request that is answered later. Returns the receiver of the response. If that
-  /// is empty, the request is not executed, and the caller repeats it later.
+  /// Called before the execution of a request that is answered later. Returns the receiver of the response.
+  /// If the receiver is empty, the request is not executed, and the caller repeats it later.
   using Later = Function<Receiver()>;
 
-  /// Replaces a method of the same name.
+  /// Adds a method, and replaces an existing method with the same name.
   void add(const Declaration& declaration, Method method);
   void add_with_descriptor(const Declaration& declaration, DescriptorMethod method);
   void add_later(const Declaration& declaration, LaterMethod method);
   void add_later_with_descriptor(const Declaration& declaration, LaterDescriptorMethod method);
-  /// Of all methods, by name.
+  /// Returns the declarations of all methods, ordered by name.
   std::vector<Declaration> declarations() const;
-  /// The response to one request, without a line end; empty for a notification, and for what is answered later. Does not
-  /// throw for anything that `message` may hold.
+  /// Returns the response to one request, without a line end. Returns an empty string for a notification and
+  /// for a request that is answered later. Does not throw, whatever `message` contains.
   std::string answer(const std::string& message, Access access, const FileDescriptor& passed = {},
                      const Later& later = {}) const;
 
@@ -57,7 +58,7 @@ class Registry {
   struct Entry {
     Declaration declaration;
     DescriptorMethod method;
-    LaterDescriptorMethod later;  ///< instead of it
+    LaterDescriptorMethod later;  ///< replaces `method` if the request is answered later
   };
   std::map<std::string, Entry> methods_;
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Declares values of the admin interface: what a parameter may be, and what a result holds. Requests are refused by these
-// declarations, answers are held against them by tests, and the reference is made from them. Values; any thread.
+// Declarations of the values of the admin interface, which are parameters and fields of results. Requests are
+// validated against them, tests validate answers against them, and the reference is generated from them.
+// Value types; any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,35 +16,36 @@ namespace sluice::admin {
 
 enum class Type : std::uint8_t {
   Any,
-  Scalar,  ///< true or false, a number, or text
+  Scalar,  ///< a Boolean, a number or text
   Boolean,
-  Unsigned,  ///< a whole number, not negative
+  Unsigned,  ///< a nonnegative integer
   Number,
   Text,
-  Object,  ///< of the fields that are declared
-  Map,     ///< an object whose keys are data: names in lower case
+  Object,  ///< an object with the declared fields
+  Map,     ///< an object whose keys are data (lower-case names)
   List,
 };
 
 struct Field;
 using Fields = std::vector<Field>;
 
-/// A parameter, a field of a result, or, without a name, an element of a list or map.
+/// Declaration of a parameter or of a field of a result. A Field without a name declares an element of a list
+/// or map.
 struct Field {
   static constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
   std::string name{};
   Type type = Type::Any;
   std::string meaning{};
-  Fields parts{};                 ///< of an Object its fields, of a Map or List one: what each element is
-  std::uint64_t most = kNoLimit;  ///< an Unsigned's greatest value, or a List's elements
-  std::vector<std::string> choices{};  ///< of a Text; empty: any
-  Json by_default{};                   ///< of a parameter that may be left out; null: it may not
-  bool optional = false;               ///< not in every result
+  Fields parts{};                 ///< fields of an Object, or the one element type of a Map or List
+  std::uint64_t most = kNoLimit;  ///< maximum value of an Unsigned, or maximum number of elements of a List
+  std::vector<std::string> choices{};  ///< allowed values of a Text; any value if empty
+  Json by_default{};                   ///< default of a parameter; null if the parameter is required
+  bool optional = false;               ///< true if some results lack the field
   bool nullable = false;
-  bool empty_or_whole = false;  ///< an Object that may have none of its fields
+  bool empty_or_whole = false;  ///< true if an Object has either no field or all required ones
 
-  // Builders: each returns the field with one thing more.
+  // Builders. Each returns a copy of the field with one attribute changed.
   Field at_most(std::uint64_t limit) const;
   Field one_of(std::vector<std::string> values) const;
   Field or_else(Json value) const;
@@ -54,23 +56,24 @@ struct Field {
 
 Field flag(std::string name, std::string meaning);
 Field whole(std::string name, std::string meaning);
-/// One that fits in 32 bits.
+/// Returns a whole number that fits in 32 bits.
 Field whole32(std::string name, std::string meaning);
 Field number(std::string name, std::string meaning);
 Field text(std::string name, std::string meaning);
 Field object(std::string name, std::string meaning, Fields fields);
 Field map(std::string name, std::string meaning, Field element);
 Field list(std::string name, std::string meaning, Field element);
-/// A list of objects.
+/// Returns a list of objects with these fields.
 Field rows(std::string name, std::string meaning, Fields fields);
 
-/// "a, b, c".
+/// Joins words with commas, as in "a, b, c".
 std::string join(const std::vector<std::string>& words);
-/// What `value` would have to be: "a whole number of at most 7".
+/// Describes the values that `declared` allows, such as "a whole number of at most 7".
 std::string kind_of(const Field& declared);
-/// Why `value`, which came by the path `where`, is not as it is declared; empty: it is.
+/// Validates `value`. Returns an empty string, or the reason why `value` does not match. `where` is the path
+/// of the value in that message.
 std::string mismatch(const Field& declared, const Json& value, const std::string& where = "result");
-/// The declaration as a JSON Schema (draft 7).
+/// Returns the declaration as a JSON Schema (draft 7).
 Json json_schema(const Field& declared);
 
 }  // namespace sluice::admin

@@ -43,11 +43,11 @@ Json describe(Page page, const char* rows) {
   return {{rows, std::move(page.rows)}, {"next", page.next ? Json(*page.next) : Json(nullptr)}};
 }
 
-/// Makes the page from a position on.
+/// Returns the page that starts at position `from`.
 using PageMaker = Function<Page(std::uint64_t from, Pace& pace)>;
 
-/// Answers with the rows of all pages, which take several iterations. The error for more than kMaxListedAtOnce rows names `method`,
-/// which returns pages.
+/// Answers with the rows of all pages, which takes several iterations. If there are more than
+/// kMaxListedAtOnce rows, answers with an error that names `method`, the method that returns pages.
 void list_all(PacedWork& work, const Answer& answer, const char* method, PageMaker make) {
   struct Listing {
     std::string text;
@@ -152,7 +152,7 @@ Json start_capture(const segment::Layout& layout, const std::string& socket, con
       segment::alive(layout.data_plane, segment::monotonic_ns()))
     throw MethodError("A capture runs already: 'sluicectl capture --stop' ends it.");
   segment::CaptureRequest request;
-  request.id = segment::monotonic_ns();  // no other has it, nor had before this process
+  request.id = segment::monotonic_ns();  // Unique, also across restarts of this process.
   request.seconds = parameters.at("seconds").get<std::uint32_t>();
   request.snap_bytes = parameters.at("snap").get<std::uint32_t>();
   request.max_packets = parameters.at("packets").get<std::uint64_t>();
@@ -214,7 +214,7 @@ Json describe(const segment::CallTable& table, std::uint32_t reactor, const segm
   return call;
 }
 
-/// By the reactors' wall clocks.
+/// Slow calls with the times at which they ended, in ns of the reactors' wall clocks.
 using Found = std::vector<std::pair<std::uint64_t, Json>>;
 
 struct Reader {
@@ -223,8 +223,9 @@ struct Reader {
   Found found{};
   std::uint64_t missed = 0;
 
-  /// From number `from` on; returns where to read on. Any number is valid input: one that the ring has not reached is of
-  /// another data plane's file.
+  /// Reads the slow calls of a reactor, beginning with number `from`. Returns the number at which the next
+  /// read begins. Any `from` is valid; a number that the ring has not reached yet belongs to the segment of
+  /// another data plane, so reading starts over.
   std::uint64_t read(std::uint32_t reactor, std::uint64_t from) {
     const segment::SlowCallRing& ring = layout.slow_calls[reactor];
     const std::uint64_t end = ring.written.load(std::memory_order_acquire);
@@ -238,7 +239,7 @@ struct Reader {
       if (slow && slow->number == at)
         found.emplace_back(slow->ended_ns, describe(layout.reactors[reactor].calls, reactor, *slow, config));
       else
-        ++missed;  // overwritten since
+        ++missed;  // The record was overwritten during the read.
     }
     return last;
   }
@@ -266,7 +267,8 @@ void add_slow_calls(Registry& registry, const segment::Layout& layout, const con
 
 namespace {
 
-/// Records of one connection from number "from" on, as far as the ring still has them; "next" is where to read on.
+/// Returns the records of one connection, beginning with number "from", that are still in the ring. "next" is
+/// the number at which the next read begins.
 Json read_trace(const segment::Layout& layout, const config::Config& config, const Json& parameters) {
   const std::uint32_t reactor = number_of(parameters, "reactor");
   const std::uint32_t connection = number_of(parameters, "connection");
@@ -285,7 +287,7 @@ Json read_trace(const segment::Layout& layout, const config::Config& config, con
   return {{"next", end}, {"calls", calls}};
 }
 
-/// Has the reactor record the calls of a connection, or no longer. Returns the reactor's number.
+/// Starts or stops the trace of a connection's calls. Returns the reactor's number.
 std::uint32_t switch_trace(Operations& operations, const Json& parameters, bool on) {
   const std::uint32_t reactor = number_of(parameters, "reactor");
   const std::uint32_t connection = number_of(parameters, "connection");

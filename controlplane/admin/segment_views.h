@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The methods that show the segment and the configuration in force. The control plane's thread.
+// Methods that show the segment and the configuration in force. The control plane's thread.
 #pragma once
 
 #include "controlplane/admin/pace.h"
@@ -17,7 +17,7 @@ struct ViewLimits {
   PacedWork& work;  ///< requests that take several iterations
 };
 
-/// `layout`, `config` and what `limits` refers to outlive the registry.
+/// Adds the methods. `layout`, `config` and the members of `limits` outlive the registry.
 void add_segment_views(Registry& registry, const segment::Layout& layout, const config::Config& config,
                        const ViewLimits& limits);
 

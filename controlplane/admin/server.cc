@@ -37,7 +37,7 @@ std::int64_t gid_of(const std::string& group, const char* key) {
   return entry->gr_gid;
 }
 
-/// Behind the path while the server has not been shown.
+/// Suffix of the socket's path until show().
 constexpr std::string_view kHidden = ".new";
 
 }  // namespace
@@ -85,7 +85,8 @@ void Server::show() {
   hidden_path_.clear();
 }
 
-/// Our inode is in use while the listener is open: no other socket has its number.
+/// Returns true if the path refers to this server's socket. The comparison of inode numbers is safe, because
+/// the number is not reused while the listener is open.
 bool Server::has_its_path() const {
   struct stat status {};
   return ::lstat(path_.c_str(), &status) == 0 && status.st_ino == inode_;
@@ -113,8 +114,8 @@ void Server::wait(int timeout_ms, std::initializer_list<int> others) {
   ready_ = {{listener_, POLLIN, 0}};
   if (next_queued() != nullptr) timeout_ms = 0;
   for (const auto& client : clients_) {
-    // A complete request that the last pass did not get to needs no wait. While a client does not read its
-    // responses, nothing more is received from it.
+    // Do not block if the last poll() has left a complete request unanswered. While a client has an unread
+    // response, nothing is received from it.
     if (client->has_request() && client->unsent.empty()) timeout_ms = 0;
     const int awaited = client->held() ? 0 : client->unsent.empty() ? POLLIN : POLLOUT;
     ready_.push_back({client->fd, static_cast<short>(awaited), 0});
@@ -133,14 +134,14 @@ void Server::serve() {
   ++polls_;
   if (pace_ != nullptr) pace_->begin_iteration();
   answers_left_ = kRequestsPerPoll;
-  // Starts at another client each time, so that the first ones do not use up the work of every poll.
+  // Each poll starts at another client, so that the first clients do not use up the work of every poll.
   const std::size_t count = clients_.size();
   const Client* const next = next_queued();
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t at = (polls_ + i) % count;
     Client& client = *clients_[at];
     const bool reported = ready_[at + 1].revents != 0;
-    // A client that waits has a report only if it has disconnected.
+    // Waiting clients are polled for no events, so a report means that the client has disconnected.
     const bool ended = client.held() && reported;
     const bool due = client.held() ? &client == next : reported || client.has_request();
     if (!ended && (!due || serve(client))) continue;
@@ -190,8 +191,9 @@ bool Server::keeps_its_place(const Client& client) const {
   return segment::monotonic_ns() - client.unread_since_ns < max_unread_ns_;
 }
 
-/// Disconnects the client that has been silent longest among those that do not keep their places. If all keep their
-/// places, disconnects a client of the process with the most connections.
+/// Frees a place for a client of `process` if all places are taken. Disconnects the client that has been
+/// silent longest among the clients without protection by keeps_its_place(). If all are protected,
+/// disconnects a client of the process with the most connections. Returns false if no place can be freed.
 bool Server::make_room(const Process& process) {
   if (clients_.size() < kMaxClients) return true;
   const auto idlest =
@@ -222,8 +224,9 @@ Holding Server::waiting_of(const Process& process) const {
   return held;
 }
 
-/// Disconnects a client of the process with the most connections, if `process` has fewer: the newest one, and rather
-/// one that does not wait for an answer. Returns false if `process` has its share.
+/// Disconnects a client of the process with the most connections, unless `process` already has its share.
+/// Prefers clients that do not wait for an answer, and among them the newest. Returns false if `process` has
+/// its share.
 bool Server::make_room_from_share(const Process& process) {
   const auto richest =
       std::max_element(clients_.begin(), clients_.end(), [this](const auto& a, const auto& b) {
@@ -240,8 +243,9 @@ bool Server::make_room_from_share(const Process& process) {
   return true;
 }
 
-/// Returns the client with the next queued request, or null. Users and processes with their full share have no next
-/// request. The fewest waiting clients of a user come first, then those of a process, then the oldest request.
+/// Returns the client whose queued request is executed next, or null. Skips requests of users and processes
+/// that have their full share of waiting clients. Prefers the user with the fewest waiting clients, then the
+/// process with the fewest, then the oldest request.
 const Server::Client* Server::next_queued() const {
   const auto waiting =
       std::count_if(clients_.begin(), clients_.end(), [](const auto& one) { return one->waits; });
@@ -286,7 +290,8 @@ bool Server::serve(Client& client) {
   return sent && !client.request_too_long() && (open || more);
 }
 
-/// False when the client has closed its end.
+/// Receives from a client until a request is complete or too long, or no data is left. Returns false if the
+/// client has closed its end or the connection has failed.
 bool Server::receive(Client& client) {
   char buffer[4096];
   while (client.received.size() <= kMaxRequestBytes) {
@@ -300,7 +305,8 @@ bool Server::receive(Client& client) {
   return true;
 }
 
-/// As recv(). Of the descriptors that come along the first is kept for the next request, others are closed.
+/// Receives bytes as recv(2) does. Keeps the first descriptor that is passed along for the next request, and
+/// closes further ones.
 ssize_t Server::receive_bytes(Client& client, std::span<char> buffer) {
   iovec bytes{buffer.data(), buffer.size()};
   alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int) * 4)];
@@ -388,12 +394,14 @@ bool Server::send(Client& client) {
 
 namespace {
 
-/// Held while a starter looks at the locks of the others, so that of two at the same time one gets the socket.
+/// Byte that a starting control plane locks while it checks the other locks, so that exactly one of two
+/// concurrent starters gets the socket.
 constexpr std::uint64_t kStarting = 0;
 constexpr int kTries = 200;
 constexpr std::chrono::milliseconds kBetweenTries{5};
 
-/// The same in every release: 30 bits of FNV-1a, then the epoch.
+/// Returns the byte that a control plane locks: 30 bits of FNV-1a of the segment's name, then the epoch. All
+/// releases must use this formula.
 std::uint64_t byte_of(const std::string& segment, std::uint32_t epoch) {
   std::uint32_t hash = 2166136261u;
   for (const char character : segment) hash = (hash ^ static_cast<unsigned char>(character)) * 16777619u;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The admin socket: JSON-RPC 2.0, one message per line, over a UNIX stream socket. One thread; polled.
+// The admin socket, which carries JSON-RPC 2.0 over a UNIX stream socket, one message per line.
+// Single-threaded; polled.
 //
 // Access follows from the peer credentials that the kernel reports (SO_PEERCRED, SO_PEERGROUPS). Root, the
-// user of the control plane and members of `change_group` may call every method, members of `read_group`
-// those that change nothing. Any other process gets an error response and is disconnected.
+// user of the control plane and members of `change_group` may call every method. Members of `read_group` may
+// call methods that change nothing. Any other process gets an error response and is disconnected.
 #pragma once
 
 #include <poll.h>
@@ -25,59 +26,65 @@
 
 namespace sluice::admin {
 
-/// Clients at a time. A further client replaces the one that has been idle longest, or does not read. If all are
-/// busy, it replaces a client of the process with the most.
+/// Maximum number of connected clients. A further client replaces the client that has been idle longest, or
+/// one that does not read its response. If all clients are busy, it replaces a client of the process with the
+/// most connections.
 inline constexpr std::size_t kMaxClients = 32;
-/// Clients with a request that is answered later, such as a reload from a disk that is slow. Further requests are
-/// queued, and the places that are left remain for requests that are answered at once.
+/// Maximum number of clients with a request that is answered later, such as a reload from a slow disk.
+/// Further such requests are queued. The remaining places are reserved for requests that are answered
+/// immediately.
 inline constexpr std::size_t kMaxWaitingClients = kMaxClients / 2;
-/// Waiting clients of one user, and of one process.
+/// Maximum number of waiting clients of one user, and of one process.
 inline constexpr std::size_t kMaxWaitingOfUser = kMaxWaitingClients / 2;
 inline constexpr std::size_t kMaxWaitingOfProcess = kMaxWaitingOfUser / 2;
 inline constexpr std::size_t kMaxRequestBytes = 64u << 10;
-/// Responses that a client has not read yet. A client with more is disconnected.
+/// Maximum size of the responses that a client has not read yet. A client with more is disconnected.
 inline constexpr std::size_t kMaxUnsentBytes = 16u << 20;
-/// From a response until it is read. Who takes longer gives its place to a new client when all are taken.
+/// Time limit for reading a response. A client that exceeds it is disconnected when a new client needs a
+/// place.
 inline constexpr std::uint64_t kMaxUnreadNs = 10'000'000'000;
-/// Requests of one client that one poll() answers, so that none keeps the others waiting.
+/// Maximum number of requests of one client that one poll() answers, which prevents starvation of the others.
 inline constexpr int kRequestsPerTurn = 4;
-/// Requests of all clients that one poll() answers: the longest answers take a millisecond each.
+/// Maximum number of requests of all clients that one poll() answers. The longest answers take 1 ms each.
 inline constexpr int kRequestsPerPoll = 8;
 
 class Server {
  public:
-  /// Locks the path (socket_lock.h) and makes the socket under another name, and its directory if that is
-  /// missing. Groups by name, empty for none. Throws SetupError. `registry` outlives the server; methods may be
-  /// added to it at any time.
+  /// Locks the path (socket_lock.h) and creates the socket under a temporary name until show(). Creates the
+  /// directory if it is missing. Groups are given by name, or empty for none. Throws SetupError. `registry`
+  /// outlives the server; methods may be added to it at any time.
   Server(const Registry& registry, const std::string& path, const std::string& change_group,
          const std::string& read_group, const Owner& owner = {}, std::uint64_t max_unread_ns = kMaxUnreadNs);
-  /// Removes the socket, if the path still leads to this one.
+  /// Removes the socket if the path still refers to it.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// Limits the requests of one poll() to the work that `pace` allows; the others are answered by the next one. Call it before
-  /// the first poll(). `pace` outlives the server.
+  /// Limits the requests of one poll() to the work that `pace` allows. The next poll() answers the remaining
+  /// requests. Call it before the first poll(). `pace` outlives the server.
   void limit_by(Pace& pace) { pace_ = &pace; }
-  /// Clients that were disconnected because they did not read their responses. Each is logged.
+  /// Returns the number of clients that the server has disconnected, because they did not read their
+  /// responses or because another process needed the place. Each of them is logged.
   std::uint64_t cut_off() const { return cut_off_; }
-  /// Requests that were queued because as many clients of their process, of their user or in all were waiting as may.
+  /// Returns the number of requests that were queued because the limit of waiting clients was reached for
+  /// their process, for their user or in total.
   std::uint64_t queued() const { return queued_; }
-  /// Gives the socket its path, where there may be a predecessor's. Throws SetupError.
+  /// Renames the socket to its path, and replaces the socket of a predecessor there. Throws SetupError.
   void show();
-  /// Waits at most `timeout_ms` for requests, or until one of `others` can be read.
+  /// Waits at most `timeout_ms` for requests, or until one of the descriptors `others` is readable.
   void wait(int timeout_ms, std::initializer_list<int> others = {});
-  /// Answers those that wait() has found.
+  /// Answers the requests that wait() has reported.
   void serve();
-  /// Both.
+  /// Calls wait() and serve().
   void poll(int timeout_ms) {
     wait(timeout_ms);
     serve();
   }
-  /// When the last wait() ended, or should have; monotonic. Zero: there was none.
+  /// Returns the time at which the last wait() returned, or its timeout if that was earlier, in ns of the
+  /// monotonic clock. Zero before the first wait().
   std::uint64_t woke_ns() const { return woke_ns_; }
 
-  /// Access of a process with this user and these groups. Public for tests.
+  /// Returns the access of a process with this user and these groups. Public for tests.
   Access access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gids) const;
 
  private:
@@ -87,14 +94,14 @@ class Server {
     Process process{};
     std::string received{};
     std::string unsent{};
-    std::size_t sent = 0;               ///< bytes of `unsent` that the socket has taken
-    std::uint64_t last_active = 0;      ///< the poll() that last received from it
-    FileDescriptor passed{};            ///< for its next request (SCM_RIGHTS); one at a time
-    std::uint64_t number = 0;           ///< no other has had it
-    bool waits = false;                 ///< for a response that comes later; its next request waits, too
-    std::uint64_t ticket = 0;           ///< order of its queued request; 0: none
-    std::uint64_t unread_since_ns = 0;  ///< where there is something unsent
-    /// Returns true if its next step comes from this server, and not from itself.
+    std::size_t sent = 0;               ///< bytes of `unsent` that the socket has accepted
+    std::uint64_t last_active = 0;      ///< number of the last poll() that received data from the client
+    FileDescriptor passed{};            ///< descriptor for the next request (SCM_RIGHTS); at most one
+    std::uint64_t number = 0;           ///< unique number of the client, never reused
+    bool waits = false;                 ///< true while a request is to be answered later; delays the next one
+    std::uint64_t ticket = 0;           ///< position of its queued request; 0 if none is queued
+    std::uint64_t unread_since_ns = 0;  ///< time of the last response; valid while `unsent` is not empty
+    /// Returns true if the client waits for this server: its request is queued or will be answered later.
     bool held() const { return waits || ticket != 0; }
     bool has_request() const { return !held() && received.find('\n') != std::string::npos; }
     bool request_too_long() const {
@@ -125,17 +132,17 @@ class Server {
 
   const Registry& registry_;
   const std::string path_;
-  std::string hidden_path_;  ///< before show()
+  std::string hidden_path_;  ///< temporary path until show(), then empty
   const std::uint64_t max_unread_ns_;
   Owned<SocketLock> lock_;
-  std::uint64_t inode_ = 0;  ///< of the socket in the file system
+  std::uint64_t inode_ = 0;  ///< inode number of the socket
   int listener_ = -1;
-  std::int64_t change_gid_ = -1;  ///< -1: none
+  std::int64_t change_gid_ = -1;  ///< group ID, or -1 for none
   std::int64_t read_gid_ = -1;
   std::vector<Owned<Client>> clients_;
-  std::vector<pollfd> ready_;  ///< of wait(): the listener, then the clients
+  std::vector<pollfd> ready_;  ///< result of wait() for the listener, then for each client, then for others
   Pace* pace_ = nullptr;
-  int answers_left_ = 0;  ///< of this poll()
+  int answers_left_ = 0;  ///< requests that this poll() may still answer
   std::uint64_t cut_off_ = 0;
   std::uint64_t queued_ = 0;
   std::uint64_t tickets_ = 0;

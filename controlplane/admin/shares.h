@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shares of users and processes in the places of the admin socket. Neither one user nor one process can take all places.
-// One thread.
+// Shares of users and processes in the places of the admin socket. Neither one user nor one process can take
+// all places. Single-threaded.
 #pragma once
 
 #include <compare>
@@ -17,8 +17,8 @@ struct Process {
   bool operator==(const Process&) const = default;
 };
 
-/// Places of one user, and places of one of its processes. The smallest holding gets the next free place, and the
-/// largest one loses a place.
+/// Places that one user holds, and places that one of its processes holds. The smallest holding gets the next
+/// free place, and the largest holding loses a place.
 struct Holding {
   std::size_t of_user = 0;
   std::size_t of_process = 0;
@@ -30,8 +30,9 @@ struct Holding {
   }
 };
 
-/// Returns true if `process`, with the holding `own`, has no more places than `holder`, with the holding `held`, after
-/// one place has passed to it.
+/// Returns true if a place may pass from `holder` to `process`. `held` and `own` are their holdings. After
+/// the place has passed, `process` must not hold more than `holder`. Compares users, or processes of one
+/// user.
 inline bool passes(const Process& holder, const Holding& held, const Process& process, const Holding& own) {
   if (holder.user != process.user) return held.of_user > own.of_user + 1;
   return held.of_process > own.of_process + 1;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One control plane at an admin socket, of whatever segment and PID namespace. The lock is a byte of PATH.lock
-// (base/file_lock.h), chosen by segment and epoch, so that a control plane that takes over from one that is stopped
-// gets a byte of its own, while everybody else's stand in its way. Setup.
+// Lock that admits one control plane to an admin socket, across segments and PID namespaces. The lock is a
+// byte of PATH.lock (base/file_lock.h) whose offset depends on segment and epoch. A control plane that takes
+// over from a suspended one therefore locks another byte and ignores the byte of its predecessor. Any other
+// locked byte prevents its start. Setup.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +11,17 @@
 
 namespace sluice::admin {
 
-/// Whose socket it is.
+/// Identity of the control plane that owns the socket.
 struct Owner {
   std::string segment = "sluice";
   std::uint32_t epoch = 1;
-  /// Of the same segment, stopped, whose lock does not count. Zero: none.
+  /// Epoch of a suspended control plane of this segment whose lock is ignored. Zero if there is none.
   std::uint32_t predecessor = 0;
 };
 
 class SocketLock {
  public:
-  /// Throws SetupError when another control plane has the socket.
+  /// Takes the lock. Throws SetupError if another control plane has the socket.
   SocketLock(const std::string& socket_path, const Owner& owner);
   ~SocketLock();
   SocketLock(const SocketLock&) = delete;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Traces of calls on one connection: how long each call slot was in each state. The control plane's thread.
+// Traces of the calls of one connection, with the time that each call spent in each state of its slot. The
+// control plane's thread.
 #pragma once
 
 #include "controlplane/admin/operations.h"
@@ -10,7 +11,7 @@
 
 namespace sluice::admin {
 
-/// trace_start, trace_stop, trace_read. `operations`, `layout` and `config` outlive the registry.
+/// Adds trace_start, trace_stop and trace_read. `operations`, `layout` and `config` outlive the registry.
 void add_trace(Registry& registry, Operations& operations, const segment::Layout& layout,
                const config::Config& config);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fields that several methods have, and sentences about their errors.
+// Fields and error sentences that several methods share.
 #pragma once
 
 #include <iterator>
@@ -27,7 +27,7 @@ inline Field save_parameter() {
       .or_else(false);
 }
 
-/// A field for each counter of a table, by its name.
+/// Returns a field for each counter of a table, named like the counter.
 template <typename Infos>
 Fields counters_of(const Infos& infos) {
   Fields fields;

@@ -237,7 +237,7 @@ Chapter declare_connections() {
            .result = drain_result()}}};
 }
 
-// --- Methods of exports, and of the gateways
+// --- Methods for exports and gateways
 
 namespace {
 

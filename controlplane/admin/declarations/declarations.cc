@@ -132,7 +132,8 @@ Fields changes() {
           list("restart_both_planes", "keys that want a restart of both planes", text("", "a key"))};
 }
 
-/// With an entry in each list of tables, and with every key that is shown only where it is set.
+/// Returns `config` with at least one entry in each list of tables, and with a value for each key that is
+/// described only if it is set.
 config::Config with_everything(config::Config config) {
   config.block.vlan = 1;
   config.block.service_level = 0;
@@ -146,7 +147,8 @@ config::Config with_everything(config::Config config) {
 
 Fields keys_of(const Json& table, const Json& usual);
 
-/// `usual` is what the defaults have there: a key that they lack is optional.
+/// Declares the key `name` with the type of `value`. Keys that `usual`, the table of defaults, lacks are
+/// optional.
 Field key_of(const std::string& name, const Json& value, const Json& usual) {
   if (value.is_object()) return object(name, "the table of this name", keys_of(value, usual));
   if (value.is_array() && !value.empty() && value[0].is_object())
@@ -168,7 +170,7 @@ Fields keys_of(const Json& table, const Json& usual) {
   return keys;
 }
 
-/// The names are those of the file, and configuration.md says what they mean.
+/// Declares config_show. Its fields have the names of the keys in the file, which configuration.md explains.
 Declaration config_show() {
   const config::Config usual = config::parse("", "defaults");
   Fields keys = keys_of(config::describe(with_everything(usual)), config::describe(usual));

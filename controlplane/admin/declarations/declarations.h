@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The admin interface as data: a declaration of each method, from which its registration, its reference and its tests are made.
-// Names are stable: clients depend on them. Any thread.
+// The admin interface as data. The registration, the reference and the tests of each method use its
+// declaration. Names are stable because clients depend on them. Any thread.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@
 
 namespace sluice::admin {
 
-/// The methods that belong together, and what they have in common.
+/// Methods that the reference lists under one title.
 struct Chapter {
   std::string title;
   std::vector<Declaration> methods;
 };
 
-/// Every method, in the order of the reference.
+/// Returns all methods, in the order of the reference.
 const std::vector<Chapter>& chapters();
-/// Of the method `name`. Throws std::logic_error when none is declared.
+/// Returns the declaration of the method `name`. Throws std::logic_error if there is none.
 const Declaration& declared(const std::string& name);
 
 Chapter declare_status();

@@ -86,7 +86,8 @@ Declaration memory() {
                  whole("held_bytes", "what it holds")})})};
 }
 
-/// Those of the driver that polls.
+/// Returns a field for each counter of `driver`. A device has only the counters of its driver, so the fields
+/// are optional.
 template <typename Infos>
 Fields device_counters(const Infos& infos, const std::string& driver) {
   Fields fields;
@@ -165,7 +166,7 @@ Fields states() {
   return fields;
 }
 
-/// `more`: other values of the status.
+/// Returns the fields of a call. `more` lists additional values of "status".
 Fields call_fields(const std::vector<std::string>& more = {}) {
   std::vector<std::string> statuses = words(segment::kCallStatuses, segment::kCallStatusCount);
   statuses.insert(statuses.end(), more.begin(), more.end());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Age of what the segment dates by wall clock.
+// Age of wall-clock timestamps in the segment.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace sluice::admin {
 
-/// Seconds since `wall_ns`, a time of segment::wall_ns().
-/// Zero when that is in the future: the clock was set back.
+/// Returns the seconds since `wall_ns`, a time of segment::wall_ns(). Returns zero if that time is in the
+/// future because the clock was set back.
 inline double seconds_since(std::uint64_t wall_ns) {
   const std::uint64_t now = segment::wall_ns();
   return now > wall_ns ? static_cast<double>(now - wall_ns) * 1e-9 : 0;

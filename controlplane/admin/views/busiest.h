@@ -11,7 +11,7 @@
 
 namespace sluice::admin {
 
-/// Returns the sums of `round`, and `count` of its connections and of its clients at most.
+/// Returns the sums of `round`, and at most `count` of its busiest connections and of its busiest clients.
 Json busiest(const clients::Round& round, const config::Config& config, std::uint32_t count);
 
 }  // namespace sluice::admin

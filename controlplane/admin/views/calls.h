@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that a reactor has recorded, as 'sluicectl trace' and 'sluicectl slow' show them. The control plane's thread.
+// Recorded calls of a reactor, as shown by 'sluicectl trace' and 'sluicectl slow'. The control plane's
+// thread.
 #pragma once
 
 #include "controlplane/json/json.h"
@@ -9,8 +10,8 @@
 
 namespace sluice::admin {
 
-/// XID, procedure, status, bytes, and the microseconds that it was in each state. `table` has the names of procedures. Any
-/// content of either is valid input.
+/// Returns XID, procedure, status and sizes of a call, and the microseconds that it spent in each state.
+/// `table` has the names of procedures. Any content of `table` and `record` is valid input.
 Json describe_call(const segment::CallTable& table, const segment::TraceRecord& record);
 
 }  // namespace sluice::admin

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What 'sluicectl config' shows, checks and compares. The control plane's thread.
+// Checks and comparisons for 'sluicectl config'. The control plane's thread.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace sluice::admin {
 
-/// Keys that a reload changed, by what puts them in force.
+/// Returns the changed keys, grouped by what puts them in force: the reload or a restart.
 Json describe_changes(const config::Changes& changes);
-/// The file `text` and what it would change of `running`, or its defects.
-/// `name` is the name of the file in messages, `places` as config::compare() takes it.
+/// Checks `text`, the content of a configuration file. Returns the changes relative to `running`, or the
+/// defects. `name` is the file's name in messages. `places` is the parameter of config::compare().
 Json check_configuration(const std::string& text, const std::string& name, const config::Config& running,
                          const segment::UpstreamPlaces& places);
 

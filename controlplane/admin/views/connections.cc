@@ -76,7 +76,7 @@ bool matches(const ConnectionFilter& filter, const segment::ConnectionInfo& info
          (filter.client_class.empty() || config.classes[class_of(info, config)].name == filter.client_class);
 }
 
-/// Null: no call is in progress.
+/// Returns age and state of the oldest call, or null if no call is in progress.
 Json oldest_call(const segment::ConnectionUse& use) {
   const std::uint32_t state = use.oldest_state.load(std::memory_order_relaxed);
   if (state == 0 || state >= segment::kSlotStateCount || use.busy.load(std::memory_order_relaxed) == 0)
@@ -85,7 +85,7 @@ Json oldest_call(const segment::ConnectionUse& use) {
           {"state", segment::kSlotStates[state]}};
 }
 
-/// What the control plane wants of it; nothing of that where the words are another's.
+/// Returns the desired state of a connection. Words of another incarnation of its slot are ignored.
 Json describe_wanted(const segment::WantedWords& words, std::uint32_t incarnation) {
   const std::uint64_t course_word = words.course.load(std::memory_order_relaxed);
   const std::uint64_t grant_word = words.grant.load(std::memory_order_relaxed);
@@ -101,7 +101,8 @@ Json describe_wanted(const segment::WantedWords& words, std::uint32_t incarnatio
   return wanted;
 }
 
-/// Errors and waits of the connections of its class on its reactor: there are none of a connection alone.
+/// Returns the nonzero error and wait counters of one client class on one reactor. There are no such counters
+/// per connection.
 template <typename Counters>
 Json counters_of_class(const segment::Layout& layout, const Counters& counters) {
   Json result = Json::object();

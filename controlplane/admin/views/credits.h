@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl credits': what the credit policy grants, and how much of it is used. The control plane's thread.
+// 'sluicectl credits'. Shows the credits that the policy grants, and how many of them are used. The control
+// plane's thread.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,11 @@
 
 namespace sluice::admin {
 
-/// Credits of the open connections of clients, added up by reactor and by class of clients. Adding them takes several iterations
-/// of the loop.
+/// Sums of the credits of the clients' open connections, by reactor and by class of clients. The summation
+/// takes several iterations of the loop.
 class CreditSums {
  public:
-  /// All references outlive it. `now_ns` is of segment::monotonic_ns().
+  /// The referenced objects outlive this one. `now_ns` is a time of segment::monotonic_ns().
   CreditSums(const segment::Layout& layout, const config::Config& config, const policy::CreditKeeper& keeper,
              std::uint64_t now_ns);
 
@@ -40,7 +41,7 @@ class CreditSums {
   const std::uint64_t now_ns_;
   std::vector<Sums> by_reactor_;
   std::vector<Sums> by_class_;
-  std::uint32_t reactor_ = 0;  ///< position of the round
+  std::uint32_t reactor_ = 0;  ///< position of the next connection to add, with number_
   std::uint32_t number_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The answer of 'sluicectl credits', which takes several iterations of the loop. The control plane's thread.
+// Job that answers 'sluicectl credits' over several iterations of the loop. The control plane's thread.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace sluice::admin {
 
-/// Answers with the sums when they are complete.
+/// Adds a job to `work` that answers with the sums once they are complete.
 inline void answer_credits(PacedWork& work, const Answer& answer, CreditSums sums) {
   const auto shared = std::make_shared<CreditSums>(std::move(sums));
   const bool added = work.add(answer, [shared, answer](Pace& pace) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl devices': counters of the devices that reactors poll, and the RDMA ports of this machine. Reads
-// the segment and opens each RDMA device (system calls). The control plane's thread.
+// 'sluicectl devices'. Shows the counters of the devices that reactors poll, and the RDMA ports of this
+// machine. Reads the segment and opens each RDMA device (system calls). The control plane's thread.
 #pragma once
 
 #include "controlplane/json/json.h"

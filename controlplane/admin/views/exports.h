@@ -10,10 +10,10 @@
 
 namespace sluice::admin {
 
-/// Use and totals of each export that the data plane serves.
+/// Returns use and totals of each export that the data plane serves.
 Json exports(const segment::Layout& layout);
-/// Calls and errors by procedure, for procedures that were called at least once.
-/// `path` empty: of every export.
+/// Returns calls and errors by procedure, for procedures that were called at least once. Covers the export
+/// `path`, or every export if `path` is empty.
 Json export_statistics(const segment::Layout& layout, const std::string& path);
 
 }  // namespace sluice::admin

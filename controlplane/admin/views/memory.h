@@ -8,8 +8,8 @@
 
 namespace sluice::admin {
 
-/// Resident bytes of the data plane's process, bytes that it has reserved, by purpose, what is in use of buffers
-/// that connections share, and the connections that hold most of them.
+/// Returns the resident bytes of the data plane's process, its reserved bytes by purpose, the use of the
+/// buffers that connections share, and the connections that hold most of them.
 Json memory(const segment::Layout& layout, const segment::ConfigBlock& config);
 
 }  // namespace sluice::admin

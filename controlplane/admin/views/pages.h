@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pages of connections. A position names a reactor and a connection number, so it stays valid while connections open and close:
-// a connection that is open during the whole listing is listed exactly once. The control plane's thread.
+// Pages of connections. A position names a reactor and a connection number, so it stays valid while
+// connections open and close. A connection that is open during the whole listing is listed exactly once. The
+// control plane's thread.
 #pragma once
 
 #include <atomic>
@@ -18,16 +19,16 @@ namespace sluice::admin {
 
 struct Page {
   Json rows = Json::array();
-  std::optional<std::uint64_t> next{};  ///< position of the next page; none: this is the last one
+  std::optional<std::uint64_t> next{};  ///< position of the next page; empty on the last page
 };
 
-/// Position of a connection in listings.
+/// Returns the position of a connection in listings.
 constexpr std::uint64_t position_of(std::uint32_t reactor, std::uint32_t number) {
   return std::uint64_t{reactor} << 32 | number;
 }
 
-/// Returns the connections from position `from` on, at most `most` of them and as many as `pace` allows. `describe` returns the
-/// row of a connection, or nothing if it is not listed. Any `from` is valid input.
+/// Returns the connections from position `from` on, limited by `most` and by `pace`. `describe` returns the
+/// row of a connection, or nothing if the connection is not listed. Any `from` is valid input.
 template <typename Describe>
 Page page_of(const segment::Layout& layout, const segment::ConfigBlock& config, std::uint64_t from,
              std::uint32_t most, Pace& pace, const Describe& describe) {

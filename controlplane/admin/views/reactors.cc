@@ -32,13 +32,13 @@ std::string text_of(const char* chars, std::size_t most) {
   return {chars, ::strnlen(chars, most)};
 }
 
-/// Share of `part` in `whole`, as percent.
+/// Returns the share of `part` in `whole`, in percent.
 double percent(double part, double whole) {
   return whole > 0 ? 100 * part / whole : 0;
 }
 
-/// Where the time since the reactor's start went. Control passes come once in so many turns, and the more often the
-/// less there is to do: they are in none of the two that make the busy share.
+/// Returns how a reactor has spent its time since its start. The busy share leaves out control passes,
+/// because they run at a fixed interval of iterations and thus more often under low load.
 Json times_of(const Json& counters) {
   static constexpr const char* kBusy[] = {"device", "calls", "services", "upstreams"};
   const auto ns = [&](const std::string& stage) { return counters[stage + "_ns"].get<std::uint64_t>(); };
@@ -149,7 +149,8 @@ Json topology(Json machine, const std::vector<std::uint32_t>& reactor_cpus) {
 
 namespace {
 
-/// "NFS.GETATTR" where the data plane has a name for it, "100003.3.1" where not.
+/// Returns a name such as "NFS.GETATTR", or numbers such as "100003.3.1" if the data plane has no name for
+/// the procedure.
 std::string procedure_name(const segment::CallTable& table, const segment::TraceRecord& record) {
   for (const segment::ProcedureInfo& shared : table.info) {
     const segment::ProcedureInfo info = segment::checked(shared);

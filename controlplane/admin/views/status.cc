@@ -40,8 +40,8 @@ double milliseconds(const std::atomic<std::uint64_t>& ns) {
   return static_cast<double>(ns.load(std::memory_order_relaxed)) * 1e-6;
 }
 
-/// Where clients find the service: netid and universal address of each of ours, as rpcbind gives them (RFC 8166,
-/// section 9).
+/// Returns the addresses of the service, each with the netid and the universal address that rpcbind uses (RFC
+/// 8166, section 9).
 Json services(const segment::ConfigBlock& config) {
   Json list = Json::array();
   for (std::uint32_t i = 0; i < config.address_count; ++i) {
@@ -100,7 +100,8 @@ Json check_configuration(const std::string& text, const std::string& name, const
                          const segment::UpstreamPlaces& places) {
   try {
     config::Config next = config::parse(text, name);
-    // Another file than the one in use is not opened for whoever may ask.
+    // Load saved changes only from the file already in use, because clients must not be able to make the
+    // control plane open other files.
     if (next.saved_changes == running.saved_changes) config::load_saved_changes(next);
     if (const std::string unsaid = config::unsaid_removals(running, next); !unsaid.empty())
       return {{"ok", false}, {"defects", unsaid}};
@@ -128,7 +129,7 @@ Json counted(const segment::Layout& layout, std::uint32_t reactor, segment::Coun
   return values;
 }
 
-/// Which reactors poll the port, or why none does.
+/// Returns which reactors poll the port, or why no reactor does.
 std::string use_of(const segment::ConfigBlock& block, const rdma::verbs::PortInfo& port) {
   if (!port.problem.empty()) return port.problem;
   if (block.driver != segment::Driver::Verbs) return "usable; set driver = \"verbs\" in [device] for it";
@@ -189,7 +190,7 @@ namespace {
 
 constexpr std::size_t kHoldersShown = 5;
 
-/// VmRSS, from /proc. Zero when there is no such process.
+/// Returns VmRSS of a process from /proc, in bytes. Returns zero if there is no such process.
 std::uint64_t resident_bytes(std::uint32_t pid) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(status, line);)

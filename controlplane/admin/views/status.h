@@ -14,19 +14,19 @@ class Admission;
 
 namespace sluice::admin {
 
-/// What the control plane knows beside segment and configuration.
+/// State of the control plane that is neither in the segment nor in the configuration.
 struct ControlPlaneState {
   const policy::Admission& admission;
-  policy::RefusalCounts refusals{};  ///< counts of requests that admission had not refused
+  policy::RefusalCounts refusals{};  ///< requests refused for reasons other than admission control
   bool data_plane_alive = false;
   bool in_force = false;  ///< the data plane has applied the published configuration
-  /// Keys that a start of the data plane brings into force, and those that a start of the control plane does.
+  /// Changed keys that take effect after a restart of both planes, and after a restart of the control plane.
   const std::vector<std::string>& pending;
   const std::vector<std::string>& pending_control;
 };
 
 Json status(const segment::Layout& layout, const config::Config& config, const ControlPlaneState& state);
-/// "saved": whether the next start finds it so.
+/// Returns the state of a drain. "saved" is true if the state survives a restart.
 Json drain_status(const segment::Layout& layout, const config::Config& config, bool draining);
 Json version();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the time of forwarded calls goes. The control plane's main thread.
+// Latency of forwarded calls by where it is spent. The control plane's main thread.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,16 @@
 
 namespace sluice::admin {
 
-/// Of one call, all reactors together.
+/// Mean latency of one call, over all reactors.
 struct MeanLatency {
-  double upstream_us = 0;  ///< from sending it to the last byte of its reply
-  double gateway_us = 0;   ///< from its arrival to sending it on
-  /// The rest. Calls are counted by program, so that it is that of all upstreams together that have programs in common.
+  double upstream_us = 0;  ///< time from sending the call upstream to the last byte of its reply
+  double gateway_us = 0;   ///< time from the arrival of the call to sending it upstream
+  /// Remaining time. Total times are recorded by program, so this is a mean over all upstreams that share
+  /// programs.
   double rdma_us = 0;
 };
 
+/// Returns the mean latency of the calls that upstream number `upstream` has answered.
 MeanLatency mean_latency(const segment::Layout& layout, const segment::ConfigBlock& config,
                          std::uint32_t upstream);
 

@@ -16,11 +16,11 @@ namespace {
 
 constexpr std::size_t kCounters = std::size(segment::kUpstreamCounters);
 
-/// One upstream, all reactors together.
+/// Values of one upstream, summed over all reactors.
 struct Sum {
   std::array<std::uint64_t, kCounters> counters{};
   std::uint32_t connections = 0, connecting = 0, outstanding = 0, waiting = 0, credit_limit = 0;
-  UringFeatures uring = UringFeatures::all();  ///< of every reactor
+  UringFeatures uring = UringFeatures::all();  ///< features that every reactor uses
   segment::Histogram upstream_ns;
 
   std::uint64_t operator[](segment::UpstreamCounter counter) const {
@@ -38,7 +38,7 @@ void sum_up(Sum& sum, const segment::Layout& layout, const segment::ConfigBlock&
     sum.connecting += area.connecting.load(std::memory_order_relaxed);
     sum.outstanding += area.outstanding.load(std::memory_order_relaxed);
     sum.waiting += area.waiting.load(std::memory_order_relaxed);
-    // The lowest limit of any reactor; zero means no limit.
+    // The lowest limit of all reactors counts. Zero means no limit.
     const std::uint32_t limit = area.credit_limit.load(std::memory_order_relaxed);
     if (limit != 0) sum.credit_limit = sum.credit_limit == 0 ? limit : std::min(sum.credit_limit, limit);
     sum.uring = UringFeatures(sum.uring.bits() & area.uring_features.load(std::memory_order_relaxed));
@@ -61,7 +61,7 @@ bool in_use(const segment::Layout& layout, const segment::ConfigBlock& config, s
   return false;
 }
 
-/// By their names.
+/// Returns the names of the features.
 Json features(UringFeatures used) {
   Json names = Json::array();
   for (std::size_t i = 0; i < kUringFeatureNames.size(); ++i)
@@ -69,7 +69,8 @@ Json features(UringFeatures used) {
   return names;
 }
 
-/// In order of preference; empty: none of its names has been resolved.
+/// Returns the addresses of an upstream in order of preference. The list is empty if none of its names has
+/// been resolved.
 Json addresses_of(const segment::Layout& layout, const segment::ConfigBlock& config, std::uint32_t number) {
   Json shown = Json::array();
   const auto table = layout.upstream_addresses.read();
@@ -197,7 +198,7 @@ bool share_a_program(const segment::UpstreamConfig& one, const segment::Upstream
                              [&](const segment::RouteConfig& route) { return config::takes(other, route); });
 }
 
-/// Those that share programs with this one, or with one of those; with itself.
+/// Returns `upstream` and all upstreams that share programs with it, directly or through other upstreams.
 std::vector<std::uint32_t> group_of(const segment::ConfigBlock& block, std::uint32_t upstream) {
   std::vector<std::uint32_t> group{upstream};
   for (std::size_t known = 0; known < group.size(); ++known)
@@ -224,7 +225,8 @@ Times times_of(const segment::Layout& layout, const segment::ConfigBlock& block,
   return times;
 }
 
-/// From a call's arrival to the end of its reply.
+/// Returns the mean time from the arrival of a call to the end of its reply. Covers the calls of all programs
+/// that `upstreams` serve.
 Mean in_all(const segment::Layout& layout, const segment::ConfigBlock& block,
             std::span<const std::uint32_t> upstreams) {
   Mean all;

@@ -8,13 +8,14 @@
 
 namespace sluice::admin {
 
-/// Each upstream, all reactors together: state, calls, and the mean latency by where it is spent.
+/// Returns state, calls and mean latency (by where it is spent) of each upstream, summed over all reactors.
 Json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config);
-/// All counters of each upstream.
+/// Returns all counters of each upstream.
 Json upstream_counters(const segment::Layout& layout, const segment::ConfigBlock& config);
 
-/// The reverse gateway: state, clients, calls; and all its counters.
+/// Returns state, clients and calls of the reverse gateway.
 Json reverse(const segment::Layout& layout, const segment::ConfigBlock& config);
+/// Returns all counters of the reverse gateway.
 Json reverse_counters(const segment::Layout& layout, const segment::ConfigBlock& config);
 
 }  // namespace sluice::admin

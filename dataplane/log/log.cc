@@ -35,7 +35,7 @@ bool is_control(char character) {
   return byte < 0x20 || byte == 0x7f;
 }
 
-/// Returns the text with each control character as \xNN.
+/// Returns the text with each control character replaced by \xNN.
 std::string escaped(std::string_view text) {
   std::string line;
   for (const char character : text) {
@@ -101,7 +101,7 @@ struct LogQueue::State {
   std::atomic<std::uint64_t> dropped{0};
   std::mutex mutex{};
   std::condition_variable changed{};
-  // Under mutex.
+  // The mutex protects the members below.
   std::deque<std::string> lines{};
   std::uint64_t told = 0;  ///< number of dropped lines that the log has reported
   bool writing = false;
@@ -135,7 +135,7 @@ struct LogQueue::State {
       const ssize_t written = ::write(descriptor, text.data(), text.size());
       if (written > 0) {
         text.remove_prefix(static_cast<std::size_t>(written));
-      } else if (errno == EAGAIN) {  // somebody who shares it has made it so
+      } else if (errno == EAGAIN) {  // Another process that shares the descriptor has made it nonblocking.
         pollfd ready{descriptor, POLLOUT, 0};
         ::poll(&ready, 1, -1);
         if ((ready.revents & (POLLERR | POLLNVAL)) != 0) return;
@@ -181,7 +181,7 @@ void LogQueue::add(std::string line) {
 
 namespace {
 
-/// Formats what spdlog's logger is given, for the queue.
+/// spdlog sink that formats messages and adds them to the queue.
 class QueueSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit QueueSink(std::shared_ptr<LogQueue> queue) : queue_(std::move(queue)) {}

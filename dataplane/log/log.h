@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The log of a process. spdlog and fmt write it; only log.cc includes them, so that a source that logs does not compile
-// their templates again. Any thread; not for the message path, since a line is formatted where it is logged.
+// Log of a process. spdlog and fmt write it. Only log.cc includes them, so that sources that log do not
+// compile their templates. Any thread, but not on the message path, because the caller formats the line.
 #pragma once
 
 #include <concepts>
@@ -13,16 +13,18 @@
 
 namespace sluice::log {
 
-/// Severity of a line; the numbers are those of ConfigBlock::log_level.
+/// Severity of a line. The values are also used in ConfigBlock::log_level.
 enum class Level : std::uint32_t { Debug = 1, Info = 2, Warning = 3, Error = 4, Critical = 5, Off = 6 };
 
-/// Lines below this level are dropped. Off at the most.
+/// Sets the minimum level. Lines below it are dropped. Values above Off count as Off.
 void set_level(Level level);
 Level level();
-/// The level of this name in the configuration: debug, info, warn or error. Off for any other.
+/// Returns the level that the configuration calls debug, info, warn or error. Returns Off for an unknown
+/// name.
 Level level_named(std::string_view name);
 
-/// A value for a "{}" of a format. Refers to strings, so it lives no longer than the call that it is an argument of.
+/// Value for a "{}" of a format. Refers to strings without copying them, so it is valid only during the call
+/// to which it is passed.
 class Argument {
  public:
   enum class Kind : std::uint8_t { Signed, Unsigned, Real, Text };
@@ -53,7 +55,7 @@ class Argument {
   };
 };
 
-/// A literal with one "{}" for each of `Count` arguments, which the compiler checks.
+/// Format literal with one "{}" for each of `Count` arguments. The compiler checks the number.
 template <std::size_t Count>
 class Format {
  public:
@@ -70,10 +72,10 @@ class Format {
   std::string_view text_;
 };
 
-/// Writes a line with `arguments` in place of the "{}" of `format`.
+/// Writes one line, made by replacing each "{}" of `format` with an argument.
 void write(Level level, std::string_view format, std::span<const Argument> arguments);
-/// Writes one line. A control character in the text, which may come from a peer or a file, is written as \xNN, so that the
-/// text cannot add lines to the log or change a terminal.
+/// Writes one line. Writes control characters as \xNN, because the text may come from a peer or a file and
+/// must not be able to add lines to the log or to control a terminal.
 void write(Level level, std::string_view line);
 
 template <std::size_t Count>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The log behind a queue: who logs never waits for what standard output leads to, be it a pipe that nobody reads, a terminal
-// that was stopped or a disk that is full. Lines that find the queue full are dropped and counted, and the log says how many.
-// Any thread.
+// Queue between the log and its target. A thread that logs never blocks on the target of standard output,
+// such as a pipe without a reader, a stopped terminal or a full disk. Lines are dropped and counted while the
+// queue is full, and the log reports their number. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,30 +14,31 @@ namespace sluice {
 
 inline constexpr std::size_t kMaxQueuedLines = 4096;
 inline constexpr std::size_t kMaxLineBytes = 4096;
-/// What is queued when a process ends has so long.
+/// Time limit for writing the queued lines when the process exits.
 inline constexpr std::uint32_t kLogEndMs = 500;
 
 class LogQueue final {
  public:
-  /// Starts a thread that writes to `descriptor`, which stays open and has its flags as they are.
+  /// Starts a thread that writes to `descriptor`. Neither closes the descriptor nor changes its flags.
   explicit LogQueue(int descriptor);
-  /// Waits for what is queued, at most kLogEndMs.
+  /// Waits until the queued lines are written, at most kLogEndMs.
   ~LogQueue();
   LogQueue(const LogQueue&) = delete;
   LogQueue& operator=(const LogQueue&) = delete;
 
-  /// Queues a line, of which at most kMaxLineBytes are kept, or drops and counts it.
+  /// Queues a line, truncated to kMaxLineBytes. Drops and counts the line if the queue is full.
   void add(std::string line);
+  /// Returns the number of dropped lines.
   std::uint64_t dropped() const;
-  /// Waits until what is queued has been written, at most `limit_ms`.
+  /// Waits until the queued lines are written, at most `limit_ms`.
   void drain(std::uint32_t limit_ms);
 
  private:
   struct State;
-  const std::shared_ptr<State> state_;  ///< shared with the thread, which a target that blocks keeps
+  const std::shared_ptr<State> state_;  ///< shared with the thread; a blocked write may outlive the queue
 };
 
-/// Makes a queue on standard output the target of the log.
+/// Redirects the log to a new queue for standard output, and returns the queue.
 std::shared_ptr<LogQueue> log_by_queue();
 
 }  // namespace sluice

@@ -6,7 +6,8 @@
 namespace sluice::rpc {
 namespace {
 
-/// False: its body is too long. A reader that has come to its end is the caller's to ask.
+/// Decodes an opaque_auth. Returns false if its body is too long. The caller checks the reader for
+/// truncation.
 bool decode_auth(xdr::Reader& reader, OpaqueAuth& auth) noexcept {
   const std::byte* const head = reader.units(2);
   if (head == nullptr) return true;
@@ -59,7 +60,8 @@ namespace {
 
 enum : std::uint32_t { kServiceNone = 1, kServiceIntegrity = 2 };
 
-/// Of a call with data; nothing for another one, and for a credential that cannot be decoded.
+/// Returns the RPCSEC_GSS service of a call with data. Returns nothing for other calls, and for a credential
+/// that cannot be decoded.
 std::optional<std::uint32_t> gss_service(const OpaqueAuth& credential) noexcept {
   enum : std::uint32_t { kGssVersion = 1, kProcedureData = 0 };
   xdr::Reader reader(credential.body);

@@ -41,26 +41,26 @@ enum class AuthStat : std::uint32_t {
 enum class AuthFlavor : std::uint32_t { None = 0, Sys = 1, Short = 2, Dh = 3, RpcSecGss = 6, Tls = 7 };
 
 inline constexpr std::uint32_t kRpcVersion = 2;
-/// RFC 5531, section 8.2: the body of an opaque_auth.
+/// Maximum size of the body of an opaque_auth (RFC 5531, section 8.2).
 inline constexpr std::uint32_t kMaxAuthBytes = 400;
-/// xid, msg_type, reply_stat, verifier flavor and length, accept_stat: the shortest accepted reply.
+/// Size of the shortest accepted reply: xid, msg_type, reply_stat, verifier flavor and length, accept_stat.
 inline constexpr std::size_t kMinReplyBytes = 24;
-/// xid, msg_type, reply_stat, reject_stat, auth_stat: the shortest reply of all (a denied one).
+/// Size of the shortest reply, which is a denied one: xid, msg_type, reply_stat, reject_stat, auth_stat.
 inline constexpr std::size_t kMinDeniedReplyBytes = 20;
-/// xid, msg_type, rpcvers, prog, vers, proc, two empty opaque_auth.
+/// Size of the shortest call: xid, msg_type, rpcvers, prog, vers, proc, two empty opaque_auth.
 inline constexpr std::size_t kMinCallBytes = 40;
 
-/// `body` points into the message it was decoded from.
+/// Credential or verifier. `body` points into the message from which it was decoded.
 struct OpaqueAuth {
   AuthFlavor flavor = AuthFlavor::None;
   std::span<const std::byte> body;
 };
 
-/// RPCSEC_GSS with integrity or privacy (RFC 2203, section 5.3.2): arguments and results are wrapped, so
-/// nothing in them may be reduced (RFC 8166, section 8.2.2; V1-176). A credential that cannot be decoded
-/// counts as wrapped.
+/// Returns true for RPCSEC_GSS with integrity or privacy (RFC 2203, section 5.3.2). Arguments and results are
+/// wrapped then, so nothing in them may be reduced (RFC 8166, section 8.2.2; V1-176). An RPCSEC_GSS
+/// credential that cannot be decoded counts as wrapped.
 bool is_wrapped(const OpaqueAuth& credential) noexcept;
-/// RPCSEC_GSS with integrity: the arguments are signed, not encrypted.
+/// Returns true for RPCSEC_GSS with integrity, which signs the arguments but does not encrypt them.
 bool has_integrity(const OpaqueAuth& credential) noexcept;
 
 struct CallHeader {
@@ -74,20 +74,20 @@ struct CallHeader {
 
 enum class CallDecode {
   Ok,
-  Truncated,    ///< ends inside the header: only a transport error can be returned
+  Truncated,    ///< message ends inside the header; only a transport error can be returned
   NotACall,     ///< msg_type is not CALL
-  RpcMismatch,  ///< rpcvers is not 2: answer encode_rpc_mismatch()
-  BadCred,      ///< credential over kMaxAuthBytes, or AUTH_TLS: answer encode_auth_error(BadCred)
-  BadVerf,      ///< verifier over kMaxAuthBytes: answer encode_auth_error(BadVerf)
+  RpcMismatch,  ///< rpcvers is not 2; answer with encode_rpc_mismatch()
+  BadCred,      ///< credential exceeds kMaxAuthBytes or is AUTH_TLS; answer with encode_auth_error(BadCred)
+  BadVerf,      ///< verifier exceeds kMaxAuthBytes; answer with encode_auth_error(BadVerf)
 };
 
-/// Consumes the call header, up to the first argument byte. With Ok all of `header` is set, and its xid with
-/// every status but Truncated.
+/// Consumes the call header, up to the first argument byte. Sets all of `header` if it returns Ok, and at
+/// least its xid unless it returns Truncated.
 ///
-/// AUTH_TLS asks the end of a transport for TLS (RFC 9289, section 4.1). No transport of ours offers it, and a call that
-/// was forwarded would have the server expect a handshake on a connection of the gateway.
+/// AUTH_TLS requests TLS from the peer of a transport (RFC 9289, section 4.1). No transport of Sluice offers
+/// TLS. A forwarded AUTH_TLS call would make the server expect a handshake on a connection of the gateway.
 ///
-/// Word by word, each after its length was checked: every call of a client comes through here.
+/// Reads word by word after checking lengths, because every call of a client passes through this function.
 [[gnu::always_inline]] inline CallDecode decode_call(xdr::Reader& reader, CallHeader& header) noexcept {
   constexpr std::size_t kCalled = 3 * xdr::kUnit;  // program, version, procedure
   constexpr std::size_t kAuthHead = 2 * xdr::kUnit;
@@ -130,11 +130,11 @@ struct VersionRange {
 struct ReplyHeader {
   Xid xid{};
   ReplyStat stat = ReplyStat::Accepted;
-  OpaqueAuth verifier;                          ///< Accepted
-  AcceptStat accept = AcceptStat::Success;      ///< Accepted
-  RejectStat reject = RejectStat::RpcMismatch;  ///< Denied
-  AuthStat auth = AuthStat::Ok;                 ///< Denied with AuthError
-  VersionRange supported;                       ///< ProgMismatch or RpcMismatch
+  OpaqueAuth verifier;                          ///< valid if Accepted
+  AcceptStat accept = AcceptStat::Success;      ///< valid if Accepted
+  RejectStat reject = RejectStat::RpcMismatch;  ///< valid if Denied
+  AuthStat auth = AuthStat::Ok;                 ///< valid if Denied with AuthError
+  VersionRange supported;                       ///< valid after ProgMismatch or RpcMismatch
 
   bool success() const noexcept { return stat == ReplyStat::Accepted && accept == AcceptStat::Success; }
 };
@@ -144,17 +144,19 @@ struct ReplyDecodeResult {
   ReplyHeader header;
 };
 
-/// Consumes the reply header; on success, up to the first result byte.
+/// Consumes the reply header. On success the reader is at the first result byte.
 ReplyDecodeResult decode_reply(xdr::Reader& reader) noexcept;
 
-/// Accepted reply with any accept_stat but ProgMismatch; after Success, the caller appends the results.
+/// Writes an accepted reply with any accept_stat but ProgMismatch. After Success, the caller appends the
+/// results.
 void encode_accepted(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier, AcceptStat stat) noexcept;
-/// The same of Success with an empty verifier, into kMinReplyBytes.
+/// Writes an accepted reply with Success and an empty verifier, kMinReplyBytes in size.
 inline void encode_success(std::byte* to, Xid xid) noexcept {
   xdr::store_words(to, xid, MessageType::Reply, ReplyStat::Accepted, AuthFlavor::None, 0,
                    AcceptStat::Success);
 }
-/// Whether a reply begins with what encode_success() makes. If not, decode_reply() may still find SUCCESS, with another verifier.
+/// Returns true if a reply begins as encode_success() writes it. Ignores the xid. If false, decode_reply()
+/// may still find SUCCESS, with another verifier.
 inline bool begins_with_success(std::span<const std::byte> reply) noexcept {
   if (reply.size() < kMinReplyBytes) return false;
   const std::byte* const at = reply.data() + xdr::kUnit;
@@ -167,10 +169,11 @@ void encode_prog_mismatch(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifi
 void encode_rpc_mismatch(xdr::Writer& writer, Xid xid) noexcept;
 void encode_auth_error(xdr::Writer& writer, Xid xid, AuthStat stat) noexcept;
 
-/// AUTH_SYS credential (RFC 5531, Appendix A). Views point into the credential's body.
+/// Limits of an AUTH_SYS credential (RFC 5531, Appendix A), in bytes and in groups.
 inline constexpr std::uint32_t kMaxMachineName = 255;
 inline constexpr std::uint32_t kMaxAuthSysGids = 16;
 
+/// AUTH_SYS credential. Views point into the credential's body.
 struct AuthSys {
   std::uint32_t stamp = 0;
   std::string_view machine_name;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bounds-checked XDR cursors over byte spans (RFC 4506). No allocation, no copy, no exception. The spans are
-// the caller's and must outlive the cursor and the views it returns.
+// Bounds-checked XDR cursors over byte spans (RFC 4506). No allocation, no copy, no exception. The caller
+// owns the spans, which must outlive the cursor and the views it returns.
 //
-// Errors are sticky: after the first one every read returns zero or an empty span, every write is dropped,
+// Errors are sticky. After the first error every read returns zero or an empty span, every write is dropped,
 // and ok() is false. A decoder therefore reads a whole structure and checks ok() once, but also before it
-// loops on a count. One cursor belongs to one thread, any thread.
+// loops on a count. Any thread, one thread per cursor.
 #pragma once
 
 #include <bit>
@@ -19,12 +19,13 @@ namespace sluice::xdr {
 
 inline constexpr std::size_t kUnit = 4;
 
-/// Length rounded up to the XDR unit (RFC 4506, section 3). Does not overflow below 2^64 - 3.
+/// Returns the length rounded up to the XDR unit (RFC 4506, section 3). Does not overflow below 2^64 - 3.
 constexpr std::uint64_t padded(std::uint64_t bytes) noexcept {
   return (bytes + (kUnit - 1)) & ~std::uint64_t{kUnit - 1};
 }
 
-/// Big-endian load and store of one XDR unit. The caller guarantees four readable (writable) bytes.
+/// Loads one XDR unit, which is big-endian. The caller guarantees four readable bytes. The functions below
+/// load and store one or two units in this way, with as many readable or writable bytes.
 inline std::uint32_t load_u32(const std::byte* from) noexcept {
   std::uint32_t raw;
   std::memcpy(&raw, from, sizeof raw);
@@ -46,7 +47,8 @@ inline void store_u64(std::byte* to, std::uint64_t value) noexcept {
   store_u32(to + kUnit, static_cast<std::uint32_t>(value));
 }
 
-/// A unit as it is encoded, to be compared with encoded(). The caller guarantees four readable bytes.
+/// Loads one unit without decoding it, for a comparison with encoded(). The caller guarantees four readable
+/// bytes.
 inline std::uint32_t load_encoded(const std::byte* from) noexcept {
   std::uint32_t raw;
   std::memcpy(&raw, from, sizeof raw);
@@ -56,7 +58,8 @@ constexpr std::uint32_t encoded(std::uint32_t value) noexcept {
   if constexpr (std::endian::native == std::endian::little) return __builtin_bswap32(value);
   return value;
 }
-/// The same of two units. The caller guarantees eight readable bytes.
+/// Loads two units without decoding them, for a comparison with encoded_pair(). The caller guarantees eight
+/// readable bytes.
 inline std::uint64_t load_encoded_pair(const std::byte* from) noexcept {
   std::uint64_t raw;
   std::memcpy(&raw, from, sizeof raw);
@@ -68,7 +71,7 @@ constexpr std::uint64_t encoded_pair(std::uint32_t first, std::uint32_t second) 
   return value;
 }
 
-/// Several units, one behind the other. The caller guarantees the room.
+/// Stores several consecutive units. The caller guarantees the space.
 template <typename... Words>
 inline void store_words(std::byte* to, Words... values) noexcept {
   ((store_u32(to, static_cast<std::uint32_t>(values)), to += kUnit), ...);
@@ -81,10 +84,10 @@ class Reader {
       : begin_(bytes.data()), at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
 
   bool ok() const noexcept { return !failed_; }
-  /// Bytes consumed so far.
+  /// Returns the number of bytes consumed so far.
   std::size_t position() const noexcept { return static_cast<std::size_t>(at_ - begin_); }
   std::size_t remaining() const noexcept { return failed_ ? 0 : static_cast<std::size_t>(end_ - at_); }
-  /// The remaining bytes, without consuming them.
+  /// Returns the remaining bytes without consuming them.
   std::span<const std::byte> rest() const noexcept { return {at_, remaining()}; }
 
   void fail() noexcept { failed_ = true; }
@@ -96,7 +99,8 @@ class Reader {
     return value;
   }
 
-  /// Steps over `count` units, to be read with load_u32(). Null: they are not there.
+  /// Consumes `count` units and returns their address for load_u32(). Fails and returns null if fewer units
+  /// remain.
   const std::byte* units(std::size_t count) noexcept {
     if (remaining() < count * kUnit) return fail(), nullptr;
     const std::byte* const from = at_;
@@ -113,14 +117,14 @@ class Reader {
     return value;
   }
 
-  /// XDR bool: any word other than 0 and 1 is an error (V1-013).
+  /// Reads an XDR bool. Any word other than 0 and 1 is an error (V1-013).
   bool boolean() noexcept {
     const std::uint32_t value = u32();
     if (value > 1) fail();
     return ok() && value == 1;
   }
 
-  /// opaque[n] with its pad bytes; the pad's content is ignored (V1-088).
+  /// Reads an opaque[n] and skips its pad bytes, whose content is ignored (V1-088).
   std::span<const std::byte> opaque_fixed(std::uint32_t bytes) noexcept {
     if (padded(bytes) > remaining()) return fail(), std::span<const std::byte>{};
     const std::span<const std::byte> item{at_, bytes};
@@ -128,14 +132,14 @@ class Reader {
     return item;
   }
 
-  /// opaque<max>.
+  /// Reads an opaque<max>.
   std::span<const std::byte> opaque(std::uint32_t max_bytes) noexcept {
     const std::uint32_t bytes = u32();
     if (bytes > max_bytes) return fail(), std::span<const std::byte>{};
     return opaque_fixed(bytes);
   }
 
-  /// string<max>. The character set is not checked.
+  /// Reads a string<max>. The character set is not checked.
   std::string_view string(std::uint32_t max_bytes) noexcept {
     const auto bytes = opaque(max_bytes);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -172,11 +176,11 @@ class Writer {
     at_ += kUnit;
   }
 
-  /// Several units, all or none.
+  /// Writes several units, or none if they do not fit.
   template <typename... Words>
   void words(Words... values) noexcept {
     if (remaining() < sizeof...(values) * kUnit) return fail();
-    std::byte* const at = at_;  // a store of bytes may change any member
+    std::byte* const at = at_;  // A local copy, because stores of bytes may alias the members.
     store_words(at, values...);
     at_ = at + sizeof...(values) * kUnit;
   }
@@ -191,7 +195,7 @@ class Writer {
 
   void boolean(bool value) noexcept { u32(value ? 1 : 0); }
 
-  /// opaque[n]; pad bytes are written as zero (RFC 4506, section 4.9).
+  /// Writes an opaque[n] and its pad bytes, which are zero (RFC 4506, section 4.9).
   void opaque_fixed(std::span<const std::byte> bytes) noexcept {
     const std::uint64_t with_pad = padded(bytes.size());
     if (with_pad > remaining()) return fail();
@@ -207,14 +211,14 @@ class Writer {
 
   void string(std::string_view text) noexcept { opaque(std::as_bytes(std::span{text.data(), text.size()})); }
 
-  /// Reserves one unit to be filled in later by patch_u32(); returns its position.
+  /// Reserves one unit for a later patch_u32(), and returns its position.
   std::size_t reserve_u32() noexcept {
     const std::size_t where = position();
     u32(0);
     return where;
   }
 
-  /// Overwrites a unit written before; fails if `where` was not written.
+  /// Overwrites a unit that has been written. Fails if `where` has not been written.
   void patch_u32(std::size_t where, std::uint32_t value) noexcept {
     if (failed_ || where + kUnit > position()) return fail();
     store_u32(begin_ + where, value);

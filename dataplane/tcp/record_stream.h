@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RPC records from a byte stream (RFC 5531, section 11): fragments are joined and record marks removed, so
-// that each record is contiguous. Bytes are received into a small buffer, where short records stay; a record
-// that does not fit continues in memory lent by the caller, into which its remaining bytes are received
-// directly. Only the owning reactor may call; no allocation.
+// RPC records from a byte stream (RFC 5531, section 11). The stream joins fragments and removes record marks,
+// so that each record is contiguous. Bytes are received into a small buffer, where short records stay. A
+// record that does not fit continues in memory lent by the caller, into which its remaining bytes are
+// received directly. Only the owning reactor may call; no allocation.
 //
-// The input is hostile: a record is bounded in length and in empty fragments, and each byte is moved once at most while
-// fragments are joined. A record longer than the caller can
-// use is skipped, so that the rest of the stream stays usable.
+// The input is untrusted. The length of a record and its number of empty fragments are bounded, and each byte
+// is moved at most once while fragments are joined. A record that is longer than the caller can use is
+// skipped, so that the rest of the stream stays usable.
 #pragma once
 
 #include <array>
@@ -20,24 +20,24 @@
 
 namespace sluice::tcp {
 
-/// Returns the size of the longest record, call or reply, where a READ or WRITE has at most `data_bytes`: there is
-/// room for headers and attributes.
+/// Returns the size of the longest record, call or reply, if a READ or WRITE has at most `data_bytes`. The
+/// size includes space for headers and attributes.
 constexpr std::uint32_t record_bytes(std::uint32_t data_bytes) noexcept {
   return data_bytes + (64u << 10);
 }
-/// Limits the data of a READ or WRITE where nothing else is configured.
+/// Default limit of the data of a READ or WRITE.
 inline constexpr std::uint32_t kMaxDataBytes = 1u << 20;
 inline constexpr std::uint32_t kMaxRecordBytes = record_bytes(kMaxDataBytes);
-/// Buffer of one stream: short records stay in it, longer ones continue in lent memory.
+/// Size of the buffer of one stream. Short records stay in it, longer ones continue in lent memory.
 inline constexpr std::size_t kStreamBytes = 16u << 10;
-/// Limit of fragments without bytes per record. The length of the record bounds all others.
+/// Limit of empty fragments per record. The length of the record bounds the number of other fragments.
 inline constexpr std::uint32_t kMaxEmptyFragments = 256;
-/// Longest record that is skipped. A longer length means that the stream is not RPC.
+/// Size of the longest record that is skipped. A longer record means that the stream is not RPC.
 inline constexpr std::uint64_t kMaxSkippedBytes = 64u << 20;
 
-/// Record mark and XID.
+/// Size of the record mark and the XID.
 inline constexpr std::size_t kRecordHeadBytes = 2 * xdr::kUnit;
-/// Record mark and XID of a message of `message_bytes`, XID included, that is sent as one fragment.
+/// Returns record mark and XID of a message that is sent as one fragment. `message_bytes` includes the XID.
 inline std::array<std::byte, kRecordHeadBytes> record_head(std::size_t message_bytes,
                                                            std::uint32_t xid) noexcept {
   constexpr std::uint32_t kLastFragment = 1u << 31;
@@ -55,38 +55,40 @@ class RecordStream {
     Record,      ///< record() is complete
     NeedBytes,   ///< receive into room()
     NeedMemory,  ///< the record does not fit the buffer: call lend() or skip_record()
-    Skipped,  ///< a record was skipped, as asked or longer than max_record_bytes; record() is its first word
-    Broken,   ///< a limit was exceeded: close the connection
+    Skipped,     ///< a record was skipped, on request or because of its length; record() is its first word
+    Broken,      ///< a limit was exceeded: close the connection
   };
 
-  /// Setup. `buffer` outlives the stream.
+  /// Setup. `buffer` outlives the stream. Records longer than `max_record_bytes` are skipped.
   RecordStream(std::span<std::byte> buffer, std::uint32_t max_record_bytes) noexcept
       : buffer_(buffer), max_record_bytes_(max_record_bytes) {}
 
-  /// Where to receive the next bytes of the stream; never empty after NeedBytes.
+  /// Returns the memory into which to receive the next bytes of the stream. Never empty after NeedBytes.
   std::span<std::byte> room() noexcept;
-  /// room() is the rest of a fragment: so much will come.
+  /// Returns true if room() is the rest of a fragment, so that the peer will send enough bytes to fill it.
   bool awaits_all_of_room() const noexcept { return memory_ != nullptr && fragment_left_ > 0 && !skipping_; }
+  /// Reports that `bytes` were received into room().
   void received(std::size_t bytes) noexcept;
   /// Advances to the next record. record() of the previous one becomes invalid, unless its memory was taken.
   Step next() noexcept;
   std::span<std::byte> record() const noexcept { return record_; }
-  /// After Record: next() returns the same record again.
+  /// After Record. Makes the following next() return this record again.
   void keep() noexcept { kept_ = true; }
 
-  /// After NeedMemory: the first two words of the record, XID and message type.
+  /// After NeedMemory. Returns the first two words of the record, which are XID and message type.
   std::span<const std::byte> head() const noexcept { return buffer_.subspan(begin_, kHeadBytes); }
-  /// After NeedMemory: the record needs none.
+  /// After NeedMemory. Skips the record, so that no memory is needed.
   void skip_record() noexcept { static_cast<void>(begin_skipping()); }
-  /// After NeedMemory: `memory` has room for max_record_bytes and belongs to the stream until taken.
+  /// After NeedMemory. Lends `memory` to the stream until take_memory(). It has space for max_record_bytes.
   void lend(std::byte* memory) noexcept;
-  /// Returns the lent memory, which holds record() or a part of one, to the caller; null: none is lent.
+  /// Returns the lent memory, which holds record() or a part of a record, to the caller. Returns null if none
+  /// is lent.
   std::byte* take_memory() noexcept { return std::exchange(memory_, nullptr); }
   bool in_memory() const noexcept { return memory_ != nullptr; }
-  /// After NeedBytes: a part of a record is here.
+  /// After NeedBytes. Returns true if a part of a record has been received.
   bool in_record() const noexcept { return in_fragment_ || begun_ || unread() > 0; }
 
-  /// For a new connection. The lent memory must have been taken.
+  /// Prepares the stream for a new connection. The lent memory must have been taken.
   void reset() noexcept;
 
  private:
@@ -104,13 +106,13 @@ class RecordStream {
   bool last_ = false;
   bool skipping_ = false;
   std::uint64_t skipped_ = 0;                ///< bytes of the record being skipped
-  std::array<std::byte, 4> skipped_head_{};  ///< the first of them
+  std::array<std::byte, 4> skipped_head_{};  ///< first bytes of the record being skipped
   bool begun_ = false;                       ///< a fragment of the record was seen
   std::uint32_t empty_fragments_ = 0;
   std::size_t fragment_left_ = 0;
-  std::size_t joined_ = 0;  ///< contiguous bytes of the record: at begin_, or in memory_
+  std::size_t joined_ = 0;  ///< contiguous bytes of the record, at begin_ or in memory_
   std::size_t begin_ = 0;   ///< start of the record in the buffer, unless it is in memory_
-  std::size_t at_ = 0;      ///< first byte of the buffer that was not parsed
+  std::size_t at_ = 0;      ///< first unparsed byte of the buffer
   std::size_t filled_ = 0;
   std::byte* memory_ = nullptr;
 };

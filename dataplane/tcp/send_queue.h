@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Send queue of a stream, in order: short messages are copied into a ring, long ones are sent from where they
-// are. Only the owning reactor may call; no allocation after construction.
+// Send queue of a stream, in order. Short messages are copied into a ring, and long messages are sent in
+// place. Only the owning reactor may call; no allocation after construction.
 #pragma once
 
 #include <sys/uio.h>
@@ -18,26 +18,26 @@
 namespace sluice::tcp {
 
 inline constexpr std::size_t kSendRingBytes = 64u << 10;
-/// Messages up to this size are copied.
+/// Maximum size of messages that are copied.
 inline constexpr std::size_t kMaxCopiedBytes = 4096;
-/// Pieces queued: referred messages, and the runs of copied bytes between them.
+/// Maximum number of queued pieces. A piece is a referred message or a run of copied bytes.
 inline constexpr std::uint32_t kMaxSendPieces = 64;
-/// Pieces per sendmsg().
+/// Maximum number of pieces per sendmsg().
 inline constexpr std::size_t kMaxSendVectors = 16;
 
 class SendQueue {
  public:
   SendQueue()
       : ring_(FixedArray<std::byte>::for_overwrite(kSendRingBytes)) {
-  }  // not zeroed, so that pages become resident on use
+  }  // The ring is not zeroed, so that its pages become resident on first use.
 
   bool empty() const noexcept { return pieces_ == 0; }
-  /// Whether there is room for a message with one run of `copied` bytes and `referred` pieces.
+  /// Returns true if the queue has room for a message with one run of `copied` bytes and `referred` pieces.
   bool room_for(std::size_t copied, std::size_t referred = 1) const noexcept {
     return pieces_ + 2 + referred <= kMaxSendPieces && copied <= kSendRingBytes - in_ring_;
   }
 
-  /// After room_for().
+  /// Queues a copy of `bytes`. Requires room_for().
   void copy(std::span<const std::byte> bytes) noexcept {
     while (!bytes.empty()) {
       const std::size_t at = (ring_head_ + in_ring_) % kSendRingBytes;
@@ -51,13 +51,13 @@ class SendQueue {
       bytes = bytes.subspan(here);
     }
   }
-  /// After room_for(). `bytes` must not change until sent() has reported `owner`, which is not null, or until
-  /// clear().
+  /// Queues `bytes` without a copy. Requires room_for(). `bytes` must not change until sent() has reported
+  /// `owner`, which is not null, or until clear().
   void refer(std::span<const std::byte> bytes, void* owner) noexcept {
     add({bytes.data(), bytes.size(), owner});
   }
 
-  /// The front of the queue, as vectors for one sendmsg(); valid until sent().
+  /// Returns the front of the queue as vectors for one sendmsg(). They are valid until sent().
   std::span<iovec> gather() noexcept {
     std::size_t count = 0;
     for (std::uint32_t i = 0; i < pieces_ && count < kMaxSendVectors; ++i) {
@@ -67,7 +67,8 @@ class SendQueue {
     return {vectors_.data(), count};
   }
 
-  /// `bytes` from the front were sent; calls `done(owner)` for each referred piece that is complete.
+  /// Removes `bytes` that were sent from the front. Calls `done(owner)` for each referred piece that is
+  /// complete.
   template <typename Done>
   void sent(std::size_t bytes, Done&& done) noexcept {
     while (bytes > 0 && pieces_ > 0) {
@@ -98,7 +99,7 @@ class SendQueue {
   struct Piece {
     const std::byte* data = nullptr;
     std::size_t bytes = 0;
-    void* owner = nullptr;  ///< null: in the ring
+    void* owner = nullptr;  ///< owner of a referred piece; null if the bytes are in the ring
   };
   Piece& newest() noexcept { return queue_[(first_ + pieces_ - 1) % kMaxSendPieces]; }
   void add(const Piece& piece) noexcept { queue_[(first_ + pieces_++) % kMaxSendPieces] = piece; }

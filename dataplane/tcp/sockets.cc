@@ -19,7 +19,7 @@
 namespace sluice::tcp {
 namespace {
 
-// Skips the lower ports, which well-known services use.
+// Lowest port that bind_privileged() uses. Well-known services use lower ports.
 constexpr std::uint16_t kFirstPrivilegedPort = 665;
 constexpr std::uint16_t kLastPrivilegedPort = kPrivilegedPortsEnd - 1;
 
@@ -33,7 +33,8 @@ int bind_to(int socket, const PeerAddress& host, std::uint16_t port) noexcept {
   return ::bind(socket, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 ? 0 : -errno;
 }
 
-/// Each attempt starts behind the port of the last one, so that ports are reused as late as possible.
+/// Binds to a privileged port. Each attempt uses the next port, cyclically, so that ports are reused as late
+/// as possible.
 int bind_privileged(int socket, const PeerAddress& host) noexcept {
   static std::atomic<std::uint32_t> next{0};
   constexpr std::uint32_t kPorts = kLastPrivilegedPort - kFirstPrivilegedPort + 1;
@@ -76,7 +77,7 @@ std::uint16_t local_port(int socket) noexcept {
 }
 
 std::uint16_t port_of(const sockaddr_storage& address) noexcept {
-  in_port_t port = 0;  // at the same offset in both families
+  in_port_t port = 0;  // The port has the same offset in both address families.
   std::memcpy(&port, reinterpret_cast<const std::byte*>(&address) + offsetof(sockaddr_in, sin_port),
               sizeof port);
   return ntohs(port);
@@ -149,7 +150,7 @@ void RecordStream::received(std::size_t bytes) noexcept {
   }
 }
 
-/// Moves the record to the front of the buffer, and the bytes that were not parsed behind it.
+/// Moves the record to the front of the buffer, followed by the unparsed bytes.
 void RecordStream::compact() noexcept {
   const std::size_t kept = memory_ != nullptr || skipping_ ? 0 : joined_;
   const std::size_t moved = unread();
@@ -160,8 +161,8 @@ void RecordStream::compact() noexcept {
   filled_ = kept + moved;
 }
 
-/// Reads a record mark. The first words of a record are moved up to the new fragment's data, because head() needs them
-/// in one piece. Returns false if the record has too many empty fragments.
+/// Reads a record mark. Moves the first words of a record up to the new fragment's data, because head() needs
+/// them to be contiguous. Returns false if the record has too many empty fragments.
 bool RecordStream::begin_fragment() noexcept {
   const std::uint32_t mark = xdr::load_u32(buffer_.data() + at_);
   at_ += xdr::kUnit;
@@ -176,7 +177,8 @@ bool RecordStream::begin_fragment() noexcept {
   return empty_fragments_ <= kMaxEmptyFragments;
 }
 
-/// The record has become too long: keeps its first word and drops the rest received so far.
+/// Starts skipping the current record. Keeps its first word and drops the rest received so far. Returns false
+/// if the record exceeds kMaxSkippedBytes.
 bool RecordStream::begin_skipping() noexcept {
   const std::byte* const joined = memory_ != nullptr ? memory_ : buffer_.data() + begin_;
   std::memcpy(skipped_head_.data(), joined, smaller_of(joined_, skipped_head_.size()));

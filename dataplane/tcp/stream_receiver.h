@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a connection receives, in order, into one place at a time that its user names. Where the kernel can, one
-// operation stays with the socket for as long as the connection lasts (IORING_RECV_MULTISHOT): the place is then
-// a provided buffer, the only one of its group. While none is provided nothing is received, so that bytes go
-// where they are to stay, and a user that cannot take them lets them wait in the socket. Only the owning reactor
-// may call.
+// Receives the data of one connection, in order, into one buffer at a time that the caller specifies. If the
+// kernel supports it, one multishot operation (IORING_RECV_MULTISHOT) stays with the socket while the
+// connection lasts, and the caller's buffer is the only provided buffer of its group. Nothing is received
+// while no buffer is provided. Data thus arrives where it is to stay, and remains in the socket while the
+// caller has no buffer for it. Only the owning reactor may call.
 //
-// An operation of the kernel's may outlast what was asked for, never the connection: busy() says so, and a socket
-// is not closed before.
+// An operation in the kernel may outlast the caller's request, but not the connection. busy() is true while
+// there is such an operation, and the socket must not be closed before it is false.
 #pragma once
 
 #include <cstddef>
@@ -19,33 +19,36 @@
 
 namespace sluice::tcp {
 
-/// In io_uring at once: the one that stays, and one for what has to come together.
+/// Maximum number of operations in io_uring: the multishot receive, and one receive_all().
 inline constexpr std::uint32_t kReceiveOperations = 2;
 
 class StreamReceiver {
  public:
-  /// Setup. Completions have `target`. The ring outlives it.
+  /// Setup. Completions carry `target`. The ring outlives the receiver.
   StreamReceiver(Uring& uring, void* target);
   ~StreamReceiver();
   StreamReceiver(const StreamReceiver&) = delete;
   StreamReceiver& operator=(const StreamReceiver&) = delete;
 
-  // One at a time: not while asked().
-  /// What comes next, as much as there is.
+  // Only one request may be outstanding. Call receive() and receive_all() only while asked() is false.
+  /// Requests the next bytes of the stream, as many as are available.
   void receive(int socket, std::span<std::byte> room) noexcept;
-  /// All of `room`, or what comes before the end.
+  /// Requests as many bytes as `room` has. Fewer arrive only at the end of the stream.
   void receive_all(int socket, std::span<std::byte> room) noexcept;
-  /// Nothing is wanted any more; the socket has been reset or shut down.
+  /// Drops the request and ignores its result. The caller has reset or shut down the socket.
   void stop() noexcept { asked_ = false; }
 
-  /// There was no result yet.
+  /// Returns true while a request has no result yet.
   bool asked() const noexcept { return asked_; }
-  /// The kernel has an operation, and completes it.
+  /// Returns true while an operation is in the kernel.
   bool busy() const noexcept { return once_ || again_; }
 
-  // What a completion means for its user: bytes received, or zero or -errno at the end; nothing: no news.
-  std::optional<int> on_received(const Uring::Completion& end) noexcept;        // of Kind::Receive
-  std::optional<int> on_received_again(const Uring::Completion& end) noexcept;  // of kReceivedAgain
+  // The functions below return the result of the request: the number of bytes received, or zero or -errno at
+  // the end of the stream. They return nothing if the completion does not end the request.
+  /// Handles a completion of Kind::Receive.
+  std::optional<int> on_received(const Uring::Completion& end) noexcept;
+  /// Handles a completion of kReceivedAgain.
+  std::optional<int> on_received_again(const Uring::Completion& end) noexcept;
 
  private:
   std::uint16_t group() const noexcept { return static_cast<std::uint16_t>(number_); }
@@ -55,13 +58,13 @@ class StreamReceiver {
 
   Uring& uring_;
   void* const target_;
-  const std::uint32_t number_;        ///< of the group
-  io_uring_buf_ring* const buffers_;  ///< null: there is none
-  bool ready_ = false;                ///< the group is known to the kernel
+  const std::uint32_t number_;        ///< number of the buffer group
+  io_uring_buf_ring* const buffers_;  ///< ring of the buffer group; null without multishot receive
+  bool ready_ = false;                ///< true once the group is registered with the kernel
   bool asked_ = false;
-  bool once_ = false;     ///< in the kernel
-  bool again_ = false;    ///< the same, the one that stays
-  bool offered_ = false;  ///< a buffer is provided that the kernel has not taken
+  bool once_ = false;     ///< true while a single receive is in the kernel
+  bool again_ = false;    ///< true while a multishot receive is in the kernel
+  bool offered_ = false;  ///< true while a buffer is provided that the kernel has not used
   int socket_ = -1;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// io_uring: the ring of a thread, what the kernel can do, and the receiving of a stream by it.
+// The io_uring of a thread, the detection of the kernel's features, and the receiver of a stream.
 #include "dataplane/tcp/uring.h"
 
 #include <liburing.h>
@@ -46,7 +46,7 @@ Uring::~Uring() {
 
 io_uring_sqe& Uring::prepare() noexcept {
   io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-  if (entry == nullptr) {  // in the largest ring only
+  if (entry == nullptr) {  // This happens in the largest ring only.
     enter();
     entry = io_uring_get_sqe(&ring_);
   }
@@ -111,12 +111,12 @@ bool Uring::kernel_has_work() const noexcept {
          0;
 }
 
-/// By the thread to which the ring belongs from now on.
+/// Enables the ring. The calling thread owns it from now on.
 void Uring::enable() noexcept {
   enabled_ = true;
   ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
   if (features_.has(UringFeature::registered_ring) && io_uring_register_ring_fd(&ring_) != 1)
-    features_ = features_.without(UringFeature::registered_ring);  // a thread can have 16
+    features_ = features_.without(UringFeature::registered_ring);  // A thread can register 16 rings.
 }
 
 bool Uring::provide(io_uring_buf_ring* buffers, std::uint16_t group) noexcept {
@@ -133,17 +133,17 @@ bool Uring::provide(io_uring_buf_ring* buffers, std::uint16_t group) noexcept {
 void Uring::enter() noexcept {
   if (!enabled_) enable();
   io_uring_submit_and_get_events(&ring_);
-  waiting_ = io_uring_sq_ready(&ring_);  // some, if the kernel has no memory for them now
+  waiting_ = io_uring_sq_ready(&ring_);  // Not zero if the kernel is short of memory.
 }
 
-// --- What the kernel can do
+// --- Detection of features
 
 namespace {
 
 constexpr unsigned kEntries = 4;
 constexpr std::uint16_t kGroup = 0;
 
-/// A ring of this thread.
+/// Ring for one test, used by the calling thread only.
 class Ring {
  public:
   explicit Ring(unsigned flags) : works_(io_uring_queue_init(kEntries, &ring_, flags) == 0) {}
@@ -160,7 +160,7 @@ class Ring {
   bool works_;
 };
 
-/// Two sockets that are connected, and a page.
+/// Two connected sockets and a page of memory for a test.
 struct Bench {
   Bench() {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) ends = {-1, -1};
@@ -187,7 +187,7 @@ bool has_registered_ring() {
   return ring.works() && io_uring_register_ring_fd(ring.get()) == 1;
 }
 
-/// Receives a byte that has been sent.
+/// Returns true if a multishot receive gets a byte that was sent.
 bool has_multishot_receive() {
   Ring ring(0);
   const Bench bench;
@@ -231,14 +231,15 @@ UringFeatures uring_features_of_kernel() {
 namespace {
 
 constexpr std::uint32_t kMostGroups = 1u << 16;
-/// One buffer: index and mask of its entry.
+/// Index and mask of the only entry of a buffer ring.
 constexpr int kOnlyEntry = 0;
 
 std::size_t page_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Resident once it is used. Null: the kernel has no multishot receive, or too many streams.
+/// Returns memory for a buffer ring, which becomes resident on first use. Returns null if there is no
+/// multishot receive, too many streams or no memory.
 io_uring_buf_ring* new_buffers(const Uring& uring, std::uint32_t number) {
   if (!uring.features().has(UringFeature::multishot_receive) || number >= kMostGroups) return nullptr;
   void* const page =
@@ -255,13 +256,15 @@ StreamReceiver::~StreamReceiver() {
   if (buffers_ != nullptr) ::munmap(buffers_, page_bytes());
 }
 
-/// With a connection's first receive, since most of those that could be are not made.
+/// Registers the buffer group. Returns false if there is none. Called at a connection's first receive rather
+/// than at setup, because most of the possible connections are never opened.
 bool StreamReceiver::prepare() noexcept {
   if (!ready_ && buffers_ != nullptr) ready_ = uring_.provide(buffers_, group());
   return ready_;
 }
 
-/// A buffer that was never taken is replaced: the kernel has no operation then that could take it.
+/// Provides a buffer. Replaces a provided buffer that was never used. This is safe, because the kernel has no
+/// operation then that could use it.
 void StreamReceiver::offer(std::span<std::byte> room) noexcept {
   io_uring_buf_ring_add(buffers_, room.data(), static_cast<unsigned>(room.size()), 0, kOnlyEntry, 0);
   if (!std::exchange(offered_, true)) io_uring_buf_ring_advance(buffers_, 1);
@@ -297,7 +300,7 @@ std::optional<int> StreamReceiver::on_received_again(const Uring::Completion& en
   again_ = end.more;
   if (end.took_buffer) offered_ = false;
   if (end.result != -ENOBUFS) return answer(end.result);
-  // It came to bytes when no buffer was provided; since then there may be one.
+  // Data arrived while no buffer was provided, which ends the operation. Restart it if there is a buffer now.
   if (!again_ && asked_ && offered_) {
     again_ = true;
     uring_.receive_again(target_, socket_, group());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reactor's io_uring. One io_uring_enter() per loop turn submits all operations and reaps completions;
-// none is made while there is nothing to do. Only the owning reactor may call. Results are as in cqe->res:
-// bytes or a descriptor, or -errno.
+// The reactor's io_uring. One io_uring_enter() per loop iteration submits all operations and reaps
+// completions. Without work, the call is omitted. Only the owning reactor may call. Results have
+// the meaning of cqe->res, so they are a number of bytes, a descriptor or -errno.
 #pragma once
 
 #include <liburing.h>
@@ -16,60 +16,65 @@
 
 namespace sluice::tcp {
 
-/// Places of the largest ring that the kernel makes.
+/// Number of entries of the largest ring that the kernel supports.
 inline constexpr std::uint32_t kMostRingEntries = 32768;
-/// Completions handled per turn.
+/// Maximum number of completions handled per iteration.
 inline constexpr std::size_t kUringCompletionsPerTurn = 256;
 
 class Uring {
  public:
   /// Kind of operation, in the low bits of its user data.
   enum class Kind : std::uint8_t { Connect, Receive, Send, Accept };
-  // Of receive_again() and await_end(), which have few users: no enumerators.
+  // Kinds of receive_again() and await_end(). They are not enumerators, because few users handle them.
   static constexpr Kind kReceivedAgain{4};
   static constexpr Kind kEnded{5};
 
   struct Completion {
     int result = 0;
-    bool more = false;         ///< the operation goes on: it will have another one
-    bool took_buffer = false;  ///< the provided one, which `result` bytes are in
+    bool more = false;         ///< true if the operation continues and will have further completions
+    bool took_buffer = false;  ///< true if the provided buffer was used; it holds `result` bytes
   };
 
-  /// Setup; any thread. All `operations` that its users can have at once find room, also while the kernel takes
-  /// none; of more than kMostRingEntries, as many. The others are submitted before the end of the turn. Uses
-  /// what the kernel has of `wanted`. Throws SetupError where the kernel has no io_uring, or forbids it.
+  /// Setup; any thread. `operations` is the maximum number of operations that the users have outstanding. The
+  /// ring has an entry for each of them, up to kMostRingEntries, even while the kernel accepts none. If the
+  /// ring is full, its entries are submitted before the end of the iteration. Uses the features of `wanted`
+  /// that the kernel supports. Throws SetupError if the kernel does not support io_uring or forbids it.
   explicit Uring(std::uint32_t operations, UringFeatures wanted = UringFeatures::all());
   ~Uring();
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
 
-  /// In use: what the kernel refuses later is no longer among them.
+  /// Returns the features in use. Features that the kernel refuses later are removed.
   UringFeatures features() const noexcept { return features_; }
 
-  /// Operations that the kernel has not taken yet; they are offered again at the next turn.
+  /// Returns the number of operations that the kernel has not accepted yet. They are submitted again in the
+  /// next iteration.
   unsigned waiting() const noexcept { return waiting_; }
 
-  // `target` is 8-byte aligned; it and the memory passed live until the completion was handled.
+  // Operations. `target` is 8-byte aligned. It and the memory passed must stay valid until the completion is
+  // handled.
   void connect(void* target, int socket, const sockaddr* address, socklen_t bytes) noexcept;
   void receive(void* target, int socket, std::byte* to, std::size_t bytes) noexcept;
-  /// The same, but it ends when all of `bytes` are there, or no more will come.
+  /// Receives like receive(), but completes only when all `bytes` have arrived or the stream has ended.
   void receive_all(void* target, int socket, std::byte* to, std::size_t bytes) noexcept;
-  /// Into the buffer that is provided in `group`, whenever there is something and as long as it finds one.
+  /// Starts a multishot receive. Each time data arrives, it is received into the buffer provided in `group`.
+  /// The operation ends when data arrives and no buffer is provided.
   void receive_again(void* target, int socket, std::uint16_t group) noexcept;
   void send(void* target, int socket, const msghdr* message) noexcept;
-  /// The result is the new socket; `address` receives the peer.
+  /// Accepts a connection. The result is the new socket, and `address` receives the address of the peer.
   void accept(void* target, int socket, sockaddr* address, socklen_t* bytes) noexcept;
-  /// The peer sends nothing any more, or either side has ended the connection.
+  /// Completes when the peer has shut down its sending side, or either side has ended the connection.
   void await_end(void* target, int socket) noexcept;
 
-  /// Setup: the number of a group of buffers, which no other has.
+  /// Setup. Returns a unique number for a group of buffers.
   std::uint32_t new_group() noexcept { return groups_++; }
-  /// `buffers`, a page with room for one entry, becomes the ring of buffers of a group, as long as the ring lives.
-  /// False: there is no multishot receive, or the kernel has no memory for another group.
+  /// Registers `buffers`, a page with space for one entry, as the buffer ring of a group, for the lifetime of
+  /// this object. Returns false if there is no multishot receive, or if the kernel has no memory for another
+  /// group.
   bool provide(io_uring_buf_ring* buffers, std::uint16_t group) noexcept;
 
   /// Submits, then calls `handle(void* target, Kind, Completion)` for each completion. The first call binds
-  /// the ring to the calling thread (IORING_SETUP_SINGLE_ISSUER). Returns the completions handled.
+  /// the ring to the calling thread (IORING_SETUP_SINGLE_ISSUER). Returns the number of completions handled.
   template <typename Handle>
   std::size_t poll(Handle&& handle) noexcept {
     if (waiting_ > 0 || kernel_has_work()) enter();
@@ -99,7 +104,7 @@ class Uring {
 
   io_uring ring_{};
   UringFeatures features_;
-  const Owned<io_uring_sqe> dropped_{new io_uring_sqe()};  ///< takes what finds no room
+  const Owned<io_uring_sqe> dropped_{new io_uring_sqe()};  ///< dummy entry for operations without an entry
   unsigned waiting_ = 0;
   std::uint32_t groups_ = 0;
   bool enabled_ = false;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the running kernel has of io_uring, found out by trying it: versions say little where features are
-// ported back, or forbidden. Any thread, at setup.
+// Detection of the io_uring features of the running kernel. It tries each feature, because kernel versions
+// say little about features that are backported or forbidden. Any thread, at setup.
 #pragma once
 
 #include "dataplane/base/uring_features.h"
 
 namespace sluice::tcp {
 
+/// Returns the features that the kernel supports. Only the first call tries them.
 UringFeatures uring_features_of_kernel();
 
 }  // namespace sluice::tcp

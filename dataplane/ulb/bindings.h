@@ -10,17 +10,19 @@
 
 namespace sluice::ulb {
 
-/// The binding of a program and version; static. Null: there is none.
+/// Returns the binding of a program and version, which is static, or null if there is none.
 const service::Binding* find_binding(std::uint32_t program, std::uint32_t version) noexcept;
-/// A copy of it, or, without one, a binding that has no eligible items and ignores chunks.
+/// Returns a copy of the binding of a program and version. If there is none, returns a binding that has no
+/// eligible items and ignores chunks.
 service::Binding binding_or_plain(std::uint32_t program, std::uint32_t version) noexcept;
 
-/// A program and version that the configuration can refer to by name, for example "nfs3".
+/// Program and version that the configuration can refer to by name, for example "nfs3".
 struct NamedProgram {
   std::string_view name;
   std::uint32_t program = 0;
   std::uint32_t version = 0;
 };
+/// Returns all programs with such a name.
 std::span<const NamedProgram> named_programs() noexcept;
 
 }  // namespace sluice::ulb

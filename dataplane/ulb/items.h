@@ -10,7 +10,8 @@
 
 namespace sluice::ulb {
 
-/// The counted opaque at the reader's position as the only item; none if it is truncated.
+/// Stores the counted opaque at the reader's position as the only item. Returns the number of items stored,
+/// which is zero if the opaque is truncated.
 inline std::size_t item_here(xdr::Reader& reader, std::span<service::Item> items,
                              service::PlacedResults* placed = nullptr) noexcept {
   const std::uint32_t bytes = reader.u32();
@@ -23,7 +24,8 @@ inline std::size_t item_here(xdr::Reader& reader, std::span<service::Item> items
   return 1;
 }
 
-/// The only item of the results has at most `bytes`.
+/// Stores `bytes` as the maximum length of the only item of the results. Returns the number of lengths
+/// stored.
 inline std::size_t expect_item(std::uint64_t bytes, std::span<std::uint32_t> most_bytes) noexcept {
   if (most_bytes.empty()) return 0;
   most_bytes[0] = static_cast<std::uint32_t>(bytes);

@@ -10,7 +10,7 @@ namespace sluice::ulb {
 
 inline constexpr std::uint32_t kNfs2Version = 2;
 
-/// RFC 1094, section 2.2.
+/// Procedure numbers (RFC 1094, section 2.2).
 enum Nfs2Procedure : std::uint32_t {
   kNfs2Null = 0,
   kNfs2GetAttr = 1,
@@ -33,9 +33,10 @@ enum Nfs2Procedure : std::uint32_t {
 };
 inline constexpr std::uint32_t kNfs2Procedures = 18;
 
-/// WRITE data, SYMLINK path, READ data and READLINK path are eligible; other chunks are ignored.
+/// Returns the binding of NFS version 2. WRITE data, SYMLINK path, READ data and READLINK path are eligible.
+/// Other chunks are ignored.
 const service::Binding& nfs2_binding() noexcept;
-/// NFSACL version 2: nothing is eligible.
+/// Returns the binding of NFSACL version 2, in which nothing is eligible.
 const service::Binding& nfsacl2_binding() noexcept;
 
 }  // namespace sluice::ulb

@@ -15,7 +15,7 @@ constexpr std::uint64_t kPostOpAttr = 4 + kFattr3;
 constexpr std::uint64_t kWccData = 4 + 24 + kPostOpAttr;
 constexpr std::uint64_t kPostOpHandle = 4 + 4 + 64;
 constexpr std::uint64_t kStatus = 4;
-/// RFC 1813 names no limit: the longest of Linux, PATH_MAX.
+/// Maximum length of a path in Linux (PATH_MAX). RFC 1813 has no limit.
 constexpr std::uint64_t kMaxPath = 4096;
 constexpr std::uint32_t kMaxHandle = 64;
 
@@ -25,7 +25,7 @@ constexpr std::array<service::ProcedureBinding, kNfs3Procedures> procedure_table
   table[kNfs3SymLink].eligible_arguments = 1;
   table[kNfs3Read].eligible_results = 1;
   table[kNfs3ReadLink].eligible_results = 1;
-  // SETATTR may be guarded by a ctime, which it changes.
+  // SETATTR is not idempotent, because it may be guarded by a ctime, which it changes.
   for (const Nfs3Procedure procedure : {kNfs3SetAttr, kNfs3Create, kNfs3MkDir, kNfs3SymLink, kNfs3MkNod,
                                         kNfs3Remove, kNfs3RmDir, kNfs3Rename, kNfs3Link})
     table[procedure].idempotent = false;
@@ -33,7 +33,8 @@ constexpr std::array<service::ProcedureBinding, kNfs3Procedures> procedure_table
 }
 constexpr auto kProcedures = procedure_table();
 
-/// The count argument of a READ-like call; zero if the arguments are truncated.
+/// Returns the count argument of a READ-like call, which follows the handle and `bytes_between`. Returns zero
+/// if the arguments are truncated.
 std::uint64_t count_behind_handle(std::span<const std::byte> arguments, std::uint32_t bytes_between) {
   xdr::Reader reader(arguments);
   reader.opaque(kMaxHandle);
@@ -87,7 +88,8 @@ std::uint64_t max_nfs3_results(std::uint32_t procedure, std::span<const std::byt
   }
 }
 
-/// WRITE: handle, offset, count, stability, data. SYMLINK: directory, name, attributes, path.
+/// Finds the item of a call. The arguments of WRITE are handle, offset, count, stability and data. The
+/// arguments of SYMLINK are directory, name, attributes and path.
 std::size_t nfs3_argument_items(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<service::Item> items) {
   xdr::Reader reader(arguments);
@@ -96,7 +98,8 @@ std::size_t nfs3_argument_items(std::uint32_t procedure, std::span<const std::by
     reader.skip(16);
   } else if (procedure == kNfs3SymLink) {
     reader.opaque(kMaxPath);
-    // sattr3: mode, uid, gid, size behind a flag each; two times, with a value when set to the client's.
+    // A sattr3 has mode, uid, gid and size, each after a flag, and two times, which have a value only if they
+    // are set to the client's time.
     constexpr std::uint32_t kToClientTime = 2;
     for (const std::uint32_t bytes : {4, 4, 4, 8})
       if (reader.u32() != 0) reader.skip(bytes);
@@ -108,7 +111,8 @@ std::size_t nfs3_argument_items(std::uint32_t procedure, std::span<const std::by
   return item_here(reader, items);
 }
 
-/// READ: attributes, count, eof, data. READLINK: attributes, path.
+/// Finds the item of a reply. The results of READ are attributes, count, eof and data. The results of
+/// READLINK are attributes and path.
 std::size_t nfs3_result_items(std::uint32_t procedure, std::span<const std::byte> results,
                               service::PlacedResults* placed, std::span<service::Item> items) {
   if (procedure != kNfs3Read && procedure != kNfs3ReadLink) return 0;
@@ -125,7 +129,8 @@ std::size_t nfs3_expected_items(std::uint32_t procedure, std::span<const std::by
   return procedure == kNfs3ReadLink ? expect_item(0, most_bytes) : 0;
 }
 
-/// GETACL: attributes, mask, and two lists of at most kMaxAclEntries entries of three words.
+/// Returns the upper bound for NFSACL version 3. The results of GETACL are attributes, mask, and two lists of
+/// at most kMaxAclEntries entries of three words.
 std::uint64_t max_nfsacl_results(std::uint32_t procedure, std::span<const std::byte>) {
   if (procedure == 0) return 0;
   constexpr std::uint64_t kMaxAclEntries = 1024;
@@ -133,7 +138,8 @@ std::uint64_t max_nfsacl_results(std::uint32_t procedure, std::span<const std::b
   return procedure == 1 ? kStatus + kPostOpAttr + 4 + 2 * kList : kStatus + kPostOpAttr;
 }
 
-/// MNT: status, handle, flavors. Neither arguments nor protocol bound the lists of DUMP and EXPORT.
+/// Returns the upper bound for MOUNT. The results of MNT are status, handle and flavors. For DUMP and EXPORT
+/// a bound of kMaxLists is assumed, because neither the arguments nor the protocol bound their lists.
 std::uint64_t max_mount3_results(std::uint32_t procedure, std::span<const std::byte>) {
   constexpr std::uint64_t kMaxFlavors = 16;
   constexpr std::uint64_t kMaxLists = 64 << 10;
@@ -153,7 +159,8 @@ service::Repetition nfsacl_repetition(std::uint32_t procedure, std::span<const s
   return procedure == kGetAcl ? service::Repetition::Harmless : service::Repetition::OnlyOnce;
 }
 
-/// MNT and UMNT change the list that DUMP shows.
+/// Returns the effect of repeating a MOUNT call. MNT and UMNT are not harmless, because they change the list
+/// that DUMP returns.
 service::Repetition mount3_repetition(std::uint32_t procedure, std::span<const std::byte>) {
   enum : std::uint32_t { kDump = 2, kExport = 5 };
   return procedure == kDump || procedure == kExport ? service::Repetition::Harmless
@@ -164,8 +171,8 @@ bool nfs3_announces_sizes(std::uint32_t procedure, std::span<const std::byte>) {
   return procedure == kNfs3FsInfo;
 }
 
-/// FSINFO: attributes, then maximum, preferred size and multiple of READ and of WRITE, preferred size of
-/// READDIR, and the rest. What is lowered stays a multiple, if it can.
+/// Lowers the sizes in FSINFO. Its results are attributes, then maximum size, preferred size and multiple of
+/// READ and of WRITE, preferred size of READDIR, and the rest. Lowered sizes stay multiples if possible.
 void cap_nfs3_sizes(std::span<std::byte> results, const service::CarriedSizes& most,
                     service::PlacedResults*) {
   constexpr std::uint64_t kRest = 20;  // maxfilesize, time_delta, properties
@@ -262,7 +269,8 @@ constexpr std::array<service::ProcedureBinding, kNfs2Procedures> procedure_table
 }
 constexpr auto kProcedures2 = procedure_table_of_2();
 
-/// WRITE: handle, beginoffset, offset, totalcount, data. SYMLINK: directory, name, path, attributes.
+/// Finds the item of a call. The arguments of WRITE are handle, beginoffset, offset, totalcount and data. The
+/// arguments of SYMLINK are directory, name, path and attributes.
 std::size_t nfs2_argument_items(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<service::Item> items) {
   xdr::Reader reader(arguments);
@@ -282,7 +290,7 @@ service::Repetition nfs2_repetition(std::uint32_t procedure, std::span<const std
                                                                            : service::Repetition::OnlyOnce;
 }
 
-/// READ: attributes, data. READLINK: path.
+/// Finds the item of a reply. The results of READ are attributes and data. The result of READLINK is a path.
 std::size_t nfs2_result_items(std::uint32_t procedure, std::span<const std::byte> results,
                               service::PlacedResults* placed, std::span<service::Item> items) {
   if (procedure != kNfs2Read && procedure != kNfs2ReadLink) return 0;
@@ -328,7 +336,8 @@ std::uint64_t max_nfs2_results(std::uint32_t procedure, std::span<const std::byt
   }
 }
 
-/// As in version 3, with the attributes of version 2.
+/// Returns the upper bound for NFSACL version 2. Results are as in version 3, but with the attributes of
+/// version 2.
 std::uint64_t max_nfsacl2_results(std::uint32_t procedure, std::span<const std::byte>) {
   if (procedure == 0) return 0;
   constexpr std::uint64_t kMaxAclEntries = 1024;

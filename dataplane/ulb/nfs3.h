@@ -13,7 +13,7 @@ inline constexpr std::uint32_t kNfsAclProgram = 100227;
 inline constexpr std::uint32_t kMountProgram = 100005;
 inline constexpr std::uint32_t kNfs3Version = 3;
 
-/// RFC 1813, section 3.
+/// Procedure numbers (RFC 1813, section 3).
 enum Nfs3Procedure : std::uint32_t {
   kNfs3Null = 0,
   kNfs3GetAttr = 1,
@@ -40,11 +40,13 @@ enum Nfs3Procedure : std::uint32_t {
 };
 inline constexpr std::uint32_t kNfs3Procedures = 22;
 
-/// WRITE data, SYMLINK path, READ data and READLINK path are eligible; other chunks are ignored.
+/// Returns the binding of NFS version 3. WRITE data, SYMLINK path, READ data and READLINK path are eligible.
+/// Other chunks are ignored.
 const service::Binding& nfs3_binding() noexcept;
-/// NFSACL version 3: nothing is eligible; chunks are ignored, as other servers of the NFS family do.
+/// Returns the binding of NFSACL version 3, in which nothing is eligible. Chunks are ignored, as by other
+/// servers of the NFS family.
 const service::Binding& nfsacl3_binding() noexcept;
-/// MOUNT version 3 (RFC 1813, Appendix I): nothing is eligible.
+/// Returns the binding of MOUNT version 3 (RFC 1813, Appendix I), in which nothing is eligible.
 const service::Binding& mount3_binding() noexcept;
 
 }  // namespace sluice::ulb

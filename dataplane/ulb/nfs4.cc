@@ -33,8 +33,9 @@ std::size_t nfs4_result_items(std::uint32_t procedure, std::span<const std::byte
   return count;
 }
 
-/// Sessions of later minor versions know a COMPOUND that comes again by themselves (RFC 8881, section 2.10.6).
-/// Of version 4.0: operations that change nothing, and WRITE.
+/// Returns the effect of repeating a COMPOUND. It is harmless in later minor versions, whose sessions detect
+/// retransmissions (RFC 8881, section 2.10.6). In version 4.0 it is harmless if all operations change
+/// nothing, and InOrder if there are also WRITEs.
 service::Repetition nfs4_repetition(std::uint32_t procedure, std::span<const std::byte> arguments) {
   if (procedure != kNfs4Compound) return service::Repetition::OnlyOnce;
   enum : std::uint32_t {
@@ -95,8 +96,9 @@ service::Repetition nfs4_repetition(std::uint32_t procedure, std::span<const std
 
 constexpr std::uint32_t kSequence = 53;
 
-/// Most eligible items of a COMPOUND: Read chunks of a call, and Write chunks of its reply. What its
-/// operations return has no exact bound; their repetition is the business of owners and sessions.
+/// Procedures NULL and COMPOUND. A COMPOUND may have up to 255 Read chunks in the call and 255 Write chunks
+/// in the reply. It counts as idempotent, because its results have no exact bound, and because owners and
+/// sessions handle its retransmission.
 constexpr service::ProcedureBinding kProcedures[] = {{},
                                                      {.eligible_arguments = 255, .eligible_results = 255}};
 constexpr std::string_view kNames[] = {"null", "compound"};
@@ -132,7 +134,7 @@ CompoundWalker::CompoundWalker(std::span<const std::byte> message, What what,
     if (what == What::CallbackCall) in.u32();  // callback_ident
   }
   operations_ = left_ = in.u32();
-  // Each operation takes at least its number.
+  // Each operation has at least its number.
   if (left_ > in.remaining() / xdr::kUnit) in.fail();
 }
 
@@ -197,7 +199,7 @@ const service::Binding& nfs4_binding() noexcept {
 
 namespace {
 
-/// Advances behind one element of the grammar, nested ones included.
+/// Advances past one element of the grammar, nested elements included.
 void skip_element(const char*& grammar) noexcept {
   int depth = 0;
   if (*grammar == '*') ++grammar;
@@ -219,7 +221,7 @@ void skip_element(const char*& grammar) noexcept {
   } while (depth > 0);
 }
 
-/// Words up to the first value that has no fixed size; advances there.
+/// Returns the number of words up to the first value without a fixed size, and advances to it.
 std::size_t fixed_units(const char*& grammar) noexcept {
   std::size_t units = 0;
   for (; *grammar == 'w' || *grammar == 'd'; ++grammar) units += *grammar == 'w' ? 1 : 2;
@@ -257,7 +259,7 @@ void ValueReader::element(const char*& grammar) noexcept {
     case '{':
       return choice(grammar);
     default:
-      in_.fail();  // unreachable: the grammar is a constant
+      in_.fail();  // Unreachable, because the grammar is a constant.
       return;
   }
 }
@@ -282,11 +284,12 @@ std::span<const std::byte> ValueReader::opaque() noexcept {
   return in_.opaque(static_cast<std::uint32_t>(smaller_of<std::size_t>(in_.remaining(), ~std::uint32_t{0})));
 }
 
-/// "[x]" is preceded by a count; each element of "*(x)" by a word that says whether one more follows.
+/// Steps over an array or a list. A count precedes the values of "[x]". A word before each element of "*(x)"
+/// says whether the element follows.
 void ValueReader::repeated(const char*& grammar, bool counted) noexcept {
   const char* const body = grammar + (counted ? 1 : 2);
   std::uint32_t count = counted ? in_.u32() : 0;
-  // Every element takes at least one word.
+  // Every element has at least one word.
   if (counted && count > in_.remaining() / xdr::kUnit) in_.fail();
   const char* each = body;
   if (const std::size_t units = fixed_units(each); counted && *each == ']') {

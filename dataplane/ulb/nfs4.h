@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Walks over the operations of NFS version 4 COMPOUNDs, all minor versions, forward and callback, without
-// copying: where each operation begins and ends, and where its DDP-eligible item is (RFC 8267, section 6.1).
-// Pure; any thread. The message must outlive the walker. Offsets and sizes in bytes.
+// Iteration over the operations of NFS version 4 COMPOUNDs of all minor versions, forward and callback,
+// without copying. It finds where each operation begins and ends, and where its DDP-eligible item is (RFC
+// 8267, section 6.1). Pure; any thread. The message must outlive the walker. Offsets and sizes are in bytes.
 //
-// The input is hostile. Anything that cannot be parsed (a count beyond the message, an undefined union arm,
-// an unknown operation) ends the walk; nothing outside the message is read, and the work is bounded by its
-// length.
+// The input is untrusted. Anything that cannot be parsed (a count beyond the message, an undefined union arm,
+// an unknown operation) ends the walk. Nothing outside the message is read, and the length of the message
+// bounds the work.
 #pragma once
 
 #include <cstdint>
@@ -29,27 +29,28 @@ class CompoundWalker {
   struct Operation {
     std::uint32_t number = 0;
     const char* name = "";
-    std::uint32_t status = 0;      ///< of a reply
+    std::uint32_t status = 0;      ///< status of the operation, in a reply
     std::size_t begin = 0;         ///< offset of the operation's number in the message
-    std::size_t end = 0;           ///< offset behind the operation
+    std::size_t end = 0;           ///< offset of the end of the operation
     bool has_item = false;         ///< has a DDP-eligible item; an operation has at most one
-    std::size_t item_at = 0;       ///< offset of the item's data, behind the count word
-    std::uint32_t item_bytes = 0;  ///< without round-up
+    std::size_t item_at = 0;       ///< offset of the item's data, after the count word
+    std::uint32_t item_bytes = 0;  ///< length of the item without round-up
     bool item_placed = false;      ///< the data was moved in a chunk and is not in the message
   };
 
-  /// `message` is the argument or the result of a COMPOUND. `placed` says which items of a result were moved
-  /// in chunks; null: none.
+  /// Starts a walk. `message` is the arguments or the results of a COMPOUND. `placed` tells which items of
+  /// results were moved in chunks. If it is null, none were.
   CompoundWalker(std::span<const std::byte> message, What what,
                  service::PlacedResults* placed = nullptr) noexcept;
 
-  /// False at the end of the message, or at an operation that cannot be parsed: see complete().
+  /// Advances to the next operation. Returns false at the end of the message, or at an operation that cannot
+  /// be parsed. complete() distinguishes the two.
   bool next(Operation& operation) noexcept;
 
-  /// Whether the whole message was parsed, to its last byte.
+  /// Returns true if the whole message was parsed, to its last byte.
   bool complete() const noexcept { return values_.ok() && left_ == 0 && values_.reader().remaining() == 0; }
-  std::uint32_t minor_version() const noexcept { return minor_version_; }  ///< of a call
-  std::uint32_t status() const noexcept { return status_; }                ///< of a reply
+  std::uint32_t minor_version() const noexcept { return minor_version_; }  ///< valid for a call
+  std::uint32_t status() const noexcept { return status_; }                ///< valid for a reply
   std::uint32_t operations() const noexcept { return operations_; }        ///< count word of the message
 
  private:
@@ -64,37 +65,38 @@ class CompoundWalker {
   std::uint32_t left_ = 0;
 };
 
-/// Upper bound in bytes of the results of a COMPOUND, eligible items included. Where the protocol has no
-/// bound (owners, lists), limits that servers keep in practice are assumed; a longer reply would need a
-/// larger Reply chunk than is offered.
+/// Returns an upper bound in bytes of the results of a COMPOUND, eligible items included. Where the protocol
+/// has no bound (owners, lists), the function assumes limits that servers keep in practice. A longer reply
+/// would need a larger Reply chunk than is offered.
 std::uint64_t max_nfs4_results(std::uint32_t procedure, std::span<const std::byte> arguments);
 
-/// Upper bounds in bytes of the READ and READLINK data of a COMPOUND, in order; up to most_bytes.size().
-/// Returns how many were written.
+/// Writes upper bounds in bytes of the READ and READLINK data of a COMPOUND, in order, at most
+/// most_bytes.size() of them. Returns how many it has written.
 std::size_t expected_nfs4_items(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<std::uint32_t> most_bytes);
 
-/// The hooks of Binding for sizes that a server announces: CREATE_SESSION's channel attributes, and
-/// FATTR4_MAXREAD and FATTR4_MAXWRITE in results of GETATTR and READDIR.
+/// Hooks of Binding for the sizes that a server announces. These are the channel attributes of
+/// CREATE_SESSION, and FATTR4_MAXREAD and FATTR4_MAXWRITE in results of GETATTR and READDIR.
 bool nfs4_announces_sizes(std::uint32_t procedure, std::span<const std::byte> arguments);
 void cap_nfs4_sizes(std::span<std::byte> results, const service::CarriedSizes& most,
                     service::PlacedResults* placed);
 
-/// The hooks of Binding for what is withheld: roles and attributes of pNFS, and attributes of locations.
+/// Hooks of Binding for withheld information, which is roles and attributes of pNFS, and attributes of
+/// locations.
 bool withhold_in_nfs4_call(std::uint32_t procedure, std::span<std::byte> arguments,
                            const service::Withheld& withheld);
 void withhold_in_nfs4_results(std::span<std::byte> results, const service::Withheld& withheld,
                               service::PlacedResults* placed);
 
-/// Whether the COMPOUND belongs to a session, whose server associates any connection on which SEQUENCE comes with
-/// it, unless the client has asked for state protection (RFC 8881, section 2.10.3.1).
+/// Returns true if the COMPOUND belongs to a session. The server associates the session with any connection
+/// on which SEQUENCE arrives, unless the client has requested state protection (RFC 8881, section 2.10.3.1).
 bool nfs4_has_session(std::uint32_t procedure, std::span<const std::byte> arguments) noexcept;
-/// Whether the results of such a COMPOUND say that the connection is not associated with its session (RFC 8881,
-/// section 15.1.11.6). Nothing of it has been executed.
+/// Returns true if the results of such a COMPOUND say that the connection is not associated with its session
+/// (RFC 8881, section 15.1.11.6). None of its operations has been executed then.
 bool nfs4_refuses_connection(std::span<const std::byte> results) noexcept;
 
-/// Each WRITE, CREATE of a symbolic link, READ and READLINK of a COMPOUND has an eligible item; Read chunks
-/// at other positions are refused.
+/// Returns the binding of NFS version 4. Each WRITE, CREATE of a symbolic link, READ and READLINK of a
+/// COMPOUND has an eligible item. Read chunks at other positions are refused.
 const service::Binding& nfs4_binding() noexcept;
 
 }  // namespace sluice::ulb

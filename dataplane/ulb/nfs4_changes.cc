@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the gateways change in calls and results of version 4, in place: no byte moves.
+// Changes that the gateways make in calls and results of NFS version 4. They are made in place, without
+// moving bytes.
 #include "dataplane/ulb/nfs4.h"
 
 #include "dataplane/ulb/nfs4_attributes.h"
@@ -8,31 +9,32 @@
 
 namespace sluice::ulb {
 
-// --- The sizes that a server announces: FATTR4_MAXREAD and FATTR4_MAXWRITE (RFC 8881, section 5.8.2), and the channel attributes of a
-// session (section 18.36)
+// --- Sizes that a server announces: FATTR4_MAXREAD and FATTR4_MAXWRITE (RFC 8881, section 5.8.2), and the
+// channel attributes of a session (section 18.36)
 
 namespace {
 
 enum : std::uint32_t { kGetAttr = 9, kReadDir = 26, kExchangeId = 42, kCreateSession = 43 };
 static_assert(std::size(kNfs4Attributes) == kMaxWrite + 1);
 
-/// Reads a number of `bytes`, over which the reader goes, and lowers it in place to `most` at the most.
+/// Reads a number at the reader's position in `bytes`, and lowers it in place to `most` if it is larger.
 void lower_u32(std::span<std::byte> bytes, xdr::Reader& reader, std::uint32_t most) noexcept {
   const std::size_t at = reader.position();
-  if (reader.u32() > most) xdr::store_u32(&bytes[at], most);  // zero if it is not there
+  if (reader.u32() > most) xdr::store_u32(&bytes[at], most);  // A missing number reads as zero.
 }
 void lower_u64(std::span<std::byte> bytes, xdr::Reader& reader, std::uint64_t most) noexcept {
   const std::size_t at = reader.position();
   if (reader.u64() > most) xdr::store_u64(&bytes[at], most);
 }
 
-/// Whether the bitmap at `offset`, which has been stepped over, has one of the sizes.
+/// Returns true if the bitmap at `offset` has one of the sizes. The walker has checked that the bitmap is
+/// complete.
 bool asks_for_sizes(std::span<const std::byte> arguments, std::size_t offset) noexcept {
   const bool empty = xdr::load_u32(&arguments[offset]) == 0;
   return !empty && (xdr::load_u32(&arguments[offset + xdr::kUnit]) & kSizeAttributes) != 0;
 }
 
-/// Attributes follow each other in the order of their numbers.
+/// Lowers the sizes among the attributes of `bitmap`. Attributes are encoded in the order of their numbers.
 void cap_attributes(std::span<std::byte> values, std::uint32_t bitmap, std::uint64_t most) noexcept {
   ValueReader in(values);
   for (std::uint32_t number = 0; number <= kMaxWrite && in.ok(); ++number) {
@@ -44,7 +46,8 @@ void cap_attributes(std::span<std::byte> values, std::uint32_t bitmap, std::uint
   }
 }
 
-/// A fattr4: the bitmap, of which only the first word matters here, and an opaque with the attributes.
+/// Lowers the sizes in a fattr4, which is a bitmap and an opaque with the attributes. The sizes are in the
+/// first word of the bitmap.
 void cap_fattr(std::span<std::byte> bytes, ValueReader& in, const service::CarriedSizes& most) noexcept {
   xdr::Reader& reader = in.reader();
   const std::uint64_t words = reader.u32();
@@ -56,7 +59,7 @@ void cap_fattr(std::span<std::byte> bytes, ValueReader& in, const service::Carri
     cap_attributes(bytes.subspan(values_at, values_bytes), bitmap, most.data_bytes);
 }
 
-/// READDIR4resok: verifier, and entries of cookie, name and attributes.
+/// Lowers the sizes in a READDIR4resok, which is a verifier, and entries of cookie, name and attributes.
 void cap_entries(std::span<std::byte> bytes, const service::CarriedSizes& most) noexcept {
   ValueReader in(bytes);
   in.skip("ww");
@@ -66,9 +69,9 @@ void cap_entries(std::span<std::byte> bytes, const service::CarriedSizes& most) 
   }
 }
 
-/// channel_attrs4. Calls of the server may be held to less than others by the transport, which the client knew
-/// when it asked for its back channel. Linux refuses one that has less room for replies than it has asked for, so
-/// that channel has the limit of all messages.
+/// Lowers the sizes in a channel_attrs4. The backchannel gets the limit of all messages as well, because
+/// Linux refuses a backchannel with less room for replies than it has requested. The transport may limit
+/// calls of the server to less, but the client knew that limit when it requested the backchannel.
 void cap_channel(std::span<std::byte> bytes, ValueReader& in, std::uint32_t most) noexcept {
   in.skip("w");                         // headerpadsize
   lower_u32(bytes, in.reader(), most);  // maxrequestsize
@@ -116,18 +119,20 @@ void cap_nfs4_sizes(std::span<std::byte> results, const service::CarriedSizes& m
   }
 }
 
-// --- What would lead a client past the gateway: pNFS (RFC 8881, section 12) and the locations of file systems (section 11)
+// --- Information with which a client would bypass the gateway: pNFS (RFC 8881, section 12) and the locations
+// of file systems (section 11)
 //
-// In calls the attributes are not asked for; in results EXCHANGE_ID has no role of pNFS and FATTR4_SUPPORTED_ATTRS none of the
-// attributes.
+// The attributes are removed from the requests in calls and from FATTR4_SUPPORTED_ATTRS in results. The roles
+// of pNFS are removed from the results of EXCHANGE_ID.
 
 namespace {
 
-// RFC 8881, section 18.35.
+// Flags of EXCHANGE_ID (RFC 8881, section 18.35).
 constexpr std::uint32_t kUseNonPnfs = 0x10000;
 constexpr std::uint32_t kUsePnfs = 0x20000 | 0x40000;  // metadata server, data server
 
-/// `bitmap` begins with a bitmap4. One that is longer than `bitmap` stays as it is.
+/// Removes attributes from the bitmap4 at the start of `bitmap`. A bitmap4 that is longer than `bitmap` stays
+/// unchanged.
 void clear(std::span<std::byte> bitmap, const Attributes& attributes) noexcept {
   change_bitmap(bitmap, [&](std::uint32_t word, std::size_t i) { return word & ~attributes[i]; });
 }
@@ -136,7 +141,7 @@ bool has_supported_attrs(std::span<const std::byte> bitmap) noexcept {
   return xdr::load_u32(bitmap.data()) > 0 && (xdr::load_u32(&bitmap[xdr::kUnit]) >> kSupportedAttrs & 1) != 0;
 }
 
-/// A fattr4. FATTR4_SUPPORTED_ATTRS stands ahead of all others.
+/// Removes attributes from FATTR4_SUPPORTED_ATTRS in a fattr4, where it precedes all other attributes.
 void clear_supported(std::span<std::byte> bytes, ValueReader& in, const Attributes& attributes) noexcept {
   const std::size_t bitmap_at = in.reader().position();
   in.skip("[w]");
@@ -146,7 +151,7 @@ void clear_supported(std::span<std::byte> bytes, ValueReader& in, const Attribut
     clear(bytes.subspan(values_at, values_bytes), attributes);
 }
 
-/// READDIR4resok.
+/// Removes attributes from FATTR4_SUPPORTED_ATTRS of each entry of a READDIR4resok.
 void clear_supported_of_entries(std::span<std::byte> bytes, const Attributes& attributes) noexcept {
   ValueReader in(bytes);
   in.skip("ww");
@@ -156,10 +161,11 @@ void clear_supported_of_entries(std::span<std::byte> bytes, const Attributes& at
   }
 }
 
-/// EXCHANGE_ID4resok: client and sequence, flags. A server has one of the roles at least.
+/// Removes the roles of pNFS from an EXCHANGE_ID4resok, in which the flags follow client and sequence. Sets
+/// the role without pNFS instead, because a server must have at least one role.
 void clear_roles(std::span<std::byte> bytes) noexcept {
   constexpr std::size_t kFlagsAt = 12;
-  if (bytes.size() < kFlagsAt + xdr::kUnit) return;  // failed
+  if (bytes.size() < kFlagsAt + xdr::kUnit) return;  // The operation has failed.
   const std::uint32_t flags = xdr::load_u32(&bytes[kFlagsAt]);
   if ((flags & kUsePnfs) != 0) xdr::store_u32(&bytes[kFlagsAt], (flags & ~kUsePnfs) | kUseNonPnfs);
 }
@@ -205,20 +211,23 @@ void withhold_in_nfs4_results(std::span<std::byte> results, const service::Withh
   }
 }
 
-// --- Upper bound of the results of a COMPOUND (RFC 8267, section 6.2), from its arguments and the grammar of results
+// --- Upper bound of the results of a COMPOUND (RFC 8267, section 6.2), from its arguments and the grammar of
+// results
 
 namespace {
 
-// Assumed bounds in bytes or elements where the protocol has none, from what servers are known to send.
+// Assumed bounds, in bytes or elements, where the protocol has none. They cover what servers are known to
+// send.
 constexpr std::uint64_t kOpaque = 1024;              // owners, names, server scopes
-constexpr std::uint64_t kElements = 32;              // of an array: bitmap words, flavors, server names
+constexpr std::uint64_t kElements = 32;              // array elements: bitmap words, flavors, server names
 constexpr std::uint64_t kPath = 4096;                // READLINK
-constexpr std::uint64_t kAttributes = 4096;          // GETATTR without the following
-constexpr std::uint64_t kLargeAttribute = 64 << 10;  // each
-constexpr std::uint64_t kReadPlusOverhead = 4096;    // segments of a READ_PLUS besides its data
+constexpr std::uint64_t kAttributes = 4096;          // GETATTR without the attributes of kLargeAttributes
+constexpr std::uint64_t kLargeAttribute = 64 << 10;  // each attribute of kLargeAttributes
+constexpr std::uint64_t kReadPlusOverhead = 4096;    // segments of a READ_PLUS without its data
 constexpr std::uint64_t kXattrValue = 64 << 10;      // XATTR_SIZE_MAX of Linux
 constexpr std::uint64_t kUnknownOperation = 64 << 10;
-/// RFC 8881, section 5.6 and 12: acl, fs_locations, dacl, sacl, fs_layout_type, layout_hint.
+/// Attributes acl, fs_locations, dacl, sacl, fs_layout_types, layout_hint and fs_locations_info (RFC 8881,
+/// sections 5.6, 11 and 12).
 constexpr std::uint32_t kLargeAttributes[] = {12, 24, 58, 59, 62, 63, 67};
 
 enum : std::uint32_t {
@@ -231,7 +240,8 @@ enum : std::uint32_t {
   kListXattrs = 74,
 };
 
-/// Upper bound of the values described at `grammar`, up to the end of the sequence; advances behind it.
+/// Returns an upper bound of the values described at `grammar`, up to the end of the sequence, and advances
+/// to that end.
 std::uint64_t bound_of(const char*& grammar) noexcept {
   std::uint64_t bytes = 0;
   for (; *grammar != '\0' && *grammar != ']' && *grammar != ')' && *grammar != ';'; ++grammar) {
@@ -273,7 +283,7 @@ std::uint64_t bound_of(const char*& grammar) noexcept {
   return bytes;
 }
 
-/// The word at `offset` of an operation's arguments; zero if they are shorter.
+/// Returns the word at `offset` of an operation's arguments, or zero if the arguments are shorter.
 std::uint64_t word(std::span<const std::byte> arguments, std::size_t offset) noexcept {
   return offset + xdr::kUnit <= arguments.size() ? xdr::load_u32(&arguments[offset]) : 0;
 }
@@ -287,7 +297,7 @@ std::uint64_t attributes_bound(std::span<const std::byte> arguments) noexcept {
   return bytes;
 }
 
-/// Upper bound of a result behind its status.
+/// Returns an upper bound of a result without its status.
 std::uint64_t body_bound(std::uint32_t number, std::span<const std::byte> arguments) noexcept {
   switch (number) {
     case kGetAttr:
@@ -300,7 +310,7 @@ std::uint64_t body_bound(std::uint32_t number, std::span<const std::byte> argume
       return 16 + word(arguments, 20);
     case kReadLink:
       return 4 + kPath;
-    case kGetDeviceInfo:  // device, type, maxcount; or, in an error, the needed size
+    case kGetDeviceInfo:  // device, type, maxcount (an error has the required size instead)
       return 16 + 4 * kElements + word(arguments, 20);
     case kLayoutGet:  // signal, type, iomode, offset, length, minlength, stateid, maxcount
       return 16 + word(arguments, 52);
@@ -311,9 +321,9 @@ std::uint64_t body_bound(std::uint32_t number, std::span<const std::byte> argume
     default:
       break;
   }
-  if (number >= std::size(kNfs4Operations)) return 0;  // ILLEGAL: only a status
+  if (number >= std::size(kNfs4Operations)) return 0;  // The result of ILLEGAL has only a status.
   const char* grammar = kNfs4Operations[number].results;
-  return bound_of(grammar);  // includes the status
+  return bound_of(grammar);  // This bound includes the status.
 }
 
 }  // namespace
@@ -321,7 +331,7 @@ std::uint64_t body_bound(std::uint32_t number, std::span<const std::byte> argume
 std::uint64_t max_nfs4_results(std::uint32_t procedure, std::span<const std::byte> arguments) {
   if (procedure != kNfs4Compound) return 0;
   CompoundWalker walker(arguments, CompoundWalker::What::Call);
-  // Status, tag (copied from the call), number of results.
+  // The results begin with status, tag (copied from the call) and number of results.
   std::uint64_t bytes = 12 + xdr::padded(word(arguments, 0));
   CompoundWalker::Operation operation;
   while (walker.next(operation)) {

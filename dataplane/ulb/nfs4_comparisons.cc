@@ -10,15 +10,17 @@ namespace {
 
 enum : std::uint32_t { kGetAttr = 9, kNVerify = 17, kReadDir = 26, kVerify = 37 };
 
-/// A size in bytes that no server announces: what is compared with it differs.
+/// Size in bytes that no server announces, so that a comparison with it finds a difference.
 constexpr std::uint64_t kNoServersSize = 1;
-/// FATTR4_SUPPATTR_EXCLCREAT, which servers of minor versions above 0 have to support (RFC 8881, section 5.8.1.14).
+/// Number of FATTR4_SUPPATTR_EXCLCREAT, which servers of minor versions above 0 must support (RFC 8881,
+/// section 5.8.1.14).
 constexpr std::uint32_t kSuppattrExclcreat = 75;
-/// FATTR4_RETENTEVT_GET replaces attributes that have to be unsupported, because no server supports it.
+/// Number of FATTR4_RETENTEVT_GET. It replaces attributes that must appear as unsupported, because no server
+/// supports it.
 constexpr std::uint32_t kUnsupportedAttribute = 71;
 
-/// Rewrites a fattr4 so that the server finds an attribute that it does not support. The shortest value of a withheld
-/// attribute leaves room for the longer bitmap.
+/// Rewrites a fattr4 so that it has an attribute that the server does not support. Even the shortest value of
+/// a withheld attribute leaves enough space for the longer bitmap.
 void name_unsupported(std::span<std::byte> fattr) noexcept {
   constexpr std::size_t kBitmapBytes = (1 + kAttributeWords) * xdr::kUnit;
   if (fattr.size() < kBitmapBytes + xdr::kUnit) return;
@@ -39,7 +41,7 @@ bool is_nfs4(const service::Binding& binding) noexcept {
 
 // --- What the server announces
 
-/// Remembers the withheld ones of FATTR4_SUPPORTED_ATTRS, at which the reader is.
+/// Records the withheld attributes in FATTR4_SUPPORTED_ATTRS, which is at the reader's position.
 void ComparedAttributes::note_supported(std::span<const std::byte> values, ValueReader& in) noexcept {
   const auto bitmap = values.subspan(in.reader().position());
   in.skip("[w]");
@@ -58,7 +60,7 @@ void ComparedAttributes::note_size(ValueReader& in, std::uint64_t& announced) co
   if (in.ok()) announced = size > carried_bytes_ ? size : 0;
 }
 
-/// Reads a fattr4.
+/// Records the values in a fattr4.
 void ComparedAttributes::note_fattr(ValueReader& in) noexcept {
   xdr::Reader& reader = in.reader();
   const std::uint64_t words = reader.u32();
@@ -82,7 +84,8 @@ void ComparedAttributes::note_fattr(ValueReader& in) noexcept {
 
 // --- What a call compares
 
-/// Adds to FATTR4_SUPPORTED_ATTRS what is hidden from clients. One that has what is withheld is made to differ.
+/// Adds the attributes hidden from clients to FATTR4_SUPPORTED_ATTRS. A value that already has withheld
+/// attributes is changed so that it differs from the server's value.
 void ComparedAttributes::restore_supported(std::span<std::byte> values, ValueReader& in,
                                            bool later_version) const noexcept {
   const auto bitmap = values.subspan(in.reader().position());
@@ -92,11 +95,12 @@ void ComparedAttributes::restore_supported(std::span<std::byte> values, ValueRea
   if (!bitmap_has(bitmap, withheld_))
     return change_bitmap(bitmap, [&](std::uint32_t word, std::size_t i) { return word | hidden[i]; });
   change_bitmap(bitmap, [](std::uint32_t word, std::size_t i) {
-    return i == 0 ? word & ~(1u << kSupportedAttrs) : word;  // each server supports this one
+    return i == 0 ? word & ~(1u << kSupportedAttrs) : word;  // Every server supports this attribute.
   });
 }
 
-/// Clients are shown the smaller one of what the gateway carries and of what the server has announced.
+/// Replaces a size by the server's size. Clients are shown the smaller of the gateway's limit and the
+/// server's size.
 void ComparedAttributes::restore_size(std::span<std::byte> values, ValueReader& in,
                                       std::uint64_t announced) const noexcept {
   const std::size_t at = in.reader().position();
@@ -145,7 +149,7 @@ void ComparedAttributes::note(const service::Binding& binding, std::span<const s
       note_fattr(in);
       continue;
     }
-    in.skip("ww");  // READDIR4resok: verifier, and entries of cookie, name and attributes
+    in.skip("ww");  // A READDIR4resok is a verifier, and entries of cookie, name and attributes.
     while (in.reader().boolean()) {
       in.skip("do");
       note_fattr(in);

@@ -12,17 +12,17 @@ namespace sluice::ulb {
 namespace {
 
 constexpr std::size_t kFattr3 = 84;
-constexpr std::size_t kFsidAt = 44;  ///< in a fattr3
+constexpr std::size_t kFsidAt = 44;  ///< offset in a fattr3
 constexpr std::size_t kWccAttributes = 24;
-/// Longest name that is stepped over: how long it may be is the server's business.
+/// Maximum length of a name, in bytes. The limit is generous, because the server checks the length.
 constexpr std::uint32_t kMaxName = 64 << 10;
-/// An entry of READDIRPLUS with a handle has at least so many bytes: two flags and five words around a name and a handle of a
-/// word each, and two words of length.
+/// Size of the shortest READDIRPLUS entry with a handle, in bytes. It has two flags, five more words, a name
+/// and a handle of one word each, and their two length words.
 constexpr std::uint32_t kShortestEntry = 44;
 
 enum NfsAclProcedure : std::uint32_t { kGetAcl = 1, kSetAcl = 2 };
 
-/// Takes the tag of the handle at the reader.
+/// Consumes the handle at the reader's position, and adds its tag to `handles`.
 CallHandles::State step_over_handle(xdr::Reader& reader, CallHandles& handles) noexcept {
   const std::size_t at = reader.position() + xdr::kUnit;
   const auto handle = reader.opaque(kMaxHandleBytes);
@@ -38,13 +38,14 @@ bool has_handle(std::uint32_t program, std::uint32_t procedure) noexcept {
   return procedure > kNfs3Null && procedure < kNfs3Procedures;
 }
 
-/// By how much a READDIRPLUS has to ask for less: n entries take n shortest ones at least, and grow by n tags.
+/// Returns the maxcount with which tagged READDIRPLUS results fit `most_bytes`. Each entry has at least
+/// kShortestEntry bytes, and grows by one tag.
 std::uint32_t with_room_for_tags(std::uint32_t most_bytes) noexcept {
   constexpr std::uint32_t kShare = kShortestEntry / kTagBytes + 1;
   return most_bytes - most_bytes / kShare - (most_bytes % kShare != 0 ? 1 : 0);
 }
 
-/// READDIRPLUS: handle, cookie, cookieverf, dircount, maxcount.
+/// Lowers the maxcount of a READDIRPLUS. The arguments are handle, cookie, cookieverf, dircount and maxcount.
 void ask_for_less(std::span<std::byte> arguments) noexcept {
   xdr::Reader reader(arguments);
   reader.opaque(kMaxHandleBytes);
@@ -54,8 +55,9 @@ void ask_for_less(std::span<std::byte> arguments) noexcept {
   if (reader.ok()) xdr::store_u32(&arguments[at], with_room_for_tags(most));
 }
 
-/// Steps over results of NFS, and tells `visitor` where there are attributes, and handles: those that have to be there, by
-/// their length, and those that may be missing, by the flag in front. False: they cannot be stepped over.
+/// Parser of NFS results that reports the offsets of attributes and handles to `visitor`. For a required
+/// handle the offset is that of its length, for an optional handle that of the flag before it. walk() returns
+/// false if the results cannot be parsed.
 template <typename Visitor>
 class ResultsWalk {
  public:
@@ -102,7 +104,7 @@ class ResultsWalk {
         optional_attributes();
         if (success) entries();
         break;
-      default:  // the others begin with the attributes of their file, and have no handle
+      default:  // All other results begin with the attributes of the file, and have no handle.
         optional_attributes();
     }
     return reader_.ok();
@@ -132,7 +134,7 @@ class ResultsWalk {
     const auto handle = reader_.opaque(kMaxHandleBytes);
     if (reader_.ok()) visitor_.optional_handle(at, handle);
   }
-  /// Bounded by the message: no entry is without bytes.
+  /// Steps over the entries of a directory. The message bounds their number, because no entry is empty.
   void entries() noexcept {
     reader_.skip(8);  // cookieverf
     while (reader_.boolean() && reader_.ok()) {
@@ -155,13 +157,13 @@ struct HandleCounter {
   std::size_t count = 0;
 };
 
-/// Copies the results as it steps over them.
+/// Visitor that copies the results and adds tags.
 struct TagWriter {
   void attributes(std::size_t) noexcept {}
   void required_handle(std::size_t at, std::span<const std::byte> handle) noexcept {
     if (handle.size() <= kMaxTaggableBytes) return tagged(at, handle);
     ++too_long;
-    // LOOKUP: the status in front of the handle has not been copied yet.
+    // Only LOOKUP has a required handle. The status before the handle has not been copied yet.
     write_error(to, kNfsProgram, kNfs3Lookup, Nfs3Error::ServerFault);
     copied = results.size();
     failed = true;
@@ -205,7 +207,8 @@ struct FileSystemTagger {
   std::uint32_t tag;
 };
 
-/// Words behind the status: FALSE for each of the attributes that may be missing, before and after.
+/// Returns the number of words after the status in an error. Each is a FALSE for optional attributes, before
+/// and after the operation.
 std::uint32_t words_of_error(std::uint32_t program, std::uint32_t procedure) noexcept {
   if (program == kNfsAclProgram) return 1;
   switch (procedure) {
@@ -254,7 +257,8 @@ std::span<std::byte> remove_tags(std::uint32_t program, std::uint32_t procedure,
     std::byte* const length = &message[arguments_at + handles.at[i] - xdr::kUnit];
     xdr::store_u32(length, xdr::load_u32(length) - static_cast<std::uint32_t>(kTagBytes));
   }
-  // The first bytes of the message move over the last tag, and then over the first one, which has moved with them.
+  // The bytes before the last tag move over it. Then the bytes before the first tag, which has moved too,
+  // move over that tag.
   std::size_t begin = 0;
   for (std::size_t i = handles.count; i-- > 0;) {
     const std::size_t tag_at = arguments_at + handles.at[i] + begin;
@@ -287,7 +291,8 @@ std::size_t write_tagged(xdr::Writer& to, std::uint32_t procedure, std::span<con
 void tag_file_systems(std::uint32_t program, std::uint32_t procedure, std::span<std::byte> results,
                       std::uint32_t tag) noexcept {
   FileSystemTagger tagger{.results = results, .tag = tag};
-  // GETACL and SETACL have the attributes in front, as the procedures without handles of NFS have.
+  // Results of GETACL and SETACL begin with the attributes, like results of the NFS procedures without
+  // handles.
   ResultsWalk(results, tagger).walk(program == kNfsAclProgram && procedure != 0 ? kNfs3Access : procedure);
 }
 

@@ -50,7 +50,7 @@ class Registry {
   /// Returns the declarations of all methods, ordered by name.
   std::vector<Declaration> declarations() const;
   /// Returns the response to one request, without a line end. Returns an empty string for a notification and
-  /// for a request that is answered later. Does not throw, whatever `message` contains.
+  /// for a request that is answered later. No content of `message` makes it throw.
   std::string answer(const std::string& message, Access access, const FileDescriptor& passed = {},
                      const Later& later = {}) const;
 

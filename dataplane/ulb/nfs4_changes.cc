@@ -85,7 +85,7 @@ void cap_channel(std::span<std::byte> bytes, ValueReader& in, std::uint32_t most
 bool nfs4_announces_sizes(std::uint32_t procedure, std::span<const std::byte> arguments) {
   if (procedure != kNfs4Compound) return false;
   constexpr std::size_t kBehindNumber = 4;
-  constexpr std::size_t kReadDirBitmap = kBehindNumber + 24;  // behind cookie, verifier, dircount, maxcount
+  constexpr std::size_t kReadDirBitmap = kBehindNumber + 24;  // after cookie, verifier, dircount, maxcount
   CompoundWalker walker(arguments, CompoundWalker::What::Call);
   CompoundWalker::Operation operation;
   while (walker.next(operation)) {
@@ -176,7 +176,7 @@ bool withhold_in_nfs4_call(std::uint32_t procedure, std::span<std::byte> argumen
                            const service::Withheld& withheld) {
   if (procedure != kNfs4Compound || !withheld.any()) return false;
   constexpr std::size_t kBehindNumber = 4;
-  constexpr std::size_t kReadDirBitmap = kBehindNumber + 24;  // behind cookie, verifier, dircount, maxcount
+  constexpr std::size_t kReadDirBitmap = kBehindNumber + 24;  // after cookie, verifier, dircount, maxcount
   const Attributes attributes = withheld_attributes(withheld);
   bool results_tell = false;
   CompoundWalker walker(arguments, CompoundWalker::What::Call);

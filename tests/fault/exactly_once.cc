@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exactly_once [--device ...] --mount-port PORT: makes files, writes, reads back, compares, renames and removes them, each
-// with a name that is used once. An operation that were done twice, or not at all, would be seen: every file is made with
-// GUARDED, and has to be there to be renamed and removed. At its end it leaves no file. Prints JSON.
+//  exactly_once [--device ...] --mount-port PORT
 //
-// Exit status: 0: all was right; 1: something was not; 3: the connection was lost, with nothing wrong before.
+// Creates files, writes them, reads them back, compares, renames and removes them. Every name is used only
+// once, so an operation that is executed twice, or not at all, is detected: each file is created with GUARDED
+// and has to exist when it is renamed and removed. The program leaves no file behind and prints JSON.
+//
+// Exit status: 0: everything was correct; 1: an error was found; 3: the connection was lost, without an error
+// before.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -47,7 +50,7 @@ std::byte content(std::uint64_t file, std::size_t at) {
   return static_cast<std::byte>((file * 131 + at * 37 + (at >> 8)) & 0xFF);
 }
 
-/// One file after the other. A call at a time.
+/// Handles one file after another, with one call outstanding.
 class Worker {
  public:
   enum class Step : std::uint8_t { Create, Write, Read, Rename, Remove };
@@ -62,7 +65,7 @@ class Worker {
         counts_(counts) {}
 
   bool idle() const { return !outstanding_; }
-  /// Between two files.
+  /// True between two files.
   bool at_rest() const { return idle() && step_ == Step::Create; }
   bool failed() const { return failed_; }
   bool stuck(std::uint64_t now) const { return outstanding_ && now > since_ns_ + kPatienceNs; }
@@ -176,7 +179,7 @@ class Worker {
   bool failed_ = false;
 };
 
-/// The MOUNT server may be away for a while.
+/// Mounts the export. Retries, because the MOUNT server may be unavailable for some time.
 Handle root_of(const Options& options) {
   const std::uint64_t give_up = now_ns() + kPatienceNs;
   for (;;) try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One line of the admin socket: the answer is JSON-RPC 2.0, in one line, or nothing.
+// Parses one line of the admin socket. The answer is JSON-RPC 2.0 in one line, or nothing.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A sequence of management datagrams against an agent whose consumer accepts everything: it neither crashes
-// nor keeps more than it says, and forgets all of it in the end.
+// Sends a sequence of management datagrams to an agent whose consumer accepts every request. The agent must
+// not crash and must not keep more connections than its limit.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -31,7 +31,7 @@ struct Consumer final : Agent::Host {
 
 }  // namespace
 
-/// Each step: one byte of time, one of the sender, then a datagram.
+/// The input is a list of steps: one byte of elapsed time, one byte that selects the sender, then a datagram.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Consumer consumer;
   Agent agent(consumer, {.seed = 1, .max_connections = kMaxConnections, .max_half_open = 8});

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A configuration file, and the same text as what is saved beside one: it has defects, each with its line, or it is one whose every key can be shown and
-// whose limits hold.
+// Parses the input both as a configuration file and as a file of saved changes. A text either has defects,
+// each reported with its line, or yields a configuration whose every key can be printed and whose limits
+// hold.
 #include <cstdlib>
 #include <string>
 
@@ -12,7 +13,7 @@ using namespace sluice;
 
 namespace {
 
-/// What is saved can be written again, and is then the same.
+/// Saved changes survive being written and read again.
 void read_as_saved(const std::string& text) {
   try {
     config::Config once = config::defaults();
@@ -35,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const config::Config parsed = config::parse({reinterpret_cast<const char*>(data), size}, "f");
     config::compare(kDefaults, parsed);
-    // Nothing is exported that the text does not name, and the same text takes nothing away.
+    // Only exports that the text names are exported, and applying the same text again removes nothing.
     for (const segment::ExportConfig& entry : parsed.block.exports)
       if (entry.in_use != 0 && !parsed.named.contains("export." + std::string(entry.path) + ".path"))
         std::abort();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several connections between two engines that are requester and responder at once: calls, cancellations,
-// losses, reconnects and time in the order of the input. Afterwards everything has to be back.
+// Opens several connections between two engines, each of which is requester and responder. Calls,
+// cancellations, losses, reconnects and the passing of time follow the order of the input. Afterwards every
+// resource has to be free again.
 #include <cstdio>
 #include <cstdlib>
 
@@ -10,7 +11,7 @@
 using namespace sluice::conformance;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  // A mesh remembers transfers that failed, and versions of servers: it is replaced from time to time.
+  // A mesh remembers failed transfers and the versions of servers, so it is replaced from time to time.
   constexpr int kRunsOfAMesh = 100;
   static std::unique_ptr<Mesh> meshes[2];
   static int runs = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Host authentication fed by a stranger. Input: a byte that chooses the side under test, then messages, each behind its
-// length in two bytes, the low one first. Keys and nonces are those of the vectors in
-// deploy/docs/host-authentication.md, so that seeds reach the end of a handshake.
+// Feeds host authentication with messages of an unauthenticated peer. The input is a byte that selects the
+// side under test, then messages, each preceded by its length in two bytes, low byte first. Keys and nonces
+// are those of the vectors in deploy/docs/host-authentication.md, so that seeds reach the end of a handshake.
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
@@ -24,7 +24,7 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-/// What is decoded says all that the bytes say.
+/// A decoded message encodes to exactly the bytes that it was decoded from.
 void check_decoders(std::span<const std::byte> message) {
   const auto equal = [](std::span<const std::byte> one, std::span<const std::byte> other) {
     return std::equal(one.begin(), one.end(), other.begin(), other.end());

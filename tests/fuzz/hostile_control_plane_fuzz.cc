@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A control plane that writes whatever it likes into its part of the segment, against a reactor's readers: commands,
-// what is wanted of connections, properties, datagrams, and the configuration. They neither crash nor read outside of
-// anything, and a turn ends.
+// Simulates a control plane that writes arbitrary bytes into its part of the segment: commands, the desired
+// state of connections, properties, datagrams and the configuration. The readers of the reactor must not
+// crash or read out of bounds, and each of their iterations ends.
 #include <cstdlib>
 #include <cstring>
 
@@ -14,7 +14,8 @@ using namespace sluice;
 
 namespace {
 
-/// Of the bytes of one input, in front; the rest stays.
+/// Consumes the bytes of one input from the front. fill() leaves the rest of its target unchanged when the
+/// input is too short.
 struct Script {
   const std::uint8_t* at;
   std::size_t left;
@@ -66,7 +67,7 @@ void write_something(segment::ControlPart& part, Script& script) {
 
 }  // namespace
 
-/// The first byte says how many connections there are already.
+/// The first byte is the number of connections that are established before the input is applied.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   count_invariants() = true;
   Script script{data, size};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A data plane that writes whatever it likes into its part of the segment, against the readers of the control plane:
-// connection management, policy, properties, and all that administrators are shown. They neither crash nor read outside
-// of anything, and count no more connections than there are places.
+// Simulates a data plane that writes arbitrary bytes into its part of the segment. The readers of the control
+// plane are connection management, policy, properties and everything that administrators are shown. They must
+// not crash or read out of bounds, and count at most as many connections as there are slots.
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -42,7 +42,7 @@ const config::Config& configuration() {
   return made;
 }
 
-/// The bytes of one input.
+/// Consumes the bytes of one input from the front.
 class Script {
  public:
   Script(const std::uint8_t* data, std::size_t size) : at_(data), left_(size) {}
@@ -52,7 +52,7 @@ class Script {
     --left_;
     return *at_++;
   }
-  /// As many as there are, in front; the rest stays.
+  /// Copies as many bytes as the input has left, `bytes` at most. The rest of `to` is unchanged.
   void fill(void* to, std::size_t bytes) {
     const std::size_t count = std::min(bytes, left_);
     std::memcpy(to, at_, count);
@@ -151,7 +151,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   count_invariants() = true;
   const config::Config& config = configuration();
   static const auto segment = segment::Segment::in_memory();
-  // Zeros again: to map it anew for each input would take most of the time.
+  // The parts are zeroed in place, because mapping the segment again for each input would take most of the
+  // time.
   ::madvise(static_cast<void*>(&segment->control_part()), sizeof(segment::ControlPart), MADV_DONTNEED);
   ::madvise(static_cast<void*>(&segment->data_part()), sizeof(segment::DataPart), MADV_DONTNEED);
   segment::Layout& layout = segment->layout();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What clients, upstreams and strangers send to the lock proxy: a call has one reply at once, or waits for the upstream and has
-// none. The first byte says who calls: 0, the upstream; 1, a client; 2, somebody who may not. What is decoded is encoded as it
-// was.
+// Feeds the lock proxy with messages of clients, upstreams and unknown hosts. A call either gets exactly one
+// reply immediately, or is forwarded to the upstream and gets none. The first byte selects the caller: 0 is
+// the upstream, 1 a client, any other value an address without access. Decoded arguments encode to a message
+// of equal length and content.
 #include <cstdlib>
 
 #include "controlplane/locks/procedures.h"

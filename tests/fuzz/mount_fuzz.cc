@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What strangers and servers send to MOUNT: a call has one reply or none, and what is decoded of a
-// server's reply is no larger than the reply.
+// Feeds the MOUNT server and client with messages of unknown hosts and servers. A call has one reply or none,
+// and what is decoded from a server's reply is no larger than the reply.
 #include <cstdlib>
 
 #include "controlplane/events/journal.h"

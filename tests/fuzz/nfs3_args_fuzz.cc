@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // libFuzzer target: sequences of NFSv3 and NFSACL calls with arbitrary arguments against one memory export,
-// by inline and placed data, completed and abandoned. Wanted: no crash, no over-read, one answer to each
-// call, all memory back at the end.
+// with inline and placed data, completed and abandoned. Requirements: no crash, no over-read, one answer to
+// each call, and all memory free at the end.
 //
 // Build with clang++ -std=c++20 -fsanitize=fuzzer,address,undefined and the sources of
 // dataplane/service/memory, dataplane/ulb and dataplane/rpc.
 //
-// Input: records of one byte of operation, one byte of procedure and flags, two bytes of length, arguments.
-// In the arguments, a length word of 32 that is followed by a slot number and zeros is replaced by a real
-// handle, so that the fuzzer gets behind the MAC.
+// The input consists of records: one byte of operation, one byte of procedure and flags, two bytes of length,
+// arguments. In the arguments, a length word of 32 that is followed by a slot number and zeros is replaced by
+// a real handle, so that the fuzzer passes the check of the MAC.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class FuzzCall final : public Call, private CallHost {
 
   void start(std::uint32_t program, std::uint32_t procedure, std::vector<std::byte> arguments,
              std::uint32_t placed_bytes) {
-    // Exactly as long as it says, so that a read beyond it is seen.
+    // The allocation is exactly as long as the arguments, so that the sanitizer detects a read beyond them.
     owned_ = std::make_unique<std::byte[]>(arguments.size());
     std::copy(arguments.begin(), arguments.end(), owned_.get());
     arguments_ = {owned_.get(), arguments.size()};
@@ -93,7 +93,7 @@ class FuzzCall final : public Call, private CallHost {
   std::span<const std::byte> written() noexcept { return results_.written(); }
   int completions = 0;
   bool success = false;
-  Service* service = nullptr;  ///< while not released
+  Service* service = nullptr;  ///< set until the call is released
 
  private:
   service::CallStorage storage_;
@@ -195,7 +195,7 @@ class Session {
     if ((operation & 0x20) == 0) end(call);  // otherwise its reply is still being sent
   }
 
-  /// Whatever looks like a handle in results is used from now on.
+  /// Adds a valid handle that is found in results to the handles that later calls use.
   void learn_handle(std::span<const std::byte> results) {
     for (std::size_t at = 0; at + 4 + memory::kHandleBytes <= results.size() && at < 256; at += 4) {
       if (xdr::load_u32(&results[at]) != memory::kHandleBytes) continue;
@@ -217,7 +217,7 @@ class Session {
     call.service = nullptr;
   }
 
-  /// Everything is released and removed; then all memory has to be free, and zero.
+  /// Releases all calls and removes all files; then all memory has to be free, and zero.
   void finish() {
     for (FuzzCall& call : calls_) end(call);
     memory::FileSystem& fs = service_->file_system();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A COMPOUND of NFS version 4, call or reply, forward or callback: operations follow each other, and
-// everything reported of them lies within the message. Sizes that a reply announces are lowered in place, and what
-// a call asks for or a reply tells of ways past a gateway is taken out: once, and without a change to what its
-// operations are.
+// Parses a COMPOUND of NFS version 4: call or reply, forward or callback. Operations follow each other, and
+// everything reported of them lies within the message. Sizes that a reply announces are lowered in place.
+// Requests for, and offers of, paths that bypass a gateway (pNFS, referrals) are removed; removing them again
+// changes nothing, and operations keep their boundaries.
 #include <cstdlib>
 #include <vector>
 
@@ -23,7 +23,8 @@ std::vector<std::size_t> ends_of(const std::vector<std::byte>& message, What wha
   return ends;
 }
 
-/// `change` works in place, leaves the operations where they are, and finds nothing to do the second time.
+/// Checks that `change` works in place, keeps the boundaries of the operations, and changes nothing when it
+/// is applied again.
 template <typename Change>
 void check_change(const std::vector<std::byte>& message, What what, const Change& change) {
   std::vector<std::byte> changed = message;

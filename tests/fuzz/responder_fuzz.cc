@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The whole responder over loopback: a sequence of messages, each after a length byte pair, from one hostile
-// client.
+// Runs the whole responder over loopback: one hostile client sends a sequence of messages, each preceded by
+// its length in two bytes.
 #include <cstdlib>
 #include <memory>
 
@@ -11,7 +11,8 @@ using namespace sluice;
 using namespace sluice::conformance;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  // Each peer registers memory, of which a device has a bounded number of regions: the lab is replaced from time to time.
+  // Each peer registers memory, and a device has a bounded number of regions, so the lab is replaced from
+  // time to time.
   constexpr int kPeersOfALab = 1000;
   static std::unique_ptr<ServerLab> lab;
   static int peers = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames from the link: parsing, invariant CRC and transport headers read nothing outside; what decodes
-// encodes to the same bytes; whatever a host answers fits its buffer.
+// Parses frames from the link: parsing, the invariant CRC and the transport headers read nothing out of
+// bounds. A packet that decodes encodes to headers of the same length, and the answer to any other frame fits
+// its buffer.
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -42,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       bytes + packet->payload.size() + packet->bth.pad_bytes != parsed.transport.size())
     std::abort();
   const auto again = decode(std::span(headers).first(bytes));
-  // Alone, headers decode when there is no pad to account for.
+  // Headers without their payload decode again only if there is no pad.
   if (packet->bth.pad_bytes == 0 && (!again || again->bth.psn != packet->bth.psn)) std::abort();
   return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RPC call and reply headers and AUTH_SYS credentials; calls that decode encode to the same bytes but for
-// pads.
+// Decodes RPC call and reply headers and AUTH_SYS credentials. A call that decodes encodes to the same bytes
+// except for pads.
 #include <cstdlib>
 #include <vector>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tags of file handles of NFS version 3, in arguments and in results: they come off and go on within the message, what they
-// cost is known before, and what is changed twice is what it was.
+// Checks the tags of NFS version 3 file handles in arguments and results. Tags are removed and added within
+// the message, the growth is computed before, and tagging the file systems twice restores the results.
 //
-// Input: a byte for program and procedure, then arguments or results.
+// The input is a byte for program and procedure, then arguments or results.
 #include <algorithm>
 #include <cstdlib>
 #include <vector>

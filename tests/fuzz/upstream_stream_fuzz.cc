@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an upstream sends, split anywhere: records come out as they are in the stream, and all eligible items
-// that bindings find lie within them.
+// Reads the stream of an upstream, split at any offset. Records come out as they are in the stream, and all
+// eligible items that bindings find lie within them.
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
@@ -19,8 +19,8 @@ constexpr std::uint32_t kLongest = 1024;
 
 using Bytes = std::vector<std::byte>;
 
-/// A reference without buffering: up to a record that is invalid or has too many empty fragments. Of one that is
-/// too long, its first word.
+/// Reference implementation without buffering. Stops at a record that is invalid or has too many empty
+/// fragments. Returns only the first word of a record that is too long.
 std::vector<Bytes> records_of(std::span<const std::byte> stream) {
   std::vector<Bytes> records;
   Bytes record;
@@ -42,7 +42,7 @@ std::vector<Bytes> records_of(std::span<const std::byte> stream) {
   return records;
 }
 
-/// Every second item was placed elsewhere.
+/// Reports every second item as placed in a chunk.
 struct EverySecond final : service::PlacedResults {
   bool placed(std::size_t index, std::uint32_t) noexcept override { return index % 2 == 0; }
   void unreadable() noexcept override {}

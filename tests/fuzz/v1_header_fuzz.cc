@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Headers of version 1: decoding reads nothing outside, and what decodes encodes to the same bytes.
+// Decodes headers of version 1: decoding reads nothing out of bounds, and a header that decodes encodes to
+// the same bytes.
 #include <cstdlib>
 #include <cstring>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Headers and properties of version 2: decoding reads nothing outside, and what decodes encodes to the same
-// bytes.
+// Decodes headers and properties of version 2: decoding reads nothing out of bounds, and what decodes encodes
+// to the same bytes.
 #include <cstdlib>
 #include <cstring>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Both ends of version 2 over loopback: a sequence of messages, each after a length byte pair, from a hostile
-// client, or from a hostile server to a client with calls outstanding.
+// Runs both ends of version 2 over loopback: a sequence of messages, each preceded by its length in two
+// bytes, comes from a hostile client, or from a hostile server to a client with calls outstanding.
 #include <cstdlib>
 #include <memory>
 
@@ -59,7 +59,7 @@ void to_server(const std::uint8_t* data, std::size_t size) {
     lab->hello();
   }
   run(*lab, data, size, [](Bytes&, std::size_t) {});
-  // No memory is held for a message that makes no progress.
+  // After the progress timeout no memory is held for an incomplete message.
   lab->pass(60'000'000'000);
   if (!lab->connection->is_open()) {
     ++connections;
@@ -101,7 +101,7 @@ void to_client(const std::uint8_t* data, std::size_t size) {
     xids[i] = lab->submit(request, {16}).value_or(0);
   }
   lab->settle(8);
-  // Most messages have the XID of an outstanding call.
+  // Messages mostly get the XID of an outstanding call.
   run(*lab, data, size, [&xids](Bytes& message, std::size_t) {
     if (message.size() < 24 || message[0] > std::byte{3}) return;
     const std::uint32_t xid = xids[static_cast<std::size_t>(message[0])];

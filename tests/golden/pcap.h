@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads classic pcap files of Ethernet frames, of this machine's byte order.
+// Reads classic pcap files of Ethernet frames in the byte order of the host.
 #pragma once
 
 #include <cstddef>

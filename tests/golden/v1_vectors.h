@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Worked examples (E) and negative vectors (N) of version 1, as XDR words: the requirements
+// Worked examples (E) and negative vectors (N) of version 1, as XDR words. The requirements
 // (tests/conformance/requirements/v1.md) refer to them by these names.
 #pragma once
 

@@ -48,7 +48,7 @@ inline constexpr std::array<std::uint32_t, 30> kD = {
     0x00000000, 0x00000004, 0xa1a2a3a4, 0x00000000,
     0x00000000, 0x00001000,
 };
-/// Its Reply: 1001 octets read, pushed by RDMA Write; no padding anywhere.
+/// The Reply to that READ: 1001 octets read, pushed by RDMA Write; no padding anywhere.
 inline constexpr std::array<std::uint32_t, 26> kE = {
     0x11223346, 0x00000002, 0x00800001, 0x00000000,
     0x00000001, 0x00000000, 0x00000000, 0x00000001,
@@ -107,7 +107,7 @@ inline constexpr std::array<std::uint32_t, 9> kK2 = {
     0x00000000, 0x05060708, 0x090a0b0c, 0x0d0e0f10,
     0x11121314,
 };
-/// ERR_VERS 1..2 as we send it (RFC 8166 form, request had vers 2).
+/// ERR_VERS 1..2 as Sluice sends it (RFC 8166 form, request had vers 2).
 inline constexpr std::array<std::uint32_t, 7> kL1 = {0x11223348, 0x00000002, 0x00000020, 0x00000004, 0x00000001, 0x00000001, 0x00000002};
 /// ERR_VERS 1..2 in the form of the draft's XDR.
 inline constexpr std::array<std::uint32_t, 8> kL1V = {0x11223348, 0x00000002, 0x00800000, 0x00000004, 0x00000001, 0x00000001, 0x00000001, 0x00000002};

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The server's side of perftest's programs over softroce, so that their clients on the kernel's verbs test
-// our Sends and our answers to RDMA Reads and Writes, with many requests outstanding.
+// The server side of perftest's programs over softroce. Their clients on the kernel's verbs test our Sends
+// and our answers to RDMA Reads and Writes, with many requests outstanding.
 //
-// perftest exchanges parameters over TCP: what the client sends is answered by as many octets. First its
-// version and limits, then, several times, each side's key (queue pair, packet sequence number, rkey,
-// address, GID, in text); after the test the bandwidth programs may compare numbers; a last key, and "done".
+// perftest exchanges parameters over TCP, and each message of the client is answered by a message of equal
+// length. The first message holds version and limits. The next ones hold the key of each side (queue pair,
+// packet sequence number, rkey, address, GID, in text) and are exchanged several times. After the test the
+// bandwidth programs may compare numbers; a last key and "done" follow.
 //
-// perftest_peer send_lat|read_bw|write_bw ETHDEV ADDRESS/BITS PEER-ADDRESS PEER-MAC BYTES
+//  perftest_peer send_lat|read_bw|write_bw ETHDEV ADDRESS/BITS PEER-ADDRESS PEER-MAC BYTES
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -154,7 +155,7 @@ class Peer {
     const rdma::RecvWr wr{number, {slot(number).data(), bytes_, data_.lkey}};
     if (qp_->post_recv({&wr, 1}) != 1) throw std::runtime_error("post_recv failed");
   }
-  /// A message goes back as it came.
+  /// Sends each message back unchanged.
   void turn() {
     rdma::WorkCompletion completions[kReceives];
     const std::size_t count = device_.poll(completions);
@@ -170,7 +171,7 @@ class Peer {
     }
   }
 
-  // TCP. The device is polled while there is nothing to read.
+  // --- TCP. The device is polled while there is nothing to read.
   void accept() {
     const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     const int on = 1;

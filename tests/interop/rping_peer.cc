@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The protocol of librdmacm's rping over softroce, as server and as client: tests our RDMA Reads, Writes and
+// The protocol of librdmacm's rping over softroce, as server and as client. Tests our RDMA Reads, Writes and
 // Sends against the kernel's verbs without RPC in between.
 //
 // In each round the client sends the address of a source buffer, and the server reads it by RDMA and
-// confirms; the client sends that of a sink, and the server writes the same bytes there and confirms.
+// confirms. Then the client sends the address of a sink, and the server writes the same bytes there and
+// confirms.
 //
-// rping_peer server|client ETHDEV ADDRESS/BITS PEER-ADDRESS PORT ROUNDS BYTES
+//  rping_peer server|client ETHDEV ADDRESS/BITS PEER-ADDRESS PORT ROUNDS BYTES
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

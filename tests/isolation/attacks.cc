@@ -15,14 +15,14 @@ using conformance::test_call;
 namespace v2 = conformance::v2;
 
 constexpr std::uint32_t kCredits = SiteOptions{}.credits;
-constexpr std::uint32_t kListBytes = 9000;  ///< of results, which need memory of the server's
+constexpr std::uint32_t kListBytes = 9000;  ///< bytes of results, which need memory of the server
 constexpr std::uint32_t kMoreThanGranted = kCredits + 4;
-constexpr std::uint64_t kTurnsOfAWord = 20;  ///< between words that trickle
+constexpr std::uint64_t kTurnsOfAWord = 20;  ///< between the words of a message that trickles in
 constexpr std::uint64_t kTurnsOfAVisit = 12;
 constexpr std::uint64_t kTurnsAway = 10;
 constexpr std::uint16_t kNoSuchHandle = 0x7777;
 
-/// It comes back as often as it is sent away.
+/// Reconnects each time that the server has ended the connection. True if connected.
 bool here(Peer& peer) {
   if (peer.lost() && peer.turns > kTurnsAway) peer.connect();
   return peer.connected() && !peer.lost();
@@ -37,7 +37,8 @@ void send(Peer& peer, const Bytes& message) {
   ++peer.sent;
 }
 
-/// Its version is settled, and the server may send so many messages.
+/// Sends the first message, which settles the version and lets the server send `credits` messages. True if
+/// connected.
 bool greets(Peer& peer, std::uint16_t credits) {
   if (!here(peer)) return false;
   if (peer.sent == 0)
@@ -45,12 +46,12 @@ bool greets(Peer& peer, std::uint16_t credits) {
   return true;
 }
 
-/// The handle is one that the peer has exposed, but nothing is ever said of what comes.
+/// Exposes memory under a handle that the server may write to. The contents are never checked.
 rpcrdma::Segment room_for(Peer& peer, std::uint32_t bytes) {
   return peer.raw().expose(bytes, rdma::kRemoteWrite).segment;
 }
 
-// --- Calls whose answers are not taken
+// --- Calls whose replies are not received
 
 void lists_without_receives(Peer& peer) {
   if (!here(peer) || peer.sent >= kCredits) return;
@@ -84,7 +85,7 @@ void lists_without_credits(Peer& peer) {
   send(peer, v2::Header{.xid = xid, .credit = 0x00400000}.with(test_call(xid, TestService::kList, {40'000})));
 }
 
-// --- Messages that do not end
+// --- Messages without an end
 
 Bytes first_part(std::uint32_t xid, std::uint32_t bytes) {
   Bytes part = test_call(xid, TestService::kName, {1u << 20});
@@ -111,7 +112,7 @@ void properties_without_an_end(Peer& peer) {
        v2::Header{.xid = 9, .credit = 0x00400010, .type = v2::kConnProp, .flags = v2::kMore}.then({1, 2, 3}));
 }
 
-// --- Calls that the service does not end
+// --- Calls that the service never completes
 
 void calls_that_hang(Peer& peer) {
   if (!here(peer) || peer.sent >= kCredits) return;
@@ -130,7 +131,7 @@ void long_calls_of_strangers(Peer& peer) {
   send(peer, first_part(xid_of(peer), 3000));
 }
 
-// --- Connections that come and go
+// --- Connections that open and close
 
 void invalid_handles(Peer& peer) {
   if (!here(peer) || peer.sent >= 4) return;
@@ -179,7 +180,7 @@ void errors_for_nobody(Peer& peer) {
   for (int i = 0; i < 4; ++i) send(peer, v2::error(xid_of(peer), 1));
 }
 
-/// Each is a continued message, with a payload that needs memory of its own.
+/// Sends a continued reply whose payload takes a buffer.
 void continued_replies_for_nobody(Peer& peer) {
   if (!greets(peer, 16)) return;
   const std::uint32_t xid = xid_of(peer);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What hostile peers do. One list for the tests, which count turns, and for the benchmark,
-// which measures time.
+// Attacks of hostile peers: one list for the tests, which count iterations, and for the benchmark, which
+// measures time.
 #pragma once
 
 #include <memory>
@@ -14,23 +14,23 @@ namespace sluice::isolation {
 
 struct Attack {
   const char* name;
-  void (*step)(Peer&);      ///< what one peer does in a turn
-  bool receives = true;     ///< it posts Receives
-  bool ends = false;        ///< it holds something: its connection is ended, though it never ends itself
-  bool hold_calls = false;  ///< it has to show who it is before calls are served
-  bool callers = false;     ///< the server may call it back
+  void (*step)(Peer&);      ///< one iteration of one peer
+  bool receives = true;     ///< the peer posts Receives
+  bool ends = false;        ///< the peer holds resources, so the server ends its connection
+  bool hold_calls = false;  ///< the peer has to authenticate before calls are served
+  bool callers = false;     ///< the server may call the peer back
 };
 
 std::span<const Attack> attacks();
 
-/// As many peers as the server takes beside its one good client, all with the same intent.
+/// One peer for each connection that the server accepts beside its one good client, all with the same attack.
 class Attackers {
  public:
   Attackers(Site& site, const Attack& attack);
 
-  /// One turn of each.
+  /// Runs one iteration of each peer.
   void turn();
-  /// They are gone.
+  /// Destroys all peers.
   void leave() { peers_.clear(); }
 
  private:

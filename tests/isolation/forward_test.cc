@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One client that behaves and whose calls are forwarded, among clients that hold what they can of the gateway:
-// its calls are answered while time stands still, so none of them has waited for the end of another client.
+// One client that behaves and whose calls are forwarded, among clients that hold as many resources of the
+// gateway as they can. Its calls are answered while the clock is stopped, so none of them has waited for the
+// end of another client.
 #include <algorithm>
 #include <string>
 
@@ -17,19 +18,19 @@ using conformance::RawPeer;
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint32_t kHostile = 6;
 constexpr std::uint32_t kCredits = 16;
-constexpr std::uint32_t kLong = 40'000;  ///< of a reply that is received into a long buffer
-constexpr std::uint32_t kShort = 3000;   ///< of one whose data is copied into a short one
+constexpr std::uint32_t kLong = 40'000;  ///< bytes of a reply that is received into a long buffer
+constexpr std::uint32_t kShort = 3000;   ///< bytes of a reply whose data is copied into a short buffer
 constexpr tcp_upstream::Route kHungProgram{0x20000124, 1};
 constexpr std::uint32_t kProgram = 0x20000123;
-constexpr std::uint32_t kListProcedure = 8;    ///< a reply of as many bytes as its argument says
-constexpr std::uint32_t kSilentProcedure = 9;  ///< never answered, by an upstream that answers others
+constexpr std::uint32_t kListProcedure = 8;    ///< the reply has as many bytes as its argument says
+constexpr std::uint32_t kSilentProcedure = 9;  ///< never answered, although the upstream answers others
 
-/// One call with this XID.
+/// One kind of call, sent with the given XID.
 struct Attack {
   const char* name;
   Bytes (*call)(RawPeer&, std::uint32_t xid);
   bool receives = true;
-  bool ends = false;  ///< it does not take what it asked for: its connection is ended
+  bool ends = false;  ///< the peer does not receive its replies, so its connection is ended
 };
 
 Bytes with_xid(Bytes call, std::uint32_t xid) {
@@ -111,7 +112,7 @@ class ForwardIsolation : public testing::TestWithParam<std::size_t> {
   ~ForwardIsolation() override { leave(); }
 
   const Attack& attack() const { return kAttacks[GetParam()]; }
-  /// As many as there is room for: each fills what it is granted.
+  /// Fills the gateway: each hostile peer sends as many calls as it has credits.
   void attack_all() {
     for (std::uint32_t i = 0; i < kHostile; ++i)
       hostile.push_back(lab.add_raw_peer(attack().receives ? 64 : 0));
@@ -123,7 +124,7 @@ class ForwardIsolation : public testing::TestWithParam<std::size_t> {
   void leave() {
     for (const auto& peer : hostile) peer->owned_qp.reset();
   }
-  /// One call of each kind.
+  /// Makes one call of each kind and checks its results.
   void serve_victim() {
     victim.region_used = 0;
     const Outcome plain =
@@ -157,7 +158,7 @@ class ForwardIsolation : public testing::TestWithParam<std::size_t> {
            lab.engine->reply_memory().available() == lab.engine->reply_memory().buffers();
   }
 
-  // Of long and short buffers, and of numbers, each of the eight connections is guaranteed some.
+  // Each of the eight connections is guaranteed some of the long buffers, short buffers and XIDs.
   ForwardLab lab{{.credits = kCredits,
                   .record_buffers = 16,
                   .item_buffers = 16,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One client that behaves, among as many hostile peers as the server takes: its calls are answered, and
-// within few turns more than when it is alone.
+// One client that behaves, among as many hostile peers as the server accepts: its calls are answered, and
+// within few iterations more than when it is alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace sluice::isolation {
 
 namespace {
 
-constexpr std::uint64_t kSpareTurns = 16;  ///< a call among others may take so many more than one alone
+constexpr std::uint64_t kSpareTurns = 16;  ///< extra iterations of a call among other clients
 
 class Isolation : public testing::TestWithParam<std::tuple<std::size_t, std::uint32_t>> {
  protected:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Isolation below RPC-over-RDMA: what anybody who can send frames to the server may put on the wire, and a
-// client that takes part in nothing, beside a client that behaves. All of the victim's calls are answered,
-// its connection stays, and each kind of frame is counted as what it is.
+// Isolation below RPC-over-RDMA. One client behaves. Beside it, frames arrive that any host on the network
+// could send to the server, or a client answers nothing. All of the victim's calls are answered, its
+// connection stays open, and each kind of frame is counted as what it is.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -29,8 +29,8 @@ using sluice::conformance::test_call;
 using sluice::conformance::TestService;
 
 constexpr std::uint32_t kMegabyte = 1u << 20;
-constexpr std::uint32_t kFarOff = 0x10000;  ///< from every packet that is under way
-constexpr std::uint32_t kFirstPsn = 100;    ///< of a client
+constexpr std::uint32_t kFarOff = 0x10000;  ///< distance to every packet in flight
+constexpr std::uint32_t kFirstPsn = 100;    ///< first PSN of a client
 
 enum Client { kVictim, kHostile };
 
@@ -63,10 +63,10 @@ class RoceSite {
   }
   std::uint32_t random() { return static_cast<std::uint32_t>(random_()); }
 
-  /// Frames that the server has sent to another Ethernet address than its clients'.
+  /// Number of frames that the server has sent to another Ethernet address than its clients'.
   std::uint64_t led_astray() const { return led_astray_; }
 
-  // --- For who sends frames of its own
+  // --- Used by tests that forge frames
   std::uint32_t victims_qp() const {
     return static_cast<std::uint32_t>(links_[kVictim].server->queue_pair().number());
   }
@@ -74,7 +74,7 @@ class RoceSite {
   std::uint32_t hostile_qp() const {
     return static_cast<std::uint32_t>(links_[kHostile].server->queue_pair().number());
   }
-  /// Of the victim's next request.
+  /// PSN of the victim's next request.
   std::uint32_t next_psn() const { return last_psn_ + 1; }
   Route victims_route() {
     Route route;
@@ -95,7 +95,7 @@ class RoceSite {
     bool ended = false;
     bool good = false;
   };
-  /// SINK by an RDMA Read, SOURCE by an RDMA Write, and two that fit into Sends.
+  /// Submits a call: SINK by an RDMA Read, SOURCE by an RDMA Write, or one of two calls that fit into Sends.
   void submit(Client client, std::uint32_t procedure, Call& call) {
     const rdma::Sge piece{memory_.bytes.data() + client * 2 * kMegabyte, kMegabyte, memory_.lkey};
     const rpcrdma::WriteItem write{.pieces = {&piece, 1}};
@@ -180,7 +180,8 @@ class RoceSite {
     (client ? attributes.responder_resources : attributes.initiator_depth) = 16;
     ASSERT_TRUE(own.queue_pair().connect(attributes));
   }
-  /// Keeps the number of the victim's last request, and looks where the server sends.
+  /// Records the PSN of the victim's last request, and counts frames that the server sends to a wrong
+  /// address.
   void look(bool to_right, std::span<const std::byte> bytes) {
     if (forging_) return;
     if (!to_right) {
@@ -208,9 +209,9 @@ class RoceSite {
   std::uint64_t now_ns_ = 1;
 };
 
-// --- Frames of strangers
+// --- Forged frames
 
-/// One frame of its kind, and what it is counted as.
+/// One kind of forged frame, and the counter that it increments.
 struct Forgery {
   const char* name;
   void (*send)(RoceSite& site);
@@ -348,7 +349,7 @@ constexpr Forgery kForgeries[] = {
 constexpr std::uint32_t kProcedures[] = {TestService::kNull, TestService::kList, TestService::kSource,
                                          TestService::kSink};
 
-/// Each of the victim's calls is answered. `beside` runs in every turn.
+/// Checks that each of the victim's calls is answered. `beside` runs in every iteration.
 template <typename Beside>
 void serve_victim(RoceSite& site, int rounds, Beside&& beside) {
   // Generous: it only limits how long a failing test runs.
@@ -381,7 +382,7 @@ TEST_P(RoceIsolation, the_victim_is_served) {
 INSTANTIATE_TEST_SUITE_P(, RoceIsolation, testing::ValuesIn(kForgeries),
                          [](const auto& parameter) { return std::string(parameter.param.name); });
 
-// --- A client that is one, and answers nothing
+// --- A connected client that answers nothing
 
 TEST(RoceIsolationOfReads, reads_that_are_never_answered_hold_up_nobody_else) {
   RoceSite site;

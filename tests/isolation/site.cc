@@ -9,7 +9,7 @@ namespace sluice::isolation {
 namespace {
 
 constexpr std::uint32_t kReceiveBytes = 16u << 10;
-constexpr std::uint32_t kSmallBytes = 16u << 10;  ///< as the product configures it
+constexpr std::uint32_t kSmallBytes = 16u << 10;  ///< the value that the product configures
 
 std::uint64_t clock_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -75,7 +75,7 @@ Site::Site(const SiteOptions& options)
   config.max_connections = options.connections;
   config.capacity.call_slots = options.credits;
   config.capacity.requests = options.callers ? 4 : 0;
-  // Of what is large, one for each connection: what an operator gives who wants nobody to wait for another.
+  // Two large buffers of each kind for each connection, so that no connection has to wait for another.
   config.call_buffers = config.reply_buffers = config.assembly_buffers = 2 * options.connections;
   config.small_buffer_bytes = kSmallBytes;
   engine_ = std::make_unique<rpcrdma::Engine>(*device_, config);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A server on the loopback driver whose connections are all in use: one by a client that behaves, the others
-// by peers that do not. One thread and a clock of its own, so that every run is the same. A turn is one of
-// the server's loop and one of each peer.
+// by hostile peers. It has one thread and a simulated clock, so that every run is identical. A turn is one
+// iteration of the server's loop and one of each peer.
 #pragma once
 
 #include <cstdint>
@@ -22,31 +22,31 @@ using conformance::TestService;
 
 inline constexpr std::uint64_t kSecond = 1'000'000'000;
 
-/// From one control pass to the next; a reactor makes 256, and so does a site whose turns are measured.
+/// Turns between two control passes. A reactor makes 256, and so does a site whose turns are measured.
 inline constexpr std::uint64_t kTurnsPerPass = 32;
 inline constexpr std::uint64_t kTurnsPerMeasuredPass = 256;
-/// In which the hostile are let in and fill what they can.
+/// Turns in which the hostile peers connect and take as many resources as they can.
 inline constexpr int kTurnsToBegin = 4000;
 inline constexpr std::uint64_t kTurnToBeginNs = 10'000;
 
-/// A peer that says what it likes.
+/// A peer that can send any message.
 class Peer {
  public:
   Peer(std::shared_ptr<rdma::loopback::Fabric> fabric, const std::string& name, std::uint32_t receives);
   ~Peer();
 
-  /// Asks for a connection. What it was doing on the one before is lost.
+  /// Connects again. Drops the previous connection with everything outstanding on it.
   void connect();
-  /// Goes without a word.
+  /// Destroys the queue pair without disconnecting.
   void vanish();
   bool connected() const { return up_; }
-  /// The connection has been ended, or was refused.
+  /// True if the connection has been ended, or was refused.
   bool lost() const { return lost_ || raw_->failed; }
   RawPeer& raw() { return *raw_; }
   void poll();
 
-  std::uint64_t turns = 0;  ///< since it has been connected
-  std::uint64_t sent = 0;   ///< messages since then; for the attack to count
+  std::uint64_t turns = 0;  ///< turns since it was connected
+  std::uint64_t sent = 0;   ///< messages since it was connected; incremented by the attack
 
  private:
   std::unique_ptr<rdma::Device> device_;
@@ -58,10 +58,10 @@ class Peer {
 
 struct SiteOptions {
   std::uint32_t connections = 8;
-  std::uint32_t credits = 16;  ///< calls that each may have outstanding
-  bool hold_calls = false;     ///< of the hostile: they have to show who they are first
+  std::uint32_t credits = 16;  ///< calls that each client may have outstanding
+  bool hold_calls = false;     ///< hostile peers have to authenticate first
   bool callers = false;        ///< the server has requesters on the hostile connections
-  bool measured = false;       ///< a turn takes as long as it does, not always the same
+  bool measured = false;       ///< the clock advances by the duration of a turn, not by a constant
 };
 
 class Site {
@@ -71,11 +71,11 @@ class Site {
 
   const SiteOptions& options() const { return options_; }
   std::unique_ptr<Peer> make_peer(const std::string& name, std::uint32_t receives);
-  /// The next connections are of the client that behaves.
+  /// Whether the next connections belong to the client that behaves.
   void expect_victim(bool victim) { victim_next_ = victim; }
-  /// So much time has passed since the last one; zero: as much as a turn takes.
+  /// Runs one turn after advancing the clock by `ns`. Zero: by the duration of a turn.
   void turn(std::uint64_t ns = 0);
-  /// The server's work alone, and no time passes.
+  /// Runs the server's poll alone, without advancing the clock.
   void poll_engine() { engine_->poll(now_ns_); }
   std::uint64_t turns() const { return turns_; }
   std::uint64_t refused() const { return refused_; }
@@ -85,15 +85,15 @@ class Site {
   /// NFS version 3, with one export.
   const service::memory::MemoryService& files() const { return *files_; }
   rpcrdma::Connection* victim() { return victim_; }
-  /// How hostile connections have ended.
+  /// Close reasons of the hostile connections.
   const std::vector<rpcrdma::CloseReason>& ends() const { return ends_; }
   std::uint32_t open_connections() const;
 
  private:
-  /// What a reactor does off the message path.
+  /// Runs the work that a reactor does off the message path.
   void control_pass();
   void on_event(const rdma::CmEvent& event);
-  /// One, when it is due.
+  /// Accepts one pending connection, if it is due.
   void accept_next();
   void accept(const rdma::CmEvent& event);
 

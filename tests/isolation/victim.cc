@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint32_t kMegabyte = 1u << 20;
 constexpr std::uint32_t kListBytes = 8192;
-constexpr std::uint64_t kMostTurns = 5000;  ///< that a call may take before the client gives up
+constexpr std::uint64_t kMostTurns = 5000;  ///< after which the client gives a call up
 
 std::uint64_t clock_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -89,12 +89,12 @@ Bytes Victim::ask(const std::vector<conformance::RawRead>& reads, const std::vec
   return {};
 }
 
-/// Without chunks in its header.
+/// True for a successful reply without chunks in its header.
 bool Victim::succeeds(const Bytes& answer) const {
   return version_ == 1 ? conformance::accept_stat(answer) == 0 : v2::is_success(answer, xid_);
 }
 
-/// Of the export's root, by NFS version 3.
+/// Calls GETATTR of NFS version 3 for the root of the export.
 void Victim::get_attr() {
   constexpr std::uint32_t kDirectory = 2;
   const auto root = site_.files().root_handle(0);
@@ -114,7 +114,7 @@ void Victim::list() {
   const Bytes answer =
       ask({}, {}, Segments{memory.segment}, test_call(xid_, TestService::kList, {kListBytes}));
   ASSERT_FALSE(answer.empty());
-  // The RPC reply is where the Reply chunk says: 24 bytes of header, a count word, the data.
+  // The RPC reply is in the Reply chunk: 24 bytes of header, a count word, the data.
   EXPECT_EQ(word_at(memory.bytes, 0), xid_);
   EXPECT_TRUE(conformance::has_pattern(memory.bytes.subspan(28, kListBytes), 1));
 }
@@ -136,7 +136,7 @@ void Victim::write() {
   EXPECT_TRUE(conformance::has_pattern(site_.service().last_data, xid_));
 }
 
-/// Host authentication is sent by the control plane, and comes in properties of version 2.
+/// Has the server send host authentication, which arrives in properties of version 2.
 void Victim::authenticate() {
   if (version_ == 1) return;
   ASSERT_TRUE(site_.victim()->send_host_authentication(Bytes(64)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The client that behaves: one call at a time, each checked by content.
-// A failed check fails the test that runs.
+// The client that behaves. It makes one call at a time and checks the content of each reply. A failed check
+// fails the test that runs.
 #pragma once
 
 #include <chrono>
@@ -21,10 +21,10 @@ class Victim {
   static constexpr Operation kOperations[] = {Operation::Null, Operation::GetAttr, Operation::List,
                                               Operation::Read, Operation::Write,   Operation::Authenticate};
 
-  /// Connects; `version` is the one that it speaks.
+  /// Connects and speaks `version`.
   Victim(Site& site, std::uint32_t version);
 
-  /// The turns that it takes; `others` have theirs meanwhile.
+  /// Makes one call and returns the turns that it took. `others` run in each of them.
   std::uint64_t run(Operation operation, Attackers* others = nullptr);
   bool lost() const { return peer_->lost(); }
   void turn();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// locks fcntl|flock FILE BYTE hold SECONDS: takes an exclusive lock, says "held", and keeps it so long.
-// locks fcntl|flock FILE BYTE try:          0 when the lock can be had now, 2 when somebody has it.
-// locks fcntl|flock FILE BYTE wait:         waits for the lock, says "had".
+//  locks fcntl|flock FILE BYTE hold SECONDS: holds an exclusive lock for SECONDS; prints "held" first.
+//  locks fcntl|flock FILE BYTE try:          exits with 0 if the lock is free, with 2 if it is held.
+//  locks fcntl|flock FILE BYTE wait:         waits for the lock, then prints "had".
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What shells need a process each for:
-// names create FOLDER COUNT: makes so many empty files.
-// names rename FROM TO COUNT: FROM/0 becomes TO/x, FROM/1, TO/x and so on to FROM/COUNT.
-// names link FILE FOLDER COUNT: so many more links to a file, FOLDER/1 to FOLDER/COUNT.
+// Operations on many names in one process, where a shell would need a process for each.
+//  names create FOLDER COUNT: creates COUNT empty files.
+//  names rename FROM TO COUNT: renames FROM/0 to TO/x, FROM/1 to TO/x and so on to FROM/COUNT.
+//  names link FILE FOLDER COUNT: makes COUNT further links to FILE, FOLDER/1 to FOLDER/COUNT.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

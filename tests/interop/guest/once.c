@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// once DIRECTORY SEED DOUBT PROGRESS [LOCKED PROBED]: makes, removes, renames and links names of an empty directory
-// at random until SIGTERM, and compares each result and the directory with a model in memory. Every operation here
-// fails, or does harm, when it is executed twice. LOCKED is a file whose bytes it locks and unlocks; PROBED is that
-// file by another mount, to ask the server what is locked. Prints what is in the directory at last; ends with 1 at
-// the first difference.
+//  once DIRECTORY SEED DOUBT PROGRESS [LOCKED PROBED]
 //
-// DOUBT is a file with a number: odd while somebody who remembers replies is being killed and started again, and
-// different afterwards. An operation during which it was odd or changed may have been executed by one and answered
-// by the next, who knows nothing of it: then, and only then, "exists already" and "does not exist" are accepted if
-// the directory is as if the operation had succeeded. PROGRESS gets the number of operations done.
+// Creates, removes, renames and links names of an empty directory at random until SIGTERM, and compares each
+// result and the directory with a model in memory. Every operation here fails, or does harm, when it is
+// executed twice. LOCKED is a file whose bytes it locks and unlocks; PROBED is the path of that file on
+// another mount, used to query the server's locks. At the end it prints the contents of the directory; it
+// exits with 1 at the first difference.
+//
+// DOUBT is a file with a number. The number is odd while a process that caches replies is killed and
+// restarted, and has another value afterwards. An operation during which the number was odd or changed may
+// have been executed by one process and answered by its successor, which has no record of the operation. Only
+// then "exists already" and "does not exist" are accepted, if the directory is in the state after a success.
+// PROGRESS receives the number of operations done.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -64,7 +67,7 @@ static const char* name_of(int i) {
   return names[i];
 }
 
-// --- What is there
+// --- State of the directory
 
 static unsigned read_id(const char* name) {
   char text[kIdBytes + 1] = "";
@@ -113,14 +116,14 @@ static void scan(void) {
   ++scans;
 }
 
-// --- Operations: what the model says, what the system says, and what is so afterwards
+// --- Operations: the result by the model, the result by the system, and the state afterwards
 
 struct Change {
   int a, b;  // names; b is -1 where there is one only
   struct Entry after_a, after_b;
 };
 
-// `repeated` is the error of an operation that has been executed before.
+// Compares a result with the model. `repeated` is the error of an operation that has been executed before.
 static void settle(const char* operation, int result, int expected, int repeated, long doubts,
                    const struct Change* change) {
   const int error = result == 0 ? 0 : errno;
@@ -148,7 +151,8 @@ static void settle(const char* operation, int result, int expected, int repeated
 
 static void create(int a) {
   const char* name = name_of(a);
-  // Until its content is written the file is empty, and so is one that was made though its maker was told that it exists.
+  // The file is empty until its content is written. A file is also empty if create() reported EEXIST for it
+  // although the first attempt succeeded.
   struct Change change = {a, -1, {kFile, 0}, {kAbsent, 0}};
   const long doubts = number_of_doubts();
   int file = openat(directory, name, O_CREAT | O_EXCL | O_WRONLY, 0644);
@@ -214,7 +218,8 @@ static int set_lock(int file, int byte, short type) {
   return fcntl(file, F_SETLK, &lock);
 }
 
-// Another process and another mount, so that nothing is known of the lock here.
+// The query comes from another process and another mount, whose client has no record of the lock and has to
+// query the server.
 static int locked_for_others(int byte) {
   const pid_t child = fork();
   if (child < 0) fail_with_error("fork", errno);
@@ -245,7 +250,7 @@ static void use_lock(int byte) {
   ++done;
 }
 
-// Mostly one that is there, or is not there, but for `but`.
+// Returns a random name except `but`: usually one that exists if `present`, else one that does not.
 static int pick(int present, int but) {
   const int whatever = random() % 8 == 0;
   for (int i = 0;; ++i) {
@@ -288,7 +293,7 @@ int main(int argc, char** argv) {
     probed = argv[6];
     if (locked < 0) fail_with_error(argv[5], errno);
   }
-  // Without SA_RESTART a system call would end with EINTR, which is no difference of the directory's.
+  // Without SA_RESTART a system call would fail with EINTR, which is not a difference of the directory.
   const struct sigaction action = {.sa_handler = end_soon, .sa_flags = SA_RESTART};
   sigaction(SIGTERM, &action, NULL);
   while (!stop_requested) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// random_io FILE SECONDS SEED: random reads, writes, truncations, mappings and reopenings of one file, each
-// compared with a copy in memory, until the time is over or SIGTERM comes. Says what it did; ends with 1 at
-// the first difference.
+//  random_io FILE SECONDS SEED
+//
+// Reads, writes, truncates, maps and reopens one file at random and compares each result with a copy in
+// memory, until the time is over or SIGTERM arrives. Prints the operations done; exits with 1 at the first
+// difference.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -94,7 +96,7 @@ int main(int argc, char** argv) {
   if (argc != 4) return fprintf(stderr, "usage: random_io FILE SECONDS SEED\n"), 2;
   path = argv[1];
   srandom((unsigned)atoi(argv[3]));
-  // Without SA_RESTART a system call would end with EINTR, which is no difference of the file's.
+  // Without SA_RESTART a system call would fail with EINTR, which is not a difference of the file.
   const struct sigaction action = {.sa_handler = end_soon, .sa_flags = SA_RESTART};
   sigaction(SIGTERM, &action, NULL);
   open_file(O_TRUNC);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linked into every test program of the mutated tree: appends a line for each test to the file that
-// SLUICE_MUTATION_REACHED names, 'SUITE.TEST passed|failed|skipped MICROSECONDS MUTANT...', with the places
-// that it reached.
+// Linked into every test program of the mutated tree. Appends a line for each test to the file that
+// SLUICE_MUTATION_REACHED names: 'SUITE.TEST passed|failed|skipped MICROSECONDS MUTANT...', where MUTANT are
+// the places that the test reached.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -22,7 +22,7 @@ class Listener : public testing::EmptyTestEventListener {
  private:
   void OnTestStart(const testing::TestInfo&) override { begun_ = std::chrono::steady_clock::now(); }
 
-  // What is reached between tests belongs to the set-up of a suite and counts for its first test.
+  // Places reached between tests belong to the set-up of a suite and count for its first test.
   void OnTestEnd(const testing::TestInfo& test) override {
     const auto spent =
         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begun_);

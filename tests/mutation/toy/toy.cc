@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What selftest.py breaks.
+// The code that selftest.py mutates.
 #include "toy.h"
 
 namespace toy {

@@ -7,7 +7,7 @@ int limited(int value);
 int drained(int left);
 int never_called(int value);
 
-/// One that the program runs too, and one that only the compiler does.
+/// The program also runs doubled(); only the compiler evaluates tripled().
 constexpr int doubled(int value) {
   return value * 2;
 }

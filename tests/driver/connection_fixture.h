@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a driver provides to run the tests of connection management: a DriverPair whose ends have managers.
+// Parameters of the connection management tests: a DriverPair whose ends have managers.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace sluice::rdma::conformance {
 
-/// One end of a connection, and what its manager has reported of it.
+/// One end of a connection, and the events that its manager has reported.
 struct ManagedEnd {
   ManagedEnd(Device& of, ConnectionManager& by) : device(of), manager(by) {
     const QueuePairLimits limits;
@@ -73,7 +73,7 @@ class ConnectionTest : public testing::TestWithParam<DriverParam> {
     left_->turn();
     right_->turn();
   }
-  /// Whoever could say more has done so.
+  /// Runs until all pending events have arrived.
   void quiesce() {
     for (int i = 0; i < 2000; ++i) turn();
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rules of pmd/connection_manager.h, for any driver: its own connection manager, or the one that programs without a
-// control plane use with it. It is compiled once, and a file for each driver instantiates it.
+// The rules of pmd/connection_manager.h, for any driver: either its own connection manager, or the manager
+// that programs without a control plane use with it. This file is compiled once, and a file for each driver
+// instantiates the tests.
 #include "tests/driver/connection_fixture.h"
 
 namespace sluice::rdma::conformance {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is on its way along a wire of some length: it comes out at the other end a fixed time after it went in, in the
-// order in which it went in. As many items as there is room for. One thread.
+// Queue of items in flight on a wire of some length. Each item arrives a fixed time after it was pushed, in
+// order. The capacity is fixed. Single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +18,21 @@ class DelayLine {
   DelayLine() = default;
   DelayLine(std::size_t items, std::uint64_t one_way_ns) : underway_(items), one_way_ns_(one_way_ns) {}
 
-  /// False: there is no room.
+  /// Returns false if the queue is full.
   bool push(Item item, std::uint64_t now_ns) noexcept {
     return underway_.push_back({item, now_ns + one_way_ns_});
   }
-  /// The oldest item, if it has arrived by now.
+  /// Removes and returns the oldest item if it has arrived by now.
   std::optional<Item> take(std::uint64_t now_ns) noexcept {
     if (underway_.empty() || underway_.front().due_ns > now_ns) return std::nullopt;
     return underway_.pop_front().item;
   }
-  /// The oldest item, wherever it is.
+  /// Removes and returns the oldest item, whether or not it has arrived.
   std::optional<Item> take() noexcept {
     if (underway_.empty()) return std::nullopt;
     return underway_.pop_front().item;
   }
-  /// When the oldest item arrives.
+  /// Arrival time of the oldest item.
   std::optional<std::uint64_t> next_ns() noexcept {
     if (underway_.empty()) return std::nullopt;
     return underway_.front().due_ns;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A wire of some length, and how often a call crosses it, by the version of RPC-over-RDMA. Time passes only when the
+// Number of times that a call crosses a long wire, by the version of RPC-over-RDMA. Time passes only when the
 // test says so.
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ class Trips : public testing::TestWithParam<Case> {
   }
   void TearDown() override { EXPECT_EQ(pair_.ports().wire().counts().dropped, 0u); }
 
-  /// Lets the next frame arrive. False: there is none on its way.
+  /// Advances the clock to the next arrival. Returns false if no frame is in flight.
   bool pass() {
     pair_.settle();
     const auto next = pair_.ports().wire().next_arrival_ns();
@@ -60,16 +60,17 @@ class Trips : public testing::TestWithParam<Case> {
   }
   struct Called {
     std::uint64_t begun_ns = 0;
-    std::uint64_t done_ns = 0;  ///< zero: there is no reply yet
+    std::uint64_t done_ns = 0;  ///< zero until the reply has arrived
     std::size_t reply_bytes = 0;
 
-    /// How many times the wire was crossed meanwhile.
+    /// One-way trips between the call and its reply.
     std::uint64_t trips() const {
       EXPECT_EQ((done_ns - begun_ns) % kOneWayNs, 0u);
       return (done_ns - begun_ns) / kOneWayNs;
     }
   };
-  /// With this much of arguments and results. `called` stays where it is until the reply is there.
+  /// Submits a call with arguments and results of these sizes. `called` must stay at its address until the
+  /// reply has arrived.
   void call(std::uint32_t call_bytes, std::uint32_t reply_bytes, Called& called) {
     std::vector<std::byte> message(rpc::kMinCallBytes + xdr::kUnit + call_bytes);
     xdr::Writer writer(message);
@@ -113,7 +114,7 @@ TEST_P(Trips, a_short_call_and_its_reply_cross_the_wire_once_each) {
   EXPECT_EQ(trips_of(0, 0), 2u);
 }
 
-/// The responder has to fetch a Long Call; the parts of a continued one come by themselves.
+/// The responder has to fetch a Long Call, whereas the client sends the parts of a continued call itself.
 TEST_P(Trips, a_call_of_8_kib_is_fetched_in_version_1_and_comes_by_itself_in_version_2) {
   const RpcRdmaPair::Operations before = pair_.operations();
   EXPECT_EQ(trips_of(kBytes, 0), version_2() ? 2u : 4u);
@@ -133,8 +134,8 @@ TEST_P(Trips, a_reply_of_8_kib_crosses_the_wire_once_in_either_version) {
   EXPECT_EQ(pair_.operations().writes - before.writes, version_2() ? 0u : 1u);
 }
 
-/// The client takes the Reply chunk's memory back before it uses the reply, and the work request for that completes behind
-/// the Sends before it, which are acknowledged a round trip after they were posted.
+/// The client invalidates the Reply chunk's memory before it uses the reply. The work request for that
+/// completes after the Sends posted before it, which are acknowledged a round trip after they were posted.
 TEST_P(Trips, a_long_reply_waits_in_version_1_for_the_acknowledgement_of_calls_that_followed_its_own) {
   Called first;
   Called second;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a driver provides to run the driver suite: two devices and a way to connect queue pairs between them.
+// Parameters of the driver suite: two devices and a way to connect queue pairs between them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class DriverPair {
   virtual bool shares_receives() { return false; }
   /// Whether poll() itself moves the data, instead of a card.
   virtual bool moves_data() { return true; }
-  /// Both ends' connection management: the driver's own, or that of the process. They do not outlive the devices.
+  /// Connection managers of both ends, either the driver's or the process's. They do not outlive the devices.
   virtual ConnectionManager* left_manager() { return left().connection_manager(); }
   virtual ConnectionManager* right_manager() { return right().connection_manager(); }
   virtual LinkAddress link_of_left() { return {}; }
@@ -44,7 +44,7 @@ class DriverPair {
 
 using MakeDriverPair = std::function<std::unique_ptr<DriverPair>()>;
 
-/// A queue pair with memory of its own and the work completions it got.
+/// A queue pair with its memory and the work completions that it has received.
 struct Endpoint {
   Device* device = nullptr;
   Owned<QueuePair> qp;
@@ -91,7 +91,7 @@ class DriverTest : public testing::TestWithParam<DriverParam> {
     b.qp.reset();
   }
 
-  /// Makes fresh queue pairs a (left, which connects) and b (right).
+  /// Creates fresh queue pairs a (left, which connects) and b (right).
   void connect(QueuePairLimits limits = {}) {
     prepare(a, pair_->left(), limits);
     prepare(b, pair_->right(), limits);
@@ -120,7 +120,7 @@ class DriverTest : public testing::TestWithParam<DriverParam> {
     }
     ASSERT_TRUE(up);
   }
-  /// Connects a and b with attributes as connection management in the control plane would agree on.
+  /// Connects a and b with the attributes that connection management in the control plane would agree on.
   void establish_by_attributes() {
     const PeerAddress left = pair_->left().addresses()[0];
     const PeerAddress right = pair_->right().addresses()[0];
@@ -160,7 +160,7 @@ class DriverTest : public testing::TestWithParam<DriverParam> {
       }
     }
   }
-  /// Generous: it only limits how long a failing test runs.
+  /// Runs turns until `condition` holds. The limit is generous: it only bounds a failing test.
   bool until(const std::function<bool()>& condition) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (std::chrono::steady_clock::now() < give_up) {
@@ -206,14 +206,15 @@ class DriverTest : public testing::TestWithParam<DriverParam> {
   static constexpr std::uint16_t kPort = 4242;
   static constexpr int kPatience = 100'000;
   std::unique_ptr<DriverPair> pair_;
-  RcAttributes attributes_;     ///< what establish_by_attributes() gives both sides
+  RcAttributes attributes_;     ///< given to both sides by establish_by_attributes()
   std::uint16_t path_mtu_ = 0;  ///< zero: the largest that both support
   std::uint32_t next_psn_ = 0xFFFFF0;
   Endpoint a;
   Endpoint b;
 };
 
-/// An access that has to be refused: the initiator gets RemoteAccessError, no byte moves, both ends close.
+/// An access that has to be refused: the initiator gets RemoteAccessError, no byte is written, and both queue
+/// pairs go to Error.
 class Refusal : public DriverTest {
  protected:
   void expect_refused(SendOpcode opcode, std::uint64_t address, Rkey rkey, std::uint32_t bytes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rules of pmd/device.h, for any driver: it is compiled once, and a file for each driver instantiates it.
+// The rules of pmd/device.h, for any driver. This file is compiled once, and a file for each driver
+// instantiates the tests.
 #include <algorithm>
 #include <set>
 #include <string>

@@ -29,7 +29,8 @@ rte_ring* make_ring(const std::string& name) {
   return ring;
 }
 
-/// ARP has nothing of its own against damage: what the frame check sequence finds is lost.
+/// True for ARP, which has no checksum. A damaged ARP frame is dropped, as the frame check sequence of
+/// Ethernet would drop it.
 bool relies_on_ethernet(const rte_mbuf* frame) {
   constexpr std::uint8_t kArp[] = {0x08, 0x06};
   const auto* bytes = rte_pktmbuf_mtod(frame, const std::uint8_t*);
@@ -100,8 +101,8 @@ void FaultyWire::inject(bool to_right, std::span<const std::byte> bytes) {
   deliver(directions_[to_right ? 0 : 1], frame);
 }
 
-/// Congestion experienced, in an IPv4 header behind an untagged Ethernet header; the header checksum is made
-/// good.
+/// Marks a frame with an untagged Ethernet header as "congestion experienced" in its IPv4 header, and updates
+/// the header checksum.
 void FaultyWire::mark(rte_mbuf* frame) {
   auto* ip = rte_pktmbuf_mtod_offset(frame, std::uint8_t*, 14);
   if (frame->data_len < 34 || ip[0] != 0x45) return;

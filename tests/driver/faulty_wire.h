@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A cable between two ethdevs made of rings, which drops, duplicates, reorders, delays and corrupts frames by
-// a seed. Without faults it is a cable, which may be long.
+// A cable between two ethdevs made of rings. It drops, duplicates, reorders, delays and corrupts frames by a
+// seed. Without faults it only delays them by the length of the wire.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@ struct rte_ring;
 namespace sluice::rdma::conformance {
 
 struct WireFaults {
-  std::uint32_t per_mille = 0;  ///< of the frames, of each kind of fault
+  std::uint32_t per_mille = 0;  ///< probability of each kind of fault
   std::uint32_t seed = 1;
-  std::uint32_t marks_per_mille = 0;  ///< of the frames get a congestion mark
-  std::uint32_t drops_per_mille = 0;  ///< of the frames are lost, besides those of per_mille
+  std::uint32_t marks_per_mille = 0;  ///< frames that get a congestion mark
+  std::uint32_t drops_per_mille = 0;  ///< additional frames that are lost
 };
 
-/// How long each frame is on its way, whatever its size.
+/// Propagation delay of each frame, independent of its size.
 struct WireLength {
   std::uint64_t one_way_ns = 0;
-  std::uint64_t (*clock_ns)() noexcept = nullptr;  ///< there is one unless the wire has no length
+  std::uint64_t (*clock_ns)() noexcept = nullptr;  ///< required unless one_way_ns is zero
 };
 
 class FaultyWire {
@@ -44,17 +44,17 @@ class FaultyWire {
 
   std::uint16_t left() const noexcept { return ports_[0]; }
   std::uint16_t right() const noexcept { return ports_[1]; }
-  /// Moves frames both ways.
+  /// Moves frames in both directions.
   void carry();
-  /// When the next frame arrives that is on its way.
+  /// Arrival time of the next frame in flight.
   std::optional<std::uint64_t> next_arrival_ns();
-  /// A frame that nobody sent.
+  /// Puts a frame on the wire that neither ethdev has sent.
   void inject(bool to_right, std::span<const std::byte> frame);
   /// Called with every frame that arrives.
   std::function<void(bool to_right, std::span<const std::byte> frame)> watch;
-  /// May change a frame that arrives; one for which it says false is lost.
+  /// May change a frame that arrives. The frame is lost if this returns false.
   std::function<bool(bool to_right, std::span<std::byte> frame)> edit;
-  /// Frames for which it says true are lost.
+  /// The frame is lost if this returns true.
   std::function<bool(bool to_right, std::span<const std::byte> frame)> lose;
 
   struct Counts {

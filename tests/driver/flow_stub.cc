@@ -20,7 +20,7 @@ std::uint32_t number_at(std::span<const std::byte> frame, std::size_t at, std::s
   return number;
 }
 
-/// What a driver makes of a rule. Nothing: it is of no kind that these cards know.
+/// Parses a rule as a driver does. Returns nothing for a kind of rule that these cards do not support.
 std::optional<FlowRule> read(std::uint16_t ethdev, const rte_flow_attr& attributes, const rte_flow_item* item,
                              const rte_flow_action* action) {
   FlowRule rule{.ethdev = ethdev};

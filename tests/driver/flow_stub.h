@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// rte_flow of cards that take rules about a byte behind the UDP header: it stands in for DPDK's functions in the program that it is
-// linked to.
+// Stub of rte_flow for cards that support rules about one byte after the UDP header. It replaces DPDK's
+// functions in the program that it is linked to.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct FlowRule {
   bool tagged = false;
   bool v6 = false;
   std::uint16_t udp_port = 0;
-  std::size_t at = 0;  ///< of the byte, behind the UDP header
+  std::size_t at = 0;  ///< offset of the byte after the UDP header
   std::uint8_t value = 0;
   std::uint8_t mask = 0;
 
@@ -28,7 +28,8 @@ struct FlowRule {
 };
 
 struct FlowStub {
-  /// While one exists, each card takes so many rules, and refuses more. Without one they take none.
+  /// Makes each card accept `room` rules and refuse further ones while the object exists. Without a FlowStub
+  /// cards accept no rules.
   explicit FlowStub(std::size_t room = std::numeric_limits<std::size_t>::max());
   ~FlowStub();
   FlowStub(const FlowStub&) = delete;
@@ -38,7 +39,7 @@ struct FlowStub {
   std::vector<std::unique_ptr<FlowRule>> rules;
 };
 
-/// Where a card's rules bring a frame. Nothing: no rule is about it.
+/// Queue that a card's rules select for a frame. Nothing if no rule matches it.
 std::optional<std::uint16_t> queue_by_rule(std::uint16_t ethdev, std::span<const std::byte> frame);
 
 }  // namespace sluice::rdma::conformance

@@ -13,7 +13,8 @@ namespace sluice::rdma::conformance {
 /// The packet's kind and padding follow from its opcode and payload.
 softroce::Packet make_packet(softroce::Opcode opcode, std::uint32_t queue_pair, std::uint32_t psn,
                              std::span<const std::byte> payload = {});
-/// A RoCEv2 frame with a valid invariant CRC. The packet says what is in it, also where that is wrong.
+/// Builds a RoCEv2 frame with a valid invariant CRC. The fields of the packet are used even if they are
+/// invalid.
 std::vector<std::byte> build_frame(const softroce::Route& route, const softroce::Packet& packet,
                                    std::span<const std::byte> payload = {});
 

@@ -35,10 +35,10 @@ void free_segments(std::deque<rte_mbuf*>& segments, std::size_t left) {
   for (; segments.size() > left; segments.pop_front()) rte_pktmbuf_free_seg(segments.front());
 }
 
-/// By number of ethdev, which others have later.
+/// Cards by ethdev number. DPDK reuses the number of a closed ethdev.
 std::map<std::uint16_t, LazyCard*> cards;
 
-/// A driver has no packet of a port's when that is closed.
+/// Frees all transmitted packets of a port that closes, as a driver does.
 int free_all_sent(std::uint16_t ethdev, rte_eth_event_type, void*, void*) {
   LazyCard* const closed = LazyCard::of(ethdev);
   for (std::uint32_t queue = 0; closed != nullptr && queue < closed->queues(); ++queue)
@@ -135,7 +135,8 @@ void LazyCard::free_sent(std::uint32_t queue) {
   free_segments(queues_[queue].sent, 0);
 }
 
-/// Its descriptors are those after the last ones used.
+/// Puts the segments into the transmit descriptors that follow the last used ones, and frees the segments
+/// that were there.
 void LazyCard::retire(Queue& queue, rte_mbuf* frame) {
   in_segments_ += frame->nb_segs > 1;
   for (rte_mbuf* segment = frame; segment != nullptr; segment = segment->next) queue.sent.push_back(segment);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network card as drivers of real ones treat their buffers: a frame that was transmitted is freed only when its descriptor is
-// used again, or when the driver is asked to (card_stub.h), and a frame is received into a buffer that the queue took from its pool
-// before. Two cards make a link without losses of its own. The lanes of a port take turns on one thread, each with a cache of
-// its own for each pool, as threads have.
+// A network card that treats its buffers as drivers of real cards do. A transmitted frame is freed only when
+// its descriptor is reused, or when the driver is requested to free it (card_stub.h). A frame is received
+// into a buffer that the queue took from its pool earlier. Two cards make a link that loses no frame itself.
+// All lanes of a port run on one thread in round robin, and each has a separate mempool cache, as separate
+// threads would have.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct rte_ring;
 
 namespace sluice::rdma::conformance {
 
-/// While one exists, pools take this thread for that of the lane.
+/// Selects the lane whose mempool caches this thread uses while the object exists.
 class AsLane {
  public:
   explicit AsLane(std::uint32_t lane) noexcept;
@@ -31,9 +32,9 @@ class AsLane {
 
 class LazyCard {
  public:
-  /// Of each of its queues, in each direction.
+  /// Descriptors of each queue, in each direction.
   static constexpr std::uint32_t kDescriptors = 1024;
-  /// Frames that each queue carries in one step: no more than a lane receives in one turn.
+  /// Frames that each queue carries in one step: as many as a lane receives in one iteration.
   static constexpr std::uint32_t kFramesAtOnce = 32;
 
   explicit LazyCard(std::uint16_t queues);
@@ -41,21 +42,22 @@ class LazyCard {
   LazyCard(const LazyCard&) = delete;
   LazyCard& operator=(const LazyCard&) = delete;
 
-  /// Null: there is no such card.
+  /// Returns the card of an ethdev, or null.
   static LazyCard* of(std::uint16_t ethdev);
   std::uint16_t ethdev() const noexcept { return ethdev_; }
   std::uint32_t queues() const noexcept { return static_cast<std::uint32_t>(queues_.size()); }
-  /// Its receive descriptors get buffers of the port of that name, as far as there are any. As the lane of the queue.
+  /// Fills the receive descriptors with buffers of this port until its pool is empty. Call as the lane of the
+  /// queue.
   void refill(const std::string& port, std::uint32_t queue);
-  /// A step of the link. As the lane of the queue.
+  /// Moves frames one step along the link. Call as the lane of the queue.
   void carry_to(LazyCard& peer, std::uint32_t queue);
-  /// Frees what it has sent. As the lane of the queue.
+  /// Frees the frames that were sent. Call as the lane of the queue.
   void free_sent(std::uint32_t queue);
   /// Frames sent in several segments.
   std::uint64_t in_segments() const noexcept { return in_segments_; }
   /// Frames for which there was no receive buffer.
   std::uint64_t lost() const noexcept { return lost_; }
-  /// Times that a pool had no buffer for a receive descriptor.
+  /// Number of times that a pool had no buffer for a receive descriptor.
   std::uint64_t short_of_buffers() const noexcept { return short_of_buffers_; }
 
  private:
@@ -66,7 +68,8 @@ class LazyCard {
     std::deque<rte_mbuf*> sent;   ///< segments in transmit descriptors
   };
 
-  /// That of a rule (flow_stub.h); without one the number of the sender's, as a hash would have it.
+  /// Receive queue of a frame: the queue of a matching rule (flow_stub.h), else the sender's queue number, in
+  /// place of a hash.
   std::uint32_t queue_for(const rte_mbuf& frame, std::uint32_t senders) const;
   void receive(const rte_mbuf& frame, std::uint32_t queue);
   void retire(Queue& queue, rte_mbuf* frame);

@@ -114,7 +114,7 @@ std::byte pattern(std::uint32_t round, std::size_t i) {
   return static_cast<std::byte>(round * 131 + i * 7 + (i >> 8));
 }
 
-/// Rounds of Writes to the peer's memory, each announced by a Send; sizes and offsets are drawn from a seed.
+/// Runs rounds of Writes to the peer's memory, each announced by a Send. A seed determines sizes and offsets.
 constexpr std::uint32_t kRounds = 1500;
 
 void write_rounds(Party& party) {
@@ -142,7 +142,7 @@ void write_rounds(Party& party) {
     ASSERT_TRUE(party.post({.wr_id = 4, .sges = {&word, 1}, .opcode = SendOpcode::Send}));
     ASSERT_TRUE(party.await(2)) << round;
     ASSERT_EQ(party.await(4)->status, WcStatus::Success);
-    // And back by a Read.
+    // A Read fetches the data back.
     const Sge back = party.sge(kBytes + 65536, header[2]);
     ASSERT_TRUE(party.post({.wr_id = 5,
                             .sges = {&back, 1},
@@ -224,7 +224,7 @@ TEST(LoopbackWire, a_message_with_its_length_fills_a_cache_line_and_a_handle_has
   }
 }
 
-/// When the connecting queue pair is destroyed.
+/// State of the connection when the connecting queue pair is destroyed.
 enum class Moment { Requested, Announced, Accepted, Rejected };
 
 class LoopbackLinks : public testing::TestWithParam<Moment> {
@@ -280,7 +280,8 @@ class LoopbackProcesses : public testing::Test {
  protected:
   LoopbackProcesses() : path_("/dev/shm/sluice-driver-" + std::to_string(::getpid())) {}
 
-  /// A client process: connects, exposes a pattern, lets the server read it and write it back changed.
+  /// Runs a client process that connects, exposes a pattern, and lets the server read it and write it back
+  /// changed.
   pid_t start_client(bool hang) {
     const pid_t pid = ::fork();
     if (pid != 0) return pid;
@@ -474,7 +475,7 @@ TEST_F(LoopbackProcesses, what_is_no_fabric_stays_where_it_is) {
   std::filesystem::remove(path_);
 }
 
-/// A process with a file system of 4 MiB.
+/// The process has a file system of 4 MiB.
 TEST_F(LoopbackProcesses, memory_that_is_not_there_is_said_at_setup) {
   constexpr int kNotPermitted = 77;
   const pid_t pid = ::fork();
@@ -482,7 +483,7 @@ TEST_F(LoopbackProcesses, memory_that_is_not_there_is_said_at_setup) {
     if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         ::mount("none", "/dev/shm", "tmpfs", 0, "size=4m") != 0)
       ::_exit(kNotPermitted);
-    // 1 of 8 links has room.
+    // Only 1 of 8 links fits.
     if (refusal_of([&] {
           loopback::Fabric::create(path_, {.links = 8});
         }).find("MiB for the loopback fabric") == std::string::npos)

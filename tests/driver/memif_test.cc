@@ -34,7 +34,7 @@ std::string text_of(int error) {
   return rte_strerror(-error);
 }
 
-// --- The guard alone
+// --- The guard by itself
 
 /// A callback that DPDK's interrupt thread runs as often as it can.
 class BusyInterrupt {
@@ -122,7 +122,7 @@ class MemifPeer {
     rte_eth_link link;
     return rte_eth_link_get_nowait(ethdev_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
   }
-  /// Frames that nobody wants, as many as find room.
+  /// Sends frames until there is no room. The receiver drops them. Returns their number.
   std::uint32_t fill() {
     std::uint32_t sent = 0;
     for (;; ++sent) {
@@ -146,14 +146,14 @@ class MemifPeer {
 std::atomic<bool> poller_paused{false};
 std::atomic<bool> poller_may_go_on{false};
 
-/// As if the thread had lost its processor.
+/// Stops the thread as if it had been preempted.
 void pause_poller(int) {
   poller_paused = true;
   while (!poller_may_go_on) rte_pause();
   poller_paused = false;
 }
 
-/// A port that a thread polls.
+/// A port that is polled by its thread.
 class MemifServer {
  public:
   explicit MemifServer(const std::string& socket) {
@@ -177,7 +177,7 @@ class MemifServer {
     done_ = true;
     poller_.join();
   }
-  /// Wherever it is, also in the middle of a burst.
+  /// Pauses the poller at any point, also in the middle of a burst.
   void pause() {
     poller_may_go_on = false;
     pthread_kill(poller_.native_handle(), SIGUSR1);
@@ -213,7 +213,7 @@ TEST(Memif, a_port_outlives_peers_that_leave_in_the_middle_of_its_bursts) {
         ASSERT_GT(peer.fill(), 0u);
         server.pause();
       }
-      // Time for the interrupt thread to tear the rings down, which it may do only outside of a burst.
+      // Gives the interrupt thread time to tear the rings down, which it may do only outside of a burst.
       std::this_thread::sleep_for(std::chrono::milliseconds(3));
       server.go_on();
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A RoCEv2 peer by hand: the test is the other end of a softroce port's ethdev. It writes each frame that the
-// port receives and reads each frame that it sends, including what no well-behaved peer does.
+// A RoCEv2 peer by hand: the test is the other end of a softroce port's ethdev. The test writes each frame
+// that the port receives and reads each frame that the port sends, including frames that no well-behaved peer
+// sends.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ namespace sluice::rdma::conformance {
 
 using Bytes = std::vector<std::byte>;
 
-/// An ethdev made of rings, whose other ends the test has.
+/// An ethdev made of rings. The test holds their other ends.
 class RawWire {
  public:
   explicit RawWire(std::uint16_t queues = 1, unsigned numa_node = 0);
@@ -34,13 +35,13 @@ class RawWire {
   RawWire& operator=(const RawWire&) = delete;
 
   std::uint16_t ethdev() const noexcept { return ethdev_; }
-  /// A buffer of one segment with these bytes.
+  /// Returns a buffer of one segment that holds these bytes.
   rte_mbuf* buffer(std::span<const std::byte> bytes);
-  /// Takes the frame over.
+  /// Delivers the frame to the ethdev. Takes ownership of it.
   void inject(rte_mbuf* frame, std::size_t queue = 0);
-  /// Lets nothing more out of the ethdev until frames are taken.
+  /// Fills the transmit ring, so that the ethdev accepts no frame until frames are taken.
   void clog();
-  /// The next frame that the ethdev was given, owned by the caller from then on; null when there is none.
+  /// Returns the next frame that the ethdev was given, or null. The caller owns it.
   rte_mbuf* take();
 
  private:
@@ -52,7 +53,7 @@ class RawWire {
 
 Bytes bytes_of(const rte_mbuf* frame);
 
-/// A frame that left the port. `packet` is decoded where it is RoCEv2.
+/// A frame that the port has sent. `packet` is decoded if the frame is RoCEv2.
 struct Sent {
   explicit Sent(Bytes frame);
   Sent(Sent&&) = default;
@@ -66,7 +67,7 @@ struct Sent {
 class RawPeerTest : public testing::Test {
  protected:
   static constexpr std::uint32_t kOwnPsn = 0xFFFFFE;  ///< of the port's first request
-  static constexpr std::uint32_t kPeerPsn = 0x100;    ///< of the peer's
+  static constexpr std::uint32_t kPeerPsn = 0x100;    ///< of the peer's first request
   static constexpr std::uint32_t kPeerQp = 0x123456;
   static constexpr LinkAddress kPeerLink{2, 0, 0, 0, 0, 9};
   static const PeerAddress kPeer;
@@ -75,13 +76,13 @@ class RawPeerTest : public testing::Test {
 
   /// Opens a port with address kOwn and a device for each of its lanes, in place of earlier ones.
   void open(const std::function<void(softroce::PortConfig&)>& change = {}, std::uint16_t queues = 1);
-  /// Connects a queue pair of `lane` to `peer_qp`. Unless attributes_ says otherwise it never times out.
+  /// Connects a queue pair of `lane` to `peer_qp`. It never times out unless attributes_ sets a timeout.
   void connect(Endpoint& endpoint, std::uint32_t peer_qp = kPeerQp, const QueuePairLimits& limits = {},
                std::size_t lane = 0);
   softroce::SoftRoce& device(std::size_t lane = 0) { return *devices_[lane]; }
   softroce::Statistics statistics(std::size_t lane = 0) { return devices_[lane]->statistics(); }
 
-  /// A packet of the peer with a valid invariant CRC. AckReq is set unless `change` clears it.
+  /// Builds a packet of the peer with a valid invariant CRC. AckReq is set unless `change` clears it.
   Bytes frame(const Endpoint& to, softroce::Opcode opcode, std::uint32_t psn,
               std::span<const std::byte> payload = {}, const Change& change = {}) const;
   void inject(const Bytes& frame, std::size_t queue = 0) { wire_->inject(wire_->buffer(frame), queue); }
@@ -91,13 +92,13 @@ class RawPeerTest : public testing::Test {
   }
   void peer_acknowledges(std::uint32_t psn) { peer_sends(softroce::Opcode::Acknowledge, psn); }
 
-  /// One turn of each lane. Packets sent go to `sent`, work completions to `own` and `other`.
+  /// Polls each lane once. Appends sent packets to `sent` and work completions to `own` and `other`.
   void poll();
-  /// What is on the wire, to `sent`: an ethdev that copies is done with their memory.
+  /// Moves the frames on the wire to `sent`. This ends the use of their memory by an ethdev that copies.
   void take_frames();
-  /// Enough turns for everything that waits for no timer.
+  /// Polls until everything that does not depend on a timer is done.
   void settle();
-  /// Turns until `condition` holds; the limit is generous and only ends failing tests.
+  /// Polls until `condition` holds. The limit is generous: it only bounds a failing test.
   bool until(const std::function<bool()>& condition);
   bool completed(const Endpoint& endpoint, std::uint64_t wr_id, WcStatus status = WcStatus::Success) {
     until([&] { return endpoint.find(wr_id) != nullptr; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A softroce queue pair whose peer is the test, and whose time passes only when the test says so.
+// A softroce queue pair whose peer is the test. Time passes only when the test says so.
 #pragma once
 
 #include <algorithm>

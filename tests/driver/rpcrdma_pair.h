@@ -22,7 +22,7 @@ class RpcRdmaPair {
     std::uint32_t version = 1;          ///< of RPC-over-RDMA
     std::uint32_t inline_bytes = 4096;  ///< largest Send, both ways
     std::uint32_t credits = 64;
-    std::uint32_t calls = 8;  ///< whose memory is in use at the client; a power of two
+    std::uint32_t calls = 8;  ///< calls that use memory of the client; a power of two
   };
 
   explicit RpcRdmaPair(const Options& options)
@@ -43,7 +43,7 @@ class RpcRdmaPair {
     server_end_.established();
   }
   ~RpcRdmaPair() { close(); }
-  /// For whoever has services that end before this does.
+  /// Closes the connection. Call before destroying services that do not outlive the pair.
   void close() {
     if (std::exchange(closed_, true)) return;
     constexpr int kTurnsToDrain = 2000;
@@ -56,12 +56,12 @@ class RpcRdmaPair {
 
   SoftRocePair& ports() { return ports_; }
   rpcrdma::Engine& client() { return client_; }
-  /// Services may be added to it until the first turn.
+  /// Services may be added before the first call of turn().
   rpcrdma::Engine& server() { return server_; }
   rpcrdma::Requester& requester() { return requester_; }
   bool is_open() const { return client_end_.is_open() && server_end_.is_open(); }
 
-  /// One turn of the wire and of both ends. False: nothing was to be done.
+  /// Runs the wire and both ends once. Returns false if they were idle.
   bool turn() {
     const std::uint64_t carried = ports_.wire().counts().carried;
     ports_.carry();
@@ -70,7 +70,7 @@ class RpcRdmaPair {
     server_.poll(now_ns);
     return client_.worked() || server_.worked() || ports_.wire().counts().carried > carried;
   }
-  /// Turns until there has been nothing to do for a while.
+  /// Calls turn() until everything has been idle for a while.
   void settle() {
     constexpr int kQuietTurns = 8;
     for (int quiet = 0; quiet < kQuietTurns;) quiet = turn() ? 0 : quiet + 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// softroce on wires that fail in ways of their own: every kind of fault at several rates, bursts, a link that flaps,
-// a peer that moves. Data is compared, nobody's connection ends, and each run is over after a bounded time.
+// softroce on failing wires: every kind of fault at several rates, bursts, a link that flaps, a peer that
+// moves. Data is compared, no connection ends, and each run finishes within a bounded time.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -31,7 +31,7 @@ class BadWire : public DriverTest {
     window_ = expose(b, kTo, kBytes, kRemoteRead | kRemoteWrite);
     began_ns_ = now_ns_;
   }
-  /// A Write, a Send and a Read of what was written.
+  /// Runs a Write, a Send, and a Read of the written data.
   void round(std::uint32_t number) {
     const std::uint64_t id = 10 * (number + std::uint64_t{1});
     fill(a, 0, kBytes, number);
@@ -68,7 +68,7 @@ class BadWire : public DriverTest {
 TEST_F(BadWire, faults_of_every_kind_at_every_rate_cost_round_trips) {
   struct Case {
     std::uint32_t per_mille;
-    std::uint64_t most_ms;  ///< of the wire's time, for a round
+    std::uint64_t most_ms;  ///< simulated time for a round
   };
   for (const Case& each : {Case{1, 50}, Case{10, 100}, Case{50, 1000}, Case{100, 3000}}) {
     constexpr std::uint32_t kRounds = 10;
@@ -84,7 +84,7 @@ TEST_F(BadWire, faults_of_every_kind_at_every_rate_cost_round_trips) {
   }
 }
 
-/// A switch whose buffers overflow: nothing of up to 1000 frames arrives, or of what is sent in 20 ms.
+/// A switch whose buffers overflow: each burst loses up to 1000 frames, or all frames of 20 ms.
 TEST_F(BadWire, bursts_of_a_thousand_lost_packets_end_nothing) {
   open();
   std::uint32_t until_burst = 300;
@@ -119,7 +119,8 @@ TEST_F(BadWire, a_link_that_flaps_each_second_ends_nothing) {
   EXPECT_GT(done, 3u);
 }
 
-/// Both of them in turn: one is followed by what it sends, the other, which only answers, by asking where it is.
+/// Each side moves once. The left side is followed because it sends requests. The right side only answers, so
+/// the left side has to resolve its address anew.
 TEST_F(BadWire, a_peer_whose_link_address_changes_is_followed) {
   for (const bool right_moves : {false, true}) {
     open();
@@ -133,7 +134,8 @@ TEST_F(BadWire, a_peer_whose_link_address_changes_is_followed) {
           std::memcpy(frame.data() + 22, moved.data(), moved.size());
         return true;
       }
-      // These ethdevs have one and the same address, and nobody listens to ARP of his own.
+      // Both ethdevs have the same address and ignore ARP from their own address, so the sender's address is
+      // replaced.
       constexpr LinkAddress kAsker{2, 0, 0, 0, 0x77, 2};
       if (softroce::load_be16(frame.data() + 12) == 0x0806)
         std::memcpy(frame.data() + 22, kAsker.data(), kAsker.size());

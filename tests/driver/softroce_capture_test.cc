@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies of a port's frames, while it works.
+// Capture of a port's frames while the port is in use.
 #include "pmd/softroce/capture.h"
 
 #include <algorithm>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network card that reads payload where it lies, some time after its driver has taken the packet: what is sent that way, and
-// that memory is given back when the card has read it, whatever the peer says. Taking a frame from the wire is what the card does,
-// and freeing it what its driver does.
+// A network card that reads payload in place, some time after its driver has accepted the packet. The tests
+// check which packets are sent that way, and that memory is returned only when the card has read it,
+// independent of what the peer acknowledges. Taking a frame from the wire represents the card's read, and
+// freeing the frame represents the driver's completion.
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 
@@ -34,7 +35,7 @@ class SoftCard : public RawPeerTest {
         },
         queues);
   }
-  /// The port is closed while the card is still there.
+  /// The port is closed before the card is destroyed.
   void end() {
     while (rte_mbuf* frame = wire_ ? wire_->take() : nullptr) rte_pktmbuf_free(frame);
     own.qp.reset();
@@ -50,7 +51,7 @@ class SoftCard : public RawPeerTest {
   void write(std::uint64_t wr_id, std::size_t at = 0) {
     ASSERT_TRUE(own.post(SendOpcode::RdmaWrite, wr_id, {own.sge(at, kMtu)}, 0x1000, Rkey{5}));
   }
-  /// Turns without anybody who takes frames from the wire.
+  /// Polls without taking frames from the wire.
   void turns() {
     for (int turn = 0; turn < 3; ++turn) {
       WorkCompletion completions[16];
@@ -62,7 +63,7 @@ class SoftCard : public RawPeerTest {
     turns();
     return own.find(wr_id) != nullptr;
   }
-  /// The next frame, as it was handed over. Nothing: there is none.
+  /// Returns the next frame, as it was handed to the ethdev. Fails the test if there is none.
   rte_mbuf* taken() {
     turns();
     rte_mbuf* const frame = wire_->take();
@@ -117,7 +118,7 @@ TEST_F(SoftCard, a_work_request_completes_when_the_card_has_sent_it) {
   EXPECT_EQ(statistics().memory_waits, waits);
 }
 
-/// Drivers whose cards say it of each 32nd packet would keep the last ones until others follow.
+/// A driver whose card reports only each 32nd packet would hold the last packets until others follow.
 TEST_F(SoftCard, the_card_says_of_each_packet_that_it_was_sent) {
   open_and_connect();
   EXPECT_EQ(card.tx_rs_thresh, 1u);
@@ -261,7 +262,7 @@ TEST_F(SoftCard, a_card_that_never_lets_go_of_a_packet_stops_no_payload_from_bei
   EXPECT_TRUE(has(1));
 }
 
-/// A driver frees what it has when its ethdev is closed, which is after the lanes have ended.
+/// A driver frees its packets when its ethdev is closed, which is after the lanes have ended.
 TEST_F(SoftCard, buffers_that_the_driver_has_outlive_the_lane) {
   open_and_connect();
   const std::string pool = port_->config().name + ".0-p";

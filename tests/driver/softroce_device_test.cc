@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A softroce lane as a whole: queue pair numbers, turns and timers, frames of every kind, datagrams and
+// A softroce lane as a whole: queue pair numbers, polls and timers, frames of every kind, datagrams and
 // counters.
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
@@ -39,7 +39,8 @@ TEST_F(SoftDeviceTest, the_path_mtu_is_the_largest_whose_packets_the_link_carrie
   }
 }
 
-/// A packet for a destroyed queue pair does not reach another one, and to know some numbers is not to know the next.
+/// A packet for a destroyed queue pair does not reach another one, and known numbers do not predict the next
+/// number.
 TEST_F(SoftDeviceTest, queue_pair_numbers_are_unpredictable_and_come_again_as_late_as_they_can) {
   constexpr int kMade = 4000;
   open([](PortConfig& config) { config.max_queue_pairs = 4; });
@@ -190,7 +191,7 @@ TEST_F(SoftDeviceTest, a_packet_of_an_unknown_kind_is_malformed_and_no_packet) {
   EXPECT_EQ(own.qp->state(), QueuePair::State::ReadyToSend);
 }
 
-/// An echo request in VLAN 7 whose IP packet has `bytes`.
+/// Builds an echo request in VLAN 7 whose IP packet has `bytes`.
 Bytes ping_of(std::size_t bytes) {
   Bytes frame(18 + bytes);
   const auto put = [&](std::size_t at, std::initializer_list<int> octets) {
@@ -258,7 +259,7 @@ TEST_F(SoftDeviceTest, a_link_that_comes_up_again_is_counted_and_the_addresses_a
   EXPECT_EQ(statistics().port_up, 1u);
   ASSERT_EQ(sent.size(), 2u);  // a question, and the announcement
   for (const Sent& each : sent) EXPECT_EQ(each.frame.kind, FrameKind::Arp);
-  // It flaps between two polls.
+  // The link goes down and up between two polls.
   for (const auto& flap : {rte_eth_dev_set_link_down, rte_eth_dev_set_link_up}) {
     ASSERT_EQ(flap(port_->config().ethdev), 0);
     device().look();
@@ -268,7 +269,7 @@ TEST_F(SoftDeviceTest, a_link_that_comes_up_again_is_counted_and_the_addresses_a
   EXPECT_EQ(statistics().port_up, 2u);
 }
 
-/// An ARP reply of kPeer at `link`.
+/// Builds an ARP reply of kPeer at `link`.
 Bytes arp_reply(const LinkAddress& link, const LinkAddress& to, const PeerAddress& from,
                 const PeerAddress& own) {
   Bytes frame(42);
@@ -285,7 +286,8 @@ Bytes arp_reply(const LinkAddress& link, const LinkAddress& to, const PeerAddres
   return frame;
 }
 
-/// The answer to a READ of 1 MiB is 256 packets with the largest path MTU, and a lane has more connections than one.
+/// The answer to a READ of 1 MiB is 256 packets with the largest path MTU, and a lane has several
+/// connections.
 TEST_F(SoftDeviceTest, a_lane_that_waits_for_its_processor_is_kept_the_packets_of_two_mebibytes) {
   constexpr std::uint32_t kPackets = 2 * (1u << 20) / 4096;
   open([](PortConfig& config) { config.lanes = 2; });
@@ -299,7 +301,8 @@ TEST_F(SoftDeviceTest, a_lane_that_waits_for_its_processor_is_kept_the_packets_o
   EXPECT_EQ(statistics(0).hand_over_drops, 0u);
 }
 
-/// Its acknowledgements cannot show where it is: it gets nothing that it could acknowledge.
+/// Acknowledgements cannot reveal the peer's address, because the peer receives nothing that it could
+/// acknowledge.
 TEST_F(SoftDeviceTest, a_queue_pair_without_answers_asks_for_its_peer_and_follows_it_also_from_another_lane) {
   constexpr LinkAddress kElsewhere{2, 0, 0, 0, 0, 0x33};
   for (const std::size_t lane : {0u, 1u}) {
@@ -375,7 +378,7 @@ TEST_F(SoftDeviceTest, a_datagram_comes_with_what_is_needed_to_answer_it) {
   EXPECT_TRUE(std::ranges::equal(sent[0].packet.payload, data));
 }
 
-/// Its link address cannot be resolved: the datagram is lost, as on the wire, and nothing else happens.
+/// The link address cannot be resolved, so the datagram is lost, as on the wire, without further effect.
 TEST_F(SoftDeviceTest, datagrams_to_a_family_that_the_port_does_not_speak_are_lost_without_a_trace) {
   open();
   Datagram datagram;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The responder half of a softroce queue pair and losses: requests that come before their turn, or once more, and what it
-// tells of gaps.
+// The responder half of a softroce queue pair and losses: requests that arrive out of order or repeatedly,
+// and the NAKs that report gaps.
 #include "pmd/softroce/device.h"
 #include "tests/driver/recovery_fixture.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 using namespace softroce;
 
-// --- RDMA Writes that come before their turn
+// --- RDMA Writes that arrive out of order
 
 class EarlyWrites : public Recovery {
  protected:
@@ -25,7 +25,7 @@ class EarlyWrites : public Recovery {
     reth_ = {reinterpret_cast<std::uintptr_t>(range.data()), static_cast<std::uint32_t>(*rkey),
              static_cast<std::uint32_t>(data_.size())};
   }
-  /// Packet `number` of the Write, changed at will. No acknowledgement is asked for.
+  /// Sends packet `number` of the Write, changed by `change`. The packet does not request an acknowledgement.
   void write(std::uint32_t number, const Change& change = {}) {
     const Opcode opcode = number == 0              ? Opcode::WriteFirst
                           : number == kPackets - 1 ? Opcode::WriteLast
@@ -62,7 +62,7 @@ TEST_F(EarlyWrites, are_placed_and_executed_when_the_missing_one_comes) {
   expect_acknowledgement(Syndrome::Ack, kPeerPsn + 5);  // although nobody asked
   EXPECT_EQ(last().aeth.msn, 1u);
   EXPECT_TRUE(placed(1));
-  // The next message begins as if nothing had happened.
+  // The next message is accepted as usual.
   ASSERT_TRUE(own.receive(7, own.sge(0, 64)));
   peer_sends(Opcode::SendOnly, kPeerPsn + kPackets, pattern(8));
   EXPECT_TRUE(completed(own, 7));
@@ -81,7 +81,7 @@ TEST_F(EarlyWrites, a_second_gap_is_told_when_the_first_is_filled) {
   EXPECT_EQ(statistics().sequence_errors, 2u);
 }
 
-/// What is sent again by a peer that goes back is a duplicate from then on.
+/// Packets that a peer retransmits from an earlier point are duplicates once the gap is closed.
 TEST_F(EarlyWrites, a_peer_that_sends_all_again_is_told_how_far_it_was) {
   write({0, 2, 3, 4, 5, 1});
   std::memset(own.memory.bytes.data(), 0, kMtu * (kPackets + 1));
@@ -108,7 +108,7 @@ TEST_F(EarlyWrites, that_contradict_their_message_are_not_kept) {
   for (std::uint32_t number = 0; number < kPackets; ++number) EXPECT_TRUE(placed(number)) << number;
 }
 
-/// It could write where an earlier message has still to write.
+/// The early packet could write memory that an earlier message has still to write.
 TEST_F(EarlyWrites, of_the_next_message_wait_for_their_turn) {
   write({0, 2, 3, 4, 5});
   const Bytes payload = pattern(100, 9);
@@ -160,7 +160,7 @@ TEST_F(EarlyWrites, a_gap_is_told_again_when_the_peer_has_gone_back_and_the_pack
   EXPECT_EQ(statistics().sequence_errors, 1u);
 }
 
-// --- Requests of every kind that come before their turn
+// --- Requests of every kind that arrive out of order
 
 class EarlyRequests : public EarlyWrites {
  protected:
@@ -181,7 +181,7 @@ class EarlyRequests : public EarlyWrites {
   static constexpr std::uint64_t kReceives = 24;
 };
 
-/// Linux's rxe sends the first packet again after a NAK, and nothing else.
+/// Linux's rxe retransmits only the first packet after a NAK.
 TEST_F(EarlyRequests, of_a_peer_that_sends_only_the_missing_one_again_are_executed) {
   send({1, 2, 3});
   expect_acknowledgement(Syndrome::Nak, kPeerPsn);
@@ -261,7 +261,7 @@ TEST_F(EarlyRequests, behind_the_end_of_a_queue_pair_are_forgotten) {
 
 // --- NAKs of a gap
 
-/// One NAK for a gap, however many packets arrive behind it (9.7.5).
+/// A gap is reported by one NAK, however many packets arrive after it (9.7.5).
 TEST_F(EarlyRequests, each_gap_has_one_nak) {
   for (std::uint32_t gap = 0; gap < 3; ++gap) {
     sent.clear();
@@ -305,7 +305,7 @@ TEST_F(EarlyRequests, the_nak_is_repeated_after_the_round_trip_that_was_measured
   EXPECT_EQ(sent.size(), 2u);
 }
 
-/// The packet behind the gap may have been forged, so that the peer has nothing to retransmit.
+/// The packet after the gap may have been forged, in which case the peer has nothing to retransmit.
 TEST_F(EarlyRequests, the_naks_of_a_gap_that_never_closes_are_limited) {
   send(1);
   for (int second = 0; second < 60; ++second) {
@@ -350,7 +350,7 @@ TEST_F(Recovery, a_wait_for_a_receive_is_no_gap) {
   EXPECT_EQ(sent.size(), 1u) << "the peer has a timer for it";
 }
 
-// --- RDMA Read requests that come again
+// --- Repeated RDMA Read requests
 
 TEST_F(EarlyWrites, reads_asked_for_again_are_not_among_those_that_may_be_outstanding) {
   attributes_.responder_resources = 16;

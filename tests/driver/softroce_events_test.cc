@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A card that is removed, or reset by its physical function, under a port with two lanes. The ethdev is DPDK's null device, and
-// the test reports the events in place of its driver.
+// A card that is removed, or reset by its physical function, under a port with two lanes. The ethdev is
+// DPDK's null device, and the test reports the events in place of its driver.
 #include <dlfcn.h>
 #include <rte_dev.h>
 #include <rte_ethdev.h>

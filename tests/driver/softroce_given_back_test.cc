@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that has been given back goes to no peer. A work completion returns the memory of its request, and a hostile peer can have
-// it early: it acknowledges what has not been sent yet. Another client's data may be there by the time the packet goes out.
+// Memory that was returned to its owner is not sent to any peer. A work completion returns the memory of its
+// request, and a hostile peer can cause it early by acknowledging a packet that has not been sent yet. The
+// memory may hold another client's data by the time the packet is sent.
 #include <algorithm>
 #include <cstring>
 
@@ -28,7 +29,7 @@ class GivenBack : public RawPeerTest {
       packet.aeth = {Syndrome::Nak, static_cast<std::uint8_t>(NakCode::SequenceError), 0};
     });
   }
-  /// One turn in which nobody takes frames from the wire. Whether this work completion came.
+  /// Polls once without taking frames from the wire. True if this work completion arrived.
   bool turn_completes(std::uint64_t wr_id, std::size_t lane = 0) {
     WorkCompletion wcs[16];
     const std::size_t count = device(lane).poll(wcs);
@@ -39,7 +40,8 @@ class GivenBack : public RawPeerTest {
   void use_memory_for_another_client() {
     std::fill(own.memory.bytes.begin(), own.memory.bytes.end(), std::byte{0xEE});
   }
-  /// Takes what is on the wire, and what still comes. Whether any of it has what has been written since.
+  /// Takes the frames on the wire and those that follow. True if a frame holds data written after the memory
+  /// was returned.
   bool anything_of_the_other_client() {
     settle();
     return std::any_of(sent.begin(), sent.end(), [](const Sent& each) {
@@ -85,7 +87,8 @@ TEST_F(GivenBack, a_packet_sent_again_goes_before_the_completion_that_comes_with
   EXPECT_EQ(statistics().left_overs_copied, 0u) << "there was room";
 }
 
-/// The memory of a window is given back when the peer or this side has invalidated it, or when the connection has ended.
+/// The memory of a window is returned when either side has invalidated the window, or when the connection has
+/// ended.
 TEST_F(GivenBack, a_response_that_found_no_room_has_its_own_copy_when_its_window_is_gone) {
   enum class End { ByThePeer, ByThisSide, OfTheConnection };
   for (const End end : {End::ByThePeer, End::ByThisSide, End::OfTheConnection}) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Errors of softroce itself: what a queue pair does when its packet sequence numbers contradict each other.
-// Builds that abort on an invariant abort; a release counts it and the queue pair goes to Error.
+// Internal errors of softroce: the behaviour of a queue pair whose packet sequence numbers contradict each
+// other. Builds that abort on an invariant abort; a release build counts it and moves the queue pair to
+// Error.
 #include "pmd/softroce/queue_pair.h"
 #include "tests/driver/raw_peer.h"
 

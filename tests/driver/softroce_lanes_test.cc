@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lanes that share a card whose driver frees late: no frame is lost, and nothing comes to a stop, for want of a buffer or of
-// room.
+// Lanes that share a card whose driver frees packets late: no frame is lost, and no lane stalls for lack of a
+// buffer or of room in a ring.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -19,9 +19,9 @@ using namespace softroce;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::uint32_t kBytes = 1u << 20;  ///< of a message
-constexpr int kPatience = 100'000;          ///< turns; for failing tests
+constexpr int kPatience = 100'000;          ///< turns; bounds failing tests
 
-/// Moves on by less than a retransmission waits for in all the turns of a test that passes.
+/// Clock of the test. In all the turns of a passing test it advances by less than a retransmission timeout.
 std::uint64_t now_ns = 1;
 constexpr std::uint64_t kTurnNs = 500;
 
@@ -76,7 +76,7 @@ struct Side {
     attributes.remote_qp = peer.endpoints[peer_lane].qp->number();
     ASSERT_TRUE(endpoints[lane].qp->connect(attributes));
   }
-  /// A turn of each lane, and then a step of the link.
+  /// Runs each lane once, then one step of the link.
   void turn(Side& peer) {
     now_ns += kTurnNs;
     for (std::uint32_t lane = 0; lane < moving; ++lane) {
@@ -92,7 +92,7 @@ struct Side {
     const AsLane as(queue);
     card.refill(port->config().name, queue);
   }
-  /// Of all lanes.
+  /// Sum of a counter over all lanes.
   template <typename Counter>
   std::uint64_t sum(Counter Statistics::*counter) const {
     std::uint64_t sum = 0;
@@ -101,7 +101,7 @@ struct Side {
   }
 
   LazyCard card;
-  std::uint32_t moving;  ///< lanes that take turns, from the first on
+  std::uint32_t moving;  ///< the first lanes, which are polled
   const PeerAddress address;
   Owned<Port> port;
   std::vector<std::unique_ptr<SoftRoce>> devices;
@@ -119,12 +119,13 @@ class SoftLanes : public testing::Test {
       right->connect(other, *left, lane);
     }
   }
-  /// Both have a work completion with this identifier in the end.
+  /// Posts a Receive and a Send; both complete with this identifier.
   static void send(Side& from, Side& to, std::size_t lane, std::uint64_t wr_id) {
     ASSERT_TRUE(to.endpoints[lane].receive(wr_id, to.endpoints[lane].sge(kBytes, kBytes)));
     ASSERT_TRUE(from.endpoints[lane].post(SendOpcode::Send, wr_id, {from.endpoints[lane].sge(0, kBytes)}));
   }
-  /// Turns until all lanes from `first_lane` on have this work completion; false: they never have.
+  /// Runs turns until all lanes from `first_lane` on have this work completion. Returns false if some lane
+  /// never gets it.
   bool done(const Side& side, std::size_t first_lane, std::uint64_t wr_id) {
     const auto all = [&] {
       return std::all_of(side.endpoints.begin() + static_cast<std::ptrdiff_t>(first_lane),
@@ -137,7 +138,7 @@ class SoftLanes : public testing::Test {
     }
     return all();
   }
-  /// A message from each lane of the left to that of its peer, which arrives.
+  /// Sends a message from each lane of the left side to its peer lane, and checks that it arrives.
   void send_across(const Shape& shape) {
     for (std::size_t lane = 0; lane < shape.lanes; ++lane) {
       Endpoint& from = left->endpoints[lane];
@@ -228,7 +229,7 @@ TEST_F(SoftLanes, a_lane_goes_on_while_the_card_keeps_as_many_frames_as_it_has_d
   }
 }
 
-// --- Payload that the card reads where it lies
+// --- Payload that the card reads in place
 
 TEST_F(SoftLanes, memory_of_what_a_card_has_sent_is_used_again_and_everything_arrives) {
   for (const std::uint16_t queues : {std::uint16_t{8}, std::uint16_t{3}}) {
@@ -265,7 +266,8 @@ TEST_F(SoftLanes, memory_of_what_a_card_has_sent_is_used_again_and_everything_ar
   }
 }
 
-// --- Rules of the card (flow_rules.h). Each queue pair has its peer three lanes further on, and so comes by another queue.
+// --- Rules of the card (flow_rules.h). The peer of each queue pair is three lanes further on, so its packets
+// arrive at another queue.
 
 TEST_F(SoftLanes, packets_reach_the_lane_of_their_queue_pair_by_rules_of_the_card) {
   for (const Shape& shape : {Shape{.lanes = 8, .queues = 8, .lanes_apart = 3},

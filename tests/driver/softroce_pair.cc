@@ -14,7 +14,7 @@ std::uint64_t clock_ns() noexcept {
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-/// With the managers of programs that have no control plane.
+/// A pair with the connection managers of programs that have no control plane.
 class ManagedPair final : public SoftRocePair {
  public:
   using SoftRocePair::SoftRocePair;

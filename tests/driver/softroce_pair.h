@@ -21,7 +21,7 @@ class SoftRocePair : public DriverPair {
     bool in_place = true;
     std::uint16_t link_mtu = 4200;
     std::uint32_t max_queue_pairs = 16;
-    std::uint64_t (*clock_ns)() noexcept = nullptr;  ///< null: the processor's
+    std::uint64_t (*clock_ns)() noexcept = nullptr;  ///< null: the processor's clock
     std::uint32_t right_lanes = 1;  ///< reactors of the right port; right() is the device of the last
   };
 

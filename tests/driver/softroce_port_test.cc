@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opening a softroce port: what is refused and with which sentence, how the ethdev is configured, and that
-// each of its lanes sends and receives.
+// Opening a softroce port: which configurations are refused with which message, how the ethdev is configured,
+// and that each of its lanes sends and receives.
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include <rte_mempool.h>
@@ -19,7 +19,7 @@ using namespace softroce;
 
 class SoftPort : public RawPeerTest {
  protected:
-  /// A name is used only once: DPDK keeps objects that a refused port had created.
+  /// Each configuration gets a new name, because DPDK keeps objects that a refused port had created.
   static PortConfig config_of(const RawWire& wire) {
     static int made = 0;
     PortConfig config;
@@ -28,7 +28,7 @@ class SoftPort : public RawPeerTest {
     config.addresses = {{kOwn, 120}};
     return config;
   }
-  /// The sentence with which it is refused; empty when the port opens.
+  /// Returns the message with which the port is refused; empty if it opens.
   static std::string refusal(const PortConfig& config) {
     try {
       Port::open(config);
@@ -128,7 +128,7 @@ TEST_F(SoftPort, the_mtu_of_a_virtual_ethdev_is_that_of_what_it_stands_on) {
   EXPECT_EQ(after, before);
 }
 
-/// Lanes beyond the hardware queues receive and send through the lane that has one.
+/// Lanes beyond the hardware queues receive and send through a lane that has a queue.
 TEST_F(SoftPort, every_lane_of_a_full_port_takes_requests_and_answers) {
   for (const std::uint16_t queues : {std::uint16_t{1}, std::uint16_t{3}}) {
     open(

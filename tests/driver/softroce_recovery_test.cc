@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The requester half of a softroce queue pair and losses: responses that come before their turn, what is sent again, and
-// when.
+// The requester half of a softroce queue pair and losses: responses that arrive out of order, which packets
+// are retransmitted, and when.
 #include "tests/driver/recovery_fixture.h"
 
 namespace sluice::rdma::conformance {
@@ -113,7 +113,7 @@ class LateAcknowledgement : public Recovery {
   static constexpr std::uint64_t kRoundTripNs = 100 * kUs;
   static constexpr std::uint32_t kPackets = 40;
 
-  /// Measures the round trip, and has a Write time out of which every packet has arrived.
+  /// Measures the round trip, then lets a Write time out although all of its packets have arrived.
   void SetUp() override {
     Recovery::SetUp();
     attributes_.ack_timeout = 10;
@@ -128,7 +128,7 @@ class LateAcknowledgement : public Recovery {
     for (int i = 0; i < 4; ++i) pass(kRoundTripNs);
     ASSERT_EQ(statistics().timeouts, 1u);
   }
-  /// Returns how many packets are sent at once after the acknowledgement.
+  /// Returns how many packets are sent without a further acknowledgement.
   std::size_t window_after(std::uint64_t late_ns) {
     pass(late_ns);
     peer_acknowledges(kOwnPsn + kPackets);
@@ -152,12 +152,13 @@ TEST_F(LateAcknowledgement, that_may_answer_what_was_sent_again_undoes_nothing) 
   EXPECT_EQ(statistics().spurious_timeouts, 0u);
 }
 
-// --- Requests sent again
+// --- Retransmitted requests
 
 class SentAgain : public Recovery {
  protected:
   static constexpr std::uint32_t kFirst = 60;   ///< packets of the first Write
-  static constexpr std::uint32_t kSecond = 30;  ///< and of the second: the window has become smaller
+  static constexpr std::uint32_t kSecond = 30;  ///< packets of the second Write; the window has become
+                                                ///< smaller
 
   /// Posts a Write, all of which is sent.
   void write(std::uint64_t wr_id, std::uint32_t packets) {
@@ -173,7 +174,7 @@ class SentAgain : public Recovery {
     });
     settle();
   }
-  /// The peer shows that it keeps what it gets: it has more than was sent since its NAK.
+  /// Lets the peer show that it keeps packets after a gap: it acknowledges more than was sent since its NAK.
   void learn() {
     ASSERT_NO_FATAL_FAILURE(write(1, kFirst));
     peer_misses(10);
@@ -222,7 +223,7 @@ TEST_F(SentAgain, are_the_others_too_if_the_peer_has_only_got_the_missing_one) {
     EXPECT_EQ(sent[i].packet.bth.psn, (kOwnPsn + kFirst + 10 + i) & kPsnMask);
 }
 
-/// NAKs of one round trip come from one loss, and so do the losses of what was under way then.
+/// NAKs within one round trip are counted as one loss, and so are losses of packets in flight at that time.
 TEST_F(SentAgain, losses_of_one_window_narrow_it_once) {
   ASSERT_NO_FATAL_FAILURE(learn());  // 64 packets became 32
   ASSERT_NO_FATAL_FAILURE(write(2, kSecond));
@@ -235,7 +236,8 @@ TEST_F(SentAgain, losses_of_one_window_narrow_it_once) {
   EXPECT_GE(sent.size(), 16u);
 }
 
-/// What is executed here and has no packets is not among it, wherever in the queue sending stops.
+/// Work requests that are executed locally have no packets and are not retransmitted, wherever in the queue
+/// sending stops.
 TEST_F(SentAgain, leaves_out_what_was_executed_here) {
   constexpr std::uint32_t kMissing = 8, kBefore = kMissing + kPacketsPerTransmit, kBehind = 20;
   const auto rkey = own.qp->bind_window(device().allocate_window(), own.memory.bytes.first(64),
@@ -260,7 +262,7 @@ TEST_F(SentAgain, leaves_out_what_was_executed_here) {
   EXPECT_TRUE(completed(own, 3));
 }
 
-/// An acknowledgement that comes late is no sign that the peer keeps what follows a gap.
+/// A late acknowledgement does not show that the peer keeps packets after a gap.
 TEST_F(SentAgain, an_acknowledgement_without_a_nak_teaches_nothing) {
   attributes_.ack_timeout = 1;
   connect(own);
@@ -280,7 +282,7 @@ TEST_F(SentAgain, an_acknowledgement_without_a_nak_teaches_nothing) {
 class Probe : public Recovery {
  protected:
   static constexpr std::uint64_t kRoundTripNs = 20 * kUs;
-  static constexpr std::uint64_t kProbeNs = 60 * kUs;  ///< after it: more than two round trips
+  static constexpr std::uint64_t kProbeNs = 60 * kUs;  ///< after the Send: more than two round trips
 
   void SetUp() override {
     Recovery::SetUp();
@@ -328,7 +330,7 @@ TEST_F(Probe, that_is_answered_ends_the_wait) {
   EXPECT_EQ(statistics().timeouts, 0u);
 }
 
-/// RFC 6298, section 3: the acknowledgement may answer either of the two.
+/// RFC 6298, section 3: the acknowledgement may answer either of the two packets.
 TEST_F(Probe, is_not_taken_for_a_round_trip) {
   for (std::uint64_t probes = 1; probes <= 4; ++probes) {
     ASSERT_TRUE(own.post(SendOpcode::Send, probes, {own.sge(0, 10)}));
@@ -367,8 +369,9 @@ TEST_F(Probe, is_not_sent_again_until_a_round_trip_was_measured_after_a_timeout)
   EXPECT_EQ(statistics().probes, 1u);
 }
 
-/// What was sent twice measures no round trip, but that it arrives says that the wire carries again. Else a wire
-/// that loses many packets, of which each acknowledges something old, is used at the pace of the longest wait.
+/// A retransmitted packet measures no round trip, but its acknowledgement shows that the wire works again.
+/// Otherwise a wire that loses many packets, where each acknowledgement covers an old packet, would be used
+/// at the pace of the longest timeout.
 TEST_F(Probe, waits_are_shortened_by_progress_that_measures_nothing) {
   constexpr std::uint32_t kPackets = 12;
   ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, kPackets * kMtu)}));
@@ -392,7 +395,7 @@ TEST_F(Probe, waits_are_shortened_by_progress_that_measures_nothing) {
   EXPECT_EQ(statistics().timeouts, 6u);
 }
 
-/// Nothing behind it on the wire would ask for its acknowledgement.
+/// No later packet would request the acknowledgement of the Send.
 TEST_F(Recovery, a_send_before_a_local_invalidate_asks_for_its_acknowledgement) {
   const auto rkey = own.qp->bind_window(device().allocate_window(), own.memory.bytes.first(64),
                                         own.memory.lkey, kRemoteRead);

@@ -132,7 +132,7 @@ TEST_F(Requester, the_timeout_follows_the_round_trips_that_were_measured) {
 }
 
 TEST_F(Requester, a_sender_told_of_congestion_waits_between_packets_which_is_no_timeout) {
-  // Rates recover with time: it passes by polling alone, however busy the machine is.
+  // Rates recover with time, which passes by polling alone, independent of the load of the machine.
   static std::uint64_t now_ns = 1'000'000;
   open([](softroce::PortConfig& config) { config.clock_ns = []() noexcept { return now_ns += 100; }; });
   connect(own);
@@ -155,7 +155,7 @@ TEST_F(Requester, a_sender_told_of_congestion_waits_between_packets_which_is_no_
   EXPECT_TRUE(completed(own, 2));
 }
 
-/// Anybody who knows addresses and numbers of queue pairs can make them up.
+/// Any host with the addresses and queue pair numbers can forge these packets.
 TEST_F(Requester, notifications_of_congestion_that_no_packet_can_have_met_slow_nobody_down) {
   for (int i = 0; i < 100; ++i) peer_notifies_congestion();
   settle();
@@ -165,7 +165,7 @@ TEST_F(Requester, notifications_of_congestion_that_no_packet_can_have_met_slow_n
   EXPECT_EQ(statistics().packets_sent, 10u);  // at once
 }
 
-/// A NAK ends the connection, or has packets sent again, only if its number is that of one that is outstanding.
+/// A NAK ends the connection, or causes a retransmission, only if its PSN is that of an outstanding packet.
 TEST_F(Requester, naks_of_packets_that_are_not_outstanding_change_nothing) {
   ASSERT_NO_FATAL_FAILURE(send(1, 10, kOwnPsn));
   peer_acknowledges(kOwnPsn);
@@ -244,7 +244,8 @@ TEST_F(Requester, flushed_work_is_counted) {
   EXPECT_EQ(statistics().flushed, 7u);
 }
 
-/// In State::Error work requests are accepted while there is room for their completions; none is lost.
+/// A queue pair in State::Error accepts work requests while there is room for their completions, and loses
+/// none.
 TEST_F(Requester, a_queue_pair_in_error_takes_what_there_is_room_for_on_either_queue) {
   constexpr std::size_t kMany = 5000;
   own.qp->to_error();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The responder half of a softroce queue pair (InfiniBand 9.7.4, 9.7.5, 9.9.3), answer by answer.
+// The responder half of a softroce queue pair (InfiniBand 9.7.4, 9.7.5, 9.9.3), tested answer by answer.
 #include "tests/driver/raw_peer.h"
 
 namespace sluice::rdma::conformance {
@@ -65,7 +65,8 @@ TEST_F(Responder, a_request_that_asks_is_acknowledged_by_itself_and_another_is_n
   EXPECT_EQ(sent.size(), 1u);
 }
 
-/// InfiniBand 9.9.3: a responder that does not have an operation says so, instead of leaving its peer to its timeouts.
+/// InfiniBand 9.9.3: a responder that does not support an operation reports this, instead of leaving its peer
+/// to time out.
 TEST_F(Responder, atomics_and_reserved_requests_are_invalid_ones) {
   constexpr std::size_t kAtomicHeader = 28;
   for (const int opcode : {0x13, 0x14, 0x15, 0x18, 0x1f}) {
@@ -131,7 +132,7 @@ TEST_F(Responder, reads_are_answered_in_packets_that_say_first_middle_last_or_on
   EXPECT_EQ(statistics().reads_served, std::size(cases));
 }
 
-/// Without a byte to read there is nothing to check (9.7.4.1); one byte is enough.
+/// A Read of no bytes is not checked (9.7.4.1); a Read of one byte is.
 TEST_F(Responder, a_read_of_one_byte_without_right_is_refused_before_it_counts_and_of_none_is_answered) {
   peer_reads(kPeerPsn, {0x1000, 0x5555, 0});
   settle();
@@ -167,7 +168,8 @@ TEST_F(Responder, a_read_that_comes_again_is_answered_before_those_behind_it) {
   EXPECT_EQ(statistics().duplicate_reads, 1u);
 }
 
-/// The peer had the data, else it would not end the access to it: its request is a copy that was under way.
+/// The peer has received the data, or it would not have revoked the access, so the request is a delayed
+/// duplicate.
 TEST_F(Responder, a_read_that_comes_again_before_its_memory_is_invalidated_is_not_answered_and_no_error) {
   const Reth window = expose(400);
   receives(1);
@@ -182,7 +184,7 @@ TEST_F(Responder, a_read_that_comes_again_before_its_memory_is_invalidated_is_no
   EXPECT_EQ(statistics().access_errors, 0u);
   EXPECT_EQ(statistics().receives, 1u);
   EXPECT_EQ(own.qp->state(), QueuePair::State::ReadyToSend);
-  // One that is new is refused.
+  // A new request is refused.
   peer_reads(kPeerPsn + 2, window);
   settle();
   EXPECT_EQ(statistics().access_errors, 1u);
@@ -198,7 +200,7 @@ bool goes_to(const Sent& frame, const LinkAddress& link) {
 
 class LinkAddresses : public Responder {
  protected:
-  /// Whether a request that comes from `link` is answered to there.
+  /// True if a request from link address `from` is answered to `to`.
   bool answered_to(const LinkAddress& from, std::uint32_t psn, const LinkAddress& to) {
     sent.clear();
     peer_sends(Opcode::SendOnly, psn, pattern(8), [&](Packet&, Route& route) { route.source_mac = from; });
@@ -226,7 +228,7 @@ TEST_F(LinkAddresses, a_peer_that_gets_no_answer_is_followed_when_it_sends_its_l
   EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn + 1, kElsewhere));
 }
 
-/// As if a frame had been damaged in its source address, and then doubled.
+/// The case of a frame whose source address was damaged, and which was then duplicated.
 TEST_F(LinkAddresses, a_peer_that_was_lost_is_found_when_it_sends_any_request_again) {
   receives(4);
   for (std::uint32_t packet = 0; packet < 3; ++packet)
@@ -322,7 +324,7 @@ TEST_F(Classes, data_and_acknowledgements_have_that_of_their_connection_and_noti
   EXPECT_EQ(notifications, 1);
 }
 
-/// IEEE 802.1Q: a tag without an identifier says a priority and no VLAN.
+/// IEEE 802.1Q: a tag without an identifier carries a priority and no VLAN.
 TEST_F(Classes, priority_tagged_frames_are_taken_where_untagged_ones_are) {
   for (const std::uint16_t vlan : {kNoVlan, std::uint16_t{0}}) {
     with(vlan);

@@ -199,7 +199,7 @@ TEST_P(Faulty, V2_032_V2_084_every_call_ends_once_with_what_it_asked_for) {
   }
 }
 
-/// The client's port refuses more RDMA Reads than it agreed to: one too many would end the connection.
+/// The client's port refuses more RDMA Reads than were agreed, so one Read too many would end the connection.
 class ReadDepth : public Faulty {};
 TEST_P(ReadDepth, V1_057_V2_045_sixteen_calls_with_read_chunks_are_served) {
   constexpr std::uint32_t kCalls = 16;
@@ -207,7 +207,7 @@ TEST_P(ReadDepth, V1_057_V2_045_sixteen_calls_with_read_chunks_are_served) {
   std::map<std::uint32_t, int> ended;
   std::vector<Job> jobs(kCalls);
   sluice::conformance::fill_pattern(memory_.bytes, 7);
-  // The first reply brings the credits.
+  // The first reply grants the credits.
   const Bytes null = sluice::conformance::test_call(0, TestService::kNull);
   Job first{.tag = 0, .ended = &ended, .memory = &memory_};
   ASSERT_TRUE(requester_->submit(
@@ -221,7 +221,7 @@ TEST_P(ReadDepth, V1_057_V2_045_sixteen_calls_with_read_chunks_are_served) {
   run_until(1);
   for (std::uint32_t i = 0; i < kCalls; ++i) {
     jobs[i] = {.tag = 1 + 4 * i, .bytes = kBytes, .ended = &ended, .memory = &memory_};
-    // In four pieces that are not adjacent, so four RDMA Reads.
+    // The argument has four pieces that are not adjacent, so it takes four RDMA Reads.
     rdma::Sge pieces[4];
     for (std::uint32_t p = 0; p < 4; ++p)
       pieces[p] = {memory_.bytes.data() + 65536 * i + 4096 * p, kBytes / 4, memory_.lkey};
@@ -246,7 +246,7 @@ TEST_P(ReadDepth, V1_057_V2_045_sixteen_calls_with_read_chunks_are_served) {
   EXPECT_GE(ends_[1].engine->counters().rdma_reads, 4 * kCalls);
 }
 
-/// Nothing is outstanding, so no retransmission discovers that the peer has gone.
+/// No work request is outstanding, so no retransmission detects the loss of the peer.
 class Silence : public Faulty {
  protected:
   Silence() { probe_after_ns_ = 5'000'000; }
@@ -267,7 +267,7 @@ TEST_P(Silence, a_peer_that_is_gone_is_found_out) {
   }
   EXPECT_EQ(ends_[1].connection->close_reason(), rpcrdma::CloseReason::TransportError);
 }
-/// What a gateway has unless it is configured otherwise, and the time that this takes.
+/// Uses a gateway's default settings, and checks the time to detection with them.
 class LostPower : public Faulty {
  protected:
   LostPower() {

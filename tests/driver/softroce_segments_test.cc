@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets as the ethdev gets them: which parts lie in registered memory, which are copied, and the reference
-// counts that its driver relies on.
+// Packets as the ethdev receives them: which parts lie in registered memory, which are copied, and the
+// reference counts that its driver relies on.
 #include <rte_mbuf.h>
 
 #include "tests/driver/raw_peer.h"
@@ -22,7 +22,7 @@ class Segments : public RawPeerTest {
     const Bytes data = pattern(8192);
     std::copy(data.begin(), data.end(), own.memory.bytes.begin());
   }
-  /// The one packet of a Send of these pieces, to be freed.
+  /// Returns the one packet of a Send of these pieces. The caller frees it.
   rte_mbuf* packet_of(const std::vector<Sge>& pieces) {
     EXPECT_TRUE(own.post(SendOpcode::Send, 1, pieces));
     device().flush();
@@ -43,7 +43,7 @@ TEST_F(Segments, a_large_payload_is_handed_over_where_it_lies) {
   }
 }
 
-/// An ethdev driver that keeps or shares a packet counts its references: there has to be exactly one.
+/// An ethdev driver that keeps or shares a packet counts references, so there has to be exactly one.
 TEST_F(Segments, each_piece_of_registered_memory_has_one_reference) {
   for (int time = 0; time < 3; ++time) {
     rte_mbuf* packet = packet_of({own.sge(0, 600), own.sge(1000, 600)});

@@ -38,7 +38,7 @@ class SoftRoceTest : public DriverTest {
   Statistics left() { return soft_->left().statistics(); }
   Statistics right() { return soft_->right().statistics(); }
 
-  /// A packet to the queue pair of b, as if a had sent it; `spoil` changes it first.
+  /// Sends a packet to the queue pair of b, as if a had sent it; `spoil` changes it first.
   template <typename Spoil>
   void inject(Opcode opcode, std::uint32_t psn, std::span<const std::byte> payload, Spoil spoil) {
     Route route;
@@ -56,13 +56,13 @@ class SoftRoceTest : public DriverTest {
   }
 
   SoftRocePair* soft_ = nullptr;
-  bool settle_ = true;  ///< turns after each injected packet
+  bool settle_ = true;  ///< whether turns follow each injected packet
 };
 
 class Bulk : public SoftRoceTest {
  protected:
-  /// Random Sends, Writes and Reads both ways; content, order and number of completions are compared with a
-  /// model.
+  /// Posts random Sends, Writes and Reads both ways. Content, order and number of completions are compared
+  /// with a model.
   void run(const WireFaults& faults, int operations) {
     open({.faults = faults});
     std::mt19937 random(faults.seed * 7919);
@@ -203,7 +203,7 @@ TEST_F(SoftRoceTest, packets_that_are_not_the_peers_change_nothing) {
     p.deth.queue_key = 0x80010001;
   });
   EXPECT_EQ(right().queue_key_errors, 1u);
-  // Answers to requests that were never sent.
+  // These are answers to requests that were never sent.
   inject(Opcode::Acknowledge, 77);
   inject(Opcode::ReadResponseOnly, 78, hello);
   EXPECT_EQ(right().stale_responses, 2u);
@@ -390,7 +390,7 @@ class Host : public testing::Test {
     config_.gateways = {PeerAddress::from_ipv4(192, 0, 2, 254)};
     other_config_.addresses = {{PeerAddress::from_ipv4(192, 0, 2, 2), 120}, {v6(2), 64}};
   }
-  /// What `to` answers to `frame`.
+  /// Returns the answer of `to` to `frame`.
   Bytes answer(Neighbours& to, const Bytes& frame) {
     Bytes out(kMaxAnswerBytes);
     out.resize(to.on_frame(parse(frame), frame, out.data(), statistics_));

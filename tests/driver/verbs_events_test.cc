@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Asynchronous events of an RDMA device, which a stub raises: what they end goes on without it.
+// Asynchronous events of an RDMA device, raised by a stub. The rest of the device keeps working after each of
+// them.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -23,7 +24,8 @@ class VerbsEvents : public testing::Test {
     device_ = verbs::open({.device = {}, .max_queue_pairs = 2, .shared_receives = shared_receives});
     device_->prepare_queue_pairs(kLimits, 2);
   }
-  /// Turns of the reactor and of the thread that looks at the device. Generous: it only limits how long a failing test runs.
+  /// Runs the reactor and the thread that polls the device's events until `condition` holds. The limit is
+  /// generous: it only bounds a failing test.
   template <typename Condition>
   bool until(const Condition& condition) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections begin and end without a call into the kernel by the reactor: on a NIC each takes up to milliseconds. The
-// device is a stub, which notes what the reactor's thread asks it for.
+// The reactor opens and closes connections without calling the kernel, because on a NIC each call takes up to
+// milliseconds. The device is a stub, which records the calls of the reactor's thread.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -29,7 +29,7 @@ class VerbsOffReactor : public testing::Test {
     device_->prepare_queue_pairs(kLimits, kQueuePairs);
   }
 
-  /// Turns of the reactor until something is so. Generous: it only limits how long a failing test runs.
+  /// Runs the reactor until `condition` holds. The limit is generous: it only bounds a failing test.
   template <typename Condition>
   bool until(const Condition& condition) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -95,7 +95,7 @@ TEST_F(VerbsOffReactor, connections_come_and_go_without_a_call_into_the_kernel) 
   }
   EXPECT_EQ(stub_.noted(), std::vector<std::string>{});
   EXPECT_EQ(stub_.windows_made(), windows + 1) << "a window that was bound is made anew";
-  // And can be bound again, by another queue pair.
+  // Another queue pair can bind the window again.
   auto qp = take();
   connect(*qp);
   EXPECT_TRUE(qp->bind_window(window, memory_.bytes.first(64), memory_.lkey, kRemoteRead));
@@ -194,7 +194,8 @@ TEST_F(VerbsOffReactor, a_refusal_is_said_once_and_the_next_is_tried) {
 class SlowToError : public VerbsOffReactor {
  protected:
   explicit SlowToError(std::uint32_t shared_receives = 0) : VerbsOffReactor(shared_receives) {}
-  /// What a connection has outstanding is memory that its peer may write to until the device has let go.
+  /// The peer may write to the memory of outstanding Receives until the device has moved the queue pair to
+  /// Error.
   void nothing_is_flushed_before_the_device_has_let_go() {
     auto qp = take();
     connect(*qp);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The driver suite over an RDMA device of the kernel, by both interfaces of libibverbs. Most machines have no
-// such device: tests/interop/verbs_test.py runs it in a guest that has rxe.
+// such device, so tests/interop/verbs_test.py runs it in a guest that has rxe.
 #include <cstdlib>
 
 #include "controlplane/cm/rdma_cm_manager.h"
@@ -30,7 +30,7 @@ class VerbsPair final : public DriverPair {
     left_->look();
     right_->look();
   }
-  // What rxe of Linux 6.1 does: it reports an operation error, and checks only the bounds of the region.
+  // rxe of Linux 6.1 reports an operation error, and checks only the bounds of the region.
   WcStatus refusal_of_too_long() override { return WcStatus::RemoteOperationError; }
   bool holds_window_bounds() override { return false; }
   bool shares_receives() override { return shares_receives_; }
@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Verbs, Refusal, testing::Values(kNewest, kExtended), dr
 
 class SharedReceives : public DriverTest {
  protected:
-  /// Both work requests of a message of `bytes`, from a to b, which differ by `seed`.
+  /// Sends a message of `bytes` from a to b. The content depends on `seed`.
   void send(std::uint64_t wr_id, std::uint32_t bytes, std::uint32_t seed) {
     fill(a, at(wr_id), bytes, seed);
     ASSERT_TRUE(a.post(SendOpcode::Send, wr_id, {a.sge(at(wr_id), bytes)}));
@@ -103,7 +103,7 @@ TEST_P(SharedReceives, a_peer_that_sends_more_than_it_may_ends_its_own_queue_pai
   for (const std::uint64_t wr_id : {1, 2, 3}) send(wr_id, 64, 7);
   EXPECT_EQ(status_of(b, 1), WcStatus::Success);
   EXPECT_TRUE(until([&] { return b.qp->state() == QueuePair::State::Error; }));
-  // Its owner learns of it from the next work request that it posts.
+  // The owner is notified by the next work request that it posts.
   receive(4);
   EXPECT_EQ(status_of(b, 4), WcStatus::WrFlushError);
   EXPECT_EQ(dynamic_cast<verbs::Verbs&>(pair_->right()).statistics().receive_overruns, 1u);
@@ -135,7 +135,7 @@ TEST_P(SharedReceives, none_is_lost_with_queue_pairs_that_end_with_messages_in_t
   for (std::uint32_t round = 0; round < 3 * kShared; ++round) {
     for (const std::uint64_t wr_id : {1, 2, 3, 4}) receive(wr_id);
     for (const std::uint64_t wr_id : {1, 2, 3, 4}) send(wr_id, 64, round);
-    // Some have arrived and were not polled, some are still on the wire.
+    // Some messages have arrived and were not polled, some are still on the wire.
     if (round % 2 == 0) {
       ASSERT_EQ(status_of(a, 1), WcStatus::Success);
     }
@@ -143,7 +143,7 @@ TEST_P(SharedReceives, none_is_lost_with_queue_pairs_that_end_with_messages_in_t
   }
   for (std::uint64_t i = 0; i < kShared; ++i) receive(i);
   for (std::uint64_t i = 0; i < kShared; ++i) send(i, 64, 11);
-  // All of them at once, without reposting one in between.
+  // All messages arrive without a Receive being reposted in between.
   ASSERT_TRUE(until([&] { return a.completions.size() == kShared; }));
   EXPECT_TRUE(until([&] { return b.completions.size() == kShared; }));
 }
@@ -216,7 +216,7 @@ TEST(VerbsDevice, more_queue_pairs_than_there_is_room_for_are_refused_and_counte
 }
 
 TEST(VerbsDevice, completion_queues_have_room_for_all_that_can_be_outstanding) {
-  // Queue pairs for more than one completion queue, so that the device needs several.
+  // The queue pairs fill more than one completion queue, so that the device needs several.
   const auto device = verbs::open({.device = {}, .max_queue_pairs = 20});
   const MemoryRegion memory = device->allocate_memory(4096);
   std::vector<Owned<QueuePair>> made;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the verbs driver asks a provider for, where a NIC has more to give than rxe: seen at a stub.
+// The features that the verbs driver requests from a provider, where a NIC supports more than rxe. Tested
+// with a stub.
 #include <gtest/gtest.h>
 
 #include <memory>

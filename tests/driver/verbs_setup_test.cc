@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the verbs driver does where there is no RDMA device, and the parts of it that need none.
+// The verbs driver on a machine without an RDMA device, and the parts of the driver that need none.
 #include <gtest/gtest.h>
 
 #include "dataplane/base/setup_error.h"

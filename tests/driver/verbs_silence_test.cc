@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A client that lost power, with an RDMA device: the engine's probe of an idle connection is an RDMA Write of no
-// bytes, and when the device gives up on it the connection's places are free. The device is a stub: no other one
-// says what it was asked for.
+// A client that lost power, with an RDMA device. The engine's probe of an idle connection is an RDMA Write of
+// no bytes. When the device gives up on the probe, the connection's slots are free. The device is a stub,
+// because no real device reports the work requests that it was given.
 #include <gtest/gtest.h>
 
 #include "dataplane/rpcrdma/engine.h"

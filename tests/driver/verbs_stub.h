@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An RDMA device that is not there: the functions of libibverbs that the verbs driver calls, and a provider behind
-// them. Work requests complete at once, or when the test says so. One device. Any thread calls the functions; the
-// test reads what they noted while no other thread does.
+// Stub of an RDMA device: the functions of libibverbs that the verbs driver calls, and a provider behind
+// them. There is one device. Work requests complete immediately, or when the test says so. Any thread may
+// call the functions; the test reads the records while no other thread does.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -32,23 +32,23 @@ class VerbsStub {
     bool inlined = false;
   };
 
-  /// Nobody acknowledges what is posted from now on.
+  /// Work requests posted after this call are not acknowledged.
   void lose_peer() noexcept { peer_gone_ = true; }
-  /// The device has retried as often as it was told to: the oldest work request fails and the others are flushed.
+  /// Simulates exhausted retries: the oldest work request fails and the others are flushed.
   void give_up();
   const std::vector<Posted>& posted() const noexcept { return posted_; }
   std::uint32_t queue_pairs();
-  /// What the last queue pair that was connected was told of its retries.
+  /// Attributes with which the last queue pair was connected.
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
-  /// An asynchronous event, of the queue pair with this number if it is of one.
+  /// Raises an asynchronous event; `queue_pair` is its number if the event belongs to one.
   void raise(ibv_event_type type, std::uint32_t queue_pair = 0);
-  /// The last number of the port's address in 192.0.2.0/24.
+  /// Sets the last octet of the port's address in 192.0.2.0/24.
   void set_address(std::uint8_t last);
-  /// Length of the port's GID table, whose last entry is the one of RoCEv2.
+  /// Sets the length of the port's GID table, whose last entry is the one of RoCEv2.
   void set_gids(std::size_t count) { gids_ = count; }
-  /// Keeps who moves a queue pair to Error waiting, as a slow device does, until it is false again.
+  /// Blocks threads that move a queue pair to Error while `hold` is true, as a slow device does.
   void hold_errors(bool hold);
-  /// A message of no bytes arrives at a queue pair, in a shared Receive.
+  /// Delivers a message of no bytes to a queue pair, in a shared Receive.
   void deliver(std::uint32_t queue_pair);
   std::size_t shared_receives();
   void refuse_queue_pairs(bool refuse);
@@ -58,24 +58,24 @@ class VerbsStub {
     int access = 0;  ///< ibv_access_flags
   };
   const std::vector<Registered>& registered() const noexcept { return registered_; }
-  /// What the provider takes of inline data; more is refused.
+  /// Sets how much inline data the provider supports; more is refused.
   void take_inline(std::uint32_t bytes) noexcept { max_inline_ = bytes; }
   std::uint32_t refused() const noexcept { return refused_; }
-  /// Whether the last queue pair was made for one thread.
+  /// True if the last queue pair was created for one thread.
   bool made_for_one_thread() const noexcept { return for_one_thread_; }
-  /// Thread domains and the protection domains in them that have not gone.
+  /// Number of existing thread domains and protection domains in them.
   std::uint32_t domains_of_threads();
-  /// From now on calls that are not of the data path are noted, if the calling thread makes them.
+  /// Records the calling thread's calls outside of the data path from now on.
   void watch_this_thread();
   /// Their names.
   const std::vector<std::string>& noted() const noexcept { return noted_; }
   std::uint32_t windows_made();
 
-  // For the functions.
+  // Called by the functions of libibverbs.
   bool take_event(ibv_async_event& event);
   std::uint8_t address();
   std::size_t gids() const { return gids_; }
-  /// Of every function that is not of the data path.
+  /// Called by every function outside of the data path.
   void note(const char* function);
   ibv_mw* make_window(ibv_pd* pd);
   ibv_mr* add_region(void* at, std::size_t bytes, int access);
@@ -89,7 +89,7 @@ class VerbsStub {
   void post(ibv_qp* qp, ibv_recv_wr* first);
   void post_shared(ibv_recv_wr* first);
   void forget_shared_receives();
-  /// A queue pair in Error gets its Receives back.
+  /// Applies the attributes. A queue pair in Error gets its Receives back.
   void modify(const ibv_qp& qp, const ibv_qp_attr& attributes, int mask);
 
  private:

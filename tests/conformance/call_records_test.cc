@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is recorded of one call: how it ended, and its bytes.
+// The record of one call: its outcome and its bytes.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -22,7 +22,7 @@ class CallRecords : public ::testing::Test {
     lab.engine->set_trace(*trace);
     lab.connection->responder().set_traced(true);
   }
-  /// The record of `call`, which must be the only one since the last.
+  /// Returns the record of `call`, which must be the only one since the last call of this function.
   segment::TraceRecord record_of(const RawCall& call, const Bytes& payload) {
     const std::uint64_t before = trace->written.load();
     lab.call(call.with(payload));
@@ -77,7 +77,7 @@ TEST_F(CallRecords, whose_it_was_and_its_bytes) {
   const RawCall source{.xid = kXid, .writes = {{memory.segment}}};
   record = record_of(source, test_call(kXid, TestService::kSource, {1500}));
   EXPECT_EQ(record.reply_bytes, 24u + 12 + 1500);
-  // The states add up to the whole time but for the first clock reading.
+  // The states add up to the whole time, except for the first clock reading.
   std::uint64_t sum = 0;
   for (const std::uint64_t ns : record.state_ns) sum += ns;
   EXPECT_GT(sum, 0u);

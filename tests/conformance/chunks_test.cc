@@ -15,8 +15,8 @@ namespace {
 
 using Segments = std::vector<rpcrdma::Segment>;
 
-/// A SINK call of `bytes` bytes whose data is in Read segments of the given sizes, with an inline trailer
-/// word.
+/// Builds a SINK call of `bytes` bytes whose data is in Read segments of the given sizes, with an inline
+/// trailer word.
 struct SinkCall {
   Bytes message;
   std::uint32_t xid = 0x2000;
@@ -68,7 +68,7 @@ TEST(ReadChunks, V1_080_F_03_thirty_two_segments_at_one_position) {
 
 TEST(ReadChunks, V1_086_padding_of_old_requesters_is_accepted) {
   ServerLab lab;
-  // Round-up as a segment of its own of three bytes, and as part of a longer last segment.
+  // The round-up is a separate segment of three bytes, or part of a longer last segment.
   for (const auto& cuts : {std::vector<std::uint32_t>{4096, 905, 3}, std::vector<std::uint32_t>{4096, 908}}) {
     const SinkCall call = sink_call(lab, 5001, cuts, 5);
     const Bytes reply = lab.call(call.message);
@@ -172,7 +172,7 @@ TEST(ReadChunks, V1_194_a_binding_that_ignores_uses_no_chunk_of_other_procedures
 }
 
 TEST(ReadChunks, V1_149_offsets_are_opaque_start_values) {
-  // The responder adds displacements and nothing else: a segment in the middle of a window works.
+  // The responder only adds displacements, so a segment in the middle of a window works.
   ServerLab lab;
   const auto memory = lab.peer->expose(8192, rdma::kRemoteRead);
   fill_pattern(memory.bytes, 11);
@@ -238,7 +238,7 @@ TEST(LongCalls, V1_088_what_is_in_round_up_is_ignored_and_never_seen) {
   std::fill(memory.bytes.begin(), memory.bytes.begin() + kBytes, std::byte{0x11});
   std::fill(memory.bytes.begin() + kBytes, memory.bytes.end(), std::byte{0xEE});
   std::vector<Bytes> calls;
-  // Round-up in the chunk of the item, in a segment of its own, and in a position-zero chunk.
+  // The round-up is in the chunk of the item, in a separate segment, and in a position-zero chunk.
   calls.push_back(RawCall{.xid = 1, .reads = {{44, memory.segment}}}.with(
       test_call(1, TestService::kSink, {kBytes, 0xABCD})));
   calls.push_back(RawCall{
@@ -293,7 +293,7 @@ TEST(LongCalls, V1_116_V1_194_chunks_of_items_that_are_not_eligible) {
   LongCall strict = long_call(lab, test_call(0x4003, TestService::kName, {4, 0x41424344}), {48}, 0x4003);
   strict.call.reads.push_back({44, data.segment});
   EXPECT_TRUE(is_err_chunk(lab.call(strict.call.header()), 0x4003));
-  // With UnusableChunks::Ignore the message without the chunk is served (F-08: it is a long call).
+  // UnusableChunks::Ignore serves the message without the chunk (F-08: it is a long call).
   LongCall lenient =
       long_call(lab, test_call(0x4004, TestService::kName, {4, 0x41424344}, kTestProgram + 1), {48}, 0x4004);
   lenient.call.reads.push_back({44, data.segment});
@@ -432,7 +432,7 @@ TEST(WriteChunks, V1_097_V1_096_V1_196_F_07_unused_chunks_come_back_with_zero_le
                        0)}}}.header();
   ASSERT_GT(answer.size(), expected.size());
   EXPECT_TRUE(std::equal(expected.begin(), expected.end(), answer.begin()));
-  // The same for a call that fails as a whole.
+  // A call that fails as a whole returns the chunks in the same way.
   const Bytes failed = lab.call(call.with(test_call(call.xid, TestService::kPair)));
   EXPECT_TRUE(std::equal(expected.begin(), expected.end(), failed.begin()));
 }
@@ -489,7 +489,7 @@ TEST(WriteChunks, V1_123_V1_120_V1_124_V1_126_V1_129_the_reply_chunk_takes_execu
   EXPECT_EQ(long_reply, expected);
   EXPECT_TRUE(
       std::equal(memory.bytes.begin() + 28, memory.bytes.begin() + 2500, lab.service->source().begin()));
-  // A short one too, by default.
+  // A short reply uses the chunk too, by default.
   const Bytes short_reply = lab.call(call.with(test_call(call.xid, 0)));
   EXPECT_EQ(word_at(short_reply, 3), 1u);
   EXPECT_EQ(word_at(short_reply, 9), 24u);

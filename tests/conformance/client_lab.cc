@@ -20,13 +20,13 @@ constexpr std::uint32_t kTasks = 6;
 constexpr std::uint32_t kTaskBytes = 16384;
 constexpr std::uint32_t kDirectoryBytes = 8192;
 constexpr std::uint64_t kTransferNs = 2'000'000'000;
-/// Of the client's clock, which goes on with each turn, whatever the time is.
+/// Measured on the client's clock, which advances with each turn, independent of the real time.
 constexpr std::uint64_t kFirstAnswerNs = 3'600'000'000'000;
 constexpr std::uint64_t kVersion1MemoryNs = 1'000'000'000;
 constexpr std::uint64_t kQuietNs = 2'000'000'000;
-/// Of the file: what is read at its end is no multiple of four.
+/// Size of the file. A READ at its end returns a length that is no multiple of four.
 constexpr std::uint32_t kOddBytes = kFileBytes - 1;
-/// Of a READ's reply: count, then eof.
+/// Word of a READ's reply that holds the count; eof follows.
 constexpr std::size_t kCountWord = 29;
 
 std::uint64_t wall_clock() noexcept {
@@ -46,7 +46,7 @@ rpcrdma::EngineConfig engine_config() {
   return config;
 }
 
-/// One call of the memory service per reply.
+/// Executes one call of the memory service for each reply.
 class FilesUpstream final : public Upstream {
  public:
   explicit FilesUpstream(MemoryFiles& files) : files_(files) {}
@@ -248,7 +248,7 @@ JudgedClient::Local::Local(JudgedClient& all, const ResponderConfig& config)
 
 bool JudgedClient::Local::arrives(Bytes& message, int before) {
   if (before == 0) times_ = all_.spoil ? all_.spoil(message) : 1;
-  // Only once does it grant what the client has granted.
+  // A repeated message grants no further credits.
   else if (word_at(message, 1) == 2)
     xdr::store_u32(message.data() + 8, word_at(message, 2) & 0xFFFF0000);
   return before < times_;

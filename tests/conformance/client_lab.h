@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Our own requester as a client under judgement, and files in memory behind its judge, all in one thread.
+// Our own requester as a client that is judged, and in-memory files behind the judge, all in one thread.
 #pragma once
 
 #include <functional>
@@ -23,28 +23,30 @@ class MemoryFiles {
  public:
   explicit MemoryFiles(rdma::Device& device);
   Bytes root() const;
-  /// The RPC reply to a call.
+  /// Returns the RPC reply to a call.
   Bytes reply_to(std::span<const std::byte> message);
-  /// A file of this name with the pattern of kFileSeed, one octet less than kFileBytes; its handle.
+  /// Creates a file that has the pattern of kFileSeed and is one octet shorter than kFileBytes. Returns its
+  /// handle.
   Bytes make_file(const std::string& name);
 
  private:
   service::memory::MemoryService service_;
 };
 
-/// Keeps some calls open, of which each reads what others write: GETATTR, READ, WRITE, READDIR, a long LOOKUP; in version 2 in
-/// parts too. Connects again when its connection ends.
+/// A client that keeps several calls outstanding: GETATTR, READ, WRITE, READDIR, a long LOOKUP; with version
+/// 2 also continued calls. Each task reads data that others write. The client reconnects when its connection
+/// ends.
 class OwnClient {
  public:
   OwnClient(std::shared_ptr<rdma::loopback::Fabric> fabric, Bytes root, Bytes file, std::uint32_t version);
   void turn();
-  /// What it has learned of the responder's version.
+  /// Forgets the recorded versions of the responder.
   void forget_versions();
 
   std::uint64_t completed = 0;
   std::uint64_t refused = 0;  ///< calls that ended without a reply
-  std::uint64_t wrong = 0;    ///< READs whose data is not what was written
-  bool with_chunks = true;    ///< else GETATTR alone
+  std::uint64_t wrong = 0;    ///< READs that returned other data than was written
+  bool with_chunks = true;    ///< false: GETATTR only
 
  private:
   struct Task {
@@ -74,14 +76,14 @@ class OwnClient {
   std::uint32_t next_ = 0;
 };
 
-/// Changes a message of the client. How many times it comes; zero: it is lost.
+/// Changes a message of the client. Returns how many times the message is delivered; 0 if it is lost.
 using Spoil = std::function<int(Bytes& message)>;
 
 /// Judge, responder and client.
 class JudgedClient {
  public:
   explicit JudgedClient(std::uint32_t version = 1);
-  /// Until so many further calls are served, or nothing comes.
+  /// Runs until `calls` further calls are served, or no message arrives.
   void serve(std::uint64_t calls);
   Result provoke(const Provocation& provocation, std::uint64_t patience_ns);
   std::vector<Result> results() const { return judge_.results(true); }
@@ -98,7 +100,7 @@ class JudgedClient {
     void other_side() override { all_.client_.turn(); }
     bool arrives(Bytes& message, int before) override;
     JudgedClient& all_;
-    int times_ = 1;  ///< that this message comes
+    int times_ = 1;  ///< how often the current message is delivered
   };
 
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
@@ -109,7 +111,8 @@ class JudgedClient {
   Local responder_;
 };
 
-/// Fails for each rule that is broken, and for data that is not what was written. How many rules were kept.
+/// Fails for each broken rule, and for data that differs from what was written. Returns how many rules were
+/// kept.
 std::size_t rules_kept(JudgedClient& lab);
 
 }  // namespace sluice::conformance

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NFSv4 COMPOUNDs at the responder (RFC 8267, section 6; RFC 7531): a WRITE in the middle, and several READs.
-// The service here knows PUTFH, READ, WRITE and GETATTR, and a file handle whose READ fails.
+// The service of the test supports PUTFH, READ, WRITE and GETATTR, and a file handle whose READ fails.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr std::uint32_t kRead = 25;
 constexpr std::uint32_t kWrite = 38;
 constexpr std::uint32_t kErrIo = 5;
 constexpr std::size_t kFileBytes = 16384;
-constexpr std::uint64_t kBadOffset = 1u << 30;  ///< a READ from here fails
+constexpr std::uint64_t kBadOffset = 1u << 30;  ///< a READ at this offset fails
 
 class CompoundService final : public service::Service {
  public:
@@ -39,7 +39,7 @@ class CompoundService final : public service::Service {
     const auto tag = in.opaque(64);
     in.u32();  // minor version
     const std::uint32_t operations = in.u32();
-    // Status and number of results are known last but stand in front of the items: two passes.
+    // Status and number of results precede the items but depend on all of them, so there are two passes.
     const std::uint32_t failing = first_failure(in, operations);
     const bool fails = failing < operations;
     out.u32(fails ? kErrIo : 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tests of sluice-conformance: our server passes them in one process, and one that breaks a rule does not.
+// The tests of sluice-conformance: our server passes them in one process, and a server that breaks a rule
+// does not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,7 +85,7 @@ class LocalServer {
   std::uint64_t now_ns_ = 1;
 };
 
-/// Changes a message of the server on its way; false: it is lost.
+/// Changes a message of the server in transit. The message is lost if this returns false.
 using Deviation = std::function<bool(Bytes&)>;
 
 class LocalLink final : public Link {
@@ -138,7 +139,7 @@ TEST_P(OfVersion, our_server_passes) {
   }
 }
 
-/// What no test may take for right.
+/// No test may pass when the server is silent.
 TEST_P(OfVersion, a_server_that_does_not_answer_fails_every_test) {
   Bench bench;
   bench.link.deviation = [](Bytes&) { return false; };
@@ -186,7 +187,7 @@ TEST(Verdicts, what_a_failed_test_has_left_in_the_file_is_gone_in_the_next) {
   for (std::uint32_t i = 0; i < content.size(); ++i) EXPECT_EQ(content[i], pattern_byte(kFileSeed, i)) << i;
 }
 
-/// A rule that is broken, and a test that has to see it.
+/// A deviation that breaks a rule, and the row whose test has to detect it.
 struct Broken {
   const char* row;
   Deviation deviation;
@@ -209,7 +210,7 @@ bool lost(Bytes&) {
 Deviation cut_to(std::size_t bytes) {
   return [=](Bytes& m) { return m.resize(std::min(m.size(), bytes)), true; };
 }
-/// Of the first Write chunk of a reply, version 1.
+/// Sets the length of the first Write chunk of a reply, version 1.
 Deviation chunk_has(std::uint32_t bytes) {
   return [=](Bytes& m) {
     return m.size() > 44 && word_at(m, 5) == 1 ? xdr::store_u32(m.data() + 32, bytes) : void(), true;
@@ -252,7 +253,7 @@ std::vector<Broken> broken_in_version_1() {
   };
 }
 
-/// Adds to a word of each message that is no error.
+/// Adds to a word of each message except errors.
 Deviation add(std::size_t word, std::uint32_t value) {
   return unless_error([=](Bytes& m) {
     return m.size() > word * 4 ? xdr::store_u32(m.data() + word * 4, word_at(m, word) + value) : void(), true;

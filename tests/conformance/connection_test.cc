@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1: what a connection grants when its limits change, and what still comes in when it has ended.
+// Version 1: the grants of a connection whose limits change, and messages that arrive after a connection has
+// ended.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -23,7 +24,7 @@ TEST(Connection, V1_048_a_limit_that_is_lifted_gives_back_the_whole_grant) {
   EXPECT_EQ(granted(lab), 4u);
   lab.connection->limit_credits(~std::uint32_t{0});
   EXPECT_EQ(granted(lab), all);
-  // The smaller one of both counts, whichever came first.
+  // The smaller of both counts applies, in whichever order they arrive.
   lab.connection->set_credits(6);
   lab.connection->limit_credits(8);
   EXPECT_EQ(granted(lab), 6u);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counters of the transport as names and numbers. A test lists every counter that some traffic changes: one
-// too many or too few is a failure.
+// Counters of the transport as names and numbers. A test lists every counter that some traffic changes, so a
+// counter too many or too few is a failure.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace sluice::conformance {
 /// Counters that are not zero.
 using Counted = std::map<std::string, std::uint64_t>;
 
-/// Increments since `before`, of the client class that connections have by default.
+/// Returns the increments since `before`, for the client class that connections have by default.
 inline Counted counted(rpcrdma::Engine& engine, const rpcrdma::Counters& before = {}) {
   Counted result;
   const rpcrdma::Counters& now = engine.counters();
@@ -25,7 +25,8 @@ inline Counted counted(rpcrdma::Engine& engine, const rpcrdma::Counters& before 
   return result;
 }
 
-/// Runs some traffic: the counters that it changes, and that the connection has counted the same bytes as its class.
+/// Runs some traffic. Checks the counters that it changes, and that the connection and its class have counted
+/// the same bytes.
 template <typename Lab, typename Case>
 void expect_counted(Lab& lab, const Case& some) {
   SCOPED_TRACE(some.what);

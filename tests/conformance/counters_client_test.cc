@@ -9,7 +9,7 @@
 namespace sluice::conformance {
 namespace {
 
-/// One NULL call and its answer: 68 bytes and 52.
+/// Makes one NULL call and answers it: 68 bytes and 52.
 struct Case {
   const char* what;
   void (*run)(ClientLab& lab);
@@ -32,7 +32,7 @@ void answer(ClientLab& lab, std::span<const std::byte> message) {
   lab.peer->send(message);
   lab.settle();
 }
-/// One outstanding call, and one message that arrives while it is.
+/// Makes one call, and delivers one message while the call is outstanding.
 Counted came(std::uint64_t bytes, const Counted& more) {
   Counted all{{"calls_sent", 1},
               {"inline_bytes_sent", 68},
@@ -142,7 +142,7 @@ TEST(CountersClient, V1_026_V1_036_what_comes_instead_of_a_reply) {
          const std::uint32_t xid = call(lab);
          answer(lab, RawCall{.xid = xid}.with(test_call(xid, 0)));
        },
-       // It is served: the lab's client grants credits for reverse calls.
+       // The call is served, because the lab's client grants credits for reverse calls.
        {{"calls_sent", 1},
         {"messages_received", 1},
         {"inline_bytes_received", 68},
@@ -196,7 +196,7 @@ TEST(CountersClient, memory_and_connections) {
              lab.engine->poll(lab.now_ns += 1000);
            },
            // The first call can never be sent, the second is outstanding, and the third is tried twice: by
-           // submit() and in the turn.
+           // submit() and by the engine's poll.
            {{"calls_sent", 2},
             {"inline_bytes_sent", 68 + 108},
             {"messages_received", 1},

@@ -29,7 +29,7 @@ void expect_counts(std::initializer_list<Case> cases, const LabOptions& options 
   }
 }
 
-/// Counters of a message that is refused with ERR_CHUNK; `bytes` were received.
+/// Returns the counters of a message of `bytes` that is refused with ERR_CHUNK.
 Counted refused(std::uint64_t bytes, const char* counter) {
   return {{"messages_received", 1},
           {"calls_received", 1},
@@ -37,7 +37,7 @@ Counted refused(std::uint64_t bytes, const char* counter) {
           {"err_chunk_sent", 1},
           {counter, 1}};
 }
-/// Counters of a message that is dropped.
+/// Returns the counters of a message that is dropped.
 Counted dropped(std::uint64_t bytes, const char* counter) {
   return {{"messages_received", 1}, {"inline_bytes_received", bytes}, {counter, 1}};
 }

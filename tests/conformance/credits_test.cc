@@ -45,7 +45,7 @@ TEST(Credits, V1_047_V1_061_receives_are_there_before_the_connection_is) {
   ServerLab lab;
   EXPECT_GE(lab.log.index_of(OpKind::PostReceive), 0);
   EXPECT_EQ(lab.log.count(OpKind::PostReceive), 64u + rpcrdma::kSpareReceives);
-  // The first message on the connection, of 1024 bytes.
+  // The first message on the connection has 1024 bytes.
   Bytes rpc = test_call(1, TestService::kName, {952});
   rpc.resize(1024 - 28);
   lab.log.clear();
@@ -236,7 +236,7 @@ TEST(Reconnect, V1_145_V1_147_handles_of_another_connection_or_direction_are_ref
   EXPECT_TRUE(lab.exchange(wrong_way).empty());
   EXPECT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::RemoteAccess);
   lab.reconnect();
-  // A handle of the old connection.
+  // The handle belongs to the old connection.
   const Bytes old_handle =
       RawCall{.xid = 2, .writes = {{writable.segment}}}.with(test_call(2, TestService::kSource, {64}));
   EXPECT_TRUE(lab.exchange(old_handle).empty());
@@ -267,7 +267,7 @@ TEST(Reconnect, other_connections_notice_nothing) {
     raw_cm.poll_events(events);
   }
   ASSERT_NE(second, nullptr);
-  // The first connection is ended by a bad handle while the second has a call with the service.
+  // A bad handle ends the first connection while the service executes a call of the second.
   other.send(RawCall{.xid = 9}.with(test_call(9, TestService::kLater)));
   for (int i = 0; i < 50; ++i) lab.turn();
   ASSERT_EQ(lab.service->held(), 1u);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A closed connection keeps its queue pair and its place until everything that was posted has completed and
-// the service has released its calls: memory that the driver may still access is not reused.
+// A closed connection keeps its queue pair and its slot until all posted work has completed and the service
+// has released its calls, so memory that the driver may still access is not reused.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_server.h"
@@ -21,7 +21,7 @@ void hold(Lab& lab, WrKind kind) {
   };
 }
 
-/// Closes, and checks that this kind of work alone keeps the connection.
+/// Closes the connection, and checks that the held kind of work alone keeps it from ending.
 template <typename Lab>
 void expect_to_wait(Lab& lab, const char* what) {
   rpcrdma::Connection& connection = *lab.connection;
@@ -34,7 +34,7 @@ void expect_to_wait(Lab& lab, const char* what) {
   lab.device->hold = nullptr;
   for (int i = 0; i < 20; ++i) lab.engine->poll(lab.now_ns += 1000);
   EXPECT_EQ(connection.state(), State::Closed) << what;
-  // Not reused before its end was reported.
+  // The connection is not reused before its end was reported.
   EXPECT_NE(lab.engine->free_connection(), &connection) << what;
   EXPECT_EQ(lab.engine->take_closed(), &connection) << what;
   EXPECT_EQ(lab.engine->take_closed(), nullptr) << what;
@@ -80,7 +80,8 @@ TEST(Ends, V1_154_a_connection_waits_for_calls_that_the_service_has) {
   EXPECT_EQ(lab.service->releases, 1u);
 }
 
-/// A service that ends the client's connection while it executes a call, before or after it completes the call.
+/// A service that ends the client's connection while it executes a call, before or after it completes the
+/// call.
 class EndingService final : public service::Service {
  public:
   explicit EndingService(bool completes_first) : completes_first_(completes_first) {}
@@ -145,7 +146,7 @@ TEST(Ends, the_others_go_on_while_one_drains) {
   first->close(CloseReason::LocalClose);
   for (int i = 0; i < 20; ++i) lab.turn();
   ASSERT_EQ(first->state(), State::Draining);
-  // It does not hold up another connection that ends meanwhile.
+  // A draining connection does not delay the end of another one.
   rpcrdma::Connection* const other = second.connection;
   other->close(CloseReason::LocalClose);
   for (int i = 0; i < 20; ++i) lab.turn();

@@ -138,7 +138,7 @@ TEST(Framing, V1_035_arguments_that_do_not_parse_get_GARBAGE_ARGS_in_an_RDMA_MSG
 TEST(Framing, V1_035_chunk_in_the_middle_of_a_fixed_argument_gets_an_error) {
   ServerLab lab;
   const auto memory = lab.peer->expose(8, rdma::kRemoteRead);
-  // SINK's count word would be at 40, where the chunk claims to begin.
+  // The chunk claims to begin at 40, where SINK's count word would be.
   const RawCall call{.reads = {{40, memory.segment}}};
   const Bytes reply = lab.call(call.with(test_call(call.xid, TestService::kSink, {8, 0})));
   EXPECT_EQ(accept_stat(reply), 4u);

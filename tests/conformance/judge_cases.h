@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is asked of the judge in either version. A step is a message of a client, and what comes of it: each version has its own.
+// Common cases for the judge, independent of the version. A step is a message of a client and its outcome;
+// each version defines its Step type.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@
 
 namespace sluice::conformance {
 
-/// A rule that is broken, in one step, and the row that has to tell.
+/// A client that breaks a rule in one step, and the requirement row that has to fail.
 template <typename Step>
 struct BadClient {
   const char* row;
@@ -35,7 +36,8 @@ inline void expect_each_not_seen(const std::vector<Result>& results) {
   }
 }
 
-/// Each bad client fails by its row, and every rule of the version fails for one of them.
+/// Checks that each bad client fails by its row, and that every rule of the version fails for some bad
+/// client.
 template <typename Step, typename JudgeSteps>
 void expect_each_rule_broken(std::uint32_t version, const std::vector<Step>& good,
                              const std::vector<BadClient<Step>>& bad_clients, JudgeSteps judge) {

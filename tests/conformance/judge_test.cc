@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every rule that clients are judged by holds for a good client, and is seen to be broken by a bad one.
+// Every rule that clients are judged by holds for a good client, and is reported as broken for a bad client.
 #include "cli/conformance/judge.h"
 
 #include "tests/conformance/judge_cases.h"
@@ -10,17 +10,17 @@ namespace {
 
 constexpr std::uint32_t kThreshold = 4096;
 
-/// One message of the client, and what becomes of it.
+/// One message of the client, and its outcome.
 struct Step {
   std::string name;
   RawCall header{};
-  Bytes payload{};  ///< of "connection": its private data
-  Bytes chunk{};    ///< what Read chunks hold
+  Bytes payload{};  ///< for "connection": its private data
+  Bytes chunk{};    ///< contents of the Read chunks
   std::uint32_t grant = 4;
   std::uint32_t times = 1;
   bool same_xid = false;
   bool answered = true;
-  bool changed = false;  ///< the chunks, while they were read
+  bool changed = false;  ///< the chunks changed while they were read
   std::function<void(Bytes&)> spoil{};
   rdma::WcStatus transfers = rdma::WcStatus::Success;
 };
@@ -46,7 +46,7 @@ Step read(const char* name, std::uint32_t xid, std::uint32_t handle, std::uint32
           .payload = read_payload(xid, handle_of_a_file(), 0, bytes)};
 }
 
-/// All that a good client does.
+/// All steps of a good client.
 std::vector<Step> good_client() {
   std::vector<Step> steps{connection(), {.name = "null", .header = {.xid = 1}, .payload = null_payload(1)}};
   steps.push_back(read("read", 2, 0x201, 1001));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every rule that clients of version 2 are judged by holds for a good client, and is seen to be broken by a bad one.
+// Every rule that clients of version 2 are judged by holds for a good client, and is reported as broken for a
+// bad client.
 #include "cli/conformance/judge.h"
 #include "cli/conformance/v2_calls.h"
 #include "tests/conformance/judge_cases.h"
@@ -12,16 +13,16 @@ using v2::Header;
 
 constexpr std::uint32_t kReverseXid = 0x700;
 
-/// One message of the client, and what becomes of it.
+/// One message of the client, and its outcome.
 struct Step {
   std::string name;
   Header header{};
   Bytes payload{};
-  Bytes chunk{};  ///< what Read chunks hold
+  Bytes chunk{};  ///< contents of the Read chunks
   std::uint32_t times = 1;
   bool answered = true;
-  bool by_error = false;   ///< with an ERROR
-  bool once_more = false;  ///< its XID stays when it is repeated
+  bool by_error = false;   ///< answered with an ERROR
+  bool once_more = false;  ///< keeps its XID when it is repeated
   std::function<void(Bytes&)> spoil{};
   rdma::WcStatus transfers = rdma::WcStatus::Success;
 };
@@ -50,7 +51,7 @@ Step greeting(std::uint32_t xid) {
                             kHostAuthentication, 12, 5, 0x01020304, 0x05000000})};
 }
 
-/// All that a good client does.
+/// All steps of a good client.
 std::vector<Step> good_client() {
   const auto file = handle_of_a_file();
   std::vector<Step> steps{{.name = "connection"}, greeting(100)};
@@ -144,7 +145,7 @@ class Stand {
     judge_.transferred(at_, rdma::WcOpcode::Send, step.transfers);
     if (step.answered) judge_.answered(at_, message.header.xid, 0);
   }
-  /// With one credit for the one that was used, and a call in the reverse direction.
+  /// Sends an error or a reverse call, either of which returns one credit.
   void answer(const Step& step) {
     if (step.by_error)
       judge_.sent(at_, Header{.type = v2::kError, .flags = v2::kResponse}.then({2}));

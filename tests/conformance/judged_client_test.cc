@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Our requester is judged as any client is: it keeps the rules and bears every provocation. A client that does not is seen.
+// Our requester is judged as any client is: it keeps the rules and withstands every provocation. A client
+// that does not is reported.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,14 +32,14 @@ TEST(JudgedClient, our_requester_bears_every_provocation) {
   lab.serve(50);
   for (const Provocation* provocation : provocations_of(1)) {
     const Result result = lab.provoke(*provocation, kPatienceNs);
-    // It does not offer remote invalidation.
+    // The client does not offer remote invalidation.
     EXPECT_EQ(result.outcome, is(*provocation, "V1-150") ? Outcome::Skipped : Outcome::Passed)
         << provocation->test.name << ": " << result.detail;
   }
   rules_kept(lab);
 }
 
-/// What no provocation may take for right.
+/// No provocation may pass when the client is silent.
 TEST(JudgedClient, a_client_that_falls_silent_bears_none) {
   for (const Provocation* provocation : provocations_of(1)) {
     JudgedClient lab;
@@ -48,7 +49,7 @@ TEST(JudgedClient, a_client_that_falls_silent_bears_none) {
   }
 }
 
-/// Breaks what one provocation asks.
+/// A change of messages that defies one provocation.
 struct Defiant {
   const char* row;
   Spoil spoil;
@@ -87,7 +88,7 @@ TEST(JudgedClient, a_client_that_defies_a_provocation_is_seen) {
       lab.spoil = one.spoil;
       const Result result = lab.provoke(*provocation, kShortNs);
       EXPECT_NE(result.outcome, Outcome::Passed) << provocation->test.name;
-      // What repeats one call may never make the one that is waited for.
+      // A client that only repeats one call may never make the call that the provocation waits for.
       EXPECT_TRUE(result.outcome == Outcome::Failed || result.detail.rfind("Not seen", 0) == 0)
           << result.detail;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Our requester is judged in version 2 as any client is: it keeps the rules and bears every provocation. A client that does not
-// is seen.
+// Our requester is judged in version 2 as any client is: it keeps the rules and withstands every provocation.
+// A client that does not is reported.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kPatienceNs = 5'000'000'000;
 constexpr std::uint64_t kShortNs = 50'000'000;
-/// What a bad client does may take a slow machine as long.
+/// Patience with a bad client, long enough for a slow machine.
 constexpr std::uint64_t kDefianceNs = 1'000'000'000;
 
 TEST(JudgedClientV2, our_requester_keeps_the_rules) {
@@ -35,7 +35,7 @@ TEST(JudgedClientV2, our_requester_bears_every_provocation) {
   rules_kept(lab);
 }
 
-/// What no provocation may take for right.
+/// No provocation may pass when the client is silent.
 TEST(JudgedClientV2, a_client_that_falls_silent_bears_none) {
   for (const Provocation* provocation : provocations_of(2)) {
     JudgedClient lab(2);
@@ -52,7 +52,7 @@ bool is_properties(const Bytes& m) {
   return word_at(m, 1) == 2 && word_at(m, 3) == v2::kConnProp;
 }
 
-/// Begins when the client connects again.
+/// Applies `spoil` from the next reconnection on.
 Spoil on_the_next_connection(const Spoil& spoil) {
   return [spoil, begun = false](Bytes& message) mutable {
     begun |= is_properties(message);
@@ -74,7 +74,7 @@ int errs_otherwise(Bytes& message) {
   if (word_at(message, 3) == v2::kError) xdr::store_u32(message.data() + 20, 10);
   return 1;
 }
-/// Sends an ERROR where it has nothing to complain of.
+/// Sends an ERROR without a reason.
 Spoil complains() {
   return [calls = 0](Bytes& message) mutable {
     if (is_whole_call(message) && ++calls == 3)
@@ -96,7 +96,8 @@ Spoil changes_xids() {
   });
 }
 
-/// What breaks each provocation by another way than silence; by default the client sends each call twice.
+/// Returns a misbehaviour other than silence that defies the provocation. By default the client sends each
+/// call twice.
 Spoil defiance(JudgedClient& lab, const Provocation& provocation) {
   const std::string row = rows_of(provocation.test).front();
   const auto is_one_of = [&](std::initializer_list<const char*> rows) {
@@ -120,7 +121,8 @@ Spoil defiance(JudgedClient& lab, const Provocation& provocation) {
   return twice;
 }
 
-/// A call that comes twice ends its connection if it has chunks, for the memory is gone at the second reply. These need none.
+/// True if the provocation works without chunks. A repeated call with chunks ends its connection, because the
+/// memory is no longer exposed when the second reply is written.
 bool needs_no_chunks(const Provocation& provocation) {
   static constexpr const char* kNames[] = {"V2_084",   "V2_036", "V2_034",     "V2_041", "V2_039",
                                            "V2_062",   "V2_108", "V2_122_BAD", "V2_120", "V2_121",

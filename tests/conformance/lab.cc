@@ -30,7 +30,7 @@ std::uint32_t byte_sum(std::span<const std::byte> bytes) {
                          [](std::uint32_t sum, std::byte b) { return sum + static_cast<std::uint32_t>(b); });
 }
 
-/// Turns of `left` and `right` until both have been idle for a while.
+/// Polls `left` and `right` until both have been idle for a while.
 template <typename Left, typename Right>
 void turn_until_quiet(int turns, Left&& left, Right&& right) {
   constexpr int kQuietTurns = 8;
@@ -70,7 +70,7 @@ service::Placement TestService::place(service::Call& call) noexcept {
     call.complete(rpc::AcceptStat::GarbageArgs);
     return service::Placement::Reply;
   }
-  // In two pieces, so that the boundary is crossed.
+  // The sink has two pieces, so that the data crosses their boundary.
   const std::uint32_t first = call.placed_bytes() / 2;
   if (first > 0) call.add_sink_piece({sink_.bytes.data(), first, sink_.lkey});
   call.add_sink_piece({sink_.bytes.data() + 4096 + first, call.placed_bytes() - first, sink_.lkey});

@@ -37,7 +37,7 @@ inline constexpr std::uint16_t kPort = 20049;
 ///   7 TWO_SINKS (opaque<> [eligible], uint32, opaque<> [eligible]) -> (length, sum, word, length, sum)
 inline constexpr std::uint32_t kTestProgram = 0x20000099;
 
-/// Servers made from now on have their calls served by another reactor.
+/// Has the calls of servers that are created from now on served by another reactor.
 void hand_calls_over() noexcept;
 
 class TestService final : public service::Service {
@@ -53,14 +53,14 @@ class TestService final : public service::Service {
   void release(service::Call&) noexcept override { ++releases; }
 
   void complete_later(rpc::AcceptStat stat = rpc::AcceptStat::Success);
-  /// One is held.
+  /// Completes the oldest held call. Requires held() > 0.
   void complete_oldest();
   std::size_t held() const { return later_.size(); }
 
-  /// place() answers with a sink in registered memory instead of having arguments assembled.
+  /// True: place() returns a sink in registered memory instead of having arguments assembled.
   bool use_sink = false;
   std::vector<std::uint32_t> executed;  ///< procedures, in order
-  Bytes last_data;                      ///< of SINK, NAME and the first of TWO_SINKS
+  Bytes last_data;                      ///< data of SINK, NAME and the first item of TWO_SINKS
   std::uint32_t places = 0;
   std::uint32_t releases = 0;
   std::span<std::byte> source() { return source_.bytes; }
@@ -78,15 +78,15 @@ class TestService final : public service::Service {
 struct LabOptions {
   rpcrdma::EngineConfig engine;
   rpcrdma::ConnectionConfig connection;  ///< of our engine's side
-  rpcrdma::RequesterConfig requester;    ///< when our engine is the requester
-  std::uint32_t server_connections = 8;  ///< of our engine, when it is the responder
+  rpcrdma::RequesterConfig requester;    ///< for our engine as requester
+  std::uint32_t server_connections = 8;  ///< for our engine as responder
   std::uint32_t raw_receive_bytes = 1024;
   std::uint32_t raw_receives = 64;
-  bool raw_posts_receives = true;   ///< false: when the test says RawPeer::post_receives()
-  bool remote_invalidation = true;  ///< a feature of our engine's device
+  bool raw_posts_receives = true;   ///< false: the test calls RawPeer::post_receives()
+  bool remote_invalidation = true;  ///< feature of our engine's device
 };
 
-/// The side that is not our engine. What it sends and gets is part of the MessageRecord.
+/// The peer of our engine. Its sent and received messages are added to the MessageRecord.
 class RawPeer final : public RawEndpoint {
  public:
   using RawEndpoint::RawEndpoint;
@@ -98,24 +98,24 @@ class RawPeer final : public RawEndpoint {
   std::uint32_t connection_ = 0;  ///< number in the MessageRecord
 };
 
-/// Our engine as responder (server), a raw client.
+/// Our engine as responder (server), with a raw client.
 class ServerLab {
  public:
   explicit ServerLab(LabOptions options = {});
   ~ServerLab();
 
   void connect();
-  /// Ends the connection and makes a new one.
+  /// Ends the connection and establishes a new one.
   void reconnect();
-  /// Turns of both sides until both are idle, `turns` at most.
+  /// Runs both sides until both are idle, for at most `turns` turns.
   void settle(int turns = 200);
-  /// One turn of the server's loop; true when calls moved between reactors.
+  /// Runs the server's loop once. Returns true if calls moved between reactors.
   bool turn();
   /// Sends and settles; returns the messages that came back.
   std::vector<Received> exchange(std::span<const std::byte> message);
-  /// One reply is expected: fails the test otherwise.
+  /// Sends `message` and returns its reply. Fails the test unless there is exactly one.
   Bytes call(std::span<const std::byte> message);
-  /// True when a plain NULL call with this XID is answered.
+  /// Returns true if a plain NULL call with this XID is answered.
   bool alive(std::uint32_t xid = 0x77000001);
 
   OpLog log;
@@ -126,7 +126,7 @@ class ServerLab {
   std::unique_ptr<rpcrdma::Engine> engine;
   std::unique_ptr<TestService> service;
   std::unique_ptr<TestService> lenient;  ///< program + 1, UnusableChunks::Ignore
-  /// When the suite runs with calls handed over to another reactor; here one thread is both.
+  /// Used when the suite runs with calls handed over to another reactor. One thread runs both reactors here.
   std::unique_ptr<service::Handover> handover;
   std::vector<std::unique_ptr<service::BorrowedService>> borrowed;
   std::unique_ptr<RawPeer> peer;
@@ -135,7 +135,7 @@ class ServerLab {
   std::uint64_t now_ns = 1;
 };
 
-/// What a requester's completion reported.
+/// The result that a requester's completion reported.
 struct Finished {
   rpcrdma::CallStatus status{};
   rpc::Xid xid{};
@@ -145,7 +145,7 @@ struct Finished {
   rpcrdma::v2::Error error{};
 };
 
-/// Our engine as requester (client), a raw server.
+/// Our engine as requester (client), with a raw server.
 class ClientLab {
  public:
   explicit ClientLab(LabOptions options = {});
@@ -156,13 +156,13 @@ class ClientLab {
   void settle(int turns = 200);
   struct Submitted {
     std::uint32_t xid = 0;
-    std::size_t index = 0;  ///< in `finished`, when it has completed
+    std::size_t index = 0;  ///< index in `finished` once it has completed
   };
-  /// Submits; the completion asks Reply::item() for these `item_counts`.
+  /// Submits a call. Its completion calls Reply::item() with these `item_counts`.
   std::optional<std::uint32_t> submit(const rpcrdma::Request& request,
                                       std::vector<std::uint32_t> item_counts = {});
   std::optional<std::uint32_t> submit_null();
-  /// An accepted reply without results, granting `credits`.
+  /// Builds an accepted reply without results that grants `credits`.
   static Bytes success(std::uint32_t xid, std::uint32_t credits);
 
   OpLog log;
@@ -177,7 +177,7 @@ class ClientLab {
   rpcrdma::Connection* connection = nullptr;
   std::optional<rdma::CmId> cm_id;
   std::vector<Finished> finished;
-  std::function<void(const rpcrdma::Reply&)> on_reply;  ///< also called in the completion
+  std::function<void(const rpcrdma::Reply&)> on_reply;  ///< also called by the completion
   std::uint64_t now_ns = 1;
 
  private:

@@ -49,13 +49,13 @@ TEST_F(Measurement, calls_count_by_procedure_and_status) {
   for (int i = 0; i < 3; ++i) ask(TestService::kNull);
   ask(99);
   ask(0, 0x31000000);
-  // Without its opaque argument.
+  // The call lacks its opaque argument.
   ask(TestService::kName);
   EXPECT_EQ(calls(1 + TestService::kNull, CallStatus::success), 3u);
   EXPECT_EQ(calls(1 + TestService::kName, CallStatus::garbage_args), 1u);
   EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::proc_unavail), 1u);
   EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::prog_unavail), 1u);
-  // A message that does not become a call: its XIDs differ.
+  // The message does not become a call, because its XIDs differ.
   lab.exchange(RawCall{.xid = 7}.with(test_call(8, 0)));
   EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::rdma_error), 1u);
   for (std::uint32_t procedure = 0; procedure < table->procedures; ++procedure) {
@@ -66,7 +66,7 @@ TEST_F(Measurement, calls_count_by_procedure_and_status) {
   EXPECT_GT(table->use[0][1].latency.sum(), 0u);
 }
 
-/// Clock readings for replies that the service makes at once, in one turn.
+/// Counts clock readings while the service completes `calls` replies in one turn.
 struct Readings {
   std::uint64_t readings = 0;
   std::uint64_t measured = 0;
@@ -99,7 +99,7 @@ TEST(CallTimes, a_turn_looks_at_the_clock_once_for_all_its_replies) {
   }
 }
 
-/// Those of one kind that came together are kept as one.
+/// Consecutive replies of one kind are recorded as one run.
 TEST(CallTimes, every_reply_of_a_turn_is_counted_where_it_belongs) {
   constexpr std::size_t kReplies = 2 * rpcrdma::CallTimes::kRunsPerTurn + 10;
   static std::uint64_t readings;
@@ -126,7 +126,7 @@ TEST(CallTimes, every_reply_of_a_turn_is_counted_where_it_belongs) {
   EXPECT_EQ(three.latency.count(), kReplies + 2);
 }
 
-/// Turns of calls of two procedures, mixed, of which one takes nine times as long.
+/// The turns mix calls of two procedures, one of which takes nine times as long.
 TEST(CallTimes, time_of_procedures_is_estimated_from_samples) {
   constexpr std::uint16_t kShort = 1, kLong = 2;
   static std::uint64_t now;
@@ -175,9 +175,9 @@ TEST_F(Measurement, time_counts_for_the_procedure_and_class_whose_call_makes_pro
   const std::uint64_t of_null = time_of(2, 1 + TestService::kNull);
   EXPECT_GT(of_null, 0u);
   EXPECT_EQ(time_of(0, 1 + TestService::kNull), 0u);
-  // Nor is the completion of its reply another's.
+  // The completion of its reply is not charged to another procedure either.
   EXPECT_EQ(time_of(0, segment::kOtherProcedure) + time_of(2, segment::kOtherProcedure), 0u);
-  // One that waits has no reply in the turn that it comes in.
+  // A call that is held has no reply in the turn in which it arrives.
   for (int i = 0; i < kTurns; ++i) {
     lab.peer->send(RawCall{.xid = 1u << 20 | i}.with(test_call(1u << 20 | i, TestService::kLater)));
     lab.settle();
@@ -201,7 +201,7 @@ TEST_F(Measurement, a_connection_counts_for_its_class) {
   lab.exchange(words({1, 9, 1, 0}));  // an unknown version
   EXPECT_EQ(lab.engine->counters(3).bad_version, 1u);
   EXPECT_EQ(lab.engine->counters(0).bad_version, 0u);
-  // A class number out of range is counted in the last one.
+  // A class number out of range is counted in the last class.
   lab.connection->set_client_class(1000);
   ask(TestService::kNull);
   EXPECT_EQ(lab.engine->counters(segment::kMaxClasses - 1).calls_received, 1u);
@@ -324,7 +324,7 @@ TEST_F(SlowCalls, a_call_that_takes_long_is_noted_with_where_its_time_went) {
   EXPECT_EQ(lab.connection->counters().slow_calls, 1u);
 }
 
-/// The slot has been used before: nothing of that call is left in its times.
+/// A reused slot keeps no times of its earlier call.
 TEST_F(SlowCalls, each_call_has_its_own_times) {
   for (std::uint32_t i = 0; i < 3; ++i) {
     begin_later(700 + i);

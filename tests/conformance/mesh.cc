@@ -233,7 +233,7 @@ std::string Mesh::finish() {
   if (std::string text = complaint_of_credits(); !text.empty()) return text;
   for (std::uint32_t leg = 0; leg < kLegs; ++leg)
     for (const Side side : {kClient, kServer}) close(leg, side);
-  // Calls that the service still has keep their connection; some of them come only now.
+  // Calls that the service still holds keep their connection open. Some of them arrive only now.
   for (int i = 0; i < 4; ++i) {
     turns(kTurnsToSettle / 4);
     for (const Side side : {kClient, kServer}) complete_later(side);
@@ -246,7 +246,7 @@ std::string Mesh::finish() {
   return {};
 }
 
-/// What one end may still send is what the other expects.
+/// The credits left to one end equal the credits that the other end has granted.
 std::string Mesh::complaint_of_credits() const {
   for (std::uint32_t leg = 0; leg < kLegs; ++leg)
     for (const Side side : {kClient, kServer}) {

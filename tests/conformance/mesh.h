@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two engines of ours with several connections between them, each with a requester at both ends, so that
-// every end is requester and responder at once. The server's calls may be handed over to another reactor,
-// which is the same thread here. One thread and a clock of its own. What is done to it may be anything: calls
-// of all shapes, ends of connections at any moment, time. finish() then says whether everything has come
-// back.
+// Two of our engines with several connections between them, each with a requester at both ends, so that every
+// end is both requester and responder. The server's calls may be handed over to another reactor, which runs
+// on the same thread here. There is one thread and a simulated clock. Any sequence of actions is allowed:
+// calls of all shapes, ends of connections at any moment, and the passing of time. finish() then reports
+// whether every resource has been returned.
 #pragma once
 
 #include <array>
@@ -31,23 +31,23 @@ class Mesh {
 
   /// Connects a leg that is not connected, as a client that speaks up to `version`.
   void connect(std::uint32_t leg, std::uint32_t version);
-  /// False when there was no room for the call.
+  /// Submits a call. Returns false if there was no room for it.
   bool submit(std::uint32_t leg, Side side, Shape shape, std::uint32_t bytes);
   std::uint32_t under_way(std::uint32_t leg, Side side) const;
-  /// One of the calls of this end that are under way.
+  /// Cancels one of the outstanding calls of this end.
   void cancel(std::uint32_t leg, Side side, std::uint32_t which);
-  /// Ends the connection in good order.
+  /// Closes the connection gracefully.
   void close(std::uint32_t leg, Side side);
-  /// As if the process at this end had died, or the network.
+  /// Drops the connection as if the process at this end, or the network, had failed.
   void lose(std::uint32_t leg, Side side);
   void set_credits(std::uint32_t leg, std::uint32_t credits);
-  /// The calls of shape Later that this side serves are answered.
+  /// Completes the calls of shape Later that this side holds.
   void complete_later(Side side) { sides_[side].service->complete_later(); }
   void turn(Side side);
   void turns(std::uint32_t count);
   void pass(std::uint64_t ns) { now_ns_ += ns; }
 
-  /// Ends everything. A sentence about what has not come back; empty: all has.
+  /// Ends everything. Returns a description of what was not returned; empty if everything was.
   std::string finish();
 
  private:
@@ -74,7 +74,7 @@ class Mesh {
   void on_event(Side side, const rdma::CmEvent& event);
   void accept(const rdma::CmEvent& event);
   void take_closed(Side side);
-  /// Of connections at rest.
+  /// Compares the credits of both ends. Requires idle connections.
   std::string complaint_of_credits() const;
   rpcrdma::ConnectionConfig config_of(Side side, std::uint32_t version) const;
   std::string complaint(Side side) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A run over a Mesh from bytes, of a fuzzer or of a random generator: each step is a byte that says what to
-// do, one that says where, and two for a size.
+// Runs a Mesh by the bytes of a fuzzer or of a random generator. Each step is a byte that selects the action,
+// one that selects the place, and two bytes for a size.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whatever happens between two engines, and in whatever order, everything is back afterwards and every call
-// has ended once. The fuzz target connections_fuzz looks for orders that these random ones do not have.
+// After any sequence of events between two engines, every resource is free again and every call has ended
+// once. The fuzz target connections_fuzz looks for sequences that these random ones do not contain.
 #include <gtest/gtest.h>
 
 #include <random>

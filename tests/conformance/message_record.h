@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The messages of a run for another judge (tests/dissector): with SLUICE_MESSAGES=FILE in the environment, each Send to and from
-// a raw peer is appended to that file, with what our decoder of version 2 says of it. Little-endian:
+// Records the messages of a run for another judge (tests/dissector). With SLUICE_MESSAGES=FILE in the
+// environment, each Send to and from a raw peer is appended to that file, with the verdict of our decoder of
+// version 2. The format is little-endian:
 //
-//   u32 connection, u32 to_engine (0 or 1), u32 verdict (v2::Decode), u32 header bytes, u32 length, bytes
+//    u32 connection, u32 to_engine (0 or 1), u32 verdict (v2::Decode), u32 header bytes, u32 length, bytes
 //
-// Of properties the body is judged as if the message were whole.
+// The body of properties is judged as if the message were whole.
 #pragma once
 
 #include <cstdint>

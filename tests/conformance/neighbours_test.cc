@@ -11,7 +11,7 @@ namespace {
 
 using rpcrdma::CallStatus;
 
-/// A call that makes the server read from, or write to, this segment.
+/// Builds a call that makes the server read from, or write to, this segment.
 Bytes call_with(std::uint32_t xid, const rpcrdma::Segment& segment, bool reads) {
   return reads ? RawCall{.xid = xid, .reads = {{44, segment}}}.with(
                      test_call(xid, TestService::kSink, {segment.length}))
@@ -71,7 +71,7 @@ TEST(Neighbours, V1_145_a_handle_given_to_one_server_is_refused_to_another) {
     if (reads) {
       EXPECT_FALSE(has_pattern(stolen, 9));
     }
-    // It is valid for the server that it was given to.
+    // The handle is valid for the server to which it was sent.
     ASSERT_TRUE(lab.connection->is_open());
     if (reads)
       stolen = lab.peer->read_remote(segment, 64);
@@ -91,7 +91,7 @@ TEST(Neighbours, V1_145_a_handle_given_to_one_server_is_refused_to_another) {
 
 constexpr std::uint32_t kRefused = 12;
 
-/// RPC-over-RDMA has no such procedure.
+/// Builds a call with a procedure that RPC-over-RDMA does not define.
 Bytes refused_call(std::uint32_t xid) {
   return RawCall{.xid = xid, .proc = 9}.header();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A device that records, in order, what is posted to and completed by the one it wraps: the provider log that
-// the requirement rows ask for.
+// A device that records, in order, the work posted to and completed by the device that it wraps. This is the
+// provider log that the requirement rows refer to.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ class OpLog {
                  [&](const Op& op) { return op.kind == kind; });
     return result;
   }
-  /// Index of the n-th operation of a kind, or -1.
+  /// Returns the index of the n-th operation of a kind, or -1.
   std::ptrdiff_t index_of(OpKind kind, std::size_t n = 0) const {
     for (std::size_t i = 0; i < ops_.size(); ++i)
       if (ops_[i].kind == kind && n-- == 0) return static_cast<std::ptrdiff_t>(i);
@@ -137,7 +137,7 @@ class LoggedQueuePair final : public rdma::QueuePair {
   OpLog& log_;
 };
 
-/// Connection management works on the driver's own queue pairs: unwraps ours.
+/// Unwraps our queue pairs, because connection management works on the driver's queue pairs.
 class LoggedConnectionManager final : public rdma::ConnectionManager {
  public:
   explicit LoggedConnectionManager(rdma::ConnectionManager& inner) : inner_(inner) {}
@@ -163,7 +163,7 @@ class LoggedConnectionManager final : public rdma::ConnectionManager {
 
 class LoggedDevice final : public rdma::Device {
  public:
-  /// `remote_invalidation`: false for a device without SendWithInvalidate.
+  /// `remote_invalidation` is false for a device without SendWithInvalidate.
   LoggedDevice(std::unique_ptr<rdma::Device> inner, OpLog& log, bool remote_invalidation = true)
       : inner_(std::move(inner)),
         cm_(*inner_->connection_manager()),
@@ -186,7 +186,7 @@ class LoggedDevice final : public rdma::Device {
   }
   rdma::ConnectionManager* connection_manager() noexcept override { return &cm_; }
 
-  /// Completions for which it returns true stay in the device.
+  /// Completions for which this returns true are held back in the device.
   std::function<bool(const rdma::WorkCompletion&)> hold;
 
   std::size_t poll(std::span<rdma::WorkCompletion> completions) noexcept override {

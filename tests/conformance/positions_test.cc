@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Read chunks of a program whose eligible items are found from its arguments only, like a COMPOUND's (RFC
-// 8267, section 6): a chunk is at an item, or the call is refused before the service sees it.
+// Read chunks of a program whose eligible items are found from its arguments only, as in a COMPOUND (RFC
+// 8267, section 6). Each chunk has to be at an item, or the call is refused before the service receives it.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -100,21 +100,21 @@ TEST_F(Positions, V1_089_V1_198_chunks_stand_at_items) {
 }
 
 TEST_F(Positions, V1_089_V1_198_chunks_elsewhere_are_refused) {
-  // In the middle of an opaque, behind a word that equals the chunk's length.
+  // The position is inside an opaque, after a word that equals the chunk's length.
   const RawCall inside{.xid = kXid, .reads = {chunk(52, 0, 8)}};
   expect_refused(inside.with(call_with(words({20, 7, 8, 1, 1, 9, 4, 2}))));
-  // At the word between the items, which equals the chunk's length too.
+  // The position is the word between the items, which also equals the chunk's length.
   const RawCall between{.xid = kXid, .reads = {chunk(52, 0, 8)}};
   expect_refused(between.with(call_with(words({4, 1, 8, 4, 2}))));
-  // Behind the last item.
+  // The position is after the last item.
   const RawCall behind{.xid = kXid, .reads = {chunk(60, 0, 4)}};
   expect_refused(behind.with(call_with(words({4, 1, 9, 4, 4}))));
-  // One of two chunks is in the wrong place.
+  // One of two chunks has a wrong position.
   const RawCall one{.xid = kXid, .reads = {chunk(44, 0, 16), chunk(64, 100, 8)}};
   expect_refused(one.with(call_with(words({16, 8, 4, 2}))));
 }
 
-/// RPCSEC_GSS with this kind of protection: the arguments are 64 bytes into the message.
+/// Builds an RPCSEC_GSS call with this kind of protection. The arguments are 64 bytes into the message.
 Bytes gss_call(std::uint32_t protection, const Bytes& arguments) {
   Bytes call = words({kXid, 0, 2, kProgram, 1, 0, 6, 20, 1, 0, 5, protection, 0, 6, 4, 0});
   append(call, arguments);
@@ -136,7 +136,7 @@ TEST_F(Positions, V1_113_a_long_call_without_other_chunks_is_served_protected_or
         .xid = kXid, .proc = 1, .reads = {chunk(0, 0, static_cast<std::uint32_t>(rpc.size()))}};
     expect_served(call.header(), words({1}), words({2}));
   }
-  // With a position-zero chunk: the position counts from the beginning of the whole message.
+  // The positions of a call in a position-zero chunk count from the beginning of the whole message.
   const Bytes rpc = call_with(words({16, 9, 4, 2}));
   std::copy(rpc.begin(), rpc.end(), memory.bytes.begin());
   const RawCall call{.xid = kXid,

@@ -17,7 +17,8 @@ LabOptions probing() {
   return options;
 }
 
-/// In steps short enough for the engine's timer to visit each of its connections every tenth of a second.
+/// Advances the clock in steps so short that the engine's timer visits each connection every tenth of a
+/// second.
 void pass(ServerLab& lab, std::uint64_t ns) {
   const std::uint64_t step = kSecond / 10 / lab.options.engine.max_connections;
   for (const std::uint64_t end = lab.now_ns + ns; lab.now_ns < end;) {

@@ -9,7 +9,7 @@
 
 namespace sluice::conformance {
 
-/// RPC call of the test program with argument words.
+/// Builds an RPC call of the test program with argument words.
 inline Bytes test_call(std::uint32_t xid, std::uint32_t procedure,
                        std::initializer_list<std::uint32_t> arguments = {},
                        std::uint32_t program = kTestProgram) {
@@ -18,7 +18,7 @@ inline Bytes test_call(std::uint32_t xid, std::uint32_t procedure,
   return out;
 }
 
-/// Accept_stat of an RDMA_MSG reply without chunks.
+/// Returns the accept_stat of an RDMA_MSG reply without chunks.
 inline std::uint32_t accept_stat(const Bytes& reply) {
   return word_at(reply, 7 + 5);
 }

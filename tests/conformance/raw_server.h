@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of our requester need on the side of a raw server: the calls that it got, the chunks that they
-// offer, and replies by hand.
+// Helpers for tests of our requester against a raw server: the received calls, the chunks that they offer,
+// and replies built by hand.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ inline Bytes null_call() {
   return rpc_call(0, kTestProgram, 1, 0);
 }
 
-/// Memory of the caller, registered.
+/// Registered memory of the caller.
 struct CallerMemory {
   rdma::MemoryRegion region;
   rdma::Sge piece(std::uint32_t from, std::uint32_t bytes) const {
@@ -28,7 +28,7 @@ inline CallerMemory caller_memory(ClientLab& lab, std::size_t bytes) {
   return {lab.device->allocate_memory(bytes)};
 }
 
-/// What the raw server got: the n-th message.
+/// Returns the n-th message that the raw server has received.
 inline const Bytes& got(ClientLab& lab, std::size_t n) {
   return lab.peer->inbox.at(n).bytes;
 }
@@ -36,7 +36,7 @@ inline std::uint32_t xid_of(const Bytes& message) {
   return word_at(message, 0);
 }
 
-/// A call with two Write chunks of two segments and a Reply chunk, as E3.
+/// A call with two Write chunks of two segments and a Reply chunk, like E3.
 struct OfferedCall {
   CallerMemory memory;
   std::array<rdma::Sge, 4> pieces;

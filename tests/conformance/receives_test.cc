@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Receives of version 1: posted before anything can arrive, and again after every kind of message that is
-// dropped or refused. A connection that lost one for each would stop.
+// Receives of version 1 are posted before a message can arrive, and reposted after every kind of message that
+// is dropped or refused. A connection that lost one Receive for each would stop.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_server.h"
@@ -9,7 +9,7 @@
 namespace sluice::conformance {
 namespace {
 
-/// More than there are Receives.
+/// Larger than the number of Receives.
 constexpr std::uint32_t kMessages = 120;
 
 LabOptions few_receives() {
@@ -74,7 +74,7 @@ TEST(Receives, V1_026_V1_052_V1_058_a_server_posts_one_again_for_each_message_th
   }
 }
 
-/// What arrives while one call is outstanding; the call is answered in the end.
+/// The message arrives while one call is outstanding. The call is answered afterwards.
 TEST(Receives, V1_026_V1_052_a_client_posts_one_again_for_each_message_that_it_drops) {
   struct Kind {
     const char* what;
@@ -125,7 +125,7 @@ TEST(Receives, V1_026_V1_052_a_client_posts_one_again_for_each_message_that_it_d
   }
 }
 
-/// Calls that end in every way other than by their reply.
+/// Calls that end by a reply and in every other way.
 TEST(Receives, V1_036_V1_052_a_client_posts_one_again_for_each_call_that_ends) {
   struct Kind {
     const char* what;

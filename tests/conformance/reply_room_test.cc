@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Room for the reply of a call that must not be executed twice: it is there before the call is executed, or
-// the call is refused (D2-47; V1-037, V1-038, V2-103).
+// Memory for the reply of a non-idempotent call. It is reserved before the call is executed, or the call is
+// refused (D2-47; V1-037, V1-038, V2-103).
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -15,7 +15,7 @@ constexpr std::uint32_t kXid = 0x77;
 constexpr std::uint32_t kRpcAndCount = 24 + 4;
 enum Procedure : std::uint32_t { kLook, kChange };
 
-/// Both procedures: (uint32 bytes, opaque<> [eligible]) -> (opaque<> of so many bytes). CHANGE is not
+/// Both procedures: (uint32 bytes, opaque<> [eligible]) -> (opaque<> of that many bytes). CHANGE is not
 /// idempotent.
 class Ledger final : public service::Service {
  public:
@@ -64,7 +64,7 @@ TEST_F(ReplyRoom, D2_47_V1_038_what_must_not_be_repeated_is_refused_before_it_is
   EXPECT_TRUE(is_err_chunk(lab.call(call.with(call_of(kChange, longest + 4))), kXid));
   EXPECT_EQ(service.executed, 1u);
   EXPECT_EQ(lab.engine->counters().reply_too_large, 1u);
-  // What may be repeated is refused when its reply is there: it may be shorter than it could be.
+  // An idempotent call is refused only after execution, because its reply may be shorter than the maximum.
   EXPECT_TRUE(is_err_chunk(lab.call(call.with(call_of(kLook, longest + 4))), kXid));
   EXPECT_EQ(service.executed, 2u);
   EXPECT_EQ(lab.connection->responder().busy_slots(), 0u);
@@ -91,7 +91,7 @@ TEST_F(ReplyRoom, D2_47_nothing_is_pulled_for_a_call_that_is_refused) {
   EXPECT_TRUE(lab.alive());
 }
 
-/// As long call: what it asks for is known when it is pulled.
+/// The arguments of a long call, and so the size of its reply, are available only after the pull.
 TEST_F(ReplyRoom, D2_47_a_long_call_is_refused_before_it_is_executed) {
   const Bytes payload = call_of(kChange, 2000);
   const auto memory = lab.peer->expose(payload.size(), rdma::kRemoteRead);

@@ -62,7 +62,7 @@ TEST(RequesterCredits, V1_045_the_reply_that_came_last_counts_whatever_call_it_a
     lab.settle();
     EXPECT_EQ(static_cast<std::uint32_t>(lab.requester->granted()), order.grants[1]);
     EXPECT_EQ(lab.requester->outstanding(), order.grants[1] == 9 ? 9u : 8u);
-    // Another call goes out only below the limit.
+    // Another call is sent only below the limit.
     const std::size_t sent = lab.peer->inbox.size();
     lab.peer->send(ClientLab::success(xid_of(got(lab, 2)), order.grants[1]));
     lab.settle();
@@ -70,7 +70,8 @@ TEST(RequesterCredits, V1_045_the_reply_that_came_last_counts_whatever_call_it_a
   }
 }
 
-/// From the log alone: whenever a call goes out, as many Receives are posted as calls are outstanding.
+/// Checks by the log that whenever a call is sent, at least as many Receives are posted as calls are
+/// outstanding.
 TEST(RequesterCredits, V1_053_F_17_every_outstanding_call_has_a_receive) {
   for (const bool with_chunks : {false, true}) {
     LabOptions options;

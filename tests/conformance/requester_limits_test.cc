@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the requester: what just fits each of its limits is sent, and one more is not.
+// Version 1 at the requester: a call that just fits a limit is sent, and one that exceeds it by one is not.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_server.h"
@@ -12,7 +12,7 @@ using rpcrdma::CallStatus;
 
 constexpr std::uint32_t kHeader = 28;
 
-/// Whether a call was sent or ended at once, with a server that does not answer.
+/// Returns true if the call was sent, false if it ended immediately as too large.
 bool is_sent(ClientLab& lab, const rpcrdma::Request& request) {
   lab.peer->inbox.clear();
   lab.finished.clear();
@@ -49,7 +49,7 @@ TEST(RequesterLimits, V1_067_a_header_as_long_as_the_room_for_it) {
 }
 
 TEST(RequesterLimits, V1_067_a_header_as_long_as_the_threshold) {
-  // A position-zero chunk of one segment: 24 bytes more.
+  // A position-zero chunk of one segment takes 24 bytes more.
   for (const std::uint32_t segments : {58u, 59u}) {
     LabOptions options;
     options.requester.max_segment_bytes = 64;
@@ -162,7 +162,7 @@ TEST(RequesterLimits, items_and_pieces_of_a_request) {
     const rpcrdma::WriteItem write{all.first(count)};
     const bool sent = is_sent(lab, {.payload = payload, .writes = {&write, 1}, .max_reply_bytes = 64});
     EXPECT_EQ(sent, count == kPieces);
-    // In two items, one of each kind.
+    // The pieces are in two items, one of each kind.
     const rpcrdma::WriteItem rest{all.first(count - 20)};
     const rpcrdma::ReadItem read{rpcrdma::Position{40}, all.first(20)};
     const bool both =
@@ -194,7 +194,7 @@ TEST(RequesterLimits, bounce_buffers_hold_what_just_fits_them) {
   ClientLab lab(options);
   const CallerMemory memory = caller_memory(lab, 4096);
   for (const std::uint32_t bytes : {59u, 60u, 61u, 64u}) {
-    // An argument of 196 bytes or less, round-up included, and a result.
+    // The call has an argument of 196 bytes or less, round-up included, and a result.
     const rdma::Sge argument[] = {memory.piece(0, 100), memory.piece(512, 93)};
     const rdma::Sge result[] = {memory.piece(1024, 16), memory.piece(2048, bytes - 16)};
     const rpcrdma::ReadItem read{rpcrdma::Position{40}, argument};
@@ -207,7 +207,7 @@ TEST(RequesterLimits, bounce_buffers_hold_what_just_fits_them) {
 
 // --- Replies
 
-/// A denied reply is the shortest there is: 20 bytes.
+/// A denied reply is the shortest possible reply: 20 bytes.
 TEST(RequesterLimits, V1_036_the_shortest_reply_and_less) {
   for (const bool in_chunk : {false, true}) {
     for (const std::size_t count : {5u, 4u}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requirement rows at the requester, against a raw server: whose memory is open and for how long, and
+// Requirement rows at the requester, against a raw server: which memory is exposed and for how long, and
 // reconnects.
 #include <gtest/gtest.h>
 
@@ -169,7 +169,7 @@ TEST(RequesterMemory, V1_142_cancelled_and_timed_out_calls_are_fenced_before_the
   for (const bool cancel : {true, false}) {
     ClientLab lab;
     const CallerMemory memory = caller_memory(lab, 4096);
-    // The caller overwrites its memory as soon as it is given back.
+    // The caller overwrites its memory in the completion.
     std::size_t fenced = 0;
     lab.on_reply = [&](const rpcrdma::Reply& reply) {
       if (reply.status() == CallStatus::Ok) return;
@@ -189,7 +189,7 @@ TEST(RequesterMemory, V1_142_cancelled_and_timed_out_calls_are_fenced_before_the
     ASSERT_EQ(lab.finished.size(), 1u);
     EXPECT_EQ(lab.finished[0].status, cancel ? CallStatus::Cancelled : CallStatus::TimedOut);
     EXPECT_EQ(fenced, 1u);
-    // Its credit is in use until the server answers: the next call has to wait (V1-043).
+    // The call's credit is in use until the server answers, so the next call has to wait (V1-043).
     lab.submit_null();
     lab.settle();
     EXPECT_EQ(lab.peer->inbox.size(), 1u);
@@ -221,7 +221,8 @@ TEST(RequesterMemory, V1_108_what_a_server_wrote_into_room_that_it_returns_unuse
       returned = reply.returned(0);
       where = {reply.item(0, 16).where, reply.item(0, 61).where};
     };
-    // All of it is used, then a part, then nothing: lengths returned earlier have no effect.
+    // First the whole Write chunk is used, then a part, then nothing. Lengths returned earlier have no
+    // effect.
     for (const std::uint32_t used : {61u, 16u, 0u}) {
       lab.peer->inbox.clear();
       std::memset(memory.region.bytes.data(), 0xEE, 64);
@@ -389,7 +390,8 @@ TEST(RequesterReconnect, V1_152_a_call_that_may_be_sent_once_ends_with_the_conne
   const CallerMemory memory = caller_memory(lab, 4096);
   const rdma::Sge piece = memory.piece(0, 64);
   const rpcrdma::WriteItem item{{&piece, 1}};
-  // One credit: the first is out when the connection ends, the others have not been sent.
+  // There is one credit: the first call is outstanding when the connection ends, the others have not been
+  // sent.
   for (int i = 0; i < 3; ++i)
     lab.submit({.payload = null_call(), .writes = {&item, 1}, .max_reply_bytes = 64, .send_once = i != 1});
   lab.settle();

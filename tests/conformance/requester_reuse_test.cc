@@ -16,7 +16,7 @@ void answer(ClientLab& lab, std::span<const std::byte> message) {
   lab.peer->send(message);
   lab.settle();
 }
-/// Turns without the server, so that no Send completes.
+/// Polls the client but not the server, so that no Send completes.
 void turns(ClientLab& lab) {
   for (int i = 0; i < 4; ++i) lab.engine->poll(lab.now_ns += 1000);
 }
@@ -30,7 +30,7 @@ void grant(ClientLab& lab, std::uint32_t credits) {
 
 // --- Slots
 
-/// All calls use the one request slot.
+/// A client with a single request slot.
 struct OneSlot : ClientLab {
   OneSlot() : ClientLab(options_with_one()) {}
   static LabOptions options_with_one() {
@@ -48,7 +48,7 @@ struct OneSlot : ClientLab {
     settle();
     return xid.value_or(0);
   }
-  /// The call has ended; its buffer is the driver's until the Send completes.
+  /// Checks that the call has ended, and that its slot is reusable only after the Send has completed.
   void expect_free_with_the_completion(CallStatus status) {
     ASSERT_EQ(finished.size(), 1u);
     EXPECT_EQ(finished[0].status, status);
@@ -73,7 +73,7 @@ TEST(RequesterReuse, a_slot_of_a_call_that_was_given_up_waits_for_its_send) {
   lab.expect_free_with_the_completion(CallStatus::Cancelled);
 }
 
-/// The driver gives the Send back as flushed.
+/// The driver completes the Send as flushed.
 TEST(RequesterReuse, a_slot_whose_send_was_out_when_its_connection_ended_takes_calls_of_the_next) {
   OneSlot lab;
   const auto first = lab.submit_null();
@@ -158,7 +158,7 @@ TEST(RequesterReuse, V1_114_V1_118_the_shape_of_an_earlier_call_in_the_slot_does
   }
 }
 
-// --- XIDs of the caller's own
+// --- XIDs chosen by the caller
 
 LabOptions with_own_xids(std::uint32_t requests = 4) {
   LabOptions options;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the requester: replies of one turn whose chunk memory takes more invalidations than are handed
-// to the driver at once, or than its send queue holds.
+// Version 1 at the requester: the replies of one turn require more invalidations of chunk memory than are
+// posted in one batch, or than fit the driver's send queue.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -39,7 +39,8 @@ struct ManyWindows : ClientLab {
       invalidated_at_completion.push_back(log.count(OpKind::InvalidateDone));
     };
   }
-  /// Calls with a window for each of many pieces, and in one turn the replies to all of them.
+  /// Submits calls with a window for each of many pieces, then delivers the replies to all of them in one
+  /// turn.
   void call_and_answer() {
     std::array<rdma::Sge, kPieces> pieces;
     for (std::uint32_t i = 0; i < kPieces; ++i) pieces[i] = memory.piece(2 * kPieceBytes * i, kPieceBytes);
@@ -59,7 +60,7 @@ struct ManyWindows : ClientLab {
     EXPECT_EQ(log.count(OpKind::Invalidate), kCalls * kPieces) << "each once";
     ASSERT_EQ(finished.size(), kCalls);
     for (const Finished& call : finished) EXPECT_EQ(call.status, rpcrdma::CallStatus::Ok);
-    // Of each call's invalidations the last one is signaled.
+    // Only the last invalidation of each call is signaled.
     for (std::uint32_t i = 0; i < kCalls; ++i) EXPECT_GT(invalidated_at_completion[i], i);
     EXPECT_EQ(requester->outstanding(), 0u);
   }
@@ -83,7 +84,7 @@ TEST(RequesterRoom, V1_140_calls_whose_invalidations_find_no_room_in_the_send_qu
   EXPECT_GT(lab.engine->counters().waits_send_queue, 0u);
   EXPECT_TRUE(lab.finished.empty());
   lab.expect_all_fenced();
-  // The windows of all of them serve again.
+  // The windows of all calls are usable again.
   lab.finished.clear();
   lab.invalidated_at_completion.clear();
   lab.peer->inbox.clear();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requirement rows at the requester, against a raw server: which form a call takes, and what the bindings say
-// about its items.
+// Requirement rows at the requester, against a raw server: the form of each call, and the items that bindings
+// report.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,7 +75,7 @@ TEST(RequesterShapes, V1_005_V1_040_V1_084_V1_072_a_write_is_E2) {
   ASSERT_EQ(message.size(), expected.size());
   const Offer offer = offer_in(message);
   EXPECT_EQ(offer.reads.at(0).target.length + offer.reads.at(1).target.length, 5001u);  // no padding anywhere
-  // XID, handles and offsets are chosen by us and the driver; everything else equals E2.
+  // XID, handles and offsets are chosen by Sluice and the driver; everything else equals E2.
   for (const std::size_t word : {0u, 6u, 8u, 9u, 12u, 14u, 15u, 19u}) {
     xdr::store_u32(expected.data() + word * 4, 0);
     xdr::store_u32(message.data() + word * 4, 0);
@@ -159,7 +159,7 @@ TEST(RequesterShapes, V1_009_no_call_of_any_size_is_too_long_for_the_peers_recei
                                  .reads = {&read, read.pieces.empty() ? 0u : 1u},
                                  .writes = {&write, write.pieces.empty() ? 0u : 1u},
                                  .max_reply_bytes = 64});
-    // Turns of both sides until the call has arrived.
+    // Both sides run until the call has arrived.
     for (int turn = 0; turn < 100 && lab.peer->inbox.empty(); ++turn)
       lab.engine->poll(lab.now_ns += 1000), lab.peer->poll();
     ASSERT_EQ(lab.peer->inbox.size(), 1u) << i;
@@ -259,7 +259,7 @@ TEST(RequesterShapes, V1_056_shortage_of_windows_delays_a_call) {
 }
 
 TEST(RequesterShapes, V1_092_V1_103_V1_195_V1_193_V1_192_nfs_shapes_and_estimates) {
-  // READ of count N: the caller gives N bytes, and N are offered, without room for padding.
+  // READ of count N: the caller provides N bytes, and N bytes are offered, without room for padding.
   ClientLab lab;
   const CallerMemory memory = caller_memory(lab, 4096);
   const rdma::Sge piece = memory.piece(0, 1501);
@@ -349,7 +349,7 @@ TEST(RequesterShapes, V1_070_V1_075_V1_183_V1_184_V1_187_bindings_name_items_and
   EXPECT_NE(ulb::nfs3_binding().max_results_bytes, nullptr);
 }
 
-/// A COMPOUND of one WRITE and one READ; the data of the WRITE is `data`.
+/// Builds a COMPOUND of one WRITE and one READ. The data of the WRITE is `data`.
 Bytes compound_arguments(const Bytes& data) {
   Bytes out = words({0, 1, 2, 38, 1, 2, 3, 4, 0, 0, 2, static_cast<std::uint32_t>(data.size())});
   append(out, data);
@@ -368,13 +368,13 @@ TEST(Bindings, V1_185_what_looks_like_an_item_within_an_item_is_none) {
     EXPECT_EQ(items[0].offset, 48u);
     EXPECT_EQ(items[0].bytes, data.size());
   }
-  // Results: a READ whose data is the results of a READ.
+  // The results are of a READ whose data looks like the results of a READ.
   Bytes results = words({0, 0, 2, 25, 0, 1, 12, 25, 0, 0, 25, 0, 1, 4, 7});
   ASSERT_EQ(nfs4.result_items(ulb::kNfs4Compound, results, nullptr, items), 2u);
   EXPECT_EQ(items[0].offset, 28u);
   EXPECT_EQ(items[0].bytes, 12u);
   EXPECT_EQ(items[1].offset, 56u);
-  // NFS version 3: a WRITE whose data is the arguments of a WRITE.
+  // NFS version 3: a WRITE whose data looks like the arguments of a WRITE.
   const Bytes write = words({4, 9, 0, 0, 4, 2, 4, 7});
   Bytes nested = words({4, 9, 0, 0, 32, 2, 32});
   append(nested, write);
@@ -408,13 +408,13 @@ TEST(Bindings, V1_186_the_binding_says_which_result_belongs_to_which_chunk) {
                         words({0, 0, 4, 25, 0, 0, 900, 9, 0, 0, 0, 27, 0, 30, 25, 0, 1, 2000}), &all, items),
       3u);
   EXPECT_EQ(all.asked, (Asked{{0, 900}, {1, 30}, {2, 2000}}));
-  // An operation that returns no data has no item: the word behind it is not taken for one.
+  // An operation that returns no data has no item, and the word after it is not mistaken for one.
   Order failed;
   ASSERT_EQ(nfs4.result_items(ulb::kNfs4Compound, words({70, 0, 3, 25, 0, 0, 900, 9, 0, 0, 0, 27, 70}),
                               &failed, items),
             1u);
   EXPECT_EQ(failed.asked, (Asked{{0, 900}}));
-  // NFS version 3: READ with data, and failed.
+  // NFS version 3: a READ with data, and a failed READ.
   const auto& nfs3 = ulb::nfs3_binding();
   Order read, no_read;
   EXPECT_EQ(nfs3.result_items(ulb::kNfs3Read, words({0, 0, 8, 1, 8}), &read, items), 1u);

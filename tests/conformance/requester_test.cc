@@ -161,19 +161,19 @@ TEST(RequesterReplies,
     lab.settle();
     EXPECT_EQ(lab.peer->inbox.size(), 2u);
   };
-  // N18: a length above what was offered.
+  // N18: a length greater than offered.
   with_offered([](RawCall& r, const Offer&) { return r.writes[0][0].length = 1025, accepted(r.xid); });
   // N21: a used chunk with another number of segments.
   with_offered([](RawCall& r, const Offer&) {
     return r.writes[0].pop_back(), r.writes[0][0].length = 1024, accepted(r.xid);
   });
-  // More chunks than offered.
+  // The reply has more chunks than offered.
   with_offered([](RawCall& r, const Offer& o) { return r.writes.push_back(o.writes[0]), accepted(r.xid); });
   // N19: a Read list.
   with_offered([](RawCall& r, const Offer& o) {
     return r.reads.push_back({24, o.writes[0][0]}), accepted(r.xid);
   });
-  // RDMA_NOMSG: without a Reply chunk, with one of 0 or 8 bytes, and of more than was offered.
+  // RDMA_NOMSG without a Reply chunk, or with a Reply chunk of 0, 8, or more bytes than offered.
   with_offered([](RawCall& r, const Offer&) { return r.proc = 1, Bytes{}; });
   for (const std::uint32_t length : {0u, 8u, 100000u})
     with_offered([length](RawCall& r, const Offer& o) {
@@ -182,11 +182,11 @@ TEST(RequesterReplies,
       (*r.reply)[0].length = length;
       return Bytes{};
     });
-  // An RPC XID that differs, and no RPC message at all.
+  // The RPC XID differs from the XID of the header.
   with_offered([](RawCall& r, const Offer&) { return accepted(r.xid + 1); });
 }
 
-/// The server answers by Reply chunk, after writing `written` bytes of `message` to it.
+/// Has the server answer by the Reply chunk, after writing `written` bytes of `message` to it.
 const Finished& answer_by_reply_chunk(ClientLab& lab, std::uint32_t xid, const Bytes& message,
                                       std::size_t written) {
   const Offer offer = offer_in(lab.peer->inbox.back().bytes);
@@ -216,7 +216,7 @@ TEST(RequesterReplies, V1_036_A_17_the_xid_in_a_reply_chunk_is_compared_too) {
             CallStatus::UnusableReply);
   xid = submit();
   EXPECT_EQ(answer_by_reply_chunk(lab, xid, accepted(xid, {1, 2}), 32).status, CallStatus::Ok);
-  // A chunk that was not written holds no reply, in particular not that of the call before.
+  // A chunk that was not written holds no reply, in particular not the reply of the previous call.
   xid = submit();
   EXPECT_EQ(answer_by_reply_chunk(lab, xid, accepted(xid, {1, 2}), 0).status, CallStatus::UnusableReply);
   EXPECT_EQ(lab.engine->counters().unusable_reply, 2u);
@@ -225,7 +225,7 @@ TEST(RequesterReplies, V1_036_A_17_the_xid_in_a_reply_chunk_is_compared_too) {
   EXPECT_EQ(answer_by_reply_chunk(lab, xid, accepted(xid), 24).status, CallStatus::Ok);
 }
 
-/// The call is sent again with the same buffer, where an earlier server left a reply with the right XID.
+/// The call is retransmitted with the same buffer, where an earlier server left a reply with the right XID.
 TEST(RequesterReplies, V1_036_A_17_a_reply_of_the_same_xid_from_before_a_reconnect_is_none) {
   LabOptions options;
   options.requester.long_buffers = 1;

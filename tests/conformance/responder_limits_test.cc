@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the responder: memory that is short for now or altogether, what just fits, and adjacent work
-// requests of several calls. Suites of these names run with calls handed over as well.
+// Version 1 at the responder: temporary or permanent lack of memory, messages that just fit, and adjacent
+// work requests of several calls. Suites of these names also run with calls handed over.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -24,7 +24,7 @@ TEST(WriteChunks, a_shortage_of_reply_memory_is_a_queue) {
         test_call(xid, TestService::kList, {9000})));
   }
   for (int i = 0; i < 10; ++i) lab.turn();
-  // The first has the buffer until its Send is complete, which needs the client.
+  // The first call holds the buffer until its Send has completed, which requires the client to receive it.
   EXPECT_EQ(lab.engine->reply_memory().available(), 0u);
   EXPECT_GE(lab.engine->counters().waits_reply_memory, 3u);
   lab.settle();
@@ -185,7 +185,7 @@ TEST(WriteChunks, V1_094_a_result_that_goes_next_to_the_argument_of_another_call
 }
 
 TEST(WriteChunks, V1_106_no_piece_without_bytes_is_handed_to_the_driver) {
-  // Some NICs take a length of zero for 2 GiB.
+  // Some NICs interpret a length of zero as 2 GiB.
   ServerLab lab;
   lab.log.clear();
   const auto memory = lab.peer->expose(4096, rdma::kRemoteWrite);
@@ -206,7 +206,8 @@ TEST(WriteChunks, V1_106_no_piece_without_bytes_is_handed_to_the_driver) {
   for (const Op& op : lab.log.ops()) EXPECT_EQ(op.empty_pieces, 0u);
 }
 
-/// More than a connection object can carry, as the control plane might ask, would have no memory.
+/// Limits above the capacity of the connection object, as the control plane might request, would exceed its
+/// memory.
 TEST(Capacity, a_connection_is_held_to_what_it_can_carry) {
   LabOptions options;
   options.engine.capacity.call_slots = 4;

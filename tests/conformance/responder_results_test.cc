@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the responder: what a service may say of its results, who is denied,
-// and what an error of our own ends.
+// Version 1 at the responder: the results that a service may return, denied calls, and the effect of internal
+// errors.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -20,7 +20,7 @@ constexpr std::uint32_t kAuthError = 1;
 
 constexpr service::ProcedureBinding kProcedures[] = {{.eligible_arguments = 1, .eligible_results = 1}};
 
-/// Does what the test says.
+/// A service that executes the functions of the test.
 class ScriptedService final : public service::Service {
  public:
   explicit ScriptedService(rdma::Device& device) : blocks(device.allocate_memory(8 * kBlock)) {
@@ -54,13 +54,14 @@ struct ScriptedLab {
 
 // --- Results
 
-/// A service reads whole blocks from its store: of the pieces it names, only the item's bytes are results.
+/// A service reads whole blocks from its store. Only the item's bytes of the pieces that it names are
+/// results.
 TEST(WriteChunks, V1_094_V1_101_of_the_pieces_of_a_result_only_its_bytes_are_sent) {
   for (const std::uint32_t bytes : {1u, kBlock - 1, kBlock, kBlock + 1, 2 * kBlock, 2 * kBlock + 1}) {
     ScriptedLab some;
     some.service.on_execute = [&](service::Call& call) {
       call.results().u32(bytes);
-      // Every other block, so that they are pieces of their own.
+      // The service uses every other block, so that the pieces are not adjacent.
       for (std::uint32_t i = 0; i < 4; ++i)
         call.add_result_piece({some.service.blocks.bytes.data() + 2 * i * kBlock, kBlock,  //
                                some.service.blocks.lkey});
@@ -87,7 +88,7 @@ TEST(WriteChunks, V1_094_V1_101_of_the_pieces_of_a_result_only_its_bytes_are_sen
   }
 }
 
-/// 24 bytes of each buffer are for the RPC header.
+/// The RPC header takes 24 bytes of each buffer.
 TEST(WriteChunks, results_may_be_as_long_as_the_room_that_was_asked_for) {
   constexpr std::size_t kBuffer = 12000;
   for (const std::size_t bytes : {kBuffer - 24, kBuffer - 23}) {
@@ -130,7 +131,7 @@ TEST(WriteChunks, results_that_fit_a_small_buffer_with_their_header_are_put_ther
   }
 }
 
-// --- Who is denied
+// --- Denied calls
 
 TEST(Framing, a_call_that_its_service_denies_is_told_why) {
   ScriptedLab some;
@@ -177,9 +178,9 @@ TEST(Framing, a_call_that_is_refused_in_the_slot_of_one_that_was_served_is_not_i
   EXPECT_EQ(lab.service->releases, 1u);
 }
 
-// --- Errors of our own
+// --- Internal errors
 
-/// One call without memory is placed, and placed again by mistake: its connection ends, and it alone.
+/// A call that waits for memory is placed twice by mistake. Only its connection ends.
 TEST(OwnErrors, a_call_in_a_state_that_cannot_follow_is_counted_and_ends_its_connection) {
   LabOptions options;
   options.engine.call_buffers = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the responder: calls of one turn that together need more work requests than are handed to the
-// driver at once, or than its send queue holds. Suites of these names run with calls handed over as well.
+// Version 1 at the responder: the calls of one turn together need more work requests than are posted in one
+// batch, or than fit the driver's send queue. Suites of these names also run with calls handed over.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -25,7 +25,7 @@ LabOptions wide() {
   return options;
 }
 
-/// Pieces of four bytes with gaps between them, so that each is a work request of its own.
+/// Returns pieces of four bytes with gaps between them, so that each takes a separate work request.
 Segments scattered(const rpcrdma::Segment& whole) {
   Segments segments;
   for (std::uint32_t i = 0; i < kSegments; ++i) segments.push_back(part(whole, 8 * i, 4));
@@ -83,7 +83,8 @@ TEST(WriteChunks, V1_094_RDMA_Writes_that_fit_no_more_beside_others_are_posted_o
   for (const auto& result : results) EXPECT_TRUE(has_source(lab, result));
 }
 
-/// The send queue holds ten of them: the others wait, and nothing of theirs goes out before all of it can.
+/// The send queue has room for ten of these calls. Each of the others waits until all of its work requests
+/// fit.
 TEST(ReadChunks, V1_086_calls_whose_RDMA_Reads_find_no_room_in_the_send_queue_wait_in_order) {
   ServerLab lab(wide());
   constexpr std::uint32_t kCalls = 25;

@@ -14,7 +14,7 @@ namespace {
 
 using rpcrdma::CallStatus;
 
-/// A client that serves two reverse calls at once.
+/// Options of a client that serves two concurrent reverse calls.
 LabOptions with_reverse_service() {
   LabOptions options;
   options.engine.capacity.call_slots = 2;
@@ -171,7 +171,7 @@ TEST(ReverseServer, V1_161_V1_162_V1_164_V1_165_one_reverse_credit_then_what_the
   for (int i = 0; i < 5; ++i) lab.call_back();
   lab.settle();
   ASSERT_EQ(lab.peer->inbox.size(), 1u);
-  // E10 but for the XID.
+  // The call equals E10 except for the XID.
   Bytes expected = bytes_of(golden::kE10);
   const std::uint32_t xid = word_at(lab.peer->inbox[0].bytes, 0);
   xdr::store_u32(expected.data(), xid);

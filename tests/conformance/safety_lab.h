@@ -10,8 +10,8 @@
 
 namespace sluice::conformance {
 
-/// A long call: the RPC message is in a position-zero Read chunk. `call` is an RPC call message of the test
-/// program.
+/// Builds a long call: the RPC message is in a position-zero Read chunk. `call` is an RPC call message of the
+/// test program.
 inline void send_long_call(RawPeer& peer, std::span<const std::byte> call) {
   const auto memory = peer.expose(call.size(), rdma::kRemoteRead);
   std::copy(call.begin(), call.end(), memory.bytes.begin());

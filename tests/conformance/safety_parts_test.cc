@@ -18,7 +18,7 @@ std::size_t free_assemblies(ServerLab& lab) {
   return lab.engine->assembly_memory().available();
 }
 
-/// A NULL call in two parts.
+/// Sends a NULL call in two parts.
 void send_in_parts(RawPeer& peer, std::uint32_t xid) {
   const Bytes payload = test_call(xid, TestService::kNull);
   peer.send(Header{.xid = xid, .flags = kMore}.with(std::span(payload).first(20)));
@@ -27,7 +27,7 @@ void send_in_parts(RawPeer& peer, std::uint32_t xid) {
 
 TEST(SafetyV2Close, V2_095_a_continued_call_that_waits_for_a_slot_gives_back_its_memory) {
   LabOptions options = Server::defaults();
-  // More Receives than call slots: for two calls, and for replies to reverse calls.
+  // There are more Receives than call slots: for two calls, and for replies to reverse calls.
   options.connection.credit_grant = 2;
   options.engine.capacity.requests = 32;
   options.connection.credits_requested = 32;
@@ -69,7 +69,7 @@ TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assem
   SecondClient second(lab);
   SecondClient third(lab, "third");
   hello(third);
-  // More times than there are connections.
+  // The loop runs more often than there are connections.
   for (std::uint32_t i = 0; i < lab.options.engine.max_connections + 2; ++i) {
     hello(second);
     send_in_parts(second.peer(), 6);
@@ -79,7 +79,7 @@ TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assem
       send_in_parts(third.peer(), 8);
       third.turns();
       ASSERT_TRUE(third.connection->waits_for_assembly());
-      // The second leaves the front of the queue; the third stays in it.
+      // The second client leaves the front of the queue; the third stays in it.
       second.disconnect();
       ASSERT_TRUE(lab.engine->messages_await_assembly());
       EXPECT_TRUE(third.connection->waits_for_assembly());
@@ -105,11 +105,12 @@ TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assem
 
 TEST(SafetyV2Close, V2_062_host_authentication_on_its_way_gives_back_its_memory) {
   struct Case {
-    std::uint16_t credits;  ///< that the server has after its greeting
+    std::uint16_t credits;  ///< of the server after its greeting
     std::size_t octets;
     std::size_t posted;  ///< Sends outstanding when the connection ends
   };
-  // The property set waits for its first credit; is posted; its second part waits for a credit.
+  // The three states of the property set: waiting for its first credit; posted; its second part waiting for a
+  // credit.
   for (const Case& some : {Case{0, 64, 0}, Case{1, 64, 1}, Case{1, 6000, 1}}) {
     Server lab;
     lab.hello(some.credits);
@@ -120,7 +121,7 @@ TEST(SafetyV2Close, V2_062_host_authentication_on_its_way_gives_back_its_memory)
     ASSERT_EQ(lab.log.count(OpKind::PostSend), some.posted);
     ASSERT_EQ(free_assemblies(lab), all - 1);
     lab.connection->close(CloseReason::LocalClose);
-    // The driver has the buffer until the Sends are flushed.
+    // The driver owns the buffer until the Sends are flushed.
     EXPECT_EQ(free_assemblies(lab), some.posted > 0 ? all - 1 : all);
     lab.settle();
     EXPECT_EQ(free_assemblies(lab), all) << some.octets << " octets with " << some.credits << " credits";
@@ -140,7 +141,7 @@ TEST(SafetyV2Close, V2_095_V2_098_a_continued_reply_keeps_its_memory_until_its_p
   lab.peer->send(Header{.xid = 5, .credit = 0x00400000}.with(test_call(5, TestService::kList, {12000})));
   lab.peer->poll();
   for (int i = 0; i < 4; ++i) lab.turn();
-  // Its second part waits for a credit; its first was sent to a client that does not receive.
+  // The second part of the reply waits for a credit; the first was sent to a client that does not receive.
   ASSERT_EQ(lab.log.count(OpKind::PostSend), 1u);
   ASSERT_EQ(pool.available(), all - 1);
   ASSERT_EQ(lab.service->releases, 0u);
@@ -155,7 +156,8 @@ TEST(SafetyV2Close, V2_095_V2_098_a_continued_reply_keeps_its_memory_until_its_p
 
 // --- Refusals
 
-/// The next message in parts is given memory, and holds nothing of an earlier one.
+/// Checks that the next continued message gets memory, and that the memory holds nothing of an earlier
+/// message.
 void expect_room_for_parts(Server& lab, std::size_t all) {
   EXPECT_EQ(free_assemblies(lab), all);
   lab.peer->inbox.clear();
@@ -215,7 +217,7 @@ TEST(SafetyV2Parts, V2_088_V2_092_a_part_that_is_refused_gives_back_the_memory_o
 
 // --- Replies
 
-/// A reply in two parts, without results.
+/// Builds a reply in two parts, without results.
 void reply_in_parts(Client& lab, std::uint32_t xid, rdma::Rkey invalidate = {}) {
   lab.peer->send(Header{.xid = xid, .flags = kResponse | kMore}.with(words({xid, 1, 0})));
   lab.peer->send(Header{.xid = xid, .flags = kResponse}.with(words({0, 0, 0})), invalidate);

@@ -14,9 +14,9 @@ namespace {
 using rpcrdma::CallStatus;
 
 constexpr std::uint32_t kHeaderBytes = 28;   ///< without chunks
-constexpr std::uint32_t kSegmentBytes = 16;  ///< of a Write chunk, which begins with 8 more
+constexpr std::uint32_t kSegmentBytes = 16;  ///< of a Write chunk, which begins with 8 more bytes
 
-/// Our engine as client, with memory of a caller, and with credits enough for every test.
+/// Our engine as client, with memory of a caller and enough credits for every test.
 class Caller : public ClientLab {
  public:
   explicit Caller(const LabOptions& chosen = {}) : ClientLab(chosen) {
@@ -37,7 +37,7 @@ class Caller : public ClientLab {
   rdma::Sge piece(std::uint32_t from, std::uint32_t bytes) const {
     return {memory.bytes.data() + from, bytes, memory.lkey};
   }
-  /// A call with one Write chunk of so many segments; returns its XID.
+  /// Submits a call with one Write chunk of `segments` segments; returns its XID.
   std::uint32_t submit_read(std::uint32_t segments, std::uint64_t deadline_ns = 0) {
     std::vector<rdma::Sge> pieces;
     for (std::uint32_t i = 0; i < segments; ++i) pieces.push_back(piece(i * 1024, 64));
@@ -64,7 +64,7 @@ LabOptions with_windows(std::uint32_t windows) {
   return options;
 }
 
-// --- Replies that come late
+// --- Late replies
 
 TEST(SafetyRequester, V1_155_a_late_answer_does_not_end_the_call_that_has_its_place_now) {
   for (const bool error : {false, true}) {
@@ -188,7 +188,7 @@ TEST(SafetyRequester, V1_036_V1_056_a_grant_in_an_unusable_reply_is_none) {
   lab.settle();
   ASSERT_EQ(lab.peer->inbox.size(), 1u);
   const std::uint32_t xid = word_at(lab.peer->inbox[0].bytes, 0);
-  // The XID of the RPC message is that of another call.
+  // The XID of the RPC message belongs to another call.
   lab.peer->send(RawCall{.xid = xid, .credits = 1000}.with(words({xid + 1, 1, 0, 0, 0, 0})));
   lab.settle();
   ASSERT_EQ(lab.finished.size(), 1u);
@@ -266,7 +266,7 @@ TEST(SafetyRequester, V1_142_V1_056_calls_that_are_given_up_give_back_their_wind
 
 // --- Completions
 
-/// Of calls that are staged one after the other only the last has a completion. One that fails has its own.
+/// Only the last of several calls staged together has a completion. A call that fails has a separate one.
 TEST(SafetyRequester, V1_152_calls_that_share_a_completion_all_go_out_again_over_the_next_connection) {
   constexpr std::uint32_t kCalls = 12;
   for (const std::uint32_t received : {0u, 5u}) {

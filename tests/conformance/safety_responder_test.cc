@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A connection that ends at the responder leaves nothing behind: no completion, queue entry or buffer of it
-// affects other connections or the next one with its number.
+// A connection that ends at the responder leaves nothing behind: none of its completions, queue entries or
+// buffers affects other connections or the next one with its number.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -15,7 +15,7 @@ Bytes later_call(std::uint32_t xid) {
   return RawCall{.xid = xid}.with(test_call(xid, TestService::kLater));
 }
 
-/// Every call slot of a new connection can be used: none was left in a queue of the last one.
+/// Checks that every call slot of a new connection is usable: none was left in a queue of the previous one.
 void expect_all_slots(ServerLab& lab, SecondClient& client) {
   constexpr std::uint32_t kCalls = 8;
   const std::size_t before = lab.service->held();
@@ -58,7 +58,7 @@ TEST(SafetyResponder, V1_154_V1_156_completions_of_an_earlier_connection_mean_no
   EXPECT_TRUE(lab.alive());
 }
 
-/// Of replies that are staged one after the other only the last has a completion. One that fails has its own.
+/// Only the last of several replies staged together has a completion. A reply that fails has a separate one.
 TEST(SafetyResponder, V1_154_replies_that_share_a_completion_all_end_with_their_connection) {
   constexpr std::uint32_t kCalls = 12;
   for (const std::uint32_t received : {0u, 5u}) {

@@ -20,7 +20,7 @@ TEST(SafetyV2Chunks, V2_083_segments_of_write_and_reply_chunks_do_not_wrap) {
   lab.hello();
   const auto memory = lab.peer->expose(4096, rdma::kRemoteWrite);
   const std::uint64_t near_end = ~std::uint64_t{0};
-  // The first segment has room for everything: the list is refused, not an access.
+  // The first segment has room for all results, so it is the list that is refused, not an access.
   const std::vector<rpcrdma::Segment> wraps = {memory.segment, {memory.segment.handle, 2, near_end}};
   const std::vector<rpcrdma::Segment> ends = {memory.segment, {memory.segment.handle, 2, near_end - 2}};
   struct Form {
@@ -58,7 +58,7 @@ TEST(SafetyV2Chunks, V2_083_segments_of_read_chunks_do_not_wrap) {
 
 // --- Properties
 
-/// A property set of `bytes` with one unknown property.
+/// Builds a property set of `bytes` with one unknown property.
 Bytes unknown_property(std::uint32_t bytes) {
   Bytes body = words({1, 0x77, bytes - 12});
   body.resize(bytes);
@@ -91,7 +91,7 @@ TEST(SafetyV2Properties, V2_064_D2_25_a_set_of_properties_is_at_most_64_KiB) {
     EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
     lab.peer->inbox.clear();
     EXPECT_TRUE(lab.alive2());
-    // We send no more either.
+    // Our side refuses to send longer properties, too.
     EXPECT_FALSE(lab.connection->send_host_authentication(Bytes(kLimit)));
     EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
   }
@@ -102,7 +102,7 @@ class ReadClient : public Client {
   explicit ReadClient(const LabOptions& chosen = defaults()) : Client(chosen) {
     memory = device->allocate_memory(1u << 18);
   }
-  /// Submits a call with one Write chunk of `pieces` pieces of `bytes`; returns what was sent.
+  /// Submits a call with one Write chunk of `pieces` pieces of `bytes`; returns the message as sent.
   Bytes read(std::uint32_t bytes, std::uint32_t pieces = 1, rpcrdma::Request more = {},
              std::uint32_t first_offer = 0) {
     std::vector<rdma::Sge> list;
@@ -135,7 +135,7 @@ TEST(SafetyV2Properties, V2_065_a_largest_segment_of_one_byte_is_taken_as_4096) 
   ASSERT_EQ(chunk.size(), 4u);
   for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(chunk[i].length, 4096u);
 
-  // agree() and the connection both enforce it: agree() may run in another process.
+  // agree() and the connection both enforce the limit, because agree() may run in another process.
   rpcrdma::v2::Parameters peer;
   peer.max_segment_bytes = 1;
   EXPECT_EQ(rpcrdma::v2::agree({}, peer).max_segment_bytes, 4096u);
@@ -206,7 +206,7 @@ TEST(SafetyV2Invalidation, V2_128_V2_129_only_the_end_of_its_call_may_invalidate
     EXPECT_EQ(lab.connection->close_reason(), CloseReason::InvalidationError) << form.what;
     EXPECT_EQ(lab.engine->counters().invalidation_errors, 1u) << form.what;
     EXPECT_TRUE(lab.finished.empty()) << form.what;
-    // The call is sent again, with another handle.
+    // The call is retransmitted with another handle.
     lab.disconnect();
     lab.connect();
     lab.peer->inbox.clear();
@@ -243,13 +243,13 @@ TEST(SafetyV2Windows, V2_127_V2_145_all_windows_are_free_again_however_a_call_en
     lab.settle();
     EXPECT_EQ(lab.finished.back().status, CallStatus::Ok);
   }
-  // Cancelled while outstanding.
+  // The call is cancelled while outstanding.
   Bytes call = lab.read(4096, kWindows);
   EXPECT_TRUE(lab.requester->cancel(static_cast<rpc::Xid>(word_at(call, 0))));
   lab.settle();
   EXPECT_EQ(lab.finished.back().status, CallStatus::Cancelled);
   lab.answer(success(word_at(call, 0)));  // the late reply returns its credit
-  // Sent again with more room, and cancelled while it waits to be.
+  // The call is replanned with more room, and cancelled while it waits to be sent.
   rpcrdma::Request repeatable;
   repeatable.repeatable = true;
   for (const bool cancel : {false, true}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A second connection of a lab's engine, to a raw peer with a device of its own: what one connection does
-// must not affect the other.
+// A second connection of a lab's engine, to a raw peer with a separate device: the behaviour of one
+// connection must not affect the other.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ class SecondClient {
     ASSERT_TRUE(up);
     turns();
   }
-  /// Ends the connection; the server reports it closed and its place is free again.
+  /// Ends the connection; the server reports it closed and its slot is free again.
   void disconnect() {
     peer_->owned_qp.reset();
     turns();
@@ -55,7 +55,7 @@ class SecondClient {
     ASSERT_EQ(connection->state(), rpcrdma::Connection::State::Closed);
   }
 
-  /// Turns of the server and of this client, while the lab's own peer is not polled.
+  /// Runs the server and this client, while the lab's own peer is not polled.
   void turns(int count = 60) {
     for (int i = 0; i < count; ++i) {
       lab_.turn();
@@ -67,7 +67,7 @@ class SecondClient {
     turns();
   }
 
-  /// One turn of all three sides; false when nothing moved.
+  /// Runs all three sides once. Returns false if nothing moved.
   bool turn() {
     const auto moved = [this] {
       return lab_.log.ops().size() + peer_->inbox.size() + peer_->send_completions.size() +
@@ -82,7 +82,7 @@ class SecondClient {
   void settle() {
     for (int quiet = 0, turns = 0; quiet < 8 && turns < 2000; ++turns) quiet = turn() ? 0 : quiet + 1;
   }
-  /// What comes back for a message.
+  /// Sends a message and returns the replies.
   std::vector<Received> exchange(std::span<const std::byte> message) {
     peer_->inbox.clear();
     peer_->send(message);
@@ -110,7 +110,7 @@ class SecondClient {
   std::unique_ptr<RawPeer> peer_;
 };
 
-/// A further server of a ClientLab's engine, and a connection to it with a requester of its own.
+/// A further server of a ClientLab's engine, and a connection to it with a separate requester.
 class SecondServer {
  public:
   explicit SecondServer(ClientLab& lab)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that connections share: one that makes no progress holds no more than its share, and not for longer
-// than the progress timeout.
+// Memory that connections share: a connection without progress holds at most its share, and at most for the
+// progress timeout.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -22,20 +22,20 @@ LabOptions shared() {
   return options;
 }
 
-/// LISTs that need memory for their results; the peer offers a Reply chunk for each.
+/// Sends a LIST that needs memory for its results, with a Reply chunk for them.
 void list(RawPeer& peer, std::uint32_t xid, std::uint32_t bytes) {
   const auto memory = peer.expose(bytes + 1024, rdma::kRemoteWrite);
   peer.send(RawCall{.xid = xid, .reply = std::vector{memory.segment}}.with(
       test_call(xid, TestService::kList, {bytes})));
 }
 
-/// Time passes for the server only: the lab's own peer is not polled and receives nothing.
+/// Advances the clock of the server only: the lab's own peer is not polled and receives nothing.
 void pass(ServerLab& lab, std::uint64_t ns) {
   for (const std::uint64_t end = lab.now_ns + ns; lab.now_ns < end;)
     lab.engine->poll(lab.now_ns += 5'000'000);
 }
 
-/// Asks for more than there is, and receives none of the answers.
+/// Requests more memory than exists, and receives none of the replies.
 void hoard(ServerLab& lab, RawPeer& peer) {
   for (std::uint32_t xid = 1; xid <= 60; ++xid) {
     list(peer, xid, 9000);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: what happens twice on a connection, and what a connection leaves to the next one with its
-// number.
+// Version 2: repeated events on a connection, and state that must not pass from a connection to the next one
+// with its number.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_server.h"
@@ -39,7 +39,7 @@ TEST(V2Again, V2_092_those_that_find_no_memory_wait_every_time) {
   EXPECT_TRUE(lab.alive2());
 }
 
-/// A call is refused and fenced to be sent again in another form when its caller gives it up and the connection ends.
+/// The call has been refused and fenced to be replanned when its caller gives it up and the connection ends.
 TEST(V2Again, V2_105_a_call_that_is_given_up_before_it_is_sent_again_ends_with_its_connection) {
   for (const bool expires : {false, true}) {
     ReadClient lab;
@@ -82,7 +82,7 @@ TEST(V2Again, V2_062_host_authentication_goes_out_once_whatever_else_waits) {
   ASSERT_TRUE(lab.connection->send_host_authentication(Bytes(64)));
   lab.settle();
   EXPECT_EQ(sets(), 1u);
-  // Its Send has not completed: another set has to wait.
+  // The Send of the first set has not completed, so another set has to wait.
   EXPECT_FALSE(lab.connection->send_host_authentication(Bytes(64)));
   lab.settle();
   EXPECT_EQ(sets(), 1u);
@@ -168,7 +168,7 @@ TEST(V2Again, V2_016_a_connection_begins_with_nothing_of_the_one_before) {
   EXPECT_TRUE(lab.alive(5)) << "version 1 works as well";
 }
 
-/// A further connection of the client's, which is never established.
+/// Opens a further connection of the client that is never established.
 rpcrdma::Connection& dial_in_vain(Client& lab) {
   rpcrdma::Connection& dialed = *lab.engine->free_connection();
   dialed.open(lab.device->create_queue_pair(lab.engine->queue_pair_limits()), lab.options.connection,
@@ -229,7 +229,7 @@ TEST(V2Again, V2_015_a_server_at_another_port_is_another_server) {
   EXPECT_EQ(lab.connection->version(), 1u);
 }
 
-/// The next connection finds a server of version 1; what it gets then.
+/// Connects to a server of version 1 and returns the first call that it receives.
 Bytes sent_again_to_version_1(Client& lab) {
   lab.disconnect();
   lab.connect();
@@ -277,7 +277,7 @@ TEST(V2Again, V2_114_V2_014_arguments_that_are_in_the_payload_stay_there_in_vers
   }
 }
 
-/// The next connection finds a server of version 2; what it gets first.
+/// Connects to a server of version 2 and returns the first message that it receives.
 Bytes sent_again_to_version_2(Client& lab) {
   lab.disconnect();
   lab.connect();

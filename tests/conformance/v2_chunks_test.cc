@@ -27,7 +27,7 @@ TEST(V2Messages, V2_067_a_position_zero_chunk_in_a_msg_is_refused) {
   const auto memory = lab.peer->expose(64, rdma::kRemoteRead);
   EXPECT_TRUE(
       is_error(lab.answer(Header{.xid = 1, .reads = {{0, memory.segment}}}.with(test_call(1, 0))), 1, 2));
-  // And lists without a position-zero chunk in a NOMSG (D2-34).
+  // Lists of a NOMSG without a position-zero chunk are refused as well (D2-34).
   EXPECT_TRUE(
       is_error(lab.answer(Header{.xid = 2, .type = kNoMsg, .reads = {{40, memory.segment}}}.bytes()), 2, 2));
 }
@@ -76,7 +76,7 @@ TEST(V2Chunks, V2_071_V2_072_a_chunk_holds_the_item_without_round_up) {
     EXPECT_TRUE(is_success(answer, 6));
     EXPECT_EQ(word_at(answer, 15), 4097u);
     EXPECT_TRUE(has_pattern(lab.service->last_data, 7));
-    // With its round-up it is too long, and no Read is posted for it when that can be seen.
+    // The round-up makes the item too long. No Read is posted for it if the header shows this.
     const std::size_t executed = lab.service->executed.size();
     const Header padded{.xid = 6, .reads = {{44, part(memory.segment, 0, 4100)}}};
     EXPECT_TRUE(is_error(lab.answer(padded.with(payload)), 6, 2));
@@ -125,7 +125,7 @@ TEST(V2Chunks, V2_079_unused_chunks_come_back_empty_and_empty_ones_force_inline)
   Server lab;
   lab.hello();
   const auto memory = lab.peer->expose(4096, rdma::kRemoteWrite);
-  // PAIR with no first result: the one chunk takes the second, the other is unused.
+  // PAIR without a first result: the second result takes the first chunk, the other chunk is unused.
   const Bytes unused = lab.answer(Header{.xid = 9, .writes = {{memory.segment}, {memory.segment}}}.with(
       test_call(9, TestService::kPair, {0, 16})));
   EXPECT_EQ(word_at(unused, 10), 16u);
@@ -205,7 +205,7 @@ TEST(V2Chunks, V2_155_an_ineligible_argument_that_is_reduced_is_refused) {
   EXPECT_TRUE(is_error(lab.answer(Header{.xid = 14, .reads = {{44, memory.segment}}}.with(
                            test_call(14, TestService::kName, {64}))),
                        14, 2));
-  // Also where version 1 leaves such a chunk alone (V1-194).
+  // The error applies even where version 1 ignores such a chunk (V1-194).
   EXPECT_TRUE(is_error(lab.answer(Header{.xid = 15, .reads = {{48, memory.segment}}}.with(
                            test_call(15, TestService::kName, {4, 0x41424344}, kTestProgram + 1))),
                        15, 2));

@@ -7,7 +7,7 @@
 
 namespace sluice::conformance::v2 {
 
-/// A NAME call of `bytes`.
+/// Builds a NAME call of `bytes`.
 inline Bytes name_call(std::uint32_t bytes) {
   Bytes payload = test_call(0, TestService::kName, {bytes - 44});
   payload.resize(bytes);
@@ -36,7 +36,7 @@ class ReadClient : public Client {
     memory = device->allocate_memory(1u << 20);
     confirm();
   }
-  /// Submits a call with one Write chunk; returns what was sent.
+  /// Submits a call with one Write chunk; returns the message as sent.
   Bytes read(std::uint32_t bytes, std::uint32_t count, rpcrdma::Request more = {},
              std::uint32_t first_offer = 0) {
     const rdma::Sge piece{memory.bytes.data(), bytes, memory.lkey};

@@ -112,7 +112,7 @@ TEST(V2ClientErrors, V2_114_without_read_chunks_the_call_goes_as_a_whole) {
   EXPECT_EQ(lab.finished[0].error.code, ErrorCode::ReadChunks);
 }
 
-/// A call whose two arguments were in Read chunks, as it looks in a position-zero chunk.
+/// Builds the position-zero contents of a call whose two arguments were in Read chunks.
 Bytes whole_call(std::uint32_t xid, std::uint32_t first, std::uint32_t second, std::uint32_t tail) {
   Bytes whole = test_call(xid, TestService::kTwoSinks, {first});
   whole.resize(44 + xdr::padded(first));
@@ -296,7 +296,8 @@ TEST(V2ClientErrors, V2_145_a_call_that_is_cancelled_while_it_waits_to_be_sent_a
   ReadClient lab;
   const Bytes call = lab.read(1u << 20, 0, repeatable(), 65536);
   lab.peer->send(error(word_at(call, 0), 8, {1, 1u << 20}));
-  // One turn in which the refusal has arrived and the invalidation of the first offer has not completed.
+  // The call is cancelled in the turn in which the refusal has arrived and the invalidation of the first
+  // offer has not completed.
   bool cancelled = false;
   for (int i = 0; i < 50 && !cancelled; ++i) {
     lab.peer->poll();

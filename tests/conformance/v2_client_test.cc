@@ -261,7 +261,7 @@ TEST(V2ClientThresholds, V2_049_V2_104_long_calls_or_continuation_and_reply_chun
 
 TEST(V2ClientThresholds, V2_050_segments_are_not_longer_than_the_peer_takes) {
   ReadClient lab;
-  // This connection has had its first set of properties, an empty one: make a new one.
+  // This connection has sent its first, empty, set of properties, so the test needs a new one.
   lab.disconnect();
   lab.connect();
   lab.peer->send(Header{.xid = 7, .credit = 0x00400100, .type = kConnProp}.then({2, 3, 4, 65536, 4, 4, 16}));
@@ -278,7 +278,7 @@ TEST(V2ClientThresholds, V2_051_no_more_segments_than_the_peer_takes) {
   lab.peer->send(Header{.xid = 7, .credit = 0x00400100, .type = kConnProp}.then({1, 4, 4, 2}));
   lab.settle();
   lab.peer->inbox.clear();
-  // Position-zero chunk, Write chunk and Reply chunk are three segments: the call is continued instead.
+  // Position-zero chunk, Write chunk and Reply chunk are three segments, so the call is continued instead.
   const rdma::Sge piece{lab.memory.bytes.data(), 4096, lab.memory.lkey};
   const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
   const Bytes payload = name_call(20000);
@@ -286,7 +286,7 @@ TEST(V2ClientThresholds, V2_051_no_more_segments_than_the_peer_takes) {
   lab.settle();
   EXPECT_EQ(lab.sent().size(), 5u);
   EXPECT_EQ(word_at(lab.sent().back(), 3), kMsg);
-  // Three segments that cannot be avoided.
+  // Here the three segments cannot be avoided.
   const std::vector<rdma::Sge> pieces(3, piece);
   const rpcrdma::WriteItem three{.pieces = pieces};
   lab.submit({.payload = payload, .writes = {&three, 1}, .max_reply_bytes = 64});
@@ -429,7 +429,7 @@ TEST(V2ClientInvalidation, V2_125_V2_130_the_named_handle_is_not_invalidated_twi
   const auto invalidated = lab.log.all(OpKind::Invalidate);
   ASSERT_EQ(invalidated.size(), 1u);
   EXPECT_EQ(static_cast<std::uint32_t>(invalidated[0].rkey), other);
-  // Neither handle is valid any more.
+  // Both handles are invalid now.
   lab.peer->write_remote(segments[1], words({1}));
   lab.settle();
   EXPECT_TRUE(lab.peer->failed);
@@ -536,7 +536,7 @@ TEST(V2Reverse, V2_137_what_a_silent_server_takes_is_seen_from_each_of_its_calls
     EXPECT_EQ(word_at(lab.sent()[0], 10), 64u);
     EXPECT_TRUE(has_pattern(sink.bytes.first(64), 1));
     EXPECT_EQ(lab.log.count(OpKind::PostWrite), 1u);
-    // Without lists the same result is inline, and a long one in parts.
+    // Without lists a short result is inline, and a long one is continued.
     lab.log.clear();
     lab.answer(Header{.xid = xid + 1}.with(test_call(xid + 1, TestService::kSource, {64})));
     ASSERT_EQ(lab.sent().size(), 1u);

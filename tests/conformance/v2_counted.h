@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: traffic and all that it counts.
+// Version 2: traffic and all counters that it changes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ inline constexpr std::uint32_t kXid = 0x51;
 inline constexpr std::uint64_t kPlainCall = 76;  ///< without arguments
 inline constexpr std::uint64_t kPlainReply = 60;
 
-/// Traffic of a new connection of version 2, and what it counts.
+/// Traffic on a new connection of version 2, and the counters that it changes.
 template <typename Lab>
 struct Case {
   const char* what;
@@ -46,7 +46,7 @@ inline Counted with(Counted all, const Counted& more) {
 inline Counted received(std::uint64_t messages, std::uint64_t bytes, const Counted& more = {}) {
   return with({{"messages_received", messages}, {"inline_bytes_received", bytes}}, more);
 }
-/// One call that is refused, and why.
+/// One call that is refused, and the reason.
 inline Counted refused(std::uint64_t bytes, const char* counter) {
   return received(1, bytes, {{"calls_received", 1}, {"v2_errors_sent", 1}, {counter, 1}});
 }

@@ -89,7 +89,7 @@ TEST(V2Counters, calls_and_replies_at_the_requester) {
        received(1, 28,
                 {{"calls_sent", 2},
                  {"calls_replanned", 1},
-                 // Sent again as a Long Call, with its argument in the position-zero chunk.
+                 // The call is replanned as a Long Call, with its argument in the position-zero chunk.
                  {"inline_bytes_sent", (kPlainCall + 4 + 24) + (36 + 24)},
                  {"errors_received", 1}})},
       {"a reply that contradicts its call",

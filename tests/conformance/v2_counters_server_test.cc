@@ -262,7 +262,7 @@ TEST(V2Counters, chunks_that_the_responder_refuses) {
       options);
 }
 
-/// The first of two parts of a NULL call, 56 bytes, or of a reply.
+/// Builds the first of two parts of a NULL call, 56 bytes, or of a reply.
 Bytes first_part(std::uint32_t xid, std::uint32_t flags = kMore) {
   const Bytes payload = test_call(xid, 0);
   return Header{.xid = xid, .flags = flags}.with(std::span(payload).first(20));

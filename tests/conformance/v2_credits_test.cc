@@ -8,7 +8,7 @@
 namespace sluice::conformance::v2 {
 namespace {
 
-/// From the log alone: for each unused credit that was granted a Receive is posted, and one more.
+/// Checks by the log that a Receive is posted for each granted, unused credit, and one more.
 void expect_receives_behind_credits(const OpLog& log) {
   std::int64_t posted = 0;
   std::int64_t unused = 1;
@@ -40,7 +40,8 @@ TEST(V2Credits, V2_034_V2_035_V2_139_replies_go_out_as_far_as_the_client_has_gra
   }
 }
 
-/// Nothing else wakes them: no Send is out whose completion would, and the call that brings the credits is not answered yet.
+/// Only the credits can wake the replies: no Send is outstanding whose completion would do so, and the call
+/// that brings the credits is not answered yet.
 TEST(V2Credits, V2_034_replies_that_wait_go_out_with_the_credits_of_a_call) {
   Server lab;
   lab.hello(1);  // the greeting, and one reply
@@ -93,8 +94,8 @@ TEST(V2Credits, V2_038_no_grant_goes_out_before_its_receive_is_posted) {
   EXPECT_FALSE(lab.peer->failed);
 }
 
-/// Calls hold their Receives while the window shrinks: those beyond it are kept as they come back, and no reply may
-/// grant a credit for one of them.
+/// Calls hold their Receives while the window shrinks. Receives beyond the window are kept back when they are
+/// returned, and no reply may grant a credit for one of them.
 TEST(V2Credits, V2_037_V2_038_no_credit_stands_for_a_receive_that_a_smaller_window_keeps) {
   Server lab;
   lab.hello();

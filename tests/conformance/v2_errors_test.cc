@@ -94,7 +94,7 @@ TEST(V2Errors, V2_117_more_segments_than_were_announced) {
   for (std::uint32_t i = 0; i < 9; ++i) two_lists.reads.push_back({44, part(memory.segment, i, 1)});
   for (std::uint32_t i = 0; i < 8; ++i) two_lists.writes[0].push_back(part(memory.segment, i, 1));
   EXPECT_TRUE(is_error(lab.answer(two_lists.with(test_call(2, TestService::kSink, {9}))), 2, 7));
-  // Far beyond all limits as well.
+  // The error also answers values far beyond all limits.
   Header many{.xid = 3};
   for (std::uint32_t i = 0; i < 165; ++i) many.reads.push_back({44, part(memory.segment, 0, 1)});
   const Bytes third = lab.answer(many.with(test_call(3, TestService::kSink, {165})));

@@ -35,7 +35,7 @@ TEST(V2Version, V2_004_V2_012_V2_109_a_version_that_is_not_served_is_answered_in
   EXPECT_EQ(answer, words({9, 3, word_at(answer, 2), 4, 1, 1, 2}));
   Bytes garbage = words({10, 9, 0xffffffff});
   for (int i = 0; i < 50; ++i) append(garbage, words({0xA5A5A5A5u * static_cast<std::uint32_t>(i + 1)}));
-  // Word 3 is not 4: it is not taken for an error message.
+  // Word 3 is not 4, so the message is not mistaken for an error.
   const Bytes second = lab.answer(garbage);
   EXPECT_EQ(second, words({10, 9, word_at(second, 2), 4, 1, 1, 2}));
   lab.hello();
@@ -97,7 +97,7 @@ TEST(V2Version, V2_011_V2_019_V2_046_messages_of_4096_bytes_are_served_from_the_
   Bytes name = test_call(0x51, TestService::kName, {4096 - 36 - 44});
   name.resize(4096 - 36);
   EXPECT_TRUE(is_success(lab.answer(Header{.xid = 0x51}.with(name)), 0x51));
-  // Without properties of the peer's no answer is longer.
+  // No answer exceeds this length before the peer has sent its properties.
   lab.ask(Header{.xid = 0x52}.with(test_call(0x52, TestService::kList, {4096 - 36 - 28})));
   ASSERT_EQ(lab.answers().size(), 1u);
   EXPECT_EQ(lab.answers()[0].size(), 4096u);
@@ -199,13 +199,13 @@ TEST(V2Prefix, V2_029_V2_030_V2_111_V2_157_unknown_header_types) {
 TEST(V2Prefix, V2_031_of_two_faults_the_earlier_check_decides) {
   Server lab;
   lab.hello();
-  // Version before type.
+  // The version is checked before the type.
   EXPECT_EQ(word_at(lab.answer(Header{.xid = 1, .version = 7, .type = 9}.bytes()), 4), 1u);
-  // Type before flags.
+  // The type is checked before the flags.
   EXPECT_TRUE(is_error(lab.answer(Header{.xid = 2, .type = 9, .flags = 0x40}.bytes()), 2, 3));
-  // Flags before lists.
+  // The flags are checked before the lists.
   EXPECT_TRUE(is_error(lab.answer(Header{.xid = 3, .flags = 0x40}.then({0, 5, 0, 0})), 3, 4));
-  // Lists before what is in the payload.
+  // The lists are checked before the payload.
   EXPECT_TRUE(is_error(lab.answer(Header{.xid = 4}.then({0, 5, 0, 0, 99})), 4, 2));
 }
 

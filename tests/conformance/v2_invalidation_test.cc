@@ -12,7 +12,7 @@ namespace {
 
 using rpcrdma::Segment;
 
-/// A call that offers memory of every kind, each segment under a handle of its own.
+/// A call that offers memory of every kind, each segment under a different handle.
 struct Offer {
   explicit Offer(Server& lab) {
     const auto expose = [&](rdma::AccessFlags access) { return lab.peer->expose(64, access).segment; };
@@ -39,7 +39,7 @@ struct Offer {
   std::vector<Segment> reply;
 };
 
-/// The Send of the reply to a call that names a handle.
+/// Returns the Send of the reply to a call that names a handle.
 Op reply_to(Server& lab, const Bytes& call) {
   lab.log.clear();
   EXPECT_TRUE(!lab.answer(call).empty());

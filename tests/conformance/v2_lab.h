@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bench for version 2: headers by hand, and a raw peer that counts credits by itself.
+// The bench for version 2: headers built by hand, and a raw peer that counts credits itself.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline Bytes null_call(std::uint32_t xid, std::uint32_t credit = 0x00400001) {
   return Header{.xid = xid, .credit = credit}.with(test_call(xid, 0));
 }
 
-/// accept_stat of a reply without chunks.
+/// Returns the accept_stat of a reply without chunks.
 inline std::uint32_t accept_stat(const Bytes& reply) {
   return word_at(reply, 9 + 5);
 }
@@ -29,7 +29,7 @@ inline bool is_success(const Bytes& message, std::uint32_t xid) {
          word_at(message, 4) == kResponse && word_at(message, 9) == xid && accept_stat(message) == 0;
 }
 
-/// An accepted reply of the raw server without results.
+/// Builds an accepted reply of the raw server without results.
 inline Bytes success(std::uint32_t xid, std::uint32_t credit = 0x00400001) {
   return Header{.xid = xid, .credit = credit, .flags = kResponse}.with(words({xid, 1, 0, 0, 0, 0}));
 }
@@ -54,7 +54,7 @@ class Server : public ServerLab {
   }
   explicit Server(const LabOptions& chosen = defaults()) : ServerLab(chosen) {}
 
-  /// Messages received other than properties and grants.
+  /// Returns the received messages except properties and grants.
   std::vector<Bytes> answers() const {
     std::vector<Bytes> result;
     for (const Received& received : peer->inbox)
@@ -100,7 +100,7 @@ class Client : public ClientLab {
   }
   explicit Client(const LabOptions& chosen = defaults()) : ClientLab(chosen) {}
 
-  /// The server confirms version 2 and grants.
+  /// Has the server confirm version 2 and grant credits.
   void confirm(std::uint16_t credits = 200) {
     peer->send(grant(credits));
     settle();

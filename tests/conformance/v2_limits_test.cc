@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: what just fits a threshold or limit, and what does not.
+// Version 2: messages that just fit a threshold or limit, and messages that do not.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/v2_client.h"
@@ -26,7 +26,7 @@ TEST(V2Limits, V2_097_V2_098_a_reply_chunk_whose_header_is_as_long_as_the_thresh
     lab.settle();
     lab.peer->inbox.clear();
     const auto memory = lab.peer->expose(65536, rdma::kRemoteWrite);
-    // 36 bytes, a Write chunk of one segment, and the Reply chunk.
+    // The header has 36 bytes, a Write chunk of one segment, and the Reply chunk.
     const Header call{.xid = 2,
                       .writes = {{part(memory.segment, 0, 64)}},
                       .reply = segments_of(part(memory.segment, 1024, 0), segments, 64)};
@@ -102,7 +102,7 @@ TEST(V2Limits, V2_113_V2_115_V2_117_as_many_chunks_and_segments_as_were_announce
 }
 
 TEST(V2Limits, V2_083_a_segment_that_ends_where_memory_does) {
-  // It ends with the last octet of the address space: it does not wrap, but is not registered.
+  // The segment ends with the last octet of the address space: it does not wrap, but is not registered.
   Server lab;
   lab.hello();
   const Segment last{rdma::Rkey{1}, 2, ~std::uint64_t{0} - 2};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2 at the responder: what takes more than one Send, how replies go out, remote invalidation.
+// Version 2 at the responder: messages that take more than one Send, the form of replies, and remote
+// invalidation.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/v2_lab.h"
@@ -47,7 +48,7 @@ TEST(V2Continuation, V2_075_V2_088_V2_089_reduction_and_continuation_together) {
   const std::uint32_t big = 300000;
   const auto memory = lab.peer->expose(big, rdma::kRemoteRead);
   fill_pattern(memory.bytes, 6);
-  // Two items; the first is inline and continued, the second comes by RDMA Read.
+  // The call has two items; the first is inline and continued, the second is read by RDMA Read.
   Bytes payload = test_call(20, TestService::kTwoSinks, {9000});
   payload.resize(44 + 9000);
   fill_pattern(std::span(payload).subspan(44), 4);
@@ -76,7 +77,7 @@ TEST(V2Continuation, V2_086_V2_112_parts_of_two_messages_break_both) {
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_TRUE(is_error(answers[0], 5, 4));
   EXPECT_TRUE(is_error(answers[1], 6, 4));
-  // The rest of both is dropped, up to the last part.
+  // The rest of both messages is dropped, up to the last part.
   EXPECT_TRUE(lab.ask(Header{.xid = 5}.with(std::span(payload).subspan(20))).empty());
   EXPECT_TRUE(lab.alive2());
 
@@ -121,7 +122,7 @@ TEST(V2Continuation, V2_088_more_with_chunks) {
   EXPECT_TRUE(is_error(
       lab.answer(Header{.xid = 2, .flags = kMore, .reads = {{44, memory.segment}}}.with(payload)), 2, 4));
   EXPECT_EQ(lab.log.count(OpKind::PostRead), 0u);
-  // Also in the middle; the rest is dropped.
+  // An error in the middle of a message is answered as well; the rest is dropped.
   lab.peer->send(Header{.xid = 3, .flags = kMore}.with(payload));
   EXPECT_TRUE(is_error(
       lab.answer(Header{.xid = 3, .flags = kMore, .reads = {{44, memory.segment}}}.with(payload)), 3, 4));
@@ -201,7 +202,7 @@ TEST(V2Continuation, V2_095_each_part_starts_the_timer_again) {
   }
   lab.pass(4'000'000'000);
   EXPECT_TRUE(is_success(lab.answer(Header{.xid = 34}.with(std::span(payload).subspan(48))), 34));
-  // No message is incomplete any more: silence is no fault.
+  // No message is incomplete now, so silence is not an error.
   lab.pass(60'000'000'000);
   EXPECT_TRUE(lab.alive2(35));
 }
@@ -215,7 +216,7 @@ TEST(V2Continuation, V2_095_what_has_come_of_a_message_goes_with_its_connection)
   lab.reconnect();
   EXPECT_EQ(pool.available(), lab.options.engine.assembly_buffers);
   lab.hello();
-  // The rest of it belongs to no message.
+  // The remaining part belongs to no message.
   EXPECT_TRUE(is_error(lab.answer(Header{.xid = 36}.with(words({2}))), 36, 2));
   EXPECT_TRUE(lab.alive2());
 }
@@ -374,7 +375,7 @@ TEST(V2Replies, V2_098_a_reply_that_has_begun_in_parts_ends_so_whatever_the_thre
 TEST(V2Replies, V2_098_V2_103_a_threshold_too_low_for_the_last_part_ends_the_reply_and_nothing_else) {
   Server lab;
   lab.hello(1);
-  // Its Write chunk makes the header of the last part longer than the smallest threshold.
+  // The Write chunk makes the header of the last part longer than the smallest threshold.
   const auto memory = lab.peer->expose(80 * 64, rdma::kRemoteWrite);
   std::vector<rpcrdma::Segment> chunk;
   for (std::uint32_t i = 0; i < 80; ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: what is reduced and what is not, whose memory is open and for how long, security flavors.
+// Version 2: which items are reduced, which memory is exposed and for how long, and security flavors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Bytes gss_call(std::uint32_t procedure, std::uint32_t token_bytes = 400) {
 
 // --- Memory of continued messages
 
-/// Sends a message of `flags` with this payload, in parts.
+/// Sends a continued message of `flags` with this payload.
 void send_in_parts(RawPeer& peer, std::uint32_t xid, std::uint32_t flags, const Bytes& payload,
                    const std::function<void()>& settle) {
   constexpr std::size_t kPartBytes = 2000;
@@ -83,7 +83,7 @@ TEST(V2Memory, V2_092_replies_to_no_call_take_no_memory_from_other_connections) 
   EXPECT_TRUE(is_success(lab.answers()[0], 0x77));
 }
 
-// --- What the requester reduces
+// --- Items that the requester reduces
 
 TEST(V2Reduction, V2_069_a_long_call_is_made_when_it_is_asked_for) {
   Client lab;
@@ -129,7 +129,7 @@ TEST(V2Reduction, V2_071_V2_072_V2_073_V2_074_counts_and_discriminators_stay_and
   EXPECT_EQ(word_at(call, at + 1), 77u);
   EXPECT_EQ(word_at(call, at + 2), 4097u);
   EXPECT_EQ(call.size(), 36u + 48 + 52);
-  // A call whose caller names no item has no chunk, whatever its contents.
+  // A call has no chunk if its caller names no item, independent of the contents.
   lab.peer->inbox.clear();
   lab.submit({.payload = test_call(0, TestService::kName, {0}), .max_reply_bytes = 64});
   lab.settle();
@@ -150,7 +150,7 @@ TEST(V2Reduction, V2_149_V2_151_protected_calls_may_be_long) {
   EXPECT_EQ(word_at(parts[1], 7), 0u);  // no Write chunk
   EXPECT_EQ(word_at(parts[1], 8), 1u);  // Reply chunk, with the verifier counted in
   EXPECT_GE(word_at(parts[1], 11), 65536u + 400);
-  // With authentication alone items are eligible.
+  // Items are eligible with authentication alone.
   const rdma::MemoryRegion memory = lab.device->allocate_memory(4096);
   const rdma::Sge piece{memory.bytes.data(), 4096, memory.lkey};
   const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
@@ -158,7 +158,7 @@ TEST(V2Reduction, V2_149_V2_151_protected_calls_may_be_long) {
   lab.submit({.payload = gss_call(TestService::kSource), .writes = {&item, 1}, .max_reply_bytes = 500});
   lab.settle();
   EXPECT_EQ(word_at(lab.sent().at(0), 7), 1u);
-  // The responder carries credentials of any flavor, in parts too.
+  // The responder carries credentials of any flavor, also in continued calls.
   Server server;
   server.hello();
   Bytes call = gss_call(TestService::kNull);
@@ -170,7 +170,7 @@ TEST(V2Reduction, V2_149_V2_151_protected_calls_may_be_long) {
   EXPECT_TRUE(is_success(server.answers().at(0), 5));
 }
 
-// --- Whose memory is open
+// --- Exposed memory
 
 TEST(V2Memory, V2_143_V2_144_V2_145_handles_are_closed_before_the_caller_goes_on) {
   LabOptions options = Client::defaults();
@@ -227,7 +227,7 @@ TEST(V2Memory, V2_141_a_handle_of_nobody_or_of_an_earlier_connection_ends_the_of
   EXPECT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::RemoteAccess);
   lab.reconnect();
   lab.hello();
-  // Its retransmission costs no further connection.
+  // The retransmission of that call does not end a further connection.
   EXPECT_TRUE(is_error(lab.answer(message), 0x60, 10));
   EXPECT_TRUE(lab.ask(Header{.xid = 0x61, .writes = {{old.segment}}}.with(
                           test_call(0x61, TestService::kSource, {64})))

@@ -12,12 +12,12 @@ namespace {
 using rpcrdma::CallStatus;
 using rpcrdma::Segment;
 
-/// Begins version 2 on the second connection: the server has the credits that it needs.
+/// Begins version 2 on the second connection and grants the server the credits that it needs.
 void greet(SecondClient& client, std::uint16_t credits = 256) {
   client.exchange(Header{.xid = 1, .credit = 0x00400000u | credits, .type = kConnProp}.then({0}));
   client.peer().inbox.clear();
 }
-/// Messages received other than properties and grants.
+/// Returns the received messages except properties and grants.
 std::vector<Bytes> answers(SecondClient& client) {
   std::vector<Bytes> result;
   for (const Received& received : client.peer().inbox)
@@ -44,7 +44,7 @@ TEST(V2Neighbours, V2_016_each_connection_keeps_the_version_of_its_first_message
   const auto done = [](void* context, std::span<const std::byte> reply) noexcept {
     *static_cast<std::size_t*>(context) = reply.size();
   };
-  // Answers, errors, and calls of the server's.
+  // The messages are answers, errors, and calls of the server.
   lab.exchange(null_call(1, 0x00400100));
   EXPECT_EQ(old.exchange(plain_header(1, 32)).size(), 1u);  // no payload: ERR_CHUNK
   EXPECT_TRUE(is_err_chunk(old.peer().inbox.at(0).bytes, 1));
@@ -98,7 +98,7 @@ TEST(V2Neighbours, V2_043_nobody_else_notices_that_a_peer_is_cut_off) {
   EXPECT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::CreditOverrun);
   EXPECT_EQ(lab.counters().credit_overruns, 1u);
   ASSERT_TRUE(other.connection->is_open());
-  // The call that the service held all the time, and new ones.
+  // The call that the service held is answered, and so are new calls.
   lab.service->complete_later();
   other.settle();
   ASSERT_EQ(answers(other).size(), 1u);
@@ -170,7 +170,7 @@ TEST(V2Neighbours, V2_142_a_live_handle_of_another_connection_ends_the_client_th
   }
 }
 
-/// Calls with all kinds of chunks, corrupted at random.
+/// Sends calls with all kinds of chunks, corrupted at random.
 class Vandal {
  public:
   explicit Vandal(Server& lab) : lab_(lab) { begin(); }
@@ -241,7 +241,7 @@ TEST(V2Neighbours, V2_148_one_peer_with_nothing_but_faults_does_not_disturb_anot
   }
   EXPECT_GT(faults, 2000u);
   EXPECT_GT(lab.counters().v2_errors_sent, 100u);
-  // The memory of its continued message is released with its connection.
+  // The memory of the client's continued message is released with its connection.
   lab.reconnect();
   lab.hello();
   EXPECT_EQ(memory(), at_rest);

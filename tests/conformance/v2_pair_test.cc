@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2 between two engines of ours, both as requester and responder at once. An observer checks what
-// either sends, and counts credits by itself.
+// Version 2 between two of our engines, each of which is both requester and responder. An observer checks the
+// messages that either end sends, and counts credits itself.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace {
 
 using rpcrdma::CallStatus;
 
-/// Counts from the log of one end what it may send, and checks its continued messages.
+/// Computes from the log of one end how much that end may send, and checks its continued messages.
 class Observer {
  public:
-  /// Reads what the two ends have posted since the last call.
+  /// Reads the Sends that the end has posted since the last call.
   void look(const OpLog& own, const OpLog& peer) {
     while (seen_ < own.ops().size()) {
       const Op& op = own.ops()[seen_++];
@@ -140,7 +140,7 @@ class Pair {
       bool closed = true;
       for (End& end : ends) closed = closed && end.connection->state() == rpcrdma::Connection::State::Closed;
       if (closed) break;
-      // The other end learns of it from connection management.
+      // The other end is notified by connection management.
       if (i == 20) ends[1 - side].connection->close(rpcrdma::CloseReason::PeerClosed);
     }
     for (End& end : ends)
@@ -160,7 +160,8 @@ class Pair {
     }
   }
 
-  /// Credits: what each end posts as sent was granted to the other when it arrives, at the latest.
+  /// Adds the credits of each posted message to the balance of the other end, which may use them once the
+  /// message has arrived.
   void watch() {
     for (int side = 0; side < 2; ++side) {
       End& end = ends[side];
@@ -252,7 +253,7 @@ TEST(V2Pair, V2_006_V2_010_V2_058_both_ends_tell_their_properties) {
   }
 }
 
-/// A handshake of three rounds of 10 KB, and no call before it is over (V2-063).
+/// The handshake has three rounds of 10 KB, and no call is sent before it is over (V2-063).
 struct Rounds {
   rpcrdma::Connection* connection = nullptr;
   bool server = false;
@@ -322,7 +323,7 @@ TEST(V2Pair, V2_032_V2_084_V2_085_V2_091_long_messages_both_ways_through_a_narro
   const Bytes call = name_of(160000);
   for (int i = 0; i < 5; ++i) {
     for (int side = 0; side < 2; ++side) {
-      // Reverse calls have no chunks at level INLINE: everything goes in parts (V2-136).
+      // Reverse calls have no chunks at level INLINE, so every long call is continued (V2-136).
       ASSERT_TRUE(
           pair.call(side, side == 0 ? test_call(0, TestService::kList, {15000}) : name_of(15000), 1, 16000));
       ASSERT_TRUE(pair.call(side, test_call(0, TestService::kList, {15000}), 2, 16000));
@@ -377,7 +378,7 @@ TEST(V2Pair, V2_139_V2_140_replies_go_before_calls_against_the_flow) {
   pair.settle();
   for (std::uint32_t i = 0; i < 50; ++i) ASSERT_TRUE(pair.call(1, test_call(0, TestService::kLater), i));
   pair.settle();
-  // The client answers none of them; its own calls are served all the same.
+  // The client answers none of the reverse calls; its own calls are served nevertheless.
   for (int i = 0; i < 20; ++i) {
     ASSERT_TRUE(pair.call(0, test_call(0, 0), 0));
     pair.settle();
@@ -395,8 +396,8 @@ TEST(V2Pair, V2_139_V2_140_replies_go_before_calls_against_the_flow) {
   EXPECT_EQ(pair.ends[1].finished.size(), 50u);
 }
 
-/// The property of the whole: whatever the windows, sizes, directions and losses of the connection, every
-/// call ends exactly once with its own answer, no end sends more than it was granted, and nothing stalls.
+/// The main property: for all windows, sizes, directions and losses of the connection, every call ends
+/// exactly once with its own answer, no end sends more than it was granted, and nothing stalls.
 class V2Random : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(V2Random, V2_032_V2_035_V2_036_V2_038_V2_085_V2_090_V2_091_every_call_ends_once) {

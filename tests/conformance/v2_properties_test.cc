@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2 at the responder: transport properties, and what follows from both ends' sets.
+// Version 2 at the responder: transport properties, and the limits that result from the sets of both ends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ TEST(V2Properties, V2_047_a_small_receive_buffer_counts_from_the_next_call_on) {
   EXPECT_GT(bytes, 10000u);
 }
 
-/// Holds completions of Sends of properties back, but for the first `passed`.
+/// Holds back completions of property Sends, except for the first `passed`.
 void hold_properties(Server& lab, int passed) {
   lab.device->hold = [passed](const rdma::WorkCompletion& wc) mutable {
     return rpcrdma::WrId::decode(wc.wr_id).kind == rpcrdma::WrKind::ControlSent && passed-- <= 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Version 2: a requester whose Write chunks are too short for the results offers more of the caller's memory,
-// and never more than there is (V2-118).
+// up to all of it (V2-118).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint32_t kWriteResource = 8;
 constexpr std::uint32_t kFirstOffer = 512;
 
-/// All calls use the one request slot.
+/// Options with a single request slot.
 LabOptions one_slot() {
   LabOptions options = Client::defaults();
   options.requester.requests = 1;
@@ -26,7 +26,7 @@ struct Replan : Client {
   rdma::Sge piece(std::uint32_t from, std::uint32_t bytes) {
     return {memory.bytes.data() + from, bytes, memory.lkey};
   }
-  /// Returns it as it was sent.
+  /// Submits a call and returns it as sent.
   Bytes call(std::span<const rpcrdma::ReadItem> reads, std::span<const rpcrdma::WriteItem> writes) {
     peer->inbox.clear();
     const Bytes payload = test_call(0, TestService::kSink, {64, 64, 0, 0, 0, 0});
@@ -36,7 +36,7 @@ struct Replan : Client {
     EXPECT_EQ(calls.size(), 1u);
     return calls.empty() ? Bytes{} : calls.front();
   }
-  /// Lengths of the Write chunks of a call, segment by segment.
+  /// Returns the lengths of the Write chunks of a call, segment by segment.
   static std::vector<std::vector<std::uint32_t>> offered(const Bytes& call) {
     const auto decoded = rpcrdma::v2::decode(call, rpcrdma::v2::Negotiation::Fixed);
     std::vector<std::vector<std::uint32_t>> lengths;
@@ -49,7 +49,7 @@ struct Replan : Client {
   rdma::MemoryRegion memory;
 };
 
-/// A call with two arguments of two pieces each, which is answered.
+/// Makes a call with two arguments of two pieces each, and answers it.
 void use_the_slot(Replan& lab) {
   const std::array arguments{lab.piece(0, 8), lab.piece(64, 8), lab.piece(128, 8), lab.piece(192, 8)};
   const std::array reads{
@@ -83,7 +83,8 @@ TEST(V2Replan, V2_118_a_result_may_grow_to_its_own_memory_behind_the_arguments_m
   }
 }
 
-/// The refusal may come before the completion of the Send that it answers, whose buffer the second one is sent from.
+/// The refusal may arrive before the completion of the refused call's Send. The second call is sent from the
+/// same buffer.
 TEST(V2Replan, V2_118_a_call_goes_out_again_when_its_first_send_is_complete) {
   Replan lab;
   lab.device->hold = [](const rdma::WorkCompletion& wc) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: what goes first on a connection, whose turn it is to send, and where messages are divided.
+// Version 2: the first messages of a connection, the order of senders, and where messages are divided.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -10,13 +10,13 @@
 namespace sluice::conformance::v2 {
 namespace {
 
-// --- What goes first
+// --- First messages
 
-/// Properties 1 to 5, as they go first.
+/// True for the first set of properties, 1 to 5.
 bool is_greeting(const Bytes& message) {
   return word_at(message, 3) == kConnProp && word_at(message, 5) == 5;
 }
-/// Property 6 alone.
+/// True for a set that holds property 6 only.
 bool is_host_authentication(const Bytes& message) {
   return word_at(message, 3) == kConnProp && word_at(message, 5) == 1 && word_at(message, 6) == 6;
 }
@@ -30,7 +30,7 @@ Client client_that_begins_with_a_call(bool announce = true) {
 
 TEST(V2Opening, V2_058_properties_go_before_grants_and_replies) {
   Server lab;
-  // ERR_VERS uses the credit that the server begins with.
+  // ERR_VERS uses the initial credit of the server.
   EXPECT_EQ(lab.exchange(words({9, 3, 32, 0})).size(), 1u);
   EXPECT_TRUE(lab.exchange(null_call(0x20, 0x00400000)).empty());
   auto inbox = lab.exchange(grant(1));
@@ -125,7 +125,8 @@ class CallingServer : public Server {
   }
   ~CallingServer() { peer->owned_qp.reset(), settle(); }
 
-  /// The client's first message, with these two numbers as its credit word. The greeting uses no new credit.
+  /// Sends the client's first message, with these two numbers as its credit word. The server's greeting uses
+  /// no new credit.
   void hello_with(std::uint32_t limit, std::uint32_t credits) {
     peer->send(Header{.xid = 1, .credit = limit << 16 | credits, .type = kConnProp}.then({0}));
     settle();
@@ -138,7 +139,7 @@ class CallingServer : public Server {
     EXPECT_TRUE(callbacks_->submit({.payload = payload, .max_reply_bytes = 64}));
     settle();
   }
-  /// Calls received since the last time; replies are dropped.
+  /// Returns the number of calls received since the last call of this function; drops replies.
   std::size_t calls() {
     std::size_t count = 0;
     for (const Bytes& message : answers()) count += word_at(message, 4) & kResponse ? 0 : 1;
@@ -210,7 +211,8 @@ TEST(V2Parts, V2_047_no_send_is_longer_than_the_device_sends) {
   EXPECT_EQ(parts[0].size(), most / 4 * 4);
 }
 
-/// The payload of a message in parts, each of which holds whole XDR units and is no longer than a Send.
+/// Returns the payload of a continued message. Checks that each part holds whole XDR units and is no longer
+/// than a Send.
 Bytes joined(const std::vector<Bytes>& parts, std::size_t last_header_bytes) {
   Bytes payload;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -232,7 +234,8 @@ TEST(V2Parts, V2_089_V2_093_the_part_with_the_chunks_is_not_empty) {
   std::vector<rpcrdma::Segment> chunk;
   for (std::uint32_t i = 0; i < 16; ++i) chunk.push_back(part(memory.segment, 256 * i, 256));
   constexpr std::uint32_t kLastHeader = 36 + 8 + 16 * 16;
-  // 24 bytes of RPC header, then status and count, status and count with the data that stays.
+  // The payload has 24 bytes of RPC header, then status and count, then status and count with the data that
+  // stays inline.
   for (const std::uint32_t payload : {4096u - 36, 4096u - kLastHeader, 4096u - kLastHeader + 4}) {
     lab.peer->inbox.clear();
     const auto parts = lab.ask(Header{.xid = payload, .writes = {chunk}}.with(
@@ -244,7 +247,7 @@ TEST(V2Parts, V2_089_V2_093_the_part_with_the_chunks_is_not_empty) {
   }
 }
 
-/// Results in many pieces that are not adjacent.
+/// Builds results of many pieces that are not adjacent.
 class PiecesService final : public service::Service {
  public:
   static constexpr std::uint32_t kPieces = 46;
@@ -319,7 +322,7 @@ TEST(V2Parts, V2_042_V2_084_a_grant_that_finds_no_buffer_is_not_sent) {
   };
   lab.ask(Header{.xid = 5}.with(test_call(5, TestService::kList, {200000})));
   ASSERT_EQ(lab.answers().size(), rpcrdma::kControlBuffers);
-  // So many that the client has only half of its window left.
+  // These messages leave the client only half of its window.
   while (lab.connection->flow_control().unused() > 8) lab.exchange(grant(1));
   EXPECT_EQ(lab.counters().grants_sent, 0u);
   EXPECT_TRUE(lab.connection->is_open());

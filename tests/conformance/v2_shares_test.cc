@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of continued messages, which connections share: a peer that makes no progress holds little, and not
-// for long.
+// Memory of continued messages, which connections share: a peer without progress holds little, and not for
+// long.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/second_peer.h"
@@ -24,7 +24,7 @@ LabOptions shared() {
   return options;
 }
 
-/// A NAME call of so many bytes.
+/// Builds a NAME call of `bytes` bytes.
 Bytes name_call(std::uint32_t xid, std::uint32_t bytes) {
   Bytes payload = test_call(xid, TestService::kName, {bytes - 44});
   payload.resize(bytes);
@@ -143,7 +143,7 @@ TEST(V2Shares, V2_062_a_handshake_has_memory_whatever_others_hold) {
   EXPECT_TRUE(is_success(lab.ask(parts.back()).at(0), 6));
 }
 
-// --- A host that has not shown yet who it is
+// --- A host that has not authenticated yet
 
 LabOptions strangers() {
   LabOptions options = shared();
@@ -166,7 +166,7 @@ TEST(V2Strangers, V2_062_get_no_memory_for_continued_calls) {
   ASSERT_EQ(lab.answers().size(), 1u);
   EXPECT_TRUE(is_error(lab.answers()[0], 5, static_cast<std::uint32_t>(rpcrdma::v2::ErrorCode::System)));
   EXPECT_EQ(lab.counters().parts_before_admission, 1u);
-  // Who is admitted later has lost nothing.
+  // A host that is admitted later has lost nothing.
   lab.connection->admit(HostName("a"));
   for (const Bytes& part : in_parts(6, 400)) lab.peer->send(part);
   lab.settle();
@@ -179,7 +179,7 @@ TEST(V2Strangers, V2_062_send_only_short_sets_of_properties) {
     options.connection.version2.hold_calls = held;
     Server lab(options);
     lab.hello();
-    // One property of a kind that nobody knows: its length, in parts.
+    // The set holds one unknown property of this length, in parts.
     constexpr std::uint32_t kBytes = kSmall + 4000;
     Bytes set = words({1, 0x7000'0001, kBytes});
     set.resize(set.size() + kBytes);
@@ -224,7 +224,7 @@ TEST(V2Strangers, V2_062_are_sent_away_after_a_while_even_without_a_control_plan
 TEST(V2Strangers, V2_062_have_their_time_from_the_opening_on) {
   Server lab(strangers());
   lab.pass(100 * kSecond);
-  // Connection management has accepted it, and the client has not confirmed that.
+  // Connection management has accepted the connection, and the client has not confirmed this yet.
   rpcrdma::Connection* const opening = lab.engine->free_connection();
   ASSERT_NE(opening, nullptr);
   opening->open(lab.device->create_queue_pair(lab.engine->queue_pair_limits()), lab.options.connection, {},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: when a connection ends since its peer does not go on, to the nanosecond, and what starts those
-// times again. The clock is the tests'.
+// Version 2: when a connection is closed because its peer makes no progress, to the nanosecond, and which
+// events restart these timers. The test controls the clock.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/v2_client.h"
@@ -15,7 +15,8 @@ constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kIdle = 5 * kSecond;
 constexpr std::uint64_t kInAll = 30 * kSecond;
 
-/// A turn at this time, the timers of all that the connection has, and a turn for what they have staged.
+/// Sets the clock, then runs a poll, all timers of the connection, and another poll for the work that they
+/// have staged.
 template <typename Lab>
 void turn_at(Lab& lab, std::uint64_t ns) {
   lab.now_ns = ns;
@@ -31,7 +32,7 @@ LabOptions limited() {
   return options;
 }
 
-/// The part arrives at the time that is returned.
+/// Sends a part and returns the time of its arrival.
 std::uint64_t send_part(Server& lab, std::uint32_t xid, std::uint32_t flags,
                         std::span<const std::byte> part) {
   const std::uint64_t before = lab.counters().parts_received;
@@ -89,7 +90,7 @@ TEST(V2Timers, V2_095_the_time_of_a_message_in_parts_begins_with_its_own_first_p
   }
 }
 
-/// The engine's first turn starts the timer, whose clock is 1001 ns then.
+/// The engine's first poll, at 1001 ns, starts the timer.
 TEST(V2Timers, V2_015_the_first_answer_may_take_this_long_and_no_longer) {
   LabOptions options = Client::defaults();
   options.connection.version2.first_answer_ns = kSecond;
@@ -142,7 +143,7 @@ TEST(V2Timers, V2_040_no_keep_alive_where_none_is_wanted_or_no_credit_is_left) {
   }
 }
 
-/// A client that talks, but grants nothing, is no better than one that is silent.
+/// A client that sends messages but grants nothing is treated as a silent one.
 TEST(V2Timers, V2_035_a_reply_that_may_not_go_on_ends_its_connection_whatever_else_is_said) {
   Server lab(limited());
   lab.hello(1);

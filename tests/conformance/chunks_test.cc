@@ -44,7 +44,7 @@ TEST(ReadChunks, V1_072_V1_076_V1_079_V1_085_V1_087_F_11_odd_sizes_then_inline_d
     const Bytes reply = lab.call(call.message);
     ASSERT_EQ(accept_stat(reply), 0u);
     EXPECT_EQ(word_at(reply, 13), bytes);
-    EXPECT_EQ(word_at(reply, 15), 0xABCDu);  // the trailer resumes aligned
+    EXPECT_EQ(word_at(reply, 15), 0xABCDu);  // the trailer is aligned
     ASSERT_EQ(lab.service->last_data.size(), bytes);
     EXPECT_TRUE(has_pattern(lab.service->last_data, bytes));
   }
@@ -359,7 +359,7 @@ TEST(WriteChunks, V1_093_V1_094_V1_095_V1_101_V1_102_V1_106_V1_127_F_05_F_06_F_3
   EXPECT_TRUE(std::equal(first.bytes.begin(), first.bytes.begin() + 1501, lab.service->source().begin()));
   for (std::size_t i = 1501; i < 2048; ++i) ASSERT_EQ(first.bytes[i], std::byte{0xA5}) << i;
   EXPECT_EQ(word_at(reply_memory.bytes, 6), 0u);     // result 1: status
-  EXPECT_EQ(word_at(reply_memory.bytes, 7), 1501u);  // its count; the next word follows at once
+  EXPECT_EQ(word_at(reply_memory.bytes, 7), 1501u);  // its count; no data follows
   EXPECT_EQ(word_at(reply_memory.bytes, 8), 5u);     // result 2: no data
   EXPECT_EQ(reply_memory.bytes[36], std::byte{0xA5});
   EXPECT_GT(lab.log.index_of(OpKind::PostSend),

@@ -174,7 +174,7 @@ void OwnClient::start(Task& task) {
     case 4:
       return submit(task, {.payload = readdir_payload(0, root_, kDirectoryBytes),
                            .max_reply_bytes = kDirectoryBytes + 100});
-    case 6:  // which need not be used in version 2
+    case 6:  // with a Reply chunk that version 2 may leave unused
       return submit(task, {.payload = readdir_payload(0, root_, kDirectoryBytes),
                            .max_reply_bytes = kDirectoryBytes + 100,
                            .offer_reply_chunk = true,

@@ -98,7 +98,7 @@ TEST(Progress, a_reply_may_take_this_long_to_be_taken_and_no_longer) {
   };
   tick_at(posted + 30 * kSecond - 1);
   EXPECT_TRUE(lab.connection->is_open());
-  tick_at(posted + 31 * kSecond);  // each call slot is looked at once a second
+  tick_at(posted + 31 * kSecond);  // each call slot is checked every second
   EXPECT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::NoProgress);
   EXPECT_EQ(lab.engine->counters().stalled_calls, 1u);
 }
@@ -115,7 +115,7 @@ TEST(Progress, a_call_without_progress_is_found_however_many_connections_and_cre
     options.connection.progress_timeout_ns = 30 * kSecond;
     options.connection.credit_grant = options.engine.capacity.call_slots = size.credits;
     options.server_connections = size.connections;
-    options.raw_posts_receives = false;  // the reply cannot be taken
+    options.raw_posts_receives = false;  // the peer cannot receive the reply
     ServerLab lab(options);
     lab.peer->send(RawCall{.xid = 5}.with(test_call(5, TestService::kNull)));
     const std::uint64_t begun_ns = lab.now_ns;

@@ -35,7 +35,7 @@ void expect_counted(Lab& lab, const Case& some) {
   some.run(lab);
   Counted counts = counted(*lab.engine, before);
   EXPECT_EQ(counts, some.expected);
-  if (counts["connections_opened"] > 0) return;  // its own begin anew
+  if (counts["connections_opened"] > 0) return;  // a new connection restarts its counts
   const rpcrdma::Traffic& traffic = lab.connection->traffic();
   EXPECT_EQ(traffic.received - traffic_before.received,
             counts["inline_bytes_received"] + counts["rdma_read_bytes"]);

@@ -315,7 +315,7 @@ TEST(CountersServer, V1_039_connections_and_how_they_end) {
       {"by us",
        [](ServerLab& lab) {
          lab.connection->close(rpcrdma::CloseReason::LocalClose);
-         lab.connection->close(rpcrdma::CloseReason::TransportError);  // it has ended
+         lab.connection->close(rpcrdma::CloseReason::TransportError);  // the connection has ended
          lab.settle();
        },
        {{"connections_closed", 1}}},

@@ -229,7 +229,7 @@ TEST(Judge, V1_043_calls_on_their_way_when_a_grant_falls_are_no_breach) {
   at.count_reply(2, 1);
   for (std::uint32_t xid = 5; xid < 10; ++xid) {
     at.count_call(xid);
-    EXPECT_FALSE(at.beyond_grant) << xid;  // the other five may have been on their way
+    EXPECT_FALSE(at.beyond_grant) << xid;  // the other five may have been in flight
   }
   at.count_call(10);
   EXPECT_TRUE(at.beyond_grant);

@@ -298,7 +298,7 @@ TEST(JudgeV2, V2_034_what_the_limit_says_gives_no_credits) {
   Version2Conversation at;
   at.sent(Header{.xid = 0, .credit = 0xFFFF0000, .type = v2::kNoMsg}.bytes());
   at.came(read_client_message(null_v2(1), 2));
-  EXPECT_FALSE(at.beyond_grant());  // the credit of the beginning
+  EXPECT_FALSE(at.beyond_grant());  // the initial credit
   at.came(read_client_message(null_v2(2), 2));
   EXPECT_TRUE(at.beyond_grant());
 }

@@ -134,7 +134,7 @@ TEST(CallTimes, time_of_procedures_is_estimated_from_samples) {
   const auto table = std::make_unique<segment::CallTable>();
   rpcrdma::CallTimes times;
   times.measure(*table, []() noexcept { return now; });
-  constexpr std::uint64_t kForAll = 50;  // the device's part, which all calls of a turn share
+  constexpr std::uint64_t kForAll = 50;  // the device's share, common to all calls of a turn
   double spent[3]{};
   std::uint64_t all = 0;
   std::uint32_t random = 1;
@@ -303,7 +303,7 @@ TEST_F(SlowCalls, a_call_that_takes_long_is_noted_with_where_its_time_went) {
   EXPECT_EQ(slow->written.load(), 0u) << "it was fast";
   begin_later(700);
   time_ns += 20 * kMillisecondNs;
-  ask(TestService::kNull);  // the clock of turns is that of completions
+  ask(TestService::kNull);  // turns and completions use one clock
   lab.service->complete_later();
   lab.settle();
   ASSERT_EQ(slow->written.load(), 1u);

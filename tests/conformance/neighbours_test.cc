@@ -113,7 +113,7 @@ TEST(Neighbours, a_turn_sends_few_error_messages_and_clients_that_wait_for_one_a
     EXPECT_EQ(counters.waits_refusal, kRefused + 1 - kPerTurn);
     EXPECT_EQ(counters.replies_sent, replies + 1) << "what is not refused waits for no error";
     for (std::uint32_t i = 1; i <= kPerTurn; ++i)
-      lab.peer->send(refused_call(kRefused + i));  // they come last
+      lab.peer->send(refused_call(kRefused + i));  // these arrive last
     lab.turn();
     EXPECT_EQ(counters.err_chunk_sent, 2 * kPerTurn);
     other.peer().poll();

@@ -35,7 +35,7 @@ TEST(RequesterCredits, V1_043_V1_044_V1_049_the_latest_grant_limits_what_is_outs
     lab.settle();
   };
   answer(0xFFFFFFFF);
-  EXPECT_EQ(lab.requester->outstanding(), 32u);  // clamped by what was asked for
+  EXPECT_EQ(lab.requester->outstanding(), 32u);  // limited to the requested credits
   answer(2);
   EXPECT_EQ(lab.requester->outstanding(), 31u);
   while (lab.requester->outstanding() > 2) answer(2);
@@ -47,7 +47,7 @@ TEST(RequesterCredits, V1_043_V1_044_V1_049_the_latest_grant_limits_what_is_outs
 
 TEST(RequesterCredits, V1_045_the_reply_that_came_last_counts_whatever_call_it_answers) {
   struct Case {
-    std::size_t first, second;  // index of the call that each answers
+    std::size_t first, second;  // index of the call that each reply answers
     std::uint32_t grants[2];
   };
   for (const Case& order : {Case{4, 1, {9, 2}}, Case{1, 4, {9, 2}}, Case{4, 1, {2, 9}}, Case{1, 4, {2, 9}}}) {
@@ -75,7 +75,7 @@ TEST(RequesterCredits, V1_045_the_reply_that_came_last_counts_whatever_call_it_a
 TEST(RequesterCredits, V1_053_F_17_every_outstanding_call_has_a_receive) {
   for (const bool with_chunks : {false, true}) {
     LabOptions options;
-    options.connection.credit_grant = 0;  // no Receives for calls of the peer's
+    options.connection.credit_grant = 0;  // no Receives for calls of the peer
     ClientLab lab(options);
     const CallerMemory memory = caller_memory(lab, 4096);
     const rdma::Sge piece = memory.piece(0, 64);
@@ -116,7 +116,7 @@ TEST(RequesterCredits, V1_055_A_13_a_zero_grant_never_stops_the_only_call) {
     lab.peer->send(ClientLab::success(xid_of(got(lab, i)), 0));
     lab.settle();
   }
-  ASSERT_EQ(lab.peer->inbox.size(), 5u);  // alone
+  ASSERT_EQ(lab.peer->inbox.size(), 5u);  // the only call sent
   EXPECT_EQ(lab.requester->outstanding(), 1u);
 }
 
@@ -158,7 +158,7 @@ TEST(RequesterCredits, V1_030_whatever_answers_a_call_that_was_given_up_gives_it
     const auto next = lab.submit_null();
     EXPECT_TRUE(lab.requester->cancel(rpc::Xid{*given_up}));
     lab.settle();
-    ASSERT_EQ(lab.peer->inbox.size(), 1u);  // the responder may still be at the first
+    ASSERT_EQ(lab.peer->inbox.size(), 1u);  // the responder may still execute the first
     lab.peer->send(answer(*given_up));
     lab.settle();
     ASSERT_EQ(lab.peer->inbox.size(), 2u);
@@ -229,7 +229,7 @@ TEST(RequesterErrors, V1_155_a_late_duplicate_does_not_end_the_next_call_of_its_
   lab.peer->send(ClientLab::success(*retired, 4));
   lab.settle();
   ASSERT_EQ(lab.finished.size(), 1u);
-  const auto next = lab.submit_null();  // in the same slot: there is no other
+  const auto next = lab.submit_null();  // in the only slot
   lab.settle();
   ASSERT_NE(next, retired);
   for (const Bytes& late :
@@ -261,7 +261,7 @@ TEST(RequesterCredits, V1_056_the_spare_credit_is_for_an_urgent_call_which_goes_
   LabOptions options;
   options.requester.spare_credit = true;
   ClientLab lab(options);
-  lab.submit_null();  // one credit at first: it is nobody's to keep
+  lab.submit_null();  // the only credit is not kept in reserve
   lab.settle();
   ASSERT_EQ(lab.peer->inbox.size(), 1u);
   const std::uint32_t first = xid_of(got(lab, 0));
@@ -280,7 +280,7 @@ TEST(RequesterCredits, a_call_that_a_completion_makes_goes_behind_those_that_wai
   ClientLab lab;
   lab.submit_null();
   lab.settle();
-  const auto second = lab.submit_null();  // one credit at first
+  const auto second = lab.submit_null();  // waits for the initial credit
   std::optional<std::uint32_t> third;
   lab.on_reply = [&](const rpcrdma::Reply&) {
     if (!third) third = lab.submit_null();

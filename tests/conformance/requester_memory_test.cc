@@ -128,7 +128,7 @@ TEST(RequesterMemory, V1_139_V1_140_V1_144_V1_150_F_29_chunk_memory_is_fenced_be
     ASSERT_EQ(lab.finished.size(), i + 1);
     EXPECT_EQ(invalidated_at_completion, i + 1);
   }
-  EXPECT_GE(handles.size(), 48u);  // with 20 random bits, two of 50 may be the same
+  EXPECT_GE(handles.size(), 48u);  // with 20 random bits, two of 50 may be equal
   EXPECT_LT(steps_of_one, 5u);
   for (const Op& op : lab.log.all(OpKind::PostSend)) EXPECT_FALSE(op.with_invalidate);
   // The handle of a finished call is refused.
@@ -230,7 +230,7 @@ TEST(RequesterMemory, V1_108_what_a_server_wrote_into_room_that_it_returns_unuse
       lab.settle();
       Offer offer = offer_in(got(lab, 0));
       lab.peer->write_remote(offer.writes.at(0).at(0),
-                             Bytes(offer.writes[0][0].length, std::byte{0x66}));  // garbage behind `used`
+                             Bytes(offer.writes[0][0].length, std::byte{0x66}));  // garbage after `used`
       set_lengths(offer.writes[0], {used});
       lab.peer->send(RawCall{.xid = *xid, .credits = 4, .writes = offer.writes}.with(accepted(*xid)));
       lab.settle();
@@ -339,7 +339,7 @@ TEST(RequesterReconnect,
   EXPECT_EQ(lab.finished.size(), 1u);  // no call is reported as lost
   lab.log.clear();
   lab.connect();
-  ASSERT_EQ(lab.peer->inbox.size(), 1u);  // one credit at first
+  ASSERT_EQ(lab.peer->inbox.size(), 1u);  // there is one initial credit
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(xid_of(got(lab, i)), xids[i]);
     EXPECT_NE(offer_in(got(lab, i)).writes.at(0).at(0).handle, handles[i]);
@@ -373,12 +373,12 @@ TEST(RequesterMemory, V1_121_a_reply_that_is_kept_stays_as_it_is_until_it_is_giv
     ASSERT_NE(kept[i], nullptr);
     EXPECT_EQ(Bytes(kept[i], kept[i] + reply.size()), reply);
   }
-  EXPECT_EQ(xdr::load_u32(kept[0] + 24), 0u);  // the second has not come there
+  EXPECT_EQ(xdr::load_u32(kept[0] + 24), 0u);  // the second reply was not written there
   lab.submit_null();
   lab.settle();
   lab.peer->send(ClientLab::success(xid_of(got(lab, 2)), 8));
   lab.settle();
-  EXPECT_EQ(kept.at(2), nullptr);  // came inline
+  EXPECT_EQ(kept.at(2), nullptr);  // the reply was inline
   EXPECT_FALSE(lab.requester->balanced());
   lab.requester->release_reply(kept[0]);
   lab.requester->release_reply(kept[1]);

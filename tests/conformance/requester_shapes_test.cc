@@ -84,7 +84,7 @@ TEST(RequesterShapes, V1_005_V1_040_V1_084_V1_072_a_write_is_E2) {
 }
 
 TEST(RequesterShapes, V1_009_V1_062_V1_064_V1_066_V1_112_threshold_decides_between_short_and_long) {
-  ClientLab lab;  // nothing is known of the peer: 1024 bytes
+  ClientLab lab;  // the peer's threshold is unknown: 1024 bytes
   const std::pair<std::uint32_t, std::uint32_t> cases[] = {{1024 - 28, 0}, {1024 - 28 + 4, 1}};
   for (const auto& [bytes, proc] : cases) {
     lab.peer->inbox.clear();

@@ -200,7 +200,7 @@ const Finished& answer_by_reply_chunk(ClientLab& lab, std::uint32_t xid, const B
 
 TEST(RequesterReplies, V1_036_A_17_the_xid_in_a_reply_chunk_is_compared_too) {
   LabOptions options;
-  options.requester.long_buffers = 1;  // each Reply chunk where the one before was
+  options.requester.long_buffers = 1;  // every Reply chunk uses the same buffer
   ClientLab lab(options);
   const auto submit = [&lab] {
     const auto xid = lab.submit({.payload = null_call(), .max_reply_bytes = 4096, .offer_reply_chunk = true});

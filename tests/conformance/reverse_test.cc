@@ -192,7 +192,7 @@ TEST(ReverseServer, V1_159_V1_160_directions_are_accounted_apart) {
     lab.peer->send(RawCall{.xid = xid}.with(test_call(xid, TestService::kLater)));
   lab.call_back();
   lab.settle();
-  ASSERT_EQ(lab.peer->inbox.size(), 1u);  // forward credits are in use, the callback goes out
+  ASSERT_EQ(lab.peer->inbox.size(), 1u);  // forward credits are in use, the callback is sent
   lab.peer->send(ClientLab::success(word_at(lab.peer->inbox[0].bytes, 0), 1));
   lab.settle();
   EXPECT_EQ(lab.finished.size(), 1u);

@@ -54,7 +54,7 @@ TEST(SafetyResponder, V1_154_V1_156_completions_of_an_earlier_connection_mean_no
     lab.connection->on_completion({.wr_id = receive.wr_id, .status = status});
   EXPECT_TRUE(lab.connection->is_open());
   EXPECT_TRUE(lab.alive());
-  lab.reconnect();  // nothing is left of the old connection
+  lab.reconnect();  // no work of the old connection remains
   EXPECT_TRUE(lab.alive());
 }
 

@@ -50,7 +50,7 @@ TEST(Shares, replies_that_nobody_takes_leave_each_other_client_a_buffer) {
   SecondClient third(lab, "third");
   SecondClient victim(lab, "victim");
   for (RawPeer* peer : {lab.peer.get(), &second.peer(), &third.peer()}) hoard(lab, *peer);
-  const std::uint32_t kept = lab.options.engine.max_connections - 3;  // for the victim, and who is not there
+  const std::uint32_t kept = lab.options.engine.max_connections - 3;  // for the victim and absent clients
   ASSERT_EQ(lab.engine->reply_memory().available(), lab.options.engine.reply_buffers + kept);
   EXPECT_GT(lab.connection->shared_bytes(), lab.options.engine.small_buffer_bytes);
   EXPECT_EQ(victim.connection->shared_bytes(), 0u);

@@ -49,7 +49,7 @@ TEST(V2Again, V2_105_a_call_that_is_given_up_before_it_is_sent_again_ends_with_i
       lab.peer->poll();
       lab.engine->poll(lab.now_ns += 1000);
     }
-    ASSERT_EQ(lab.engine->counters().calls_replanned, 1u);  // its invalidation is out
+    ASSERT_EQ(lab.engine->counters().calls_replanned, 1u);  // its invalidation is posted
     ASSERT_TRUE(lab.requester->cancel(static_cast<rpc::Xid>(word_at(call, 0))));
     EXPECT_TRUE(lab.finished.empty());
     lab.connection->close(rpcrdma::CloseReason::TransportError);
@@ -218,7 +218,7 @@ TEST(V2Again, V2_015_a_call_may_be_the_first_message_that_arrives) {
 
 TEST(V2Again, V2_015_a_server_at_another_port_is_another_server) {
   Client lab;
-  lab.disconnect();  // without an answer to version 2
+  lab.disconnect();  // version 2 was not answered
   lab.options.connection.server_port = 20050;
   lab.connect();
   EXPECT_EQ(lab.connection->version(), 2u);
@@ -296,7 +296,7 @@ TEST(V2Again, V2_114_a_call_that_waited_to_be_sent_as_a_whole_goes_to_the_next_s
   const auto xid = lab.submit({.payload = payload, .reads = {&item, 1}, .max_reply_bytes = 64});
   lab.settle();
   lab.answer(error(*xid, 5, {0}));
-  EXPECT_TRUE(lab.sent().empty());  // there is no credit
+  EXPECT_TRUE(lab.sent().empty());  // no credit is left
   const Bytes again = sent_again_to_version_2(lab);
   EXPECT_EQ(word_at(again, 3), kMsg);
   EXPECT_EQ(word_at(again, 7), 44u);  // Position
@@ -309,7 +309,7 @@ TEST(V2Again, V2_117_a_limit_of_segments_is_that_of_the_server_that_has_said_it)
   const auto xid = lab.submit({.payload = name_call(20000), .writes = {&item, 1}, .max_reply_bytes = 64});
   lab.settle();
   lab.answer(error(*xid, 7, {1}));
-  EXPECT_EQ(lab.sent().size(), 5u);  // in parts
+  EXPECT_EQ(lab.sent().size(), 5u);  // continued
   EXPECT_EQ(word_at(sent_again_to_version_2(lab), 3), kNoMsg);
 }
 
@@ -327,7 +327,7 @@ TEST(V2Again, V2_116_V2_014_write_chunks_that_one_server_refused_are_offered_to_
       lab.answer(RawCall{.xid = xid, .writes = offer.writes}.with(words({xid, 1, 0, 0, 0, 0, 0, 1000})));
     } else {
       sent_again_to_version_2(lab);
-      lab.answer(error(xid, 6, {1}));  // refused again: it goes without them again
+      lab.answer(error(xid, 6, {1}));  // refused again: it is sent without chunks again
       ASSERT_EQ(lab.sent().size(), 1u);
       EXPECT_EQ(word_at(lab.sent()[0], 7), 0u);
       EXPECT_EQ(word_at(lab.sent()[0], 8), 1u);

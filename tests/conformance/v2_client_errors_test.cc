@@ -174,7 +174,7 @@ TEST(V2ClientErrors, V2_114_a_call_that_no_buffer_holds_as_a_whole_ends_and_thos
   const rpcrdma::ReadItem item{rpcrdma::Position{44}, {&piece, 1}};
   const Bytes payload = test_call(0, TestService::kSink, {4096, 99});
   const auto xid = lab.submit({.payload = payload, .reads = {&item, 1}, .max_reply_bytes = 64});
-  const auto next = lab.submit_null();  // there is no credit for it
+  const auto next = lab.submit_null();  // no credit is left for it
   lab.answer(error(*xid, 5, {0}));
   lab.answer(grant(2));
   ASSERT_EQ(lab.finished.size(), 1u);
@@ -214,7 +214,7 @@ TEST(V2ClientErrors, V2_120_an_error_in_the_middle_of_a_call_ends_it_at_once) {
     for (std::size_t word = 5; word < 9; ++word) EXPECT_EQ(word_at(rest[i], word), 0u);
   }
   EXPECT_EQ(lab.log.count(OpKind::Bind), 0u);
-  EXPECT_EQ(lab.requester->awaited_replies(), 1u);  // that of the next call
+  EXPECT_EQ(lab.requester->awaited_replies(), 1u);  // the reply of the next call
   lab.answer(error(*xid, 10));
   EXPECT_EQ(lab.finished.size(), 1u);
   EXPECT_EQ(word_at(rest[2], 0), *next);
@@ -363,7 +363,7 @@ TEST(V2ClientErrors, V2_156_a_result_that_its_chunk_could_take_may_not_come_inli
   lab.answer(read_reply(word_at(call, 0), call, 0, 16));
   EXPECT_EQ(lab.finished.at(0).items.at(0).where, ItemResult::Where::Defect);
   call = lab.read(4096, 1001);
-  lab.answer(read_reply(word_at(call, 0), call, 1004, 1001));  // round-up counts as one (V2-071)
+  lab.answer(read_reply(word_at(call, 0), call, 1004, 1001));  // a written round-up is one (V2-071)
   EXPECT_EQ(lab.finished.at(1).items.at(0).where, ItemResult::Where::Defect);
   call = lab.read(4096, 1001);
   lab.answer(read_reply(word_at(call, 0), call, 1001, 1001));

@@ -208,7 +208,7 @@ TEST(V2ClientCredits, V2_042_a_grant_that_is_due_waits_one_turn_for_a_call_that_
 
 TEST(V2ClientCredits, V2_036_a_server_without_credits_gets_some_in_the_same_turn) {
   LabOptions options = Client::defaults();
-  options.connection.credits_requested = 2;  // the mark of a window of two is none left
+  options.connection.credits_requested = 2;  // a window of two is replenished when none is left
   options.connection.credit_grant = 0;
   Client lab(options);
   lab.confirm(100);
@@ -337,7 +337,7 @@ TEST(V2ClientContinuation, V2_085_a_threshold_raised_in_the_middle_leaves_the_wa
   Bytes joined;
   for (const Bytes& part : parts) append(joined, std::span(part).subspan(36));
   EXPECT_TRUE(std::equal(joined.begin() + 4, joined.end(), payload.begin() + 4, payload.end()));
-  lab.answer(null_call(77));  // a reply of ours may go out now
+  lab.answer(null_call(77));  // a reply of our engine may be sent now
   EXPECT_EQ(lab.sent().size(), 1u);
   lab.answer(success(*xid));
   EXPECT_EQ(lab.finished.size(), 1u);
@@ -525,7 +525,7 @@ TEST(V2Reverse, V2_134_chunks_at_level_inline_are_refused) {
 
 TEST(V2Reverse, V2_137_what_a_silent_server_takes_is_seen_from_each_of_its_calls) {
   Client lab(reverse_client(rpcrdma::v2::ReverseSupport::General));
-  lab.confirm();  // a grant: it announces nothing
+  lab.confirm();  // a grant announces no properties
   const auto sink = lab.peer->expose(16384, rdma::kRemoteWrite);
   for (std::uint32_t xid = 1; xid < 7; xid += 3) {
     std::fill(sink.bytes.begin(), sink.bytes.end(), std::byte{0});

@@ -246,7 +246,7 @@ TEST(V2Limits, V2_037_a_smaller_window_has_fewer_receives_posted) {
   lab.connection->set_credits(2);
   for (std::uint32_t xid = 1; xid <= 100; ++xid) EXPECT_TRUE(is_success(lab.ask(null_call(xid)).at(0), xid));
   const auto posted = lab.log.count(OpKind::PostReceive) - lab.log.count(OpKind::ReceiveDone);
-  EXPECT_EQ(posted, 3u);  // and one more
+  EXPECT_EQ(posted, 3u);  // one more than granted
 }
 
 TEST(V2Limits, V2_065_an_agreement_lifts_no_limit_of_ours) {

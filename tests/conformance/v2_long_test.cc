@@ -389,7 +389,7 @@ TEST(V2Replies, V2_098_V2_103_a_threshold_too_low_for_the_last_part_ends_the_rep
   ASSERT_EQ(rest.size(), 1u);
   EXPECT_TRUE(is_error(rest[0], 4, 9)) << "REPLY_RESOURCE";
   lab.peer->inbox.clear();
-  lab.peer->send(null_call(6));  // in the slot that has become free, and one in another
+  lab.peer->send(null_call(6));  // one call uses the freed slot, one another slot
   EXPECT_EQ(lab.ask(null_call(7)).size(), 2u) << "other calls are served";
 }
 

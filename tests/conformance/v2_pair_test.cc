@@ -385,7 +385,7 @@ TEST(V2Pair, V2_139_V2_140_replies_go_before_calls_against_the_flow) {
   }
   EXPECT_EQ(pair.ends[0].finished.size(), 20u);
   pair.drop(0);
-  EXPECT_TRUE(pair.ends[1].finished.empty());  // they wait for the client to come back
+  EXPECT_TRUE(pair.ends[1].finished.empty());  // the calls wait for the client to reconnect
   pair.ends[0].service->complete_later();
   pair.connect();
   pair.settle();

@@ -64,7 +64,7 @@ TEST(V2Properties, V2_062_host_authentication_keeps_its_memory_until_its_own_sen
   ASSERT_TRUE(lab.connection->send_host_authentication(Bytes(200)));
   lab.settle();
   ASSERT_EQ(memory.available(), memory.buffers() - 1);
-  hold_properties(lab, 1);  // the greeting, and nothing behind it
+  hold_properties(lab, 1);  // the greeting, and nothing after it
   lab.settle();
   EXPECT_EQ(memory.available(), memory.buffers() - 1);
   lab.device->hold = nullptr;

@@ -17,7 +17,7 @@ TEST_P(ConnectionTest, a_request_names_its_port_and_brings_private_data) {
 TEST_P(ConnectionTest, a_refusal_brings_private_data_and_comes_once) {
   request();
   ASSERT_TRUE(until([&] {
-    right_->manager.reject(*right_->id, kNo);  // again when the request comes again
+    right_->manager.reject(*right_->id, kNo);  // repeated when the request is repeated
     return left_->count(CmEventType::Rejected) > 0;
   }));
   expect_data(left_->event(CmEventType::Rejected), kNo);

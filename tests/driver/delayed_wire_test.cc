@@ -45,7 +45,7 @@ class Trips : public testing::TestWithParam<Case> {
     pair_.server().add_service(null_);
   }
   void SetUp() override {
-    trips_of(0, 0);  // what the ends say to each other first is not part of a call
+    trips_of(0, 0);  // the first exchange of the ends is not part of a call
     while (pass()) {
     }
   }

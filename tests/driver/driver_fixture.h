@@ -221,7 +221,7 @@ class Refusal : public DriverTest {
     std::memset(a.memory.bytes.data(), 0x11, 8192);
     std::memset(b.memory.bytes.data(), 0x22, 8192);
     b.completions.clear();
-    ASSERT_TRUE(a.receive(76, a.sge(8192, 64)));  // its flush may be how the device reports the end
+    ASSERT_TRUE(a.receive(76, a.sge(8192, 64)));  // the device may report the end by its flush
     ASSERT_TRUE(b.post(opcode, 77, {b.sge(0, bytes)}, address, rkey));
     EXPECT_EQ(status_of(b, 77), WcStatus::RemoteAccessError);
     EXPECT_EQ(b.qp->state(), QueuePair::State::Error);

@@ -494,7 +494,7 @@ TEST_F(LoopbackProcesses, memory_that_is_not_there_is_said_at_setup) {
     if (refusal_of([&] { client->allocate_memory(6 * kBytes); }).find("Cannot allocate 6 MiB") ==
         std::string::npos)
       ::_exit(3);
-    client->allocate_memory(kBytes);  // what has failed took nothing
+    client->allocate_memory(kBytes);  // the failed allocation took nothing
     ::_exit(0);
   }
   const int status = status_of(pid);

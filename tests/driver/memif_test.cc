@@ -75,7 +75,7 @@ TEST(InterruptGuard, no_interrupt_is_served_while_a_lane_is_in_a_burst) {
     for (int i = 0; i < 2000; ++i) rte_pause();
     ASSERT_EQ(interrupt.begun, begun);
     ASSERT_EQ(interrupt.ended, begun);
-    if (begun != seen_before) ++served;  // and yet it is served, between bursts
+    if (begun != seen_before) ++served;  // the interrupt is served between bursts
     seen_before = begun;
   }
 }

@@ -54,7 +54,7 @@ RawWire::RawWire(std::uint16_t queues, unsigned numa_node) {
 }
 
 RawWire::~RawWire() {
-  if (rte_eth_dev_is_valid_port(ethdev_)) {  // no port was opened on it
+  if (rte_eth_dev_is_valid_port(ethdev_)) {  // no port was opened that would have closed it
     rte_eth_dev_stop(ethdev_);
     rte_eth_dev_close(ethdev_);
   }

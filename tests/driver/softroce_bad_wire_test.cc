@@ -26,7 +26,7 @@ class BadWire : public DriverTest {
         SoftRocePair::Options{.faults = faults, .clock_ns = []() noexcept { return now_ns_ += 5'000; }});
     soft_ = made.get();
     pair_ = std::move(made);
-    attributes_.ack_timeout = 17;  // of a gateway's connections: 4.3 s with its retries
+    attributes_.ack_timeout = 17;  // value of a gateway's connections: 4.3 s with retries
     connect();
     window_ = expose(b, kTo, kBytes, kRemoteRead | kRemoteWrite);
     began_ns_ = now_ns_;
@@ -128,7 +128,7 @@ TEST_F(BadWire, a_peer_whose_link_address_changes_is_followed) {
     const LinkAddress real = right_moves ? soft_->link_of_right() : soft_->link_of_left();
     const LinkAddress moved{2, 0, 0, 0, 0x77, 1};
     wire().edit = [&](bool to_right, std::span<std::byte> frame) {
-      if (to_right != right_moves) {  // from the one that has moved
+      if (to_right != right_moves) {  // frame of the moved side
         std::memcpy(frame.data() + 6, moved.data(), moved.size());
         if (softroce::load_be16(frame.data() + 12) == 0x0806)
           std::memcpy(frame.data() + 22, moved.data(), moved.size());
@@ -141,7 +141,7 @@ TEST_F(BadWire, a_peer_whose_link_address_changes_is_followed) {
         std::memcpy(frame.data() + 22, kAsker.data(), kAsker.size());
       const bool all = frame[0] == std::byte{0xff};
       if (!all && std::memcmp(frame.data(), moved.data(), moved.size()) != 0)
-        return false;  // nobody is there
+        return false;  // no host has this address
       if (!all) std::memcpy(frame.data(), real.data(), real.size());
       return true;
     };

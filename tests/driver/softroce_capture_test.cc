@@ -104,7 +104,7 @@ TEST_F(CaptureTest, what_nobody_takes_in_time_is_counted_and_the_lane_goes_on) {
   start({}, kMinSnapBytes);
   constexpr std::size_t kAsked = kCaptureDepth + 100;
   for (std::size_t i = 0; i < kAsked; ++i) {
-    inject(frame(own, Opcode::SendOnly, 0x800000, pattern(8)));  // behind a gap: nothing is sent but one NAK
+    inject(frame(own, Opcode::SendOnly, 0x800000, pattern(8)));  // after a gap: the only answer is one NAK
     poll();
   }
   settle();

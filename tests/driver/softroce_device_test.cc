@@ -182,7 +182,7 @@ TEST_F(SoftDeviceTest, a_packet_of_an_unknown_kind_is_malformed_and_no_packet) {
   open();
   connect(own);
   peer_sends(Opcode::SendOnly, kPeerPsn, {}, [](Packet& packet, Route&) {
-    packet.bth.opcode = static_cast<Opcode>(0x24);  // an unreliable connection's
+    packet.bth.opcode = static_cast<Opcode>(0x24);  // opcode of an unreliable connection
   });
   peer_sends(Opcode::SendOnly, kPeerPsn, {}, [](Packet& packet, Route&) { packet.bth.version = 1; });
   settle();
@@ -231,7 +231,7 @@ TEST_F(SoftDeviceTest, an_echo_request_that_fills_the_link_is_answered_and_one_b
 TEST_F(SoftDeviceTest, addresses_are_announced_at_start) {
   open([](PortConfig& config) { config.announce = true; });
   settle();
-  ASSERT_EQ(sent.size(), 2u);  // a question, and the announcement
+  ASSERT_EQ(sent.size(), 2u);  // an ARP request, and the announcement
   for (const Sent& each : sent) EXPECT_EQ(each.frame.kind, FrameKind::Arp);
   EXPECT_EQ(std::memcmp(sent[1].bytes.data() + 28, kOwn.bytes.data() + 12, 4), 0);  // sender
   EXPECT_EQ(std::memcmp(sent[1].bytes.data() + 38, kOwn.bytes.data() + 12, 4), 0);  // target
@@ -257,7 +257,7 @@ TEST_F(SoftDeviceTest, a_link_that_comes_up_again_is_counted_and_the_addresses_a
   settle();
   EXPECT_EQ(device().condition(), Condition::Up);
   EXPECT_EQ(statistics().port_up, 1u);
-  ASSERT_EQ(sent.size(), 2u);  // a question, and the announcement
+  ASSERT_EQ(sent.size(), 2u);  // an ARP request, and the announcement
   for (const Sent& each : sent) EXPECT_EQ(each.frame.kind, FrameKind::Arp);
   // The link goes down and up between two polls.
   for (const auto& flap : {rte_eth_dev_set_link_down, rte_eth_dev_set_link_up}) {

@@ -59,7 +59,7 @@ TEST_F(EarlyWrites, are_placed_and_executed_when_the_missing_one_comes) {
   EXPECT_EQ(last().aeth.msn, 0u);
   write(1);
   ASSERT_EQ(sent.size(), 2u);
-  expect_acknowledgement(Syndrome::Ack, kPeerPsn + 5);  // although nobody asked
+  expect_acknowledgement(Syndrome::Ack, kPeerPsn + 5);  // although it was not requested
   EXPECT_EQ(last().aeth.msn, 1u);
   EXPECT_TRUE(placed(1));
   // The next message is accepted as usual.
@@ -149,11 +149,11 @@ TEST_F(EarlyWrites, are_not_kept_once_their_window_is_gone) {
 TEST_F(EarlyWrites, a_gap_is_told_again_when_the_peer_has_gone_back_and_the_packet_is_lost_again) {
   write({0, 2, 3, 4});
   ASSERT_EQ(sent.size(), 1u);
-  write(2);  // it went back; packet 1 was lost again
+  write(2);  // the peer retransmits; packet 1 was lost again
   EXPECT_EQ(statistics().packets_kept, 3u);
   ASSERT_EQ(sent.size(), 2u);
   expect_acknowledgement(Syndrome::Nak, kPeerPsn + 1);
-  write({3, 4});  // behind it
+  write({3, 4});  // packets after the gap
   EXPECT_EQ(sent.size(), 2u);
   write(4);  // a probe
   EXPECT_EQ(sent.size(), 3u);
@@ -299,7 +299,7 @@ TEST_F(EarlyRequests, the_nak_is_repeated_after_the_round_trip_that_was_measured
   ASSERT_TRUE(completed(own, 90));
   sent.clear();
   send(1);
-  pass(3 * kRoundTripNs - 10 * kTickNs);  // and four times the variation, which is half of the first one
+  pass(3 * kRoundTripNs - 10 * kTickNs);  // the RTT plus four times its variation of RTT / 2
   EXPECT_EQ(sent.size(), 1u);
   pass(20 * kTickNs);
   EXPECT_EQ(sent.size(), 2u);
@@ -362,7 +362,7 @@ TEST_F(EarlyWrites, reads_asked_for_again_are_not_among_those_that_may_be_outsta
   for (std::uint32_t i = 0; i < 16; ++i) read(i);
   settle();
   ASSERT_EQ(sent.size(), 16u);
-  for (std::uint32_t i = 0; i < 17; ++i) read(i);  // it had timed out, and then saw the answers
+  for (std::uint32_t i = 0; i < 17; ++i) read(i);  // the peer had timed out before the answers arrived
   settle();
   EXPECT_EQ(own.qp->state(), QueuePair::State::ReadyToSend);
   EXPECT_EQ(count(Opcode::ReadResponseOnly), 33u);

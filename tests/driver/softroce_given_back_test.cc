@@ -70,7 +70,7 @@ TEST_F(GivenBack, a_packet_sent_again_goes_before_the_completion_that_comes_with
   constexpr std::uint32_t kSecond = 30;
   write(1, kFirst);
   settle();
-  peer_misses(10);  // and keeps the others, as its acknowledgement shows
+  peer_misses(10);  // its acknowledgement shows that it keeps the others
   settle();
   peer_acknowledges(kOwnPsn + kFirst - 1);
   ASSERT_TRUE(completed(own, 1));
@@ -142,7 +142,7 @@ TEST_F(GivenBack, a_lane_whose_packets_another_one_sends_copies_them) {
   open([](PortConfig& config) { config.lanes = 2; });
   connect(own, kPeerQp, {}, 1);
   write(1, 1);
-  turn_completes(1, 1);  // now it waits for lane 0
+  turn_completes(1, 1);  // the lane now waits for lane 0
   use_memory_for_another_client();
   EXPECT_FALSE(anything_of_the_other_client());
   EXPECT_EQ(count(Opcode::WriteOnly), 1u);

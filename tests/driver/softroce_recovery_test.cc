@@ -252,7 +252,7 @@ TEST_F(SentAgain, leaves_out_what_was_executed_here) {
   peer_sends(Opcode::Acknowledge, kOwnPsn + kMissing, {}, [](Packet& packet, Route&) {
     packet.aeth = {Syndrome::Nak, static_cast<std::uint8_t>(NakCode::SequenceError), 0};
   });
-  poll();  // sends all that comes before what was executed here
+  poll();  // sends everything before the local work request
   peer_acknowledges(kOwnPsn + kBefore - 1);
   EXPECT_TRUE(completed(own, 2));
   settle();
@@ -363,7 +363,7 @@ TEST_F(Probe, is_not_sent_again_until_a_round_trip_was_measured_after_a_timeout)
   pass(RoundTrip::kMinTimeoutNs);
   ASSERT_EQ(statistics().timeouts, 1u);
   pass(RoundTrip::kMinTimeoutNs + 10 * kUs);
-  EXPECT_EQ(statistics().timeouts, 1u);  // it has doubled
+  EXPECT_EQ(statistics().timeouts, 1u);  // the timeout has doubled
   pass(RoundTrip::kMinTimeoutNs);
   EXPECT_EQ(statistics().timeouts, 2u);
   EXPECT_EQ(statistics().probes, 1u);
@@ -381,7 +381,7 @@ TEST_F(Probe, waits_are_shortened_by_progress_that_measures_nothing) {
     pass(wait + 10 * kUs);
     ASSERT_EQ(statistics().timeouts, timeouts);
   }
-  peer_acknowledges(psn_);  // what a timeout has sent: the wait stays
+  peer_acknowledges(psn_);  // sent after a timeout: the timeout stays
   settle();
   pass(wait / 2 + 10 * kUs);
   EXPECT_EQ(statistics().timeouts, 5u);

@@ -162,7 +162,7 @@ TEST_F(Requester, notifications_of_congestion_that_no_packet_can_have_met_slow_n
   EXPECT_EQ(statistics().cnps_received, 100u);
   EXPECT_EQ(statistics().rate_cuts, 0u);
   ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, 10 * 1024)}));
-  EXPECT_EQ(statistics().packets_sent, 10u);  // at once
+  EXPECT_EQ(statistics().packets_sent, 10u);  // without pacing
 }
 
 /// A NAK ends the connection, or causes a retransmission, only if its PSN is that of an outstanding packet.
@@ -259,7 +259,8 @@ TEST_F(Requester, a_queue_pair_in_error_takes_what_there_is_room_for_on_either_q
     const std::size_t taken = sends_first ? own.qp->post_send(sends) : own.qp->post_recv(receives);
     EXPECT_GT(taken, 0u);
     EXPECT_LT(taken, kMany);
-    EXPECT_EQ(sends_first ? own.qp->post_recv(receives) : own.qp->post_send(sends), 0u);  // it was full
+    EXPECT_EQ(sends_first ? own.qp->post_recv(receives) : own.qp->post_send(sends),
+              0u);  // the queue was full
     ASSERT_TRUE(until([&] { return own.completions.size() >= taken; }));
     settle();
     ASSERT_EQ(own.completions.size(), taken);

@@ -76,7 +76,7 @@ TEST_F(Responder, atomics_and_reserved_requests_are_invalid_ones) {
       packet.bth.opcode = static_cast<Opcode>(opcode);
       packet.kind = traits(packet.bth.opcode);
     };
-    peer_sends(Opcode::SendOnly, kPeerPsn - 1, pattern(kAtomicHeader), as);  // not its turn
+    peer_sends(Opcode::SendOnly, kPeerPsn - 1, pattern(kAtomicHeader), as);  // not the expected PSN
     settle();
     EXPECT_TRUE(sent.empty());
     peer_sends(Opcode::SendOnly, kPeerPsn, pattern(kAtomicHeader), as);
@@ -114,7 +114,7 @@ TEST_F(Responder, reads_are_answered_in_packets_that_say_first_middle_last_or_on
     sent.clear();
     peer_reads(psn, expose(each.bytes));
     settle();
-    ASSERT_EQ(sent.size(), each.opcodes.size()) << each.bytes;  // no acknowledgement besides
+    ASSERT_EQ(sent.size(), each.opcodes.size()) << each.bytes;  // no further acknowledgement
     ++msn;
     Bytes data;
     for (std::size_t i = 0; i < sent.size(); ++i, ++psn) {
@@ -262,7 +262,7 @@ TEST_F(LinkAddresses, what_has_no_number_of_the_sequence_does_not_count) {
   settle();
   EXPECT_EQ(statistics().cnps_received, 2u);
   EXPECT_EQ(statistics().stale_responses, 2u);
-  for (int i = 0; i < 2; ++i) peer_sends(Opcode::SendOnly, kPeerPsn + 1, pattern(8), moved);  // behind a gap
+  for (int i = 0; i < 2; ++i) peer_sends(Opcode::SendOnly, kPeerPsn + 1, pattern(8), moved);  // after a gap
   ASSERT_TRUE(until([&] { return !sent.empty(); }));
   EXPECT_TRUE(goes_to(sent[0], kPeerLink));
   EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn, kPeerLink));
@@ -272,8 +272,8 @@ TEST_F(LinkAddresses, what_has_no_number_of_the_sequence_does_not_count) {
 
 class Classes : public Responder {
  protected:
-  static constexpr std::uint8_t kClass = 26 << 2;     // what mlx5 takes for RoCE in the makers' guides
-  static constexpr std::uint8_t kCnpClass = 48 << 2;  // and for congestion notifications
+  static constexpr std::uint8_t kClass = 26 << 2;     // the class for RoCE in the guides for mlx5
+  static constexpr std::uint8_t kCnpClass = 48 << 2;  // the class for congestion notifications
   void SetUp() override { with(kVlan); }
   void with(std::uint16_t vlan) {
     open([&](PortConfig& config) {
@@ -281,7 +281,7 @@ class Classes : public Responder {
       config.traffic_class = 8 << 2;  // of datagrams
       config.cnp_traffic_class = kCnpClass;
     });
-    attributes_.traffic_class = kClass | kEcnCongested;  // its ECN bits are not for the peer's routers
+    attributes_.traffic_class = kClass | kEcnCongested;  // the ECN bits must not be sent
     attributes_.service_level = 3;
     connect(own);
   }
@@ -305,7 +305,7 @@ TEST_F(Classes, data_and_acknowledgements_have_that_of_their_connection_and_noti
   receives(2);
   ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, 8)}));
   tagged(Opcode::SendOnly, kPeerPsn, pattern(8), kVlan, 5, kEcnCongested);
-  tagged(Opcode::SendOnly, kPeerPsn + 2, pattern(8), kVlan, 5);  // behind a gap
+  tagged(Opcode::SendOnly, kPeerPsn + 2, pattern(8), kVlan, 5);  // after a gap
   int data = 0;
   int acknowledgements = 0;
   int notifications = 0;
@@ -334,7 +334,7 @@ TEST_F(Classes, priority_tagged_frames_are_taken_where_untagged_ones_are) {
     EXPECT_TRUE(completed(own, 0));
     EXPECT_TRUE(completed(own, 1));
     ASSERT_EQ(sent.size(), 2u);
-    EXPECT_EQ(sent[0].bytes[12] == std::byte{0x81}, vlan == 0);  // a priority of ours wants a tag
+    EXPECT_EQ(sent[0].bytes[12] == std::byte{0x81}, vlan == 0);  // our priority requires a tag
     EXPECT_EQ(sent[0].frame.priority, vlan == 0 ? 3 : 0);
     tagged(Opcode::SendOnly, kPeerPsn + 2, pattern(8), kVlan, 5);
     EXPECT_EQ(statistics().frames_foreign, 1u);

@@ -124,7 +124,7 @@ void completed(void* context, const rpcrdma::Reply& reply) noexcept {
     case 0:  // NULL
       job.good = message.size() == 24;
       break;
-    case 1:  // NAME, continued or by a long call: the length comes back
+    case 1:  // NAME, continued or by a long call: returns the length
       job.good = message.size() == 28 && xdr::load_u32(&message[24]) == job.bytes;
       break;
     case 2:  // LIST: the answer is long
@@ -290,15 +290,14 @@ class LostPower : public Faulty {
   static inline std::uint64_t clock_ns_ = kSecond;
 };
 TEST_P(LostPower, an_idle_client_is_missed_within_thirty_seconds_and_its_places_are_free) {
-  pass(25 * kSecond);  // idle, and there
+  pass(25 * kSecond);  // idle, but alive
   ASSERT_TRUE(ends_[1].connection->is_open());
   const std::uint64_t probes = ends_[1].engine->counters().probes_sent;
   EXPECT_GE(probes, 2u);
   EXPECT_LE(probes, 3u);
   pair_->wire().lose = [](bool, std::span<const std::byte>) { return true; };
   pass(9 * kSecond / 2);
-  EXPECT_TRUE(
-      ends_[1].connection->is_open());  // a link that is down for some seconds costs nobody his connection
+  EXPECT_TRUE(ends_[1].connection->is_open());  // a link may be down for some seconds
   std::uint64_t gone_ns = clock_ns_;
   while (ends_[1].connection->is_open() && clock_ns_ - gone_ns < 30 * kSecond) pass(kSecond / 10);
   pass(kSecond / 100);

@@ -66,7 +66,7 @@ class Bulk : public SoftRoceTest {
   void run(const WireFaults& faults, int operations) {
     open({.faults = faults});
     std::mt19937 random(faults.seed * 7919);
-    constexpr std::size_t kArea = 1 << 20;  // of each of: sent from, received into, written to
+    constexpr std::size_t kArea = 1 << 20;  // of each area: sent from, received into, written to
     const Window exposed = expose(b, 2 * kArea, kArea, kRemoteRead | kRemoteWrite);
     fill(b, 2 * kArea, kArea, 3);
     Bytes model(b.memory.bytes.begin() + 2 * kArea, b.memory.bytes.begin() + 3 * kArea);
@@ -248,7 +248,7 @@ TEST_F(SoftRoceTest, more_reads_at_once_than_agreed_are_refused) {
     attributes_.responder_resources = 2;
     open();
     const Window window = expose(b, 0, 1u << 20, kRemoteRead);
-    settle_ = false;  // all come in one turn of b
+    settle_ = false;  // all arrive in one poll of b
     const std::uint32_t first = 0xFFFFF0;
     for (std::uint32_t i = 0; i < reads; ++i)
       inject(Opcode::ReadRequest, first + i * 16, {}, [&](Packet& p, Route&) {
@@ -337,7 +337,7 @@ TEST(Congestion, a_notification_cuts_the_rate_and_time_restores_it) {
   const double first = rate.bytes_per_ns();
   EXPECT_LT(first, kLineRate * 0.6);
   rate.charge(4096, now);
-  EXPECT_FALSE(rate.on_notification(now + 1000));  // at once again: once in an interval is enough
+  EXPECT_FALSE(rate.on_notification(now + 1000));  // too early: once per interval is enough
   EXPECT_EQ(rate.bytes_per_ns(), first);
   EXPECT_TRUE(rate.on_notification(now += 60'000));
   EXPECT_LT(rate.bytes_per_ns(), first);
@@ -433,7 +433,7 @@ TEST_F(Host, neighbours_find_each_other_by_arp_and_neighbour_discovery) {
       EXPECT_TRUE(answer(here, reply).empty());
       EXPECT_EQ(link_of(here, remote), other_mac_);
       EXPECT_EQ(link_of(there, six ? v6(1) : PeerAddress::from_ipv4(192, 0, 2, 1)),
-                mac_);  // from our question
+                mac_);  // learned from our request
     }
 }
 

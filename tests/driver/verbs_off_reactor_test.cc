@@ -117,7 +117,8 @@ TEST_F(VerbsOffReactor, a_device_goes_and_comes_back_without_a_call_into_the_ker
   std::thread looks([&] {
     while (!done) device_->look();
   });
-  EXPECT_TRUE(until([&] { return completions_.size() == kQueuePairs + 1; }));  // with the window's
+  EXPECT_TRUE(
+      until([&] { return completions_.size() == kQueuePairs + 1; }));  // including the window's completion
   for (const auto& qp : taken) EXPECT_EQ(qp->state(), State::Error);
   EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 1; }));
   EXPECT_EQ(device_->statistics().device_lost, 1u);

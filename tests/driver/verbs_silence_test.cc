@@ -55,11 +55,11 @@ TEST_F(VerbsSilence, a_client_that_lost_power_is_found_out_by_a_write_of_no_byte
   EXPECT_EQ(stub_.posted()[0].opcode, IBV_WR_RDMA_WRITE);
   EXPECT_EQ(stub_.posted()[0].bytes, 0u);
   EXPECT_TRUE(stub_.posted()[0].signaled);
-  EXPECT_TRUE(connection_->is_open());  // it was acknowledged
+  EXPECT_TRUE(connection_->is_open());  // the probe was acknowledged
   EXPECT_EQ(stub_.attributes().retry_cnt, 6u);
   stub_.lose_peer();
   pass(12 * kSecond);
-  EXPECT_EQ(stub_.posted().size(), 2u);  // and no more, as long as the device retries
+  EXPECT_EQ(stub_.posted().size(), 2u);  // no further probe while the device retries
   EXPECT_TRUE(connection_->is_open());
   stub_.give_up();
   pass(10 * kMs);
@@ -67,7 +67,7 @@ TEST_F(VerbsSilence, a_client_that_lost_power_is_found_out_by_a_write_of_no_byte
   const rpcrdma::Connection* closed = nullptr;
   while ((closed = engine_->take_closed()) == nullptr) pass(kMs);  // the set-up thread ends the queue pair
   EXPECT_EQ(closed, connection_);
-  while (stub_.queue_pairs() != 1) pass(kMs);  // the one that was made ahead
+  while (stub_.queue_pairs() != 1) pass(kMs);  // the one created in advance
   while (!device_->has_queue_pair()) pass(kMs);
   EXPECT_NE(device_->create_queue_pair(engine_->queue_pair_limits()), nullptr);
   EXPECT_EQ(engine_->free_connection(), connection_);

@@ -141,7 +141,7 @@ void show_everything(segment::Layout& layout, const policy::CreditKeeper& credit
   for (const Json& view : shown) admin::to_line(view);
   try {
     admin::to_line(admin::show_connection(layout, config, 0, 0));
-  } catch (const std::exception&) {  // there is none
+  } catch (const std::exception&) {  // the entry does not exist
   }
 }
 

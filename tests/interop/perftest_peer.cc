@@ -113,7 +113,7 @@ class Peer {
     write(own_.text());
     for (int keys = 1; keys < kKeys;) {
       const std::string begun = read(sizeof(std::uint64_t));
-      const bool is_key = begun[0] == '0';  // no number begins so
+      const bool is_key = begun[0] == '0';  // no number begins with a 0
       if (is_key) read(Key::kBytes - begun.size()), ++keys;
       write(is_key ? own_.text() : begun);
     }

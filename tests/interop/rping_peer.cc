@@ -78,7 +78,7 @@ class Peer {
       await_message();
       if (std::memcmp(source, sink, bytes_) != 0) throw std::runtime_error("what came back differs");
     }
-    ended_ = true;  // what is outstanding is flushed from here on
+    ended_ = true;  // outstanding work is flushed from here on
     manager_.disconnect(id_);
     await_event(rdma::CmEventType::Disconnected);
   }

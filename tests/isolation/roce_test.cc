@@ -400,7 +400,7 @@ TEST(RoceIsolationOfReads, reads_that_are_never_answered_hold_up_nobody_else) {
     return true;
   };
   RoceSite::Call null;
-  site.submit(kHostile, TestService::kNull, null);  // it brings the credits
+  site.submit(kHostile, TestService::kNull, null);  // the reply grants the credits
   while (!null.ended) site.turn();
   RoceSite::Call sinks[4];
   for (RoceSite::Call& sink : sinks) site.submit(kHostile, TestService::kSink, sink);

@@ -30,7 +30,7 @@ enum { kNames = 12, kLocks = 8, kIdBytes = 9, kScanEvery = 50 };
 enum Kind { kAbsent, kFile, kDirectory };
 struct Entry {
   enum Kind kind;
-  unsigned id;  // of a file: it is its content, so that links and renamed files are known
+  unsigned id;  // of a file; also its content, to identify it after link and rename
 };
 
 static struct Entry model[kNames];
@@ -119,7 +119,7 @@ static void scan(void) {
 // --- Operations: the result by the model, the result by the system, and the state afterwards
 
 struct Change {
-  int a, b;  // names; b is -1 where there is one only
+  int a, b;  // names; b is -1 if there is only one
   struct Entry after_a, after_b;
 };
 
@@ -200,7 +200,7 @@ static void rename_name(int a, int b) {
 
 static void link_name(int a, int b) {
   if (model[a].kind == kDirectory && model[b].kind != kAbsent)
-    return;  // two errors: clients differ in which they see
+    return;  // two errors apply, and clients report either
   const struct Change change = {a, b, model[a], model[a]};
   const int expected = model[a].kind == kAbsent      ? ENOENT
                        : model[b].kind != kAbsent    ? EEXIST

@@ -4,8 +4,8 @@
 
 RESULTS are JUnit files of test runs. A row whose table says 'test' is shown when at least one test with its id in the name ran
 and none of them failed. Prints the table (row, state, tests), and for each version the line 'V1 shown N of M', where M counts
-those rows, followed by the number of rows shown in other ways. Fails when one of M is not shown, or when the name of a test has
-a row that does not exist or that, by its table, no test shows. --junit writes a test case for each version."""
+those rows, followed by the number of rows shown in other ways. Fails when one of M is not shown, or when the name of a test
+contains a row that does not exist or that, by its table, is not shown by a test. --junit writes a test case for each version."""
 import argparse
 import collections
 import os
@@ -21,7 +21,7 @@ def ran(case):
 
 
 def read_results(paths):
-    """Row -> list of (test, passed)."""
+    """Returns a map from row to a list of (test, passed)."""
     tests = collections.defaultdict(list)
     for path in paths:
         if not os.path.exists(path):  # meson writes none when a suite has no tests

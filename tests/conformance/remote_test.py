@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""sluice-conformance judges Sluice over softroce, and says so when something is not as it should be. Speaks TAP.
+"""sluice-conformance judges Sluice over softroce, and reports deviations. Speaks TAP.
 
 remote_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH SLUICE_CONFORMANCE"""
 import contextlib
@@ -53,7 +53,7 @@ root_squash = false
 """)
 
     def judged(self, *words):
-        """Exit status, and the result where there is one."""
+        """Returns the exit status, and the result if there is one."""
         done = subprocess.run([CONFORMANCE, "--device", "softroce", "--ethdev", memif_ethdev(self.dir, "client"), "--address", "192.0.2.2/24",
                                "--server", "192.0.2.1", "--mount-host", "127.0.0.1", "--mount-port", str(self.port), "--json", *words],
                               capture_output=True, text=True, timeout=LONGEST_S, check=False)
@@ -92,7 +92,7 @@ def sluice_meets_every_row(version):
 
 
 def a_deviation_is_found():
-    """With reply_chunks = "if-needed" a decision of Sluice is not met, which RFC 8166 allows."""
+    """reply_chunks = "if-needed" violates a decision of Sluice, but not RFC 8166."""
     with planes('reply_chunks = "if-needed"') as there:
         for words, wanted in ((["--strict"], (1, "failed")), ([], (0, "unmet"))):
             status, result = there.judged("--row", "V1-120", *words)
@@ -118,7 +118,7 @@ def what_the_server_lacks_is_skipped():
 
 
 def clients_are_judged(version, least):
-    """By NULL calls alone: files are for the tests of the kernel's client, and of our requester."""
+    """Uses NULL calls only. Files are covered by the tests of the kernel's client and of our requester."""
     with tempfile.TemporaryDirectory(prefix="sluice-judge-") as folder:
         judge = [CONFORMANCE, "--device", "softroce", "--ethdev", memif_ethdev(folder, "server"), "--listen", "192.0.2.1/24", "--rpcrdma", str(version)]
         done = subprocess.run([*judge, "--upstream", "nowhere"], capture_output=True, text=True, timeout=LONGEST_S, check=False)

@@ -4,14 +4,14 @@ import os
 import re
 
 ID = re.compile(r"(?:V[12]-\d{3}|(?:D2|[AFX])-\d{2})")
-# How a row is shown without a test; the reason follows the colon.
+# Ways to show a row without a test; the reason follows the colon.
 OTHERWISE = re.compile(r"(design|documentation|not applicable|not shown): \S")
 
 
 class Tables:
     def __init__(self, folder):
         self.ids = set()
-        self.rows = {}  # row of V1 or V2 -> 'test', or what instead and why
+        self.rows = {}  # row of V1 or V2 -> 'test', or another way and its reason
         self.problems = []
         for name in sorted(os.listdir(folder)):
             if not name.endswith(".md"):

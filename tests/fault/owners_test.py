@@ -33,7 +33,7 @@ def generation():
 
 
 def run(*command):
-    """A plane that ends by itself."""
+    """Runs a plane that exits without a signal."""
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
@@ -42,7 +42,7 @@ def is_refused(done, why=STOP_IT):
 
 
 def variant(name, replace):
-    """Another configuration file."""
+    """Writes a modified copy of the configuration file and returns its path."""
     with open(planes.config, encoding="utf-8") as file:
         text = file.read()
     for old, new in replace.items():
@@ -60,7 +60,7 @@ def need_pid_namespaces():
 
 
 def has_answer_of(second):
-    """A stopped control plane has no answer: the kernel accepts the connection for it."""
+    """True if the admin socket is answered by `second`. A stopped control plane does not answer, although the kernel accepts the connection."""
     try:
         done = subprocess.run([CTL, "--socket", planes.socket, "--json", "status"], capture_output=True, text=True, timeout=1, check=False)
     except subprocess.TimeoutExpired:
@@ -80,7 +80,7 @@ def a_stopped_control_plane_has_a_successor_and_ends_when_it_is_continued():
         first.send_signal(signal.SIGCONT)
         if second.poll() is None:
             break
-        # In the middle of its work it keeps the segment.
+        # A control plane that resumes in the middle of its work keeps the segment.
         planes.control = first
         planes.wait("the first at work", lambda: control_pid() == first.pid)
         assert "in the middle of its work" in planes.text_of_log(), planes.text_of_log()[-1000:]
@@ -171,7 +171,7 @@ def planes_in_another_pid_namespace_are_seen():
     is_refused(run(*NEW_PID_NAMESPACE, CONTROL, "--config", planes.config))
     is_refused(run(*NEW_PID_NAMESPACE, DATA, "--segment", planes.name))
     changes = planes.ctl("counters")[0]["control_plane_changes"]
-    for _ in range(2):  # each is process 1 of its own, as in containers
+    for _ in range(2):  # each is process 1 of a PID namespace, as in containers
         planes.control.kill()
         planes.control.wait()
         planes.control = planes.run(*NEW_PID_NAMESPACE, CONTROL, "--config", planes.config)
@@ -189,7 +189,7 @@ def planes_in_another_pid_namespace_are_seen():
 def clients_in_other_pid_namespaces_are_served_and_their_ends_noticed():
     need_pid_namespaces()
     command = [*NEW_PID_NAMESPACE, BENCH, "--fabric", planes.fabric, "--json", "--seconds", str(PATIENCE_S), "null"]
-    for _ in range(18):  # more than the fabric has places; each is process 1 of its own
+    for _ in range(18):  # more than the fabric has slots; each is process 1 of a PID namespace
         client = planes.run(*command)
         planes.wait("calls", lambda: [c for c in planes.ctl("connections") if c["calls"] > 10])
         client.kill()
@@ -220,8 +220,8 @@ kill $control; wait $control; echo control $?; ls -A /dev/shm"""
 
 
 class TwoUsers:
-    """Planes of two users of one group, in a folder as the units have it: nobody but the group makes files there, and each user
-    removes its own only."""
+    """Planes of two users of one group, in a folder as the units set it up: only the group creates files there, and each user
+    can remove only files that it owns."""
     control_user, data_user, group = 23451, 23452, 23450
 
     def __init__(self):
@@ -312,7 +312,7 @@ def a_plane_that_cuts_its_file_short_ends_alone():
             assert two.control.wait(timeout=PATIENCE_S) != 0
             planes.wait("a sentence or its end", lambda: two.data.poll() is not None or
                         f"part of segment '{two.segment}' was cut short: calls of the connections" in planes.text_of_log())
-            time.sleep(1)  # serves without it
+            time.sleep(1)  # serves without a control plane
             assert two.data.poll() is None and end(load)["errors"] == 0
         finally:
             load.kill()

@@ -73,13 +73,13 @@ def killing_the_control_plane_under_load_loses_no_call(planes):
     planes.control.wait()
     unreachable = subprocess.run([CTL, "--socket", planes.socket, "status"], capture_output=True, text=True)
     assert unreachable.returncode == 3 and "sluice-controlplane" in unreachable.stderr, unreachable
-    time.sleep(1)  # serves without it
+    time.sleep(1)  # serves without a control plane
     result = end(load)
     assert result["errors"] == 0 and result["mismatches"] == 0 and result["operations"] > 2000, result
 
 
 def a_new_control_plane_takes_over_and_no_client_notices(planes):
-    # Without a control plane: a connection request waits, and the next control plane answers it.
+    # Without a control plane a connection request waits until the next control plane answers it.
     probe = planes.bench("probe")
     time.sleep(0.2)
     assert probe.poll() is None
@@ -91,7 +91,7 @@ def a_new_control_plane_takes_over_and_no_client_notices(planes):
     planes.control.send_signal(signal.SIGKILL)
     planes.control.wait()
     planes.start_control()
-    # It may have been killed before the connection had all its credits: the next one grants them.
+    # The control plane may have been killed before the connection had all its credits, which the next one grants.
     connections = planes.wait("the table rebuilt, and all credits granted",
                               lambda: [c for c in planes.ctl("connections") or [] if c["credits"] == 64])
     assert connections[0]["state"] == "open", connections
@@ -177,7 +177,7 @@ def a_key_is_rotated_by_reloads_without_a_failure(planes):
     for offered in (["--psk", new], ["--psk", old, "--psk", new]):
         assert finish(planes.bench(*offered, "probe"))["version"] == 2
     assert end(load)["errors"] == 0
-    # What cannot be read changes nothing.
+    # A configuration that cannot be read changes nothing.
     os.chmod(new, 0o644)
     refused = planes.run_ctl("config", "reload")
     assert refused.returncode != 0 and "can be read by others" in refused.stderr, refused
@@ -242,7 +242,7 @@ def an_export_is_for_the_hosts_that_it_names(planes):
 
 
 def each_port_has_its_services(planes):
-    """Of an upstream that nobody has to answer for: NULL of Sluice's own program is at every port."""
+    """The upstream need not answer, because NULL of Sluice's own program is served at every port."""
     def asks(port, *what):
         done = planes.bench("--port", str(port), "--seconds", "0.2", *what)
         out, err = done.communicate(timeout=PATIENCE_S)

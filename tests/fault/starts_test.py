@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which configuration a data plane starts with, and what a control plane does that finds one running. Speaks TAP.
+"""The configuration with which a data plane starts, and the start of a control plane beside a running data plane. Speaks TAP.
 
 starts_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH SAMPLE_CONFIG"""
 import glob
@@ -18,7 +18,7 @@ SAMPLE_TEXT = planes.without_hosts
 
 
 def write(port=20049, callers=64, more=""):
-    """A file with these values of keys that only a start brings into force."""
+    """Writes a configuration with these values for keys that take effect only at a start."""
     text = SAMPLE_TEXT
     for old, new in (("port = 20049 ", f"port = {port} "), ("callback_clients = 64 ", f"callback_clients = {callers} ")):
         assert old in text, old
@@ -38,13 +38,13 @@ def pending():
 
 
 def wait_for_port(port):
-    """Until the data plane serves, and the control plane has this port."""
+    """Waits until the data plane serves, and the control plane has this port."""
     planes.wait(f"port {port}", lambda: (s := planes.ctl("status")) and s["port"] == port and s["data_plane"]["alive"] and
                 s["configuration"]["in_force"] and s["configuration"]["pending"] == [])
 
 
 def load(seconds=PATIENCE_S):
-    """On the port that the control plane has; a data plane with another one refuses it."""
+    """Starts a load on the port of the control plane. A data plane with another port refuses it."""
     return planes.bench("--port", str(planes.ctl("status")["port"]), "--seconds", str(seconds), "nfs3", "--mount-port", planes.mount_port())
 
 

@@ -4,12 +4,12 @@
 
 storm_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH EXACTLY_ONCE DRIVER   (DRIVER: loopback or softroce)
 
-SLUICE_FAULT_SECONDS   how long; default 20
-SLUICE_FAULT_SEED      the faults, their order and lengths; it is printed
+SLUICE_FAULT_SECONDS   duration in seconds; default 20
+SLUICE_FAULT_SEED      determines the faults, their order and lengths; printed
 
-The load makes, writes, compares, renames and removes files of names that are used once (exactly_once.cc), and its clients come and go. A
-client that was there when the data plane was killed loses its connection, and the memory export its files: nothing else may go wrong, to
-it or to others. Afterwards no file, connection, buffer, call slot or admission is left over."""
+The load creates, writes, compares, renames and removes files of names that are used once (exactly_once.cc). Its clients start and end
+all the time. When the data plane is killed, its clients lose their connections, and the memory export loses its files. No other error may
+occur. Afterwards no file, connection, buffer, call slot or admission is left over."""
 import json
 import math
 import os
@@ -28,7 +28,7 @@ from planes_of_tests import PATIENCE_S, Failed, free_port, memif_ethdev, run_tap
 CONTROL, DATA, CTL, BENCH, EXACTLY_ONCE, DRIVER = sys.argv[1:7]
 SECONDS = float(os.environ.get("SLUICE_FAULT_SECONDS", "20"))
 SEED = int(os.environ.get("SLUICE_FAULT_SEED", random.randrange(1 << 31)))
-LOST = 3  # exit status of a client whose connection is gone
+LOST = 3  # exit status of a client that lost its connection
 # A heartbeat counts as recent for three seconds. A stopped data plane does not acknowledge: RoCE gives up after some seconds.
 LONGEST_STOP_S = {"control": 4.5, "data": 4.5 if DRIVER == "loopback" else 1.5}
 LATEST_START_S = 1.5  # after a kill
@@ -73,7 +73,7 @@ root_squash = false
 """)
 
     def scrape(self):
-        """Metrics by name with labels."""
+        """Returns the metrics by name with labels."""
         with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=PATIENCE_S) as answer:
             lines = answer.read().decode().splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
@@ -105,7 +105,7 @@ class Client:
         self.process.wait(timeout=PATIENCE_S)
 
     def judge(self, outages):
-        """What it has done, or Failed. A connection may be lost, or not be made, while the data plane is away."""
+        """Returns what the client has done, or raises Failed. A connection may be lost, or fail to open, while the data plane is down."""
         self.has_ended()
         out, err = self.process.communicate()
         excused = any(self.started <= outage.end and outage.begin <= self.ended for outage in outages)
@@ -118,7 +118,7 @@ class Client:
 
 
 class Outage:
-    """From a kill of the data plane until all that was there then has ended, and another is up."""
+    """Time from a kill of the data plane until all its clients have ended and another data plane is up."""
 
     def __init__(self):
         self.begin, self.end = time.monotonic(), math.inf
@@ -143,11 +143,11 @@ class Storm:
     # --- Load
 
     def tend(self):
-        """Judges the clients that have ended, and starts others."""
+        """Judges the clients that have ended, and starts new ones."""
         for client in [client for client in self.clients if client.has_ended()]:
             self.clients.remove(client)
             self.judge(client)
-        # The two ends of a memif are one process each.
+        # Each of the two ends of a memif is one process.
         wanted = 3 if DRIVER == "loopback" else 1
         while len(self.clients) < wanted:
             self.clients.append(Client(self.planes, self.random.uniform(1, 12), self.random.randint(1, 6),
@@ -193,7 +193,7 @@ class Storm:
             self.kill_clients()
 
     def kill_clients(self):
-        """Over loopback nothing tells a client that its server's process has died: no packet is missed."""
+        """Over loopback a client cannot detect that its server's process has died, because no packet is missed."""
         if DRIVER == "loopback":
             for client in self.clients:
                 client.process.kill()
@@ -246,7 +246,7 @@ class Storm:
             self.fault()
             self.planes.wait("both planes up", self.up)
             if self.outages and self.outages[-1].end == math.inf:
-                # Who came until now may have found what the one before had left.
+                # Clients that connected until now may have used resources of the previous data plane.
                 self.kill_clients()
                 self.outages[-1].end = time.monotonic()
             self.rest(self.random.choice([0, 0.5, 3]) * self.random.random())
@@ -268,7 +268,7 @@ class Storm:
     # --- Afterwards
 
     def check_admission(self):
-        """While clients are there."""
+        """Checks, while clients are connected, that as many connections are admitted as exist."""
         def same():
             self.tend()
             status = self.planes.ctl("status")
@@ -308,7 +308,7 @@ class Storm:
 
     def check_service(self):
         """Clients are served as before, with all their credits, and leave no file."""
-        # Of one source, RoCE admits a few at a time.
+        # RoCE admits only a few requests of one source at a time.
         many = 12 if DRIVER == "loopback" else 6
         client = Client(self.planes, PATIENCE_S, many, VERSIONS[-1])
         try:
@@ -318,7 +318,7 @@ class Storm:
             client.end()
         client.judge([])
         self.planes.wait("no connection", lambda: self.planes.ctl("connections") == [])
-        # Only what clients that lost their connection could not remove.
+        # Files may remain only if a client lost its connection and could not remove them.
         if not self.outages:
             self.planes.wait("no file", lambda: self.planes.ctl("exports")[0]["files"] <= 1)
 

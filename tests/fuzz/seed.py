@@ -92,7 +92,7 @@ def main():
             with open(f"{folder}/{number:03}", "wb") as file:
                 file.write(bytes([number % 2]) + b"".join(bytes(step) for step in steps))
         return
-    if target.startswith("hostile_"):  # each kind of write, of small words and of large ones, one after the other
+    if target.startswith("hostile_"):  # each kind of write, with small words and with large ones, in sequence
         for number in range(128):
             words = bytes([number % 4 if number < 64 else 0xff, 0, 0, 0 if number < 64 else 0xff]) * 150
             with open(f"{folder}/{number:03}", "wb") as file:

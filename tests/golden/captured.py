@@ -25,7 +25,7 @@ def frames(path):
 
 
 def sends(path):
-    """Whole Sends of reliable connections, in order."""
+    """Returns the whole Sends of reliable connections, in order."""
     partial = {}
     for frame in frames(path):
         if len(frame) < 14 + 20 + 8 + 12 + 4 or frame[12:14] != b"\x08\x00" or frame[23] != 17:
@@ -47,7 +47,7 @@ def sends(path):
 
 
 def shape(message):
-    """What distinguishes messages for a codec: lists and their sizes, and the RPC."""
+    """Returns the parts of a message that a codec distinguishes: lists and their sizes, and the RPC."""
     words = struct.unpack(f">{len(message) // 4}I", message[:len(message) // 4 * 4])
     at = 4
     reads = 0

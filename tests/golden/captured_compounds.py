@@ -3,7 +3,7 @@
 """Extracts the COMPOUNDs of NFS version 4 of a TCP capture, with the operations that Wireshark finds in them:
 captured_compounds.py PCAP PORT > FILE
 
-One line each: "call" or "reply", the operations' numbers, and the message behind the RPC header in hexadecimal."""
+One line each: "call" or "reply", the operations' numbers, and the message after the RPC header in hexadecimal."""
 import collections
 import struct
 import subprocess
@@ -16,7 +16,7 @@ LONGEST = 100_000
 
 
 def segments(path, port):
-    """TCP payloads in the order of the capture: (stream, sequence number, bytes). IPv4."""
+    """Returns the TCP payloads over IPv4 in the order of the capture: (stream, sequence number, bytes)."""
     for frame in frames(path):
         if frame[12:14] != b"\x08\x00" or frame[23] != 6:
             continue
@@ -28,7 +28,7 @@ def segments(path, port):
 
 
 def records(path, port):
-    """RPC messages of whole records."""
+    """Returns the RPC messages of whole records."""
     streams = collections.defaultdict(lambda: [None, b"", b""])  # next sequence number, bytes, fragments so far
     for key, sequence, data in segments(path, port):
         stream = streams[key]
@@ -56,7 +56,7 @@ def behind_credentials(message, at, count):
 
 
 def operations_seen(path, port):
-    """Operations by XID and direction, from frames with a single message."""
+    """Returns the operations by XID and direction, from frames with a single message."""
     seen = {}
     done = subprocess.run(["tshark", "-r", path, "-d", f"tcp.port=={port},rpc", "-Y", "nfs.opcode", "-T", "fields", "-E", "separator=;",
                            "-E", "occurrence=a", "-e", "rpc.xid", "-e", "rpc.msgtyp", "-e", "nfs.opcode"], capture_output=True, text=True,

@@ -16,7 +16,7 @@ def kind(frame):
     if len(frame) < 60 or frame[12:14] != b"\x08\x00" or frame[23] != 17 or struct.unpack(">H", frame[36:38])[0] != ROCE_PORT:
         return None
     bth = frame[42:]
-    attribute = bth[36:38] if bth[0] == 0x64 else b""  # behind BTH, DETH and 16 bytes of the datagram
+    attribute = bth[36:38] if bth[0] == 0x64 else b""  # after BTH, DETH and 16 bytes of the datagram
     return bth[0], bth[1], bth[8] >> 7, attribute, min(len(frame) // 1024, 1)
 
 

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 try:
     import clang.cindex  # noqa: F401
-except ImportError:  # Debian's package is the system interpreter's
+except ImportError:  # Debian's package belongs to the system interpreter
     if sys.executable == "/usr/bin/python3" or not os.path.exists("/usr/bin/python3"):
         sys.exit("Mutation testing needs libclang's bindings: install python3-clang.")
     os.execv("/usr/bin/python3", ["/usr/bin/python3", *sys.argv])
@@ -29,8 +29,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 GOAL = 0.90
 TRANSPORT = ["rpc_message", "rpcrdma_*", "message_path_allocation", "v1_conformance*", "v2_conformance*", "handover"]
-# The tests that may notice a mutant of a folder: names of meson tests, with * as a wildcard. Only those that are about the folder, since everything
-# that includes a mutated header has to be compiled.
+# The tests that may detect a mutant of a folder: names of meson tests, with * as a wildcard. Only tests that are about the folder are listed,
+# because everything that includes a mutated header has to be compiled.
 FOLDERS = {
     "dataplane/base": ["base", "segment", *TRANSPORT],
     "dataplane/xdr": TRANSPORT,
@@ -40,7 +40,7 @@ FOLDERS = {
     "dataplane/gateway/tcp_upstream": ["forward"],
     "pmd/softroce": ["roce_wire", "softroce_parts", "softroce", "softroce_driver"],
 }
-PATIENCE = {"least_s": 20, "factor": 10}  # a run that takes longer is taken to hang
+PATIENCE = {"least_s": 20, "factor": 10}  # a longer run counts as hung
 
 
 def say(*words):
@@ -97,7 +97,7 @@ def parsed(job):
 
 
 class Found:
-    """all_points() and which of them do not compile, cached in the tree as long as no source changes."""
+    """Returns all_points() and which of them do not compile. The result is cached in the tree until a source changes."""
 
     def __init__(self, tree, files):
         self.path = os.path.join(tree.work, "points.json")
@@ -118,7 +118,7 @@ class Found:
 
 
 def all_points(tree, files):
-    """Every mutation point of the files, numbered in the order of the source."""
+    """Returns every mutation point of the files, numbered in the order of the source."""
     units = tree.units()
     any_flags = next((f for u, f in units.items() if u.startswith("pmd/softroce/")), next(iter(units.values())))
     sources = [f for f in files if f.endswith(".cc")]
@@ -137,7 +137,7 @@ def all_points(tree, files):
 
 
 def ranked(points, seed):
-    """Random order, but always the same for a seed, whatever changes elsewhere in the file."""
+    """Returns the points in a random order. The rank of a point depends only on the seed, not on changes at other places of the file."""
     seen = Counter()
 
     def rank(point):
@@ -215,12 +215,12 @@ def covered(programs, jobs):
 
 
 def outcomes(coverage, points, jobs):
-    """{number: (outcome, what noticed it)}"""
+    """Returns {number: (outcome, test that detected it)}."""
     results, begun = {}, time.monotonic()
 
     def one(point):
         result = runs.outcome(coverage, point["id"], PATIENCE)
-        if result[0] == "not covered" and point["constant"]:  # no test reaches it: only the compiler evaluates it
+        if result[0] == "not covered" and point["constant"]:  # not reached by any test because only the compiler evaluates it
             result = "constant", ""
         results[point["id"]] = result
         if len(results) % 20 == 0:

@@ -24,7 +24,7 @@ CONSTANT = re.compile(r"(\w+::)*k[A-Z]\w*$")
 ON = "::sluice::mutation::on({id})"
 LOOPS = (K.FOR_STMT, K.WHILE_STMT, K.DO_STMT, K.CXX_FOR_RANGE_STMT)
 FUNCTIONS = (K.FUNCTION_DECL, K.CXX_METHOD, K.CONSTRUCTOR, K.DESTRUCTOR, K.CONVERSION_FUNCTION, K.FUNCTION_TEMPLATE)
-# Declarations, and what the compiler evaluates. Initializers of fields are defaults, not bounds.
+# Declarations, and expressions that the compiler evaluates. Initializers of fields are defaults, not bounds.
 SKIPPED = (K.STATIC_ASSERT, K.ENUM_DECL, K.CXX_UNARY_EXPR, K.TYPE_ALIAS_DECL, K.TYPEDEF_DECL, K.USING_DECLARATION, K.TEMPLATE_NON_TYPE_PARAMETER, K.FIELD_DECL)
 STATEMENTS = (K.CALL_EXPR, K.BINARY_OPERATOR, K.COMPOUND_ASSIGNMENT_OPERATOR, K.UNARY_OPERATOR, K.CXX_THROW_EXPR, K.CXX_DELETE_EXPR)
 
@@ -96,7 +96,7 @@ class Finder:
             return
         if operator in RELATIONAL:
             other, kind = RELATIONAL[operator]
-        elif operator in EQUALITY and not is_condition:  # else it is the condition negated
+        elif operator in EQUALITY and not is_condition:  # otherwise it would equal the negated condition
             other, kind = EQUALITY[operator], "turned"
         else:
             return
@@ -128,7 +128,7 @@ class Finder:
                  f"::sluice::mutation::{function}({{id}}, {step}, {{0}})", [[start, end]])
 
     def conditions_of(self, cursor, children):
-        """The conditions of a statement."""
+        """Returns the conditions of a statement."""
         if cursor.kind in (K.IF_STMT, K.WHILE_STMT, K.SWITCH_STMT):
             first = children[0]
             if first.kind not in (K.DECL_STMT, K.VAR_DECL):
@@ -224,7 +224,7 @@ class Finder:
 
 
 def top_level(text, wanted):
-    """Where `wanted` stands inside the first parenthesis of text, outside of nested ones."""
+    """Returns the position of `wanted` inside the first parenthesis of text, outside of nested ones."""
     depth, found = 0, []
     for i, c in enumerate(re.sub(r"'.'|\"[^\"]*\"", lambda m: "_" * len(m.group()), text)):
         depth += (c in "([{") - (c in ")]}")
@@ -234,7 +234,7 @@ def top_level(text, wanted):
 
 
 def flags_of(command, folder):
-    """The compiler's arguments that matter to a parser, from an entry of compile_commands.json."""
+    """Returns the compiler arguments that a parser needs, from an entry of compile_commands.json."""
     import shlex
     words = shlex.split(command)
     while words and not words[0].startswith("-"):
@@ -243,7 +243,7 @@ def flags_of(command, folder):
     for word in words:
         if skip or word in ("-MD", "-MMD", "-c") or word.endswith((".cc", ".o")):
             skip = False
-        elif word in ("-MQ", "-MF", "-o", "-MT", "-Xclang"):  # what the front end alone is told is about precompiled headers
+        elif word in ("-MQ", "-MF", "-o", "-MT", "-Xclang"):  # options for the front end alone are about precompiled headers
             skip = True
         elif word.startswith(("-I", "-isystem", "-D", "-std", "-m", "-f", "-W")) and not word.startswith(("-fsanitize", "-mmem")):
             kept.append(word)
@@ -251,7 +251,7 @@ def flags_of(command, folder):
 
 
 def points_of(root, unit, flags, wanted):
-    """{file: [point]} of the files in `wanted` (relative to root) that the translation unit has."""
+    """Returns {file: [point]} of the files in `wanted` (relative to root) that the translation unit includes."""
     tu = cindex.Index.create().parse(unit, args=flags)
     fatal = [str(d) for d in tu.diagnostics if d.severity >= 3]
     if fatal:
@@ -274,8 +274,8 @@ def flags_folder(flags):
 
 
 def with_mutants(source, points):
-    """The source with a switch at each point; points have 'id'. Line breaks stay where they are as far as operands allow."""
-    # Of points with one extent, those that wrap all of it are outside.
+    """Returns the source with a switch at each point; points have 'id'. Line breaks keep their places as far as operands allow."""
+    # Among points with the same extent, those that wrap all of it are outermost.
     order = sorted(points, key=lambda p: (p["start"], -p["end"], p["spans"] != [[p["start"], p["end"]]]))
 
     def render(start, end, inside):

@@ -17,7 +17,7 @@ class Test:
 
 
 def run(command, tests, deadline_s, extra):
-    """The exit status, or None when it had to be killed. It has a process group of its own, so that its children are killed too."""
+    """Returns the exit status, or None if the process had to be killed. It runs in a separate process group, so that its children are killed too."""
     arguments = [*command, "--gtest_fail_fast", "--gtest_brief=1"]
     if tests is not None:
         arguments.append("--gtest_filter=" + ":".join(tests))
@@ -38,8 +38,8 @@ def run(command, tests, deadline_s, extra):
 
 
 def reached(command, deadline_s=900):
-    """([Test] that pass without a mutant, names of those that do not) of a program. It runs twice: once to record what it reaches, and
-    once as with a mutant, so that no leak or crash of its own is taken for a mutant that was noticed."""
+    """Returns ([Test] that pass without a mutant, names of tests that fail) of a program. The program runs twice: once to record what it
+    reaches, and once as with a mutant, so that a leak or crash of the program itself is not mistaken for a detected mutant."""
     with tempfile.NamedTemporaryFile("r", prefix="sluice-reached-", suffix=".txt") as file:
         status = subprocess_status(command, file.name, deadline_s)
         tests, failing = [], []
@@ -68,7 +68,7 @@ def subprocess_status(command, file, deadline_s):
 
 
 class Coverage:
-    """Which tests reach which mutant, and so which have to run for it."""
+    """Records which tests reach which mutant, and so have to run for it."""
 
     def __init__(self):
         self.of = defaultdict(lambda: defaultdict(list))  # mutant -> program's command -> [Test]
@@ -79,7 +79,7 @@ class Coverage:
                 self.of[number][command].append(test)
 
     def batches(self, number):
-        """[(command, [test name], microseconds)], the quickest first: the first failure ends the search."""
+        """Returns [(command, [test name], microseconds)], quickest first, because the first failure ends the search."""
         batches = []
         for command, tests in self.of[number].items():
             quick, slow, spent = [], [], 0
@@ -91,12 +91,12 @@ class Coverage:
 
 
 def title(command):
-    """The name of the program, with its arguments if it runs with several."""
+    """Returns the name of the program, with its arguments if it runs with several sets of them."""
     return " ".join([os.path.basename(command[0]), *(a for a in command[1:] if not a.startswith("--gtest"))])
 
 
 def outcome(coverage, number, patience):
-    """('noticed'|'hung'|'survived'|'not covered', what noticed it)"""
+    """Returns ('noticed'|'hung'|'survived'|'not covered', the test that detected it)."""
     batches = coverage.batches(number)
     if not batches:
         return "not covered", ""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Mutation testing of toy/, whose mutants are known: which are noticed, hang, survive and are left out. Speaks TAP."""
+"""Mutation testing of toy/, for which it is known which mutants are detected, hang, survive and are left out. Speaks TAP."""
 import argparse
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mutated tree: a copy of the project beside its build, in which sources hold mutants. Files are generated once, and again only when they change."""
+"""The mutated tree: a copy of the project beside its build, in which sources hold mutants. Files are generated once, and regenerated only when they change."""
 import hashlib
 import json
 import os
@@ -21,7 +21,7 @@ SWITCH = re.compile(r"sluice::mutation::(?:on|moved|moved_in_constexpr)\((\d+)")
 
 
 class Problem(Exception):
-    """Reported as a sentence, without a traceback."""
+    """An error that is reported as a sentence, without a traceback."""
 
 
 def write_if_changed(path, content):
@@ -93,7 +93,7 @@ class Tree:
                 P.flags_of(e["command"], e["directory"]) for e in entries}
 
     def rejected_by(self, output):
-        """Numbers of the mutants on the lines of the compiler's errors; None for a line without one."""
+        """Returns the numbers of the mutants on the lines of the compiler's errors; None for a line without a mutant."""
         numbers, unknown = set(), []
         for name, line in set(re.findall(r"^(\S+?):(\d+):\d+: (?:fatal )?error:", output, re.M)):
             with open(os.path.normpath(os.path.join(self.build, name)), encoding="utf-8") as file:

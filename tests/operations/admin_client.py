@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admin socket without sluicectl, and what its answers have to be."""
+"""Access to the admin socket without sluicectl, and checks of its answers."""
 import json
 import re
 import socket
@@ -9,7 +9,7 @@ TYPES = {"boolean": bool, "integer": int, "number": (int, float), "string": str,
 
 
 def ask(path, method, parameters=None, passed=()):
-    """The whole response. `passed`: descriptors that go with the request."""
+    """Sends a request and returns the whole response. `passed`: descriptors sent with the request."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(30)
         client.connect(path)
@@ -20,7 +20,7 @@ def ask(path, method, parameters=None, passed=()):
 
 
 def mismatch(schema, value, where="result"):
-    """Why the value is not as the JSON Schema has it, or None. Knows the words that our schemas have."""
+    """Returns the reason why the value violates the JSON Schema, or None. Supports the keywords that our schemas use."""
     if "anyOf" in schema:
         found = [mismatch(one, value, where) for one in schema["anyOf"]]
         return None if None in found else found[0]

@@ -47,7 +47,7 @@ def a_reload_changes_exports_policy_and_log_level_and_loses_no_call():
     assert changes["restart_both_planes"] == [] and changes["restart_control_plane"] == [], changes
     assert {"log_level", "export./more", "export./export", "client_class.lab", "policy.max_credits"} <= set(changes["in_force"]), changes
     assert exports()["/more"]["read_only"] and exports()["/export"]["quota_bytes"] == 256 << 20
-    # The client is in another class now, which has another grant.
+    # The client now belongs to another class, which has another grant.
     planes.wait("the grant of its new class", lambda: [(c["class"], c["credits"]) for c in planes.ctl("connections")] == [("lab", 4)])
     shown = planes.ctl("config", "show")
     assert shown["log_level"] == "warn" and shown["policy"]["weight"] == 3, shown
@@ -80,7 +80,7 @@ def what_is_in_an_export_comes_back_with_it():
     planes.wait("the load's file to be counted", lambda: exports()["/export"]["files"] > 1)
     planes.ctl("exports", "remove", "/export")
     load.terminate()
-    load.communicate()  # its file handles are stale
+    load.communicate()  # the file handles of the load are stale
     done = planes.nfs_load(seconds=1)
     _, err = done.communicate()
     assert done.returncode != 0 and err, "a removed export was mounted"
@@ -174,7 +174,7 @@ def a_file_that_does_not_answer_holds_up_only_who_waits_for_it():
     with HeldFile(planes.config) as held:
         reload = subprocess.Popen([CTL, "--socket", planes.socket, "--json", "config", "reload"], stdout=subprocess.PIPE, text=True)
         held.wait_for_opener()
-        planes.control.send_signal(signal.SIGHUP)  # another reload: it waits for the first
+        planes.control.send_signal(signal.SIGHUP)  # another reload, which waits for the first
         for _ in range(20):
             assert planes.ctl("status")["control_plane"]["alive"] and planes.ctl("topology")["processors"]
         assert finish(planes.nfs_load(seconds=1))["errors"] == 0, "new connections are made meanwhile"
@@ -246,7 +246,7 @@ def slow_calls_are_noted_with_where_their_time_went():
     assert any("slow calls" in finding for finding in why["findings"]), why["findings"]
     assert any(event["event"] == "connection_up" for event in why["events"]), why["events"]
     assert {call["xid"] for call in slow} <= {call["xid"] for call in why["slow_calls"]}
-    # Zero notes none; a reload is enough.
+    # Zero disables the record of slow calls; it takes effect by a reload.
     planes.write_config(extra="[observability]\nslow_call_ms = 0\n")
     assert "observability.slow_call_ms" in planes.ctl("config", "reload")["in_force"]
     noted = len(slow_calls())
@@ -464,7 +464,7 @@ key_files = ["{key_file}"]
         check_names(dump)
         for view, words in (("config_show", ["config", "show"]), ("topology", ["topology"])):
             assert dump[view] == dumped.ctl(*words), view
-        # Values that change meanwhile have at least the same structure.
+        # Views whose values change between the two requests have at least the same structure.
         for view in ("status", "reactors", "devices", "memory", "credits", "counters", "properties", "exports", "upstreams", "reverse"):
             shown = dumped.ctl(view)
             assert type(dump[view]) is type(shown) and len(dump[view]) == len(shown) and "error" not in dump[view], (view, dump[view], shown)
@@ -478,7 +478,7 @@ key_files = ["{key_file}"]
         assert dump["config_show"]["host_authentication"]["host"][0]["key_files"] == [key_file]
         for form in (key, key.encode().hex(), base64.b64encode(key.encode()).decode().rstrip("=")):
             assert form not in text, form
-        # It never replaces a file; without a name it writes to standard output.
+        # `debug dump` never replaces a file; without a name it writes to standard output.
         again = dumped.run_ctl("debug", "dump", file)
         assert again.returncode == 1 and "name a file that does not exist" in again.stderr, again
         assert set(json.loads(dumped.run_ctl("debug", "dump").stdout)) == set(dump)

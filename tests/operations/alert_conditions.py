@@ -16,7 +16,7 @@ from sites import SERVER, Site, again_and_again, enter_own_network, over_wire
 from wire import Wire, claim, damaging, ethdev, forging, ip, losing
 
 CONFORMANCE, DEPLOY = sys.argv[5:7]
-TCP_CLIENTS = 60  # for which there are entries
+TCP_CLIENTS = 60  # entries for TCP clients
 WITHOUT_CONDITION = {
     "SluiceInvariantFailed": "no input makes a check of Sluice's own fail; unit tests show that one that does is counted",
     "SluiceVerbsDeviceDown": "wants an RDMA device that goes: verbs_test.py has one in a guest, without Prometheus, and looks at the counter",
@@ -85,7 +85,7 @@ SITES = [served, gateway, reverse, on_wire]
 
 
 def makes(*where, ends=True):
-    """A context with the condition of these alerts, given as (site, alert, ...). `ends`: they end soon after it."""
+    """Makes a context of a function that causes these alerts, given as (site, alert, ...). `ends`: the alerts end soon after the condition."""
     def made(function):
         function = contextlib.contextmanager(function)
         function.alerts = {(site.metrics, alert) for site, *alerts in where for alert in alerts}
@@ -115,7 +115,7 @@ def standing_still(process):
 
 @contextlib.contextmanager
 def descriptors_for_few(process):
-    """Has no more of them in the end than the process wants."""
+    """Lowers the process's limit of descriptors while the body runs."""
     limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (TCP_CLIENTS, limits[1]))
     try:
@@ -220,7 +220,7 @@ def nfs_null(xid):
 
 @contextlib.contextmanager
 def tcp_clients(count):
-    """Of which the first has a call."""
+    """Connects `count` TCP clients. The first one sends a call."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(socket.create_connection(("127.0.0.1", reverse_port))) for _ in range(count)]
         clients[0].sendall(nfs_null(1))
@@ -324,7 +324,7 @@ def an_interface_is_set_down():
         ip("link", "set", "server", "up")
 
 
-# The silent upstream is waited for last, since it takes a minute, beside all that has nothing to do with the gateway.
+# The alert of the silent upstream takes a minute, so it is checked last, while conditions independent of the gateway are tested.
 CONDITIONS = [an_upstream_is_away, an_upstream_gets_more_calls_than_can_be_remembered, an_upstream_is_slow,
               many_tcp_clients_call_a_server_that_is_being_drained, more_tcp_clients_come_than_there_are_entries,
               a_data_plane_stands_still_and_more_is_wanted_of_it,

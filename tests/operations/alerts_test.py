@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every alert of rules.yml fires in a real Prometheus when its condition is there, and ends with it. Speaks TAP.
+"""Every alert of rules.yml fires in a real Prometheus when its condition occurs, and ends with it. Speaks TAP.
 
 alerts_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH SLUICE_CONFORMANCE DEPLOY"""
 import re
@@ -12,15 +12,15 @@ from planes import free_port, run_tap
 from prometheus_server import Prometheus, of_gateways
 
 RULES = f"{DEPLOY}/prometheus/rules.yml"
-OF_THE_MACHINE = {"SluiceControlPlaneStalls"}  # a pause of it is a condition, and counts for two minutes
+OF_THE_MACHINE = {"SluiceControlPlaneStalls"}  # a pause of the machine is a condition, and counts for two minutes
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600}
 WINDOWS_FASTER, DELAYS_FASTER = 60, 300
-SHORTEST_WINDOW_S = 4  # a rate needs samples, of which there is one each second
+SHORTEST_WINDOW_S = 4  # a rate needs samples, and there is one each second
 
 
 def hurried(rules):
-    """The same rules with shorter windows and delays."""
+    """Returns the rules with shorter windows and delays."""
     def shorter(faster, least):
         return lambda found: f"{found[1]}{max(least, int(found[2]) * UNITS_S[found[3]] // faster)}s{found[4]}"
 
@@ -33,7 +33,7 @@ begun = {}
 
 
 def begin(condition):
-    """The context, and since when its alerts may fire."""
+    """Enters the condition. Returns its context, and the time from which on its alerts may fire."""
     if condition.ends:
         served.wait("others' alerts gone", lambda: not condition.alerts & server.firing())
     context = condition()
@@ -43,7 +43,7 @@ def begin(condition):
 
 
 def wait_for(alerts, since):
-    """Each at some time, since some conditions come and go."""
+    """Waits until each alert has fired at some time, because some conditions come and go."""
     try:
         served.wait("alerts", lambda: alerts <= server.fired(time.monotonic() - since))
     except AssertionError:

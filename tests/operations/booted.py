@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package under a systemd of its own: a root file system with it is booted by systemd-nspawn, in a mount and a cgroup namespace of its own."""
+"""The package under a separate systemd: systemd-nspawn boots a root file system with the package, in a new mount and cgroup namespace."""
 import os
 import shutil
 import signal
@@ -8,7 +8,7 @@ import time
 
 from planes import PATIENCE_S, Skipped, missing
 
-# Nobody has to know of the container, so that no systemd has to run outside. DPDK looks for modules of the kernel.
+# The container is not registered, so that no systemd has to run outside. DPDK looks for modules of the kernel.
 HOLDER = """
 mount --make-rprivate /
 umount -l /sys/fs/cgroup
@@ -20,7 +20,8 @@ RELEASE_OF_HERE = '. /etc/os-release && echo "$VERSION_CODENAME"'
 
 
 def make(package, folder):
-    """Debian's required packages, systemd, the package and what it depends on; the package's file stays in it, to be installed again."""
+    """Makes a root file system of Debian's required packages, systemd, the package and its dependencies. The package's file stays in it, to be
+    installed again."""
     if sentence := missing("mmdebstrap", "systemd-nspawn", "unshare", "nsenter"):
         raise Skipped(sentence)
     name = os.path.basename(package)
@@ -42,7 +43,7 @@ class Machine:
         self.wait("systemd is up", lambda: self.leader() and self.run("systemctl", "is-system-running").stdout.strip() in ("running", "degraded"))
 
     def leader(self):
-        """The process that is the machine's first."""
+        """Returns the process that is the machine's init."""
         children = subprocess.run(["pgrep", "-P", str(self.nspawn.pid)], capture_output=True, text=True, check=False).stdout.split()
         return next((child for child in children if os.path.basename(os.readlink(f"/proc/{child}/exe")) == "systemd"), None)
 
@@ -92,7 +93,7 @@ def nothing_runs_that_nobody_has_started(machine):
 
 
 def a_started_unit_serves(machine):
-    """Type=notify: it has started when it is ready."""
+    """Type=notify: a unit has started when it is ready."""
     machine.done("systemctl", "start", *UNITS)
     machine.done("sluicectl", "status")
     machine.done("sluice-bench", "probe")

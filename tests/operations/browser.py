@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A headless Chromium with one page, which is spoken to by the DevTools protocol over a pipe."""
+"""A headless Chromium with one page, controlled by the DevTools protocol over a pipe."""
 import json
 import os
 import shlex
@@ -9,7 +9,7 @@ import tempfile
 
 
 def program():
-    """Its path, or None."""
+    """Returns the path of Chromium, or None."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -29,7 +29,7 @@ class Browser:
         self.numbers = 0
         self.session = None
         self.asked = []  # addresses of all requests of the page
-        self.complaints = []  # what the page, or the browser about it, has put into the console
+        self.complaints = []  # console messages of the page, and of the browser about the page
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Network", "Log", "Runtime", "Page"):
@@ -64,11 +64,11 @@ class Browser:
         return answer["result"]
 
     def value(self, expression):
-        """Of an expression of JavaScript in the page."""
+        """Returns the value of a JavaScript expression in the page."""
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def text(self, selector):
-        """What a person sees there."""
+        """Returns the visible text of an element."""
         return self.value(f"document.querySelector({json.dumps(selector)}).innerText")
 
     def stop(self):

@@ -21,7 +21,7 @@ planes = Planes(CONTROL, DATA, CTL, BENCH)
 
 
 class Capture:
-    """A sluicectl that captures; its standard output is for the test."""
+    """A sluicectl that captures packets; the test reads its standard output."""
 
     def __init__(self, file, *words, **options):
         self.process = subprocess.Popen([CTL, "--json", "--socket", planes.socket, "capture", file, *words],
@@ -37,17 +37,17 @@ class Capture:
 
 
 def status():
-    """What the control plane knows of the last capture."""
+    """Returns the control plane's status of the last capture."""
     return ask(planes.socket, "capture_status")["result"]
 
 
 def ended():
-    """The data plane writes no more, whoever has left whatever behind."""
+    """Waits until the data plane has stopped writing, and returns the status of the capture."""
     return planes.wait("the end of the capture", lambda: (s := status())["state"] != "running" and s)
 
 
 def under_load(test):
-    """The test as a function that runs while a client has calls served, none of which may fail."""
+    """Wraps the test in a load of a client, none of whose calls may fail."""
     def wrapped():
         load = planes.load("--seconds", str(PATIENCE_S), "--depth", "4", "null")
         planes.loaded()
@@ -61,7 +61,7 @@ def under_load(test):
 
 
 def packets_of(file, *fields, source=None):
-    """The fields of each packet, as tshark reads them."""
+    """Returns the fields of each packet, as tshark reads them."""
     words = ["tshark", "-n", "-r", file, "-T", "fields", *(word for field in fields for word in ("-e", field))]
     done = subprocess.run(words, stdin=source, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
@@ -80,9 +80,9 @@ def tshark_reads_standard_output_and_each_packet_is_there_once_with_todays_date(
     assert code == 0 and len(packets) == 400, (code, len(packets))
     now = time.time()
     assert all(now - 60 < float(packet[0]) < now + 1 for packet in packets), packets[0]
-    roce = [packet for packet in packets if packet[1]]  # the link has just come up: addresses are announced, by ARP
+    roce = [packet for packet in packets if packet[1]]  # the link has just come up, so addresses are announced by ARP
     assert len(roce) > 390 and {(p[1], p[2]) for p in roce} == {(CLIENT, "192.0.2.1"), ("192.0.2.1", CLIENT)}, packets[:4]
-    # Packets of both sides may be sent again; that is counted.
+    # Packets of both sides may be retransmitted, which is counted.
     seen = collections.Counter(tuple(what) for _, *what in roce if what[2] != MANAGEMENT)
     polled, = planes.ctl("devices")["polled"]
     again = sum(polled[name] for name in ("packets_sent_again", "probes", "duplicates", "duplicate_reads", "stale_responses"))
@@ -163,13 +163,13 @@ def another_administrator_ends_it_and_two_do_not_run():
 def a_fifo_that_nobody_opens_or_reads_hurts_nobody():
     fifo = f"{planes.dir}/fifo"
     os.mkfifo(fifo)
-    # Nobody opens it: the client waits, and the planes know nothing of it.
+    # Without a reader of the FIFO the client waits, and the planes are not involved.
     capture = Capture(fifo, "--seconds", "1")
     time.sleep(0.3)
     assert capture.process.poll() is None and status()["state"] != "running"
     capture.process.send_signal(signal.SIGINT)
     assert capture.finish()[0] != 0
-    # It is opened and not read: packets are dropped, and the limit of time holds.
+    # With the FIFO open but not read, packets are dropped, and the time limit holds.
     reader = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
     try:
         while True:
@@ -199,7 +199,7 @@ def an_output_that_fails_is_told_and_ends_the_capture():
 
 
 def the_data_plane_ends_in_time_during_a_capture_and_says_so():
-    # A client that is stopped reads nothing; the data plane's end waits for nobody.
+    # A stopped client does not read, and the data plane exits without waiting for it.
     other = Planes(CONTROL, DATA, CTL, BENCH)
     other.start()
     try:

@@ -23,7 +23,7 @@ def formatter(unit):
     engineering = EngFormatter(UNITS.get(unit, ""), sep=" " if unit in UNITS else "")
     if unit == "s":
         return engineering
-    # There is no thousandth of a call.
+    # Counts below 1 get no prefix, because there is no millicall.
     return FuncFormatter(lambda value, _=None: f"{value:g}{engineering.sep}{engineering.unit}" if 0 < value < 1 else engineering(value))
 
 
@@ -32,7 +32,7 @@ def largest(series):
 
 
 def numbers(axes, panel, series):
-    """The last value of each, as a panel of the kind `stat` has it."""
+    """Draws the last value of each series, as a panel of the kind `stat` does."""
     axes.set_axis_off()
     for place, one in enumerate(series):
         at = (place + 0.5) / len(series)
@@ -60,7 +60,7 @@ def lines(axes, panel, series, span):
 
 
 def drawn(panels, span):
-    """Returns a PNG. `panels`: (panel, [Series]) of each."""
+    """Returns a PNG. `panels`: a list of (panel, [Series])."""
     rows = -(-len(panels) // COLUMNS)
     figure, grid = pyplot.subplots(rows, COLUMNS, figsize=(WIDTH * COLUMNS, HEIGHT * rows), squeeze=False, layout="constrained")
     for axes in grid.flat[len(panels):]:

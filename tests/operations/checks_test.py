@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What each check of a configuration finds, and how a start is refused. Speaks TAP.
+"""The findings of each check of a configuration, and refused starts. Speaks TAP.
 
 checks_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH"""
 import os
@@ -14,7 +14,7 @@ planes = Planes(CONTROL, DATA, CTL, BENCH)
 
 
 def a_file_of_any_size_is_checked():
-    """Up to the 1 MiB that a start reads. It goes to the control plane as a descriptor where a request's line has no room for it."""
+    """Files have up to the 1 MiB that a start reads. A file that does not fit a request's line is passed to the control plane as a descriptor."""
     with open(planes.config, encoding="utf-8") as file:
         text = file.read()
     path = f"{planes.dir}/large.toml"
@@ -28,7 +28,7 @@ def a_file_of_any_size_is_checked():
 
 
 def a_file_that_cannot_start_is_found_by_each_check():
-    """What a start refuses is refused by --check, `config check` and a reload, with the same sentence."""
+    """A file that a start refuses is refused by --check, `config check` and a reload with the same message."""
     with open(planes.config, encoding="utf-8") as file:
         text = file.read()
     memory = text + "[memory]\nsize_mib = 1048576\n"
@@ -49,7 +49,7 @@ def a_file_that_cannot_start_is_found_by_each_check():
 
 
 def two_processors():
-    """The first and the last one that this test may use."""
+    """Returns the first and the last processor that this test may use."""
     mine = sorted(os.sched_getaffinity(0))
     if len(mine) < 2:
         raise Skipped("there is one processor only")
@@ -59,7 +59,7 @@ def two_processors():
 
 
 def restart_control_with(text):
-    """Both planes end, and a control plane alone starts with the text."""
+    """Ends both planes, and starts only a control plane, with this configuration."""
     for plane in (planes.data, planes.control):
         plane.terminate()
         plane.wait(PATIENCE_S)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers of podman with storage of their own, in a mount namespace of their own."""
+"""Podman containers with separate storage, in a separate mount namespace."""
 import os
 import resource
 import subprocess
 
 from planes import Skipped
 
-# Podman's storage and volumes are mounted there, so nothing is left behind; it wants a cgroup2 tree, which not every machine has there.
+# Podman's storage and volumes are mounted in the namespace, so nothing is left behind. Podman requires a cgroup2 tree, which not every
+# machine has at that path.
 HOLDER = "mount --make-rprivate /; mount -t tmpfs tmpfs /dev/shm; umount -l /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup; echo ready; exec sleep infinity"
 
 

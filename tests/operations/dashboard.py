@@ -32,7 +32,7 @@ def panels(deploy):
 
 
 def query(expression, instance=".*", interval_s=20):
-    """An expression of the dashboard with values for Grafana's variables."""
+    """Returns an expression of the dashboard with values for Grafana's variables."""
     return expression.replace("$instance", instance).replace("$__rate_interval", f"{interval_s}s")
 
 
@@ -41,7 +41,7 @@ def legend(form, labels):
 
 
 def asked(url, expression, begin, end, step_s):
-    """[(labels, points)] of an expression over a time."""
+    """Returns [(labels, points)] of an expression over a time range."""
     words = urllib.parse.urlencode({"query": expression, "start": begin, "end": end, "step": step_s})
     try:
         with urllib.request.urlopen(f"{url}/api/v1/query_range?{words}", timeout=20) as answer:
@@ -52,6 +52,6 @@ def asked(url, expression, begin, end, step_s):
 
 
 def series_of(url, panel, instance, span, interval_s=10, step_s=1):
-    """For each target of the panel its [Series], over `span`: (begin, end)."""
+    """Returns the [Series] of each target of the panel, over `span`: (begin, end)."""
     return [[Series(legend(form, labels), points) for labels, points in asked(url, query(expression, instance, interval_s), *span, step_s)]
             for expression, form in panel.targets]

@@ -30,12 +30,12 @@ def run(*command, **options):
 
 
 def quickly():
-    """Environment for a quick compilation, since this tests the packaging: the flags of a release build, whose objects ccache has, or
-    else no optimization and no debugging information."""
+    """Returns an environment for a quick compilation, because only the packaging is tested. With ccache it has the flags of a release build,
+    whose objects are cached; without ccache it disables optimization and debugging information."""
     if missing("ccache"):
         return {"DEB_BUILD_OPTIONS": "noopt", "DEB_CXXFLAGS_STRIP": "-g", "MESON_OPTIONS": "-Db_lto=false"}
     flags = {f"DEB_{kind}_SET": "" for kind in ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")}
-    # Without LTO, as those objects are. debhelper sets another HOME and locale, on which objects do not depend.
+    # The cached objects are built without LTO. debhelper sets another HOME and locale, on which objects do not depend.
     cache = run("ccache", "-k", "cache_dir").stdout.strip()
     return {**flags, "MESON_OPTIONS": "-Doptimization=3 -Db_lto=false", "CCACHE_DIR": cache, **build.CACHE}
 
@@ -58,7 +58,7 @@ def the_package_is_built():
 
 
 def calls_of_set(name):
-    """System calls of a set such as @system-service."""
+    """Returns the system calls of a set such as @system-service."""
     found = set()
     for line in run("systemd-analyze", "syscall-filter", name).stdout.splitlines()[1:]:
         word = line.strip()
@@ -68,7 +68,7 @@ def calls_of_set(name):
 
 
 def refused_by(unit, calls):
-    """Those of `calls` that the unit's filter refuses."""
+    """Returns those of `calls` that the unit's filter refuses."""
     allowed = set()
     with open(f"{DEPLOY}/systemd/{unit}.service", encoding="utf-8") as file:
         for line in re.findall(r"^SystemCallFilter=(.*)$", file.read(), re.M):
@@ -78,7 +78,8 @@ def refused_by(unit, calls):
 
 
 def neither_writes_what_is_the_others(segment):
-    """The folder of the segment: each plane reads both parts. That of the admin socket, and of keys: the control plane's."""
+    """Each plane reads both parts of the segment and writes only its own part. Only the control plane uses the folders of the admin socket and
+    of keys."""
     both = f"cat {segment}.control {segment}.data > /dev/null"
     for user, script in (("sluice-dataplane", f"{both} && ! echo x >> {segment}.control && ! rm -f {segment}.control"),
                          ("sluice-controlplane", f"{both} && ! echo x >> {segment}.data && ! rm -f {segment}.data"),
@@ -101,7 +102,7 @@ def it_is_installed_and_each_plane_runs_as_a_user_of_its_own():
             assert "sluice" in run("id", "-nG", user).stdout.split(), user
         for group in ("sluice-admin", "sluice-monitor"):
             assert run("getent", "group", group).returncode == 0
-        for _ in range(2):  # also where everything is there
+        for _ in range(2):  # also when everything already exists
             done = run("systemd-tmpfiles", "--create", "sluice.conf")
             assert done.returncode == 0 and not done.stderr, done
         os.makedirs("/run/sluice-dataplane", exist_ok=True)  # RuntimeDirectory= of the unit
@@ -209,7 +210,7 @@ def units_are_well_formed_and_exposed_below_3():
 
 
 def udev_gives_the_cards_of_vfio_to_the_data_plane():
-    """The rule with another device for a card, in a /dev of its own."""
+    """Tests the rule with another device in place of a card, in a separate /dev."""
     if not ROOT:
         raise Skipped("Only root may have a /dev of its own.")
     if sentence := missing("udevadm"):
@@ -230,7 +231,7 @@ def udev_gives_the_cards_of_vfio_to_the_data_plane():
 
 
 def samples_are_accepted():
-    """But for processors and memory, of which the machine here may have less."""
+    """Processors and memory are reduced, because the test machine may have less."""
     smaller = ((r"^cpus = .*\n", ""), (r"^count = \d+", "count = 1"), (r"^size_mib = \d+", "size_mib = 1024"), (r"^hugepages = true", "hugepages = false"))
     for sample in ("sluice.toml", "samples/two-ports.toml"):
         path = f"{folder}/sample.toml"
@@ -303,7 +304,7 @@ def sluice_tune_looks_for_room_where_the_segment_is():
         file.write('segment = "/run/sluice/segment/sluice"\n' + text)
     _, found = tune(root, config)
     assert found["/run/sluice/segment"]["state"] == "bad" and "systemd-tmpfiles" in found["/run/sluice/segment"]["do"], found
-    assert "/dev/shm" not in found  # softroce has no file there
+    assert "/dev/shm" not in found  # softroce has no file in /dev/shm
     os.makedirs(f"{root}/run/sluice/segment")
     _, found = tune(root, config)
     assert found["/run/sluice/segment"]["found"].endswith("MiB free"), found

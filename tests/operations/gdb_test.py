@@ -17,7 +17,7 @@ from gdb_script import SCRIPT, gdb, table  # noqa: E402
 PROGRAMS = sys.argv[1:5]
 DATA = PROGRAMS[1]
 EXPORT = '[[export]]\npath = "/export"\nclients = []\n'
-# Small cores; and a client that is stopped for as long as gdb takes is kept.
+# Cores are small, and a client that is stopped while gdb runs is not disconnected.
 FEW = "[transport]\nprogress_timeout_s = 0\nmax_connections = 4\ncall_buffers = 2\nlarge_reply_buffers = 2\n[memory]\nsize_mib = 64\nmax_files = 100\n"
 SENDS_PER_COMPLETION = 16  # at most (dataplane/rpcrdma/link/send_stage.h)
 
@@ -40,8 +40,8 @@ EVERYTHING = ["sluice reactors", "sluice connections", "sluice slots", "sluice q
 
 
 def compare(printed, planes):
-    """The connection, as sluicectl shows it, whose replies were sent and not yet received by the client."""
-    # While gdb had the data plane stopped, it may have counted as dead.
+    """Compares gdb's view of the connection with sluicectl's. The replies were sent and not yet received by the client. Returns the queue pair."""
+    # The data plane may have counted as dead while gdb had stopped it.
     shown = planes.wait("the connection", lambda: planes.ctl("connections", "show", "0", "0"))
     connection, = table(printed, ["connection", "state", "peer"])
     same = {"state": "Open", "peer": shown["peer"], "version": f"Version{shown['version']}", "credits": str(shown["credits"]),
@@ -81,7 +81,7 @@ def with_client_stopped(planes, load, body):
 
 
 def settled_connection(planes):
-    """The connection, once two views of it are equal."""
+    """Returns the connection once two consecutive views of it are equal, else None."""
     def look():
         shown = planes.ctl("connections", "show", "0", "0")
         polls = planes.ctl("counters")[0]["polls_idle"]
@@ -102,7 +102,7 @@ def a_live_data_plane_and_its_core_show_what_sluicectl_shows():
         assert queue_pair["driver"] == "loopback" and int(queue_pair["produced"]) > int(queue_pair["acknowledged"]) > 0, queue_pair
         of_core = gdb(DATA, core, commands=EVERYTHING)
         assert compare(of_core, planes) == queue_pair, of_core
-        # A connection by its number, a closed one, one that does not exist, and an invalid number.
+        # The numbers are of an open connection, a closed one, one that does not exist, and an invalid number.
         named = gdb(*target, commands=["sluice connections 0.0", "sluice connections 0.3", "sluice slots 0.99"])
         assert [row["connection"] for row in table(named, ["connection"])] == ["0.0"], named
         assert re.search(r"^0\.3 +Closed", named, re.M) and "There is no connection 0.99: there are 0.0 to 0.3." in named, named
@@ -176,7 +176,7 @@ def request_slots_of_a_gateway_whose_server_does_not_answer():
 
 
 def stopped(pid):
-    """A signal stops each thread on its own: until the last has seen it, calls are answered."""
+    """A signal stops each thread separately, so calls are answered until the last thread has received it."""
     def state(thread):
         with open(f"/proc/{pid}/task/{thread}/stat", encoding="ascii", errors="replace") as file:
             return file.read().rsplit(")", 1)[1].split()[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file whose opening waits until it is let go, as that of a file server which does not answer: fanotify's permission events."""
+"""A file whose open() blocks until it is released, like that of a file server that does not answer. Uses fanotify's permission events."""
 import ctypes
 import os
 import struct
@@ -18,7 +18,7 @@ libc.fanotify_mark.argtypes = [ctypes.c_int, ctypes.c_uint, ctypes.c_uint64, cty
 
 
 class HeldFile:
-    """This process must not open the file meanwhile."""
+    """Holds the file. This process must not open it before the hold ends."""
 
     def __init__(self, path):
         self.fd = libc.fanotify_init(FAN_CLOEXEC | FAN_CLASS_CONTENT, os.O_RDONLY)
@@ -27,7 +27,7 @@ class HeldFile:
         self.waiting = []
 
     def wait_for_opener(self):
-        """Until somebody waits for the file."""
+        """Waits until a process tries to open the file."""
         data = os.read(self.fd, 4096)
         for at in range(0, len(data), EVENT.size):
             self.waiting.append(EVENT.unpack_from(data, at)[5])
@@ -42,6 +42,6 @@ class HeldFile:
         return self
 
     def __exit__(self, *ignored):
-        """The kernel lets go whoever waits."""
+        """Ends the hold; the kernel releases the waiting processes."""
         self.let_go()
         os.close(self.fd)

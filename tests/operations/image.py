@@ -34,7 +34,7 @@ def make(deploy, package, folder):
 
 
 class Pair:
-    """Both planes, each in a container, with the segment's folder in common."""
+    """Both planes, each in a container, with a shared folder of the segment."""
 
     def __init__(self, podman, images, name, control=(), data=()):
         self.podman = podman

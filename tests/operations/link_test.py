@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""softroce on an interface of the kernel's, which loses its carrier, changes, and is deleted and created again, under load. Speaks TAP.
+"""softroce on a kernel interface that loses its carrier, changes, and is deleted and created again, under load. Speaks TAP.
 
 link_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH"""
 import errno
@@ -31,7 +31,7 @@ def enter_own_network():
 
 
 def create(end_of_wire, mtu=MTU):
-    """An interface, whose other end is a port of the switch."""
+    """Creates an interface whose other end is a port of the switch."""
     ip("link", "add", end_of_wire, "mtu", str(mtu), "type", "veth", "peer", "name", f"{end_of_wire}-port", "mtu", str(MTU))
     ip("link", "set", f"{end_of_wire}-port", "master", "switch", "up")
     ip("link", "set", end_of_wire, "up")
@@ -50,7 +50,7 @@ SITE = None
 
 
 def ready():
-    """Whether /readyz has status 200, and its text."""
+    """Returns whether /readyz has status 200, and its text."""
     try:
         with urllib.request.urlopen(f"http://{SITE.metrics}/readyz", timeout=5) as page:
             return page.status == 200, page.read().decode()
@@ -77,7 +77,7 @@ def events(name):
 
 
 def load(*words, seconds=PATIENCE_S):
-    """A client at the other end of the wire."""
+    """Starts a client at the other end of the wire."""
     return subprocess.Popen([SITE.programs["bench"], "--device", "softroce", "--ethdev", ethdev("client"), "--address", f"{CLIENT}/24",
                              "--server", SERVER, "--json", "--seconds", str(seconds), *words],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -89,14 +89,14 @@ def finish_load(client):
 
 
 def serves(mtu=4200):
-    """Whether a new client connects and gets its replies."""
+    """Returns true if a new client connects and receives its replies."""
     client = load("--mtu", str(mtu), "null", seconds=1)
     client.communicate(timeout=PATIENCE_S)
     return client.returncode == 0
 
 
 def refusal(kind, family, address):
-    """The error that the kernel's client gets from a port without a service."""
+    """Returns the error that a client of the kernel's stack gets from a port without a service."""
     with socket.socket(family, kind) as client:
         client.settimeout(PATIENCE_S)
         try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""MOUNT and its registration, as rpcinfo, showmount and rpcbind see them, in a network namespace of their own. Speaks TAP.
+"""MOUNT and its registration, as rpcinfo, showmount and rpcbind see them, in a separate network namespace. Speaks TAP.
 
 mount_test.py CONTROLPLANE SOURCE [NAME...]   (NAME: only those tests)"""
 import os
@@ -60,7 +60,7 @@ def receive(stream, count):
 
 
 def reply(stream):
-    """The results of the next successful reply."""
+    """Returns the results of the next successful reply."""
     [mark] = struct.unpack(">I", receive(stream, 4))
     message = receive(stream, mark & ~(1 << 31))
     assert message[4:24] == struct.pack(">5I", 1, 0, 0, 0, 0), message
@@ -78,7 +78,7 @@ def connect(port, host="127.0.0.1"):
 
 
 class Upstream:
-    """A MOUNT server that exports /data, and answers nobody whose port is above 1023."""
+    """A MOUNT server that exports /data, and refuses MNT from ports above 1023."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -110,7 +110,7 @@ class Upstream:
 
 
 class Control:
-    """A control plane; as the unit runs it, if `as_unit`."""
+    """A control plane, run as its unit does if `as_unit`."""
 
     def __init__(self, more, as_unit=False, rpcbind=False, metrics=""):
         self.dir = tempfile.mkdtemp(prefix="sluice-mount-", dir="/dev/shm" if as_unit else None)
@@ -144,7 +144,7 @@ class Control:
 
 
 def confined():
-    """The rights that the unit gives the control plane."""
+    """Returns a command that confines a program to the privileges that the unit gives the control plane."""
     with open(f"{SOURCE}/deploy/systemd/sluice-controlplane.service", encoding="utf-8") as file:
         kept = re.search(r"^AmbientCapabilities=(.*)$", file.read(), re.M).group(1).lower().replace("cap_", "").split()
     sets = ",".join(["-all", *(f"+{name}" for name in kept)])
@@ -157,7 +157,7 @@ def run(*command):
 
 
 def registered():
-    """netid: universal address, of MOUNT version 3 at rpcbind."""
+    """Returns {netid: universal address} of MOUNT version 3 at rpcbind."""
     found = {}
     for line in run("rpcinfo").stdout.splitlines()[1:]:
         words = line.split()
@@ -167,14 +167,14 @@ def registered():
 
 
 def rpcbind(procedure, netid, address):
-    """What a program that registers itself calls."""
+    """Makes the call by which a program registers itself."""
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect("/run/rpcbind.sock")
         return ask(stream, RPCBIND, 3, procedure, struct.pack(">II", MOUNT, 3) + string(netid) + string(address) + string("0"))
 
 
 def ours(port):
-    """As rpcbind shows us."""
+    """Returns the addresses under which rpcbind should list the control plane."""
     tail = f".{port >> 8}.{port & 255}"
     return {"tcp": "0.0.0.0" + tail, "udp": "0.0.0.0" + tail, "tcp6": "::" + tail, "udp6": "::" + tail}
 

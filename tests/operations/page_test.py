@@ -17,7 +17,7 @@ from planes import Planes, common, end, free_port, run_tap
 CONTROL, DATA, CTL, BENCH = sys.argv[1:5]
 PORT = free_port()
 PAGE = f"http://127.0.0.1:{PORT}/"
-NOBODY = free_port()  # where the upstream is not
+NOBODY = free_port()  # a port without an upstream
 MARKUP = "/<b>bold</b><img src=x onerror=alert(1)>\"'&\u20ac"
 planes = Planes(CONTROL, DATA, CTL, BENCH, f"""
 [page]
@@ -91,7 +91,7 @@ def a_control_plane_that_is_gone_is_shown():
 def nothing_was_asked_of_anybody_else():
     assert chromium.asked.count(f"{PAGE}status.json") > 5, chromium.asked
     assert {url for url in chromium.asked if not url.startswith(PAGE)} == set(), chromium.asked
-    # While the control plane was gone, the browser said so; it had nothing to say of the page.
+    # The browser reported the missing control plane, but no error of the page.
     others = [text for text in chromium.complaints if "ERR_CONNECTION_" not in text]
     assert others == [], others
 
@@ -114,7 +114,7 @@ def a_page_of_another_site_reads_nothing():
         raise AssertionError("it was answered")
     except urllib.error.HTTPError as error:
         assert error.code == 421, error
-    # Of this machine, too: browsers have other reasons to keep a site of the Internet from an address like this.
+    # The other site is on this machine, because browsers have other reasons to keep an Internet site from a local address.
     other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), OtherSite)
     threading.Thread(target=other.serve_forever, daemon=True).start()
     chromium.call("Page.navigate", url=f"http://127.0.0.1:{other.server_port}/")

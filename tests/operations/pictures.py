@@ -20,7 +20,7 @@ from wire import Wire, ethdev
 
 DEPLOY, FOLDER = map(os.path.abspath, sys.argv[5:7])
 SECONDS = int(sys.argv[7]) if len(sys.argv) > 7 else 60
-POINTS = 60  # of a line, about
+POINTS = 60  # approximate number per line
 MOST_BYTES = 200 * 1024
 SHOWN = ("Planes up", "Connections by class", "Calls per second by procedure", "Latency by class", "Bytes per second, inline and placed directly",
          "Reactors: busy share of time", "Credits granted and used", "Reactors: time by stage")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both planes on memif, with a client beside them."""
+"""Both planes on memif, with a client on the same machine."""
 import json
 import os
 import subprocess
@@ -50,7 +50,7 @@ quota_mib = 512
         super().write_config(text)
 
     def run_ctl(self, *words):
-        """Whatever the command, programs can rely on the keys of its JSON."""
+        """Runs sluicectl, and checks the keys of its JSON output."""
         done = super().run_ctl(*words)
         if "--json" in words and done.returncode == 0:
             for document in done.stdout.splitlines() if {"events", "slow"} & set(words) else [done.stdout]:
@@ -61,6 +61,6 @@ quota_mib = 512
         return subprocess.Popen(self.over_memif(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def nfs_load(self, *words, seconds=PATIENCE_S):
-        """Verbs and their weights as clients have them; end() ends it."""
+        """Starts a load with typical verbs and weights; end() ends it."""
         return self.load("--seconds", str(seconds), *words, "nfs3", "--mount-port", self.mount_port(), "--file-mib", "16", "--block",
                          "65536", "--mix", "read=3,write=1,getattr=6")

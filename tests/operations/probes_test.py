@@ -19,7 +19,7 @@ def text(path):
 
 
 def declared():
-    """Names of the arguments of each probe."""
+    """Returns the argument names of each probe."""
     found = {}
     for name, parameters, passed in PROBE.findall(text("dataplane/base/probes.h")):
         names = [parameter.split()[-1] for parameter in parameters.split(",")]
@@ -30,7 +30,7 @@ def declared():
 
 
 def in_program():
-    """(name, count of arguments) of each place of a probe, from the ELF notes."""
+    """Returns (name, arguments) of each place of a probe, from the ELF notes."""
     notes = subprocess.run(["readelf", "-n", "-W", DATA], capture_output=True, text=True, check=True).stdout
     return re.findall(r"Provider: sluice\s+Name: (\w+)\s+.*\s+Arguments: ?(.*)", notes)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What every program does with signals and a full output, and what MOUNT takes as a path. Speaks TAP.
+"""The behaviour of every program on signals and a full output, and the paths that MOUNT accepts. Speaks TAP.
 
 programs_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH SLUICE_CONFORMANCE"""
 import fcntl
@@ -25,7 +25,7 @@ IGNORED = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGALRM, signa
 
 
 def alive(process):
-    """A signal takes effect when the process runs next."""
+    """Returns whether the process runs after 50 ms, because a signal takes effect only when the process is scheduled next."""
     time.sleep(0.05)
     return process.poll() is None
 
@@ -53,7 +53,7 @@ def a_hang_up_is_a_reload_for_the_control_plane_and_a_line_in_the_log_for_the_da
 
 
 def in_a_terminal(*command):
-    """Starts a program as the leader of a session in a terminal of its own; returns the process and the terminal."""
+    """Starts a program as the leader of a session with a new terminal; returns the process and the terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
                                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
@@ -129,7 +129,7 @@ def string(text):
 
 
 def mnt(path):
-    """Status and handle of MNT over UDP."""
+    """Returns status and handle of MNT over UDP."""
     with socket.socket(type=socket.SOCK_DGRAM) as client:
         client.settimeout(PATIENCE_S)
         client.connect(("127.0.0.1", int(planes.mount_port())))
@@ -155,7 +155,7 @@ def no_hint_names_the_driver_that_runs():
 
 
 def revived(test):
-    """Starts planes again that an earlier test ended."""
+    """Wraps a test so that planes that an earlier test ended are restarted."""
     def run():
         if planes.control.poll() is not None:
             planes.start_control()

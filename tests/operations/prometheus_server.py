@@ -18,7 +18,7 @@ def exposition(address):
 
 
 def samples(text, name):
-    """[(labels, value)] of one series name in an exposition."""
+    """Returns [(labels, value)] of one series name in an exposition."""
     found = []
     for line in text.splitlines():
         if match := re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line):
@@ -35,7 +35,7 @@ def of_gateways(expression):
 
 
 class Prometheus:
-    """Scrapes `metrics`, which scrapes() and exposition() are about, and `others` each second. `start` runs a command as a process."""
+    """Scrapes `metrics` and `others` each second; scrapes() and exposition() are about `metrics`. `start` runs a command as a process."""
 
     def __init__(self, start, folder, deploy, metrics, address, others=(), rules=None):
         self.url = f"http://{address}"
@@ -53,7 +53,7 @@ class Prometheus:
                              f"--web.listen-address={address}", "--log.level=error")
 
     def api(self, path):
-        """The data of an answer, or None while the server starts."""
+        """Returns the data of an answer, or None while the server starts."""
         try:
             with urllib.request.urlopen(f"{self.url}/api/v1/{path}", timeout=20) as answer:
                 return json.load(answer)["data"]
@@ -65,21 +65,21 @@ class Prometheus:
         return data and data["result"]
 
     def number(self, expression):
-        """The value of an expression with one result; 0 without any."""
+        """Returns the value of an expression with one result; 0 without a result."""
         return sum(float(result["value"][1]) for result in self.query(expression) or [])
 
     def without_data(self, deploy, wanted):
-        """Of the dashboard's queries that are wanted."""
+        """Returns those of the dashboard's queries that match `wanted` and have no data."""
         queries = [(panel.title, dashboard.query(expression)) for panel in dashboard.panels(deploy) for expression, _ in panel.targets if wanted(expression)]
         assert len(queries) > 20, queries
         return [f"{title}: {expression}" for title, expression in queries if not self.query(expression)]
 
     def firing(self):
-        """(instance, alert) of all that fire."""
+        """Returns (instance, alert) of all alerts that fire."""
         return self.alerts('ALERTS{alertstate="firing"}')
 
     def fired(self, seconds):
-        """Of all that have fired in the last seconds."""
+        """Returns (instance, alert) of all alerts that have fired in the last `seconds`."""
         return self.alerts(f'count_over_time(ALERTS{{alertstate="firing"}}[{max(1, int(seconds))}s])')
 
     def alerts(self, expression):

@@ -38,7 +38,7 @@ def rules_and_configuration_are_what_promtool_wants():
 
 
 def reference():
-    """The page of all metrics. The build installs it as metrics-reference.md."""
+    """Returns the page of all metrics. The build installs it as metrics-reference.md."""
     return subprocess.run([REFERENCE], capture_output=True, text=True, check=True).stdout
 
 
@@ -68,7 +68,7 @@ def a_server_scrapes_under_load_and_counts_what_was_done():
     planes.wait("the export's calls", lambda: total(text := scrape(), "sluice_export_calls_total", procedure="write")
                 == total(text, "sluice_rpc_calls_total", procedure="write", status="success"))
     text = scrape()
-    # All calls that the client counted are here, in its class, and none failed.
+    # All calls that the client counted are in its class, and none failed.
     counted = total(text, "sluice_rpc_calls_total", **{"class": "lab"}, status="success")
     assert counted >= done["operations"]
     server.scrapes(1)
@@ -85,7 +85,7 @@ def a_server_scrapes_under_load_and_counts_what_was_done():
 
 
 def page(path):
-    """(status, text) of a page of the metrics port."""
+    """Returns (status, text) of a page of the metrics port."""
     try:
         with urllib.request.urlopen(f"http://{planes.metrics}{path}", timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()
@@ -129,7 +129,7 @@ def each_plane_measures_its_process():
             resident = int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
         assert 0.5 < value("process_resident_memory_bytes") / resident < 2, resident
         assert value("process_virtual_memory_bytes") > value("process_resident_memory_bytes")
-        # A scrape's own connection is one of them.
+        # The connection of the scrape is one of the descriptors.
         planes.wait("the count of descriptors", lambda: abs(value("process_open_fds") - len(os.listdir(f"/proc/{process.pid}/fd"))) <= 2)
         assert value("process_max_fds") > value("process_open_fds")
         started = value("process_start_time_seconds")
@@ -163,7 +163,7 @@ def losses_of_the_journal_are_counted():
 def a_client_of_the_admin_socket_that_does_not_read_is_logged_and_counted():
     deaf = []
     request = b'{"jsonrpc":"2.0","id":1,"method":"rpc.discover"}\n'
-    for _ in range(32):  # as many as there may be, each with more to read than a socket holds
+    for _ in range(32):  # the maximum number, each with more to read than a socket buffer holds
         deaf.append(socket.socket(socket.AF_UNIX))
         deaf[-1].connect(planes.socket)
         deaf[-1].sendall(100 * request)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What 'sluicectl ... --save' keeps, and what is not kept without it. Speaks TAP.
+"""Changes that 'sluicectl ... --save' keeps, and changes that are lost without it. Speaks TAP.
 
 saved_changes_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH"""
 import json
@@ -43,7 +43,7 @@ def restart_both():
 
 
 def begin_anew():
-    """With one export, /export, and nothing saved."""
+    """Starts with one export, /export, and no saved changes."""
     if os.path.exists(SAVED):
         os.unlink(SAVED)
     planes.write_config({'log_level = "info"': f'log_level = "info"\nsaved_changes = "{SAVED}"'})
@@ -81,7 +81,7 @@ def exports_that_are_saved_survive_reloads_and_restarts():
         shown = exports()
         assert list(shown) == ["/kept"] and shown["/kept"]["read_only"] and shown["/kept"]["quota_bytes"] == 7 << 20, shown
     assert planes.ctl("config", "show")["saved"] == {"drain": False, "export": ["/kept"], "removed_exports": ["/export"]}
-    # One of the configuration comes back as it is to be now.
+    # A removed export of the configuration comes back with its new options.
     planes.ctl("exports", "add", "/export", "--read-only", "--save")
     restart_control()
     assert set(exports()) == {"/kept", "/export"} and exports()["/export"]["read_only"]
@@ -95,7 +95,7 @@ def what_is_not_saved_is_said_to_be_lost_and_is():
     assert not os.path.exists(SAVED) and set(exports()) == {"/brief", "/short"}
     restart_control()
     assert set(exports()) == {"/export"}
-    # Who is told so can save it then.
+    # The change can still be saved afterwards.
     planes.ctl("exports", "remove", "/export")
     planes.ctl("exports", "remove", "/export", "--save")
     restart_control()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An NFS server of version 3 that can be mounted, lets files be made and written, and says nothing to all else; or it refuses all calls."""
+"""An NFS version 3 server that answers MOUNT, CREATE and WRITE, and ignores all other calls; or it refuses all calls."""
 import contextlib
 import socket
 import struct
@@ -11,7 +11,7 @@ NULL, MNT, WRITE, CREATE = 0, 1, 7, 8
 LAST_FRAGMENT = 0x80000000
 HANDLE = b"handle!!"
 NFS3ERR_IO, FILE_SYNC = 5, 2
-WITHOUT_ATTRIBUTES = bytes(8)  # before and after
+WITHOUT_ATTRIBUTES = bytes(8)  # attributes before and after the operation
 
 
 def records(connection):
@@ -28,7 +28,7 @@ def accepted(call, results):
 
 
 def arguments(call):
-    """Behind credential and verifier."""
+    """Returns the arguments, which follow credential and verifier."""
     at = 24
     for _ in range(2):
         length, = struct.unpack(">I", call[at + 4:at + 8])

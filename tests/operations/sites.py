@@ -11,7 +11,7 @@ from wire import ethdev, ip
 
 CONTROL, DATA, CTL, BENCH = sys.argv[1:5]
 IN_NAMESPACE = "SLUICE_SITES_IN_NAMESPACE"
-SERVER = "192.0.2.1"  # of the wire
+SERVER = "192.0.2.1"  # address on the wire
 
 
 class Site(common.Planes):
@@ -49,7 +49,7 @@ class Site(common.Planes):
         return self.bench("--seconds", str(seconds), *words)
 
     def probe(self, *words):
-        """Whether it is served or not."""
+        """Makes one call, and ignores whether it is served."""
         self.bench(*words, "probe").communicate()
 
 
@@ -62,14 +62,14 @@ def enter_own_network():
 
 
 def over_wire(*words, address="192.0.2.2", seconds=PATIENCE_S):
-    """A load from the wire's client."""
+    """Starts a load from the wire's client."""
     return subprocess.Popen([BENCH, "--device", "softroce", "--ethdev", ethdev("client"), "--address", f"{address}/24", "--server", SERVER,
                              "--json", "--seconds", str(seconds), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @contextlib.contextmanager
 def again_and_again(done):
-    """Calls it all the time."""
+    """Calls `done` every 50 ms while the body runs."""
     ended = threading.Event()
 
     def run():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Upstreams that come and go by a reload: both planes in front of nfs-ganesha, and clients of each. Speaks TAP.
+"""Upstreams that a reload adds and removes: both planes in front of nfs-ganesha, and clients of each. Speaks TAP.
 
 upstreams_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH"""
 import os
@@ -112,7 +112,7 @@ def come_and_go(planes):
     planes.wait("calls of the load to it", lambda: planes.shown()["second"]["calls"] > before + 5000)
     top = planes.run_ctl("top", "--interval", "0.5", "--turns", "2")
     for name in ("first", "second"):
-        assert re.search(rf"^{name} +\S+ +[1-9]\d* ", top.stdout, re.M), top  # with its calls
+        assert re.search(rf"^{name} +\S+ +[1-9]\d* ", top.stdout, re.M), top  # with a nonzero number of calls
 
     assert planes.reload(planes.first) == ["upstream.second"]
     planes.wait("it can be mounted no more", lambda: not planes.can_be_mounted(planes.second))
@@ -140,7 +140,7 @@ def files_are_stale(load):
 
 
 def takes_its_place(planes):
-    """The third one has that of the second, whose clients are told that their files are gone; there is no other."""
+    """The third upstream takes the only free slot, which was the second's. Files of the second's clients become stale."""
     of_second = planes.load(planes.second)
     before = planes.shown()["second"]["calls"]
     planes.wait("calls of the load to it", lambda: planes.shown()["second"]["calls"] > before + 5000)
@@ -159,7 +159,7 @@ def takes_its_place(planes):
 
 
 def moves(planes):
-    """The first one is at another port; its files are the same."""
+    """The first upstream moves to another port, with unchanged files."""
     def connections(port):
         return len(subprocess.run(["ss", "-Htn", "state", "established", f"dport = :{port}"], capture_output=True, text=True,
                                   check=True).stdout.splitlines())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wire between two interfaces, and what it can do to frames of RoCEv2 over IPv4."""
+"""A wire between two interfaces that can drop, damage and forge frames of RoCEv2 over IPv4."""
 import random
 import select
 import socket
@@ -25,10 +25,10 @@ def ethdev(interface):
 
 
 class Wire:
-    """Between `server` and `client`, whose other ends, the ports, it reads and writes."""
+    """Connects the interfaces `server` and `client` by reading and writing their other ends, the ports."""
 
     def __init__(self):
-        self.harm = None  # of a frame: the frames that go on instead of it
+        self.harm = None  # function from a frame to the frames that are sent instead
         self.ports = []
         for end in ("server", "client"):
             ip("link", "add", end, "mtu", str(MTU), "type", "veth", "peer", "name", f"{end}-port", "mtu", str(MTU))
@@ -55,7 +55,7 @@ class Wire:
         try:
             port.send(frame)
         except OSError:
-            pass  # a full queue: lost as on any wire
+            pass  # queue full: the frame is lost as on any wire
 
     def send_to_server(self, frame):
         self.send(frame, self.ports[0])
@@ -74,7 +74,7 @@ def checksum(header):
 
 
 def invariant_crc(packet):
-    """Of an IPv4 packet without it: what routers change counts as ones."""
+    """Returns the invariant CRC of an IPv4 packet without one. Fields that routers change count as ones."""
     masked = bytearray(packet)
     udp = IP_BYTES
     for at in (1, 8, 10, 11, udp + 6, udp + 7, udp + UDP_BYTES + 4):  # TOS, TTL, two checksums, BTH's resv8a
@@ -88,13 +88,13 @@ def losing(share):
 
 
 def damaging(share):
-    """Flips a bit of what the invariant CRC covers."""
+    """Flips a bit that the invariant CRC covers."""
     chance = random.Random(1)
     return lambda frame: [frame[:-5] + bytes([frame[-5] ^ 1]) + frame[-4:] if is_roce(frame) and chance.random() < share else frame]
 
 
 def forging(source):
-    """Each packet comes once more, from another host."""
+    """Repeats each packet with the source address of another host."""
     def forged(frame):
         if not is_roce(frame):
             return [frame]
@@ -107,6 +107,6 @@ def forging(source):
 
 
 def claim(address):
-    """An ARP request of another host that has the address too."""
+    """Returns an ARP request of another host that claims this address."""
     link, ours = b"\x02\x00\x00\x00\x00\x77", socket.inet_aton(address)
     return b"\xFF" * 6 + link + struct.pack(">HHHBBH", 0x0806, 1, 0x0800, 6, 4, 1) + link + ours + bytes(6) + ours

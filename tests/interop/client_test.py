@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""sluice-conformance judges the Linux kernel's client, and the page that says what that does otherwise is right. Speaks TAP.
+"""sluice-conformance judges the Linux kernel's client, and the page that documents its deviations is correct. Speaks TAP.
 
-client_test.py SLUICE_CONFORMANCE PAGE [--write]      (--write: makes the page anew)"""
+client_test.py SLUICE_CONFORMANCE PAGE [--write]      (--write: regenerates the page)"""
 import json
 import os
 import signal
@@ -14,15 +14,15 @@ from lab import ETHDEV, PLAIN_GUEST, ROCE_HOST, Failed, need_lab, run_tests  # n
 
 CONFORMANCE, PAGE = sys.argv[1:3]
 PATIENCE_S, LONGEST_S = 20, 600
-ATTEMPTS = 3  # an emulated kernel on a busy machine may end a connection by itself
+ATTEMPTS = 3  # an emulated kernel on a busy machine may end a connection without a reason
 OPTIONS = f"proto=rdma,port=20049 {ROCE_HOST}:"
 MOUNT3 = f"mount -t nfs -o vers=3,nolock,mountproto=tcp,mountport=20048,mountaddr={PLAIN_GUEST},{OPTIONS}/export /mnt/nfs"
 MOUNT4 = f"mount -t nfs -o vers=4.1,{OPTIONS}/ /mnt/nfs"
-# Linux repeats a call after an error, or a reply that is cut off, or not, which is a matter of time. An RDMA_NOMSG without a Reply chunk has it read a buffer that nothing was
-# written to: it takes what an earlier reply has left there, or repeats the call.
+# Depending on timing, Linux repeats a call after an error or a truncated reply, or does not. After an RDMA_NOMSG without a Reply chunk it reads
+# a buffer that was not written: it accepts the contents of an earlier reply, or repeats the call.
 AT_TIMES = {"V1_027_V1_028_ERR_CHUNK_ends_the_call", "V1_029_ERR_VERS_ends_the_call", "V1_036_a_reply_ends_within_its_header",
             "V1_122_V1_036_an_RDMA_NOMSG_comes_without_a_Reply_chunk_in_the_call"}
-# What a client does with files. A provocation may fail an operation; no data may be other than what was written.
+# The client's work with files. A provocation may fail an operation, but data has to equal what was written.
 WORK = """
 work() {
   dd if=/dev/urandom of=/tmp/file bs=1001 count=3001 2> /dev/null
@@ -61,14 +61,14 @@ timing. [Judging another implementation](conformance.md) describes the tests.
 
 
 class JudgedClient(JudgedKernel):
-    """Linux's client over rxe in the guest, whose own NFS server, over TCP, is behind the judge; of Sluice there is the judge alone."""
+    """Linux's client over rxe in the guest. The guest's NFS server, over TCP, is the upstream of the judge, which is the only part of Sluice."""
 
     def set_up(self):
         super().set_up()
         self.runs, self.judges = [], 0
 
     def judged(self, mount, *words, until):
-        """What the judge says of a client that mounts and works until its log has these words, or it has worked once."""
+        """Returns the judge's result for a client that mounts, and works until the judge's log contains `until`, at least once."""
         self.judges += 1
         log = f"{self.lab.dir}/judge{self.judges}"
         text = lambda: open(log, encoding="utf-8").read()  # noqa: E731
@@ -102,7 +102,7 @@ def version_3_is_provoked(bench):
 
 
 def merged(runs):
-    """Of each test the worst outcome that was seen."""
+    """Returns the worst outcome of each test."""
     order = ["failed", "unmet", "passed", "skipped"]
     tests = {}
     for run in runs:

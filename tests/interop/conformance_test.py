@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""sluice-conformance judges the Linux kernel's server, and the page that says what that does otherwise is right. Speaks TAP.
+"""sluice-conformance judges the Linux kernel's server, and the page that documents its deviations is correct. Speaks TAP.
 
-conformance_test.py SLUICE_CONFORMANCE PAGE [--write]      (--write: makes the page anew)"""
+conformance_test.py SLUICE_CONFORMANCE PAGE [--write]      (--write: regenerates the page)"""
 import json
 import os
 import subprocess
@@ -14,8 +14,8 @@ from lab import ETHDEV, PLAIN_GUEST, ROCE_GUEST, ROCE_HOST, Failed, need_lab, ru
 
 CONFORMANCE, PAGE = sys.argv[1:3]
 LONGEST_S = 900
-ATTEMPTS = 3  # an emulated kernel on a busy machine may be later with an answer than a test waits
-# The kernel closes such a connection at its leisure: at times the next call is answered before.
+ATTEMPTS = 3  # an emulated kernel on a busy machine may answer after a test's timeout
+# The kernel closes such a connection with a delay, so the next call is sometimes answered before.
 LATE_END = "After an error the server ended the connection"
 INTRODUCTION = """# The Linux kernel's server, judged
 
@@ -32,7 +32,7 @@ one of them and prints its messages.
 
 
 class KernelServer(JudgedKernel):
-    """Linux's NFS server over rxe in the guest; of Sluice there is the judge alone."""
+    """Linux's NFS server over rxe in the guest. The judge is the only part of Sluice."""
 
     def judged(self, *words):
         done = subprocess.run(self.lab.netns(CONFORMANCE, "--device", "softroce", "--ethdev", ETHDEV, "--address", f"{ROCE_HOST}/24", "--server", ROCE_GUEST,
@@ -44,7 +44,7 @@ class KernelServer(JudgedKernel):
 
 
 def odd_ones(result, documented):
-    """Names of tests of which page and server say different things."""
+    """Returns the names of tests for which page and server differ."""
     found = {name for name, test in deviations(result).items() if LATE_END not in test["detail"]}
     judged = {test["name"] for test in result["tests"]}
     return (documented & judged) ^ found

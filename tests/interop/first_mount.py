@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A Linux guest mounts Sluice over RDMA and works on the mount: deploy/first-mount.sh where this machine's kernel has no Soft RoCE.
+"""A Linux guest mounts Sluice over RDMA and works on the mount. Replaces deploy/first-mount.sh where the host's kernel has no Soft RoCE.
 
 first_mount.py CONTROLPLANE DATAPLANE SLUICECTL"""
 import subprocess

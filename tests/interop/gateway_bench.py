@@ -31,7 +31,7 @@ LOG {{ Default_Log_Level = EVENT; }}
 
 
 class Upstream:
-    """nfs-ganesha on the loopback interface of the lab's namespace, with an rpcbind of its own."""
+    """nfs-ganesha on the loopback interface of the lab's namespace, with a separate rpcbind."""
 
     def __init__(self, lab, port=NFS_PORT, security="sys", more="", environment=(), grace_s=5, lease_s=15, mount_port=MOUNT_PORT, name="ganesha"):
         self.lab = lab
@@ -79,11 +79,11 @@ class GatewayBench(Bench):
         return Upstream(self.lab)
 
     def configuration(self):
-        """What the planes serve."""
+        """Returns the part of the configuration that says what the planes serve."""
         return UPSTREAM.format(address="127.0.0.1", nfs=self.upstream.port, mount=0)
 
     def serve(self, upstream):
-        """Both planes, with this upstream."""
+        """Starts both planes with this upstream."""
         if self.planes:
             self.planes.close()
         self.planes = Planes(self.lab, *self.programs, upstream)
@@ -98,7 +98,7 @@ class GatewayBench(Bench):
         return self.lab.netns(self.planes.ctl_path, "--socket", self.planes.socket, *arguments)
 
     def across(self, mounted, what):
-        """Work that goes on while a process ends and is restarted."""
+        """Runs `what`, which ends and restarts a process, while random I/O continues."""
         with mounted, self.under_random_io("/mnt/nfs/across", 4713):
             what()
 
@@ -121,7 +121,7 @@ class GatewayBench(Bench):
 def mount_command(version, export="/vfs", at="/mnt/nfs", more="", server=ROCE_HOST):
     if version == "3":
         options = f"vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048"
-        # The path in MOUNT; in NFS version 4 the export has another path.
+        # This is the path in MOUNT; in NFS version 4 the export has another path.
         path = export if export == "/mem" else "VFS_PATH"
     else:
         options, path = f"vers={version}", export

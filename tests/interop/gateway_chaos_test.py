@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway under faults drawn at random: a Linux guest has mounted nfs-ganesha through it with NFS 3 and 4.1, and in a long run with
-4.0, writes and verifies files with fio, and makes, removes, renames, links and locks with guest/once.c, which knows how each operation has
-to end. Nothing that was acknowledged is lost, nothing is done twice, and no program sees an error. Speaks TAP.
+"""The gateway under random faults. A Linux guest has mounted nfs-ganesha through it with NFS 3 and 4.1, and in a long run with 4.0. It writes
+and verifies files with fio, and creates, removes, renames, links and locks names with guest/once.c, which compares each result with a model.
+No acknowledged operation is lost, none is executed twice, and no program gets an error. Speaks TAP.
 
 gateway_chaos_test.py CONTROLPLANE DATAPLANE SLUICECTL [FAULT...]   (FAULT: only these kinds, for example upstream_is_killed)
 
-SLUICE_CHAOS_SECONDS   how long (each kind of fault comes at least once, however short that is)
-SLUICE_CHAOS_SEED      the faults, their order and their lengths; it is printed
+SLUICE_CHAOS_SECONDS   minimum duration; each kind of fault occurs at least once
+SLUICE_CHAOS_SEED      determines the faults, their order and their lengths; printed
 
-What cannot hold, and is not asked for. Who has executed a call and is killed before the reply is out has told nobody, and who comes after
-it executes the call again: MKDIR returns "exists", to a Linux client without a gateway too. The program accepts that for an operation that
-was under way during such a kill, and only if the directory is as if the operation had succeeded:
+One guarantee is impossible. If a process is killed after it has executed a call and before it has sent the reply, its successor executes the
+call again, and MKDIR returns "exists", to a Linux client without a gateway too. The program accepts this for an operation that was in
+progress during such a kill, and only if the directory is in the state after a success:
 
-- nfs-ganesha is killed: its cache of requests (3, 4.0) and those of its sessions (4.1) are gone. All versions.
-- The data plane is killed: the gateway's cache of requests is gone. Versions 3 and 4.0; 4.1 is held to its sessions, at the upstream.
+- nfs-ganesha is killed: its duplicate request cache (3, 4.0) and the reply caches of its sessions (4.1) are lost. All versions.
+- The data plane is killed: the gateway's duplicate request cache is lost. Versions 3 and 4.0; for 4.1 the sessions are at the upstream.
 
-Every other fault leaves these caches alone, and the program accepts nothing."""
+Every other fault keeps these caches, and the program accepts no error."""
 import collections
 import contextlib
 import os
@@ -32,13 +32,13 @@ from lab import Failed, mac, need_lab, run_tests  # noqa: E402
 from relay import CALLS, REPLIES, Relay  # noqa: E402
 
 RELAY_PORT = 2050
-PROGRAMS = {"3": 3, "4.1": 3}  # of once in each mount
-# A server that was restarted waits for 4.0's clients as long as it may: too long for a short run.
+PROGRAMS = {"3": 3, "4.1": 3}  # instances of once in each mount
+# A restarted server waits for 4.0's clients for the whole grace period, which is too long for a short run.
 LONG_S, PROGRAMS_OF_LONG_RUN = 300, {"3": 3, "4.0": 2, "4.1": 2}
-# A client waits ten seconds for a reply, not a minute, before it makes a new connection and repeats its calls.
-# After its link was away, rxe of Linux 6.1 now and then does not send what it has to send again: nothing else ends that.
+# A client waits ten seconds for a reply, not a minute, before it reconnects and repeats its calls.
+# After its link was down, rxe of Linux 6.1 sometimes fails to retransmit, and only a reconnection resolves this.
 PATIENCE = ",timeo=100"
-ATTEMPTS = 20  # at a fault that needs a certain call to be under way
+ATTEMPTS = 20  # for a fault that requires a certain call to be outstanding
 
 LOAD = """
 report() { echo "$1" >> /mnt/host/failed; }
@@ -57,7 +57,7 @@ names() {  # NAME ARGUMENTS: until the signal
   once "$@" > /mnt/host/left.$name 2> /mnt/host/said.$name || { report "once $name"; cat /mnt/host/said.$name; return 1; }
 }
 """
-# The guest runs one script at a time: what it is to do meanwhile comes as a file.
+# The guest runs one script at a time, so further commands are passed in a file.
 OBEY = """
 until stop_requested; do
   if [ -e /mnt/host/order ]; then bash -c ". /etc/setup.sh; $(cat /mnt/host/order)"; rm /mnt/host/order; fi
@@ -76,7 +76,7 @@ class ChaosBench(GatewayBench):
         super().__init__(*programs, None)
 
     def new_upstream(self):
-        # No fault may be longer than a lease, which would be lost; reclaiming may take a slow guest a while.
+        # A fault must not last longer than the lease, which would be lost. Reclaiming may take time on a slow guest.
         return Upstream(self.lab, lease_s=120, grace_s=30)
 
     def configuration(self):
@@ -113,7 +113,7 @@ class Chaos:
             return ""
 
     def write(self, name, text):
-        """In place: the guest has it open."""
+        """Writes in place, because the guest has the file open."""
         with open(self.path(name), "r+" if os.path.exists(self.path(name)) else "w", encoding="ascii") as file:
             file.write(text)
 
@@ -139,12 +139,12 @@ class Chaos:
         time.sleep(self.random.uniform(least, most))
 
     def goes_on(self):
-        """Every program gets on."""
+        """Waits until every program makes progress."""
         before = self.done()
         self.wait(f"all programs to go on; they had done {before}", lambda: all(now >= before[worker] + 3 for worker, now in self.done().items()))
 
     def count(self):
-        """Adds up the gateway's counters, which begin again with a new data plane."""
+        """Adds up the gateway's counters, which restart at zero with a new data plane."""
         now = collections.Counter({name: value for name, value in self.b.counters().items() if isinstance(value, int)})
         for name, value in now.items():
             self.counted[name] += value - self.last[name] if value >= self.last[name] else value
@@ -155,7 +155,7 @@ class Chaos:
         return lambda: self.b.counters()[counter] >= before + by
 
     def attempts(self, what, attempt):
-        """Until an attempt succeeds."""
+        """Repeats `attempt` until it succeeds, at most ATTEMPTS times."""
         for _ in range(ATTEMPTS):
             if attempt():
                 return
@@ -163,7 +163,7 @@ class Chaos:
 
     @contextlib.contextmanager
     def doubt(self, *versions):
-        """Who remembers the replies of these versions is killed and started again in the body."""
+        """The process that caches the replies of these versions is killed and restarted in the body."""
         def step():
             for name in (f"doubt.{version}" for version in versions if version in self.programs):
                 self.write(name, f"{int(self.read(name)) + 1}\n")
@@ -178,7 +178,7 @@ class Chaos:
 
     @contextlib.contextmanager
     def at_a_bad_time(self):
-        """Half of the time the body begins when calls have been executed whose replies nobody has."""
+        """In half of the cases the body begins when calls have been executed whose replies have not been delivered."""
         if self.random.random() < 0.5:
             yield
             return
@@ -187,7 +187,7 @@ class Chaos:
             yield
 
     def fault_upstream_is_killed(self):
-        self.goes_on()  # who has locks has to be there to reclaim them
+        self.goes_on()  # holders of locks have to be connected to reclaim them
         with self.doubt(*self.programs):
             with self.at_a_bad_time():
                 self.b.upstream.stop()
@@ -232,12 +232,12 @@ class Chaos:
             self.pause(1, 4)
 
     def close_clients(self):
-        for connection in self.b.connections():  # which may end by itself meanwhile
+        for connection in self.b.connections():  # the connection may end before the command
             subprocess.run(self.b.ctl("connections", "close", str(connection["reactor"]), str(connection["connection"])), check=False,
                            capture_output=True)
 
     def fault_clients_reconnect_before_their_replies(self):
-        """Their calls come again while the first ones have been executed, and are not answered yet."""
+        """Clients repeat their calls while the first ones have been executed but not answered."""
         def attempt():
             replayed = self.rises("replayed")
             with self.b.relay.trapping():
@@ -250,7 +250,7 @@ class Chaos:
                     self.lost_replies += self.b.relay.cut()
             self.goes_on()
             return replayed()
-        self.goes_on()  # so that there are clients
+        self.goes_on()  # so that clients are connected
         self.attempts("a call that comes again", attempt)
 
     def fault_client_link_is_down(self):
@@ -312,7 +312,7 @@ class Chaos:
     # --- The run
 
     def drawn(self):
-        """All kinds in an order of chance, again and again."""
+        """Yields all kinds in random order, repeatedly."""
         while True:
             yield from self.random.sample(self.kinds, len(self.kinds))
 
@@ -321,7 +321,7 @@ class Chaos:
         getattr(self, f"fault_{kind}")()
         ended = time.monotonic()
         self.happened[kind] += 1
-        # Now and then the next fault comes in the middle of it; not while locks are reclaimed, for which the upstream gives a time.
+        # Sometimes the next fault follows before recovery ends, but not while locks are reclaimed, because the upstream limits the time for that.
         waits = kind == "upstream_is_killed" or self.random.random() < 0.7
         if waits:
             self.goes_on()
@@ -342,7 +342,7 @@ class Chaos:
     def mounts(self):
         vfs = f"{self.b.upstream.dir}/vfs"
         commands = [mount_command(version, at=f"/mnt/v{version}", more=PATIENCE).replace("VFS_PATH", vfs) for version in self.programs]
-        # Another mount of the same: what one of them has locked the other asks the server for.
+        # A second mount of the export, which has to query the server for locks of the first.
         prepared = f"modprobe -a sch_netem sch_ingress ifb cls_matchall act_mirred; mkdir -p {self.folders()} /mnt/probe"
         return "\n".join([prepared, *commands, mount_command("4.1", at="/mnt/probe", more=PATIENCE + ",nosharecache")])
 

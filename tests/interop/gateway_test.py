@@ -25,7 +25,7 @@ def tree(version):
 
 
 class OtherMounted:
-    """A second mount in the guest, version 4.0 over TCP straight to the upstream, for which it is another client."""
+    """A second mount in the guest, version 4.0 over TCP directly to the upstream, which sees another client."""
 
     def __init__(self, b):
         self.b = b
@@ -50,7 +50,7 @@ def exports_of_the_upstream_are_listed(b):
 
 
 def files_of_the_upstreams_own_memory(b):
-    """nfs-ganesha's FSAL_MEM, whose files are of 2 MiB at most."""
+    """nfs-ganesha's FSAL_MEM, whose files have at most 2 MiB."""
     for version in ("3", "4.1"):
         with Mounted(b, version, "/mem"):
             b.sh("""
@@ -60,7 +60,7 @@ ln -s f1 link; test "$(readlink link)" = f1; mv f1 g; test "$(ls | wc -l)" = 6; 
 
 
 def locks_between_two_mounts(b):
-    """Byte ranges and whole files, of two clients of the upstream."""
+    """Locks byte ranges and whole files from two clients of the upstream."""
     with Mounted(b, "4.1"), OtherMounted(b):
         for kind in ("fcntl", "flock"):
             b.sh(f"""
@@ -77,11 +77,11 @@ status=0; locks fcntl /mnt/nfs/locked 10 try > /tmp/tried || status=$?; test $st
 
 
 def a_delegation_of_linux_is_recalled_in_the_reverse_direction(b):
-    """The upstream is the guest's own kernel, since nfs-ganesha delegates nothing with the file systems that it has here. Its
+    """The upstream is the guest's own kernel, because nfs-ganesha grants no delegations with the file systems of this lab. Its
     CB_RECALL goes over TCP to the gateway and over RDMA to the client."""
     b.sh("nfsd_on_tcp")
     b.serve(UPSTREAM.format(address=PLAIN_GUEST, nfs=2049, mount=0))
-    # Captured by the gateway itself: the tap does not see what it sends.
+    # The gateway itself captures, because the tap does not see the frames that the gateway sends.
     packets = f"{b.lab.dir}/recall.pcapng"
     capture = b.lab.start(b.planes.ctl_path, "--socket", b.planes.socket, "capture", packets, "--seconds", "20", "--snap", "4200")
     b.lab.wait("packets are captured", lambda: os.path.exists(packets))
@@ -101,7 +101,7 @@ umount /mnt/other; umount /mnt/nfs""")
     wanted = {"CB_COMPOUND": f"ip.src == {ROCE_HOST} && frame contains {call_back}", "DELEGRETURN": f"ip.src == {ROCE_GUEST} && nfs.opcode == 8"}
 
     def numbers(expression):
-        """The number of matching frames captured so far."""
+        """Returns the number of matching frames captured so far."""
         done = subprocess.run(["tshark", "-r", packets, "-Y", expression, "-T", "fields", "-e", "frame.number"],
                               capture_output=True, text=True, check=False)
         return [int(n) for n in done.stdout.split()]
@@ -208,8 +208,8 @@ rm /mnt/nfs/mixed*; cd /""")
 
 
 def data_goes_over_all_connections(version):
-    """The shared ones; under NFS 4 the client's own has the short calls. Linux reads and writes as much at once as it was told that it may: what
-    the upstream announces, 64 MiB, lowered to what the gateway carries."""
+    """Data uses the shared connections; under NFS 4 the client's dedicated connection carries the short calls. Linux uses the largest READ and
+    WRITE that it is offered: the 64 MiB that the upstream announces, lowered to the gateway's limit."""
     mib, connections = 48, 4
 
     def test(b):
@@ -268,8 +268,8 @@ rmdir $folders"""
 
 
 def what_is_repeated_is_done_once(version):
-    """Names that a client makes and removes, over connections that end while the upstream has its calls: done twice, either fails. Most
-    calls that a stop of the upstream catches only look something up; of as many as there are makers, some are not of that kind."""
+    """A client creates and removes names over connections that end while the upstream executes its calls. A CREATE or REMOVE that is executed
+    twice fails. Most calls that are outstanding when the upstream stops are lookups, but with this many makers some are not."""
     def test(b):
         before = b.counters()
         with Mounted(b, version), b.while_it_runs(MAKE_AND_REMOVE):
@@ -307,7 +307,7 @@ def control_plane_is_killed(b):
 
 
 def data_plane_is_killed(b):
-    """All state of clients is at the upstream: nothing is lost with the gateway."""
+    """No state is lost with the gateway, because all state of clients is at the upstream."""
     def restart():
         b.lab.kill(b.planes.data)
         b.planes.start_data()
@@ -315,7 +315,7 @@ def data_plane_is_killed(b):
 
 
 def use_addresses(b, *addresses):
-    """A reload, after which connections go to the first of them."""
+    """Reloads with these addresses. Connections then use the first of them."""
     with open(b.planes.config, encoding="utf-8") as file:
         text = file.read()
     with open(b.planes.config, "w", encoding="utf-8") as file:
@@ -328,7 +328,7 @@ def in_use(b):
 
 
 def an_upstream_moves_from_address_to_address(version):
-    """One of two addresses goes and comes back, and then both are replaced by a name, while a file is read and written."""
+    """One of two addresses disappears and returns, and then both are replaced by a name, while a file is read and written."""
     first, second = "10.99.0.1", "10.99.0.2"
 
     def test(b):

@@ -18,10 +18,9 @@ SECONDS = 4
 FILE_MIB = 64
 READ4K = ("--rw=randread --bs=4k --iodepth=16", "iops", "ops/s")
 READ1M = ("--rw=read --bs=1m --iodepth=4", "bw_bytes", "MB/s")
-# The fio job, what is compared with knfsd, and how many times less of the server's processors it has to take. The client cannot make
-# more reads than its one processor allows, whoever serves: reads per second are printed, and have no goal. For the same reason polls
-# of a reactor that found nothing do not count, as the time does not in which knfsd's threads sleep; what the processors took with them
-# is printed too.
+# The fio job, the driver that is compared with knfsd, and the factor by which the server's processor time has to be lower. The client's one
+# processor limits the reads with any server, so reads per second are printed but have no goal. For the same reason idle polls of a reactor do
+# not count, just as the time does not in which knfsd's threads sleep. The processor time including idle polls is printed too.
 FIGURES = {"guest_vs_knfsd_read4k": (READ4K, "softroce", 3), "guest_vs_knfsd_read1m": (READ1M, "softroce", 3),
            "verbs_vs_knfsd_read4k": (READ4K, "verbs", 2), "verbs_vs_knfsd_read1m": (READ1M, "verbs", 1.5)}
 SOFTROCE = f"""driver = "softroce"
@@ -32,7 +31,7 @@ mtu = {MTU}"""
 
 
 def sluice_in_guest(server, where, kind):
-    """softroce drives the card by DPDK; the kernel no longer has it."""
+    """Starts Sluice in the server guest. softroce drives the card by DPDK, after it was unbound from the kernel."""
     if kind == "softroce":
         device, link = SOFTROCE % server.sh(f"take_card {mac(2, 0)}").split()[-1], ""
     else:
@@ -72,27 +71,27 @@ def knfsd_in_guest(server):
 
 
 def processor_seconds(guest):
-    """(busy, total) time of all processors of the guest since it started."""
+    """Returns the (busy, total) time of all processors of the guest since it started, in seconds."""
     user, nice, system, idle, wait, *interrupts = map(int, guest.sh("head -1 /proc/stat").split()[1:8])
     busy = user + nice + system + sum(interrupts)
     return busy / 100, (busy + idle + wait) / 100
 
 
 def polls_seconds(guest):
-    """Processor time of the reactor, of a data plane with one, in polls that found nothing; zero for knfsd."""
+    """Returns the processor time of the only reactor in idle polls, in seconds; zero for knfsd."""
     text = guest.sh("pid=$(pidof sluice-dataplane) || exit 0\n"
                     "for task in /proc/$pid/task/*; do cut -d ' ' -f 14,15 $task/stat; done\n"  # user and system time
                     "LD_LIBRARY_PATH=/mnt/host/sluice/lib /mnt/host/sluice/sluicectl --socket /tmp/admin.sock --json reactors | tr -d '\\n'")
     if not text:
         return 0
     *tasks, told = text.strip().splitlines()
-    used = max(sum(map(int, task.split())) for task in tasks) / 100  # the reactor's: no other takes as much
+    used = max(sum(map(int, task.split())) for task in tasks) / 100  # the reactor's thread, because no other uses as much
     reactor, = json.loads(told)
     return used - reactor["busy_ns"] / 1e9
 
 
 def processors_used(guest):
-    """(for calls, with polls that found nothing) in seconds."""
+    """Returns processor time (for calls, including idle polls) in seconds."""
     busy, _ = processor_seconds(guest)
     return busy - polls_seconds(guest), busy
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sluice-conformance has found, and the page that says it: for the tests of a kernel's server and client."""
+"""Results of sluice-conformance, and the page that documents them, for the tests of a kernel's server and client."""
 import json
 import re
 
@@ -9,7 +9,7 @@ HEADER = "| test | level | required | finding |\n|---|---|---|---|\n"
 
 
 class JudgedKernel(Bench):
-    """A kernel with rxe and its own NFS server in the guest; of Sluice there is the judge alone."""
+    """A kernel with rxe and its own NFS server in the guest. The judge is the only part of Sluice."""
 
     def set_up(self):
         image = build_image()
@@ -20,7 +20,7 @@ class JudgedKernel(Bench):
 
 
 def read_result(text):
-    """The JSON object behind what else a program has said."""
+    """Returns the JSON object at the end of a program's output."""
     return json.loads(text[text.index("{\n"):])
 
 

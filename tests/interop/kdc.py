@@ -4,7 +4,7 @@ import os
 import subprocess
 
 REALM = "SLUICE.TEST"
-# What both Linux 6.1 and MIT Kerberos use.
+# Encryption types that both Linux 6.1 and MIT Kerberos support.
 KRB5_CONF = """
 [libdefaults]
 default_realm = {realm}
@@ -60,7 +60,7 @@ class Kdc:
         return os.path.exists(f"{self.dir}/log") and "commencing operation" in open(f"{self.dir}/log", encoding="utf-8").read()
 
     def keytab(self, principal):
-        """The path of a new keytab with a new principal's keys."""
+        """Returns the path of a new keytab with a new principal's keys."""
         path = f"{self.dir}/{principal.replace('/', '_')}.keytab"
         self.run("kadmin.local", "-r", REALM, "-q", f"addprinc -randkey {principal}")
         self.run("kadmin.local", "-r", REALM, "-q", f"ktadd -k {path} {principal}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""RPCSEC_GSS through the gateway: a Linux client, nfs-ganesha and a KDC, which share keys that the gateway has not. Speaks TAP.
+"""RPCSEC_GSS through the gateway: a Linux client, nfs-ganesha and a KDC, which share keys that the gateway does not have. Speaks TAP.
 
 kerberos_test.py CONTROLPLANE DATAPLANE SLUICECTL [NAME...]   (NAME: only those tests)"""
 import os
@@ -17,9 +17,9 @@ from lab import PLAIN_HOST, ROCE_HOST, Failed, need_lab, run_tests  # noqa: E402
 GATEWAY = "gateway.sluice.test"
 CLIENT = "guest.sluice.test"
 ROCE_PORT = 4791
-UPSTREAM_PORT = 12049  # 2049 is the gateway's
+UPSTREAM_PORT = 12049  # the gateway uses 2049
 FLAVOURS = ("krb5", "krb5i", "krb5p")
-# nfs-ganesha takes these for root.
+# nfs-ganesha maps these principals to root.
 CLIENT_PRINCIPAL = f"nfs/{CLIENT}"
 
 
@@ -38,8 +38,8 @@ class KerberosBench(GatewayBench):
         return super().configuration() + "[kerberos]\nenabled = true\n"
 
     def share_address(self):
-        """The gateway's address is the kernel's too, for TCP; a kernel would answer RoCE packets with port-unreachable if nobody had the
-        port."""
+        """Assigns the gateway's address to the kernel too, for TCP. A socket binds the RoCE port, because the kernel would otherwise answer RoCE
+        packets with port-unreachable."""
         self.lab.ip("addr", "add", f"{ROCE_HOST}/24", "dev", "roce")
         with self.lab.inside():
             self.roce_port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -73,7 +73,7 @@ def tree(version, flavour):
 
 
 def who_has_no_ticket_is_refused(b):
-    """The upstream knows who calls: with a user's number alone there is no access."""
+    """The upstream authenticates the caller: a user ID alone gives no access."""
     with b.mounted("4.1", "krb5"):
         b.sh("""
 echo mine > /mnt/nfs/ticket; chmod 666 /mnt/nfs/ticket; cat /mnt/nfs/ticket
@@ -81,7 +81,7 @@ status=0; setpriv --reuid 65534 --clear-groups cat /mnt/nfs/ticket || status=$?;
 
 
 def upstream_is_killed(version, flavour):
-    """The upstream loses its contexts: the client makes new ones and encodes its calls again."""
+    """The upstream loses its contexts, so the client creates new ones and encodes its calls again."""
     def test(b):
         before = b.counters()
         b.across(b.mounted(version, flavour), b.restart_upstream)
@@ -92,7 +92,7 @@ def upstream_is_killed(version, flavour):
     return test
 
 
-# Not version 4.0: nfs-ganesha 4.3 ends when it has no ticket for a call back to the client.
+# Version 4.0 is not tested, because nfs-ganesha 4.3 exits when it has no ticket for a callback to the client.
 TESTS = [*(tree(version, flavour) for version in ("3", "4.1") for flavour in FLAVOURS), who_has_no_ticket_is_refused,
          *(upstream_is_killed(version, flavour) for version in ("3", "4.1") for flavour in FLAVOURS)]
 

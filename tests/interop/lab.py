@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Linux guest in a network of its own, for tests against a real kernel.
+"""A Linux guest in a separate network, for tests against a real kernel.
 
 A network namespace holds two links to the guest: `roce`, whose host side belongs to Sluice alone, since a kernel that
 owned its address would answer RoCE packets with port-unreachable; and `plain`, for MOUNT over TCP. Everything ends
@@ -36,7 +36,7 @@ def ethdev(interface):
 ETHDEV = ethdev("roce")
 
 
-# What the planes serve: files in memory.
+# The planes serve files in memory.
 EXPORT = """
 [memory]
 size_mib = 512
@@ -55,7 +55,7 @@ def run(*command, **more):
     return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more).stdout
 
 
-NO_MIRROR = 75  # of image.sh
+NO_MIRROR = 75  # exit status of image.sh
 
 
 class TimedOut(Failed):
@@ -63,7 +63,7 @@ class TimedOut(Failed):
 
 
 def build_image():
-    """The folder with the guest's kernel and initial RAM disk."""
+    """Returns the folder with the guest's kernel and initial RAM disk."""
     done = subprocess.run([f"{HERE}/image.sh"], check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode == NO_MIRROR:
         skip_all("The guest's packages cannot be fetched from the Debian mirror that apt-get uses here.")
@@ -73,7 +73,7 @@ def build_image():
 
 
 def need_lab(*programs):
-    """Skips the whole program where there can be no lab, or where these programs are missing."""
+    """Skips the whole program where a lab is not possible, or where these programs are missing."""
     need("qemu-system-x86_64", "mmdebstrap", "ip", "tcpdump", "tshark", *programs, root_for="network namespaces and taps")
     if not os.path.exists("/dev/net/tun"):
         skip_all("There is no /dev/net/tun for the guest's network cards: load the module tun, or give the device to the container.")
@@ -154,7 +154,7 @@ class Guest:
         self.process = self.lab.start(*self.command, log=f"{self.dir}/qemu.log")
 
     def power_cycle(self):
-        """Takes the power away in the middle of whatever it does, and gives it back."""
+        """Cuts the guest's power in the middle of its work, and restores it."""
         self.lab.kill(self.process)
         for file in os.listdir(self.dir):
             if file not in ("console", "qemu.log"):
@@ -220,7 +220,7 @@ class Guest:
 
 class Lab:
     def __init__(self):
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the lab too
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the exit also ends the lab
         self.name = f"sluice-{os.getpid()}"
         self.dir = tempfile.mkdtemp(prefix="sluice-interop-")
         self.processes = []
@@ -282,14 +282,14 @@ class Lab:
         raise TimedOut(f"timed out after {timeout} s: {what}")
 
     def capture(self, tap, file, snap=0, filter_=""):
-        """Everything on a tap, until stop_capture()."""
+        """Captures everything on a tap, until stop_capture()."""
         process = self.start("tcpdump", "-i", tap, "-s", str(snap), "--immediate-mode", "-B", "65536", "-U", "-Z", "root", "-w", file, filter_,
                              log=f"{file}.log")
         self.wait("tcpdump listens", lambda: "listening" in open(f"{file}.log", encoding="utf-8").read())
         return process
 
     def stop_capture(self, process):
-        time.sleep(0.5)  # what the kernel still buffers
+        time.sleep(0.5)  # until the kernel has written its buffers
         self.kill(process, signal.SIGINT)
 
     def close(self):
@@ -320,7 +320,7 @@ class Bench:
         return self.guest.sh(script, timeout)
 
     def packets_of(self, interface="plain"):
-        """The number of packets that the guest has sent there."""
+        """Returns the number of packets that the guest has sent on a link."""
         link, = json.loads(self.lab.ip("-s", "-j", "link", "show", interface))
         return link["stats64"]["rx"]["packets"]
 
@@ -361,7 +361,7 @@ class Bench:
 
 
 def state_of(bench):
-    """For who looks at a failure. A guest whose kernel has given up is not the planes' fault."""
+    """Returns output that helps to explain a failure. A kernel panic of the guest is not an error of the planes."""
     planes = "--- planes\n" + bench.planes.state() if bench.planes else ""
     guest = getattr(bench, "guest", None)
     return planes + (f"\n--- console\n{guest.tail(60)}" if guest else "")

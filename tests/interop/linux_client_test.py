@@ -15,11 +15,11 @@ from lab import ETHDEV, EXPORT, MTU, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, ROCE_OTH
 
 MOUNT = (f"mount -t nfs -o proto=rdma,port=20049,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048 "
          f"{ROCE_HOST}:/export /mnt/nfs")
-SNAP = 256  # bytes of each packet that the long captures keep: all headers
+SNAP = 256  # bytes of each packet that the long captures keep; enough for all headers
 
 
 class ClientBench(Bench):
-    """The guest, the planes, and what the tests share."""
+    """The guest, the planes, and the state that the tests share."""
 
     def __init__(self, control, data, ctl, rping_peer, sluice_bench, perftest_peer):
         self.programs = control, data, ctl
@@ -127,12 +127,12 @@ def control_plane_killed(b):
         b.sends("roce")
         b.planes.start_control()
         b.lab.wait("the new control plane is up", b.planes.up)
-    remount(b)  # the new one handles the end of an old connection, and a new request
+    remount(b)  # the new control plane handles the end of an old connection, and a new request
 
 
 def data_plane_killed(b):
-    """The memory export ends with its process, and its data is lost. But a hard mount has to continue with the new one, and handles
-    of lost files have to be answered by an error."""
+    """The data of the memory export is lost with its process. But a hard mount has to continue with the new process, and handles of lost
+    files have to be answered by an error."""
     with b.while_it_runs("until stop_requested; do stat -f /mnt/nfs > /dev/null; done"):
         b.sends("roce", 50)
         b.lab.kill(b.planes.data)
@@ -143,7 +143,7 @@ def data_plane_killed(b):
 
 
 def rping_peer(b, role, port, rounds, size):
-    """Our side of rping, on an address of its own on the same link."""
+    """Starts our side of rping, at a separate address on the same link."""
     log = f"{b.lab.dir}/rping-{role}-{size}"
     process = b.lab.start(b.rping_peer, role, ETHDEV, f"{ROCE_OTHER}/24", ROCE_GUEST, str(port), str(rounds), str(size), log=log)
     return process, log
@@ -161,7 +161,7 @@ def rping(b, role):
         ours, log = rping_peer(b, role, port, 20, size)
         if role == "server":
             b.lab.wait("our side listens", lambda: "listening" in open(log, encoding="utf-8").read() or ours.poll() is not None)
-            # When all is done, rping closes its event channel while its own thread may still read from it, which that thread calls a failure.
+            # At its end rping closes its event channel while its thread may still read from it, which the thread reports as a failure.
             job = b.guest.begin(f"timeout 300 rping -c -a {ROCE_OTHER} -p {port} -C 20 -S {size} -V > /tmp/rping.out 2>&1 && exit 0\n"
                                 "cat /tmp/rping.out\n"
                                 "grep -q 'rdma_get_cm_event: Bad file descriptor' /tmp/rping.out && ! grep -q mismatch /tmp/rping.out")
@@ -183,8 +183,8 @@ def rping_to_the_guest(b):
 
 
 def perftest(b, program, options, size):
-    """The output of our side and of the client in the guest. The client measures the frequency of its processor first, and gives up
-    when that varies, as it does in an emulated guest."""
+    """Returns the output of our side and of the client in the guest. The client measures the frequency of its processor first, and exits if the
+    frequency varies, as it does in an emulated guest."""
     for attempt in range(10):
         log = f"{b.lab.dir}/perftest-{program}-{size}-{attempt}"
         ours = b.lab.start(b.perftest_peer, program, ETHDEV, f"{ROCE_OTHER}/24", ROCE_GUEST, mac(1, 0), str(size), log=log)
@@ -223,7 +223,7 @@ def two_reactors_have_a_hardware_queue_each(b):
     planes.start()
     try:
         b.sh("head -c 3000000 /dev/urandom > /tmp/data")
-        for _ in range(20):  # each connection is a flow of its own
+        for _ in range(20):  # each connection is a separate flow
             b.sh(f"{MOUNT.replace('20048', '20060').replace(ROCE_HOST, ROCE_OTHER).replace('/mnt/nfs', '/mnt/other')}\n"
                  "cp /tmp/data /mnt/other/data; drop_caches; cmp /tmp/data /mnt/other/data; umount /mnt/other")
             seen = json.loads(subprocess.run(b.lab.netns(planes.ctl_path, "--socket", planes.socket, "--json", "devices"), capture_output=True,
@@ -253,7 +253,7 @@ def V2_013_V2_014_version_2_falls_back_before_a_linux_server(b):
     answer = json.loads(text)
     if answer["version"] != 1 or answer["answer"] != "ok":
         raise Failed(text)
-    # What the server sent: ERR_VERS, then the reply in version 1, both to the same queue pair.
+    # The server sent ERR_VERS, then the reply in version 1, both to the same queue pair.
     sends = subprocess.run(["tshark", "-r", file, "-Y", f"ip.src == {ROCE_GUEST} && infiniband.bth.opcode == 4", "-T", "fields",
                             "-e", "infiniband.bth.destqp", "-e", "rpcordma.version"], capture_output=True, text=True, check=True).stdout
     b.captures.append(file)

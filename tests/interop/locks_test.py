@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Locks of NFS version 3 through the gateway: a Linux client that mounts over RDMA without "nolock". The upstream is the guest's own
-kernel over TCP, whose lock manager then is that of the client too; who mounts it directly is another client to it. Once it is
-nfs-ganesha. Speaks TAP.
+kernel over TCP, so client and server share one lock manager. A direct mount is another client of the upstream. In one test the
+upstream is nfs-ganesha. Speaks TAP.
 
 locks_test.py CONTROLPLANE DATAPLANE SLUICECTL [NAME...]   (NAME: only those tests)"""
 import contextlib
@@ -44,7 +44,7 @@ refused() { local status=0; locks fcntl $1 $2 try || status=$?; test $status = 2
 
 
 class PlanesBesideRpcbind(Planes):
-    """The control plane sees the lab's rpcbind, whose socket is in a /run of its own."""
+    """Planes whose control plane sees the lab's rpcbind, whose socket is in a separate /run."""
 
     def start_control(self):
         script = f"mount --bind {self.lab.dir}/run /run && exec {self.control_path} --config {self.config}"
@@ -75,7 +75,7 @@ class LocksBench(Bench):
         self.planes.start()
 
     def share_address(self):
-        """The gateway's address is the kernel's too, for NLM over TCP (kerberos_test.py)."""
+        """Assigns the gateway's address to the kernel too, for NLM over TCP (kerberos_test.py)."""
         self.lab.ip("addr", "add", f"{ROCE_HOST}/24", "dev", "roce")
         with self.lab.inside():
             self.roce_port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -109,7 +109,7 @@ release; locks fcntl /mnt/nfs/locked 10 try""")
 
 
 def a_lock_that_is_waited_for_is_granted(b):
-    """By GRANTED of the upstream, which the gateway passes on: Linux itself asks again after thirty seconds only."""
+    """The upstream sends GRANTED, which the gateway forwards. Linux itself would retry only after thirty seconds."""
     with b.mounted():
         before = b.count("grants_delivered")
         elapsed = b.sh(FUNCTIONS + """
@@ -137,7 +137,7 @@ locks fcntl /mnt/other/turns 0 try""")
 
 
 def locks_of_a_client_that_restarts_are_released(b):
-    """The process that has the lock is not asked."""
+    """The locks are released although the process that holds the lock is still running."""
     with b.mounted():
         b.sh(FUNCTIONS + f"""
 hold /mnt/nfs/crashed 0; refused /mnt/other/crashed 0
@@ -148,7 +148,7 @@ release""")
 
 
 def locks_survive_the_control_plane(b):
-    """Killed while a client holds a lock: it is the client's afterwards, and can be given back."""
+    """The control plane is killed while a client holds a lock. The client still holds the lock afterwards, and can release it."""
     with b.mounted():
         b.sh(FUNCTIONS + "hold /mnt/nfs/kept 0; echo $holder > /tmp/holder")
         b.lab.kill(b.planes.control)
@@ -166,8 +166,7 @@ hold /mnt/nfs/kept 0; refused /mnt/other/kept 0; release; locks fcntl /mnt/other
 
 
 def locks_are_reclaimed_when_the_upstream_restarts(b):
-    """It drops all locks and begins a grace period; its notice goes to the gateway, and the
-    gateway's to the client."""
+    """The upstream drops all locks and begins a grace period. It notifies the gateway, and the gateway notifies the client."""
     with b.mounted():
         before = b.count("notices")
         b.sh(FUNCTIONS + f"""
@@ -194,8 +193,8 @@ LOG {{ Default_Log_Level = EVENT; }}
 
 
 def nfs_ganesha_grants_what_is_waited_for(b):
-    """With its lock manager and status monitor in a namespace of its own, where the gateway's rpcbind is not. It calls back by name: the
-    gateway's is its address."""
+    """nfs-ganesha's lock manager and status monitor run in a separate namespace, outside of the gateway's rpcbind. It calls back by name, and the
+    gateway's name is its address."""
     lab, ours, theirs, other = b.lab, "10.79.0.1", "10.79.0.2", f"{b.lab.name}-upstream"
     work = f"{lab.dir}/ganesha"
     for folder in ("vfs", "recovery", "nfs/sm", "nfs/sm.bak"):

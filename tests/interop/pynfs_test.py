@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The suites of pynfs against nfs-ganesha, directly and through both gateways (TCP, RPC-over-RDMA, TCP): a test that passes directly
-passes through the gateways too, but for the codes in MAY_DIFFER. Speaks TAP.
+passes through the gateways too, except for the codes in MAY_DIFFER. Speaks TAP.
 
 pynfs_test.py CONTROLPLANE DATAPLANE SLUICECTL [NAME...]   (NAME: only those tests)
 
@@ -18,10 +18,10 @@ from lab import Failed, need_lab, run_tests  # noqa: E402
 from planes_of_tests import skip_all  # noqa: E402
 from reverse_test import INGRESS, TwoSluices  # noqa: E402
 
-# What a gateway cannot pass on unchanged: code, and the reason.
+# Tests of features that a gateway cannot forward unchanged: code, and the reason.
 MAY_DIFFER = {}
 SUITE_SECONDS = 2400
-ENVIRONMENT = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}  # the interpreter for which the packages are installed
+ENVIRONMENT = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}  # selects the interpreter for which the packages are installed
 
 
 class PynfsBench(TwoSluices):
@@ -34,7 +34,7 @@ class PynfsBench(TwoSluices):
             raise Failed(f"pynfs cannot be built:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
 
     def results(self, way, minor, codes):
-        """The outcome of each test of a suite by its code: `passed`, or the sentence with which it failed. Omitted tests are left out."""
+        """Returns the outcome of each test of a suite by its code: `passed`, or the message with which it failed. Omitted tests are left out."""
         port, folder = {"direct": NFS_PORT, "gateways": INGRESS}[way], f"/vfs/{way}4{minor}"
         on_host = f"{self.upstream.dir}{folder}"
         os.makedirs(on_host, exist_ok=True)
@@ -51,7 +51,7 @@ class PynfsBench(TwoSluices):
         return {case["code"]: case["failure"]["message"] if "failure" in case else "passed" for case in cases if "skipped" not in case}
 
     def both_ways(self, minor, codes):
-        """One after the other: the two would replace each other's clients, whose names come from the host's."""
+        """Runs both ways in sequence, because they would replace each other's clients, whose names come from the host's name."""
         return [self.results(way, minor, codes) for way in ("direct", "gateways")]
 
 
@@ -68,7 +68,7 @@ def suite(minor):
         print(f"# NFS 4.{minor}: {passed} of {len(direct)} pass directly, {sum(o == 'passed' for o in through.values())} through both gateways", flush=True)
         if passed < len(direct) / 2:
             raise Failed(f"{passed} of {len(direct)} tests pass directly.")
-        # Timing decides some tests: what differs once is tried again.
+        # Some tests depend on timing, so tests that differ are repeated.
         if found:
             found = differences(*b.both_ways(minor, sorted(found)))
         for code in sorted(found.keys() & MAY_DIFFER.keys()):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """One end-to-end test of each kind, with one boot of a Linux guest: the memory export over RDMA, the gateway, the reverse gateway, death of
-the control plane under load, Prometheus. The other programs here test each in detail. Speaks TAP.
+the control plane under load, Prometheus. The other programs of this folder test each in detail. Speaks TAP.
 
 quick_test.py CONTROLPLANE DATAPLANE SLUICECTL DEPLOY [NAME...]   (NAME: only those tests)"""
 import os
@@ -18,7 +18,7 @@ from linux_client_test import MOUNT  # noqa: E402
 from planes_of_tests import Skipped, missing  # noqa: E402
 from prometheus_server import Prometheus  # noqa: E402
 
-METRICS, PROMETHEUS = "127.0.0.1:9464", "127.0.0.1:9090"  # of the lab's namespace
+METRICS, PROMETHEUS = "127.0.0.1:9464", "127.0.0.1:9090"  # in the lab's namespace
 
 
 class QuickBench(reverse_test.ReverseBench):
@@ -84,7 +84,7 @@ def prometheus_counts_what_linux_has_done(b):
             server.scrapes(3)
             if not server.number('sum(rate(sluice_rpc_calls_total{procedure="write"}[10s]))'):
                 raise Failed("Prometheus shows no WRITE")
-        # The kernel's own statistics of the mount: operations, then transmissions.
+        # The kernel's statistics of the mount hold operations, then transmissions.
         done = {}
         for line in b.sh("grep -E '^\\s+(READ|WRITE|GETATTR): ' /proc/self/mountstats; umount /mnt/nfs").splitlines():
             name, numbers = line.split(":")

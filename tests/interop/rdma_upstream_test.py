@@ -60,7 +60,7 @@ class RdmaUpstreamBench(Bench):
         self.sh("modprobe nfsv4\nnfsd_on_rdma\necho Y > /proc/fs/nfsd/v4_end_grace")
 
     def serve(self, version, address, more="", connections=16):
-        """The near Sluice, with the server at that address, and perhaps with another."""
+        """Starts the near Sluice with the server at that address, and with further upstreams in `more`."""
         if self.planes:
             self.planes.close()
         self.planes = Planes(self.lab, *self.programs, RDMA_UPSTREAM.format(version=version, address=address, connections=connections) + more, interface="near")
@@ -88,7 +88,7 @@ class RdmaUpstreamBench(Bench):
     def mounted(self, version, script, more=""):
         """Runs a script with a mount through the near Sluice."""
         command = mount_command(version, "/", more=more)
-        if version == "3":  # of the file handles of this server, which MOUNT gives over TCP
+        if version == "3":  # file handles of this server come from its MOUNT over TCP
             command = f"mount -t nfs -o proto=rdma,port=20049,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_GUEST},mountport=20048{more} {ROCE_HOST}:/export /mnt/nfs"
         self.sh(f"{command}\ngrep -q proto=rdma /proc/mounts")
         try:
@@ -98,7 +98,7 @@ class RdmaUpstreamBench(Bench):
 
 
 def settled(b):
-    """Nothing was lost, refused or made up on the way."""
+    """Checks that no call was lost, refused or duplicated."""
     counters = b.counters()
     for counter in ("given_up", "timeouts", "duplicate_xids", "callbacks_refused"):
         if counters[counter] != 0:
@@ -127,8 +127,8 @@ rm /mnt/nfs/relayed*""", ",rsize=1048576,wsize=1048576")
 
 
 def a_delegation_is_recalled_through_the_gateway(b):
-    """CB_RECALL goes over RDMA in the reverse direction twice. The server delegates nothing in lockd's grace period, which is a minute and a
-    half, and cannot be ended."""
+    """CB_RECALL goes over RDMA in the reverse direction twice. The server grants no delegations in lockd's grace period, which takes 90 seconds
+    and cannot be ended early."""
     for attempt in range(15):
         text = b.mounted("4.1", f"file=recalled{attempt}" + """
 mount -t nfs -o proto=tcp,vers=4.0 127.0.0.1:/ /mnt/other
@@ -194,7 +194,7 @@ def another_one_comes_by_a_reload(b):
 
 
 def the_connection_to_the_server_is_lost(b):
-    """Calls without a reply go again over the next one, and the client notices nothing."""
+    """Calls without a reply are retransmitted over the next connection, and the client's connection is kept."""
     b.sh(mount_command("4.1", "/"))
     try:
         with b.under_random_io("/mnt/nfs/across", 4713):
@@ -244,7 +244,7 @@ def version_2_on_the_far_side(b):
 
 
 def data_plane_is_killed(b):
-    """Here the server is not Linux's in the same guest: its threads are seen to wait for minutes for what had connected to them."""
+    """The server is another Sluice, because threads of Linux's server in the guest have been observed to wait minutes for their old connections."""
     with mounted_from_sluice(b), b.under_random_io("/mnt/nfs/across", 4713):
         b.lab.kill(b.planes.data)
         b.planes.start_data()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP relay between the gateway and its upstream: cuts connections, and holds or delays what is under way in them, while the upstream
-itself lives on and remembers its replies."""
+"""A TCP relay between the gateway and its upstream. It cuts connections, and holds or delays their data, while the upstream keeps running and
+caches its replies."""
 import collections
 import contextlib
 import queue
@@ -11,7 +11,7 @@ import threading
 import time
 
 LISTEN, SOURCE, SERVER = "127.0.0.1", "127.0.0.2", "127.0.0.1"
-MOST_WAITING = 1 << 20  # bytes of one direction; then nothing more is read, and TCP holds up the sender
+MOST_WAITING = 1 << 20  # bytes of one direction; above it the relay stops reading, and TCP blocks the sender
 CALLS, REPLIES = "calls", "replies"
 NFS, NFS3 = 100003, 3
 # CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK of NFS version 3.
@@ -20,7 +20,7 @@ ONLY_ONCE = range(8, 16)
 
 class Heads:
     """Finds RPC messages in a stream of records: the first bytes of each."""
-    BYTES = 24  # XID, type; of a call RPC version, program, version, procedure
+    BYTES = 24  # XID, type; for a call also RPC version, program, version, procedure
 
     def __init__(self):
         self.pending = b""
@@ -51,7 +51,7 @@ class Flow:
 
     def __init__(self, source, sink):
         self.source, self.sink = source, sink
-        self.waiting = collections.deque()  # (when it may go on, bytes)
+        self.waiting = collections.deque()  # (time from which it may be sent, bytes)
         self.bytes = 0
         self.heads = Heads()
 
@@ -60,8 +60,8 @@ class Pair:
     def __init__(self, client, server):
         self.client, self.server = client, server
         self.flows = {CALLS: Flow(client, server), REPLIES: Flow(server, client)}
-        self.calls = {}   # XID -> whether it is a call of version 3 that may be executed once only
-        self.once = 0     # replies to such calls that are still here
+        self.calls = {}   # XID -> whether it is a non-idempotent call of version 3
+        self.once = 0     # replies to such calls that the relay holds
 
     def note(self, direction, data):
         for head in self.flows[direction].heads.feed(data):
@@ -76,14 +76,14 @@ class Pair:
 
 
 def reset(connection):
-    """Closes it without a word more, and leaves nothing behind that would keep its port."""
+    """Closes the connection by a reset, so that its port is free immediately."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
 
 class Relay:
-    """Listens at `port`. The upstream sees each connection with the port that the gateway has given it, by which it knows calls that come
-    again. Everything public is for the thread of the test."""
+    """Listens at `port`. The upstream sees each connection with the source port that the gateway uses, by which it recognizes repeated calls.
+    The public methods are for the test's thread."""
 
     def __init__(self, lab, port, server_port):
         self.lab, self.port, self.server_port = lab, port, server_port
@@ -94,7 +94,7 @@ class Relay:
         self.held = set()
         self.trapping_now = False
         self.delay_s = 0.0
-        self.troubles = []  # of the relay itself: a test with any of them means nothing
+        self.troubles = []  # errors of the relay itself, which invalidate the test
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
         self.listen()
@@ -105,15 +105,15 @@ class Relay:
         self.order(self.do_listen)
 
     def refuse(self):
-        """Like a host without the server: its connections end, and there are no new ones."""
+        """Acts like a host without the server: ends connections, and refuses new ones."""
         self.order(self.do_refuse)
 
     def cut(self):
-        """Ends all connections with what is in them; returns to how many calls that may be executed once only the replies are lost."""
+        """Ends all connections and drops their data. Returns the number of lost replies to non-idempotent calls."""
         return self.order(self.do_cut)
 
     def replies_held(self):
-        """How many such replies are waiting here."""
+        """Returns the number of replies to non-idempotent calls that the relay holds."""
         return self.order(lambda: sum(pair.once for pair in self.pairs))
 
     def bytes_held(self):
@@ -121,7 +121,7 @@ class Relay:
 
     @contextlib.contextmanager
     def holding(self, *directions):
-        """While the body runs nothing goes on in these directions."""
+        """Holds all data of these directions while the body runs."""
         self.order(lambda: self.held.update(directions))
         try:
             yield
@@ -130,7 +130,7 @@ class Relay:
 
     @contextlib.contextmanager
     def trapping(self):
-        """While the body runs no reply goes on from the first on that answers a call which may be executed once only."""
+        """Holds all replies while the body runs, beginning with the first that answers a non-idempotent call."""
         def end():
             self.trapping_now = False
             self.held.clear()
@@ -149,7 +149,7 @@ class Relay:
             self.order(lambda: setattr(self, "delay_s", 0.0))
 
     def order(self, what):
-        """Executes it in the relay's thread, which owns all state."""
+        """Executes a function in the relay's thread, which owns all state."""
         answer = queue.Queue()
         self.orders.put((what, answer))
         self.wake.send(b"!")
@@ -186,7 +186,7 @@ class Relay:
                 poll.register(number, wanted)
         ready = dict(poll.poll(max(0, due - now) * 1000 + 1))
         if self.wakes.fileno() in ready:
-            return self.obey()  # which may close what is ready
+            return self.obey()  # an order may close ready sockets
         for number, event in ready.items():
             if (number, select.POLLIN) in flows:
                 self.serve(number, event, flows)
@@ -210,7 +210,7 @@ class Relay:
             what, answer = self.orders.get()
             try:
                 answer.put(what())
-            except Exception as error:  # for the thread that asked
+            except Exception as error:  # passed to the thread that gave the order
                 answer.put(error)
 
     def take_in(self, pair, direction):

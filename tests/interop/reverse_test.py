@@ -61,7 +61,7 @@ class TwoSluices(Bench):
         self.upstream.start()
 
     def serve(self, version, far, device=None):
-        """A Sluice at either end: clients connect to the near one by TCP, the far one serves them."""
+        """Starts a Sluice at either end: clients connect to the near one by TCP, and the far one serves them."""
         self.stop()
         self.far = Sluice(self.lab, self.programs, "far", "far", FAR, FAR_MOUNT, far, device)
         self.far.start()
@@ -83,7 +83,7 @@ class TwoSluices(Bench):
 
 
 class ReverseBench(TwoSluices):
-    """The same with a guest that is a client or the upstream."""
+    """TwoSluices with a guest that is a client or the upstream."""
 
     links = ("plain",)
 
@@ -110,8 +110,8 @@ def url(path, version):
 
 
 def exchange(b, folder, version, written_to=None):
-    """Files are written and read back, of sizes around each limit that decides how data is moved. libnfs 4.0 cannot write more than a
-    few bytes over NFS version 4 to any server: its files are `written_to` a folder of the host."""
+    """Writes files and reads them back, with sizes around each limit that determines how data is moved. libnfs 4.0 cannot write more than a few
+    bytes over NFS version 4 to any server, so its files are `written_to` a folder of the host."""
     names = []
     for size in (0, 1, 700, 1024, 3900, 4096, 4097, 16384, 65537, 1 << 20, 3145729):
         data = b.bytes(size)
@@ -191,7 +191,7 @@ def kernel(transport, nfs):
 
 
 def nconnect(nfs):
-    """One mount over sixteen TCP connections, twice as many as there are to the server."""
+    """One mount uses sixteen TCP connections, twice as many as to the server."""
     def test(b):
         b.serve(1, UPSTREAM.format(address="127.0.0.1", nfs=NFS_PORT, mount=MOUNT_PORT))
         b.sh(mount_command(b, nfs, f"{b.upstream.dir}/vfs" if nfs == "3" else "/vfs", ",nconnect=16"))

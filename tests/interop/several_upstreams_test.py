@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A gateway in front of two nfs-ganesha and an unmodified Linux kernel that mounts both over RDMA: with NFS version 3, each with exports of its own,
-and with NFS version 4, each at a port of its own. Speaks TAP.
+"""A gateway in front of two nfs-ganesha and an unmodified Linux kernel that mounts both over RDMA: with NFS version 3 by different exports,
+and with NFS version 4 by different ports. Speaks TAP.
 
 several_upstreams_test.py CONTROLPLANE DATAPLANE SLUICECTL [NAME...]   (NAME: only those tests)"""
 import json
@@ -66,7 +66,7 @@ class TwoUpstreams(GatewayBench):
     def new_upstream(self):
         self.second = Upstream(self.lab, port=2059, mount_port=20057, name="second")
         self.second.start()
-        # Its client IDs begin with the second in which it was started. With the same one from two servers Linux takes them for one (version 4.0).
+        # nfs-ganesha's client IDs begin with its start time in seconds. Linux mistakes two servers with equal client IDs for one (version 4.0).
         time.sleep(1)
         return Upstream(self.lab, name="first")
 
@@ -74,7 +74,7 @@ class TwoUpstreams(GatewayBench):
         return PLACE + entry(FIRST, self.upstream) + entry(SECOND, self.second) + entry(FOURTH_VERSION, self.second)
 
     def both_counters(self):
-        """Of both upstreams, by name."""
+        """Returns the counters of both upstreams, by name."""
         done = subprocess.run(self.ctl("--json", "upstreams", "stats"), capture_output=True, text=True, check=True)
         return {each["name"]: each for each in json.loads(done.stdout)}
 
@@ -98,7 +98,7 @@ def mount_4(version, port, at):
 
 
 class BothMounted:
-    """The first one at /mnt/nfs, the second at /mnt/other."""
+    """Mounts the first upstream at /mnt/nfs, and the second at /mnt/other."""
 
     def __init__(self, b, version="3"):
         self.b = b
@@ -129,8 +129,8 @@ def exports_of_both_are_listed(b):
 
 
 def trees_on_both(b):
-    """Every procedure of a client; the two hold the same file system of this machine, so that their own handles and file system numbers do
-    not tell them apart."""
+    """Uses every procedure of a client. Both upstreams export the same file system of this machine, so their handles and file system numbers do
+    not distinguish them."""
     with BothMounted(b):
         b.sh('test "$(stat -c %d /mnt/nfs)" != "$(stat -c %d /mnt/other)"')
         b.sh(TREE)
@@ -150,7 +150,7 @@ def trees_on_both(b):
 
 
 def a_folder_of_a_thousand_files(b):
-    """READDIRPLUS, whose replies grow by a tag for each file."""
+    """Tests READDIRPLUS, whose replies grow by a tag for each file."""
     folder = f"{b.second.dir}/vfs/many"
     os.mkdir(folder)
     for i in range(1000):
@@ -189,7 +189,7 @@ def one_that_stands_still_holds_up_only_its_own_files(version):
 
 
 def version_4_by_ports(b, version):
-    """The same paths at both servers, and one client ID for each."""
+    """Uses equal paths at both servers, and one client ID for each server."""
     before = b.both_counters()
     with BothMounted(b, version):
         b.sh(TREE)
@@ -216,7 +216,7 @@ def version_4_of_both_by_their_ports(b):
 
 
 def version_4_of_both_over_ends_of_both_planes(b):
-    """The control plane that comes back knows nothing of the ports of the connections that there are."""
+    """A restarted control plane has no record of the ports of existing connections."""
     with BothMounted(b, "4.2"):
         b.sh("echo first > /mnt/nfs/kept4; echo second > /mnt/other/kept4")
         with b.under_random_io("/mnt/other/across4", 23):
@@ -230,14 +230,14 @@ def version_4_of_both_over_ends_of_both_planes(b):
 
 
 def nothing_else_is_at_that_port(b):
-    """Version 3 of the first has a tag in its handles, which any port could read."""
+    """The second port serves version 4 only. Version 3 handles of the first upstream have a tag, which any port could decode."""
     path = f"{b.upstream.dir}/vfs"
     b.sh("mkdir -p /tmp/third\n! timeout 60 " + mount(path, "/tmp/third").replace("port=20049", f"port={OWN_PORT}").strip() + " 2> /tmp/why\n"
          "! grep -q /tmp/third /proc/mounts")
 
 
 def exports_move_by_a_reload(b):
-    """What is mounted goes on: handles have the upstream's name, not the path."""
+    """Existing mounts continue, because handles contain the upstream's name, not the path."""
     with BothMounted(b):
         with b.under_random_io("/mnt/other/meanwhile", 5):
             b.rewrite(lambda text: text.replace('prefix = "/second"', 'prefix = "/moved"'))
@@ -249,7 +249,7 @@ def exports_move_by_a_reload(b):
 
 
 def one_of_version_4_comes_by_a_reload(b):
-    """It is mounted while another one is used, and both are there when the control plane has ended and come back."""
+    """The new upstream is mounted while another one is used, and both keep working over a restart of the control plane."""
     with BothMounted(b, "4.2"):
         with b.under_random_io("/mnt/other/meanwhile4", 29):
             b.rewrite(lambda text: text + entry(LATER, b.upstream))
@@ -270,7 +270,7 @@ def one_of_version_4_comes_by_a_reload(b):
 
 
 def one_whose_handles_leave_no_room_is_refused(b):
-    """Those of nfs-ganesha's export in memory have 64 bytes."""
+    """The handles of nfs-ganesha's export in memory have 64 bytes."""
     b.rewrite(lambda text: re.sub(r"(?m)^exports = .*$", f'exports = ["{b.upstream.dir}/vfs", "/mem"]', text))
     run(*b.ctl("config", "reload"))
     b.sh("mkdir -p /tmp/mem\n! " + mount("/mem", "/tmp/mem"))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The verbs driver on a real kernel's RDMA: Sluice runs in one Linux guest, on its rxe, and another Linux guest is its
-client, or its server. And softroce there, on a network card that DPDK drives.
+client, or its server. Also tests softroce in the guest, on a network card that DPDK drives.
 
 verbs_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH DRIVER_TEST CONFORMANCE [TEST...]      results in TAP"""
 import contextlib
@@ -20,7 +20,7 @@ SLUICE = "/mnt/host/sluice"
 # rxe of rdma-core 44 does not support scatter/gather lists in the extended interface.
 LISTS = ("gather_lists_and_unsignaled_requests", "writes_are_placed_before_a_later_send_is_received",
          "V2_045_reads_bring_the_memory_and_more_than_the_depth_wait")
-# As the units have it: a user of each plane, and a folder of the segment for both.
+# As in the units, each plane has a separate user, and both share a folder of the segment.
 CONTROL_USER, DATA_USER, GROUP = 23451, 23452, 23450
 CONFIG = """
 log_level = "debug"
@@ -49,7 +49,7 @@ root_squash = false
 
 
 class VerbsBench(Bench):
-    """`server` is the guest with Sluice, `guest` the other one."""
+    """A bench of two guests: `server` runs Sluice, `guest` is the other one."""
 
     def __init__(self, programs):
         self.programs = programs
@@ -97,7 +97,7 @@ class VerbsBench(Bench):
         return f"setpriv --reuid={user} --regid={GROUP} --clear-groups" if name in self.of_two_users else ""
 
     def start(self, name, serves, *, driver="verbs", device="", mount_port=20048, port=20049):
-        """Both planes in the server guest."""
+        """Starts both planes in the server guest."""
         with open(f"{self.server.dir}/{name}.toml", "w", encoding="utf-8") as file:
             file.write(CONFIG % (self.segment(name), f'driver = "{driver}"\n{device}', name, mount_port, port) + serves)
         self.start_control(name)
@@ -116,12 +116,12 @@ class VerbsBench(Bench):
                             for plane in ("data", "control")) + f"cd /dev/shm; rm -f {self.segment(name)}.control {self.segment(name)}.data\n")
 
     def ctl(self, *words, name="admin"):
-        """The answer of a control plane, which may just be restarting."""
+        """Returns the answer of a control plane. Retries while it restarts."""
         ask = f"{SLUICE}/sluicectl --socket /tmp/{name}.sock --json {' '.join(map(str, words))}"
         return json.loads(self.sluice(f"for i in $(seq 50); do text=$({ask} 2> /dev/null) && echo \"$text\" && exit 0; usleep 200000; done; {ask}"))
 
     def mount(self, where="/mnt/nfs", *, server=ROCE_HOST, port=20049, mount_port=20048, options=""):
-        """The kernel owns the address, so MOUNT is served there as well."""
+        """Mounts the export. The kernel owns the address, so MOUNT is served at the same address."""
         self.sh(f"mount -t nfs -o proto=rdma,port={port},vers=3,nolock,mountproto=tcp,mountport={mount_port}{options} {server}:/export {where}")
 
     def unmount(self, where="/mnt/nfs"):
@@ -129,7 +129,7 @@ class VerbsBench(Bench):
 
 
 def report_of(text):
-    """The JSON that a program has printed; what it said instead is the failure."""
+    """Parses the JSON output of a program. Other output is reported as the failure."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -166,9 +166,9 @@ def both_versions_work_by_ipv6_to_an_address_that_is_new(bench):
 
 
 def meets_every_row_of(version):
-    """sluice-conformance, in the server's guest too: rxe loops packets to its own address back."""
+    """sluice-conformance also runs in the server's guest, because rxe loops back packets to its own address."""
     def test(bench):
-        # Who waits in the kernel, if there was no connection.
+        # Shows the kernel stacks of blocked threads if the connection failed.
         said = bench.sluice(f"{SLUICE}/sluice-conformance --device verbs --server {ROCE_HOST} --mount-host 127.0.0.1 --mount-port 20048 --strict --json "
                             f"--rpcrdma {version} > /mnt/host/rows.json || [ $? -eq 1 ] || {{ "
                             "head -20 $(printf '/proc/%s/stack ' $(cd /proc; ls -d $(cat /tmp/admin-control.pid)/task/*; "
@@ -184,7 +184,7 @@ def meets_every_row_of(version):
 
 
 def clients_are_judged_over_verbs(version, kept):
-    """By NULL calls of sluice-bench in the same guest; what a kernel's client does is judged over softroce."""
+    """Judges NULL calls of sluice-bench in the same guest. The kernel's client is judged over softroce."""
     def test(bench):
         text = bench.sluice(f"""
 : > /tmp/judge.log  # there before grep looks for it: what grep says would be in the output
@@ -250,7 +250,7 @@ def the_control_plane_is_restarted_under_io(bench):
         connection, = bench.ctl("connections")
         return bench.ctl("connections", "show", connection["reactor"], connection["connection"])["queue_pair"]
 
-    # Each time the control plane that made the connection is ended.
+    # Each round ends the control plane that established the connection.
     for how in ("KILL", "TERM"):
         with mounted_under_random_io(bench):
             before = queue_pair()
@@ -259,20 +259,20 @@ def the_control_plane_is_restarted_under_io(bench):
             bench.start_control("admin")
             if queue_pair() != before:
                 raise Failed(f"another connection after {how}: {before}, {queue_pair()}")
-        # The end of the peer is noticed too on a connection that only the data plane still holds.
+        # The end of the peer is also detected on a connection that only the data plane still holds.
         bench.lab.wait("the connection has ended", lambda: not bench.ctl("connections"))
 
 
 def marks_of(file, server):
-    """VLAN and traffic class of the RDMA packets that the server sent, each pair once, as text."""
+    """Returns VLAN and traffic class of the RDMA packets that the server sent, each pair once, as text."""
     fields = subprocess.run(["tshark", "-r", file, "-Y", f"ip.src == {server} && udp.dstport == 4791", "-T", "fields", "-e", "vlan.id",
                              "-e", "ip.dsfield", "-e", "infiniband.bth.destqp"], capture_output=True, text=True, check=True).stdout
     return {tuple(line.split("\t")[:2]) for line in fields.splitlines() if line.split("\t")[2] not in ("0x000001", "0x00000001")}
 
 
 def receives_are_shared_and_packets_carry_the_traffic_class(bench):
-    """Fewer shared Receives than outstanding calls: clients get RNR NAKs. Their calls have no chunks, because rxe of Linux 6.1 binds a window
-    again when it retransmits, and then ends the connection."""
+    """There are fewer shared Receives than outstanding calls, so clients get RNR NAKs. Their calls have no chunks, because rxe of Linux 6.1 binds a
+    window again when it retransmits, and then ends the connection."""
     bench.start("shared", EXPORT, device="shared_receives = 48\ntraffic_class = 104", mount_port=20056, port=20057)
     file = f"{bench.lab.dir}/shared.pcap"
     try:
@@ -343,8 +343,8 @@ rdma link add rxe2 type rxe netdev bond0""")
 
 @contextlib.contextmanager
 def random_io_by_a_card(bench, name, pci, address, mount_port, port):
-    """softroce on that card of the server, with hugepages, and the other guest's kernel as its client. The card is asked to read payload where
-    it lies, which virtio's driver is not good for. The body runs while the planes do."""
+    """Runs softroce on that card of the server, with hugepages, and the other guest's kernel as its client. payload_in_place is set, which
+    virtio's driver does not support. The body runs while the planes do."""
     bench.guest.sh(f"card=$(card {mac(1, 2)}); ip link set $card mtu {MTU} up; ip addr replace 10.81.0.1/24 dev $card\n"
                    "rdma link add rxe3 type rxe netdev $card")
     try:
@@ -366,25 +366,25 @@ def random_io_by_a_card(bench, name, pci, address, mount_port, port):
                 bench.unmount("/mnt/other")
         finally:
             bench.stop(name)
-            bench.server.sh("rm -f /dev/hugepages/*")  # DPDK leaves its pages to the next one, but another user cannot take them
+            bench.server.sh("rm -f /dev/hugepages/*")  # DPDK leaves its pages for its next run, but another user cannot use them
     finally:
         bench.guest.sh("rdma link delete rxe3")
 
 
 def softroce_takes_a_network_card_from_the_kernel(bench):
-    """A PCI ethdev: virtio, bound to uio_pci_generic. Its addresses are physical, and nothing checks them."""
+    """Uses a PCI ethdev: virtio, bound to uio_pci_generic. Its addresses are physical, and no IOMMU checks them."""
     pci = bench.server.sh(f"take_card {mac(2, 3)}").split()[-1]
     with random_io_by_a_card(bench, "pci", pci, "10.81.0.3", 20061, 20062):
         pass
 
 
 def softroce_takes_a_network_card_by_vfio(bench):
-    """Behind an IOMMU: the card is given virtual addresses, and one that DPDK has not mapped is a fault. As it is deployed, the data plane is
-    not root: its user has the card's VFIO group and the huge pages, and could not learn a physical address."""
+    """The card is behind an IOMMU: it is given virtual addresses, and an address that DPDK has not mapped causes a fault. As in a deployment, the
+    data plane is not root: its user owns the card's VFIO group and the huge pages, and cannot read physical addresses."""
     pci = bench.server.sh(f"take_card {mac(2, 4)} vfio-pci {DATA_USER}").split()[-1]
     bench.of_two_users.add("vfio")
     with random_io_by_a_card(bench, "vfio", pci, "10.81.0.4", 20063, 20064):
-        # A group of one device, which the data plane has; and the first of DPDK's pages, as it has it: its address for devices and its own.
+        # Reads the group, which has one device and is open in the data plane, and the IOVA and virtual address of DPDK's first page.
         group, devices, iova, address, *held = bench.server.sh(f"""
 group=$(readlink -f /sys/bus/pci/devices/{pci}/iommu_group)
 echo ${{group##*/}} $(ls $group/devices)
@@ -509,7 +509,7 @@ root_squash = false
 
 
 def version_4_1_is_forwarded(bench):
-    """To one upstream by the gateway's port, to another by its own, and to one that a reload has added at a third port."""
+    """Forwards to one upstream by the gateway's port, to another by its listen port, and to one that a reload has added at a third port."""
     with kernel_server(bench, "nfsd_on_tcp"):
         forward_to_it(bench)
 
@@ -536,7 +536,7 @@ def forward_to_it(bench):
             finally:
                 bench.unmount("/mnt/other")
         calls = {each["name"]: each["calls"] for each in bench.ctl("upstreams", name="forward")}
-        if min(calls.values()) < 100:  # a CREATE and a REMOVE for each directory: how many WRITEs there are is up to the client's cache
+        if min(calls.values()) < 100:  # a CREATE and a REMOVE for each directory; the number of WRITEs depends on the client's cache
             raise Failed(f"calls: {calls}")
     finally:
         bench.stop("forward")
@@ -557,7 +557,7 @@ def gdb_shows_queue_pairs_in_a_core(bench):
                   commands=["sluice connections", "sluice queue-pairs"])
     queue_pair, = table(printed, ["connection", "driver", "queue-pair"])
     wanted = {"driver": "verbs", "queue-pair": str(shown["queue_pair"]), "state": "ReadyToSend", "sends": "0"}
-    # All calls are answered: no Send is out, and there is a Receive for each credit, with a few to spare.
+    # All calls are answered, so no Send is outstanding, and each credit has a Receive, with a few spare ones.
     receives_agree = shown["credits"] <= int(queue_pair["receives"]) <= 2 * shown["credits"]
     if {name: queue_pair[name] for name in wanted} != wanted or not receives_agree:
         raise Failed(f"{shown} but\n{printed}")

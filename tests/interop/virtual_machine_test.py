@@ -49,7 +49,7 @@ def a_tree_and_one_mebibyte_are_read_back(b):
 
 
 def the_data_plane_dies_and_comes_back_under_a_running_machine(b):
-    """QEMU holds the socket, and Sluice connects to it: the machine's card loses its link for a while, and has it again."""
+    """QEMU owns the socket and Sluice connects to it, so the machine's card loses its link until the data plane is back."""
     b.sh(MOUNT + "\nhead -c 4M /dev/urandom > /tmp/before")
     b.lab.kill(b.planes.data)
     b.planes.start_data()
@@ -63,7 +63,8 @@ umount /mnt/nfs""")
 
 
 def a_machine_that_loses_power_starts_anew_and_finds_its_files(b):
-    """Its queue pairs were there until then: the data plane sees the link go, polls rings that are gone, and takes the new machine."""
+    """The machine's queue pairs existed until the power loss. The data plane sees the link go down, polls rings that no longer exist, and accepts
+    the new machine."""
     b.sh(MOUNT + "\nhead -c 1M /dev/zero > /mnt/nfs/kept")
     down = b.devices()["port_down"]
     b.guest.begin("while :; do dd if=/dev/zero of=/mnt/nfs/written bs=1M count=64 conv=notrunc; done")

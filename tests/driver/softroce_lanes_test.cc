@@ -76,7 +76,7 @@ struct Side {
     attributes.remote_qp = peer.endpoints[peer_lane].qp->number();
     ASSERT_TRUE(endpoints[lane].qp->connect(attributes));
   }
-  /// Runs each lane once, then one step of the link.
+  /// Runs each lane once, and after each lane one step of the link for its queue.
   void turn(Side& peer) {
     now_ns += kTurnNs;
     for (std::uint32_t lane = 0; lane < moving; ++lane) {

@@ -89,7 +89,7 @@ class VerbsStub {
   void post(ibv_qp* qp, ibv_recv_wr* first);
   void post_shared(ibv_recv_wr* first);
   void forget_shared_receives();
-  /// Applies the attributes. A queue pair in Error gets its Receives back.
+  /// Records the attributes of a connection. Flushes the Receives of a queue pair that moves to Error.
   void modify(const ibv_qp& qp, const ibv_qp_attr& attributes, int mask);
 
  private:

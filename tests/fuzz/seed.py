@@ -107,7 +107,7 @@ def main():
             if words[at] == words[0]:
                 rpc = message[at * 4:]
                 break
-        # The same message in version 2, which has a flag for replies.
+        # Builds the same message in version 2, which has a flag for replies.
         reply = len(rpc) > 8 and rpc[7] == 1
         version_2 = message[:4] + struct.pack(">II", 2, 0x00400008) + message[12:16] + struct.pack(">II", int(reply), 0) + message[16:]
         seed = {"v1_header": message,

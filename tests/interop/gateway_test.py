@@ -243,7 +243,7 @@ def upstream_is_killed(version):
 
 
 def idle_connections_that_end_come_back_with_the_next_call(b):
-    """Servers close idle connections after some minutes; here the kernel closes them at once."""
+    """Servers close idle connections after some minutes; here the kernel closes them immediately."""
     for version in ("3", "4.1"):
         with Mounted(b, version):
             b.sh("echo before > /mnt/nfs/idle")

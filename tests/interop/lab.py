@@ -132,17 +132,17 @@ class Guest:
             "-smp", str(cpus), "-m", str(memory_mib), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
             "-serial", f"file:{self.console}", "-kernel", f"{image}/vmlinux", "-initrd", f"{image}/initrd.cpio",
             "-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable" + (" intel_iommu=on" if behind_iommu else ""),
-            # With addresses as wide as on a server, and before the devices that it translates for.
+            # The IOMMU has addresses as wide as on a server, and precedes the devices that it translates for.
             *(["-device", "intel-iommu,intremap=on,aw-bits=48"] if behind_iommu else []),
             "-fsdev", f"local,id=host,path={self.dir},security_model=none,multidevs=remap",
             "-device", "virtio-9p-pci,fsdev=host,mount_tag=host", "-device", "virtio-rng-pci"]
         for link, wire in enumerate(links):
             vhost = wire.startswith("/")
             self.command += vhost_backend(link, wire) if vhost else ["-netdev", f"tap,id=n{link},ifname={wire},script=no,downscript=no"]
-            # Without vectors: an interrupt that a vhost-user backend raises reaches an emulated processor by the old way alone.
-            # Without event_idx: TCG leaves memory barriers out for a guest with one processor, so now and then neither it nor
-            # QEMU's thread sees what the other has just written, and no notification is sent. The next packet sends one; with event_idx
-            # none does before 65,536 are queued.
+            # MSI-X vectors are disabled, because an interrupt of a vhost-user backend reaches an emulated processor only by the legacy way.
+            # event_idx is disabled, because TCG omits memory barriers for a guest with one processor, so sometimes neither the guest nor
+            # QEMU's thread sees the last write of the other, and no notification is sent. The next packet sends one; with event_idx no
+            # packet does before 65,536 are queued.
             self.command += ["-device", f"virtio-net-pci,netdev=n{link},mac={mac(number, link)},romfile=,host_mtu={MTU},event_idx=off"
                                         + (",vectors=0" if vhost else "")
                                         + (",iommu_platform=on,disable-legacy=on" if link in behind_iommu else "")]
@@ -345,7 +345,7 @@ class Bench:
 
     @contextlib.contextmanager
     def under_random_io(self, file, seed, interface="roce"):
-        """While the body runs the guest reads and writes the file at random and compares every byte."""
+        """Has the guest read and write the file at random, and compare every byte, while the body runs."""
         with self.while_it_runs(f"random_io {file} 1000 {seed} & running=$!\n"
                                 "until stop_requested || ! kill -0 $running; do usleep 100000; done 2> /dev/null\n"
                                 f"kill $running || true; wait $running; drop_caches; rm {file}"):

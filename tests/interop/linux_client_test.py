@@ -239,7 +239,7 @@ def two_reactors_have_a_hardware_queue_each(b):
 
 
 def V2_013_V2_014_version_2_falls_back_before_a_linux_server(b):
-    """Our client begins with version 2; the kernel's server answers ERR_VERS, and one connection goes on with version 1."""
+    """Our client begins with version 2; the kernel's server answers ERR_VERS, and one connection continues with version 1."""
     b.sh("nfsd_on_rdma")
     file = f"{b.lab.dir}/fallback.pcap"
     capture = b.lab.capture("roce", file, 0)

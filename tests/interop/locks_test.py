@@ -29,7 +29,7 @@ state = "STATE"
 """
 MOUNT_GATEWAY = f"mount -t nfs -o proto=rdma,port=20049,vers=3,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048 {ROCE_HOST}:/export /mnt/nfs"
 MOUNT_DIRECTLY = "mount -t nfs -o proto=tcp,vers=3,mountproto=tcp 127.0.0.1:/export /mnt/other"
-# hold FILE BYTE: holds a lock until `release`. refused FILE BYTE: somebody else has it.
+# hold FILE BYTE: holds a lock until `release`. refused FILE BYTE: checks that another client holds the lock.
 FUNCTIONS = """
 hold() { rm -f /tmp/held; touch /tmp/held; locks fcntl $1 $2 hold 600 > /tmp/held & holder=$!; until grep -q held /tmp/held; do usleep 50000; kill -0 $holder; done; }
 release() { kill $holder; wait $holder || true; }

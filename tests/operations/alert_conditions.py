@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Four Sluices in a network of their own, and what makes their alerts fire. To be imported by a program with their paths as its arguments."""
+"""Four Sluices in a separate network, and conditions that make their alerts fire. To be imported by a program with their paths as its arguments."""
 import contextlib
 import resource
 import signal

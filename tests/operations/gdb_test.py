@@ -65,7 +65,7 @@ def compare(printed, planes):
 
 
 def with_client_stopped(planes, load, body):
-    """Runs body() while the client is stopped, so that everything in flight stays as it is."""
+    """Runs body() while the client is stopped, so that everything in flight stays unchanged."""
     def stopped_with_calls():
         load.send_signal(signal.SIGSTOP)
         settled = planes.wait("a state that lasts", lambda: settled_connection(planes))

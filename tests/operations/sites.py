@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several Sluices in a network of their own. To be imported by a program with the paths of both planes, sluicectl and sluice-bench as its arguments."""
+"""Several Sluices in a separate network. To be imported by a program with the paths of both planes, sluicectl and sluice-bench as its arguments."""
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls by client class, procedure and result, with latencies. One writer, the reactor: the message path
-// counts directly in shared memory. Any thread or process reads. Zeroed memory is an empty table.
+// Call counts by client class, procedure and result, with latencies. The reactor is the only writer: the
+// message path counts directly in shared memory. Any thread or process may read. Zeroed memory is an empty
+// table.
 #pragma once
 
 #include <array>
@@ -12,14 +13,15 @@
 
 namespace sluice::segment {
 
-/// Client classes (controlplane/policy). Class 0 holds every client that is in no other.
+/// Number of client classes (controlplane/policy). Class 0 holds every client that is in no other class.
 inline constexpr std::uint32_t kMaxClasses = 8;
-/// Procedures of all programs of a reactor together; calls of further ones count as kOtherProcedure.
+/// Number of procedures of all programs of a reactor together. Calls of further procedures count as
+/// kOtherProcedure.
 inline constexpr std::uint32_t kMaxProcedures = 64;
-/// Calls of an unknown procedure, or whose RPC header could not be decoded.
+/// Index for calls of an unknown procedure and for calls whose RPC header could not be decoded.
 inline constexpr std::uint16_t kOtherProcedure = 0;
 
-// X(name): how a call ends. The names are metric label values.
+// X(name): result of a call. The names are metric label values.
 #define SLUICE_CALL_STATUSES(X) \
   X(success)                    \
   X(prog_unavail)               \
@@ -53,10 +55,11 @@ struct ProcedureInfo {
 
 struct ProcedureUse {
   std::array<std::atomic<std::uint64_t>, kCallStatusCount> calls;
-  /// In ns, from the loop turn that received the call to the end of the turn that posted its reply.
+  /// Latency in ns, from the loop iteration that received the call to the end of the iteration that posted
+  /// its reply.
   Histogram latency;
-  /// In ns, of the reactor: an estimate by samples (rpcrdma::CallTimes). What services do for a call outside of the
-  /// turns that handle its completions is not in it.
+  /// Reactor time in ns, estimated from samples (rpcrdma::CallTimes). Work that a service does for a call
+  /// outside the iterations that handle its completions is not included.
   std::atomic<std::uint64_t> time_ns;
 
   void count(CallStatus status, std::uint64_t number = 1) noexcept {
@@ -69,7 +72,8 @@ struct ProcedureUse {
 };
 
 struct CallTable {
-  /// Entries used in `info`. `info` is written first, `procedures` last, both before the first call.
+  /// Number of entries used in `info`. `info` is written first and `procedures` last, both before the first
+  /// call.
   std::atomic<std::uint32_t> procedures;
   std::array<ProcedureInfo, kMaxProcedures> info;
   std::array<std::array<ProcedureUse, kMaxProcedures>, kMaxClasses> use;

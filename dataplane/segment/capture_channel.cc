@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Datagrams with a file descriptor between the planes, and the requests for packet captures that they carry.
+// Datagrams with a file descriptor between the planes, and the packet capture requests that they carry.
 #include "dataplane/segment/datagram_socket.h"
 
 #include <sys/socket.h>
@@ -19,7 +19,7 @@
 namespace sluice::segment {
 namespace {
 
-/// None: it is too long.
+/// Returns nullopt if the path is too long.
 std::optional<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -33,7 +33,8 @@ struct Ancillary {
   alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int) * 4) + CMSG_SPACE(sizeof(ucred))];
 };
 
-/// Takes the first descriptor that came with a message and closes the others. The sender's user, if the kernel says it.
+/// Takes the first descriptor that came with a message and closes the others. Returns the sender's user if
+/// the kernel reports it.
 std::optional<uid_t> read_ancillary(msghdr& message, FileDescriptor& descriptor) {
   std::optional<uid_t> user;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
@@ -109,7 +110,7 @@ DatagramInbox::Got DatagramInbox::receive(std::span<std::byte> bytes, FileDescri
 
 namespace {
 
-/// Any process may send; DatagramInbox looks at its credentials.
+/// Mode of the capture socket. Any process may send; DatagramInbox checks its credentials.
 constexpr mode_t kCaptureMode = 0666;
 
 }  // namespace

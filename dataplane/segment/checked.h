@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looks at what the other plane has written, before it is used: it may write anything, at any moment, also between two
-// looks at the same word. So all of these take a copy, and what they give is within the bounds of its type: texts have
-// an end, numbers that index or count are within their arrays. What else a value says is the writer's business.
+// Validated copies of values that the other plane writes. The other plane may write anything at any moment,
+// also between two reads of one word, so these functions return copies whose values are within the bounds of
+// their type: strings are terminated, and numbers that are used as an index or a count are within their
+// arrays. The meaning of a value is the writer's responsibility.
 //
-// Not here, since they are where the value is used: indices of rings (Ring in dataplane/base/spsc_ring.h), numbers of
-// connections in hints, events and commands, private data and datagrams with their lengths, parts of properties, classes.
+// The following values are validated where they are used: indices of rings (Ring in
+// dataplane/base/spsc_ring.h), numbers of connections in hints, events and commands, private data and
+// datagrams with their lengths, parts of properties, and client classes.
 #pragma once
 
 #include <array>
@@ -26,7 +28,7 @@ void end_text(char (&text)[N]) noexcept {
   text[N - 1] = '\0';
 }
 
-// --- The control plane's looks at the data plane
+// --- Values that the control plane reads from the data plane
 
 inline void bound(ExportInfo& info) noexcept {
   end_text(info.path);
@@ -48,7 +50,7 @@ inline void bound(ConnectionInfo& info) noexcept {
   if (info.client_class >= kMaxClasses) info.client_class = 0;
 }
 
-/// None: as of SeqLock::read().
+/// Returns a validated copy; nullopt if SeqLock::read() fails.
 template <typename T>
 std::optional<T> checked(const SeqLock<T>& shared) noexcept {
   std::optional<T> value = shared.read();
@@ -64,10 +66,10 @@ inline ProcedureInfo checked(const ProcedureInfo& shared) noexcept {
   return copy;
 }
 
-// --- The data plane's looks at the control plane
+// --- Values that the data plane reads from the control plane
 
-/// What in it no control plane of ours would have published; empty: nothing. The data plane takes all or none of a
-/// configuration.
+/// Returns the first value that no control plane of this release would publish, as a sentence; empty if there
+/// is none. The data plane rejects a configuration with a defect as a whole.
 std::string defect_of(const ConfigBlock& config);
 
 inline void bound(PathQuestion& question) noexcept {

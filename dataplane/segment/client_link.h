@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ethdevs whose link is the client itself. Pure; any thread.
+// Ethdevs whose link is the client itself. Pure functions; any thread.
 #pragma once
 
 #include <string_view>
@@ -9,8 +9,8 @@
 
 namespace sluice::segment {
 
-/// Returns whether the other end of the ethdev is a client's process or virtual machine. Such a link is down until the client
-/// comes, and again when it has ended.
+/// Returns whether the other end of the ethdev is a client's process or virtual machine. Such a link is down
+/// before the client starts and after it has ended.
 inline bool link_is_client(const ConfigBlock& config) noexcept {
   if (config.driver != Driver::SoftRoce) return false;
   const std::string_view ethdev = config.ethdev;

@@ -4,8 +4,9 @@
 // data plane parses no text.
 //
 // Plain values. The control plane's main thread is the only writer, through the SeqLock in Layout; any other
-// thread or process reads a copy. No pointers: nothing here owns or refers to memory. Values were checked by
-// controlplane/config, which reports errors. Units are in the names; times of calls in seconds.
+// thread or process reads a copy. The block has no pointers and neither owns nor refers to memory.
+// controlplane/config has checked the values and reports errors. Units are in the names; call times are in
+// seconds.
 #pragma once
 
 #include <array>
@@ -24,7 +25,8 @@ namespace sluice::segment {
 
 inline constexpr std::uint32_t kMaxAllowed = 16;
 inline constexpr std::uint32_t kMaxExportHosts = 16;
-inline constexpr std::uint32_t kMaxNameBytes = 32;  ///< client class or upstream, terminating zero included
+inline constexpr std::uint32_t kMaxNameBytes =
+    32;  ///< name of a client class or an upstream, terminating zero included
 
 /// An address prefix. IPv4 is mapped, ::ffff:a.b.c.d, with 96 added to the prefix length.
 struct AllowedPrefix {
@@ -47,7 +49,7 @@ struct ExportConfig {
   std::array<HostName, kMaxExportHosts> hosts;
 };
 
-inline constexpr std::uint32_t kMaxIoMib = 4;    ///< of one READ or WRITE: what Linux offers at most
+inline constexpr std::uint32_t kMaxIoMib = 4;    ///< size of one READ or WRITE: the maximum that Linux offers
 inline constexpr std::uint32_t kMaxRoutes = 16;  ///< per upstream
 
 /// A program and version whose calls are forwarded to the upstream.
@@ -59,56 +61,61 @@ struct RouteConfig {
 
 inline constexpr std::uint32_t kMaxHostBytes = 256;       ///< address or host name, terminating zero included
 inline constexpr std::uint32_t kMaxUpstreamHosts = 8;     ///< per upstream
-inline constexpr std::uint32_t kMaxUpstreamExports = 16;  ///< that are named, per upstream
+inline constexpr std::uint32_t kMaxUpstreamExports = 16;  ///< named exports per upstream
 
-/// What clients of a gateway are not told: service::Withheld.
+/// Features that a gateway hides from its clients: service::Withheld.
 struct WithheldConfig {
   std::uint32_t pnfs = 1;
   std::uint32_t referrals = 1;
 };
 
 enum class Transport : std::uint32_t { Tcp, Rdma };
-/// Outstanding on one connection to an RDMA upstream. Servers grant less.
+/// Maximum of calls outstanding on one connection to an RDMA upstream. Servers grant less.
 inline constexpr std::uint32_t kMaxCallsToUpstream = 128;
 
 struct UpstreamConfig {
   char name[kMaxNameBytes]{};
   std::uint32_t host_count = 0;
-  /// In order of preference, as they are in the file; upstream_addresses.h has what they resolve to.
+  /// Host names in order of preference, as in the file. upstream_addresses.h has the addresses that they
+  /// resolve to.
   std::array<std::array<char, kMaxHostBytes>, kMaxUpstreamHosts> hosts{};
   Transport transport = Transport::Tcp;
   std::uint32_t port = 2049;
-  /// At which clients reach it alone. Zero: that of the gateway, which it shares with the others.
+  /// Port at which clients reach this upstream alone. Zero: the gateway's port, which it shares with other
+  /// upstreams.
   std::uint32_t listen_port = 0;
-  /// Per reactor. Tcp: shared by clients; dedicated ones come on top. Rdma: clients with calls have one each.
+  /// Connections per reactor. Tcp: shared by clients, in addition to dedicated ones. Rdma: each client with
+  /// calls in progress has one.
   std::uint32_t connections = 4;
   std::uint32_t max_calls = 1024;
   std::uint32_t call_timeout_s = 0;
   std::uint32_t privileged_port = 0;
   WithheldConfig withheld;
-  std::uint32_t mount_port = 0;     ///< zero: asked from the upstream's rpcbind
-  std::uint32_t allowed_count = 0;  ///< of those that MOUNT gives its exports to; zero: every address
+  std::uint32_t mount_port = 0;  ///< zero: queried from the upstream's rpcbind
+  std::uint32_t allowed_count =
+      0;  ///< number of prefixes that MOUNT gives its exports to; zero: every address
   std::array<AllowedPrefix, kMaxAllowed> allowed;
   std::uint32_t route_count = 0;
   std::array<RouteConfig, kMaxRoutes> routes;
-  /// Of several upstreams for NFS 3: stands in front of its file handles on the clients' side. Zero: it is the only
-  /// one, and its handles are passed as they are.
+  /// Prefix of this upstream's file handles on the client side if there are several upstreams for NFS 3.
+  /// Zero: it is the only one, and its handles are passed through unchanged.
   std::uint32_t handle_tag = 0;
-  char prefix[kMaxPathBytes]{};    ///< of the paths of its exports on the clients' side; empty: none
-  std::uint32_t export_count = 0;  ///< those that are its part, by its own paths; zero: all
+  char prefix[kMaxPathBytes]{};    ///< prefix of its export paths on the client side; empty: none
+  std::uint32_t export_count = 0;  ///< number of its paths that are exported; zero: all paths
   std::array<std::array<char, kMaxPathBytes>, kMaxUpstreamExports> exports{};
-  /// Generation of the reload that removed it: MOUNT offers it no more, and the data plane serves who has mounted it until
-  /// another one takes its place. Zero: it is there.
+  /// Generation of the reload that removed this upstream. MOUNT no longer offers it, and the data plane
+  /// serves the clients that have mounted it until another upstream takes its slot. Zero: not removed.
   std::uint32_t removed = 0;
-  std::uint32_t came_later = 0;  ///< a reload added it, in a spare place
+  std::uint32_t came_later = 0;  ///< nonzero: a reload added it, in a spare slot
 
-  /// Whether the data plane does the same for both but for their names, addresses, ports and programs.
+  /// Returns whether the data plane serves both upstreams alike, except for their names, addresses, ports and
+  /// programs.
   bool is_served_like(const UpstreamConfig& other) const noexcept {
     return transport == other.transport && connections == other.connections && max_calls == other.max_calls &&
            call_timeout_s == other.call_timeout_s && privileged_port == other.privileged_port &&
            withheld.pnfs == other.withheld.pnfs && withheld.referrals == other.withheld.referrals;
   }
-  /// Whether both serve the same programs, which each has once.
+  /// Returns whether both upstreams serve the same programs. Each lists a program only once.
   bool has_programs_of(const UpstreamConfig& other) const noexcept {
     if (route_count != other.route_count) return false;
     const std::uint32_t count = smaller_of(route_count, kMaxRoutes);
@@ -118,11 +125,11 @@ struct UpstreamConfig {
   }
 };
 
-/// Upstreams that a data plane has room for, and which of them it serves.
+/// Upstream slots of a data plane, and the upstreams that it serves.
 struct UpstreamPlaces {
   std::uint32_t count = 0;
-  std::array<std::array<char, kMaxNameBytes>, kMaxUpstreams> names{};  ///< empty: spare
-  std::array<std::uint32_t, kMaxUpstreams> changes{};                  ///< may be given to another upstream
+  std::array<std::array<char, kMaxNameBytes>, kMaxUpstreams> names{};  ///< empty: spare slot
+  std::array<std::uint32_t, kMaxUpstreams> changes{};  ///< nonzero: slot may be assigned to another upstream
 
   bool may_change(std::size_t place) const noexcept {
     return place < smaller_of(count, kMaxUpstreams) && changes[place] != 0;
@@ -137,7 +144,7 @@ struct UpstreamPlaces {
   }
 };
 
-/// The reverse gateway: TCP clients in, calls out to an RPC-over-RDMA server.
+/// Configuration of the reverse gateway, which forwards calls of TCP clients to an RPC-over-RDMA server.
 struct ReverseConfig {
   std::uint32_t in_use = 0;
   PeerAddress listen_address;  ///< all zero: every address of the host, of both families
@@ -145,14 +152,14 @@ struct ReverseConfig {
   PeerAddress server;
   std::uint32_t server_port = 20049;
   std::uint32_t clients = 256;     ///< TCP connections per reactor
-  std::uint32_t connections = 16;  ///< to the server, per reactor: clients with calls have one each
-  std::uint32_t calls = 64;        ///< outstanding per connection; a power of two
+  std::uint32_t connections = 16;  ///< per reactor, to the server; each client with calls in progress has one
+  std::uint32_t calls = 64;        ///< maximum outstanding per connection; a power of two
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 256;
   std::uint32_t call_timeout_s = 0;  ///< zero: never
   WithheldConfig withheld;
-  PeerAddress mount_address;     ///< the server's MOUNT service over TCP, which our MOUNT service asks
-  std::uint32_t mount_port = 0;  ///< zero: asked from rpcbind at that address
+  PeerAddress mount_address;     ///< the server's MOUNT service over TCP, which our MOUNT service queries
+  std::uint32_t mount_port = 0;  ///< zero: queried from rpcbind at that address
   std::uint32_t privileged_clients = 0;  ///< clients whose source port is not below 1024 are refused
   std::uint32_t allowed_count = 0;       ///< zero: every address
   std::array<AllowedPrefix, kMaxAllowed> allowed;
@@ -176,9 +183,10 @@ enum class IdlePolicy : std::uint32_t { Spin, Backoff };
 struct ConfigBlock {
   std::uint64_t generation = 0;
   std::uint32_t reactors = 1;
-  std::uint32_t choose_cpus = 1;  ///< `cpus` is empty: the data plane chooses from its own affinity mask
+  std::uint32_t choose_cpus =
+      1;  ///< nonzero: `cpus` is empty, and the data plane chooses from its affinity mask
   std::array<std::uint32_t, kMaxReactors> cpus{};
-  std::array<std::uint32_t, kMaxReactors> numa_nodes{};  ///< of `cpus`, in the data plane's own copy
+  std::array<std::uint32_t, kMaxReactors> numa_nodes{};  ///< nodes of `cpus`, in the data plane's own copy
   Driver driver = Driver::Loopback;
   IdlePolicy idle = IdlePolicy::Backoff;
   char loopback_path[kMaxPathBytes] = "/dev/shm/sluice-loopback";
@@ -190,40 +198,41 @@ struct ConfigBlock {
   std::uint32_t verbs_port_count = 0;                  ///< verbs; zero: the first usable port
   std::array<VerbsPort, kMaxReactors> verbs_ports{};
   std::uint32_t shared_receives = 0;      ///< verbs, per reactor; zero: Receives per connection
-  std::uint32_t traffic_class = 0;        ///< softroce and verbs; zero: that of the client's request
-  std::uint32_t service_level = 0xFF;     ///< above kMaxServiceLevel: from the traffic class
-  std::uint32_t cnp_traffic_class = 192;  ///< softroce: of congestion notifications
+  std::uint32_t traffic_class = 0;        ///< softroce and verbs; zero: the client's request decides
+  std::uint32_t service_level = 0xFF;     ///< above kMaxServiceLevel: derived from the traffic class
+  std::uint32_t cnp_traffic_class = 192;  ///< softroce: traffic class of congestion notifications
   std::uint32_t gateway_count = 0;
   std::array<PeerAddress, 2> gateways;
   std::uint32_t vlan = 0xFFFF;  ///< 0xFFFF: untagged
-  std::uint32_t mtu = 4200;     ///< of the link: bytes of the largest IP packet
+  std::uint32_t mtu = 4200;     ///< size of the largest IP packet of the link, in bytes
   std::uint32_t hardware_queues = 1;
   std::uint32_t hugepages = 0;
-  std::uint32_t payload_in_place = 0;  ///< softroce: a network card reads payload where it lies
+  std::uint32_t payload_in_place = 0;  ///< softroce: the network card reads payload without a copy
   std::uint32_t dpdk_memory_mib = 256;
   std::uint32_t port = 20049;
   std::uint32_t class_count = 1;  ///< client classes
   std::array<std::array<char, kMaxNameBytes>, kMaxClasses> class_names{};
   std::uint32_t log_level = 2;  ///< log::Level
 
-  std::uint32_t max_connections = 32;  ///< of clients, per reactor
+  std::uint32_t max_connections = 32;  ///< client connections per reactor
   std::uint32_t credits = 64;
   std::uint32_t inline_bytes = 4096;
-  std::uint32_t max_version = 2;          ///< of RPC-over-RDMA
-  std::uint32_t max_segments = 128;       ///< version 2: per transport header received
-  std::uint32_t keep_alive_s = 0;         ///< version 2; zero: none
+  std::uint32_t max_version = 2;          ///< RPC-over-RDMA version
+  std::uint32_t max_segments = 128;       ///< version 2: limit per transport header received
+  std::uint32_t keep_alive_s = 0;         ///< version 2; zero: no keep-alive
   std::uint32_t probe_after_s = 10;       ///< silence after which a peer is probed; zero: never
-  std::uint32_t progress_timeout_s = 30;  ///< longest wait of a call for its peer; zero: for ever
+  std::uint32_t progress_timeout_s = 30;  ///< longest wait of a call for its peer; zero: no limit
   std::uint32_t hold_calls = 0;           ///< version 2: hold calls until the client is authenticated
-  /// How long a server that does not answer version 2 is taken for version 1 only; zero: never.
+  /// Time in seconds for which a server that did not answer version 2 is used with version 1 only; zero: no
+  /// limit.
   std::uint32_t version_1_memory_s = 3600;
   std::uint32_t reply_buffer_bytes = 8192;
   std::uint32_t call_buffers = 16;
   std::uint32_t large_reply_buffers = 16;
-  std::uint32_t max_io_mib = 1;  ///< of one READ or WRITE
+  std::uint32_t max_io_mib = 1;  ///< size of one READ or WRITE
   std::uint32_t reply_chunks_if_needed = 0;
 
-  std::uint64_t memory_bytes = 1ull << 30;  ///< of all memory exports together; resident as files grow
+  std::uint64_t memory_bytes = 1ull << 30;  ///< total of all memory exports; resident as files grow
   std::uint32_t max_files = 100000;
   std::array<std::byte, 16> handle_key{};  ///< MAC key of file handles; kept across data plane restarts
   std::uint32_t upstream_count = 0;
@@ -232,16 +241,18 @@ struct ConfigBlock {
   std::uint32_t item_buffers = 512;     ///< per reactor and upstream, for calls with short replies
   std::uint32_t request_cache = 4096;   ///< calls and replies kept per upstream
   std::uint32_t callback_clients = 64;  ///< per reactor: clients that upstreams may call back
-  std::uint32_t spare_upstreams = 0;    ///< made at start for those that a reload adds
+  std::uint32_t spare_upstreams = 0;    ///< slots made at start for upstreams that a reload adds
   ReverseConfig reverse;
-  std::uint32_t slow_call_ms = 1000;  ///< calls that take longer are noted; zero: none
+  std::uint32_t slow_call_ms = 1000;  ///< calls that take longer are recorded; zero: none
 
-  /// softroce: the priority in a VLAN tag. verbs: the kernel has a map, if it is not configured.
+  /// Returns the priority in a VLAN tag for softroce. With verbs, the kernel has a map, if the service level
+  /// is not configured.
   std::uint32_t priority() const noexcept {
     return service_level <= kMaxServiceLevel ? service_level : traffic_class >> 5;
   }
   std::uint32_t max_io_bytes() const noexcept { return max_io_mib << 20; }
-  /// Per reactor: from clients, and from the gateways to RPC-over-RDMA servers.
+  /// Returns the number of connections per reactor: from clients, and from the gateways to RPC-over-RDMA
+  /// servers.
   std::uint32_t all_connections() const noexcept { return max_connections + connections_to_servers(); }
   std::uint32_t connections_to_servers() const noexcept {
     std::uint32_t count = reverse.in_use != 0 ? reverse.connections : 0;
@@ -249,18 +260,18 @@ struct ConfigBlock {
       if (upstreams[i].transport == Transport::Rdma) count += upstreams[i].connections;
     return spares_over_rdma() ? count + spare_places() * model_of_spares()->connections : count;
   }
-  /// A client's calls are all that are outstanding on its connection to an RDMA upstream, with one of ours that asks
-  /// whether it is there.
+  /// Returns the maximum of calls outstanding on one connection to an RDMA upstream: the calls of the client
+  /// that uses it, and one liveness probe of the gateway.
   std::uint32_t calls_to_upstream() const noexcept {
     return smaller_of(std::bit_ceil(credits + 1), kMaxCallsToUpstream);
   }
-  /// Outstanding at RPC-over-RDMA servers, per reactor.
+  /// Returns the maximum of calls outstanding at RPC-over-RDMA servers, per reactor.
   std::uint32_t calls_to_servers() const noexcept {
     const std::uint32_t reversed = reverse.in_use != 0 ? reverse.connections : 0;
     return reversed * reverse.calls + (connections_to_servers() - reversed) * calls_to_upstream();
   }
 
-  /// Those that clients connect to.
+  /// Returns the ports that clients connect to.
   std::vector<std::uint16_t> listen_ports() const {
     std::vector<std::uint16_t> ports;
     const auto add = [&ports](std::uint32_t each) {
@@ -273,15 +284,16 @@ struct ConfigBlock {
       if (upstreams[i].listen_port != 0) add(upstreams[i].listen_port);
     return ports;
   }
-  /// At which clients reach the upstream.
+  /// Returns the port at which clients reach the upstream.
   std::uint32_t port_of(const UpstreamConfig& upstream) const noexcept {
     return upstream.listen_port != 0 ? upstream.listen_port : port;
   }
-  /// UpstreamConfig::listen_port of what is served to those who connect to `asked`.
+  /// Returns UpstreamConfig::listen_port of the services for clients that connect to port `asked`.
   std::uint32_t services_at(std::uint32_t asked) const noexcept { return asked == port ? 0 : asked; }
 
-  // What upstreams that a reload adds are served like: the first with exports of its own, and the first over TCP at a port of
-  // its own, or, where there is neither, the first over RDMA at one. Null: there is none. Point into this block.
+  // Templates for upstreams that a reload adds: the first upstream with its own exports, and the first one
+  // over TCP with its own port. If there is neither, the first one over RDMA with its own port. Null if there
+  // is no template. The pointers point into this block.
   const UpstreamConfig* model_with_exports() const noexcept {
     for (std::uint32_t i = 0; i < upstream_count; ++i)
       if (upstreams[i].handle_tag != 0) return &upstreams[i];
@@ -296,35 +308,38 @@ struct ConfigBlock {
     }
     return model_with_exports() == nullptr ? over_rdma : nullptr;
   }
-  /// What spare upstreams are made like, but for their programs.
+  /// Returns the template of spare upstreams, except for their programs; null if there is none.
   const UpstreamConfig* model_of_spares() const noexcept {
     const UpstreamConfig* const model = model_with_exports();
     return model != nullptr ? model : model_at_port();
   }
-  /// Whether a reload may add an upstream at a port of its own: the loopback driver listens at start only.
+  /// Returns whether a reload may add an upstream with its own port. The loopback driver listens at start
+  /// only.
   bool listens_later() const noexcept { return driver != Driver::Loopback && model_at_port() != nullptr; }
-  /// Whether those that a reload adds are reached over RDMA, all of them, or over TCP.
+  /// Returns whether all upstreams that a reload adds are reached over RDMA, rather than all over TCP.
   bool spares_over_rdma() const noexcept {
     const UpstreamConfig* const model = model_of_spares();
     return model != nullptr && model->transport == Transport::Rdma;
   }
   std::uint32_t spare_places() const noexcept {
     if (model_of_spares() == nullptr) return 0;
-    // Over RDMA each has connections: a data plane that starts beside this control plane has to have as many as the one before.
+    // Over RDMA each upstream has its own connections, and a data plane that restarts under this control
+    // plane must have as many as its predecessor.
     std::uint32_t taken = 0;
     for (std::uint32_t i = 0; i < upstream_count; ++i)
       if (upstreams[i].transport == Transport::Rdma) taken += upstreams[i].came_later;
     return smaller_of(spare_upstreams - smaller_of(taken, spare_upstreams), kMaxUpstreams - upstream_count);
   }
-  /// With the spare ones.
+  /// Returns the number of upstream slots, including spare ones.
   std::uint32_t upstream_places() const noexcept { return upstream_count + spare_places(); }
 
-  /// The configured port that `reactor` polls; null: the first usable port. Points into this block.
+  /// Returns the configured port that `reactor` polls; null: the first usable port. Points into this block.
   const VerbsPort* verbs_port(std::uint32_t reactor) const noexcept {
     return verbs_port_count > 0 ? &verbs_ports[reactor % verbs_port_count] : nullptr;
   }
 
-  std::array<ExportConfig, kMaxExports> exports;  ///< the index is part of file handles: a path keeps its own
+  std::array<ExportConfig, kMaxExports>
+      exports;  ///< the index is part of file handles, so a path keeps its index
 };
 
 }  // namespace sluice::segment

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names of the data plane's counters, in the segment: a reader of another release finds those that both know, wherever
-// they are.
+// Names of the data plane's counters, published in the segment so that a reader of another release finds the
+// counters that both releases have, at whatever index they are.
 //
-// The data plane writes its names at start. CounterPlaces belongs to a reading process; its threads may all read it
-// while one brings it up to date.
+// The data plane writes its names at start. CounterPlaces belongs to a reading process: one thread updates
+// it, and all threads may read it during the update.
 #pragma once
 
 #include <array>
@@ -24,25 +24,26 @@ enum class CounterFamily : std::uint32_t {
   Verbs
 };
 inline constexpr std::size_t kCounterFamilies = 7;
-inline constexpr std::size_t kMostCounters = 128;  ///< of a family
+inline constexpr std::size_t kMostCounters = 128;  ///< per family
 inline constexpr std::size_t kCounterNameBytes = 40;
 
 struct CounterNames {
-  using Name = std::array<char, kCounterNameBytes>;  ///< zeros behind it; empty: no counter
+  using Name = std::array<char, kCounterNameBytes>;  ///< padded with zeros; empty: no counter
   std::array<std::array<Name, kMostCounters>, kCounterFamilies> names;
   bool operator==(const CounterNames&) const = default;
 };
 
-/// Those of this release.
+/// Writes the counter names of this release.
 void own_counter_names(CounterNames& names) noexcept;
 
 class CounterPlaces {
  public:
   CounterPlaces() noexcept;
-  /// For a data plane with these names. Setup.
+  /// Adopts the counter names of a data plane. Called at setup.
   void follow(const CounterNames& theirs);
 
-  /// Counter `own` of this release, of the data plane's counters; zero: it has none of that name.
+  /// Returns the data plane's value of counter `own` of this release; zero if the data plane has no counter
+  /// of that name.
   template <std::size_t N>
   std::uint64_t value(CounterFamily family, std::size_t own,
                       const std::array<std::atomic<std::uint64_t>, N>& counters) const noexcept {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All counters, listed once: the transport's struct, the shared block, the exporter, sluicectl and the
-// metrics reference are generated from these lists. X(name, group, help): `group` is the metric's label
-// value. Constants only; who writes each counter is documented at the arrays in segment.h and rpcrdma.
+// List of all counters. The transport's struct, the shared block, the exporter, sluicectl and the metrics
+// reference are generated from it. X(name, group, help): `group` is the metric's label value. Constants only;
+// the arrays in segment.h and rpcrdma document the writer of each counter.
 #pragma once
 
 #include <array>
@@ -128,7 +128,8 @@
   X(punts_lost, reactor, "Management datagrams dropped because the control plane's ring was full")               \
   X(control_plane_changes, reactor, "Times that a new control plane took over")
 
-// Counters of the control plane. X(name, family, value): one metric per family, with `value` as its label.
+// Counters of the control plane. X(name, family, value): each family is one metric, with `value` as its
+// label.
 #define SLUICE_CONTROL_COUNTERS(X)                                                              \
   X(requests_admitted, connection_requests, admitted)                                           \
   X(requests_beyond_limit, connection_requests, too_many_connections)                           \
@@ -263,21 +264,21 @@ enum class ControlCounter : std::size_t { SLUICE_CONTROL_COUNTERS(SLUICE_COUNTER
 #undef SLUICE_COUNTER_INFO
 inline constexpr std::size_t kControlCounterCount = std::size(kControlCounters);
 
-/// What the lock proxy has at the moment.
+/// Current state of the lock proxy.
 enum class LockGauge : std::size_t { Held, Owners, Waiting };
 inline constexpr std::string_view kLockGauges[] = {"held", "owners", "waiting"};
 
 #define SLUICE_COUNTER_INFO(name, group, help) CounterInfo{#name, #group, help},
-/// Kept per client class.
+/// Counters per client class.
 inline constexpr CounterInfo kTransportCounters[] = {SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_INFO)};
-/// Kept per reactor.
+/// Counters per reactor.
 inline constexpr CounterInfo kReactorCounters[] = {SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_INFO)};
 #undef SLUICE_COUNTER_INFO
 inline constexpr std::size_t kTransportCounterCount = std::size(kTransportCounters);
 inline constexpr std::size_t kReactorCounterCount = std::size(kReactorCounters);
 
-/// Room for counters in the segment, so that one that is added moves nothing else: a release finds another's counters by
-/// their names (dataplane/segment/counter_names.h).
+/// Capacity for counters in the segment, so that an added counter does not move anything else. Another
+/// release finds the counters by name (dataplane/segment/counter_names.h).
 inline constexpr std::size_t kTransportCounterRoom = 128;
 inline constexpr std::size_t kReactorCounterRoom = 64;
 inline constexpr std::size_t kInvariantRoom = 32;

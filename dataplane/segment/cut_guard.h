@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of a file whose owner may cut it short at any moment, or take pages out of it where there is no room for new
-// ones: who reads there is sent SIGBUS. A guard has all of its memory read as zeros from then on, which is what a part
-// of the segment looks like in which nothing has happened yet. The reader goes on, and finds out later.
+// Truncation guard for a mapped file. The owner of the file may truncate it at any moment, or remove pages
+// from it while the file system has no memory for new ones; a read of such a page raises SIGBUS. From then
+// on, all guarded memory reads as zeros, like a part of the segment in which nothing has happened yet. The
+// reader continues and detects the truncation later with was_cut().
 //
-// SIGBUS for any other reason is for whoever had it before. Setup, except for was_cut().
+// A SIGBUS for any other reason goes to the previous handler. All functions are for setup, except was_cut().
 #pragma once
 
 #include <cstddef>
@@ -15,22 +16,22 @@ namespace sluice::segment {
 
 class CutGuard {
  public:
-  /// Of memory that is mapped, and stays so while it is guarded; whole pages.
+  /// Guards memory of whole pages that is mapped and remains mapped while it is guarded.
   CutGuard(std::byte* memory, std::size_t bytes) noexcept : memory_(memory), bytes_(bytes) {}
   ~CutGuard() { release(); }
   CutGuard(const CutGuard&) = delete;
   CutGuard& operator=(const CutGuard&) = delete;
 
-  /// Guards what is mapped there now. Throws SetupError.
+  /// Guards the current mapping. Throws SetupError.
   void guard();
   void release() noexcept;
-  /// Whether it reads as zeros since guard(). Any thread.
+  /// Returns whether the memory has been replaced by zeros since guard(). Any thread.
   bool was_cut() const noexcept;
 
  private:
   std::byte* const memory_;
   const std::size_t bytes_;
-  int place_ = -1;  ///< among those that the handler knows; negative: none
+  int place_ = -1;  ///< index in the handler's table; negative: not guarded
 };
 
 }  // namespace sluice::segment

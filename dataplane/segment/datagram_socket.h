@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Datagrams with a file descriptor (SCM_RIGHTS) from the control plane to the data plane, over a UNIX socket beside the
-// segment. Neither side waits for the other.
+// Datagrams with a file descriptor (SCM_RIGHTS) from the control plane to the data plane, over a UNIX socket
+// next to the segment. Neither side blocks.
 //
-// The kernel says who has sent a datagram: those of other users than root, the data plane's and the control plane's are
-// dropped. One thread.
+// The kernel reports the sender of a datagram. Datagrams of users other than root, the data plane's user and
+// the control plane's user are dropped. Used by one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -19,26 +19,26 @@
 
 namespace sluice::segment {
 
-/// Sends `bytes`, with `descriptor` unless that is negative; whoever receives it has one of its own. Does not block.
-/// Zero, or an errno.
+/// Sends `bytes`, with `descriptor` unless that is negative; the receiver gets its own duplicate. Does not
+/// block. Returns zero or an errno.
 int send_datagram(const std::string& path, std::span<const std::byte> bytes, int descriptor);
 
-/// The data plane's end.
+/// Receiving end, in the data plane.
 class DatagramInbox {
  public:
-  /// Makes the socket with that mode, in place of one that nobody has any more: a segment has one data plane. Throws
+  /// Creates the socket with this mode and replaces a stale one: a segment has only one data plane. Throws
   /// SetupError.
   DatagramInbox(std::string path, mode_t mode, uid_t control_plane_user);
   ~DatagramInbox();
   DatagramInbox(const DatagramInbox&) = delete;
   DatagramInbox& operator=(const DatagramInbox&) = delete;
 
-  /// For poll(): readable when something has arrived.
+  /// Returns the descriptor for poll(), which is readable when a datagram has arrived.
   int descriptor() const { return socket_.get(); }
 
   enum class Got { Nothing, Dropped, Datagram };
-  /// The next datagram, which has to fill `bytes`, and the first descriptor that came with it: none where the sender has
-  /// passed none. Does not block.
+  /// Receives the next datagram, which must have the size of `bytes`, and the first descriptor that came with
+  /// it, if the sender passed one. Does not block.
   Got receive(std::span<std::byte> bytes, FileDescriptor& descriptor);
 
  private:

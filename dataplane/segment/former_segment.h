@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one file of both planes that releases up to layout 18 had: it shows whether one of them still works with it.
-// Setup.
+// Single segment file that releases up to layout 18 had for both planes. It shows whether a plane of such a
+// release still runs. Used at setup.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,12 @@ namespace sluice::segment {
 
 class FormerSegment {
  public:
-  /// None: there is no such file. Throws SetupError: it is not a file, or another user's.
+  /// Returns nullopt if there is no usable file of a former release: none at the path, not a regular file,
+  /// another user's, or without the magic number.
   static std::optional<FormerSegment> find(const std::string& segment);
 
-  /// Throws SetupError where a plane lives with it; none can start with it afterwards, while this lives.
+  /// Throws SetupError if a plane of a former release runs with this file. While this object lives, no such
+  /// plane can start.
   void check() const;
   void remove() const noexcept;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a plane publishes of itself: that it lives, and what it takes of the machine.
+// State that a plane publishes about itself: its heartbeat and its resource usage.
 #include "dataplane/segment/heartbeat.h"
 
 #include <dirent.h>
@@ -81,11 +81,11 @@ void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
   heartbeat.beats.store(heartbeat.beats.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-// --- What the process takes of the machine
+// --- Resource usage of the process
 
 namespace {
 
-/// The text of a short file below /proc; empty: it cannot be read.
+/// Text of a short file below /proc; empty if it cannot be read.
 struct ProcText {
   char text[4096] = {};
 
@@ -95,10 +95,10 @@ struct ProcText {
   }
 };
 
-/// In clock ticks since the machine's start: field 22, see proc(5). Zero: unknown.
+/// Returns the start time of the process in clock ticks since boot: field 22 of proc(5). Zero: unknown.
 std::uint64_t start_ticks() {
   const ProcText stat("/proc/self/stat");
-  const char* at = std::strchr(stat.text, ')');  // behind the program's name, which may hold blanks
+  const char* at = std::strchr(stat.text, ')');  // end of the program's name, which may contain blanks
   for (int field = 2; field < 22 && at != nullptr; ++field) {
     at = std::strchr(at, ' ');
     if (at != nullptr) ++at;
@@ -106,7 +106,7 @@ std::uint64_t start_ticks() {
   return at != nullptr ? std::strtoull(at, nullptr, 10) : 0;
 }
 
-/// Wall clock, always the same. Zero: unknown.
+/// Returns the start time of the process by the wall clock, in ns; computed once. Zero: unknown.
 std::uint64_t started_ns() {
   static const std::uint64_t started = [] {
     const std::uint64_t ticks = start_ticks();
@@ -139,13 +139,14 @@ void measure_descriptors(ProcessUse& use) {
     set(use.max_descriptors, limit.rlim_cur == RLIM_INFINITY ? 0 : limit.rlim_cur);
   DIR* const list = ::opendir("/proc/self/fd");
   if (list == nullptr) {
-    if (errno == EMFILE) set(use.open_descriptors, limit.rlim_cur);  // not even one for the list is left
+    if (errno == EMFILE) set(use.open_descriptors, limit.rlim_cur);  // no descriptor is left for opendir()
     return;
   }
   std::uint64_t open = 0;
   errno = 0;
   while (const dirent* const each = ::readdir(list)) open += each->d_name[0] != '.' ? 1 : 0;
-  if (errno == 0 && open > 0) set(use.open_descriptors, open - 1);  // without that of the list itself
+  if (errno == 0 && open > 0)
+    set(use.open_descriptors, open - 1);  // without the descriptor of the list itself
   ::closedir(list);
 }
 

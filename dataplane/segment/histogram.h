@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Latency histogram with log-linear buckets: 32 of equal width per power of two, so that a percentile is off
-// by at most 1/32 of its value. Single writer, any number of readers: counts are relaxed atomics. Zeroed
+// by at most 1/32 of its value. Single writer, any number of readers; counts are relaxed atomics. Zeroed
 // memory is an empty histogram.
 #pragma once
 
@@ -16,7 +16,7 @@ class Histogram {
  public:
   static constexpr std::uint32_t kSubBits = 5;
   static constexpr std::uint32_t kSubBuckets = 1u << kSubBits;
-  /// Up to 2^40 ns, about 18 minutes; larger values count in the last bucket.
+  /// Bits of the largest value: 2^40 ns, about 18 minutes. Larger values count in the last bucket.
   static constexpr std::uint32_t kMaxBits = 40;
   static constexpr std::uint32_t kBuckets = (kMaxBits - kSubBits + 1) * kSubBuckets;
 
@@ -27,20 +27,20 @@ class Histogram {
     const std::uint32_t shift = bits - kSubBits - 1;
     return (shift + 1) * kSubBuckets + static_cast<std::uint32_t>(value >> shift) - kSubBuckets;
   }
-  /// Largest value that counts in a bucket.
+  /// Returns the largest value that counts in a bucket.
   static constexpr std::uint64_t upper_bound(std::uint32_t bucket) noexcept {
     if (bucket < kSubBuckets) return bucket;
     const std::uint32_t shift = bucket / kSubBuckets - 1;
     return ((std::uint64_t{bucket % kSubBuckets} + kSubBuckets + 1) << shift) - 1;
   }
 
-  /// The single writer only.
+  /// Adds a value `times` times. Called by the single writer only.
   void record(std::uint64_t value, std::uint64_t times = 1) noexcept {
     add(counts_[bucket_of(value)], times);
     add(sum_, value * times);
   }
 
-  /// The same.
+  /// Resets the histogram. Called by the single writer only.
   void clear() noexcept {
     for (auto& count : counts_) count.store(0, std::memory_order_relaxed);
     sum_.store(0, std::memory_order_relaxed);
@@ -56,7 +56,7 @@ class Histogram {
     return counts_[bucket].load(std::memory_order_relaxed);
   }
 
-  /// Value at or below which the fraction `quantile` (0 to 1) of all values lies; zero when empty.
+  /// Returns the value at or below which the fraction `quantile` (0 to 1) of all values lies; zero if empty.
   std::uint64_t percentile(double quantile) const noexcept {
     const std::uint64_t total = count();
     if (total == 0) return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counters and gauges of the reverse gateway: clients over TCP, calls to the server over RDMA. One writer per
-// area, its reactor; relaxed atomics, read by any thread or process.
+// Counters and gauges of the reverse gateway: clients over TCP, calls to the server over RDMA. Each area has
+// one writer, its reactor. The words are relaxed atomics that any thread or process may read.
 #pragma once
 
 #include <array>

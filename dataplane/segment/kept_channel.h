@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps connections of the verbs driver when the control plane ends. The kernel disconnects them when the last
-// descriptor of their rdma_cm event channel is closed, so the control plane passes one to the data plane, which holds it
-// (cm/channel_offer.h, process/kept_connections.h).
+// Preserves connections of the verbs driver when the control plane ends. The kernel disconnects them when the
+// last descriptor of their rdma_cm event channel is closed, so the control plane passes a duplicate to the
+// data plane, which holds it (cm/channel_offer.h, process/kept_connections.h).
 //
-// A channel is known by the epoch of the control plane that has opened it: one channel for each, and no epoch comes
-// again while a data plane runs. Layout::kept_epoch says what has arrived; until it does, the offer is repeated.
+// A channel is identified by the epoch of the control plane that opened it: each has one channel, and no
+// epoch is reused while a data plane runs. Layout::kept_epoch shows which channel has arrived; the offer is
+// repeated until then.
 //
 // Pure functions and plain values; any thread.
 #pragma once
@@ -19,18 +20,18 @@ namespace sluice::segment {
 
 inline constexpr std::uint32_t kKeptChannelMagic = 0x534c4b31;  // "SLK1"
 
-/// The datagram that a descriptor of a channel comes with (segment/datagram_socket.h).
+/// Datagram that carries the descriptor of a channel (segment/datagram_socket.h).
 struct KeptChannel {
   std::uint32_t magic = kKeptChannelMagic;
   std::uint32_t epoch = 0;  ///< never zero
 };
 
-/// Stored in a connection's cm_state: the channel that it belongs to.
+/// Channel that a connection belongs to; stored in the connection's cm_state.
 struct KeptConnection {
   std::uint32_t epoch = 0;  ///< never zero
 };
 
-/// The data plane's socket for a segment.
+/// Returns the path of the data plane's socket for a segment.
 inline std::string kept_socket_of(const std::string& segment) {
   return base_path_of(segment) + ".kept";
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Both parts of the segment together, as each process sees them: references to where they are mapped. Nothing of it
-// lies in shared memory. A member is written by the plane whose part it is in (dataplane/segment/parts.h); in any other
-// process it cannot be written. May be read by any thread.
+// Both parts of the segment as each process sees them: references to where they are mapped. Layout itself is
+// not in shared memory. A member is written by the plane whose part contains it (dataplane/segment/parts.h)
+// and is read-only in any other process. Any thread may read it.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace sluice::segment {
 
-/// A member of the control plane's part, and one of the data plane's.
+/// References to a member of the control plane's part and of the data plane's part.
 template <typename T>
 using OfControl = T&;
 template <typename T>
@@ -50,9 +50,10 @@ struct ReactorArea {
   Ring<Punt, kPuntSlots> punt_down;                    ///< control plane to reactor
   Ring<PropertyPart, kPropertySlots> properties_up;    ///< reactor to control plane
   Ring<PropertyPart, kPropertySlots> properties_down;  ///< control plane to reactor
-  WantedArea wanted;                                   ///< control plane: what it wants of each connection
-  OfControl<decltype(ReactorControl::peaks_read)> peaks_read;  ///< how often it has read every `peak_busy`
-  // Written by the reactor from here on.
+  WantedArea wanted;                                   ///< control plane: desired state of each connection
+  OfControl<decltype(ReactorControl::peaks_read)>
+      peaks_read;  ///< number of times that it has read every `peak_busy`
+  // The reactor writes the members below.
   OfData<decltype(ReactorData::transport_counters)> transport_counters;
   OfData<decltype(ReactorData::counters)> counters;
   OfData<decltype(ReactorData::invariant_failures)> invariant_failures;
@@ -100,7 +101,7 @@ struct Layout {
   OfData<SlowCalls> slow_calls;
   OfControl<decltype(ControlPart::clients)> clients;
   OfControl<SharedUpstreamAddresses> upstream_addresses;
-  /// Of this process: where the data plane's counters are.
+  /// Indices of the data plane's counters. Belongs to this process, not to the segment.
   CounterPlaces places;
 
  private:

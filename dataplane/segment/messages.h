@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages between the planes, through a reactor's rings (ReactorArea): what makes connections, and hints. All else
-// that the control plane wants is state (wanted.h). Fixed size, trivially copyable; a message is owned by whoever holds
-// the copy. Commands that find the ring full wait in the control plane (controlplane/outbox/outbox.h); each type of
-// event states what its producer does then.
+// Messages between the planes through a reactor's rings (ReactorArea): connection setup, and hints.
+// Everything else that the control plane sets is desired state (wanted.h). Messages have a fixed size and are
+// trivially copyable; the holder of a copy owns it. Commands that find the ring full wait in the control
+// plane (controlplane/outbox/outbox.h); each event type documents what its producer does then.
 #pragma once
 
 #include <array>
@@ -16,15 +16,17 @@
 namespace sluice::segment {
 
 enum class CommandType : std::uint32_t {
-  // After each colon: the fields that are used.
-  Accept,  ///< make the connection of a client's request: cm_id, credits, inline sizes, the peer in attributes. Where the
-  ///< driver has the request, private data of the reply; otherwise all attributes, and cm_state. CommandDone
-  ///< returns connection, incarnation and queue_pair
-  Reject,   ///< reject a request that the driver has: cm_id, private data of the reply
-  Connect,  ///< a connection requested by ConnectWanted is negotiated: connection, queue_pair, cm_id, inline
-            ///< size of the peer, attributes, cm_state
-  ConnectFailed,  ///< a connection requested by ConnectWanted failed: connection, queue_pair
-  Shutdown,       ///< terminate the data plane
+  // The fields that a command uses are listed after the colon.
+  /// Creates the connection for a client's request: cm_id, credits, inline sizes, the peer in attributes. If
+  /// the driver has the request, also private data of the reply; otherwise all attributes and cm_state.
+  /// CommandDone returns connection, incarnation and queue_pair.
+  Accept,
+  Reject,  ///< rejects a request that the driver has: cm_id, private data of the reply
+  /// Reports that a connection requested by ConnectWanted is negotiated: connection, queue_pair, cm_id,
+  /// inline size of the peer, attributes, cm_state.
+  Connect,
+  ConnectFailed,  ///< reports that a connection requested by ConnectWanted failed: connection, queue_pair
+  Shutdown,       ///< terminates the data plane
 };
 
 struct Command {
@@ -33,9 +35,9 @@ struct Command {
   std::uint32_t cm_id = 0;
   std::uint32_t connection = 0;   ///< Connect, ConnectFailed
   std::uint32_t queue_pair = 0;   ///< Connect, ConnectFailed
-  std::uint32_t services_at = 0;  ///< Accept: as ConfigBlock::services_at() says
+  std::uint32_t services_at = 0;  ///< Accept: result of ConfigBlock::services_at()
   std::uint32_t credits = 0;      ///< upper bound for the connection's lifetime
-  std::uint32_t first_grant = 0;  ///< credits granted at first
+  std::uint32_t first_grant = 0;  ///< initial credit grant
   std::uint32_t client_class = 0;
   std::uint32_t receive_inline_bytes = 0;  ///< our inline threshold
   std::uint32_t send_inline_bytes = 0;     ///< the peer's inline threshold
@@ -46,14 +48,14 @@ struct Command {
 };
 
 enum class EventType : std::uint32_t {
-  ConnectRequest,  ///< answered by Accept or Reject. Ring full: stays pending, reported again later
-  ConnectWanted,   ///< requests a connection to a server: connection, incarnation, queue_pair, port, peer,
-                   ///< local, path_mtu, private data. Ring full: sent later; sent again to a control plane
-                   ///< that takes over
-  ConnectionUp,    ///< a hint to look at the entry of `connection`. Ring full: dropped and counted
-  ConnectionDown,  ///< as ConnectionUp
-  CommandDone,  ///< result of a command, in `status`. Ring full: sent later, and before that no further command
-                ///< is taken
+  ConnectRequest,  ///< answered by Accept or Reject. Ring full: stays pending and is reported later
+  /// Requests a connection to a server: connection, incarnation, queue_pair, port, peer, local, path_mtu,
+  /// private data. Ring full: sent later. Sent again to a control plane that takes over.
+  ConnectWanted,
+  ConnectionUp,    ///< hint to read the entry of `connection`. Ring full: dropped and counted
+  ConnectionDown,  ///< hint like ConnectionUp
+  /// Result of a command, in `status`. Ring full: sent later, and no further command is taken before that.
+  CommandDone,
 };
 
 enum class CommandStatus : std::uint32_t { Done, UnknownConnection, NoRoom, Failed };
@@ -64,7 +66,7 @@ struct Event {
   CommandStatus status{};  ///< CommandDone
   std::uint32_t cm_id = 0;
   std::uint32_t connection = 0;
-  std::uint32_t incarnation = 0;  ///< of the connection; CommandDone: zero without one
+  std::uint32_t incarnation = 0;  ///< incarnation of the connection; CommandDone: zero if there is none
   std::uint32_t queue_pair = 0;   ///< CommandDone of Accept; ConnectWanted; ConnectionDown
   std::uint32_t outgoing = 0;     ///< ConnectionDown: nonzero if the data plane opened it
   std::uint32_t reason = 0;       ///< ConnectionDown: rpcrdma::CloseReason
@@ -72,13 +74,14 @@ struct Event {
   std::uint32_t peer_pid = 0;  ///< loopback: the client's process; zero if unknown
   PeerAddress peer;
   PeerAddress local{};         ///< ConnectWanted
-  std::uint32_t path_mtu = 0;  ///< ConnectWanted: largest that the device supports
+  std::uint32_t path_mtu = 0;  ///< ConnectWanted: largest MTU that the device supports
   std::uint32_t private_data_bytes = 0;
   std::byte private_data[rdma::kMaxPrivateData]{};
 };
 
-/// A management datagram, passed between network and control plane without being interpreted. Ring full:
-/// upwards dropped, as on the wire, since connection management retransmits; downwards it waits in the control plane.
+/// Management datagram, passed between network and control plane without interpretation. Ring full: an upward
+/// datagram is dropped, as on the wire, because connection management retransmits; a downward one waits in
+/// the control plane.
 struct Punt {
   rdma::Datagram datagram;
 };
@@ -88,11 +91,11 @@ struct Punt {
 struct PropertyPart {
   static constexpr std::uint32_t kBytes = 480;
   std::uint32_t connection = 0;
-  std::uint32_t incarnation = 0;  ///< of the connection
+  std::uint32_t incarnation = 0;  ///< incarnation of the connection
   std::uint32_t first_set = 0;    ///< up: nonzero for the first set, which fixes properties 1 to 5
   std::uint32_t total_bytes = 0;
   std::uint32_t offset = 0;
-  std::uint32_t bytes = 0;  ///< in this part
+  std::uint32_t bytes = 0;  ///< bytes in this part
   std::array<std::byte, kBytes> octets{};
 };
 

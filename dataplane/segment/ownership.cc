@@ -12,7 +12,7 @@
 namespace sluice::segment {
 namespace {
 
-/// How often the file may be another one when it has been locked.
+/// Attempts to lock the file: another process may replace it between open and lock.
 constexpr int kTries = 10;
 constexpr std::uint64_t kLookNs = 5'000'000;
 
@@ -58,8 +58,9 @@ ControlOwnership::ControlOwnership(const std::string& name)
   refuse_beside(0, name_);
 }
 
-/// False when it is no longer the file of that name: its user has replaced it. Otherwise the file is our part of the
-/// segment, or what take() replaces.
+/// Reserves the next epoch. Returns false if the path no longer leads to this file, because its user has
+/// replaced it, or if another control plane has moved the epoch. Otherwise the file is mapped as our part of
+/// the segment, or is the one that take() replaces.
 bool ControlOwnership::reserve(PartFile& file) {
   const PartFile::Head head = file.head();
   const std::uint32_t epoch = epoch_of(head.owner);
@@ -70,7 +71,7 @@ bool ControlOwnership::reserve(PartFile& file) {
     replaced_ = std::move(file);
     return true;
   }
-  // Whoever has moved the epoch meanwhile held this lock before us.
+  // A control plane that moved the epoch since the first read held this lock before us.
   if (epoch_of(file.head().owner) != epoch) return false;
   segment_->map(std::move(file));
   segment_->look_for(Part::Data);
@@ -88,8 +89,8 @@ void ControlOwnership::check_other_layout(const PartFile& file) const {
                      file.path() + ": stop it first.");
 }
 
-/// A data plane goes on with the part of ours that it has begun with. None starts while a new one is on its way: it finds
-/// its lock taken.
+/// Throws SetupError if a data plane runs: it keeps using the control part that it started with. Otherwise
+/// holds the data plane's lock, so that no data plane starts until the new control part is published.
 void ControlOwnership::keep_data_plane_away() {
   away_ = PartFile::open(name_, Part::Data, PartFile::Access::Read);
   if (!away_ || !away_->why_untrusted().empty()) return;
@@ -112,7 +113,8 @@ void ControlOwnership::make() {
   file_lock::take(segment_->file(Part::Control)->descriptor(), control_plane_lock(epoch_));
 }
 
-/// Looks at its heart rather than at the clock: clocks differ between time namespaces.
+/// Waits until the predecessor's lock is free or the predecessor counts as stopped. Compares beat counters
+/// rather than clocks, because clocks differ between time namespaces.
 void ControlOwnership::wait_for_predecessor() {
   const std::uint32_t predecessor = epoch_ - 1;
   const Heartbeat& heart = layout().control_plane;
@@ -158,7 +160,7 @@ void ControlOwnership::take_shown() {
   if (!file_lock::taken_by_other(segment_->file(Part::Control)->descriptor(), control_plane_lock(epoch_ - 1)))
     stopped_ = 0;
   std::uint64_t owner = heart.owner.load();
-  // One that is gone may have left its turns.
+  // A predecessor that was killed may have left its write leases in the word.
   const auto may_take = [&] {
     return epoch_of(owner) + 1 == epoch_ &&
            (stopped_ == 0 || (turns_of(owner) == 0 && heart.beats.load() == stopped_beats_));
@@ -184,15 +186,16 @@ DataPlaneOwnership::DataPlaneOwnership(Segment& segment) : segment_(segment) {
   for (int i = 0; i < kTries; ++i) {
     if (!take(PartFile::open(segment.name(), Part::Data, PartFile::Access::Write))) continue;
     segment.name_counters();
-    // The last beat of a predecessor that was killed may be a moment old, and this one does not serve yet.
+    // The last beat of a killed predecessor may be recent, and this data plane does not serve yet.
     segment.layout().data_plane.pid = 0;
     return;
   }
   throw SetupError("Another data plane of segment '" + segment.name() + "' starts just now: stop it first.");
 }
 
-/// A process that was killed keeps its locks until its memory has been freed. False: there is another data plane, which
-/// beats, or stands still for too long to be on its way out.
+/// Takes the data plane's lock. A killed process keeps its locks until its memory has been freed, so this
+/// function waits for that. Returns false if another data plane holds the lock: its heartbeat advances, or it
+/// has stood still for longer than an exiting process would.
 bool DataPlaneOwnership::lock_after_predecessor(const PartFile& file) {
   const std::uint64_t beats = file.head().beats;
   const std::uint64_t since_ns = monotonic_ns();
@@ -203,7 +206,7 @@ bool DataPlaneOwnership::lock_after_predecessor(const PartFile& file) {
   return true;
 }
 
-/// False when it is no longer the file of that name.
+/// Returns false if the path no longer leads to this file.
 bool DataPlaneOwnership::take(std::optional<PartFile> file) {
   if (!file) return take_new(std::nullopt);
   if (const std::string reason = file->why_untrusted(); !reason.empty())

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may write the segment: one control plane and one data plane at a time, of whatever PID namespace.
+// Ownership of the segment: only one control plane and one data plane write it at a time, whatever their PID
+// namespaces.
 //
-// Each plane holds a lock on a byte of its own part's file for its life (base/file_lock.h). The data plane's is always
-// the same byte. Control planes are numbered by epochs, and the one of epoch e holds the byte kControlPlaneLocks + e,
-// so that a successor can have its own while a predecessor that is stopped (SIGSTOP, a frozen container) still holds
-// its own. Heartbeat::owner says whose turn it is:
+// Each plane holds a lock on a byte of its own part's file while it lives (base/file_lock.h). The data
+// plane's lock is always on one fixed byte. Control planes are numbered by epochs, and the control plane of
+// epoch e locks the byte kControlPlaneLocks + e, so that a successor can hold its lock while a stopped
+// predecessor (SIGSTOP, a frozen container) still holds its own. Heartbeat::owner contains the current owner:
 //
-//     epoch << 32 | threads of that control plane that are writing just now
+//     epoch << 32 | number of threads of that control plane that are writing
 //
-// A control plane writes within a Turn only, which it gets while the word has its epoch. A successor moves the word to
-// its epoch when the predecessor's lock is free, or when it has not beaten for kHeartbeatTimeoutNs and has no turn. So
-// a control plane that is continued afterwards gets no turn any more, and there are never two writers.
+// A control plane writes only while it holds a Turn, its write lease, which it can take while the word has
+// its epoch. A successor moves the word to its own epoch when the predecessor's lock is free, or when the
+// predecessor has not beaten for kHeartbeatTimeoutNs and holds no Turn. A control plane that resumes later
+// gets no Turn, so there are never two writers.
 //
-// Main thread at setup; enter() is for any thread.
+// For the main thread at setup; any thread may call enter().
 #pragma once
 
 #include <atomic>
@@ -28,7 +30,7 @@
 
 namespace sluice::segment {
 
-// The same in every release.
+// Lock bytes; identical in every release.
 inline constexpr std::uint64_t kDataPlaneLock = 0;
 inline constexpr std::uint64_t kControlPlaneLocks = 1;
 constexpr std::uint64_t control_plane_lock(std::uint32_t epoch) noexcept {
@@ -37,7 +39,7 @@ constexpr std::uint64_t control_plane_lock(std::uint32_t epoch) noexcept {
 
 class ControlOwnership {
  public:
-  /// The right to write. The ownership outlives it.
+  /// Write lease. The ownership outlives it.
   class Turn {
    public:
     explicit Turn(std::atomic<std::uint64_t>& owner) : owner_(&owner) {}
@@ -51,29 +53,31 @@ class ControlOwnership {
     std::atomic<std::uint64_t>* owner_;
   };
 
-  /// Finds the control plane's part of that segment, or makes one that nobody sees yet, and reserves the next epoch. Changes
-  /// nothing that others look at. Throws SetupError: another control plane lives, which takes
-  /// kHeartbeatTimeoutNs to find out when it is stopped; the file is another user's; a plane of another release
-  /// works with it.
+  /// Opens the control plane's part of the segment, or creates one that is not visible yet, and reserves the
+  /// next epoch. Changes nothing that other processes see. Throws SetupError if another control plane runs
+  /// (detecting a stopped one takes kHeartbeatTimeoutNs), if the file belongs to another user, or if a plane
+  /// of another release uses it.
   explicit ControlOwnership(const std::string& name);
-  /// The heart of an owner stops.
+  /// Clears the pid of the heartbeat if this control plane still owns the segment.
   ~ControlOwnership();
   ControlOwnership(const ControlOwnership&) = delete;
   ControlOwnership& operator=(const ControlOwnership&) = delete;
 
-  /// The last step of a start: shows a new segment, and moves the epoch. Throws SetupError when the predecessor
-  /// has come back to life meanwhile.
+  /// Last step of a start: publishes a new segment, and moves the epoch. Throws SetupError if the predecessor
+  /// has resumed.
   void take();
-  /// Nothing before take(), and for good after another control plane has taken over.
+  /// Takes a write lease. Returns nullopt before take(), and always after another control plane has taken
+  /// over.
   std::optional<Turn> enter() noexcept;
 
   Layout& layout() noexcept { return segment_->layout(); }
   Segment& segment() noexcept { return *segment_; }
-  /// Whether it has made its part anew, rather than found one.
+  /// Returns whether the control plane's part was newly created rather than found.
   bool made_new() const noexcept { return new_; }
   const std::string& name() const noexcept { return name_; }
   std::uint32_t epoch() const noexcept { return epoch_; }
-  /// A predecessor that is stopped, not gone: it still holds its lock, its sockets and its ports. Zero: none.
+  /// Returns the epoch of a predecessor that is stopped rather than ended: it still holds its lock, its
+  /// sockets and its ports. Zero: none.
   std::uint32_t stopped_predecessor() const noexcept { return stopped_; }
 
  private:
@@ -86,9 +90,9 @@ class ControlOwnership {
   void take_new();
 
   const std::string name_;
-  std::optional<PartFile> replaced_;  ///< of another layout, or no segment at all: removed by take()
+  std::optional<PartFile> replaced_;  ///< file of another layout, or not a segment; removed by take()
   std::optional<FormerSegment> former_;
-  std::optional<PartFile> away_;  ///< the data plane's, whose lock we have
+  std::optional<PartFile> away_;  ///< the data plane's file, whose lock we hold
   Owned<Segment> segment_;
   bool new_ = false;
   std::uint32_t epoch_ = 0;
@@ -96,11 +100,11 @@ class ControlOwnership {
   std::uint64_t stopped_beats_ = 0;
 };
 
-/// Held by the data plane while it lives, with its part of the segment, which it maps; it is alive for others from its
-/// start_heartbeat() on. The segment outlives it.
+/// Ownership of the data plane's part of the segment, which it maps. The data plane holds it while it lives,
+/// and is alive for other processes from start_heartbeat() on. The segment outlives it.
 class DataPlaneOwnership {
  public:
-  /// Takes the part that is there, or makes one. Throws SetupError when another data plane has it.
+  /// Takes the existing part or creates one. Throws SetupError if another data plane owns it.
   explicit DataPlaneOwnership(Segment& segment);
   ~DataPlaneOwnership();
   DataPlaneOwnership(const DataPlaneOwnership&) = delete;

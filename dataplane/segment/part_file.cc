@@ -29,7 +29,8 @@ std::string folder_of(const std::string& path) {
   return path.substr(0, path.rfind('/'));
 }
 
-/// All of it now: memory that is missing later would end whoever touches it.
+/// Allocates all memory of the file now: a page that cannot be allocated later would end the process that
+/// touches it.
 void allocate(int fd, std::size_t bytes, const std::string& path) {
   const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   if (error == 0) return;
@@ -39,7 +40,7 @@ void allocate(int fd, std::size_t bytes, const std::string& path) {
                    " MiB of free space; a container is given that of /dev/shm as its shm size.");
 }
 
-/// Strangers can make no file there.
+/// Returns whether other users can create no file in the folder.
 bool is_guarded(const std::string& folder) {
   struct stat status {};
   return ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && (status.st_mode & S_IWOTH) == 0 &&
@@ -87,7 +88,8 @@ std::optional<PartFile> PartFile::open(const std::string& segment, Part part, Ac
 PartFile PartFile::make(const std::string& segment, Part part) {
   std::string path = path_of(segment, part);
   const std::string folder = folder_of(path);
-  // Without a name: nobody sees a segment that is not complete, and a process that ends here leaves nothing.
+  // The file has no name yet, so no process sees an incomplete segment, and a process that ends here leaves
+  // nothing behind.
   PartFile file(path, part, Access::Write, ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, kMode));
   if (!file.file_)
     throw SetupError("Cannot create the shared segment " + path + " (" + std::strerror(errno) +
@@ -176,7 +178,7 @@ constexpr std::uint32_t kFirstLayoutWithLocks = 18;
 constexpr std::uint64_t kFormerDataPlaneLock = 0;
 constexpr std::uint64_t kFormerControlPlaneLocks = 1;
 
-/// Where they were in every one of these releases.
+/// Beginning of the segment file, identical in all of these releases.
 struct FormerHead {
   std::uint64_t magic;
   std::uint32_t layout_version;
@@ -200,7 +202,7 @@ Plane plane_at(int fd, std::size_t at) {
   return plane;
 }
 
-/// Of a release without locks there is only the heartbeat.
+/// Returns whether a plane runs. Releases without locks show it only by the heartbeat.
 bool lives(std::uint32_t layout, const Plane& plane, bool locked) {
   if (layout >= kFirstLayoutWithLocks) return locked;
   const std::uint64_t now_ns = monotonic_ns();
@@ -216,7 +218,7 @@ std::string process(const Plane& plane) {
 std::optional<FormerSegment> FormerSegment::find(const std::string& segment) {
   std::string path = base_path_of(segment);
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return std::nullopt;  // whatever it is, no plane of ours has it
+  if (fd < 0) return std::nullopt;  // no plane of this user can have it open
   FormerSegment found(std::move(path), fd);
   std::uint64_t magic = 0;
   get(fd, magic, offsetof(FormerHead, magic));
@@ -224,7 +226,7 @@ std::optional<FormerSegment> FormerSegment::find(const std::string& segment) {
   return found;
 }
 
-/// The data plane's lock is taken too, so that none starts with a file that is about to go.
+/// Takes the data plane's lock as well, so that no data plane starts with a file that is about to be removed.
 void FormerSegment::check() const {
   const int fd = file_.get();
   std::uint32_t layout = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The file of one part of the segment. Only the plane that it is of opens it for writing; it outlives both planes.
-// Setup, and the control plane's main thread, which looks for the data plane's.
+// File of one part of the segment. Only its own plane opens it for writing; it outlives both planes. For
+// setup, and for the control plane's main thread, which looks for the data plane's file.
 #pragma once
 
 #include <sys/types.h>
@@ -22,27 +22,28 @@ class PartFile {
  public:
   enum class Access { Read, Write };
 
-  /// None: there is no such file. Throws SetupError.
+  /// Returns nullopt if there is no such file. Throws SetupError.
   static std::optional<PartFile> open(const std::string& segment, Part part, Access access);
-  /// A new one, all of its memory allocated, that no other process sees before show(). Throws SetupError.
+  /// Creates a file with all of its memory allocated; no other process sees it before show(). Throws
+  /// SetupError.
   static PartFile make(const std::string& segment, Part part);
 
-  /// Gives the new file its name. False if there is a file of that name. Throws SetupError.
+  /// Gives the new file its name. Returns false if a file of that name exists. Throws SetupError.
   bool show();
-  /// Takes the name away from it.
+  /// Removes the name of the file, if the path still leads to it.
   void unlink() noexcept;
-  /// Whether the path still leads to it.
+  /// Returns whether the path still leads to this file.
   bool has_its_name() const noexcept;
   bool is_same_as(const PartFile& other) const noexcept;
 
-  /// Of its plane.
+  /// Returns the user that owns the file, the user of its plane.
   uid_t user() const noexcept;
-  /// Why it must not be used at all, such as that it is a stranger's; or empty.
+  /// Returns why the file must not be used at all, such as a foreign owner; empty if it may be used.
   std::string why_untrusted() const;
-  /// The same, or why it is not this part of a segment of this layout; or empty.
+  /// Returns why_untrusted(), or why the file is not this part of a segment of this layout; empty if it is.
   std::string defect() const;
 
-  /// What every version has at the same place.
+  /// Fields that every version has at the same offset.
   struct Head {
     std::uint64_t magic = 0;
     std::uint32_t layout_version = 0;
@@ -66,8 +67,9 @@ class PartFile {
   FileDescriptor file_;
 };
 
-/// Why an open file must not be used at all; or empty. It may be of root or of this user; of another plane's
-/// user only in a folder in which strangers cannot make files, which /dev/shm is not.
+/// Returns why an open file must not be used at all; empty if it may be used. It may belong to root or to
+/// this user. A file of another plane's user is accepted only if `others_allowed`, and only in a folder in
+/// which other users cannot create files, which /dev/shm is not.
 std::string why_untrusted(int descriptor, const std::string& path, bool others_allowed);
 
 }  // namespace sluice::segment

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two parts of the shared segment, by who writes them: each is a file that its plane maps for writing and every
-// other process for reading only. Whoever reads the other plane's part takes no index, count or length from it without
-// a look (dataplane/segment/checked.h).
+// The two parts of the shared segment, one per writer: each is a file that its plane maps for writing and
+// every other process maps read-only. A reader of the other plane's part validates every index, count and
+// length before use (dataplane/segment/checked.h).
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ namespace sluice::segment {
 inline constexpr std::uint64_t kMagic = 0x736c756963653032;  // "sluice02"
 inline constexpr std::uint32_t kLayoutVersion = 19;
 
-/// Which plane writes it.
+/// Plane that writes the part.
 enum class Part : std::uint32_t { Control = 1, Data = 2 };
 
 inline constexpr std::uint32_t kCommandSlots = 256;
@@ -43,29 +43,31 @@ inline constexpr std::uint32_t kEventSlots = 512;
 inline constexpr std::uint32_t kPuntSlots = 64;
 inline constexpr std::uint32_t kPropertySlots = 64;
 
-/// A section is shared by releases that agree on its place, size, version and hash.
+/// Section of a part. Releases that agree on its offset, size, version and hash can share it.
 struct Section {
   std::array<char, 24> name;
   std::uint32_t
-      version;  ///< changes when what stands there means something else, though its shape is the same
+      /// Version, incremented if the meaning of the contents changes but their shape does not.
+      version;
   std::uint32_t unused;
   std::uint64_t offset;
   std::uint64_t bytes;
-  std::uint64_t hash;  ///< of its shape: dataplane/segment/shape.h
+  std::uint64_t hash;  ///< hash of its shape (dataplane/segment/shape.h)
 };
 inline constexpr std::size_t kMaxSections = 16;
 
-/// Has the same place and size in every version, so that a release can see whether a plane of another one is alive.
+/// Beginning of a part. It has the same offset and size in every version, so that a release can detect a
+/// running plane of another release.
 struct PartHead {
   std::uint64_t magic;
   std::uint32_t layout_version;
   Part part;
   std::uint64_t total_bytes;
   Heartbeat plane;
-  std::array<Section, kMaxSections> sections;  ///< those without a name are none
+  std::array<Section, kMaxSections> sections;  ///< entries without a name are unused
 };
 
-/// Of one reactor, written by the control plane.
+/// Data of one reactor that the control plane writes.
 struct ReactorControl {
   RingOfProducer<Command, kCommandSlots> commands;
   RingOfConsumer events;
@@ -77,7 +79,7 @@ struct ReactorControl {
   std::atomic<std::uint32_t> peaks_read;
 };
 
-/// Of one reactor, written by it.
+/// Data of one reactor that the reactor writes.
 struct ReactorData {
   RingOfConsumer commands;
   RingOfProducer<Event, kEventSlots> events;
@@ -94,7 +96,7 @@ struct ReactorData {
   std::array<std::atomic<std::uint32_t>, kSlotStateCount> slots_in_state;
   std::array<PoolUse, kSharedPools.size()> pools;
   alignas(kCacheLine) SeqLock<ReactorInfo> info;
-  std::atomic<std::uint32_t> incarnations;  ///< given to connections so far; goes on with the next data plane
+  std::atomic<std::uint32_t> incarnations;  ///< number assigned so far; continues in the next data plane
   std::array<SeqLock<ConnectionInfo>, kMaxConnections> connections;
   alignas(kCacheLine) std::array<ConnectionUse, kMaxConnections> use;
   alignas(kCacheLine) CallTable calls;
@@ -105,11 +107,12 @@ struct ReactorData {
 
 struct ControlState {
   std::atomic<std::uint64_t> recomputation_ns;  ///< duration of the last credit recomputation
-  std::atomic<std::uint64_t> longest_stall_ns;  ///< of its loop, since its start
-  std::atomic<std::uint64_t> recent_stall_ns;   ///< of its loop, in the last two minutes
+  std::atomic<std::uint64_t> longest_stall_ns;  ///< longest iteration of its loop since its start
+  std::atomic<std::uint64_t> recent_stall_ns;   ///< longest iteration of its loop in the last two minutes
   std::atomic<std::uint32_t> draining;
-  /// Epoch of the control plane that has taken over and reads the rings. It is later than that of Heartbeat::owner: what
-  /// a predecessor has not read is dropped in between, and reactors then repeat what they wait for.
+  /// Epoch of the control plane that has taken over and reads the rings. It is set later than that of
+  /// Heartbeat::owner: entries that a predecessor has not read are dropped in between, and reactors then
+  /// resend requests that they still wait for.
   std::atomic<std::uint32_t> reading_epoch;
 };
 
@@ -117,35 +120,37 @@ struct ControlPart {
   PartHead head;
   TwoCopies<ConfigBlock> config;
   std::array<ReactorControl, kMaxReactors> reactors;
-  /// Only the control plane reads them, and writes all of them anew.
+  /// Read and written only by the control plane, which rewrites all of them.
   std::array<std::atomic<std::uint64_t>, kControlCounterRoom> control_counters;
   std::array<std::atomic<std::uint64_t>, kLockGaugeRoom> lock_gauges;
   ControlState state;
-  SharedUpstreamAddresses upstream_addresses;  ///< the thread that resolves them
+  SharedUpstreamAddresses upstream_addresses;  ///< writer: the thread that resolves them
   SeqLock<ClientTable> clients;
-  /// DataPart::start_asked of the data plane that `config` has been published for, after it.
+  /// Value of DataPart::start_asked for which `config` was published; stored after `config`.
   std::atomic<std::uint64_t> start_answered;
-  SeqLock<PathQuestion> path_question;  ///< the MOUNT thread
+  SeqLock<PathQuestion> path_question;  ///< writer: the MOUNT thread
 };
 
 struct DataPart {
   PartHead head;
   std::atomic<std::uint64_t>
-      generation_applied;  ///< configuration generation whose reloadable part is in force
+      /// Generation of the configuration whose reloadable part is applied.
+      generation_applied;
   SeqLock<UpstreamPlaces> upstream_places;
   std::array<ReactorData, kMaxReactors> reactors;
-  std::array<SeqLock<ExportInfo>, kMaxExports> exports;  ///< the reactor that owns the exports
-  SeqLock<MemoryTable> memory;                           ///< at start
+  std::array<SeqLock<ExportInfo>, kMaxExports> exports;  ///< writer: the reactor that owns the exports
+  SeqLock<MemoryTable> memory;                           ///< written at start
   SeqLock<CaptureStatus> capture_status;
-  SeqLock<CounterNames> counter_names;  ///< at start
-  ProcessUse process;                   ///< the main thread, each second
-  SlowCalls slow_calls;                 ///< each reactor its own
-  /// verbs: the control plane in charge whose channel is held (segment/kept_channel.h). Zero: its is not. Main thread.
+  SeqLock<CounterNames> counter_names;  ///< written at start
+  ProcessUse process;                   ///< written by the main thread, each second
+  SlowCalls slow_calls;                 ///< each reactor writes its own
+  /// verbs: epoch of the control plane in charge if its channel is held (segment/kept_channel.h), otherwise
+  /// zero. Written by the main thread.
   std::atomic<std::uint32_t> kept_epoch;
-  /// The data plane that starts waits for a configuration with this number, which no start before it had. What it then starts
-  /// with stays as it is in `config` while it runs.
+  /// Number of the start, different for each one. A starting data plane waits until `start_answered` has this
+  /// number. Settings that apply at start only then stay unchanged in `config` while it runs.
   std::atomic<std::uint64_t> start_asked;
-  SeqLock<PathAnswer> path_answer;  ///< the reactor that owns the exports
+  SeqLock<PathAnswer> path_answer;  ///< writer: the reactor that owns the exports
 };
 
 }  // namespace sluice::segment

@@ -7,7 +7,8 @@
 
 namespace sluice::segment {
 
-/// Where the files of a segment are: a name is one of files in /dev/shm, a path is one of others.
+/// Returns the common prefix of the paths of a segment's files: below /dev/shm for a name; a path is used
+/// unchanged.
 std::string base_path_of(const std::string& segment);
 
 }  // namespace sluice::segment

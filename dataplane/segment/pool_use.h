@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Use of a pool that several share. One writer, its reactor; relaxed atomics, read by any thread or process.
+// Usage of a shared pool. One writer, its reactor. The words are relaxed atomics that any thread or process
+// may read.
 #pragma once
 
 #include <atomic>
@@ -11,7 +12,7 @@ namespace sluice::segment {
 struct PoolUse {
   std::atomic<std::uint32_t> buffers;
   std::atomic<std::uint32_t> held;
-  std::atomic<std::uint32_t> waiting;  ///< calls or messages that wait for one
+  std::atomic<std::uint32_t> waiting;  ///< calls or messages that wait for a buffer
 
   void publish(std::uint32_t of, std::uint32_t in_use, std::uint32_t waiters) noexcept {
     buffers.store(of, std::memory_order_relaxed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a process takes of the machine. Each plane measures itself: the other one may not look into it, and need not be in
-// the same PID namespace.
+// Resource usage of a process. Each plane measures itself, because the other plane may lack the permission,
+// and may be in another PID namespace.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace sluice::segment {
 
-/// One writer, its process; any thread or process reads. All zero: not measured yet.
+/// Resource usage. The process is the only writer; any thread or process reads. All zero: not measured yet.
 struct ProcessUse {
   std::atomic<std::uint64_t> cpu_ns;  ///< user and system time of all threads
   std::atomic<std::uint64_t> resident_bytes;
@@ -20,8 +20,8 @@ struct ProcessUse {
   std::atomic<std::uint64_t> log_lines_lost;   ///< set by the plane itself
 };
 
-/// Of this process. It reads files below /proc, and lists all descriptors: not on the message path. What cannot be
-/// read keeps its value.
+/// Measures this process. Reads files below /proc and lists all descriptors, so it must not be called on the
+/// message path. Values that cannot be read remain unchanged.
 void measure_process(ProcessUse& use);
 
 }  // namespace sluice::segment

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a plane of any release can use of the other's part: sections of the same layout, counters of the same name, and values within
-// their bounds.
+// Compatibility with the other plane's part in any release: sections of equal layout, counters of equal name,
+// and values within their bounds.
 #include "dataplane/segment/sections.h"
 
 #include <cstddef>
@@ -40,7 +40,8 @@ constexpr Section section(std::string_view name, std::uint32_t version, std::siz
 #define SLUICE_SECTION(part, member, version) \
   section(#member, version, offsetof(part, member), sizeof(part::member), shape::of<decltype(part::member)>)
 
-// The versions: count one up where the meaning of what stands there changes and its shape does not.
+// The number is the version of a section. Increment it if the meaning of the contents changes and their shape
+// does not.
 constexpr Sections kControl = {
     SLUICE_SECTION(ControlPart, config, 1),
     SLUICE_SECTION(ControlPart, reactors, 1),
@@ -128,7 +129,7 @@ void own_counter_names(CounterNames& names) noexcept {
   put(names, CounterFamily::Verbs, rdma::verbs::kStatistics);
 }
 
-/// As in this release.
+/// Starts with the indices of this release.
 CounterPlaces::CounterPlaces() noexcept {
   for (auto& family : places_)
     for (std::uint32_t i = 0; i < family.size(); ++i) family[i].store(i, std::memory_order_relaxed);
@@ -152,7 +153,7 @@ void CounterPlaces::follow(const CounterNames& theirs) {
 
 namespace {
 
-/// Remembers the first defect.
+/// Validation that keeps the first defect.
 class Look {
  public:
   void within(const char* key, std::uint64_t value, std::uint64_t least, std::uint64_t most) {

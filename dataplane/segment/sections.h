@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sections of each part, as this release has them. A release reads and writes the file of another one whose
-// sections are the same; a counter more or less makes no other section. Setup.
+// Sections of each part, as defined by this release. A release reads and writes the file of another release
+// if the sections are equal; an additional or missing counter does not change a section. Used at setup.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@ namespace sluice::segment {
 
 const std::array<Section, kMaxSections>& sections_of(Part part) noexcept;
 
-/// A sentence's part that names the first section that differs; empty: none does. Of sections that only `theirs` has
-/// nothing is known and nothing used.
+/// Returns a clause that names the first section that differs; empty if none does. Sections that only
+/// `theirs` has are unknown and not used.
 std::string difference(Part part, const std::array<Section, kMaxSections>& theirs, std::uint64_t file_bytes);
 
 }  // namespace sluice::segment

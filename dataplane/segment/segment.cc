@@ -56,7 +56,7 @@ void clear(Counters& counters) {
     if (counter.load(std::memory_order_relaxed) != 0) counter.store(0, std::memory_order_relaxed);
 }
 
-/// The last incarnation that is wanted anything of, so that those of a new part come after it.
+/// Returns the last incarnation with a desired state, so that those of a new part come after it.
 std::uint32_t last_incarnation(const WantedPart& wanted) {
   std::uint32_t last = 0;
   const auto consider = [&](const std::atomic<std::uint64_t>& word) {
@@ -101,7 +101,7 @@ PartFile* Segment::file(Part part) noexcept {
 
 void Segment::map(PartFile file) {
   std::byte* const at = memory_ + (file.part() == Part::Control ? 0 : kDataAt);
-  // A process that cuts its own file short is not protected from itself.
+  // A process that truncates its own file is not protected from itself.
   if (file.writable())
     guard(file.part()).release();
   else
@@ -233,17 +233,17 @@ void Segment::begin(Part part) noexcept {
   }
 }
 
-// --- Parts that their plane cuts short
+// --- Parts that their plane truncates
 
 namespace {
 
-/// A plane has one; tests play several processes in one.
+/// Maximum of guards per process. A plane has one; tests run several planes in one process.
 constexpr std::size_t kMaxGuards = 64;
 
 struct Place {
   std::atomic<bool> taken;
   std::atomic<bool> cut;
-  std::atomic<std::uintptr_t> begin;  ///< zero: nothing is guarded
+  std::atomic<std::uintptr_t> begin;  ///< zero: no memory is guarded
   std::atomic<std::size_t> bytes;
 };
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<std::uintptr_t>::is_always_lock_free);
@@ -261,8 +261,8 @@ Place* place_of(std::uintptr_t address) noexcept {
 
 bool read_as_zeros(Place& place) noexcept {
   auto* const memory = reinterpret_cast<void*>(place.begin.load(std::memory_order_relaxed));
-  // By its number: the C library does not promise that mmap() may be called in a handler, and ThreadSanitizer takes it
-  // for a write that races with the reads of other threads.
+  // Called by system call number: the C library does not promise that mmap() is safe in a signal handler, and
+  // ThreadSanitizer would report it as a write that races with the reads of other threads.
   if (::syscall(SYS_mmap, memory, place.bytes.load(std::memory_order_relaxed), PROT_READ,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == -1)
     return false;
@@ -270,14 +270,15 @@ bool read_as_zeros(Place& place) noexcept {
   return true;
 }
 
-/// In the thread that has read there. Calls the kernel only: nothing here may take a lock or memory.
+/// Signal handler, in the thread that caused the fault. It makes system calls only and must not take a lock
+/// or allocate memory.
 void on_bus_error(int number, siginfo_t* info, void*) {
   const int error = errno;
-  // A positive code is the kernel's, for an access; others come from kill().
+  // The kernel sends a positive code for a faulting access; other codes come from kill().
   Place* const place =
       info->si_code > 0 ? place_of(reinterpret_cast<std::uintptr_t>(info->si_addr)) : nullptr;
   if (place == nullptr || !read_as_zeros(*place)) {
-    // The access comes again, and so does the signal.
+    // The access is repeated with the previous handler, and raises the signal again.
     ::sigaction(number, &before, nullptr);
     if (info->si_code <= 0) ::raise(number);
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The shared memory segment between the planes: two files, one of each plane (dataplane/segment/parts.h), mapped side
-// by side.
+// Shared memory segment between the planes: two files, one per plane (dataplane/segment/parts.h), mapped next
+// to each other.
 //
-// Each plane makes its own and writes no other; both outlive both processes, and either plane may start first. A part
-// whose file is not there yet reads as zeros, and appears in its place later; one that its plane cuts short reads as
-// zeros again. Segment itself is for the main threads; the members of Layout may be read by any thread.
+// Each plane creates its own file and writes no other; both files outlive both processes, and either plane
+// may start first. A part whose file does not exist yet reads as zeros until the file is mapped over it; a
+// part that its plane truncates reads as zeros again. Segment is for the main threads; any thread may read
+// the members of Layout.
 #pragma once
 
 #include <array>
@@ -23,55 +24,57 @@ namespace sluice::segment {
 
 class Segment {
  public:
-  /// Without any file yet.
+  /// Creates a segment without any file mapped.
   explicit Segment(std::string name);
-  /// Both parts for writing, made where they are not there: for tests and tools, which play both planes.
+  /// Maps both parts for writing and creates missing ones: for tests and tools that act as both planes.
   static Owned<Segment> open_or_create(const std::string& name);
-  /// Both parts for reading; the data plane's may not be there yet. Throws SetupError if there is no usable one of
-  /// the control plane.
+  /// Maps both parts for reading; the data plane's part may be missing. Throws SetupError if there is no
+  /// usable part of the control plane.
   static Owned<Segment> attach(const std::string& name);
-  /// In memory of this process alone, which writes all of it. Untouched pages take no memory.
+  /// Creates a segment in private memory that is writable as a whole. Untouched pages take no memory.
   static Owned<Segment> in_memory();
-  /// The files of that name.
+  /// Removes the files of that segment.
   static void remove(const std::string& name) noexcept;
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
-  /// Maps a file, without a look at it, in place of what was there. Throws SetupError.
+  /// Maps a file in place of the previous mapping, without validating it. Throws SetupError.
   void map(PartFile file);
 
   enum class Found {
-    Nothing,   ///< there is no file
-    Same,      ///< as before
-    Appeared,  ///< it was not there before
-    Replaced,  ///< another one than before: what was read there no longer holds
-    Unusable,  ///< see problem(); what was there before stays, as zeros if it was cut
+    Nothing,   ///< no file exists
+    Same,      ///< unchanged since the last call
+    Appeared,  ///< the part had no file before
+    Replaced,  ///< another file than before: data read from the old one is no longer valid
+    Unusable,  ///< see problem(); the previous mapping stays, as zeros if it was truncated
   };
   /// Looks for the file of the other plane and maps it for reading.
   Found look_for(Part part);
-  /// The sentence for the last Unusable.
+  /// Returns the error message of the last Unusable.
   const std::string& problem() const noexcept { return problem_; }
 
   Layout& layout() noexcept { return layout_; }
   const std::string& name() const noexcept { return name_; }
-  /// Null: it is not mapped.
+  /// Returns the mapped file of a part; null if none is mapped.
   PartFile* file(Part part) noexcept;
-  /// Whether the other plane has cut the file that is mapped for reading short: until another comes in its place, the part
-  /// reads as zeros.
+  /// Returns whether the other plane has truncated the file that is mapped for reading. The part then reads
+  /// as zeros until another file replaces it.
   bool was_cut(Part part) const noexcept { return guard(part).was_cut(); }
-  /// Whether a process holds the data plane's lock, in whatever PID namespace it is.
+  /// Returns whether a process in any PID namespace holds the data plane's lock.
   bool data_plane_runs() const noexcept;
-  /// Likewise for the lock of the control plane of an epoch, which may be stopped and have a successor.
+  /// Returns whether a process holds the lock of the control plane of an epoch, which may be stopped and have
+  /// a successor.
   bool control_plane_runs(std::uint32_t epoch) const noexcept;
 
-  /// For a plane that has made a new part while the other's is older: goes on in rings and counts where the other is.
+  /// Aligns a newly created part with the other plane's older part: rings and counts continue at the other
+  /// part's positions.
   void begin(Part part) noexcept;
 
-  /// Of the data plane, when it starts: its names; counters that another release has left under other ones begin
-  /// again at zero.
+  /// Publishes the counter names when the data plane starts. If another release left different names, all
+  /// counters restart at zero.
   void name_counters();
-  /// Of a reader: finds the counters where the data plane has them.
+  /// Looks up the data plane's counters by name, for a reader.
   void find_counters();
 
   ControlPart& control_part() noexcept;
@@ -93,7 +96,7 @@ class Segment {
   CutGuard control_guard_;
   CutGuard data_guard_;
   std::string problem_;
-  std::uint32_t counter_names_ = 0;  ///< sequence of those that were found
+  std::uint32_t counter_names_ = 0;  ///< sequence number of the names that were last read
 };
 
 }  // namespace sluice::segment

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hashes of how types lie in memory, computed by the compiler: names, offsets and sizes of members, and names of
-// enumerators. Two releases whose hashes are equal can share memory of that type. Constants only.
+// Hashes of the memory layout of types, computed by the compiler from names, offsets and sizes of members and
+// from names of enumerators. Two releases whose hashes of a type are equal can share memory of that type.
+// Constants only.
 //
-// SLUICE_SHAPE(type, members...) describes a structure. It does not compile when a member is left out, unless that
-// hides in padding at the end.
+// SLUICE_SHAPE(type, members...) describes a structure. It does not compile if a member is missing, unless
+// the member is hidden in padding at the end.
 #pragma once
 
 #include <array>
@@ -40,7 +41,7 @@ constexpr Hash named(std::string_view name, std::uint64_t a, std::uint64_t b = 0
   return mix(mix(mix(kBegin, name), a), b);
 }
 
-/// Types without a shape have no definition: they do not compile.
+/// Shape of a type. Types without a specialization have no definition and do not compile.
 template <typename T>
 struct Of;
 template <typename T>
@@ -59,7 +60,7 @@ struct Of<std::byte> {
   static constexpr Hash value = named("byte", 1);
 };
 
-/// The enumerator's name; empty: none has this value.
+/// Returns the enumerator's name; empty if no enumerator has this value.
 template <auto Value>
 constexpr std::string_view enumerator() {
   std::string_view text = __PRETTY_FUNCTION__;
@@ -73,7 +74,7 @@ constexpr std::string_view enumerator() {
 template <typename T>
 requires std::is_enum_v<T>
 struct Of<T> {
-  /// Enumerators with larger values do not count.
+  /// Number of values that are hashed. Enumerators with larger values do not count.
   static constexpr std::size_t kMost = 64;
   template <std::size_t... I>
   static constexpr Hash all(std::index_sequence<I...>) {
@@ -126,7 +127,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t to) {
   return (value + to - 1) / to * to;
 }
 
-/// Whether each member begins where the one before it ends, but for its alignment, which may be that of a cache line.
+/// Returns whether each member begins where the previous one ends, rounded up to its alignment or to that of
+/// a cache line.
 template <std::size_t N>
 constexpr bool is_complete(const Member (&members)[N], std::size_t bytes, std::size_t alignment) {
   std::size_t end = 0;

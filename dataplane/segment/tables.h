@@ -40,7 +40,8 @@ struct PropertyInfo {
 struct ConnectionInfo {
   ConnectionState state{};
   std::uint32_t cm_id = 0;
-  /// Tells a connection from all others that were or will be in its place: its reactor counts them up. Never zero.
+  /// Distinguishes a connection from all others in its slot, earlier and later. The reactor counts
+  /// incarnations up. Never zero.
   std::uint32_t incarnation = 0;
   std::uint32_t peer_pid = 0;
   std::uint32_t version = 0;  ///< of RPC-over-RDMA
@@ -48,21 +49,20 @@ struct ConnectionInfo {
   std::uint32_t client_class = 0;
   std::uint32_t receive_inline_bytes = 0;
   std::uint32_t send_inline_bytes = 0;
-  std::uint32_t window = 0;            ///< version 2: Receives that we have granted to the peer
-  std::uint32_t peer_window = 0;       ///< version 2: Receives that the peer has granted to us
+  std::uint32_t window = 0;            ///< version 2: Receives granted to the peer
+  std::uint32_t peer_window = 0;       ///< version 2: Receives granted by the peer
   PropertyInfo own_properties{};       ///< version 2
   PropertyInfo peer_properties{};      ///< version 2
   std::uint32_t heard_properties = 0;  ///< version 2: the peer has sent its properties
   std::uint32_t held = 0;              ///< version 2: calls are held until the peer is authenticated
-  HostName host{};                     ///< version 2; empty: it has not authenticated itself
-  std::uint32_t outgoing = 0;          ///< nonzero: we opened it, to a server
+  HostName host{};                     ///< version 2; empty: not authenticated
+  std::uint32_t outgoing = 0;          ///< nonzero: opened by us, to a server
   std::uint64_t since_ns = 0;          ///< wall clock
   std::uint32_t queue_pair = 0;        ///< QPN
   std::array<std::byte, kCmStateBytes> cm_state{};
 };
 
-/// Use of a connection, for credit policy and tools. Independent words; no lock.
-/// Buffers that the connections of a reactor share, by what they are for and by their size.
+/// Buffer pool that the connections of a reactor share, by purpose and size.
 struct SharedPool {
   const char* name;
   const char* size;
@@ -74,23 +74,25 @@ inline constexpr std::array<SharedPool, 6> kSharedPools = {{{"calls", "small"},
                                                             {"continued", "small"},
                                                             {"continued", "large"}}};
 
+/// Usage of a connection, for credit policy and tools. Independent words; no lock.
 struct ConnectionUse {
   static constexpr std::uint32_t kOfClient = 1;
   static constexpr std::uint32_t kToServer = 2;
   std::atomic<std::uint32_t> open;  ///< zero, kOfClient or kToServer
   std::atomic<std::uint32_t> client_class;
-  std::atomic<std::uint64_t> calls;         ///< received since the connection was opened
-  std::atomic<std::uint32_t> granted;       ///< credits that the next reply grants
-  std::atomic<std::uint32_t> busy;          ///< call slots in use
-  std::atomic<std::uint32_t> peak_busy;     ///< largest `busy` since the control plane has read it
-  std::atomic<std::uint32_t> oldest_state;  ///< of the oldest call in a slot: kSlotStates; zero: none
-  std::atomic<std::uint64_t> oldest_ns;     ///< since when that call is there, as an age
-  std::atomic<std::uint64_t> served;        ///< calls whose replies are out, since the connection was opened
-  std::atomic<std::uint64_t> served_ns;     ///< time that they took, together
-  std::atomic<std::uint64_t> received_bytes;   ///< of messages and of our RDMA Reads, since it was opened
-  std::atomic<std::uint64_t> sent_bytes;       ///< of messages and of our RDMA Writes
-  std::atomic<std::uint64_t> held_bytes;       ///< of buffers that connections share
-  std::atomic<std::uint64_t> followed_course;  ///< of WantedWords, as the reactor followed it last
+  std::atomic<std::uint64_t> calls;      ///< received since the connection was opened
+  std::atomic<std::uint32_t> granted;    ///< credits that the next reply grants
+  std::atomic<std::uint32_t> busy;       ///< call slots in use
+  std::atomic<std::uint32_t> peak_busy;  ///< largest `busy` since the control plane last read it
+  std::atomic<std::uint32_t>
+      oldest_state;  ///< state of the oldest call in a slot: index in kSlotStates; zero: none
+  std::atomic<std::uint64_t> oldest_ns;  ///< age of that call in ns
+  std::atomic<std::uint64_t> served;     ///< calls that have been replied to since the connection was opened
+  std::atomic<std::uint64_t> served_ns;  ///< total time of the calls in `served`
+  std::atomic<std::uint64_t> received_bytes;   ///< bytes of messages and our RDMA Reads since it was opened
+  std::atomic<std::uint64_t> sent_bytes;       ///< bytes of messages and our RDMA Writes since it was opened
+  std::atomic<std::uint64_t> held_bytes;       ///< bytes held in buffers that connections share
+  std::atomic<std::uint64_t> followed_course;  ///< word of WantedWords that the reactor applied last
   std::atomic<std::uint64_t> followed_grant;
 };
 
@@ -111,18 +113,19 @@ struct ExportInfo {
   std::array<std::uint64_t, kMaxNfsProcedures> procedure_errors{};
 };
 
-inline constexpr std::uint32_t kMaxMountPathBytes = 1028;  ///< MNTPATHLEN (1024), and the end of the text
+inline constexpr std::uint32_t kMaxMountPathBytes =
+    1028;  ///< MNTPATHLEN (1024), plus room for the terminating zero
 
-/// Question of the control plane's MOUNT thread: the handle of a directory below the root of an export.
+/// Query of the control plane's MOUNT thread for the handle of a directory below the root of an export.
 struct PathQuestion {
-  std::uint64_t number = 0;  ///< differs between two questions in a row, also after a restart; zero: none
+  std::uint64_t number = 0;  ///< differs between consecutive queries, also across a restart; zero: none
   std::uint32_t export_number = 0;
   char path[kMaxMountPathBytes]{};  ///< as clients name it; starts with the path of the export
 };
 
-/// Answer of the reactor that owns the exports.
+/// Result of a PathQuestion, written by the reactor that owns the exports.
 struct PathAnswer {
-  std::uint64_t number = 0;  ///< of the question
+  std::uint64_t number = 0;  ///< number of the query
   std::uint32_t status = 0;  ///< nfsstat3
   std::uint32_t handle_bytes = 0;
   std::byte handle[kMaxHandleBytes]{};
@@ -130,7 +133,8 @@ struct PathAnswer {
 
 enum class ReactorState : std::uint32_t { Unused, Starting, Running, Stopped };
 
-/// Condition of a reactor's device (rdma::Condition). All reactors of a softroce port have the condition of the port.
+/// Condition of a reactor's device (rdma::Condition). All reactors of a softroce port share the condition of
+/// the port.
 enum class DeviceCondition : std::uint64_t { Up, NoLink, Gone };
 
 struct ReactorInfo {
@@ -139,8 +143,8 @@ struct ReactorInfo {
   std::uint32_t numa_node = 0;
   std::uint32_t connections = 0;
   std::uint64_t started_ns = 0;  ///< wall clock
-  std::uint64_t guid = 0;        ///< of the device's port; 0: unknown
-  std::uint64_t path_mtu = 0;    ///< largest of the device's port, in bytes; 0: unknown
+  std::uint64_t guid = 0;        ///< GUID of the device's port; 0: unknown
+  std::uint64_t path_mtu = 0;    ///< largest MTU of the device's port, in bytes; 0: unknown
   DeviceCondition condition{};
 };
 
@@ -148,15 +152,15 @@ inline constexpr std::uint32_t kMaxDeviceStatistics = 96;
 
 enum class CaptureState : std::uint32_t { None, Running, Done, Failed };
 
-/// Of the last packet capture that was asked for (segment/capture_channel.h).
+/// Status of the last packet capture that was requested (segment/capture_channel.h).
 struct CaptureStatus {
   std::uint64_t id = 0;
   CaptureState state{};
   std::uint64_t packets = 0;
   std::uint64_t bytes = 0;    ///< written
-  std::uint64_t dropped = 0;  ///< packets that were not written, since nobody took them in time
-  char end[64]{};             ///< Done: why
-  char problem[256]{};        ///< Failed: a sentence
+  std::uint64_t dropped = 0;  ///< packets not written because the reader was too slow
+  char end[64]{};             ///< Done: reason
+  char problem[256]{};        ///< Failed: error message
 };
 
 struct MemoryInfo {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Names of call slot states, and the trace records of calls on a traced connection. One writer, the reactor;
-// any thread or process reads. Times in ns.
+// any thread or process reads. Times are in ns.
 #pragma once
 
 #include <array>
@@ -28,14 +28,14 @@ struct TraceRecord {
   std::uint32_t procedure = 0;
   CallStatus status{};
   std::uint64_t begun_ns = 0;     ///< reactor's clock
-  std::uint64_t total_ns = 0;     ///< until the Send of the reply completed
+  std::uint64_t total_ns = 0;     ///< time until the Send of the reply completed
   std::uint64_t call_bytes = 0;   ///< arguments, including those in Read chunks
   std::uint64_t reply_bytes = 0;  ///< results, including those in Write chunks
   std::array<std::uint64_t, kSlotStateCount> state_ns{};
 };
 
-/// The newest records of a reactor; record n is at index n modulo kRecords. A reader may find it overwritten
-/// by a newer one.
+/// The newest records of a reactor. Record n has index n modulo kRecords; a newer record may have overwritten
+/// it when it is read.
 template <typename Record, std::uint32_t Records>
 struct RecordRing {
   static constexpr std::uint32_t kRecords = Records;

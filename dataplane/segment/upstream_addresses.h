@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where upstream servers are: what the hosts of the configuration resolve to, and which of these addresses answer.
+// Addresses of the upstream servers: results of resolving the configured hosts, and which of these addresses
+// answer.
 //
-// Plain values. The control plane's thread for it (controlplane/upstreams) is the only writer, through the SeqLock in
-// Layout; any other thread or process reads a copy. The data plane goes on with what it has read last.
+// Plain values. The control plane's resolver thread (controlplane/upstreams) is the only writer, through the
+// SeqLock in Layout; any other thread or process reads a copy. The data plane keeps using the last copy that
+// it has read.
 #pragma once
 
 #include <array>
@@ -19,35 +21,37 @@
 
 namespace sluice::segment {
 
-/// Of all hosts of an upstream together; more are not used.
+/// Maximum of addresses per upstream, for all of its hosts together. Further addresses are ignored.
 inline constexpr std::uint32_t kMaxUpstreamAddresses = 16;
 
-/// Period of the NULL calls by which the control plane looks whether an address answers.
+/// Interval of the NULL calls with which the control plane probes an address.
 inline constexpr std::uint64_t kAddressCheckNs = 5'000'000'000;
-/// An address that has left so many of them unanswered, one after the other, is not chosen while there is another.
+/// Probe failures in a row after which an address is avoided while there is another.
 inline constexpr std::uint32_t kBadChecks = 2;
 
-/// An only address is not asked: both counts are zero.
+/// Address of an upstream. A sole address is not probed, so both of its counts are zero.
 struct UpstreamAddress {
   PeerAddress address;
-  std::uint32_t answers = 0;   ///< to NULL, since the last that was missing
-  std::uint32_t failures = 0;  ///< since the last answer
-  /// Place of its host in the configuration. Earlier hosts are preferred; the addresses of one host are equal.
+  std::uint32_t answers = 0;   ///< answers to NULL calls since the last failure
+  std::uint32_t failures = 0;  ///< failures since the last answer
+  /// Index of its host in the configuration. Earlier hosts are preferred; all addresses of one host are
+  /// equal.
   std::uint32_t host = 0;
 };
 
 struct UpstreamAddressList {
-  char name[kMaxNameBytes]{};  ///< of the upstream
+  char name[kMaxNameBytes]{};  ///< name of the upstream
   std::uint32_t port = 0;
-  std::uint32_t count = 0;  ///< zero: none of its hosts has been resolved yet
-  std::array<UpstreamAddress, kMaxUpstreamAddresses> addresses;  ///< in order of their hosts
+  std::uint32_t count = 0;                                       ///< zero: no host has been resolved yet
+  std::array<UpstreamAddress, kMaxUpstreamAddresses> addresses;  ///< sorted by host
 };
 
-/// An upstream is found by its name: a data plane may be older than the configuration.
+/// Addresses of all upstreams. An upstream is looked up by name, because a data plane may be older than the
+/// configuration.
 using UpstreamAddressTable = std::array<UpstreamAddressList, kMaxUpstreams>;
 using SharedUpstreamAddresses = SeqLock<UpstreamAddressTable>;
 
-/// Null: there is no such upstream.
+/// Returns the addresses of an upstream; null if there is no such upstream.
 inline const UpstreamAddressList* addresses_of(const UpstreamAddressTable& table, std::string_view name) {
   for (const UpstreamAddressList& list : table)
     if (!name.empty() && name == list.name) return &list;
@@ -60,7 +64,8 @@ struct UpstreamEndpoint {
   std::uint32_t port = 0;
 };
 
-/// Of the upstream, the first address that answers; if none does, the first. None: it has none yet.
+/// Returns the first address of the upstream that answers, or its first address if none answers; nullopt if
+/// it has no address yet.
 inline std::optional<UpstreamEndpoint> answering_endpoint(const SharedUpstreamAddresses& shared,
                                                           std::string_view name) {
   const auto table = shared.read();
@@ -78,7 +83,7 @@ inline std::optional<PeerAddress> answering_address(const SharedUpstreamAddresse
   return endpoint ? std::optional(endpoint->address) : std::nullopt;
 }
 
-/// Whether it is one of the upstream's.
+/// Returns whether `address` belongs to the upstream.
 inline bool has_address(const SharedUpstreamAddresses& shared, std::string_view name,
                         const PeerAddress& address) {
   const auto table = shared.read();

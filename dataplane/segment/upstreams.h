@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counters and gauges of the upstream servers that a reactor forwards calls to. One writer per area, its
-// reactor; relaxed atomics, read by any thread or process.
+// Counters and gauges of the upstream servers that a reactor forwards calls to. Each area has one writer, its
+// reactor. The words are relaxed atomics that any thread or process may read.
 #pragma once
 
 #include <array>
@@ -86,25 +86,28 @@ inline constexpr CounterInfo kUpstreamCounters[] = {
 #undef SLUICE_UPSTREAM_COUNTER
 };
 
-/// What the clients of an upstream share: places for outstanding calls, and memory for their replies.
+/// Pools that the clients of an upstream share: slots for outstanding calls, and memory for their replies.
 inline constexpr std::array<const char*, 3> kUpstreamPools = {"numbers", "short replies", "long replies"};
 
-/// One upstream, on one reactor.
+/// State of one upstream on one reactor.
 struct UpstreamArea {
   static_assert(static_cast<std::size_t>(UpstreamCounter::kCount) <= kUpstreamCounterRoom);
   std::array<std::atomic<std::uint64_t>, kUpstreamCounterRoom> counters{};
-  std::atomic<std::uint32_t> connections{0};     ///< established
-  std::atomic<std::uint32_t> connecting{0};      ///< being established, or waiting for the next attempt
-  std::atomic<std::uint32_t> outstanding{0};     ///< calls sent and not answered
-  std::atomic<std::uint32_t> waiting{0};         ///< calls that could not be sent yet
-  std::atomic<std::uint32_t> credit_limit{0};    ///< lowest of any client, whose calls wait here; zero: none
+  std::atomic<std::uint32_t> connections{0};  ///< established connections
+  std::atomic<std::uint32_t> connecting{
+      0};  ///< connections being established or waiting for the next attempt
+  std::atomic<std::uint32_t> outstanding{0};  ///< calls sent and not answered
+  std::atomic<std::uint32_t> waiting{0};      ///< calls that could not be sent yet
+  std::atomic<std::uint32_t> credit_limit{
+      0};  ///< lowest limit of any client whose calls wait here; zero: none
   std::atomic<std::uint32_t> uring_features{0};  ///< UringFeatures in use; none over RDMA
-  SeqLock<PeerAddress> address{};                ///< where connections go; all zero: not known yet
+  SeqLock<PeerAddress> address{};                ///< address of new connections; all zero: unknown
   std::array<PoolUse, kUpstreamPools.size()> pools{};
-  Histogram upstream_ns;  ///< from sending the call to the last byte of its reply
-  Histogram gateway_ns;   ///< from the service's execute() to sending the call
+  Histogram upstream_ns;  ///< time from sending the call to the last byte of its reply
+  Histogram gateway_ns;   ///< time from the service's execute() to sending the call
 
-  /// The single writer: another upstream has the place. Gauges follow by themselves.
+  /// Resets the counters when the slot is assigned to another upstream. Called by the single writer; gauges
+  /// are updated anyway.
   void clear() noexcept {
     for (auto& counter : counters) counter.store(0, std::memory_order_relaxed);
     address.write({});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version of all programs, a constant; any thread.
+// Version of all programs. A constant; any thread.
 #pragma once
 
 namespace sluice {

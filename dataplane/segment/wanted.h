@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the control plane wants of each connection: state that a reactor follows, instead of messages that can be lost.
+// Desired state of each connection: the control plane writes it and a reactor applies it. It replaces
+// messages, which can be lost.
 //
-// The control plane is the only writer, its one thread. Each word is whole in itself and bears the incarnation of the
-// connection that it is for (ConnectionInfo), so that a word for a former connection in the same place is never
-// followed, and a side that dies between two stores leaves nothing torn. What needs more than one word is stored before
-// the flag that shows it, and once for an incarnation. A hint tells the reactor where to look; one that finds the ring
-// full may be lost, since reactors look at all words in turn as well, and show what they have followed (ConnectionUse).
+// The control plane's main thread is the only writer. Each word is self-contained and carries the incarnation
+// of its connection (ConnectionInfo), so that a word for a former connection in the same slot is never
+// applied, and a process that ends between two stores leaves no torn state. Data of more than one word is
+// stored before the flag that announces it, and only once per incarnation. A hint contains the number of a
+// connection to check. Hints are dropped while the ring is full, because reactors also scan all words
+// periodically and publish the words that they have applied (ConnectionUse).
 #pragma once
 
 #include <array>
@@ -32,20 +34,20 @@ struct Parameters {
   bool operator==(const Parameters&) const = default;
 };
 
-/// How a connection is to end.
+/// Reason to close a connection.
 enum class End : std::uint32_t {
   No,
   PeerGone,    ///< the peer has disconnected
-  Disconnect,  ///< this side ends it, for a rpcrdma::CloseReason
+  Disconnect,  ///< this side closes it, for a rpcrdma::CloseReason
 };
 
-/// The course of a connection.
+/// Desired state of one connection.
 struct Course {
   bool established = false;  ///< the peer is ready
-  bool draining = false;     ///< one credit, and the end once it has no call
+  bool draining = false;     ///< one credit, and closed once it has no call
   bool traced = false;
   bool parameters = false;  ///< version 2: WantedDetails::parameters are valid
-  bool admitted = false;    ///< version 2: the peer is authenticated, WantedDetails::host is valid
+  bool admitted = false;    ///< version 2: the peer is authenticated and WantedDetails::host is valid
   End end = End::No;
   std::uint32_t reason = 0;  ///< End::Disconnect: rpcrdma::CloseReason
   bool operator==(const Course&) const = default;
@@ -55,12 +57,12 @@ inline constexpr std::uint32_t kKeepClass = 0xFF;
 inline constexpr std::uint32_t kMaxWantedCredits = (1u << 24) - 1;
 
 struct Grant {
-  std::uint32_t credits = 0;                ///< zero: as they are
-  std::uint32_t client_class = kKeepClass;  ///< or kKeepClass
+  std::uint32_t credits = 0;                ///< zero: unchanged
+  std::uint32_t client_class = kKeepClass;  ///< kKeepClass: unchanged
   bool operator==(const Grant&) const = default;
 };
 
-/// What is wanted of one connection; 16 bytes, since reactors look at all of them in turn.
+/// Desired state of one connection, in 16 bytes because reactors scan the words of all connections.
 struct WantedWords {
   std::atomic<std::uint64_t> course;
   std::atomic<std::uint64_t> grant;
@@ -75,14 +77,14 @@ static_assert(sizeof(HostName) % sizeof(std::uint64_t) == 0);
 
 inline constexpr std::uint32_t kHints = 1024;
 
-/// What the control plane writes.
+/// Desired state that the control plane writes.
 struct WantedPart {
   RingOfProducer<std::uint32_t, kHints> hints;  ///< numbers of connections
   alignas(kCacheLine) std::array<WantedWords, kMaxConnections> words;
   std::array<WantedDetails, kMaxConnections> details;
 };
 
-/// With what the reactor writes. Refers to both.
+/// References to the control plane's WantedPart and to the reactor's ring positions.
 struct WantedArea {
   WantedArea(WantedPart& part, RingOfConsumer& hints_read) noexcept
       : hints(part.hints, hints_read), words(part.words), details(part.details) {}
@@ -91,13 +93,13 @@ struct WantedArea {
   std::array<WantedDetails, kMaxConnections>& details;
 };
 
-/// A reactor's note of the words that it has followed for a connection.
+/// Applied state: the words that a reactor has applied to a connection.
 struct Followed {
   std::uint64_t course = 0;
   std::uint64_t grant = 0;
 };
 
-// --- Words: the incarnation above, the value below. No incarnation is zero.
+// --- Words: the upper half is the incarnation, which is never zero, and the lower half is the value.
 
 constexpr std::uint32_t incarnation_of(std::uint64_t word) noexcept {
   return static_cast<std::uint32_t>(word >> 32);
@@ -131,14 +133,15 @@ constexpr Grant decode_grant(std::uint64_t word) noexcept {
 
 // --- The reactor's side
 
-/// Brings a connection to what is wanted of it. `Connection` has, all noexcept: set_parameters(Parameters),
-/// admit(HostName), set_grant(Grant), set_established(), set_draining(bool), set_traced(bool), end(End, reason). Each
-/// is called once for a change. True when there was one.
+/// Reconciles a connection with its desired state. `Connection` has these functions, all noexcept:
+/// set_parameters(Parameters), admit(HostName), set_grant(Grant), set_established(), set_draining(bool),
+/// set_traced(bool), end(End, reason). Each is called once per change. Returns true if there was a change.
 template <typename Connection>
 bool follow(const WantedArea& wanted, std::uint32_t number, std::uint32_t incarnation, Followed& followed,
             Connection&& connection) noexcept {
   const WantedWords& words = wanted.words[number];
-  // The course first: the class of an admitted host is in the other word before the flag.
+  // The course is read first, because admit() writes the class of the host to the grant before it sets the
+  // flag.
   const std::uint64_t course_word = words.course.load(std::memory_order_acquire);
   const std::uint64_t grant_word = words.grant.load(std::memory_order_acquire);
   const bool course_changed = course_word != followed.course && incarnation_of(course_word) == incarnation;
@@ -181,9 +184,10 @@ bool follow(const WantedArea& wanted, std::uint32_t number, std::uint32_t incarn
 
 // --- The control plane's side
 
-/// Writes what is wanted of the connections of one reactor. Any number of these may be there, in the control plane's
-/// one thread. All are false when a later connection than `incarnation` is in the place, or nothing changes; `number`
-/// is below kMaxConnections and comes from a table of ours or is checked by the caller.
+/// Writes the desired state of the connections of one reactor. There may be any number of writers, all in the
+/// control plane's main thread. Functions return false if the slot has a later connection than `incarnation`
+/// or if nothing changes. `number` is below kMaxConnections; it comes from our own table or the caller has
+/// checked it.
 class WantedWriter {
  public:
   explicit WantedWriter(WantedArea& area) : area_(area) {}
@@ -200,7 +204,7 @@ class WantedWriter {
   bool trace(std::uint32_t number, std::uint32_t incarnation, bool on) noexcept {
     return change(number, incarnation, [on](Course& course) { course.traced = on; });
   }
-  /// The first end stands.
+  /// Closes the connection. Later calls do not change the reason.
   bool end(std::uint32_t number, std::uint32_t incarnation, End how, std::uint32_t reason = 0) noexcept {
     return change(number, incarnation, [=](Course& course) {
       if (course.end != End::No) return;
@@ -208,14 +212,15 @@ class WantedWriter {
       course.reason = reason;
     });
   }
-  /// The first ones stand.
+  /// Sets the parameters. Later calls do not change them.
   bool parameters(std::uint32_t number, std::uint32_t incarnation, const Parameters& parameters) noexcept {
     if (is_past(area_.words[number].course, incarnation) || course(number, incarnation).parameters)
       return false;
     put(area_.details[number].parameters, parameters);
     return change(number, incarnation, [](Course& course) { course.parameters = true; });
   }
-  /// The first host stands. `client_class` may be kKeepClass.
+  /// Admits the connection for an authenticated host. Later calls do not change the host. `client_class` may
+  /// be kKeepClass.
   bool admit(std::uint32_t number, std::uint32_t incarnation, const HostName& host,
              std::uint32_t client_class) noexcept {
     if (is_past(area_.words[number].course, incarnation) || course(number, incarnation).admitted)
@@ -227,7 +232,7 @@ class WantedWriter {
     return change(number, incarnation, [](Course& course) { course.admitted = true; });
   }
 
-  /// What is wanted, by this control plane or one before it.
+  /// Returns the desired state as set by this control plane or a predecessor.
   Course course(std::uint32_t number, std::uint32_t incarnation) const noexcept {
     const std::uint64_t word = area_.words[number].course.load(std::memory_order_relaxed);
     return incarnation_of(word) == incarnation ? decode_course(word) : Course{};
@@ -236,7 +241,7 @@ class WantedWriter {
     const std::uint64_t word = area_.words[number].grant.load(std::memory_order_relaxed);
     return incarnation_of(word) == incarnation ? decode_grant(word) : Grant{};
   }
-  /// Whether `incarnation`, which has followed these words, has still to follow others.
+  /// Returns whether `incarnation`, which has applied `followed`, has yet to apply newer words.
   bool is_behind(std::uint32_t number, std::uint32_t incarnation, const Followed& followed) const noexcept {
     const WantedWords& words = area_.words[number];
     const auto differs = [&](const std::atomic<std::uint64_t>& wanted, std::uint64_t of) {
@@ -245,11 +250,12 @@ class WantedWriter {
     };
     return differs(words.course, followed.course) || differs(words.grant, followed.grant);
   }
-  /// Lost when the ring is full.
+  /// Sends a hint; dropped if the ring is full.
   void hint(std::uint32_t number) noexcept { area_.hints.push(number); }
 
  private:
-  /// Incarnations of a reactor count up, modulo 2^32.
+  /// Returns whether the word belongs to a later incarnation. Incarnations of a reactor count up, modulo
+  /// 2^32.
   static bool is_past(const std::atomic<std::uint64_t>& word, std::uint32_t incarnation) noexcept {
     const std::uint32_t there = incarnation_of(word.load(std::memory_order_relaxed));
     return there != 0 && static_cast<std::int32_t>(incarnation - there) < 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How far apart equal buffers in one region begin. Any thread.
+// Stride of equally sized buffers in one region. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-/// At least `bytes`, and an odd number of cache lines. Buffers a power of two apart would all begin in the same set
-/// of the level 1 cache, which holds about a dozen lines: of a burst of short messages most would be pushed out
-/// before they are read.
+/// Returns a stride of at least `bytes` that is an odd number of cache lines. Buffers whose stride is a power
+/// of two would all begin in one set of the level 1 cache. A set holds about a dozen lines, so in a burst of
+/// short messages most would be evicted before they are read.
 constexpr std::size_t buffer_stride(std::size_t bytes) noexcept {
   return ((bytes + kCacheLine - 1) / kCacheLine | 1) * kCacheLine;
 }

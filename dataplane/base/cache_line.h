@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of a cache line of every processor that Sluice runs on. A constant, for structures that two processes
-// share must not depend on who compiles them.
+// Size in bytes of a cache line on every processor that Sluice runs on. A constant, because structures that
+// two processes share must not depend on the compiler.
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,7 @@
 
 namespace sluice {
 
-/// Monotonic nanoseconds. Cheap, not a system call; any thread.
+/// Clock that returns monotonic nanoseconds. Cheap, without a system call; any thread.
 using Clock = std::uint64_t (*)() noexcept;
 
 }  // namespace sluice

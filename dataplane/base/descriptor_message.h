@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A message over a UNIX socket that a file descriptor goes with (unix(7), SCM_RIGHTS). Calls the kernel; any thread.
+// Message over a UNIX socket with an attached file descriptor (unix(7), SCM_RIGHTS). Makes system calls; any
+// thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,7 +14,8 @@
 
 namespace sluice {
 
-/// As sendmsg(2), without SIGPIPE. `descriptor` stays the caller's; negative: none goes with it. `to`: null over a connected socket.
+/// Calls sendmsg(2) without SIGPIPE and returns its result. The caller keeps `descriptor`; negative: none is
+/// sent. `to` is null on a connected socket.
 inline ssize_t send_with_descriptor(int socket, std::span<const std::byte> bytes, int descriptor,
                                     sockaddr_un* to = nullptr) noexcept {
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};

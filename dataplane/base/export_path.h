@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Paths of exports, as people write them. Pure; any thread.
+// Paths of exports in configurations. Pure functions; any thread.
 #pragma once
 
 #include <string_view>
 
 namespace sluice {
 
-/// Absolute, without an empty component, "." and "..": "/", "/a", "/a/b".
+/// Returns whether a path is absolute and has no empty component, "." or "..": "/", "/a", "/a/b".
 inline bool is_plain_path(std::string_view path) {
   if (path.empty() || path[0] != '/') return false;
   if (path.size() == 1) return true;
@@ -20,7 +20,7 @@ inline bool is_plain_path(std::string_view path) {
   return path.back() != '/';
 }
 
-/// Of plain paths: `path` is `root`, or below it.
+/// Returns whether `path` is `root` or below it. Both are plain paths.
 inline bool is_at_or_below(std::string_view path, std::string_view root) {
   if (root == "/") return true;
   return path.starts_with(root) && (path.size() == root.size() || path[root.size()] == '/');

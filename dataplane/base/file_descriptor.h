@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owns a file descriptor. Not for the message path.
+// Owner of a file descriptor. Not for the message path.
 #pragma once
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ class FileDescriptor {
     return *this;
   }
 
-  /// Negative: none.
+  /// Returns the descriptor; negative if there is none.
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
   void reset(int fd = -1) noexcept {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Locks on bytes of a file that belong to an open file description (F_OFD_SETLK). The kernel gives them up when the
-// last descriptor of it is closed, thus when the process ends, however it ends; a stopped process keeps them. They
-// hold between processes of different PID namespaces. A byte may lie behind the end of the file.
+// Locks on bytes of a file that belong to an open file description (F_OFD_SETLK). The kernel releases them
+// when the last descriptor of the description is closed, so also when the process ends for any reason; a
+// stopped process keeps them. They work between processes of different PID namespaces. A byte may be beyond
+// the end of the file.
 //
-// Setup, or a thread that may call the kernel. `descriptor` is open for writing, except where it says otherwise.
+// For setup, or for a thread that may make system calls. `descriptor` is open for writing unless noted
+// otherwise.
 #pragma once
 
 #include <fcntl.h>
@@ -22,13 +24,14 @@ inline struct flock range(short type, std::uint64_t first, std::uint64_t bytes) 
   return lock;
 }
 
-/// False when another open file has it. Never waits.
+/// Takes an exclusive lock. Returns false if another open file holds a lock on the byte. Never blocks.
 inline bool take(int descriptor, std::uint64_t byte) noexcept {
   struct flock lock = range(F_WRLCK, byte, 1);
   return ::fcntl(descriptor, F_OFD_SETLK, &lock) == 0;
 }
 
-/// Keeps others from taking it. A descriptor that is open for reading will do.
+/// Takes a shared lock, which prevents others from taking an exclusive one. `descriptor` may be open for
+/// reading only.
 inline bool take_shared(int descriptor, std::uint64_t byte) noexcept {
   struct flock lock = range(F_RDLCK, byte, 1);
   return ::fcntl(descriptor, F_OFD_SETLK, &lock) == 0;
@@ -39,8 +42,8 @@ inline void give_back(int descriptor, std::uint64_t byte) noexcept {
   ::fcntl(descriptor, F_OFD_SETLK, &lock);
 }
 
-/// Whether another open file has a lock on any of the bytes; zero bytes: all from `first` on. A descriptor that is open
-/// for reading will do.
+/// Returns whether another open file holds a lock on any of the bytes; zero bytes: all bytes from `first` on.
+/// `descriptor` may be open for reading only.
 inline bool taken_by_other(int descriptor, std::uint64_t first, std::uint64_t bytes = 1) noexcept {
   struct flock lock = range(F_WRLCK, first, bytes);
   return ::fcntl(descriptor, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;

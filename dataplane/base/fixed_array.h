@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Array whose size is fixed at setup; its elements begin zeroed, or as their default constructor makes them. Only the constructors
+// Array whose size is fixed at setup. Its elements are zeroed or default-constructed. Only the constructors
 // allocate. Single-threaded.
 #pragma once
 
@@ -14,7 +14,8 @@ class FixedArray {
  public:
   FixedArray() = default;
   explicit FixedArray(std::size_t size) : FixedArray(new T[size](), size) {}
-  /// With elements that are not zeroed, so that pages become resident when they are used.
+  /// Creates an array whose elements are not zeroed, so that its pages become resident only when they are
+  /// used.
   static FixedArray for_overwrite(std::size_t size) { return FixedArray(new T[size], size); }
   ~FixedArray() { delete[] elements_; }
   FixedArray(FixedArray&& other) noexcept

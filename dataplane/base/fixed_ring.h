@@ -26,7 +26,8 @@ class FixedRing {
   bool empty() const noexcept { return count_ == 0; }
   bool full() const noexcept { return count_ == slots_.size(); }
 
-  /// Setup only. Sets the capacity to `capacity` or size(), whichever is larger. Keeps the order.
+  /// Sets the capacity to `capacity` or size(), whichever is larger, and keeps the order. Called at setup
+  /// only.
   void grow(std::size_t capacity) {
     Storage larger(larger_of(capacity, count_));
     for (std::size_t i = 0; i < count_; ++i) larger[i] = std::move((*this)[i]);
@@ -34,7 +35,7 @@ class FixedRing {
     head_ = 0;
   }
 
-  /// False, with no effect, when the ring is full.
+  /// Appends a copy of `element`. Returns false, with no effect, if the ring is full.
   bool push_back(const T& element) noexcept {
     static_assert(std::is_nothrow_copy_assignable_v<T>);
     if (full()) return false;
@@ -62,7 +63,7 @@ class FixedRing {
     return taken;
   }
 
-  /// Linear in size(). The remaining elements keep their order.
+  /// Removes matching elements and keeps the order of the remaining ones. Linear in size().
   template <typename Predicate>
   void erase_if(Predicate predicate) noexcept {
     std::size_t kept = 0;
@@ -78,7 +79,8 @@ class FixedRing {
   void clear() noexcept { head_ = count_ = 0; }
 
  private:
-  /// An empty ring starts over, so that the same few cache lines are used again.
+  /// Removes elements from the front. An empty ring restarts at index 0, so that the same few cache lines are
+  /// reused.
   void drop(std::size_t count) noexcept {
     count_ -= count;
     head_ = count_ == 0 ? 0 : at(count);
@@ -88,7 +90,7 @@ class FixedRing {
     return place < slots_.size() ? place : place - slots_.size();
   }
 
-  std::size_t count_ = 0;  // first, since most rings are empty, and are asked for nothing else
+  std::size_t count_ = 0;  // first member, because most rings are empty and only their size is read
   std::size_t head_ = 0;
   Storage slots_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Up to N values in place, for what a call needs for a moment. Unlike those of an array, values that are not used are not
-// initialized: their memory is not touched. Single-threaded; no allocation.
+// Vector of up to N values in place, for short-lived data of a call. Unlike in an array, unused values are
+// not initialized, and their memory is not touched. Single-threaded; no allocation.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ class FixedVector {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
 
  public:
-  FixedVector() noexcept {}  // NOLINT(cppcoreguidelines-pro-type-member-init): the memory stays as it is
+  FixedVector() noexcept {}  // NOLINT(cppcoreguidelines-pro-type-member-init): memory stays uninitialized
   FixedVector(const FixedVector&) = delete;
   FixedVector& operator=(const FixedVector&) = delete;
 
-  /// More than there is room for: the value is dropped.
+  /// Appends a value. If the vector is full, an invariant fails and the value is dropped.
   void push_back(const T& value) noexcept {
     if (SLUICE_INVARIANT(size_ < N, ring_index)) ::new (at(size_++)) T(value);
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owner of something that can be called, or of nothing. For headers that many sources include: <functional>, which std::function
-// needs, is among the largest headers of the standard library. Allocates when it is made or copied, so not on the message path.
-// Not for pointers to members. What is called may change what it has captured, as that of a std::function may.
+// Owner of a callable, or empty. For headers that many sources include: <functional>, which std::function
+// needs, is among the largest headers of the standard library. Construction and copying allocate, so neither
+// is for the message path. Pointers to members are not supported. As with std::function, a call may modify
+// what the callable has captured.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ class Function<Result(Args...)> {
  public:
   Function() = default;
   Function(std::nullptr_t) noexcept {}
-  /// Owns a copy of `callable`; nothing, if that is a null pointer or an empty function.
+  /// Owns a copy of `callable`; empty if that is a null pointer or an empty function.
   template <typename Callable>
   requires(!std::is_same_v<std::remove_cvref_t<Callable>, Function> &&
            std::is_invocable_r_v<Result, std::decay_t<Callable>&, Args...>)
@@ -42,7 +43,7 @@ class Function<Result(Args...)> {
   explicit operator bool() const noexcept { return target_ != nullptr; }
   bool operator==(std::nullptr_t) const noexcept { return target_ == nullptr; }
 
-  /// Only while it owns something.
+  /// Calls the callable. Requires a Function that is not empty.
   Result operator()(Args... args) const { return target_->call(std::forward<Args>(args)...); }
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Name under which a host has authenticated itself in version 2 (deploy/docs/host-authentication.md), of fixed size for the shared
-// segment. A plain value; any thread. Whatever bytes another process has put there, a name has at most
-// kMaxHostNameBytes.
+// Name of an authenticated host in version 2 (deploy/docs/host-authentication.md), of fixed size for the
+// shared segment. A plain value; any thread. A name never exceeds kMaxHostNameBytes, even if another process
+// has stored arbitrary bytes in it.
 #pragma once
 
 #include <array>
@@ -11,20 +11,21 @@
 
 namespace sluice {
 
-/// As over the wire: without a terminating zero.
+/// Maximum size of a name, as on the wire: without a terminating zero.
 inline constexpr std::size_t kMaxHostNameBytes = 64;
 
 class HostName {
  public:
-  /// Nobody's: the host has not authenticated itself.
+  /// Creates an empty name, which means that the host is not authenticated.
   constexpr HostName() = default;
-  /// Nobody's too if it is longer than a name can be: cut off, it could be another host's.
+  /// Creates a name. The result is empty if `name` is too long, because a truncated name could be another
+  /// host's.
   constexpr explicit HostName(std::string_view name) noexcept {
     if (name.size() <= kMaxHostNameBytes) name.copy(bytes_.data(), name.size());
   }
 
   constexpr bool empty() const noexcept { return bytes_[0] == '\0'; }
-  /// Lives as long as the name.
+  /// Returns a view that is valid as long as the name.
   constexpr std::string_view view() const noexcept {
     const std::string_view all(bytes_.data(), bytes_.size());
     return all.substr(0, all.find('\0'));

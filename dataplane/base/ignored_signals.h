@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signals that have no meaning for a plane. The default action of most of them ends the process, and with the data
-// plane everything in memory. Call before threads are started.
+// Signals that have no meaning for a plane. The default action of most of them ends the process, and with the
+// data plane all exported files in memory. Called before threads are started.
 #pragma once
 
 #include <csignal>
@@ -9,8 +9,9 @@
 
 namespace sluice {
 
-/// Ignores signals that stray `kill` commands, timers, closed pipes, terminals and file size limits send. Signals that
-/// report a defect of the program (SIGSEGV, SIGABRT and their like), SIGQUIT and SIGTSTP keep their default actions.
+/// Ignores signals that stray `kill` commands, timers, closed pipes, terminals and file size limits send.
+/// Signals that report a defect of the program (such as SIGSEGV and SIGABRT), SIGQUIT and SIGTSTP keep their
+/// default actions.
 inline void ignore_meaningless_signals() noexcept {
   for (const int number : {SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM, SIGVTALRM, SIGPROF, SIGPOLL, SIGPWR, SIGSTKFLT,
                            SIGXFSZ, SIGTTIN, SIGTTOU})

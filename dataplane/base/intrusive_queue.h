@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// First-in first-out queue threaded through its elements: no allocation, and every operation but clear()
-// takes constant time. An element has a QueueLink for each kind of queue,
-// and is in at most one queue of that kind. One thread.
+// First-in first-out queue that links its elements: no allocation, and every operation except clear() takes
+// constant time. An element has one QueueLink per kind of queue and is in at most one queue of that kind.
+// Single-threaded.
 //
 //   struct Slot { QueueLink<Slot> link; };
 //   IntrusiveQueue<Slot, &Slot::link> waiting;
@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-/// Not copied with its element: a copy is in no queue.
+/// Link of an element in a queue. It is not copied with its element, because a copy is in no queue.
 template <typename T>
 class QueueLink {
  public:
@@ -21,7 +21,7 @@ class QueueLink {
   // NOLINTNEXTLINE(bugprone-unhandled-self-assignment): nothing is assigned
   QueueLink& operator=(const QueueLink&) noexcept { return *this; }
 
-  /// In some queue.
+  /// Returns whether the element is in a queue.
   bool linked() const noexcept { return queue_ != nullptr; }
 
  private:
@@ -30,7 +30,7 @@ class QueueLink {
 
   T* next_ = nullptr;
   T* previous_ = nullptr;
-  void* queue_ = nullptr;  ///< the one that the element is in
+  void* queue_ = nullptr;  ///< queue that the element is in
 };
 
 template <typename T, QueueLink<T> T::*Link>
@@ -46,7 +46,7 @@ class IntrusiveQueue {
   bool contains(const T& element) const noexcept { return (element.*Link).queue_ == this; }
   static T* next(const T& element) noexcept { return (element.*Link).next_; }
 
-  /// The element is in no queue.
+  /// Appends an element, which must be in no queue.
   void push_back(T& element) noexcept {
     if (!SLUICE_INVARIANT(!(element.*Link).linked(), list_membership)) return;
     place(element, tail_, nullptr);
@@ -54,7 +54,7 @@ class IntrusiveQueue {
     tail_ = &element;
   }
 
-  /// The element is in no queue.
+  /// Prepends an element, which must be in no queue.
   void push_front(T& element) noexcept {
     if (!SLUICE_INVARIANT(!(element.*Link).linked(), list_membership)) return;
     place(element, nullptr, head_);
@@ -62,14 +62,14 @@ class IntrusiveQueue {
     head_ = &element;
   }
 
-  /// Null when it is empty.
+  /// Removes and returns the first element; null if the queue is empty.
   T* pop_front() noexcept {
     T* const element = head_;
     if (element != nullptr) remove(*element);
     return element;
   }
 
-  /// The element is in this queue.
+  /// Removes an element, which must be in this queue.
   void remove(T& element) noexcept {
     if (!SLUICE_INVARIANT(contains(element), list_membership)) return;
     QueueLink<T>& link = element.*Link;
@@ -79,12 +79,12 @@ class IntrusiveQueue {
     link.queue_ = nullptr;
   }
 
-  /// Takes the element out of the queue that it is in, whichever that is. No effect if it is in none.
+  /// Removes the element from its queue, whichever that is. No effect if it is in none.
   static void unlink(T& element) noexcept {
     if ((element.*Link).linked()) static_cast<IntrusiveQueue*>((element.*Link).queue_)->remove(element);
   }
 
-  /// Linear in the queue's length.
+  /// Removes all elements. Linear in the queue's length.
   void clear() noexcept {
     while (pop_front() != nullptr) {
     }

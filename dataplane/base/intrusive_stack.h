@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Last-in first-out store threaded through its elements: what is free, the most recently used (and so still in the cache)
-// on top. Who takes an element touches no other cache line than the element's. An element is in at most one stack. One
-// thread.
+// Last-in first-out store that links its elements. It holds free elements with the most recently used one,
+// which is still in the cache, on top. Taking an element touches no cache line other than the element's. An
+// element is in at most one stack. Single-threaded.
 //
 //   struct Slot { StackLink<Slot> link; };
 //   IntrusiveStack<Slot, &Slot::link> free;
@@ -35,10 +35,10 @@ class IntrusiveStack {
   IntrusiveStack& operator=(const IntrusiveStack&) = delete;
 
   bool empty() const noexcept { return top_ == nullptr; }
-  /// Of a stack that is not empty.
+  /// Returns the top element. Requires a stack that is not empty.
   T& top() const noexcept { return *top_; }
 
-  /// One that is in a stack already stays where it is.
+  /// Pushes an element. If it is in a stack already, an invariant fails and it stays where it is.
   void push(T& element) noexcept {
     StackLink<T>& link = element.*Link;
     if (!SLUICE_INVARIANT(!link.in_stack_, list_membership)) return;
@@ -46,7 +46,7 @@ class IntrusiveStack {
     link.in_stack_ = true;
     top_ = &element;
   }
-  /// Of a stack that is not empty.
+  /// Removes and returns the top element. Requires a stack that is not empty.
   T& pop() noexcept {
     T& element = *top_;
     StackLink<T>& link = element.*Link;
@@ -54,7 +54,7 @@ class IntrusiveStack {
     link.in_stack_ = false;
     return element;
   }
-  /// Linear in the elements.
+  /// Removes all elements. Linear in their number.
   void clear() noexcept {
     while (!empty()) pop();
   }

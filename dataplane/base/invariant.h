@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conditions that only a bug in Sluice can break. No peer input may decide one: bad input has a protocol
-// error and a counter of its own.
+// Invariants: conditions that only a bug in Sluice can violate. They must not depend on peer input: invalid
+// input has its own protocol error and counter.
 //
 // Sanitizer, fuzzing and debug builds abort on a failed invariant. A release build counts it, by kind and
-// reactor, and continues: the caller closes what is affected, usually one connection.
+// reactor, and continues: the caller closes the affected object, usually one connection.
 //
 //   if (!SLUICE_INVARIANT(balance() >= 0, credit_balance)) return close(CloseReason::InternalError);
 #pragma once
@@ -53,13 +53,14 @@ inline constexpr bool kAbortOnInvariant = true;
 inline constexpr bool kAbortOnInvariant = false;
 #endif
 
-/// Failures on this thread, by kind. Each reactor publishes its own.
+/// Returns the failure counts of this thread, by kind. Each reactor publishes its own.
 inline std::array<std::uint64_t, kInvariantCount>& invariant_failures() noexcept {
   static thread_local std::array<std::uint64_t, kInvariantCount> failures{};
   return failures;
 }
 
-/// For tests of what follows a failed invariant: while this is set, builds that abort count instead.
+/// Returns a flag for tests of the handling of failed invariants: while it is set, builds that would abort
+/// count instead.
 inline bool& count_invariants() noexcept {
   static thread_local bool count = false;
   return count;
@@ -69,7 +70,7 @@ inline void count_failure(Invariant invariant) noexcept {
   ++invariant_failures()[static_cast<std::size_t>(invariant)];
 }
 
-/// Use SLUICE_INVARIANT.
+/// Handles a failed invariant. Called by SLUICE_INVARIANT only.
 [[gnu::cold, gnu::noinline]] inline void invariant_failed(Invariant invariant, const char* condition,
                                                           const char* file, int line) noexcept {
   if (kAbortOnInvariant && !count_invariants()) {

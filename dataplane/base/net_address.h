@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // IP addresses of peers, and RPC network identifiers and universal addresses (RFC 5665; RFC 8166, section 9;
-// V1-179). Plain values, any thread. The text forms allocate and make system calls: setup and administration only.
+// V1-179). Plain values, any thread. The text functions allocate and make system calls, so they are for setup
+// and administration only.
 #pragma once
 
 #include <arpa/inet.h>
@@ -19,8 +20,8 @@ namespace sluice {
 /// IPv6 address in network byte order; IPv4 is mapped, ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).
 struct PeerAddress {
   std::array<std::uint8_t, 16> bytes{};
-  /// Index of the interface whose link a link-local address is on, as in sin6_scope_id. Zero for other addresses, and
-  /// where a device has one link only.
+  /// Index of the interface whose link a link-local address is on, as in sin6_scope_id. Zero for other
+  /// addresses and for devices that have only one link.
   std::uint32_t zone = 0;
 
   static constexpr PeerAddress from_ipv4(std::uint8_t a, std::uint8_t b, std::uint8_t c,
@@ -30,7 +31,7 @@ struct PeerAddress {
   // NOLINTNEXTLINE(modernize-use-nullptr): a defaulted comparison has no pointer (clang-tidy 14)
   auto operator<=>(const PeerAddress&) const = default;
 
-  /// Returns whether the first `bits` bits equal those of `prefix`; the zone does not count.
+  /// Returns whether the first `bits` bits equal those of `prefix`. The zone is ignored.
   constexpr bool within(const PeerAddress& prefix, std::uint32_t bits) const noexcept {
     for (std::uint32_t bit = 0; bit < bits && bit < 128; ++bit)
       if ((bytes[bit / 8] ^ prefix.bytes[bit / 8]) & (0x80 >> bit % 8)) return false;
@@ -38,7 +39,8 @@ struct PeerAddress {
   }
 };
 
-/// First address in `own` (a device's addresses) of the same family as `remote`; all zero if there is none.
+/// Returns the first address in `own` (a device's addresses) of the same family as `remote`; all zero if
+/// there is none.
 inline PeerAddress local_for(std::span<const PeerAddress> own, const PeerAddress& remote) noexcept {
   constexpr PeerAddress kV4 = PeerAddress::from_ipv4(0, 0, 0, 0);
   for (const PeerAddress& address : own)
@@ -49,7 +51,8 @@ inline PeerAddress local_for(std::span<const PeerAddress> own, const PeerAddress
 /// Ethernet address of the next hop to a peer.
 using LinkAddress = std::array<std::uint8_t, 6>;
 
-/// The EUI-64 of a link address, as RoCE drivers make the GUID of a port from it (RFC 4291, appendix A).
+/// Returns the EUI-64 of a link address, from which RoCE drivers derive the GUID of a port (RFC 4291,
+/// appendix A).
 constexpr std::uint64_t eui64_of(const LinkAddress& address) noexcept {
   constexpr std::uint8_t kUniversal = 2;
   const std::uint8_t bytes[] = {static_cast<std::uint8_t>(address[0] ^ kUniversal),
@@ -69,17 +72,18 @@ inline bool is_mapped_ipv4(const PeerAddress& address) {
   return address.within(PeerAddress::from_ipv4(0, 0, 0, 0), 96);
 }
 
-/// fe80::/10 (RFC 4291, section 2.5.6): valid on one link only, which a zone names.
+/// Returns whether an address is in fe80::/10 (RFC 4291, section 2.5.6). Such an address is valid on one link
+/// only, which its zone identifies.
 constexpr bool is_link_local(const PeerAddress& address) noexcept {
   return address.bytes[0] == 0xFE && (address.bytes[1] & 0xC0) == 0x80;
 }
 
-/// Network identifier: "rdma" for IPv4, "rdma6" for IPv6.
+/// Returns the network identifier: "rdma" for IPv4, "rdma6" for IPv6.
 inline const char* netid(const PeerAddress& address) {
   return is_mapped_ipv4(address) ? "rdma" : "rdma6";
 }
 
-/// Returns the address as another host may read it, which has no use for a zone of this one.
+/// Returns the address without its zone, which is meaningless to another host.
 inline std::string text_without_zone(const PeerAddress& address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (is_mapped_ipv4(address))
@@ -89,7 +93,7 @@ inline std::string text_without_zone(const PeerAddress& address) {
   return text;
 }
 
-/// Returns the address with the name of its zone's interface, or with the index if the interface does not exist.
+/// Returns the address with the name of its zone's interface, or with the index if no such interface exists.
 inline std::string to_string(const PeerAddress& address) {
   if (address.zone == 0) return text_without_zone(address);
   char name[IF_NAMESIZE];
@@ -97,8 +101,8 @@ inline std::string to_string(const PeerAddress& address) {
   return text_without_zone(address) + '%' + (known ? std::string(name) : std::to_string(address.zone));
 }
 
-/// Parses an address whose zone, if any, is the name of an interface. Returns nothing for other text, for an interface that
-/// does not exist, and for the zone of an address that is not link-local.
+/// Parses an address whose zone, if any, is the name of an interface. Returns nullopt for other text, for an
+/// interface that does not exist, and for the zone of an address that is not link-local.
 inline std::optional<PeerAddress> parse_address(const std::string& text) {
   PeerAddress address = PeerAddress::from_ipv4(0, 0, 0, 0);
   if (::inet_pton(AF_INET, text.c_str(), address.bytes.data() + 12) == 1) return address;
@@ -110,7 +114,8 @@ inline std::optional<PeerAddress> parse_address(const std::string& text) {
   return address;
 }
 
-/// Universal address: the host, then the two bytes of the port in decimal. 192.0.2.1.78.81 is port 20049.
+/// Returns the universal address: the host, then the two bytes of the port in decimal. 192.0.2.1.78.81 is
+/// port 20049.
 inline std::string universal_address(const PeerAddress& address, std::uint16_t port) {
   return text_without_zone(address) + '.' + std::to_string(port >> 8) + '.' + std::to_string(port & 0xFF);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The network that a peer's share of a pool belongs to. Pure; any thread.
+// Network that a peer's share of a pool is accounted to. Pure functions; any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace sluice {
 
-/// An IPv4 address, or the first 64 bits of one of IPv6: a host may give itself any of the rest.
+/// Returns an IPv4 address unchanged, and the first 64 bits of an IPv6 address, because a host can choose the
+/// remaining bits freely.
 inline PeerAddress network_of(PeerAddress address) {
   if (is_mapped_ipv4(address)) return address;
   for (std::size_t i = 8; i < address.bytes.size(); ++i) address.bytes[i] = 0;

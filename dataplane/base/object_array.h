@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Objects that are made one after another and never move, in one piece of memory: which of them a number stands for
-// takes no look at memory. Allocated at setup; one thread.
+// Array of objects that are constructed one after another and never move, in one allocation: an element's
+// address is computed from its index, without a load. Allocated at setup; single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ template <typename T>
 class ObjectArray {
   static_assert(alignof(T) <= kCacheLine);
 
-  /// Room for one. So long that the same member of each does not fall into the same few sets of the level 1 cache.
+  /// Slot for one object. Its size keeps equal members of different objects out of the same few sets of the
+  /// level 1 cache.
   struct alignas(kCacheLine) Place {
     std::byte bytes[buffer_stride(sizeof(T))];
     T* object() noexcept { return std::launder(reinterpret_cast<T*>(bytes)); }
@@ -25,7 +26,7 @@ class ObjectArray {
   };
 
  public:
-  /// Setup: room for so many.
+  /// Allocates slots for `capacity` objects. Called at setup.
   explicit ObjectArray(std::size_t capacity) : places_(new Place[capacity]) {}
   ~ObjectArray() {
     while (size_ > 0) places_[--size_].object()->~T();
@@ -34,7 +35,7 @@ class ObjectArray {
   ObjectArray(const ObjectArray&) = delete;
   ObjectArray& operator=(const ObjectArray&) = delete;
 
-  /// Setup: there is room for one more.
+  /// Constructs an object in the next slot. Requires a free slot. Called at setup.
   template <typename... Arguments>
   T& emplace_back(Arguments&&... arguments) {
     T* const made = new (places_[size_].bytes) T(std::forward<Arguments>(arguments)...);
@@ -45,7 +46,7 @@ class ObjectArray {
   std::size_t size() const noexcept { return size_; }
   T& operator[](std::size_t i) noexcept { return *places_[i].object(); }
   const T& operator[](std::size_t i) const noexcept { return *places_[i].object(); }
-  /// The same, for a loop that keeps it: then not even the array is looked at.
+  /// Address of the first slot, for a loop that keeps it and so does not even load it from the array.
   class Base {
    public:
     T& operator[](std::size_t i) const noexcept { return *first_[i].object(); }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owner of one object, or of none. For headers that are included everywhere: <memory>, which std::unique_ptr needs, is among the
-// largest headers of the standard library. Takes over what a std::unique_ptr owns, and hands over to one. Not for arrays.
+// Owner of one object, or empty. For headers that are included everywhere: <memory>, which std::unique_ptr
+// needs, is among the largest headers of the standard library. Converts from and to std::unique_ptr. Arrays
+// are not supported.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +18,14 @@ class Owned {
   Owned(std::nullptr_t) noexcept {}
   explicit Owned(T* object) noexcept : object_(object) {}
   Owned(Owned&& other) noexcept : object_(other.release()) {}
-  /// From a std::unique_ptr or an Owned of T, or of a class derived from it.
+  /// Takes the object of a std::unique_ptr or an Owned of T, or of a class derived from T.
   template <typename Owner>
   requires(!std::is_reference_v<Owner> && !std::is_same_v<Owner, Owned> &&
            std::is_convertible_v<decltype(std::declval<Owner&>().release()), T*>)
       // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): not for an Owned of T, nor for a reference
       Owned(Owner&& other)
   noexcept : object_(other.release()) {}
-  /// Hands the object over to a std::unique_ptr of T, or of a class that T is derived from.
+  /// Transfers the object to a std::unique_ptr of T, or of a base class of T.
   template <typename Owner>
   requires std::is_convertible_v<T*, typename Owner::pointer> && requires { typename Owner::deleter_type; }
   operator Owner() && noexcept { return Owner(release()); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes of pools as sums over their holders: who may have how many elements at once. Setup; any thread.
+// Pool sizes as sums over the holders, each with the number of elements that it may hold at a time. For
+// setup; any thread.
 #pragma once
 
 #include <charconv>
@@ -25,8 +26,8 @@ constexpr std::uint32_t pool_size(PoolHolders holders) noexcept {
   return sum;
 }
 
-/// Throws SetupError if the pool `name` has fewer elements than `least` needs for calls to be served at all,
-/// one at a time. Returns `configured`.
+/// Returns `configured`. Throws SetupError if the pool `name` has fewer elements than the minimum, `least`,
+/// with which calls can be served one at a time.
 inline std::uint32_t require_pool(std::string_view name, std::uint32_t configured, PoolHolders least) {
   if (configured >= pool_size(least)) return configured;
   char sentence[512] = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Affinity masks, and their text in the form of the kernel and of taskset: "0-3,8". Setup; any thread.
+// Affinity masks, and their text in the format of the kernel and of taskset: "0-3,8". For setup; any thread.
 #pragma once
 
 #include <sched.h>
@@ -17,7 +17,7 @@ inline cpu_set_t own_processors() {
   return allowed;
 }
 
-/// Returns "none" for an empty set.
+/// Returns the list of processors as text; "none" for an empty set.
 inline std::string to_text(const cpu_set_t& processors) {
   std::string text;
   for (int first = 0; first < CPU_SETSIZE; ++first) {

@@ -11,10 +11,10 @@
 
 namespace sluice {
 
-/// Throws SetupError.
+/// Returns a random value. Throws SetupError.
 template <typename T>
 T random_value() {
-  static_assert(std::has_unique_object_representations_v<T> && sizeof(T) <= 256);  // more may be cut short
+  static_assert(std::has_unique_object_representations_v<T> && sizeof(T) <= 256);  // more may be truncated
   T value;
   if (::getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value))
     throw SetupError("Cannot get random numbers from the kernel.");

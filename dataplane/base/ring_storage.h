@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of a ring: an array whose elements hold anything until they are written. So making one costs nothing
-// in proportion to its size, and pages become resident when they are first used. Allocated at setup;
+// Memory of a ring: an array whose elements are uninitialized until they are written. Its construction costs
+// no time proportional to its size, and pages become resident on first use. Allocated at setup;
 // single-threaded.
 #pragma once
 

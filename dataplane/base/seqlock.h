@@ -28,8 +28,8 @@ class SeqLock {
   /// Largest value that read() returns on the stack.
   static constexpr std::size_t kMaxByValue = 16384;
 
-  /// The single writer only. If an earlier writer died during write(), the sequence is odd; setting the low
-  /// bit instead of adding one makes that harmless.
+  /// Publishes a value. Called by the single writer only. If an earlier writer died during write(), the
+  /// sequence is odd; setting the low bit instead of adding one makes that harmless.
   void write(const T& value) noexcept {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&value);
     const std::uint32_t before = sequence_.load(std::memory_order_relaxed) | 1;
@@ -45,8 +45,8 @@ class SeqLock {
     sequence_.store(before + 1, std::memory_order_release);
   }
 
-  /// Any thread or process. False if every attempt met a write in progress: the writer keeps writing, or died
-  /// during write(); `value` is then undefined.
+  /// Reads the value; any thread or process. Returns false if every attempt met a write in progress, because
+  /// the writer keeps writing or died during write(); `value` is then undefined.
   [[nodiscard]] bool read(T& value) const noexcept {
     constexpr int kTries = 1000;
     auto* const bytes = reinterpret_cast<std::byte*>(&value);
@@ -62,21 +62,23 @@ class SeqLock {
     return false;
   }
 
-  /// The same, by value; nullopt for false. The threads of the metrics' web server have stacks of 100 KiB.
+  /// Returns the value; nullopt if read() fails. The size limit exists because the threads of the metrics'
+  /// web server have stacks of 100 KiB.
   std::optional<T> read() const noexcept requires(sizeof(T) <= kMaxByValue) {
     std::optional<T> value(std::in_place);
     if (!read(*value)) value.reset();
     return value;
   }
 
-  /// The same for values of any size; none for false. Not on the message path: it allocates.
+  /// Returns an allocated copy of a value of any size; empty if read() fails. Not on the message path,
+  /// because it allocates.
   Owned<T> read_copy() const {
     Owned<T> value(new T());
     if (!read(*value)) value.reset();
     return value;
   }
 
-  /// Changes with every write; odd during one.
+  /// Returns the sequence number, which changes with every write and is odd during one.
   std::uint32_t sequence() const noexcept { return sequence_.load(std::memory_order_acquire); }
 
  private:

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-/// what() is a sentence that tells the operator what to do.
+/// Setup error. what() is a sentence with the action that the operator has to take.
 class SetupError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

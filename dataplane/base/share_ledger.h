@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shares of a pool: how many of its elements each account holds, how many it may take, and who waits for one.
-// Each account is guaranteed some elements, which are kept for it whether it is in use or not: what was lent
-// cannot be called back when its owner comes. The others are lent, and nobody holds more than a stated part.
-// Accounts that wait are served in turn, whoever came first. Every operation but resume() and forget_all() is
-// O(1); these cost as much as they serve. One reactor; nothing here allocates.
+// Shares of a pool: the number of elements that each account holds and may take, and the waiters for an
+// element. Each account is guaranteed some elements, which are reserved for it even while it is idle, because
+// borrowed elements cannot be reclaimed when their owner needs them. The remaining elements are lent, up to a
+// limit per account. Waiting accounts are served round robin, one waiter of an account at a time. Every
+// operation except resume() and forget_all() is O(1); those two are linear in the number of waiters that they
+// handle. One reactor; no allocation.
 //
-// The elements themselves are the owner's: it calls take() when it hands one out and give_back() when it has
-// one again.
+// The ledger's owner keeps the elements themselves: it calls take() when it hands out an element and
+// give_back() when the element is returned.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,10 @@
 
 namespace sluice {
 
-/// Waits in an account for one element.
+/// Waiter for one element, in an account.
 class ShareWaiter {
  public:
-  /// It waits no more, and its account may take an element now.
+  /// Called when the waiter has left the queue and its account may take an element.
   virtual void on_share() noexcept = 0;
 
   QueueLink<ShareWaiter> share_link;
@@ -31,7 +32,7 @@ class ShareWaiter {
 
 class ShareLedger;
 
-/// Of one holder, such as a connection or an upstream. Outlives its time in the ledger.
+/// Account of one holder, such as a connection or an upstream. It outlives its time in the ledger.
 class ShareAccount {
  public:
   std::uint32_t held() const noexcept { return held_; }
@@ -46,20 +47,21 @@ class ShareAccount {
 };
 
 struct ShareLimits {
-  std::uint32_t elements = 0;    ///< in the pool
-  std::uint32_t accounts = 0;    ///< that there are
-  std::uint32_t guaranteed = 0;  ///< to each account; all of them together are at most `elements`
-  std::uint32_t most = 0;        ///< that one account may hold
+  std::uint32_t elements = 0;    ///< elements in the pool
+  std::uint32_t accounts = 0;    ///< number of accounts
+  std::uint32_t guaranteed = 0;  ///< guaranteed per account; the total is at most `elements`
+  std::uint32_t most = 0;        ///< maximum that one account may hold
 };
 
-/// Half of the elements are the accounts' own, in equal parts. Nobody holds more than half of all.
+/// Returns limits that guarantee half of the elements to the accounts, in equal parts. No account may hold
+/// more than half of all elements.
 constexpr ShareLimits equal_shares(std::uint32_t elements, std::uint32_t accounts) noexcept {
   return {.elements = elements,
           .accounts = accounts,
           .guaranteed = accounts > 0 ? elements / 2 / accounts : 0,
           .most = (elements + 1) / 2};
 }
-/// Fewest elements of which equal_shares() guarantees each account one.
+/// Returns the minimum of elements for which equal_shares() guarantees one to each account.
 constexpr std::uint32_t least_for_equal_shares(std::uint32_t accounts) noexcept {
   return 2 * accounts;
 }
@@ -71,7 +73,7 @@ class ShareLedger {
   ShareLedger(const ShareLedger&) = delete;
   ShareLedger& operator=(const ShareLedger&) = delete;
 
-  /// Setup, before anything is taken.
+  /// Sets the limits. Called at setup, before any element is taken.
   void provide(const ShareLimits& limits) noexcept {
     limits_ = limits;
     free_ = limits.elements;
@@ -80,14 +82,15 @@ class ShareLedger {
   }
   const ShareLimits& limits() const noexcept { return limits_; }
   std::uint32_t free() const noexcept { return free_; }
-  /// Of all accounts.
+  /// Returns the number of waiters in all accounts.
   std::uint32_t waiters() const noexcept { return waiters_; }
 
-  /// An account may always take what it is guaranteed; beyond that, what no other account is guaranteed.
+  /// Returns whether an account may take an element. It may always take its guaranteed elements; beyond
+  /// those, only elements that are not reserved for other accounts.
   bool may_take(const ShareAccount& account) const noexcept {
     return account.held_ < limits_.most && free_ > (unused_guarantee(account) > 0 ? 0 : reserved_);
   }
-  /// False, with no effect, if it may not.
+  /// Takes an element. Returns false, with no effect, if the account may not take one.
   bool take(ShareAccount& account) noexcept {
     if (!may_take(account)) return false;
     reserved_ -= unused_guarantee(account);
@@ -104,14 +107,14 @@ class ShareLedger {
     settle(account);
   }
 
-  /// `waiter` is called in the account's turn. No effect if it waits already.
+  /// Adds a waiter, which is called when the account is served. No effect if it already waits.
   void await(ShareAccount& account, ShareWaiter& waiter) noexcept {
     if (waiter.share_link.linked()) return;
     account.waiting_.push_back(waiter);
     ++waiters_;
     place(account);
   }
-  /// No effect if it does not wait in this account.
+  /// Removes a waiter. No effect if it does not wait in this account.
   void forget(ShareAccount& account, ShareWaiter& waiter) noexcept {
     if (!account.waiting_.contains(waiter)) return;
     account.waiting_.remove(waiter);
@@ -119,17 +122,17 @@ class ShareLedger {
     place(account);
   }
 
-  /// Nobody waits in the account any more.
+  /// Removes all waiters of an account.
   void forget_all(ShareAccount& account) noexcept {
     while (ShareWaiter* const waiter = account.waiting_.front()) forget(account, *waiter);
   }
 
-  /// Calls those who wait and may take, one of an account at a time, at most `most` of them.
-  /// Returns how many.
+  /// Calls waiters whose accounts may take an element, one per account at a time, at most `most` in total.
+  /// Returns the number of calls.
   std::uint32_t resume(std::uint32_t most) noexcept {
     std::uint32_t called = 0;
     for (ShareAccount* account; called < most && (account = next()) != nullptr; ++called) {
-      Turns::unlink(*account);  // the others come first now
+      Turns::unlink(*account);  // moves the account to the end of its queue
       ShareWaiter* const waiter = account->waiting_.pop_front();
       --waiters_;
       place(*account);
@@ -152,7 +155,8 @@ class ShareLedger {
     reserved_ += unused_guarantee(account);
     place(account);
   }
-  /// Puts it into the queue that it belongs to, or into none. Keeps its place if that is where it is.
+  /// Moves an account to the queue that it belongs to, or to none. An account that is already there keeps its
+  /// position.
   void place(ShareAccount& account) noexcept {
     Turns* turns = unused_guarantee(account) > 0 ? &entitled_ : &borrowing_;
     if (account.waiting_.empty() || account.held_ >= limits_.most) turns = nullptr;
@@ -163,7 +167,7 @@ class ShareLedger {
 
   ShareLimits limits_;
   std::uint32_t free_ = 0;
-  std::uint32_t reserved_ = 0;  ///< sum of what accounts are guaranteed and do not hold
+  std::uint32_t reserved_ = 0;  ///< guaranteed elements that their accounts do not hold
   std::uint32_t waiters_ = 0;
   Turns entitled_;   ///< accounts with waiters that hold less than they are guaranteed
   Turns borrowing_;  ///< other accounts with waiters that hold less than the most

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SipHash-2-4 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012). Keyed, so that peers can
-// neither forge file handles, nor choose names that collide, nor guess steering tags. Pure; any thread.
+// neither forge file handles, nor choose names that collide, nor guess steering tags. Pure functions; any
+// thread.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The few algorithms that headers and the message path use, without <algorithm>, which is one of the largest headers of the standard
-// library. Pure; any thread.
+// Algorithms that headers and the message path use, without <algorithm>, which is one of the largest headers
+// of the standard library. Pure functions; any thread.
 #pragma once
 
 namespace sluice {
@@ -14,7 +14,7 @@ template <typename T>
 constexpr T larger_of(T a, T b) noexcept {
   return a < b ? b : a;
 }
-/// The value from `least` to `most` that is nearest to `value`. Requires least <= most.
+/// Returns the value from `least` to `most` that is nearest to `value`. Requires least <= most.
 template <typename T>
 constexpr T bounded(T value, T least, T most) noexcept {
   return smaller_of(larger_of(value, least), most);

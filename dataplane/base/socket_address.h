@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Socket addresses of peers. Pure; any thread.
+// Socket addresses of peers. Pure functions; any thread.
 #pragma once
 
 #include <netinet/in.h>
@@ -34,7 +34,7 @@ inline socklen_t socket_address(const PeerAddress& host, std::uint16_t port,
   return sizeof six;
 }
 
-/// Returns the host of a socket address; all zero if it is of another family.
+/// Returns the host of a socket address; all zero if the address has another family.
 inline PeerAddress peer_address(const sockaddr_storage& address) noexcept {
   PeerAddress result;
   if (address.ss_family == AF_INET) {

@@ -2,10 +2,10 @@
 //
 // Single-producer single-consumer ring of fixed slots, between two threads or, in shared memory, processes.
 //
-// What each side writes is a structure of its own, so that they can lie in memory that the other side may only read.
-// Indices are free-running and compared modulo 2^32; the slot count is a power of two. Zeroed memory is an
-// empty ring. push() on a full ring fails; what the producer does then is documented per message type.
-// Neither side trusts the other's index: it is checked against the slot count.
+// The words that each side writes are a separate structure, which may be in memory that the other side can
+// only read. Indices are free-running and compared modulo 2^32; the slot count is a power of two. Zeroed
+// memory is an empty ring. push() fails on a full ring; each message type documents what its producer does
+// then. Neither side trusts the other's index: it is checked against the slot count.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace sluice {
 
-/// What the producer writes.
+/// Part of a ring that the producer writes.
 template <typename T, std::uint32_t Slots>
 struct RingOfProducer {
   static_assert(std::has_single_bit(Slots) && std::is_trivially_copyable_v<T>);
@@ -29,12 +29,12 @@ struct RingOfProducer {
   alignas(kCacheLine) std::array<T, Slots> slots;
 };
 
-/// What the consumer writes.
+/// Part of a ring that the consumer writes.
 struct RingOfConsumer {
   alignas(kCacheLine) std::atomic<std::uint32_t> head;
 };
 
-/// The ring that both are. Refers to them: cheap to copy, and constant as a pointer is.
+/// Ring of both parts. It only refers to them, so it is cheap to copy, and constness is that of a pointer.
 template <typename T, std::uint32_t Slots>
 class Ring {
  public:
@@ -43,7 +43,7 @@ class Ring {
 
   static constexpr std::uint32_t capacity() noexcept { return Slots; }
 
-  /// Producer only. False when the ring is full.
+  /// Appends an item. Returns false if the ring is full. Producer only.
   bool push(const T& item) const noexcept {
     const std::uint32_t tail = producer_.tail.load(std::memory_order_relaxed);
     const std::uint32_t used = tail - consumer_.head.load(std::memory_order_acquire);
@@ -54,7 +54,7 @@ class Ring {
     return true;
   }
 
-  /// Consumer only. False when the ring is empty.
+  /// Takes the oldest item. Returns false if the ring is empty. Consumer only.
   bool pop(T& item) const noexcept {
     const std::uint32_t head = consumer_.head.load(std::memory_order_relaxed);
     const std::uint32_t used = producer_.tail.load(std::memory_order_acquire) - head;
@@ -66,24 +66,26 @@ class Ring {
     return true;
   }
 
-  /// Any thread. A snapshot: may be stale when it returns, but is never above `Slots`.
+  /// Returns a snapshot of the number of items, which may be stale but is never above `Slots`. Any thread.
   std::uint32_t size() const noexcept {
     const std::uint32_t used =
         producer_.tail.load(std::memory_order_acquire) - consumer_.head.load(std::memory_order_acquire);
     return used > Slots ? Slots : used;
   }
 
-  /// A consumer whose memory is new: what is in the ring was for one before it.
+  /// Discards all entries, which were meant for a predecessor. Called when a consumer restarts with new
+  /// memory.
   void begin_to_consume() const noexcept {
     consumer_.head.store(producer_.tail.load(std::memory_order_acquire), std::memory_order_release);
   }
-  /// A producer whose memory is new: goes on where the consumer is.
+  /// Continues at the consumer's index. Called when a producer restarts with new memory.
   void begin_to_produce() const noexcept {
     producer_.tail.store(consumer_.head.load(std::memory_order_acquire), std::memory_order_release);
   }
 
  private:
-  /// Counted and never an abort: the index may be another plane's, which writes what it likes, or has cut its file short.
+  /// Checks a fill level. A failure is counted and never aborts, because the index may belong to another
+  /// plane, which may write any value or truncate its file.
   static bool is_possible(std::uint32_t used) noexcept {
     if (used <= Slots) return true;
     count_failure(Invariant::ring_index);
@@ -94,7 +96,7 @@ class Ring {
   RingOfConsumer& consumer_;
 };
 
-/// One whole, in memory that both sides write: between threads.
+/// Ring with both parts in memory that both sides can write: for threads of one process.
 template <typename T, std::uint32_t Slots>
 class SpscRing {
  public:

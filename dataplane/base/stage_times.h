@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the time of a polling loop goes. The clock is read where a stage ends that has found work, and at the end of a
-// turn that has found none: all the time since the last reading belongs to that stage, so that none is lost or counted
-// twice. What stages without work take counts for the next one. The loop's thread.
+// Time that a polling loop spends per stage. The clock is read at the end of a stage that did work, and at
+// the end of an iteration that did none: all time since the last reading is attributed to that stage, so that
+// no time is lost or counted twice. Stages without work are attributed to the next one that reads the clock.
+// Used by the loop's thread.
 #pragma once
 
 #include <array>
@@ -14,22 +15,22 @@
 namespace sluice {
 
 enum class Stage : std::uint8_t {
-  Device,     ///< the device's poll, which gave completions or moved data
-  Calls,      ///< work completions, and what was handed to the device at the end of the turn
+  Device,     ///< the device's poll, if it returned completions or moved data
+  Calls,      ///< handling of completions, and handing work to the device at the end of the iteration
   Services,   ///< calls that cross between reactors, and services' background work
   Upstreams,  ///< connections to upstream servers and of TCP clients
   Control,    ///< control passes
-  Idle,       ///< turns that found nothing, and pauses and sleep behind them
+  Idle,       ///< iterations without work, and the pauses and sleep after them
 };
 inline constexpr std::size_t kStageCount = 6;
 
 class StageTimes {
  public:
-  /// Setup. Without it nothing is measured, and the time is zero.
+  /// Sets the clock. Called at setup; otherwise no time is measured and the clock reads zero.
   void measure(Clock clock) noexcept { clock_ = clock; }
-  /// The loop begins.
+  /// Starts the measurement, when the loop begins.
   void start() noexcept { since_ns_ = now_ns(); }
-  /// A stage has ended. Returns the time.
+  /// Ends a stage. Returns the current time.
   std::uint64_t end(Stage stage) noexcept {
     const std::uint64_t now = now_ns();
     sums_ns_[static_cast<std::size_t>(stage)] += now - since_ns_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Precompiled header: what many sources include of the standard library. A source includes what it uses as if there were none
-// (tests/tidy/build_lines.py compiles it without).
+// Precompiled header with the standard headers that many sources include. A source still includes the headers
+// that it uses (tests/tidy/build_lines.py compiles it without this one).
 #ifndef SLUICE_PCH_STANDARD_H  // #pragma once in a main file is a warning
 #define SLUICE_PCH_STANDARD_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests that signals make of a process. A shutdown request also wakes waiting threads, so that shutdown never waits
-// out a polling interval.
+// Requests to a process that arrive as signals. A shutdown request also wakes waiting threads, so that
+// shutdown never waits out a polling interval.
 #pragma once
 
 #include <poll.h>
@@ -18,33 +18,33 @@ namespace sluice {
 
 class StopSignal {
  public:
-  /// Throws SetupError.
+  /// Creates the eventfd. Throws SetupError.
   StopSignal() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!wake_) throw SetupError("No file descriptor is left for the signal to stop: raise LimitNOFILE.");
   }
 
-  /// Any thread; a signal handler may call it.
+  /// Requests the shutdown. Any thread; safe in a signal handler.
   void request() noexcept {
-    const int error = errno;  // of whom a signal has interrupted
+    const int error = errno;  // errno of the interrupted code
     requested_ = true;
     ::eventfd_write(wake_.get(), 1);
     errno = error;
   }
   bool requested() const noexcept { return requested_; }
 
-  /// Notes a SIGHUP. Any thread; a signal handler may call it.
+  /// Records a SIGHUP. Any thread; safe in a signal handler.
   void hang_up() noexcept { hung_up_ = true; }
-  /// Returns whether SIGHUP came since the last call.
+  /// Returns whether a SIGHUP was recorded since the last call.
   bool take_hang_up() noexcept { return hung_up_.exchange(false); }
 
-  /// Any thread. For so long, or until it is requested.
+  /// Waits for at most `most`, or until the shutdown is requested. Any thread.
   void wait(std::chrono::milliseconds most) const noexcept {
     pollfd wake{wake_.get(), POLLIN, 0};
     if (!requested_) ::poll(&wake, 1, static_cast<int>(most.count()));
   }
 
  private:
-  const FileDescriptor wake_;  ///< readable from the request on
+  const FileDescriptor wake_;  ///< readable after the request
   std::atomic<bool> requested_{false};
   std::atomic<bool> hung_up_{false};
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Marks the stores that another process can see: between two of them a side may be stopped or killed. Nothing in the
-// programs; the model of the protocol between the planes (tests/unit/model) switches from side to side there.
+// Marker for stores that another process can see: a process may be stopped or killed between two of them. The
+// marker has no effect in the programs; the model of the protocol between the planes (tests/unit/model)
+// switches sides there.
 #pragma once
 
 #ifdef SLUICE_STORE_POINTS

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a file that a person wrote, whatever is behind its name. Setup; any thread.
+// Reader of text files that a person wrote; the path may lead to anything. For setup; any thread.
 #pragma once
 
 #include <fcntl.h>
@@ -15,10 +15,10 @@
 
 namespace sluice {
 
-/// Far more than a configuration has.
+/// Maximum size of a text file, far above that of any configuration.
 inline constexpr std::size_t kMaxTextBytes = 1u << 20;
 
-/// Number of the first line that is not UTF-8; zero: all are.
+/// Returns the number of the first line that is not UTF-8; zero if all are.
 inline std::size_t line_not_utf8(const std::string& text) {
   const iconv_t conversion = ::iconv_open("UTF-32LE", "UTF-8");
   if (conversion == reinterpret_cast<iconv_t>(-1)) return 0;
@@ -38,8 +38,8 @@ inline std::size_t line_not_utf8(const std::string& text) {
   return line;
 }
 
-/// Returns the text of an open file, from its beginning; the descriptor stays the caller's, and its position where it is. `path` is
-/// for the sentences. Throws as the other one.
+/// Returns the text of an open file from its beginning. The caller keeps the descriptor, and its position
+/// does not change. `path` is for error messages. Throws like read_text_file(path).
 inline std::string read_text_file(int fd, const std::string& path) {
   struct stat status {};
   if (fd < 0 || ::fstat(fd, &status) != 0)
@@ -69,8 +69,8 @@ inline std::string read_text_file(int fd, const std::string& path) {
   return text;
 }
 
-/// Returns its text. Throws std::runtime_error with a sentence: there is none, it is a directory, a pipe or a device, it has
-/// more than kMaxTextBytes, it is not UTF-8.
+/// Returns the text of a file. Throws std::runtime_error with a sentence if the file does not exist, is a
+/// directory, a pipe or a device, has more than kMaxTextBytes, or is not UTF-8.
 inline std::string read_text_file(const std::string& path) {
   struct File {
     int fd;
@@ -78,7 +78,7 @@ inline std::string read_text_file(const std::string& path) {
       if (fd >= 0) ::close(fd);
     }
   };
-  // Opening a pipe would wait for a writer.
+  // O_NONBLOCK: otherwise opening a pipe would wait for a writer.
   const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   return read_text_file(file.fd, path);
 }

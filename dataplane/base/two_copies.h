@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A value of one writer that is whole at any moment, also when the writer dies within a write: two sequence locks in
-// turn, and a count that says which of them is the newest. Zeroed memory holds a zeroed value.
+// Value of one writer that is complete at any moment, even if the writer dies during a write: two sequence
+// locks that are written alternately, and a count that selects the newest. Zeroed memory holds a zeroed
+// value.
 #pragma once
 
 #include <array>
@@ -17,7 +18,7 @@ namespace sluice {
 template <typename T>
 class TwoCopies {
  public:
-  /// The single writer only. Readers have the old value until it returns.
+  /// Publishes a value. Called by the single writer only. Readers see the old value until it returns.
   void write(const T& value) noexcept {
     const std::uint32_t next = written_.load(std::memory_order_relaxed) + 1;
     copies_[next % 2].write(value);
@@ -25,21 +26,23 @@ class TwoCopies {
     written_.store(next, std::memory_order_release);
   }
 
-  /// Any thread or process. False if the writer overtook every attempt; `value` is then undefined.
+  /// Reads the value; any thread or process. Returns false if the writer overtook every attempt; `value` is
+  /// then undefined.
   [[nodiscard]] bool read(T& value) const noexcept {
     constexpr int kTries = 8;
     for (int i = 0; i < kTries; ++i)
       if (copies_[written_.load(std::memory_order_acquire) % 2].read(value)) return true;
     return false;
   }
-  /// The same, in memory of its own; none for false. Not on the message path: it allocates.
+  /// Returns an allocated copy of the value; empty if read() fails. Not on the message path, because it
+  /// allocates.
   Owned<T> read_copy() const {
     Owned<T> value(new T());
     if (!read(*value)) value.reset();
     return value;
   }
 
-  /// Changes with every write.
+  /// Returns the sequence number, which changes with every write.
   std::uint32_t sequence() const noexcept { return written_.load(std::memory_order_acquire); }
 
  private:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of io_uring the gateways use where the kernel has it, and do without where not. Shown by the admin
-// socket.
+// Optional io_uring features that the gateways use if the kernel has them. Shown by the admin socket.
 #pragma once
 
 #include <array>
@@ -12,15 +11,15 @@ namespace sluice {
 
 enum class UringFeature : std::uint8_t {
   deferred_work,      ///< completes operations when the reactor enters the kernel (Linux 6.1)
-  multishot_receive,  ///< receives into a provided buffer, again and again (Linux 6.0)
+  multishot_receive,  ///< receives repeatedly into provided buffers (Linux 6.0)
   registered_ring,    ///< the ring is entered without a reference to its file (Linux 5.18)
 };
 
-/// In the order of UringFeature.
+/// Names of the features, in the order of UringFeature.
 inline constexpr std::array<std::string_view, 3> kUringFeatureNames{"deferred_work", "multishot_receive",
                                                                     "registered_ring"};
 
-/// A set of them, as it stands in the segment.
+/// Set of features, as stored in the segment.
 class UringFeatures {
  public:
   constexpr UringFeatures() = default;

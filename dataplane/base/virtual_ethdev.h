@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parts of the text that describes a virtual ethdev, and the kernel interface that it names. Pure; any thread.
+// Parts of the text that describes a virtual ethdev, and the kernel interface that it names. Pure functions;
+// any thread.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,8 @@
 
 namespace sluice {
 
-/// Returns the kernel interface that an ethdev of this driver stands on; empty: it has none, or the arguments do not name it.
+/// Returns the kernel interface that an ethdev of this driver uses; empty if it uses none, or if the
+/// arguments do not name it.
 inline std::string_view kernel_interface(std::string_view driver, std::string_view arguments) noexcept {
   constexpr std::string_view kDrivers[] = {"net_af_packet", "net_af_xdp", "net_pcap", "net_tap"};
   constexpr std::string_view kKey = "iface=";
@@ -22,7 +24,8 @@ inline std::string_view kernel_interface(std::string_view driver, std::string_vi
   return {};
 }
 
-/// Parts of the text that describes a virtual ethdev: "net_tap0,iface=dtap0" is driver "net_tap" with arguments "iface=dtap0".
+/// Parts of the text that describes a virtual ethdev: "net_tap0,iface=dtap0" is driver "net_tap" with
+/// arguments "iface=dtap0".
 struct VirtualEthdev {
   std::string_view driver;
   std::string_view arguments;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The writing end of the pipe that a capture goes to. It never blocks, whatever its reader does. One thread, which has
-// SIGPIPE blocked or ignored.
+// Write end of the pipe that a capture is written to. It never blocks, whatever its reader does. Used by one
+// thread, which has SIGPIPE blocked or ignored.
 #pragma once
 
 #include <cstddef>
@@ -15,29 +15,31 @@ namespace sluice::process {
 
 class CaptureOutput {
  public:
-  /// Waits for the reader at most, besides what the pipe holds. Then the caller adds no more.
+  /// Limit on pending bytes, in addition to those in the pipe. The caller adds no more when it is reached.
   static constexpr std::size_t kMaxPendingBytes = 1u << 20;
 
-  /// Throws SetupError unless it is the writing end of a pipe or FIFO: a write to anything else may wait for a disk.
+  /// Takes the pipe. Throws SetupError unless it is the write end of a pipe or FIFO, because a write to
+  /// anything else may block on a disk.
   explicit CaptureOutput(FileDescriptor pipe);
 
-  /// Where to append.
+  /// Returns the buffer to append to.
   std::vector<std::byte>& pending() { return pending_; }
   bool full() const { return pending_.size() - written_ >= kMaxPendingBytes; }
   bool drained() const { return pending_.size() == written_; }
-  /// Bytes that the pipe has taken.
+  /// Returns the number of bytes written to the pipe.
   std::size_t total() const { return total_; }
 
   enum class Outcome { Progress, Blocked, Gone };
-  /// Writes what the pipe takes now. Gone: nobody reads it any more.
+  /// Writes as much as the pipe accepts without blocking. Gone: the pipe has no reader any longer.
   Outcome flush();
-  /// For poll(): becomes writable, or in error when its reader goes away.
+  /// Returns the descriptor for poll(), which becomes writable, or reports an error when the reader closes
+  /// the pipe.
   int descriptor() const { return pipe_.get(); }
 
  private:
   FileDescriptor pipe_;
   std::vector<std::byte> pending_;
-  std::size_t written_ = 0;  ///< of pending_
+  std::size_t written_ = 0;  ///< bytes of pending_ that are written
   std::size_t total_ = 0;
 };
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packet captures, one at a time, in a thread of their own: takes requests (segment/capture_channel.h), and writes to
-// the pipe that came with one (packet_capture.h). Nothing that a client or its output does holds up another thread.
+// Packet captures, one at a time, in a separate thread: receives requests (segment/capture_channel.h) and
+// writes to the pipe that came with a request (packet_capture.h). Neither a client nor its output can block
+// another thread.
 //
-// Constructor and destructor: the main thread. It outlives the reactors' last turn.
+// The main thread constructs and destroys the service. It outlives the last iteration of the reactors.
 #pragma once
 
 #include <atomic>
@@ -23,11 +24,11 @@ namespace sluice::process {
 
 class CaptureService {
  public:
-  /// `port` is null when the driver is not softroce: every request then fails with a sentence. The layout outlives
-  /// it. Throws SetupError if the socket at `path` cannot be made.
+  /// Starts the thread. `port` is null if the driver is not softroce; every request then fails with a
+  /// sentence. The layout outlives the service. Throws SetupError if the socket at `path` cannot be created.
   CaptureService(segment::Layout& layout, const std::string& path, uid_t control_plane_user,
                  rdma::softroce::Port* port);
-  /// Ends what runs, at once.
+  /// Aborts a running capture.
   ~CaptureService();
   CaptureService(const CaptureService&) = delete;
   CaptureService& operator=(const CaptureService&) = delete;
@@ -42,9 +43,9 @@ class CaptureService {
   segment::Layout& layout_;
   rdma::softroce::Port* const port_;
   segment::CaptureInbox inbox_;
-  FileDescriptor wake_;  ///< an eventfd, for stop_
+  FileDescriptor wake_;  ///< eventfd, signalled after stop_ is set
   std::unique_ptr<rdma::softroce::Capture> frames_;
-  std::unique_ptr<PacketCapture> capture_;  ///< null: none runs
+  std::unique_ptr<PacketCapture> capture_;  ///< null: no capture is running
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

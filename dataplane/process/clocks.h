@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clocks of the message path: the processor's time-stamp counter. DPDK's environment is up.
+// Clocks of the message path, based on the processor's time-stamp counter. They require that DPDK's
+// environment is initialized.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::process {
 
-/// Any thread: monotonic nanoseconds.
+/// Returns monotonic nanoseconds. Any thread.
 std::uint64_t tsc_ns() noexcept;
-/// Any thread: nanoseconds since 1970, as of the last set_wall_clock().
+/// Returns nanoseconds since 1970, based on the last set_wall_clock(). Any thread.
 std::uint64_t wall_ns() noexcept;
-/// The main thread, now and then: takes over what the kernel's wall clock says.
+/// Synchronizes wall_ns() with the kernel's wall clock. Called periodically by the main thread.
 void set_wall_clock() noexcept;
 
 }  // namespace sluice::process

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration as the control plane publishes it while the data plane runs. The main thread.
+// Configurations that the control plane publishes while the data plane runs. Used by the main thread.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,19 @@
 
 namespace sluice::process {
 
-/// Brings changes into force that need no restart: exports, upstreams that come, log level and the limit of slow calls.
-/// Everything else takes effect with the next start.
+/// Applies changes that need no restart: exports, added upstreams, log level and the threshold of slow calls.
+/// All other changes take effect at the next start.
 class ConfigWatch {
  public:
   using SetSlowCall = Function<void(std::uint64_t ns)>;
 
-  /// `started` is what the data plane was built from. The others outlive the watch.
+  /// Applies the parts of `started` that need no restart. `started` is the configuration that the data plane
+  /// was built from. The other arguments outlive the watch.
   ConfigWatch(segment::Layout& layout, ExportUpdate& exports, Newcomers& newcomers,
               SetSlowCall set_slow_call_ns, const segment::ConfigBlock& started);
 
-  /// Acts on what has been published since. Layout::generation_applied follows when the reactors have taken it.
+  /// Applies a newly published configuration. Layout::generation_applied is set when the reactors have
+  /// applied it.
   void poll();
 
  private:
@@ -34,8 +36,9 @@ class ConfigWatch {
   Newcomers& newcomers_;
   const SetSlowCall set_slow_call_ns_;
   std::uint64_t generation_ = 0;
-  std::uint32_t sequence_ = 0;  ///< of Layout::config; zero: what was published during the start is looked at
-  std::unique_ptr<ExportUpdate::List> pending_;  ///< with the reactor
+  std::uint32_t sequence_ =
+      0;  ///< sequence of Layout::config; zero: a configuration published during the start is read as well
+  std::unique_ptr<ExportUpdate::List> pending_;  ///< offered to the reactor
 };
 
 }  // namespace sluice::process

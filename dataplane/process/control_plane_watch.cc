@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the main thread takes over from the control plane while the reactors run: the configuration, upstreams that it adds, and
+// Work of the main thread for the control plane while the reactors run: configurations, added upstreams, and
 // the kernel's connections of a control plane that ends.
 #include "dataplane/process/config_watch.h"
 
@@ -111,7 +111,8 @@ void Newcomers::look(const segment::ConfigBlock& config) {
                     .port = static_cast<std::uint16_t>(entry.port),
                     .handle_tag = entry.handle_tag,
                     .listen_port = static_cast<std::uint16_t>(entry.listen_port)});
-    if (entry.listen_port != 0) places_.changes[i] = 0;  // its clients stay with their port
+    if (entry.listen_port != 0)
+      places_.changes[i] = 0;  // slot cannot be reassigned, as its clients use its port
     log::info("Upstream '{}' is served from now on", entry.name);
   }
   shown_.write(places_);
@@ -128,9 +129,10 @@ bool Newcomers::taken() const noexcept {
 namespace {
 
 constexpr int kOffersPerPoll = 16;
-/// One for each control plane that has made a connection which is still there.
+/// Maximum of channels: one per control plane with a connection that still exists.
 constexpr std::size_t kMaxChannels = 1024;
-/// Who cannot write to the socket cannot fill it either, so that the control plane's offers find room.
+/// Mode of the socket. Other users cannot write to it and so cannot fill it, which leaves room for the
+/// control plane's offers.
 constexpr mode_t kSocketMode = 0660;
 
 segment::KeptConnection kept_of(const segment::ConnectionInfo& info) {
@@ -157,7 +159,8 @@ void KeptConnections::poll() {
   std::erase_if(channels_, [this](const Channel& channel) { return is_orphan(channel) && !in_use(channel); });
 }
 
-/// Also those of a control plane that has ended since: its connections may need them.
+/// Receives offered channels, also those of a control plane that has ended since, because its connections may
+/// need them.
 void KeptConnections::take_offered() {
   for (int i = 0; i < kOffersPerPoll; ++i) {
     segment::KeptChannel offer;
@@ -176,7 +179,7 @@ bool KeptConnections::holds(std::uint32_t epoch) const {
                      [epoch](const Channel& channel) { return channel.epoch == epoch; });
 }
 
-/// The control plane that opened it has a successor, or is gone.
+/// Returns whether the control plane that opened the channel has a successor or has ended.
 bool KeptConnections::is_orphan(const Channel& channel) const {
   const std::uint64_t owner = layout_.control_plane.owner.load(std::memory_order_acquire);
   return segment::epoch_of(owner) != channel.epoch || !segment_.control_plane_runs(channel.epoch);
@@ -198,7 +201,7 @@ bool KeptConnections::in_use(const Channel& channel) const {
 
 namespace {
 
-/// Between two looks at the rings of a capture.
+/// Polling interval for the rings of a capture.
 constexpr int kTurnMs = 5;
 constexpr int kRequestsPerTurn = 16;
 
@@ -256,7 +259,7 @@ void CaptureService::run() {
 
 void CaptureService::wait() {
   pollfd fds[] = {{wake_.get(), POLLIN, 0}, {inbox_.descriptor(), POLLIN, 0}, {-1, 0, 0}};
-  if (capture_) {  // that the reader has gone is told unasked
+  if (capture_) {  // poll() always reports the loss of the reader
     const CaptureOutput& output = capture_->output();
     fds[2] = {output.descriptor(), static_cast<short>(output.drained() ? 0 : POLLOUT), 0};
   }
@@ -275,7 +278,8 @@ void CaptureService::take_requests() {
 }
 
 void CaptureService::start(segment::CaptureInbox::Received received) {
-  // The sender has looked before: two have asked at the same moment. Who comes second sees its pipe closed.
+  // The sender has checked the status, so two senders have sent requests at the same time. The pipe of the
+  // second one is closed.
   if (capture_ != nullptr) return;
   const std::uint64_t id = received.request.id;
   try {

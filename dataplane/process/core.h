@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One reactor with all that it polls. Made by the main thread; from run() on everything in it belongs to the
-// reactor's thread.
+// One reactor and everything that it polls. The main thread constructs it; after run() starts, everything in
+// it belongs to the reactor's thread.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,25 @@
 namespace sluice::process {
 
 struct Core {
-  /// What the cores of a process have in common.
+  /// Objects that all cores of a process share.
   struct Shared {
     tcp_clients::Listener* listener = nullptr;  ///< null without the reverse gateway
-    const tcp_upstream::RequestCaches& caches;  ///< of the upstreams; outlives the core
+    const tcp_upstream::RequestCaches& caches;  ///< caches of the upstreams; outlive the core
   };
-  /// Setup; throws SetupError. `devices`, the listener, `layout` and what `clock` needs outlive the core.
+  /// Builds a reactor at setup. Throws SetupError. `devices`, the listener, `layout` and whatever `clock`
+  /// needs outlive the core.
   Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, const Shared& shared,
        segment::Layout& layout, Clock clock);
 
-  /// Of the upstream with this number, for the main thread. Null: a reload does not change which upstream that is.
+  /// Returns the slot of the upstream with this number, for the main thread; null if a reload cannot reassign
+  /// the slot.
   tcp_upstream::UpstreamPlace* place(std::uint32_t upstream) const noexcept;
 
   // Built in order and destroyed in reverse.
   std::unique_ptr<rdma::Device> device;
   rpcrdma::Engine engine;
   service::NullService null;
-  tcp_upstream::CreditLimits credits;                  ///< that upstreams leave to clients
+  tcp_upstream::CreditLimits credits;                  ///< credit limits that upstreams set for clients
   std::unique_ptr<tcp_upstream::Upstreams> upstreams;  ///< null without upstreams
   reactor::Reactor reactor;
   std::vector<std::unique_ptr<rdma_upstream::Relay>> relays;  ///< upstreams over RDMA

@@ -34,7 +34,7 @@ namespace sluice::process {
 namespace {
 
 constexpr std::chrono::milliseconds kBeatInterval{100};
-// How often requests of the control plane are looked at between two beats.
+// Polls for requests of the control plane between two beats.
 constexpr int kPollsPerBeat = 5;
 constexpr unsigned kBeatsPerMeasurement = 10;
 
@@ -66,7 +66,7 @@ void DataPlane::run(StopSignal& stop, const LogQueue& log) {
   debug_anchor = this;
   CaptureService captures(layout_, segment::capture_socket_of(segment_.name()),
                           segment_.file(segment::Part::Control)->user(), devices_.port());
-  std::optional<KeptConnections> kept;  // where connections are the kernel's
+  std::optional<KeptConnections> kept;  // for drivers whose connections belong to the kernel
   if (config_.driver == segment::Driver::Verbs) kept.emplace(segment_);
   ProcessHeartbeat heartbeat(layout_, config_.reactors);
   launch_reactors();
@@ -99,7 +99,8 @@ bool DataPlane::any_stopped() const {
   return std::any_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->reactor.stopped(); });
 }
 
-/// Which reads as zeros then: as of a control plane that is not there.
+/// Logs a truncation of the control plane's part, which then reads as zeros, as if there were no control
+/// plane.
 void DataPlane::look_at_control_part() {
   if (control_part_cut_ || !segment_.was_cut(segment::Part::Control)) return;
   control_part_cut_ = true;
@@ -186,7 +187,7 @@ tcp_upstream::UpstreamPlace* Core::place(std::uint32_t upstream) const noexcept 
 
 namespace {
 
-constexpr std::size_t kPadBytes = 4096;  ///< behind the zeros, for XDR round-up
+constexpr std::size_t kPadBytes = 4096;  ///< after the zeros, for XDR round-up
 constexpr std::uint64_t kPublishIntervalNs = 200'000'000;
 
 }  // namespace
@@ -244,7 +245,8 @@ void Exports::answer_mount() noexcept {
   layout_.path_answer.write(answer);
 }
 
-/// An export that is not in force here, or has another path, has no directory: the control plane may be ahead.
+/// Starts the walk for a new PathQuestion. An export that is not applied here yet or has another path is
+/// refused, because the control plane may be ahead.
 void Exports::start_walk() noexcept {
   const std::uint32_t sequence = layout_.path_question.sequence();
   if ((sequence & 1) != 0) return;  // it is being written
@@ -298,7 +300,7 @@ segment::ExportInfo Exports::info(std::uint32_t number) noexcept {
   return info;
 }
 
-// --- Its proof of life in the segment
+// --- Heartbeat in the segment
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The data plane of one process: everything that a configuration asks for, built once, and the main thread's
-// work while the reactors run. DPDK's environment is up.
+// Data plane of one process: builds all objects that a configuration requires, once, and does the main
+// thread's work while the reactors run. Requires that DPDK's environment is initialized.
 #pragma once
 
 #include <memory>
@@ -31,12 +31,12 @@ class ProcessHeartbeat;
 
 class DataPlane {
  public:
-  /// Setup; throws SetupError. The segment outlives the data plane.
+  /// Builds the data plane at setup. Throws SetupError. The segment outlives the data plane.
   DataPlane(const segment::ConfigBlock& config, segment::Segment& segment);
   ~DataPlane();
 
-  /// The main thread, once: starts the reactors, and returns when `stop` has been requested, or a reactor has got a
-  /// Shutdown, and all have ended. Throws SetupError.
+  /// Starts the reactors. Returns after `stop` has been requested, or a reactor has received a Shutdown, and
+  /// all reactors have ended. Called once, by the main thread. Throws SetupError.
   void run(StopSignal& stop, const LogQueue& log);
 
  private:
@@ -54,7 +54,7 @@ class DataPlane {
   const std::vector<Owned<tcp_upstream::RequestCache>> caches_;
   std::vector<std::unique_ptr<Core>> cores_;
   std::unique_ptr<Exports> exports_;
-  bool control_part_cut_ = false;  ///< and said
+  bool control_part_cut_ = false;  ///< truncation was detected and logged
 };
 
 }  // namespace sluice::process

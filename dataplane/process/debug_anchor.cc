@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compiled with debugging information in every build (meson.build): it describes to a debugger what the anchor leads
-// to, so that the script also works on a release build, whose other objects have none.
+// Compiled with debugging information in every build (meson.build). It describes the types that the anchor
+// leads to, so that the script also works with a release build, whose other objects have no debugging
+// information.
 #include "dataplane/process/debug_anchor.h"
 
 #include "dataplane/process/core.h"
@@ -17,7 +18,7 @@ DataPlane* volatile debug_anchor = nullptr;
 
 namespace {
 
-// What is behind pointers to interfaces: without a use its type would not be described.
+// Types behind pointers to interfaces. A type without a use would not be described.
 struct DebugTypes {
   rdma::loopback::LoopbackDevice* loopback_device;
   rdma::loopback::LoopbackQueuePair* loopback_queue_pair;
@@ -28,7 +29,7 @@ struct DebugTypes {
 };
 [[gnu::used]] const DebugTypes debug_types{};
 
-// Elements of vectors: asking for their alignment completes them.
+// Elements of vectors. alignof completes their types.
 static_assert(alignof(std::unique_ptr<Core>) == alignof(Core*));
 static_assert(alignof(std::unique_ptr<rpcrdma::Connection>) == alignof(rpcrdma::Connection*));
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The RDMA devices that a configuration names, one for each reactor. The main thread.
+// RDMA devices of a configuration, one per reactor. Used by the main thread.
 #pragma once
 
 #include <memory>
@@ -19,24 +19,26 @@ class Port;
 
 namespace sluice::process {
 
-/// Whether `ethdev` names a virtual device of DPDK's; otherwise it is an address on the PCI bus.
+/// Returns whether `ethdev` names a virtual device of DPDK; otherwise it is a PCI address.
 bool is_vdev(const segment::ConfigBlock& config);
 
-/// What the devices of all reactors share: port, fabric. It outlives them.
+/// Port or fabric that the devices of all reactors share. It outlives the devices.
 class Devices final {
  public:
-  /// Setup; DPDK's environment is up. Throws SetupError.
+  /// Opens the port or the fabric at setup. Requires that DPDK's environment is initialized. Throws
+  /// SetupError.
   explicit Devices(const segment::ConfigBlock& config);
   ~Devices();
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
 
-  /// Setup; throws SetupError. The devices outlive the last poll_conditions().
+  /// Creates the device of a reactor at setup. Throws SetupError. The devices outlive the last
+  /// poll_conditions().
   std::unique_ptr<rdma::Device> make_device(const segment::ConfigBlock& config, std::uint32_t reactor);
-  /// Again and again while the devices live: what drivers do beside their reactor's polling, and a log line
-  /// when the condition of a device has changed.
+  /// Does the drivers' work that is not part of a reactor's polling, and logs changes of a device's
+  /// condition. Called periodically while the devices live.
   void poll_conditions();
-  /// Null but for softroce.
+  /// Returns the port of the softroce driver; null for other drivers.
   rdma::softroce::Port* port() const { return port_.get(); }
 
  private:
@@ -45,9 +47,9 @@ class Devices final {
 
   Owned<rdma::softroce::Port> port_;
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
-  bool in_place_ = false;  ///< the port's Transmission, as of its last log line
+  bool in_place_ = false;  ///< Transmission::in_place of the port when it was last logged
   std::vector<rdma::Device*> made_;
-  std::vector<rdma::Condition> logged_;  ///< condition of each, as of its last log line
+  std::vector<rdma::Condition> logged_;  ///< condition of each device when it was last logged
 };
 
 }  // namespace sluice::process

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory exports. They belong to one reactor; the others hand it their calls.
+// Memory exports. They belong to one reactor; the other reactors forward their calls to it.
 #pragma once
 
 #include <atomic>
@@ -15,19 +15,19 @@
 
 namespace sluice::process {
 
-/// One list of exports at a time, from the thread that made it to the reactor and back. The giver owns it
-/// throughout; the reactor has it between take() and give_back().
+/// Transfer of one list of exports at a time from the main thread to the reactor and back. The main thread
+/// owns the list throughout; the reactor uses it between take() and give_back().
 class ExportUpdate {
  public:
   using List = std::vector<service::memory::ExportOptions>;
 
-  /// The main thread. The list before has come back.
+  /// Offers a list to the reactor. Requires that the previous list has been returned. Main thread.
   void offer(List& exports) noexcept { offered_.store(&exports, std::memory_order_release); }
-  /// The main thread: the list that is no longer in use, holding the exports that were in force before; null
-  /// while the reactor has not come to it.
+  /// Returns the list that the reactor no longer uses, with the previously applied exports; null while the
+  /// reactor has not handled it. Main thread.
   List* take_back() noexcept { return returned_.exchange(nullptr, std::memory_order_acquire); }
 
-  /// The reactor: what is offered, or null.
+  /// Returns the offered list; null if there is none. Reactor.
   List* take() noexcept { return offered_.exchange(nullptr, std::memory_order_acquire); }
   void give_back(List& exports) noexcept { returned_.store(&exports, std::memory_order_release); }
 
@@ -38,21 +38,22 @@ class ExportUpdate {
 
 class Exports final : public reactor::ControlTask {
  public:
-  /// Setup; throws SetupError. Registers the services with the owner, unless the configuration serves no
-  /// files from memory. The owner and the layout outlive the exports; `wall_clock` gives nanoseconds since
-  /// 1970.
+  /// Creates the exports at setup. Throws SetupError. Registers the services with the owner, unless the
+  /// configuration serves no files from memory. The owner and the layout outlive the exports; `wall_clock`
+  /// returns nanoseconds since 1970.
   Exports(const segment::ConfigBlock& config, Core& owner, segment::Layout& layout,
           service::memory::FileSystem::Clock wall_clock);
   Exports(const Exports&) = delete;
   Exports& operator=(const Exports&) = delete;
 
-  /// Setup: the owner serves calls of the borrower's connections. The borrower outlives the exports.
+  /// Lets the owner serve calls of the borrower's connections. Called at setup. The borrower outlives the
+  /// exports.
   void lend_to(Core& borrower);
 
-  /// Lists that are offered here come into force with the next control pass.
+  /// Returns the transfer object. A list that is offered there is applied at the next control pass.
   ExportUpdate& update() noexcept { return update_; }
-  /// The owner's thread: takes what is offered, publishes what the exports hold from time to time,
-  /// and answers questions of MOUNT about directories.
+  /// Applies an offered list, publishes the state of the exports periodically, and looks up directories for
+  /// MOUNT. Called in the owner's thread.
   void on_control_pass(std::uint64_t now_ns) noexcept override;
 
  private:
@@ -64,15 +65,15 @@ class Exports final : public reactor::ControlTask {
   segment::Layout& layout_;
   Core& owner_;
   const rdma::MemoryRegion data_;
-  const rdma::MemoryRegion zeros_;  ///< what holes of files are read from
+  const rdma::MemoryRegion zeros_;  ///< source of reads from holes of files
   service::memory::MemoryService memory_;
   std::vector<service::Service*> served_;
   ExportUpdate update_;
   std::uint64_t published_ns_ = 0;
   service::memory::PathWalk walk_{memory_.file_system()};
   bool walking_ = false;
-  std::uint64_t question_ = 0;           ///< number of the last question that was taken
-  std::uint32_t question_sequence_ = 0;  ///< of its sequence lock
+  std::uint64_t question_ = 0;           ///< number of the last PathQuestion that was handled
+  std::uint32_t question_sequence_ = 0;  ///< sequence of its SeqLock when it was read
   std::vector<std::unique_ptr<service::Handover>> handovers_;
   std::vector<std::unique_ptr<service::BorrowedService>> borrowed_;
 };

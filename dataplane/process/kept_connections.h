@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps the kernel's connections of the verbs driver when the control plane ends: holds the channel that it has passed
-// (segment/kept_channel.h). From then on the kernel tells nobody that a peer has ended its connection: the engine's probe finds it
-// gone. The main thread.
+// Preserves the kernel's connections of the verbs driver when the control plane ends, by holding the channel
+// that the control plane has passed (segment/kept_channel.h). After that, the kernel's disconnect events are
+// no longer read; the engine detects by its probes that a peer has closed its connection. Used by the main
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +18,17 @@ namespace sluice::process {
 
 class KeptConnections {
  public:
-  /// Makes the socket, and says that nothing is held yet. The control plane's part is mapped. It outlives this. Throws
-  /// SetupError.
+  /// Creates the socket and publishes that no channel is held. Requires that the control plane's part is
+  /// mapped. The segment outlives this object. Throws SetupError.
   explicit KeptConnections(segment::Segment& segment);
 
-  /// Takes channels that the control plane has passed; closes those that no connection needs. Bounded; makes system calls.
+  /// Receives channels that the control plane has passed, and closes channels that no connection needs.
+  /// Bounded; makes system calls.
   void poll();
 
  private:
   struct Channel {
-    std::uint32_t epoch = 0;  ///< of the control plane that has opened it
+    std::uint32_t epoch = 0;  ///< epoch of the control plane that opened it
     FileDescriptor descriptor;
   };
 

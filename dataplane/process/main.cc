@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluice-dataplane: waits for a configuration in the shared segment, builds everything there will ever be,
-// and polls.
+// sluice-dataplane: waits for a configuration in the shared segment, builds all objects at start, and polls.
 #include <rte_version.h>
 
 #include <chrono>
@@ -27,7 +26,7 @@
 namespace sluice::process {
 namespace {
 
-/// Of the signal handler.
+/// Shutdown request for the signal handlers.
 StopSignal* stop_signal = nullptr;
 
 struct Options {
@@ -68,7 +67,8 @@ int main(int argc, char** argv) {
     process::stop_signal = &stop;
     for (const int signal : {SIGTERM, SIGINT})
       std::signal(signal, [](int) { process::stop_signal->request(); });
-    // SIGHUP comes from a closed terminal, a dropped ssh session, or a `pkill -HUP` that is meant for the control plane.
+    // SIGHUP comes from a closed terminal, a dropped ssh session, or a `pkill -HUP` that is meant for the
+    // control plane.
     std::signal(SIGHUP, [](int) { process::stop_signal->hang_up(); });
     process::serve(options, stop, *log);
     return 0;

@@ -55,7 +55,8 @@ rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
   engine.reply_buffers = config.large_reply_buffers;
   if (config.upstream_count > 0) {
     engine.reply_buffer_bytes = tcp::record_bytes(config.max_io_bytes());
-    // Calls keep theirs while the upstream works on them, and need one of `item_buffers` as long.
+    // Calls keep their buffers while the upstream processes them, and each also needs one of `item_buffers`
+    // for that time.
     engine.lent_call_buffers = std::max(engine.lent_call_buffers, config.item_buffers);
     engine.callers = std::min(config.callback_clients, config.max_connections);
     engine.capacity.requests = rpcrdma::kCallBacksAtOnce;
@@ -84,7 +85,7 @@ namespace {
 
 using Line = std::pair<const char*, std::uint64_t>;
 
-/// Counts the spare ones too.
+/// Returns the number of upstreams over RDMA, including spare slots.
 std::uint32_t rdma_upstreams(const segment::ConfigBlock& config) {
   const auto first = config.upstreams.begin();
   const auto at_start = std::count_if(first, first + config.upstream_count, [](const auto& upstream) {
@@ -183,7 +184,7 @@ segment::MemoryTable memory_table(const segment::ConfigBlock& config) {
   return table;
 }
 
-// --- Against the machine and its control groups
+// --- Comparison with the machine and its control groups
 namespace {
 
 constexpr std::uint64_t kMiB = 1u << 20;
@@ -209,7 +210,7 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-/// Returns the number that the file has; nothing if there is no file, or no limit in it ("max").
+/// Returns the number in the file; nullopt if there is no file, or no limit in it ("max").
 std::optional<std::uint64_t> limit_in(const std::string& path) {
   const std::string text = text_of(path);
   std::uint64_t bytes = 0;
@@ -219,12 +220,13 @@ std::optional<std::uint64_t> limit_in(const std::string& path) {
 }
 
 struct GroupOfProcess {
-  std::string folder;  ///< of the hierarchy that limits memory
-  std::string file;    ///< that has the limit
-  std::string path;    ///< in the hierarchy: "/system.slice/x.service"
+  std::string folder;  ///< folder of the hierarchy that limits memory
+  std::string file;    ///< file that contains the limit
+  std::string path;    ///< path in the hierarchy: "/system.slice/x.service"
 };
 
-/// Version 1 has the controller's name in its line, version 2 has "0::PATH".
+/// Returns the memory control group of a process. Version 1 has the controller's name in its line, version 2
+/// has "0::PATH".
 GroupOfProcess group_of(const std::string& cgroup, const std::string& folder) {
   GroupOfProcess group{.folder = folder, .file = "memory.max", .path = "/"};
   std::istringstream lines(cgroup);
@@ -242,7 +244,7 @@ GroupOfProcess group_of(const std::string& cgroup, const std::string& folder) {
   return group;
 }
 
-/// Returns the limits of the group and of all groups that it is in. A container shows its own as the root.
+/// Returns the limits of the group and of its ancestors. A container sees its own group as the root.
 std::vector<GroupLimit> limits_of(const GroupOfProcess& group) {
   std::vector<GroupLimit> limits;
   std::string path = group.path;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the data plane reserves, line by line, for `sluicectl memory`. Setup.
+// Memory that the data plane reserves, as a table for `sluicectl memory`. Used at setup.
 #pragma once
 
 #include "dataplane/segment/config_block.h"
@@ -8,7 +8,7 @@
 
 namespace sluice::process {
 
-/// Sums over all reactors, in bytes. Lines that do not apply are zero.
+/// Returns sums over all reactors, in bytes. Lines that do not apply are zero.
 segment::MemoryTable memory_table(const segment::ConfigBlock& config);
 
 }  // namespace sluice::process

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upstreams that a reload adds: each gets its place on every reactor, a spare one, or that of one that the reload or an
-// earlier one has removed. The main thread.
+// Upstreams that a reload adds: each is assigned a slot on every reactor, either a spare slot or that of an
+// upstream that this or an earlier reload has removed. Used by the main thread.
 #pragma once
 
 #include <optional>
@@ -15,28 +15,29 @@ namespace sluice::process {
 
 class Newcomers {
  public:
-  /// The place that an upstream has on each reactor; of one that does not change there is none.
+  /// Slots of one upstream, one per reactor; empty for an upstream that cannot change.
   using Places = std::vector<tcp_upstream::UpstreamPlace*>;
 
-  /// `started` is what the data plane was built from. `places` of its upstreams, by number, outlive it. `shown` says
-  /// which place is whose, and outlives it too.
+  /// `started` is the configuration that the data plane was built from. `places`, indexed by upstream,
+  /// outlive this object. `shown` publishes which upstream each slot serves, and outlives it too.
   Newcomers(const segment::ConfigBlock& started, std::vector<Places> places,
             SeqLock<segment::UpstreamPlaces>& shown);
 
-  /// Those that have come since. One that is not served as the spare ones are is left for the next start, and so are
-  /// those for which there is no place.
+  /// Assigns slots to upstreams that have been added. An upstream that is served differently from the spare
+  /// slots, or for which no slot is left, waits for the next start.
   void look(const segment::ConfigBlock& config);
-  /// Every reactor serves what it was given; look() waits for that.
+  /// Returns whether every reactor serves the upstreams that it was assigned; look() is called only then.
   bool taken() const noexcept;
 
  private:
   bool may_come(const segment::UpstreamConfig& entry, std::uint32_t place) const;
 
-  const std::vector<Places> on_reactors_;         ///< by number
-  std::optional<segment::UpstreamConfig> model_;  ///< none: no upstream has exports or a port of its own
+  const std::vector<Places> on_reactors_;         ///< indexed by upstream
+  std::optional<segment::UpstreamConfig> model_;  ///< none: no upstream has its own exports or port
   std::optional<segment::UpstreamConfig>
-      at_port_;                ///< what one at a port of its own is like; none: there cannot be one
-  bool with_exports_ = false;  ///< there may be one with exports of its own
+      /// Template of an upstream with its own port; none: such an upstream cannot be added.
+      at_port_;
+  bool with_exports_ = false;  ///< upstreams with their own exports can be added
   segment::UpstreamPlaces places_;
   SeqLock<segment::UpstreamPlaces>& shown_;
 };

@@ -41,13 +41,14 @@ constexpr std::uint16_t kEthernet = 1;
 constexpr std::uint8_t kNanoseconds = 9;
 constexpr std::uint32_t kInbound = 1;
 constexpr std::uint32_t kOutbound = 2;
-constexpr std::size_t kFrameBytes = 12;  ///< type, and the length before and behind the body
+constexpr std::size_t kFrameBytes = 12;  ///< type, and the length before and after the body
 
 constexpr std::size_t padded(std::size_t bytes) {
   return (bytes + 3) / 4 * 4;
 }
 
-/// A block from its type to its trailing length. Numbers are in the writer's byte order, as the section says.
+/// Block from its type to its trailing length. Numbers are in the writer's byte order, as the section header
+/// declares.
 class Block {
  public:
   Block(Bytes& out, BlockType type) : out_(out), start_(out.size()) {
@@ -97,7 +98,7 @@ void add_section(Bytes& out, std::string_view application) {
   block.number(kByteOrder);
   block.number(std::uint16_t{1});  // version 1.0
   block.number(std::uint16_t{0});
-  block.number(~std::uint64_t{0});  // length of the section: not known yet
+  block.number(~std::uint64_t{0});  // section length: unknown
   block.option(kApplication, application.data(), application.size());
   block.end_of_options();
 }
@@ -157,7 +158,7 @@ CaptureOutput::CaptureOutput(FileDescriptor pipe) : pipe_(std::move(pipe)) {
 }
 
 CaptureOutput::Outcome CaptureOutput::flush() {
-  // Also where nothing is to be written: who asked for a capture may have gone before its first packet.
+  // Checked even if there is nothing to write, because the reader may close the pipe before the first packet.
   pollfd reader{pipe_.get(), 0, 0};
   if (::poll(&reader, 1, 0) > 0 && (reader.revents & POLLERR) != 0) return Outcome::Gone;
   const std::size_t before = total_;
@@ -195,7 +196,8 @@ rdma::softroce::CaptureFilter filter_of(const segment::CaptureRequest& request) 
 }  // namespace
 
 void TscToWall::set() {
-  // Between the two readings this thread may be off the processor: the closest of some pairs.
+  // The thread may be preempted between the readings of the two clocks, so the closest of several pairs is
+  // used.
   constexpr int kTries = 3;
   std::uint64_t closest = ~std::uint64_t{0};
   for (int i = 0; i < kTries; ++i) {
@@ -257,7 +259,7 @@ bool PacketCapture::turn(std::uint64_t now_ns) {
   return !over_;
 }
 
-/// What the rings have, as far as there is room. Which limit that has reached, or empty.
+/// Takes frames from the rings while there is room. Returns the limit that was reached, or an empty string.
 std::string_view PacketCapture::take_frames() {
   for (std::uint32_t i = 0; i < kFramesPerTurn && !output_.full(); ++i) {
     if (request_.max_packets > 0 && status_.packets >= request_.max_packets) return "limit of packets";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One packet capture: from the lanes' rings to a pipe, within limits of packets, bytes and time. Its reader is its
-// lease: when nobody reads the pipe any more, the capture is over. One thread, that of CaptureService, or a test's.
+// One packet capture: from the lanes' rings to a pipe, within limits on packets, bytes and time. The reader
+// of the pipe is the lease of the capture: the capture ends when the pipe has no reader. Used by one thread,
+// that of CaptureService or of a test.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,13 @@
 
 namespace sluice::process {
 
-/// Translates the time-stamp counter to the wall clock, as both are at present.
+/// Converts time-stamp counter values to the wall clock.
 class TscToWall {
  public:
   explicit TscToWall(std::uint64_t tsc_hz) : ns_per_cycle_(1e9 / static_cast<double>(tsc_hz)) {}
-  /// Looks at both clocks.
+  /// Samples both clocks.
   void set();
-  /// Nanoseconds since 1970.
+  /// Returns nanoseconds since 1970.
   std::uint64_t wall_ns(std::uint64_t tsc) const;
 
  private:
@@ -32,13 +33,13 @@ class TscToWall {
 
 class PacketCapture {
  public:
-  /// How long the rest of a capture that has ended may wait for its reader.
+  /// Timeout for the reader of the rest of a capture that has ended.
   static constexpr std::uint64_t kFlushPatienceNs = 2'000'000'000;
-  /// Frames that one turn takes from the rings at most.
+  /// Maximum of frames that one turn() takes from the rings.
   static constexpr std::uint32_t kFramesPerTurn = 4096;
 
-  /// Starts `frames`, which outlives it; its destructor stops that. `interface` names the port in the file. Throws
-  /// SetupError.
+  /// Starts `frames`, which outlives this object; the destructor stops it. `interface` is the name of the
+  /// port in the file. Throws SetupError.
   PacketCapture(rdma::softroce::Capture& frames, std::string_view interface,
                 const segment::CaptureRequest& request, FileDescriptor pipe, std::uint64_t tsc_hz,
                 std::uint64_t now_ns);
@@ -46,11 +47,12 @@ class PacketCapture {
   PacketCapture(const PacketCapture&) = delete;
   PacketCapture& operator=(const PacketCapture&) = delete;
 
-  /// Takes what has arrived and writes what the pipe takes. False once all is over; `now_ns` is monotonic.
+  /// Takes frames that have arrived and writes as much as the pipe accepts. Returns false when the capture is
+  /// over; `now_ns` is monotonic.
   bool turn(std::uint64_t now_ns);
-  /// No more packets; turn() writes what is left. `why` is for the status.
+  /// Stops taking packets; turn() writes the rest. `why` is the reason in the status.
   void end(std::string_view why, std::uint64_t now_ns);
-  /// At once, whatever is left.
+  /// Aborts the capture and discards the rest.
   void fail(std::string_view sentence);
 
   const segment::CaptureStatus& status() const { return status_; }
@@ -66,9 +68,9 @@ class PacketCapture {
   TscToWall clock_;
   segment::CaptureStatus status_;
   std::uint64_t started_ns_;
-  std::uint64_t progress_ns_ = 0;    ///< after end(): when the pipe took something
-  std::uint64_t planned_bytes_ = 0;  ///< written, pending, and the last block
-  std::uint64_t left_ = 0;           ///< frames that had no room at the end
+  std::uint64_t progress_ns_ = 0;    ///< last time that the pipe accepted data
+  std::uint64_t planned_bytes_ = 0;  ///< bytes written, pending, and of the last block
+  std::uint64_t left_ = 0;           ///< frames that did not fit at the end
   bool ending_ = false;
   bool over_ = false;
 };

@@ -75,7 +75,8 @@ rdma_upstream::RelayConfig relay_config(const segment::ConfigBlock& config,
           .routes = routes(from)};
 }
 
-/// What upstreams that come may serve: with exports of their own, what can be shared; at ports of their own, the rest.
+/// Returns the programs of spare slots: programs that upstreams can share, for upstreams with their own
+/// exports; and the other programs, for upstreams with their own port.
 std::vector<service::Route> routes_of_spares(const segment::ConfigBlock& config) {
   std::vector<service::Route> all;
   const auto add = [&all](const segment::UpstreamConfig* model, bool shared) {
@@ -198,7 +199,7 @@ tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& confi
                                       .routes = routes_of_spares(config),
                                       .listen_port = service::kNoPort,
                                       .area = &area.upstreams[i]};
-    setup.config.name.clear();  // which no upstream has
+    setup.config.name.clear();  // no upstream has an empty name
     setup.config.cache = caches[i].get();
     setup.config.spare = true;
     upstreams.upstreams.push_back(std::move(setup));
@@ -219,7 +220,7 @@ std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segmen
   if (!config.spares_over_rdma()) return relays;
   for (std::uint32_t i = config.upstream_count; i < config.upstream_places(); ++i) {
     add(i, *config.model_of_spares());
-    relays.back().config.name.clear();  // which no upstream has
+    relays.back().config.name.clear();  // no upstream has an empty name
     relays.back().listen_port = service::kNoPort;
   }
   return relays;
@@ -243,9 +244,10 @@ reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::u
 
 namespace {
 
-/// Bytes of a frame buffer. af_packet and memif need buffers of their own frame size at any MTU of the link.
+/// Size of a frame buffer in bytes. af_packet and memif need buffers of their own frame size at any MTU of
+/// the link.
 constexpr std::uint32_t kFrameBufferBytes = 8192;
-/// Queue pairs of connections that are being drained while their successors are made.
+/// Additional queue pairs for connections that are being drained while their successors are established.
 constexpr std::uint32_t kSpareQueuePairs = 8;
 
 rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
@@ -307,7 +309,7 @@ Devices::Devices(const segment::ConfigBlock& config) {
     case segment::Driver::Verbs:
       return;
     case segment::Driver::Loopback:
-      if (config.reverse.in_use != 0)  // the server's, who is on this machine
+      if (config.reverse.in_use != 0)  // created by the server, on this machine
         fabric_ = rdma::loopback::Fabric::attach(config.loopback_path);
       else
         fabric_ = rdma::loopback::Fabric::create(
@@ -371,7 +373,7 @@ void Devices::poll_conditions() {
     log_notices();
     const rdma::Condition condition = made_[i]->condition();
     if (condition == logged_[i]) continue;
-    if (port_ && i > 0) continue;  // the port's condition is that of all its lanes
+    if (port_ && i > 0) continue;  // all lanes share the port's condition
     logged_[i] = condition;
     switch (condition) {
       case rdma::Condition::Up:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the published configuration means to each part of the data plane. Pure functions; any thread, setup.
-// Throw SetupError for a pool that is too small for any call.
+// Conversion of the published configuration to the settings of each part of the data plane. Pure functions;
+// any thread, at setup. They throw SetupError if a pool is too small for any call.
 #pragma once
 
 #include <vector>
@@ -18,28 +18,31 @@
 
 namespace sluice::process {
 
-/// By their numbers, up to the last that is in use: the number is part of file handles.
+/// Returns the exports, indexed by their numbers, up to the last one in use. The number is part of file
+/// handles.
 std::vector<service::memory::ExportOptions> export_options(const segment::ConfigBlock& config);
 service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config);
 reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::uint32_t number);
 reactor::DialConfig dial_config(const segment::ConfigBlock& config);
 tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config);
-/// Null without the reverse gateway.
+/// Creates the listener of the reverse gateway; null without a reverse gateway.
 Owned<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config);
-/// By number of the upstream, spare ones included, for all reactors; null for those over RDMA.
+/// Creates the request caches of all reactors, indexed by upstream, including spare slots; null for upstreams
+/// over RDMA.
 tcp_upstream::RequestCaches request_caches(const segment::ConfigBlock& config);
 struct RelaySetup {
   rdma_upstream::RelayConfig config;
-  /// At which its services are by themselves; zero: they are with the others. service::kNoPort: it is spare.
+  /// Port at which the upstream's services are alone. Zero: they share the gateway's port. service::kNoPort:
+  /// the slot is spare.
   std::uint32_t listen_port = 0;
   segment::UpstreamArea* area = nullptr;  ///< outlives the relay
 };
-/// The upstreams that are reached over RDMA, and behind them the spare ones if these are, for the reactor of `area`. `addresses`
-/// and the area outlive them.
+/// Returns the upstreams over RDMA, followed by spare slots if those are over RDMA, for the reactor of
+/// `area`. `addresses` and the area outlive the relays.
 std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                       const segment::SharedUpstreamAddresses& addresses);
-/// The others, and behind them the spare ones if these are reached over TCP, for the reactor of `area`. `addresses` and the area
-/// outlive the upstreams.
+/// Returns the upstreams over TCP, followed by spare slots if those are over TCP, for the reactor of `area`.
+/// `addresses` and the area outlive the upstreams.
 tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                                const segment::SharedUpstreamAddresses& addresses,
                                                const tcp_upstream::RequestCaches& caches);

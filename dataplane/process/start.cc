@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a data plane starts with: its segment and configuration, DPDK's environment, DPDK's log, and clocks.
+// Start of a data plane: its segment and configuration, DPDK's environment, DPDK's log, and clocks.
 #include "dataplane/process/start.h"
 
 #include <rte_config.h>
@@ -45,12 +45,13 @@ namespace {
 
 constexpr std::chrono::milliseconds kRetryInterval{20};
 
-/// The time that all steps have together.
+/// Timeout for all steps of the start together.
 class Patience {
  public:
   Patience(std::chrono::milliseconds limit, const StopSignal& stop) : left_(limit), stop_(stop) {}
 
-  /// Throws SetupError when nothing is left, with what to do about `problem`.
+  /// Waits for the retry interval. Throws SetupError with `problem` and the action to take if the time is
+  /// used up or a stop has been requested.
   void wait(const std::string& problem) {
     if (left_.count() <= 0 || stop_.requested())
       throw SetupError(problem + " Start: sluice-controlplane --config FILE.");
@@ -203,11 +204,11 @@ log::Level level_of(int dpdk) {
   return dpdk == static_cast<int>(RTE_LOG_WARNING) ? log::Level::Warning : log::Level::Info;
 }
 
-/// Any thread.
+/// Writes one line of DPDK's log. Any thread.
 ssize_t write_line(void*, const char* text, std::size_t bytes) {
   std::string_view line(text, bytes);
   const int level = rte_log_cur_msg_loglevel();
-  // After a panic nobody empties a queue any more.
+  // After a panic the log queue is no longer drained.
   if (level <= static_cast<int>(RTE_LOG_CRIT) && ::write(STDERR_FILENO, text, bytes) < 0) return 0;
   if (line.ends_with('\n')) line.remove_suffix(1);
   log::write(level_of(level), line);
@@ -245,7 +246,7 @@ void set_wall_clock() noexcept {
 
 namespace {
 
-/// DPDK takes processors by numbers below that of its logical cores.
+/// Limit on processor numbers: DPDK requires them to be below its number of logical cores.
 constexpr std::uint32_t kMaxProcessors = std::min<std::uint32_t>(RTE_MAX_LCORE, CPU_SETSIZE);
 
 /// Returns the number at the beginning of `text`; `otherwise` if there is none.
@@ -311,7 +312,7 @@ std::vector<Processor> choose_processors(const std::vector<Processor>& available
     (seen.insert(processor.core).second ? first_of_core : siblings).push_back(processor);
   std::vector<Processor> order(first_of_core.begin() + (first_of_core.size() > reactors ? 1 : 0),
                                first_of_core.end());
-  // If every core is needed, the first is given last: by default it serves most interrupts.
+  // If every core is needed, the first one is assigned last, because it serves most interrupts by default.
   if (first_of_core.size() <= reactors) std::reverse(order.begin(), order.end());
   order.insert(order.end(), siblings.begin(), siblings.end());
   if (order.size() < reactors)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a data plane starts with: the segment, which it then owns, and the configuration that a living control plane has
-// published for it. What a dead one has left is not taken: the next one may have read another file, and most keys come into
-// force only here. The main thread.
+// Start of a data plane: the segment, which it then owns, and a configuration that a running control plane
+// has published for this start. A configuration that a former control plane left behind is not used, because
+// the next control plane may have read another file, and most keys take effect only at the start. Used by the
+// main thread.
 #pragma once
 
 #include <chrono>
@@ -18,15 +19,16 @@ namespace sluice::process {
 struct Start {
   Start() = default;
   Start(Start&&) = default;
-  Start& operator=(Start&&) = delete;  // would give the segment up before who owns it
+  Start& operator=(Start&&) = delete;  // would release the segment before its ownership
 
   Owned<segment::Segment> segment;
   Owned<segment::DataPlaneOwnership> ownership;
   Owned<segment::ConfigBlock> config;
 };
 
-/// Waits for the control plane's part of the segment, takes the data plane's own, asks for a configuration (DataPart::start_asked) and waits for
-/// it. Throws SetupError: no control plane answers in time, `stop` has been requested, another data plane has the segment.
+/// Waits for the control plane's part of the segment, takes the data plane's part, requests a configuration
+/// (DataPart::start_asked) and waits for it. Throws SetupError if no control plane answers in time, `stop`
+/// has been requested, or another data plane owns the segment.
 Start wait_for_start(const std::string& segment_name, std::chrono::milliseconds limit,
                      const StopSignal& stop);
 

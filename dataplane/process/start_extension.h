@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Extension of systemd's start timeout: to register a few hundred GiB with a device takes minutes, in system calls that
-// return late. No effect outside a systemd unit.
+// Extension of systemd's start timeout. Registering a few hundred GiB with a device takes minutes in system
+// calls that return late. No effect outside a systemd unit.
 #pragma once
 
 #include <chrono>
@@ -11,14 +11,14 @@
 
 namespace sluice::process {
 
-/// Interval between two extensions, and the time that each of them allows from then on.
+/// Interval between two extensions, and the time that each of them allows.
 inline constexpr std::chrono::seconds kExtensionInterval{10};
 inline constexpr std::chrono::seconds kExtension{60};
-/// A start that takes longer than this hangs, and is no longer extended.
+/// Maximum duration of a start. A longer start counts as hung and is no longer extended.
 inline constexpr std::chrono::hours kLongestStart{1};
 
-/// Extends the start timeout periodically during its lifetime, in a thread of its own. The main thread creates and destroys it
-/// before the reactors run.
+/// Extends the start timeout periodically during its lifetime, in a separate thread. The main thread creates
+/// and destroys it before the reactors run.
 class StartExtension {
  public:
   explicit StartExtension(std::chrono::milliseconds interval = kExtensionInterval);
@@ -31,7 +31,7 @@ class StartExtension {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool started_ = false;  ///< under mutex_: the start is over
+  bool started_ = false;  ///< start is complete; guarded by mutex_
   std::thread thread_;
 };
 

@@ -36,8 +36,8 @@ class ConfigWatch {
   Newcomers& newcomers_;
   const SetSlowCall set_slow_call_ns_;
   std::uint64_t generation_ = 0;
-  std::uint32_t sequence_ =
-      0;  ///< sequence of Layout::config; zero: a configuration published during the start is read as well
+  /// Sequence of Layout::config; zero: a configuration published during the start is read as well.
+  std::uint32_t sequence_ = 0;
   std::unique_ptr<ExportUpdate::List> pending_;  ///< offered to the reactor
 };
 

@@ -111,8 +111,7 @@ void Newcomers::look(const segment::ConfigBlock& config) {
                     .port = static_cast<std::uint16_t>(entry.port),
                     .handle_tag = entry.handle_tag,
                     .listen_port = static_cast<std::uint16_t>(entry.listen_port)});
-    if (entry.listen_port != 0)
-      places_.changes[i] = 0;  // slot cannot be reassigned, as its clients use its port
+    if (entry.listen_port != 0) places_.changes[i] = 0;  // its clients keep using its port
     log::info("Upstream '{}' is served from now on", entry.name);
   }
   shown_.write(places_);

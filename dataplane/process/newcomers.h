@@ -34,9 +34,8 @@ class Newcomers {
 
   const std::vector<Places> on_reactors_;         ///< indexed by upstream
   std::optional<segment::UpstreamConfig> model_;  ///< none: no upstream has its own exports or port
-  std::optional<segment::UpstreamConfig>
-      /// Template of an upstream with its own port; none: such an upstream cannot be added.
-      at_port_;
+  /// Template of an upstream with its own port; none: such an upstream cannot be added.
+  std::optional<segment::UpstreamConfig> at_port_;
   bool with_exports_ = false;  ///< upstreams with their own exports can be added
   segment::UpstreamPlaces places_;
   SeqLock<segment::UpstreamPlaces>& shown_;

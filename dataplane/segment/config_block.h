@@ -25,8 +25,8 @@ namespace sluice::segment {
 
 inline constexpr std::uint32_t kMaxAllowed = 16;
 inline constexpr std::uint32_t kMaxExportHosts = 16;
-inline constexpr std::uint32_t kMaxNameBytes =
-    32;  ///< name of a client class or an upstream, terminating zero included
+/// Maximum size of the name of a client class or an upstream, including the terminating zero.
+inline constexpr std::uint32_t kMaxNameBytes = 32;
 
 /// An address prefix. IPv4 is mapped, ::ffff:a.b.c.d, with 96 added to the prefix length.
 struct AllowedPrefix {
@@ -92,8 +92,8 @@ struct UpstreamConfig {
   std::uint32_t privileged_port = 0;
   WithheldConfig withheld;
   std::uint32_t mount_port = 0;  ///< zero: queried from the upstream's rpcbind
-  std::uint32_t allowed_count =
-      0;  ///< number of prefixes that MOUNT gives its exports to; zero: every address
+  /// Number of prefixes to whose clients MOUNT gives the exports; zero: every address.
+  std::uint32_t allowed_count = 0;
   std::array<AllowedPrefix, kMaxAllowed> allowed;
   std::uint32_t route_count = 0;
   std::array<RouteConfig, kMaxRoutes> routes;
@@ -183,8 +183,8 @@ enum class IdlePolicy : std::uint32_t { Spin, Backoff };
 struct ConfigBlock {
   std::uint64_t generation = 0;
   std::uint32_t reactors = 1;
-  std::uint32_t choose_cpus =
-      1;  ///< nonzero: `cpus` is empty, and the data plane chooses from its affinity mask
+  /// Nonzero if `cpus` is empty, so that the data plane chooses from its affinity mask.
+  std::uint32_t choose_cpus = 1;
   std::array<std::uint32_t, kMaxReactors> cpus{};
   std::array<std::uint32_t, kMaxReactors> numa_nodes{};  ///< nodes of `cpus`, in the data plane's own copy
   Driver driver = Driver::Loopback;
@@ -338,8 +338,8 @@ struct ConfigBlock {
     return verbs_port_count > 0 ? &verbs_ports[reactor % verbs_port_count] : nullptr;
   }
 
-  std::array<ExportConfig, kMaxExports>
-      exports;  ///< the index is part of file handles, so a path keeps its index
+  /// Exports. The index of an entry is part of its file handles, so a path keeps its index.
+  std::array<ExportConfig, kMaxExports> exports;
 };
 
 }  // namespace sluice::segment

@@ -145,8 +145,7 @@ void measure_descriptors(ProcessUse& use) {
   std::uint64_t open = 0;
   errno = 0;
   while (const dirent* const each = ::readdir(list)) open += each->d_name[0] != '.' ? 1 : 0;
-  if (errno == 0 && open > 0)
-    set(use.open_descriptors, open - 1);  // without the descriptor of the list itself
+  if (errno == 0 && open > 0) set(use.open_descriptors, open - 1);  // except the list's own
   ::closedir(list);
 }
 

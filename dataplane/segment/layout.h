@@ -51,8 +51,8 @@ struct ReactorArea {
   Ring<PropertyPart, kPropertySlots> properties_up;    ///< reactor to control plane
   Ring<PropertyPart, kPropertySlots> properties_down;  ///< control plane to reactor
   WantedArea wanted;                                   ///< control plane: desired state of each connection
-  OfControl<decltype(ReactorControl::peaks_read)>
-      peaks_read;  ///< number of times that it has read every `peak_busy`
+  /// Number of times that the control plane has read every `peak_busy`.
+  OfControl<decltype(ReactorControl::peaks_read)> peaks_read;
   // The reactor writes the members below.
   OfData<decltype(ReactorData::transport_counters)> transport_counters;
   OfData<decltype(ReactorData::counters)> counters;

@@ -46,9 +46,8 @@ inline constexpr std::uint32_t kPropertySlots = 64;
 /// Section of a part. Releases that agree on its offset, size, version and hash can share it.
 struct Section {
   std::array<char, 24> name;
-  std::uint32_t
-      /// Version, incremented if the meaning of the contents changes but their shape does not.
-      version;
+  /// Version, incremented if the meaning of the contents changes but their shape does not.
+  std::uint32_t version;
   std::uint32_t unused;
   std::uint64_t offset;
   std::uint64_t bytes;
@@ -107,8 +106,8 @@ struct ReactorData {
 
 struct ControlState {
   std::atomic<std::uint64_t> recomputation_ns;  ///< duration of the last credit recomputation
-  std::atomic<std::uint64_t> longest_stall_ns;  ///< longest iteration of its loop since its start
-  std::atomic<std::uint64_t> recent_stall_ns;   ///< longest iteration of its loop in the last two minutes
+  std::atomic<std::uint64_t> longest_stall_ns;  ///< longest stall of its loop since its start
+  std::atomic<std::uint64_t> recent_stall_ns;   ///< longest stall of its loop in the last two minutes
   std::atomic<std::uint32_t> draining;
   /// Epoch of the control plane that has taken over and reads the rings. It is set later than that of
   /// Heartbeat::owner: entries that a predecessor has not read are dropped in between, and reactors then
@@ -133,9 +132,8 @@ struct ControlPart {
 
 struct DataPart {
   PartHead head;
-  std::atomic<std::uint64_t>
-      /// Generation of the configuration whose reloadable part is applied.
-      generation_applied;
+  /// Generation of the configuration whose reloadable part is applied.
+  std::atomic<std::uint64_t> generation_applied;
   SeqLock<UpstreamPlaces> upstream_places;
   std::array<ReactorData, kMaxReactors> reactors;
   std::array<SeqLock<ExportInfo>, kMaxExports> exports;  ///< writer: the reactor that owns the exports

@@ -14,14 +14,12 @@
 namespace sluice::segment {
 
 struct SlowCall {
-  std::uint64_t number =
-      /// Number of the record in its ring, by which a reader verifies that it found the record that it looked
-      /// for.
-      0;
+  /// Number of the record in its ring, by which a reader verifies that it found the record that it looked
+  /// for.
+  std::uint64_t number = 0;
   std::uint64_t ended_ns = 0;  ///< wall clock
-  std::uint64_t upstream_ns =
-      /// Time from the Send to the upstream's reply. Zero: not forwarded, or not answered.
-      0;
+  /// Time from the Send to the upstream's reply. Zero: not forwarded, or not answered.
+  std::uint64_t upstream_ns = 0;
   PeerAddress peer;
   std::uint32_t client_class = 0;
   std::uint32_t replied = 0;  ///< zero: its connection ended first, and TraceRecord::status is not valid

@@ -84,8 +84,8 @@ struct ConnectionUse {
   std::atomic<std::uint32_t> granted;    ///< credits that the next reply grants
   std::atomic<std::uint32_t> busy;       ///< call slots in use
   std::atomic<std::uint32_t> peak_busy;  ///< largest `busy` since the control plane last read it
-  std::atomic<std::uint32_t>
-      oldest_state;  ///< state of the oldest call in a slot: index in kSlotStates; zero: none
+  /// State of the oldest call in a slot: index in kSlotStates; zero: none.
+  std::atomic<std::uint32_t> oldest_state;
   std::atomic<std::uint64_t> oldest_ns;  ///< age of that call in ns
   std::atomic<std::uint64_t> served;     ///< calls that have been replied to since the connection was opened
   std::atomic<std::uint64_t> served_ns;  ///< total time of the calls in `served`
@@ -113,8 +113,8 @@ struct ExportInfo {
   std::array<std::uint64_t, kMaxNfsProcedures> procedure_errors{};
 };
 
-inline constexpr std::uint32_t kMaxMountPathBytes =
-    1028;  ///< MNTPATHLEN (1024), plus room for the terminating zero
+/// Maximum size of a path in MOUNT: MNTPATHLEN (1024), plus room for the terminating zero.
+inline constexpr std::uint32_t kMaxMountPathBytes = 1028;
 
 /// Query of the control plane's MOUNT thread for the handle of a directory below the root of an export.
 struct PathQuestion {

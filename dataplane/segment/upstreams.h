@@ -94,12 +94,12 @@ struct UpstreamArea {
   static_assert(static_cast<std::size_t>(UpstreamCounter::kCount) <= kUpstreamCounterRoom);
   std::array<std::atomic<std::uint64_t>, kUpstreamCounterRoom> counters{};
   std::atomic<std::uint32_t> connections{0};  ///< established connections
-  std::atomic<std::uint32_t> connecting{
-      0};  ///< connections being established or waiting for the next attempt
+  /// Connections being established or waiting for the next attempt.
+  std::atomic<std::uint32_t> connecting{0};
   std::atomic<std::uint32_t> outstanding{0};  ///< calls sent and not answered
   std::atomic<std::uint32_t> waiting{0};      ///< calls that could not be sent yet
-  std::atomic<std::uint32_t> credit_limit{
-      0};  ///< lowest limit of any client whose calls wait here; zero: none
+  /// Lowest limit of any client whose calls wait here; zero: none.
+  std::atomic<std::uint32_t> credit_limit{0};
   std::atomic<std::uint32_t> uring_features{0};  ///< UringFeatures in use; none over RDMA
   SeqLock<PeerAddress> address{};                ///< address of new connections; all zero: unknown
   std::array<PoolUse, kUpstreamPools.size()> pools{};

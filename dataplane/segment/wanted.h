@@ -7,8 +7,8 @@
 // of its connection (ConnectionInfo), so that a word for a former connection in the same slot is never
 // applied, and a process that ends between two stores leaves no torn state. Data of more than one word is
 // stored before the flag that announces it, and only once per incarnation. A hint contains the number of a
-// connection to check. Hints are dropped while the ring is full, because reactors also scan all words
-// periodically and publish the words that they have applied (ConnectionUse).
+// connection to check. It may be dropped if the ring is full, because reactors also scan all words
+// periodically; they publish the words that they have applied (ConnectionUse).
 #pragma once
 
 #include <array>

@@ -2,7 +2,7 @@
 //
 // List of all counters. The transport's struct, the shared block, the exporter, sluicectl and the metrics
 // reference are generated from it. X(name, group, help): `group` is the metric's label value. Constants only;
-// the arrays in segment.h and rpcrdma document the writer of each counter.
+// the arrays in parts.h and rpcrdma document the writer of each counter.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // State of the data plane, published for the control plane and tools. Each entry has one writer, its reactor,
-// through a SeqLock (segment.h) or relaxed atomics; any thread or process reads.
+// through a SeqLock (base/seqlock.h) or relaxed atomics; any thread or process reads.
 #pragma once
 
 #include <array>

@@ -18,7 +18,8 @@ class TransitionTable {
  public:
   static constexpr std::size_t kStates = static_cast<std::size_t>(kLast) + 1;
 
-  /// Takes the successors of each state, in the order of the enumeration. A missing row does not compile.
+  /// Sets the successors of each state. The rows are in the order of the enumeration; a missing row does not
+  /// compile.
   consteval TransitionTable(std::initializer_list<std::initializer_list<State>> rows) {
     if (rows.size() != kStates) throw "each state has a row";
     std::size_t from = 0;
@@ -36,7 +37,7 @@ class TransitionTable {
   std::array<std::uint16_t, kStates> after_{};
 };
 
-/// Changes `state` to `to`; a transition that the table does not allow is a failed invariant.
+/// Changes `state` to `to`. A transition that the table does not allow fails an invariant.
 template <typename State, State kLast>
 inline void change_state(const TransitionTable<State, kLast>& table, State& state, State to) noexcept {
   static_cast<void>(SLUICE_INVARIANT(table.allows(state, to), gateway_state));

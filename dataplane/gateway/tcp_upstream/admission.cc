@@ -25,7 +25,7 @@ Admission::Queue& Admission::enter(ForwardedCall& forwarded) noexcept {
   return queue;
 }
 
-/// All or nothing: a call that waits for one thing keeps no other.
+/// Acquires all resources of the call or none, so that a waiting call holds nothing.
 Admission::Lack Admission::let_in(Queue& queue) noexcept {
   ForwardedCall& first = *queue.calls.first();
   ClientShare& client = *queue.client;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This file sends calls on a connection to an upstream, chooses which are sent again, and receives
+// This file sends calls on a connection to an upstream, chooses the calls to retransmit, and receives
 // records.
 #include <utility>
 
@@ -24,7 +24,7 @@ void UpstreamConnection::submit(ForwardedCall& forwarded) noexcept {
 
 void UpstreamConnection::send_again(ForwardedCall& forwarded) noexcept {
   remove(forwarded);
-  forwarded.resent = false;  // no suspect of the loss of a connection
+  forwarded.resent = false;  // the call is not suspected of a lost connection
   forwarded.trial = 0;
   shared_.count(Counter::resent);
   submit(forwarded);
@@ -95,8 +95,8 @@ void UpstreamConnection::next_trial(std::uint32_t most) noexcept {
   trial_ = {.number = larger_of(trial_.number + 1, 1u), .most = most, .sent = 0, .open = 0, .begun_ns = 0};
 }
 
-/// Returns the call that has to be given up, or null. Each call of the trial during which the connection was lost may
-/// be the cause: if the trial has several, they come first and are tried alone.
+/// Returns the call that has to be given up, or null. Each call of the trial during which the connection was
+/// lost may be the cause. If the trial has several calls, they move to the front and are tried one at a time.
 ForwardedCall* UpstreamConnection::judge_suspects() noexcept {
   const bool suspicious = trial_lasts();
   const Trial lost = trial_;
@@ -117,7 +117,8 @@ ForwardedCall* UpstreamConnection::judge_suspects() noexcept {
   return nullptr;
 }
 
-/// Returns whether the call has to be given up. If the upstream has answered no other call since the last strike, it may itself be the cause.
+/// Counts a strike and returns whether the call has to be given up. Counts none if the upstream has answered
+/// no other call since the last strike, because then the upstream itself may be the cause.
 bool UpstreamConnection::strike(ForwardedCall& suspect) noexcept {
   if (suspect.given_up() || !std::exchange(answered_, false)) return false;
   if (++suspect.strikes < kMaxStrikes) return false;

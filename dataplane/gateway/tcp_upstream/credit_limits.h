@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credits of clients whose calls would only wait here (RFC 8166, section 3.3.1, lets a responder grant what its
-// resources allow). Each upstream says how many it would grant a client. A connection has one number of credits for
-// all of them, which the client's calls at one use up for the others: it is granted as many as leave each upstream
-// what that one grants. Only the owning reactor may call; only the constructor allocates.
+// Credit limits of clients whose calls would only wait at the gateway. RFC 8166, section 3.3.1, allows a
+// responder to grant what its resources allow. Each upstream sets a limit for each client. A connection has
+// one credit grant for all upstreams, and calls at one upstream use credits that calls at the others need.
+// The grant is therefore large enough that the upstream with the highest limit gets its limit on top of the
+// calls that the others hold. Only the owning reactor may call; only the constructor allocates.
 #pragma once
 
 #include <array>
@@ -17,16 +18,19 @@
 
 namespace sluice::tcp_upstream {
 
+/// Value of a credit limit that does not restrict the client.
 inline constexpr std::uint32_t kNoLimit = ~std::uint32_t{0};
 
 class CreditLimits {
  public:
-  /// Setup: for this many connections of the reactor.
+  /// Setup. `clients` is the number of connections of the reactor.
   explicit CreditLimits(std::uint32_t clients) : of_clients_(clients) {}
 
-  /// Upstreams count from zero, below segment::kMaxUpstreams. One that is in use and has set nothing grants all.
+  /// Marks an upstream as used. Upstream numbers are below segment::kMaxUpstreams. A used upstream that has
+  /// set no limit does not restrict its clients.
   void use(std::uint32_t upstream) noexcept { in_use_[upstream] = true; }
-  /// `held`: calls of the client that the upstream has, or that wait for it.
+  /// Sets the limit of a client at one upstream. `held` is the number of the client's calls that are
+  /// outstanding at the upstream or wait for it.
   void set(service::Client& client, std::uint32_t upstream, std::uint32_t limit,
            std::uint32_t held) noexcept {
     if (!SLUICE_INVARIANT(client.number() < of_clients_.size() && upstream < in_use_.size(), pool_balance))
@@ -35,7 +39,7 @@ class CreditLimits {
     of_client[upstream] = {.limit = limit, .held = held};
     client.limit_credits(together(of_client));
   }
-  /// The client has gone.
+  /// Removes the limit of a disconnected client.
   void forget(std::uint16_t client, std::uint32_t upstream) noexcept { of_clients_[client][upstream] = {}; }
 
  private:
@@ -45,7 +49,7 @@ class CreditLimits {
   };
   using OfClient = std::array<Limit, segment::kMaxUpstreams>;
 
-  /// The most that any upstream grants, beside the calls that the others hold.
+  /// Returns the highest sum of one upstream's limit and the calls that the other upstreams hold.
   std::uint32_t together(const OfClient& of_client) const noexcept {
     std::uint32_t held = 0;
     for (const Limit& each : of_client) held += each.held;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program of NFS 3 that several upstreams serve, each with exports of its own: MOUNT asks the upstream of a path and
-// puts its tag in front of the file handle, and each handle that a client gets later has the tag of where it comes from.
-// So a call tells by its handle where it goes, after a restart of either plane too. The tag says where, and nothing
-// else: whether a handle is good, and for whom, is for the upstream to say.
+// An NFS 3 program that several upstreams serve, each with its own exports. MOUNT queries the upstream that
+// exports a path and prepends its tag to the file handle. Each handle that a client receives later carries
+// the tag of the upstream that returned it. The handles of a call therefore select its upstream, also after a
+// restart of either plane. The tag only selects the upstream, which alone decides whether a handle is valid
+// and for which client.
 //
 // Only the owning reactor may call.
 #pragma once
@@ -18,12 +19,13 @@ namespace sluice::tcp_upstream {
 
 class ExportGroup final : public service::Service {
  public:
-  /// Whether several upstreams may serve the program.
+  /// Returns whether several upstreams may serve the program.
   static bool shares(const service::Binding& binding) noexcept;
 
   /// Setup.
   explicit ExportGroup(const service::Binding& binding) : binding_(binding) {}
-  /// Setup: one of at most segment::kMaxUpstreams, with a tag of its own, or none while it is spare; outlives the group, which needs one to serve calls.
+  /// Adds a member at setup. A group has 1 to segment::kMaxUpstreams members. Each has a unique tag, or no
+  /// tag while it is spare, and outlives the group.
   void add(ForwardService& member) noexcept { members_[count_++] = &member; }
 
   const service::Binding& binding() const noexcept override { return binding_; }

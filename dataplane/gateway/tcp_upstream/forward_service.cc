@@ -11,7 +11,8 @@ namespace sluice::tcp_upstream {
 
 namespace {
 
-/// RPC reply header, with the longest verifier, and what RPCSEC_GSS adds around the results.
+/// Maximum bytes of an RPC reply header with the longest verifier, and of the RPCSEC_GSS wrapping of the
+/// results.
 constexpr std::uint64_t kMostReplyHeaderBytes = 1024;
 }  // namespace
 
@@ -46,7 +47,7 @@ service::Execution ForwardService::execute_tagged(service::Call& call,
   return service::Execution::Started;
 }
 
-/// What is known of the call as its client has sent it.
+/// Initializes the state of a call from the message that the client has sent.
 void ForwardService::begin(service::Call& call, ForwardedCall& forwarded) noexcept {
   const bool signs_xid = call.header().credential.flavor == rpc::AuthFlavor::RpcSecGss;
   upstream_.register_client(*call.client());
@@ -75,9 +76,10 @@ void ForwardService::call_abandoned(service::Call& call) noexcept {
   upstream_.calls().abandon(call.state<ForwardedCall>());
 }
 
-/// The longest reply that can reach the client decides: short ones with eligible items are copied out of the
-/// stream's buffer, long ones are received where they stay. A reply of either kind is kept when the transport
-/// has no room for its results, or when the call has not been sent to its end.
+/// Returns the memory that the longest possible reply to the client needs. A long reply is received directly
+/// into its final memory. The eligible items of a short reply are copied out of the stream's buffer. A reply
+/// of either kind is also kept in this memory if the transport has no room for its results, or if the call
+/// has not been sent completely.
 ReplyNeed ForwardService::need_of(service::Call& call) const noexcept {
   std::uint64_t room = call.reply_room();
   const bool bounded = binding_.max_results_bytes != nullptr && !rpc::is_wrapped(call.header().credential);
@@ -136,7 +138,7 @@ ForwardService::Written ForwardService::write_reply(ForwardedCall& forwarded,
     results_bytes -= xdr::padded(items[i].bytes);
     data_bytes += items[i].bytes;
   }
-  // require_results() counts from behind the shortest reply header.
+  // require_results() counts only the bytes that follow the shortest reply header.
   if (!call.require_results(results_bytes - smaller_of(results_bytes, rpc::kMinReplyBytes)))
     return Written::Nothing;
 
@@ -187,7 +189,7 @@ bool ExportGroup::shares(const service::Binding& binding) noexcept {
 
 ForwardService* ExportGroup::find(std::uint32_t tag) const noexcept {
   for (std::size_t i = 0; i < count_; ++i)
-    if (tag != 0 && members_[i]->handle_tag() == tag) return members_[i];  // without a tag: spare
+    if (tag != 0 && members_[i]->handle_tag() == tag) return members_[i];  // spare members have the tag 0
   return nullptr;
 }
 
@@ -196,7 +198,8 @@ Execution ExportGroup::execute(service::Call& call) noexcept {
   if (forwarded.state == ForwardedCall::State::Held) return forwarded.service->execute(call);
   const rpc::CallHeader& header = call.header();
   if (header.credential.flavor == rpc::AuthFlavor::RpcSecGss) {
-    // The context belongs to one upstream, and its signature covers the handles that the gateway would replace.
+    // The security context belongs to one upstream, and its signature covers the handles that the gateway
+    // would replace.
     members_[0]->count(Counter::signed_calls_refused);
     call.deny(rpc::AuthStat::RejectedCred);
     return Execution::Started;
@@ -218,8 +221,9 @@ Execution ExportGroup::execute(service::Call& call) noexcept {
   return route(call, handles);
 }
 
-/// A handle with another tag may have been given out: under another configuration. RFC 1813, section 2.6: the access to its
-/// file has been revoked.
+/// Forwards the call to the upstream that its handles select. A handle with an unknown tag may have been
+/// returned under an earlier configuration, so it is stale: access to its file has been revoked (RFC 1813,
+/// section 2.6).
 Execution ExportGroup::route(service::Call& call, const ulb::CallHandles& handles) noexcept {
   ForwardService* const target = find(handles.tags[0]);
   for (std::size_t i = 0; i < handles.count; ++i) {

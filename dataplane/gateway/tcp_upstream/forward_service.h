@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program and version that an upstream server serves over TCP. The call is forwarded unchanged but for its
-// XID, after its Read chunks were pulled into the message. The reply is received into registered memory, from
-// where its eligible items are written to the client.
+// A program and version that an upstream server serves over TCP. After its Read chunks have been pulled into
+// the message, a call is forwarded with only its XID changed. The reply is received into registered memory,
+// from which its eligible items are written to the client.
 //
-// Where the upstream is one of several for NFS 3, ExportGroup gives it the calls with its handles, and their tags are
-// taken off and put on here.
+// If several upstreams serve NFS 3, ExportGroup selects the service by the tags of a call's handles. The
+// service removes the tags from the call and adds them to the handles in the reply.
 //
-// Only the owning reactor may call. Calls belong to the transport; the Upstream outlives the service.
+// Only the owning reactor may call. The transport owns the calls, and the Upstream outlives the service.
 #pragma once
 
 #include <string>
@@ -21,7 +21,8 @@ namespace sluice::tcp_upstream {
 
 class ForwardService final : public service::Service {
  public:
-  /// `handle_tag` of the program's file handles on the clients' side; zero: they have none.
+  /// Setup. `handle_tag` is the tag of the program's file handles on the client side, or zero if they have
+  /// none.
   ForwardService(Upstream& upstream, const service::Binding& binding, std::uint32_t handle_tag = 0)
       : upstream_(upstream),
         binding_(binding),
@@ -31,11 +32,12 @@ class ForwardService final : public service::Service {
 
   const service::Binding& binding() const noexcept override { return binding_; }
   std::uint32_t handle_tag() const noexcept { return handle_tag_; }
-  /// Of calls that begin from now on. Zero, of an upstream in a group: there are none.
+  /// Sets the tag of all calls that begin later. A member of a group with the tag 0 gets no calls.
   void set_handle_tag(std::uint32_t tag) noexcept { handle_tag_ = tag; }
   void count(segment::UpstreamCounter counter) noexcept { upstream_.shared().count(counter); }
   service::Execution execute(service::Call& call) noexcept override;
-  /// The same of a call whose handles have its tag. Not of one under RPCSEC_GSS, which signs the message.
+  /// Executes a call whose handles have the service's tag. The call must not use RPCSEC_GSS, which signs the
+  /// message.
   service::Execution execute_tagged(service::Call& call, const ulb::CallHandles& handles) noexcept;
   void release(service::Call& call) noexcept override;
   void call_abandoned(service::Call& call) noexcept override;
@@ -44,17 +46,18 @@ class ForwardService final : public service::Service {
   /// A received reply message, before it is delivered to its call.
   struct ReplyRecord {
     std::span<const std::byte> bytes;
-    bool registered = false;  ///< in the call's memory
-    rdma::Lkey lkey{};        ///< of the call's memory
+    bool registered = false;  ///< true if the bytes are in the call's registered memory
+    rdma::Lkey lkey{};        ///< local key of the call's memory
   };
-  /// Lowers in a reply what does not get through the gateway, and takes out what is withheld.
+  /// Adapts a reply to the gateway: caps announced sizes, removes withheld features, and
+  /// adds the tag to file system identifiers.
   void adapt(const ForwardedCall& forwarded, std::span<std::byte> record) noexcept;
-  /// Whether the upstream has refused the call, unexecuted, for the connection on which it came.
+  /// Returns whether the upstream has refused, without execution, a call of a session on this connection.
   bool refuses_connection(const ForwardedCall& forwarded, std::span<const std::byte> record) const noexcept;
   enum class Written : std::uint8_t {
-    Nothing,  ///< the transport lacks memory for the results; it executes the call again when it has some
-    Copy,     ///< the results have nothing of the call's memory
-    Pieces,   ///< the results refer to the call's memory
+    Nothing,  ///< nothing written: the transport lacks memory, and executes the call again when it has some
+    Copy,     ///< written; the results do not refer to the call's memory
+    Pieces,   ///< written; the results refer to the call's memory
   };
   /// Writes the results of a call from a reply whose XID matches.
   Written write_reply(ForwardedCall& forwarded, const ReplyRecord& record) noexcept;

@@ -18,11 +18,12 @@ class UpstreamConnection;
 class Upstream;
 class ForwardService;
 
-/// Memory that the reply of a call may need before it can be delivered, taken before the call is sent.
+/// Memory that the reply of a call may need before it can be delivered. It is acquired before the call is
+/// sent.
 enum class ReplyNeed : std::uint8_t {
-  None,    ///< the reply is delivered from where it was received
+  None,    ///< no memory: the reply is delivered from the stream's buffer
   Item,    ///< one of ReplyMemory's short buffers
-  Record,  ///< one of its long buffers
+  Record,  ///< one of ReplyMemory's long buffers
 };
 inline constexpr std::size_t kReplyNeeds = 3;
 
@@ -30,7 +31,7 @@ struct ForwardedCall {
   enum class State : std::uint8_t {
     None,            ///< not executed yet, or finished
     AwaitingXid,     ///< waits for an earlier call, its client's share of numbers and memory, or a connection
-    AwaitingReplay,  ///< the same, and `entry` has its reply
+    AwaitingReplay,  ///< waits as in AwaitingXid, but `entry` already has its reply
     AwaitingSend,    ///< waits for its connection to come up, or for room in its send queue
     Sending,         ///< the send queue refers to its message, which has to stay in place
     AwaitingReply,   ///< sent, or copied into the send queue
@@ -39,38 +40,40 @@ struct ForwardedCall {
     GivenUp,         ///< Sending, but the call has expired, lost its client, or got a reply that is too long
     Discarded,       ///< Replied, but the call has expired or lost its client
   };
-  State state;          ///< changed by transition() alone
-  bool own_connection;  ///< goes on the connection dedicated to its client, not on a shared one
-  bool keeps_xid;       ///< RPCSEC_GSS signs the XID
-  bool in_session;      ///< of NFS 4.1 or later: the upstream takes it over any connection
-  /// The call was on a connection that was lost. No state, because it selects the retransmission timeout of a call that
-  /// was sent since.
+  State state;          ///< changed only by transition()
+  bool own_connection;  ///< sent on the connection dedicated to its client, not on a shared one
+  bool keeps_xid;       ///< sent with the client's XID, because RPCSEC_GSS signs it
+  bool in_session;      ///< in a session of NFS 4.1 or later, which the upstream accepts on any connection
+  /// True if the call was on a connection that was lost. This flag is not a state, because it selects the
+  /// retransmission timeout of a call that has been sent since.
   bool resent;
-  /// The call counts as RequestHost::earlier. No state, because an orphan in any state may stop counting.
+  /// True if the call counts as RequestHost::earlier. This flag is not a state, because an orphan in any
+  /// state may stop counting.
   bool earlier;
-  bool announces_sizes : 1;  ///< its reply may, in the clear
-  bool tells_withheld : 1;   ///< the same
-  std::uint8_t strikes;      ///< connections that were lost while this call was alone on trial
+  bool announces_sizes : 1;  ///< the reply may announce sizes, and is not encrypted
+  bool tells_withheld : 1;   ///< the reply may announce withheld features, and is not encrypted
+  std::uint8_t strikes;      ///< number of connections that were lost while this call was alone on trial
   gateway::RetransmissionTimer retransmission;
   ReplyNeed need;
   service::Repetition repetition;
-  std::uint8_t procedure;  ///< of a program whose handles have tags
+  std::uint8_t procedure;  ///< procedure number; set only if the program's handles have tags
   std::uint32_t xid;
-  std::uint32_t record_bytes;  ///< Held
-  std::uint32_t trial;         ///< of the connection, in which it was sent; zero: none
-  std::uint32_t handle_tag;    ///< of the handles in it, as its client knows them; zero: they have none
-  service::Call* call;         ///< null: the client has gone, and the upstream may execute it still
-  std::span<const std::byte> message;  ///< to be sent; empty where the call has gone and was not kept
+  std::uint32_t record_bytes;  ///< size of the reply in `memory` while Replied or Held
+  std::uint32_t trial;         ///< number of the connection's trial in which the call was sent; zero: none
+  std::uint32_t handle_tag;    ///< tag of its handles on the client side; zero: no tag
+  service::Call* call;         ///< null: an orphan, which the upstream may still execute
+  std::span<const std::byte> message;  ///< message to send; empty for an orphan whose message was not kept
   RequestHost* host;
-  RequestCache::Entry* entry;  ///< null: it need not be recognised if it comes again
+  RequestCache::Entry* entry;  ///< null: a retransmission of the call need not be recognised
   ForwardService* service;
   UpstreamConnection* connection;
   ForwardedCall* next;
   ForwardedCall* previous;
-  std::byte*
-      memory;  ///< for `need`, until the call is released; null: none, or lent to the connection's stream
+  /// Buffer for `need`, held until the call is released. Null if there is none or if it is lent to the
+  /// connection's stream.
+  std::byte* memory;
   std::uint64_t begun_ns;
-  std::uint64_t sent_ns;  ///< zero: never
+  std::uint64_t sent_ns;  ///< time of the last transmission; zero: never sent
 
   void transition(State to) noexcept;
   /// Returns whether the call waits for its admission.
@@ -81,7 +84,7 @@ struct ForwardedCall {
   bool unsent() const noexcept {
     return awaits_admission() || (state == State::AwaitingSend && sent_ns == 0);
   }
-  /// Returns whether the call was sent, in part at least, and not answered.
+  /// Returns whether at least a part of the call was sent and no reply has been received.
   bool at_upstream() const noexcept {
     return state == State::Sending || state == State::AwaitingReply || state == State::GivenUp;
   }
@@ -95,7 +98,7 @@ struct ForwardedCall {
   bool given_up() const noexcept { return state == State::GivenUp || state == State::Discarded; }
   /// Gives up a call to which the send queue refers.
   void give_up() noexcept { transition(state == State::Replied ? State::Discarded : State::GivenUp); }
-  /// The call is long, or its reply may be.
+  /// Returns whether the call is long or its reply may be long.
   bool has_long_message() const noexcept {
     return need == ReplyNeed::Record || message.size() > tcp::kMaxCopiedBytes;
   }
@@ -111,10 +114,10 @@ inline constexpr CallTransitions kCallTransitions = [] {
       {None, Held},                                           // AwaitingReplay
       {None, Sending, AwaitingReply},                         // AwaitingSend
       {None, AwaitingSend, AwaitingReply, Replied, GivenUp},  // Sending
-      {None, AwaitingXid, AwaitingSend, Held},                // AwaitingReply: AwaitingXid, if refused
+      {None, AwaitingXid, AwaitingSend, Held},                // AwaitingReply (AwaitingXid if refused)
       {None, Held, Discarded},                                // Replied
       {None},                                                 // Held
-      {None, AwaitingReply},                                  // GivenUp: AwaitingReply, of an orphan
+      {None, AwaitingReply},                                  // GivenUp (AwaitingReply for an orphan)
       {None},                                                 // Discarded
   };
 }();
@@ -129,7 +132,7 @@ class ForwardedCallList {
   bool empty() const noexcept { return first_ == nullptr; }
   ForwardedCall* first() const noexcept { return first_; }
   std::uint32_t size() const noexcept { return size_; }
-  /// The call is in no list.
+  /// Appends a call that is in no list.
   void push_back(ForwardedCall& forwarded) noexcept {
     if (!SLUICE_INVARIANT(is_alone(forwarded), list_membership)) return;
     forwarded.next = nullptr;
@@ -138,7 +141,7 @@ class ForwardedCallList {
     last_ = &forwarded;
     ++size_;
   }
-  /// The call is in no list.
+  /// Prepends a call that is in no list.
   void push_front(ForwardedCall& forwarded) noexcept {
     if (!SLUICE_INVARIANT(is_alone(forwarded), list_membership)) return;
     forwarded.previous = nullptr;
@@ -154,7 +157,7 @@ class ForwardedCallList {
     forwarded.next = forwarded.previous = nullptr;
     --size_;
   }
-  /// `other` is in no list.
+  /// Replaces a call of this list by `other`, which is in no list.
   void replace(ForwardedCall& forwarded, ForwardedCall& other) noexcept {
     if (!SLUICE_INVARIANT(contains(forwarded), list_membership)) return;
     other.next = forwarded.next;
@@ -165,14 +168,14 @@ class ForwardedCallList {
   }
 
  private:
-  /// Returns whether the neighbours of the call, or the ends of the list, lead to it.
+  /// Returns whether the neighbours of the call, or the ends of the list, point to the call.
   bool contains(const ForwardedCall& forwarded) const noexcept {
     const ForwardedCall* const before = forwarded.previous != nullptr ? forwarded.previous->next : first_;
     const ForwardedCall* const after = forwarded.next != nullptr ? forwarded.next->previous : last_;
     return before == &forwarded && after == &forwarded;
   }
 
-  /// Returns whether the call has no neighbours, here or in another list, and is not the only one here.
+  /// Returns whether the call has no neighbours in any list and is not the only call of this list.
   bool is_alone(const ForwardedCall& forwarded) const noexcept {
     return forwarded.next == nullptr && forwarded.previous == nullptr && first_ != &forwarded;
   }

@@ -21,7 +21,8 @@ RequestKey key_of(const ForwardedCall& forwarded, const RequestCache& cache) noe
           .checksum = cache.checksum(forwarded.message)};
 }
 
-/// Errors may be gone when the call comes again.
+/// Returns whether the reply is a success. Error replies are not cached, because the retransmission may
+/// succeed.
 bool is_success(std::span<const std::byte> record) noexcept {
   xdr::Reader reader(record);
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
@@ -42,7 +43,7 @@ Repeats::Turn Repeats::turn_of(ForwardedCall& forwarded) noexcept {
   if (host == nullptr) host = cache_->enter(forwarded.call->peer());
   if (host == nullptr || host->earlier.load(std::memory_order_acquire) > 0) return Turn::Later;
   forwarded.host = host;
-  // A signed call comes again with another signature: only the upstream can know it.
+  // The retransmission of a signed call has another signature, so only the upstream can recognise it.
   if (forwarded.repetition == service::Repetition::Harmless || forwarded.keeps_xid) return Turn::Now;
   const RequestCache::Found found = cache_->look_up(key_of(forwarded, *cache_), *host, shared_.now_ns());
   forwarded.entry = found.entry;
@@ -90,7 +91,7 @@ void Repeats::note_earlier(ForwardedCall& forwarded) noexcept {
   if (forwarded.host == nullptr || forwarded.repetition == service::Repetition::Harmless ||
       std::exchange(forwarded.earlier, true))
     return;
-  forwarded.host->users.fetch_add(1, std::memory_order_relaxed);  // its connection has it in use now
+  forwarded.host->users.fetch_add(1, std::memory_order_relaxed);  // relaxed: the connection is a user already
   forwarded.host->earlier.fetch_add(1, std::memory_order_release);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that come again, at one upstream on one reactor: who waits for an earlier one of the same client, who
-// gets its reply, and what is known of calls whose client has gone. Only the owning reactor may call; only the
-// constructor allocates.
+// Duplicate detection for the calls at one upstream on one reactor. Decides whether a call waits for an
+// earlier call of its client or gets the cached reply of its first transmission, and keeps the calls at the
+// upstream whose clients are disconnected. Only the owning reactor may call; only the constructor allocates.
 #pragma once
 
 #include <array>
@@ -19,11 +19,11 @@
 
 namespace sluice::tcp_upstream {
 
-/// Calls at an upstream whose clients are disconnected. An orphan takes the place of such a call until the upstream
-/// has executed the call or will not execute it.
+/// Calls at an upstream whose clients are disconnected. An orphan replaces such a call until the upstream has
+/// executed the call or can no longer execute it.
 class Orphans {
  public:
-  /// Setup.
+  /// Setup. `most` is the maximum number of orphans.
   explicit Orphans(std::uint32_t most) : calls_(most) {
     free_.reserve(most);
     for (ForwardedCall& call : calls_) free_.push_back(&call);
@@ -31,7 +31,7 @@ class Orphans {
 
   bool full() const noexcept { return free_.empty(); }
   bool none() const noexcept { return free_.size() == calls_.size(); }
-  /// Not while full().
+  /// Returns a free orphan. Requires that full() is false.
   ForwardedCall& take() noexcept {
     ForwardedCall& call = *free_.back();
     free_.pop_back();
@@ -41,9 +41,9 @@ class Orphans {
   void give_back(ForwardedCall& call) noexcept {
     if (SLUICE_INVARIANT(call.connection == nullptr && !none(), pool_balance)) free_.push_back(&call);
   }
-  /// Returns how many orphans there can be.
+  /// Returns the maximum number of orphans.
   std::uint32_t places() const noexcept { return static_cast<std::uint32_t>(calls_.size()); }
-  /// Visits the orphans in the next `places`, round-robin.
+  /// Visits the orphans among the next `places` places, round-robin.
   template <typename Visit>
   void visit_next(std::uint32_t places, Visit&& visit) noexcept {
     for (; places > 0; --places) {
@@ -59,15 +59,16 @@ class Orphans {
   std::size_t next_ = 0;
 };
 
-/// The oldest is forgotten, and has to earn its strikes again.
+/// Maximum number of suspects. A new suspect replaces the oldest one, which is recognised again only after
+/// further strikes.
 inline constexpr std::size_t kMaxSuspects = 16;
 
-/// Calls that ended every connection they were sent on. A client's retransmission of such a call is sent on the client's
-/// dedicated connection, where it ends no other client's calls.
+/// Calls after each of whose transmissions the connection was lost. A client's retransmission of such a call
+/// is sent on the client's dedicated connection, where it does not affect the calls of other clients.
 class Suspects {
  public:
   bool none() const noexcept { return added_ == 0; }
-  /// Adds a call, which the checksum of its message identifies.
+  /// Adds a call, identified by the checksum of its message.
   void add(std::uint64_t call) noexcept { calls_[added_++ % kMaxSuspects] = call; }
   bool contains(std::uint64_t call) const noexcept {
     return has_element(std::span(calls_).first(smaller_of<std::uint64_t>(added_, kMaxSuspects)), call);
@@ -85,37 +86,42 @@ class Repeats {
   explicit Repeats(UpstreamShared& shared);
 
   enum class Turn : std::uint8_t {
-    Now,     ///< the call is recognised from now on
-    Replay,  ///< reply_to() is its reply
-    Later,   ///< calls that its client has made before have to end first
+    Now,     ///< proceeds; its retransmissions are recognised from now on
+    Replay,  ///< gets reply_to() as its reply
+    Later,   ///< waits until earlier calls of its client have ended
   };
-  /// Decides about a call that awaits its admission.
+  /// Decides whether a call that awaits its admission proceeds, is answered from the cache, or waits.
   Turn turn_of(ForwardedCall& forwarded) noexcept;
-  /// Of a call that is replayed.
+  /// Returns the cached reply of a call for which turn_of() has returned Replay.
   std::span<const std::byte> reply_to(const ForwardedCall& forwarded) const noexcept {
     return cache_->reply_of(*forwarded.entry);
   }
-  /// Takes it out of the call; for let_go().
+  /// Removes the cache entry from a replayed call and returns it. The caller passes it to let_go().
   static RequestCache::Entry* take_reply(ForwardedCall& forwarded) noexcept {
     return std::exchange(forwarded.entry, nullptr);
   }
+  /// Releases a cache entry that take_reply() has returned.
   void let_go(RequestCache::Entry* replayed) noexcept;
-  /// The upstream has answered: for the call that comes again.
+  /// Caches a successful reply for retransmissions of the call, if the call must not be executed twice.
   void answered(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept;
-  /// The call is not at the upstream any more.
+  /// Releases the cache entry of a call that is no longer at the upstream, and reverts note_earlier().
   void finished(ForwardedCall& forwarded) noexcept;
 
-  /// The client has gone while the upstream may execute its call.
+  /// Makes later calls of the client wait for a call that the upstream may still execute after the client's
+  /// connection has ended. Has no effect on a call that may be executed twice.
   void note_earlier(ForwardedCall& forwarded) noexcept;
+  /// Reverts note_earlier().
   void no_longer_earlier(ForwardedCall& forwarded) noexcept;
-  /// What stands for such a call from now on. Null: there are too many.
+  /// Moves the state of a call at the upstream to an orphan, and returns the orphan. Returns null if none is
+  /// free.
   ForwardedCall* adopt(ForwardedCall& forwarded) noexcept;
   void give_back(ForwardedCall& orphan) noexcept { orphans_.give_back(orphan); }
   Orphans& orphans() noexcept { return orphans_; }
   const Orphans& orphans() const noexcept { return orphans_; }
-  /// Of an orphan that was kept: its client has repeated it since this was asked.
+  /// Returns whether the client has retransmitted the call of an orphan since the last query. Requires that
+  /// the message of the orphan was kept.
   bool take_asked_again(ForwardedCall& orphan) noexcept { return cache_->take_asked_again(*orphan.entry); }
-  /// Of a message, but for its XID.
+  /// Returns the checksum of a message without its XID.
   std::uint64_t checksum(std::span<const std::byte> message) const noexcept {
     return cache_->checksum(message);
   }
@@ -124,7 +130,7 @@ class Repeats {
  private:
   UpstreamShared& shared_;
   RequestCache* const cache_;
-  std::vector<RequestHost*> hosts_;  ///< of clients by number; null until their first call
+  std::vector<RequestHost*> hosts_;  ///< indexed by client number; null until the client's first call
   Orphans orphans_;
 };
 

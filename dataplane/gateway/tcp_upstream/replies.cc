@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Replies of an upstream on their way back to the calls that they answer.
+// This file receives the replies of an upstream and delivers them to their calls.
 #include <cstring>
 #include <utility>
 
@@ -31,8 +31,8 @@ void UpstreamCalls::take_records(UpstreamConnection& connection) noexcept {
   }
 }
 
-/// Returns the memory of the call that the long record answers, or null: other long records are not
-/// received.
+/// Returns the memory of the call that the long record answers. Returns null for any other long record, which
+/// is then skipped.
 std::byte* UpstreamCalls::memory_for(UpstreamConnection& connection) noexcept {
   if (connection.record_type() != rpc::MessageType::Reply) return nullptr;
   ForwardedCall* const forwarded = find_awaited(connection, connection.record_xid());
@@ -40,7 +40,7 @@ std::byte* UpstreamCalls::memory_for(UpstreamConnection& connection) noexcept {
   return std::exchange(forwarded->memory, nullptr);
 }
 
-/// Takes back the memory of a record that ended before it was complete, or that no call took.
+/// Takes back the memory that was lent for a record that will not be completed, or that no call has taken.
 void UpstreamCalls::take_memory_back(UpstreamConnection& connection) noexcept {
   std::byte* const memory = connection.take_memory();
   if (memory == nullptr) return;
@@ -51,7 +51,8 @@ void UpstreamCalls::take_memory_back(UpstreamConnection& connection) noexcept {
     admission_.memory().records().release(memory);
 }
 
-/// Fails only the call whose reply was too long, or longer than it can be; the stream continues behind it.
+/// Fails only the call whose reply was skipped, either for lack of memory or because the record exceeds the
+/// maximum length. The stream continues after the skipped record.
 void UpstreamCalls::on_skipped(UpstreamConnection& connection, UpstreamConnection::Arrival arrival) noexcept {
   const bool too_long = arrival == UpstreamConnection::Arrival::TooLong;
   if (too_long) shared_.count(Counter::long_records);
@@ -99,17 +100,17 @@ void UpstreamCalls::on_reply(UpstreamConnection& connection, std::span<std::byte
     return end_at_upstream(forwarded);
   }
   probe::upstream_reply_received(xdr::load_u32(forwarded.message.data()), forwarded.xid, record.size());
-  // The memory is not the call's own if another call had this XID when the record began.
+  // The memory belongs to another call if that call had this XID when the record began.
   const bool registered = connection.record_in_memory();
   if (registered && (forwarded.need != ReplyNeed::Record || forwarded.memory != nullptr))
     return refuse_reply(forwarded, record.size());
   if (registered) forwarded.memory = connection.take_memory();
-  if (forwarded.in_send_queue()) return hold(forwarded, record);  // replied before the call was fully sent
+  if (forwarded.in_send_queue()) return hold(forwarded, record);  // the call is not fully sent yet
   deliver(forwarded, record, registered);
 }
 
-/// Sends the call again on its client's dedicated connection: the upstream refuses the session on other
-/// connections.
+/// Sends the call again on its client's dedicated connection, because the upstream refuses the session on
+/// other connections.
 void UpstreamCalls::send_on_own(ForwardedCall& forwarded) noexcept {
   shared_.count(Counter::unassociated);
   sessions_stay_[forwarded.call->client()->number()] = true;
@@ -125,13 +126,14 @@ void UpstreamCalls::send_on_own(ForwardedCall& forwarded) noexcept {
 void UpstreamCalls::deliver(ForwardedCall& forwarded, std::span<const std::byte> record,
                             bool registered) noexcept {
   if (complete(forwarded, record, registered)) return;
-  // Without memory for it the client cannot have room for a reply that needs more than a call slot has.
+  // A call without memory can only have replies that fit its call slot, so this reply exceeds the client's
+  // room.
   if (forwarded.memory == nullptr) return refuse_reply(forwarded, record.size());
   hold(forwarded, record);
   wait_for_results(forwarded);
 }
 
-/// Completes the call with the reply. False: the transport lacks memory for the results.
+/// Completes the call with the reply. Returns false if the transport lacks memory for the results.
 bool UpstreamCalls::complete(ForwardedCall& forwarded, std::span<const std::byte> record,
                              bool registered) noexcept {
   const rdma::Lkey lkey =
@@ -162,7 +164,7 @@ void UpstreamCalls::hold(ForwardedCall& forwarded, std::span<const std::byte> re
                                                  : ForwardedCall::State::Held);
 }
 
-/// Ends the call, but not while the send queue refers to it.
+/// Ends the call because its reply of `bytes` is too long. A call to which the send queue refers ends later.
 void UpstreamCalls::refuse_reply(ForwardedCall& forwarded, std::uint64_t bytes) noexcept {
   if (forwarded.call == nullptr) return end_at_upstream(forwarded);
   if (forwarded.in_send_queue()) return forwarded.give_up();
@@ -179,7 +181,7 @@ void UpstreamCalls::wait_for_results(ForwardedCall& forwarded) noexcept {
 }
 
 void UpstreamCalls::answered(ForwardedCall& forwarded) noexcept {
-  if (forwarded.connection == nullptr) return;  // it was held
+  if (forwarded.connection == nullptr) return;  // the reply was held, and the call is already unlinked
   forwarded.connection->note_answer();
   const std::uint64_t took_ns = shared_.now_ns() - forwarded.sent_ns;
   shared_.area.upstream_ns.record(took_ns);

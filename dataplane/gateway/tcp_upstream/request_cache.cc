@@ -13,13 +13,15 @@
 namespace sluice::tcp_upstream {
 namespace {
 
-/// What tells calls apart stands at the beginning; the rest of a WRITE is data.
+/// Maximum bytes after the XID that a checksum covers. The fields that distinguish calls are at the beginning
+/// of a message, and the remainder of a WRITE is data.
 constexpr std::size_t kChecksumBytes = 512;
 
-// The word of an entry: its state, who reads it, and bits of the key's hash.
+// The word of an entry contains its state, the number of its readers (pins) and a part of the key's hash
+// (tag).
 enum class State : std::uint64_t {
   Free = 0,
-  Claimed = 1,  ///< its key is being written
+  Claimed = 1,  ///< the key is being written
   Outstanding = 2,
   Answered = 3,
 };
@@ -35,9 +37,9 @@ constexpr std::uint64_t bits(State state) noexcept {
   return static_cast<std::uint64_t>(state);
 }
 
-/// Of RequestHost::users: the address is being written.
+/// Flag in RequestHost::users that is set while the address is being written.
 constexpr std::uint32_t kEntering = 1u << 31;
-/// Attempts at a compare-and-swap in which another reactor is in the way.
+/// Maximum attempts of a compare-and-swap that fails because of other reactors.
 constexpr int kAttempts = 8;
 constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
 
@@ -48,7 +50,7 @@ static_assert(std::has_unique_object_representations_v<RequestKey>, "its bytes a
 class RequestCache::Entry {
  public:
   RequestKey key;
-  std::uint32_t bytes = 0;  ///< kept
+  std::uint32_t bytes = 0;  ///< size of the kept message
   std::atomic<std::uint32_t> host{0};
   std::atomic<std::uint64_t> answered_ns{0};
   std::atomic<bool> asked_again{false};
@@ -72,7 +74,8 @@ RequestCache::~RequestCache() = default;
 
 // --- Hosts
 
-/// A free place is taken for nobody. Uses the host for as long as it looks, so that it stays who it is.
+/// Returns whether the host is `client`, and adds a user if so. A free host never matches. The function is a
+/// user of the host during the comparison, so that the address cannot change.
 bool RequestCache::is(RequestHost& host, const PeerAddress& client) noexcept {
   std::uint32_t users = host.users.load(std::memory_order_acquire);
   for (int i = 0; i < kAttempts; ++i) {
@@ -86,7 +89,7 @@ bool RequestCache::is(RequestHost& host, const PeerAddress& client) noexcept {
   return false;
 }
 
-/// With one more user; not `but`.
+/// Returns the client's host after adding a user to it, or null if none is found. Skips `but`.
 RequestHost* RequestCache::find(const PeerAddress& client, std::uint32_t first,
                                 const RequestHost* but) noexcept {
   for (std::uint32_t i = 0; i < kHostWays; ++i) {
@@ -96,8 +99,8 @@ RequestHost* RequestCache::find(const PeerAddress& client, std::uint32_t first,
   return nullptr;
 }
 
-/// Two reactors that enter the same client at the same time see each other when they look again: each has
-/// shown its own place before.
+/// Returns the client's host after adding a user to it. Two reactors that enter the same client concurrently
+/// detect each other in their second search, because each publishes its own host before that search.
 RequestHost* RequestCache::enter(const PeerAddress& client) noexcept {
   const auto first = static_cast<std::uint32_t>(siphash(key_, std::as_bytes(std::span(client.bytes))));
   if (RequestHost* const known = find(client, first, nullptr)) return known;
@@ -146,12 +149,13 @@ RequestCache::Comparison RequestCache::compare(std::uint32_t at, std::uint64_t t
   std::uint64_t word = words_[at].load();
   for (int i = 0; i < kAttempts; ++i) {
     if (state_of(word) == State::Free || (word & kTagMask) != tag) return Comparison::Different;
-    // A key that is being written may be this one; one that has a full count of readers, too.
+    // An entry whose key is being written, or whose pin count is at its maximum, cannot be compared and may
+    // match.
     if (state_of(word) == State::Claimed || (word & kPinsMask) == kPinsMask) return Comparison::Outstanding;
     if (!words_[at].compare_exchange_weak(word, word + kPin)) continue;
     const bool same = entries_[at].key == key;
     const bool answered = state_of(word) == State::Answered;
-    // Another reactor may have answered after `now_ns` was read.
+    // Another reactor may have stored a reply after `now_ns` was read.
     const std::uint64_t answered_ns = entries_[at].answered_ns.load(std::memory_order_relaxed);
     const bool expired = answered && now_ns > answered_ns && now_ns - answered_ns >= kKeptNs;
     if (same && answered && !expired) return Comparison::Answered;
@@ -161,14 +165,15 @@ RequestCache::Comparison RequestCache::compare(std::uint32_t at, std::uint64_t t
   return Comparison::Outstanding;
 }
 
-/// `more` entries than it has would be more than its equal part.
+/// Returns whether the host would exceed its equal share of the entries if it had `more` additional ones.
 bool RequestCache::would_hold_too_much(std::uint32_t host, std::uint32_t more) const noexcept {
   return hosts_[host].entries.load(std::memory_order_relaxed) + more >
          entries() / larger_of(hosts_in_use_.load(std::memory_order_relaxed), 1u);
 }
 
-/// A free one for `host`, or that of the oldest reply, of clients that hold too much if there are any. `word` is
-/// what it held.
+/// Returns the position of a free entry of the set or, if there is none, of the oldest reply. Replies of
+/// hosts that exceed their share are evicted first, where `host` counts with the new entry. `word` receives
+/// the word of the entry. Returns kNowhere if no entry can be replaced.
 std::uint32_t RequestCache::place_for(std::uint32_t set, std::uint32_t host,
                                       std::uint64_t& word) const noexcept {
   std::uint32_t best = kNowhere;
@@ -229,8 +234,8 @@ RequestCache::Found RequestCache::look_up(const RequestKey& key, RequestHost& ho
   entry.host.store(number, std::memory_order_relaxed);
   host.entries.fetch_add(1, std::memory_order_relaxed);
   words_[at].store(tag | bits(State::Outstanding));
-  // Another reactor may have done the same at the same time. Each shows its own entry before it looks again: at
-  // least one sees the other.
+  // Another reactor may insert the same key concurrently. Each reactor publishes its own entry before it
+  // searches again, so at least one of them finds the entry of the other.
   const Found twin = among(at);
   if (twin.seen == Seen::New) return {.seen = Seen::New, .entry = &entry, .evicted = evicted};
   drop(entry);

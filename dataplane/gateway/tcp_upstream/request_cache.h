@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What clients have asked of one upstream that must not be done twice, or not out of order: a call that comes
-// again finds the one that is outstanding, or its reply. RPC over RDMA repeats no call on the same connection,
-// so it comes on a new one (RFC 8166, section 3.3.1), which any reactor may serve: all of them share the
-// cache. Each entry has one word that is claimed and pinned by compare-and-swap, and nobody ever waits: where
-// another reactor is in the way, the caller comes again later. Only the constructor allocates.
+// Duplicate request cache of one upstream, for calls that must not be executed twice or out of order. The
+// retransmission of a call finds the outstanding call or its reply. RPC-over-RDMA never retransmits a call on
+// the same connection, so a retransmission arrives on a new connection (RFC 8166, section 3.3.1). Any reactor
+// may serve that connection, so all reactors share the cache. Each entry has one word that is claimed and
+// pinned by compare-and-swap. No operation blocks: if another reactor interferes, the caller retries later.
+// Only the constructor allocates.
 //
-// Memory is bounded. A client that holds more than its equal share of the entries loses its oldest first.
+// Memory is bounded. The oldest replies of clients that exceed their equal share of the entries are evicted
+// first.
 #pragma once
 
 #include <array>
@@ -23,34 +25,35 @@
 
 namespace sluice::tcp_upstream {
 
-/// Longest message that an entry keeps: the call while it is outstanding, then its reply.
+/// Maximum bytes of the message that an entry keeps: the call while it is outstanding, then its reply.
 inline constexpr std::size_t kKeptBytes = 2048;
-/// Entries among which a call is looked for.
+/// Associativity: number of entries in the set where a call is looked up.
 inline constexpr std::uint32_t kCacheWays = 16;
-/// Hosts among which a client is looked for.
+/// Number of consecutive hosts where a client is looked up.
 inline constexpr std::uint32_t kHostWays = 64;
-/// Age at which a reply expires: a call that matches it is another one, since clients reuse XIDs after a restart. A reply
-/// that is replaced earlier counts as evicted. knfsd and the memory export expire replies at the same age.
+/// Age in nanoseconds at which a reply expires. A call that matches an expired reply is a new call, because
+/// clients reuse XIDs after a restart. A reply that is replaced earlier counts as evicted. knfsd and the
+/// memory export expire replies at the same age.
 inline constexpr std::uint64_t kKeptNs = 120'000'000'000;
 
-/// What a call is known by when it comes again.
+/// Key by which the retransmission of a call is recognised.
 struct RequestKey {
   PeerAddress client;
   std::uint32_t xid = 0;
   std::uint32_t program = 0;
   std::uint32_t version = 0;
   std::uint32_t procedure = 0;
-  std::uint32_t handle_tag = 0;  ///< of the upstream: another one may have had its place
-  std::uint32_t bytes = 0;       ///< of the message
-  std::uint32_t zero = 0;        ///< instead of padding, because all bytes of the key are hashed
-  std::uint64_t checksum = 0;    ///< of its beginning, behind the XID
+  std::uint32_t handle_tag = 0;  ///< tag of the upstream, because its slot may have had another upstream
+  std::uint32_t bytes = 0;       ///< size of the message
+  std::uint32_t zero = 0;        ///< explicit padding, because all bytes of the key are hashed
+  std::uint64_t checksum = 0;    ///< checksum of the beginning of the message, without the XID
   bool operator==(const RequestKey&) const = default;
 };
 
-/// A client of the upstream, whatever its connections.
+/// A client of the upstream, identified by its address and independent of its connections.
 struct alignas(64) RequestHost {
-  std::atomic<std::uint32_t> users{0};    ///< connections and unfinished calls; zero: the place is free
-  std::atomic<std::uint32_t> earlier{0};  ///< calls at the upstream of connections that have ended
+  std::atomic<std::uint32_t> users{0};    ///< connections and unfinished calls; zero: the host is free
+  std::atomic<std::uint32_t> earlier{0};  ///< calls at the upstream whose connections have ended
   std::atomic<std::uint32_t> entries{0};
   PeerAddress address;
 };
@@ -59,53 +62,58 @@ class RequestCache {
  public:
   class Entry;
 
-  /// Setup. `entries` is rounded up to a power of two; `hosts` are the connections of all reactors.
+  /// Setup. `entries` is rounded up to a power of two. `hosts` is the number of connections of all reactors.
   RequestCache(std::uint32_t entries, std::uint32_t hosts);
   ~RequestCache();
   RequestCache(const RequestCache&) = delete;
   RequestCache& operator=(const RequestCache&) = delete;
 
-  // Everything else may be called on any reactor, for its own calls.
+  // Any reactor may call all other functions for its own calls.
 
-  /// One more user. Null: come again.
+  /// Adds a user to the client's host and returns the host. Returns null if the caller has to retry later.
   RequestHost* enter(const PeerAddress& client) noexcept;
   void leave(RequestHost& host) noexcept;
 
   enum class Seen : std::uint8_t {
-    New,          ///< the entry is the caller's until answer() or drop()
-    Outstanding,  ///< somebody waits for its reply already: come again
-    Answered,     ///< reply_of() is the caller's to read, until release()
-    Full,         ///< there is no place: come again
+    New,          ///< the caller owns the new entry until answer() or drop()
+    Outstanding,  ///< the call is outstanding already; the caller retries later
+    Answered,     ///< the caller may read reply_of() until release()
+    Full,         ///< no entry can be replaced; the caller retries later
   };
   struct Found {
     Seen seen;
-    Entry* entry = nullptr;  ///< New, Answered
-    bool evicted = false;    ///< New: a reply that may still be asked for had to go
+    Entry* entry = nullptr;  ///< set if New or Answered
+    bool evicted = false;    ///< true if New has replaced a reply that had not expired
   };
+  /// Looks up a call of the host, and adds an entry for a new call.
   Found look_up(const RequestKey& key, RequestHost& host, std::uint64_t now_ns) noexcept;
 
-  /// For RequestKey, of a whole RPC message.
+  /// Returns RequestKey::checksum of a complete RPC message.
   std::uint64_t checksum(std::span<const std::byte> message) const noexcept;
 
-  /// Of a new entry. False: the message is too long to be kept.
+  /// Copies the message of the call into a new entry. Returns false if the message is too long to be kept.
   bool keep_call(Entry& entry, std::span<const std::byte> message) noexcept;
-  /// What keep_call() has kept; empty: nothing.
+  /// Returns the message that keep_call() has stored, or an empty span.
   std::span<const std::byte> call_of(const Entry& entry) const noexcept;
-  /// Of a new entry: whether its call has come again since this was last asked. True by mistake, rarely, for an entry
-  /// that was another call's a moment ago.
+  /// Returns whether the call of a new entry has been retransmitted since the last query. Rarely, the result
+  /// is true by mistake for an entry that was reassigned during a concurrent look_up().
   bool take_asked_again(Entry& entry) noexcept;
-  /// The reply to a new entry's call, of at most kKeptBytes. The caller has the entry no more.
+  /// Stores the reply to the call of a new entry. It has at most kKeptBytes. The caller no longer owns the
+  /// entry.
   void answer(Entry& entry, std::span<const std::byte> reply, std::uint64_t now_ns) noexcept;
-  /// The call of a new entry may come again as if it had never come. The caller has the entry no more.
+  /// Frees a new entry, so that a retransmission of its call counts as new. The caller no longer owns the
+  /// entry.
   void drop(Entry& entry) noexcept;
+  /// Returns the reply of an entry that look_up() has returned as Answered.
   std::span<const std::byte> reply_of(const Entry& entry) const noexcept;
+  /// Unpins an entry that look_up() has returned as Answered.
   void release(Entry& entry) noexcept;
 
   std::uint32_t entries() const noexcept { return sets_ * kCacheWays; }
 
  private:
   enum class Comparison : std::uint8_t { Different, Outstanding, Answered };
-  /// Answered: the entry is pinned.
+  /// Compares an entry with a key. Pins the entry if the result is Answered.
   Comparison compare(std::uint32_t at, std::uint64_t tag, const RequestKey& key,
                      std::uint64_t now_ns) noexcept;
   std::uint32_t place_for(std::uint32_t set, std::uint32_t host, std::uint64_t& word) const noexcept;
@@ -117,17 +125,17 @@ class RequestCache {
   bool is(RequestHost& host, const PeerAddress& client) noexcept;
   RequestHost* find(const PeerAddress& client, std::uint32_t first, const RequestHost* but) noexcept;
 
-  const HashKey key_;  ///< so that clients cannot choose who shares their places
+  const HashKey key_;  ///< secret, so that clients cannot choose the set of their entries
   const std::uint32_t sets_;
   const std::uint32_t host_places_;
   FixedArray<std::atomic<std::uint64_t>> words_;
   FixedArray<Entry> entries_;
-  FixedArray<std::byte> bytes_;  ///< not zeroed, so that pages become resident on use
+  FixedArray<std::byte> bytes_;  ///< kept messages; not zeroed, so that pages become resident on use
   FixedArray<RequestHost> hosts_;
   std::atomic<std::uint32_t> hosts_in_use_{0};
 };
 
-/// This list has the caches of the upstreams, in order; null for one over RDMA.
+/// Caches of the upstreams, in order. The element of an upstream over RDMA is null.
 using RequestCaches = std::vector<Owned<RequestCache>>;
 
 }  // namespace sluice::tcp_upstream

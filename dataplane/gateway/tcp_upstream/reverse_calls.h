@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls in the reverse direction (RFC 8167): those of an upstream, passed to the client that owns the
-// connection they came on. Only the owning reactor may call; only the constructor allocates.
+// Forwards the reverse-direction calls of an upstream (RFC 8167) to the client to which the receiving
+// connection is dedicated. Only the owning reactor may call; only the constructor allocates.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace sluice::tcp_upstream {
 class UpstreamConnection;
 class UpstreamShared;
 
-/// Reverse-direction calls of one upstream that are outstanding at clients.
+/// Maximum number of reverse-direction calls of one upstream that are outstanding at clients.
 inline constexpr std::uint32_t kMaxReverseCalls = 256;
 
 class ReverseCalls {
@@ -26,15 +26,17 @@ class ReverseCalls {
   ReverseCalls(const ReverseCalls&) = delete;
   ReverseCalls& operator=(const ReverseCalls&) = delete;
 
-  /// `record` is valid during the call only. It is answered now or later, on the same connection.
+  /// Passes a call of the upstream to the connection's client, or refuses it. `record` is only valid during
+  /// this function. The reply is sent on the same connection, now or later.
   void on_call(UpstreamConnection& connection, std::span<const std::byte> record) noexcept;
+  /// Replies to a call of the upstream with `stat`.
   void refuse(UpstreamConnection& connection, std::uint32_t xid, rpc::AcceptStat stat) noexcept;
 
  private:
   struct Outstanding {
     ReverseCalls* calls = nullptr;
     UpstreamConnection* connection = nullptr;  ///< null: the call is free
-    std::uint32_t epoch = 0;                   ///< of the connection
+    std::uint32_t epoch = 0;                   ///< epoch of the connection when the call arrived
     std::uint32_t xid = 0;
   };
   void give_back(Outstanding& call) noexcept;

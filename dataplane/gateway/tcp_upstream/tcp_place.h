@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The place of an upstream over TCP: of one with exports of its own, or of one at a port of its own. Only the owning
-// reactor may call, but as in upstream_place.h.
+// Slot of an upstream over TCP that has either its own exports or its own listen port. Only the owning
+// reactor may call, except where upstream_place.h permits other threads.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ namespace sluice::tcp_upstream {
 
 class TcpPlace final : public UpstreamPlace {
  public:
-  /// Setup. Outlived by the upstream and its services: the `shared` ones, which calls find by the tag of a handle, and
-  /// those that are `alone` at the upstream's port. `ports` outlives the place; null: none comes that has one.
+  /// Setup. The upstream and its services outlive this object. Calls select the `shared` services by the tag
+  /// of a handle, and the `alone` services by the upstream's listen port. `ports` outlives this object, and
+  /// is null if no upstream with a listen port can be assigned.
   TcpPlace(Upstream& upstream, std::vector<ForwardService*> shared, std::vector<ForwardService*> alone,
            service::ServicePorts* ports)
       : upstream_(upstream), shared_(std::move(shared)), alone_(std::move(alone)), ports_(ports) {}

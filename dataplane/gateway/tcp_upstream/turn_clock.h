@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The time of a part of a reactor's turn, which is read once: what happens together has one time, and reading a
-// clock costs a short call several percent. Only the owning reactor may call.
+// Caches the time during a part of a loop iteration. Events that are handled together have the same time, and
+// each read of the clock would add several percent to the cost of a short call. Only the owning reactor may
+// call.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ class TurnClock {
     known_ = true;
     return now_ns_;
   }
-  /// Time has passed: in the kernel, or with another part's work.
+  /// Discards the cached time, because time has passed in the kernel or in another part of the loop
+  /// iteration.
   void pass() noexcept { known_ = false; }
 
  private:

@@ -74,14 +74,14 @@ void Upstream::attend_connections(std::uint64_t now_ns) noexcept {
   }
 }
 
-/// Each connection and each client has its turn once in a round, and so have the calls of a connection, which may
-/// take several turns of the loop.
+/// Checks the connections and clients that are due, so that each of them is checked once per round. The calls
+/// of a connection are checked with the connection, which may take several loop iterations.
 void Upstream::look_around(std::uint64_t now_ns) noexcept {
   const auto count = static_cast<std::uint32_t>(connections_.all().size());
   std::uint32_t due = round_.due(now_ns, count);
   if (among_calls_) due = larger_of(due, 1u);
   if (due == 0) return;
-  // Not now_ns: calls may have begun after the loop read its clock, and ages are unsigned.
+  // The clock is read again, because calls may have begun after `now_ns` was read, and ages are unsigned.
   const std::uint64_t clock_ns = shared_.now_ns();
   for (std::uint32_t calls = kCallsInATurn; due > 0; --due) {
     if (next_looked_at_ == 0 && !among_calls_ && shared_.addresses.poll(clock_ns)) shared_.address_changed();
@@ -95,7 +95,8 @@ void Upstream::look_around(std::uint64_t now_ns) noexcept {
   }
 }
 
-/// False: it has more calls than `calls`, which are left to look at in this turn.
+/// Checks a connection and its calls, and reduces `calls` by their number. Returns false when `calls` reaches
+/// zero; the next loop iteration continues with the remaining calls.
 bool Upstream::look_at(UpstreamConnection& connection, std::uint64_t now_ns, std::uint32_t& calls) noexcept {
   for (ForwardedCall* forwarded = nullptr; (forwarded = connection.next_call()) != nullptr;) {
     calls_.end_if_due(*forwarded, now_ns);
@@ -131,8 +132,9 @@ void Upstream::watch_orphans(std::uint64_t now_ns) noexcept {
   orphans.visit_next(due, [&](ForwardedCall& orphan) { calls_.watch(orphan, clock_ns); });
 }
 
-/// Returns the next credit limit. Calls at the upstream do not count, however long they take; waiting calls
-/// do. A client that has more calls than its share of the numbers keeps as many credits as it has numbers.
+/// Returns the next credit limit. Only waiting calls lower it, not calls at the upstream, regardless of their
+/// duration. A client that has more calls than its share of the numbers keeps at least as many credits as it
+/// holds numbers.
 std::uint32_t Upstream::next_credit_limit(std::uint32_t client, std::uint64_t now_ns) const noexcept {
   const ClientEntry& entry = clients_[client];
   const UpstreamShared::Unsent& unsent = shared_.unsent[client];
@@ -168,7 +170,7 @@ void Upstream::publish() noexcept {
   store(shared_.area.credit_limit, found_.lowest_credit_limit == kNoLimit ? 0 : found_.lowest_credit_limit);
 }
 
-// The rest of this file replaces an upstream by another one (upstream_place.h).
+// The remainder of this file replaces the upstream by another one (upstream_place.h).
 
 void Upstream::become(std::string_view name, std::uint16_t port) noexcept {
   shared_.area.clear();
@@ -177,7 +179,8 @@ void Upstream::become(std::string_view name, std::uint16_t port) noexcept {
   shared_.publish_address();
 }
 
-/// Ends all calls. Dedicated connections become free when they are closed; free ones do not change.
+/// Ends all calls and detaches the clients. Dedicated connections become free when they are closed, and free
+/// connections do not change.
 void Upstream::part_from_clients() noexcept {
   for (std::uint32_t i = 0; i < connections_.all().size(); ++i) {
     UpstreamConnection& connection = *connections_.all()[i];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One upstream server on one reactor: has its connections and calls, looks after both from time to time, limits the
-// credits of clients whose calls wait, and can be given to another upstream. Only the owning reactor may call.
+// One upstream server on one reactor. Owns the connections and calls, checks both periodically, and limits
+// the credits of clients whose calls wait. Its slot can be reassigned to another upstream. Only the owning
+// reactor may call.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +14,24 @@
 
 namespace sluice::tcp_upstream {
 
-/// A client none of whose calls could be sent for so long while some wait is granted half as much, down to one.
+/// Time in nanoseconds after which a client's credit limit is halved (minimum 1) if it has waiting calls and
+/// none could be sent.
 inline constexpr std::uint64_t kStuckNs = 500'000'000;
-/// Period of halving or doubling credit limits, of looking at silent connections and of publishing gauges.
+/// Period in nanoseconds of updating credit limits, of checking connections for silence and of publishing
+/// gauges.
 inline constexpr std::uint64_t kCreditIntervalNs = 200'000'000;
-/// Calls of a connection that a turn looks at.
+/// Maximum number of calls on connections that one loop iteration checks.
 inline constexpr std::uint32_t kCallsInATurn = 64;
 
-/// Calls at an upstream whose place another one takes may be answered for so long.
+/// Time in nanoseconds for which the calls of a replaced upstream may still be answered.
 inline constexpr std::uint64_t kLeaveNs = 30'000'000'000;
 
 class Upstream {
  public:
   using Counter = segment::UpstreamCounter;
 
-  /// Setup: the upstream `number` of those that share the context. The references outlive it.
+  /// Setup. `number` identifies the upstream among all upstreams that share the context. The references
+  /// outlive this object.
   Upstream(const UpstreamConfig& config, const UpstreamContext& context, std::uint32_t number,
            segment::UpstreamArea& area);
   Upstream(const Upstream&) = delete;
@@ -35,21 +39,23 @@ class Upstream {
 
   UpstreamShared& shared() noexcept { return shared_; }
   UpstreamCalls& calls() noexcept { return calls_; }
-  /// In each turn until it is true: nothing of the upstream is left here. Before, it gets no calls any more; those that it
-  /// has are answered within kLeaveNs, or their clients disconnected.
+  /// Drains the upstream, which gets no new calls. Called in each loop iteration until it returns true, when
+  /// neither calls nor connections remain. Disconnects the clients of calls that are not answered within
+  /// kLeaveNs.
   bool leave() noexcept;
-  /// After leave(): is this upstream from now on, whose counters begin at zero.
+  /// Reassigns this object to another upstream and resets its counters. Requires that leave() has returned
+  /// true.
   void become(std::string_view name, std::uint16_t port) noexcept;
-  /// A call of the client is about to be submitted.
+  /// Registers the client of a call that is about to be submitted.
   void register_client(service::Client& client) noexcept;
   void client_gone(service::Client& client) noexcept;
 
-  // For the reactor's loop.
+  // The reactor's loop calls the next three functions.
   void flush() noexcept;
-  /// The end of an operation of a connection of this upstream.
+  /// Handles the completion of an io_uring operation of a connection of this upstream.
   void on_completion(UpstreamConnection& connection, tcp::Uring::Kind kind,
                      const tcp::Uring::Completion& end) noexcept;
-  /// A bounded slice, however many clients there are.
+  /// Performs a bounded part of the periodic work, regardless of the number of clients.
   void background(std::uint64_t now_ns) noexcept;
 
  private:
@@ -73,25 +79,26 @@ class Upstream {
     service::Client* client = nullptr;  ///< null until the client's first call
     std::uint32_t credit_limit = kNoLimit;
   };
-  std::vector<ClientEntry> clients_;  ///< by number
-  /// What a round over all connections and clients has found so far.
+  std::vector<ClientEntry> clients_;  ///< indexed by client number
+  /// Sums of the current round over all connections and clients.
   struct Found {
     std::uint32_t up = 0;
     std::uint32_t connecting = 0;
-    std::uint32_t waiting = 0;      ///< calls for their connection
-    std::uint32_t outstanding = 0;  ///< calls
+    std::uint32_t waiting = 0;      ///< calls on connections that are not up
+    std::uint32_t outstanding = 0;  ///< calls on connections that are up
     Admission::Waiting waiting_for_pools{};
     std::uint32_t lowest_credit_limit = kNoLimit;
   };
   PacedRound round_{kCreditIntervalNs};
-  std::uint32_t next_looked_at_ = 0;  ///< connection, and client
-  /// Some calls of that connection are still to be looked at. No state, because it is a part of a position.
+  std::uint32_t next_looked_at_ = 0;  ///< index of the connection and of the client that are checked next
+  /// True if some calls of that connection remain to be checked. This flag is not a state, because it is a
+  /// part of the position.
   bool among_calls_ = false;
   Found found_;
   PacedRound orphans_round_{kCreditIntervalNs};
-  std::uint64_t leaving_since_ns_ = 0;  ///< zero: it is not
-  /// A leaving upstream has no calls and no clients left. No state, because the time of leaving has to
-  /// stay.
+  std::uint64_t leaving_since_ns_ = 0;  ///< time of the first leave(); zero: not leaving
+  /// True if a leaving upstream has no calls and clients left. This flag is not a state, because
+  /// leaving_since_ns_ is still needed.
   bool parted_ = false;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls on their way to an upstream, and their ends; replies.cc has the way back.
+// This file admits, starts, retransmits and ends the calls to an upstream; replies.cc handles the replies.
 #include "dataplane/gateway/tcp_upstream/upstream_calls.h"
 
 #include <utility>
@@ -33,7 +33,7 @@ void UpstreamCalls::submit(ForwardedCall& forwarded) noexcept {
                                                   : Counter::waits_number);
 }
 
-/// Lets in the first call of the queue, or makes it wait for what it lacks.
+/// Admits and starts the first call of the queue, or makes it wait for what it lacks.
 Admission::Lack UpstreamCalls::admit(Admission::Queue& queue) noexcept {
   ForwardedCall& first = *queue.calls.first();
   const Repeats::Turn turn = repeats_.turn_of(first);
@@ -63,11 +63,12 @@ void UpstreamCalls::start(ForwardedCall& forwarded, UpstreamConnection& connecti
 }
 
 void UpstreamCalls::serve_waiting() noexcept {
-  // Calls do not end where this is found out: a client that is disconnected takes its other calls with it.
+  // Calls are completed here, not where their end is detected, because a disconnect also ends the client's
+  // other calls.
   while (ForwardedCall* const forwarded = unanswerable_.first()) {
     unanswerable_.remove(*forwarded);
     forwarded->call->client()->disconnect();
-    forwarded->call->complete(rpc::AcceptStat::SystemErr);  // to nobody
+    forwarded->call->complete(rpc::AcceptStat::SystemErr);  // not sent: the client is disconnected
   }
   if (admission_.waiting() == 0) return;
   for (const ReplyNeed pool : {ReplyNeed::None, ReplyNeed::Item, ReplyNeed::Record})
@@ -103,7 +104,7 @@ void UpstreamCalls::replay(ForwardedCall& forwarded) noexcept {
   admission_.finished(forwarded);
   const auto reply = repeats_.reply_to(forwarded);
   RequestCache::Entry* const entry = Repeats::take_reply(forwarded);
-  deliver(forwarded, reply, false);  // the call may be another one now
+  deliver(forwarded, reply, false);  // afterwards `forwarded` may belong to another call
   repeats_.let_go(entry);
 }
 
@@ -115,8 +116,8 @@ ForwardedCall* UpstreamCalls::find(UpstreamConnection& connection, std::uint32_t
 
 // --- Ends
 
-/// Removes the call from its queue or connection and frees its XID, so that later replies do not match it. The caller
-/// changes its state.
+/// Removes the call from its queue or connection and frees its XID, so that a later reply does not match it.
+/// The caller changes the state of the call.
 void UpstreamCalls::unlink(ForwardedCall& forwarded) noexcept {
   shared_.no_longer_unsent(forwarded);
   if (forwarded.awaits_admission()) {
@@ -129,14 +130,14 @@ void UpstreamCalls::unlink(ForwardedCall& forwarded) noexcept {
   repeats_.finished(forwarded);
 }
 
-/// Ends a call without a reply. Its client is disconnected and repeats the call: an error made up here
-/// would look like the upstream's and lose data.
+/// Ends a call without a reply. Its client is disconnected and retransmits the call. An error reply would
+/// look like one of the upstream and could lose data.
 void UpstreamCalls::end(ForwardedCall& forwarded) noexcept {
   forwarded.transition(ForwardedCall::State::None);
   unanswerable_.push_back(forwarded);
 }
 
-/// Ends a call that is at the upstream or was, because its connection is lost or its reply is not needed.
+/// Ends a call that is or was at the upstream, because its connection is lost or its reply is not needed.
 void UpstreamCalls::end_at_upstream(ForwardedCall& forwarded) noexcept {
   unlink(forwarded);
   if (forwarded.call != nullptr) return end(forwarded);
@@ -144,8 +145,8 @@ void UpstreamCalls::end_at_upstream(ForwardedCall& forwarded) noexcept {
   repeats_.give_back(forwarded);
 }
 
-/// Replaces a call that the upstream may execute by an orphan until the upstream answers. A harmless call
-/// ends.
+/// Replaces a call that the upstream may execute by an orphan until the upstream answers. A call that may be
+/// executed twice ends without an orphan.
 void UpstreamCalls::orphan(ForwardedCall& forwarded) noexcept {
   if (forwarded.repetition == service::Repetition::Harmless) return end_at_upstream(forwarded);
   shared_.count(Counter::orphans);
@@ -158,10 +159,11 @@ void UpstreamCalls::orphan(ForwardedCall& forwarded) noexcept {
   end(forwarded);
 }
 
-/// Ends a call that expired or lost its client: now, or when the send queue releases its memory.
+/// Ends a call that has expired or whose client is disconnected, either now or when the send queue releases
+/// its memory.
 void UpstreamCalls::give_up(ForwardedCall& forwarded) noexcept {
   const bool at_upstream = forwarded.at_upstream() && !forwarded.keeps_xid;
-  if (forwarded.in_send_queue()) {  // until it is sent or the connection is lost
+  if (forwarded.in_send_queue()) {  // the call ends when it is sent or the connection is lost
     forwarded.give_up();
     if (at_upstream) repeats_.note_earlier(forwarded);
     return;
@@ -190,8 +192,9 @@ void UpstreamCalls::on_message_sent(ForwardedCall& forwarded) noexcept {
   orphan(forwarded);
 }
 
-/// A server drops a signature that it has seen (RFC 2203, section 5.3.3.1); a call without a client goes again
-/// only if it was kept.
+/// Returns whether the call may be sent on the next connection. A signed call may not if it was sent before,
+/// because a server drops a signature that it has seen (RFC 2203, section 5.3.3.1). An orphan may only if its
+/// message was kept.
 bool UpstreamCalls::may_go_again(const ForwardedCall& forwarded) noexcept {
   const bool sent = forwarded.at_upstream();
   if (forwarded.given_up() || forwarded.message.empty()) return false;
@@ -199,7 +202,8 @@ bool UpstreamCalls::may_go_again(const ForwardedCall& forwarded) noexcept {
   return !sent || !forwarded.keeps_xid;
 }
 
-/// Requeues the calls of a closed connection, except for `guilty`.
+/// Requeues the calls of a closed connection for the next one. Ends `guilty` and the calls that must not be
+/// sent again.
 void UpstreamCalls::requeue(UpstreamConnection& connection, const ForwardedCall* guilty) noexcept {
   for (ForwardedCall* forwarded = connection.calls().first(); forwarded != nullptr;) {
     ForwardedCall* const next = forwarded->next;
@@ -242,7 +246,7 @@ void UpstreamCalls::end_calls_of(UpstreamConnection& connection) noexcept {
 
 namespace {
 
-/// Returns whether the upstream has answered something since the call was sent, but not the call.
+/// Returns whether the upstream has sent data since the call was sent, but no reply to the call.
 bool is_overtaken(const ForwardedCall& forwarded) noexcept {
   const UpstreamConnection& connection = *forwarded.connection;
   return connection.is_up() && forwarded.state == ForwardedCall::State::AwaitingReply &&
@@ -262,8 +266,9 @@ void UpstreamCalls::retransmit_if_due(ForwardedCall& forwarded, std::uint64_t no
   forwarded.connection->send_again(forwarded);
 }
 
-/// Releases the client from an orphan that the upstream does not answer while it answers other calls. A
-/// WRITE ends with its connection; another call is retransmitted when its client has retransmitted it.
+/// Lets the client's calls proceed if the upstream has not answered an orphan but has answered other calls.
+/// An orphan without a kept message, such as a WRITE, ends with its connection. Any other orphan is
+/// retransmitted after its client has retransmitted the call.
 void UpstreamCalls::watch(ForwardedCall& orphan, std::uint64_t now_ns) noexcept {
   UpstreamConnection& connection = *orphan.connection;
   if (!is_overtaken(orphan) || now_ns - orphan.sent_ns < kEarlierNs) return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The calls at one upstream on one reactor, from a call's submission to its end: they wait for their admission, get an
-// XID and a connection, and are completed with their reply, or end without one. Only the owning reactor may call;
-// only the constructor allocates.
+// The calls at one upstream on one reactor, from submission to end. A call waits for its admission, gets an
+// XID and a connection, and is completed with its reply or ends without one. Only the owning reactor may
+// call; only the constructor allocates.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@
 
 namespace sluice::tcp_upstream {
 
-/// Timeout of an orphan: after it, the orphan does not delay other calls of its client, provided that the
-/// upstream answers other calls.
+/// Timeout in nanoseconds of an orphan. After it, the orphan does not delay other calls of its client,
+/// provided that the upstream answers other calls.
 inline constexpr std::uint64_t kEarlierNs = 30'000'000'000;
 
-/// Time after which the connection is reset if the upstream has not accepted the bytes of a call of a
-/// disconnected client, whose memory is needed for other clients.
+/// Age in nanoseconds at which a call of a disconnected client resets its connection if the upstream has not
+/// accepted all bytes of the call, because other clients need its memory.
 inline constexpr std::uint64_t kAbandonedNs = 10'000'000'000;
 
 class UpstreamCalls {
  public:
   using Counter = segment::UpstreamCounter;
 
-  /// Setup. `shared` and `connections` outlive it.
+  /// Setup. `shared` and `connections` outlive this object.
   UpstreamCalls(UpstreamShared& shared, rdma::Device& device, UpstreamConnections& connections);
 
   // Services call the next three.
   /// Sends ForwardedCall::message as soon as the call is admitted.
   void submit(ForwardedCall& forwarded) noexcept;
-  /// Delivers a reply that was held. False: the transport still has no room.
+  /// Delivers a held reply. Returns false if the transport still has no room for the results.
   bool deliver_held(ForwardedCall& forwarded) noexcept;
   /// Ends a call whose client disconnected before the call was completed.
   void abandon(ForwardedCall& forwarded) noexcept;
 
-  // Upstream calls all others.
+  // Upstream calls all other functions.
   Admission& admission() noexcept { return admission_; }
   const Admission& admission() const noexcept { return admission_; }
   Repeats& repeats() noexcept { return repeats_; }
@@ -50,24 +50,26 @@ class UpstreamCalls {
   void client_gone(std::uint16_t client) noexcept;
   /// Forgets the suspects, because another upstream replaces this one.
   void forget_suspects() noexcept { suspects_ = {}; }
-  /// Completes the calls that end without a reply, and admits waiting calls. It is called once in a turn,
-  /// after everything that ends calls.
+  /// Completes the calls that end without a reply, and admits waiting calls. Called once per loop iteration,
+  /// after all steps that end calls.
   void serve_waiting() noexcept;
-  /// Admits calls whose client's earlier calls have ended. It is called once in a turn.
+  /// Admits calls whose client's earlier calls have ended. Called once per loop iteration.
   void serve_behind_earlier(std::uint64_t now_ns) noexcept;
   /// Admits calls that wait for a dedicated connection.
   void serve_without_connection() noexcept;
-  /// Takes the records that the connection has received.
+  /// Handles the records that the connection has received.
   void take_records(UpstreamConnection& connection) noexcept;
   /// Changes the state of a call whose message the send queue has released.
   void on_message_sent(ForwardedCall& forwarded) noexcept;
   /// Ends or requeues the calls of connections that have been closed.
   void settle_closed() noexcept;
-  /// Closes the connection and ends its calls; those to which the send queue refers end when it is closed.
+  /// Closes the connection and ends its calls. Calls to which the send queue refers end when the connection
+  /// is closed.
   void end_calls_of(UpstreamConnection& connection) noexcept;
-  /// Ends a call that has lasted too long.
+  /// Ends a call that exceeds its time limit.
   void end_if_due(ForwardedCall& forwarded, std::uint64_t now_ns) noexcept;
-  /// Retransmits the call of a client that waits for it: on its shared connection, or on a new dedicated one.
+  /// Retransmits an overdue call whose client is still connected, either on its shared connection or on a new
+  /// dedicated connection.
   void retransmit_if_due(ForwardedCall& forwarded, std::uint64_t now_ns) noexcept;
   /// Checks whether an orphan delays its client for too long.
   void watch(ForwardedCall& orphan, std::uint64_t now_ns) noexcept;
@@ -102,12 +104,12 @@ class UpstreamCalls {
 
   UpstreamShared& shared_;
   UpstreamConnections& connections_;
-  Admission admission_;  ///< of calls in a state of awaits_admission()
+  Admission admission_;  ///< contains the calls for which awaits_admission() is true
   Repeats repeats_;
   Suspects suspects_;
   ReverseCalls reverse_calls_;
-  ForwardedCallList unanswerable_;  ///< of clients that are disconnected or will be
-  /// The upstream refuses the sessions of these clients, by number, on shared connections.
+  ForwardedCallList unanswerable_;  ///< calls that end without a reply and disconnect their clients
+  /// Flag per client number, set if the upstream refuses the client's sessions on shared connections.
   std::vector<bool> sessions_stay_;
 };
 

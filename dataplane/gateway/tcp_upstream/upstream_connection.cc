@@ -19,7 +19,8 @@ namespace {
 
 using Counter = segment::UpstreamCounter;
 
-/// Whether the error says that the address leads nowhere; others are ours, or say that the server is there.
+/// Returns whether the error means that no server is reachable at the address. All other errors are local or
+/// show that the server is reachable.
 bool is_of_address(int error) {
   return error == -ECONNREFUSED || error == -ECONNRESET || error == -ETIMEDOUT || error == -EHOSTUNREACH ||
          error == -ENETUNREACH || error == -EHOSTDOWN || error == -ENETDOWN;
@@ -44,8 +45,9 @@ UpstreamConnection::~UpstreamConnection() {
 
 // --- The connection
 
-/// By the port an upstream knows a call that is sent again, among other things; so each socket has that of the
-/// last one, and is bound to it before that is closed.
+/// Returns a socket for the next connection, or a negative value on failure. The socket is bound to the port
+/// of the previous one before that one is closed, because an upstream recognises a retransmitted call by the
+/// port, among other properties.
 int UpstreamConnection::next_socket() noexcept {
   const bool privileged = shared_.config.privileged_port;
   const int socket = tcp::bound_socket(family_, privileged, tcp::kPeerTimeoutMs, port_);
@@ -56,7 +58,7 @@ int UpstreamConnection::next_socket() noexcept {
   return socket;
 }
 
-/// A socket of the address's family.
+/// Provides a socket of the address's family. Returns false on failure.
 bool UpstreamConnection::prepare_socket(const PeerAddress& address) noexcept {
   const int family = is_mapped_ipv4(address) ? AF_INET : AF_INET6;
   if (socket_ >= 0 && family != family_) {
@@ -124,7 +126,7 @@ ForwardedCall* UpstreamConnection::end_stream() noexcept {
   stream_.reset();
   probe_xid_.reset();
   probed_ns_ = 0;
-  // Calls that end now may submit new ones: they must find the connection closed, with nothing to send.
+  // Calls that end now may submit new calls, which must find the connection closed and without calls to send.
   unsent_ = nullptr;
   return judge_suspects();
 }
@@ -143,22 +145,24 @@ void UpstreamConnection::settle() noexcept {
   work_.attend(*this);
 }
 
-/// Another socket has it, or has connected from it to the upstream; or nothing comes back to it.
+/// Gives up the local port, because another socket uses it, has a connection from it to the upstream, or no
+/// packets return to it.
 void UpstreamConnection::give_up_port() noexcept {
   shared_.count(Counter::port_changes);
   port_ = 0;
   timed_out_ = 0;
 }
 
-/// Counts attempts that timed out. One that was answered, if only by a refusal, shows that packets pass.
+/// Counts the attempts to connect that timed out in succession. An attempt that was answered, even by a
+/// refusal, shows that packets pass and resets the count.
 void UpstreamConnection::note_attempt(int result) noexcept {
   if (result == -EADDRNOTAVAIL) return give_up_port();
   if (result >= 0 || result == -ECONNREFUSED) timed_out_ = 0;
   if (result == -ETIMEDOUT && (++timed_out_ >= kPortAttempts || !wants_port())) give_up_port();
 }
 
-/// Returns whether a call may have been executed already whose repetition the upstream has to recognise, by the port
-/// among other things.
+/// Returns whether the upstream may already have executed one of the calls and has to recognise its
+/// retransmission, for which it uses the port, among other properties.
 bool UpstreamConnection::wants_port() const noexcept {
   for (const ForwardedCall* call = calls_.first(); call != nullptr; call = call->next)
     if (call->resent && call->repetition != service::Repetition::Harmless) return true;
@@ -166,7 +170,7 @@ bool UpstreamConnection::wants_port() const noexcept {
 }
 
 void UpstreamConnection::watch(std::uint64_t now_ns) noexcept {
-  pump();  // a trial may be over
+  pump();  // a trial may have ended
   const ForwardedCall* const first = calls_.first();
   if (!is_up() || first == nullptr || !first->at_upstream()) return;
   const std::uint64_t silent_since_ns = larger_of(heard_ns_, first->sent_ns);
@@ -179,7 +183,8 @@ void UpstreamConnection::watch(std::uint64_t now_ns) noexcept {
   lose();
 }
 
-/// What the queue has no room for is not sent: an upstream that takes no bytes has to show that it lives too.
+/// Sends a NULL call unless the send queue has no room for it. The upstream has to show a sign of life in
+/// either case, also if it accepts no bytes.
 void UpstreamConnection::probe() noexcept {
   probed_ns_ = shared_.now_ns();
   shared_.count(Counter::probes);
@@ -200,7 +205,7 @@ void UpstreamConnection::probe() noexcept {
 }
 
 bool UpstreamConnection::nothing_in_flight() const noexcept {
-  return calls_.first() == unsent_ && queue_.empty();  // those that have been sent are the first
+  return calls_.first() == unsent_ && queue_.empty();  // sent calls precede unsent calls
 }
 
 void UpstreamConnection::attend(std::uint64_t now_ns) noexcept {
@@ -235,8 +240,8 @@ void UpstreamConnection::leave() noexcept {
   work_.attend(*this);
 }
 
-/// Closes the connection when no call on it may still be executed: a reset does not stop a call that the upstream has read.
-/// UpstreamCalls::watch() bounds the wait.
+/// Closes the connection of a disconnected client when no call on it may still be executed. A reset would not
+/// stop a call that the upstream has read. UpstreamCalls::watch() bounds the wait.
 void UpstreamConnection::retire_if_done() noexcept {
   if (tenure_ == Tenure::Leaving && calls_.empty()) retire();
 }

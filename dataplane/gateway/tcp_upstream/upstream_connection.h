@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One TCP connection to an upstream server: opened when there is something to send, and reopened if it is
-// lost with calls on it. Only the owning reactor may call.
+// One TCP connection to an upstream server. It is opened for the first call, and reopened if it is lost with
+// calls on it. Only the owning reactor may call.
 //
-// Calls are sent in order of arrival. Calls left unanswered by a lost connection are sent again on the next
-// one, with their XIDs, as an RPC client over TCP does, but one after the other: a call that makes the upstream
-// close the connection is thereby identified and cannot block the others forever.
+// Calls are sent in order of arrival. Like any RPC client over TCP, the connection retransmits calls without
+// a reply on its successor, with the same XIDs, but one after the other. This identifies a call that makes
+// the upstream close the connection, so that such a call cannot block the others forever.
 #pragma once
 
 #include <netinet/in.h>
@@ -27,40 +27,45 @@
 
 namespace sluice::tcp_upstream {
 
-/// Delay between attempts to connect: doubles from the first to the last.
+/// Delay in nanoseconds between attempts to connect. It doubles from the first to the last value.
 inline constexpr std::uint64_t kFirstRetryNs = 50'000'000;
 inline constexpr std::uint64_t kLastRetryNs = 3'000'000'000;
-/// After a loss, calls go out one at a time, the next one when the one before is answered. If it is not for so
-/// long, and the connection lasts, it is no suspect, and then two go out at once, then four, and so on.
+/// Duration in nanoseconds of a trial. After a lost connection, calls are retransmitted in trials, first of
+/// one call. The next trial begins when the calls of the current one are answered. If they are not answered
+/// within this time and the connection lasts, they are no longer suspected, and the number of calls per trial
+/// doubles.
 inline constexpr std::uint64_t kTrialNs = 1'000'000'000;
 /// The client of a call is disconnected after this many connections were lost with the call alone on them
 /// while other calls were answered.
 inline constexpr std::uint8_t kMaxStrikes = 3;
-/// An upstream that says nothing for so long while calls wait for it is asked for a reply to NULL, which
-/// takes it no work.
+/// Time in nanoseconds without received bytes after which an upstream with outstanding calls is probed. The
+/// probe is a NULL call, which costs the upstream no work.
 inline constexpr std::uint64_t kSilenceNs = 15'000'000'000;
-/// If it says nothing at all for so long after that, the connection is made again. Doubles from the first to the
-/// last until a call is answered: an upstream that does one thing at a time must be able to end it.
+/// Time in nanoseconds without received bytes after a probe, after which the connection is reset. It doubles
+/// from the first to the last value until a call is answered, so that an upstream that executes one call at a
+/// time can complete a long one.
 inline constexpr std::uint64_t kFirstProbeAnswerNs = 30'000'000'000;
 inline constexpr std::uint64_t kLastProbeAnswerNs = 16 * kFirstProbeAnswerNs;
 
-/// Where the upstream has other addresses, one at which no connection comes about for so long has failed.
+/// Timeout in nanoseconds of an attempt to connect if the upstream has other addresses. The address has then
+/// failed.
 inline constexpr std::uint64_t kConnectNs = 5'000'000'000;
-/// An attempt to connect to the only address times out after this time: five seconds after the last of the
-/// kernel's SYNs.
+/// Timeout in nanoseconds of an attempt to connect to the only address. It ends five seconds after the last
+/// of the kernel's SYNs.
 inline constexpr std::uint64_t kAttemptNs = 12'000'000'000;
-/// Number of attempts from one port that time out before the port is given up. A firewall or balancer may drop all
-/// packets of one port, and none of others.
+/// Number of attempts from one port that time out before the port is given up. A firewall or load balancer
+/// may drop all packets of one port and pass the packets of other ports.
 inline constexpr std::uint32_t kPortAttempts = 3;
-/// A connection to an address that is no longer used sends no more, and ends when its calls are answered, or after
-/// this time.
+/// Maximum time in nanoseconds for which a connection to an address that is no longer used waits for the
+/// replies to its calls. It sends no further calls.
 inline constexpr std::uint64_t kMoveNs = 10'000'000'000;
 
-/// Of a long record so many bytes are received by one operation, however they come in. Not all of them, because what
-/// is received is a sign of life: an upstream that takes longer than kSilenceNs for so many is asked for another.
+/// Maximum bytes of a long record that one receive operation waits for. It is smaller than a long record,
+/// because only the completion of an operation counts as a sign of life: an upstream that needs longer than
+/// kSilenceNs for these bytes is probed.
 inline constexpr std::size_t kReceivedAtOnce = 256u << 10;
 
-/// A connection's operations in io_uring at once: receives and a send.
+/// Maximum number of operations of a connection in io_uring: its receives and one send.
 inline constexpr std::uint32_t kConnectionOperations = tcp::kReceiveOperations + 1;
 
 class ConnectionWork;
@@ -68,22 +73,22 @@ class ConnectionWork;
 class UpstreamConnection {
  public:
   enum class State : std::uint8_t {
-    Idle,        ///< connects on the next call; the socket for it may be there, bound to our port
+    Idle,        ///< connects on the next call; its socket may already be open and bound to the local port
     Connecting,  ///< waits for the TCP connection to be established
-    Aborting,    ///< reset while Connecting; waits for that to end
+    Aborting,    ///< reset while Connecting; waits for the connect operation to end
     Up,          ///< sends and receives
-    Moving,      ///< as Up, but sends no calls, because the upstream's address has changed
-    Closing,     ///< reset; waits for the io_uring operations still in flight, then for settle()
-    Retrying,    ///< waits for the time of the next connect
+    Moving,      ///< receives but sends no calls, because the upstream's address has changed
+    Closing,     ///< reset; waits for the io_uring operations in flight, then for settle()
+    Retrying,    ///< waits until retry_ns_ to connect again
   };
 
-  /// A message that has come, or its head.
+  /// Result of next_arrival(): a received message or its beginning.
   enum class Arrival : std::uint8_t {
-    Nothing,   ///< more is received
-    Record,    ///< record() is whole; its memory has to be taken
-    Long,      ///< does not fit the stream's buffer: lend() has to follow
+    Nothing,   ///< no message yet; further bytes are received
+    Record,    ///< record() is complete; the caller takes its memory
+    Long,      ///< the record does not fit the stream's buffer; the caller calls lend()
     Unwanted,  ///< a record for which there was no memory was skipped
-    TooLong,   ///< a record longer than any valid reply was skipped; record() is its head
+    TooLong,   ///< a record longer than any valid reply was skipped; record() is its first word
   };
 
   UpstreamConnection(UpstreamShared& shared, ConnectionWork& work);
@@ -93,31 +98,33 @@ class UpstreamConnection {
 
   State state() const noexcept { return state_; }
   bool is_up() const noexcept { return state_ == State::Up || state_ == State::Moving; }
-  /// Number of the upstream in the configuration.
+  /// Returns the number of the upstream in the configuration.
   std::uint32_t upstream_number() const noexcept { return shared_.number; }
-  /// The client that the connection is dedicated to; null: shared, or unused.
+  /// Returns the client to which the connection is dedicated, or null if the connection is shared or unused.
   service::Client* client() const noexcept { return client_; }
-  /// Changes when the connection is closed, so that a late reply to a callback is not sent on the next one.
+  /// Returns a number that changes when the connection is closed, so that a late reply to a callback is not
+  /// sent on the next connection.
   std::uint32_t epoch() const noexcept { return epoch_; }
-  /// When something was received last, or the connection established.
+  /// Returns the time at which bytes were last received or the connection was established.
   std::uint64_t heard_ns() const noexcept { return heard_ns_; }
   ForwardedCallList& calls() noexcept { return calls_; }
-  /// One call after the other, as many as there were at the first; then null, and from the first again. Calls may end
-  /// or come between.
+  /// Returns the next element of a round over the connection's calls. Returns null at the end of the round
+  /// and then begins a new one. The length of a round is the number of calls at its beginning. Calls may end
+  /// or be added during a round.
   ForwardedCall* next_call() noexcept;
 
   void assign(service::Client& client) noexcept { client_ = &client; }
-  /// Releases the connection from its client, whose calls have been given up. It is closed when every call
-  /// is answered whose execution matters, and then has_left().
+  /// Detaches the connection from its client, whose calls have been given up. The connection is closed after
+  /// all orphans on it have ended; has_left() is true from then on.
   void leave() noexcept;
   /// Returns whether retire() was called.
   bool retiring() const noexcept { return tenure_ == Tenure::Retiring || tenure_ == Tenure::Left; }
   bool retired() const noexcept { return retiring() && state_ == State::Idle; }
-  /// leave() was called, and the connection is closed.
+  /// Returns whether leave() was called and the connection is closed.
   bool has_left() const noexcept { return tenure_ == Tenure::Left && state_ == State::Idle; }
-  /// Closes the connection: no call on it is to be sent again.
+  /// Closes the connection, whose calls are not retransmitted.
   void retire() noexcept;
-  /// After retired(): makes the connection available for another client, or another upstream.
+  /// Makes the connection available for another client or another upstream. Requires retired().
   void reuse() noexcept {
     tenure_ = Tenure::InUse;
     answered_ = false;
@@ -127,11 +134,11 @@ class UpstreamConnection {
     probe_answer_ns_ = kFirstProbeAnswerNs;
   }
 
-  /// Takes a call that has its XID; it stays on the connection until remove().
+  /// Queues a call that has its XID. The call stays on the connection until remove().
   void submit(ForwardedCall& forwarded) noexcept;
-  /// Sends one of its calls once more that was sent and is not answered, with the same XID.
+  /// Retransmits a call that was sent on this connection and is not answered, with the same XID.
   void send_again(ForwardedCall& forwarded) noexcept;
-  /// The upstream has answered a call: resets the retry delay.
+  /// Records that the upstream has answered a call, and resets the retry delay and the probe timeout.
   void note_answer() noexcept {
     answered_ = true;
     retry_after_ns_ = kFirstRetryNs;
@@ -139,50 +146,57 @@ class UpstreamConnection {
   }
   /// Returns an XID that no call on the connection has.
   std::uint32_t new_xid() noexcept;
-  /// The call on it that has kept this XID; null: none. Linear in the calls if there are any that have kept
-  /// theirs, which only connections that are dedicated to a client have.
+  /// Returns the call on the connection that keeps its client's XID and has this XID, or null. Linear in the
+  /// number of calls if any of them keeps its XID, which occurs only on dedicated connections.
   ForwardedCall* find_kept(std::uint32_t xid) noexcept;
   /// Removes a finished call, which must not be in_send_queue().
   void remove(ForwardedCall& forwarded) noexcept;
-  /// `other`, a copy, takes the place of a call that has been sent.
+  /// Replaces a call that has been sent by its copy `other`.
   void replace(ForwardedCall& forwarded, ForwardedCall& other) noexcept {
     if (next_call_ == &forwarded) next_call_ = &other;
     calls_.replace(forwarded, other);
   }
-  /// Sends the reply to a callback: `message` is copied, with its XID replaced by `xid`. False: dropped.
+  /// Sends the reply to a callback. Copies `message` and replaces its XID by `xid`. Returns false if the
+  /// reply was dropped.
   bool answer(std::uint32_t xid, std::span<const std::byte> message) noexcept;
 
-  /// End of a loop turn: submits what was queued.
+  /// Submits the queued bytes to io_uring. Called at the end of a loop iteration.
   void flush() noexcept;
-  /// While needs_attention(): connects again, moves or retires when it is time.
+  /// Connects again, moves or retires the connection when that is due. Called while needs_attention().
   void attend(std::uint64_t now_ns) noexcept;
   bool needs_attention() const noexcept {
     return state_ == State::Retrying || state_ == State::Moving || tenure_ == Tenure::Leaving ||
            tenure_ == Tenure::Left;
   }
-  /// Looks whether it leads to where the upstream's connections go now.
+  /// Begins to move the connection if the upstream's address has changed, and ends an attempt to connect that
+  /// timed out.
   void follow_address(std::uint64_t now_ns) noexcept;
-  /// Asks an upstream that says nothing for a sign of life, and makes the connection again if none comes.
+  /// Probes an upstream that sends nothing, and resets the connection if the probe shows no sign of life.
   void watch(std::uint64_t now_ns) noexcept;
-  /// True: this is the XID of what watch() has sent.
+  /// Returns true if this is the XID of the outstanding probe, which is then answered.
   bool take_probe_answer(std::uint32_t xid) noexcept {
     if (probe_xid_ != xid) return false;
     probe_xid_.reset();
     return true;
   }
-  /// Resets the connection, which gets into ConnectionWork::closed when no operation is in flight.
+  /// Resets the connection, which is added to ConnectionWork::closed when no operation is in flight.
   void lose() noexcept;
 
-  // A connection in ConnectionWork::closed: memory goes back, then end_stream(); then the upstream ends the calls that
-  // are not to be sent again, and settle() makes the others wait for the next connection.
-  /// Returns the call that has ended every connection it was sent on, or null.
+  // The caller takes a connection from ConnectionWork::closed, takes back its lent memory, calls
+  // end_stream(), ends the calls that are not retransmitted, and calls settle().
+
+  /// Closes the socket and resets the stream. Returns the call to give up, because its connections were lost
+  /// repeatedly, or null.
   ForwardedCall* end_stream() noexcept;
+  /// Makes the remaining calls wait for the next connection.
   void settle() noexcept;
 
-  // Ends of io_uring operations. next_arrival() has to follow on_connected(), and on_received() where that is true.
+  // The next three functions handle completions of io_uring operations. The caller calls next_arrival() after
+  // on_connected(), and after on_received() if it returns true.
   void on_connected(int result) noexcept;
   bool on_received(const tcp::Uring::Completion& end, bool again) noexcept;
-  /// `released` gets each call to whose message the send queue no longer refers.
+  /// Handles the completion of a send. Calls `released` for each call to whose message the send queue no
+  /// longer refers.
   template <typename Released>
   void on_sent(int result, Released&& released) noexcept {
     if (!note_sent(result)) return;
@@ -193,13 +207,13 @@ class UpstreamConnection {
   }
   Arrival next_arrival() noexcept;
   std::span<std::byte> record() noexcept { return stream_.record(); }
-  /// Returns whether the record is in memory of its call.
+  /// Returns whether the record is in lent memory.
   bool record_in_memory() const noexcept { return stream_.in_memory(); }
   std::uint32_t record_xid() const noexcept { return record_xid_; }
   rpc::MessageType record_type() const noexcept { return record_type_; }
-  /// Null: the record is skipped.
+  /// Lends memory for the record of Arrival::Long. Skips the record if `memory` is null.
   void lend(std::byte* memory) noexcept;
-  /// Returns the memory that was lent for a record, which has ended or is the caller's now; null: none was.
+  /// Returns the lent memory with the record or a part of it to the caller, or null if no memory is lent.
   std::byte* take_memory() noexcept { return stream_.take_memory(); }
 
   QueueLink<UpstreamConnection> flush_link;
@@ -210,21 +224,22 @@ class UpstreamConnection {
   /// Relation of the connection to its client.
   enum class Tenure : std::uint8_t {
     InUse,     ///< carries calls of one client or of all
-    Leaving,   ///< the client is disconnected; its calls may still be executed
-    Retiring,  ///< to be closed while its client is connected
-    Left,      ///< to be closed after the client was disconnected
+    Leaving,   ///< the client is disconnected, but its calls may still be executed
+    Retiring,  ///< retire() was called, but leave() was not
+    Left,      ///< both retire() and leave() were called
   };
   /// Treatment of a record that does not fit the stream's buffer.
   enum class LongRecord : std::uint8_t { None, InMemory, Unwanted };
 
   static constexpr std::uint32_t kNoRound = ~std::uint32_t{0};
 
-  /// What is sent after a loss, until it is answered or has not ended the connection for kTrialNs.
+  /// Calls sent together after a lost connection, until they are answered or the connection has lasted for
+  /// kTrialNs.
   struct Trial {
     std::uint32_t number = 1;
-    std::uint32_t most = 1;  ///< calls in it
+    std::uint32_t most = 1;  ///< maximum number of calls
     std::uint32_t sent = 0;
-    std::uint32_t open = 0;  ///< of those, not answered yet
+    std::uint32_t open = 0;  ///< number of sent calls that are not answered yet
     std::uint64_t begun_ns = 0;
   };
 
@@ -250,16 +265,18 @@ class UpstreamConnection {
 
   UpstreamShared& shared_;
   ConnectionWork& work_;
-  State state_ = State::Idle;  ///< changed by transition() alone
+  State state_ = State::Idle;  ///< changed only by transition()
   Tenure tenure_ = Tenure::InUse;
   LongRecord long_record_ = LongRecord::None;
-  /// A send is in flight in io_uring. No state, because sends begin and end while the connection is Up.
+  /// True if a send is in flight in io_uring. This flag is not a state, because sends begin and end while the
+  /// connection is Up.
   bool sending_ = false;
-  /// The upstream has answered a call since the last strike. No state, because connections are lost between.
+  /// True if the upstream has answered a call since the last strike. This flag is not a state, because it
+  /// survives lost connections.
   bool answered_ = false;
-  int socket_ = -1;   ///< while there is no connection, the next one; negative: none
-  int family_ = 0;    ///< of the socket
-  PeerAddress peer_;  ///< to which it is connected, or is to be
+  int socket_ = -1;   ///< socket of the current or the next connection; negative: none
+  int family_ = 0;    ///< address family of the socket
+  PeerAddress peer_;  ///< address of the current or last connection
   std::uint16_t peer_port_ = 0;
   sockaddr_storage peer_socket_address_{};
   std::uint64_t opened_ns_ = 0;
@@ -267,32 +284,33 @@ class UpstreamConnection {
   std::uint32_t epoch_ = 0;
   service::Client* client_ = nullptr;
   ForwardedCallList calls_;
-  ForwardedCall* unsent_ = nullptr;     ///< first of calls_ that is AwaitingSend
-  ForwardedCall* next_call_ = nullptr;  ///< of next_call()
-  std::uint32_t to_visit_ = kNoRound;   ///< by next_call(); kNoRound: it begins with the first
-  std::uint32_t to_resend_ = 0;         ///< AwaitingSend, and sent before
+  ForwardedCall* unsent_ = nullptr;     ///< first element of calls_ that is AwaitingSend
+  ForwardedCall* next_call_ = nullptr;  ///< next result of next_call()
+  std::uint32_t to_visit_ = kNoRound;  ///< calls left in the round of next_call(); kNoRound: a new one begins
+  std::uint32_t to_resend_ = 0;        ///< number of calls that are AwaitingSend and were sent before
   Trial trial_;
   tcp::SendQueue queue_;
   FixedArray<std::byte> stream_bytes_;
   tcp::RecordStream stream_;
   tcp::StreamReceiver receiver_;
-  // The next two describe the long record.
+  // The next two members describe the record of Arrival::Long.
   std::uint32_t record_xid_ = 0;
   rpc::MessageType record_type_{};
   msghdr message_{};
-  std::uint16_t port_ = 0;       ///< ours; the same one for each socket, if it can be had. Zero: any
-  std::uint32_t timed_out_ = 0;  ///< attempts from the port, one after the other
-  std::uint32_t kept_xids_ = 0;  ///< calls that keep their XID
-  std::optional<std::uint32_t> probe_xid_;  ///< of a NULL that is not answered
-  std::uint64_t heard_ns_ = 0;              ///< or was connected
-  std::uint64_t probed_ns_ =
-      0;  ///< later than heard_ns_: a sign of life is awaited, even if there was no room to send
+  std::uint16_t port_ = 0;       ///< local port, kept for the next socket if possible; zero: any port
+  std::uint32_t timed_out_ = 0;  ///< number of successive attempts from the port that timed out
+  std::uint32_t kept_xids_ = 0;  ///< number of calls that keep their client's XID
+  std::optional<std::uint32_t> probe_xid_;  ///< XID of the NULL call that is not answered
+  std::uint64_t heard_ns_ = 0;  ///< time at which bytes were last received or the connection was established
+  /// Time of the last probe, whether or not there was room to send it. If it is later than heard_ns_, a sign
+  /// of life is pending.
+  std::uint64_t probed_ns_ = 0;
   std::uint64_t probe_answer_ns_ = kFirstProbeAnswerNs;
   std::uint64_t retry_ns_ = 0;
   std::uint64_t retry_after_ns_ = kFirstRetryNs;
 };
 
-/// Lists of connections that need a flush, attention or settlement. Each list has a connection at most
+/// Lists of connections that need a flush, attention or settlement. A connection is in each list at most
 /// once.
 class ConnectionWork {
  public:
@@ -304,9 +322,9 @@ class ConnectionWork {
     to_attend_.push_back(connection);
     ++attended_;
   }
-  /// Number of connections that wait for attention.
+  /// Returns the number of connections that wait for attention.
   std::uint32_t attended() const noexcept { return attended_; }
-  /// Not while there are none.
+  /// Removes and returns the first connection that waits for attention. Requires attended() > 0.
   UpstreamConnection& next_attended() noexcept {
     static_cast<void>(SLUICE_INVARIANT(attended_ > 0, list_membership));
     --attended_;
@@ -317,7 +335,7 @@ class ConnectionWork {
   IntrusiveQueue<UpstreamConnection, &UpstreamConnection::closed_link> closed;
 
  private:
-  /// Connections that needs_attention(); each is attended once in kTickNs.
+  /// Connections for which needs_attention() is true. Each is attended once per kTickNs.
   IntrusiveQueue<UpstreamConnection, &UpstreamConnection::attention_link> to_attend_;
   std::uint32_t attended_ = 0;
 };
@@ -328,13 +346,13 @@ using ConnectionTransitions =
 inline constexpr ConnectionTransitions kConnectionTransitions = [] {
   using enum UpstreamConnection::State;
   return ConnectionTransitions{
-      {Connecting, Closing},        // Idle: Closing, if there is no address or no socket
+      {Connecting, Closing},        // Idle (Closing without an address or a socket)
       {Aborting, Up, Closing},      // Connecting
       {Closing},                    // Aborting
       {Moving, Closing},            // Up
       {Closing},                    // Moving
       {Idle, Retrying},             // Closing
-      {Idle, Connecting, Closing},  // Retrying: Closing, if there is no address or no socket
+      {Idle, Connecting, Closing},  // Retrying (Closing without an address or a socket)
   };
 }();
 

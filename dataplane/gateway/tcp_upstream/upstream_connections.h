@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections of one upstream on one reactor. The class selects the connection of each call.
+// The connections of one upstream on one reactor. The class selects the connection of each call.
 //
-// NFS version 4 and RPCSEC_GSS use a dedicated connection per client, because the server binds state, callbacks and
-// security contexts to the connection. All other calls use a few shared connections: short calls of a client are
-// batched on one of them, and long calls alternate between all. Long COMPOUNDs of a session (NFS 4.1) are sent on
-// the shared connections too. Only the owning reactor may call; only the constructor allocates.
+// NFS version 4 and RPCSEC_GSS use a dedicated connection per client, because the server binds state,
+// callbacks and security contexts to the connection. All other calls use a few shared connections. The short
+// calls of a client are batched on one shared connection, and long calls alternate between all of them. Long
+// COMPOUNDs in a session of NFS 4.1 use the shared connections too. Only the owning reactor may call; only
+// the constructor allocates.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace sluice::tcp_upstream {
 
 class UpstreamConnections {
  public:
-  /// Setup. `shared` outlives it.
+  /// Setup. `shared` outlives this object.
   explicit UpstreamConnections(UpstreamShared& shared)
       : shared_(shared), own_(shared.config.max_clients), long_messages_(shared.config.max_clients) {
     const std::uint32_t total = shared.config.connections();
@@ -31,7 +32,8 @@ class UpstreamConnections {
     }
   }
 
-  /// Returns where a call goes; null: its client waits for a dedicated connection, and none is free now.
+  /// Returns the connection for a call, or null if the client needs a dedicated connection and none is free
+  /// now.
   UpstreamConnection* connection_for(const ForwardedCall& forwarded) noexcept {
     service::Client& client = *forwarded.call->client();
     const std::uint32_t number = client.number();
@@ -71,7 +73,8 @@ class UpstreamConnections {
   std::span<const Owned<UpstreamConnection>> shared_ones() const noexcept {
     return all().first(shared_.config.shared_connections);
   }
-  /// Returns whether no connection has anything of the upstream that leaves its place.
+  /// Returns whether all shared connections and all dedicated connections of disconnected clients are closed,
+  /// so that the upstream can be replaced.
   bool retired() const noexcept {
     for (const Owned<UpstreamConnection>& each : shared_ones())
       if (!each->retired()) return false;
@@ -82,11 +85,11 @@ class UpstreamConnections {
 
  private:
   UpstreamShared& shared_;
-  std::vector<Owned<UpstreamConnection>> all_;  ///< shared ones first
-  std::vector<UpstreamConnection*> own_;        ///< dedicated ones, by number of the client
-  std::vector<UpstreamConnection*> free_;       ///< to be dedicated
-  std::vector<std::uint32_t> long_messages_;    ///< sent on shared connections, by number of the client
-  std::uint32_t leaving_ = 0;                   ///< dedicated ones whose client is disconnected
+  std::vector<Owned<UpstreamConnection>> all_;  ///< shared connections, followed by the dedicated ones
+  std::vector<UpstreamConnection*> own_;        ///< dedicated connections, indexed by client number
+  std::vector<UpstreamConnection*> free_;       ///< dedicated connections without a client
+  std::vector<std::uint32_t> long_messages_;    ///< long calls on shared connections, by client number
+  std::uint32_t leaving_ = 0;                   ///< dedicated connections of disconnected clients
 };
 
 }  // namespace sluice::tcp_upstream

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The place of an upstream on one reactor: which upstream it is can change by a reload. All that the place needs is made at
-// start, its memory, connections and services, so that nothing has to be made while calls are served. A spare place is
-// no upstream's yet.
+// Preallocated slot of an upstream on one reactor. A reload can reassign it to another upstream. Its memory,
+// connections and services are allocated at start, so that a reload allocates nothing on the reactor. A spare
+// slot is not assigned to any upstream yet.
 //
-// The main thread offers; everything else is the owning reactor's.
+// The main thread calls offer(), and any thread may call settled(). Only the owning reactor may call the
+// other functions.
 #pragma once
 
 #include <atomic>
@@ -19,23 +20,24 @@ class UpstreamPlace {
   struct Identity {
     std::string name;
     std::uint16_t port = 0;
-    std::uint32_t handle_tag = 0;   ///< of one with exports of its own; else zero
-    std::uint16_t listen_port = 0;  ///< of one at a port of its own, for a spare place; else zero
+    std::uint32_t handle_tag = 0;   ///< tag of an upstream with its own exports; zero for any other
+    std::uint16_t listen_port = 0;  ///< own port of an upstream that gets a spare slot; zero for any other
   };
 
   UpstreamPlace() = default;
   UpstreamPlace(const UpstreamPlace&) = delete;
   UpstreamPlace& operator=(const UpstreamPlace&) = delete;
 
-  /// The main thread, while the place is settled. The upstream that has the place leaves it first.
+  /// Offers the slot to another upstream. The main thread calls it while the slot is settled. The current
+  /// upstream is drained first.
   void offer(Identity identity) {
     identity_ = std::move(identity);
     offered_.store(true, std::memory_order_release);
   }
-  /// Any thread: it serves what was offered.
+  /// Returns true if the slot serves the upstream that was offered last. Any thread may call.
   bool settled() const noexcept { return !offered_.load(std::memory_order_acquire); }
 
-  /// The reactor, in each turn.
+  /// Advances a pending offer. The owning reactor calls it in each loop iteration.
   void poll_place() noexcept {
     if (settled() || !leave()) return;
     become(identity_);
@@ -46,11 +48,12 @@ class UpstreamPlace {
   ~UpstreamPlace() = default;
 
  private:
-  /// The upstream that has the place takes no more calls. False: some are still on their way.
+  /// Drains the current upstream, which accepts no further calls. Returns false while calls are in progress.
   virtual bool leave() noexcept = 0;
+  /// Assigns the slot to another upstream.
   virtual void become(const Identity& identity) noexcept = 0;
 
-  Identity identity_;  ///< the main thread's until it is offered
+  Identity identity_;  ///< written by the main thread while the slot is settled
   std::atomic<bool> offered_{false};
 };
 

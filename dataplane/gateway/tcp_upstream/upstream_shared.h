@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Configuration of one upstream, and what its parts share on one reactor: counters, time, addresses, XIDs, and how many
-// calls each client has that were never sent. Only the owning reactor may call; only the constructor allocates.
+// Configuration of one upstream, and the state that its parts share on one reactor: counters, time,
+// addresses, XIDs, and the number of each client's calls that were never sent. Only the owning reactor may
+// call; only the constructor allocates.
 #pragma once
 
 #include <bit>
@@ -25,28 +26,29 @@
 
 namespace sluice::tcp_upstream {
 
-/// Dedicated connections that may still be closing while their successors are open.
+/// Number of dedicated connections that may still be closing while their successors are open.
 inline constexpr std::uint32_t kSpareConnections = 16;
 
 struct UpstreamConfig {
   std::string name;
   const segment::SharedUpstreamAddresses* addresses = nullptr;  ///< outlives the upstream
-  std::uint16_t port = 0;  ///< at first; later it is found with the addresses
+  std::uint16_t port = 0;  ///< initial port, until the addresses are known together with their port
   std::uint32_t shared_connections = 4;
-  std::uint32_t max_calls = 1024;     ///< most outstanding calls; numbers() may be higher
-  std::uint32_t max_clients = 64;     ///< client connections of the reactor
-  std::uint64_t call_timeout_ns = 0;  ///< then its client is disconnected; zero: never
-  bool privileged_port = false;       ///< bind to a port below 1024
-  std::uint32_t credits = 64;         ///< upper bound per client
+  std::uint32_t max_calls = 1024;     ///< configured limit of outstanding calls; numbers() may be higher
+  std::uint32_t max_clients = 64;     ///< number of client connections of the reactor
+  std::uint64_t call_timeout_ns = 0;  ///< age at which a call disconnects its client; zero: unlimited
+  bool privileged_port = false;       ///< true: bind to a port below 1024
+  std::uint32_t credits = 64;         ///< maximum credits per client
   service::Withheld withheld{};
   ReplyBuffers replies;
-  RequestCache* cache = nullptr;  ///< of all reactors; outlives the upstream
-  std::uint32_t handle_tag = 0;   ///< of its handles of NFS 3 on the clients' side; zero: none
-  bool spare = false;             ///< which upstream it is comes later: UpstreamPlace
+  RequestCache* cache = nullptr;  ///< shared by all reactors; outlives the upstream
+  std::uint32_t handle_tag = 0;   ///< tag of its NFS 3 handles on the client side; zero: none
+  bool spare = false;             ///< true: a reload assigns the upstream later (UpstreamPlace)
 
-  /// Connections of a reactor, shared and dedicated.
+  /// Returns the number of the reactor's connections, shared and dedicated.
   std::uint32_t connections() const noexcept { return shared_connections + max_clients + kSpareConnections; }
-  /// Calls that can be outstanding: max_calls, and no fewer than leave each client one.
+  /// Returns the maximum number of outstanding calls: max_calls, or the higher number that guarantees each
+  /// client one.
   std::uint32_t numbers() const noexcept {
     return larger_of(max_calls, std::bit_ceil(least_for_equal_shares(max_clients)));
   }
@@ -85,7 +87,7 @@ class UpstreamShared {
   void publish_address() noexcept {
     if (const PeerAddress* const address = addresses.current()) area.address.write(*address);
   }
-  /// Connections follow when they are looked at next.
+  /// Counts and publishes a new address. Each connection moves to it in its next follow_address().
   void address_changed() noexcept {
     count(Counter::address_changes);
     publish_address();
@@ -98,7 +100,8 @@ class UpstreamShared {
     Unsent& of_client = unsent[forwarded.call->client()->number()];
     if (of_client.calls++ == 0) of_client.moved_ns = forwarded.begun_ns;
   }
-  /// Has to precede the change of the state in which the call is unsent().
+  /// Removes a call from the unsent calls of its client. Call before changing the state in which the call is
+  /// unsent().
   void no_longer_unsent(const ForwardedCall& forwarded) noexcept {
     if (!forwarded.unsent()) return;
     Unsent& of_client = unsent[forwarded.call->client()->number()];
@@ -116,17 +119,17 @@ class UpstreamShared {
   }
 
   const UpstreamConfig config;
-  const std::uint32_t number;  ///< of the upstream, in the configuration
+  const std::uint32_t number;  ///< number of the upstream in the configuration
   tcp::Uring& uring;
   TurnClock& clock;
   segment::UpstreamArea& area;
   Addresses addresses;
-  XidTable xids;  ///< of outstanding calls, except under RPCSEC_GSS
+  XidTable xids;  ///< XIDs of outstanding calls, except under RPCSEC_GSS
   struct Unsent {
     std::uint32_t calls = 0;
-    std::uint64_t moved_ns = 0;  ///< when one of them was sent last, or the first of them came
+    std::uint64_t moved_ns = 0;  ///< time at which a call was last sent or the first of them arrived
   };
-  std::vector<Unsent> unsent;  ///< by number of the client
+  std::vector<Unsent> unsent;  ///< indexed by client number
 };
 
 }  // namespace sluice::tcp_upstream

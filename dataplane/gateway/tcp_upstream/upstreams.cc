@@ -15,7 +15,8 @@
 namespace sluice::tcp_upstream {
 namespace {
 
-/// Fails at setup instead of at the first call.
+/// Checks that a privileged port can be bound, so that a lack of permission is reported at setup and not at
+/// the first call. Throws SetupError.
 void check_privilege(const UpstreamConfig& config) {
   if (!config.privileged_port) return;
   const int socket = tcp::connecting_socket(AF_INET, true, tcp::kPeerTimeoutMs);
@@ -130,7 +131,7 @@ Addresses::Entry* Addresses::find(const PeerAddress& address) noexcept {
   return nullptr;
 }
 
-/// What is known of an address that stays is kept.
+/// Replaces the addresses by the list. An address that was known before keeps its failure state.
 void Addresses::take(const segment::UpstreamAddressList& list) noexcept {
   std::array<Entry, segment::kMaxUpstreamAddresses> entries{};
   const std::uint32_t count = smaller_of(list.count, segment::kMaxUpstreamAddresses);
@@ -138,7 +139,7 @@ void Addresses::take(const segment::UpstreamAddressList& list) noexcept {
     const segment::UpstreamAddress& from = list.addresses[i];
     if (const Entry* const known = find(from.address)) entries[i] = *known;
     entries[i].address = from.address;
-    if (from.answers < entries[i].answers) entries[i].answers_when_failed = 0;  // they are counted anew
+    if (from.answers < entries[i].answers) entries[i].answers_when_failed = 0;  // the count has restarted
     entries[i].answers = from.answers;
     entries[i].failures = from.failures;
     entries[i].host = from.host;
@@ -157,7 +158,7 @@ bool Addresses::poll(std::uint64_t now_ns) noexcept {
     const segment::UpstreamAddressList* const list =
         table ? segment::addresses_of(*table, upstream_) : nullptr;
     if (table) sequence_ = sequence;
-    // A control plane that has just begun knows of none yet.
+    // A control plane that has just started has not resolved any address yet.
     if (list != nullptr && list->count > 0) take(*list);
     const Entry* const still = find(before);
     current_ = still != nullptr ? static_cast<std::uint32_t>(still - entries_.data()) : best(now_ns);
@@ -167,7 +168,8 @@ bool Addresses::poll(std::uint64_t now_ns) noexcept {
   return entries_[current_].address != before || port_ != port_before;
 }
 
-/// Returns an address of a preferred host that has had kGraceAnswers, else one that answers if the current one does not.
+/// Returns an address of a preferred host that has answered kGraceAnswers times. Otherwise returns the
+/// current address, or an address that answers if the current one does not.
 std::uint32_t Addresses::preferred() const noexcept {
   std::uint32_t chosen = current_;
   for (std::uint32_t i = 0; i < count_; ++i)
@@ -179,7 +181,8 @@ std::uint32_t Addresses::preferred() const noexcept {
   return current_;
 }
 
-/// To be used instead of one that has failed: if all have, the one that may be tried first.
+/// Returns the address to use instead of a failed one. If all addresses have failed, returns the address with
+/// the earliest retry time.
 std::uint32_t Addresses::best(std::uint64_t now_ns) const noexcept {
   std::uint32_t earliest = 0;
   std::uint32_t suspect = count_;
@@ -193,7 +196,7 @@ std::uint32_t Addresses::best(std::uint64_t now_ns) const noexcept {
   return suspect < count_ ? suspect : earliest;
 }
 
-/// Connections that fail together are one failure.
+/// Counts connections that fail together as one failure, because an address that failed recently is ignored.
 bool Addresses::failed(const PeerAddress& address, std::uint64_t now_ns) noexcept {
   Entry* const entry = find(address);
   if (entry == nullptr || now_ns < entry->retry_ns) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All upstream servers of one reactor, and the services that forward to them. The constructor is setup; then
-// only the owning reactor may call.
+// All upstream servers of one reactor, and the services that forward calls to them. The constructor is setup;
+// afterwards only the owning reactor may call.
 #pragma once
 
 #include <array>
@@ -23,23 +23,24 @@ using service::Route;
 
 struct UpstreamSetup {
   UpstreamConfig config;
-  std::uint32_t number = 0;  ///< among all upstreams of the configuration
+  std::uint32_t number = 0;  ///< number among all upstreams of the configuration
   std::vector<Route> routes;
-  /// At which its services are by themselves; zero: they are with the others. service::kNoPort: of one that is spare, those
-  /// that are not shared wait for one with a port.
+  /// Port at which only the services of this upstream are available. Zero: they use the common ports.
+  /// service::kNoPort, for a spare slot: its services that are not shared have no port until an upstream with
+  /// its own port is assigned.
   std::uint32_t listen_port = 0;
   segment::UpstreamArea* area = nullptr;  ///< counters in shared memory, reset at setup; outlives it
 };
 
 struct UpstreamsConfig {
   std::vector<UpstreamSetup> upstreams;
-  UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
-  service::ServicePorts* ports = nullptr;      ///< where spare ones get theirs; outlives the upstreams
+  UringFeatures uring = UringFeatures::all();  ///< features to use if the kernel supports them
+  service::ServicePorts* ports = nullptr;      ///< assigns ports to spare slots; outlives the upstreams
 };
 
 class Upstreams final : public service::Poller {
  public:
-  /// Setup. `device`, `credits` and `clock` outlive it. Throws SetupError.
+  /// Setup. `device`, `credits` and `clock` outlive this object. Throws SetupError.
   Upstreams(rdma::Device& device, CreditLimits& credits, const UpstreamsConfig& config,
             std::uint64_t (*clock)() noexcept);
 
@@ -47,10 +48,11 @@ class Upstreams final : public service::Poller {
     service::Service* service = nullptr;
     std::uint32_t port = 0;
   };
-  /// To be added to the engine of the same reactor; owned here.
+  /// Returns the services to add to the engine of the same reactor. This object owns them.
   const std::vector<Served>& services() const noexcept { return services_; }
 
-  /// Of the upstream with this number, for the main thread. Null: a reload does not change which upstream that is.
+  /// Returns the slot of the upstream with this number, for the main thread. Returns null if a reload cannot
+  /// reassign the slot.
   UpstreamPlace* place(std::uint32_t number) const noexcept { return places_[number].get(); }
 
   bool poll(std::uint64_t now_ns) noexcept override;
@@ -58,7 +60,7 @@ class Upstreams final : public service::Poller {
 
  private:
   static bool is_by_export(const UpstreamConfig& config, const Route& route);
-  /// Null unless all of it can change.
+  /// Creates the services of an upstream. Returns its slot, or null if the slot cannot be reassigned.
   Owned<TcpPlace> add_routes(Upstream& upstream, const UpstreamSetup& setup, service::ServicePorts* ports);
   ForwardService& add_shared(Upstream& upstream, const Route& route);
   ForwardService& add_alone(Upstream& upstream, const Route& route, std::uint32_t port);
@@ -67,9 +69,9 @@ class Upstreams final : public service::Poller {
   TurnClock clock_;
   std::vector<Owned<Upstream>> upstreams_;
   std::array<Upstream*, segment::kMaxUpstreams> by_number_{};
-  std::vector<Owned<ForwardService>> forwarding_;               ///< a program to an upstream
-  std::vector<Owned<ExportGroup>> groups_;                      ///< a program to several
-  std::array<Owned<TcpPlace>, segment::kMaxUpstreams> places_;  ///< by number
+  std::vector<Owned<ForwardService>> forwarding_;               ///< one per program and upstream
+  std::vector<Owned<ExportGroup>> groups_;                      ///< one per program of several upstreams
+  std::array<Owned<TcpPlace>, segment::kMaxUpstreams> places_;  ///< indexed by upstream number
   std::vector<Served> services_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Number of a reactor's places that each host holds: a hash table with a secret key, because hosts choose their
-// addresses. Memory is taken by the constructor (setup). Only the owning reactor may call.
+// Counts the places of a reactor that each host holds. The hash table has a secret key, because hosts choose
+// their addresses. Only the constructor (setup) allocates. Only the owning reactor may call.
 #pragma once
 
 #include <array>
@@ -17,14 +17,14 @@
 namespace sluice::tcp_clients {
 
 struct Host {
-  PeerAddress network;       ///< an IPv4 address, or a /64 of IPv6
+  PeerAddress network;       ///< IPv4 address or IPv6 /64 prefix
   std::uint32_t places = 0;  ///< zero: this entry is free
-  Host* next = nullptr;      ///< in the same bucket, or the next free one
+  Host* next = nullptr;      ///< next host of the same bucket, or next free entry
 };
 
 class Hosts {
  public:
-  /// Setup. `places` is the most that all hosts hold together.
+  /// Setup. `places` is the maximum number of places that all hosts hold together.
   explicit Hosts(std::uint32_t places)
       : key_(random_value<HashKey>()), hosts_(places), buckets_(std::bit_ceil(places)) {
     for (Host& host : hosts_) {
@@ -41,7 +41,7 @@ class Hosts {
     return 0;
   }
 
-  /// Adds a place to the host of `address`. The entry stays valid until release().
+  /// Adds a place to the host of `address` and returns the host, which stays valid until release().
   Host& take(const PeerAddress& address) noexcept {
     const PeerAddress network = network_of(address);
     Host*& bucket = buckets_[bucket_of(network)];
@@ -57,7 +57,7 @@ class Hosts {
     return *host;
   }
 
-  /// Removes a place of a host.
+  /// Removes a place of a host. Frees the host's entry with its last place.
   void release(Host& host) noexcept {
     if (--host.places > 0) return;
     Host** at = &buckets_[bucket_of(host.network)];

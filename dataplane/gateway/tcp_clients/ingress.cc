@@ -18,7 +18,7 @@
 namespace sluice::tcp_clients {
 namespace {
 
-/// In io_uring at once, beside those of the clients.
+/// Maximum number of accept operations in io_uring.
 constexpr std::uint32_t kAcceptOperations = 1;
 
 rdma_server::ServerCounters counters_of(segment::IngressArea& area) {
@@ -97,7 +97,8 @@ bool Ingress::poll(std::uint64_t now_ns) noexcept {
   return handled > 0;
 }
 
-/// Those that wait again have only returned what they had just taken.
+/// Resumes some of the waiting clients. Then discards the release notes, because a client that waits again
+/// has only returned the resources that it had just acquired.
 void Ingress::resume_waiting() noexcept {
   if (waiting_.resume_some()) server_.take_released();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reverse gateway: clients use RPC over TCP, the server RPC-over-RDMA. A client that has calls is lent a
-// connection to the server. Only the owning reactor may call; the constructor is setup.
+// The reverse gateway: clients use RPC over TCP, and the server uses RPC-over-RDMA. A client that has calls
+// borrows a connection to the server. Only the owning reactor may call; the constructor is setup.
 #pragma once
 
 #include <sys/socket.h>
@@ -24,29 +24,31 @@
 
 namespace sluice::tcp_clients {
 
-/// Period of checking clients for overdue calls, records and replies.
+/// Period in nanoseconds of checking clients for overdue calls, records and replies.
 inline constexpr std::uint64_t kTickNs = 20'000'000;
-/// Fraction (1/n) of the places that a host keeps for connections in use while a newcomer waits.
+/// Divisor of a host's share: a host keeps 1/kShareOfPlaces of the places for connections in use while a
+/// newcomer waits.
 inline constexpr std::uint32_t kShareOfPlaces = 4;
-/// A connection keeps its place for this long after it was accepted, and an idle one after its last bytes.
+/// Minimum time in nanoseconds for which a connection in use keeps its place after accept, and an idle
+/// connection after its last bytes.
 inline constexpr std::uint64_t kLeastStayNs = 5'000'000'000;
-/// A newcomer for which one connection is evicted waits for this long before another one is.
+/// Minimum time in nanoseconds between two evictions, in which the first evicted connection can be closed.
 inline constexpr std::uint64_t kDrainNs = 1'000'000'000;
 
 struct IngressConfig {
-  std::vector<segment::AllowedPrefix> allowed;  ///< empty: every address
-  bool privileged_clients = false;              ///< refuses source ports that are not below 1024
-  std::uint32_t clients = 256;                  ///< TCP connections
+  std::vector<segment::AllowedPrefix> allowed;  ///< client addresses; empty: every address
+  bool privileged_clients = false;              ///< true: refuses source ports that are not below 1024
+  std::uint32_t clients = 256;                  ///< maximum number of TCP connections
   rdma_server::Server server{};
   rdma_server::ServerSideConfig server_side{};
-  UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
+  UringFeatures uring = UringFeatures::all();  ///< features to use if the kernel supports them
 };
 
 class Ingress final : public service::Poller {
  public:
   using Counter = segment::IngressCounter;
 
-  /// Setup. The references and `clock` outlive it.
+  /// Setup. The references and `clock` outlive this object.
   Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, Listener& listener,
           const IngressConfig& config, segment::IngressArea& area, Clock clock);
   ~Ingress() override;
@@ -55,13 +57,13 @@ class Ingress final : public service::Poller {
 
   bool poll(std::uint64_t now_ns) noexcept override;
 
-  // For its clients.
+  // The clients call the next functions.
   rdma_server::ServerSide& server() noexcept { return server_; }
   void on_free(TcpClient& client) noexcept;
   const rdma_server::ServerSideConfig& config() const noexcept { return server_.config(); }
   tcp::Uring& uring() noexcept { return uring_; }
   std::uint64_t now_ns() const noexcept { return clock_(); }
-  // At most once per client until the next poll().
+  // A client calls each of the next two functions at most once until the next poll().
   void schedule_flush(TcpClient& client) noexcept { to_flush_.push_back(&client); }
   void schedule_resume(TcpClient& client) noexcept { waiting_.push_back(client); }
   segment::IngressArea& area() noexcept { return area_; }
@@ -95,7 +97,7 @@ class Ingress final : public service::Poller {
   tcp::Uring uring_;
   rdma_server::ServerSide server_;
   Hosts hosts_;
-  const std::uint32_t share_;  ///< places that a host keeps for connections in use
+  const std::uint32_t share_;  ///< number of places that a host keeps for connections in use
   std::vector<Owned<TcpClient>> clients_;
   FixedStack<TcpClient*> free_clients_;
   std::vector<TcpClient*> to_flush_;
@@ -103,12 +105,12 @@ class Ingress final : public service::Poller {
   PacedRound clients_round_{kTickNs};
   std::uint32_t next_looked_at_ = 0;
   bool accepting_ = false;
-  bool accept_failed_ = false;  ///< retried at the next tick
-  bool full_ = false;           ///< all places are in use
-  bool evictable_ = false;      ///< the last round found a client that a newcomer may displace
+  bool accept_failed_ = false;  ///< true: accepting is retried at the next tick
+  bool full_ = false;           ///< true: all places are in use
+  bool evictable_ = false;      ///< true: the last round has found a client that a newcomer may displace
   Newcomer newcomer_;
-  TcpClient* idlest_ = nullptr;   ///< of this round: the idle client that is evicted first
-  TcpClient* busiest_ = nullptr;  ///< of this round: the client in use that is drained first
+  TcpClient* idlest_ = nullptr;   ///< idle client that this round would evict
+  TcpClient* busiest_ = nullptr;  ///< client in use that this round would drain
   std::uint64_t evict_again_ns_ = 0;
   sockaddr_storage peer_{};  ///< address of the next client
   socklen_t peer_bytes_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The places of TCP clients: accepting, and making room for a newcomer while all places are in use.
+// This file accepts TCP clients, and evicts a client for a newcomer while all places are in use.
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@ bool Ingress::is_allowed(const PeerAddress& peer) const noexcept {
          });
 }
 
-/// Accepts a client if there is a place for it. Without one, accepts a newcomer only if a place can be made and no other
-/// reactor has one; otherwise it waits in the backlog of the listener.
+/// Accepts a client if a place is free. If none is free, accepts a newcomer only if a client can be evicted
+/// and no other reactor has a free place. Otherwise the newcomer waits in the backlog of the listener.
 void Ingress::accept() noexcept {
   if (newcomer_.socket >= 0 && !free_clients_.empty()) admit(std::exchange(newcomer_, {}));
   const bool full = free_clients_.empty();
@@ -64,8 +64,8 @@ void Ingress::on_free(TcpClient& client) noexcept {
   free_clients_.push(&client);
 }
 
-/// Compares a client with the choice of this round. The order of eviction is: the number of places of the host, the
-/// newcomer's own host, the time without bytes.
+/// Compares a client with the choice of this round. Clients are evicted in the order of, first, the number of
+/// places of their host, then membership in the newcomer's host, then the time without bytes.
 void Ingress::consider(TcpClient& client, std::uint64_t now_ns) noexcept {
   if (client.state() != TcpClient::State::Open) return;
   const PeerAddress network = network_of(newcomer_.address);
@@ -83,7 +83,8 @@ void Ingress::consider(TcpClient& client, std::uint64_t now_ns) noexcept {
   }
 }
 
-/// Ends a round over all clients. Evicts the chosen client if a newcomer waits.
+/// Ends a round over all clients. If a newcomer waits, evicts the chosen client, or refuses the newcomer if
+/// no client may be evicted and its host already holds a place.
 void Ingress::end_round(std::uint64_t now_ns) noexcept {
   TcpClient* const idlest = std::exchange(idlest_, nullptr);
   TcpClient* const busiest = std::exchange(busiest_, nullptr);
@@ -104,7 +105,7 @@ void Ingress::end_round(std::uint64_t now_ns) noexcept {
   }
 }
 
-/// Returns true if the newcomer's host, which holds `own` places, may have the place of `client`.
+/// Returns true if the newcomer may displace `client`. The newcomer's host holds `own` places.
 bool Ingress::may_displace(const TcpClient& client, std::uint32_t own) const noexcept {
   return client.host().places > own || client.host().network == network_of(newcomer_.address);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The socket at which TCP clients arrive: one for all reactors. Each accepts while it has room, so that a client goes
-// to a reactor that has. If none has, a reactor accepts that can make room, and otherwise the client waits in the
-// kernel. Made and destroyed by the
-// main thread; the descriptor may be used by any.
+// The listening socket for TCP clients, shared by all reactors. A reactor accepts while it has a free place,
+// so a client reaches a reactor with room. If no reactor has room, a reactor that can evict a client accepts.
+// Otherwise the client waits in the kernel. The main thread creates and destroys the listener; any thread may
+// use the descriptor.
 #pragma once
 
 #include <sys/socket.h>
@@ -15,13 +15,13 @@ namespace sluice::tcp_clients {
 
 class Listener {
  public:
-  /// Setup. Throws SetupError if it cannot listen there.
+  /// Setup. Throws SetupError if the socket cannot listen on the address.
   Listener(const sockaddr_storage& address, socklen_t address_bytes);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  /// A reactor has, or no longer has, a place for a client. Any reactor may call.
+  /// Records that the calling reactor has a free place again, or has none left. Any reactor may call.
   void note_room(bool has_room) noexcept {
     with_room_.fetch_add(has_room ? 1 : -1, std::memory_order_relaxed);
   }
@@ -34,7 +34,7 @@ class Listener {
 
  private:
   int descriptor_;
-  std::atomic<int> with_room_{0};  ///< reactors
+  std::atomic<int> with_room_{0};  ///< number of reactors with a free place
 };
 
 }  // namespace sluice::tcp_clients

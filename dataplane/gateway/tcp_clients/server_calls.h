@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reverse-direction calls of the server to one TCP client (RFC 8167): forwarded unchanged, and completed with
-// the client's reply. A call waits as long as its client and its connection are there: how long the server
-// waits for the answer is its own affair. Only the reactor of the client may call; no allocation. Calls belong
-// to the transport.
+// Forwards the reverse-direction calls of the server (RFC 8167) unchanged to one TCP client, and completes
+// them with the client's replies. A call has no timeout here, because the server applies its own. It waits
+// until the client replies or one of the two connections ends. Only the client's reactor may call. Never
+// allocates. The transport owns the calls.
 #pragma once
 
 #include <array>
@@ -17,28 +17,30 @@
 
 namespace sluice::tcp_clients {
 
-/// Longest call of the server. Callbacks have a few hundred bytes.
+/// Maximum bytes of a call of the server. Callbacks have a few hundred bytes.
 inline constexpr std::size_t kMaxServerCallBytes = tcp::kSendRingBytes / 2;
 
 class ServerCalls {
  public:
-  /// Takes the call, and queues it to the client when there is room. False, with no effect: it is longer than
-  /// kMaxServerCallBytes, or the server has more outstanding than it was granted.
+  /// Accepts the call, and queues it to the client when the send queue has room. Returns false without effect
+  /// if the call is longer than kMaxServerCallBytes, or if the server exceeds its granted number of
+  /// outstanding calls.
   bool start(service::Call& call, tcp::SendQueue& queue) noexcept;
-  /// Queues the calls that wait for room. True if there were any.
+  /// Queues the calls that wait for room. Returns true if any call was queued.
   bool pump(tcp::SendQueue& queue) noexcept;
 
   enum class Answer : std::uint8_t {
     Completed,
-    TooLong,  ///< for the room that the server offers: the call was completed with SYSTEM_ERR
-    Unknown,  ///< no call of the server has this XID
+    TooLong,  ///< the reply exceeds the server's room; the call was completed with SYSTEM_ERR
+    Unknown,  ///< no outstanding call has this XID
   };
   bool empty() const noexcept;
-  /// A reply record from the client, at least an RPC reply header long.
+  /// Completes the call that the client's reply record answers. The record is at least as long as an RPC
+  /// reply header.
   Answer on_reply(std::span<const std::byte> record) noexcept;
 
-  /// The connection that the calls came on has ended: they are completed, and the replies go nowhere. Returns
-  /// how many.
+  /// Completes all calls with SYSTEM_ERR, because one of the two connections has ended. Returns the number of
+  /// calls.
   std::uint32_t drop_all() noexcept;
 
  private:

@@ -46,7 +46,8 @@ void TcpClient::disconnect() noexcept {
   ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.drop_all());
 }
 
-/// For what is called by the requester, which is busy with its calls then: in the next flush().
+/// Disconnects the client in the next flush(). Used by functions that the requester calls, because the
+/// requester cannot cancel calls at that point.
 void TcpClient::disconnect_soon() noexcept {
   if (!is_connected() || state_ == State::Resetting) return;
   transition(State::Resetting);
@@ -54,7 +55,8 @@ void TcpClient::disconnect_soon() noexcept {
   schedule_flush();
 }
 
-/// Called in each tick while closing; finishes once nothing is in flight any more.
+/// Closes the socket when no io_uring operation is in flight, and then frees the client when no call is
+/// outstanding. Called in each tick while the state is Closing.
 void TcpClient::finish_closing() noexcept {
   if (receiver_.busy() || sending_ || awaiting_end_) return;
   if (socket_ >= 0) {
@@ -108,7 +110,7 @@ void TcpClient::on_sent(int result) noexcept {
   send_queued();
 }
 
-/// Notes an end that receiving does not show while a call waits. tick() acts on it.
+/// Records the end of the connection, which a receive does not report while a call waits. tick() handles it.
 void TcpClient::on_ended(int result) noexcept {
   awaiting_end_ = false;
   gone_ = (result & (POLLERR | POLLHUP)) != 0;
@@ -135,7 +137,7 @@ void TcpClient::schedule_flush() noexcept {
 }
 
 void TcpClient::wait_for_release() noexcept {
-  record_since_ns_ = 0;  // what is missing is not the client's to send
+  record_since_ns_ = 0;  // the record does not wait for bytes of the client
   if (!wanted_link.linked()) ingress_.schedule_resume(*this);
 }
 
@@ -200,9 +202,9 @@ bool TcpClient::is_idle() const noexcept {
          !is_called_back();
 }
 
-/// Returns true if a client that has shut its sending side gets no further reply.
+/// Returns true if a client that has shut down its sending side gets no further reply.
 bool TcpClient::is_finished(std::uint64_t now_ns) const noexcept {
-  if (receiver_.asked()) return false;  // what the client sent last may be in the socket
+  if (receiver_.asked()) return false;  // the socket may still contain the client's last bytes
   const bool unsent = wanted_link.linked() || waiting_link.linked();
   if (gone_ || (!unsent && !has_replies())) return true;
   return now_ns - half_closed_ns_ > (unsent ? kUnsentNs : kHalfClosedNs);
@@ -250,7 +252,8 @@ void TcpClient::on_client_reply(std::span<const std::byte> record) noexcept {
   }
 }
 
-/// Disconnects a half-closed client: its calls would be sent to the server again, and it may have repeated them itself.
+/// Disconnects a half-closed client, because its calls would be retransmitted to the server and the client
+/// may already have retransmitted them itself. Drops the server's calls.
 void TcpClient::on_server_gone() noexcept {
   if (half_closed_ns_ != 0) disconnect_soon();
   ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.drop_all());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One client of the reverse gateway: its TCP connection, and the way of its calls to the connection to the
-// server that it is lent, and back. Only the owning reactor may call; no allocation after construction.
+// One client of the reverse gateway. Owns the TCP connection, forwards its calls over a borrowed connection
+// to the server, and returns the replies. Only the owning reactor may call; only the constructor allocates.
 #pragma once
 
 #include <sys/socket.h>
@@ -29,19 +29,21 @@ using rdma_server::ClientCall;
 using rdma_server::PoolBuffer;
 using rdma_server::ServerConnection;
 
-/// A client that for this long accepts no bytes, or sends none of a record that it has begun, is disconnected, because
-/// it holds a place and memory that other clients need.
+/// Time in nanoseconds after which a client is disconnected if it accepts no bytes or does not continue a
+/// record, because it holds a place and memory that other clients need.
 inline constexpr std::uint64_t kStuckNs = 30'000'000'000;
-/// A record has to arrive within this time from its first byte.
+/// Maximum time in nanoseconds from the first to the last byte of a record. A slower client is disconnected.
 inline constexpr std::uint64_t kRecordNs = 120'000'000'000;
 
-/// A client that has shut its sending side has this long to get the replies to its calls.
+/// Time in nanoseconds for which a client that has shut down its sending side may receive the replies to its
+/// calls.
 inline constexpr std::uint64_t kHalfClosedNs = 30'000'000'000;
-/// Such a client's call that no connection to the server has taken is dropped after this time: the client may have
-/// repeated it on another connection, and a call that is sent late would overtake newer ones.
+/// Time in nanoseconds after which an unsent call of a client that has shut down its sending side is dropped.
+/// The client may have retransmitted the call on another connection, and a call that is sent late would
+/// overtake newer ones.
 inline constexpr std::uint64_t kUnsentNs = 1'000'000'000;
 
-/// A client's operations in io_uring at once: a receive, a send, and to learn of its end.
+/// Maximum number of operations of a client in io_uring: a receive, a send, and the detection of its end.
 inline constexpr std::uint32_t kClientOperations = 3;
 
 class TcpClient final : public rdma_server::ServerUser {
@@ -49,9 +51,9 @@ class TcpClient final : public rdma_server::ServerUser {
   enum class State : std::uint8_t {
     Free,
     Open,
-    Draining,  ///< takes no calls, and ends the connection when the calls in progress are answered
-    Resetting,  ///< takes no calls, and ends the connection in the next flush(): the requester was busy with its calls
-    Closing,  ///< waits for io_uring operations and outstanding requests to end
+    Draining,   ///< accepts no calls, and disconnects when the calls in progress are answered
+    Resetting,  ///< accepts no calls, and disconnects in the next flush() (disconnect_soon())
+    Closing,    ///< waits for io_uring operations and outstanding requests to end
   };
 
   explicit TcpClient(Ingress& ingress);
@@ -60,33 +62,36 @@ class TcpClient final : public rdma_server::ServerUser {
   TcpClient& operator=(const TcpClient&) = delete;
 
   State state() const noexcept { return state_; }
-  /// The host that the place is counted for. Not of a free client.
+  /// Returns the host for which the place is counted. Requires that the client is not Free.
   const Host& host() const noexcept { return *host_; }
   Host& host() noexcept { return *host_; }
   std::uint64_t opened_ns() const noexcept { return opened_ns_; }
-  /// Time at which bytes were last received or sent.
+  /// Returns the time at which bytes were last received or sent.
   std::uint64_t moved_ns() const noexcept { return moved_ns_; }
-  /// Returns true if nothing is in progress: no call of either side, no part of a record, and no reply.
+  /// Returns true if no call of either side, no partial record and no reply is in progress.
   bool is_idle() const noexcept;
   bool is_called_back() const noexcept { return !server_calls_.empty(); }
 
   /// Takes ownership of an accepted socket.
   void open(int socket, Host& host) noexcept;
-  /// Ends the connection, and cancels its calls.
+  /// Ends the connection and cancels its calls.
   void disconnect() noexcept;
-  /// Stops taking calls of an open client, and ends the connection when the calls in progress are answered.
+  /// Stops accepting calls of an open client, and ends the connection when the calls in progress are
+  /// answered.
   void drain() noexcept {
     if (state_ == State::Open) transition(State::Draining);
   }
   void on_received(const tcp::Uring::Completion& end) noexcept;
   void on_received_again(const tcp::Uring::Completion& end) noexcept;
   void on_sent(int result) noexcept;
-  /// The client has shut its sending side, or the connection has ended.
+  /// Records that the client has shut down its sending side or that the connection has ended.
   void on_ended(int result) noexcept;
-  /// In the turn after schedule_flush().
+  /// Sends the queued bytes, or disconnects a client that is Resetting. Called in the loop iteration after
+  /// schedule_flush().
   void flush() noexcept;
-  /// A resource that the next call waits for may be available.
+  /// Continues with the next record, because a resource for which it waits may be available.
   void resume() noexcept;
+  /// Checks the time limits, and completes closing. Called once per kTickNs.
   void tick(std::uint64_t now_ns) noexcept;
 
   void on_lent(ServerConnection& connection) noexcept override;
@@ -95,7 +100,7 @@ class TcpClient final : public rdma_server::ServerUser {
   void on_server_call(service::Call& call) noexcept override;
   void on_server_gone() noexcept override;
 
-  QueueLink<TcpClient> waiting_link;  ///< for memory, a free call or queue room
+  QueueLink<TcpClient> waiting_link;  ///< link of a client that waits for memory, a free call or queue room
 
  private:
   void transition(State to) noexcept;
@@ -114,7 +119,7 @@ class TcpClient final : public rdma_server::ServerUser {
   void schedule_flush() noexcept;
   void send_queued() noexcept;
 
-  // RX: from a record to the requester.
+  // RX functions pass a received record to the requester.
   bool on_record(std::span<std::byte> record) noexcept;
   bool on_call(std::span<std::byte> record) noexcept;
   bool answer_bad_call(rpc::CallDecode defect, rpc::Xid xid) noexcept;
@@ -124,7 +129,7 @@ class TcpClient final : public rdma_server::ServerUser {
 
   void release_record() noexcept;
 
-  // TX: from the server's reply to the send queue.
+  // TX functions pass the server's reply to the send queue.
   void lose(ClientCall& call) noexcept;
   void answer_refused(ClientCall& call) noexcept;
   void answer_small(ClientCall& call, std::size_t bytes) noexcept;
@@ -134,21 +139,21 @@ class TcpClient final : public rdma_server::ServerUser {
 
   Ingress& ingress_;
   rdma_server::ClientBuffers buffers_;
-  State state_ = State::Free;  ///< changed by transition() alone
-  // These flags are no states, because each changes in any state: they say what is in flight or scheduled, and what
-  // the client has done.
-  bool sending_ = false;          ///< a send is in flight in io_uring
-  bool awaiting_end_ = false;     ///< in io_uring
-  bool flush_scheduled_ = false;  ///< Ingress::schedule_flush() was called
-  bool gone_ = false;             ///< the connection was reset or closed in both directions
+  State state_ = State::Free;  ///< changed only by transition()
+  // These flags are not states, because each of them changes in any state. They describe operations that are
+  // in flight or scheduled, and actions of the client.
+  bool sending_ = false;          ///< true: a send is in flight in io_uring
+  bool awaiting_end_ = false;     ///< true: the detection of the connection's end is in flight in io_uring
+  bool flush_scheduled_ = false;  ///< true: Ingress::schedule_flush() was called
+  bool gone_ = false;             ///< true: the connection was reset or closed in both directions
   int socket_ = -1;
-  bool restored_ = false;  ///< ComparedAttributes::restore() was called for the next record
+  bool restored_ = false;  ///< true: ComparedAttributes::restore() was called for the next record
   Host* host_ = nullptr;
   std::uint64_t opened_ns_ = 0;
-  std::uint64_t half_closed_ns_ = 0;    ///< time at which the client shut its sending side; zero: it has not
-  std::uint64_t moved_ns_ = 0;          ///< last time that bytes were received or sent
-  std::uint64_t record_since_ns_ = 0;   ///< beginning of the record that is being received; zero: none is
-  ServerConnection* server_ = nullptr;  ///< null: lent with the next call
+  std::uint64_t half_closed_ns_ = 0;    ///< time at which the client shut down its sending side; zero: never
+  std::uint64_t moved_ns_ = 0;          ///< time at which bytes were last received or sent
+  std::uint64_t record_since_ns_ = 0;   ///< time at which reception of the current record began; zero: none
+  ServerConnection* server_ = nullptr;  ///< borrowed connection; null: borrowed with the next call
   FixedArray<std::byte> stream_bytes_;
   tcp::RecordStream stream_;
   tcp::StreamReceiver receiver_;
@@ -175,7 +180,7 @@ inline void TcpClient::transition(State to) noexcept {
   gateway::change_state(kTcpClientTransitions, state_, to);
 }
 
-/// Returns the approximate memory of one client.
+/// Returns the approximate memory of one client in bytes.
 inline std::uint64_t client_bytes() noexcept {
   return sizeof(TcpClient) + tcp::kStreamBytes + tcp::kSendRingBytes;
 }

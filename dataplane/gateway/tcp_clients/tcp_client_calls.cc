@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The calls of a TCP client: from a record to the requester, and from the server's reply to the send queue.
+// This file passes the calls of a TCP client to the requester, and the server's replies to the send queue.
 #include <array>
 #include <optional>
 #include <utility>
@@ -13,7 +13,7 @@
 namespace sluice::tcp_clients {
 namespace {
 
-/// RPC_MISMATCH and AUTH_ERROR.
+/// Maximum bytes of an RPC_MISMATCH or AUTH_ERROR reply.
 constexpr std::size_t kMaxDenialBytes = 64;
 
 }  // namespace
@@ -33,7 +33,8 @@ bool TcpClient::on_record(std::span<std::byte> record) noexcept {
   return disconnect(), true;
 }
 
-/// False: no connection, free call or memory; pass the record again later.
+/// Starts a call. Returns false if no connection, free call or memory is available; the caller passes the
+/// record again later.
 bool TcpClient::on_call(std::span<std::byte> record) noexcept {
   xdr::Reader reader(record);
   rpc::CallHeader header;
@@ -61,7 +62,7 @@ bool TcpClient::count_wait(segment::IngressCounter why) noexcept {
   return false;
 }
 
-/// False: no room in the queue.
+/// Denies a call whose header is invalid. Returns false if the send queue has no room.
 bool TcpClient::answer_bad_call(rpc::CallDecode defect, rpc::Xid xid) noexcept {
   std::array<std::byte, kMaxDenialBytes> message;
   xdr::Writer writer(message);
@@ -78,7 +79,7 @@ bool TcpClient::answer_bad_call(rpc::CallDecode defect, rpc::Xid xid) noexcept {
   return true;
 }
 
-/// Submits the call to the requester. False: no memory now.
+/// Submits the call to the requester. Returns false if no memory is available now.
 bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span<std::byte> record,
                       std::size_t arguments_at) noexcept {
   if (!std::exchange(restored_, true))
@@ -100,7 +101,7 @@ bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span
   return true;
 }
 
-/// Returns the memory of a handled record, unless it had none or the call took it over.
+/// Releases the memory of a handled record, unless the record had none or the call has taken it over.
 void TcpClient::release_record() noexcept {
   PoolBuffer buffer{stream_.take_memory(), true};
   buffers_.release(buffer);
@@ -133,15 +134,15 @@ void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept
   make_ready(call);
 }
 
-/// Drops a call that can get no reply any more, and disconnects its client, which sends it again over another connection.
-/// An error reply would look like one of the server's.
+/// Drops a call that cannot get a reply, and disconnects its client, which retransmits the call over another
+/// connection. An error reply would look like a reply of the server.
 void TcpClient::lose(ClientCall& call) noexcept {
   ingress_.count(Ingress::Counter::calls_lost);
   free(call);
   disconnect_soon();
 }
 
-/// The server itself has refused the call, for good (V1-027).
+/// Answers a call that the server itself has refused permanently with SYSTEM_ERR (V1-027).
 void TcpClient::answer_refused(ClientCall& call) noexcept {
   ingress_.count(Ingress::Counter::failures);
   xdr::Writer writer(*call.small);

@@ -50,7 +50,7 @@ Ingress::Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, Listener&
       share_(larger_of(config.clients / kShareOfPlaces, 1u)),
       free_clients_(config.clients) {
   listener_.note_room(true);
-  std::construct_at(&area_);  // drops the counts of an earlier data plane
+  std::construct_at(&area_);  // resets the counters of an earlier data plane
   server_.set_server(config.server);
   for (std::uint32_t i = 0; i < config.clients; ++i)
     free_clients_.push(clients_.emplace_back(make_owned<TcpClient>(*this)).get());

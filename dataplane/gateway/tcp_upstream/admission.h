@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Admission control for the calls that may be outstanding at an upstream. A call is sent once it holds a
-// number and the memory that its reply may need, so a received reply never waits for another client. Each
-// client has a share of the numbers and of the memory, and its own queues. Waiting clients are served
-// round-robin. Only the owning reactor may call; only the constructor allocates.
+// number, of which there are UpstreamConfig::numbers(), and the memory that its reply may need, so a received
+// reply never waits for another client. Each client has a share of the numbers and of the memory, and its own
+// queues. Waiting clients are served round-robin. Only the owning reactor may call; only the constructor
+// allocates.
 #pragma once
 
 #include <array>
@@ -59,7 +60,7 @@ class Admission {
   Lack await(Queue& queue, Lack lack) noexcept;
   /// Removes a waiting call from its queue, because the call is given up.
   void leave(ForwardedCall& forwarded) noexcept;
-  /// Returns the number of a started call that is no longer outstanding.
+  /// Gives back the number of a started call, which is no longer outstanding.
   void finished(const ForwardedCall& forwarded) noexcept;
   /// Releases the memory of the call.
   void release(ForwardedCall& forwarded) noexcept;
@@ -97,7 +98,7 @@ class Admission {
   }
   /// Returns the number of calls of all clients that are outstanding or about to be sent.
   std::uint32_t outstanding() const noexcept { return numbers_.limits().elements - numbers_.free(); }
-  /// Returns the numbers that a client holds, one per call that is outstanding or about to be sent.
+  /// Returns how many numbers a client holds, one per call that is outstanding or about to be sent.
   std::uint32_t numbers_of(std::uint32_t client) const noexcept { return shares_[client].numbers.held(); }
   /// Returns the number of the client's calls that wait or are outstanding.
   std::uint32_t calls_of(std::uint32_t client) const noexcept;

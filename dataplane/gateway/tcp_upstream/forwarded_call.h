@@ -35,10 +35,10 @@ struct ForwardedCall {
     AwaitingSend,    ///< waits for its connection to come up, or for room in its send queue
     Sending,         ///< the send queue refers to its message, which has to stay in place
     AwaitingReply,   ///< sent, or copied into the send queue
-    Replied,         ///< Sending, and the reply is in `memory`
+    Replied,         ///< the send queue refers to its message, and its reply is in `memory`
     Held,            ///< its reply is in `memory` until the transport has room for the results
-    GivenUp,         ///< Sending, but the call has expired, lost its client, or got a reply that is too long
-    Discarded,       ///< Replied, but the call has expired or lost its client
+    GivenUp,    ///< as Sending, but expired, without a connected client, or with a reply that is too long
+    Discarded,  ///< as Replied, but expired or without a connected client
   };
   State state;          ///< changed only by transition()
   bool own_connection;  ///< sent on the connection dedicated to its client, not on a shared one
@@ -80,7 +80,7 @@ struct ForwardedCall {
   bool awaits_admission() const noexcept {
     return state == State::AwaitingXid || state == State::AwaitingReplay;
   }
-  /// Returns whether the call counts as one of its client's that have not been sent yet.
+  /// Returns whether the call counts as a call of its client that was never sent.
   bool unsent() const noexcept {
     return awaits_admission() || (state == State::AwaitingSend && sent_ns == 0);
   }

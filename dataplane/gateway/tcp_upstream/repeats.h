@@ -81,8 +81,7 @@ class Suspects {
 
 class Repeats {
  public:
-  /// Setup. `shared` outlives the object. Without a configured cache, it allocates one, which is enough for
-  /// a single reactor.
+  /// Setup. `shared` outlives this object, and its configuration has a request cache.
   explicit Repeats(UpstreamShared& shared);
 
   enum class Turn : std::uint8_t {

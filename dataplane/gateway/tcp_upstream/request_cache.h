@@ -98,8 +98,8 @@ class RequestCache {
   /// Returns whether the call of a new entry has been retransmitted since the last query. Rarely, the result
   /// is true by mistake for an entry that was reassigned during a concurrent look_up().
   bool take_asked_again(Entry& entry) noexcept;
-  /// Stores the reply to the call of a new entry. It has at most kKeptBytes. The caller no longer owns the
-  /// entry.
+  /// Stores the reply to the call of a new entry. The reply has at most kKeptBytes. The caller no longer owns
+  /// the entry.
   void answer(Entry& entry, std::span<const std::byte> reply, std::uint64_t now_ns) noexcept;
   /// Frees a new entry, so that a retransmission of its call counts as new. The caller no longer owns the
   /// entry.

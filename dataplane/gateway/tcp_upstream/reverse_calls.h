@@ -21,7 +21,7 @@ inline constexpr std::uint32_t kMaxReverseCalls = 256;
 
 class ReverseCalls {
  public:
-  /// Setup. `shared` outlives it.
+  /// Setup. `shared` outlives this object.
   explicit ReverseCalls(UpstreamShared& shared);
   ReverseCalls(const ReverseCalls&) = delete;
   ReverseCalls& operator=(const ReverseCalls&) = delete;

@@ -114,7 +114,7 @@ ForwardedCall* UpstreamCalls::find(UpstreamConnection& connection, std::uint32_t
   return connection.find_kept(xid);
 }
 
-// --- Ends
+// --- Ends of calls
 
 /// Removes the call from its queue or connection and frees its XID, so that a later reply does not match it.
 /// The caller changes the state of the call.

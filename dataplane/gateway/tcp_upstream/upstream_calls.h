@@ -31,7 +31,7 @@ class UpstreamCalls {
   /// Setup. `shared` and `connections` outlive this object.
   UpstreamCalls(UpstreamShared& shared, rdma::Device& device, UpstreamConnections& connections);
 
-  // Services call the next three.
+  // Services call the next three functions.
   /// Sends ForwardedCall::message as soon as the call is admitted.
   void submit(ForwardedCall& forwarded) noexcept;
   /// Delivers a held reply. Returns false if the transport still has no room for the results.

@@ -35,8 +35,8 @@ inline constexpr std::uint64_t kLastRetryNs = 3'000'000'000;
 /// within this time and the connection lasts, they are no longer suspected, and the number of calls per trial
 /// doubles.
 inline constexpr std::uint64_t kTrialNs = 1'000'000'000;
-/// The client of a call is disconnected after this many connections were lost with the call alone on them
-/// while other calls were answered.
+/// Number of lost connections after which the client of a call is disconnected. A loss counts if the call was
+/// alone on trial and the upstream had answered other calls.
 inline constexpr std::uint8_t kMaxStrikes = 3;
 /// Time in nanoseconds without received bytes after which an upstream with outstanding calls is probed. The
 /// probe is a NULL call, which costs the upstream no work.

@@ -41,7 +41,7 @@ Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const Upstream
     : uring_(operations(config), config.uring), clock_(clock) {
   for (const UpstreamSetup& setup : config.upstreams) {
     check_privilege(setup.config);
-    std::construct_at(setup.area);  // drops the counts of an earlier data plane
+    std::construct_at(setup.area);  // resets the counters of an earlier data plane
     const UpstreamContext context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
     upstreams_.push_back(make_owned<Upstream>(setup.config, context, setup.number, *setup.area));
     by_number_[setup.number] = upstreams_.back().get();

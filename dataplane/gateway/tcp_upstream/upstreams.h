@@ -29,7 +29,8 @@ struct UpstreamSetup {
   /// service::kNoPort, for a spare slot: its services that are not shared have no port until an upstream with
   /// its own port is assigned.
   std::uint32_t listen_port = 0;
-  segment::UpstreamArea* area = nullptr;  ///< counters in shared memory, reset at setup; outlives it
+  /// Counters in shared memory, which are reset at setup. The area outlives the upstream.
+  segment::UpstreamArea* area = nullptr;
 };
 
 struct UpstreamsConfig {

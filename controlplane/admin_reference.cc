@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluice-admin-reference: prints the reference of all methods, which the build installs as json-rpc-methods.md.
+// sluice-admin-reference: prints the reference of all methods, which the build installs as
+// json-rpc-methods.md.
 #include <iostream>
 
 #include "controlplane/admin/reference.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluice-metrics-reference: prints the reference of all metrics, which the build installs as metrics-reference.md.
+// sluice-metrics-reference: prints the reference of all metrics, which the build installs as
+// metrics-reference.md.
 #include <cstdio>
 #include <string>
 

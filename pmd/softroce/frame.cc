@@ -46,8 +46,8 @@ bool ipv4_checksum_correct(const std::byte* header) noexcept {
          0xFFFF;
 }
 
-/// Writes the IPv4 address at `at`, mapped to IPv6, as two words. same() reads two words, and a load of a word stalls until narrower
-/// stores to it have left the store buffer.
+/// Writes the IPv4 address at `at`, mapped to IPv6, as two words. same() reads two words, and a load of a
+/// word stalls until narrower stores to it have left the store buffer.
 void set_ipv4(PeerAddress& address, const std::byte* at) noexcept {
   constexpr auto kMapped = PeerAddress::from_ipv4(0, 0, 0, 0);
   auto halves = std::bit_cast<std::array<std::uint64_t, 2>>(kMapped.bytes);

@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import citations
 import layers
 import lengths
+import wording
 from tables import Tables
 from tree import FOLDERS, Tree
 
@@ -37,6 +38,11 @@ def top_level_is_fixed(tree):
 
 def every_source_says_its_license(tree):
     return [f for f in scripted(tree) if "SPDX-License-Identifier: Apache-2.0" not in tree.text(f)[:400]]
+
+
+def headers_are_read_once(tree):
+    """Not of precompiled headers, which only the compiler's command line names."""
+    return [f for f in tree.named(".h") if not f.endswith("_pch.h") and not re.search(r"^#pragma once$", tree.text(f), re.M)]
 
 
 def sources_are_formatted(tree):
@@ -112,12 +118,12 @@ def report(tree):
                        reverse=True)
     long_functions = [f"{lines} lines: {f}:{first} {header[:60]}" for lines, f, first, header in functions if lines > LONGEST_FUNCTION]
     return [f"{len(long_functions)} of {len(functions)} functions have more than {LONGEST_FUNCTION} lines", *long_functions,
-            f"{len(long_files)} of {len(files)} files have more than {LONGEST_FILE} lines", *long_files]
+            f"{len(long_files)} of {len(files)} files have more than {LONGEST_FILE} lines", *long_files, *wording.report(tree)]
 
 
-CHECKS = [top_level_is_fixed, every_source_says_its_license, sources_are_formatted, no_path_of_a_machine, includes_follow_the_layers, libraries_stay_in_their_folder,
+CHECKS = [top_level_is_fixed, every_source_says_its_license, headers_are_read_once, sources_are_formatted, no_path_of_a_machine, includes_follow_the_layers, libraries_stay_in_their_folder,
           using_declarations_are_used, requirement_tables_are_sound, cited_requirements_exist, documents_cite_what_is_there,
-          equivalent_mutants_are_of_lines_that_exist]
+          equivalent_mutants_are_of_lines_that_exist, wording.comments_are_the_fields_english, wording.comment_lines_fit]
 
 
 def main():

@@ -27,7 +27,7 @@ SOUND = {
     "README.md": "See V1-001 to V1-002. `tests/run.sh SUITE` runs `tests/unit/`; `f()`,\n`S` and `S::g()` in `pmd/cited.h`, [more](deploy/docs/more.md#part),\n"
                  "[abroad](https://example.org/x).\n\n    `pmd/example.h`\n",
     "deploy/docs/more.md": "[Back](../../README.md) to `pmd/device.h`.\n",
-    "pmd/cited.h": f"// {LICENSE}\nint f(int a);\nstruct S {{\n  int g();  // h()\n}};\n",
+    "pmd/cited.h": f"// {LICENSE}\n#pragma once\nint f(int a);\nstruct S {{\n  int g();  // h()\n}};\n",
     "pmd/device.h": f"// {LICENSE}\n#pragma once\n",
     "pmd/device.cc": f"// {LICENSE}\n#include \"pmd/device.h\"\n",
     "dataplane/rpc/message.h": f"// {LICENSE}\n#pragma once\n#include \"dataplane/xdr/cursor.h\"  // A-01\n",
@@ -91,7 +91,7 @@ def noticed(check, name, text, expected=None):
 
 
 def include(source, included):
-    return noticed("includes_follow_the_layers", source, f"// {LICENSE}\n#include \"{included}\"\n", f"{source} includes {included}")
+    return noticed("includes_follow_the_layers", source, f"// {LICENSE}\n#pragma once\n#include \"{included}\"\n", f"{source} includes {included}")
 
 
 def exception(file, included, reason):
@@ -107,7 +107,7 @@ def a_folder_that_is_called_like_a_header_is_no_include():
 
 def an_exception_is_for_one_include():
     with Project() as project:
-        source = f"// {LICENSE}\n#include \"dataplane/ulb/nfs3.h\"\n"
+        source = f"// {LICENSE}\n#pragma once\n#include \"dataplane/ulb/nfs3.h\"\n"
         project.write("dataplane/rpcrdma/engine.h", source)
         project.add(tidy.LAYERS, exception("dataplane/rpcrdma/engine.h", "dataplane/ulb/nfs3.h", "known"))
         assert project.findings() == {}, project.findings()
@@ -136,12 +136,19 @@ def long_functions_and_files_are_reported():
         assert "601 lines: pmd/longer.h" in said and not [line for line in said if "pmd/file.h" in line], said
 
 
+def two_phrases_in_a_thousand_words_pass():
+    with Project() as project:
+        project.add("pmd/device.cc", "// Sends what nobody sends elsewhere.\n")
+        assert project.findings() == {}, project.findings()
+
+
 TESTS = [
     a_sound_project_passes,
     a_folder_that_is_called_like_a_header_is_no_include,
     noticed("top_level_is_fixed", "notes/today.md", "A note.\n", "notes"),
     noticed("every_source_says_its_license", "pmd/bare.cc", "int x;\n"),
     noticed("every_source_says_its_license", "tests/bare.py", "print()\n"),
+    noticed("headers_are_read_once", "pmd/twice.h", f"// {LICENSE}\n// #pragma once\n"),
     noticed("sources_are_formatted", "pmd/device.cc", "int  x;\n"),
     noticed("no_path_of_a_machine", "tests/run.sh", "cat /" + "home/somebody/x\n"),
     noticed("no_path_of_a_machine", "README.md", "In /" + "work/x.\n"),
@@ -155,10 +162,10 @@ TESTS = [
     include("controlplane/config/config.h", "controlplane/cm/agent.h"),
     include("telemetry/exporter.h", "pmd/softroce/device.h"),
     include("dataplane/rpc/message.cc", "tests/unit/rpc/lab.h"),
-    noticed("libraries_stay_in_their_folder", "dataplane/xdr/cursor.h", f"// {LICENSE}\n#include <nlohmann/json.hpp>\n",
+    noticed("libraries_stay_in_their_folder", "dataplane/xdr/cursor.h", f"// {LICENSE}\n#pragma once\n#include <nlohmann/json.hpp>\n",
             "dataplane/rpc/message.h includes dataplane/xdr/cursor.h, and with it <nlohmann/json.hpp>"),
-    noticed("includes_follow_the_layers", "dataplane/xdr/cursor.h", f"// {LICENSE}\n#include \"../rpc/message.h\"\n", "includes dataplane/rpc/message.h"),
-    noticed("includes_follow_the_layers", "dataplane/new/thing.h", f"// {LICENSE}\n", "no entry"),
+    noticed("includes_follow_the_layers", "dataplane/xdr/cursor.h", f"// {LICENSE}\n#pragma once\n#include \"../rpc/message.h\"\n", "includes dataplane/rpc/message.h"),
+    noticed("includes_follow_the_layers", "dataplane/new/thing.h", f"// {LICENSE}\n#pragma once\n", "no entry"),
     noticed("includes_follow_the_layers", tidy.LAYERS, "\"pmd/a\" = [\"pmd/b\"]\n\"pmd/b\" = []\n", "pmd/b, which is not above it"),
     noticed("includes_follow_the_layers", tidy.LAYERS, exception("pmd/device.cc", "pmd/device.h", "gone"), "is not needed"),
     noticed("includes_follow_the_layers", tidy.LAYERS, exception("pmd/device.cc", "pmd/device.h", ""), "gives no reason"),
@@ -189,6 +196,10 @@ TESTS = [
     noticed("documents_cite_what_is_there", "deploy/docs/more.md", "[x](README.md)\n", "links to README.md"),
     noticed("equivalent_mutants_are_of_lines_that_exist", tidy.EQUIVALENT, "file: pmd/device.cc\nline: int gone;\n", "no line 'int gone;'"),
     noticed("equivalent_mutants_are_of_lines_that_exist", tidy.EQUIVALENT, "file: pmd/gone.cc\nline: int gone;\n", "pmd/gone.cc"),
+    noticed("comments_are_the_fields_english", "pmd/device.cc", "// Whoever waits is told.\n// It waits no more, and lets go of its turn.\n", "pmd/device.cc:3: 'Whoever'"),
+    noticed("comments_are_the_fields_english", "pmd/device.cc", "// Of the latest call.\nint a;\n// What it is.\nint b;\n", "pmd/device.cc:3: no subject"),
+    noticed("comment_lines_fit", "pmd/device.cc", f"// {'a' * 108}\n", "pmd/device.cc:3 has 111 columns"),
+    two_phrases_in_a_thousand_words_pass,
     functions_are_measured,
     long_functions_and_files_are_reported,
 ]

@@ -81,7 +81,8 @@ struct ClientCall {
 };
 
 using ClientCallTransitions = gateway::TransitionTable<ClientCall::State, ClientCall::State::Sending>;
-/// Successors of each state of a client's call at a server. A call of an RDMA client is never Ready or Sending.
+/// Successors of each state of a client's call at a server. A call of an RDMA client is never Ready or
+/// Sending.
 inline constexpr ClientCallTransitions kClientCallTransitions = [] {
   using enum ClientCall::State;
   return ClientCallTransitions{

@@ -144,8 +144,8 @@ struct RequesterConfig {
   /// Buffers for Long Calls and Reply chunks. A call with both uses two.
   std::uint32_t long_buffers = 8;
   std::uint32_t long_buffer_bytes = 128 * 1024;
-  /// Buffers for Reply chunks of at most short_reply_bytes, which are used before long buffers. With as many as requests, calls with
-  /// such replies never wait for each other.
+  /// Buffers for Reply chunks of at most short_reply_bytes, which are used before long buffers. With as many
+  /// as requests, calls with such replies never wait for each other.
   std::uint32_t short_reply_buffers = 0;
   std::uint32_t short_reply_bytes = 16u << 10;
   std::uint32_t max_segment_bytes = 1u << 30;  ///< registration limit; longer pieces become several segments

@@ -247,7 +247,8 @@ bool Requester::stage_parts(Slot& slot, const Shape& shape) noexcept {
   return done && link_->may_send_now({Sender::Kind::Call, slot.index});
 }
 
-/// Acquires memory for a Reply chunk, unless the call has enough from an earlier attempt. Returns false if there is none.
+/// Acquires memory for a Reply chunk, unless the call has enough from an earlier attempt. Returns false if
+/// there is none.
 bool Requester::take_reply_memory(Slot& slot, std::uint32_t bytes) noexcept {
   if (slot.reply_memory != nullptr && bytes > reply_pool(slot.reply_memory).buffer_bytes())
     release_reply(std::exchange(slot.reply_memory, nullptr));

@@ -34,7 +34,8 @@ namespace sluice::service {
 inline constexpr std::size_t kMaxPieces = 72;
 /// Maximum result items of one call. A call may have as many Write chunks.
 inline constexpr std::size_t kMaxResultItems = 16;
-/// Maximum size of a service's own state in a call. The state of the memory exports names the blocks of 4 MiB.
+/// Maximum size of a service's own state in a call, in bytes. The memory exports name the blocks of 4 MiB in
+/// it.
 inline constexpr std::size_t kCallStateBytes = 304;
 
 /// A DDP-eligible result: `bytes` of data that follow their count word in the results.

@@ -292,9 +292,9 @@ TEST_P(Gateways, what_the_path_does_not_carry_is_not_announced) {
 
 TEST_P(Gateways, a_call_that_the_server_answers_late_is_noted_with_the_servers_part) {
   constexpr std::uint64_t kSecondNs = 1'000'000'000;
-  GatewayLab lab(GetParam());
   const auto table = std::make_unique<segment::CallTable>();
   const auto slow = std::make_unique<segment::SlowCallRing>();
+  GatewayLab lab(GetParam());
   lab.engine().measure(*table, &ForwardLab::clock);
   lab.engine().set_slow_calls(*slow, &ForwardLab::clock);
   lab.engine().set_slow_call_ns(kSecondNs);

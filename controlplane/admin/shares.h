@@ -22,6 +22,7 @@ struct Process {
 struct Holding {
   std::size_t of_user = 0;
   std::size_t of_process = 0;
+  // NOLINTNEXTLINE(modernize-use-nullptr): a defaulted comparison has no pointer (clang-tidy 14)
   auto operator<=>(const Holding&) const = default;
 
   void add(const Process& process, const Process& holder) {

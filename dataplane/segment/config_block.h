@@ -229,7 +229,7 @@ struct ConfigBlock {
   std::uint32_t reply_buffer_bytes = 8192;
   std::uint32_t call_buffers = 16;
   std::uint32_t large_reply_buffers = 16;
-  std::uint32_t max_io_mib = 1;  ///< size of one READ or WRITE
+  std::uint32_t max_io_mib = 1;  ///< maximum data of one READ or WRITE, in MiB
   std::uint32_t reply_chunks_if_needed = 0;
 
   std::uint64_t memory_bytes = 1ull << 30;  ///< total of all memory exports; resident as files grow

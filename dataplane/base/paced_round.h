@@ -17,8 +17,8 @@ class PacedRound {
 
   explicit PacedRound(std::uint64_t period_ns) noexcept : period_ns_(period_ns) {}
 
-  /// Returns the number of elements, of `count`, to handle in this iteration: those that have become due
-  /// since the last iteration that handled any. `now_ns` never decreases.
+  /// Returns how many of `count` elements became due since the last iteration that handled elements, and are
+  /// to be handled in this one. `now_ns` never decreases.
   std::uint32_t due(std::uint64_t now_ns, std::uint32_t count) noexcept {
     if (count == 0) next_ns_ = larger_of(next_ns_, now_ns);
     if (now_ns < next_ns_ || count == 0) return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Write end of the pipe that a capture is written to. It never blocks, whatever its reader does. Used by one
-// thread, which has SIGPIPE blocked or ignored.
+// Write end of the pipe that a capture is written to. Writes do not block, even if the reader stops reading.
+// Used by one thread, which has SIGPIPE blocked or ignored.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace sluice::process {
 
 class CaptureOutput {
  public:
-  /// Limit on pending bytes, in addition to those in the pipe. The caller adds no more when it is reached.
+  /// Limit on pending bytes, in addition to the bytes in the pipe. At the limit, the caller stops adding.
   static constexpr std::size_t kMaxPendingBytes = 1u << 20;
 
   /// Takes the pipe. Throws SetupError unless it is the write end of a pipe or FIFO, because a write to

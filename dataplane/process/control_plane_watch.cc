@@ -158,8 +158,8 @@ void KeptConnections::poll() {
   std::erase_if(channels_, [this](const Channel& channel) { return is_orphan(channel) && !in_use(channel); });
 }
 
-/// Receives offered channels, also those of a control plane that has ended since, because its connections may
-/// need them.
+/// Receives offered channels. The channels of a control plane that has exited are received too, because its
+/// connections still use them.
 void KeptConnections::take_offered() {
   for (int i = 0; i < kOffersPerPoll; ++i) {
     segment::KeptChannel offer;

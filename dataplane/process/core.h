@@ -24,8 +24,8 @@ struct Core {
     tcp_clients::Listener* listener = nullptr;  ///< null without the reverse gateway
     const tcp_upstream::RequestCaches& caches;  ///< caches of the upstreams; outlive the core
   };
-  /// Builds a reactor at setup. Throws SetupError. `devices`, the listener, `layout` and whatever `clock`
-  /// needs outlive the core.
+  /// Builds a reactor at setup. Throws SetupError. `devices`, the listener, `layout` and the
+  /// data that `clock` reads outlive the core.
   Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, const Shared& shared,
        segment::Layout& layout, Clock clock);
 

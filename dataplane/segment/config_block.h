@@ -223,8 +223,8 @@ struct ConfigBlock {
   std::uint32_t probe_after_s = 10;       ///< silence after which a peer is probed; zero: never
   std::uint32_t progress_timeout_s = 30;  ///< longest wait of a call for its peer; zero: no limit
   std::uint32_t hold_calls = 0;           ///< version 2: hold calls until the client is authenticated
-  /// Time in seconds for which a server that did not answer version 2 is used with version 1 only; zero: no
-  /// limit.
+  /// Time in seconds for which a server that did not answer version 2 is used with version 1 only. Zero: each
+  /// connection begins with version 2.
   std::uint32_t version_1_memory_s = 3600;
   std::uint32_t reply_buffer_bytes = 8192;
   std::uint32_t call_buffers = 16;

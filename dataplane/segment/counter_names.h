@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Names of the data plane's counters, published in the segment so that a reader of another release finds the
-// counters that both releases have, at whatever index they are.
+// counters that both releases have, even at different indices.
 //
 // The data plane writes its names at start. CounterPlaces belongs to a reading process: one thread updates
 // it, and all threads may read it during the update.

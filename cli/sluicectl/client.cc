@@ -21,7 +21,7 @@ namespace sluice::ctl {
 namespace {
 
 constexpr int kMethodFailed = -32000;
-constexpr int kForbidden = -32001;
+constexpr int kForbiddenError = -32001;
 constexpr int kMethodNotFound = -32601;
 
 struct Socket {
@@ -81,7 +81,7 @@ Json Client::ask(const std::string& method, const Json& parameters, int passed) 
   const Json& error = parsed->at("error");
   const int code = error.value("code", 0);
   const std::string message = error.value("message", "The control plane answered with an error.");
-  if (code == kForbidden) throw Forbidden(message);
+  if (code == kForbiddenError) throw Forbidden(message);
   if (code == kMethodFailed) throw MethodFailed(message);
   if (code == kMethodNotFound) throw UnknownMethod(message);
   throw std::runtime_error(message);

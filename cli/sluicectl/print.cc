@@ -10,7 +10,7 @@
 namespace sluice::ctl {
 namespace {
 
-std::string text_of(const Json& value) {
+std::string cell(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_null()) return "-";
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
@@ -22,10 +22,9 @@ std::string text_of(const Json& value) {
   if (value.is_number()) return value.dump();
   std::string text;
   if (value.is_array()) {
-    for (const Json& part : value) text += (text.empty() ? "" : ",") + text_of(part);
+    for (const Json& part : value) text += (text.empty() ? "" : ",") + cell(part);
   } else {
-    for (const auto& [key, part] : value.items())
-      text += (text.empty() ? "" : " ") + key + '=' + text_of(part);
+    for (const auto& [key, part] : value.items()) text += (text.empty() ? "" : " ") + key + '=' + cell(part);
   }
   return text.empty() ? "-" : text;
 }
@@ -49,7 +48,7 @@ struct Columns {
           names.push_back(key), widths.push_back(key.size());
     for (const Json& row : rows)
       for (std::size_t c = 0; c < names.size(); ++c)
-        widths[c] = std::max(widths[c], text_of(row.value(names[c], Json())).size());
+        widths[c] = std::max(widths[c], cell(row.value(names[c], Json())).size());
     return names.size() > before;
   }
   template <typename Cell>
@@ -67,7 +66,7 @@ struct Columns {
   }
   void print_rows(const Json& rows, const std::string& indent) const {
     for (const Json& row : rows)
-      print_line(indent, [&](std::size_t c) { return text_of(row.value(names[c], Json())); });
+      print_line(indent, [&](std::size_t c) { return cell(row.value(names[c], Json())); });
   }
 };
 
@@ -93,12 +92,16 @@ void print_pairs(const Json& object, const std::string& indent) {
       std::cout << indent << key << ":\n";
       print_table(value, indent + "  ");
     } else {
-      std::cout << indent << key << ": " << text_of(value) << '\n';
+      std::cout << indent << key << ": " << cell(value) << '\n';
     }
   }
 }
 
 }  // namespace
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 void print(const Json& result, bool as_json) {
   if (as_json)

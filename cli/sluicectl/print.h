@@ -11,6 +11,9 @@
 
 namespace sluice::ctl {
 
+/// Returns the content of a string, or any other value as JSON text.
+std::string text_of(const Json& value);
+
 /// Prints a list of objects as a table, and an object as lines of key and value. With `as_json`, prints any
 /// value as JSON.
 void print(const Json& result, bool as_json);

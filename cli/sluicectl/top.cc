@@ -15,6 +15,7 @@
 
 #include "cli/output.h"
 #include "cli/sluicectl/commands.h"
+#include "cli/sluicectl/print.h"
 
 namespace sluice::ctl {
 namespace {
@@ -25,11 +26,7 @@ constexpr std::size_t kConnectionsShown = 15;
 constexpr std::size_t kClientsShown = 8;
 constexpr std::size_t kProceduresShown = 8;
 
-volatile std::sig_atomic_t interrupted = 0;
-
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
+volatile std::sig_atomic_t ended = 0;
 
 /// Rates of change of values per second since the last update.
 class Rates {
@@ -178,10 +175,10 @@ void show_status(const Client& client) {
 }  // namespace
 
 void top(const Client& client, double interval, unsigned turns) {
-  std::signal(SIGINT, [](int) { interrupted = 1; });
+  std::signal(SIGINT, [](int) { ended = 1; });
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
   Rates rate;
-  for (unsigned turn = 0; !interrupted && (turns == 0 || turn <= turns); ++turn) {
+  for (unsigned turn = 0; !ended && (turns == 0 || turn <= turns); ++turn) {
     rate.begin_update();
     if (terminal) std::printf("\033[H\033[2J");
     show_status(client);

@@ -95,10 +95,6 @@ std::string milliseconds(const Json& microseconds) {
   return text;
 }
 
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
 void print_all(const Json& calls, bool as_json) {
   for (const Json& call : calls)
     std::cout << (as_json ? call.dump(-1, Json::Encoding::Ascii) : line_of_slow_call(call)) << '\n';

@@ -40,6 +40,9 @@ struct Destination {
   std::uint16_t rpcbind_port = mount::kRpcbindPort;
 };
 
+/// Deadline of a call that is retransmitted without a limit.
+inline constexpr std::uint64_t kNoDeadline = ~std::uint64_t{0};
+
 class Courier {
  public:
   /// Receives the entire reply, which may be an RPC error, or an empty span after the deadline.

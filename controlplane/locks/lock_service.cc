@@ -19,10 +19,6 @@ Bytes netobj(xdr::Reader& reader, std::uint32_t max_bytes = kMaxString) {
   return {bytes.begin(), bytes.end()};
 }
 
-bool is_lock(std::uint32_t procedure) {
-  return procedure == kLock || procedure == kNmLock;
-}
-
 bool has_mode(std::uint32_t procedure) {
   return procedure != kUnlock;
 }

@@ -40,6 +40,11 @@ enum NlmProcedure : std::uint32_t {
   kFreeAll = 23,
 };
 
+/// Returns true for the procedures that request a lock.
+constexpr bool is_lock(std::uint32_t procedure) {
+  return procedure == kLock || procedure == kNmLock;
+}
+
 inline constexpr std::uint32_t kNsmProgram = 100024;
 inline constexpr std::uint32_t kNsmVersion = 1;
 enum NsmProcedure : std::uint32_t { kNsmNull = 0, kNsmStat = 1, kNsmMon = 2, kNsmNotify = 6 };

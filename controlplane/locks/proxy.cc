@@ -12,8 +12,6 @@
 namespace sluice::locks {
 namespace {
 
-/// Deadline of calls that are retransmitted without a limit.
-constexpr std::uint64_t kAsLongAsItTakes = mount::PollSet::kNever;
 constexpr std::size_t kResultBytes =
     rpc::kMinReplyBytes + 3 * (xdr::kUnit + std::size_t{kMaxString}) + 10 * xdr::kUnit;
 
@@ -42,10 +40,6 @@ Bytes own_oh(std::uint32_t id, const std::string& name) {
   const std::string text = std::to_string(id) + '@' + name;
   const auto bytes = std::as_bytes(std::span{text});
   return {bytes.begin(), bytes.end()};
-}
-
-bool is_lock(std::uint32_t procedure) {
-  return procedure == kLock || procedure == kNmLock;
 }
 
 Range range_of(const LockArguments& arguments) {
@@ -118,7 +112,7 @@ void LockProxy::forward(const IncomingCall& call, const LockArguments& arguments
 }
 
 void LockProxy::send(Deferred call) {
-  upstream_.send(std::move(call.message), now_ns_, kAsLongAsItTakes,
+  upstream_.send(std::move(call.message), now_ns_, kNoDeadline,
                  [this, key = call.key, arguments = std::move(call.arguments)](
                      std::span<const std::byte> reply) { replied(key, arguments, reply); });
 }

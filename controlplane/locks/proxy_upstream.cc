@@ -13,8 +13,6 @@
 namespace sluice::locks {
 namespace {
 
-constexpr std::uint64_t kAsLongAsItTakes = mount::PollSet::kNever;
-
 /// Returns true if the names match. A host may use its name with or without its domain.
 bool same_name(const std::string& a, const std::string& b) {
   const std::string& shorter = a.size() < b.size() ? a : b;
@@ -268,7 +266,7 @@ void LockProxy::release(Owner& owner) {
     waits.emplace_back(at->first, at->second.arguments);
   for (const auto& [key, arguments] : waits) {
     table_.use(owner);
-    upstream_.send(to_upstream(kCancel, owner, arguments), now_ns_, kAsLongAsItTakes,
+    upstream_.send(to_upstream(kCancel, owner, arguments), now_ns_, kNoDeadline,
                    [this, id = owner.id](std::span<const std::byte>) { table_.unuse(id); });
     forget(key);
   }
@@ -297,7 +295,7 @@ void LockProxy::repeat_lock(std::uint32_t id, const AskedLock& lock) {
   arguments.lock.offset = lock.range.first;
   arguments.lock.length = lock.range.last == kEndOfFile ? 0 : lock.range.last - lock.range.first + 1;
   table_.use(owner);
-  upstream_.send(to_upstream(kLock, owner, arguments), now_ns_, kAsLongAsItTakes,
+  upstream_.send(to_upstream(kLock, owner, arguments), now_ns_, kNoDeadline,
                  [this, id, lock](std::span<const std::byte> reply) { lock_repeated(id, lock, reply); });
 }
 
@@ -334,7 +332,7 @@ void LockProxy::release_file(Owner& owner, const Bytes& handle) {
   LockArguments all;
   all.lock.handle = handle;
   table_.use(owner);
-  upstream_.send(to_upstream(kUnlock, owner, all), now_ns_, kAsLongAsItTakes,
+  upstream_.send(to_upstream(kUnlock, owner, all), now_ns_, kNoDeadline,
                  [this, id = owner.id, handle](std::span<const std::byte> reply) {
                    xdr::Reader reader(reply);
                    const auto decoded = rpc::decode_reply(reader);

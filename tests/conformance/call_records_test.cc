@@ -8,8 +8,6 @@
 namespace sluice::conformance {
 namespace {
 
-using segment::CallStatus;
-
 std::uint64_t ticks_ns = 0;
 std::uint64_t ticking_clock() noexcept {
   return ticks_ns += 1000;
@@ -37,45 +35,49 @@ class CallRecords : public ::testing::Test {
   ServerLab lab;
 };
 
-constexpr std::uint32_t kXid = 0x77;
+constexpr std::uint32_t kRecordedXid = 0x77;
 
 TEST_F(CallRecords, how_it_ended) {
-  const RawCall call{.xid = kXid};
-  EXPECT_EQ(record_of(call, test_call(kXid, 0)).status, CallStatus::success);
-  EXPECT_EQ(record_of(call, test_call(kXid, 99)).status, CallStatus::proc_unavail);
-  EXPECT_EQ(record_of(call, test_call(kXid, TestService::kName)).status, CallStatus::garbage_args);
-  EXPECT_EQ(record_of(call, rpc_call(kXid, kTestProgram, 7, 0)).status, CallStatus::prog_mismatch);
-  EXPECT_EQ(record_of(call, rpc_call(kXid, 4711, 7, 0)).status, CallStatus::prog_unavail);
-  EXPECT_EQ(record_of(call, test_call(kXid, TestService::kList, {500000})).status, CallStatus::system_err);
-  EXPECT_EQ(record_of(call, test_call(kXid, TestService::kList, {5000})).status, CallStatus::rdma_error);
-  Bytes other_rpc = test_call(kXid, 0);
+  const RawCall call{.xid = kRecordedXid};
+  EXPECT_EQ(record_of(call, test_call(kRecordedXid, 0)).status, segment::CallStatus::success);
+  EXPECT_EQ(record_of(call, test_call(kRecordedXid, 99)).status, segment::CallStatus::proc_unavail);
+  EXPECT_EQ(record_of(call, test_call(kRecordedXid, TestService::kName)).status,
+            segment::CallStatus::garbage_args);
+  EXPECT_EQ(record_of(call, rpc_call(kRecordedXid, kTestProgram, 7, 0)).status,
+            segment::CallStatus::prog_mismatch);
+  EXPECT_EQ(record_of(call, rpc_call(kRecordedXid, 4711, 7, 0)).status, segment::CallStatus::prog_unavail);
+  EXPECT_EQ(record_of(call, test_call(kRecordedXid, TestService::kList, {500000})).status,
+            segment::CallStatus::system_err);
+  EXPECT_EQ(record_of(call, test_call(kRecordedXid, TestService::kList, {5000})).status,
+            segment::CallStatus::rdma_error);
+  Bytes other_rpc = test_call(kRecordedXid, 0);
   xdr::store_u32(other_rpc.data() + 8, 3);
-  EXPECT_EQ(record_of(call, other_rpc).status, CallStatus::rpc_mismatch);
-  Bytes credential = words({kXid, 0, 2, kTestProgram, 1, 0, 0, 404});
+  EXPECT_EQ(record_of(call, other_rpc).status, segment::CallStatus::rpc_mismatch);
+  Bytes credential = words({kRecordedXid, 0, 2, kTestProgram, 1, 0, 0, 404});
   credential.resize(credential.size() + 404);
   append(credential, words({0, 0}));
-  EXPECT_EQ(record_of(call, credential).status, CallStatus::auth_error);
+  EXPECT_EQ(record_of(call, credential).status, segment::CallStatus::auth_error);
 }
 
 TEST_F(CallRecords, whose_it_was_and_its_bytes) {
   const auto memory = lab.peer->expose(4096, rdma::kRemoteRead | rdma::kRemoteWrite);
-  const RawCall sink{.xid = kXid, .reads = {{44, part(memory.segment, 0, 3000)}}};
-  auto record = record_of(sink, test_call(kXid, TestService::kSink, {3000, 5}));
+  const RawCall sink{.xid = kRecordedXid, .reads = {{44, part(memory.segment, 0, 3000)}}};
+  auto record = record_of(sink, test_call(kRecordedXid, TestService::kSink, {3000, 5}));
   EXPECT_EQ(record.connection, lab.connection->number());
-  EXPECT_EQ(record.xid, kXid);
+  EXPECT_EQ(record.xid, kRecordedXid);
   EXPECT_EQ(record.program, kTestProgram);
   EXPECT_EQ(record.version, 1u);
   EXPECT_EQ(record.procedure, TestService::kSink);
   EXPECT_EQ(record.call_bytes, 4u + 3000 + 4);
   EXPECT_EQ(record.reply_bytes, 24u + 12);
   lab.service->use_sink = true;
-  record = record_of(sink, test_call(kXid, TestService::kSink, {3000}));
+  record = record_of(sink, test_call(kRecordedXid, TestService::kSink, {3000}));
   EXPECT_EQ(record.call_bytes, 4u + 3000);
-  record = record_of(RawCall{.xid = kXid}, test_call(kXid, TestService::kSource, {600}));
+  record = record_of(RawCall{.xid = kRecordedXid}, test_call(kRecordedXid, TestService::kSource, {600}));
   EXPECT_EQ(record.call_bytes, 4u);
   EXPECT_EQ(record.reply_bytes, 24u + 12 + 600);
-  const RawCall source{.xid = kXid, .writes = {{memory.segment}}};
-  record = record_of(source, test_call(kXid, TestService::kSource, {1500}));
+  const RawCall source{.xid = kRecordedXid, .writes = {{memory.segment}}};
+  record = record_of(source, test_call(kRecordedXid, TestService::kSource, {1500}));
   EXPECT_EQ(record.reply_bytes, 24u + 12 + 1500);
   // The states add up to the whole time, except for the first clock reading.
   std::uint64_t sum = 0;

@@ -16,14 +16,14 @@ constexpr std::uint32_t kLenient = kTestProgram + 1;
 
 /// Traffic on a new connection, and the counters that it changes. A call without chunks has 68 bytes plus its
 /// arguments, a reply 52 plus its results.
-struct Case {
+struct ServerCase {
   const char* what;
   void (*run)(ServerLab& lab);
   Counted expected;
 };
 
-void expect_counts(std::initializer_list<Case> cases, const LabOptions& options = {}) {
-  for (const Case& some : cases) {
+void expect_server_counts(std::initializer_list<ServerCase> cases, const LabOptions& options = {}) {
+  for (const ServerCase& some : cases) {
     ServerLab lab(options);
     expect_counted(lab, some);
   }
@@ -52,7 +52,7 @@ Counted answered(std::uint64_t bytes, std::uint64_t reply_bytes, const Counted& 
 }
 
 TEST(CountersServer, calls_with_and_without_chunks) {
-  expect_counts({
+  expect_server_counts({
       {"nothing", [](ServerLab&) {}, {}},
       {"no chunks", [](ServerLab& lab) { lab.call(RawCall{.xid = kXid}.with(test_call(kXid, 0))); },
        answered(68, 52)},
@@ -125,7 +125,7 @@ TEST(CountersServer, calls_with_and_without_chunks) {
 }
 
 TEST(CountersServer, chunks_of_items_that_are_ignored_are_not_read) {
-  expect_counts({
+  expect_server_counts({
       {"in a call",
        [](ServerLab& lab) {
          const auto memory = lab.peer->expose(64, rdma::kRemoteRead);
@@ -152,7 +152,7 @@ TEST(CountersServer, chunks_of_items_that_are_ignored_are_not_read) {
 }
 
 TEST(CountersServer, V1_026_headers_that_are_dropped_or_refused) {
-  expect_counts({
+  expect_server_counts({
       {"fragment",
        [](ServerLab& lab) {
          lab.exchange(words({kXid, 1, 32}));
@@ -222,7 +222,7 @@ TEST(CountersServer, V1_026_headers_that_are_dropped_or_refused) {
 }
 
 TEST(CountersServer, chunks_that_are_refused) {
-  expect_counts({
+  expect_server_counts({
       {"misaligned",
        [](ServerLab& lab) {
          const auto memory = lab.peer->expose(8, rdma::kRemoteRead);
@@ -280,7 +280,7 @@ TEST(CountersServer, chunks_that_are_refused) {
 }
 
 TEST(CountersServer, calls_that_rpc_refuses) {
-  expect_counts({
+  expect_server_counts({
       {"RPC version",
        [](ServerLab& lab) {
          Bytes rpc = test_call(kXid, 0);
@@ -308,7 +308,7 @@ TEST(CountersServer, calls_that_rpc_refuses) {
 }
 
 TEST(CountersServer, V1_039_connections_and_how_they_end) {
-  expect_counts({
+  expect_server_counts({
       {"by the peer",
        [](ServerLab& lab) { lab.reconnect(); },
        {{"connections_opened", 1}, {"connections_closed", 1}}},
@@ -354,7 +354,7 @@ TEST(CountersServer, calls_that_wait) {
     lab.peer->send(RawCall{.xid = xid, .proc = 1, .reads = {{0, memory.segment}}}.header());
   };
   static const auto send_long_call = long_call;
-  expect_counts(
+  expect_server_counts(
       {
           {"for call memory",
            [](ServerLab& lab) {

@@ -11,14 +11,14 @@ namespace {
 
 std::uint64_t time_ns = 0;
 /// Advances by a microsecond with each reading.
-std::uint64_t ticking_clock() noexcept {
+std::uint64_t measured_clock() noexcept {
   return time_ns += 1000;
 }
 
 class Measurement : public ::testing::Test {
  protected:
   Measurement() {
-    lab.engine->measure(*table, &ticking_clock);
+    lab.engine->measure(*table, &measured_clock);
     lab.engine->set_trace(*trace);
   }
   Bytes ask(std::uint32_t procedure, std::uint32_t program = kTestProgram) {
@@ -41,8 +41,6 @@ class Measurement : public ::testing::Test {
   std::uint32_t xid_ = 100;
 };
 
-using segment::CallStatus;
-
 TEST_F(Measurement, calls_count_by_procedure_and_status) {
   ASSERT_EQ(table->procedures.load(), 1u + TestService::kTwoSinks + 1u);
   EXPECT_STREQ(table->info[1 + TestService::kList].procedure_name, "list");
@@ -51,13 +49,13 @@ TEST_F(Measurement, calls_count_by_procedure_and_status) {
   ask(0, 0x31000000);
   // The call lacks its opaque argument.
   ask(TestService::kName);
-  EXPECT_EQ(calls(1 + TestService::kNull, CallStatus::success), 3u);
-  EXPECT_EQ(calls(1 + TestService::kName, CallStatus::garbage_args), 1u);
-  EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::proc_unavail), 1u);
-  EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::prog_unavail), 1u);
+  EXPECT_EQ(calls(1 + TestService::kNull, segment::CallStatus::success), 3u);
+  EXPECT_EQ(calls(1 + TestService::kName, segment::CallStatus::garbage_args), 1u);
+  EXPECT_EQ(calls(segment::kOtherProcedure, segment::CallStatus::proc_unavail), 1u);
+  EXPECT_EQ(calls(segment::kOtherProcedure, segment::CallStatus::prog_unavail), 1u);
   // The message does not become a call, because its XIDs differ.
   lab.exchange(RawCall{.xid = 7}.with(test_call(8, 0)));
-  EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::rdma_error), 1u);
+  EXPECT_EQ(calls(segment::kOtherProcedure, segment::CallStatus::rdma_error), 1u);
   for (std::uint32_t procedure = 0; procedure < table->procedures; ++procedure) {
     std::uint64_t all = 0;
     for (const auto& count : table->use[0][procedure].calls) all += count;
@@ -77,7 +75,7 @@ Readings readings_for(std::uint32_t calls) {
   options.raw_receives = 640;
   ServerLab lab(options);
   const auto table = std::make_unique<segment::CallTable>();
-  lab.engine->measure(*table, &ticking_clock);
+  lab.engine->measure(*table, &measured_clock);
   for (std::uint32_t xid = 1; xid <= calls; ++xid) {
     lab.peer->send(RawCall{.xid = xid}.with(test_call(xid, TestService::kLater)));
     if (xid % 32 == 0) lab.settle();
@@ -108,21 +106,21 @@ TEST(CallTimes, every_reply_of_a_turn_is_counted_where_it_belongs) {
   rpcrdma::CallTimes times;
   times.measure(*table, []() noexcept { return ++readings, std::uint64_t{1'000'000}; });
   for (std::size_t i = 0; i < kReplies; ++i)
-    times.replied(1, static_cast<std::uint16_t>(1 + i % 2), CallStatus::success, 1000);
-  for (std::size_t i = 0; i < kReplies; ++i) times.replied(2, 3, CallStatus::success, 1000);
-  times.replied(2, 3, CallStatus::garbage_args, 1000);
-  times.replied(2, 3, CallStatus::garbage_args, 2000);
+    times.replied(1, static_cast<std::uint16_t>(1 + i % 2), segment::CallStatus::success, 1000);
+  for (std::size_t i = 0; i < kReplies; ++i) times.replied(2, 3, segment::CallStatus::success, 1000);
+  times.replied(2, 3, segment::CallStatus::garbage_args, 1000);
+  times.replied(2, 3, segment::CallStatus::garbage_args, 2000);
   times.end_turn(1'000'000);
   times.end_turn(2'000'000);
   EXPECT_EQ(readings, 2u) << "two times there was no room for another kind";
   for (const segment::ProcedureUse* use : {&table->use[1][1], &table->use[1][2]}) {
-    EXPECT_EQ(use->calls[static_cast<std::size_t>(CallStatus::success)].load(), kReplies / 2);
+    EXPECT_EQ(use->calls[static_cast<std::size_t>(segment::CallStatus::success)].load(), kReplies / 2);
     EXPECT_EQ(use->latency.count(), kReplies / 2);
     EXPECT_EQ(use->latency.sum(), kReplies / 2 * 999'000);
   }
   const segment::ProcedureUse& three = table->use[2][3];
-  EXPECT_EQ(three.calls[static_cast<std::size_t>(CallStatus::success)].load(), kReplies);
-  EXPECT_EQ(three.calls[static_cast<std::size_t>(CallStatus::garbage_args)].load(), 2u);
+  EXPECT_EQ(three.calls[static_cast<std::size_t>(segment::CallStatus::success)].load(), kReplies);
+  EXPECT_EQ(three.calls[static_cast<std::size_t>(segment::CallStatus::garbage_args)].load(), 2u);
   EXPECT_EQ(three.latency.count(), kReplies + 2);
 }
 
@@ -149,7 +147,7 @@ TEST(CallTimes, time_of_procedures_is_estimated_from_samples) {
       now += took;
       spent[procedure] += static_cast<double>(took) + static_cast<double>(kForAll) / in_turn;
       times.touch(1, procedure);
-      times.replied(1, procedure, CallStatus::success, now);
+      times.replied(1, procedure, segment::CallStatus::success, now);
       if (times.sampled()) times.end_sample();
     }
     now += kForAll;
@@ -194,8 +192,8 @@ TEST_F(Measurement, a_connection_counts_for_its_class) {
   lab.connection->set_client_class(3);
   ask(TestService::kNull);
   ask(TestService::kNull);
-  EXPECT_EQ(calls(1, CallStatus::success), 1u);
-  EXPECT_EQ(calls(1, CallStatus::success, 3), 2u);
+  EXPECT_EQ(calls(1, segment::CallStatus::success), 1u);
+  EXPECT_EQ(calls(1, segment::CallStatus::success, 3), 2u);
   EXPECT_EQ(lab.engine->counters(0).calls_received, 1u);
   EXPECT_EQ(lab.engine->counters(3).calls_received, 2u);
   lab.exchange(words({1, 9, 1, 0}));  // an unknown version
@@ -242,7 +240,7 @@ TEST_F(Measurement, a_traced_connection_leaves_its_calls_with_their_states) {
   ASSERT_TRUE(record);
   EXPECT_EQ(record->xid, 500u);
   EXPECT_EQ(record->procedure, TestService::kSink);
-  EXPECT_EQ(record->status, CallStatus::success);
+  EXPECT_EQ(record->status, segment::CallStatus::success);
   EXPECT_GE(record->call_bytes, 3000u);
   const auto in = [&](rpcrdma::CallSlot::State state) {
     return record->state_ns[static_cast<std::size_t>(state)];
@@ -312,7 +310,7 @@ TEST_F(SlowCalls, a_call_that_takes_long_is_noted_with_where_its_time_went) {
   EXPECT_EQ(noted.call.xid, 700u);
   EXPECT_EQ(noted.call.program, kTestProgram);
   EXPECT_EQ(noted.call.procedure, TestService::kLater);
-  EXPECT_EQ(noted.call.status, CallStatus::success);
+  EXPECT_EQ(noted.call.status, segment::CallStatus::success);
   EXPECT_EQ(noted.call.connection, lab.connection->number());
   EXPECT_EQ(noted.replied, 1u);
   EXPECT_EQ(noted.ended_ns, kEndedNs);

@@ -12,7 +12,7 @@ namespace {
 
 using rpcrdma::CallStatus;
 
-void answer(ClientLab& lab, std::span<const std::byte> message) {
+void answer_with(ClientLab& lab, std::span<const std::byte> message) {
   lab.peer->send(message);
   lab.settle();
 }
@@ -23,7 +23,7 @@ void turns(ClientLab& lab) {
 void grant(ClientLab& lab, std::uint32_t credits) {
   const auto xid = lab.submit_null();
   lab.settle();
-  answer(lab, ClientLab::success(*xid, credits));
+  answer_with(lab, ClientLab::success(*xid, credits));
   lab.finished.clear();
   lab.peer->inbox.clear();
 }
@@ -62,7 +62,7 @@ struct OneSlot : ClientLab {
 TEST(RequesterReuse, a_slot_whose_send_is_not_complete_takes_no_call) {
   for (const bool as_long_call : {false, true}) {
     OneSlot lab;
-    answer(lab, ClientLab::success(lab.call_without_completion(as_long_call), 4));
+    answer_with(lab, ClientLab::success(lab.call_without_completion(as_long_call), 4));
     lab.expect_free_with_the_completion(CallStatus::Ok);
   }
 }
@@ -82,7 +82,7 @@ TEST(RequesterReuse, a_slot_whose_send_was_out_when_its_connection_ended_takes_c
   lab.disconnect();
   lab.connect();
   lab.settle();
-  answer(lab, ClientLab::success(*first, 4));
+  answer_with(lab, ClientLab::success(*first, 4));
   ASSERT_EQ(lab.finished.size(), 1u);
   EXPECT_EQ(lab.finished[0].status, CallStatus::Ok);
   EXPECT_TRUE(lab.submit_null());
@@ -108,7 +108,7 @@ TEST(RequesterReuse, V1_108_results_that_an_earlier_call_in_the_slot_asked_for_a
     const Offer offer = offer_in(got(lab, 0));
     ASSERT_EQ(offer.writes.size(), used);
     for (const auto& chunk : offer.writes) lab.peer->write_remote(chunk.at(0), Bytes(64, std::byte{0x66}));
-    answer(lab, RawCall{.xid = *xid, .credits = 4, .writes = offer.writes}.with(accepted(*xid)));
+    answer_with(lab, RawCall{.xid = *xid, .credits = 4, .writes = offer.writes}.with(accepted(*xid)));
     EXPECT_EQ(lab.finished.back().status, CallStatus::Ok);
     EXPECT_EQ(memory.region.bytes[31], std::byte{0x66});
     EXPECT_EQ(memory.region.bytes[32], std::byte{0xEE});
@@ -141,7 +141,7 @@ TEST(RequesterReuse, V1_114_V1_118_the_shape_of_an_earlier_call_in_the_slot_does
     const auto xid = lab.submit(request);
     ASSERT_TRUE(xid);
     lab.settle();
-    answer(lab, ClientLab::success(*xid, 4));
+    answer_with(lab, ClientLab::success(*xid, 4));
     lab.peer->inbox.clear();
     lab.log.clear();
     const auto plain = lab.submit_null();
@@ -153,7 +153,7 @@ TEST(RequesterReuse, V1_114_V1_118_the_shape_of_an_earlier_call_in_the_slot_does
     const std::size_t before = lab.finished.size();
     lab.requester->expire(1'000'000'000);
     EXPECT_EQ(lab.finished.size(), before);
-    answer(lab, ClientLab::success(*plain, 4));
+    answer_with(lab, ClientLab::success(*plain, 4));
     EXPECT_EQ(lab.finished.size(), before + 1);
   }
 }
@@ -186,7 +186,7 @@ TEST(RequesterXids, V1_155_calls_keep_the_xids_that_they_come_with) {
     if (last != xid) {
       EXPECT_FALSE(lab.requester->is_outstanding(rpc::Xid{last}));
     }
-    answer(lab, ClientLab::success(xid, 4));
+    answer_with(lab, ClientLab::success(xid, 4));
     EXPECT_EQ(static_cast<std::uint32_t>(lab.finished.back().xid), xid);
     EXPECT_EQ(lab.finished.back().status, CallStatus::Ok);
     last = xid;
@@ -197,12 +197,12 @@ TEST(RequesterXids, V1_155_calls_keep_the_xids_that_they_come_with) {
 TEST(RequesterXids, V1_155_each_of_several_is_found_by_its_own) {
   ClientLab lab(with_own_xids());
   submit_as(lab, 100);
-  answer(lab, ClientLab::success(100, 8));
+  answer_with(lab, ClientLab::success(100, 8));
   for (const std::uint32_t xid : {7u, 3u, 11u, 15u}) ASSERT_EQ(submit_as(lab, xid), xid);
   EXPECT_FALSE(submit_as(lab, 19)) << "all slots are in use";
-  answer(lab, ClientLab::success(11, 8));
+  answer_with(lab, ClientLab::success(11, 8));
   EXPECT_EQ(static_cast<std::uint32_t>(lab.finished.back().xid), 11u);
-  answer(lab, words({3, 1, 8, 4, 2}));
+  answer_with(lab, words({3, 1, 8, 4, 2}));
   EXPECT_EQ(static_cast<std::uint32_t>(lab.finished.back().xid), 3u);
   EXPECT_EQ(lab.finished.back().status, CallStatus::ChunkError);
   EXPECT_TRUE(lab.requester->cancel(rpc::Xid{15}));
@@ -211,10 +211,10 @@ TEST(RequesterXids, V1_155_each_of_several_is_found_by_its_own) {
   EXPECT_FALSE(lab.requester->cancel(rpc::Xid{4711}));
   lab.settle();
   EXPECT_EQ(static_cast<std::uint32_t>(lab.finished.back().xid), 15u);
-  answer(lab, ClientLab::success(15, 8));  // late
+  answer_with(lab, ClientLab::success(15, 8));  // late
   EXPECT_EQ(lab.engine->counters().unknown_xid, 1u);
   EXPECT_EQ(lab.requester->outstanding(), 1u);
-  answer(lab, ClientLab::success(7, 8));
+  answer_with(lab, ClientLab::success(7, 8));
   EXPECT_EQ(lab.finished.size(), 5u);
   EXPECT_EQ(lab.requester->free_requests(), 4u);
 }
@@ -255,7 +255,7 @@ TEST(RequesterReuse, V1_140_V1_153_a_call_that_waits_to_be_fenced_when_the_conne
     if (lost) lab.connect();
     for (std::size_t i = 0; i < (lost ? 3u : 4u); ++i) {
       ASSERT_GT(lab.peer->inbox.size(), i);
-      answer(lab, ClientLab::success(xid_of(got(lab, i)), 16));
+      answer_with(lab, ClientLab::success(xid_of(got(lab, i)), 16));
     }
     EXPECT_EQ(lab.finished.size(), 4u);
     EXPECT_EQ(lab.log.count(OpKind::Invalidate), lost ? 0u : 1u);
@@ -289,7 +289,7 @@ TEST(RequesterReuse, V1_043_V1_152_answers_that_an_earlier_connection_owed_are_n
   for (int i = 0; i < 2; ++i) lab.submit_null();
   lab.settle();
   ASSERT_EQ(lab.peer->inbox.size(), 1u);
-  answer(lab, ClientLab::success(xid_of(got(lab, 0)), 2));
+  answer_with(lab, ClientLab::success(xid_of(got(lab, 0)), 2));
   EXPECT_EQ(lab.peer->inbox.size(), 2u);
 }
 

@@ -13,7 +13,7 @@
 namespace sluice::conformance {
 namespace {
 
-constexpr std::uint32_t kProgram = 0x20000150;
+constexpr std::uint32_t kResultsProgram = 0x20000150;
 constexpr std::uint32_t kBlock = 64;
 constexpr std::uint32_t kMsgDenied = 1;
 constexpr std::uint32_t kAuthError = 1;
@@ -39,14 +39,14 @@ class ScriptedService final : public service::Service {
   int releases = 0;
 
  private:
-  service::Binding binding_{.program = kProgram, .version = 1, .procedures = kProcedures};
+  service::Binding binding_{.program = kResultsProgram, .version = 1, .procedures = kProcedures};
 };
 
 struct ScriptedLab {
   explicit ScriptedLab(const LabOptions& options = {}) : lab(options), service(*lab.device) {
     lab.engine->add_service(service);
   }
-  Bytes call(const RawCall& call) { return lab.call(call.with(test_call(call.xid, 0, {}, kProgram))); }
+  Bytes call(const RawCall& call) { return lab.call(call.with(test_call(call.xid, 0, {}, kResultsProgram))); }
 
   ServerLab lab;
   ScriptedService service;
@@ -197,7 +197,7 @@ TEST(OwnErrors, a_call_in_a_state_that_cannot_follow_is_counted_and_ends_its_con
   };
   const auto memory = lab.peer->expose(64, rdma::kRemoteRead);
   const RawCall call{.reads = {{44, memory.segment}}};
-  lab.exchange(call.with(test_call(call.xid, 0, {64}, kProgram)));
+  lab.exchange(call.with(test_call(call.xid, 0, {64}, kResultsProgram)));
   ASSERT_NE(placed, nullptr);
   const CountedInvariants invariants;
   placed->placed(service::Placement::Assemble);

@@ -12,13 +12,13 @@ namespace {
 
 using rpcrdma::CloseReason;
 
-constexpr std::uint64_t kSecond = 1'000'000'000;
+constexpr std::uint64_t kShareSecondNs = 1'000'000'000;
 
 LabOptions shared() {
   LabOptions options;
   options.engine.max_connections = 4;
   options.engine.small_buffer_bytes = 16u << 10;
-  options.connection.progress_timeout_ns = 30 * kSecond;
+  options.connection.progress_timeout_ns = 30 * kShareSecondNs;
   return options;
 }
 
@@ -30,7 +30,7 @@ void list(RawPeer& peer, std::uint32_t xid, std::uint32_t bytes) {
 }
 
 /// Advances the clock of the server only: the lab's own peer is not polled and receives nothing.
-void pass(ServerLab& lab, std::uint64_t ns) {
+void pass_server(ServerLab& lab, std::uint64_t ns) {
   for (const std::uint64_t end = lab.now_ns + ns; lab.now_ns < end;)
     lab.engine->poll(lab.now_ns += 5'000'000);
 }
@@ -93,12 +93,12 @@ TEST(Progress, a_reply_that_waits_for_room_costs_nothing_until_there_is_some) {
 
 TEST(Progress, a_reply_that_is_not_taken_ends_its_connection) {
   ServerLab lab(shared());
-  pass(lab, 100 * kSecond);
+  pass_server(lab, 100 * kShareSecondNs);
   list(*lab.peer, 1, 9000);
   lab.peer->poll();
-  pass(lab, 29 * kSecond);
+  pass_server(lab, 29 * kShareSecondNs);
   EXPECT_TRUE(lab.connection->is_open());
-  pass(lab, 2 * kSecond);
+  pass_server(lab, 2 * kShareSecondNs);
   EXPECT_EQ(lab.connection->close_reason(), CloseReason::NoProgress);
   EXPECT_EQ(lab.engine->counters().stalled_calls, 1u);
   EXPECT_EQ(lab.service->releases, 1u);
@@ -113,7 +113,7 @@ TEST(Progress, reads_that_are_not_answered_end_their_connection) {
   lab.peer->send(RawCall{.xid = 1, .reads = {{.position = 44, .segment = memory.segment}}}.with(
       test_call(1, TestService::kSink, {64})));
   lab.peer->poll();
-  pass(lab, 31 * kSecond);
+  pass_server(lab, 31 * kShareSecondNs);
   EXPECT_EQ(lab.connection->close_reason(), CloseReason::NoProgress);
   lab.device->hold = nullptr;
 }
@@ -122,7 +122,7 @@ TEST(Progress, the_time_of_the_service_is_its_own) {
   ServerLab lab(shared());
   lab.peer->send(RawCall{.xid = 1}.with(test_call(1, TestService::kLater)));
   lab.peer->poll();
-  pass(lab, 1000 * kSecond);
+  pass_server(lab, 1000 * kShareSecondNs);
   EXPECT_TRUE(lab.connection->is_open());
   lab.service->complete_later();
   lab.settle();
@@ -132,7 +132,7 @@ TEST(Progress, the_time_of_the_service_is_its_own) {
 TEST(Progress, calls_that_go_on_are_not_stalled) {
   ServerLab lab(shared());
   for (std::uint32_t xid = 1; xid < 10; ++xid) {
-    pass(lab, 10 * kSecond);
+    pass_server(lab, 10 * kShareSecondNs);
     EXPECT_TRUE(lab.alive(xid));
   }
   EXPECT_EQ(lab.engine->counters().stalled_calls, 0u);

@@ -12,14 +12,14 @@ namespace {
 
 using rpcrdma::CloseReason;
 
-constexpr std::uint64_t kSecond = 1'000'000'000;
+constexpr std::uint64_t kSecondNs = 1'000'000'000;
 constexpr std::uint32_t kSmall = 16u << 10;
 
 LabOptions shared() {
   LabOptions options = Server::defaults();
   options.engine.max_connections = 4;
   options.engine.small_buffer_bytes = kSmall;
-  options.connection.progress_timeout_ns = 30 * kSecond;
+  options.connection.progress_timeout_ns = 30 * kSecondNs;
   options.connection.credit_grant = 16;  // call slots, one of which is checked per millisecond
   return options;
 }
@@ -67,7 +67,7 @@ TEST(V2Shares, V2_095_a_message_that_trickles_ends_its_connection) {
   for (; lab.connection->is_open() && parts < 20; ++parts) {
     lab.peer->send(Header{.xid = 9, .flags = kMore}.with(std::span(payload).subspan(4 * parts, 4)));
     lab.settle();
-    lab.pass(4 * kSecond);
+    lab.pass(4 * kSecondNs);
   }
   EXPECT_EQ(lab.connection->close_reason(), CloseReason::SequenceTimeout);
   EXPECT_LE(parts, 8u);
@@ -88,10 +88,10 @@ TEST(V2Shares, V2_095_the_time_that_a_message_waits_for_our_memory_is_ours) {
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) lab.peer->send(parts[i]);
   lab.settle();
   ASSERT_TRUE(lab.connection->waits_for_assembly());
-  lab.pass(100 * kSecond);
+  lab.pass(100 * kSecondNs);
   EXPECT_TRUE(lab.connection->is_open());
   memory.release(taken);
-  lab.pass(2 * kSecond);
+  lab.pass(2 * kSecondNs);
   lab.peer->send(parts.back());
   lab.settle();
   ASSERT_EQ(lab.answers().size(), 1u);
@@ -105,7 +105,7 @@ TEST(V2Shares, V2_040_a_reply_that_is_granted_a_credit_now_and_then_goes_on) {
   lab.settle();
   int grants = 0;
   for (; lab.connection->is_open() && lab.answers().size() < 10; ++grants) {
-    lab.pass(20 * kSecond);
+    lab.pass(20 * kSecondNs);
     lab.peer->send(grant(1));
     lab.settle();
   }
@@ -118,7 +118,7 @@ TEST(V2Shares, V2_040_a_reply_that_is_granted_nothing_ends_its_connection) {
   lab.hello(1);
   lab.peer->send(Header{.xid = 5, .credit = 0x00400001}.with(test_call(5, TestService::kList, {20'000})));
   lab.settle();
-  for (int i = 0; i < 60 && lab.connection->is_open(); ++i) lab.pass(kSecond);
+  for (int i = 0; i < 60 && lab.connection->is_open(); ++i) lab.pass(kSecondNs);
   EXPECT_EQ(lab.connection->close_reason(), CloseReason::NoProgress);
 }
 
@@ -215,32 +215,32 @@ TEST(V2Strangers, V2_062_are_sent_away_after_a_while_even_without_a_control_plan
   Server lab(strangers());
   lab.hello();
   lab.peer->send(null_call(4));
-  lab.pass(29 * kSecond);
+  lab.pass(29 * kSecondNs);
   EXPECT_TRUE(lab.connection->is_open());
-  lab.pass(2 * kSecond);
+  lab.pass(2 * kSecondNs);
   EXPECT_EQ(lab.connection->close_reason(), CloseReason::NotAuthenticated);
 }
 
 TEST(V2Strangers, V2_062_have_their_time_from_the_opening_on) {
   Server lab(strangers());
-  lab.pass(100 * kSecond);
+  lab.pass(100 * kSecondNs);
   // Connection management has accepted the connection, and the client has not confirmed this yet.
   rpcrdma::Connection* const opening = lab.engine->free_connection();
   ASSERT_NE(opening, nullptr);
   opening->open(lab.device->create_queue_pair(lab.engine->queue_pair_limits()), lab.options.connection, {},
                 nullptr);
-  lab.pass(29 * kSecond);
+  lab.pass(29 * kSecondNs);
   EXPECT_TRUE(opening->is_open());
-  lab.pass(2 * kSecond);
+  lab.pass(2 * kSecondNs);
   EXPECT_EQ(opening->close_reason(), CloseReason::NotAuthenticated);
 }
 
 TEST(V2Strangers, V2_062_who_was_admitted_stays) {
   Server lab(strangers());
   lab.hello();
-  lab.pass(20 * kSecond);
+  lab.pass(20 * kSecondNs);
   lab.connection->admit(HostName("a"));
-  lab.pass(100 * kSecond);
+  lab.pass(100 * kSecondNs);
   EXPECT_TRUE(lab.alive2());
 }
 

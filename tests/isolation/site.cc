@@ -11,10 +11,6 @@ namespace {
 constexpr std::uint32_t kReceiveBytes = 16u << 10;
 constexpr std::uint32_t kSmallBytes = 16u << 10;  ///< the value that the product configures
 
-std::uint64_t clock_ns() noexcept {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
 std::unique_ptr<service::memory::MemoryService> make_files(rdma::Device& device) {
   service::memory::MemoryServiceConfig config{.max_files = 100, .handle_key = {}, .exports = {}};
   config.exports = {{.path = "/export", .root_squash = false, .allowed = {}}};
@@ -24,6 +20,10 @@ std::unique_ptr<service::memory::MemoryService> make_files(rdma::Device& device)
 }
 
 }  // namespace
+
+std::uint64_t clock_ns() noexcept {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
 
 // --- A peer
 

@@ -64,6 +64,9 @@ struct SiteOptions {
   bool measured = false;       ///< the clock advances by the duration of a turn, not by a constant
 };
 
+/// Returns the time of the steady clock, in nanoseconds.
+std::uint64_t clock_ns() noexcept;
+
 class Site {
  public:
   explicit Site(const SiteOptions& options);

@@ -16,12 +16,8 @@ namespace v2 = conformance::v2;
 namespace {
 
 constexpr std::uint32_t kMegabyte = 1u << 20;
-constexpr std::uint32_t kListBytes = 8192;
+constexpr std::uint32_t kVictimListBytes = 8192;
 constexpr std::uint64_t kMostTurns = 5000;  ///< after which the client gives a call up
-
-std::uint64_t clock_ns() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
 
 }  // namespace
 
@@ -110,13 +106,13 @@ void Victim::get_attr() {
 }
 
 void Victim::list() {
-  const auto memory = peer_->raw().expose(kListBytes + 1024, rdma::kRemoteWrite);
+  const auto memory = peer_->raw().expose(kVictimListBytes + 1024, rdma::kRemoteWrite);
   const Bytes answer =
-      ask({}, {}, Segments{memory.segment}, test_call(xid_, TestService::kList, {kListBytes}));
+      ask({}, {}, Segments{memory.segment}, test_call(xid_, TestService::kList, {kVictimListBytes}));
   ASSERT_FALSE(answer.empty());
   // The RPC reply is in the Reply chunk: 24 bytes of header, a count word, the data.
   EXPECT_EQ(word_at(memory.bytes, 0), xid_);
-  EXPECT_TRUE(conformance::has_pattern(memory.bytes.subspan(28, kListBytes), 1));
+  EXPECT_TRUE(conformance::has_pattern(memory.bytes.subspan(28, kVictimListBytes), 1));
 }
 
 void Victim::read() {

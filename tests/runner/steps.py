@@ -98,8 +98,9 @@ LINKER = {"CC_LD": "mold", "CXX_LD": "mold"} if shutil.which("mold") else {}
 CACHED = "ccache " if shutil.which("ccache") else ""
 
 
-# -g1 gives line numbers for reports. Full debugging information would double the compile time.
-SANITIZER = ["-Db_lundef=false", "--buildtype=debugoptimized", "-Doptimization=1", "-Dcpp_args=-g1"]
+# -g1 gives line numbers for reports. Full debugging information would double the compile time. Ten sources of a
+# target are one translation unit, which parses the headers once.
+SANITIZER = ["-Db_lundef=false", "--buildtype=debugoptimized", "-Doptimization=1", "-Dcpp_args=-g1", "-Dunity=on", "-Dunity_size=10"]
 DIRECTORIES = {
     "build": (["--buildtype=release"], {}),
     # The fuzz targets require clang, and use the same libraries as the tests.

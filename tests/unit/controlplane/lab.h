@@ -19,6 +19,15 @@ namespace sluice::lab {
 
 inline constexpr std::uint64_t kSecondNs = 1'000'000'000;
 
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Returns the address of a client. Numbers below 2^24 have distinct addresses.
+inline PeerAddress peer(std::uint32_t number) {
+  return PeerAddress::from_ipv4(10, static_cast<std::uint8_t>(number >> 16),
+                                static_cast<std::uint8_t>(number >> 8), static_cast<std::uint8_t>(number));
+}
 inline PeerAddress client(std::uint8_t last) {
   return PeerAddress::from_ipv4(192, 0, 2, last);
 }

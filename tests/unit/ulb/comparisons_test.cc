@@ -14,8 +14,8 @@ using test::Bytes;
 using test::Writer;
 
 constexpr std::uint32_t kGetAttr = 9, kNVerify = 17, kReadDir = 26, kVerify = 37;
-constexpr std::uint32_t kMiB = 1 << 20;
-constexpr std::uint64_t kServers = 64ull * kMiB;
+constexpr std::uint32_t kMebibyte = 1 << 20;
+constexpr std::uint64_t kServers = 64ull * kMebibyte;
 constexpr std::uint32_t kSupported = 1, kFsLocations = 1u << 24, kSizes = 3u << 30;
 /// RETENTEVT_GET, in the third word.
 constexpr std::uint32_t kUnsupported = 1u << 7;
@@ -23,7 +23,7 @@ constexpr std::uint32_t kUnsupported = 1u << 7;
 constexpr std::uint32_t kExclCreat = 1u << 11;
 
 struct Gateway {
-  explicit Gateway(const service::Withheld& withheld = {}) : compared({.data_bytes = kMiB}, withheld) {}
+  explicit Gateway(const service::Withheld& withheld = {}) : compared({.data_bytes = kMebibyte}, withheld) {}
 
   void announce(const Bytes& results) { compared.note(nfs4_binding(), results, nullptr); }
   /// Returns the call that the server receives for `call`.
@@ -58,24 +58,24 @@ TEST(Comparisons, a_size_that_was_lowered_is_the_servers_own) {
   Gateway gateway;
   gateway.announce(get_attr_results({1u << 4 | kSizes}, Writer().d(4096).d(kServers).d(2 * kServers)));
   for (const std::uint32_t number : {kVerify, kNVerify})
-    EXPECT_EQ(gateway.passed(size_comparison(kMiB, kMiB, number)),
+    EXPECT_EQ(gateway.passed(size_comparison(kMebibyte, kMebibyte, number)),
               size_comparison(kServers, 2 * kServers, number));
 }
 
 TEST(Comparisons, a_size_that_was_not_lowered_stays) {
   Gateway gateway;
-  EXPECT_EQ(gateway.passed(size_comparison(kMiB, kMiB)), size_comparison(kMiB, kMiB));
+  EXPECT_EQ(gateway.passed(size_comparison(kMebibyte, kMebibyte)), size_comparison(kMebibyte, kMebibyte));
   gateway.announce(get_attr_results({kSizes}, Writer().d(kServers).d(kServers)));
-  EXPECT_EQ(gateway.passed(size_comparison(65536, kMiB - 1)), size_comparison(65536, kMiB - 1));
-  gateway.announce(get_attr_results({kSizes}, Writer().d(kMiB).d(65536)));
-  EXPECT_EQ(gateway.passed(size_comparison(kMiB, kMiB)), size_comparison(kMiB, kMiB));
+  EXPECT_EQ(gateway.passed(size_comparison(65536, kMebibyte - 1)), size_comparison(65536, kMebibyte - 1));
+  gateway.announce(get_attr_results({kSizes}, Writer().d(kMebibyte).d(65536)));
+  EXPECT_EQ(gateway.passed(size_comparison(kMebibyte, kMebibyte)), size_comparison(kMebibyte, kMebibyte));
 }
 
 TEST(Comparisons, a_size_that_no_client_is_shown_differs) {
   Gateway gateway;
   EXPECT_EQ(gateway.passed(size_comparison(kServers, ~0ull)), size_comparison(1, 1));
   gateway.announce(get_attr_results({kSizes}, Writer().d(kServers).d(kServers)));
-  EXPECT_EQ(gateway.passed(size_comparison(kServers, kMiB + 1)), size_comparison(1, 1));
+  EXPECT_EQ(gateway.passed(size_comparison(kServers, kMebibyte + 1)), size_comparison(1, 1));
 }
 
 TEST(Comparisons, entries_of_directories_announce_sizes_as_well) {
@@ -91,7 +91,7 @@ TEST(Comparisons, entries_of_directories_announce_sizes_as_well) {
       .o(Writer().d(kServers).d(8))
       .w({0, 1});
   gateway.announce(results.bytes());
-  EXPECT_EQ(gateway.passed(size_comparison(kMiB, kMiB)), size_comparison(kServers, kMiB));
+  EXPECT_EQ(gateway.passed(size_comparison(kMebibyte, kMebibyte)), size_comparison(kServers, kMebibyte));
 }
 
 TEST(Comparisons, attributes_that_are_withheld_are_not_supported) {
@@ -136,7 +136,7 @@ TEST(Comparisons, supported_attributes_that_no_client_is_shown_differ) {
 TEST(Comparisons, what_cannot_be_read_stays) {
   Gateway gateway;
   gateway.announce(get_attr_results({kSizes}, Writer().d(kServers).d(kServers)));
-  const Bytes whole = size_comparison(kMiB, kMiB);
+  const Bytes whole = size_comparison(kMebibyte, kMebibyte);
   for (std::size_t bytes = 0; bytes < whole.size() - 8; bytes += 4) {
     const Bytes part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
     EXPECT_EQ(gateway.passed(part), part) << bytes;
@@ -145,10 +145,10 @@ TEST(Comparisons, what_cannot_be_read_stays) {
   EXPECT_EQ(gateway.passed(short_values), short_values);
   const Bytes short_locations = comparison(kVerify, {kFsLocations}, Writer().w({0}));
   EXPECT_EQ(gateway.passed(short_locations), short_locations);
-  const Bytes other = comparison(kGetAttr, {kSizes}, Writer().d(kMiB));
+  const Bytes other = comparison(kGetAttr, {kSizes}, Writer().d(kMebibyte));
   EXPECT_EQ(gateway.passed(other), other);
   gateway.announce(get_attr_results({kSizes}, Writer().w({0})));
-  EXPECT_EQ(gateway.passed(size_comparison(kMiB, kMiB)), size_comparison(kServers, kServers))
+  EXPECT_EQ(gateway.passed(size_comparison(kMebibyte, kMebibyte)), size_comparison(kServers, kServers))
       << "values that end early announce nothing";
 }
 

@@ -68,4 +68,15 @@ class Writer {
   Bytes bytes_;
 };
 
+/// Returns the first `count` bytes.
+inline Bytes prefix(const Bytes& bytes, std::size_t count) {
+  return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+/// Reports the first eligible item as placed by RDMA.
+struct FirstPlaced final : service::PlacedResults {
+  bool placed(std::size_t index, std::uint32_t) noexcept override { return index == 0; }
+  void unreadable() noexcept override {}
+};
+
 }  // namespace sluice::ulb::test

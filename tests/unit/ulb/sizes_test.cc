@@ -17,6 +17,8 @@ namespace {
 
 using test::Bytes;
 using test::Captured;
+using test::FirstPlaced;
+using test::prefix;
 using test::Writer;
 
 constexpr service::CarriedSizes kMiB{.data_bytes = 1 << 20, .message_bytes = (1 << 20) + (64 << 10)};
@@ -37,10 +39,6 @@ Bytes capped4(const Writer& results) {
 
 bool announces4(const Bytes& arguments) {
   return nfs4_binding().announces(kNfs4Compound, arguments);
-}
-
-Bytes prefix(const Bytes& bytes, std::size_t count) {
-  return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
 // --- NFS version 4
@@ -191,12 +189,6 @@ TEST(Nfs4Sizes, attributes_that_lie_about_their_length_stay_as_they_are) {
     EXPECT_EQ(capped4(places), places.bytes());
   }
 }
-
-/// Reports the first eligible item as placed by RDMA.
-struct FirstPlaced final : service::PlacedResults {
-  bool placed(std::size_t index, std::uint32_t) noexcept override { return index == 0; }
-  void unreadable() noexcept override {}
-};
 
 TEST(Nfs4Sizes, data_that_was_placed_is_stepped_over) {
   const auto reply = [](std::uint64_t size) {

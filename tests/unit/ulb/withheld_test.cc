@@ -16,6 +16,8 @@ namespace {
 using service::Withheld;
 using test::Bytes;
 using test::Captured;
+using test::FirstPlaced;
+using test::prefix;
 using test::Writer;
 
 constexpr Withheld kAll{}, kPnfs{.referrals = false}, kReferrals{.pnfs = false};
@@ -39,9 +41,6 @@ Bytes told(const Bytes& results, const Withheld& withheld = kAll, service::Place
   std::copy(results.begin(), results.end(), exact.get());
   nfs4_binding().withhold_in_results({exact.get(), results.size()}, withheld, placed);
   return {exact.get(), exact.get() + results.size()};
-}
-Bytes prefix(const Bytes& bytes, std::size_t count) {
-  return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
 /// The first three words of bitmaps of all attributes but the withheld ones.
@@ -172,11 +171,6 @@ TEST(Nfs4Withheld, messages_cut_anywhere_stay_as_they_are) {
     for (std::size_t bytes = 0; bytes < whole.size(); ++bytes)
       EXPECT_EQ(passed(prefix(whole, bytes)), (Passed{prefix(whole, bytes), false})) << bytes;
 }
-
-struct FirstPlaced final : service::PlacedResults {
-  bool placed(std::size_t index, std::uint32_t) noexcept override { return index == 0; }
-  void unreadable() noexcept override {}
-};
 
 TEST(Nfs4Withheld, data_that_was_placed_is_stepped_over) {
   const auto reply = [](std::uint32_t word) {

@@ -13,10 +13,7 @@
 namespace sluice::clients {
 namespace {
 
-PeerAddress peer(std::uint32_t number) {
-  return PeerAddress::from_ipv4(10, static_cast<std::uint8_t>(number >> 16),
-                                static_cast<std::uint8_t>(number >> 8), static_cast<std::uint8_t>(number));
-}
+using lab::peer;
 
 std::optional<segment::ServedCalls> shown(const segment::ClientTable& table, const PeerAddress& peer) {
   for (const segment::ShownClient& client : table.clients)

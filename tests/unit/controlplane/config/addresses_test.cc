@@ -11,9 +11,12 @@
 
 #include "controlplane/config/config.h"
 #include "controlplane/config/exports.h"
+#include "tests/unit/controlplane/lab.h"
 
 namespace sluice::config {
 namespace {
+
+using lab::has;
 
 std::string defect(const std::string& text) {
   try {
@@ -22,10 +25,6 @@ std::string defect(const std::string& text) {
     return error.what();
   }
   return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::string device(const std::string& addresses, const std::string& gateways = "") {

@@ -13,8 +13,12 @@
 #include <optional>
 #include <string>
 
+#include "tests/unit/controlplane/lab.h"
+
 namespace sluice {
 namespace {
+
+using lab::has;
 
 std::string defects_of(const std::string& text) {
   try {
@@ -45,10 +49,6 @@ config::Machine machine(std::uint32_t processors, std::initializer_list<int> all
 
 config::Findings found(const std::string& text, const config::Machine& on) {
   return config::judge(config::parse(text, "test"), on);
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(Machine, more_clients_of_an_nfs4_upstream_than_it_may_call_back_are_a_note) {

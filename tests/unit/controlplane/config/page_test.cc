@@ -8,9 +8,12 @@
 #include <string>
 
 #include "controlplane/config/changes.h"
+#include "tests/unit/controlplane/lab.h"
 
 namespace sluice {
 namespace {
+
+using lab::has;
 
 std::string defect(const std::string& keys) {
   try {
@@ -19,10 +22,6 @@ std::string defect(const std::string& keys) {
     return error.what();
   }
   return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(PageConfig, there_is_no_page_unless_it_has_an_address) {

@@ -18,16 +18,17 @@ class SegmentExportsTest : public testing::Test {
  protected:
   MountAnswer mount(const std::string& path, std::uint8_t client) {
     MountAnswer result;
-    exports_.mount(path, {lab::client(client)}, [&](const MountAnswer& answer) { result = answer; });
+    exports_.mount(path, {sluice::lab::client(client)}, [&](const MountAnswer& answer) { result = answer; });
     return result;
   }
   std::vector<std::string> list(std::uint8_t client) {
     std::vector<std::string> result;
-    exports_.list({lab::client(client)}, [&](const std::vector<std::string>* paths) { result = *paths; });
+    exports_.list({sluice::lab::client(client)},
+                  [&](const std::vector<std::string>* paths) { result = *paths; });
     return result;
   }
 
-  lab::TestSegment segment_{"exports"};
+  sluice::lab::TestSegment segment_{"exports"};
   SegmentExports exports_{segment_.layout()};
 };
 
@@ -83,7 +84,7 @@ class MountedDirectoriesTest : public SegmentExportsTest {
   /// Mounts a path. Returns the status; nothing while the client waits.
   std::optional<MountStatus> begin(const std::string& path, std::uint8_t client = 1) {
     last_ = std::make_shared<std::optional<MountAnswer>>();
-    exports_.mount(path, {lab::client(client), now_ns_},
+    exports_.mount(path, {sluice::lab::client(client), now_ns_},
                    [at = last_](const MountAnswer& answer) { *at = answer; });
     return *last_ ? std::optional((*last_)->status) : std::nullopt;
   }

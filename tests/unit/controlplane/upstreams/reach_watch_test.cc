@@ -34,7 +34,7 @@ class ReachWatches : public testing::Test {
     area.waiting = waiting;
   }
   void look(bool data_plane_alive = true) {
-    now_ns_ += lab::kSecondNs;
+    now_ns_ += sluice::lab::kSecondNs;
     watch_.look(config_, data_plane_alive, now_ns_);
   }
   /// Returns names and fields of all events.
@@ -55,9 +55,9 @@ class ReachWatches : public testing::Test {
     return said;
   }
 
-  lab::TestSegment segment_{"reach"};
+  sluice::lab::TestSegment segment_{"reach"};
   segment::ConfigBlock config_{};
-  std::uint64_t now_ns_ = lab::kSecondNs;
+  std::uint64_t now_ns_ = sluice::lab::kSecondNs;
   events::Journal journal_{[](const events::Event&) {}};
   ReachWatch watch_{journal_, segment_.layout()};
 };

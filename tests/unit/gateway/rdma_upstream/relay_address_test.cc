@@ -2,22 +2,16 @@
 //
 // A server whose address changes: its connections follow, and no call is lost.
 #include "tests/unit/gateway/rdma_upstream/relay_lab.h"
+#include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
 
 namespace sluice::rdma_upstream_test {
 namespace {
 
 using rpcrdma::CallStatus;
-using tcp_upstream_test::call_of;
-using tcp_upstream_test::success;
+using tcp_upstream_test::echo;
+using tcp_upstream_test::plain;
 
 constexpr std::uint64_t kTickNs = rdma_upstream::kTickNs;
-
-Bytes plain(std::uint32_t word) {
-  return call_of(0x20000123, 1, 7, words({word}));
-}
-Bytes echo(const tcp_upstream_test::FakeUpstream::Call& call) {
-  return success(call.xid(), words({word_at(call.message, 10)}));
-}
 
 struct RelayAddress : testing::Test {
   RelayAddress() {

@@ -2,21 +2,17 @@
 //
 // A relay whose server, client or connection fails, or whose resources are exhausted.
 #include "tests/unit/gateway/rdma_upstream/relay_lab.h"
+#include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
 
 namespace sluice::rdma_upstream_test {
 namespace {
 
 using rpcrdma::CallStatus;
 using tcp_upstream_test::call_of;
+using tcp_upstream_test::echo;
 using tcp_upstream_test::LongWrite;
+using tcp_upstream_test::plain;
 using tcp_upstream_test::success;
-
-Bytes plain(std::uint32_t word) {
-  return call_of(0x20000123, 1, 7, words({word}));
-}
-Bytes echo(const tcp_upstream_test::FakeUpstream::Call& call) {
-  return success(call.xid(), words({word_at(call.message, 10)}));
-}
 
 std::size_t submit(LabClient& client, std::uint32_t word) {
   return client.submit({.payload = plain(word), .max_reply_bytes = 64});

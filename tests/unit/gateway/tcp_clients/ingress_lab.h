@@ -45,4 +45,25 @@ class IngressLab {
   IngressSide side;
 };
 
+/// Returns the message with this XID.
+inline Bytes with_xid(Bytes message, std::uint32_t xid) {
+  xdr::store_u32(message.data(), xid);
+  return message;
+}
+inline Bytes null_call(std::uint32_t xid) {
+  return with_xid(tcp_upstream_test::nfs3(ulb::kNfs3Null), xid);
+}
+/// Returns a call that stays unanswered: the server answers NULL calls, and no GETATTR.
+inline Bytes stuck_call(std::uint32_t xid) {
+  return with_xid(tcp_upstream_test::nfs3(ulb::kNfs3GetAttr,
+                                          tcp_upstream_test::opaque(tcp_upstream_test::pattern(32, 5))),
+                  xid);
+}
+/// Answers NULL calls, and no others.
+inline Bytes answer_null(const tcp_upstream_test::FakeUpstream::Call& call) {
+  constexpr std::size_t kProcedure = 5;
+  return word_at(call.message, kProcedure) == ulb::kNfs3Null ? tcp_upstream_test::success(call.xid())
+                                                             : Bytes{};
+}
+
 }  // namespace sluice::tcp_clients_test

@@ -6,31 +6,12 @@
 namespace sluice::tcp_clients_test {
 namespace {
 
-using tcp_upstream_test::nfs3;
-using tcp_upstream_test::opaque;
-using tcp_upstream_test::pattern;
 using tcp_upstream_test::record;
 using tcp_upstream_test::success;
 
 constexpr std::uint64_t kSecondNs = 1'000'000'000;
 constexpr std::uint32_t kPlaces = 4;
 constexpr std::uint8_t kHost = 1, kOther = 2, kThird = 3;
-
-Bytes with_xid(Bytes message, std::uint32_t xid) {
-  xdr::store_u32(message.data(), xid);
-  return message;
-}
-Bytes null_call(std::uint32_t xid) {
-  return with_xid(nfs3(ulb::kNfs3Null), xid);
-}
-/// Returns a call that stays unanswered: the server answers NULL calls, and no GETATTR.
-Bytes stuck_call(std::uint32_t xid) {
-  return with_xid(nfs3(ulb::kNfs3GetAttr, opaque(pattern(32, 5))), xid);
-}
-Bytes answer_null(const tcp_upstream_test::FakeUpstream::Call& call) {
-  constexpr std::size_t kProcedure = 5;
-  return word_at(call.message, kProcedure) == ulb::kNfs3Null ? success(call.xid()) : Bytes{};
-}
 
 struct IngressPlaces : testing::Test {
   IngressPlaces() { lab.forward.upstream.answer = answer_null; }

@@ -29,9 +29,9 @@ Bytes getattr(std::uint32_t xid) {
 }
 
 /// A TCP client, the reverse gateway, and a server whose messages the test creates.
-class RawServer {
+class SlowServer {
  public:
-  RawServer() : side_(fabric_, {.version = 1}, &ForwardLab::clock) {
+  SlowServer() : side_(fabric_, {.version = 1}, &ForwardLab::clock) {
     device_->connection_manager()->listen(conformance::kPort);
     client_ = &side_.add_peer();
   }
@@ -98,7 +98,7 @@ constexpr std::uint64_t kRetransmitSeconds = gateway::kRetransmitNs / kSecond;
 constexpr std::uint64_t kUnansweredSeconds = gateway::kUnansweredNs / kSecond;
 
 /// Makes a call that is answered and grants credits, and call 7, which is not answered.
-void drop_call_7(RawServer& server) {
+void drop_call_7(SlowServer& server) {
   server.answers = [](std::uint32_t xid) { return xid == 1; };
   server.call(1);
   server.pass(1);
@@ -110,7 +110,7 @@ void drop_call_7(RawServer& server) {
 }
 
 TEST(IngressRetransmission, V1_152_a_call_dropped_after_a_lost_connection_is_sent_again_on_another_one) {
-  RawServer server;
+  SlowServer server;
   drop_call_7(server);
   server.break_connection();
   server.pass(2);
@@ -127,7 +127,7 @@ TEST(IngressRetransmission, V1_152_a_call_dropped_after_a_lost_connection_is_sen
 }
 
 TEST(IngressRetransmission, a_clients_own_retransmission_of_a_dropped_call_is_passed_on) {
-  RawServer server;
+  SlowServer server;
   drop_call_7(server);
   server.pass(kRetransmitSeconds + 1);
   EXPECT_EQ(server.arrivals(7), 1u) << "the server is more likely to be slow";
@@ -140,7 +140,7 @@ TEST(IngressRetransmission, a_clients_own_retransmission_of_a_dropped_call_is_pa
 }
 
 TEST(IngressRetransmission, a_dropped_call_that_nobody_repeats_is_sent_again_later) {
-  RawServer server;
+  SlowServer server;
   drop_call_7(server);
   server.pass(kUnansweredSeconds - 5);
   EXPECT_EQ(server.arrivals(7), 1u);
@@ -151,7 +151,7 @@ TEST(IngressRetransmission, a_dropped_call_that_nobody_repeats_is_sent_again_lat
 }
 
 TEST(IngressRetransmission, a_server_that_answers_nothing_is_left_to_the_liveness_timer) {
-  RawServer server;
+  SlowServer server;
   server.answers = [](std::uint32_t) { return false; };
   server.call(7);
   server.pass(2);

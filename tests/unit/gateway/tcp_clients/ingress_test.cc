@@ -7,6 +7,7 @@ namespace sluice::tcp_clients_test {
 namespace {
 
 using tcp_upstream_test::call_of;
+using tcp_upstream_test::joined;
 using tcp_upstream_test::nfs3;
 using tcp_upstream_test::opaque;
 using tcp_upstream_test::pattern;
@@ -15,15 +16,6 @@ using tcp_upstream_test::success;
 
 constexpr std::uint32_t kRead = 25, kReadLink = 27, kWrite = 38, kGetAttr = 9;
 
-Bytes joined(std::initializer_list<Bytes> parts) {
-  Bytes all;
-  for (const Bytes& part : parts) append(all, part);
-  return all;
-}
-Bytes with_xid(Bytes message, std::uint32_t xid) {
-  xdr::store_u32(message.data(), xid);
-  return message;
-}
 /// Returns the message without its XID, which the gateway on the other side replaces.
 Bytes without_xid(const Bytes& message) {
   return Bytes(message.begin() + std::min<std::ptrdiff_t>(4, std::ssize(message)), message.end());

@@ -13,7 +13,7 @@ using tcp_upstream_test::success;
 
 constexpr service::Withheld kNothing{.pnfs = false, .referrals = false};
 constexpr std::uint32_t kXid = 7;
-constexpr std::uint32_t kGetAttr = 9, kRead = 25, kExchangeId = 42;
+constexpr std::uint32_t kGetAttr4 = 9, kRead4 = 25, kExchangeId = 42;
 constexpr std::uint32_t kLayoutTypes = 1u << (62 - 32), kLocations = 1u << 24, kSupported = 1;
 constexpr std::uint32_t kRoles = 0x70000, kNonPnfs = 0x10000, kPnfsServer = 0x20000;
 
@@ -23,10 +23,10 @@ Bytes compound(const Bytes& arguments) {
   return call;
 }
 Bytes get_attr_call(std::uint32_t first, std::uint32_t second) {
-  return compound(words({0, 1, 1, kGetAttr, 2, first, second}));
+  return compound(words({0, 1, 1, kGetAttr4, 2, first, second}));
 }
 Bytes get_attr_reply(std::uint32_t first, std::uint32_t second) {
-  return words({0, 0, 1, kGetAttr, 0, 1, kSupported, 12, 2, first, second});
+  return words({0, 0, 1, kGetAttr4, 0, 1, kSupported, 12, 2, first, second});
 }
 Bytes exchange_id_call() {
   return compound(words({0, 1, 1, kExchangeId, 1, 2, 0, 0, 0, 0}));
@@ -81,7 +81,7 @@ Bytes verify_call(std::uint32_t first, std::uint32_t second) {
 
 TEST_F(IngressWithheld, clients_compare_what_they_were_shown) {
   constexpr std::uint32_t kSuppattrExclcreat = 1u << 11;
-  seen(get_attr_call(kSupported, 0), words({0, 0, 1, kGetAttr, 0, 1, kSupported, 16, 3, kLocations | 9,
+  seen(get_attr_call(kSupported, 0), words({0, 0, 1, kGetAttr4, 0, 1, kSupported, 16, 3, kLocations | 9,
                                             kLayoutTypes | 6, kSuppattrExclcreat}));
   const Bytes restored = behind_xid(verify_call(kLocations | 9, kLayoutTypes | 6));
   const Bytes results = words({0, 0, 1, 37, 0});
@@ -109,11 +109,11 @@ TEST_F(IngressWithheld, results_of_other_calls_are_not_looked_at) {
 
 TEST_F(IngressWithheld, behind_placed_data_too) {
   constexpr std::uint32_t kCount = 9000;
-  const Bytes call = compound(words({0, 1, 2, kRead, 1, 2, 3, 4, 0, 0, kCount, kGetAttr, 1, kSupported}));
+  const Bytes call = compound(words({0, 1, 2, kRead4, 1, 2, 3, 4, 0, 0, kCount, kGetAttr4, 1, kSupported}));
   const auto results = [](std::uint32_t supported) {
-    Bytes bytes = words({0, 0, 2, kRead, 0, 1, kCount});
+    Bytes bytes = words({0, 0, 2, kRead4, 0, 1, kCount});
     append(bytes, pattern(kCount, 3));
-    append(bytes, words({kGetAttr, 0, 1, kSupported, 8, 1, supported}));
+    append(bytes, words({kGetAttr4, 0, 1, kSupported, 8, 1, supported}));
     return bytes;
   };
   EXPECT_EQ(seen(call, results(kLocations | 9)).told, success(kXid, results(9)));
@@ -136,7 +136,7 @@ TEST_F(IngressWithheld, errors_come_as_they_are) {
 TEST_F(IngressWithheld, V1_176_what_has_a_checksum_is_not_changed) {
   enum : std::uint32_t { kNone = 1, kIntegrity = 2, kPrivacy = 3 };
   const auto results = [](std::uint32_t supported) {
-    return words({0, 0, 1, kGetAttr, 0, 1, kSupported, 8, 1, supported});
+    return words({0, 0, 1, kGetAttr4, 0, 1, kSupported, 8, 1, supported});
   };
   for (const std::uint32_t service : {kNone, kIntegrity, kPrivacy}) {
     Bytes call = words({kXid, 0, 2, ulb::kNfsProgram, 4, ulb::kNfs4Compound, 6});
@@ -145,7 +145,7 @@ TEST_F(IngressWithheld, V1_176_what_has_a_checksum_is_not_changed) {
     append(call, tcp_upstream_test::opaque(credential));
     append(call, words({6}));
     append(call, tcp_upstream_test::opaque(pattern(28, 2)));
-    append(call, words({0, 1, 1, kGetAttr, 1, kLocations | kSupported}));
+    append(call, words({0, 1, 1, kGetAttr4, 1, kLocations | kSupported}));
     const Seen both = seen(call, results(kLocations));
     const Bytes asked = {both.asked.end() - 4, both.asked.end()};
     EXPECT_EQ(asked, words({service == kNone ? kSupported : kLocations | kSupported})) << service;

@@ -14,10 +14,13 @@ namespace sluice::tcp_upstream_test {
 inline constexpr std::uint64_t kSecond = 1'000'000'000;
 
 inline Bytes plain(std::uint32_t word = 0) {
-  return call_of(0x20000123, 1, 7, words({word}));
+  return unknown_call(words({word}));
 }
 inline Bytes echo(const FakeUpstream::Call& call) {
   return success(call.xid(), words({word_at(call.message, 10)}));
+}
+inline bool is_null(const FakeUpstream::Call& call) {
+  return word_at(call.message, 5) == 0;
 }
 /// Returns an empty COMPOUND of NFS version 4.0.
 inline Bytes empty_compound() {

@@ -8,12 +8,6 @@ namespace {
 
 constexpr std::uint32_t kPutFh = 22, kWrite = 38, kRead = 25, kGetAttr = 9, kReadLink = 27;
 
-Bytes joined(std::initializer_list<Bytes> parts) {
-  Bytes all;
-  for (const Bytes& part : parts) append(all, part);
-  return all;
-}
-
 Bytes compound(std::uint32_t operations, const Bytes& body, std::uint32_t procedure = ulb::kNfs4Compound) {
   return call_of(ulb::kNfsProgram, 4, procedure, joined({words({0, 1, operations}), body}));
 }

@@ -176,5 +176,16 @@ Bytes call_of(std::uint32_t program, std::uint32_t version, std::uint32_t proced
               const Bytes& arguments = {});
 Bytes nfs3(std::uint32_t procedure, const Bytes& arguments = {});
 Bytes opaque(std::span<const std::byte> data);
+inline Bytes joined(std::initializer_list<Bytes> parts) {
+  Bytes all;
+  for (const Bytes& part : parts) append(all, part);
+  return all;
+}
+
+/// A program that the gateway has no binding for.
+inline constexpr std::uint32_t kUnknownProgram = 0x20000123;
+inline Bytes unknown_call(const Bytes& arguments = {}) {
+  return call_of(kUnknownProgram, 1, 7, arguments);
+}
 
 }  // namespace sluice::tcp_upstream_test

@@ -15,7 +15,7 @@ using Counter = segment::UpstreamCounter;
 using test3::handle;
 
 constexpr std::uint32_t kStayingTag = 0x11112222, kFormerTag = 0xEEEEDDDD, kNewTag = 0x33334444;
-constexpr std::uint32_t kStale = 70;
+constexpr std::uint32_t kStaleStatus = 70;
 
 struct ForwardPlaces : testing::Test {
   static ForwardOptions options() {
@@ -71,14 +71,14 @@ struct ForwardPlaces : testing::Test {
 TEST_F(ForwardPlaces, one_without_calls_gives_its_place_at_once) {
   lab.hung->answer = answer;
   EXPECT_EQ(status(client, kFormerTag), 0u);
-  EXPECT_EQ(status(client, kNewTag), kStale);
+  EXPECT_EQ(status(client, kNewTag), kStaleStatus);
   EXPECT_EQ(lab.hung_count(Counter::calls), 1u);
   offer();
   ASSERT_TRUE(lab.until([&] { return settled(); }));
   EXPECT_EQ(lab.hung_count(Counter::calls), 0u) << "it is another's";
   EXPECT_EQ(lab.hung_area->upstream_ns.count(), 0u);
   EXPECT_EQ(status(client, kNewTag), 0u);
-  EXPECT_EQ(status(client, kFormerTag), kStale);
+  EXPECT_EQ(status(client, kFormerTag), kStaleStatus);
   EXPECT_EQ(status(client, kStayingTag), 0u);
   EXPECT_EQ(newcomer.calls.size(), 1u);
   EXPECT_EQ(lab.hung->calls.size(), 1u);
@@ -90,11 +90,11 @@ TEST_F(ForwardPlaces, calls_that_the_former_one_has_are_answered_by_it_with_its_
   const std::size_t made = submit(client, ulb::kNfs3MkDir, kFormerTag);
   ASSERT_TRUE(lab.until([&] { return lab.hung->calls.size() == 1; }));
   offer();
-  EXPECT_EQ(status(client, kFormerTag), kStale) << "it gets no further ones";
+  EXPECT_EQ(status(client, kFormerTag), kStaleStatus) << "it gets no further ones";
   lab.pass(tcp_upstream::kLeaveNs / 2);
   lab.turns();
   EXPECT_FALSE(settled());
-  EXPECT_EQ(status(client, kNewTag), kStale) << "which is not there yet";
+  EXPECT_EQ(status(client, kNewTag), kStaleStatus) << "which is not there yet";
   lab.hung->send(0, record(answer(lab.hung->calls[0])));
   ASSERT_TRUE(lab.until([&] { return settled() && client.finished[made].has_value(); }));
   EXPECT_EQ(results_of(*client.finished[made]),
@@ -115,7 +115,7 @@ TEST_F(ForwardPlaces, clients_of_calls_that_are_not_answered_in_time_are_disconn
   ASSERT_TRUE(lab.until([&] { return client.connection->state() == rpcrdma::Connection::State::Closed; }));
   lab.reconnect(client);
   EXPECT_EQ(status(client, kNewTag), 0u) << "nothing of its former calls holds it up";
-  EXPECT_EQ(status(client, kFormerTag), kStale);
+  EXPECT_EQ(status(client, kFormerTag), kStaleStatus);
   EXPECT_EQ(lab.ends.size(), 1u);
 }
 
@@ -240,7 +240,7 @@ TEST_F(ForwardPlaces, a_place_changes_hands_again_and_again) {
                    .handle_tag = back ? kFormerTag : kNewTag});
     ASSERT_TRUE(lab.until([&] { return settled(); }));
     EXPECT_EQ(status(client, back ? kFormerTag : kNewTag), 0u);
-    EXPECT_EQ(status(client, back ? kNewTag : kFormerTag), kStale);
+    EXPECT_EQ(status(client, back ? kNewTag : kFormerTag), kStaleStatus);
   }
   EXPECT_EQ(newcomer.calls.size(), 25u);
   EXPECT_EQ(lab.hung->calls.size(), 25u);

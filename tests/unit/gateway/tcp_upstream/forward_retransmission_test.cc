@@ -11,9 +11,6 @@ namespace {
 
 using Counter = segment::UpstreamCounter;
 
-bool is_null(const FakeUpstream::Call& call) {
-  return word_at(call.message, 5) == 0;
-}
 Bytes empty_results(const FakeUpstream::Call& call) {
   return success(call.xid(), words({0, 0, 0}));
 }

@@ -8,7 +8,7 @@ namespace {
 
 using Counter = segment::UpstreamCounter;
 
-constexpr std::uint32_t kRead = 25, kGetAttr = 9, kSequence = 53, kPutRootFh = 24;
+constexpr std::uint32_t kReadNumber = 25, kGetAttrOp = 9, kSequence = 53, kPutRootFh = 24;
 constexpr std::uint32_t kNotBoundToSession = 10055, kBadSession = 10052;
 constexpr std::uint32_t kShared = 3;
 constexpr std::uint32_t kLong = 100'000;
@@ -22,14 +22,14 @@ Bytes sequence(std::uint32_t session, std::uint32_t slot) {
   return words({kSequence, session, 0, 0, 1, 7, slot, 31, 0});
 }
 /// Returns a COMPOUND of SEQUENCE and READ.
-Bytes read_call(std::uint32_t slot = 0, std::uint32_t bytes = kLong) {
+Bytes session_read_call(std::uint32_t slot = 0, std::uint32_t bytes = kLong) {
   Bytes body = sequence(1, slot);
-  append(body, words({kRead, 1, 2, 3, 4, 0, 0, bytes}));
+  append(body, words({kReadNumber, 1, 2, 3, 4, 0, 0, bytes}));
   return compound(1, 2, body);
 }
 Bytes get_attr_call() {
   Bytes body = sequence(1, 5);
-  append(body, words({kGetAttr, 1, 0x18}));
+  append(body, words({kGetAttrOp, 1, 0x18}));
   return compound(1, 2, body);
 }
 /// Returns results that end at an operation that failed.
@@ -74,7 +74,7 @@ struct Sessions : testing::Test {
 
 TEST_F(Sessions, long_compounds_take_the_shared_connections_in_turn) {
   LabClient& client = client_with_own();
-  for (std::uint32_t slot = 0; slot < 2 * kShared; ++slot) submit(client, read_call(slot));
+  for (std::uint32_t slot = 0; slot < 2 * kShared; ++slot) submit(client, session_read_call(slot));
   std::vector<std::size_t> seen = connections(2 * kShared);
   std::sort(seen.begin(), seen.end());
   EXPECT_EQ(seen, (std::vector<std::size_t>{1, 1, 2, 2, 3, 3}));
@@ -82,9 +82,9 @@ TEST_F(Sessions, long_compounds_take_the_shared_connections_in_turn) {
 
 TEST_F(Sessions, short_compounds_stay_on_the_connection_of_their_client) {
   LabClient& client = client_with_own();
-  submit(client, read_call());
+  submit(client, session_read_call());
   submit(client, get_attr_call(), 200);
-  submit(client, read_call(0, 512), 800);
+  submit(client, session_read_call(0, 512), 800);
   std::vector<std::size_t> seen = connections(3);
   std::sort(seen.begin(), seen.end());
   EXPECT_EQ(seen, (std::vector<std::size_t>{0, 0, 1}));
@@ -92,7 +92,7 @@ TEST_F(Sessions, short_compounds_stay_on_the_connection_of_their_client) {
 
 TEST_F(Sessions, what_has_none_stays_whatever_its_length) {
   LabClient& client = client_with_own();
-  const Bytes read = words({kRead, 1, 2, 3, 4, 0, 0, kLong});
+  const Bytes read = words({kReadNumber, 1, 2, 3, 4, 0, 0, kLong});
   Bytes without = words({kPutRootFh});
   append(without, read);
   Bytes late = words({kPutRootFh});
@@ -108,7 +108,7 @@ TEST_F(Sessions, what_has_none_stays_whatever_its_length) {
 
 TEST_F(Sessions, what_is_signed_stays) {
   LabClient& client = client_with_own();
-  const Bytes plain = read_call();
+  const Bytes plain = session_read_call();
   Bytes call = words({0, 0, 2, ulb::kNfsProgram, 4, ulb::kNfs4Compound, 6});
   Bytes credential = words({1, 0, 77, 1});
   append(credential, opaque(pattern(8, 1)));
@@ -123,7 +123,7 @@ TEST_F(Sessions, what_is_signed_stays) {
 TEST_F(Sessions, where_the_upstream_refuses_other_connections_all_go_on_the_clients_own) {
   LabClient& client = client_with_own();
   take_only(0);
-  for (std::uint32_t slot = 0; slot < 2; ++slot) submit(client, read_call(slot));
+  for (std::uint32_t slot = 0; slot < 2; ++slot) submit(client, session_read_call(slot));
   ASSERT_TRUE(
       lab.until([&] { return client.finished.back().has_value() && client.finished[1].has_value(); }));
   for (std::size_t i = 1; i < client.finished.size(); ++i)
@@ -132,7 +132,7 @@ TEST_F(Sessions, where_the_upstream_refuses_other_connections_all_go_on_the_clie
   EXPECT_EQ(lab.count(Counter::unassociated), 2u);
   EXPECT_EQ(lab.upstream.calls.size(), 4u);
   lab.upstream.calls.clear();
-  submit(client, read_call());
+  submit(client, session_read_call());
   EXPECT_EQ(connections(1), std::vector<std::size_t>{0}) << "and the next ones begin there";
   EXPECT_EQ(lab.count(Counter::disconnects), 0u);
 }
@@ -140,9 +140,10 @@ TEST_F(Sessions, where_the_upstream_refuses_other_connections_all_go_on_the_clie
 TEST_F(Sessions, another_client_of_such_an_upstream_tries_for_itself) {
   LabClient& first = client_with_own();
   take_only(0);
-  ASSERT_EQ(word_at(lab.call(first, {.payload = read_call(), .max_reply_bytes = kLong}).message, 6), 0u);
+  ASSERT_EQ(word_at(lab.call(first, {.payload = session_read_call(), .max_reply_bytes = kLong}).message, 6),
+            0u);
   LabClient& second = client_with_own();
-  submit(second, read_call());
+  submit(second, session_read_call());
   EXPECT_NE(connections(1)[0], 0u);
   EXPECT_NE(connections(1)[0], 2u) << "its own";
 }
@@ -150,14 +151,16 @@ TEST_F(Sessions, another_client_of_such_an_upstream_tries_for_itself) {
 TEST_F(Sessions, a_client_that_comes_back_tries_again) {
   LabClient& client = client_with_own();
   take_only(0);
-  ASSERT_EQ(word_at(lab.call(client, {.payload = read_call(), .max_reply_bytes = kLong}).message, 6), 0u);
+  ASSERT_EQ(word_at(lab.call(client, {.payload = session_read_call(), .max_reply_bytes = kLong}).message, 6),
+            0u);
   lab.disconnect(client);
   client.requester.cancel_all();
   lab.reconnect(client);
   lab.upstream.answer = done;
   lab.call(client, {.payload = get_attr_call(), .max_reply_bytes = 200});
   lab.upstream.calls.clear();
-  ASSERT_EQ(word_at(lab.call(client, {.payload = read_call(), .max_reply_bytes = kLong}).message, 6), 0u);
+  ASSERT_EQ(word_at(lab.call(client, {.payload = session_read_call(), .max_reply_bytes = kLong}).message, 6),
+            0u);
   EXPECT_EQ(connections(1)[0], 1u) << "a shared one, as before";
 }
 
@@ -165,7 +168,8 @@ TEST_F(Sessions, all_that_was_taken_for_the_first_attempt_is_given_back) {
   LabClient& client = client_with_own();
   take_only(0);
   for (std::uint32_t i = 0; i < 3 * lab.options.max_calls; ++i) {
-    ASSERT_EQ(word_at(lab.call(client, {.payload = read_call(), .max_reply_bytes = kLong}).message, 6), 0u);
+    ASSERT_EQ(
+        word_at(lab.call(client, {.payload = session_read_call(), .max_reply_bytes = kLong}).message, 6), 0u);
     lab.disconnect(client);
     client.requester.cancel_all();
     lab.reconnect(client);
@@ -187,7 +191,7 @@ TEST_F(Sessions, a_call_that_lost_a_connection_before_it_was_refused_is_a_new_on
   // Each connection is lost once with one call on it.
   lab.upstream.answer = nullptr;
   submit(client, get_attr_call(), 200);
-  submit(client, read_call());
+  submit(client, session_read_call());
   ASSERT_EQ(connections(2).size(), 2u);
   for (const std::size_t connection : {0, 1}) lab.upstream.close(connection);
   lab.upstream.calls.clear();
@@ -262,10 +266,10 @@ TEST_F(Sessions, what_looks_alike_in_other_programs_is_for_the_client) {
 
 TEST_F(Sessions, other_errors_are_for_the_client) {
   for (const auto& [operation, status] :
-       {std::pair{kSequence, kBadSession}, {kRead, kNotBoundToSession}, {kSequence, 0u}}) {
+       {std::pair{kSequence, kBadSession}, {kReadNumber, kNotBoundToSession}, {kSequence, 0u}}) {
     LabClient& client = client_with_own();
     take_only(~std::size_t{0}, operation, status);
-    const Outcome outcome = lab.call(client, {.payload = read_call(), .max_reply_bytes = kLong});
+    const Outcome outcome = lab.call(client, {.payload = session_read_call(), .max_reply_bytes = kLong});
     EXPECT_EQ(word_at(outcome.message, 6), status) << operation;
   }
   EXPECT_EQ(lab.count(Counter::unassociated), 0u);
@@ -276,7 +280,7 @@ TEST_F(Sessions, on_a_clients_own_connection_the_error_is_for_the_client) {
   lab.upstream.answer = [](const auto& call) { return failed(call, kSequence, kNotBoundToSession); };
   const Outcome short_one = lab.call(client, {.payload = get_attr_call(), .max_reply_bytes = 200});
   EXPECT_EQ(word_at(short_one.message, 6), kNotBoundToSession);
-  const Outcome long_one = lab.call(client, {.payload = read_call(), .max_reply_bytes = kLong});
+  const Outcome long_one = lab.call(client, {.payload = session_read_call(), .max_reply_bytes = kLong});
   EXPECT_EQ(word_at(long_one.message, 6), kNotBoundToSession) << "from both";
   EXPECT_EQ(lab.count(Counter::unassociated), 1u);
 }
@@ -290,11 +294,12 @@ TEST_F(Sessions, an_error_in_a_long_record_is_for_the_client) {
     reply.resize(50'000);
     return reply;
   };
-  const Outcome outcome = lab.call(client, {.payload = read_call(), .max_reply_bytes = kLong});
+  const Outcome outcome = lab.call(client, {.payload = session_read_call(), .max_reply_bytes = kLong});
   EXPECT_EQ(word_at(outcome.message, 6), kNotBoundToSession);
   EXPECT_EQ(lab.count(Counter::unassociated), 0u);
   lab.upstream.answer = done;
-  EXPECT_EQ(word_at(lab.call(client, {.payload = read_call(), .max_reply_bytes = kLong}).message, 6), 0u);
+  EXPECT_EQ(word_at(lab.call(client, {.payload = session_read_call(), .max_reply_bytes = kLong}).message, 6),
+            0u);
 }
 
 }  // namespace

@@ -10,10 +10,6 @@ namespace {
 
 using Counter = segment::UpstreamCounter;
 
-bool is_null(const FakeUpstream::Call& call) {
-  return word_at(call.message, 5) == 0;
-}
-
 /// One client with one call at an upstream that does not answer it.
 struct Silence : testing::Test {
   explicit Silence(std::uint64_t call_timeout_ns = 0)

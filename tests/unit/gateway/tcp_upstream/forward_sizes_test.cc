@@ -7,13 +7,7 @@ namespace sluice::tcp_upstream_test {
 namespace {
 
 constexpr std::uint32_t kMiB = 1u << 20;
-constexpr std::uint32_t kPutFh = 22, kGetAttr = 9, kCreateSession = 43, kPathConf = 20;
-
-Bytes joined(std::initializer_list<Bytes> parts) {
-  Bytes all;
-  for (const Bytes& part : parts) append(all, part);
-  return all;
-}
+constexpr std::uint32_t kPutFhOperation = 22, kGetAttrOperation = 9, kCreateSession = 43, kPathConf = 20;
 
 /// Returns FSINFO results without attributes.
 Bytes fsinfo_results(std::uint32_t size) {
@@ -23,29 +17,30 @@ Bytes fsinfo_call(std::uint32_t procedure = ulb::kNfs3FsInfo) {
   return nfs3(procedure, opaque(pattern(32, 5)));
 }
 
-Bytes compound(std::uint32_t operations, const Bytes& body) {
+Bytes sizes_compound(std::uint32_t operations, const Bytes& body) {
   return call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, joined({words({0, 1, operations}), body}));
 }
 /// Access control list, locations of the file system, MAXREAD and MAXWRITE.
 constexpr std::uint32_t kAttributes = 1u << 12 | 1u << 24 | 1u << 30 | 1u << 31;
-Bytes get_attr_call(std::uint32_t bitmap = kAttributes) {
-  return compound(2, joined({words({kPutFh}), opaque(pattern(28, 1)), words({kGetAttr, 1, bitmap})}));
+Bytes sizes_call(std::uint32_t bitmap = kAttributes) {
+  return sizes_compound(
+      2, joined({words({kPutFhOperation}), opaque(pattern(28, 1)), words({kGetAttrOperation, 1, bitmap})}));
 }
-Bytes get_attr_results(std::uint32_t size) {
+Bytes sizes_results(std::uint32_t size) {
   const Bytes list =
       joined({words({2, 0, 0, 7}), opaque(pattern(6, 1)), words({1, 0, 7}), opaque(pattern(9, 2))});
   const Bytes path = joined({words({2}), opaque(pattern(3, 1)), opaque(pattern(8, 2))});
   const Bytes places = joined({path, words({1, 1}), opaque(pattern(13, 3)), path});
   const Bytes values = joined({list, places, words({0, size, 0, size})});
-  return joined({words({0, 0, 2, kPutFh, 0, kGetAttr, 0, 1, kAttributes}), opaque(values)});
+  return joined({words({0, 0, 2, kPutFhOperation, 0, kGetAttrOperation, 0, 1, kAttributes}), opaque(values)});
 }
 Bytes create_session_results(std::uint32_t size) {
   return words({0, 0,    1,    kCreateSession, 0, 1,  2, 3, 4,    1,    0,  // session, sequence, flags
                 0, size, size, 4096,           8, 64, 0, 0, size, size, 0, 2, 16, 0});  // and two channels
 }
 Bytes create_session_call() {
-  return compound(1, words({kCreateSession, 7,    8, 1, 0,  0, ~0u,        ~0u, 4096, 8, 64, 0, 0,
-                            4096,           4096, 0, 2, 16, 0, 0x40000000, 1,   0}));
+  return sizes_compound(1, words({kCreateSession, 7,    8, 1, 0,  0, ~0u,        ~0u, 4096, 8, 64, 0, 0,
+                                  4096,           4096, 0, 2, 16, 0, 0x40000000, 1,   0}));
 }
 
 /// Returns what a client receives when the upstream answers with `results`.
@@ -68,8 +63,8 @@ TEST(ForwardSizes, fsinfo_announces_what_can_be_carried) {
 TEST(ForwardSizes, attributes_announce_what_can_be_carried) {
   ForwardLab lab({.withheld = {.pnfs = false, .referrals = false}});
   LabClient& client = lab.add_client();
-  EXPECT_EQ(seen(lab, client, get_attr_call(), get_attr_results(4 * kMiB)), get_attr_results(kMiB));
-  EXPECT_EQ(seen(lab, client, get_attr_call(), get_attr_results(65536)), get_attr_results(65536));
+  EXPECT_EQ(seen(lab, client, sizes_call(), sizes_results(4 * kMiB)), sizes_results(kMiB));
+  EXPECT_EQ(seen(lab, client, sizes_call(), sizes_results(65536)), sizes_results(65536));
 }
 
 TEST(ForwardSizes, sessions_announce_what_can_be_carried) {
@@ -87,7 +82,7 @@ TEST(ForwardSizes, what_is_configured_is_announced_at_most) {
   for (const std::uint32_t size : {kMiB, 4 * kMiB, 8 * kMiB}) {
     const std::uint32_t shown = std::min(size, 4 * kMiB);
     EXPECT_EQ(seen(lab, client, fsinfo_call(), fsinfo_results(size)), fsinfo_results(shown));
-    EXPECT_EQ(seen(lab, client, get_attr_call(), get_attr_results(size)), get_attr_results(shown));
+    EXPECT_EQ(seen(lab, client, sizes_call(), sizes_results(size)), sizes_results(shown));
   }
   EXPECT_EQ(seen(lab, client, create_session_call(), create_session_results(8 * kMiB)),
             create_session_results(tcp::record_bytes(4 * kMiB)));
@@ -96,8 +91,8 @@ TEST(ForwardSizes, what_is_configured_is_announced_at_most) {
 TEST(ForwardSizes, a_client_compares_what_it_was_shown) {
   constexpr std::uint32_t kVerify = 37, kBothSizes = 3u << 30;
   const auto verify = [](std::uint32_t size) {
-    return compound(2, joined({words({kPutFh}), opaque(pattern(28, 1)), words({kVerify, 1, kBothSizes}),
-                               opaque(words({0, size, 0, size}))}));
+    return sizes_compound(2, joined({words({kPutFhOperation}), opaque(pattern(28, 1)),
+                                     words({kVerify, 1, kBothSizes}), opaque(words({0, size, 0, size}))}));
   };
   ForwardLab lab;
   LabClient& client = lab.add_client();
@@ -112,15 +107,15 @@ TEST(ForwardSizes, a_client_compares_what_it_was_shown) {
   };
   const auto behind_xid = [](const Bytes& call) { return Bytes(call.begin() + 4, call.end()); };
   EXPECT_EQ(asked(verify(kMiB)), behind_xid(verify(kMiB)));
-  seen(lab, client, get_attr_call(), get_attr_results(4 * kMiB));
+  seen(lab, client, sizes_call(), sizes_results(4 * kMiB));
   EXPECT_EQ(asked(verify(kMiB)), behind_xid(verify(4 * kMiB)));
 }
 
 TEST(ForwardSizes, replies_to_calls_that_ask_for_no_sizes_are_not_looked_at) {
   ForwardLab lab;
   LabClient& client = lab.add_client();
-  const Bytes results = get_attr_results(4 * kMiB);
-  EXPECT_EQ(seen(lab, client, get_attr_call(0x18), results), results);
+  const Bytes results = sizes_results(4 * kMiB);
+  EXPECT_EQ(seen(lab, client, sizes_call(0x18), results), results);
 }
 
 TEST(ForwardSizes, results_cut_anywhere_come_as_they_are) {
@@ -133,7 +128,7 @@ TEST(ForwardSizes, results_cut_anywhere_come_as_they_are) {
     }
   };
   expect_unchanged(fsinfo_call(), fsinfo_results(4 * kMiB));
-  expect_unchanged(get_attr_call(), get_attr_results(4 * kMiB));
+  expect_unchanged(sizes_call(), sizes_results(4 * kMiB));
   expect_unchanged(create_session_call(), create_session_results(4 * kMiB));
 }
 

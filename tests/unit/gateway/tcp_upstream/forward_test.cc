@@ -9,12 +9,6 @@ namespace {
 
 using Counter = segment::UpstreamCounter;
 
-constexpr std::uint32_t kPlainProgram = 0x20000123;
-
-Bytes plain(const Bytes& arguments = {}) {
-  return call_of(kPlainProgram, 1, 7, arguments);
-}
-
 Bytes nfs3_handle() {
   return opaque(pattern(32, 5));
 }
@@ -52,7 +46,7 @@ TEST_P(Versions, upstreams_of_one_program_are_told_apart_by_their_ports) {
   lab.upstream.answer = answers(1);
   lab.hung->answer = answers(2);
   for (const auto& [asker, word] : {std::pair(&client, 1u), std::pair(&other, 2u), std::pair(&client, 1u)}) {
-    const Outcome outcome = lab.call(*asker, {.payload = plain(words({7})), .max_reply_bytes = 64});
+    const Outcome outcome = lab.call(*asker, {.payload = unknown_call(words({7})), .max_reply_bytes = 64});
     ASSERT_EQ(outcome.status, CallStatus::Ok);
     ASSERT_EQ(outcome.message.size(), kResultsAt + 4);
     EXPECT_EQ(xdr::load_u32(&outcome.message[kResultsAt]), word);
@@ -78,7 +72,7 @@ TEST_P(Versions, one_at_a_port_of_its_own_comes_later) {
   lab.upstream.answer = [](const auto& call) { return success(call.xid(), words({1})); };
   lab.hung->answer = [](const auto& call) { return success(call.xid(), words({2})); };
   const auto word = [&](LabClient& asker, std::size_t at) {
-    const Outcome outcome = lab.call(asker, {.payload = plain(words({7})), .max_reply_bytes = 64});
+    const Outcome outcome = lab.call(asker, {.payload = unknown_call(words({7})), .max_reply_bytes = 64});
     return outcome.message.size() >= at + 4 ? xdr::load_u32(&outcome.message[at]) : ~0u;
   };
   EXPECT_EQ(word(early, kAcceptStatAt), 1u) << "PROG_UNAVAIL: nobody is there yet";
@@ -175,11 +169,12 @@ TEST(Forward, more_calls_than_may_be_outstanding_wait_their_turn) {
   ForwardLab lab({.max_calls = 2 * kMost});
   LabClient& client = lab.add_client();
   lab.upstream.answer = [](const auto& call) { return success(call.xid()); };
-  lab.call(client, {.payload = plain(), .max_reply_bytes = 64});  // all credits are granted now
+  lab.call(client, {.payload = unknown_call(), .max_reply_bytes = 64});  // all credits are granted now
   lab.upstream.answer = nullptr;
   lab.upstream.calls.clear();
   client.finished.clear();
-  for (std::uint32_t i = 0; i < 16; ++i) client.submit({.payload = plain(words({i})), .max_reply_bytes = 64});
+  for (std::uint32_t i = 0; i < 16; ++i)
+    client.submit({.payload = unknown_call(words({i})), .max_reply_bytes = 64});
   ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == kMost; }));
   lab.turns();
   EXPECT_EQ(lab.upstream.calls.size(), kMost);
@@ -269,7 +264,7 @@ TEST(Forward, V1_175_a_signed_call_keeps_its_xid_on_a_connection_of_its_own) {
   ForwardLab lab;
   LabClient& client = lab.add_client();
   lab.upstream.answer = [](const auto& call) { return success(call.xid()); };
-  lab.call(client, {.payload = plain(), .max_reply_bytes = 64});
+  lab.call(client, {.payload = unknown_call(), .max_reply_bytes = 64});
   for (int i = 0; i < 3; ++i) {
     const Bytes call = gss_call(1, 0, {});
     const Outcome outcome = lab.call(client, {.payload = call, .max_reply_bytes = 64});

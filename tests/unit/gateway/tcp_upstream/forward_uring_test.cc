@@ -10,8 +10,6 @@ namespace {
 
 using Counter = segment::UpstreamCounter;
 
-constexpr std::uint32_t kPlainProgram = 0x20000123;
-
 struct ForwardUring : testing::TestWithParam<UringFeatures> {
   static ForwardOptions options() { return {.shared_connections = 1, .uring = GetParam()}; }
 };
@@ -22,10 +20,6 @@ INSTANTIATE_TEST_SUITE_P(Features, ForwardUring,
                                          UringFeatures::all().without(UringFeature::registered_ring),
                                          UringFeatures()),
                          [](const auto& with) { return "with_" + std::to_string(with.param.bits()); });
-
-Bytes plain(const Bytes& arguments) {
-  return call_of(kPlainProgram, 1, 7, arguments);
-}
 
 TEST_P(ForwardUring, those_in_use_are_shown) {
   ForwardLab lab(options());
@@ -42,7 +36,7 @@ TEST_P(ForwardUring, short_and_long_replies_come_in_any_order) {
   for (const std::size_t bytes : {4u, 700'000u, 100u, 16'000u, 16'384u, 16u, 40'000u, 4u}) {
     const Bytes results = pattern(bytes, static_cast<std::uint32_t>(bytes));
     lab.upstream.answer = [&](const auto& call) { return success(call.xid(), results); };
-    const Outcome outcome = lab.call(client, {.payload = plain({}), .max_reply_bytes = 1u << 20});
+    const Outcome outcome = lab.call(client, {.payload = unknown_call({}), .max_reply_bytes = 1u << 20});
     ASSERT_EQ(outcome.status, CallStatus::Ok);
     EXPECT_EQ(Bytes(outcome.message.begin() + kResultsAt, outcome.message.end()), results) << bytes;
   }
@@ -67,7 +61,7 @@ void lose_connections(ForwardLab& lab, const std::function<Bytes(const Bytes& re
   for (std::uint32_t round = 1; round <= 5; ++round) {
     lab.upstream.answer = nullptr;
     lab.upstream.calls.clear();
-    const std::size_t index = client.submit({.payload = plain({}), .max_reply_bytes = 1u << 20});
+    const std::size_t index = client.submit({.payload = unknown_call({}), .max_reply_bytes = 1u << 20});
     ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
     const std::size_t connection = lab.upstream.calls[0].connection;
     const Bytes reply = success(lab.upstream.calls[0].xid(), pattern(round * 15'000, round));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr PeerAddress kHere = PeerAddress::from_ipv4(192, 0, 2, 1);
 constexpr PeerAddress kThere = PeerAddress::from_ipv4(192, 0, 2, 2);
-constexpr PeerAddress kSix{{0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}};
+constexpr PeerAddress kSixThere{{0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}};
 constexpr PeerAddress kSixHere{{0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
 constexpr Flow kFlow{.queue_pair = 0x11, .peer_queue_pair = 0x22, .peer = kThere};
 
@@ -49,8 +49,8 @@ TEST(CaptureFilter, a_peer_is_the_source_of_what_comes_and_the_destination_of_wh
     EXPECT_FALSE(matches(peer(kThere), {}, Way::In, packet(kHere, kThere, 5, vlan)));
     EXPECT_TRUE(matches(peer(kThere), {}, Way::Out, packet(kHere, kThere, 5, vlan)));
     EXPECT_FALSE(matches(peer(kThere), {}, Way::Out, packet(kThere, kHere, 5, vlan)));
-    EXPECT_TRUE(matches(peer(kSix), {}, Way::In, packet(kSix, kSixHere, 5, vlan)));
-    EXPECT_FALSE(matches(peer(kSix), {}, Way::Out, packet(kSix, kSixHere, 5, vlan)));
+    EXPECT_TRUE(matches(peer(kSixThere), {}, Way::In, packet(kSixThere, kSixHere, 5, vlan)));
+    EXPECT_FALSE(matches(peer(kSixThere), {}, Way::Out, packet(kSixThere, kSixHere, 5, vlan)));
   }
 }
 
@@ -73,7 +73,7 @@ TEST(CaptureFilter, a_queue_pair_is_ours_and_what_goes_names_the_peers) {
   EXPECT_TRUE(matches(queue_pair(0x11), kFlow, Way::Out, packet(kHere, kThere, 0x22)));
   EXPECT_FALSE(matches(queue_pair(0x11), kFlow, Way::Out, packet(kHere, kThere, 0x11)));
   // Another host may have a queue pair of the same number, and the flow may be that of an earlier filter.
-  EXPECT_FALSE(matches(queue_pair(0x11), kFlow, Way::Out, packet(kHere, kSix, 0x22)));
+  EXPECT_FALSE(matches(queue_pair(0x11), kFlow, Way::Out, packet(kHere, kSixThere, 0x22)));
   EXPECT_FALSE(matches(queue_pair(0x12), kFlow, Way::Out, packet(kHere, kThere, 0x22)));
   // The management queue pair has the same number on each host.
   EXPECT_TRUE(matches(queue_pair(1), {}, Way::Out, packet(kHere, kThere, 1)));
@@ -88,7 +88,7 @@ TEST(CaptureFilter, both_have_to_match) {
 }
 
 TEST(CaptureFilter, headers_that_are_cut_off_match_nothing) {
-  for (const auto& whole : {packet(kThere, kHere, 0x11, 7), packet(kSix, kSixHere, 0x11)})
+  for (const auto& whole : {packet(kThere, kHere, 0x11, 7), packet(kSixThere, kSixHere, 0x11)})
     for (std::size_t bytes = 0; bytes < whole.size(); ++bytes)
       EXPECT_FALSE(matches(queue_pair(0x11), kFlow, Way::In,
                            std::vector(whole.begin(), whole.begin() + static_cast<long>(bytes))))

@@ -22,7 +22,7 @@ constexpr std::uint8_t kTcp = 6;
 constexpr std::uint8_t kUdp = 17;
 constexpr std::uint8_t kFin = 1, kSyn = 2, kReset = 4, kAck = 16;
 constexpr MacAddress kOwnMac{2, 0, 0, 0, 0, 1};
-constexpr MacAddress kPeerMac{2, 0, 0, 0, 0, 2};
+constexpr MacAddress kSenderMac{2, 0, 0, 0, 0, 2};
 
 PeerAddress address(bool six, std::uint8_t host) {
   if (!six) return PeerAddress::from_ipv4(192, 0, 2, host);
@@ -37,7 +37,7 @@ class Refusals : public testing::TestWithParam<bool> {
   /// Returns a frame from the peer to the port.
   Bytes frame(std::uint8_t protocol, const Bytes& payload) {
     Route route;
-    route.source_mac = kPeerMac;
+    route.source_mac = kSenderMac;
     route.destination_mac = kOwnMac;
     route.source = source_;
     route.destination = destination_;
@@ -80,7 +80,7 @@ class Refusals : public testing::TestWithParam<bool> {
     if (length == 0) return {};
     const std::span<const std::byte> sent(out.data(), length);
     const Frame seen = parse(sent);
-    EXPECT_EQ(mac_at(sent.data()), kPeerMac);
+    EXPECT_EQ(mac_at(sent.data()), kSenderMac);
     EXPECT_EQ(mac_at(sent.data() + 6), kOwnMac);
     EXPECT_EQ(seen.kind, six() ? FrameKind::Ipv6 : FrameKind::Ipv4);
     EXPECT_EQ(seen.protocol, protocol);

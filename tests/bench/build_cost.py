@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""build_cost.py BEFORE AFTER [--tier quick] [--slowest N] [--sample N]: processor time of two builds without a compiler cache.
+"""build_cost.py BEFORE AFTER [--tier quick] [--slowest N] [--sample N]    compares two builds
+build_cost.py BUILD                                                         measures one build
+build_cost.py --reference                                                   prints the processor time of one compilation of the reference file, in seconds
 
-BEFORE and AFTER are configured build directories, usually of two checkouts. Runs every command of both builds, their compilations in alternation,
-with compilations of a fixed reference file in between, and prints one line of JSON. A build's cost is its processor time divided by that
-of compiling the reference file as many times as it has objects; the figure is the cost after divided by the cost before.
-
-build_cost.py BUILD: the cost of one build.
-build_cost.py --reference: the processor time of one compilation of the reference file, in seconds."""
+Measures the processor time of builds without a compiler cache, and prints one line of JSON. BEFORE and AFTER are configured build directories,
+usually of two checkouts. Runs every command of both builds; their compilations alternate, with compilations of a fixed reference file in
+between. The cost of a build is its processor time, divided by the time of compiling the reference file as many times as the build has objects.
+The figure is the cost of AFTER divided by the cost of BEFORE."""
 import argparse
 import concurrent.futures
 import json
@@ -63,7 +63,7 @@ std::size_t reference(const std::string& text) {
 
 
 def processor_seconds(command, folder):
-    """Runs a shell command; the processor time of its processes, in seconds."""
+    """Runs a shell command, and returns the processor time of its processes in seconds."""
     process = subprocess.Popen(command, shell=True, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                env={**os.environ, "CCACHE_DISABLE": "1"})
     said = process.stderr.read()
@@ -129,13 +129,13 @@ def quick_targets(folder):
 
 
 def spread_evenly(lists):
-    """All elements of the lists, each list's in its order and spread over the whole."""
+    """Merges the lists. The elements of each list keep their order and are spread evenly over the result."""
     placed = [((number + 0.5) / len(elements), which, element) for which, elements in enumerate(lists) for number, element in enumerate(elements)]
     return [element for _, _, element in sorted(placed, key=lambda entry: entry[:2])]
 
 
 def measure(builds, workers, references=REFERENCES):
-    """Processor seconds of one compilation of the reference file, in the median; fills in the builds' times."""
+    """Measures the builds, and returns the processor time in seconds of each compilation of the reference file."""
     for build in builds:
         for command in build.inputs:
             build.take(command)
@@ -160,7 +160,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("builds", nargs="*", metavar="BUILD")
     arguments.add_argument("--reference", action="store_true", help=argparse.SUPPRESS)
-    arguments.add_argument("--tier", choices=("product", "quick"), default="product", help="what is built: the four programs, or all that the quick tier tests")
+    arguments.add_argument("--tier", choices=("product", "quick"), default="product", help="targets to build: the four programs, or everything that the quick tier tests")
     arguments.add_argument("--slowest", type=int, default=0, metavar="N", help="also print the N most expensive commands of the last build")
     arguments.add_argument("--workers", type=int, default=os.cpu_count(), help="compilations at a time (default: one per processor)")
     arguments.add_argument("--sample", type=int, default=0, metavar="N", help="compile only N objects of each build, evenly spread, and link nothing")

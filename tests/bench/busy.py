@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the busy share that a reactor shows is what it is in truth."""
+"""Measures the error of the busy share that a reactor reports."""
 import math
 
 from pairs import Pair, Worker, say
@@ -10,7 +10,7 @@ MOST_DROPPED = 15
 
 
 def busy_error(build):
-    """The share of its time that a reactor shows as busy, at three loads, against that of the calls, whose cost is known."""
+    """Compares the busy share that a reactor reports with the share of calls of known cost, at three loads."""
     pairs, dropped, errors = [], 0, {}
     with Worker(f"{build}/tests/bench/busy_share") as bench:
         for load in LOADS:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts the cache lines of data that the server touches for a NULL of version 1 over loopback, from the Receive to the completion
-of the reply.
+of the reply. Prints the median of all calls, and the number of lines that nearly all calls share.
 
-cache_lines.py BUILD: a build without link-time optimization, whose functions are all there, with tests/bench/one_core. The driver
-and the stack are left out: every transport pays for them. So is the end of a turn, when replies and Receives are posted: many
-calls share it. Needs valgrind."""
+cache_lines.py BUILD
+
+BUILD contains tests/bench/one_core, and is built without link-time optimization, because that inlines the functions that mark the
+steps of a call. The driver and the stack are not counted, because every transport pays for them. The end of an iteration, which
+posts replies and Receives, is not counted either, because many calls share it. Requires valgrind."""
 import bisect
 import collections
 import shutil
@@ -22,7 +24,7 @@ DRIVER = ("sluice::rdma::loopback::",)
 
 
 def functions(program):
-    """(start, end, name), sorted."""
+    """Returns the functions of a program, as (start, end, name) in the order of their addresses."""
     found = []
     for line in subprocess.run(["nm", "-C", "-S", "--defined-only", program], capture_output=True, text=True, check=True).stdout.splitlines():
         words = line.split(" ", 3)
@@ -32,14 +34,14 @@ def functions(program):
 
 
 class Trace:
-    """Follows the instructions of a trace, and keeps the lines of each piece of work of a call."""
+    """Follows the instructions of a trace, and records the cache lines of each piece of work of a call."""
 
     def __init__(self, table):
         self.table = table
         self.starts = [start for start, _, _ in table]
         self.entries = {start: name for start, _, name in table
                         if any(part in name for part in (RECEIVED, SENT, *ENDS))}
-        self.lines = None   # of the current piece
+        self.lines = None   # lines of the current piece of work
         self.kind = None
         self.driver = {}    # instruction -> whether it belongs to the driver
         self.in_driver = False
@@ -58,7 +60,7 @@ class Trace:
         self.lines = self.kind = None
 
     def end_calls(self, lines):
-        """A completion stands for several replies: for those calls that have a line of their own among its lines."""
+        """Ends the calls that a completion covers: those that alone use one of the lines that the completion touches."""
         users = collections.Counter(line for call in self.pending for line in call)
         ended = [call for call in self.pending if any(users[line] == 1 for line in call & lines)]
         self.pending = [call for call in self.pending if call not in ended]

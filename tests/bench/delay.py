@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""delay.py BUILD [PAGE]: what NFS work costs over a wire of some length, by version and threshold. Prints a table in Markdown, or
-writes it between the marks of a page (deploy/docs/version-2.md)."""
+"""Measures the cost of NFS work over a wire with delay, by protocol version and inline threshold.
+
+delay.py BUILD [PAGE]
+
+Prints tables in Markdown, or writes them between the marks of PAGE (deploy/docs/version-2.md)."""
 import statistics
 import sys
 
@@ -31,7 +34,7 @@ def counted(number):
 
 
 def operations(worker, transport, work):
-    """RDMA operations and round trips of a call. Counted in calls one after the other, on a clock that stands still meanwhile."""
+    """Returns the RDMA operations and round trips of a call as text. One call at a time is counted, on a simulated clock."""
     def ask(quantity):
         return round(worker.ask(quantity, transport, work, COUNTING_ONE_WAY_US, 1, SECONDS / 10), 2)
 
@@ -41,7 +44,7 @@ def operations(worker, transport, work):
 
 
 def times(worker, work, one_way_us, depth):
-    """By transport, in rounds in which each is measured."""
+    """Returns the times of each transport. All transports are measured in each round."""
     rounds = [{transport: worker.ask("us", transport, work, one_way_us, depth, SECONDS) for transport in TRANSPORTS} for _ in range(ROUNDS)]
     return [[one[transport] for one in rounds] for transport in TRANSPORTS]
 

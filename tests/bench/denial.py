@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients that misbehave take from others: absolute values, not ratios."""
+"""Measures the effect of misbehaving clients on other clients, as absolute values instead of ratios."""
 import json
 
 from pairs import Worker
@@ -11,7 +11,7 @@ PROBE_GOAL_MS = 100
 
 
 def cm_victim_refusals(build):
-    """Requests of a newcomer, once a second, that are refused beside a source that answers no DREQ."""
+    """Counts refused connection requests of a client that sends one per second, beside a source that answers no DREQ."""
     with Worker(f"{build}/tests/bench/cm_victim") as worker:
         refused = {load: round(worker.ask(load, 0)) for load in LOADS}
     print(json.dumps({"figure": "cm_victim_refusals", "unit": "requests", "value": max(refused.values()), "goal": 0, "of": REQUESTS,
@@ -19,7 +19,7 @@ def cm_victim_refusals(build):
 
 
 def probe_ms_under_slow_http(build):
-    """The longest time of a probe of /healthz beside 30 slow connections."""
+    """Measures the longest time of a probe of /healthz beside 30 slow connections."""
     with Worker(f"{build}/tests/bench/slow_http") as worker:
         worst, alone = (max(worker.ask(side, 0) for _ in range(PROBE_RUNS)) for side in ("beside_slow", "alone"))
     print(json.dumps({"figure": "probe_ms_under_slow_http", "unit": "ms", "value": round(worst, 2), "goal": PROBE_GOAL_MS, "better": "lower",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nfs-ganesha with an export in memory, on one processor, in a network namespace of its own."""
+"""nfs-ganesha with an export in memory, on one processor, in a separate network namespace."""
 import os
 import shutil
 import signal
@@ -22,14 +22,14 @@ PATIENCE_S = 60
 
 
 def lacks():
-    """Why it cannot run on this machine, as a sentence, or None."""
+    """Returns the reason why nfs-ganesha cannot run on this machine as a sentence, or None."""
     if os.geteuid() != 0:
-        return "A network namespace for nfs-ganesha takes root."
+        return "A network namespace for nfs-ganesha requires root."
     return planes_of_tests.missing("ganesha.nfsd", "rpcbind", "unshare", "nsenter", "taskset", "ip", "ss")
 
 
 class Ganesha:
-    """Runs on processor `cpu`; enter() starts a client in its namespace."""
+    """An nfs-ganesha that runs on processor `cpu`. enter() returns the command that starts a client in its namespace."""
 
     def __init__(self, cpu):
         self.dir = tempfile.mkdtemp(prefix="sluice-ganesha-")

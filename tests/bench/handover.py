@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two reactors, of which one owns the files: calls that arrive at the other one are handed over."""
+"""Counts failures of cross-reactor calls: one of two reactors owns the files, and the other one hands over its calls."""
 import json
 import subprocess
 
@@ -10,7 +10,7 @@ SECONDS = 5
 
 
 class TwoReactors(BenchPlanes):
-    """On the loopback driver, whose clients go to the reactors in turn."""
+    """Both planes with two reactors on the loopback driver, which assigns clients to the reactors alternately."""
 
     def __init__(self, build):
         super().__init__(build)
@@ -45,7 +45,7 @@ rpcbind = false
 
 
 def handover_system_err(build):
-    """GETATTRs that fail while more calls are outstanding than the hand-over has room for."""
+    """Counts GETATTRs that fail while more calls are outstanding than the queue between the reactors holds."""
     with TwoReactors(build) as planes:
         clients = [planes.getattrs(CONNECTIONS, DEPTH) for _ in range(CLIENTS)]
         results = [json.loads(client.communicate()[0]) for client in clients]

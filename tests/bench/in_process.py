@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons whose two sides are measured by one program."""
+"""Comparisons for which one program measures both sides."""
 import dataclasses
 
 from pairs import PAIRS, Worker, alternate, placement_probe, say

@@ -32,8 +32,8 @@ def simulate_peers(build, planes, count):
 
 
 def idle_connections(build):
-    """NULL calls of one client of a reactor that has many idle connections, compared with a data plane without any. The one that is
-    not measured is paused. Also the memory of each connection."""
+    """Compares NULL calls of one client of a reactor that has many idle connections with those of a data plane that has none. The
+    data plane that is not measured is paused. Also measures the memory of each connection."""
     with MemifPlanes(build, TRANSPORT, POLICY) as crowded, MemifPlanes(build, TRANSPORT, POLICY) as empty, \
             placement_probe(build) as probe:
         def null_of(planes, other):
@@ -52,8 +52,8 @@ def idle_connections(build):
 
 
 def cp_restart_ms(build):
-    """From the start of a new control plane's process until it has taken over 10,000 connections, and administrators, MOUNT and
-    metrics are answered, against the same with an empty table."""
+    """Measures the time from the start of a new control plane until it has taken over 10,000 connections and answers administrators,
+    MOUNT and requests for metrics. The baseline is a restart with an empty connection table."""
     def restart(planes, metrics, connections):
         planes.control.kill()
         planes.control.wait()
@@ -78,7 +78,7 @@ def cp_restart_ms(build):
 
 
 def scrape_cost_ratio(build):
-    """NULL calls over memif while metrics are scraped every second, against the same without."""
+    """Compares NULL calls over memif while metrics are scraped every second with those while they are not."""
     address = f"127.0.0.1:{planes_of_tests.free_port()}"
     stop = threading.Event()
 
@@ -105,7 +105,7 @@ def scrape_cost_ratio(build):
 
 
 def slow_ring_cost_ratio(build):
-    """NULL calls over memif while calls that take a millisecond are noted, against the same while none are."""
+    """Compares NULL calls over memif while calls of a millisecond are recorded as slow with those while none are recorded."""
     with MemifPlanes(build) as planes, placement_probe(build) as probe:
         with open(planes.config, encoding="utf-8") as file:
             text = file.read()
@@ -130,14 +130,14 @@ clients = ["192.0.2.77"]
 
 
 def mount_of_what_is_refused(xid):
-    """A MOUNT call (RFC 1813, appendix I) for an export that is not for this client: an event each."""
+    """Returns a MOUNT call (RFC 1813, appendix I) for an export that is denied to this client. Each call causes an event."""
     path = b"/none"
     return struct.pack(">10I", xid, 0, 2, 100005, 3, 1, 0, 0, 0, 0) + struct.pack(">I", len(path)) + path + bytes(-len(path) % 4)
 
 
 def journal_cost_ratio(build):
-    """NULL calls over memif while the journal of events is written to a file, against the same without; in both there are denied
-    mounts. The data plane that is not measured is paused."""
+    """Compares NULL calls over memif while the journal of events is written to a file with those while it is not. Mounts are denied in
+    both cases. The data plane that is not measured is paused."""
     with tempfile.TemporaryDirectory() as folder, MemifPlanes(build, more=f'[events]\nfile = "{folder}/events"{REFUSED_EXPORT}') as kept, \
             MemifPlanes(build, more=REFUSED_EXPORT) as unkept, placement_probe(build) as probe:
         def null_of(planes, other):
@@ -176,7 +176,7 @@ def remove_shared(*names):
 
 
 def dataplane_rss_mib(build):
-    """Resident memory of an idle data plane with the default configuration, and of an empty process."""
+    """Measures the resident memory of an idle data plane with the default configuration, and that of this Python process."""
     pairs = []
     with tempfile.TemporaryDirectory() as folder:
         name = f"sluice-bench-{os.getpid()}"
@@ -207,7 +207,7 @@ def dataplane_rss_mib(build):
 
 
 def time_of_stop_ms(process):
-    """From SIGTERM until the process has gone."""
+    """Sends SIGTERM, and returns the time until the process has exited."""
     began = time.monotonic()
     process.terminate()
     assert process.wait(planes_of_tests.PATIENCE_S) == 0, process.args
@@ -215,7 +215,7 @@ def time_of_stop_ms(process):
 
 
 def stop_ms(build):
-    """A graceful stop of a data plane on memif, and of one with the loopback driver; also the slowest of their control planes'."""
+    """Measures a graceful stop of a data plane on memif, and of one with the loopback driver; also the slowest stop of a control plane."""
     drivers = {"memif": lambda folder: f'driver = "softroce"\nethdev = "{planes_of_tests.memif_ethdev(folder, "server")}"\naddresses = ["192.0.2.1/24"]',
                "loopback": lambda folder: f'driver = "loopback"\nloopback_path = "{folder}/loopback"'}
     controls = []
@@ -243,8 +243,8 @@ def stop_ms(build):
 
 
 def conn_idle_bytes(build):
-    """Resident memory of a data plane per connection that is open and has had a few calls, and what a connection can use at most:
-    its share of the slots' buffers."""
+    """Measures the resident memory of a data plane per open connection that has had a few calls. The baseline is the maximum that a
+    connection can use, which is its share of the slots' buffers."""
     pairs = []
     connections = 32
     for _ in range(MEMORY_RUNS):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""softroce over memif between a data plane and sluice-bench, a processor each, and what it is compared with. The data plane is
-paused while something else is measured."""
+"""Comparisons of softroce over memif between a data plane and sluice-bench, each on one processor. The data plane is paused while
+something else is measured."""
 from pairs import Worker, alternate, say
 from planes import MemifPlanes
 
@@ -8,7 +8,7 @@ SECONDS = 0.4
 
 
 class Setting:
-    """What the sides of all comparisons use."""
+    """The planes, and the programs that sides have started."""
 
     def __init__(self, build, planes):
         self.build, self.planes, self.workers = build, planes, {}
@@ -27,12 +27,12 @@ class Setting:
 
 
 def program(name, side):
-    """A side: a program of the benchmarks."""
+    """Returns a side that a program of the benchmarks measures."""
     return lambda setting: setting.planes.beside(setting.worker(name).side(side, SECONDS))
 
 
 def load(field, *words, scale=1):
-    """A side: sluice-bench with these arguments; MOUNT stands for the port of MOUNT."""
+    """Returns a side that runs sluice-bench with these arguments. The port of MOUNT replaces the word MOUNT."""
     def side(setting):
         arguments = [setting.planes.mount_port() if word == "MOUNT" else word for word in words]
         return lambda: scale * field(setting.planes.load(*arguments, seconds=SECONDS))

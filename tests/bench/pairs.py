@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons that hold on a machine whose speed changes: two sides are measured in turn, in short rounds, and a figure is
+"""Comparisons that are valid on a machine whose speed changes. Two sides are measured alternately in short rounds, and a figure is
 the median of the ratios of the rounds.
 
-Where the sides use two processors, the host may move these between rounds: a cache line then takes several times as long from
-one to the other. This time is measured in each round, and only rounds of one placement are compared. Rounds in which other
-programs took much of the processors are dropped."""
+If the sides use two processors, the host may move these between rounds, which multiplies the time of a cache line from one to the
+other. This time is measured in each round, and only rounds of one placement are compared. Rounds in which other programs used much
+of the processors are dropped."""
 import collections
 import json
 import math
@@ -30,7 +30,7 @@ def placement_of(round_trip_ns):
 
 def alternate(value, baseline, round_trip=None, wanted=PAIRS, most=4 * PAIRS, pause=time.sleep):
     """Calls both in alternating order until there are `wanted` pairs. round_trip() is called before, between and after them; it
-    is not a number when other programs used the processors meanwhile. A round is dropped when that happened, when the
+    returns NaN if other programs used the processors since its last call. A round is dropped when that happened, when the
     placement changed, or when a side returned None. At most `most` rounds."""
     pairs, dropped = [], 0
 
@@ -54,7 +54,7 @@ def alternate(value, baseline, round_trip=None, wanted=PAIRS, most=4 * PAIRS, pa
 
 
 def quartiles(values):
-    """First quartile, median, third quartile."""
+    """Returns the first quartile, the median and the third quartile."""
     if len(values) == 1:
         return [values[0]] * 3
     return statistics.quantiles(values, n=4, method="inclusive")
@@ -65,7 +65,7 @@ def rounded(number):
 
 
 def summary(pairs):
-    """The result of the pairs of each placement that occurred."""
+    """Returns the ratios and values of the pairs of each placement that occurred."""
     result = {}
     for placement in sorted({pair.placement for pair in pairs}, reverse=True):
         here = [pair for pair in pairs if pair.placement == placement]
@@ -77,14 +77,14 @@ def summary(pairs):
 
 
 def say(figure, pairs, dropped, unit, goal=None, better="higher", **more):
-    """One line of JSON. `goal` is the least ratio, or with better="lower" the greatest."""
+    """Prints a figure as one line of JSON. `goal` is the minimum ratio, or with better="lower" the maximum."""
     assert pairs, f"All {dropped} rounds were dropped: other programs keep the processors busy."
     print(json.dumps({"figure": figure, "unit": unit, "goal": goal, "better": better, "dropped": dropped, **summary(pairs), **more}),
           flush=True)
 
 
 class Worker:
-    """A program that measures on request: a line 'SIDE SECONDS' in, a line with a number out."""
+    """A program that measures on request. It reads lines 'SIDE SECONDS', and answers each by a line with a number."""
 
     def __init__(self, *command):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -109,5 +109,5 @@ class Worker:
 
 
 def placement_probe(build):
-    """A worker whose round_trip() is that of a cache line between the first two processors."""
+    """Returns a worker that measures the round trip of a cache line between the first two processors."""
     return Worker(os.path.join(build, "tests/bench/placement"))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of comparisons, with made-up sides and placements."""
+"""Tests the arithmetic of comparisons with made-up sides and placements. pairs_test.py"""
 import contextlib
 import io
 import itertools

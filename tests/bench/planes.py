@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both planes as processes, to be measured."""
+"""Both planes as processes of the benchmarks."""
 import contextlib
 import json
 import os
@@ -20,7 +20,7 @@ def resident_mib(pid):
 
 
 def ask(path, method):
-    """The result of one request to the admin socket, or None while nobody answers."""
+    """Returns the result of one request to the admin socket, or None while no control plane answers."""
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(5)
@@ -52,7 +52,7 @@ class BenchPlanes(planes_of_tests.Planes):
 
 
 class MemifPlanes(BenchPlanes):
-    """A data plane on memif with its control plane. Its reactor polls all the time."""
+    """A data plane on memif with its control plane. Its reactor polls continuously."""
 
     def __init__(self, build, transport="", policy="max_connections_per_client = 64", metrics="", more=""):
         super().__init__(build)
@@ -83,7 +83,7 @@ rpcbind = false
         self.start()
 
     def load(self, *words, seconds=0.4):
-        """The report of a run of sluice-bench."""
+        """Runs sluice-bench, and returns its report."""
         command = self.over_memif("--seconds", str(seconds), *words)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -101,7 +101,7 @@ rpcbind = false
             os.kill(self.data.pid, signal.SIGCONT)
 
     def beside(self, side):
-        """A side that is measured while the reactor is paused."""
+        """Returns a side that is measured while the data plane is paused."""
         def measure():
             with self.paused():
                 return side()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processor time of the server per call: nfs-ganesha's export in memory over TCP, divided by Sluice's over softroce on memif. Both
-servers run on the second processor and have more calls outstanding than they can answer, from a minimal client on the first. A
-process's time is that of its processor clock, user and system, over the round. A reactor polls all the time, so it uses all of
-the round: rounds in which it was not the bottleneck are dropped; idle polls in the others count as work, and are printed."""
+"""Compares the server's processor time per call of nfs-ganesha (an export in memory over TCP) with that of Sluice (softroce on memif).
+Both servers run on the second processor, and have more calls outstanding than they can answer, from a minimal client on the first.
+The processor clock of a process, user and system, measures its time in a round. A reactor polls continuously, so it uses the whole
+round. Rounds in which it was not the bottleneck are dropped; idle polls in the others count as work, and are printed."""
 import statistics
 import time
 
@@ -19,13 +19,13 @@ CALLS = {"cpu_null_vs_ganesha": ("null", 50), "cpu_getattr_vs_ganesha": ("getatt
 
 
 def processor_s(pid):
-    """A process's processor time, by its clock (clock_getcpuclockid(3))."""
+    """Returns the processor time of a process in seconds, by its clock (clock_getcpuclockid(3))."""
     return time.clock_gettime(~pid << 3 | 2)
 
 
 class IdleTurns:
-    """The share of a reactor's time that it spent on idle turns in each round. An idle turn is assumed to take as long as without
-    any load; it takes longer while a client writes to the memory that is polled."""
+    """Measures the share of a reactor's time that it spent on idle iterations in each round. An idle iteration is assumed to take as
+    long as without any load; it takes longer while a client writes to the memory that is polled."""
 
     def __init__(self, planes):
         self.planes = planes

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""run.py BUILD [FIGURE...]: measures, and prints one line of JSON for each figure.
-run.py --list: their names. run.py --targets: the ninja targets that they need."""
+"""Measures figures, and prints one line of JSON for each.
+
+run.py BUILD [FIGURE...]    measures these figures, by default all
+run.py --list               prints the names of the figures
+run.py --targets            prints the ninja targets that the figures need"""
 import json
 import subprocess
 import sys
@@ -35,7 +38,7 @@ def main():
     build, wanted = sys.argv[1], sys.argv[2:] or [*figures, *GUEST_FIGURES]
     unknown = set(wanted) - set(figures) - set(GUEST_FIGURES)
     if unknown:
-        sys.exit(f"Unknown figures {sorted(unknown)}: there are {[*figures, *GUEST_FIGURES]}.")
+        sys.exit(f"Unknown figures {sorted(unknown)}. The figures are {[*figures, *GUEST_FIGURES]}.")
     failed = False
     for name in wanted:
         try:

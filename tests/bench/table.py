@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""table.py PAGE < RESULTS: writes the output of run.py into the table of figures of the page (tests/bench/figures.md, deploy/docs/figures.md), columns
-'ratio' and 'absolute'. Figures with fewer pairs than a comparison takes are left as they are."""
+"""Writes the output of run.py into the columns 'ratio' and 'absolute' of a page's table of figures.
+
+table.py PAGE < RESULTS    (PAGE: tests/bench/figures.md or deploy/docs/figures.md)
+
+Figures with fewer pairs than a comparison requires are not changed."""
 import json
 import re
 import sys
@@ -13,7 +16,7 @@ IS_RESULT = re.compile(r'\{"figure"')  # lines of results among other output
 
 
 def readable(number, unit):
-    """Seconds, bytes and counts with three digits: 1.84 million/s, 9.6 GB/s."""
+    """Formats seconds, bytes and counts with three digits: 1.84 million/s, 9.6 GB/s."""
     if unit in ("ns", "us", "ms", "s", "MiB") or unit.startswith("ns "):
         return f"{number:.3g} {unit.split()[0]}" if number < 1000 else f"{number / 1000:.3g} us" if unit.startswith("ns") else f"{number:.0f} {unit}"
     if unit.startswith("bytes"):
@@ -43,7 +46,7 @@ def complete(result):
 
 
 def filled(text, results):
-    """The text with the rows of these results updated."""
+    """Returns the text with the rows of these results updated."""
     lines = text.split("\n")
     for number, line in enumerate(lines):
         parts = line.split(" | ")

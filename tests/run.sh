@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# tests/run.sh                    the quick tier: unit, conformance, isolation, fault and short fuzzing under ASan and UBSan,
+# tests/run.sh                    runs the quick tier: unit, conformance, isolation, fault and short fuzzing under ASan and UBSan,
 #                                 and a short end-to-end test of each kind on the release build
-# tests/run.sh all                everything; 'rest' is everything but the quick tier
-# tests/run.sh SUITE...           suites by name; a wrong one prints the names
-# tests/run.sh coverage           the requirements, row by row; fails when one is not shown
-# tests/run.sh mutate [WHAT...]   mutation testing: breaks lines and reports those that no test notices (tests/mutation/README.md)
-# tests/run.sh portability        builds and tests in a Debian 13, with other compilers, and for ARM64
-# tests/run.sh bench [FIGURE...]  the figures, one line of JSON each
+# tests/run.sh all                runs everything; 'rest' runs everything except the quick tier
+# tests/run.sh SUITE...           runs suites by name; an unknown name prints the names
+# tests/run.sh coverage           prints the requirements row by row, and fails if one is not shown
+# tests/run.sh mutate [WHAT...]   changes lines, and reports the changes that no test detects (tests/mutation/README.md)
+# tests/run.sh portability        builds and tests on Debian 13, with other compilers, and for ARM64
+# tests/run.sh bench [FIGURE...]  measures figures, and prints one line of JSON for each
 #
-# The last lines are the seconds of each build and suite, and 'N passed, N failed'.
+# The last lines are the seconds of each build and suite, and 'N passed, N failed[, N skipped]'.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
@@ -18,7 +18,7 @@ bash deploy/install-packages.sh tests || exit 1
 case "${1:-}" in
   bench)
     mkdir -p build-logs
-    # As the package is built.
+    # The build has the options of the package.
     [ -f build-bench/build.ninja ] || meson setup build-bench --buildtype=release -Db_lto=true >build-logs/bench-setup.log 2>&1 ||
       { cat build-logs/bench-setup.log; exit 1; }
     read -ra targets < <(python3 tests/bench/run.py --targets | tr '\n' ' ')

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# inside.sh COMMAND [ARGUMENT]: run.sh runs it inside a root file system. Prints the result of each check in a
-# line
-# 'result passed|failed|skipped NAME'.
+# inside.sh COMMAND [ARGUMENT]: the part of run.sh that runs inside a root file system. Prints a line
+# 'result passed|failed|skipped NAME' for each check.
 set -euo pipefail
 cd /sluice
 readonly product=(sluice-dataplane controlplane/sluice-controlplane cli/sluicectl cli/sluice-bench)

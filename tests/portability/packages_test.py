@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What deploy/install-packages.sh asks of the system, for which scripts stand in. Speaks TAP. packages_test.py SOURCE"""
+"""The calls of deploy/install-packages.sh to the package manager and sudo, which scripts replace. Speaks TAP.
+
+packages_test.py SOURCE"""
 import os
 import subprocess
 import sys
@@ -14,7 +16,7 @@ INSTALLER = f"{SOURCE}/deploy/install-packages.sh"
 
 
 def names(*lists):
-    """The packages of these lists; of alternatives the first."""
+    """Returns the packages of these lists, and the first package of alternatives."""
     found = []
     for name in lists:
         with open(f"{SOURCE}/deploy/{name}.txt", encoding="utf-8") as file:
@@ -24,9 +26,10 @@ def names(*lists):
 
 
 def install(*words, installed=(), sudo=True, apt=True):
-    """Runs it on a system that has some packages. Returns the process, and its calls of apt-get and sudo.
+    """Runs the installer on a system that has some packages. Returns the process, and its calls of apt-get and sudo.
 
-    Never as root, since it would then write to folders of this machine: run.sh tests that in a root file system of its own."""
+    The installer does not run as root here, because it would then write to folders of this machine. run.sh tests that in a separate
+    root file system."""
     with tempfile.TemporaryDirectory(prefix="sluice-packages-") as folder:
         def program(name, text):
             with open(f"{folder}/{name}", "w", encoding="utf-8") as file:

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh [trixie] [bookworm] [arm64]: Sluice on other releases of Debian, each in a root file system made by mmdebstrap. Default: all.
+# run.sh [trixie] [bookworm] [arm64]: builds and tests Sluice on other releases of Debian, each in a root file system made by mmdebstrap.
+# Without arguments it runs all of:
 #   trixie    installs the packages, builds and runs the suites unit and conformance; compiles the product with each other compiler
 #   bookworm  compiles the product with each compiler
 #   arm64     compiles the product for ARM64, with trixie's cross-compiler and libraries
-# Roots, build directories and compiler caches are kept in $SLUICE_PORTABILITY_CACHE (~/.cache/sluice-portability), output of the
-# steps in its folder logs. The first run takes about an hour on two cores and 8 GB. Ends in a line 'N passed, N failed[, N skipped]'.
+# Roots, build directories and compiler caches are kept in $SLUICE_PORTABILITY_CACHE (~/.cache/sluice-portability). Its folder logs
+# contains the output of the steps. The first run takes about an hour on two cores and 8 GB. The last line is 'N passed, N failed[, N skipped]'.
 set -uo pipefail
 here=$(dirname "$(readlink -f "$0")")
 source=$(cd "$here/../.." && pwd)
@@ -61,7 +62,7 @@ prepared() { # ROOT RELEASE [ARCHITECTURES]
     }
     touch "$cache/$1.made"
   fi
-  inside "$1" online || echo "   $1: no mirror of Debian answers; continuing with what is installed"
+  inside "$1" online || echo "   $1: no Debian mirror answers, so the installed packages are used"
 }
 
 step() { # ROOT COMMAND...: counts its lines 'result passed|failed|skipped NAME'; without any, one failure

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""suites.py targets|results BUILD: the ninja targets of the suites unit and conformance; the result of each of their cases, in the form of inside.sh."""
+"""Information about the suites unit and conformance of a build.
+
+suites.py targets BUILD    prints the ninja targets of the suites
+suites.py results BUILD    prints the results of their cases, in the form of inside.sh"""
 import os
 import sys
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/build.py: what it shows, how many jobs it runs, and what it reports. Speaks TAP."""
+"""The output of deploy/build.py, the number of its jobs, and its report. Speaks TAP.
+
+build_test.py"""
 import io
 import json
 import os
@@ -68,7 +70,7 @@ def in_a_file_there_is_one_line():
         assert done.stdout.startswith("2 objects compiled, 0 from the compiler cache,"), done.stdout
         assert done.stdout.count("\n") == 1, done.stdout
         done = subprocess.run(project(folder), capture_output=True, text=True, check=True)
-        assert done.stdout == "Everything is built already.\n", done.stdout
+        assert done.stdout == "All targets are up to date.\n", done.stdout
 
 
 def on_a_terminal_one_line_is_overwritten():

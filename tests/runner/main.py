@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the requested steps, and those that they need. Ends in the line 'N passed, N failed[, N skipped]'.
+"""Runs the requested steps, and the steps that they need.
 
-main.py [TIER | SUITE...]"""
+main.py [TIER | SUITE...]
+
+Prints a line for each step that has ended, then the seconds of each step, the cost of builds, figures as JSON, and skipped and failed
+cases. The last line is 'N passed, N failed[, N skipped]'."""
 import collections
 import json
 import os
@@ -80,7 +83,7 @@ class Run:
             lane.join()
 
     def show_progress(self):
-        """One line on a terminal, which the next output overwrites: what is running, how far it is, and what comes after it."""
+        """Prints a line with the running steps, their progress, and the number of remaining steps. The next output overwrites it."""
         now = time.monotonic()
         parts = [f"{name} {step.progress()} {now - begun:.0f} s" for name, (step, begun) in list(self.running.items())]
         left = len(self.steps) - len(self.seconds) - len(self.left_out)
@@ -89,13 +92,13 @@ class Run:
 
 
 def chosen(words):
-    """The steps for these words, and what they need, in the plan's order."""
+    """Returns the steps for these words and the steps that they need, in the order of the plan."""
     every = [*plan.ALL, plan.coverage(plan.ALL)]
     by_name = {step.name: step for step in every}
     suites = [step.name for step in every if step.kind == "suite"]
     unknown = [word for word in words if word not in plan.GROUPS and word not in suites]
     if unknown:
-        sys.exit(f"Unknown suite '{unknown[0]}': there are {', '.join(sorted({*plan.GROUPS, *suites}))}; and bench, mutate, portability.")
+        sys.exit(f"Unknown suite '{unknown[0]}'. The suites are {', '.join(sorted({*plan.GROUPS, *suites}))}; and bench, mutate, portability.")
     names = {name for word in words for name in plan.GROUPS.get(word, [word])}
     if "rest" not in words:  # continues after a quick tier
         names = closed(names, by_name)
@@ -111,23 +114,23 @@ def closed(names, by_name):
 
 
 def cache_hits(run):
-    """How many compilations of this run hit the compiler cache."""
+    """Returns how many compilations of this run hit the compiler cache."""
     return sum(step.cost().get("cached", 0) for step in run.steps if hasattr(step, "cost") and step.name in run.seconds)
 
 
 def figure(name, seconds, reference_s, hits):
-    """Minutes depend on the machine: the time of a fixed compilation stands beside them."""
+    """Prints a figure in minutes. Because minutes depend on the machine, the time of a fixed compilation is printed with them."""
     print(json.dumps({"figure": name, "value": round(seconds / 60, 1), "unit": "minutes", "cache_hits": hits, "reference_file_s": reference_s}))
 
 
 def reference_seconds():
-    """Processor time of compiling the reference file of builds, with which figures of other machines and days can be compared."""
+    """Returns the processor time of compiling the reference file, by which figures of different machines and days can be compared."""
     done = subprocess.run([sys.executable, "tests/bench/build_cost.py", "--reference"], capture_output=True, text=True)
     return float(done.stdout) if done.returncode == 0 else None
 
 
 def skipped_lines(skipped):
-    """One for each skipped case, or one for many of the same program and reason."""
+    """Yields a line for each skipped case, or one line for many cases of one program with the same reason."""
     alike = collections.defaultdict(list)
     for name, reason in skipped:
         alike[name.rpartition(" / ")[0], reason].append(name)
@@ -139,7 +142,7 @@ def skipped_lines(skipped):
 
 
 def report_builds(run):
-    """What each build has cost, and its slowest outputs."""
+    """Prints the cost of each build, and its slowest outputs."""
     for step in run.steps:
         if step.kind != "build" or not hasattr(step, "cost") or step.name not in run.seconds or not (cost := step.cost()):
             continue
@@ -149,7 +152,7 @@ def report_builds(run):
 
 
 def report(run, words):
-    """Prints the times, the figures, what failed and what was not run; last the totals."""
+    """Prints the times, the figures, failed steps, steps that were not run, and the totals. Returns the exit status."""
     seconds = time.monotonic() - run.started
     earlier = {}
     if "rest" in words:

@@ -41,7 +41,7 @@ REST = [
 
 
 def coverage(steps):
-    """Requirement coverage of the tests that the other steps have run."""
+    """Returns the step that computes the requirement coverage of the tests of the other steps."""
     ran = [step for step in steps if isinstance(step, Suite) and step.suite in ("unit", "conformance", "interop")]
     return Command("coverage", after=tuple(step.name for step in ran), junit_file="build-logs/coverage.junit.xml",
                    command=(PYTHON, "tests/conformance/coverage.py", "--junit", "build-logs/coverage.junit.xml",

@@ -29,7 +29,7 @@ class Outcome:
 
 
 def short(text):
-    """The reason for which a case was skipped, from its output: gtest prints the source line before it, TAP the plan."""
+    """Returns the reason for which a case was skipped, from its output. gtest prints the source line before it, and TAP the plan."""
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
     reason = lines[-1] if lines else "no reason given"
     return reason.split("# SKIP", 1)[-1].strip()
@@ -40,7 +40,7 @@ LINES_OF_A_FAILURE, CHARACTERS_OF_A_LINE = 12, 200
 
 
 def excerpt(test):
-    """What a program of meson's JSON log says of its first failure: the last that is kept where a log is cut."""
+    """Returns the lines about the first failure of a program in meson's JSON log, or its last lines if none is recognized."""
     lines = (test.get("stdout", "") + "\n" + test.get("stderr", "")).splitlines()
     first = next((number for number, line in enumerate(lines) if FAILURE.search(line)), max(len(lines) - LINES_OF_A_FAILURE, 0))
     return [f"{test['name']}: {line[:CHARACTERS_OF_A_LINE]}" for line in lines[first:first + LINES_OF_A_FAILURE] if line.strip()]
@@ -52,7 +52,7 @@ UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def read_junit(path):
-    """An outcome, and the programs in which a case failed."""
+    """Returns the outcome of a JUnit file, and the programs in which a case failed."""
     outcome, programs = Outcome(), set()
     with open(path, encoding="utf-8", errors="replace") as file:
         root = ElementTree.fromstring(UNWRITABLE.sub("\ufffd", file.read()).encode())
@@ -70,13 +70,13 @@ def read_junit(path):
 
 
 def program_of(suite, case):
-    """meson names a program's cases PROJECT.PROGRAM or PROJECT.PROGRAM.SUITE, and one without cases PROJECT."""
+    """Returns the name of a case's program. meson names suites PROJECT.PROGRAM or PROJECT.PROGRAM.SUITE, and that of programs without cases PROJECT."""
     parts = suite.get("name").split(".")
     return parts[1] if len(parts) > 1 else case.get("name")
 
 
 def read_meson(build, log):
-    """The outcome of `meson test --logbase LOG`."""
+    """Returns the outcome of `meson test --logbase LOG`."""
     base = f"{build}/meson-logs/{log}"
     if not os.path.exists(f"{base}.json"):
         return Outcome(failed=[f"{log}: no test ran"])

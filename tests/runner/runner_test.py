@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The runner itself: no failure passes as success. Speaks TAP. runner_test.py"""
+"""The runner reports every failure as a failure. Speaks TAP.
+
+runner_test.py"""
 import contextlib
 import io
 import os

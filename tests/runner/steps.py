@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of a run: a build, a meson suite, or a command. Each writes its output to a file in build-logs."""
+"""The kinds of steps of a run: a build, a meson suite, or a command. Each step writes its output to a file in build-logs."""
 import dataclasses
 import json
 import os
@@ -26,11 +26,11 @@ PROGRESS = re.compile(r"^\[? *(\d+)/(\d+)[\] ]")
 
 
 class Failed(Exception):
-    """Failure of a step that all later steps need."""
+    """Failure of a step; steps that need it are not run."""
 
 
 class Unfinished(Exception):
-    """A step was ended because time ran out."""
+    """A step was ended because the time limit expired."""
 
 
 RUNNING = set()  # processes of steps, each in a separate session
@@ -46,7 +46,7 @@ def end_process(process):
 
 
 def finish(process, end):
-    """The exit status, once the process has ended by itself before `end`, in seconds since 1970."""
+    """Waits until `end` (seconds since 1970) for the process, and returns its exit status. Ends the process if it takes longer."""
     RUNNING.add(process)
     try:
         return process.wait(None if end == float("inf") else max(end - time.time(), 0))
@@ -66,7 +66,7 @@ class Step:
     kind = "suite"
 
     def run_logged(self, command, env=None, suffix=""):
-        """The exit status; output goes to the step's log."""
+        """Runs a command, whose output goes to the step's log, and returns its exit status."""
         nice = ["nice", "-n", "19"] if self.lane == "back" else []
         with open(self.log(suffix), "w", encoding="utf-8") as log:
             process = subprocess.Popen(nice + command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
@@ -77,7 +77,7 @@ class Step:
         return f"{LOGS}/{self.name.replace(' ', '-')}{suffix}.log"
 
     def progress(self):
-        """How far the step is, as the last line of its log says: steps of ninja, or tests of meson. Empty while there is none."""
+        """Returns the progress in the last such line of the log, in steps of ninja or tests of meson. Empty if there is no such line yet."""
         try:
             with open(self.log(), "rb") as log:
                 log.seek(max(os.fstat(log.fileno()).st_size - 4096, 0))
@@ -117,7 +117,7 @@ ENVIRONMENT = {
 
 @dataclasses.dataclass
 class Build(Step):
-    """Targets of a build directory: those named, and those that the tests of the named suites need."""
+    """Builds targets of a build directory: the named ones, and those that the tests of the named suites need."""
     directory: str = "build"
     targets: tuple = ()
     suites: tuple = ()
@@ -138,7 +138,7 @@ class Build(Step):
         return f"{LOGS}/{self.name.replace(' ', '-')}-cost.json"
 
     def cost(self):
-        """What the last run of this build has cost; empty if it did not get that far."""
+        """Returns the cost of the last run of this build; empty if the build has written no report."""
         try:
             with open(self.report(), encoding="utf-8") as file:
                 return json.load(file)
@@ -162,7 +162,7 @@ class Build(Step):
 
 @dataclasses.dataclass
 class Suite(Step):
-    """Tests of a meson suite, or single ones of it by name."""
+    """Runs the tests of a meson suite, or only the named ones."""
     directory: str = "build"
     suite: str = ""
     tests: tuple = ()
@@ -181,7 +181,7 @@ class Suite(Step):
         return outcome
 
     def failures(self):
-        """meson's output for what failed, without the tests that passed."""
+        """Returns the end of meson's output, without the lines of tests that passed."""
         with open(self.log(), encoding="utf-8", errors="replace") as log:
             return "".join(line for line in log if not re.search(r"^ *\d+/\d+ .* (OK|SKIP) ", line))[-20000:]
 
@@ -191,7 +191,7 @@ class Suite(Step):
 
 @dataclasses.dataclass
 class Command(Step):
-    """A program that may write a JUnit file; without one it counts as one case. What it prints in JSON, figures, is shown."""
+    """Runs a program that may write a JUnit file; without one it counts as one case. Figures that it prints as JSON are shown."""
     command: tuple = ()
     junit_file: str = ""
 
@@ -215,7 +215,7 @@ class Command(Step):
 
 @dataclasses.dataclass
 class Preparation(Command):
-    """Prepares what suites would otherwise prepare themselves. A failure is reported by the suite, which tries again."""
+    """Runs a command that suites would otherwise run themselves. The suite, which tries again, reports a failure."""
     kind = "build"
 
     def run(self):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a compiler reads for each source of the product, without precompiled headers. Speaks TAP.
+"""Counts the lines that a compiler reads for each source of the product, without precompiled headers. Speaks TAP.
 
-build_lines.py SOURCE_ROOT BUILD_ROOT                  fails for a source above the limit of its folder (build_lines.toml), and for one that
-                                                       does not compile without a precompiled header
+build_lines.py SOURCE_ROOT BUILD_ROOT                  fails for a source above the limit of its folder (build_lines.toml), and for a source
+                                                       that does not compile without a precompiled header
 build_lines.py SOURCE_ROOT BUILD_ROOT --list [PREFIX]  prints the lines of each source, most first, and their sum
 build_lines.py SOURCE_ROOT BUILD_ROOT --headers FILE   prints which headers the lines of a source come from
 
-Preprocessed lines that are not empty count. A source that has compiled is compiled again only when what the compiler reads has changed."""
+Only preprocessed lines that are not empty count. A source that has compiled is compiled again only after its preprocessed text has changed."""
 import collections
 import concurrent.futures
 import hashlib
@@ -24,7 +24,7 @@ LINE_MARKER = re.compile(r'# \d+ "(.*?)"')
 
 
 def preprocessor(command):
-    """The words that preprocess what `command` compiles."""
+    """Returns the command that preprocesses the source that `command` compiles."""
     words = [word for word in shlex.split(command) if os.path.basename(word) != "ccache"]
     kept, skip = [], False
     for at, word in enumerate(words):
@@ -59,7 +59,7 @@ def count_lines(text):
 
 
 def first_error(entry, text):
-    """The compiler's first error for preprocessed text, or nothing."""
+    """Returns the compiler's first error for preprocessed text, or None."""
     words = [word for word in preprocessor(entry["command"]) if word != "-E" and not word.endswith(".cc") and not word.startswith("-O")]
     done = subprocess.run([*words, "-w", "-fpreprocessed", "-fsyntax-only", "-x", "c++-cpp-output", "-"], cwd=entry["directory"], input=text,
                           capture_output=True, text=True)
@@ -67,7 +67,7 @@ def first_error(entry, text):
 
 
 def sources(root, build):
-    """(source, entry of the compilation database) of each object of the product, without sources of tests and generated ones."""
+    """Yields (source, entry of the compilation database) of each object of the product, without tests and generated sources."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
     for entry in entries:
@@ -77,7 +77,7 @@ def sources(root, build):
 
 
 def measured(root, build, prefix=""):
-    """(lines, source) of each source, most lines first."""
+    """Returns (lines, source) of each source, most lines first."""
     chosen = [(source, entry) for source, entry in sources(root, build) if source.startswith(prefix)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         counts = pool.map(lambda pair: count_lines(preprocessed(pair[1])), chosen)
@@ -85,7 +85,7 @@ def measured(root, build, prefix=""):
 
 
 def check(root, build, known):
-    """(lines, source, error or nothing, digest) of each source. `known` has the digests of what has compiled before."""
+    """Returns (lines, source, error or None, digest) of each source. `known` has the digests of sources that have compiled before."""
     def check_one(pair):
         source, entry = pair
         text = preprocessed(entry)
@@ -105,7 +105,7 @@ def compiled_before(path):
 
 
 def limit_of(source, limits):
-    """The limit of the innermost folder that has one."""
+    """Returns the limit of the innermost folder that has one."""
     folder = os.path.dirname(source)
     while folder and folder not in limits:
         folder = os.path.dirname(folder)

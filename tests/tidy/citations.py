@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Citations of sources in pages of documentation: files, folders, and names in files. .github/CONTRIBUTING.md has their form."""
+"""Checks citations of sources in pages of documentation: files, folders, and names in files. .github/CONTRIBUTING.md describes their form."""
 import os
 import re
 
@@ -33,7 +33,7 @@ def code_of(tree, file):
 
 
 def has(tree, file, name):
-    """Patterns: each part of a qualified name as a word; of a function, the last one followed by parentheses."""
+    """Returns whether a file has a name: each part of a qualified name as a word, and parentheses after the last part of a function's name."""
     *qualifiers, last = name.removesuffix("()").split("::")
     code = code_of(tree, file)
     wanted = rf"\b{re.escape(last)}\b" + (r"\s*\(" if name.endswith("()") else "")

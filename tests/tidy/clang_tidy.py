@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""clang-tidy on everything that is shipped. Speaks TAP. clang_tidy.py SOURCE_ROOT BUILD_ROOT
+"""Runs clang-tidy on all sources of the product. Speaks TAP.
 
-Most of the time goes to system headers, so the sources of a folder are checked as one translation unit; only if that has
-findings, some of which may be caused by combining them, each is checked alone, which decides. A file that was clean is not
-checked again until it, a header of the project that it includes, its flags or the configuration changes. Checks that only look
-at the main file find nothing this way: of those in .clang-tidy that is misc-unused-using-decls, which tidy.py replaces.
+clang_tidy.py SOURCE_ROOT BUILD_ROOT
 
-What was changed last is checked first. In a run that has a deadline (SLUICE_TEST_DEADLINE, seconds since 1970) nothing is begun in
-the second half of the time that was left at the start: what is left out then is skipped, and was checked when it was newer.
+System headers take most of the time, so the sources of a folder are checked as one translation unit. If that has findings, which may
+be caused by the combination, each source is checked alone, and only these findings count. A file without findings is checked again
+only after it, a header of the project that it includes, its flags or the configuration has changed. Checks that inspect only the main
+file find nothing this way. In .clang-tidy that is misc-unused-using-decls, which tidy.py replaces.
+
+The folders that were changed last are checked first. In a run with a deadline (SLUICE_TEST_DEADLINE, seconds since 1970) no check
+begins in the second half of the time that was left at the start. The remaining files are skipped; earlier runs have checked them.
 
 With SLUICE_ANALYZE=1 in the environment each file is checked alone and by the analyzer, which takes long."""
 import collections
@@ -38,7 +40,7 @@ PRECOMPILED = re.compile(r"(^| )-include \S+_pch\.h(?= |$)")
 
 
 def flags_of(command):
-    """The flags that matter for a source, without the compiler, the files and a precompiled header."""
+    """Returns the flags of a compile command, without the compiler, the files and a precompiled header."""
     words = shlex.split(PRECOMPILED.sub(" ", command))
     while words and not words[0].startswith("-"):  # the compiler, possibly after ccache
         words.pop(0)
@@ -55,7 +57,7 @@ class ClangTidy:
         os.makedirs(self.state, exist_ok=True)
 
     def groups(self):
-        """Sources that can be one translation unit: of one folder and with the same flags, which are returned too."""
+        """Returns (sources, flags) of each group that can be one translation unit: sources of one folder with the same flags."""
         with open(os.path.join(self.build, "compile_commands.json"), encoding="utf-8") as file:
             commands = json.load(file)
         found = collections.defaultdict(dict)
@@ -71,12 +73,12 @@ class ClangTidy:
                       key=lambda group: (age.get(os.path.dirname(group[0][0]), oldest), -len(group[0])))
 
     def age_of_folders(self):
-        """Place of each folder, that of the last change first. Empty where there is no history."""
+        """Returns the rank of each folder by its last change, newest first. Empty if there is no history."""
         changed = subprocess.run(["git", "log", "--format=", "--name-only"], cwd=self.tree.root, capture_output=True, text=True).stdout
         return {folder: age for age, folder in enumerate(dict.fromkeys(map(os.path.dirname, changed.splitlines())))}
 
     def with_headers(self, name):
-        """The file and the headers of the project that it includes."""
+        """Returns the file and the headers of the project that it includes, directly or indirectly."""
         found, left = set(), [name]
         while left:
             current = left.pop()
@@ -86,7 +88,7 @@ class ClangTidy:
         return sorted(found)
 
     def stamp(self, name, flags):
-        """The marker file that exists if all of this was clean."""
+        """Returns the path of the marker file, which exists if the file had no findings with its current contents, headers and flags."""
         with open(self.configuration, "rb") as file:
             digest = hashlib.sha256(file.read() + repr((CHECKS, flags)).encode())
         for part in self.with_headers(name):
@@ -105,13 +107,13 @@ class ClangTidy:
             return self.run(unit.name, flags)
 
     def look_at(self, paths, flags):
-        """Findings of each."""
+        """Returns the findings of each file."""
         if len(paths) > 1 and not ANALYZE and not self.together(paths, flags):
             return [""] * len(paths)
         return [self.run(path, flags) for path in paths]
 
     def check(self, group):
-        """(name, findings) of each."""
+        """Returns (name, findings) of each file of a group."""
         names, flags = group
         stamps = {name: self.stamp(name, flags) for name in names}
         left = [name for name in names if not os.path.exists(stamps[name])]
@@ -124,7 +126,7 @@ class ClangTidy:
         return [(name, findings.get(name, "")) for name in names]
 
     def findings_of(self, *texts):
-        """Self-test: what look_at() finds in made-up sources."""
+        """Returns the findings of look_at() in made-up sources, for the self-tests."""
         with tempfile.TemporaryDirectory() as folder:
             paths = [os.path.join(folder, FOLDERS[0], f"{number}.cc") for number in range(len(texts))]
             os.mkdir(os.path.dirname(paths[0]))

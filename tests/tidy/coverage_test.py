@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/conformance/coverage.py counts as shown. Speaks TAP. coverage_test.py SOURCE_ROOT"""
+"""Tests which requirements tests/conformance/coverage.py counts as shown. Speaks TAP.
+
+coverage_test.py SOURCE_ROOT"""
 import os
 import subprocess
 import sys
@@ -20,7 +22,7 @@ DISABLED = '<testcase name="DISABLED_{}" status="notrun" result="suppressed"/>'
 
 
 def coverage(*cases, tables=None):
-    """Exit code, lines, and for each version whether its case of the JUnit file passed."""
+    """Returns the exit status, the output lines, and for each version whether its case of the JUnit file passed."""
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(os.path.join(folder, "requirements"))
         for name, text in {**TABLES, **(tables or {})}.items():

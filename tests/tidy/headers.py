@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each header compiles alone. Speaks TAP. headers.py SOURCE_ROOT BUILD_ROOT"""
+"""Checks that each header compiles alone. Speaks TAP.
+
+headers.py SOURCE_ROOT BUILD_ROOT"""
 import json
 import os
 import re
@@ -21,13 +23,13 @@ def include_folders(build):
 
 
 def proven(tree):
-    """Headers that a source includes first are known to compile alone."""
+    """Returns the headers that a source includes first, which are known to compile alone."""
     first = (re.search(r'^#include ["<]([^">]+)', tree.text(name), re.M) for name in tree.named(".cc"))
     return {included[1] for included in first if included}
 
 
 def compile_alone(header, flags, folder):
-    """The first error of the compiler, or nothing."""
+    """Returns the compiler's first error, or None."""
     done = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-x", "c++", '-DSLUICE_VERSION=""', *flags, "-include", header, "/dev/null"],
                           cwd=folder, capture_output=True, text=True)
     return None if done.returncode == 0 else (done.stderr.splitlines() or ["fails"])[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks which folder includes which against layers.toml."""
+"""Checks the includes between folders against layers.toml."""
 import os
 import re
 import tomllib
@@ -15,7 +15,7 @@ class Layers:
         self.exceptions = {(e["file"], e["includes"]): e.get("reason", "") for e in read.get("exception", [])}
 
     def entry_of(self, folder):
-        """The entry of the folder itself, or of the nearest parent with "/**"."""
+        """Returns the entry of the folder itself, or of the nearest parent with "/**"."""
         if folder in self.allowed:
             return folder
         while folder:
@@ -36,7 +36,7 @@ class Layers:
         return False
 
     def disorder(self):
-        """Entries that name a later or missing entry: such a list could contain a cycle."""
+        """Yields findings for entries that name a later or missing entry, because such a list could contain a cycle."""
         seen = []
         for key, values in self.allowed.items():
             for value in values:
@@ -55,7 +55,7 @@ HEAVY_LIBRARIES = ("nlohmann/", "fmt/", "spdlog/", "toml++/", "CLI/", "prometheu
 
 
 def heavy_headers(tree):
-    """Headers of the product that include such a library, directly or by others, each with the library."""
+    """Returns the headers of the product that include such a library, directly or indirectly, each with the library."""
     headers = [name for name in tree.named(".h") if not name.startswith("tests/")]
     found = {}
     for name in headers:
@@ -68,14 +68,14 @@ def heavy_headers(tree):
 
 
 def exposed_libraries(tree):
-    """Files that get such a library from a header of another folder."""
+    """Returns findings for files that get such a library from a header of another folder."""
     heavy = heavy_headers(tree)
     return [f"{name} includes {included}, and with it <{heavy[included]}>" for name in tree.code if not name.startswith("tests/")
             for included in project_includes(tree, name) if included in heavy and os.path.dirname(included) != os.path.dirname(name)]
 
 
 def project_includes(tree, name):
-    """Includes of a file within the project, as paths from its root. Generated headers have no folder."""
+    """Yields the includes of a file within the project, as paths from its root. Generated headers, which have no folder, are left out."""
     for included in re.findall(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', tree.text(name), re.M):
         beside = os.path.normpath(os.path.join(os.path.dirname(name), included))
         if included.startswith(tuple(folder + "/" for folder in FOLDERS)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lengths of functions. Parses as much C++ as is needed for formatted code: comments, literals, preprocessor lines, braces."""
+"""Lengths of functions. Parses only the C++ that formatted code requires: comments, literals, preprocessor lines, braces."""
 import ast
 import re
 
@@ -11,7 +11,7 @@ BLANKED = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*
 
 
 def blanked(text):
-    """The text without comments, literals and preprocessor lines, which may contain braces; line breaks are kept."""
+    """Returns the text without comments, literals and preprocessor lines, which may contain braces. Line breaks are kept."""
     return BLANKED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 

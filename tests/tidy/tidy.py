@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Style checks that need no compiler. Speaks TAP. tidy.py SOURCE_ROOT"""
+"""Runs the style checks that require no compiler, and reports lengths and wording. Speaks TAP.
+
+tidy.py SOURCE_ROOT"""
 import os
 import re
 import shutil
@@ -41,7 +43,7 @@ def every_source_says_its_license(tree):
 
 
 def headers_are_read_once(tree):
-    """Not of precompiled headers, which only the compiler's command line names."""
+    """Precompiled headers are exempt, because only the compiler's command line names them."""
     return [f for f in tree.named(".h") if not f.endswith("_pch.h") and not re.search(r"^#pragma once$", tree.text(f), re.M)]
 
 
@@ -76,7 +78,7 @@ def requirement_tables_are_sound(tree):
 
 
 def cited_requirements_exist(tree):
-    """Both forms: V1-057 in prose, V1_057 in the names of tests. Of a range both ends."""
+    """Checks both forms: V1-057 in prose, and V1_057 in the names of tests. Both ends of a range are checked."""
     known = Tables(os.path.join(tree.root, TABLES)).ids
     pattern = re.compile(r"(?<![A-Za-z0-9])(?:(V[12]|D2)[-_](\d+)|([AFX])[-_](\d{2}))(?![0-9A-Za-z])")
     wrong = []
@@ -94,14 +96,14 @@ def documents_cite_what_is_there(tree):
 
 
 def using_declarations_are_used(tree):
-    """In source files only: a header's may be meant for its users."""
+    """Checks only source files, because the declarations of a header may be meant for its users."""
     return [f"{name} does not use {used}" for name in tree.named(".cc")
             for used in re.findall(r"^[ \t]*using (?!namespace\b)[\w:]*::(\w+);", tree.text(name), re.M)
             if len(re.findall(rf"\b{used}\b", lengths.blanked(tree.text(name)))) < 2]
 
 
 def equivalent_mutants_are_of_lines_that_exist(tree):
-    """The mutation suite refuses the others, but only when everything else has run."""
+    """The mutation suite refuses lines that do not exist too, but only after everything else has run."""
     if EQUIVALENT not in tree.files:
         return []
     cited = re.findall(r"^file: (.*)\nline: (.*)$", tree.text(EQUIVALENT), re.M)
@@ -110,7 +112,7 @@ def equivalent_mutants_are_of_lines_that_exist(tree):
 
 
 def report(tree):
-    """Prints lengths; does not fail."""
+    """Returns the lines of a report on lengths and wording, which does not fail."""
     measured = tree.code + tree.named(".py")
     files = sorted(((tree.text(f).count("\n"), f) for f in measured), reverse=True)
     long_files = [f"{lines} lines: {f}" for lines, f in files if lines > LONGEST_FILE]

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each check of tidy passes on a small valid project and notices each fault in it. Speaks TAP. tidy_test.py SOURCE_ROOT"""
+"""Each check of tidy passes on a small valid project, and detects each fault in it. Speaks TAP.
+
+tidy_test.py SOURCE_ROOT"""
 import os
 import shutil
 import sys
@@ -38,7 +40,7 @@ SOUND = {
 
 
 class Project:
-    """A valid project with the layers of the real one, without its exceptions, which name files of the real one."""
+    """A valid project with the layers of the real one, but without their exceptions, which name files of the real one."""
 
     def __init__(self):
         self.root = tempfile.mkdtemp()
@@ -64,7 +66,7 @@ class Project:
             self.write(name, file.read() + text)
 
     def findings(self):
-        """{name of the check: its findings} of the checks that find something."""
+        """Returns {name of the check: its findings} of the checks with findings."""
         tree = Tree(self.root)
         checks = tidy.CHECKS if shutil.which("clang-format") else set(tidy.CHECKS) - {tidy.sources_are_formatted}
         return {check.__name__: wrong for check in checks for wrong in [check(tree)] if wrong}
@@ -76,7 +78,7 @@ def a_sound_project_passes():
 
 
 def noticed(check, name, text, expected=None):
-    """A test: with this text appended to the file, this check and no other finds something."""
+    """Returns a test that appends the text to the file, and expects findings of this check alone."""
     def test():
         with Project() as project:
             if name in SOUND or name == tidy.LAYERS:

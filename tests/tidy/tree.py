@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of the project, for the checks of this folder."""
+"""Lists and reads the files of the project, for the checks of this folder."""
 import functools
 import os
 import subprocess

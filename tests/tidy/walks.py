@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""walks.py SOURCE_ROOT [BUILD]: how much of the product one call passes through, a line of JSON for each kind of call.
+"""Counts the functions that a reactor enters from a call's arrival to its reply. Prints a line of JSON for each kind of call.
 
-Counts the functions that a reactor enters from a call's arrival to its reply, over the loopback driver: only functions with a body in a
-source file of the data plane. `functions` and `files` are distinct; `changes of class` are the entries whose class differs from that of the
-entry before. BUILD (build-walks) is configured on the first use: without optimization, and with a call at the entry of each function."""
+walks.py SOURCE_ROOT [BUILD]
+
+Calls go over the loopback driver. Only functions with a body in a source file of the data plane count. `functions` and `files` are
+distinct; `changes_of_class` counts the entries whose class differs from that of the previous entry. BUILD (build-walks) is configured on
+the first use, without optimization and with a call at the entry of each function."""
 import json
 import os
 import re
@@ -23,7 +25,7 @@ def build(root, folder):
 
 
 def entries(program, call):
-    """(function, file) of each entry, in order."""
+    """Returns (function, file) of each entry, in order."""
     addresses = subprocess.run([program, call], capture_output=True, text=True, check=True).stdout
     # The output has two lines for each address: the function, and its file and line.
     lines = subprocess.run(["addr2line", "-f", "-C", "-e", program], input=addresses, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -31,7 +33,7 @@ def entries(program, call):
 
 
 def class_of(function):
-    """The scope of a function: its class, or its namespace."""
+    """Returns the scope of a function, which is its class or its namespace."""
     name = re.sub(r"\(anonymous namespace\)", "anonymous", function)
     while (shorter := re.sub(r"<[^<>]*>|\([^()]*\)( const)?( noexcept)?", "", name)) != name:
         name = shorter

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How comments read. The field's English has names for things and verbs for what functions do. A phrase of this list, or a comment without a
-subject, mostly stands where the name or the verb is missing. wording.py SOURCE_ROOT [FOLDER] prints them."""
+"""Checks the wording of comments. Phrases of this list, and comments without a subject, often indicate that a comment lacks the name of a
+thing or the verb for an action.
+
+wording.py SOURCE_ROOT [FOLDER]    prints the phrases, and the comments without a subject"""
 import collections
 import os
 import re
@@ -26,7 +28,7 @@ LEAST_WORDS = 3  # shorter blocks are headings
 
 
 def blocks(text):
-    """(line, text) of each run of comment lines, and of each comment behind code with the lines that continue it."""
+    """Yields (line, text) of each run of comment lines, and of each comment behind code with the lines that continue it."""
     lines, at = text.split("\n"), 0
     while at < len(lines):
         first, words = at, []
@@ -62,7 +64,7 @@ class Count:
 
 
 def counts(tree):
-    """The count of each folder with sources."""
+    """Returns the counts of each folder with sources."""
     found = collections.defaultdict(Count)
     for name in tree.code:
         for line, block in blocks(tree.text(name)):
@@ -86,7 +88,7 @@ def comment_lines_fit(tree):
 
 
 def report(tree):
-    """The folders with the most phrases, and the sum."""
+    """Yields the figures of all folders together, as lines of JSON."""
     found = counts(tree)
     words, amount = sum(c.words for c in found.values()), sum(c.blocks for c in found.values())
     phrases, headless = sum(len(c.phrases) for c in found.values()), sum(len(c.headless) for c in found.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/gdb/sluice-gdb.py, run by gdb on a live data plane or on a core file."""
+"""Runs deploy/gdb/sluice-gdb.py in gdb, on a live data plane or on a core file."""
 import os
 import re
 import subprocess
@@ -10,7 +10,7 @@ SCRIPT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 
 
 def gdb(*target, commands, script=SCRIPT):
-    """Output of gdb for the commands, with its errors."""
+    """Returns gdb's output for the commands, including its errors."""
     words = [word for command in commands for word in ("-ex", command)]
     done = subprocess.run(["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load no", *target, "-x", script, *words],
                           capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -20,7 +20,7 @@ def gdb(*target, commands, script=SCRIPT):
 
 
 def table(text, first):
-    """Rows of the table whose header begins with these columns, as dictionaries. Columns are separated by two spaces."""
+    """Returns the rows of the table whose header begins with these columns, as dictionaries. Two spaces separate columns."""
     lines = text.splitlines()
     at = next((i for i, line in enumerate(lines) if re.split("  +", line)[:len(first)] == list(first)), None)
     assert at is not None, f"no table {first} in:\n{text}"

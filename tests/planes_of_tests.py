@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both planes as processes: functions that tests and benchmarks share."""
+"""Functions that tests and benchmarks share, and both planes as processes."""
 import json
 import os
 import re
@@ -15,11 +15,11 @@ PATIENCE_S = 120
 
 
 class Failed(AssertionError):
-    """Details of a failure that the test's own output does not have."""
+    """A failure with details that the traceback does not show."""
 
 
 class Skipped(Exception):
-    """Why one test cannot run on this machine, as a sentence."""
+    """The reason why one test cannot run on this machine, as a sentence."""
 
 
 def run_test(number, name, test, explain=lambda: ""):
@@ -40,7 +40,7 @@ def run_test(number, name, test, explain=lambda: ""):
 
 
 def run_tap(tests):
-    """Runs (name, function) pairs as a TAP program; exits."""
+    """Runs (name, function) pairs as a TAP program, and returns the exit status."""
     print(f"1..{len(tests)}", flush=True)
     passed = [run_test(number, name, test) for number, (name, test) in enumerate(tests, 1)]
     return 0 if all(passed) else 1
@@ -53,7 +53,7 @@ def skip_all(sentence):
 
 
 def missing(*programs):
-    """A sentence about those of the programs that are not installed, or None."""
+    """Returns a sentence that names those of the programs that are not installed, or None."""
     absent = [program for program in programs if shutil.which(program) is None]
     if not absent:
         return None
@@ -61,7 +61,7 @@ def missing(*programs):
 
 
 def need(*programs, root_for=None):
-    """Skips the whole program if other programs that it needs, or the rights of root, are missing."""
+    """Skips the whole program if a required program is not installed, or if it requires root for `root_for` and is not root."""
     if root_for and os.geteuid() != 0:
         skip_all(f"Only root may have {root_for}: run the tests as root.")
     if sentence := missing(*programs):
@@ -69,7 +69,7 @@ def need(*programs, root_for=None):
 
 
 def free_port():
-    """A TCP port of 127.0.0.1 that is free now."""
+    """Returns a TCP port of 127.0.0.1 that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -111,7 +111,7 @@ class Planes:
         self.up()
 
     def up(self):
-        """Waits for both. A heartbeat may still be that of the data plane before."""
+        """Waits until both planes serve. Checks the PID, because the heartbeat of a previous data plane may still be recent."""
         def it_is():
             status = self.ctl("status")
             return status and status["data_plane"]["alive"] and status["data_plane"]["pid"] == self.data.pid and self.ctl("exports")
@@ -121,7 +121,7 @@ class Planes:
         return subprocess.run([self.programs["ctl"], "--socket", self.socket, *words], capture_output=True, text=True, check=False)
 
     def ctl(self, *words):
-        """The answer as JSON, or None when there is none."""
+        """Returns the answer of sluicectl as JSON, or None if it fails."""
         done = self.run_ctl("--json", *words)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
@@ -135,7 +135,7 @@ class Planes:
         raise AssertionError(f"timed out waiting for: {what}")
 
     def loaded(self, calls=1000):
-        """Waits for a connection with at least so many calls, and returns it."""
+        """Waits for a connection with more than this number of calls, and returns it."""
         return self.wait("load", lambda: [c for c in self.ctl("connections") or [] if c["calls"] > calls])[0]
 
     def text_of_log(self):
@@ -143,16 +143,16 @@ class Planes:
             return file.read()
 
     def mount_port(self):
-        """The MOUNT port of the control plane that was started last."""
+        """Returns the MOUNT port of the control plane that was started last."""
         return re.findall(r"MOUNT on port (\d+)", self.text_of_log())[-1]
 
     def over_memif(self, *words):
-        """The command of a sluice-bench at the other end of the data plane's memif."""
+        """Returns the command of a sluice-bench at the other end of the data plane's memif."""
         return [self.programs["bench"], "--device", "softroce", "--ethdev", memif_ethdev(self.dir, "client"), "--address",
                 "192.0.2.2/24", "--server", "192.0.2.1", "--json", *words]
 
     def stop(self):
-        """With VERBOSE in the environment it shows what the planes have logged."""
+        """Stops both planes and removes their files. Prints their log if VERBOSE is set in the environment."""
         for process in (self.data, self.control):
             if process and process.poll() is None:
                 process.terminate()
@@ -165,13 +165,13 @@ class Planes:
 
 
 def end(load):
-    """Ends a running sluice-bench; returns what finish() returns."""
+    """Ends a running sluice-bench, and returns its JSON output."""
     load.terminate()
     return finish(load)
 
 
 def finish(process):
-    """The JSON that a process prints; it has to exit with status 0."""
+    """Waits for a process, which has to exit with status 0, and returns its JSON output."""
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, f"exit {process.returncode}: {out} {err}"
     return json.loads(out)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Requirement coverage: coverage.py [--tables FOLDER] [--junit FILE] RESULTS...
+"""Prints the requirement coverage of test runs.
 
-RESULTS are JUnit files of test runs. A row whose table says 'test' is shown when at least one test with its id in the name ran
-and none of them failed. Prints the table (row, state, tests), and for each version the line 'V1 shown N of M', where M counts
-those rows, followed by the number of rows shown in other ways. Fails when one of M is not shown, or when the name of a test
-contains a row that does not exist or that, by its table, is not shown by a test. --junit writes a test case for each version."""
+coverage.py [--tables FOLDER] [--junit FILE] RESULTS...    (RESULTS: JUnit files of test runs)
+
+A row whose table says 'test' is shown if at least one test with its id in the name ran and none of them failed. Prints the table (row,
+state, tests), and for each version the line 'V1 shown N of M', where M counts those rows, followed by the number of rows shown in other
+ways. Fails if one of the M rows is not shown, or if the name of a test contains a row that does not exist or that its table does not
+assign to a test. --junit writes a test case for each version."""
 import argparse
 import collections
 import os

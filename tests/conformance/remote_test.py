@@ -118,7 +118,7 @@ def what_the_server_lacks_is_skipped():
 
 
 def clients_are_judged(version, least):
-    """Uses NULL calls only. Files are covered by the tests of the kernel's client and of our requester."""
+    """Uses only NULL calls. Files are covered by the tests of the kernel's client and of our requester."""
     with tempfile.TemporaryDirectory(prefix="sluice-judge-") as folder:
         judge = [CONFORMANCE, "--device", "softroce", "--ethdev", memif_ethdev(folder, "server"), "--listen", "192.0.2.1/24", "--rpcrdma", str(version)]
         done = subprocess.run([*judge, "--upstream", "nowhere"], capture_output=True, text=True, timeout=LONGEST_S, check=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of requirements (requirements/*.md): rows V1, V2; decisions A, D2; failures F; published RFCs X."""
+"""Reads the tables of requirements (requirements/*.md): rows V1 and V2, decisions A and D2, failures F, published RFCs X."""
 import os
 import re
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Wireshark with deploy/wireshark/rpcrdma2.lua reads each message type, and judges every message of version 2's conformance tests as we do.
-Speaks TAP. dissector_test.py SOURCE_ROOT V2_CONFORMANCE_TEST"""
+"""Wireshark with deploy/wireshark/rpcrdma2.lua dissects each message type, and gives every message of version 2's conformance tests the same
+verdict as Sluice's decoder. Speaks TAP.
+
+dissector_test.py SOURCE_ROOT V2_CONFORMANCE_TEST"""
 import json
 import os
 import re
@@ -21,7 +23,7 @@ SERVER, CLIENT = 0x11, 0x22  # queue pairs of both ends
 
 
 def vectors():
-    """{name: bytes} of the worked examples of version 2."""
+    """Returns {name: bytes} of the worked examples of version 2."""
     with open(os.path.join(ROOT, "tests/golden/v2_vectors.h"), encoding="utf-8") as file:
         found = re.findall(r"> k(\w+) = \{([^}]*)\}", file.read())
     return {name: b"".join(struct.pack(">I", int(word, 16)) for word in re.findall(r"0x[0-9a-f]+", words)) for name, words in found}
@@ -43,7 +45,7 @@ def rpc_call(xid, procedure=0, more=b""):
 
 
 def dissected(capture):
-    """What tshark says of each packet: {field: [values]}."""
+    """Returns tshark's dissection of each packet, as {field: [values]}."""
     capture.write()
     done = subprocess.run(["tshark", "-X", f"lua_script:{SCRIPT}", "-2", "-r", capture.path, "-T", "json", "--no-duplicate-keys"],
                           capture_output=True, text=True, check=True)
@@ -72,7 +74,7 @@ def fields_of(tree):
 
 
 def capture_of(*sends, mtu=4096):
-    """(bytes, is it sent to the server)"""
+    """Returns a capture of Sends, each given as (bytes, whether it goes to the server)."""
     capture = Capture(os.path.join(FOLDER.name, "packets.pcap"))
     for content, forward in sends:
         capture.send(SERVER if forward else CLIENT, content, forward, mtu)
@@ -114,7 +116,7 @@ def a_continued_call_is_joined():
 
 
 def parts_of_two_directions_are_kept_apart():
-    """Queue pairs may have the same number at both ends."""
+    """Queue pairs at both ends may have the same number."""
     capture = capture_of()
     for content, forward in ((EXAMPLES["C1"], True), (EXAMPLES["C1"], False), (EXAMPLES["C2"], True), (EXAMPLES["C2"], False)):
         capture.send(SERVER, content, forward)
@@ -211,7 +213,7 @@ def what_cannot_be_parsed_is_said():
 
 
 def other_messages_are_left_alone():
-    """Version 1 is Wireshark's, and an unknown header type nobody's."""
+    """Version 1 is left to Wireshark's dissector, and an unknown header type is not dissected."""
     version_1 = words(0x11, 1, 32, 0, 0, 0, 0) + rpc_call(0x11)
     packets = dissected(capture_of((version_1, True), (message(kind=3, payload=rpc_call(0x11)), True), (bytes(12), True)))
     for packet in packets:
@@ -221,7 +223,7 @@ def other_messages_are_left_alone():
 
 
 def decoder_verdicts():
-    """The numbers of v2::Decode by name, out of its header: they are what tests/conformance/message_record.h writes."""
+    """Returns the numbers of v2::Decode by name, read from its header. tests/conformance/message_record.h writes these numbers."""
     with open(os.path.join(ROOT, "dataplane/rpcrdma/wire/v2.h")) as file:
         body = re.search(r"enum class Decode [^{]*\{(.*?)\};", file.read(), re.DOTALL).group(1)
     return {name: number for number, name in enumerate(re.findall(r"^\s*(\w+),", body, re.MULTILINE))}
@@ -233,7 +235,7 @@ OK, FRAGMENT, BAD_VERSION, BAD_TYPE, BAD_FLAGS, BAD_XDR, BAD_ERROR = (
 
 
 def recorded(path):
-    """(connection, to the engine, our verdict, header bytes, message) of each Send in tests/conformance/message_record.h's file."""
+    """Yields (connection, to the engine, our verdict, header bytes, message) of each Send in a file of tests/conformance/message_record.h."""
     with open(path, "rb") as file:
         while head := file.read(20):
             *fields, length = struct.unpack("<5I", head)
@@ -241,7 +243,7 @@ def recorded(path):
 
 
 def columns(capture, *names):
-    """One tuple of strings for each packet."""
+    """Returns the values of these fields, as one tuple of strings for each packet."""
     capture.write()
     wanted = [argument for name in names for argument in ("-e", name)]
     done = subprocess.run(["tshark", "-X", f"lua_script:{SCRIPT}", "-r", capture.path, "-T", "fields", "-E", "separator=;", *wanted],
@@ -250,7 +252,7 @@ def columns(capture, *names):
 
 
 def disagreement(verdict, header_bytes, content, seen):
-    """What the dissector says otherwise than our decoder, or nothing."""
+    """Returns the difference between the verdicts of the dissector and of our decoder, or None."""
     xid, malformed, flags, payload_bytes, error, flag_word, continues, broken = seen
     kind = struct.unpack(">I", content[12:16])[0] if len(content) >= 16 else None
     if verdict in (FRAGMENT, BAD_VERSION, BAD_TYPE) or struct.unpack(">I", content[4:8])[0] != 2:

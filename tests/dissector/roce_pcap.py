@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet captures of RoCEv2 from messages: each message is one Send of a reliable connection, or several of `mtu` bytes."""
+"""Writes packet captures of RoCEv2. Each message is one Send of a reliable connection, in packets of at most `mtu` bytes."""
 import struct
 
 ONLY, FIRST, MIDDLE, LAST = 0x04, 0x00, 0x01, 0x02
@@ -11,7 +11,7 @@ def opcodes(parts):
 
 
 class Capture:
-    """Queue pairs are numbers below 2^24, `forward` says which of both hosts sends."""
+    """A capture file. Queue pairs are numbers below 2^24; `forward` selects the sending host."""
 
     def __init__(self, path):
         self.path = path

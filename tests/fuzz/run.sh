@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh FUZZER TARGET TESTS_FOLDER CORPUS [SECONDS]: seeds the corpus and runs; short by default.
+# run.sh FUZZER TARGET TESTS_FOLDER CORPUS [SECONDS]: seeds the corpus and runs the fuzzer, by default for ten seconds.
 set -euo pipefail
 
 counters() { size -A "$@" | awk '$1 == "__sancov_cntrs" { sum += $2 } END { print sum + 0 }'; }
 if [ "$(counters "$1")" -le "$(counters "$1".p/*.o)" ]; then
-  echo "Nothing counts what runs of the libraries: libFuzzer would mutate blindly. See fuzz_coverage in meson.build." >&2
+  echo "The libraries are built without coverage counters, so libFuzzer could not guide its mutations. See fuzz_coverage in meson.build." >&2
   exit 1
 fi
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the fuzzers' corpora from messages of real kernels: seed.py GOLDEN_FOLDER TARGET FOLDER"""
+"""Writes the seed corpus of a fuzzer into a folder, from messages of real kernels.
+
+seed.py GOLDEN_FOLDER TARGET FOLDER    (TARGET: the name of the fuzz target)"""
 import os
 import re
 import struct

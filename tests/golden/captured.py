@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Extracts the RPC-over-RDMA messages of RoCEv2 captures: captured.py PCAP... > captured_messages.txt
+"""Extracts the RPC-over-RDMA messages of real Linux kernels from RoCEv2 captures, for the codec's tests and the fuzzers' corpora.
 
-One line per shape (header without XID, handles and offsets; RPC program and procedure), in hexadecimal: messages of real
-Linux kernels, for the codec's tests and the fuzzers' corpora."""
+captured.py PCAP... > captured_messages.txt
+
+Prints one message in hexadecimal for each shape (header without XID, handles and offsets; RPC program and procedure)."""
 import struct
 import sys
 

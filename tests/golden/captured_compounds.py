@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Extracts the COMPOUNDs of NFS version 4 of a TCP capture, with the operations that Wireshark finds in them:
+"""Extracts the COMPOUNDs of NFS version 4 from a TCP capture, with the operations that Wireshark finds in them.
+
 captured_compounds.py PCAP PORT > FILE
 
-One line each: "call" or "reply", the operations' numbers, and the message after the RPC header in hexadecimal."""
+Prints one line for each: "call" or "reply", the operations' numbers, and the message after the RPC header in hexadecimal."""
 import collections
 import struct
 import subprocess

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Selects packets of Linux kernels from captures: captured_packets.py PCAP... > captured_packets.pcap
+"""Selects packets of Linux kernels from captures.
 
-One of each kind: transport opcode, flags and pad, and the attribute of management datagrams, whole, so that invariant
-CRCs can be checked."""
+captured_packets.py PCAP... > captured_packets.pcap
+
+Keeps one packet of each kind: transport opcode, flags and pad, and the attribute of management datagrams. Packets are kept whole, so
+that invariant CRCs can be checked."""
 import struct
 import sys
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the guest of the interoperability tests: Debian's own kernel and NFS, RDMA and fio programs, as a kernel file and an
-# initial RAM disk. Prints the folder they are in. The image is cached under a hash of its inputs; a second call takes no time,
-# and a concurrent call waits. Exit status 75: the packages cannot be fetched.
-#
 # image.sh [--force]
+#
+# Builds the guest of the interoperability tests, a kernel file and an initial RAM disk, from Debian's kernel and its NFS, RDMA and fio
+# programs. Prints the path of their folder. The image is cached under a hash of its inputs, and --force builds it again. A concurrent
+# call waits. The exit status is 75 if the packages cannot be fetched.
 set -euo pipefail
 here="$(dirname "$(readlink -f "$0")")"
 cache="${SLUICE_INTEROP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice-interop}"
@@ -37,7 +37,7 @@ mkdir -p "$image"
 {
   cd "$work"
 
-  # The kernel as an ELF file starts without a boot loader and without unpacking itself.
+  # A kernel that is an ELF file starts without a boot loader and without unpacking itself.
   apt-get download -q "$kernel_package" || exit 75
   dpkg -x "$kernel_package"_*.deb kernel
   python3 - "kernel/boot/vmlinuz-$release" "$image/vmlinux" <<'PYTHON'

@@ -118,8 +118,8 @@ def vhost_backend(link, socket):
 
 class Guest:
     """One virtual machine. sh() runs a script in it and returns its output. A link is a tap's name, or the path of a vhost-user socket.
-    `behind_iommu` has the indexes of the taps whose cards reach memory through an emulated IOMMU, as VFIO wants it; the other devices
-    go past it with physical addresses."""
+    `behind_iommu` has the indexes of the taps whose cards access memory through an emulated IOMMU, as VFIO requires; the other devices
+    use physical addresses."""
 
     def __init__(self, lab, number, image, links, cpus=1, memory_mib=1024, behind_iommu=()):
         self.lab = lab
@@ -163,7 +163,7 @@ class Guest:
         self.power_on()
 
     def boot(self):
-        """Waits until the guest runs scripts; starts it again when it hangs."""
+        """Waits until the guest runs scripts. Restarts it if it hangs."""
         for attempt in range(1, BOOT_ATTEMPTS + 1):
             try:
                 self.lab.wait("the guest to boot", self.booted, BOOT_PATIENCE_S)
@@ -385,7 +385,7 @@ def run_tests(bench, tests, around=None):
 
 
 class Planes:
-    """Both Sluice planes. By default over softroce on the tap `roce` of a Lab."""
+    """Both Sluice planes, by default over softroce on the tap `roce` of a Lab."""
 
     def __init__(self, lab, control, data, ctl, serves=EXPORT, *, name="", interface="roce", address=ROCE_HOST, mount_port=20048,
                  device=None, metrics=""):
@@ -429,7 +429,7 @@ rpcbind = false
         return done.returncode == 0 and json.loads(done.stdout)["data_plane"]["alive"]
 
     def state(self):
-        """Output that helps to explain a failure."""
+        """Returns output that helps to explain a failure."""
         shown = self.text().splitlines()[-15:]
         for what in (["counters"], ["upstreams", "stats"]):
             done = subprocess.run(self.lab.netns(self.ctl_path, "--socket", self.socket, *what), capture_output=True, text=True, check=False)

@@ -287,7 +287,7 @@ def connecting_to_nobody_is_refused(b):
 
 
 def packets_are_well_formed(b):
-    """Dissected by Wireshark's InfiniBand and RPC-over-RDMA dissectors."""
+    """Wireshark's InfiniBand and RPC-over-RDMA dissectors find no malformed packet."""
     for file in b.captures:
         done = subprocess.run(["tshark", "-r", file, "-q", "-z", "io,phs"], capture_output=True, text=True, check=True)
         if "infiniband" not in done.stdout:

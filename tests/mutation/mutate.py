@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Breaks one line at a time and reports which breaks no test notices. README.md says how."""
+"""Mutation testing: changes one line at a time, and reports the changes that no test detects. README.md describes its use."""
 import argparse
 import fnmatch
 import hashlib
@@ -63,7 +63,7 @@ def arguments():
 
 
 def chosen(wanted):
-    """{file: folder} of the sources to mutate."""
+    """Returns {file: folder} of the sources to mutate."""
     files = {}
     for folder in FOLDERS:
         for path, _, names in os.walk(os.path.join(ROOT, folder)):
@@ -79,7 +79,7 @@ def chosen(wanted):
 
 
 def equivalents(path=os.path.join(HERE, "equivalent.txt")):
-    """[{file, line, change, why}] from paragraphs of 'key: value' lines."""
+    """Returns [{file, line, change, why}] from paragraphs of 'key: value' lines."""
     entries = []
     with open(path, encoding="utf-8") as file:
         text = "\n".join(line for line in file.read().splitlines() if not line.startswith("#"))

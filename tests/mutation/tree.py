@@ -82,11 +82,11 @@ class Tree:
         return json.loads(subprocess.run(["meson", "introspect", self.build, what], capture_output=True, text=True, check=True).stdout)
 
     def programs(self, names):
-        """{name: (path, argument...)} of the googletest programs of these tests."""
+        """Returns {name: (path, argument...)} of the googletest programs of these tests."""
         return {test["name"]: tuple(test["cmd"]) for test in self.introspect("--tests") if test["name"] in names and test["protocol"] == "gtest"}
 
     def units(self):
-        """{source: compiler's arguments} of the copy, by name relative to the project."""
+        """Returns {source: compiler's arguments} of the copy, by name relative to the project."""
         with open(os.path.join(self.build, "compile_commands.json"), encoding="utf-8") as file:
             entries = json.load(file)
         return {os.path.relpath(os.path.realpath(os.path.join(e["directory"], e["file"])), os.path.realpath(self.source)):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Functions for the scripts that run in the guest.
 
-# The network card with this MAC address.
+# Prints the name of the network card with this MAC address.
 card() { basename "$(dirname "$(grep -l "$1" /sys/class/net/*/address)")"; }
 
 # rdma_link MAC ADDRESS MTU: a RoCE device rxe0 on that card.
@@ -15,8 +15,8 @@ rdma_link() {
   rdma link add rxe0 type rxe netdev "$name"
 }
 
-# take_card MAC [DRIVER [USER]]: binds that card to a driver for DPDK, and reserves huge pages; prints its PCI address. With vfio-pci
-# the card has to be behind an IOMMU, and DPDK needs no root: USER gets its VFIO group and the huge pages.
+# take_card MAC [DRIVER [USER]]: binds that card to a driver for DPDK, reserves huge pages, and prints the PCI address of the card. With
+# vfio-pci the card has to be behind an IOMMU. DPDK then does not need root, because USER owns the VFIO group and the huge pages.
 take_card() {
   local pci driver=${2:-uio_pci_generic}
   pci=$(basename "$(dirname "$(readlink -f "/sys/class/net/$(card "$1")/device")")")
@@ -67,8 +67,8 @@ nfsd_on_tcp() {
   echo Y > /proc/fs/nfsd/v4_end_grace
 }
 
-# nfsd_with_locks: exports a RAM disk with the kernel's NFS server over TCP, version 3, with the lock manager, which is that of the
-# guest's own mounts too, and whose grace period is the shortest that it takes.
+# nfsd_with_locks: exports a RAM disk with the kernel's NFS server over TCP, version 3, with the lock manager. The guest's own mounts use
+# the same lock manager. Its grace period is the shortest that it supports.
 nfsd_with_locks() {
   mount -t tmpfs -o size=100m none /export
   chmod 777 /export
@@ -81,7 +81,7 @@ nfsd_with_locks() {
   rpc.mountd -p 20048
   exportfs -i -o rw,no_root_squash,insecure,fsid=0,no_subtree_check '*:/export'
   rpc.nfsd -N 4 --tcp 4
-  echo Y > /proc/fs/nfsd/v4_end_grace  # it holds up locks of version 3 too
+  echo Y > /proc/fs/nfsd/v4_end_grace  # the grace period delays locks of version 3 too
 }
 
 drop_caches() {

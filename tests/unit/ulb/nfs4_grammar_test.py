@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""nfs4_grammar_test.py GENERATOR HEADER RFC7863: the header equals the output of the generator for the RFC. Skipped without the RFC."""
+"""Checks that the header equals the generator's output for RFC 7863. Skipped without the RFC.
+
+nfs4_grammar_test.py GENERATOR HEADER RFC7863"""
 import os
 import subprocess
 import sys

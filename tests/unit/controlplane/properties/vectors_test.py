@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The test vectors of host authentication, computed from RFC 5869, RFC 8446 and RFC 2104 alone. Speaks TAP.
+"""Computes the test vectors of host authentication from RFC 5869, RFC 8446 and RFC 2104 alone. Speaks TAP.
 
-vectors_test.py PAGE            compares them with those that the page prints
-vectors_test.py --print         prints them in the page's form"""
+vectors_test.py PAGE            compares the vectors with those that the page prints
+vectors_test.py --print         prints the vectors in the form of the page"""
 import hashlib
 import hmac
 import re

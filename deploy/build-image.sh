@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# build-image.sh PACKAGE FOLDER: makes an OCI layout in FOLDER from a Debian package of Sluice. It has an image for each plane,
-# tagged controlplane and dataplane, of one layer: Debian's essential packages, the package, and what it depends on. Asks mirrors
-# of Debian for packages and nobody for anything else; wants no daemon, and root or a user that may have user namespaces.
-# $SLUICE_IMAGE_RELEASE is Debian's release, by default the one that this machine has.
+# build-image.sh PACKAGE FOLDER: writes an OCI layout into FOLDER from a Debian package of Sluice. The layout has an image for each
+# plane, tagged controlplane and dataplane. Both images share one layer: Debian's essential packages, the package, and its dependencies.
+# Downloads packages only from Debian mirrors. Requires no daemon; requires root, or a user that may create user namespaces.
+# $SLUICE_IMAGE_RELEASE is the Debian release, by default that of this machine.
 set -euo pipefail
 [ $# -eq 2 ] || { echo "usage: build-image.sh PACKAGE FOLDER" >&2; exit 2; }
 for program in dpkg-scanpackages mmdebstrap umoci; do
-  command -v $program >/dev/null || { echo "$program is missing: install dpkg-dev, mmdebstrap and umoci." >&2; exit 1; }
+  command -v $program >/dev/null || { echo "$program is not installed. Install dpkg-dev, mmdebstrap and umoci." >&2; exit 1; }
 done
 package=$(readlink -f "$1")
 version=$(dpkg-deb -f "$package" Version)
@@ -16,17 +16,17 @@ architecture=$(dpkg-deb -f "$package" Architecture)
 release=${SLUICE_IMAGE_RELEASE:-$(. /etc/os-release && echo "$VERSION_CODENAME")}
 mkdir -p "$2"
 out=$(readlink -f "$2")
-[ ! -e "$out/index.json" ] || { echo "$out has an image already: remove it first." >&2; exit 1; }
+[ ! -e "$out/index.json" ] || { echo "$out already contains an image. Remove it first." >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
 
-# Apt installs the package from a repository of one.
+# Apt installs the package from a repository that contains only this package.
 mkdir "$work/repository"
 cp "$package" "$work/repository/"
 (cd "$work/repository" && dpkg-scanpackages -m . 2>/dev/null >Packages)
 
-# What a plane's unit and tmpfiles.d would make. Documentation is left out, licenses are kept.
+# Creates the folders that a plane's unit and tmpfiles.d would create. Documentation is left out, but licenses are kept.
 mmdebstrap --quiet --variant=essential --architectures="$architecture" \
   --include="sluice-gateway,systemd-standalone-sysusers,librte-meta-net,librte-meta-mempool,ibverbs-providers" \
   --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
@@ -47,11 +47,11 @@ image=$work/image
 umoci init --layout "$image"
 umoci new --image "$image:layer"
 umoci raw add-layer --image "$image:layer" "$work/layer.tar"
-plane() { # TAG WORD...: an image that runs this command
+plane() { # TAG WORD...: tags an image that runs this command
   local tag=$1 words=() word
   shift
   for word in "$@"; do words+=(--config.entrypoint "$word"); done
-  [ "$tag" = controlplane ] || words+=(--config.env RUNTIME_DIRECTORY=/run/sluice-dataplane) # of DPDK
+  [ "$tag" = controlplane ] || words+=(--config.env RUNTIME_DIRECTORY=/run/sluice-dataplane) # DPDK's runtime folder
   umoci config --image "$image:layer" --tag "$tag" --architecture "$architecture" --config.user "sluice-$tag" "${words[@]}" \
     --config.label org.opencontainers.image.title="sluice-$tag" --config.label org.opencontainers.image.version="$version" \
     --config.label org.opencontainers.image.licenses=Apache-2.0

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# build-package.sh FOLDER [ARCHITECTURE]: builds the Debian package into FOLDER, from a copy of the sources. For another
-# architecture than this machine's it is cross-built in a root file system that mmdebstrap makes for that, with Debian's
-# cross-compiler and the libraries of both: nothing is installed on this machine. $SLUICE_PACKAGE_RELEASE is then Debian's
-# release, by default the one that this machine has.
+# build-package.sh FOLDER [ARCHITECTURE]: builds the Debian package into FOLDER, from a copy of the sources. If the architecture is not
+# that of this machine, the package is cross-built in a temporary root file system, which mmdebstrap makes with Debian's cross-compiler
+# and the libraries of both architectures. Nothing is installed on this machine. $SLUICE_PACKAGE_RELEASE is the Debian release of this
+# root file system, by default that of this machine.
 set -euo pipefail
-command -v dpkg-buildpackage >/dev/null || { echo "dpkg-buildpackage is missing: install debhelper, dpkg-dev and fakeroot." >&2; exit 1; }
+command -v dpkg-buildpackage >/dev/null || { echo "dpkg-buildpackage is not installed. Install debhelper, dpkg-dev and fakeroot." >&2; exit 1; }
 [ $# -eq 1 ] || [ $# -eq 2 ] || { echo "usage: build-package.sh FOLDER [ARCHITECTURE]" >&2; exit 2; }
 source=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 native=$(dpkg --print-architecture)
@@ -24,7 +24,7 @@ if [ "$architecture" = "$native" ]; then
   dpkg-buildpackage -b -us -uc
   cp ../sluice-gateway_*.deb "$out/"
 else
-  command -v mmdebstrap >/dev/null || { echo "mmdebstrap is missing: install it." >&2; exit 1; }
+  command -v mmdebstrap >/dev/null || { echo "mmdebstrap is not installed. Install it to build for another architecture." >&2; exit 1; }
   chmod 755 "$(dirname "$copy")"
   export architecture out
   mmdebstrap --quiet --format=null --variant=apt --architectures="$native,$architecture" \

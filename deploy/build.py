@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""build.py BUILD_DIRECTORY [TARGET...]: builds targets by ninja, and says what it does.
+"""Builds targets with ninja, and shows the progress.
 
-On a terminal one line shows how many steps are done, how many there are, and about how long the others take. In a file there is only the
-last line. Jobs at a time are bounded by memory; a line says so when that is the bound. Ends with what the build has cost.
+build.py BUILD_DIRECTORY [TARGET...]
+
+On a terminal one line shows the number of steps that are done, the total, and an estimate of the remaining time. Other outputs contain only
+the last line. Memory limits the number of concurrent jobs; a line reports this limit if it applies. The last line is the cost of the build.
 
   --full          print every line of ninja
-  --report FILE   write the cost as JSON: processor seconds, objects compiled and objects from ccache, the slowest outputs"""
+  --report FILE   write the cost as JSON: processor seconds, objects compiled, objects from ccache, and the slowest outputs"""
 import argparse
 import collections
 import json
@@ -18,28 +20,28 @@ import sys
 import tempfile
 import time
 
-MIB_PER_JOB = 800  # what the largest compilation takes, with sanitizers
+MIB_PER_JOB = 800  # memory of the largest compilation, with sanitizers
 SLOWEST = 10
 STEP = re.compile(r"\[(\d+)/(\d+)\] (.*)")
-# A compilation from precompiled headers hits the cache only with this sloppiness (ccache's manual, "Precompiled headers"). Comments count, since GCC
-# compares a header with #pragma once byte by byte with what was precompiled, and includes it again if a comment differs. Another checkout has the
-# same objects: its path is only in debugging information.
+# A compilation from precompiled headers hits the cache only with this sloppiness (ccache's manual, "Precompiled headers"). Comments are hashed,
+# because GCC compares a header with #pragma once byte by byte with the precompiled one, and includes it again if a comment differs. Checkouts share
+# objects, because the path of a checkout is only in debugging information.
 CACHE = {"CCACHE_SLOPPINESS": "pch_defines,time_macros,locale", "CCACHE_COMMENTS": "true", "CCACHE_NOHASHDIR": "true"}
 
 
 def cache_settings(directory):
-    """The environment of ccache. A precompiled header of Clang contains absolute paths, so that another checkout cannot use it: objects that
-    are compiled by Clang with one are the checkout's own."""
+    """Returns the environment of ccache. Precompiled headers of Clang contain absolute paths, so checkouts do not share objects that Clang
+    has compiled with one."""
     try:
         with open(os.path.join(directory, "build.ninja"), encoding="utf-8", errors="replace") as file:
             has_paths = "-include-pch" in file.read()
     except OSError:
-        has_paths = False  # ninja says what is wrong
+        has_paths = False  # ninja reports the error
     return {**CACHE, **({"CCACHE_NAMESPACE": os.path.realpath(directory)} if has_paths else {})}
 
 
 def cgroup_folders():
-    """The folders with the memory limits of this process's cgroup: its own, and the root, which is what a container shows as its own."""
+    """Returns the folders with the memory limits of this process: its cgroup's, and the root, at which a container sees its own cgroup."""
     own = ""
     with open("/proc/self/cgroup", encoding="ascii") as file:
         for line in file:
@@ -51,37 +53,37 @@ def cgroup_folders():
 
 
 def left_in(folder):
-    """MiB that a cgroup may still take; infinite without a limit."""
+    """Returns the memory in MiB that a cgroup may still allocate; infinite without a limit."""
     for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
         try:
             with open(f"{folder}/{limit}", encoding="ascii") as one, open(f"{folder}/{used}", encoding="ascii") as other:
                 return (int(one.read()) - int(other.read())) >> 20
         except (OSError, ValueError):
-            pass  # other names, or no limit
+            pass  # the other version of cgroups, or no limit
     return float("inf")
 
 
 def available_mib():
-    """Memory that this process may still take: the machine's, or what is left of its cgroup's limit."""
+    """Returns the memory in MiB that this process may still allocate: that of the machine, or the rest of its cgroup's limit."""
     with open("/proc/meminfo", encoding="ascii") as file:
         known = dict(re.findall(r"^(\w+):\s+(\d+) kB", file.read(), re.M))
     return min(int(known["MemAvailable"]) >> 10, *map(left_in, cgroup_folders()))
 
 
 def bounded_jobs(processors, mib):
-    """Jobs at a time: as ninja would choose, as far as memory goes; at least one."""
+    """Returns the number of concurrent jobs: ninja's default, limited by memory, and at least one."""
     usual = {1: 2, 2: 3}.get(processors, processors + 2)
     return max(1, min(usual, mib // MIB_PER_JOB))
 
 
 def remaining(done, steps, seconds):
-    """About how long the other steps take, as text."""
+    """Returns an estimate of the time of the remaining steps, as text."""
     left = seconds / done * (steps - done) if done else 0
     return f"{int(left // 60)} min {int(left % 60)} s" if left >= 60 else f"{int(left)} s"
 
 
 class Display:
-    """Shows ninja's output: a line that is overwritten on a terminal, nothing but failures elsewhere, everything if that was asked for."""
+    """Shows ninja's output: one line that is overwritten on a terminal, only failures on other outputs, and everything with --full."""
 
     def __init__(self, out, full):
         self.out, self.full = out, full
@@ -118,7 +120,7 @@ def columns():
 
 
 def cache_hits(log):
-    """Compilations that ccache has answered, from its log of results."""
+    """Returns the number of compilations that hit the cache, from ccache's log of results."""
     try:
         with open(log, encoding="utf-8", errors="replace") as file:
             return sum(line.strip() in ("direct_cache_hit", "preprocessed_cache_hit") for line in file)
@@ -127,10 +129,10 @@ def cache_hits(log):
 
 
 def slowest_outputs(directory, offset):
-    """[seconds, output] of what ninja has added to its log since `offset`."""
+    """Returns [seconds, output] of the slowest outputs that ninja has added to its log since `offset`."""
     try:
         with open(os.path.join(directory, ".ninja_log"), encoding="utf-8") as file:
-            if offset > os.fstat(file.fileno()).st_size:  # ninja has written a shorter one
+            if offset > os.fstat(file.fileno()).st_size:  # ninja has replaced the log by a shorter one
                 offset = 0
             file.seek(offset)
             fields = [line.split("\t") for line in file if not line.startswith("#")]
@@ -160,7 +162,7 @@ def main():
     processors, mib = len(os.sched_getaffinity(0)), available_mib()
     jobs, unbounded = bounded_jobs(processors, mib), bounded_jobs(processors, sys.maxsize)
     if jobs < unbounded:
-        print(f"{mib} MiB of memory are available: {jobs} job{'s' if jobs > 1 else ''} at a time instead of {unbounded}.", flush=True)
+        print(f"{mib} MiB of memory are available, so ninja runs {jobs} job{'s' if jobs > 1 else ''} at a time instead of {unbounded}.", flush=True)
     ninja_log = os.path.join(chosen.directory, ".ninja_log")
     offset = os.path.getsize(ninja_log) if os.path.exists(ninja_log) else 0
     display = Display(sys.stdout, chosen.full)
@@ -179,7 +181,7 @@ def main():
             json.dump(cost, file)
     if status == 0 and not chosen.report:
         print(f"{cost['compiled']} objects compiled, {cost['cached']} from the compiler cache, {cost['processor_s']:.0f} s of processor time"
-              if display.last else "Everything is built already.")
+              if display.last else "All targets are up to date.")
     return status
 
 

@@ -3,22 +3,22 @@
 #
 # first-mount.sh [--programs DIR] [--guest]
 #
-# A Linux kernel mounts Sluice over RDMA, on one machine and without RDMA hardware, works on the mount, and everything is undone
-# again. The kernel is this machine's, with its Soft RoCE on one end of a virtual cable and Sluice on the other; where it has no Soft
-# RoCE, or with --guest, that of a small virtual machine (QEMU; KVM is not needed). Needs root. Builds Sluice unless --programs names
-# a folder that has its programs.
+# Shows that a Linux kernel mounts Sluice over RDMA, on one machine and without RDMA hardware. Starts both planes, mounts an export, copies
+# a file, compares it, prints the state of mount and planes, and undoes all changes. The client is the kernel of this machine, with its Soft
+# RoCE at one end of a virtual cable and Sluice at the other. If the kernel has no Soft RoCE, or with --guest, the client is a small virtual
+# machine (QEMU; KVM is not required). Requires root. Builds Sluice unless --programs names a folder that contains its programs.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 programs='' guest=no
 while [ $# -gt 0 ]; do
   case $1 in
-    --programs) programs=$(readlink -f "${2:?a folder has to follow --programs}"); shift 2 ;;
+    --programs) programs=$(readlink -f "${2:?--programs requires a folder}"); shift 2 ;;
     --guest) guest=yes; shift ;;
     *) echo "usage: first-mount.sh [--programs DIR] [--guest]" >&2; exit 2 ;;
   esac
 done
 step() { printf '\n== %s\n' "$*"; }
-[ "$(id -u)" -eq 0 ] || { echo "Interfaces, modules and mounts need root: run it as root, or with sudo." >&2; exit 1; }
+[ "$(id -u)" -eq 0 ] || { echo "Interfaces, modules and mounts require root. Run first-mount.sh as root or with sudo." >&2; exit 1; }
 
 # Without these the kernel cannot be a client on this machine.
 lacks() {
@@ -26,7 +26,7 @@ lacks() {
   for program in ip rdma mount.nfs; do command -v $program >/dev/null || { echo "the program $program (packages iproute2, nfs-common)"; return; }; done
 }
 if [ $guest = no ] && missing=$(lacks) && [ -n "$missing" ]; then
-  echo "This machine lacks $missing: a virtual machine is the client instead."
+  echo "This machine lacks $missing. A virtual machine is the client instead."
   guest=yes
 fi
 
@@ -40,7 +40,7 @@ if [ -z "$programs" ]; then
 fi
 path_of() {
   for folder in "$programs" "$programs/controlplane" "$programs/cli"; do [ -x "$folder/$1" ] && { echo "$folder/$1"; return; }; done
-  echo "There is no $1 in $programs." >&2
+  echo "$programs contains no $1. Build it, or name the folder of the programs with --programs." >&2
   return 1
 }
 control=$(path_of sluice-controlplane) data=$(path_of sluice-dataplane) ctl=$(path_of sluicectl)
@@ -70,7 +70,7 @@ free_port() {
 }
 mount_port=$(free_port)
 
-step "A cable: Sluice's end has no address of the kernel's, since a kernel answers RoCE packets to its addresses itself"
+step "A virtual cable. Sluice's end has no kernel address, because the kernel answers RoCE packets to its own addresses"
 ip link add $sluice_end mtu 4300 type veth peer name $client_end mtu 4300
 for setting in net.ipv4.conf.$sluice_end.forwarding=0 net.ipv6.conf.$sluice_end.disable_ipv6=1; do sysctl -qw "$setting" || true; done
 ip link set $sluice_end up
@@ -109,7 +109,7 @@ for _ in $(seq 300); do
   if ask exports 2>/dev/null | grep -q /export; then break; fi
   sleep 0.1
 done
-ask exports | grep -q /export || { cat "$work"/*.log; echo "The planes did not start." >&2; exit 1; }
+ask exports | grep -q /export || { cat "$work"/*.log; echo "The planes did not start. The lines above are their logs." >&2; exit 1; }
 ask status
 
 step "The mount"
@@ -123,4 +123,4 @@ cmp "$work/file" "$work/mnt/file"
 ls -l "$work/mnt"
 ask connections
 undo
-printf '\nDone: %s bytes came back as they were written. Everything is undone.\n' 3000000
+printf '\nDone: %s bytes were read back as they were written. All changes are undone.\n' 3000000

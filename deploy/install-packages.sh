@@ -3,7 +3,7 @@
 #
 # install-packages.sh [product|tests]
 #
-# Installs missing packages for building and running Sluice (packages.txt), with "tests" also those for the tests
+# Installs missing packages for building and running Sluice (packages.txt). With "tests" it also installs those for the tests
 # (packages-test.txt). Uses sudo unless run by root. Does not start or enable services of the packages. Does nothing if all packages
 # are installed.
 set -euo pipefail
@@ -46,12 +46,12 @@ for line in "${missing[@]}"; do
   for package in $(alternatives "$line"); do
     if [ -z "$found" ] && available "$package"; then found=$package; fi
   done
-  [ -n "$found" ] || { echo "No apt source has the package $line: check /etc/apt/sources.list.d." >&2; exit 1; }
+  [ -n "$found" ] || { echo "No apt source has the package $line. Check /etc/apt/sources.list.d." >&2; exit 1; }
   chosen+=("$found")
 done
 
-# Packages enable and start their daemons on first installation, which is not wanted for programs that only tests run: policy-rc.d
-# prevents the start, a systemd preset the enabling. An existing policy is kept.
+# Packages enable and start their daemons on first installation. The tests need only the programs, so policy-rc.d prevents the start,
+# and a systemd preset prevents the enabling. An existing policy is kept.
 policy=/usr/sbin/policy-rc.d
 preset=/run/systemd/system-preset/00-sluice-packages.preset
 ours=()

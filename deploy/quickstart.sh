@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs missing packages, builds, starts both planes with their defaults, runs NFS I/O over RDMA with sluice-bench, prints results
-# and stops again. sluice-bench and the data plane talk RoCEv2, each with its own network stack. Needs neither hugepages nor RDMA
-# hardware, and root only to install packages. Uses its own ports, segment and sockets, so that it does not disturb a running Sluice.
+# quickstart.sh
+#
+# Installs missing packages, builds Sluice, starts both planes with their defaults, runs NFS I/O over RDMA with sluice-bench, prints the
+# results, and stops the planes. sluice-bench and the data plane use RoCEv2, each with its own network stack. Requires neither hugepages
+# nor RDMA hardware, and requires root only to install packages. Uses its own ports, segment and sockets, so that it does not disturb a
+# running Sluice.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
@@ -15,7 +18,7 @@ linker=()
 command -v mold >/dev/null && linker=(env CC_LD=mold CXX_LD=mold)
 step "Build"
 mkdir -p build
-[ -w build ] || { echo "$PWD/build belongs to $(stat -c %U build): remove it, or run this as that user." >&2; exit 1; }
+[ -w build ] || { echo "$PWD/build belongs to $(stat -c %U build). Remove it, or run quickstart.sh as that user." >&2; exit 1; }
 [ -f build/build.ninja ] || "${linker[@]}" meson setup build --buildtype=release >/dev/null
 python3 deploy/build.py build sluice-dataplane controlplane/sluice-controlplane cli/sluicectl cli/sluice-bench
 
@@ -68,7 +71,7 @@ for _ in $(seq 100); do
   ctl exports 2>/dev/null | grep -q /export && break
   sleep 0.1
 done
-ctl exports | grep -q /export || { cat "$work"/*.log; echo "The planes did not start." >&2; exit 1; }
+ctl exports | grep -q /export || { cat "$work"/*.log; echo "The planes did not start. The lines above are their logs." >&2; exit 1; }
 ctl status
 
 step "Probe: parameters of a connection"
@@ -94,14 +97,14 @@ PYTHON
 stop
 cat <<'TEXT'
 
-Done; both planes are stopped. To run them yourself, as root:
+Done. Both planes are stopped. To run them, as root:
   build/controlplane/sluice-controlplane --config deploy/sluice.toml &
   build/sluice-dataplane &
   build/cli/sluicectl status
-A Linux kernel mounts it over RDMA, on this machine:
+To mount Sluice over RDMA by the Linux kernel of this machine:
   sudo deploy/first-mount.sh
 With driver "softroce" and an ethdev on a network interface in deploy/sluice.toml, a Linux client can mount over RDMA:
   rdma link add rxe0 type rxe netdev eth0        # unless the client has an RDMA NIC
   mount -t nfs -o vers=3,proto=rdma,port=20049,nolock,mountproto=tcp,mountport=20048,mountaddr=HOST SLUICE:/export /mnt
-SLUICE is the address in [device], HOST an address that the kernel of this machine has.
+SLUICE is the address in [device]. HOST is an address of the kernel of this machine.
 TEXT

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a sluice-dataplane in gdb, live or from a core:
+"""Prints the state of a sluice-dataplane in gdb, from a running process or a core:
 
     gdb -p PID -x sluice-gdb.py        gdb sluice-dataplane CORE -x sluice-gdb.py
 
@@ -9,8 +9,8 @@
     sluice requests [REACTOR.CONNECTION]
     sluice queue-pairs [REACTOR.CONNECTION]
 
-It starts at sluice::process::debug_anchor and only reads memory; it calls no function of the program. All names of members stand
-in the functions that make a row. One that this build does not have leaves a '?' in its column, and a sentence below the table."""
+The script starts at sluice::process::debug_anchor and only reads memory; it calls no function of the program. The functions that make a
+row name all members. A member that this build does not have leaves a '?' in its column, and a sentence below the table."""
 import ipaddress
 import re
 
@@ -20,11 +20,11 @@ ANCHOR = "sluice::process::debug_anchor"
 
 
 class NoMember(gdb.GdbError):
-    """A type of this build lacks what the script looks for."""
+    """A type of this build lacks a member that the script reads."""
 
 
 def member(value, name, *further):
-    """value.name, value.name.further and so on; through references."""
+    """Returns value.name, value.name.further and so on, through references."""
     if value.type.strip_typedefs().code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_PTR):
         value = value.referenced_value()
     try:
@@ -38,12 +38,12 @@ def member(value, name, *further):
 
 
 def stored(kind):
-    """Fields and base classes of a structure, without what is static."""
+    """Returns the base classes and non-static fields of a structure."""
     return [field for field in kind.strip_typedefs().fields() if hasattr(field, "bitpos")]
 
 
 def pointers(value):
-    """The pointers that an object of the standard library consists of, in order: one of a unique_ptr, begin and end of a vector."""
+    """Returns the pointers in an object of the standard library, in order: one of a unique_ptr, begin and end of a vector."""
     kind = value.type.strip_typedefs()
     if kind.code == gdb.TYPE_CODE_PTR:
         return [value]
@@ -62,14 +62,14 @@ def elements(vector):
 
 
 def objects(array):
-    """Those of a sluice::ObjectArray."""
+    """Returns the elements of a sluice::ObjectArray."""
     kind = array.type.strip_typedefs().template_argument(0)
     first = owned(member(array, "places_"))
     return [member(first[i], "bytes").address.cast(kind.pointer()).dereference() for i in range(int(member(array, "size_")))]
 
 
 def word(value):
-    """The last part of an enumerator's name; the number of one that has no name."""
+    """Returns the last part of an enumerator's name, or its number if it has no name."""
     for field in value.type.strip_typedefs().unqualified().fields():
         if field.enumval == int(value):
             return field.name.rsplit("::", 1)[-1]
@@ -77,7 +77,7 @@ def word(value):
 
 
 def integer(value):
-    """Also of an enumeration and of a std::atomic."""
+    """Returns the value of an integer, an enumeration or a std::atomic."""
     kind = value.type.strip_typedefs()
     if kind.code == gdb.TYPE_CODE_STRUCT:
         return integer(value[stored(kind)[0]])
@@ -91,7 +91,7 @@ def address(peer):
 
 
 class Table:
-    """Rows of named cells. A cell that cannot be read is '?', and why stands below the table once."""
+    """Rows of named cells. A cell that cannot be read is '?'; the reason is printed once below the table."""
 
     def __init__(self, empty):
         self.empty, self.rows, self.notes = empty, [], []
@@ -105,7 +105,7 @@ class Table:
         except NoMember as missing:
             note = str(missing)
         except gdb.MemoryError as error:
-            note = f"{error}: a core lacks mappings that /proc/PID/coredump_filter left out, such as shared files."
+            note = f"{error}: a core lacks mappings that /proc/PID/coredump_filter excludes, such as shared files."
         if note not in self.notes:
             self.notes.append(note)
         return "?"
@@ -136,12 +136,12 @@ def cores():
     except gdb.MemoryError as error:
         raise gdb.GdbError("There is no process: attach to one, or load a core.") from error
     if not started:
-        raise gdb.GdbError("The data plane has no reactors now: it is starting, or has stopped.")
+        raise gdb.GdbError("The data plane has no reactors now, because it is starting or has stopped.")
     return [owned(core) for core in elements(member(data_plane, "cores_"))]
 
 
 class Connection:
-    """One of the program's, and where it is: "1.4" is connection 4 of reactor 1."""
+    """A connection of the program, with its name: "1.4" is connection 4 of reactor 1."""
 
     def __init__(self, name, core, value):
         self.name, self.core, self.value = name, core, value
@@ -153,12 +153,12 @@ class Connection:
         return member(self.value, "responder_", *names)
 
     def requester(self):
-        """None without one."""
+        """Returns the requester, or None if the connection has none."""
         requester = member(self.value, "roles_", "requester_")
         return requester.dereference() if int(requester) else None
 
     def queue_pair(self):
-        """As what it is, not as the interface; None without one."""
+        """Returns the queue pair with its dynamic type, or None if the connection has none."""
         queue_pair = owned(self.link("qp_"))
         if not int(queue_pair):
             return None
@@ -169,9 +169,9 @@ class Connection:
 
 
 def connections(wanted):
-    """Those that are not closed, or the one that is wanted."""
+    """Returns the connections that are not closed, or the named one."""
     if wanted and not re.fullmatch(r"\d+\.\d+", wanted):
-        raise gdb.GdbError(f"'{wanted}' is no connection: give it as REACTOR.CONNECTION, such as 0.3.")
+        raise gdb.GdbError(f"'{wanted}' is not the name of a connection. Use REACTOR.CONNECTION, such as 0.3.")
     found = []
     for reactor, core in enumerate(cores()):
         for number, connection in enumerate(objects(member(core, "engine", "connections_"))):
@@ -180,11 +180,11 @@ def connections(wanted):
         return [connection for connection in found if not connection.is_closed()]
     chosen = [connection for connection in found if connection.name == wanted]
     if not chosen:
-        raise gdb.GdbError(f"There is no connection {wanted}: there are {found[0].name} to {found[-1].name}.")
+        raise gdb.GdbError(f"There is no connection {wanted}. The connections are {found[0].name} to {found[-1].name}.")
     return chosen
 
 
-# --- The tables: every row names the members that it shows
+# --- The tables. Every function that adds a row names the members that it shows
 
 
 def add_reactor(table, number, core):
@@ -235,7 +235,7 @@ def add_slots(table, connection):
     engine = member(connection.core, "engine")
 
     def age_us():
-        # The former is as old as the reactor's last turn with work, the latter as its last control pass.
+        # The first clock is as old as the reactor's last iteration with work, and the second as its last control pass.
         now_ns = max(integer(member(engine, "responders_", "measurement", "times", "turn_ns_")),
                      integer(member(engine, "links_", "transmit", "now_ns")))
         return f"{(now_ns - integer(member(slot, 'begun_ns_'))) / 1000:.1f}"
@@ -285,7 +285,7 @@ def distance(head, tail):
 
 
 def cells(queue_pair, **members):
-    """A cell for each of some members that are numbers."""
+    """Returns a cell for each of these members, which are numbers."""
     return {name: lambda names=names: integer(member(queue_pair, *names)) for name, names in members.items()}
 
 
@@ -327,7 +327,7 @@ def add_queue_pair(table, connection):
 
 
 def add_work_requests(table, connection):
-    """What is in the send queue of a software driver, oldest first."""
+    """Adds the work requests in the send queue of a software driver, oldest first."""
     queue_pair = connection.queue_pair()
     if queue_pair is None or "send_queue_" not in [field.name for field in queue_pair.type.fields()]:
         return
@@ -345,7 +345,7 @@ def add_work_requests(table, connection):
 
 
 class Command(gdb.Command):
-    """A subcommand of 'sluice'. Its help is the first word's explanation."""
+    """A subcommand of 'sluice'. Its explanation is gdb's help text."""
 
     def __init__(self, name, explanation, body):
         self.__doc__ = explanation
@@ -354,7 +354,7 @@ class Command(gdb.Command):
 
     def invoke(self, argument, from_tty):
         del from_tty
-        # Engines and cores are larger than what gdb fetches by default. The language of a core without a frame is C.
+        # Engines and cores are larger than the values that gdb fetches by default. The language of a core without a frame is C.
         for setting in ("set max-value-size unlimited", "set language c++"):
             gdb.execute(setting, to_string=True)
         self.body(argument.strip())
@@ -382,18 +382,18 @@ def show_each(empty, *adders):
 
 
 class Sluice(gdb.Command):
-    """State of a sluice-dataplane: reactors, connections, call slots, request slots, queue pairs."""
+    """Shows the state of a sluice-dataplane: reactors, connections, call slots, request slots, queue pairs."""
 
     def __init__(self):
         super().__init__("sluice", gdb.COMMAND_DATA, prefix=True)
 
 
 Sluice()
-Command("reactors", "Reactors: turns, work completions, connections, call slots by state.", show_reactors)
-Command("connections", "Connections that are not closed, or REACTOR.CONNECTION.", show_each("No connection is open.", add_connection))
-Command("slots", "Call slots in use, with state, XID and age at the reactor's last turn; of all connections, or REACTOR.CONNECTION.",
+Command("reactors", "Shows the reactors: iterations, work completions, connections, call slots by state.", show_reactors)
+Command("connections", "Shows the connections that are not closed, or REACTOR.CONNECTION.", show_each("No connection is open.", add_connection))
+Command("slots", "Shows the call slots in use, with state, XID and age at the reactor's last iteration; of all connections, or of REACTOR.CONNECTION.",
         show_each("No call slot is in use.", add_slots))
-Command("requests", "Request slots in use, where the data plane is the client; of all connections, or REACTOR.CONNECTION.",
+Command("requests", "Shows the request slots in use, where the data plane is the client; of all connections, or of REACTOR.CONNECTION.",
         show_each("No request slot is in use.", add_requests))
-Command("queue-pairs", "Queue pairs: state, PSNs or positions, outstanding work; with REACTOR.CONNECTION also each work request of its "
+Command("queue-pairs", "Shows the queue pairs: state, PSNs or positions, outstanding work; with REACTOR.CONNECTION also each work request of its "
         "send queue.", show_each("There is no queue pair.", add_queue_pair, add_work_requests))

@@ -34,7 +34,7 @@ cmp /tmp/file /mnt/nfs/file
 ls -l /mnt/nfs"""), flush=True)
         subprocess.run(bench.lab.netns(bench.planes.ctl_path, "--socket", bench.planes.socket, "connections"), check=True)
         bench.sh("umount /mnt/nfs")
-        print("\nDone: 3000000 bytes came back as they were written. Everything is undone.")
+        print("\nDone: 3000000 bytes were read back as they were written. All changes are undone.")
     finally:
         bench.close()
 

@@ -79,7 +79,7 @@ class VerbsBench(Bench):
         self.lab.close()
 
     def state(self):
-        """Output that helps to explain a failure."""
+        """Returns output that helps to explain a failure."""
         shown = []
         for name in sorted(os.listdir(self.server.dir)):
             if name.endswith(".log") and name != "qemu.log":
@@ -406,7 +406,7 @@ def the_first_mount_of_the_quick_start_works(bench):
     text = bench.sluice(f"bash {SLUICE}/first-mount.sh --programs {SLUICE}")
     print("# " + "\n# ".join(text.splitlines()))
     after = bench.server.sh(inventory)
-    if "3000000 bytes came back" not in text or "proto=rdma" not in text or after != before:
+    if "3000000 bytes were read back" not in text or "proto=rdma" not in text or after != before:
         raise Failed(f"{text}\nbefore: {before}\nafter: {after}")
 
 

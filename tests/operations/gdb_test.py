@@ -105,8 +105,8 @@ def a_live_data_plane_and_its_core_show_what_sluicectl_shows():
         # The numbers are of an open connection, a closed one, one that does not exist, and an invalid number.
         named = gdb(*target, commands=["sluice connections 0.0", "sluice connections 0.3", "sluice slots 0.99"])
         assert [row["connection"] for row in table(named, ["connection"])] == ["0.0"], named
-        assert re.search(r"^0\.3 +Closed", named, re.M) and "There is no connection 0.99: there are 0.0 to 0.3." in named, named
-        assert "'x' is no connection: give it as REACTOR.CONNECTION" in gdb(*target, commands=["sluice slots x"])
+        assert re.search(r"^0\.3 +Closed", named, re.M) and "There is no connection 0.99. The connections are 0.0 to 0.3." in named, named
+        assert "'x' is not the name of a connection. Use REACTOR.CONNECTION" in gdb(*target, commands=["sluice slots x"])
 
     planes.start()
     try:

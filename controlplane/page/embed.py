@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a C++ header of the status page, and the policy that lets a browser run its own style and script, by their hashes, and nothing
-else.
+"""Writes a C++ header with the status page and its content security policy. The policy permits only the page's own style and script, by
+their hashes.
 
 embed.py STATUS.HTML HEADER"""
 import base64
@@ -13,9 +13,9 @@ END = "end_of_page"
 
 
 def sources(page, tag):
-    """What a policy allows of the page's elements of one kind."""
+    """Returns the sources that the policy permits for the page's elements of one kind."""
     found = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
-    assert found and page.count(f"<{tag}") == len(found), f"{tag}: one without attributes is allowed by its hash"
+    assert found and page.count(f"<{tag}") == len(found), f"A {tag} element has attributes. Only elements without attributes are permitted by their hash."
     return " ".join("'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'" for text in found)
 
 

@@ -56,7 +56,7 @@ class Xdr:
 
     @staticmethod
     def declaration(text):
-        """(type, name, kind, size): kind is '', '<>', '[]' or '*'."""
+        """Parses a declaration into (type, name, kind, size); kind is '', '<>', '[]' or '*'."""
         text = " ".join(text.split())
         if text == "void":
             return ("void", "", "", "")
@@ -103,7 +103,7 @@ class Xdr:
         return int(size, 0) if size[0].isdigit() else self.constants[size]
 
     def list_of(self, base):
-        """A pointer to a structure that ends with a pointer to its own type: the only kind in NFS."""
+        """Returns the grammar of a pointer to a structure that ends with a pointer to its own type, the only kind of list in NFS."""
         _, members = self.types[base]
         assert members[-1][0] == base and members[-1][2] == "*", base
         return "*(" + "".join(self.grammar_of(m, base) for m in members[:-1]) + ")"
@@ -126,7 +126,7 @@ class Xdr:
         return "{" + text + "}"
 
     def attributes(self, count):
-        """Grammars of the attributes with the lowest numbers."""
+        """Returns the grammars of the `count` attributes with the lowest numbers."""
         names = {number: name for name, number in self.constants.items() if name.startswith("FATTR4_")}
         return [(names[number].removeprefix("FATTR4_").lower(), self.named(names[number].lower())) for number in range(count)]
 

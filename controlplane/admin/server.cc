@@ -443,7 +443,7 @@ SocketLock::SocketLock(const std::string& socket_path, const Owner& owner)
   if (take_alone(descriptor_, owner)) return;
   ::close(descriptor_);
   throw SetupError("Another control plane serves the admin socket " + socket_path +
-                   ": stop it first, or set another socket in [admin].");
+                   ". Stop it first, or set another socket in [admin].");
 }
 
 SocketLock::~SocketLock() {

@@ -17,20 +17,19 @@
 #include <string_view>
 
 // X(name, help): `name` is the value of the metric's label.
-#define SLUICE_INVARIANTS(X)                                                                      \
-  X(call_slot_state, "A call slot changed to a state that does not follow from the one it had")   \
-  X(request_state, "A request slot changed to a state that does not follow from the one it had")  \
-  X(connection_state, "A connection changed to a state that does not follow from the one it had") \
-  X(credit_balance, "More credits were used than were granted")                                   \
-  X(pool_balance, "A pool got back more than it gave, or something that it did not give")         \
-  X(ring_index, "A ring's indices are further apart than it has slots")                           \
-  X(psn_window, "A packet sequence number lies outside its window")                               \
-  X(list_membership, "An element was removed from a list that it is not in, or added to two")     \
-  X(handover_ticket, "A call handed to another reactor came back twice, or to another caller")    \
-  X(xid_table, "An XID's table entry does not refer to the request that has the XID")             \
-  X(gateway_state,                                                                                \
-    "A gateway's call or connection changed to a state that does not follow from the one it had") \
-  X(ethdev_use, "An ethdev changed to a state that does not follow from the one it had")
+#define SLUICE_INVARIANTS(X)                                                                               \
+  X(call_slot_state, "A call slot made an illegal state transition")                                       \
+  X(request_state, "A request slot made an illegal state transition")                                      \
+  X(connection_state, "A connection made an illegal state transition")                                     \
+  X(credit_balance, "More credits were used than were granted")                                            \
+  X(pool_balance, "More elements than a pool has provided, or foreign ones, were returned to it")          \
+  X(ring_index, "The distance of a ring's indices exceeds its capacity")                                   \
+  X(psn_window, "A packet sequence number lies outside its window")                                        \
+  X(list_membership, "An element was removed from a list that does not contain it, or added to two lists") \
+  X(handover_ticket, "A cross-reactor call was returned twice, or to another caller")                      \
+  X(xid_table, "An XID's table entry does not refer to the request that has the XID")                      \
+  X(gateway_state, "A gateway's call or connection made an illegal state transition")                      \
+  X(ethdev_use, "An ethdev made an illegal state transition")
 
 namespace sluice {
 

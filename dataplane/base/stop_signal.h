@@ -20,7 +20,7 @@ class StopSignal {
  public:
   /// Creates the eventfd. Throws SetupError.
   StopSignal() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (!wake_) throw SetupError("No file descriptor is left for the signal to stop: raise LimitNOFILE.");
+    if (!wake_) throw SetupError("No file descriptor is left for the stop signal. Raise LimitNOFILE.");
   }
 
   /// Requests the shutdown. Any thread; safe in a signal handler.

@@ -46,10 +46,10 @@ inline std::string read_text_file(int fd, const std::string& path) {
     throw std::runtime_error("Cannot read " + path + " (" + std::strerror(errno) + ").");
   if (S_ISDIR(status.st_mode))
     throw std::runtime_error(path +
-                             " is a directory: name the file in it. (A container makes a directory of a file "
-                             "that is not there when it is mounted.)");
+                             " is a directory. Name the file in it. (A container creates a directory for a "
+                             "mounted file that does not exist.)");
   if (!S_ISREG(status.st_mode))
-    throw std::runtime_error(path + " is a pipe or a device: name a regular file.");
+    throw std::runtime_error(path + " is a pipe or a device. Name a regular file.");
   std::string text(kMaxTextBytes + 1, '\0');
   std::size_t size = 0;
   ssize_t bytes;
@@ -61,11 +61,11 @@ inline std::string read_text_file(int fd, const std::string& path) {
   }
   if (size > kMaxTextBytes)
     throw std::runtime_error(path + " has more than " + std::to_string(kMaxTextBytes >> 20) +
-                             " MiB: name a configuration.");
+                             " MiB. Name a configuration file.");
   text.resize(size);
   if (const std::size_t line = line_not_utf8(text); line != 0)
     throw std::runtime_error(path + ':' + std::to_string(line) +
-                             ": this line is not UTF-8 text: save the file as UTF-8.");
+                             ": this line is not UTF-8 text. Save the file as UTF-8.");
   return text;
 }
 

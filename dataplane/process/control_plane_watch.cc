@@ -62,7 +62,8 @@ void ConfigWatch::poll() {
   const auto config = layout_.config.read_copy();
   if (!config || config->generation == generation_) return;
   if (const std::string defect = segment::defect_of(*config); !defect.empty()) {
-    log::error("Configuration {} is not taken, the old one stays in force: {}", config->generation, defect);
+    log::error("Configuration {} was rejected, and the previous one stays in force: {}", config->generation,
+               defect);
     return;
   }
   generation_ = config->generation;
@@ -104,7 +105,7 @@ void Newcomers::look(const segment::ConfigBlock& config) {
     const segment::UpstreamConfig& entry = config.upstreams[i];
     if (!places_.may_change(i) || !may_come(entry, i)) continue;
     if (!places_.has_spare(i))
-      log::info("Upstream '{}' is served no more", std::string_view(places_.names[i].data()));
+      log::info("Upstream '{}' is no longer served", std::string_view(places_.names[i].data()));
     std::ranges::copy(entry.name, places_.names[i].begin());
     for (tcp_upstream::UpstreamPlace* const place : on_reactors_[i])
       place->offer({.name = entry.name,
@@ -112,7 +113,7 @@ void Newcomers::look(const segment::ConfigBlock& config) {
                     .handle_tag = entry.handle_tag,
                     .listen_port = static_cast<std::uint16_t>(entry.listen_port)});
     if (entry.listen_port != 0) places_.changes[i] = 0;  // its clients keep using its port
-    log::info("Upstream '{}' is served from now on", entry.name);
+    log::info("Upstream '{}' is now served", entry.name);
   }
   shown_.write(places_);
 }
@@ -224,7 +225,7 @@ CaptureService::CaptureService(segment::Layout& layout, const std::string& path,
       port_(port),
       inbox_(path, control_plane_user),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!wake_) throw SetupError("There is no descriptor left for captures: raise the limit of open files.");
+  if (!wake_) throw SetupError("No file descriptor is left for captures. Raise the limit of open files.");
   if (port_) frames_ = std::make_unique<rdma::softroce::Capture>(port_->config());
   layout_.capture_status.write({});
   thread_ = std::thread([this] { run(); });
@@ -284,13 +285,13 @@ void CaptureService::start(segment::CaptureInbox::Received received) {
   try {
     if (!port_)
       throw SetupError(
-          "Only the softroce driver has packets to capture: with verbs use the NIC's own means.");
+          "Only the softroce driver supports packet captures. With verbs use the tools of the NIC.");
     capture_ = std::make_unique<PacketCapture>(*frames_, port_->config().name, received.request,
                                                std::move(received.descriptor), rte_get_tsc_hz(),
                                                segment::monotonic_ns());
     port_->set_capture(frames_.get());
     publish(capture_->status());
-    log::info("Capture {} of packets begins", id);
+    log::info("Packet capture {} has started", id);
   } catch (const std::exception& error) {
     publish(failed(id, error.what()));
     received.descriptor.reset();
@@ -300,10 +301,10 @@ void CaptureService::start(segment::CaptureInbox::Received received) {
 void CaptureService::publish(const segment::CaptureStatus& status) {
   layout_.capture_status.write(status);
   if (status.state == segment::CaptureState::Done)
-    log::info("Capture {} has {} packets, {} were dropped: {}", status.id, status.packets, status.dropped,
-              status.end);
+    log::info("Packet capture {} has ended with {} packets, {} were dropped: {}", status.id, status.packets,
+              status.dropped, status.end);
   else if (status.state == segment::CaptureState::Failed)
-    log::warn("Capture {}: {}", status.id, status.problem);
+    log::warn("Packet capture {} failed: {}", status.id, status.problem);
 }
 
 }  // namespace sluice::process

@@ -105,9 +105,8 @@ void DataPlane::look_at_control_part() {
   if (control_part_cut_ || !segment_.was_cut(segment::Part::Control)) return;
   control_part_cut_ = true;
   log::error(
-      "The control plane's part of segment '{}' was cut short: calls of the connections that there are go "
-      "on, others "
-      "cannot be made. Stop both planes and start them again",
+      "The control plane's part of segment '{}' was truncated. Existing connections continue; new ones "
+      "cannot be accepted. Restart both planes",
       segment_.name());
 }
 
@@ -129,7 +128,7 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, St
       config.poll();
     }
     if (stop.take_hang_up())
-      log::info("SIGHUP was ignored: the control plane reads the configuration again, send it there");
+      log::info("SIGHUP was ignored. Send it to the control plane, which reloads the configuration");
     devices_.poll_conditions();
     if (kept != nullptr) kept->poll();
     look_at_control_part();

@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
       rte_version());
   program.command().option("--segment", options.segment, "Name of the shared memory segment").shows_default();
   program.command()
-      .option("--wait", options.wait_seconds, "Seconds to wait for the control plane")
+      .option("--wait", options.wait_seconds, "Maximum time to wait for the control plane, in seconds")
       .shows_default();
   if (const auto ended = program.parse(argc, argv)) return *ended;
   ignore_meaningless_signals();

@@ -297,12 +297,12 @@ std::string lacks_of_machine(const MemoryNeed& need, const MemoryRoom& room) {
   if (need.huge_pages_bytes > room.huge_pages_bytes)
     return "dpdk_memory_mib in [device] is " + mib(need.huge_pages_bytes) +
            " of huge pages, and this machine has " + mib(room.huge_pages_bytes) +
-           " of them: set more aside (vm.nr_hugepages), or lower it.";
+           " of them. Reserve more (vm.nr_hugepages), or lower dpdk_memory_mib.";
   const std::uint64_t huge = need.in_huge_pages ? room.huge_pages_bytes - need.huge_pages_bytes : 0;
   if (need.pages_bytes <= room.pages_bytes + huge) return {};
   return needed(need) + ", and this machine has " + mib(room.pages_bytes + huge) +
          (room.huge_pages_bytes > huge ? " beside its huge pages" : "") +
-         ": lower size_mib, or what 'sluicectl memory' shows as large.";
+         ". Lower size_mib, or the sizes that 'sluicectl memory' shows as large.";
 }
 
 std::string lacks_of_group(const MemoryNeed& need, const MemoryRoom& room) {
@@ -310,14 +310,14 @@ std::string lacks_of_group(const MemoryNeed& need, const MemoryRoom& room) {
       std::min_element(room.limits.begin(), room.limits.end(),
                        [](const auto& one, const auto& other) { return one.bytes < other.bytes; });
   if (least == room.limits.end() || need.pages_bytes <= least->bytes) return {};
-  return needed(need) + ", and its control group may have " + mib(least->bytes) + " (" + least->file +
-         "): lower size_mib, or raise the limit (MemoryMax= of the unit, --memory of the container).";
+  return needed(need) + ", and its control group may use " + mib(least->bytes) + " (" + least->file +
+         "). Lower size_mib, or raise the limit (MemoryMax= of the unit, --memory of the container).";
 }
 
 std::string lacks_at_present(const MemoryNeed& need, const MemoryRoom& room) {
   if (room.available_bytes == 0 || need.pages_bytes <= room.available_bytes) return {};
   return needed(need) + ", and " + mib(room.available_bytes) +
-         " are unused at the moment: when clients fill the exports, the kernel may end other processes.";
+         " are currently unused. When clients fill the exports, the kernel may end other processes.";
 }
 
 std::string require_memory(const segment::ConfigBlock& config, const KernelFolders& folders) {

@@ -151,10 +151,10 @@ CaptureOutput::CaptureOutput(FileDescriptor pipe) : pipe_(std::move(pipe)) {
   const int flags = pipe_ ? ::fcntl(pipe_.get(), F_GETFL) : -1;
   if (flags < 0 || ::fstat(pipe_.get(), &status) != 0 || !S_ISFIFO(status.st_mode) ||
       (flags & O_ACCMODE) == O_RDONLY)
-    throw SetupError("A capture is written to a pipe only: pass its writing end with the request.");
+    throw SetupError("A capture is written only to a pipe. Pass its writing end with the request.");
   if (::fcntl(pipe_.get(), F_SETFL, flags | O_NONBLOCK) != 0)
     throw SetupError(std::string("The capture's pipe cannot be made non-blocking (") + std::strerror(errno) +
-                     "): try again.");
+                     "). Try again.");
 }
 
 CaptureOutput::Outcome CaptureOutput::flush() {
@@ -239,7 +239,7 @@ bool PacketCapture::turn(std::uint64_t now_ns) {
   if (!ending_) {
     if (const std::string_view limit = take_frames(); !limit.empty()) end(limit, now_ns);
     if (request_.seconds > 0 && now_ns - started_ns_ >= request_.seconds * kNsPerSecond)
-      end("limit of time", now_ns);
+      end("time limit", now_ns);
   }
   const CaptureOutput::Outcome outcome = output_.flush();
   status_.bytes = output_.total();
@@ -247,12 +247,12 @@ bool PacketCapture::turn(std::uint64_t now_ns) {
   if (outcome == CaptureOutput::Outcome::Gone) {
     over_ = true;
     status_.state = segment::CaptureState::Done;
-    if (!ending_) copy_text(status_.end, "its reader has gone");
+    if (!ending_) copy_text(status_.end, "its reader closed the pipe");
   } else if (ending_ && output_.drained()) {
     finish();
   } else if (ending_ && outcome == CaptureOutput::Outcome::Blocked &&
              now_ns - progress_ns_ > kFlushPatienceNs) {
-    fail("The end of the capture is lost: nobody reads its output.");
+    fail("The end of the capture was lost, because its output was not read.");
   } else if (outcome == CaptureOutput::Outcome::Progress) {
     progress_ns_ = now_ns;
   }
@@ -262,11 +262,11 @@ bool PacketCapture::turn(std::uint64_t now_ns) {
 /// Takes frames from the rings while there is room. Returns the limit that was reached, or an empty string.
 std::string_view PacketCapture::take_frames() {
   for (std::uint32_t i = 0; i < kFramesPerTurn && !output_.full(); ++i) {
-    if (request_.max_packets > 0 && status_.packets >= request_.max_packets) return "limit of packets";
+    if (request_.max_packets > 0 && status_.packets >= request_.max_packets) return "packet limit";
     const rdma::softroce::CapturedFrame* frame = frames_.next();
     if (frame == nullptr) return {};
     const std::size_t block_bytes = pcapng::packet_block_bytes(frame->kept_bytes);
-    if (request_.max_bytes > 0 && planned_bytes_ + block_bytes > request_.max_bytes) return "limit of bytes";
+    if (request_.max_bytes > 0 && planned_bytes_ + block_bytes > request_.max_bytes) return "byte limit";
     pcapng::add_packet(output_.pending(), {.time_ns = clock_.wall_ns(frame->tsc),
                                            .wire_bytes = frame->wire_bytes,
                                            .outgoing = frame->way == rdma::softroce::Way::Out,

@@ -255,7 +255,7 @@ rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
   const std::optional<std::uint16_t> ethdev = rdma::softroce::first_ethdev();
   if (!ethdev)
     throw SetupError("DPDK finds no ethdev '" + std::string(config.ethdev) +
-                     "': check ethdev in [device] of the configuration.");
+                     "'. Check ethdev in [device] of the configuration.");
   port.ethdev = *ethdev;
   port.lanes = config.reactors;
   port.hardware_queues = config.hardware_queues;
@@ -277,16 +277,17 @@ rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
 
 void log_steering(const rdma::softroce::Steering& steering) {
   if (steering.rules > 0)
-    log::info("{} flow rules of the ethdev bring packets to their reactors", steering.rules);
+    log::info("{} flow rules of the ethdev steer packets to their reactors", steering.rules);
   else if (!steering.refusal.empty())
     log::info(
-        "The ethdev takes no flow rules for queue pairs ({}): packets for another reactor are handed over",
+        "The ethdev supports no flow rules for queue pairs ({}), so packets for another reactor are handed "
+        "over",
         steering.refusal);
 }
 
 void log_transmission(const rdma::softroce::Transmission& transmission) {
   if (transmission.in_place)
-    log::info("Payload is sent from where it lies");
+    log::info("The ethdev sends payload from its place in memory, without a copy");
   else if (!transmission.obstacle.empty())
     log::info("Payload is copied into packets for the ethdev: {}", transmission.obstacle);
 }
@@ -380,15 +381,18 @@ void Devices::poll_conditions() {
         log::info("The RDMA device {} is up", made_[i]->name());
         break;
       case rdma::Condition::PortDown:
-        log::warn("The RDMA device {} has no link: check cable, switch and peer", made_[i]->name());
+        log::warn("The RDMA device {} has no link. Check cable, switch and peer", made_[i]->name());
         break;
       case rdma::Condition::Gone:
         if (port_)
-          log::warn("The RDMA device {} is gone: connections end unless it is back within their retries",
-                    made_[i]->name());
+          log::warn(
+              "The RDMA device {} was removed. Connections end unless it returns before their retries are "
+              "exhausted",
+              made_[i]->name());
         else
-          log::warn("The RDMA device {} is gone: its connections have ended, and Sluice waits for it",
-                    made_[i]->name());
+          log::warn(
+              "The RDMA device {} was removed. Its connections have ended, and Sluice waits until it returns",
+              made_[i]->name());
         break;
     }
   }

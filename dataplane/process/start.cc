@@ -54,7 +54,7 @@ class Patience {
   /// used up or a stop has been requested.
   void wait(const std::string& problem) {
     if (left_.count() <= 0 || stop_.requested())
-      throw SetupError(problem + " Start: sluice-controlplane --config FILE.");
+      throw SetupError(problem + " Start it with: sluice-controlplane --config FILE.");
     stop_.wait(kRetryInterval);
     left_ -= kRetryInterval;
   }
@@ -101,7 +101,7 @@ Start wait_for_start(const std::string& segment_name, std::chrono::milliseconds 
   start.config = ask(*start.segment, patience);
   if (const std::string defect = segment::defect_of(*start.config); !defect.empty())
     throw SetupError("The configuration in segment '" + segment_name + "' cannot be used (" + defect +
-                     "): it is not as a control plane of this release writes it.");
+                     "). It was not written by a control plane of this release.");
   return start;
 }
 
@@ -167,15 +167,15 @@ void remove_stale_socket(const std::string& path) {
     ::unlink(path.c_str());
   else
     throw SetupError("Another process listens on the memif socket " + path +
-                     ": stop it first, or set another socket in ethdev.");
+                     ". Stop it first, or set another socket in ethdev.");
 }
 
 std::string advice_on_eal(const segment::ConfigBlock& config) {
-  std::string advice = "check ethdev in [device] of the configuration.";
+  std::string advice = "Check ethdev in [device] of the configuration.";
   if (config.hugepages != 0)
     advice +=
-        " With hugepages = true this user has to be able to write to /dev/hugepages, and as many have to be "
-        "free as dpdk_memory_mib asks for (/proc/meminfo).";
+        " With hugepages = true this user requires write access to /dev/hugepages, and dpdk_memory_mib of "
+        "huge pages have to be free (/proc/meminfo).";
   return advice;
 }
 
@@ -190,8 +190,8 @@ void start_eal(const segment::ConfigBlock& config, const std::string& segment_na
   for (std::string& argument : arguments) argv.push_back(argument.data());
   take_dpdk_log();
   if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
-    throw SetupError("DPDK's environment did not start (" + std::string(rte_strerror(rte_errno)) +
-                     "): " + advice_on_eal(config));
+    throw SetupError("DPDK's environment did not start (" + std::string(rte_strerror(rte_errno)) + "). " +
+                     advice_on_eal(config));
 }
 
 // --- DPDK's log
@@ -286,11 +286,11 @@ void check_named(const segment::ConfigBlock& config, const cpu_set_t& allowed) {
     const std::uint32_t cpu = config.cpus[i];
     const std::string named = "cpus in [reactor] names processor " + std::to_string(cpu);
     if (cpu >= kMaxProcessors)
-      throw SetupError(named + ", and DPDK takes processors up to " + std::to_string(kMaxProcessors - 1) +
-                       ": name others, or leave cpus out.");
+      throw SetupError(named + ", and DPDK supports processors up to " + std::to_string(kMaxProcessors - 1) +
+                       ". Name others, or leave cpus out.");
     if (!CPU_ISSET(cpu, &allowed))
       throw SetupError(named + ", and the data plane may run on " + to_text(allowed) +
-                       " only: name some of these, leave cpus out, or give the data plane more processors "
+                       " only. Name some of these, leave cpus out, or give the data plane more processors "
                        "(CPUAffinity= or AllowedCPUs= of its unit, --cpuset-cpus of its container).");
   }
 }
@@ -318,7 +318,7 @@ std::vector<Processor> choose_processors(const std::vector<Processor>& available
   if (order.size() < reactors)
     throw SetupError("The data plane may run on " + std::to_string(available.size()) +
                      " processor(s), and count in [reactor] is " + std::to_string(reactors) +
-                     ": lower it, or give the data plane more processors.");
+                     ". Lower it, or give the data plane more processors.");
   order.resize(reactors);
   return order;
 }

@@ -15,10 +15,11 @@ namespace {
 /// Throws SetupError if a pool is empty: a call that needs a buffer would then wait forever. Calls that find
 /// no free buffer wait in a round robin.
 void require_pools(const EngineConfig& config) {
-  require_pool("call_buffers", config.call_buffers, {{"a call that is put together from Read chunks", 1}});
+  require_pool("call_buffers", config.call_buffers, {{"a call that is assembled from Read chunks", 1}});
   require_pool("large_reply_buffers", config.reply_buffers,
                {{"results that do not fit the buffer of their call slot", 1}});
-  require_pool("assembly_buffers", config.assembly_buffers, {{"a continued message whose parts come in", 1}});
+  require_pool("assembly_buffers", config.assembly_buffers,
+               {{"a continued message that is being assembled", 1}});
 }
 
 }  // namespace

@@ -72,14 +72,15 @@ DatagramInbox::DatagramInbox(std::string path, mode_t mode, uid_t control_plane_
   const std::optional<sockaddr_un> address = address_of(path_);
   if (!address)
     throw SetupError("The path " + path_ +
-                     " is too long for a socket: give the segment a name of fewer than 80 bytes.");
+                     " is too long for a socket. Give the segment a name of fewer than 80 bytes.");
   constexpr int kOn = 1;
   ::unlink(path_.c_str());
   if (!socket_ || ::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) != 0 ||
       ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
       ::chmod(path_.c_str(), mode) != 0)
-    throw SetupError("Cannot make the socket " + path_ + " (" + std::strerror(errno) +
-                     "): remove what is there, and let the data plane's user write to that directory.");
+    throw SetupError(
+        "Cannot create the socket " + path_ + " (" + std::strerror(errno) +
+        "). Remove the file at this path, and let the data plane's user write to the directory.");
 }
 
 DatagramInbox::~DatagramInbox() {
@@ -122,8 +123,8 @@ std::string capture_socket_of(const std::string& segment) {
 void send_capture_request(const std::string& path, const CaptureRequest& request, int descriptor) {
   const int error = send_datagram(path, std::as_bytes(std::span(&request, 1)), descriptor);
   if (error == 0) return;
-  throw SetupError("The data plane takes no request for a capture at " + path + " (" + std::strerror(error) +
-                   "): is it running ('sluicectl status')?");
+  throw SetupError("The data plane does not accept the capture request at " + path + " (" +
+                   std::strerror(error) + "). Check with 'sluicectl status' whether it runs.");
 }
 
 CaptureInbox::CaptureInbox(std::string path, uid_t control_plane_user)

@@ -12,7 +12,7 @@
 
 // clang-format off
 #ifdef SLUICE_TEST_OTHER_COUNTERS  // a release with other counters, for tests
-#define SLUICE_TEST_COUNTER(X) X(counter_of_another_release, rx, "A counter that this release has not")
+#define SLUICE_TEST_COUNTER(X) X(counter_of_another_release, rx, "A counter that this release does not have")
 #else
 #define SLUICE_TEST_COUNTER(X)
 #endif
@@ -20,31 +20,31 @@
 #define SLUICE_TRANSPORT_COUNTERS(X)                                                                            \
   SLUICE_TEST_COUNTER(X)                                                                                         \
   X(messages_received, rx, "Sends received")                                                                     \
-  X(calls_received, rx, "RPC calls taken into a call slot")                                                      \
+  X(calls_received, rx, "RPC calls that entered a call slot")                                                      \
   X(replies_received, rx, "RPC replies received for calls of ours")                                              \
   X(errors_received, rx, "RDMA_ERROR messages that ended a call of ours")                                        \
   X(inline_bytes_received, bytes, "Bytes received by Send")                                                         \
   X(replies_sent, tx, "RPC replies sent")                                                                        \
   X(inline_bytes_sent, bytes, "Bytes sent by Send")                                                                 \
   X(calls_sent, tx, "RPC calls sent")                                                                            \
-  X(calls_replanned, tx, "RPC calls sent again in the shape that the responder asked for")                       \
+  X(calls_replanned, tx, "RPC calls retransmitted in the form that the responder requested")                       \
   X(err_vers_sent, tx, "RDMA_ERROR ERR_VERS sent")                                                               \
   X(err_chunk_sent, tx, "RDMA_ERROR ERR_CHUNK sent")                                                             \
   X(rdma_reads, rdma, "RDMA Read work requests posted")                                                          \
-  X(rdma_read_bytes, bytes, "Bytes asked for by RDMA Read")                                                       \
+  X(rdma_read_bytes, bytes, "Bytes requested by RDMA Read")                                                       \
   X(rdma_writes, rdma, "RDMA Write work requests posted")                                                        \
   X(rdma_write_bytes, bytes, "Bytes placed by RDMA Write")                                                        \
-  X(probes_sent, tx, "RDMA Writes of no bytes sent to peers that had been silent")                               \
+  X(probes_sent, tx, "Empty RDMA Writes sent to probe silent peers")                               \
   X(slow_calls, rx, "RPC calls that took longer than [observability] slow_call_ms")                                \
   X(stalled_calls, error, "Connections closed because a call waited too long for the peer")                       \
   X(parts_before_admission, error,                                                                                \
-    "Continued calls refused because the peer had not shown yet who it is")                                       \
+    "Continued calls refused because the peer had not authenticated itself yet")                                       \
   X(waits_call_slot, wait, "Calls that waited for a call slot")                                                  \
-  X(waits_send_queue, wait, "Calls that waited for room in the send queue")                                      \
+  X(waits_send_queue, wait, "Calls that waited for space in the send queue")                                      \
   X(waits_call_memory, wait, "Calls that waited for a long-call buffer")                                         \
   X(waits_reply_memory, wait, "Calls that waited for a large reply buffer")                                      \
-  X(waits_refusal, wait, "Error messages that waited because the turn had sent its share of them")               \
-  X(waits_credit, wait, "Times that our calls waited for a credit")                                              \
+  X(waits_refusal, wait, "Error messages that waited because the iteration had sent its limit of them")               \
+  X(waits_credit, wait, "Times that calls of this side waited for a credit")                                              \
   X(waits_assembly, wait, "Times that continued messages waited for memory")                                     \
   X(grants_received, rx, "Version 2 messages received that only carry credits")                                  \
   X(grants_sent, tx, "Version 2 messages sent that only carry credits")                                          \
@@ -105,25 +105,25 @@
 
 #define SLUICE_REACTOR_COUNTERS(X)                                                                               \
   SLUICE_TEST_COUNTER(X)                                                                                         \
-  X(polls_busy, reactor, "Turns of the loop that found work")                                                    \
-  X(polls_idle, reactor, "Turns of the loop that found none")                                                    \
-  X(device_ns, time, "Nanoseconds in the device's polls that found work")                                        \
-  X(calls_ns, time, "Nanoseconds in handling work completions, and in handing work requests to the device")      \
-  X(services_ns, time, "Nanoseconds in calls that cross between reactors, and in services' background work")     \
-  X(upstreams_ns, time, "Nanoseconds in connections to upstream servers and of TCP clients")                     \
-  X(control_ns, time, "Nanoseconds in control passes: what is not on the message path")                          \
-  X(idle_ns, time, "Nanoseconds in turns that found no work, pauses and sleep behind them included")             \
+  X(polls_busy, reactor, "Loop iterations that found work")                                                    \
+  X(polls_idle, reactor, "Loop iterations that found no work")                                                    \
+  X(device_ns, time, "Nanoseconds in device polls that found work")                                        \
+  X(calls_ns, time, "Nanoseconds in processing work completions and posting work requests")      \
+  X(services_ns, time, "Nanoseconds in cross-reactor calls and background work of services")     \
+  X(upstreams_ns, time, "Nanoseconds in connections of upstream servers and TCP clients")                     \
+  X(control_ns, time, "Nanoseconds in control passes, which do the work outside of the message path")                          \
+  X(idle_ns, time, "Nanoseconds in iterations that found no work, including pauses and sleep after them")             \
   X(work_completions, reactor, "Work completions handled")                                                       \
-  X(commands, reactor, "Commands of the control plane carried out")                                              \
-  X(commands_refused, reactor, "Commands that could not be carried out")                                         \
-  X(wants_followed, reactor, "Changes that the control plane wanted of connections, followed")                   \
-  X(wants_found, reactor, "Those of them that no hint had told: found by looking at all connections in turn")     \
-  X(credits_restored, reactor, "Connections that got all their credits because the control plane was away")        \
+  X(commands, reactor, "Commands of the control plane executed")                                              \
+  X(commands_refused, reactor, "Commands of the control plane that failed")                                         \
+  X(wants_followed, reactor, "Changes of desired connection states applied")                   \
+  X(wants_found, reactor, "Applied changes that no hint announced, found by the scan of all connections")     \
+  X(credits_restored, reactor, "Connections that were granted all credits because no control plane ran")        \
   X(answers_delayed, reactor, "Answers to commands that waited because the events' ring was full")               \
-  X(events_lost, reactor, "Events dropped because their ring was full; what they hint at stands in the tables") \
+  X(events_lost, reactor, "Events dropped because their ring was full; the tables have the state that they announce") \
   X(connect_requests, reactor, "Connection requests seen")                                                       \
-  X(connect_requests_refused, reactor, "Connection requests refused without asking the control plane")           \
-  X(connections_delayed, reactor, "Connections that were not made at once, to leave time for calls")             \
+  X(connect_requests_refused, reactor, "Connection requests refused without the control plane")           \
+  X(connections_delayed, reactor, "Connection setups that were deferred to leave time for calls")             \
   X(punts, reactor, "Management datagrams passed between network and control plane")                             \
   X(punts_lost, reactor, "Management datagrams dropped because the control plane's ring was full")               \
   X(control_plane_changes, reactor, "Times that a new control plane took over")

@@ -16,23 +16,23 @@ namespace sluice::segment {
 // X(name, help)
 #define SLUICE_INGRESS_COUNTERS(X)                                                                           \
   X(clients_accepted, "TCP connections accepted from clients")                                               \
-  X(clients_refused, "TCP connections closed at once: address not allowed")                                  \
-  X(clients_unprivileged, "TCP connections closed at once: source port not below 1024 (privileged_clients)") \
+  X(clients_refused, "TCP connections closed immediately: address not permitted")                            \
+  X(clients_unprivileged,                                                                                    \
+    "TCP connections closed immediately: source port not below 1024 (privileged_clients)")                   \
   X(clients_ended, "TCP connections of clients that have ended")                                             \
   X(clients_stuck, "TCP connections closed because a record or a reply made no progress")                    \
   X(clients_evicted, "TCP connections of clients ended to make room for another client")                     \
   X(clients_over_share,                                                                                      \
-    "TCP connections refused because all places were in use and their host held its share")                  \
+    "TCP connections refused because all client entries were in use and their host held its share")          \
   X(calls, "Calls of clients forwarded to the server")                                                       \
-  X(replies, "Replies of the server given to clients")                                                       \
+  X(replies, "Replies of the server sent to clients")                                                        \
   X(failures, "Calls that the server refused with an error of RPC-over-RDMA: answered with SYSTEM_ERR")      \
   X(timeouts, "Calls that the server did not answer within call_timeout_s, among those lost")                \
-  X(calls_lost, "Calls that can get no reply any more: their client was disconnected to send them again")    \
-  X(clients_reset, "TCP connections closed for the client to send its calls again")                          \
-  X(probes, "NULL calls to ask a silent server whether it still answers")                                    \
-  X(server_resets, "Connections to the server made again because it answered nothing, not even a NULL call") \
-  X(retransmissions,                                                                                         \
-    "Retransmission timers that expired: the server answered other calls, but not this one")                 \
+  X(calls_lost, "Calls that can no longer get a reply, whose client was disconnected to retransmit them")    \
+  X(clients_reset, "TCP connections closed so that the client retransmits its calls")                        \
+  X(probes, "NULL calls sent to probe a silent server")                                                      \
+  X(server_resets, "Connections to the server replaced because it answered no calls, not even NULL")         \
+  X(retransmissions, "Retransmission timers that expired while the server answered other calls")             \
   X(bad_records, "Records of clients that are not RPC messages, and invalid record lengths")                 \
   X(long_records, "Records of clients that are longer than any call")                                        \
   X(bad_calls,                                                                                               \
@@ -46,10 +46,10 @@ namespace sluice::segment {
   X(callbacks, "Calls of the server passed on to clients")                                                   \
   X(callbacks_refused, "Calls of the server that no client could take or answer")                            \
   X(waits_client,                                                                                            \
-    "Times that all client entries came to be in use: new TCP connections wait or go to another reactor")    \
+    "Times that the last free client entry was used; new TCP connections wait or go to another reactor")     \
   X(waits_connection, "Times that a client with a call waited for a connection to the server")               \
   X(connections_taken,                                                                                       \
-    "Connections to the server given up because their client had no calls and another one waited")           \
+    "Connections to the server released because their client had no calls and another client waited")        \
   X(waits_call, "Times that a client's next call waited because the limit of outstanding calls was reached") \
   X(waits_memory, "Times that a client's next call waited for memory")                                       \
   X(sent_bytes, "Bytes sent to clients")                                                                     \

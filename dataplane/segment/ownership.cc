@@ -34,9 +34,8 @@ std::string process(std::uint32_t pid) {
 }
 
 [[noreturn]] void refuse_beside(std::uint32_t pid, const std::string& name) {
-  throw SetupError("Another control plane" +
-                   (pid == 0 ? std::string(" starts just now, and") : process(pid)) + " owns segment '" +
-                   name + "': stop it first, or set another segment name.");
+  throw SetupError("Another control plane" + (pid == 0 ? std::string(" is starting, and") : process(pid)) +
+                   " owns segment '" + name + "'. Stop it first, or set another segment name.");
 }
 
 }  // namespace
@@ -86,7 +85,7 @@ void ControlOwnership::check_other_layout(const PartFile& file) const {
   if (head.magic == kMagic && epoch != 0 &&
       file_lock::taken_by_other(file.descriptor(), control_plane_lock(epoch)))
     throw SetupError("A control plane of another release" + process(head.pid) + " owns the shared segment " +
-                     file.path() + ": stop it first.");
+                     file.path() + ". Stop it first.");
 }
 
 /// Throws SetupError if a data plane runs: it keeps using the control part that it started with. Otherwise
@@ -100,7 +99,7 @@ void ControlOwnership::keep_data_plane_away() {
   throw SetupError("A data plane" + std::string(other ? " of another release" : "") + process(head.pid) +
                    " works with segment '" + name_ + "', whose file " + path_of(name_, Part::Control) +
                    " is " + (replaced_ ? "of another release" : "gone") +
-                   ": stop it first, then start both planes of one release.");
+                   ". Stop it first, then start both planes of one release.");
 }
 
 void ControlOwnership::make() {
@@ -127,9 +126,10 @@ void ControlOwnership::wait_for_predecessor() {
       stopped_ = predecessor;
       stopped_beats_ = beats;
       if (turns_of(heart.owner.load()) == 0) return;
-      throw SetupError("The control plane" + process(heart.pid.load()) + " of segment '" + name_ +
-                       "' stands still in the middle of its work: continue it, or end it (kill -KILL " +
-                       std::to_string(heart.pid.load()) + ") and start this one again.");
+      throw SetupError(
+          "The control plane" + process(heart.pid.load()) + " of segment '" + name_ +
+          "' is stopped in the middle of a write. Resume it (kill -CONT), or end it (kill -KILL " +
+          std::to_string(heart.pid.load()) + "), and start this one again.");
     }
     sleep_for_a_look();
   }
@@ -190,7 +190,7 @@ DataPlaneOwnership::DataPlaneOwnership(Segment& segment) : segment_(segment) {
     segment.layout().data_plane.pid = 0;
     return;
   }
-  throw SetupError("Another data plane of segment '" + segment.name() + "' starts just now: stop it first.");
+  throw SetupError("Another data plane of segment '" + segment.name() + "' is starting. Stop it first.");
 }
 
 /// Takes the data plane's lock. A killed process keeps its locks until its memory has been freed, so this
@@ -233,8 +233,8 @@ void DataPlaneOwnership::refuse(const PartFile& file) const {
   segment_.look_for(Part::Data);
   const bool beats = alive(segment_.layout().data_plane, monotonic_ns());
   throw SetupError("Another data plane" + process(head.pid) + " serves segment '" + segment_.name() + "'" +
-                   (beats ? "" : ", and does not turn") + ": stop it first" +
-                   (beats ? "" : " (kill -KILL, where it has been stopped by a signal)") +
+                   (beats ? "" : ", but its heartbeat has stopped") + ". Stop it first" +
+                   (beats ? "" : " (with kill -KILL, if a signal has stopped it)") +
                    ", or use another --segment.");
 }
 

@@ -37,7 +37,7 @@ void allocate(int fd, std::size_t bytes, const std::string& path) {
   constexpr std::size_t kMiB = 1u << 20;
   throw SetupError("Cannot allocate the shared segment " + path + " (" + std::strerror(error) +
                    "): " + folder_of(path) + " needs " + std::to_string((bytes + kMiB - 1) / kMiB) +
-                   " MiB of free space; a container is given that of /dev/shm as its shm size.");
+                   " MiB of free space. In a container the shm size limits /dev/shm.");
 }
 
 /// Returns whether other users can create no file in the folder.
@@ -82,7 +82,7 @@ std::optional<PartFile> PartFile::open(const std::string& segment, Part part, Ac
   if (fd >= 0) return PartFile(std::move(path), part, access, fd);
   if (errno == ENOENT) return std::nullopt;
   throw SetupError("Cannot use the shared segment " + path + " (" + std::strerror(errno) +
-                   "): remove it if it is not another Sluice's, or set another segment name.");
+                   "). Remove it if no other Sluice uses it, or set another segment name.");
 }
 
 PartFile PartFile::make(const std::string& segment, Part part) {
@@ -93,7 +93,7 @@ PartFile PartFile::make(const std::string& segment, Part part) {
   PartFile file(path, part, Access::Write, ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, kMode));
   if (!file.file_)
     throw SetupError("Cannot create the shared segment " + path + " (" + std::strerror(errno) +
-                     "): " + folder + " has to be a folder on a tmpfs that is writable for this user.");
+                     "): " + folder + " has to be a folder on a tmpfs that this user can write to.");
   allocate(file.descriptor(), bytes_of(part), path);
   void* const memory =
       ::mmap(nullptr, sizeof(PartHead), PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);
@@ -113,8 +113,8 @@ bool PartFile::show() {
   const std::string anonymous = "/proc/self/fd/" + std::to_string(descriptor());
   if (::linkat(AT_FDCWD, anonymous.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) return true;
   if (errno == EEXIST) return false;
-  throw SetupError("Cannot create the shared segment " + path_ + " (" + std::strerror(errno) +
-                   "): " + folder_of(path_) + " has to be writable for this user, and /proc mounted.");
+  throw SetupError("Cannot create the shared segment " + path_ + " (" + std::strerror(errno) + "): " +
+                   folder_of(path_) + " has to be writable for this user, and /proc has to be mounted.");
 }
 
 void PartFile::unlink() noexcept {
@@ -236,10 +236,10 @@ void FormerSegment::check() const {
   const auto epoch = epoch_of(control.owner);
   if (lives(layout, control, epoch != 0 && file_lock::taken_by_other(fd, kFormerControlPlaneLocks + epoch)))
     throw SetupError("A control plane of another release" + process(control) + " owns the shared segment " +
-                     path_ + ": stop it first.");
+                     path_ + ". Stop it first.");
   if (lives(layout, data, !file_lock::take(fd, kFormerDataPlaneLock)))
     throw SetupError("A data plane of another release" + process(data) + " works with the shared segment " +
-                     path_ + ": stop it first, then start both planes of one release.");
+                     path_ + ". Stop it first, then start both planes of one release.");
 }
 
 void FormerSegment::remove() const noexcept {

@@ -91,7 +91,7 @@ std::string difference(Part part, const Sections& theirs, std::uint64_t file_byt
       return name + "has version " + std::to_string(its->version) + ", not " + std::to_string(ours.version);
     if (its->offset != ours.offset || its->bytes != ours.bytes || its->hash != ours.hash)
       return name + "has another layout";
-    if (ours.offset + ours.bytes > file_bytes) return "it is cut short";
+    if (ours.offset + ours.bytes > file_bytes) return "it is truncated";
   }
   return {};
 }

@@ -40,14 +40,14 @@ std::byte* reserve(int protection) {
 
 std::string cannot_be_used(const PartFile& file, const std::string& defect) {
   return "The shared segment " + file.path() + " cannot be used: " + defect +
-         ". Stop both planes, remove the file and start both planes of one release.";
+         ". Stop both planes, remove the file, and start both planes of one release.";
 }
 
 std::string was_cut_short(const PartFile& file) {
   const bool control = file.part() == Part::Control;
-  return "The shared segment " + file.path() + " was cut short: " +
-         (control ? "stop both planes, remove the file and start both planes."
-                  : "stop sluice-dataplane and start it again, which makes the file anew.");
+  return "The shared segment " + file.path() + " was truncated. " +
+         (control ? "Stop both planes, remove the file, and start both planes."
+                  : "Restart sluice-dataplane, which creates the file again.");
 }
 
 template <typename Counters>
@@ -146,7 +146,7 @@ Owned<Segment> Segment::attach(const std::string& name) {
   if (found == Found::Unusable) throw SetupError(segment->problem());
   if (found == Found::Nothing)
     throw SetupError("There is no shared segment " + path_of(name, Part::Control) +
-                     ": start sluice-controlplane first, with the same segment name.");
+                     ". Start sluice-controlplane first, with the same segment name.");
   segment->look_for(Part::Data);
   return segment;
 }
@@ -295,7 +295,7 @@ void install_handler() {
   }();
   if (!installed)
     throw SetupError(std::string("Cannot handle SIGBUS (") + std::strerror(errno) +
-                     "), which a cut segment would send.");
+                     "), which an access to a truncated segment raises.");
 }
 
 }  // namespace
@@ -304,7 +304,7 @@ void CutGuard::guard() {
   install_handler();
   for (std::size_t i = 0; place_ < 0 && i < kMaxGuards; ++i)
     if (!places[i].taken.exchange(true)) place_ = static_cast<int>(i);
-  if (place_ < 0) throw SetupError("This process has too many segments of other planes mapped.");
+  if (place_ < 0) throw SetupError("This process has mapped too many segments of other planes.");
   Place& place = places[static_cast<std::size_t>(place_)];
   place.cut = false;
   place.bytes = bytes_;

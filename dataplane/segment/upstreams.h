@@ -19,58 +19,58 @@ namespace sluice::segment {
 inline constexpr std::uint32_t kMaxUpstreams = 8;
 
 // X(name, help)
-#define SLUICE_UPSTREAM_COUNTERS(X)                                                                      \
-  X(calls, "Calls sent to the upstream, those sent again included")                                      \
-  X(replies, "Replies of the upstream that matched an outstanding call")                                 \
-  X(resent, "Calls sent again: their connection was lost, or the upstream had forgotten them")           \
-  X(retransmissions,                                                                                     \
-    "Retransmission timers that expired: the upstream answered other calls, but not this one")           \
-  X(timeouts, "Calls not answered within call_timeout_s, whose clients were disconnected")               \
-  X(given_up, "Calls that ended every connection they were sent on, whose clients were disconnected")    \
-  X(probes, "NULL calls sent to an upstream that said nothing while calls waited for it")                \
-  X(silent_resets, "Connections made again because nothing came back on them for too long")              \
-  X(port_changes,                                                                                        \
-    "Connections made again from another port, as theirs was in use or all attempts timed out")          \
-  X(abandoned, "Calls whose client disconnected before they were answered")                              \
-  X(waits_earlier, "Calls that waited for an earlier one of their client, or for that one's reply")      \
-  X(replayed, "Calls that came again and were answered with the reply to the first")                     \
-  X(unkept_replies, "Replies too long to be kept for a call that comes again")                           \
-  X(evicted_replies,                                                                                     \
-    "Replies given up within two minutes, so that a call that comes again is executed again")            \
-  X(orphans, "Calls whose clients disconnected while the upstream had them")                             \
-  X(lost_orphans, "Of those, calls too many to be remembered: repeated, they are executed again")        \
-  X(unmatched_replies,                                                                                   \
-    "Replies that match no outstanding call: late, for clients that have disconnected, or forged")       \
-  X(bad_records, "Records that are not RPC messages, and invalid record lengths")                        \
-  X(long_records,                                                                                        \
-    "Replies longer than any valid reply; their calls end as if they were too long for the client")      \
-  X(duplicate_xids,                                                                                      \
-    "Calls with RPCSEC_GSS whose XID was outstanding already, whose clients were disconnected")          \
-  X(unrepeatable,                                                                                        \
-    "Calls with RPCSEC_GSS that lost their connection, whose clients were disconnected: a signature is " \
-    "good for one sending")                                                                              \
-  X(unassociated,                                                                                        \
-    "Calls of NFS 4.1 sent again on their client's own connection, as the session is for no other")      \
-  X(connects, "Connections to the upstream that were established")                                       \
-  X(connect_failures, "Connections to the upstream that could not be established")                       \
-  X(disconnects, "Connections to the upstream that ended")                                               \
-  X(address_changes, "Times that another of the upstream's addresses was chosen for its connections")    \
-  X(moves, "Connections that ended to be made again at another address")                                 \
-  X(connections_taken,                                                                                   \
-    "Connections to an RDMA upstream given up because their client had no calls and another one waited") \
-  X(callbacks, "Calls of the upstream that were passed on to their client")                              \
-  X(callbacks_refused, "Calls of the upstream that no client could take")                                \
-  X(waits_number, "Calls that waited for a share of upstream.max_calls, or for a connection")            \
-  X(waits_room, "Calls that waited for the connection or for room in its queue")                         \
-  X(waits_memory, "Calls that waited for memory for their replies")                                      \
-  X(unknown_handles,                                                                                     \
-    "Calls with a file handle of none of the upstreams with exports of their own, refused (STALE or "    \
-    "BADHANDLE); counted at the first of them")                                                          \
-  X(across_upstreams, "RENAME and LINK from this upstream to another one, refused (XDEV)")               \
-  X(long_handles, "File handles of the upstream that leave no room for a tag, kept from clients")        \
-  X(signed_calls_refused,                                                                                \
-    "Calls with RPCSEC_GSS to upstreams with exports of their own; counted at the first of them")        \
-  X(sent_bytes, "Bytes sent to the upstream")                                                            \
+#define SLUICE_UPSTREAM_COUNTERS(X)                                                                         \
+  X(calls, "Calls sent to the upstream, including retransmissions")                                         \
+  X(replies, "Replies of the upstream that matched an outstanding call")                                    \
+  X(resent, "Calls retransmitted because their connection was lost or the upstream had dropped them")       \
+  X(retransmissions, "Retransmission timers that expired while the upstream answered other calls")          \
+  X(timeouts, "Calls not answered within call_timeout_s, whose clients were disconnected")                  \
+  X(given_up, "Calls after which each of their connections was lost, whose clients were disconnected")      \
+  X(probes, "NULL calls sent to probe an upstream that was silent while calls were outstanding")            \
+  X(silent_resets, "Connections replaced because the upstream was silent on them for too long")             \
+  X(port_changes,                                                                                           \
+    "Connections replaced from another port, because theirs was in use or all attempts timed out")          \
+  X(abandoned, "Calls whose client disconnected before they were answered")                                 \
+  X(waits_earlier, "Calls that waited for an earlier call of their client, or for its reply")               \
+  X(replayed, "Retransmitted calls that were answered from the duplicate request cache")                    \
+  X(unkept_replies, "Replies too long for the duplicate request cache")                                     \
+  X(evicted_replies,                                                                                        \
+    "Cached replies evicted within two minutes; a retransmission of their call is executed again")          \
+  X(orphans, "Calls whose clients disconnected while the calls were outstanding at the upstream")           \
+  X(lost_orphans, "Such calls beyond the limit of the cache; a retransmission of them is executed again")   \
+  X(unmatched_replies,                                                                                      \
+    "Replies that match no outstanding call: late, for clients that have disconnected, or forged")          \
+  X(bad_records, "Records that are not RPC messages, and invalid record lengths")                           \
+  X(long_records,                                                                                           \
+    "Replies longer than any valid reply; their calls end as if they were too long for the client")         \
+  X(duplicate_xids,                                                                                         \
+    "Calls with RPCSEC_GSS whose XID was outstanding already, whose clients were disconnected")             \
+  X(unrepeatable,                                                                                           \
+    "Calls with RPCSEC_GSS that lost their connection, whose clients were disconnected: a signature is "    \
+    "good for one sending")                                                                                 \
+  X(unassociated,                                                                                           \
+    "Calls of NFS 4.1 retransmitted on the dedicated connection of their client, to which the session is "  \
+    "bound")                                                                                                \
+  X(connects, "Connections to the upstream that were established")                                          \
+  X(connect_failures, "Connections to the upstream that could not be established")                          \
+  X(disconnects, "Connections to the upstream that ended")                                                  \
+  X(address_changes, "Times that another of the upstream's addresses was chosen for its connections")       \
+  X(moves, "Connections closed to be established again at another address")                                 \
+  X(connections_taken,                                                                                      \
+    "Connections to an RDMA upstream released because their client had no calls and another client waited") \
+  X(callbacks, "Calls of the upstream that were passed on to their client")                                 \
+  X(callbacks_refused, "Calls of the upstream that no client could take")                                   \
+  X(waits_number, "Calls that waited for a share of upstream.max_calls, or for a connection")               \
+  X(waits_room, "Calls that waited for the connection or for room in its queue")                            \
+  X(waits_memory, "Calls that waited for memory for their replies")                                         \
+  X(unknown_handles,                                                                                        \
+    "Calls with a file handle of none of the upstreams with exports of their own, refused (STALE or "       \
+    "BADHANDLE); counted at the first of them")                                                             \
+  X(across_upstreams, "RENAME and LINK from this upstream to another one, refused (XDEV)")                  \
+  X(long_handles, "File handles of the upstream that leave no room for a tag, kept from clients")           \
+  X(signed_calls_refused,                                                                                   \
+    "Calls with RPCSEC_GSS to upstreams with exports of their own; counted at the first of them")           \
+  X(sent_bytes, "Bytes sent to the upstream")                                                               \
   X(received_bytes, "Bytes received from the upstream")
 
 enum class UpstreamCounter : std::uint32_t {

@@ -35,9 +35,9 @@ Uring::Uring(std::uint32_t operations, UringFeatures wanted)
   const int error = io_uring_queue_init_params(entries, &ring_, &parameters);
   if (error < 0)
     throw SetupError(std::string("Cannot set up io_uring (") + std::strerror(-error) +
-                     "), which upstreams and the reverse gateway need: use Linux 5.19 or later, set sysctl "
-                     "kernel.io_uring_disabled = 0, "
-                     "and allow io_uring_setup in the unit or container.");
+                     "), which upstreams and the reverse gateway require. Use Linux 5.19 or later, set "
+                     "sysctl kernel.io_uring_disabled = 0, and allow io_uring_setup in the unit or "
+                     "container.");
 }
 
 Uring::~Uring() {

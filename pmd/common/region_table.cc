@@ -53,7 +53,7 @@ void prefer_node(std::span<std::byte> memory, int node) noexcept {
 
 [[noreturn]] void fail(std::size_t bytes) {
   throw SetupError("Cannot allocate " + std::to_string(bytes >> 20) + " MiB of memory (" +
-                   std::strerror(errno) + "): configure smaller exports or fewer connections.");
+                   std::strerror(errno) + "). Configure smaller exports or fewer connections.");
 }
 
 }  // namespace

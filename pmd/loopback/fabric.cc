@@ -44,7 +44,7 @@ std::byte* map(int fd, std::size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (memory == MAP_FAILED)
     throw SetupError("Cannot map " + std::to_string(bytes >> 20) + " MiB for the loopback fabric (" +
-                     std::strerror(errno) + "): use fewer links or a smaller arena.");
+                     std::strerror(errno) + "). Use fewer links or a smaller arena.");
   return static_cast<std::byte*>(memory);
 }
 
@@ -68,7 +68,7 @@ void allocate_file(int fd, std::uint64_t first, std::uint64_t bytes) {
     throw SetupError(
         "Cannot allocate " + std::to_string((bytes + kMiB - 1) / kMiB) + " MiB for the loopback fabric (" +
         std::strerror(error) +
-        "): make room in its file system, /dev/shm as a rule, which a container is given as its shm "
+        "). Free space in its file system, usually /dev/shm, whose size in a container is the shm "
         "size.");
 }
 
@@ -78,11 +78,11 @@ void clear_place(const std::string& path) {
   struct stat status {};
   if (left.fd < 0 && errno == ENOENT) return;
   if (left.fd < 0 || ::fstat(left.fd, &status) != 0 || !S_ISREG(status.st_mode))
-    throw SetupError("There is something at " + path +
-                     " that is no loopback fabric: remove it, or set another loopback_path.");
+    throw SetupError("The file at " + path +
+                     " is not a loopback fabric. Remove it, or set another loopback_path.");
   if (!file_lock::take(left.fd, kCreatorLock))
     throw SetupError("Another data plane serves the loopback fabric " + path +
-                     ": stop it first, or set another loopback_path.");
+                     ". Stop it first, or set another loopback_path.");
   ::unlink(path.c_str());
 }
 
@@ -119,7 +119,7 @@ std::uint32_t Fabric::claim_device() {
     return number;
   }
   throw SetupError("All " + std::to_string(kMaxDevices) +
-                   " devices of the loopback fabric are in use: stop another client first.");
+                   " devices of the loopback fabric are in use. Stop another client first.");
 }
 
 /// Takes over the number of a process that has ended. Fails while any link with that process exists; after
@@ -223,8 +223,9 @@ std::shared_ptr<Fabric> Fabric::create(const std::string& path, const FabricConf
   const std::string folder = path.substr(0, path.rfind('/') + 1);
   File file{::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)};
   if (file.fd < 0 || ::ftruncate(file.fd, static_cast<off_t>(bytes)) != 0)
-    throw SetupError("Cannot create the loopback fabric " + path + " (" + std::strerror(errno) +
-                     "): its directory must exist, be writable and have space; /dev/shm is the usual place.");
+    throw SetupError(
+        "Cannot create the loopback fabric " + path + " (" + std::strerror(errno) +
+        "). Its directory has to exist, be writable and have free space. /dev/shm is the usual directory.");
   allocate_file(file.fd, 0, arenas_at(config.links));
   file_lock::take(file.fd, kCreatorLock);
   const std::string anonymous = "/proc/self/fd/" + std::to_string(file.fd);
@@ -233,7 +234,7 @@ std::shared_ptr<Fabric> Fabric::create(const std::string& path, const FabricConf
   fabric->initialise(config, true);
   if (::linkat(AT_FDCWD, anonymous.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0)
     throw SetupError("Cannot create the loopback fabric " + path + " (" + std::strerror(errno) +
-                     "): another data plane may be starting; /proc has to be mounted.");
+                     "). Another data plane may be starting. /proc has to be mounted.");
   fabric->path_ = path;
   return fabric;
 }
@@ -242,7 +243,7 @@ std::shared_ptr<Fabric> Fabric::attach(const std::string& path) {
   File file{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
   if (file.fd < 0)
     throw SetupError("Cannot open the loopback fabric " + path + " (" + std::strerror(errno) +
-                     "): sluice-dataplane creates it when its configuration says driver = \"loopback\".");
+                     "). sluice-dataplane creates it if its configuration has driver = \"loopback\".");
   struct stat status {};
   FabricHeader* header = nullptr;
   if (::fstat(file.fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < links_at())
@@ -255,7 +256,7 @@ std::shared_ptr<Fabric> Fabric::attach(const std::string& path) {
       header->links == 0 || header->links > kMaxLinks ||
       arenas_at(header->links) + kMaxDevices * header->arena_bytes != bytes)
     throw SetupError("The file " + path +
-                     " is not a loopback fabric of this version: restart sluice-dataplane, or use "
+                     " is not a loopback fabric of this version. Restart sluice-dataplane, or use "
                      "programs of one release.");
   fabric->locate();
   return fabric;
@@ -294,7 +295,7 @@ MemoryRegion LoopbackDevice::allocate_memory(std::size_t bytes) {
   if (fabric_->across_processes() && !fabric_->is_creator()) {
     if (rounded > fabric_->arena_bytes() - arena_used_)
       throw SetupError("The loopback arena of " + std::to_string(fabric_->arena_bytes() >> 20) +
-                       " MiB is used up: use fewer or smaller buffers.");
+                       " MiB is exhausted. Use fewer or smaller buffers.");
     std::byte* memory = fabric_->arena(number_) + arena_used_;
     fabric_->allocate(memory, rounded);
     arena_used_ += rounded;

@@ -32,7 +32,7 @@ void Capture::start(const CaptureFilter& filter, std::uint32_t snap_bytes) {
     for (std::uint32_t i = 0; i < lane_count_; ++i) lanes_[i].ring.allocate(kept_bytes_);
   } catch (const std::bad_alloc&) {
     release();
-    throw SetupError("There is no memory for a capture: it takes " +
+    throw SetupError("There is not enough memory for a capture, which requires " +
                      std::to_string(lane_count_ * kFrameRingBytes >> 20) + " MiB.");
   }
   for (Lane& lane : lanes_) lane.dropped.store(0, std::memory_order_relaxed);

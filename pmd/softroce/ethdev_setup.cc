@@ -121,7 +121,7 @@ InterruptGuard::InterruptGuard(std::uint32_t lanes) : count_(lanes) {
   rte_intr_instance_free(handle_);
   if (fd_ >= 0) close(fd_);
   throw SetupError(std::string("Cannot join DPDK's interrupt thread (") + rte_strerror(-error) +
-                   "), which memif needs: raise the limit of open files (ulimit -n).");
+                   "), which memif requires. Raise the limit of open files (ulimit -n).");
 }
 
 InterruptGuard::~InterruptGuard() {

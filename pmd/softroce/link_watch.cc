@@ -59,7 +59,7 @@ FileDescriptor open_socket(std::uint32_t groups) {
   address.nl_groups = groups;
   if (!made || ::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     throw SetupError(std::string("Cannot open a netlink socket (") + std::strerror(errno) +
-                     "): allow AF_NETLINK sockets to the data plane.");
+                     "). Permit AF_NETLINK sockets for the data plane.");
   return made;
 }
 

@@ -62,7 +62,7 @@ rte_mempool* make_pool(const std::string& name, unsigned count, std::uint16_t pr
       rte_pktmbuf_pool_create(name.c_str(), count, kTransmitCache, private_bytes, room, numa_node);
   if (pool == nullptr)
     throw SetupError("Cannot allocate the packet buffers '" + name + "' (" + rte_strerror(rte_errno) +
-                     "): give DPDK more memory (dpdk_memory_mib in [device], --dpdk-memory of a tool).");
+                     "). Give DPDK more memory (dpdk_memory_mib in [device], --dpdk-memory of a tool).");
   return pool;
 }
 

@@ -139,9 +139,9 @@ bool has_remote_invalidation(const ibv_device_attr& attributes) noexcept {
 
 std::string problem_of(const ibv_port_attr& port, bool has_address) {
   if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return "not Ethernet: Sluice supports RoCEv2 only";
-  if (port.state != IBV_PORT_ACTIVE) return "the port is down: check cable, switch and `ip link`";
+  if (port.state != IBV_PORT_ACTIVE) return "the port is down; check cable, switch and `ip link`";
   if (!has_address)
-    return "no RoCEv2 address: assign an IP address to its network interface, and check its RoCE mode";
+    return "no RoCEv2 address; assign an IP address to its network interface, and check its RoCE mode";
   return {};
 }
 

@@ -469,7 +469,7 @@ TEST_F(LoopbackProcesses, what_a_killed_creator_left_is_replaced) {
 
 TEST_F(LoopbackProcesses, what_is_no_fabric_stays_where_it_is) {
   std::filesystem::create_directory(path_);
-  EXPECT_NE(refusal_of([&] { loopback::Fabric::create(path_); }).find("that is no loopback fabric"),
+  EXPECT_NE(refusal_of([&] { loopback::Fabric::create(path_); }).find("is not a loopback fabric"),
             std::string::npos);
   EXPECT_TRUE(std::filesystem::is_directory(path_));
   std::filesystem::remove(path_);

@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from planes_test import BENCH, CONTROL, CTL, DATA, Planes  # noqa: E402
 from planes_of_tests import PATIENCE_S, Failed, Skipped, end, finish, run_tap  # noqa: E402
 
-STOP_IT = "stop it first"
+STOP_IT = "Stop it first"
 NEW_PID_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 planes = Planes(1)
@@ -83,9 +83,9 @@ def a_stopped_control_plane_has_a_successor_and_ends_when_it_is_continued():
         # A control plane that resumes in the middle of its work keeps the segment.
         planes.control = first
         planes.wait("the first at work", lambda: control_pid() == first.pid)
-        assert "in the middle of its work" in planes.text_of_log(), planes.text_of_log()[-1000:]
+        assert "in the middle of a write" in planes.text_of_log(), planes.text_of_log()[-1000:]
     else:
-        raise Failed("The first control plane was in the middle of its work each time.")
+        raise Failed("The first control plane was in the middle of a write each time.")
     assert first.wait(timeout=PATIENCE_S) == 1
     assert f"Another control plane (process {second.pid}) has taken over segment '{planes.name}'" in planes.text_of_log()
     assert second.poll() is None and control_pid() == second.pid
@@ -103,7 +103,7 @@ def a_stopped_data_plane_keeps_its_segment_and_its_clients():
     planes.loaded()
     planes.data.send_signal(signal.SIGSTOP)
     planes.wait("no heartbeat", lambda: not planes.ctl("status")["data_plane"]["alive"])
-    is_refused(run(DATA, "--segment", planes.name), "does not turn")
+    is_refused(run(DATA, "--segment", planes.name), "its heartbeat has stopped")
     planes.data.send_signal(signal.SIGCONT)
     planes.wait("its heartbeat", lambda: planes.ctl("status")["data_plane"]["alive"])
     is_refused(run(DATA, "--segment", planes.name))
@@ -300,7 +300,7 @@ def a_plane_that_cuts_its_file_short_ends_alone():
         assert two.data.wait(timeout=PATIENCE_S) != 0
         planes.wait("its end", lambda: (s := two.status()) and not s["data_plane"]["alive"])
         assert two.control.poll() is None
-        planes.wait("a sentence", lambda: f"{two.segment}.data was cut short: stop sluice-dataplane and start it again" in planes.text_of_log())
+        planes.wait("a sentence", lambda: f"{two.segment}.data was truncated. Restart sluice-dataplane" in planes.text_of_log())
         two.start_data()
         planes.wait("the next", two.is_up)
 
@@ -311,12 +311,12 @@ def a_plane_that_cuts_its_file_short_ends_alone():
             os.truncate(f"{two.segment}.control", 0)
             assert two.control.wait(timeout=PATIENCE_S) != 0
             planes.wait("a sentence or its end", lambda: two.data.poll() is not None or
-                        f"part of segment '{two.segment}' was cut short: calls of the connections" in planes.text_of_log())
+                        f"part of segment '{two.segment}' was truncated. Existing connections continue" in planes.text_of_log())
             time.sleep(1)  # serves without a control plane
             assert two.data.poll() is None and end(load)["errors"] == 0
         finally:
             load.kill()
-        is_refused(run(*two.as_user(two.control_user), CONTROL, "--config", two.config), "stop it first, then start both planes")
+        is_refused(run(*two.as_user(two.control_user), CONTROL, "--config", two.config), "Stop it first, then start both planes")
 
 
 def a_stop_is_graceful_and_leaves_no_socket():

@@ -128,7 +128,7 @@ def a_killed_data_plane_is_noticed_and_comes_back_with_the_same_root(planes):
 def a_second_plane_of_each_kind_is_refused_with_a_sentence(planes):
     for command in ([CONTROL, "--config", planes.config], [DATA, "--segment", planes.name]):
         second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-        assert second.returncode == 1 and "stop it first" in second.stdout + second.stderr, second
+        assert second.returncode == 1 and "Stop it first" in second.stdout + second.stderr, second
 
 
 def bad_configuration_starts_nothing(planes):

@@ -60,7 +60,7 @@ def a_data_plane_without_a_control_plane_waits_and_ends_with_a_sentence():
     kill(planes.data, planes.control)
     done = subprocess.run([DATA, "--segment", planes.name, "--wait", "1"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1 and f"No control plane has published a configuration in segment '{planes.name}'" in done.stdout, done
-    assert "Start: sluice-controlplane --config FILE." in done.stdout, done
+    assert "Start it with: sluice-controlplane --config FILE." in done.stdout, done
 
 
 def both_planes_begin_with_the_changed_file_whichever_starts_first():

@@ -124,7 +124,7 @@ def the_carrier_goes_and_comes_back():
     ip("link", "set", "server-port", "down")
     SITE.wait("it is not ready", lambda: unready_because("no link"))
     SITE.wait("the counter", lambda: counters()["port_down"] == before["port_down"] + 1)
-    assert log_has("has no link: check cable, switch and peer")
+    assert log_has("has no link. Check cable, switch and peer")
     SITE.wait("the event", lambda: events("device_down") == 1)
     ip("link", "set", "server-port", "up")
     SITE.wait("readiness again", lambda: ready()[0])

@@ -240,31 +240,31 @@ const char* to_string(CloseReason reason) noexcept {
     case CloseReason::None:
       return "it has not been closed";
     case CloseReason::PeerClosed:
-      return "the peer ended it";
+      return "the peer closed it";
     case CloseReason::LocalClose:
-      return "we ended it";
+      return "this side closed it";
     case CloseReason::TransportError:
-      return "of an error of the transport";
+      return "the transport reported an error";
     case CloseReason::RemoteAccess:
       return "the peer's memory refused an access";
     case CloseReason::InvalidationError:
-      return "memory could not be fenced";
+      return "memory could not be invalidated";
     case CloseReason::CreditOverrun:
-      return "the peer sent more than it was granted";
+      return "the peer exceeded its credits";
     case CloseReason::NoAnswer:
       return "the first message was not answered";
     case CloseReason::SequenceTimeout:
-      return "a continued message did not go on";
+      return "the peer did not complete a continued message";
     case CloseReason::NotAuthenticated:
-      return "the peer did not show who it is";
+      return "the peer did not authenticate itself";
     case CloseReason::NoCommonVersion:
       return "there is no common version of RPC-over-RDMA";
     case CloseReason::InternalError:
-      return "of an error of our own";
+      return "an internal error occurred";
     case CloseReason::NoProgress:
-      return "the peer did not go on with a call";
+      return "the peer made no progress with a call";
     case CloseReason::Unanswerable:
-      return "a call could not be answered, and has to be repeated";
+      return "a call could not be answered, and the client has to retransmit it";
     case CloseReason::Silent:
       return "the server answered no calls";
   }

@@ -21,8 +21,8 @@ using State = CallSlot::State;
 void ServiceTable::add(service::Service& service, std::uint32_t port) {
   const service::Binding& binding = service.binding();
   if (count_ == kMaxServices)
-    throw SetupError("More than " + std::to_string(kMaxServices) +
-                     " programs and versions to serve: configure fewer upstreams or services.");
+    throw SetupError("There are more than " + std::to_string(kMaxServices) +
+                     " programs and versions to serve. Configure fewer upstreams or services.");
   if (!has_element(services_, &service)) services_.push_back(&service);
   entries_[count_++] = {.program = binding.program,
                         .version = binding.version,

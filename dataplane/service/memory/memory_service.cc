@@ -30,8 +30,8 @@ MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros
   if (pad_.bytes.size() < xdr::kUnit)
     throw SetupError("The memory export needs a region for holes and padding of more than 64 KiB.");
   if (exports_.size() > kMaxExports)
-    throw SetupError("There are more than " + std::to_string(kMaxExports) + " exports: remove some.");
-  if (!make_roots()) throw SetupError("max_files is smaller than the number of exports: raise max_files.");
+    throw SetupError("There are more than " + std::to_string(kMaxExports) + " exports. Remove some.");
+  if (!make_roots()) throw SetupError("max_files is smaller than the number of exports. Raise max_files.");
   // Differs after each restart (RFC 1813, section 3.3.7).
   xdr::store_u64(write_verifier_.data(), fs_.start());
 }

@@ -30,7 +30,7 @@ TEST(Devices, an_ethdev_that_dpdk_has_not_is_named) {
   std::strcpy(config.ethdev, "net_memif7");
   const std::string problem = said([&] { Devices devices(config); });
   EXPECT_TRUE(contains(problem, "'net_memif7'")) << problem;
-  EXPECT_TRUE(contains(problem, "check ethdev in [device]")) << problem;
+  EXPECT_TRUE(contains(problem, "Check ethdev in [device]")) << problem;
 }
 
 TEST(Devices, a_reverse_gateway_attaches_to_its_server_and_says_where_that_should_be) {

@@ -60,7 +60,7 @@ TEST(Eal, who_asks_for_hugepages_is_told_of_them_when_dpdk_does_not_start) {
   segment::ConfigBlock config;
   EXPECT_EQ(advice_on_eal(config).find("hugepages"), std::string::npos);
   config.hugepages = 1;
-  EXPECT_NE(advice_on_eal(config).find("write to /dev/hugepages"), std::string::npos);
+  EXPECT_NE(advice_on_eal(config).find("write access to /dev/hugepages"), std::string::npos);
 }
 
 TEST(Eal, devices_are_probed_for_softroce_only) {

@@ -65,7 +65,7 @@ TEST_F(MemoryRoomTest, more_than_the_machine_has_is_refused_with_both_numbers) {
       said.find("needs " + bytes(memory_need(config_).pages_bytes / kMiB) + " MiB of memory (200000 MiB"),
       std::string::npos)
       << said;
-  EXPECT_NE(said.find("this machine has 16384 MiB: lower size_mib"), std::string::npos) << said;
+  EXPECT_NE(said.find("this machine has 16384 MiB. Lower size_mib"), std::string::npos) << said;
 }
 
 TEST_F(MemoryRoomTest, huge_pages_are_no_room_for_files_and_files_none_for_dpdk) {
@@ -99,7 +99,7 @@ TEST_F(MemoryRoomTest, the_least_limit_of_the_groups_of_version_2_counts) {
   EXPECT_EQ(refusal(), "");
   write(parent, bytes(memory_need(config_).pages_bytes - 1) + "\n");
   const std::string said = refusal();
-  EXPECT_NE(said.find("its control group may have " + bytes((memory_need(config_).pages_bytes - 1) / kMiB) +
+  EXPECT_NE(said.find("its control group may use " + bytes((memory_need(config_).pages_bytes - 1) / kMiB) +
                       " MiB (" + folder_ + '/' + parent + ')'),
             std::string::npos)
       << said;
@@ -126,7 +126,7 @@ TEST_F(MemoryRoomTest, limits_of_version_1_count_too) {
 TEST_F(MemoryRoomTest, what_others_use_at_the_moment_is_a_warning) {
   config_.memory_bytes = 10000 * kMiB;
   const std::string warning = require_memory(config_, folders());
-  EXPECT_NE(warning.find("and 8192 MiB are unused at the moment"), std::string::npos) << warning;
+  EXPECT_NE(warning.find("and 8192 MiB are currently unused"), std::string::npos) << warning;
   config_.memory_bytes = 16 * kMiB;
   EXPECT_EQ(require_memory(config_, folders()), "");
 }

@@ -162,7 +162,7 @@ TEST_F(PacketCaptureTest, a_limit_of_packets_ends_it) {
   start({.id = 7, .max_packets = 2, .snap_bytes = 100});
   for (int i = 0; i < 5; ++i) frame(1, 64);
   EXPECT_EQ(packets(rest()), 2);
-  EXPECT_STREQ(status().end, "limit of packets");
+  EXPECT_STREQ(status().end, "packet limit");
 }
 
 TEST_F(PacketCaptureTest, a_limit_of_bytes_is_never_exceeded) {
@@ -172,7 +172,7 @@ TEST_F(PacketCaptureTest, a_limit_of_bytes_is_never_exceeded) {
   EXPECT_EQ(packets(rest()), 3);
   EXPECT_LE(file_.size(), kLimit);
   EXPECT_EQ(status().state, CaptureState::Done);
-  EXPECT_STREQ(status().end, "limit of bytes");
+  EXPECT_STREQ(status().end, "byte limit");
 }
 
 TEST_F(PacketCaptureTest, a_limit_of_time_ends_it_where_no_packet_comes) {
@@ -182,7 +182,7 @@ TEST_F(PacketCaptureTest, a_limit_of_time_ends_it_where_no_packet_comes) {
   read();
   turn(1);
   EXPECT_EQ(packets(rest()), 1);
-  EXPECT_STREQ(status().end, "limit of time");
+  EXPECT_STREQ(status().end, "time limit");
 }
 
 TEST_F(PacketCaptureTest, it_ends_with_its_reader_before_any_packet) {
@@ -193,7 +193,7 @@ TEST_F(PacketCaptureTest, it_ends_with_its_reader_before_any_packet) {
   pipe_.reader.reset();
   EXPECT_FALSE(turn());
   EXPECT_EQ(status().state, CaptureState::Done);
-  EXPECT_STREQ(status().end, "its reader has gone");
+  EXPECT_STREQ(status().end, "its reader closed the pipe");
 }
 
 TEST_F(PacketCaptureTest, a_reader_that_does_not_read_costs_packets_and_nothing_else) {
@@ -210,7 +210,7 @@ TEST_F(PacketCaptureTest, a_reader_that_does_not_read_costs_packets_and_nothing_
   EXPECT_TRUE(turn(PacketCapture::kFlushPatienceNs));
   EXPECT_FALSE(turn(1)) << "the end waits no longer for its reader";
   EXPECT_EQ(status().state, CaptureState::Failed);
-  EXPECT_NE(std::string(status().problem).find("nobody reads"), std::string::npos);
+  EXPECT_NE(std::string(status().problem).find("its output was not read"), std::string::npos);
   EXPECT_GT(status().dropped, 0u);
   EXPECT_EQ(status().packets + status().dropped, kMany);
 }

@@ -165,7 +165,7 @@ TEST(Settings, a_pool_too_small_for_any_call_refuses_start_and_names_its_holders
   };
   EXPECT_EQ(engine([](auto&) {}), "");
   EXPECT_EQ(engine([](auto& config) { config.call_buffers = 0; }),
-            "call_buffers is 0, less than the sum of 1 for a call that is put together from Read chunks.");
+            "call_buffers is 0, less than the sum of 1 for a call that is assembled from Read chunks.");
   EXPECT_EQ(
       engine([](auto& config) { config.large_reply_buffers = 0; }),
       "large_reply_buffers is 0, less than the sum of 1 for results that do not fit the buffer of their "
@@ -174,7 +174,7 @@ TEST(Settings, a_pool_too_small_for_any_call_refuses_start_and_names_its_holders
   without_assembly.max_connections = 1;
   without_assembly.assembly_buffers = 0;
   EXPECT_EQ(refusal([&] { rpcrdma::Engine(*device, without_assembly); }),
-            "assembly_buffers is 0, less than the sum of 1 for a continued message whose parts come in.");
+            "assembly_buffers is 0, less than the sum of 1 for a continued message that is being assembled.");
 
   const auto segment = segment::Segment::in_memory();
   segment::ReactorArea* const area = &segment->layout().reactors[0];

@@ -56,7 +56,7 @@ class StartTest : public testing::Test {
 TEST_F(StartTest, without_a_segment_it_says_what_to_start) {
   const std::string said = problem();
   EXPECT_NE(said.find("There is no shared segment /dev/shm/" + name_), std::string::npos) << said;
-  EXPECT_NE(said.find("Start: sluice-controlplane --config FILE."), std::string::npos) << said;
+  EXPECT_NE(said.find("Start it with: sluice-controlplane --config FILE."), std::string::npos) << said;
 }
 
 TEST_F(StartTest, what_a_dead_control_plane_has_published_is_not_enough) {
@@ -66,7 +66,7 @@ TEST_F(StartTest, what_a_dead_control_plane_has_published_is_not_enough) {
   EXPECT_NE(said.find("No control plane has published a configuration in segment '" + name_ + "'"),
             std::string::npos)
       << said;
-  EXPECT_NE(said.find("Start: sluice-controlplane --config FILE."), std::string::npos) << said;
+  EXPECT_NE(said.find("Start it with: sluice-controlplane --config FILE."), std::string::npos) << said;
 }
 
 TEST_F(StartTest, it_returns_what_is_published_for_it) {

@@ -50,8 +50,7 @@ TEST_F(CutSegment, is_no_longer_believed_where_it_was_left) {
   cut(Part::Data, bytes_of(Part::Data));
   EXPECT_EQ(reader_->layout().data_plane.pid, 0u);
   EXPECT_EQ(reader_->look_for(Part::Data), Segment::Found::Unusable);
-  EXPECT_NE(reader_->problem().find("was cut short: stop sluice-dataplane and start it again"),
-            std::string::npos)
+  EXPECT_NE(reader_->problem().find("was truncated. Restart sluice-dataplane"), std::string::npos)
       << reader_->problem();
 }
 

@@ -144,7 +144,7 @@ TEST_F(SegmentFiles, a_removed_one_is_gone) {
 
 TEST_F(SegmentFiles, each_defect_has_its_sentence) {
   make_file(sizeof(ControlPart) / 2, [](auto&) {});
-  EXPECT_NE(attach_refusal().find("it is cut short"), std::string::npos) << attach_refusal();
+  EXPECT_NE(attach_refusal().find("it is truncated"), std::string::npos) << attach_refusal();
   make_file(sizeof(ControlPart), [](auto& head) { head.magic += 1; });
   EXPECT_NE(attach_refusal().find("it is not a Sluice segment"), std::string::npos) << attach_refusal();
   make_file(sizeof(ControlPart), [](auto& head) { head.layout_version += 1; });
@@ -245,7 +245,7 @@ TEST_F(SegmentFiles, one_that_is_gone_while_its_data_plane_runs_is_not_made_anew
   {
     const DataPlaneOwnership runs(*segment);
     std::filesystem::remove(path_);
-    EXPECT_NE(open_refusal().find("whose file " + path_ + " is gone: stop it first"), std::string::npos)
+    EXPECT_NE(open_refusal().find("whose file " + path_ + " is gone. Stop it first"), std::string::npos)
         << open_refusal();
   }
   EXPECT_EQ(open_refusal(), "");

@@ -22,7 +22,7 @@
 namespace sluice::segment {
 namespace {
 
-constexpr const char* kStopIt = "stop it first";
+constexpr const char* kStopIt = "Stop it first";
 
 class Owners : public testing::Test {
  protected:
@@ -176,7 +176,7 @@ TEST_F(Owners, one_that_was_stopped_in_the_middle_of_its_work_is_not_taken_over)
   {
     const auto turn = first->enter();
     const std::string said = refusal_of_another();
-    EXPECT_NE(said.find("in the middle of its work"), std::string::npos) << said;
+    EXPECT_NE(said.find("in the middle of a write"), std::string::npos) << said;
     EXPECT_NE(said.find("kill -KILL " + std::to_string(::getpid())), std::string::npos) << said;
   }
   EXPECT_TRUE(first->enter());
@@ -290,7 +290,7 @@ TEST_F(Owners, one_data_plane_has_a_segment_until_it_ends) {
     const auto another = [&] { const DataPlaneOwnership second(*again); };
     EXPECT_NE(refusal(another).find(kStopIt), std::string::npos);
     beat(segment->layout().data_plane, monotonic_ns() - kHeartbeatTimeoutNs - 1);
-    EXPECT_NE(refusal(another).find("does not turn"), std::string::npos) << refusal(another);
+    EXPECT_NE(refusal(another).find("its heartbeat has stopped"), std::string::npos) << refusal(another);
   }
   EXPECT_FALSE(onlooker.data_plane_runs());
 }

@@ -144,7 +144,7 @@ TEST_F(Releases, a_section_more_is_no_difference) {
   EXPECT_EQ(difference(Part::Control, sections, sizeof(ControlPart)), "");
   std::strcpy(sections[15].name.data(), "new");
   EXPECT_EQ(difference(Part::Control, sections, sizeof(ControlPart) + 4096), "");
-  EXPECT_EQ(difference(Part::Control, sections, sizeof(ControlPart) / 2), "it is cut short");
+  EXPECT_EQ(difference(Part::Control, sections, sizeof(ControlPart) / 2), "it is truncated");
 }
 
 TEST(TwoCopiesOfAConfiguration, one_is_whole_when_a_writer_died_within_the_other) {

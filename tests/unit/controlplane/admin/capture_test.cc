@@ -89,7 +89,7 @@ TEST_F(CaptureMethods, what_cannot_be_is_refused_with_a_sentence_and_goes_nowher
   EXPECT_EQ(refusal(Json::object(), pipe_[1]), "");
   EXPECT_TRUE(inbox_->receive());
   inbox_.reset();
-  EXPECT_NE(refusal(Json::object(), pipe_[1]).find("is it running"), std::string::npos);
+  EXPECT_NE(refusal(Json::object(), pipe_[1]).find("whether it runs"), std::string::npos);
 }
 
 TEST_F(CaptureMethods, the_status_says_why_it_has_ended) {
@@ -97,11 +97,11 @@ TEST_F(CaptureMethods, the_status_says_why_it_has_ended) {
   EXPECT_EQ(answer("capture_status", Json::object())["result"]["state"], "none");
   segment::CaptureStatus status{
       .id = 9, .state = segment::CaptureState::Done, .packets = 4, .bytes = 5, .dropped = 6};
-  std::strcpy(status.end, "limit of time");
+  std::strcpy(status.end, "time limit");
   layout.capture_status.write(status);
   const Json done = answer("capture_status", Json::object())["result"];
   EXPECT_EQ(done["state"], "done");
-  EXPECT_EQ(done["end"], "limit of time");
+  EXPECT_EQ(done["end"], "time limit");
   EXPECT_EQ(done["packets"], 4);
   EXPECT_EQ(done["dropped"], 6);
 }

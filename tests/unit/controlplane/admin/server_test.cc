@@ -683,7 +683,7 @@ TEST_F(AdminPath, of_another_segments_control_plane_is_left_alone) {
     const std::string said = refusal(other);
     EXPECT_NE(said.find("Another control plane serves the admin socket " + path()), std::string::npos)
         << said;
-    EXPECT_NE(said.find("stop it first"), std::string::npos) << said;
+    EXPECT_NE(said.find("Stop it first"), std::string::npos) << said;
   }
   EXPECT_EQ(inode(), before);
 }

@@ -178,7 +178,7 @@ TEST_F(ConfigFile, that_names_a_processor_which_this_machine_does_not_have_is_re
 }
 
 TEST_F(ConfigFile, of_another_kind_is_refused_with_a_sentence_and_waits_for_nobody) {
-  EXPECT_NE(defects(folder_).find(folder_ + " is a directory: name the file in it."), std::string::npos);
+  EXPECT_NE(defects(folder_).find(folder_ + " is a directory. Name the file in it."), std::string::npos);
   EXPECT_NE(defects(path()).find("No such file"), std::string::npos);
   EXPECT_NE(defects("/dev/zero").find("is a pipe or a device"), std::string::npos);
   ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);

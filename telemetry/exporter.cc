@@ -432,7 +432,7 @@ http::Site site_of(const std::string& address, const segment::Layout& layout, co
   const std::string text = "text/plain; charset=utf-8";
   return {.address = address,
           .what = "metrics",
-          .advice = "set metrics.address to another host:port, or to \"\" for none.",
+          .advice = "Set metrics.address to another host:port, or to \"\" for none.",
           .pages = {{.path = "/metrics",
                      .type = "text/plain; version=0.0.4; charset=utf-8",
                      .make =

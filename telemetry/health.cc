@@ -22,8 +22,8 @@ const char* why_no_device(const segment::Layout& layout, std::uint32_t reactors)
     const auto info = layout.reactors[i].info.read();
     if (!info || info->condition == segment::DeviceCondition::Up) return "";
     why = info->condition == segment::DeviceCondition::Gone
-              ? "the RDMA device is gone: sluicectl events and the data plane's log say what happened"
-              : "the RDMA device has no link: check cable, switch and peer";
+              ? "the RDMA device was removed; see sluicectl events and the data plane's log"
+              : "the RDMA device has no link; check cable, switch and peer";
   }
   return why;
 }
@@ -32,18 +32,18 @@ const char* why_no_device(const segment::Layout& layout, std::uint32_t reactors)
 
 Health liveness(const segment::Layout& layout, std::uint64_t monotonic_now_ns) {
   if (segment::alive(layout.control_plane, monotonic_now_ns)) return {true, "alive"};
-  return {false, std::string("the loop of the control plane has not come round") + kTooLong};
+  return {false, std::string("the loop of the control plane has not iterated") + kTooLong};
 }
 
 Health readiness(const segment::Layout& layout, std::uint64_t monotonic_now_ns) {
   if (layout.control_plane.pid.load() != static_cast<std::uint32_t>(::getpid()))
     return {false, "this control plane does not own the segment"};
   if (Health own = liveness(layout, monotonic_now_ns); !own.good) return own;
-  if (layout.data_plane.pid.load() == 0) return {false, "there is no data plane: start sluice-dataplane"};
+  if (layout.data_plane.pid.load() == 0) return {false, "no data plane runs; start sluice-dataplane"};
   if (!segment::alive(layout.data_plane, monotonic_now_ns))
-    return {false, std::string("the data plane's heart has not beaten") + kTooLong};
+    return {false, std::string("the data plane has sent no heartbeat") + kTooLong};
   const auto config = layout.config.read_copy();
-  if (!config) return {false, "there is no configuration"};
+  if (!config) return {false, "no configuration is published"};
   const std::uint32_t reactors = smaller_of(config->reactors, segment::kMaxReactors);
   for (std::uint32_t i = 0; i < reactors; ++i) {
     const auto info = layout.reactors[i].info.read();

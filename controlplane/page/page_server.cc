@@ -11,7 +11,7 @@ namespace {
 http::Site site_of(const std::string& address, const std::string& name, PageServer::Look look) {
   return {.address = address,
           .what = "the status page",
-          .advice = "set page.address to another address and port, or to \"\" for no page.",
+          .advice = "Set page.address to another address and port, or to \"\" for no page.",
           .pages = {{.path = "/",
                      .type = "text/html; charset=utf-8",
                      .make = [] { return http::Content{.text = std::string(kStatusHtml)}; }},

@@ -64,11 +64,11 @@ inline PacketMemory packet_memory(const EthdevTraits& ethdev) noexcept {
 inline std::string_view why_copied(const EthdevTraits& ethdev) noexcept {
   if (packet_memory(ethdev) != PacketMemory::Unknown) return {};
   if (!is_card(ethdev.bus)) return "its driver passes packets on";
-  if (!ethdev.sends_segments) return "it sends no packets of several segments";
-  if (!ethdev.frees_when_asked) return "its driver does not free what has been sent when asked to";
+  if (!ethdev.sends_segments) return "it cannot send packets of several segments";
+  if (!ethdev.frees_when_asked) return "its driver does not free sent packets on request";
   if (stops_when_asked_to_free(ethdev.driver))
-    return "its driver stops when asked to free what has been sent";
-  return "DPDK uses physical addresses: bind the card to vfio-pci, with an IOMMU";
+    return "its driver stops when it is requested to free sent packets";
+  return "DPDK uses physical addresses. Bind the card to vfio-pci, with an IOMMU";
 }
 
 }  // namespace sluice::rdma::softroce

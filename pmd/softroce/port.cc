@@ -54,12 +54,12 @@ void free_all(rte_ring* ring) noexcept {
 EthernetPort::EthernetPort(const PortConfig& config) : config_(config), link_(config.lanes) {
   if (config_.addresses.empty())
     throw SetupError("softroce port " + config_.name +
-                     " has no address: set addresses = [\"192.0.2.1/24\"] in [device] of the configuration.");
+                     " has no address. Set addresses = [\"192.0.2.1/24\"] in [device] of the configuration.");
   if (config_.lanes < 1 || config_.lanes > kMaxLanes)
-    throw SetupError("softroce port " + config_.name + ": 1 to " + std::to_string(kMaxLanes) +
-                     " reactors can share a port.");
+    throw SetupError("softroce port " + config_.name + " supports 1 to " + std::to_string(kMaxLanes) +
+                     " reactors.");
   if (config_.max_queue_pairs > kMaxQueuePairs)
-    throw SetupError("softroce port " + config_.name + ": at most " + std::to_string(kMaxQueuePairs) +
+    throw SetupError("softroce port " + config_.name + " supports at most " + std::to_string(kMaxQueuePairs) +
                      " queue pairs on a reactor.");
   configure();
   for (std::uint32_t from = 0; from < config_.lanes; ++from) {

@@ -33,11 +33,10 @@ constexpr std::chrono::seconds kReopenInterval{1};
 constexpr std::chrono::seconds kInspectionInterval{1};
 
 SetupError port_error(const PortConfig& config, const char* what, int error) {
-  const char* const advice = error == EPERM
-                                 ? "an interface of the kernel's wants CAP_NET_RAW and CAP_NET_ADMIN."
-                                 : "check the ethdev in [device] of the configuration.";
-  return SetupError("softroce port " + config.name + ": cannot " + what + " (" + rte_strerror(error) +
-                    "): " + advice);
+  const char* const advice = error == EPERM ? "A kernel interface requires CAP_NET_RAW and CAP_NET_ADMIN."
+                                            : "Check the ethdev in [device] of the configuration.";
+  return SetupError("softroce port " + config.name + " cannot " + what + " (" + rte_strerror(error) + "). " +
+                    advice);
 }
 
 /// Returns the arguments that the ethdev was created with, or an empty string if it was created without
@@ -96,14 +95,14 @@ void EthernetPort::make_pool(std::uint32_t queue) {
       rte_pktmbuf_pool_create(name.c_str(), receive_buffers(shape_), kReceiveCache, 0,
                               static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + frame_bytes_), numa_node_);
   if (pools_[queue] == nullptr)
-    throw SetupError("softroce port " + config_.name + ": cannot make receive buffers (" +
-                     rte_strerror(rte_errno) + "): give DPDK more memory (dpdk_memory_mib in [device]).");
+    throw SetupError("softroce port " + config_.name + " cannot create receive buffers (" +
+                     rte_strerror(rte_errno) + "). Give DPDK more memory (dpdk_memory_mib in [device]).");
 }
 
 /// Configures and starts the ethdev with the queues and pools of this port. Throws SetupError.
 void EthernetPort::start_ethdev(const rte_eth_dev_info& info) {
   if (shape_.queues > smaller_of(info.max_rx_queues, info.max_tx_queues))
-    throw SetupError("The ethdev has fewer queues than before: restart the data plane.");
+    throw SetupError("The ethdev has fewer queues than before. Restart the data plane.");
   rte_eth_conf conf{};
   if (shape_.queues > 1) {
     conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
@@ -112,7 +111,7 @@ void EthernetPort::start_ethdev(const rte_eth_dev_info& info) {
   if (on_card_) {  // a virtual ethdev has the MTU of the interface below it
     if (config_.link_mtu > info.max_mtu)
       throw SetupError("The network card of softroce supports packets of at most " +
-                       std::to_string(info.max_mtu) + " bytes: lower mtu in [device] to that.");
+                       std::to_string(info.max_mtu) + " bytes. Lower mtu in [device] to this value.");
     conf.rxmode.mtu = config_.link_mtu;
   }
   conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
@@ -217,9 +216,9 @@ void EthernetPort::watch_interface(const std::string& interface) {
   try {
     watch_ = make_owned<LinkWatch>(interface);
   } catch (const SetupError& error) {
-    return notice(
-        LinkNotice::Level::Warning,
-        std::string(error.what()) + " Without it changes of the interface " + interface + " go unnoticed.");
+    return notice(LinkNotice::Level::Warning, std::string(error.what()) +
+                                                  " Without it changes of the interface " + interface +
+                                                  " are not detected.");
   }
   interface_mtu_ = watch_->state().mtu;
 }
@@ -283,7 +282,7 @@ void EthernetPort::follow_interface(const InterfaceNews& news) {
 
 /// Makes the lanes stop using the ethdev.
 void EthernetPort::leave(const std::string& what) {
-  notice(LinkNotice::Level::Warning, what + ". Sluice opens it again when it is back");
+  notice(LinkNotice::Level::Warning, what + ". Sluice opens it again when it returns");
   link_.change_condition(Condition::Gone);
   link_.transition(EthdevUse::Leaving);
   publish_changes();

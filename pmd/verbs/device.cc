@@ -69,7 +69,7 @@ void VerbsDevice::attach() {
     ibv_port_attr port{};
     if (ibv_query_device(context_, &attributes_) != 0 || ibv_query_port(context_, config_.port, &port) != 0)
       throw SetupError("The RDMA device " + config_.device + " cannot be queried about its port " +
-                       std::to_string(config_.port) + ": see `sluicectl devices`.");
+                       std::to_string(config_.port) + ". See `sluicectl devices`.");
     attached_port_ = port_of(port);
     if (const std::string problem = problem_of(port, !attached_port_.addresses.empty()); !problem.empty())
       throw SetupError("The RDMA device " + name_ + " cannot be used: " + problem + ".");

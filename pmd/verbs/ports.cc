@@ -205,7 +205,7 @@ std::vector<PortInfo> list_ports() {
                        .firmware = {},
                        .addresses = {},
                        .problem = std::string("cannot be opened (") + std::strerror(errno) +
-                                  "): check the permissions of /dev/infiniband"});
+                                  "). Check the permissions of /dev/infiniband"});
       continue;
     }
     ibv_device_attr device{};

@@ -62,7 +62,7 @@ bool VerbsDevice::has_queue_pair() const noexcept {
 Owned<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits& limits) {
   try {
     if (presence_ != Presence::Attached)
-      throw SetupError("The RDMA device " + name_ + " was removed: Sluice waits until it comes back.");
+      throw SetupError("The RDMA device " + name_ + " was removed. Sluice waits until it returns.");
     throw_refusal();
     const std::uint16_t slot = take_ready(limits);
     auto qp = make_owned<VerbsQueuePair>(*this, slot, slots_[slot].generation, setup_.hardware(slot));
@@ -92,7 +92,7 @@ std::uint16_t VerbsDevice::take_ready(const QueuePairLimits& limits) {
     while (free_slots_.empty() && steps_asked_ > 0) await_step();
     if (free_slots_.empty())
       throw SetupError("All " + std::to_string(slots_.size()) + " queue pairs of the RDMA device " + name_ +
-                       " are in use: raise [transport] max_connections.");
+                       " are in use. Raise [transport] max_connections.");
     begin_make(limits, completion_queue(entries_for(limits)));
     while (making_ > 0) await_step();
     at = find();
@@ -135,7 +135,7 @@ CompletionQueue& VerbsDevice::make_queue(std::uint32_t entries) {
   if (queue == nullptr)
     throw SetupError("The RDMA device " + name_ + " cannot create a completion queue with " +
                      std::to_string(entries + shared) + " entries (its limit is " + std::to_string(most) +
-                     "): lower [transport] credits.");
+                     "). Lower [transport] credits.");
   queue->take_room(shared);
   extended_polling_ = queue->extended();
   completion_queues_.push_back(std::move(queue));

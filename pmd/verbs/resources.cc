@@ -42,7 +42,7 @@ void MemoryTable::register_region(Region& region) {
   if (region.handle == nullptr)
     throw SetupError("Cannot register " + std::to_string(region.bytes.size() >> 20) +
                      " MiB of memory with the RDMA device (" + std::strerror(errno) +
-                     "): raise the limit of locked memory (LimitMEMLOCK of the service, or ulimit -l), or "
+                     "). Raise the limit of locked memory (LimitMEMLOCK of the service, or ulimit -l), or "
                      "lower [memory] size_mib.");
   region.device_lkey = region.handle->lkey;
 }
@@ -80,7 +80,7 @@ void MemoryTable::make_window(Window& window) {
   if (window.handle == nullptr)
     throw SetupError("The RDMA device cannot allocate more memory windows (" +
                      std::string(std::strerror(errno)) +
-                     "): configure fewer connections or fewer calls per connection.");
+                     "). Configure fewer connections or fewer calls per connection.");
   window.rkey = window.handle->rkey;
 }
 
@@ -88,8 +88,7 @@ MemoryWindow MemoryTable::allocate_window() {
   if (!windows_possible_)
     throw SetupError(
         "The RDMA device has no type 2 memory windows: it can be used to serve clients, but not as a client. "
-        "Use "
-        "another device for the reverse gateway, for upstreams that call back, and for sluice-bench.");
+        "Use another device for the reverse gateway, for upstreams that call back, and for sluice-bench.");
   Window window;
   if (pd_ != nullptr) make_window(window);
   windows_.push_back(window);
@@ -236,7 +235,7 @@ void SharedReceives::make_queue(ibv_pd* pd) {
       "The RDMA device " + std::string(ibv_get_device_name(pd->context->device)) +
       " cannot create a shared receive queue with " + std::to_string(count_) + " Receives (" +
       std::strerror(failed) + "; its limit is " + std::to_string(limits.max_srq_wr) +
-      "): lower shared_receives in [device], or set it to 0 for a receive queue per connection.");
+      "). Lower shared_receives in [device], or set it to 0 for a receive queue per connection.");
 }
 
 void SharedReceives::fill() {
@@ -246,7 +245,7 @@ void SharedReceives::fill() {
   if (taken && post()) return;
   const std::string device = ibv_get_device_name(srq_->context->device);
   detach();
-  throw SetupError("The RDMA device " + device + " refuses to post Receives: see the kernel log.");
+  throw SetupError("The RDMA device " + device + " refuses to post Receives. See the kernel log.");
 }
 
 void SharedReceives::detach() noexcept {

@@ -147,7 +147,7 @@ bool SetupThread::make(Hardware& hardware) noexcept {
                        std::to_string(hardware.limits.send_depth) + " send and " +
                        std::to_string(hardware.limits.recv_depth) + " receive work requests (" +
                        std::strerror(errno) +
-                       "): lower [transport] credits; `sluicectl devices` shows the device's limits.";
+                       "). Lower [transport] credits. `sluicectl devices` shows the device's limits.";
     return false;
   }
   // rdma-core 44's rxe corrupts inline data posted through the extended interface.

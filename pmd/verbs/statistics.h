@@ -11,30 +11,30 @@ namespace sluice::rdma::verbs {
 
 /// Counters of one reactor's device. Written by that reactor, except for the counters of asynchronous events,
 /// which the thread that calls look() increments.
-#define SLUICE_VERBS_STATISTICS(X)                                                            \
-  X(work_completions, "work completions taken from completion queues")                        \
-  X(waits, "times that the reactor slept until a work completion or a timeout")               \
-  X(wakeups, "of those, ended by a work completion")                                          \
-  X(doorbells, "batches of send work requests handed to the device")                          \
-  X(receive_doorbells, "batches of Receives handed to the device")                            \
-  X(send_requests, "send work requests posted")                                               \
-  X(inline_sends, "of those, with their data inline")                                         \
-  X(unsignaled, "of those, without a work completion of their own")                           \
-  X(windows_bound, "memory windows bound")                                                    \
-  X(error_completions, "work completions with an error, flushed ones not counted")            \
-  X(stale_completions, "work completions of destroyed queue pairs")                           \
-  X(post_failures, "work requests that the provider refused")                                 \
-  X(receive_overruns, "queue pairs closed: more messages than posted Receives")               \
-  X(flushed_by_driver, "work requests flushed by the driver: their queue pair was destroyed") \
-  X(queue_pairs_made, "queue pairs created")                                                  \
-  X(queue_pairs_refused, "queue pairs that could not be created")                             \
-  X(queue_pair_events, "queue pairs that an asynchronous event has ended")                    \
-  X(completion_queue_overruns, "completion queues that an asynchronous event has ended")      \
-  X(shared_receive_errors, "shared receive queues that an asynchronous event has ended")      \
-  X(port_down, "times that the port went down")                                               \
-  X(port_up, "times that the port came up")                                                   \
-  X(device_lost, "times that the device was removed")                                         \
-  X(device_returned, "times that it came back")
+#define SLUICE_VERBS_STATISTICS(X)                                                                      \
+  X(work_completions, "work completions taken from completion queues")                                  \
+  X(waits, "times that the reactor slept until a work completion or a timeout")                         \
+  X(wakeups, "sleeps of the reactor that a work completion ended")                                      \
+  X(doorbells, "batches of send work requests posted to the device")                                    \
+  X(receive_doorbells, "batches of Receives posted to the device")                                      \
+  X(send_requests, "send work requests posted")                                                         \
+  X(inline_sends, "send work requests posted with inline data")                                         \
+  X(unsignaled, "send work requests posted without a work completion")                                  \
+  X(windows_bound, "memory windows bound")                                                              \
+  X(error_completions, "work completions with an error, except flushed ones")                           \
+  X(stale_completions, "work completions of destroyed queue pairs")                                     \
+  X(post_failures, "work requests that the provider refused")                                           \
+  X(receive_overruns, "queue pairs closed because a peer sent more messages than Receives were posted") \
+  X(flushed_by_driver, "work requests flushed by the driver because their queue pair was destroyed")    \
+  X(queue_pairs_made, "queue pairs created")                                                            \
+  X(queue_pairs_refused, "queue pairs that could not be created")                                       \
+  X(queue_pair_events, "queue pairs that failed with an asynchronous event")                            \
+  X(completion_queue_overruns, "completion queues that failed with an asynchronous event")              \
+  X(shared_receive_errors, "shared receive queues that failed with an asynchronous event")              \
+  X(port_down, "times that the port went down")                                                         \
+  X(port_up, "times that the port came up")                                                             \
+  X(device_lost, "times that the device was removed")                                                   \
+  X(device_returned, "times that the device returned")
 
 struct Statistics {
 #define SLUICE_VERBS_FIELD(name, help) std::uint64_t name = 0;

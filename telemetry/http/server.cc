@@ -124,7 +124,7 @@ Server::State::State(Site site, const Limits& limits)
   try {
     listener = listen_on(site_.address);
   } catch (const std::exception& error) {
-    throw SetupError("Cannot serve " + site_.what + " on " + error.what() + ": " + site_.advice);
+    throw SetupError("Cannot serve " + site_.what + " on " + error.what() + ". " + site_.advice);
   }
   port_ = port_of(listener);
   daemon_ = MHD_start_daemon(MHD_USE_EPOLL, 0, nullptr, nullptr, on_request, this, MHD_OPTION_LISTEN_SOCKET,
@@ -134,7 +134,7 @@ Server::State::State(Site site, const Limits& limits)
   if (daemon_ == nullptr || !stop_) {
     if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
     throw SetupError("Cannot serve " + site_.what + " on " + site_.address +
-                     " (there are no descriptors or no memory left): " + site_.advice);
+                     " (no file descriptors or no memory left). " + site_.advice);
   }
   listener.release();
   thread_ = std::thread([this] { run(); });
@@ -210,7 +210,8 @@ MHD_Result Server::State::on_request(void* self, MHD_Connection* connection, con
   try {
     return state.answer(connection, path, method);
   } catch (const std::exception&) {
-    return state.refuse(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "There is nothing to show at the moment.");
+    return state.refuse(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                        "The page is not available at present. Try again later.");
   }
 }
 
@@ -220,7 +221,7 @@ MHD_Result Server::State::answer(MHD_Connection* connection, std::string_view pa
     return refuse(connection, MHD_HTTP_MISDIRECTED_REQUEST,
                   "This server has another name. Request the page by an address. " + site_.name_advice);
   if (method != "GET" && method != "HEAD")
-    return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "The page can be read only.");
+    return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "The page supports only GET and HEAD.");
   for (Kept& kept : kept_)
     if (kept.page.path == path) return serve(connection, kept);
   return refuse(connection, MHD_HTTP_NOT_FOUND, known_paths());

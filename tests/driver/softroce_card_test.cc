@@ -280,10 +280,9 @@ TEST_F(SoftCard, buffers_that_the_driver_has_outlive_the_lane) {
 
 TEST_F(SoftCard, payload_is_copied_where_the_card_cannot_do_without_and_the_reason_is_told) {
   const std::vector<std::pair<std::function<void()>, std::string>> obstacles = {
-      {[this] { card.frees_when_asked = false; },
-       "its driver does not free what has been sent when asked to"},
+      {[this] { card.frees_when_asked = false; }, "its driver does not free sent packets on request"},
       {[this] { card.addresses_are_virtual = false; },
-       "DPDK uses physical addresses: bind the card to vfio-pci, with an IOMMU"},
+       "DPDK uses physical addresses. Bind the card to vfio-pci, with an IOMMU"},
       {[this] { card.most_mappings = 0; }, "memory cannot be mapped for the card (No space left on device)"}};
   for (const auto& [obstruct, sentence] : obstacles) {
     SCOPED_TRACE(sentence);

@@ -47,7 +47,7 @@ TEST_F(SoftPort, no_lane_and_more_than_there_can_be_are_refused) {
   PortConfig config = config_of(wire);
   for (const std::uint32_t lanes : {0u, kMaxLanes + 1}) {
     config.lanes = lanes;
-    expect_says(refusal(config), "1 to 8 reactors can share a port");
+    expect_says(refusal(config), "supports 1 to 8 reactors");
   }
   config.lanes = 1;
   EXPECT_EQ(refusal(config), "");
@@ -75,7 +75,7 @@ TEST_F(SoftPort, a_port_of_a_name_that_is_taken_is_refused_and_says_what_failed)
   const auto first = Port::open(config);
   PortConfig second = config_of(second_wire);
   second.name = config.name;
-  expect_says(refusal(second), "cannot make receive buffers (File exists)");
+  expect_says(refusal(second), "cannot create receive buffers (File exists)");
 }
 
 TEST_F(SoftPort, a_ring_that_cannot_be_made_is_refused_by_its_name) {
@@ -94,7 +94,7 @@ TEST_F(SoftPort, receive_buffers_lie_where_the_card_is_or_nowhere) {
     RawWire wire(1, node);
     const PortConfig config = config_of(wire);
     if (node >= rte_socket_count()) {
-      expect_says(refusal(config), "cannot make receive buffers");
+      expect_says(refusal(config), "cannot create receive buffers");
       continue;
     }
     const auto port = Port::open(config);

@@ -178,7 +178,7 @@ TEST_F(VerbsOffReactor, a_refusal_is_said_once_and_the_next_is_tried) {
       taken.push_back(take());
     } catch (const SetupError& error) {
       refused = true;
-      EXPECT_NE(std::string(error.what()).find("lower [transport] credits"), std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("Lower [transport] credits"), std::string::npos)
           << error.what();
     }
   EXPECT_TRUE(refused);

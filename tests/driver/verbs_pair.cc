@@ -153,7 +153,7 @@ TEST(VerbsDevice, more_shared_receives_than_the_device_has_are_refused_with_a_se
     verbs::open({.device = {}, .shared_receives = 1u << 30});
     FAIL();
   } catch (const SetupError& error) {
-    EXPECT_NE(std::string(error.what()).find("lower shared_receives in [device]"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("Lower shared_receives in [device]"), std::string::npos)
         << error.what();
   }
 }

@@ -359,7 +359,7 @@ def random_io_by_a_card(bench, name, pci, address, mount_port, port):
                 if polled["receives"] == 0 or polled["icrc_errors"] or polled["frames_malformed"]:
                     raise Failed(str(polled))
                 said = bench.server.sh(f"grep -o 'Payload is.*' /mnt/host/{name}-data.log").strip()
-                if said != "Payload is copied into packets for the ethdev: its driver does not free what has been sent when asked to":
+                if said != "Payload is copied into packets for the ethdev: its driver does not free sent packets on request":
                     raise Failed(said)
                 yield
             finally:

@@ -147,14 +147,14 @@ def a_changed_mac_address_is_followed_by_connections():
 def an_interface_that_is_deleted_and_created_again_is_served_on_without_a_restart():
     process = SITE.data.pid
     ip("link", "del", "server")
-    SITE.wait("it is not ready", lambda: unready_because("is gone"))
+    SITE.wait("it is not ready", lambda: unready_because("was removed"))
     assert not serves()
     create("server")
     SITE.wait("readiness again", lambda: ready()[0])
     SITE.wait("service", serves)
     assert SITE.data.pid == process and SITE.data.poll() is None
     assert counters()["port_reopened"] == 1, counters()
-    assert log_has("The interface server was deleted. Sluice opens it again when it is back"), SITE.text_of_log()
+    assert log_has("The interface server was deleted. Sluice opens it again when it returns"), SITE.text_of_log()
 
 
 def a_client_goes_on_when_the_interface_is_replaced_at_once():

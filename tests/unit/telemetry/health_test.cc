@@ -77,7 +77,7 @@ TEST_F(HealthOfPlanes, it_is_not_ready_when_no_device_has_a_link) {
   set(1, segment::DeviceCondition::NoLink);
   expect_unready("has no link");
   set(1, segment::DeviceCondition::Gone);
-  expect_unready("is gone");
+  expect_unready("was removed");
   set(1, segment::DeviceCondition::Up);
   EXPECT_TRUE(readiness(layout(), kNowNs).good);
 }
@@ -105,7 +105,7 @@ TEST_F(HealthOfPlanes, it_is_not_ready_while_it_is_being_drained) {
 
 TEST_F(HealthOfPlanes, a_data_plane_that_is_silent_or_ended_makes_it_unready) {
   segment::beat(layout().control_plane, kTooLateNs);
-  expect_unready("data plane's heart", kTooLateNs);
+  expect_unready("the data plane has sent no heartbeat", kTooLateNs);
   segment::beat(layout().data_plane, kTooLateNs);
   EXPECT_TRUE(readiness(layout(), kTooLateNs).good);
   layout().data_plane.pid = 0;

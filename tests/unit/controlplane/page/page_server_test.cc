@@ -277,7 +277,7 @@ TEST_F(PageServerTest, an_address_that_cannot_be_had_is_refused_by_a_sentence) {
       ADD_FAILURE() << address;
     } catch (const SetupError& error) {
       EXPECT_TRUE(has(error.what(), "Cannot serve the status page on " + address + " (")) << error.what();
-      EXPECT_TRUE(has(error.what(), "set page.address")) << error.what();
+      EXPECT_TRUE(has(error.what(), "Set page.address")) << error.what();
     }
   }
   EXPECT_NE(PageServer("localhost:0", "", [] { return ""; }).port(), 0);

@@ -41,7 +41,7 @@ TEST(DriverTraits, a_card_is_sent_payload_where_it_lies_only_if_it_says_when_it_
   EthdevTraits igb = good;
   igb.driver = "net_e1000_igb";
   EXPECT_EQ(packet_memory(igb), PacketMemory::Unknown);
-  EXPECT_EQ(why_copied(igb), "its driver stops when asked to free what has been sent");
+  EXPECT_EQ(why_copied(igb), "its driver stops when it is requested to free sent packets");
   EthdevTraits other = good;
   other.bus = "auxiliary";
   EXPECT_EQ(packet_memory(other), PacketMemory::UntilFreed);

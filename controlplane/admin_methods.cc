@@ -41,7 +41,7 @@ void answer_by_task(tasks::Arena& arena, const admin::Answer& answer, Function<J
       return [answer, problem = std::string(error.what())] { answer.problem(problem); };
     }
   });
-  if (!started) answer.problem("The control plane has too much to do at the moment: try again later.");
+  if (!started) answer.problem("The control plane is overloaded. Try again later.");
 }
 
 /// Adds the views that read hundreds of files below /sys, or parse a text from a client.
@@ -57,7 +57,8 @@ void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
       [&](const Json& parameters, const FileDescriptor& passed, const admin::Answer& answer) {
         const bool by_descriptor = parameters.at("descriptor").get<bool>();
         if (by_descriptor && !passed)
-          return answer.problem("descriptor is true, and none was passed with the request (SCM_RIGHTS).");
+          return answer.problem(
+              "descriptor is true, but no descriptor was passed with the request (SCM_RIGHTS).");
         const auto file = std::make_shared<FileDescriptor>(by_descriptor ? ::dup(passed.get()) : -1);
         answer_by_task(plane.tasks(), answer,
                        [file, by_descriptor, text = parameters.at("text").get<std::string>(),
@@ -134,7 +135,8 @@ segment::ExportConfig parse_export(const Json& parameters, const config::Config&
 void reload(Operations& operations, const Answer& answer) {
   operations.reload([answer](const ReloadResult& result) {
     if (result.problem.empty()) return answer.result(describe_changes(result.changes));
-    answer.problem("The configuration was not reloaded; the old one stays in force:\n" + result.problem);
+    answer.problem("The configuration was not reloaded, and the previous one stays in force:\n" +
+                   result.problem);
   });
 }
 
@@ -149,11 +151,12 @@ void carry_out(Operations& operations, const Json& parameters, const Answer& ans
                const config::Change& change, const Function<Json(bool saved)>& apply) {
   if (!parameters.at("save").get<bool>()) return answer.result(apply(false));
   operations.save(change, [answer, apply](const std::string& problem) {
-    if (!problem.empty()) return answer.problem("Nothing is saved, and nothing has changed: " + problem);
+    if (!problem.empty()) return answer.problem("Nothing was saved, and nothing has changed. " + problem);
     try {
       answer.result(apply(true));
     } catch (const std::runtime_error& error) {
-      answer.problem(std::string("It is saved, and not in force before a restart: ") + error.what());
+      answer.problem(std::string("The change is saved, but takes effect only after a restart. ") +
+                     error.what());
     }
   });
 }
@@ -173,7 +176,7 @@ void remove_export(Operations& operations, const Json& parameters, const Answer&
       operations, parameters, answer, config::RemovedExport{path}, [&operations, path](bool saved) -> Json {
         // A saved export may have been removed before.
         if (!operations.remove_export(path) && !saved)
-          throw MethodError("There is no export '" + path + "': 'sluicectl exports' lists those there are.");
+          throw MethodError("There is no export '" + path + "'. 'sluicectl exports' lists the exports.");
         return {{"path", path}, {"saved", saved}};
       });
 }

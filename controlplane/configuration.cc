@@ -67,7 +67,7 @@ void Configuration::keep_to_data_plane() {
 void Configuration::take_over(std::uint64_t now_ns) {
   if (serves_nothing(config_.block))
     log::warn(
-        "Nothing is exported or forwarded: name an [[export]], an [[upstream]] or [reverse] in the "
+        "Nothing is exported or forwarded. Add an [[export]], an [[upstream]] or [reverse] to the "
         "configuration file");
   starts_.look(now_ns);
   publish(config_);  // includes the changes that the predecessor has published
@@ -96,7 +96,7 @@ config::Config Configuration::merged(config::Config next) const {
   } else {
     if (::getrandom(next.block.handle_key.data(), next.block.handle_key.size(), 0) !=
         static_cast<ssize_t>(next.block.handle_key.size()))
-      throw SetupError("The kernel gives no random bytes (getrandom) for the key of file handles.");
+      throw SetupError("The kernel provides no random bytes (getrandom) for the key of file handles.");
     next.block.generation = 1;
   }
   return next;
@@ -124,8 +124,8 @@ void Configuration::poll(std::uint64_t now_ns) {
 void Configuration::reload(admin::Reloaded done) {
   if (!config_.file.empty()) return reloader_.request(std::move(done));
   done({.changes = {},
-        .problem = "The control plane runs on its built-in defaults: start it with --config FILE to have "
-                   "something to reload.\n"});
+        .problem = "The control plane runs on its built-in defaults, so there is no file to reload. Start it "
+                   "with --config FILE.\n"});
 }
 
 Reloader::Read Configuration::begin_reload() {
@@ -179,14 +179,15 @@ void Configuration::set_log_level(const std::string& level) {
 
 void Configuration::set_export(const segment::ExportConfig& entry) {
   if (!config::serves_exports(config_.block))
-    throw config::ConfigError("NFS version 3 is forwarded to another server: there are no exports here.\n");
+    throw config::ConfigError(
+        "NFS version 3 is forwarded to another server, so there are no exports here.\n");
   config::Config next = config_;
   segment::ExportConfig* place = nullptr;
   for (segment::ExportConfig& known : next.block.exports)
     if (std::string_view(known.path) == entry.path || (place == nullptr && known.in_use == 0)) place = &known;
   if (place == nullptr)
     throw config::ConfigError("There are " + std::to_string(next.block.exports.size()) +
-                              " exports already: remove one first.\n");
+                              " exports already. Remove one first.\n");
   *place = entry;
   publish(std::move(next));
   journal_.add(events::ExportChanged{.path = entry.path, .change = "set"});
@@ -206,10 +207,11 @@ bool Configuration::remove_export(const std::string& path) {
 
 void Configuration::save(const config::Change& change, const admin::Saved& done) {
   if (config_.saved_changes.empty())
-    return done((config_.file.empty() ? "The control plane runs on its built-in defaults: start it with "
-                                        "--config FILE, and there let "
-                                      : "There is no file to save it in: in " + config_.file + " let ") +
-                "saved_changes name one, as \"/var/lib/sluice/saved.toml\", and reload.");
+    return done((config_.file.empty()
+                     ? "The control plane runs on its built-in defaults. Start it with "
+                       "--config FILE, and set "
+                     : "No file for saved changes is configured. In " + config_.file + " set ") +
+                "saved_changes to one, such as \"/var/lib/sluice/saved.toml\", and reload.");
   const bool started = files_.start([this, change, done, running = config_]() -> tasks::Arena::Done {
     try {
       const config::SavedChanges saved = config::save_change(change, running);
@@ -221,7 +223,7 @@ void Configuration::save(const config::Change& change, const admin::Saved& done)
       return [done, problem = std::string(error.what())] { done(problem); };
     }
   });
-  if (!started) done("The control plane has too much to do at the moment: try again later.");
+  if (!started) done("The control plane is overloaded. Try again later.");
 }
 
 Reloader::Reloader(tasks::Arena& arena, Begin begin) : arena_(arena), begin_(std::move(begin)) {}
@@ -235,9 +237,7 @@ void Reloader::start() {
   reading_ = std::exchange(next_, {});
   const bool started =
       arena_.start([this, read = begin_()] { return [this, apply = read()] { finish(apply()); }; });
-  if (!started)
-    finish(
-        {.changes = {}, .problem = "The control plane has too much to do at the moment: try again later.\n"});
+  if (!started) finish({.changes = {}, .problem = "The control plane is overloaded. Try again later.\n"});
 }
 
 void Reloader::finish(const admin::ReloadResult& result) {

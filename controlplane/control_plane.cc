@@ -49,9 +49,9 @@ ControlPlane::ControlPlane(config::Config config, std::shared_ptr<LogQueue> log)
     make_servers();
   } catch (const SetupError& error) {
     if (ownership_->stopped_predecessor() == 0) throw;
-    throw SetupError(std::string(error.what()) + " The control plane before this one (process " +
+    throw SetupError(std::string(error.what()) + " The previous control plane (process " +
                      std::to_string(layout_.control_plane.pid.load()) +
-                     ") has been stopped, not ended, and keeps its ports: kill -KILL ends it.");
+                     ") is suspended (SIGSTOP) and keeps its ports. End it with kill -KILL.");
   }
   take_over();
 }
@@ -81,16 +81,16 @@ void ControlPlane::make_servers() {
           return mount_exports(config_.block, layout_, statistics);
         },
         *journal_, nfs_listener(config_.block, layout_));
-    log::info("MOUNT on port {}", mount_->port());
+    log::info("MOUNT is served on port {}", mount_->port());
   }
   if (config_.kerberos_enabled) {
     contexts_ = std::make_unique<kerberos::ContextServer>(config_.kerberos_port, config_.block,
                                                           layout_.upstream_addresses);
-    log::info("Kerberos contexts on port {}", contexts_->port());
+    log::info("Kerberos contexts are served on port {}", contexts_->port());
   }
   if (config_.locks_enabled) {
     locks_ = std::make_unique<locks::LockServer>(lock_settings(config_, layout_));
-    log::info("Locks of NFS version 3 (NLM) on port {}", locks_->port());
+    log::info("Locks of NFS version 3 (NLM) are served on port {}", locks_->port());
   }
 }
 
@@ -106,7 +106,7 @@ void ControlPlane::make_page() {
   auto status = std::make_shared<page::Status>(layout_, *journal_);
   page_ = std::make_unique<page::PageServer>(config_.page_address, config_.page_name,
                                              [status = std::move(status)] { return status->look(); });
-  log::info("Status page on port {}", page_->port());
+  log::info("The status page is served on port {}", page_->port());
 }
 
 /// Takes over the segment. From here on this control plane is visible to others.
@@ -138,10 +138,11 @@ void ControlPlane::take_over() {
                                  .connections = keeper_->connections()});
   if (draining() && !goes_on) {
     journal_->add(events::DrainBegun{.connections = keeper_->connections()});
-    log::warn("{} has a drain: 'sluicectl drain --stop --save' ends it", config_.saved_changes);
+    log::warn("The appliance is draining, as saved in {}. 'sluicectl drain --stop --save' ends the drain",
+              config_.saved_changes);
   }
   if (ownership_->stopped_predecessor() != 0)
-    log::warn("The control plane before this one has been stopped, and ends when it is continued");
+    log::warn("The previous control plane is suspended (SIGSTOP) and will exit when resumed");
 }
 
 ControlPlane::~ControlPlane() = default;
@@ -204,8 +205,8 @@ bool ControlPlane::trace_connection(std::uint32_t reactor, std::uint32_t connect
 std::string ControlPlane::reason_for_new_process() const {
   if (keeper_->needs_new_process())
     return "An RDMA device is being removed, and only a new process releases it";
-  if (data_part_replaced_) return "A data plane has made its part of the segment anew";
-  if (configuration_.begins_anew()) return "A data plane starts, with which changed keys come into force";
+  if (data_part_replaced_) return "A data plane has created its part of the segment again";
+  if (configuration_.begins_anew()) return "A data plane starts, so changed keys take effect";
   return {};
 }
 

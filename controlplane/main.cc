@@ -39,7 +39,7 @@ enum class Outcome { Stopped, NeedsNewProcess, TakenOver };
 
 void log_reload(const admin::ReloadResult& result) {
   if (!result.problem.empty())
-    log::error("The configuration was not reloaded, the old one stays in force: {}", result.problem);
+    log::error("The configuration was not reloaded, and the previous one stays in force: {}", result.problem);
   for (const auto* keys : {&result.changes.restart_control, &result.changes.restart_both})
     for (const std::string& key : *keys) log::warn("{} changes only with a restart", key);
 }
@@ -50,15 +50,15 @@ Outcome run(config::Config config, const std::shared_ptr<LogQueue>& log) {
   int wait_ms = kMinWaitMs;
   while (!stop_requested) {
     if (const std::string reason = plane.reason_for_new_process(); !reason.empty()) {
-      log::warn("{}: the control plane restarts itself", reason);
+      log::warn("{}. The control plane restarts itself", reason);
       return Outcome::NeedsNewProcess;
     }
     const ControlPlane::Pass pass = plane.poll(wait_ms);
     if (pass == ControlPlane::Pass::NotOurs) {
       plane.journal().add(events::TakenOver{.process = plane.layout().control_plane.pid.load()});
       log::error(
-          "Another control plane (process {}) has taken over segment '{}' while this one stood still: this "
-          "one ends",
+          "Another control plane (process {}) has taken over segment '{}' while this one was not running. "
+          "This one exits",
           plane.layout().control_plane.pid.load(), plane.config().segment);
       return Outcome::TakenOver;
     }
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
       "The Sluice control plane: configuration, connections, administration, metrics, MOUNT.");
   program.command().option("--config", file, "Configuration file (TOML); default: the built-in defaults");
   program.command().flag("--check", check_only,
-                         "Check the configuration file and exit: 0 without defects, 2 with");
+                         "Check the configuration file and exit, with status 0 if it has no defects, else 2");
   if (const auto ended = program.parse(argc, argv)) return *ended;
   sluice::ignore_meaningless_signals();
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) ::signal(number, sluice::controlplane::on_signal);
@@ -111,7 +111,7 @@ int main(int argc, char** argv) {
     if (has_cpus) ::sched_setaffinity(0, sizeof cpus, &cpus);
     ::signal(SIGHUP, SIG_IGN);  // until the new process handles it
     ::execv("/proc/self/exe", argv);
-    sluice::log::error("The control plane cannot restart itself ({}): start it again", std::strerror(errno));
+    sluice::log::error("The control plane cannot restart itself ({}). Start it again", std::strerror(errno));
     return 1;
   } catch (const sluice::config::ConfigError& error) {
     std::fprintf(stderr, "%s", error.what());

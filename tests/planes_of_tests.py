@@ -144,7 +144,7 @@ class Planes:
 
     def mount_port(self):
         """Returns the MOUNT port of the control plane that was started last."""
-        return re.findall(r"MOUNT on port (\d+)", self.text_of_log())[-1]
+        return re.findall(r"MOUNT is served on port (\d+)", self.text_of_log())[-1]
 
     def over_memif(self, *words):
         """Returns the command of a sluice-bench at the other end of the data plane's memif."""

@@ -18,8 +18,7 @@ namespace sluice::admin {
 /// waits for the answer to the previous one.
 inline constexpr std::size_t kMaxPacedJobs = 16;
 
-inline constexpr const char* kTooManyJobs =
-    "The control plane has too much to do at the moment: try again later.";
+inline constexpr const char* kTooManyJobs = "The control plane is overloaded. Try again later.";
 
 class PacedWork {
  public:

@@ -62,7 +62,7 @@ void list_all(PacedWork& work, const Answer& answer, const char* method, PageMak
     const bool too_many = listing->rows > kMaxListedAtOnce;
     if (too_many)
       answer.problem("There are more than " + std::to_string(kMaxListedAtOnce) +
-                     " connections to list: read them in pages, with '" + method + "'.");
+                     " connections to list. Read them in pages, with '" + method + "'.");
     else if (!page.next)
       answer.result_text(listing->text.empty() ? "[]" : listing->text + "]");
     listing->from = page.next.value_or(0);
@@ -146,11 +146,12 @@ PeerAddress address_of(const std::string& text) {
 Json start_capture(const segment::Layout& layout, const std::string& socket, const Json& parameters,
                    const FileDescriptor& pipe) {
   if (!pipe)
-    throw MethodError("capture_start takes the writing end of a pipe, passed with the request (SCM_RIGHTS).");
+    throw MethodError(
+        "capture_start requires the writing end of a pipe, passed with the request (SCM_RIGHTS).");
   const auto status = segment::checked(layout.capture_status);
   if (status && status->state == segment::CaptureState::Running &&
       segment::alive(layout.data_plane, segment::monotonic_ns()))
-    throw MethodError("A capture runs already: 'sluicectl capture --stop' ends it.");
+    throw MethodError("A capture runs already. 'sluicectl capture --stop' ends it.");
   segment::CaptureRequest request;
   request.id = segment::monotonic_ns();  // Unique, also across restarts of this process.
   request.seconds = parameters.at("seconds").get<std::uint32_t>();

@@ -33,7 +33,7 @@ std::int64_t gid_of(const std::string& group, const char* key) {
   const struct group* entry = ::getgrnam(group.c_str());
   if (entry == nullptr)
     throw SetupError("There is no group '" + group + "', which " + key +
-                     " in [admin] names: make it (groupadd --system " + group + "), or name another.");
+                     " in [admin] names. Create it (groupadd --system " + group + "), or name another.");
   return entry->gr_gid;
 }
 
@@ -53,15 +53,15 @@ Server::Server(const Registry& registry, const std::string& path, const std::str
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (hidden_path_.size() >= sizeof address.sun_path)
-    throw SetupError("The admin socket's path " + path + " is too long: use one of at most " +
+    throw SetupError("The admin socket's path " + path + " is too long. Use one of at most " +
                      std::to_string(sizeof address.sun_path - 1 - kHidden.size()) + " bytes.");
   std::memcpy(address.sun_path, hidden_path_.c_str(), hidden_path_.size() + 1);
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode))
-    throw SetupError("There is something at the admin socket's path " + path +
-                     " that is no socket: remove it, or set another socket in [admin].");
+    throw SetupError("The file at the admin socket's path " + path +
+                     " is not a socket. Remove it, or set another socket in [admin].");
   lock_ = make_owned<SocketLock>(path, owner);
   ::unlink(hidden_path_.c_str());
   listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -73,7 +73,7 @@ Server::Server(const Registry& registry, const std::string& path, const std::str
     ::close(listener_);
     ::unlink(hidden_path_.c_str());
     throw SetupError("Cannot listen on the admin socket " + path + " (" + problem +
-                     "): its directory has to exist and be writable.");
+                     "). Its directory has to exist and be writable.");
   }
   inode_ = status.st_ino;
 }
@@ -81,7 +81,7 @@ Server::Server(const Registry& registry, const std::string& path, const std::str
 void Server::show() {
   if (::rename(hidden_path_.c_str(), path_.c_str()) != 0)
     throw SetupError("Cannot rename the admin socket to " + path_ + " (" + std::strerror(errno) +
-                     "): its directory has to exist and be writable.");
+                     "). Its directory has to exist and be writable.");
   hidden_path_.clear();
 }
 
@@ -172,7 +172,7 @@ void Server::accept_client() {
         "[admin] names, or be root.";
   else if (!make_room({peer.uid, peer.pid}))
     refusal =
-        "There are " + std::to_string(kMaxClients) + " clients with requests outstanding: try again later.";
+        "There are " + std::to_string(kMaxClients) + " clients with outstanding requests. Try again later.";
   if (!refusal.empty()) {
     const std::string line = error_line(nullptr, kForbidden, refusal) + '\n';
     ::send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -107,15 +107,15 @@ void KernelConnections::listen_at_new_ports() {
       continue;
     }
     ports_.push_back(port);
-    log::info("Clients may connect to port {} too", port);
+    log::info("Clients may now also connect to port {}", port);
   }
 }
 
 void KernelConnections::watch_ends() {
   if (const std::size_t ends = manager_->stuck(now_ns_); ends > 0)
     log::warn(
-        "The kernel has not let go of a connection that ended over {} s ago, and {} wait behind it: "
-        "what it waits for is in its log (dmesg)",
+        "The kernel has not released a connection that ended over {} s ago, and {} others wait behind it. "
+        "The kernel's log (dmesg) shows the reason",
         RdmaCm::kLongNs / 1'000'000'000, ends - 1);
 }
 
@@ -136,7 +136,7 @@ void KernelConnections::on_opened(std::shared_ptr<RdmaCm> manager) {
   opening_ = false;
   if (!manager) return;
   manager_ = std::move(manager);
-  log::info("The RDMA device is available: connections are accepted");
+  log::info("The RDMA device is available, and connections are accepted");
 }
 
 /// Adds the queue pair's attributes, and the epoch of the channel that keeps the connection when this process
@@ -182,7 +182,7 @@ void KernelConnections::on_request(Id id, const RdmaCmPeer& peer) {
   if (reactor >= context_.block.reactors) {
     const std::string port = peer.device + '/' + std::to_string(peer.device_port);
     context_.reports.refused(peer.attributes.remote, policy::Refusal::NoReactor,
-                             "no reactor polls " + port + ": add it to devices in [device]");
+                             "no reactor polls " + port + ". Add it to devices in [device]");
     return manager_->reject(id, {});
   }
   Known known{.reactor = reactor, .peer = peer.attributes.remote, .own = {}};
@@ -322,9 +322,8 @@ void ChannelOffer::complain(int error, std::uint64_t now_ns) {
   if (complained_ || now_ns - waits_since_ns_ < kPatienceNs) return;
   complained_ = true;
   log::warn(
-      "Connections will end with this control plane: the data plane has not taken their channel at {} ({}). "
-      "Both "
-      "planes' users have to be in that socket's group",
+      "Connections will end with this control plane, because the data plane has not accepted their channel "
+      "at {} ({}). The users of both planes have to be in the group of that socket",
       path_, error == 0 ? "no answer" : std::strerror(error));
 }
 

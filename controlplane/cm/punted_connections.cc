@@ -117,7 +117,7 @@ void PuntedConnections::listen_at_new_ports() {
   for (const std::uint16_t port : new_ports()) {
     agent_.listen(port);
     ports_.push_back(port);
-    log::info("Clients may connect to port {} too", port);
+    log::info("Clients may now also connect to port {}", port);
   }
 }
 

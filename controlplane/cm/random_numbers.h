@@ -24,7 +24,7 @@ class RandomNumbers {
     if (seed != 0)
       std::memcpy(key_.data(), &seed, sizeof seed);
     else if (::getrandom(key_.data(), key_.size(), 0) != static_cast<ssize_t>(key_.size()))
-      throw SetupError("The kernel gives no random bytes (getrandom) for identifiers of connections.");
+      throw SetupError("The kernel provides no random bytes (getrandom) for identifiers of connections.");
   }
 
   std::uint64_t next() noexcept {

@@ -346,7 +346,7 @@ void RdmaCm::on_request(const Event& event) {
 
 void RdmaCm::on_response(Id id, Entry& entry, const Event& event) {
   const auto peer = describe(entry, event);
-  if (!peer) return fail(id, "the kernel gives no attributes for the queue pair");
+  if (!peer) return fail(id, "the kernel provides no attributes for the queue pair");
   entry.stage = Stage::Replied;
   host_.on_reply(id, *peer);
 }

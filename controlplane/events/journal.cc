@@ -210,7 +210,7 @@ sockaddr_un address_of(const std::string& path) {
 FileTarget::FileTarget(std::string path) : path_(std::move(path)), file_(open()) {
   if (!file_)
     throw SetupError("Events cannot be written to " + path_ + " (" + std::strerror(errno) +
-                     "): set file in [events] to a file that this user can write, or to \"\" for none.");
+                     "). Set file in [events] to a file that this user can write, or to \"\" for none.");
 }
 
 /// Opens the file. O_NONBLOCK matters if the path is a FIFO.
@@ -246,8 +246,8 @@ bool FileTarget::write(const Event& event, std::uint64_t journal) {
 JournaldTarget::JournaldTarget(std::string socket)
     : path_(std::move(socket)), socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
   if (::access(path_.c_str(), W_OK) != 0)
-    throw SetupError("journald in [events] is true, and no journald takes entries at " + path_ + " (" +
-                     std::strerror(errno) + "): start systemd-journald, or set it to false.");
+    throw SetupError("journald in [events] is true, but no journald accepts entries at " + path_ + " (" +
+                     std::strerror(errno) + "). Start systemd-journald, or set journald to false.");
 }
 
 /// Sends the event to journald. The socket path is resolved for each entry, so that a restarted journald is

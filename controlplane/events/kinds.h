@@ -25,7 +25,7 @@ struct ConnectionUp {
     visit("reactor", reactor, "reactor that serves it");
     visit("connection", connection, "its number there");
     visit("peer", peer, "the peer's address");
-    visit("outgoing", outgoing, "whether Sluice has opened it");
+    visit("outgoing", outgoing, "whether Sluice has established it");
   }
 };
 
@@ -41,40 +41,40 @@ struct ConnectionDown {
   template <typename Visit>
   void each(Visit&& visit) const {
     visit("reactor", reactor, "reactor that served it");
-    visit("connection", connection, "its number there, which others may have now");
+    visit("connection", connection, "its number there, which another connection may have now");
     visit("peer", peer, "the peer's address");
-    visit("outgoing", outgoing, "whether Sluice had opened it");
-    visit("reason", reason, "why it ended, as the reactor knows it; unknown: the reactor's message was lost");
-    visit("was_up", was_up, "false: it ended before the peer was heard");
-    visit("age_s", age_s, "seconds since it was made");
+    visit("outgoing", outgoing, "whether Sluice had established it");
+    visit("reason", reason, "reason for the end, reported by the reactor; unknown if the report was lost");
+    visit("was_up", was_up, "whether it was open before it ended");
+    visit("age_s", age_s, "seconds since it was established");
   }
 };
 
 struct ConnectionRefused {
-  static constexpr Kind kKind{"connection_refused", "A connection request is refused", Severity::Warning,
+  static constexpr Kind kKind{"connection_refused", "A connection request was refused", Severity::Warning,
                               Cause::Peers};
   std::string peer{};
   std::string reason{};
   std::string detail{};
   template <typename Visit>
   void each(Visit&& visit) const {
-    visit("peer", peer, "the address that asked");
+    visit("peer", peer, "the address of the requester");
     visit("reason", reason,
-          "the limit or the defect that it is refused for: a name of connection_requests in status");
-    visit("detail", detail, "the values that were requested and accepted, or what to do; may be empty");
+          "the limit or the defect for which it was refused, a name of connection_requests in status");
+    visit("detail", detail, "the values that were requested and accepted, or the remedy; may be empty");
   }
 };
 
 struct ServerRefused {
-  static constexpr Kind kKind{"server_refused", "A server cannot be connected to", Severity::Warning,
-                              Cause::Ourselves};
+  static constexpr Kind kKind{"server_refused", "A connection to a server cannot be established",
+                              Severity::Warning, Cause::Ourselves};
   std::string peer{};
   std::string reason{};
   std::string detail{};
   template <typename Visit>
   void each(Visit&& visit) const {
     visit("peer", peer, "the server's address");
-    visit("reason", reason, "what connection management says");
+    visit("reason", reason, "the reason given by connection management");
     visit("detail", detail, "the values that were requested and accepted; may be empty");
   }
 };
@@ -105,19 +105,18 @@ struct HostRefused {
     visit("reactor", reactor, "reactor that serves its connection");
     visit("connection", connection, "the connection's number there");
     visit("peer", peer, "the peer's address");
-    visit("reason", reason, "failed: it showed no key that is known; overdue: it was silent too long");
+    visit("reason", reason, "failed if it showed no known key; overdue if it was silent too long");
   }
 };
 
 struct MountDenied {
-  static constexpr Kind kKind{"mount_denied", "MOUNT is refused to a client", Severity::Warning,
-                              Cause::Peers};
+  static constexpr Kind kKind{"mount_denied", "A MOUNT request was denied", Severity::Warning, Cause::Peers};
   std::string peer{};
   std::string path{};
   template <typename Visit>
   void each(Visit&& visit) const {
     visit("peer", peer, "the client's address");
-    visit("path", path, "what it asked for");
+    visit("path", path, "the requested path");
   }
 };
 
@@ -140,7 +139,7 @@ struct UpstreamFound {
   template <typename Visit>
   void each(Visit&& visit) const {
     visit("upstream", upstream, "its name");
-    visit("lost_s", lost_s, "seconds since it was lost; 0: it was not");
+    visit("lost_s", lost_s, "seconds since it was lost; 0 if it was not lost");
   }
 };
 
@@ -155,24 +154,24 @@ struct ConfigurationInForce {
 };
 
 struct ConfigurationRead {
-  static constexpr Kind kKind{"configuration_read", "The configuration file has been read again",
-                              Severity::Info, Cause::Ourselves};
+  static constexpr Kind kKind{"configuration_read", "The configuration file was reloaded", Severity::Info,
+                              Cause::Ourselves};
   std::uint64_t generation = 0;
   std::string file{};
   std::uint64_t changes = 0;
   std::uint64_t need_restart = 0;
   template <typename Visit>
   void each(Visit&& visit) const {
-    visit("generation", generation, "number of the configuration that it makes");
+    visit("generation", generation, "number of the new configuration");
     visit("file", file, "the file");
-    visit("changes", changes, "keys that differ and take effect");
-    visit("need_restart", need_restart, "keys that differ and need a restart");
+    visit("changes", changes, "number of changed keys that take effect");
+    visit("need_restart", need_restart, "number of changed keys that require a restart");
   }
 };
 
 struct ConfigurationRefused {
   static constexpr Kind kKind{"configuration_refused",
-                              "The configuration was not reloaded, the old one stays in force",
+                              "The configuration was not reloaded, and the previous one stays in force",
                               Severity::Error, Cause::Ourselves};
   std::string problem{};
   template <typename Visit>
@@ -207,7 +206,7 @@ struct Takeover {
 };
 
 struct TakenOver {
-  static constexpr Kind kKind{"taken_over", "Another control plane has taken over: this one ends",
+  static constexpr Kind kKind{"taken_over", "Another control plane has taken over, and this one exits",
                               Severity::Error, Cause::Ourselves};
   std::uint64_t process = 0;
   template <typename Visit>
@@ -226,24 +225,25 @@ struct DataPlaneFound {
 };
 
 struct DataPlaneLost {
-  static constexpr Kind kKind{"data_plane_lost", "The data plane is lost: start sluice-dataplane again",
+  static constexpr Kind kKind{"data_plane_lost", "The data plane is lost; start sluice-dataplane again",
                               Severity::Error, Cause::Ourselves};
   std::string reason{};
   template <typename Visit>
   void each(Visit&& visit) const {
-    visit("reason", reason, "ended: its process has; silent: its heart does not beat");
+    visit("reason", reason, "ended if its process has exited; silent if it sends no heartbeats");
   }
 };
 
 struct DeviceDown {
-  static constexpr Kind kKind{"device_down", "An RDMA device has lost its link, or is gone", Severity::Error,
-                              Cause::Ourselves};
+  static constexpr Kind kKind{"device_down", "An RDMA device has lost its link, or was removed",
+                              Severity::Error, Cause::Ourselves};
   std::uint32_t reactor = 0;
   std::string reason{};
   template <typename Visit>
   void each(Visit&& visit) const {
-    visit("reactor", reactor, "reactor that polls it; with softroce the first of those that share it");
-    visit("reason", reason, "no_link: it has no carrier; gone: its interface or card was removed or reset");
+    visit("reactor", reactor, "reactor that polls it; with softroce the first of the reactors that share it");
+    visit("reason", reason,
+          "no_link if it has no carrier; gone if its interface or card was removed or reset");
   }
 };
 
@@ -253,8 +253,8 @@ struct DeviceUp {
   bool reopened = false;
   template <typename Visit>
   void each(Visit&& visit) const {
-    visit("reactor", reactor, "reactor that polls it; with softroce the first of those that share it");
-    visit("reopened", reopened, "whether it was opened anew, with its interface or card");
+    visit("reactor", reactor, "reactor that polls it; with softroce the first of the reactors that share it");
+    visit("reopened", reopened, "whether it was opened again because its interface or card had been removed");
   }
 };
 
@@ -266,15 +266,15 @@ struct DeviceChanged {
   std::uint64_t path_mtu = 0;
   template <typename Visit>
   void each(Visit&& visit) const {
-    visit("reactor", reactor, "reactor that polls it; with softroce the first of those that share it");
+    visit("reactor", reactor, "reactor that polls it; with softroce the first of the reactors that share it");
     visit("what", what, "mac_address or mtu");
     visit("path_mtu", path_mtu, "largest path MTU of new connections, in bytes");
   }
 };
 
 struct DrainBegun {
-  static constexpr Kind kKind{"drain_begun", "Draining: new connections are refused", Severity::Info,
-                              Cause::Ourselves};
+  static constexpr Kind kKind{"drain_begun", "A drain has begun, and new connections are refused",
+                              Severity::Info, Cause::Ourselves};
   std::uint64_t connections = 0;
   template <typename Visit>
   void each(Visit&& visit) const {
@@ -283,20 +283,21 @@ struct DrainBegun {
 };
 
 struct DrainEnded {
-  static constexpr Kind kKind{"drain_ended", "No longer draining", Severity::Info, Cause::Ourselves};
+  static constexpr Kind kKind{"drain_ended", "The drain has ended", Severity::Info, Cause::Ourselves};
   template <typename Visit>
   void each(Visit&&) const {}
 };
 
 struct EventsSuppressed {
-  static constexpr Kind kKind{"events_suppressed", "Events of one kind came too fast to be recorded",
+  static constexpr Kind kKind{"events_suppressed",
+                              "Events of one kind were not recorded because their rate was too high",
                               Severity::Warning, Cause::Ourselves};
   std::string event{};
   std::uint64_t count = 0;
   template <typename Visit>
   void each(Visit&& visit) const {
-    visit("event", event, "their name");
-    visit("count", count, "how many");
+    visit("event", event, "the name of their kind");
+    visit("count", count, "the number of events");
   }
 };
 

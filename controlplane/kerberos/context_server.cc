@@ -131,8 +131,8 @@ ContextService::ContextService(std::uint16_t port, const segment::ConfigBlock& b
                                mount::MountStatistics& statistics)
     : relay_(block, addresses, statistics),
       sockets_(port, mount::Sockets::Transports::Tcp, "Kerberos contexts",
-               "a server of this host has the port; clients come to 2049 and to no other. Set kerberos.port "
-               "to another one only behind an address translation, or kerberos.enabled = false."),
+               "A server of this host uses the port, and clients use only 2049. Set kerberos.port to another "
+               "port only behind an address translation, or set kerberos.enabled = false."),
       clients_(sockets_.listeners(), relay_, statistics, kMaxCallBytes) {}
 
 void ContextService::prepare(mount::PollSet& set) {

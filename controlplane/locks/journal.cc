@@ -72,7 +72,7 @@ Journal::Journal(std::string path)
     : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_APPEND, 0600)) {
   const auto refuse = [&](const std::string& why) {
     throw SetupError("Cannot record locks in " + path_ + " (" + why +
-                     "): set locks.state to a file that the control plane may write, or to \"\".");
+                     "). Set locks.state to a file that the control plane may write, or to \"\".");
   };
   if (fd_ < 0) refuse(std::strerror(errno));
   const Bytes bytes = read_all(fd_);
@@ -82,7 +82,7 @@ Journal::Journal(std::string path)
                   bytes.begin() + static_cast<std::ptrdiff_t>(std::min(bytes.size(), magic.size())),
                   magic.begin())) {
     ::close(fd_);
-    refuse("it has something else in it");
+    refuse("it is not a file of locks");
   }
 }
 
@@ -244,14 +244,15 @@ void Journal::load(Table& table) {
   table.restored();
   if (!sound)
     log::warn(
-        "{} is damaged at byte {} of {}: locks that clients took after that are not known here, and are not "
-        "released when such a client restarts. If one stays at the upstream, restart the upstream's lock "
-        "manager",
+        "{} is damaged at byte {} of {}. Locks that clients acquired after this point are unknown, and are "
+        "not released when such a client restarts. If a lock remains at the upstream, restart the upstream's "
+        "lock manager",
         path_, at, bytes.size());
   std::size_t locks = 0;
   for (const auto& [id, owner] : table.owners())
     for (const auto& [handle, ranges] : owner.files) locks += ranges.all().size();
-  if (locks > 0) log::info("{} locks of {} owners are known from {}", locks, table.owners().size(), path_);
+  if (locks > 0)
+    log::info("{} locks of {} owners were restored from {}", locks, table.owners().size(), path_);
   rewrite(table);
 }
 
@@ -262,7 +263,7 @@ void Journal::rewrite(const Table& table) {
   fd_ = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_APPEND, 0600);
   if (fd_ < 0) {
     fd_ = old;
-    return failed("cannot be written anew");
+    return failed("cannot be replaced");
   }
   broken_ = false;
   unwritten_.clear();
@@ -280,7 +281,7 @@ void Journal::rewrite(const Table& table) {
   for (const auto& [to, state] : table.notices()) notice(to, state);
   if (broken_ || ::rename(fresh.c_str(), path_.c_str()) != 0) {
     ::close(std::exchange(fd_, old));
-    return failed("cannot be written anew");
+    return failed("cannot be replaced");
   }
   ::close(old);
   snapshot_bytes_ = bytes_;
@@ -289,7 +290,7 @@ void Journal::rewrite(const Table& table) {
 void Journal::failed(const char* what) {
   const int error = errno;
   if (!std::exchange(broken_, true))
-    log::error("{} {} ({}): locks would not be known after a restart of the control plane", path_, what,
+    log::error("{} {} ({}). A restart of the control plane would lose all locks", path_, what,
                std::strerror(error));
 }
 

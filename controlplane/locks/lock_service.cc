@@ -250,7 +250,7 @@ LockService::LockService(const LockSettings& settings, LockStatistics& statistic
       proxy_(settings.proxy, statistics, journal_ ? &*journal_ : nullptr),
       procedures_(proxy_, settings.may_lock, settings.proxy.is_upstream, statistics),
       sockets_(settings.port, mount::Sockets::Transports::TcpAndUdp, "locks (NLM)",
-               "set locks.port to another one, or locks.enabled = false."),
+               "Set locks.port to another port, or locks.enabled = false."),
       clients_(sockets_.listeners(), procedures_, statistics.sockets, kMaxLockCallBytes) {
   for (const mount::Sockets::Socket& socket : sockets_.all())
     if (!socket.tcp) datagrams_.emplace_back(socket.fd, socket.family, procedures_);
@@ -263,15 +263,16 @@ LockService::LockService(const LockSettings& settings, LockStatistics& statistic
       registrations(kNlmProgram, kNlmVersion), settings.rpcbind, statistics.sockets,
       mount::ServiceName{
           "NLM",
-          "locks of clients go there, and fail. The lock manager of this host's kernel has it "
-          "while an NFS version 3 file system is mounted with locks or exported here: end that, "
-          "or 'rpcinfo -d 100021 4' if it is gone"});
+          "Lock requests of clients go there, and fail. The lock manager of this host's kernel registers "
+          "it while an NFS version 3 file system is mounted with locks or exported here. Unmount or "
+          "unexport it, or run 'rpcinfo -d 100021 4' if the lock manager does not run"});
   registrars_.emplace_back(
       registrations(kNsmProgram, kNsmVersion), settings.rpcbind, statistics.sockets,
-      mount::ServiceName{"NSM",
-                         "restarts of clients and of the upstream are not noticed, so that locks of a client "
-                         "that has crashed stay. Stop this host's rpc.statd, or 'rpcinfo -d 100024 1' if it "
-                         "is gone"});
+      mount::ServiceName{
+          "NSM",
+          "Restarts of clients and of the upstream are not detected, so locks of a client that has "
+          "crashed remain. Stop this host's rpc.statd, or run 'rpcinfo -d 100024 1' if it "
+          "does not run"});
 }
 
 std::vector<mount::Registration> LockService::registrations(std::uint32_t program,

@@ -248,7 +248,7 @@ void LockProxy::look_around() {
   const char* const problem = upstream_.problem();
   if (std::exchange(reported_, problem) == problem) return;
   if (problem != nullptr)
-    log::warn("The lock manager (NLM) of upstream '{}' {}: clients wait for their locks", settings_.upstream,
+    log::warn("The lock manager (NLM) of upstream '{}' {}. Clients wait for their locks", settings_.upstream,
               problem);
   else
     log::info("The lock manager (NLM) of upstream '{}' answers again", settings_.upstream);

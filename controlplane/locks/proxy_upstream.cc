@@ -151,7 +151,7 @@ void LockProxy::unknown_notice(const PeerAddress& from, const std::string& name)
   log_unknown_ns_ = now_ns_ + kUnknownNoticeNs;
   log::warn(
       "{} sent a notice of the restart of '{}', which is neither a client with locks at this address nor a "
-      "restart of upstream '{}': nothing is released. Further ones within a minute are only counted",
+      "restart of upstream '{}'. Nothing is released. Further notices within a minute are only counted",
       to_string(from), name, settings_.upstream);
 }
 
@@ -232,7 +232,7 @@ void LockProxy::release(const Host& host, std::uint32_t state) {
   }
   if (gone.empty()) return;
   count(statistics_.client_reboots);
-  log::info("{} ('{}') has restarted: its locks are released", to_string(host.address), host.name);
+  log::info("{} ('{}') has restarted, so its locks are released", to_string(host.address), host.name);
   release(gone);
 }
 
@@ -359,7 +359,7 @@ void LockProxy::notify_clients() {
     table_.set_notice(to, state_);
     notify(to, state_);
   }
-  log::warn("The upstream '{}' has restarted: {} clients are told to reclaim their locks", settings_.upstream,
+  log::warn("Upstream '{}' has restarted. {} clients are notified to reclaim their locks", settings_.upstream,
             told.size());
 }
 

@@ -323,14 +323,14 @@ MountAnswer GroupExports::tagged(const Member& member, MountAnswer answer, std::
     count(statistics_.handles_too_long);
     return refused(member, MountStatus::ServerFault,
                    "its file handles have " + std::to_string(answer.handle.size()) +
-                       " bytes: as one of several for nfs3 it can have " +
+                       " bytes; an upstream that is one of several for nfs3 may have " +
                        std::to_string(kMaxHandle - kTagBytes),
                    now_ns);
   }
   std::erase_if(answer.flavors, [](std::uint32_t flavor) { return flavor > kLastPlainFlavor; });
   if (answer.flavors.empty())
     return refused(member, MountStatus::Acces,
-                   "it wants Kerberos, which there is not with several upstreams for nfs3", now_ns);
+                   "it requires Kerberos, which is not supported with several upstreams for nfs3", now_ns);
   std::array<std::byte, kTagBytes> tag;
   xdr::store_u32(tag.data(), member.upstream.handle_tag);
   answer.handle.insert(answer.handle.begin(), tag.begin(), tag.end());

@@ -28,7 +28,7 @@ namespace {
 FileDescriptor wake_event() {
   FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (wake.get() < 0)
-    throw SetupError("No file descriptor is left for a thread's wake-up: raise LimitNOFILE.");
+    throw SetupError("No file descriptor is left for a thread's wake-up. Raise LimitNOFILE.");
   return wake;
 }
 
@@ -225,10 +225,10 @@ void Registrar::settle(Outcome outcome) {
   if (outcome == Outcome::Registered)
     log::info("{} is registered with rpcbind", service_.name);
   else if (outcome == Outcome::NoRpcbind)
-    log::info("{} is not registered: no rpcbind answers on this host", service_.name);
+    log::info("{} is not registered, because no rpcbind answers on this host", service_.name);
   else if (!foreign_.empty())
-    log::warn("rpcbind has another {} server ({}), which stays registered: {}", service_.name, foreign_,
-              service_.if_other);
+    log::warn("Another {} server ({}) is registered with rpcbind and stays registered. {}", service_.name,
+              foreign_, service_.if_other);
   else
     log::warn("rpcbind refuses to register {}", service_.name);
 }
@@ -239,7 +239,7 @@ MountService::MountService(std::uint16_t port, const std::string& rpcbind, std::
     : exports_(std::move(exports)),
       procedures_(*exports_, statistics, journal),
       sockets_(port, Sockets::Transports::TcpAndUdp, "MOUNT",
-               "set mount.port to another one, or mount.enabled = false."),
+               "Set mount.port to another port, or mount.enabled = false."),
       clients_(sockets_.listeners(), procedures_, statistics) {
   std::vector<Registration> own;
   bool six = false;

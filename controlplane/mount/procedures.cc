@@ -332,8 +332,8 @@ void SegmentExports::fail_late() {
   while (!waiters_.empty() && now_ns_ >= waiters_.front().deadline_ns) {
     if (now_ns_ >= next_line_ns_) {
       next_line_ns_ = now_ns_ + kSilenceLineNs;
-      log::warn("MOUNT of '{}' failed: the data plane did not answer within {} s", waiters_.front().path,
-                kPathAnswerNs / 1'000'000'000);
+      log::warn("MOUNT of '{}' failed because the data plane did not answer within {} s",
+                waiters_.front().path, kPathAnswerNs / 1'000'000'000);
     }
     finish_first({MountStatus::ServerFault, {}});
   }

@@ -33,13 +33,14 @@ struct ServiceName {
   std::string if_other;  ///< consequence of another server at rpcbind, and what to do
 };
 inline const ServiceName kMountName{
-    "MOUNT", "clients that ask rpcbind come to that. If it is gone, 'rpcinfo -d 100005 3' removes it"};
+    "MOUNT",
+    "Clients that query rpcbind use that server. If it does not run, remove it with 'rpcinfo -d 100005 3'"};
 
 inline const ServiceName kNfsName{
     "NFS",
-    "clients that ask rpcbind come to that, unless they mount with port=. This host's own NFS server has it "
-    "while "
-    "it runs: stop it, or 'rpcinfo -d 100003 3' and 'rpcinfo -d 100003 4' if it is gone"};
+    "Clients that query rpcbind use that server, unless they mount with port=. This host's own NFS server "
+    "registers it while it runs. Stop it, or run 'rpcinfo -d 100003 3' and 'rpcinfo -d 100003 4' if it does "
+    "not run"};
 
 /// Listener of the reverse gateway: NFS over TCP, served by the data plane process.
 struct NfsListener {

@@ -67,18 +67,18 @@ const char* to_string(Failure failure) {
     case Failure::None:
       return "answers";
     case Failure::NoPrivilegedPort:
-      return "wants a port below 1024, of which none can be had: the control plane needs "
+      return "requires a port below 1024, but none is available. The control plane needs "
              "CAP_NET_BIND_SERVICE";
     case Failure::Unresolved:
-      return "has no address, as its name cannot be resolved";
+      return "has no address, because its name cannot be resolved";
     case Failure::Unreachable:
       return "cannot be reached";
     case Failure::Lost:
-      return "ends the connection without an answer";
+      return "closes the connection without an answer";
     case Failure::TimedOut:
       return "does not answer";
     case Failure::Refused:
-      return "refuses the call, or answers with a defect";
+      return "refuses the call, or sends an invalid answer";
   }
   return "";
 }

@@ -73,7 +73,7 @@ Sockets::Sockets(std::uint16_t port, Transports transports, const std::string& w
     if (error != EADDRINUSE) break;
   }
   throw SetupError("Cannot serve " + what + " on port " + std::to_string(port) + " (" + std::strerror(error) +
-                   "): " + advice);
+                   "). " + advice);
 }
 
 Sockets::~Sockets() {

@@ -19,17 +19,18 @@ namespace sluice::policy {
     "not for a reliable connection")                                                                        \
   X(UnsupportedRequest, unsupported_request, UnsupportedRequest, "without IP addressing")                   \
   X(InvalidPathMtu, invalid_path_mtu, InvalidPathMtu, "a path MTU above that of the port")                  \
-  X(StaleConnection, stale_connection, StaleConnection, "the client's queue pair had a connection")         \
+  X(StaleConnection, stale_connection, StaleConnection, "the client's queue pair already had a connection") \
   X(HalfOpenOfClient, half_open_of_client, NoResources, "too many unconfirmed requests of this client")     \
   X(HalfOpen, half_open, NoResources, "too many unconfirmed requests")                                      \
-  X(NoPlace, no_place, NoResources, "no place in the table of connections")                                 \
+  X(NoPlace, no_place, NoResources, "the table of connections was full")                                    \
   X(NotConfirmed, not_confirmed, Timeout, "admitted, but the client did not confirm the connection")        \
   X(NotMadeInTime, not_made_in_time, Timeout, "admitted, but the data plane did not answer in time")        \
-  X(NoRoomInDataPlane, no_room_in_data_plane, NoResources, "admitted, but the data plane has no room")      \
+  X(NoRoomInDataPlane, no_room_in_data_plane, NoResources,                                                  \
+    "admitted, but the data plane had no free connection")                                                  \
   X(FailedInDataPlane, failed_in_data_plane, NoResources, "admitted, but the data plane could not connect") \
-  X(DataPlaneReplaced, data_plane_replaced, NoResources, "admitted, but another data plane has started")    \
+  X(DataPlaneReplaced, data_plane_replaced, NoResources, "admitted, but the data plane was replaced")       \
   X(NoReactor, no_reactor, Consumer, "no reactor polls the device's port")                                  \
-  X(NoAttributes, no_attributes, Consumer, "the kernel gives no attributes for the queue pair")
+  X(NoAttributes, no_attributes, Consumer, "the kernel provides no attributes for the queue pair")
 
 enum class Refusal : std::uint8_t {
 #define SLUICE_REFUSAL(enumerator, name, reason, text) enumerator,

@@ -162,7 +162,7 @@ PskKey read_key_file(const std::string& path) {
   if (file.number < 0 || ::fstat(file.number, &status) != 0)
     throw std::runtime_error("Cannot read the key file " + path + ": " + std::strerror(errno) + ".");
   if ((status.st_mode & 077) != 0)
-    throw std::runtime_error("The key file " + path + " can be read by others: chmod 600 it.");
+    throw std::runtime_error("The key file " + path + " can be read by others. Run chmod 600 on it.");
   Content content;
   read_all(file, path, content);
   std::span<const std::byte> key = std::span(content.bytes).first(content.size);

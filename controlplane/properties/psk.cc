@@ -252,7 +252,7 @@ PskAuthentication::PskAuthentication(std::string name, PskHosts hosts)
   for (const auto& [host, keys] : *hosts_) {
     check_name(host);
     if (host == name_)
-      throw std::runtime_error("The host name '" + host + "' is our own: give the host or us another name.");
+      throw std::runtime_error("The host name '" + host + "' is the name of this host. Rename one of them.");
     for (const PskKey& key : keys) {
       const auto [owner, is_new] = owners.try_emplace(key.id, host);
       if (is_new) continue;
@@ -260,7 +260,7 @@ PskAuthentication::PskAuthentication(std::string name, PskHosts hosts)
           owner->second == host
               ? "The host '" + host + "' has the same key twice."
               : "The hosts '" + owner->second + "' and '" + host +
-                    "' share a key: either could be taken for the other. Give each its own.");
+                    "' share a key, so each could impersonate the other. Give each a separate key.");
     }
   }
 }

@@ -97,7 +97,7 @@ Arena::Arena(ArenaLimits limits)
   if (!shared_->wake) {
     shared_->let_go();
     threads_in_use.fetch_sub(limits_.threads);
-    throw SetupError("No file descriptor is left for the wake-up of a loop: raise LimitNOFILE.");
+    throw SetupError("No file descriptor is left for the wake-up of a loop. Raise LimitNOFILE.");
   }
 }
 

@@ -197,9 +197,9 @@ void AddressBook::found(Host& host, const LookupResult& result, std::uint64_t no
   if (result.addresses.empty()) {
     host.next_ns = now_ns + kUrgentLookupNs;
     if (std::exchange(host.problem, result.problem) == result.problem) return;
-    log::warn(
-        "Upstream '{}': '{}' cannot be resolved ({}): {}", upstream_.name, host.text, result.problem,
-        host.addresses.empty() ? "nothing is sent there until it can" : "its addresses stay as they were");
+    log::warn("Upstream '{}': '{}' cannot be resolved ({}): {}", upstream_.name, host.text, result.problem,
+              host.addresses.empty() ? "nothing is sent to it until it can be resolved"
+                                     : "its previous addresses stay in use");
     return;
   }
   host.problem.clear();
@@ -212,7 +212,9 @@ void AddressBook::found(Host& host, const LookupResult& result, std::uint64_t no
   for (const Known& known : host.addresses)
     (known.unlisted_since_ns ? others : listed).push_back(known.address);
   log::info("Upstream '{}': '{}' is at {}{}", upstream_.name, host.text, to_text(listed),
-            others.empty() ? "" : "; used for an hour at most, while they answer: " + to_text(others));
+            others.empty()
+                ? ""
+                : ". Previous addresses are used for at most an hour, while they answer: " + to_text(others));
 }
 
 /// Merges an answer of the name server into the known addresses. Known addresses keep their positions. An

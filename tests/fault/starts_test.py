@@ -95,7 +95,7 @@ def with_a_new_data_plane_the_changed_keys_come_into_force():
     planes.start_data()
     wait_for_port(20050)
     assert planes.control.poll() is None
-    assert said("A data plane starts, with which changed keys come into force: the control plane restarts itself")
+    assert said("A data plane starts, so changed keys take effect. The control plane restarts itself")
     assert serves()
 
 

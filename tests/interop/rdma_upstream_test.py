@@ -184,7 +184,7 @@ def another_one_comes_by_a_reload(b):
         told = b.ask(b.planes, "config", "reload")
         if told["in_force"] != ["upstream.later"]:
             raise Failed(told)
-        b.lab.wait("the new port", lambda: f"Clients may connect to port {LATER_PORT} too" in b.planes.text())
+        b.lab.wait("the new port", lambda: f"Clients may now also connect to port {LATER_PORT}" in b.planes.text())
     with mounted_at(b, LATER_PORT):
         b.sh(TREE)
         over_an_end_of_the_control_plane(b, 4721)

@@ -256,7 +256,7 @@ def one_of_version_4_comes_by_a_reload(b):
             told = run(*b.ctl("config", "reload"))
             if "restart" in told and "upstream.later" in told.split("restart", 1)[1]:
                 raise Failed(told)
-            b.lab.wait("the new port", lambda: f"Clients may connect to port {LATER_PORT} too" in b.planes.text())
+            b.lab.wait("the new port", lambda: f"Clients may now also connect to port {LATER_PORT}" in b.planes.text())
         b.sh("mkdir -p /tmp/later\n" + mount_4("4.1", LATER_PORT, "/tmp/later") + TREE.replace("/mnt/nfs", "/tmp/later"))
         with b.under_random_io("/tmp/later/across4", 31):
             b.lab.kill(b.planes.control)

@@ -527,7 +527,7 @@ def forward_to_it(bench):
         told = bench.ctl("config", "reload", name="forward")
         if told["in_force"] != ["upstream.later"]:
             raise Failed(told)
-        bench.lab.wait("the new port", lambda: "Clients may connect to port 20054 too" in bench.state())
+        bench.lab.wait("the new port", lambda: "Clients may now also connect to port 20054" in bench.state())
         for port in (20051, 20053, 20054):
             bench.sh(f"mount -t nfs -o proto=rdma,port={port},vers=4.1 {ROCE_HOST}:/ /mnt/other")
             try:

@@ -123,7 +123,7 @@ class Control:
         self.log = open(f"{self.dir}/log", "w+", encoding="utf-8")
         self.process = subprocess.Popen([*(confined() if as_unit else ()), CONTROL, "--config", f"{self.dir}/sluice.toml"],
                                         stdout=self.log, stderr=self.log)
-        self.port = int(wait("MOUNT", lambda: re.findall(r"MOUNT on port (\d+)", self.text())
+        self.port = int(wait("MOUNT", lambda: re.findall(r"MOUNT is served on port (\d+)", self.text())
                              or self.process.poll() is not None and sys.exit(self.text()))[0])
 
     def text(self):

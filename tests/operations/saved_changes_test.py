@@ -66,7 +66,7 @@ def refused(*words):
 def where_no_file_is_named_nothing_is_saved_and_nothing_changes():
     for words in (["exports", "add", "/x"], ["exports", "remove", "/export"], ["drain", "--no-wait"]):
         text = refused(*words, "--save")
-        assert text.startswith("Nothing is saved, and nothing has changed: There is no file to save it in: ") and "saved_changes" in text, text
+        assert text.startswith("Nothing was saved, and nothing has changed. No file for saved changes is configured. In ") and "saved_changes" in text, text
     assert list(exports()) == ["/export"] and planes.ctl("status")["draining"] is False
 
 
@@ -113,7 +113,7 @@ def a_drain_that_is_saved_goes_on_after_restarts():
     for again in (restart_control, restart_both):
         again()
         assert planes.ctl("status")["draining"] is True
-    assert f"{SAVED} has a drain: 'sluicectl drain --stop --save' ends it" in planes.text_of_log()
+    assert f"The appliance is draining, as saved in {SAVED}. 'sluicectl drain --stop --save' ends the drain" in planes.text_of_log()
     assert said("drain", "--stop").endswith("The next start drains again: with --save it does not.\n")
     planes.ctl("config", "reload")
     assert planes.ctl("status")["draining"] is False, "a reload begins no drain"
@@ -157,7 +157,7 @@ def where_the_file_cannot_be_written_nothing_changes():
     begin_anew()
     os.makedirs(f"{SAVED}.new/in-the-way")
     for words in (["exports", "add", "/x"], ["exports", "remove", "/export"], ["drain", "--no-wait"]):
-        assert f"Nothing is saved, and nothing has changed: Cannot write {SAVED} (" in refused(*words, "--save")
+        assert f"Nothing was saved, and nothing has changed. Cannot write {SAVED} (" in refused(*words, "--save")
     assert list(exports()) == ["/export"] and planes.ctl("status")["draining"] is False
     os.removedirs(f"{SAVED}.new/in-the-way")
     planes.ctl("exports", "add", "/x", "--save")

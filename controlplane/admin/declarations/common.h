@@ -45,7 +45,6 @@ inline std::vector<std::string> words(const char* const* first, std::size_t coun
 }
 
 inline constexpr const char* kNoSuchConnection = "There is no such connection.";
-inline constexpr const char* kTooMuchToDo =
-    "The control plane has too much to do at the moment: a later request may be taken.";
+inline constexpr const char* kTooMuchToDo = "The control plane is overloaded; a later request may succeed.";
 
 }  // namespace sluice::admin

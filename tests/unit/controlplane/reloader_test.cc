@@ -100,12 +100,12 @@ TEST_F(Reload, a_full_arena_is_said_at_once) {
     return tasks::Arena::Done();
   }));
   request("a");
-  EXPECT_EQ(answers_, "a:The control plane has too much to do at the moment: try again later.\n ");
+  EXPECT_EQ(answers_, "a:The control plane is overloaded. Try again later.\n ");
   gate->set_value();
   while (arena_.outstanding() > 0) arena_.deliver();
   request("b");
   let_read("new");
-  until("a:The control plane has too much to do at the moment: try again later.\n b:new ");
+  until("a:The control plane is overloaded. Try again later.\n b:new ");
 }
 
 }  // namespace

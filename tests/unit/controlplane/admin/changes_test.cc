@@ -119,9 +119,9 @@ TEST_F(Changes, what_is_to_be_saved_is_in_force_when_it_has_been) {
 
 TEST_F(Changes, what_cannot_be_saved_changes_nothing) {
   EXPECT_EQ(saved_result("export_add", {{"path", "/b"}}, "The disk is full."),
-            "Nothing is saved, and nothing has changed: The disk is full.");
+            "Nothing was saved, and nothing has changed. The disk is full.");
   EXPECT_EQ(saved_result("drain_start", Json::object(), "The disk is full."),
-            "Nothing is saved, and nothing has changed: The disk is full.");
+            "Nothing was saved, and nothing has changed. The disk is full.");
   EXPECT_TRUE(operations.exports.empty());
   EXPECT_FALSE(operations.draining());
   EXPECT_NE(error("export_add", {{"path", "/b"}, {"save", 3}}).find("true or false"), std::string::npos);
@@ -133,7 +133,7 @@ TEST_F(Changes, what_cannot_be_saved_changes_nothing) {
 TEST_F(Changes, what_is_saved_and_has_no_place_is_said_to_be_so) {
   operations.full = true;
   EXPECT_EQ(saved_result("export_add", {{"path", "/b"}}),
-            "It is saved, and not in force before a restart: There is no place.\n");
+            "The change is saved, but takes effect only after a restart. There is no place.\n");
   EXPECT_EQ(error("export_add", {{"path", "/b"}}), "There is no place.\n");
 }
 

@@ -314,7 +314,7 @@ TEST_F(AdminSocket, one_client_too_many_is_told_so_where_all_wait_for_answers) {
   }
   for (int i = 0; i < 50; ++i) server.poll(1);
   const int one_more = connect();
-  EXPECT_NE(line(one_more).find("try again later"), std::string::npos);
+  EXPECT_NE(line(one_more).find("Try again later"), std::string::npos);
   ::close(one_more);
   for (const int fd : clients) ::close(fd);
   for (int i = 0; i < 5; ++i) server.poll(1);
@@ -395,7 +395,7 @@ TEST_F(AdminSocket, a_process_that_has_all_connections_loses_one_to_another_proc
   }
   poll_often();
   const int same = connect();
-  EXPECT_NE(line(same).find("try again later"), std::string::npos);
+  EXPECT_NE(line(same).find("Try again later"), std::string::npos);
   const int other = connect_from_another_process();
   say(other, kEcho);
   EXPECT_NE(line(other).find("\"id\":8"), std::string::npos);
@@ -515,7 +515,7 @@ TEST_F(AdminSocket, who_does_not_read_gives_its_place_to_another) {
   EXPECT_NE(crowd(0).find("\"id\":8"), std::string::npos) << "their time is over";
   EXPECT_EQ(cut_off, 1u);
   EXPECT_NE(log.take().find("It did not read its response"), std::string::npos);
-  EXPECT_NE(crowd(kForEver).find("try again later"), std::string::npos) << "it is not";
+  EXPECT_NE(crowd(kForEver).find("Try again later"), std::string::npos) << "it is not";
   EXPECT_EQ(cut_off, 0u);
   EXPECT_EQ(log.text(), "");
   ::unlink((path + ".crowded.lock").c_str());
@@ -725,7 +725,7 @@ TEST_F(AdminPath, what_a_killed_one_left_is_replaced) {
 
 TEST_F(AdminPath, that_leads_to_something_else_is_refused_with_a_sentence) {
   std::filesystem::create_directory(path());
-  EXPECT_NE(refusal().find("that is no socket: remove it"), std::string::npos);
+  EXPECT_NE(refusal().find("is not a socket. Remove it"), std::string::npos);
   EXPECT_TRUE(std::filesystem::is_directory(path()));
   std::filesystem::remove(path());
   std::filesystem::create_directory(path() + ".lock");

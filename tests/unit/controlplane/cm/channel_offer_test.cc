@@ -92,7 +92,8 @@ TEST_F(ChannelOfferTest, that_nobody_takes_is_complained_of_once_while_a_data_pl
     EXPECT_EQ(said(), "");
     segment::beat(layout_.data_plane, kStartNs + from + ChannelOffer::kPatienceNs);
     poll(from + ChannelOffer::kPatienceNs);
-    EXPECT_NE(said().find("has not taken their channel at /dev/shm/" + name_ + ".kept"), std::string::npos);
+    EXPECT_NE(said().find("has not accepted their channel at /dev/shm/" + name_ + ".kept"),
+              std::string::npos);
     poll(from + ChannelOffer::kPatienceNs + ChannelOffer::kRepeatNs);
     EXPECT_EQ(said(), "");
     layout_.kept_epoch = kEpoch;

@@ -58,7 +58,7 @@ TEST_F(Sinks, what_a_peer_has_sent_stays_in_its_field) {
   deny(kHostile);
   const std::string line = to_log_line(only_event());
   EXPECT_EQ(line,
-            "MOUNT is refused to a client: event=mount_denied peer=192.0.2.7 "
+            "A MOUNT request was denied: event=mount_denied peer=192.0.2.7 "
             "path=\"a\\\"b\\nc\\u001b[2J\\ufffd=\\\\ d\"");
   const std::string text = to_json_line(only_event(), 7);
   EXPECT_EQ(text.find('\n'), text.size() - 1);

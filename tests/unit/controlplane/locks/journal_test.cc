@@ -190,10 +190,10 @@ TEST_F(LockJournal, a_file_that_cannot_be_used_stops_the_start_with_a_sentence) 
   };
   EXPECT_EQ(
       refused("/nowhere/locks"),
-      "Cannot record locks in /nowhere/locks (No such file or directory): set locks.state to a file that "
+      "Cannot record locks in /nowhere/locks (No such file or directory). Set locks.state to a file that "
       "the control plane may write, or to \"\".");
   set_content("somebody's diary");
-  EXPECT_NE(refused(path_).find("it has something else in it"), std::string::npos);
+  EXPECT_NE(refused(path_).find("it is not a file of locks"), std::string::npos);
   EXPECT_EQ(content(), "somebody's diary");
 }
 

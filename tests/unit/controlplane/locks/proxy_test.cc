@@ -171,7 +171,7 @@ TEST_F(Locks, a_lock_manager_at_another_port_and_one_that_is_not_registered_yet_
   now_ns_ += kLookNs;
   until([&] { return upstream_->asked_for_port == 2; });
   turns();
-  EXPECT_NE(log.text().find("upstream 'nas' cannot be reached: clients wait for their locks"),
+  EXPECT_NE(log.text().find("upstream 'nas' cannot be reached. Clients wait for their locks"),
             std::string::npos)
       << log.text();
   upstream_->registered = true;

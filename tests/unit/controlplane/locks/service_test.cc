@@ -119,8 +119,9 @@ TEST_F(LockServiceTest, lock_managers_that_are_registered_stay_and_the_log_says_
   until([&] { return serve(), log.text().find("NSM server") != std::string::npos; });
   EXPECT_NE(log.text().find("NLM is registered with rpcbind"), std::string::npos) << log.text();
   EXPECT_NE(
-      log.text().find("rpcbind has another NSM server (udp 0.0.0.0.3.232), which stays registered: restarts "
-                      "of clients and of the upstream are not noticed"),
+      log.text().find(
+          "Another NSM server (udp 0.0.0.0.3.232) is registered with rpcbind and stays registered. Restarts "
+          "of clients and of the upstream are not detected"),
       std::string::npos)
       << log.text();
   EXPECT_EQ(known[0].address, "0.0.0.0.3.232");

@@ -139,14 +139,13 @@ TEST_F(MountGroup, an_export_whose_handles_have_no_room_for_a_tag_is_refused_and
               MountStatus::ServerFault);
   EXPECT_EQ(statistics_.handles_too_long.load(), 2u);
   EXPECT_EQ(log.text(),
-            "An export of upstream 'a' cannot be mounted here: its file handles have 61 bytes: as one of "
-            "several for nfs3 "
-            "it can have 60\n")
+            "An export of upstream 'a' cannot be mounted here: its file handles have 61 bytes; an upstream "
+            "that is one of several for nfs3 may have 60\n")
       << "once in a while";
   asker_.now_ns += kRefusalLineNs;
   EXPECT_EQ(answered("/vol1", {MountStatus::Ok, Bytes(8, std::byte{7}), {390003}}).status,
             MountStatus::Acces);
-  EXPECT_NE(log.text().find("it wants Kerberos"), std::string::npos) << log.text();
+  EXPECT_NE(log.text().find("it requires Kerberos"), std::string::npos) << log.text();
 }
 
 TEST_F(MountGroup, the_list_has_the_parts_of_all_under_the_names_of_clients) {

@@ -200,11 +200,11 @@ TEST(MountSockets, a_port_that_is_taken_is_a_clear_sentence) {
   const Sockets first(0, Sockets::Transports::TcpAndUdp, "MOUNT", "");
   EXPECT_EQ(first.all().size(), 4u);
   try {
-    const Sockets second(first.port(), Sockets::Transports::TcpAndUdp, "MOUNT", "set another one.");
+    const Sockets second(first.port(), Sockets::Transports::TcpAndUdp, "MOUNT", "Set another one.");
     FAIL();
   } catch (const SetupError& error) {
     EXPECT_EQ(std::string(error.what()), "Cannot serve MOUNT on port " + std::to_string(first.port()) +
-                                             " (Address already in use): set another one.");
+                                             " (Address already in use). Set another one.");
   }
 }
 

@@ -91,8 +91,7 @@ TEST_F(MountProcedures, refused_mounts_are_counted_and_in_the_journal_with_their
   ASSERT_EQ(part.events.size(), 1u);
   const std::string line = events::to_log_line(part.events[0]);
   EXPECT_EQ(
-      line.find("MOUNT is refused to a client: event=mount_denied peer=192.0.2.7 path=\"/a\\nb\\ufffdxxx"),
-      0u)
+      line.find("A MOUNT request was denied: event=mount_denied peer=192.0.2.7 path=\"/a\\nb\\ufffdxxx"), 0u)
       << line;
 }
 

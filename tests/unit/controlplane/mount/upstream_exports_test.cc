@@ -331,7 +331,7 @@ TEST_F(MountUpstream, the_log_says_when_it_fails_and_when_it_answers_again_and_i
   };
   fail();
   fail();
-  const std::string failed = "MOUNT of upstream 'nas' refuses the call, or answers with a defect\n";
+  const std::string failed = "MOUNT of upstream 'nas' refuses the call, or sends an invalid answer\n";
   EXPECT_EQ(log.text(), failed);
   now_ns_ += kReportNs;
   fail();

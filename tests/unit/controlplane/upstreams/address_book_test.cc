@@ -78,9 +78,9 @@ TEST_F(Book, a_name_that_cannot_be_resolved_is_said_once_and_tried_often) {
     now_ns_ += kUrgentLookupNs;
   };
   while (names_->asked() < 5) pass_time();
-  EXPECT_EQ(
-      log.text(),
-      "Upstream 'nas': 'nas' cannot be resolved (nobody knows it): nothing is sent there until it can\n");
+  EXPECT_EQ(log.text(),
+            "Upstream 'nas': 'nas' cannot be resolved (nobody knows it): nothing is sent to it until it can "
+            "be resolved\n");
   names_->set("nas", {kFour});
   while (addresses().size() != 1) pass_time();
 }
@@ -194,7 +194,7 @@ TEST_F(Book, what_a_name_leads_to_is_said_when_it_changes) {
 TEST_F(Book, a_problem_that_comes_back_is_said_again) {
   const CapturedLog log;
   const std::string problem =
-      "Upstream 'nas': 'nas' cannot be resolved (nobody knows it): its addresses stay as they were\n";
+      "Upstream 'nas': 'nas' cannot be resolved (nobody knows it): its previous addresses stay in use\n";
   names_->set("nas", {kFour});
   open({"nas"});
   until([&] { return addresses().size() == 1; });

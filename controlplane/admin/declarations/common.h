@@ -23,7 +23,7 @@ inline Field age_s(std::string meaning) {
   return number("age_s", std::move(meaning) + ", in seconds");
 }
 inline Field save_parameter() {
-  return flag("save", "whether to keep the change over restarts, in the file that saved_changes names")
+  return flag("save", "whether to keep the change after restarts, in the file that saved_changes names")
       .or_else(false);
 }
 

@@ -14,36 +14,37 @@ namespace {
 Declaration reactors() {
   Fields stages;
   for (const char* stage : {"device", "calls", "services", "upstreams", "control", "idle"})
-    stages.push_back(number(stage, "of the stage of this name"));
+    stages.push_back(number(stage, "share of the stage with this name"));
   return {
       .name = "reactors",
       .needed = Access::Read,
-      .summary = "The reactors that have started: state, processor, totals, and where their time went.",
+      .summary = "Returns the reactors that have started: state, processor, totals, and time by stage.",
       .result = rows(
           "", "",
           {reactor_number(), text("state", "its state").one_of({"unused", "starting", "running", "stopped"}),
            whole("cpu", "the processor that it runs on"), whole("numa_node", "that processor's NUMA node"),
            whole("connections", "connections"), whole("calls", "calls received"),
-           whole("bytes_in", "received inline and by RDMA Read"),
-           whole("bytes_out", "sent inline and by RDMA Write"),
+           whole("bytes_in", "bytes received inline and by RDMA Read"),
+           whole("bytes_out", "bytes sent inline and by RDMA Write"),
            whole("errors", "connections that ended with an error"),
-           number("uptime_s", "since its start, in seconds"),
-           whole("busy_ns", "time with something to do, in nanoseconds"),
-           whole("idle_ns", "time with nothing to do, in nanoseconds"),
-           number("busy_percent", "the busy share of these two"),
-           object("stages_percent", "the share of each stage in all of its time", stages)})};
+           number("uptime_s", "time since its start, in seconds"),
+           whole("busy_ns", "time in iterations that found work, in nanoseconds"),
+           whole("idle_ns", "time in iterations that found no work, in nanoseconds"),
+           number("busy_percent", "busy_ns as a share of both times"),
+           object("stages_percent", "the share of each stage in its total time", stages)})};
 }
 
 Declaration procedures() {
   return {.name = "procedures",
           .needed = Access::Read,
-          .summary = "Procedures by class of clients, those that had calls.",
-          .result = rows("", "",
-                         {text("class", "the class of clients"), text("program", "the program's name"),
-                          whole("version", "the program's version"),
-                          text("procedure", "the procedure's name"), whole("calls", "calls"),
-                          whole("time_ns", "the reactors' time that they took, by samples, in nanoseconds"),
-                          number("us_per_call", "the same for each call, in microseconds")})};
+          .summary = "Returns the procedures with calls, by client class.",
+          .result = rows(
+              "", "",
+              {text("class", "the client class"), text("program", "the program's name"),
+               whole("version", "the program's version"), text("procedure", "the procedure's name"),
+               whole("calls", "calls"),
+               whole("time_ns", "time of the reactors spent on them, estimated by samples, in nanoseconds"),
+               number("us_per_call", "time of the reactors per call, in microseconds")})};
 }
 
 Declaration counters() {
@@ -51,39 +52,41 @@ Declaration counters() {
       .name = "counters",
       .needed = Access::Read,
       .summary =
-          "All counters of the transport and of the loop, for each reactor, in the order of their numbers.",
+          "Returns all counters of the transport and of the loop, for each reactor, in the order of their "
+          "numbers.",
       .result = rows(
           "", "", joined(counters_of(segment::kTransportCounters), counters_of(segment::kReactorCounters)))};
 }
 
 Fields pool_use() {
-  return {whole("held", "buffers in use"), whole("waiting", "who waits for one")};
+  return {whole("held", "buffers in use"), whole("waiting", "calls and messages that wait for a buffer")};
 }
 
 Declaration memory() {
   return {
       .name = "memory",
       .needed = Access::Read,
-      .summary = "Memory of the data plane, by purpose.",
+      .summary = "Returns the memory of the data plane, by purpose.",
       .result = object(
           "", "",
-          {whole("resident_bytes", "resident memory of the process; 0: there is none"),
-           rows("parts", "memory that is reserved",
-                {text("what", "what for"), whole("reserved_bytes", "how much")}),
+          {whole("resident_bytes", "resident memory of the process; 0 if there is none"),
+           rows("parts", "reserved memory",
+                {text("what", "its purpose"), whole("reserved_bytes", "its size in bytes")}),
            rows("shared", "pools that the connections of a reactor share",
-                joined({reactor_number(), text("pool", "what for").one_of({"calls", "replies", "continued"}),
-                        text("size", "the size of its buffers").one_of({"small", "large"}),
-                        whole("buffers", "buffers")},
-                       pool_use())),
+                joined(
+                    {reactor_number(), text("pool", "its purpose").one_of({"calls", "replies", "continued"}),
+                     text("size", "the size of its buffers").one_of({"small", "large"}),
+                     whole("buffers", "buffers")},
+                    pool_use())),
            rows("upstreams", "pools of upstreams",
                 joined({reactor_number(), text("upstream", "the upstream's name"),
-                        text("pool", "what for")
+                        text("pool", "its purpose")
                             .one_of(words(segment::kUpstreamPools.data(), segment::kUpstreamPools.size())),
                         whole("size", "buffers")},
                        pool_use())),
            rows("biggest_holders", "connections that hold most of the shared buffers",
                 {reactor_number(), connection_number(), text("peer", "the client's address"),
-                 whole("held_bytes", "what it holds")})})};
+                 whole("held_bytes", "bytes that it holds")})})};
 }
 
 /// Returns a field for each counter of `driver`. A device has only the counters of its driver, so the fields
@@ -105,14 +108,14 @@ Fields port_fields() {
           whole("path_mtu", "the MTU in use, in bytes"),
           whole("mbit_per_s", "its speed"),
           text("addresses", "its IP addresses, with spaces between them"),
-          whole("queue_pairs", "the most queue pairs"),
-          whole("work_requests", "the most work requests of a queue"),
-          whole("pieces", "the most pieces of memory of a work request"),
-          whole("completions", "the most entries of a completion queue"),
-          whole("reads", "the most RDMA Reads in flight of a queue pair"),
-          whole("windows", "the most memory windows; 0: it has none that can be used"),
-          flag("remote_invalidation", "whether it has Send with Invalidate"),
-          text("sluice", "which reactors poll it, or why none does: a sentence")};
+          whole("queue_pairs", "maximum number of queue pairs"),
+          whole("work_requests", "maximum number of work requests of a queue"),
+          whole("pieces", "maximum number of memory segments of a work request"),
+          whole("completions", "maximum number of entries of a completion queue"),
+          whole("reads", "maximum number of outstanding RDMA Reads of a queue pair"),
+          whole("windows", "maximum number of memory windows; 0 if none can be used"),
+          flag("remote_invalidation", "whether it supports Send with Invalidate"),
+          text("sluice", "the reactors that poll it, or the reason why none does, as a sentence")};
 }
 
 Declaration devices() {
@@ -120,20 +123,20 @@ Declaration devices() {
   return {
       .name = "devices",
       .needed = Access::Read,
-      .summary = "The RDMA ports of this machine, and counters of the device of each reactor.",
+      .summary = "Returns the RDMA ports of this machine, and the counters of each reactor's device.",
       .result = object("", "",
-                       {rows("polled", "devices of the reactors; none with the driver loopback",
+                       {rows("polled", "devices of the reactors; empty with the driver loopback",
                              joined(polled, joined(device_counters(rdma::softroce::kStatistics, "softroce"),
                                                    device_counters(rdma::verbs::kStatistics, "verbs")))),
                         rows("rdma_ports", "RDMA ports", port_fields()),
-                        text("hint", "what to look at where there is no RDMA port: a sentence").if_any()})};
+                        text("hint", "remedy if there is no RDMA port, as a sentence").if_any()})};
 }
 
 Declaration topology() {
   return {
       .name = "topology",
       .needed = Access::Read,
-      .summary = "Processors and NUMA nodes of this machine, and the processors of the reactors.",
+      .summary = "Returns the processors and NUMA nodes of this machine, and the processors of the reactors.",
       .result = object(
           "", "",
           {whole("packages", "sockets"), whole("cores", "cores"),
@@ -162,7 +165,7 @@ Field time_of_day() {
 Fields states() {
   Fields fields;
   for (std::size_t i = 1; i < segment::kSlotStateCount; ++i)
-    fields.push_back(number(segment::kSlotStates[i], "in this state").if_any());
+    fields.push_back(number(segment::kSlotStates[i], "time in this state").if_any());
   return fields;
 }
 
@@ -170,70 +173,72 @@ Fields states() {
 Fields call_fields(const std::vector<std::string>& more = {}) {
   std::vector<std::string> statuses = words(segment::kCallStatuses, segment::kCallStatusCount);
   statuses.insert(statuses.end(), more.begin(), more.end());
-  return {whole("xid", "the call's XID"),
-          text("procedure", "its name, or program.version.procedure where there is none"),
-          text("status", "what RPC has answered").one_of(statuses),
-          whole("call_bytes", "the arguments, with those in chunks"),
-          whole("reply_bytes", "the results, with those in chunks"),
-          number("total_us", "from its arrival until its reply was sent, in microseconds"),
-          object("states_us", "how long it was in each state, in microseconds; none where no time went",
-                 states())};
+  return {
+      whole("xid", "the call's XID"),
+      text("procedure", "its name, or program.version.procedure if it has none"),
+      text("status", "the RPC status of the reply").one_of(statuses),
+      whole("call_bytes", "bytes of the arguments, including those in chunks"),
+      whole("reply_bytes", "bytes of the results, including those in chunks"),
+      number("total_us", "time from its arrival until its reply was sent, in microseconds"),
+      object("states_us", "time in each state, in microseconds; states without time are absent", states())};
 }
 
 Declaration trace_read() {
-  return {.name = "trace_read",
-          .needed = Access::Read,
-          .summary = "Calls that were recorded of a connection; its reactor keeps the last " +
-                     std::to_string(segment::TraceRing::kRecords) + " of all its connections.",
-          .parameters =
-              {reactor_number(), connection_number(),
-               whole("from", "the number of the first to look at, as another answer's next").or_else(0)},
-          .result = object("", "",
-                           {whole("next", "where to read on"),
-                            rows("calls", "the calls, in the order of their ends", call_fields())}),
-          .errors = {"There is no such reactor."}};
+  return {
+      .name = "trace_read",
+      .needed = Access::Read,
+      .summary = "Returns the recorded calls of a connection. Its reactor keeps the last " +
+                 std::to_string(segment::TraceRing::kRecords) + " calls of all its connections.",
+      .parameters = {reactor_number(), connection_number(),
+                     whole("from", "number of the first call to return, from `next` of an earlier response")
+                         .or_else(0)},
+      .result = object("", "",
+                       {whole("next", "position of the next read"),
+                        rows("calls", "the calls, in the order in which they ended", call_fields())}),
+      .errors = {"There is no such reactor."}};
 }
 
 Declaration slow_calls() {
-  return {
-      .name = "slow_calls",
-      .needed = Access::Read,
-      .summary = "Calls that took longer than [observability] slow_call_ms, at most " +
-                 std::to_string(kSlowCallsPerAnswer) + " of each reactor: ask again until there are none.",
-      .parameters = {list("from", "another answer's next; empty: from the oldest on", whole("", "a number"))
-                         .at_most(segment::kMaxReactors)
-                         .or_else(Json::array())},
-      .result =
-          object("", "",
-                 {list("next", "where to read on, for each reactor", whole("", "a number")),
-                  whole("missed", "calls that were overwritten before they were read"),
-                  rows("calls", "the calls, in the order of their ends",
-                       joined(call_fields({"connection_lost"}),
-                              {time_of_day(), reactor_number(), connection_number(),
-                               text("peer", "the client's address"),
-                               text("class", "the class of clients that it is in"),
-                               number("upstream_us", "spent by an upstream, in microseconds").if_any()}))})};
+  return {.name = "slow_calls",
+          .needed = Access::Read,
+          .summary = "Returns calls that took longer than [observability] slow_call_ms, at most " +
+                     std::to_string(kSlowCallsPerAnswer) +
+                     " of each reactor. Repeat the request until the response is empty.",
+          .parameters = {list("from", "`next` of an earlier response; empty to begin with the oldest call",
+                              whole("", "a number"))
+                             .at_most(segment::kMaxReactors)
+                             .or_else(Json::array())},
+          .result = object(
+              "", "",
+              {list("next", "position of the next read, for each reactor", whole("", "a number")),
+               whole("missed", "calls that were overwritten before they were read"),
+               rows("calls", "the calls, in the order in which they ended",
+                    joined(call_fields({"connection_lost"}),
+                           {time_of_day(), reactor_number(), connection_number(),
+                            text("peer", "the client's address"), text("class", "its client class"),
+                            number("upstream_us", "time at the upstream, in microseconds").if_any()}))})};
 }
 
 Declaration events_read() {
   return {
       .name = "events_read",
       .needed = Access::Read,
-      .summary = "Events of the journal, at most " + std::to_string(kEventsPerAnswer) +
-                 " of them: ask again until there are none.",
-      .parameters = {whole("since", "the sequence number of the first, as another answer's next").or_else(1)},
+      .summary = "Returns events of the journal, at most " + std::to_string(kEventsPerAnswer) +
+                 " of them. Repeat the request until the response is empty.",
+      .parameters = {whole("since", "sequence number of the first event, from `next` of an earlier response")
+                         .or_else(1)},
       .result = object(
           "", "",
-          {whole("journal", "names the journal: another means that sequence numbers begin again at 1"),
-           whole("next", "where to read on"),
-           whole("missed", "events that were asked for and are no longer there"),
+          {whole("journal", "ID of the journal; in another journal sequence numbers begin again at 1"),
+           whole("next", "position of the next read"),
+           whole("missed", "requested events that are no longer in the journal"),
            rows("events", "the events, in the order in which they happened",
                 {whole("sequence", "its number"), time_of_day(),
-                 text("severity", "how bad it is")
+                 text("severity", "its severity")
                      .one_of(words(events::kSeverities, std::size(events::kSeverities))),
-                 text("event", "what has happened; names are stable"),
-                 map("fields", "with whom and why, by the event's kind", {.type = Type::Scalar}),
-                 whole("suppressed", "events of its kind before it that were only counted").if_any()})})};
+                 text("event", "name of its kind; names are stable"),
+                 map("fields", "details, by the event's kind", {.type = Type::Scalar}),
+                 whole("suppressed", "earlier events of its kind that were only counted").if_any()})})};
 }
 
 }  // namespace
@@ -248,9 +253,9 @@ Chapter declare_calls() {
   };
   return {.title = "Events and calls",
           .methods = {events_read(), slow_calls(),
-                      trace("trace_start", "Records a connection's calls from now on.",
-                            {whole("next", "the first that is recorded, for trace_read's from")}),
-                      trace("trace_stop", "Records a connection's calls no longer.", {}), trace_read()}};
+                      trace("trace_start", "Starts recording a connection's calls.",
+                            {whole("next", "number of the first recorded call, for `from` of trace_read")}),
+                      trace("trace_stop", "Stops recording a connection's calls.", {}), trace_read()}};
 }
 
 }  // namespace sluice::admin

@@ -107,7 +107,7 @@ bool flush_output() noexcept {
 
 int finish_output(int status, int failed) noexcept {
   if (flush_output()) return status;
-  std::fprintf(stderr, "Standard output could not be written (%s): the output is incomplete.\n",
+  std::fprintf(stderr, "Standard output could not be written (%s). The output is incomplete.\n",
                first_error != 0 ? std::strerror(first_error) : "write error");
   return failed;
 }

@@ -50,10 +50,10 @@ std::unique_ptr<properties::HostHandshake> handshake(const ClientConfig& config)
 ClientError lost(const Session& session, const std::string& reason) {
   const bool authenticating =
       session.handshake && session.verdict == properties::HostHandshake::Verdict::Pending;
-  return ClientError("The connection was lost" +
-                     std::string(authenticating ? " during host authentication" : "") + ", because " +
-                     reason +
-                     (authenticating ? ". Does the server know this --host-name with a key of --psk?" : "."));
+  return ClientError(
+      "The connection was lost" + std::string(authenticating ? " during host authentication" : "") +
+      ", because " + reason +
+      (authenticating ? ". Check whether the server has this --host-name with a key of --psk." : "."));
 }
 
 }  // namespace
@@ -78,10 +78,10 @@ Client::Client(rdma::Device& device, rdma::ConnectionManager& manager, const Cli
       poll();
       if (session.rejected)
         throw ClientError("The server refused the connection on port " + std::to_string(config.port) +
-                          ": check the port, and the limits of its admission policy.");
+                          ". Check the port, and the limits of its admission policy.");
       if (now_ns() > deadline)
         throw ClientError("The server does not answer on port " + std::to_string(config.port) +
-                          ": is its control plane running? It admits connections.");
+                          ". Check whether its control plane runs, which admits connections.");
     }
   }
 }
@@ -91,9 +91,9 @@ bool Client::ready(Session& session) {
   if (!session.requester->connected() || session.connection->negotiating()) return false;
   if (!session.handshake) return true;
   if (!session.connection->speaks_version_2())
-    throw ClientError("The server supports version 1 only, which has no host authentication.");
+    throw ClientError("The server supports only version 1, which has no host authentication.");
   if (session.verdict == Verdict::Refused)
-    throw ClientError("The server does not have the key of --psk: host authentication failed.");
+    throw ClientError("Host authentication failed, because the server does not have the key of --psk.");
   if (!session.unsent.empty()) authenticate(session, std::move(session.unsent));
   return session.verdict == Verdict::Accepted && session.unsent.empty();
 }
@@ -181,7 +181,7 @@ void Client::start(Session& session) {
   session.cm_id = manager_.connect(queue_pair, config_.port, ours);
   if (!session.cm_id)
     throw ClientError(
-        "No connection can be started: all links of the device are in use. End other clients first.");
+        "No connection can be started, because all links of the device are in use. End other clients first.");
 }
 
 void Client::look_for_server() {
@@ -199,7 +199,7 @@ void Client::poll_cm() {
       if (session.cm_id != event.id) continue;
       if (event.type == rdma::CmEventType::Rejected) session.rejected = true;
       if (event.type == rdma::CmEventType::Disconnected)
-        give_up(lost(session, "the server ended it (its counters say why)"));
+        give_up(lost(session, "the server closed it (its counters show the reason)"));
       if (event.type == rdma::CmEventType::Established) {
         session.peer = rpcrdma::decode_private_data({event.private_data, event.private_data_bytes});
         session.connection->set_send_inline_bytes(

@@ -32,7 +32,7 @@ int choose_cpu(int wanted) {
   if (wanted >= 0) {
     if (wanted < CPU_SETSIZE && CPU_ISSET(wanted, &allowed)) return wanted;
     throw SetupError("This process may not use processor " + std::to_string(wanted) +
-                     ": choose another --cpu.");
+                     ". Choose another --cpu.");
   }
   // Reactors are placed from the second processor on, so the first one is free for this process.
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
@@ -52,7 +52,7 @@ PeerAddress address_in(const std::string& text) {
   if (!address)
     throw SetupError(
         "'" + text +
-        "' is no IP address, or names an interface that does not exist: give --address 192.0.2.2/24 and "
+        "' is not an IP address, or names an interface that does not exist. Use --address 192.0.2.2/24 and "
         "--server 192.0.2.1, or --server fe80::1%eth0 with verbs.");
   return *address;
 }

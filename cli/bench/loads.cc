@@ -47,14 +47,14 @@ std::string reason_of(const Client::Answer& answer) {
   xdr::Reader reader(answer.message);
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
   if (!reply.ok) return "the reply cannot be read";
-  if (reply.header.stat == rpc::ReplyStat::Denied) return "the server takes no AUTH_SYS of this client";
+  if (reply.header.stat == rpc::ReplyStat::Denied) return "the server rejects AUTH_SYS of this client";
   switch (reply.header.accept) {
     case rpc::AcceptStat::Success:
       return "NFS version 3 status " + std::to_string(reader.u32()) +
-             ": may the root of this client write to the export? See root_squash and read_only";
+             ". Check whether root of this client may write to the export (root_squash, read_only)";
     case rpc::AcceptStat::ProgUnavail:
     case rpc::AcceptStat::ProgMismatch:
-      return "the server has no NFS version 3 at this port";
+      return "the server does not serve NFS version 3 at this port";
     default:
       return "accept_stat " + std::to_string(static_cast<std::uint32_t>(reply.header.accept));
   }

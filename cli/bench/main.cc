@@ -89,7 +89,8 @@ void parse_mix(const std::string& text, LoadConfig& load) {
       known = true;
     }
     if (!known)
-      throw ClientError("--mix takes NAME=WEIGHT of null, getattr, lookup, read, write, with commas.");
+      throw ClientError(
+          "--mix requires NAME=WEIGHT of null, getattr, lookup, read, write, separated by commas.");
   }
 }
 
@@ -182,12 +183,13 @@ void add_device_options(cli::Command& app, DeviceOptions& device) {
   app.option("--ethdev", device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
   app.option("--address", device.address, "softroce: local address, with prefix length");
   app.option("--server", device.server, "softroce, verbs: address of the server; fe80::1%eth0 with verbs");
-  app.option("--rdma-device", device.rdma_device, "verbs: RDMA device; default: the first that can be used");
-  app.option("--mtu", device.mtu, "softroce: bytes of an IP packet on the link")
+  app.option("--rdma-device", device.rdma_device, "verbs: RDMA device (default: the first usable one)");
+  app.option("--mtu", device.mtu, "softroce: size of an IP packet on the link, in bytes")
       .shows_default()
       .from_to(512, 9000);
-  app.option("--cpu", device.cpu,
-             "Processor to run on; default: the first allowed, since reactors use those from the second on");
+  app.option(
+      "--cpu", device.cpu,
+      "Processor to run on (default: the first permitted one, because reactors begin with the second)");
 }
 
 void add_load_options(cli::Command& app, Options& options) {
@@ -205,35 +207,36 @@ void add_load_options(cli::Command& app, Options& options) {
       .one_of({1, 2});
   app.option("--psk", options.client.psk_files,
              "Version 2: file with a key for host authentication; may be repeated, the preferred one first");
-  app.option("--host-name", options.client.host_name, "Version 2: name of the host whose keys they are")
+  app.option("--host-name", options.client.host_name, "Version 2: name of the host that owns the keys")
       .shows_default();
   app.option("--seconds", options.load.seconds, "Duration").shows_default();
   app.option("--operations", options.load.max_operations,
-             "End after this many operations; 0: no limit but the duration");
+             "Stop after this many operations (0: limited only by the duration)");
   app.option("--rate", options.load.calls_per_s,
-             "null, nfs3: calls per second over all connections, at most; 0: as fast as they are answered");
+             "null, nfs3: maximum calls per second over all connections (0: unlimited)");
   app.flag("--json", options.as_json, "Print JSON");
 }
 
 void add_bulk_options(cli::Command& bulk, BulkConfig& config) {
-  bulk.option("--call-bytes", config.call_bytes, "Bytes of each call's arguments")
+  bulk.option("--call-bytes", config.call_bytes, "Size of each call's arguments, in bytes")
       .shows_default()
       .from_to(0, 65536);
-  bulk.option("--reply-bytes", config.reply_bytes, "Bytes of each reply's results")
+  bulk.option("--reply-bytes", config.reply_bytes, "Size of each reply's results, in bytes")
       .shows_default()
       .from_to(0, 65536);
 }
 
 void add_nfs3_options(cli::Command& nfs3, Options& options) {
-  nfs3.option("--mix", options.mix, "NAME=WEIGHT,... of null, getattr, lookup, read, write").shows_default();
-  nfs3.option("--block", options.load.block_bytes, "Bytes of each READ and WRITE")
+  nfs3.option("--mix", options.mix, "Operations as NAME=WEIGHT,... (null, getattr, lookup, read, write)")
+      .shows_default();
+  nfs3.option("--block", options.load.block_bytes, "Size of each READ and WRITE, in bytes")
       .shows_default()
       .from_to(1, 1 << 20);
-  nfs3.option("--file-mib", options.file_mib, "MiB of the file").shows_default().from_to(1, 65536);
+  nfs3.option("--file-mib", options.file_mib, "Size of the file, in MiB").shows_default().from_to(1, 65536);
   nfs3.option("--seed", options.load.seed, "Seed of the content and the order").shows_default();
   nfs3.flag("--verify", options.load.verify, "Compare the data of each READ with what was written");
   nfs3.option("--mount-host", options.mount_host, "MOUNT server").shows_default();
-  nfs3.option("--mount-port", options.mount_port, "Its TCP port").shows_default();
+  nfs3.option("--mount-port", options.mount_port, "TCP port of the MOUNT server").shows_default();
   nfs3.option("--path", options.path, "Path of the export").shows_default();
 }
 
@@ -249,11 +252,12 @@ int main(int argc, char** argv) {
   app.options_fall_through();
   bench::add_device_options(app, options.device);
   bench::add_load_options(app, options);
-  cli::Command probe = app.subcommand("probe", "Connect, call NULL, show the negotiated values");
-  cli::Command null = app.subcommand("null", "NULL calls");
-  cli::Command bulk = app.subcommand("bulk", "Calls and replies of a given size, without DDP-eligible items");
+  cli::Command probe = app.subcommand("probe", "Connect, call NULL, and show the negotiated values");
+  cli::Command null = app.subcommand("null", "Run NULL calls");
+  cli::Command bulk =
+      app.subcommand("bulk", "Run calls and replies of a given size, without DDP-eligible items");
   bench::add_bulk_options(bulk, options.bulk);
-  cli::Command nfs3 = app.subcommand("nfs3", "NFSv3 calls on a file of its own");
+  cli::Command nfs3 = app.subcommand("nfs3", "Run NFSv3 calls on a new file");
   bench::add_nfs3_options(nfs3, options);
   if (const auto ended = program.parse(argc, argv)) return *ended;
   options.load.file_bytes = std::uint64_t{options.file_mib} << 20;

@@ -38,7 +38,7 @@ std::vector<std::byte> mount_root(const std::string& host, std::uint16_t port, c
   CLIENT* client = socket ? clnt_vc_create(socket.get(), &to, 100005, 3, 0, 0) : nullptr;
   if (client == nullptr)
     throw ClientError("There is no MOUNT server at " + host + " port " + std::to_string(port) +
-                      ": is sluice-controlplane running with mount.enabled? Or give --mount-port.");
+                      ". Check whether sluice-controlplane runs with mount.enabled, or use --mount-port.");
   char* argument = const_cast<char*>(path.c_str());
   mnt_res result{};
   const timeval kTimeout{10, 0};
@@ -53,7 +53,7 @@ std::vector<std::byte> mount_root(const std::string& host, std::uint16_t port, c
   clnt_destroy(client);
   if (handle.empty())
     throw ClientError("MOUNT of " + path + " was refused (status " + std::to_string(result.status) +
-                      "): see 'sluicectl exports' for what there is.");
+                      "). 'sluicectl exports' lists the exports.");
   return handle;
 }
 

@@ -84,14 +84,14 @@ void prepare(Link& link, Target& target, const Limits& limits, std::uint32_t fir
   try {
     make_file(trial, target);
   } catch (const Failure& failure) {
-    std::cerr << "The file for the tests cannot be made: " << failure.what() << '\n';
+    std::cerr << "The file for the tests cannot be created: " << failure.what() << '\n';
   }
 }
 
 int run(const Options& options, std::span<const Test* const> tests) {
   std::uint32_t seed = 0;
   if (::getrandom(&seed, sizeof seed, 0) != sizeof seed)
-    throw LinkError("The system gives no random numbers.");
+    throw LinkError("The system provides no random numbers.");
   Target target{.root = root_of(options), .file = {}, .name = "sluice-conformance." + std::to_string(seed)};
   bench::ToolDevice device = bench::open_device(options.device);
   Link link(*device.device, device.manager(), options.port);
@@ -147,40 +147,41 @@ void add_options(cli::Command& app, Options& options) {
       .one_of({"loopback", "softroce", "verbs"})
       .shows_default();
   app.option("--server", options.device.server, "Address of the server");
-  app.option("--port", options.port, "Its port, or that to listen on").shows_default();
+  app.option("--port", options.port, "Port of the server, or port to listen on").shows_default();
   app.option("--listen", options.listen,
-             "Judges clients: own address to listen on, softroce: with prefix length");
+             "Judge clients: local address to listen on; with softroce including the prefix length");
   app.option("--upstream", options.client.upstream,
-             "--listen: NFS server over TCP that answers, as 127.0.0.1:2049; else only NULL is served");
-  app.flag("--calm", options.client.calm, "--listen: only looks at what the client sends, provokes nothing");
+             "--listen: NFS server over TCP that answers the calls, such as 127.0.0.1:2049 (default: only "
+             "NULL is served)");
+  app.flag("--calm", options.client.calm,
+           "--listen: only check the messages of the client, without provocations");
   app.option("--first-calls", options.client.first_calls,
-             "--listen: calls that are served before anything is provoked")
+             "--listen: number of calls that are served before the first provocation")
       .shows_default();
   app.option("--fabric", options.device.fabric, "loopback: fabric of the server");
   app.option("--ethdev", options.device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
   app.option("--address", options.device.address, "softroce: local address, with prefix length");
   app.option("--rdma-device", options.device.rdma_device,
-             "verbs: such as mlx5_0; the first that can be used");
+             "verbs: RDMA device, such as mlx5_0 (default: the first usable one)");
   app.option("--cpu", options.device.cpu, "Processor to run on");
-  app.option(
-         "--rpcrdma", options.version,
-         "Version of RPC-over-RDMA that is tested; --listen: that is judged, the latest one that is spoken")
+  app.option("--rpcrdma", options.version,
+             "Version of RPC-over-RDMA to test; with --listen the latest version that is supported, which is "
+             "judged")
       .one_of({1, 2})
       .shows_default();
   app.option("--row", options.rows,
-             "Only tests of this row, such as V1-022, or of this name; may be given again");
-  app.option("--mount-host", options.mount_host,
-             "Host that is asked for the export by MOUNT over TCP; as --server");
+             "Only tests of this row, such as V1-022, or of this name; may be repeated");
+  app.option("--mount-host", options.mount_host, "Host of the MOUNT server over TCP (default: --server)");
   app.option("--mount-port", options.mount_port,
-             "Its TCP port; without it, and without --handle, tests of NFS are skipped");
-  app.option("--export", options.mount_path, "The export, NFS version 3, in which a file is made")
+             "TCP port of the MOUNT server; without it and --handle, tests of NFS are skipped");
+  app.option("--export", options.mount_path, "NFS version 3 export in which a file is created")
       .shows_default();
   app.option("--handle", options.handle, "File handle of a folder in hexadecimal, instead of MOUNT");
-  app.option("--patience", options.patience_s, "Longest wait for an answer, in seconds").shows_default();
-  app.option("--quiet-ms", options.quiet_ms, "Wait for messages that must not come, in ms").shows_default();
-  app.flag("--strict", options.strict, "SHOULD and decisions fail like MUST");
-  app.flag("--json", options.json, "JSON instead of TAP");
-  app.flag("--list", options.list, "List the tests with what they ask, and count the rows");
+  app.option("--patience", options.patience_s, "Maximum wait for an answer, in seconds").shows_default();
+  app.option("--quiet-ms", options.quiet_ms, "Wait for messages that must not arrive, in ms").shows_default();
+  app.flag("--strict", options.strict, "Treat SHOULD and decisions like MUST");
+  app.flag("--json", options.json, "Print JSON instead of TAP");
+  app.flag("--list", options.list, "List the tests with their requirements, and count the rows");
 }
 
 }  // namespace
@@ -195,7 +196,7 @@ int main(int argc, char** argv) {
   try {
     const auto tests = conformance::chosen_tests(options);
     if (tests.empty()) {
-      std::cerr << "No test has this --row: see --list.\n";
+      std::cerr << "No test has this --row. See --list.\n";
       return conformance::kUsage;
     }
     return cli::finish_output(conformance::carry_out(options, tests), conformance::kNotJudged);

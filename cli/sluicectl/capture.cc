@@ -54,8 +54,8 @@ struct Pipe {
   int ends[2] = {-1, -1};
   Pipe() {
     if (::pipe2(ends, O_CLOEXEC) != 0)
-      throw std::runtime_error(std::string("Cannot make a pipe (") + std::strerror(errno) +
-                               "): raise the limit of open files.");
+      throw std::runtime_error(std::string("Cannot create a pipe (") + std::strerror(errno) +
+                               "). Raise the limit of open files.");
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     ::fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);  // a size above the limit has no effect
   }
@@ -84,9 +84,8 @@ Json final_status(const Client& client, const Json& id) {
     return status;
   }
   throw std::runtime_error(
-      "The data plane has closed the capture without a word: either it has ended, or another capture was "
-      "faster "
-      "('sluicectl capture --stop' ends that).");
+      "The data plane closed the capture without a status. Either it has exited, or another capture started "
+      "first ('sluicectl capture --stop' ends that one).");
 }
 
 /// Copies the pipe to the output until the data plane closes the pipe.
@@ -124,7 +123,8 @@ class Copy {
     }
     // A capture begins with a header, even without packets.
     if (bytes < 0 && (!begun_ || stopped_) && SteadyClock::now() > progress_ + kPatience)
-      throw std::runtime_error("The data plane does not answer: is it running ('sluicectl status')?");
+      throw std::runtime_error(
+          "The data plane does not answer. Check with 'sluicectl status' whether it runs.");
   }
 
   void pass_on() {
@@ -136,7 +136,7 @@ class Copy {
       progress_ = SteadyClock::now();
     }
     if ((no_more_ || stopped_) && SteadyClock::now() > progress_ + kPatience)
-      throw std::runtime_error("The end of the capture is lost: nobody reads the output.");
+      throw std::runtime_error("The end of the capture was lost, because the output was not read.");
   }
 
   /// Reports whether the data plane has closed its end, even if data is left to read.
@@ -198,21 +198,21 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
     fd_ = STDOUT_FILENO;
     if (::isatty(fd_) != 0)
       throw std::runtime_error(
-          "Standard output is a terminal: name a file, or pass it on ('| tshark -r -').");
+          "Standard output is a terminal. Name a file, or use a pipe ('| tshark -r -').");
   } else {
     fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     created_ = fd_ >= 0;
     struct stat status {};
     if (fd_ < 0 && errno == EEXIST && ::stat(path.c_str(), &status) == 0) {
       if (S_ISREG(status.st_mode))
-        throw std::runtime_error(path + " is there already: name a file that does not exist.");
+        throw std::runtime_error(path + " already exists. Name a file that does not exist.");
       fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
     }
   }
   struct stat status {};
   if (fd_ < 0 || ::fstat(fd_, &status) != 0)
     throw std::runtime_error("Cannot create " + path + " (" + std::strerror(errno) +
-                             "): name a file that does not exist, in a folder that you may write to.");
+                             "). Name a file that does not exist, in a folder that you may write to.");
   regular_ = S_ISREG(status.st_mode);
 }
 
@@ -230,7 +230,7 @@ std::size_t OutputFile::write(std::span<const char> bytes, int timeout_ms) {
     if (taken < 0 && (errno == EINTR || errno == EAGAIN)) break;
     if (taken <= 0)
       throw std::runtime_error("Cannot write to " + path_ + " (" + std::strerror(errno) +
-                               "): what is there is not all of it.");
+                               "). The file is incomplete.");
     written += static_cast<std::size_t>(taken);
   }
   return written;
@@ -242,7 +242,7 @@ void OutputFile::close() {
   fd_ = -1;
   if (::close(fd) != 0)
     throw std::runtime_error("Cannot write to " + path_ + " (" + std::strerror(errno) +
-                             "): what is there is not all of it.");
+                             "). The file is incomplete.");
 }
 
 void OutputFile::discard() {
@@ -352,14 +352,14 @@ void write_new_file(const std::string& path, const std::string& text) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0)
     throw std::runtime_error("Cannot create " + path + " (" + std::strerror(errno) +
-                             "): name a file that does not exist, in a folder that you may write to.");
+                             "). Name a file that does not exist, in a folder that you may write to.");
   std::size_t written = 0;
   ssize_t bytes = 0;
   while (written < text.size() && (bytes = ::write(fd, text.data() + written, text.size() - written)) > 0)
     written += static_cast<std::size_t>(bytes);
   const bool closed = ::close(fd) == 0;
   if (written < text.size() || !closed)
-    throw std::runtime_error("Cannot write all of " + path + ": is the file system full?");
+    throw std::runtime_error("Cannot write all of " + path + ". Check whether the file system is full.");
 }
 
 }  // namespace sluice::ctl

@@ -35,14 +35,14 @@ std::string request_line(const std::string& method, const Json& parameters) {
   try {
     return Json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump() + "\n";
   } catch (const JsonError&) {
-    throw std::runtime_error("An argument is not UTF-8 text: write it as UTF-8.");
+    throw std::runtime_error("An argument is not UTF-8 text. Use UTF-8.");
   }
 }
 
 }  // namespace
 
 std::string Client::no_answer() const {
-  return "The control plane at " + path_ + " did not answer: see its log.";
+  return "The control plane at " + path_ + " did not answer. See its log.";
 }
 
 Json Client::ask(const std::string& method, const Json& parameters, int passed) const {
@@ -56,11 +56,11 @@ Json Client::ask(const std::string& method, const Json& parameters, int passed) 
   for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO})
     ::setsockopt(socket.fd, SOL_SOCKET, option, &timeout, sizeof timeout);
   if (socket.fd < 0 || ::connect(socket.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    throw Unreachable(
-        errno == EAGAIN
-            ? no_answer()
-            : "Cannot reach the control plane at " + path_ + " (" + std::strerror(errno) +
-                  "): is sluice-controlplane running? Use --socket if its configuration names another path.");
+    throw Unreachable(errno == EAGAIN
+                          ? no_answer()
+                          : "Cannot reach the control plane at " + path_ + " (" + std::strerror(errno) +
+                                "). Check whether sluice-controlplane runs. Use --socket if its "
+                                "configuration names another path.");
   const std::string request = request_line(method, parameters);
   // If access is denied, the control plane sends its error response and closes its end before it receives a
   // request. A failed send is therefore not an error, and the response is read.

@@ -71,15 +71,15 @@ Json check_file(const Client& client, const std::string& file) {
 
 void add_views(cli::Command& app, Session& session) {
   for (const auto& [name, help] : std::vector<std::pair<std::string, std::string>>{
-           {"status", "Summary of both planes"},
-           {"reactors", "Reactors: state, processor, calls, bytes, and where their time goes"},
-           {"procedures", "Procedures by class: calls, and the reactors' time that they take"},
-           {"devices", "RDMA ports of this machine, and counters of each reactor's device"},
-           {"credits", "Credit policy: call slots of each reactor, and grants by class"},
-           {"topology", "Processors and NUMA nodes, and processors of reactors"},
-           {"memory", "Memory of the data plane, by purpose"},
-           {"counters", "All counters of each reactor"},
-           {"version", "Version of the control plane"}})
+           {"status", "Show a summary of both planes"},
+           {"reactors", "Show the reactors: state, processor, calls, bytes, and time by stage"},
+           {"procedures", "Show the procedures by client class: calls, and time of the reactors"},
+           {"devices", "Show the RDMA ports of this machine, and the counters of each reactor's device"},
+           {"credits", "Show the credit policy: call slots of each reactor, and grants by client class"},
+           {"topology", "Show processors and NUMA nodes, and the processors of reactors"},
+           {"memory", "Show the memory of the data plane, by purpose"},
+           {"counters", "Show all counters of each reactor"},
+           {"version", "Show the version of the control plane"}})
     command(app, session, name, help,
             [&session, method = name](const Client& client) { session.show(client.ask(method)); });
 }
@@ -88,58 +88,62 @@ void add_connections(cli::Command& app, Session& session) {
   static std::string peer;
   static std::string of_class;
   cli::Command connections =
-      command(app, session, "connections", "Connections: peer, class, version, credits, calls",
+      command(app, session, "connections", "Show the connections: peer, class, version, credits, calls",
               [&](const Client& client) {
                 print_listing(client, "connections", {{"peer", peer}, {"class", of_class}}, session.as_json);
               });
   connections.option("--peer", peer, "Only connections of this address");
-  connections.option("--class", of_class, "Only connections of this class of clients");
+  connections.option("--class", of_class, "Only connections of this client class");
   static std::uint32_t reactor = 0;
   static std::uint32_t number = 0;
   cli::Command one =
-      command(connections, session, "show", "Everything about a connection", [&](const Client& client) {
+      command(connections, session, "show", "Show all state of a connection", [&](const Client& client) {
         session.show(client.ask("connection_show", {{"reactor", reactor}, {"connection", number}}));
       });
-  one.option("reactor", reactor, "As 'sluicectl connections' shows it").required();
-  one.option("connection", number, "As 'sluicectl connections' shows it").required();
-  cli::Command close = command(connections, session, "close", "End a connection", [&](const Client& client) {
-    session.show(client.ask("connection_close", {{"reactor", reactor}, {"connection", number}}));
-  });
-  close.option("reactor", reactor, "As 'sluicectl connections' shows it").required();
-  close.option("connection", number, "As 'sluicectl connections' shows it").required();
+  one.option("reactor", reactor, "Number, as shown by 'sluicectl connections'").required();
+  one.option("connection", number, "Number, as shown by 'sluicectl connections'").required();
+  cli::Command close =
+      command(connections, session, "close", "Close a connection", [&](const Client& client) {
+        session.show(client.ask("connection_close", {{"reactor", reactor}, {"connection", number}}));
+      });
+  close.option("reactor", reactor, "Number, as shown by 'sluicectl connections'").required();
+  close.option("connection", number, "Number, as shown by 'sluicectl connections'").required();
 
   command(
-      app, session, "properties", "Transport properties of version 2 connections, ours and the client's",
+      app, session, "properties",
+      "Show the transport properties of version 2 connections, of Sluice and of the clients",
       [&](const Client& client) { print_listing(client, "properties", Json::object(), session.as_json); });
 
   static ConnectionNumber asked;
   cli::Command reasons =
       command(app, session, "why",
-              "What is known of a connection: state, credits, calls, events, slow calls, why it "
-              "has ended",
+              "Explain the state of a connection: credits, calls, events, slow calls, and the reason for its "
+              "end",
               [&](const Client& client) {
                 const Json known = why(client, asked);
                 session.as_json ? print(known, true) : print_why(known);
               });
-  reasons.option("reactor", asked.reactor, "As 'sluicectl connections' and 'sluicectl events' show it")
+  reasons
+      .option("reactor", asked.reactor, "Number, as shown by 'sluicectl connections' and 'sluicectl events'")
       .required();
-  reasons.option("connection", asked.connection, "As they show it").required();
+  reasons.option("connection", asked.connection, "Number, as shown by these commands").required();
 
   static TraceOptions trace_options;
-  cli::Command tracing =
-      command(app, session, "trace", "Calls of a connection, and the time that each was in each state",
-              [&](const Client& client) { session.show(trace(client, trace_options)); });
-  tracing.option("reactor", trace_options.reactor, "As 'sluicectl connections' shows it").required();
-  tracing.option("connection", trace_options.connection, "As 'sluicectl connections' shows it").required();
-  tracing.option("--calls", trace_options.calls, "End after this many calls").shows_default();
-  tracing.option("--seconds", trace_options.seconds, "End after this many seconds").shows_default();
-  tracing.flag("--start", trace_options.start, "Record calls from now on; the reactor keeps the last 256");
+  cli::Command tracing = command(app, session, "trace",
+                                 "Record calls of a connection, and show the time of each call in each state",
+                                 [&](const Client& client) { session.show(trace(client, trace_options)); });
+  tracing.option("reactor", trace_options.reactor, "Number, as shown by 'sluicectl connections'").required();
+  tracing.option("connection", trace_options.connection, "Number, as shown by 'sluicectl connections'")
+      .required();
+  tracing.option("--calls", trace_options.calls, "Stop after this many calls").shows_default();
+  tracing.option("--seconds", trace_options.seconds, "Stop after this many seconds").shows_default();
+  tracing.flag("--start", trace_options.start, "Start recording; the reactor keeps the last 256 calls");
   tracing.flag("--last", trace_options.last, "Show the last recorded calls");
   tracing.flag("--stop", trace_options.stop, "Stop recording");
 }
 
 void add_exports(cli::Command& app, Session& session) {
-  cli::Command exports = command(app, session, "exports", "Exports: space, files, calls",
+  cli::Command exports = command(app, session, "exports", "Show the exports: space, files, calls",
                                  [&](const Client& client) { session.show(client.ask("exports")); });
   static std::string path;
   static bool read_only = false;
@@ -152,13 +156,14 @@ void add_exports(cli::Command& app, Session& session) {
   static std::vector<std::string> hosts;
   static bool save = false;
   const auto show = [&](const Json& result) {
-    session.show_change(result, "In force until the next reload or restart: with --save it is kept.");
+    session.show_change(result,
+                        "The change applies until the next reload or restart. Use --save to keep it.");
   };
   cli::Command stats =
-      command(exports, session, "stats", "Calls and errors by procedure", [&](const Client& client) {
+      command(exports, session, "stats", "Show calls and errors by procedure", [&](const Client& client) {
         session.show(client.ask("export_stats", {{"path", path}}));
       });
-  stats.option("path", path, "Only of this export");
+  stats.option("path", path, "Only calls of this export");
   cli::Command add =
       command(exports, session, "add", "Add an export, or change one", [&, show](const Client& client) {
         const Json parameters = {{"path", path},
@@ -174,96 +179,96 @@ void add_exports(cli::Command& app, Session& session) {
         wait_until_in_force(client);
         show(result);
       });
-  add.option("path", path, "Begins with '/'").required();
+  add.option("path", path, "Path of the export, which begins with '/'").required();
   add.flag("--read-only", read_only, "Refuse changes");
   add.flag("--no-root-squash", no_root_squash, "Do not map root to anonuid and anongid");
   add.flag("--all-squash", all_squash, "Map all users to anonuid and anongid");
   add.option("--anonuid", anonuid, "User ID of mapped users").shows_default();
   add.option("--anongid", anongid, "Group ID of mapped users").shows_default();
-  add.option("--quota-mib", quota_mib, "Limit of space in MiB; 0: as much as there is").shows_default();
+  add.option("--quota-mib", quota_mib, "Limit of space in MiB (0: unlimited)").shows_default();
   add.option("--client", clients,
-             "Address or prefix of permitted clients, repeatable; default: every client");
-  add.option("--host", hosts,
-             "Name of a permitted host that authenticates itself, repeatable; default: every host");
+             "Address or prefix of permitted clients; may be repeated (default: all clients)");
+  add.option("--host", hosts, "Name of a permitted authenticated host; may be repeated (default: all hosts)");
   cli::Command remove =
-      command(exports, session, "remove", "Remove an export; its files are kept, for when it is added again",
+      command(exports, session, "remove", "Remove an export; its files are kept until it is added again",
               [&, show](const Client& client) {
                 const Json result = client.ask("export_remove", to_be_saved({{"path", path}}, save));
                 wait_until_in_force(client);
                 show(result);
               });
-  remove.option("path", path, "As 'sluicectl exports' shows it").required();
+  remove.option("path", path, "Path, as shown by 'sluicectl exports'").required();
   for (cli::Command* change : {&add, &remove})
-    change->flag("--save", save, "Keep it over reloads and restarts, in the file that saved_changes names");
+    change->flag("--save", save,
+                 "Keep the change after reloads and restarts, in the file that saved_changes names");
 }
 
 void add_gateways(cli::Command& app, Session& session) {
-  cli::Command upstreams =
-      command(app, session, "upstreams",
-              "Upstream servers: state, calls in flight, mean latency by where it is spent",
-              [&](const Client& client) { session.show(client.ask("upstreams")); });
-  command(upstreams, session, "stats", "All counters of each upstream",
+  cli::Command upstreams = command(app, session, "upstreams",
+                                   "Show the upstream servers: state, calls in flight, mean latency by part",
+                                   [&](const Client& client) { session.show(client.ask("upstreams")); });
+  command(upstreams, session, "stats", "Show all counters of each upstream",
           [&](const Client& client) { session.show(client.ask("upstream_counters")); });
-  cli::Command reverse =
-      command(app, session, "reverse", "The reverse gateway: TCP clients, their calls to the RDMA server",
-              [&](const Client& client) { session.show(client.ask("reverse")); });
-  command(reverse, session, "stats", "All counters of the reverse gateway",
+  cli::Command reverse = command(app, session, "reverse",
+                                 "Show the reverse gateway: TCP clients, and their calls to the RDMA server",
+                                 [&](const Client& client) { session.show(client.ask("reverse")); });
+  command(reverse, session, "stats", "Show all counters of the reverse gateway",
           [&](const Client& client) { session.show(client.ask("reverse_counters")); });
 }
 
 void add_config(cli::Command& app, Session& session) {
-  cli::Command config = app.subcommand("config", "The configuration");
+  cli::Command config = app.subcommand("config", "Show, check or reload the configuration");
   config.requires_subcommand();
-  command(config, session, "show", "All keys in force",
+  command(config, session, "show", "Show all keys in force",
           [&](const Client& client) { session.show(client.ask("config_show")); });
   static std::string file;
-  cli::Command check = command(config, session, "check", "Check a file, and show what it would change",
-                               [&](const Client& client) {
-                                 const Json result = check_file(client, file);
-                                 if (!result["ok"].get<bool>())
-                                   throw Defects(result["defects"].get<std::string>());
-                                 if (result.contains("notes"))
-                                   std::fprintf(stderr, "%s", result["notes"].get<std::string>().c_str());
-                                 session.show(result["changes"]);
-                               });
+  cli::Command check =
+      command(config, session, "check", "Check a configuration file, and show what it would change",
+              [&](const Client& client) {
+                const Json result = check_file(client, file);
+                if (!result["ok"].get<bool>()) throw Defects(result["defects"].get<std::string>());
+                if (result.contains("notes"))
+                  std::fprintf(stderr, "%s", result["notes"].get<std::string>().c_str());
+                session.show(result["changes"]);
+              });
   check.option("file", file, "Configuration file").required();
-  command(config, session, "reload", "Read the file again; calls go on; lists the keys that need a restart",
+  command(config, session, "reload",
+          "Reload the configuration file while calls continue, and list the keys that require a restart",
           [&](const Client& client) {
             const Json changes = client.ask("config_reload");
             wait_until_in_force(client);
             session.show(changes);
           });
   static std::string level;
-  cli::Command log = command(app, session, "log-level", "Log level of both planes, until the next reload",
-                             [&](const Client& client) {
-                               session.show(client.ask("log_level", {{"level", level}}));
-                             });
-  log.option("level", level, "info, warn or error; debug is accepted, and shows no more than info")
-      .required();
+  cli::Command log =
+      command(app, session, "log-level", "Set the log level of both planes, until the next reload",
+              [&](const Client& client) {
+                session.show(client.ask("log_level", {{"level", level}}));
+              });
+  log.option("level", level, "info, warn or error; debug is accepted, and is equivalent to info").required();
 }
 
 void add_events(cli::Command& app, Session& session) {
   static EventOptions options;
   cli::Command events =
-      command(app, session, "events", "What has happened: connections, refusals, upstreams, configurations",
+      command(app, session, "events", "Show events of connections, refusals, upstreams and configurations",
               [&](const Client& client) { print_events(client, options, session.as_json); });
-  events.flag("--follow", options.follow, "Go on with what happens from now on, until SIGINT");
-  events.option("--since", options.since, "Begin with this sequence number").shows_default();
+  events.flag("--follow", options.follow, "Print new events until interrupted");
+  events.option("--since", options.since, "Sequence number of the first event").shows_default();
 }
 
 void add_slow_calls(cli::Command& app, Session& session) {
   static bool follow = false;
   cli::Command slow =
       command(app, session, "slow",
-              "Calls that took longer than [observability] slow_call_ms, and where their time went",
+              "Show calls that took longer than [observability] slow_call_ms, and their time by state",
               [&](const Client& client) { print_slow_calls(client, follow, session.as_json); });
-  slow.flag("--follow", follow, "Go on with those to come, until SIGINT");
+  slow.flag("--follow", follow, "Print new slow calls until interrupted");
 }
 
 void add_operations(cli::Command& app, Session& session) {
   static CaptureOptions capture_options;
   cli::Command capturing =
-      command(app, session, "capture", "Write a device's packets to a pcapng file, for Wireshark",
+      command(app, session, "capture", "Write the packets of a device to a pcapng file, for Wireshark",
               [&](const Client& client) {
                 const Json status = capture(client, capture_options);
                 // The capture uses standard output.
@@ -272,56 +277,59 @@ void add_operations(cli::Command& app, Session& session) {
                 else
                   session.show(status);
               });
-  capturing.option("file", capture_options.file, "File to create, or FIFO; '-': standard output");
-  capturing.option("--seconds", capture_options.seconds, "End after so long; 0: no limit").shows_default();
-  capturing.option("--packets", capture_options.packets, "End after this many packets; 0: no limit");
-  capturing.option("--mib", capture_options.mib, "End before the file is larger; 0: no limit")
+  capturing.option("file", capture_options.file, "File to create, or a FIFO, or '-' for standard output");
+  capturing.option("--seconds", capture_options.seconds, "Stop after this many seconds (0: unlimited)")
+      .shows_default();
+  capturing.option("--packets", capture_options.packets, "Stop after this many packets (0: unlimited)");
+  capturing.option("--mib", capture_options.mib, "Maximum size of the file in MiB (0: unlimited)")
       .shows_default();
   capturing.option("--peer", capture_options.peer, "Only packets from and to this address");
   capturing.option("--queue-pair", capture_options.queue_pair,
-                   "Only packets of this queue pair, as 'sluicectl connections show' names it");
-  capturing.flag("--stop", capture_options.stop, "End the capture that runs, whoever has started it");
+                   "Only packets of this queue pair, as shown by 'sluicectl connections show'");
+  capturing.flag("--stop", capture_options.stop,
+                 "Stop the current capture, even if another process has started it");
   capturing.option("--snap", capture_options.snap, "Bytes kept of each packet").shows_default();
 
   static DrainOptions drain_options;
-  cli::Command draining = command(
-      app, session, "drain",
-      "Refuse new connections and close each of the others once it has no call; for upgrades",
-      [&](const Client& client) {
-        session.show_change(drain(client, drain_options),
-                            drain_options.stop ? "The next start drains again: with --save it does not."
-                                               : "A restart of both planes ends it: with --save it is kept.");
-      });
-  draining.option("--seconds", drain_options.seconds, "Maximum wait until none is left").shows_default();
+  cli::Command draining =
+      command(app, session, "drain",
+              "Refuse new connections, and close existing ones once they are idle; for upgrades",
+              [&](const Client& client) {
+                session.show_change(drain(client, drain_options),
+                                    drain_options.stop
+                                        ? "The next start drains again. Use --save to prevent that."
+                                        : "A restart of both planes ends the drain. Use --save to keep it.");
+              });
+  draining.option("--seconds", drain_options.seconds, "Maximum wait until all connections are closed")
+      .shows_default();
   draining.flag("--stop", drain_options.stop, "Admit connections again");
   draining.flag("--save", drain_options.save,
-                "Keep it over restarts, or that it has ended, in the file that saved_changes names");
-  draining.flag("--no-wait", drain_options.no_wait, "Start, and do not wait");
+                "Keep the state after restarts, in the file that saved_changes names");
+  draining.flag("--no-wait", drain_options.no_wait, "Start the drain without waiting");
 
   static double interval = 1;
   static unsigned turns = 0;
-  cli::Command live =
-      command(app, session, "top",
-              "A live view: reactors, procedures, exports, upstreams, the busiest clients and connections",
-              [&](const Client& client) { top(client, interval, turns); });
+  cli::Command live = command(
+      app, session, "top",
+      "Show a live view: reactors, procedures, exports, upstreams, the busiest clients and connections",
+      [&](const Client& client) { top(client, interval, turns); });
   live.option("--interval", interval, "Seconds between updates").shows_default();
-  live.option("--turns", turns, "End after this many updates; 0: at SIGINT");
+  live.option("--turns", turns, "Stop after this many updates (0: when interrupted)");
 }
 
 void add_debug(cli::Command& app, Session& session) {
-  cli::Command debug = app.subcommand("debug", "For bug reports");
+  cli::Command debug = app.subcommand("debug", "Collect data for bug reports");
   debug.requires_subcommand();
   static std::string file;
   cli::Command dump =
-      command(debug, session, "dump",
-              "Everything that the planes show of themselves, as one JSON document without secrets",
+      command(debug, session, "dump", "Write the state of both planes as one JSON document without secrets",
               [&](const Client& client) {
                 const Json everything = debug_dump(client);
                 if (file.empty()) return print(everything, true);
                 write_new_file(file, everything.dump(2) + '\n');
                 session.show({{"file", file}, {"connections", everything["connections"].size()}});
               });
-  dump.option("file", file, "File to create; default: standard output");
+  dump.option("file", file, "File to create (default: standard output)");
 }
 
 }  // namespace
@@ -329,9 +337,9 @@ void add_debug(cli::Command& app, Session& session) {
 int main(int argc, char** argv) {
   Session session;
   cli::Program program(
-      "Administers Sluice through its control plane.\nExit codes: 0 done, 1 error response, or the output "
-      "cannot be written, 3 the control plane cannot be reached, 4 access denied, 5 the configuration has "
-      "defects, others: wrong usage.");
+      "Administers Sluice through its control plane.\nExit status: 0 success, 1 error response or unwritable "
+      "output, 3 control plane unreachable, 4 access denied, 5 defects in the configuration, others: wrong "
+      "usage.");
   cli::Command& app = program.command();
   app.requires_subcommand();
   app.options_fall_through();

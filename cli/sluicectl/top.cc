@@ -241,7 +241,7 @@ Json drain(const Client& client, const DrainOptions& options) {
       throw std::runtime_error(
           std::to_string(status["connections"].get<std::uint64_t>()) +
           " connections still have calls after " + std::to_string(options.seconds) +
-          " s: wait longer (--seconds), close them ('sluicectl connections close'), or go on without "
+          " s. Wait longer (--seconds), close them ('sluicectl connections close'), or end the drain "
           "('sluicectl drain --stop').");
     std::this_thread::sleep_for(kPollInterval);
     status = client.ask("drain_status");
@@ -254,7 +254,7 @@ void wait_until_in_force(const Client& client) {
     if (client.ask("status")["configuration"]["in_force"].get<bool>()) return;
     std::this_thread::sleep_for(kPollInterval);
   }
-  throw std::runtime_error("The data plane has not applied the change: see its log.");
+  throw std::runtime_error("The data plane has not applied the change. See its log.");
 }
 
 }  // namespace sluice::ctl

@@ -73,7 +73,7 @@ void print_events(const Client& client, const EventOptions& options, bool as_jso
     }
     journal = part["journal"];
     if (const auto missed = part["missed"].get<std::uint64_t>(); missed > 0 && options.since != 1)
-      std::cerr << missed << " events have been overwritten before they were read\n";
+      std::cerr << missed << " events were overwritten before they were read\n";
     for (Json event : part["events"]) {
       event["journal"] = journal;
       std::cout << (as_json ? event.dump(-1, Json::Encoding::Ascii) : line_of_event(event)) << '\n';
@@ -106,7 +106,7 @@ Json read_from(const Client& client, Json& next) {
   for (;;) {
     const Json part = client.ask("slow_calls", {{"from", next}});
     if (const auto missed = part["missed"].get<std::uint64_t>(); missed > 0)
-      std::cerr << missed << " slow calls have been overwritten before they were read\n";
+      std::cerr << missed << " slow calls were overwritten before they were read\n";
     const bool at_end = part["next"] == next;
     next = part["next"];
     for (const Json& call : part["calls"]) all.push_back(call);
@@ -238,17 +238,18 @@ void find_in_connection(const Json& shown, Json& findings) {
     findings.push_back("it is " + shown["state"].get<std::string>() + " since " + seconds(shown["age_s"]));
   if (shown.value("held", false))
     findings.push_back("its calls wait until the host has authenticated itself");
-  if (shown.value("draining", false)) findings.push_back("it is being drained, and ends when it has no call");
-  if (shown.value("ending", false)) findings.push_back("it has been told to end");
+  if (shown.value("draining", false))
+    findings.push_back("it is being drained, and is closed once it is idle");
+  if (shown.value("ending", false)) findings.push_back("it is being closed");
   if (credits > 0 && busy >= credits)
-    findings.push_back("all of its " + std::to_string(credits) + " credits are in use: its client waits");
+    findings.push_back("all of its " + std::to_string(credits) + " credits are in use, so its client waits");
   else if (busy > 0)
     findings.push_back(std::to_string(busy) + " calls are in progress");
   if (const Json& oldest = shown["oldest_call"]; !oldest.is_null())
     findings.push_back("its oldest call is " + oldest["state"].get<std::string>() + " since " +
                        seconds(oldest["age_s"]));
   if (const auto wanted = shown.value("credits_wanted", std::uint64_t{0}); wanted > credits)
-    findings.push_back("the policy wants it to have " + std::to_string(wanted) +
+    findings.push_back("the policy has set its grant to " + std::to_string(wanted) +
                        " credits, which come with its next replies");
 }
 
@@ -260,7 +261,7 @@ Json findings_of(const Json& known) {
     const Json& fields = known["ended"]["fields"];
     findings.push_back("it has ended " + fields["reason"].get<std::string>() + " after " +
                        seconds(fields["age_s"]) +
-                       (fields["was_up"].get<bool>() ? "" : ", before its peer was heard"));
+                       (fields["was_up"].get<bool>() ? "" : ", before it was open"));
   }
   find_in_slow_calls(known["slow_calls"], findings);
   const auto refused = std::count_if(known["events"].begin(), known["events"].end(), [](const Json& event) {
@@ -287,8 +288,8 @@ Json why(const Client& client, const ConnectionNumber& number) {
   known["ended"] = known["shown"].is_null() ? last_end(events, number) : Json(nullptr);
   if (known["shown"].is_null() && known["ended"].is_null())
     throw std::runtime_error(
-        "Nothing is known of such a connection: 'sluicectl connections' lists those that there are, and "
-        "'sluicectl events' the ends since the control plane's start.");
+        "Nothing is known of this connection. 'sluicectl connections' lists the current connections, and "
+        "'sluicectl events' those that have ended since the control plane's start.");
   const Json peer = known["shown"].is_null() ? known["ended"]["fields"]["peer"] : known["shown"]["peer"];
   known["peer"] = peer;
   known["events"] = events_about(events, number, peer);

@@ -480,7 +480,7 @@ key_files = ["{key_file}"]
             assert form not in text, form
         # `debug dump` never replaces a file; without a name it writes to standard output.
         again = dumped.run_ctl("debug", "dump", file)
-        assert again.returncode == 1 and "name a file that does not exist" in again.stderr, again
+        assert again.returncode == 1 and "Name a file that does not exist" in again.stderr, again
         assert set(json.loads(dumped.run_ctl("debug", "dump").stdout)) == set(dump)
         assert end(load)["errors"] == 0
     finally:

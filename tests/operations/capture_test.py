@@ -101,7 +101,7 @@ def a_file_is_for_its_owner_has_its_limits_and_is_never_replaced():
     for precious in (file, f"/dev/shm/{planes.name}.data"):
         size = os.path.getsize(precious)
         code, _, err = Capture(precious).finish()
-        assert code == 1 and "name a file that does not exist" in err and os.path.getsize(precious) == size, (code, err)
+        assert code == 1 and "Name a file that does not exist" in err and os.path.getsize(precious) == size, (code, err)
     timed = f"{planes.dir}/timed.pcapng"
     code, out, err = Capture(timed, "--seconds", "1").finish()
     assert code == 0 and b"time limit" in out, (code, out, err)
@@ -194,7 +194,7 @@ def an_output_that_fails_is_told_and_ends_the_capture():
     os.mkdir(full)
     script = f"mount -t tmpfs -o size=256k none {full}; exec {CTL} --socket {planes.socket} capture {full}/cut.pcapng --seconds {PATIENCE_S}"
     done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    assert done.returncode == 1 and "No space left" in done.stderr and "not all of it" in done.stderr, done
+    assert done.returncode == 1 and "No space left" in done.stderr and "incomplete" in done.stderr, done
     ended()
 
 

@@ -14,7 +14,7 @@ from planes import PATIENCE_S, Planes, end, run_tap
 CONTROL, DATA, CTL, BENCH = sys.argv[1:5]
 planes = Planes(CONTROL, DATA, CTL, BENCH)
 SAVED = f"{planes.dir}/saved.toml"
-UNTIL_RELOAD = "In force until the next reload or restart: with --save it is kept.\n"
+UNTIL_RELOAD = "The change applies until the next reload or restart. Use --save to keep it.\n"
 
 
 def exports():
@@ -73,7 +73,7 @@ def where_no_file_is_named_nothing_is_saved_and_nothing_changes():
 def exports_that_are_saved_survive_reloads_and_restarts():
     begin_anew()
     assert planes.ctl("exports", "add", "/kept", "--read-only", "--quota-mib", "7", "--save") == {"path": "/kept", "saved": True}
-    assert "In force until" not in said("exports", "add", "/brief", "--save")
+    assert "The change applies until" not in said("exports", "add", "/brief", "--save")
     planes.ctl("exports", "remove", "/brief", "--save")
     assert planes.ctl("exports", "remove", "/export", "--save") == {"path": "/export", "saved": True}
     for again in (lambda: planes.ctl("config", "reload"), restart_control, restart_both):
@@ -106,7 +106,7 @@ def what_is_not_saved_is_said_to_be_lost_and_is():
 def a_drain_that_is_saved_goes_on_after_restarts():
     begin_anew()
     assert planes.ctl("drain") == {"connections": 0, "draining": True, "saved": False}
-    assert said("drain").endswith("A restart of both planes ends it: with --save it is kept.\n")
+    assert said("drain").endswith("A restart of both planes ends the drain. Use --save to keep it.\n")
     restart_both()
     assert planes.ctl("status")["draining"] is False
     assert planes.ctl("drain", "--save") == {"connections": 0, "draining": True, "saved": True}
@@ -114,7 +114,7 @@ def a_drain_that_is_saved_goes_on_after_restarts():
         again()
         assert planes.ctl("status")["draining"] is True
     assert f"The appliance is draining, as saved in {SAVED}. 'sluicectl drain --stop --save' ends the drain" in planes.text_of_log()
-    assert said("drain", "--stop").endswith("The next start drains again: with --save it does not.\n")
+    assert said("drain", "--stop").endswith("The next start drains again. Use --save to prevent that.\n")
     planes.ctl("config", "reload")
     assert planes.ctl("status")["draining"] is False, "a reload begins no drain"
     assert planes.ctl("drain", "--stop", "--save") == {"connections": 0, "draining": False, "saved": True}

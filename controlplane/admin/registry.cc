@@ -31,8 +31,8 @@ std::string complete(Json& parameters, const Declaration& method) {
   for (const auto& [name, value] : parameters.items())
     if (std::none_of(method.parameters.begin(), method.parameters.end(),
                      [&name = name](const Field& one) { return one.name == name; }))
-      return "'" + method.name + "' has no parameter '" + name + "'; it has: " + names_of(method.parameters) +
-             ".";
+      return "'" + method.name + "' has no parameter '" + name +
+             "'. Its parameters are: " + names_of(method.parameters) + ".";
   for (const Field& declared : method.parameters) {
     const Json* const given = parameters.find(declared.name);
     if (given == nullptr) {
@@ -95,8 +95,8 @@ std::string Registry::answer(const std::string& message, Access access, const Fi
   if (method == methods_.end()) return fail(kMethodNotFound, "There is no method '" + name + "'.");
   if (access < method->second.declaration.needed)
     return fail(kForbidden,
-                "You have read access only: ask to be a member of the group that "
-                "change_group in [admin] names, or be root.");
+                "You have only read access. Become a member of the group that change_group in [admin] names, "
+                "or use root.");
   Json parameters = request.contains("params") ? request["params"] : Json::object();
   if (!parameters.is_object()) return fail(kInvalidParameters, "params has to be an object.");
   if (const std::string wrong = complete(parameters, method->second.declaration); !wrong.empty())
@@ -123,7 +123,7 @@ std::uint32_t number_of(const Json& parameters, const char* name) {
 
 MethodError no_such_connection(std::uint32_t reactor, std::uint32_t connection) {
   return MethodError("There is no connection " + std::to_string(connection) + " on reactor " +
-                     std::to_string(reactor) + ": 'sluicectl connections' lists those there are.");
+                     std::to_string(reactor) + ". 'sluicectl connections' lists the connections.");
 }
 
 namespace {
@@ -182,20 +182,18 @@ lack.
 void write_limits(std::ostream& out) {
   out << "## Limits\n\n"
       << "- A request has at most " << kMaxRequestBytes / kKib << " KiB. A client that has more than "
-      << kMaxUnsentBytes / kMib << " MiB of responses to read is disconnected, which the log says.\n"
+      << kMaxUnsentBytes / kMib << " MiB of unread responses is disconnected, and logged.\n"
       << "- There are at most " << kMaxClients
-      << " clients at a time. A new one takes the place of the one that has been idle longest, or has not "
-         "read its "
+      << " clients at a time. A new client replaces the one that has been idle longest, or has not read its "
          "response for "
       << kMaxUnreadNs / 1'000'000'000 << " seconds.\n"
-      << "- At most " << kMaxWaitingClients << " clients wait for answers that take their time.\n"
+      << "- At most " << kMaxWaitingClients << " clients wait for slow answers.\n"
       << "- An iteration of the control plane's loop answers at most " << kRequestsPerPoll
       << " requests. It describes at most " << kDescribedPerIteration
-      << " connections for requests that are answered at once, and as many for lists that are made over "
-         "several "
-         "iterations.\n"
+      << " connections for requests that are answered immediately, and as many for lists that are built over "
+         "several iterations.\n"
       << "- `connections` and `properties` have at most " << kMaxListedAtOnce
-      << " rows: longer lists are read in pages, with `connections_read` and `properties_read`.\n\n";
+      << " rows. Longer lists are read in pages, with `connections_read` and `properties_read`.\n\n";
 }
 
 /// Returns the name of the field's type in JSON.
@@ -290,7 +288,7 @@ void write_event(std::ostream& out, const auto& event) {
 
 /// Describes the events, which files of JSON lines and journald contain as well.
 void write_events(std::ostream& out) {
-  out << "## Events\n\nWhat `events_read` returns. Fields are strings, numbers or booleans.\n\n"
+  out << "## Events\n\n`events_read` returns these events. Fields are strings, numbers or booleans.\n\n"
          "| event | severity | what has happened | fields |\n|---|---|---|---|\n";
   std::apply([&](const auto&... event) { (write_event(out, event), ...); }, events::AllKinds{});
 }

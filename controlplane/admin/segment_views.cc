@@ -140,7 +140,8 @@ PeerAddress address_of(const std::string& text) {
   if (::inet_pton(AF_INET, text.c_str(), address.bytes.data() + 12) == 1 ||
       ::inet_pton(AF_INET6, text.c_str(), address.bytes.data()) == 1)
     return address;
-  throw MethodError("'" + text + "' is no IP address: 'sluicectl connections' shows those of peers.");
+  throw MethodError("'" + text +
+                    "' is not an IP address. 'sluicectl connections' shows the addresses of peers.");
 }
 
 Json start_capture(const segment::Layout& layout, const std::string& socket, const Json& parameters,

@@ -168,8 +168,8 @@ void Server::accept_client() {
   std::string refusal;
   if (access == Access::None)
     refusal =
-        "You may not use this socket: ask to be a member of the group that read_group or change_group in "
-        "[admin] names, or be root.";
+        "You may not use this socket. Become a member of the group that read_group or change_group in "
+        "[admin] names, or use root.";
   else if (!make_room({peer.uid, peer.pid}))
     refusal =
         "There are " + std::to_string(kMaxClients) + " clients with outstanding requests. Try again later.";
@@ -284,7 +284,7 @@ bool Server::serve(Client& client) {
   if (sent && client.unread_bytes() > kMaxUnsentBytes) {
     log_cut_off(client, "Its response has " + std::to_string(client.unsent.size()) +
                             " bytes, of which at most " + std::to_string(kMaxUnsentBytes) +
-                            " are kept until it reads them: read long lists in pages");
+                            " are kept until it reads them. Read long lists in pages");
     return false;
   }
   return sent && !client.request_too_long() && (open || more);
@@ -438,8 +438,8 @@ SocketLock::SocketLock(const std::string& socket_path, const Owner& owner)
   if (descriptor_ < 0)
     throw SetupError(
         "Cannot open " + socket_path + ".lock (" + std::strerror(errno) +
-        "): the directory of the admin socket has to exist and be writable, and the file to be a "
-        "file of this user's.");
+        "). The directory of the admin socket has to exist and be writable, and the file has to belong to "
+        "this user.");
   if (take_alone(descriptor_, owner)) return;
   ::close(descriptor_);
   throw SetupError("Another control plane serves the admin socket " + socket_path +

@@ -62,7 +62,7 @@ RdmaCm::Channel::Channel() : channel_(rdma_create_event_channel()) {
   if (channel_ == nullptr)
     throw SetupError("The kernel's RDMA connection management cannot be used (" +
                      std::string(std::strerror(errno)) +
-                     "): load rdma_ucm, and check the rights on /dev/infiniband/rdma_cm. On a machine "
+                     "). Load rdma_ucm, and check the rights on /dev/infiniband/rdma_cm. On a machine "
                      "without an RDMA NIC set driver = \"softroce\" in [device].");
   ::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
 }
@@ -83,9 +83,10 @@ bool RdmaCm::keep(const Entry& entry) {
 
 void RdmaCm::listen(std::uint16_t port) {
   const auto fail = [port](const char* what) -> SetupError {
-    return SetupError("Cannot listen for RDMA connections on port " + std::to_string(port) + " (" + what +
-                      ": " + std::strerror(errno) +
-                      "): is another server there, such as the kernel's? see `rdma resource show cm_id`.");
+    return SetupError(
+        "Cannot listen for RDMA connections on port " + std::to_string(port) + " (" + what + ": " +
+        std::strerror(errno) +
+        "). Check with `rdma resource show cm_id` whether another server uses it, such as the kernel's.");
   };
   rdma_cm_id* listener = nullptr;
   if (rdma_create_id(channel_.get(), &listener, nullptr, RDMA_PS_TCP) != 0) throw fail("no identifier");

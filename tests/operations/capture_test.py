@@ -123,7 +123,7 @@ def peer_and_queue_pair_choose_packets():
     ways = {(source, int(number, 16)) for source, number in packets_of(of_pair, "ip.src", "infiniband.bth.destqp")}
     assert (CLIENT, shown["queue_pair"]) in ways and len(ways) == 2, (ways, shown["queue_pair"])
     code, _, err = Capture(f"{planes.dir}/none.pcapng", "--peer", "nonsense").finish()
-    assert code == 1 and "no IP address" in err and not os.path.exists(f"{planes.dir}/none.pcapng"), (code, err)
+    assert code == 1 and "not an IP address" in err and not os.path.exists(f"{planes.dir}/none.pcapng"), (code, err)
 
 
 @under_load

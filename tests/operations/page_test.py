@@ -65,7 +65,7 @@ def a_name_that_is_markup_stays_text():
 
 def a_drain_and_its_end_are_shown():
     planes.ctl("drain", "--no-wait")
-    shows("#alarms", "Draining: new connections are refused")
+    shows("#alarms", "The appliance is draining, and new connections are refused")
     planes.ctl("drain", "--stop")
     planes.wait("no alarm", lambda: chromium.text("#alarms") == "")
 
@@ -73,7 +73,7 @@ def a_drain_and_its_end_are_shown():
 def a_data_plane_that_was_killed_is_shown():
     planes.data.kill()
     planes.data.wait()
-    shows("#alarms", "The data plane is gone, or stands still")
+    shows("#alarms", "The data plane has exited or is stopped")
     assert chromium.value("document.getElementById('shown').className") == "old"
     shows("#events", r"\tdata_plane_lost\t")
     planes.start_data()
@@ -83,7 +83,7 @@ def a_data_plane_that_was_killed_is_shown():
 def a_control_plane_that_is_gone_is_shown():
     planes.control.terminate()
     planes.control.wait()
-    shows("#alarms", r"The control plane does not answer: what is below was so \d+ s ago")
+    shows("#alarms", r"The control plane does not answer. The values below are \d+ s old")
     planes.start_control()
     planes.wait("no alarm", lambda: chromium.text("#alarms") == "")
 

@@ -66,7 +66,8 @@ TEST_F(Methods, each_defect_has_its_error_code) {
 TEST_F(Methods, parameters_are_as_they_are_declared_or_refused) {
   using Refusal = std::pair<int, std::string>;
   EXPECT_EQ(refusal(Json::object()), Refusal(-32602, "a is needed: a whole number, any number."));
-  EXPECT_EQ(refusal({{"a", 1}, {"z", 2}}), Refusal(-32602, "'echo' has no parameter 'z'; it has: a, b, c."));
+  EXPECT_EQ(refusal({{"a", 1}, {"z", 2}}),
+            Refusal(-32602, "'echo' has no parameter 'z'. Its parameters are: a, b, c."));
   EXPECT_EQ(refusal({{"a", "1"}}), Refusal(-32602, "a has to be a whole number."));
   for (const Json& a : {Json(-1), Json(1.5), Json(nullptr), Json(true), Json::array(), Json::object()})
     EXPECT_EQ(refusal({{"a", a}}).first, -32602) << a;

@@ -632,7 +632,7 @@ TEST_F(AdminSocket, a_client_that_is_cut_off_is_logged_and_counted) {
   const std::string line = log.text();
   EXPECT_NE(line.find("(process " + std::to_string(::getpid()) + ", user "), std::string::npos) << line;
   EXPECT_NE(line.find("was disconnected"), std::string::npos) << line;
-  EXPECT_NE(line.find("read long lists in pages"), std::string::npos) << line;
+  EXPECT_NE(line.find("Read long lists in pages"), std::string::npos) << line;
   ::close(fd);
   EXPECT_TRUE(works());
   EXPECT_EQ(server.cut_off(), 1u);

@@ -8,6 +8,7 @@
 
 #include "controlplane/config/describe.h"
 #include "controlplane/config/export_groups.h"
+#include "controlplane/config/keys.h"
 #include "controlplane/config/upstreams.h"
 
 namespace sluice::config {
@@ -239,10 +240,8 @@ std::string unsaid_removals(const Config& running, const Config& next) {
 Config live_part(const Config& running, const Config& next, const segment::UpstreamPlaces& places) {
   Config result = running;
   result.named = next.named;
-  result.log_level = next.log_level;
-  result.saved_changes = next.saved_changes;
   result.saved = next.saved;
-  result.authentication_timeout_s = next.authentication_timeout_s;
+  copy_live_keys(result, next);
   result.authentication_hosts = next.authentication_hosts;
   result.classes = next.classes;
   for (policy::ClientClass& entry : result.classes) {
@@ -250,12 +249,6 @@ Config live_part(const Config& running, const Config& next, const segment::Upstr
     entry.credits.max_credits = std::min(entry.credits.max_credits, running.block.credits);
     entry.credits.min_credits = std::min(entry.credits.min_credits, entry.credits.max_credits);
   }
-  result.policy_slots = next.policy_slots;
-  result.policy_idle_s = next.policy_idle_s;
-  result.policy_interval_ms = next.policy_interval_ms;
-  result.max_connections = next.max_connections;
-  result.max_requests_per_second = next.max_requests_per_second;
-  result.max_requests_per_second_per_client = next.max_requests_per_second_per_client;
   const auto generation = static_cast<std::uint32_t>(running.block.generation) + 1;
   for (std::uint32_t i = 0; i < result.block.upstream_count; ++i)
     take_live_parts(result.block.upstreams[i], next.block, generation);
@@ -266,10 +259,7 @@ Config live_part(const Config& running, const Config& next, const segment::Upstr
     result.block.upstream_count = std::max(result.block.upstream_count, place + 1);
   }
   result.block.exports = next.block.exports;
-  result.block.class_count = next.block.class_count;
-  result.block.class_names = next.block.class_names;
-  result.block.log_level = next.block.log_level;
-  result.block.slow_call_ms = next.block.slow_call_ms;
+  fill_derived(result);
   return result;
 }
 

@@ -2,6 +2,7 @@
 #include "controlplane/config/config.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstring>
 #include <filesystem>
@@ -22,15 +23,119 @@
 namespace sluice::config {
 namespace {
 
-void read_reactors(Checker& check, const toml::table& root, Config& config) {
-  const toml::table* table = check.table(root, "reactor");
-  if (table == nullptr) return;
-  segment::ConfigBlock& block = config.block;
-  check.integer(*table, "count", block.reactors, 1, segment::kMaxReactors);
-  std::string idle = "backoff";
-  check.text(*table, "idle", idle, 16, {"spin", "backoff"});
-  block.idle = idle == "spin" ? segment::IdlePolicy::Spin : segment::IdlePolicy::Backoff;
-  const toml::node* cpus = check.take(*table, "cpus");
+void read_transport(Checker& check, const toml::table& root, Config& config) {
+  if (read_section(check, root, "transport", config) == nullptr) return;
+  // The header of a reply can be as long as a Send, and the results are placed after it.
+  config.block.reply_buffer_bytes = 2 * config.block.inline_bytes;
+}
+
+void read_device(Checker& check, const toml::table& root, Config& config) {
+  const toml::table* table = read_section(check, root, "device", config);
+  const segment::ConfigBlock& block = config.block;
+  if (table == nullptr || block.driver != segment::Driver::SoftRoce) return;
+  if (block.ethdev[0] == '\0')
+    check.defect(table->source(),
+                 "driver \"softroce\" needs ethdev, such as "
+                 "\"net_af_packet0,iface=eth1,framesz=8192,blocksz=65536,framecnt=512\".");
+  if (block.address_count == 0)
+    check.defect(table->source(),
+                 "driver \"softroce\" needs addresses of its own, such as [\"192.0.2.1/24\"].");
+}
+
+void read_locks(Checker& check, const toml::table& root, Config& config) {
+  const toml::table* table = read_section(check, root, "locks", config);
+  if (table != nullptr && !config.locks_state.empty() && config.locks_state[0] != '/')
+    check.defect(table->source(), "state has to be the path of a file, from '/', or empty.");
+}
+
+bool names_a_segment(const std::string& name) {
+  const bool is_path = name.starts_with('/');
+  if (!is_path && name.find('/') != std::string::npos) return false;
+  for (std::size_t at = is_path ? 1 : 0;;) {
+    if (at >= name.size() || name[at] == '/' || name[at] == '.') return false;
+    const std::size_t next = name.find('/', at);
+    if (next == std::string::npos) return true;
+    at = next + 1;
+  }
+}
+
+void read_top(Checker& check, const toml::table& root, Config& config) {
+  read_section(check, root, "", config);
+  if (!names_a_segment(config.segment))
+    check.defect(
+        root["segment"].node()->source(),
+        "segment has to be a name of files in /dev/shm, without '/', or a path that begins with '/'; no "
+        "part of it may be empty or begin with '.'.");
+  if (!config.saved_changes.empty() &&
+      (config.saved_changes.front() != '/' || config.saved_changes.back() == '/'))
+    check.defect(root["saved_changes"].node()->source(),
+                 "saved_changes has to be the path of a file, from '/', or \"\" for none.");
+}
+
+/// Reads the tables of which only the control plane uses all or most keys.
+void read_control(Checker& check, const toml::table& root, Config& config) {
+  const toml::table* const admin = read_section(check, root, "admin", config);
+  if (config.admin_socket.empty() || config.admin_socket.front() != '/')
+    check.defect((*admin)["socket"].node()->source(), "socket has to be an absolute path.");
+  const toml::table* const metrics = read_section(check, root, "metrics", config);
+  if (!config.metrics_address.empty() && !is_host_and_port(config.metrics_address))
+    check.defect((*metrics)["address"].node()->source(),
+                 "address has to be HOST:PORT, as in \"127.0.0.1:9464\", or \"\" for no metrics.");
+  read_page(check, root, config);
+  const toml::table* const events = read_section(check, root, "events", config);
+  if (!config.events_file.empty() && (config.events_file.front() != '/' || config.events_file.back() == '/'))
+    check.defect((*events)["file"].node()->source(),
+                 "file has to be the path of a file, from '/', or \"\" for none.");
+  for (const char* const table : {"observability", "mount", "kerberos"})
+    read_section(check, root, table, config);
+  read_locks(check, root, config);
+}
+
+void check_credits(Checker& check, const toml::table& table, const policy::ClientClass& of) {
+  if (of.credits.min_credits > of.credits.max_credits)
+    check.defect(table.source(), "min_credits is above max_credits.");
+}
+
+/// Reads the policy tables. Requires that read_transport() was called, because the transport's credits limit
+/// the credits of each class.
+void read_policy(Checker& check, const toml::table& root, Config& config) {
+  config.classes[0].credits.max_credits = config.block.credits;
+  if (const toml::table* table = read_section(check, root, "policy", config))
+    check_credits(check, *table, config.classes[0]);
+  read_section(check, root, "admission", config);
+  const toml::node* node = check.take(root, "client_class");
+  if (node == nullptr) return;
+  const toml::array* list = node->as_array();
+  if (list == nullptr || !(list->empty() || list->is_array_of_tables()) ||
+      list->size() >= segment::kMaxClasses)
+    return check.defect(node->source(), "client_class has to be a list of at most " +
+                                            std::to_string(segment::kMaxClasses - 1) +
+                                            " tables: [[client_class]].");
+  std::set<std::string> names = {config.classes[0].name};
+  for (const toml::node& item : *list) {
+    const toml::table& table = *item.as_table();
+    policy::ClientClass out;
+    out.name.clear();
+    check.text(table, "name", out.name, segment::kMaxNameBytes - 1);
+    if (out.name.empty() ||
+        out.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != std::string::npos)
+      check.defect(table.source(), "name is needed, of small letters, digits, '-' and '_'.");
+    else if (!names.insert(out.name).second)
+      check.defect(table.source(), "there is a class '" + out.name + "' already.");
+    std::array<segment::AllowedPrefix, segment::kMaxAllowed> clients;
+    const std::uint32_t count = read_prefixes(check, table, "clients", clients);
+    out.clients.assign(clients.begin(), clients.begin() + count);
+    out.credits.max_credits = config.block.credits;
+    read_class_limits(check, table, out);
+    check_credits(check, table, out);
+    config.classes.push_back(std::move(out));
+  }
+}
+
+}  // namespace
+
+void read_cpus(Checker& check, const toml::table& table, const KeyRow& row, segment::ConfigBlock& block) {
+  const toml::node* cpus = check.take(table, row.name);
   if (cpus == nullptr) return;
   const toml::array* list = cpus->as_array();
   if (list == nullptr || list->size() != block.reactors)
@@ -45,60 +150,15 @@ void read_reactors(Checker& check, const toml::table& root, Config& config) {
   }
 }
 
-void read_transport(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
-  const toml::table* table = check.table(root, "transport");
-  if (table == nullptr) return;
-  check.integer(*table, "port", block.port, 1, 65535);
-  check.integer(*table, "credits", block.credits, 1, 1024);
-  check.integer(*table, "inline_bytes", block.inline_bytes, 1024, 65536);
-  check.integer(*table, "max_version", block.max_version, 1, 2);
-  check.integer(*table, "max_segments", block.max_segments, 1, 160);
-  check.integer(*table, "keep_alive_s", block.keep_alive_s, 0, 3600);
-  check.integer(*table, "probe_after_s", block.probe_after_s, 0, 3600);
-  check.integer(*table, "progress_timeout_s", block.progress_timeout_s, 0, 3600);
-  check.integer(*table, "version_1_memory_s", block.version_1_memory_s, 0, 86400);
-  check.integer(*table, "max_connections", block.max_connections, 1, segment::kMaxConnections);
-  check.integer(*table, "call_buffers", block.call_buffers, 1, 1024);
-  check.integer(*table, "large_reply_buffers", block.large_reply_buffers, 1, 4096);
-  check.integer(*table, "max_io_mib", block.max_io_mib, 1, segment::kMaxIoMib);
-  std::string policy = "always";
-  check.text(*table, "reply_chunks", policy, 16, {"always", "if-needed"});
-  block.reply_chunks_if_needed = policy == "if-needed" ? 1 : 0;
-  // The header of a reply can be as long as a Send, and the results are placed after it.
-  block.reply_buffer_bytes = 2 * block.inline_bytes;
-}
-
-void read_softroce(Checker& check, const toml::table& table, segment::ConfigBlock& block) {
-  std::string ethdev;
-  check.text(table, "ethdev", ethdev, segment::kMaxPathBytes - 1);
-  std::memcpy(block.ethdev, ethdev.c_str(), ethdev.size() + 1);
-  block.address_count = read_prefixes(check, table, "addresses", block.addresses);
+void read_gateways(Checker& check, const toml::table& table, const KeyRow& row, segment::ConfigBlock& block) {
   std::array<segment::AllowedPrefix, 2> gateways;
-  block.gateway_count = read_prefixes(check, table, "gateways", gateways);
+  block.gateway_count = read_prefixes(check, table, row.name, gateways);
   for (std::uint32_t i = 0; i < block.gateway_count; ++i) block.gateways[i] = gateways[i].address;
-  check.integer(table, "vlan", block.vlan, 0, 4094);
-  check.integer(table, "cnp_traffic_class", block.cnp_traffic_class, 0, 255);
-  check.integer(table, "mtu", block.mtu, 512, 9000);
-  check.integer(table, "hardware_queues", block.hardware_queues, 1, segment::kMaxReactors);
-  check.boolean(table, "hugepages", block.hugepages);
-  check.boolean(table, "payload_in_place", block.payload_in_place);
-  check.integer(table, "dpdk_memory_mib", block.dpdk_memory_mib, 64, 1u << 16);
-  if (block.driver != segment::Driver::SoftRoce) return;
-  if (ethdev.empty())
-    check.defect(table.source(),
-                 "driver \"softroce\" needs ethdev, such as "
-                 "\"net_af_packet0,iface=eth1,framesz=8192,blocksz=65536,framecnt=512\".");
-  if (block.address_count == 0)
-    check.defect(table.source(),
-                 "driver \"softroce\" needs addresses of its own, such as [\"192.0.2.1/24\"].");
 }
 
 /// Reads the ports of RDMA devices: "mlx5_0", or "mlx5_0/2" for the second port.
-void read_verbs(Checker& check, const toml::table& table, segment::ConfigBlock& block) {
-  check.integer(table, "shared_receives", block.shared_receives, 0, segment::kMaxSharedReceives);
-  check.integer(table, "traffic_class", block.traffic_class, 0, 255);
-  check.integer(table, "service_level", block.service_level, 0, segment::kMaxServiceLevel);
-  const toml::node* node = check.take(table, "devices");
+void read_devices(Checker& check, const toml::table& table, const KeyRow& row, segment::ConfigBlock& block) {
+  const toml::node* node = check.take(table, row.name);
   if (node == nullptr) return;
   const toml::array* list = node->as_array();
   if (list == nullptr || list->size() > block.verbs_ports.size())
@@ -127,170 +187,6 @@ void read_verbs(Checker& check, const toml::table& table, segment::ConfigBlock& 
   if (block.verbs_port_count > block.reactors)
     check.defect(node->source(), "each of devices needs a reactor that polls it: raise reactor.count.");
 }
-
-void read_device(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
-  const toml::table* table = check.table(root, "device");
-  if (table == nullptr) return;
-  std::string driver = "loopback";
-  check.text(*table, "driver", driver, 16, {"loopback", "softroce", "verbs"});
-  block.driver = driver == "softroce" ? segment::Driver::SoftRoce
-                 : driver == "verbs"  ? segment::Driver::Verbs
-                                      : segment::Driver::Loopback;
-  std::string path = block.loopback_path;
-  check.path(*table, "loopback_path", path, segment::kMaxPathBytes - 1);
-  std::memcpy(block.loopback_path, path.c_str(), path.size() + 1);
-  check.integer(*table, "loopback_links", block.loopback_links, 1, 256);
-  std::uint64_t arena_mib = block.loopback_arena_bytes >> 20;
-  check.integer(*table, "loopback_arena_mib", arena_mib, 16, 65536);
-  block.loopback_arena_bytes = arena_mib << 20;
-  read_softroce(check, *table, block);
-  read_verbs(check, *table, block);
-}
-
-void read_memory(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
-  const toml::table* table = check.table(root, "memory");
-  if (table == nullptr) return;
-  std::uint64_t mib = block.memory_bytes >> 20;
-  check.integer(*table, "size_mib", mib, 16, 1u << 20);
-  block.memory_bytes = mib << 20;
-  check.integer(*table, "max_files", block.max_files, 64, 8'000'000);
-}
-
-void read_locks(Checker& check, const toml::table& root, Config& config) {
-  const toml::table* table = check.table(root, "locks");
-  if (table == nullptr) return;
-  check.boolean(*table, "enabled", config.locks_enabled);
-  check.integer(*table, "port", config.locks_port, 0, 65535);
-  check.boolean(*table, "rpcbind", config.locks_rpcbind);
-  check.text(*table, "name", config.locks_name, 255);
-  check.path(*table, "state", config.locks_state, 255);
-  if (!config.locks_state.empty() && config.locks_state[0] != '/')
-    check.defect(table->source(), "state has to be the path of a file, from '/', or empty.");
-}
-
-bool names_a_segment(const std::string& name) {
-  const bool is_path = name.starts_with('/');
-  if (!is_path && name.find('/') != std::string::npos) return false;
-  for (std::size_t at = is_path ? 1 : 0;;) {
-    if (at >= name.size() || name[at] == '/' || name[at] == '.') return false;
-    const std::size_t next = name.find('/', at);
-    if (next == std::string::npos) return true;
-    at = next + 1;
-  }
-}
-
-void read_names(Checker& check, const toml::table& root, Config& config) {
-  check.text(root, "segment", config.segment, 64);
-  if (!names_a_segment(config.segment))
-    check.defect(
-        root["segment"].node()->source(),
-        "segment has to be a name of files in /dev/shm, without '/', or a path that begins with '/'; no "
-        "part of it may be empty or begin with '.'.");
-  if (const toml::table* table = check.table(root, "admin")) {
-    check.path(*table, "socket", config.admin_socket, 100);
-    if (config.admin_socket.empty() || config.admin_socket.front() != '/')
-      check.defect((*table)["socket"].node()->source(), "socket has to be an absolute path.");
-    check.text(*table, "change_group", config.admin_change_group, 64);
-    check.text(*table, "read_group", config.admin_read_group, 64);
-  }
-  if (const toml::table* table = check.table(root, "metrics")) {
-    check.text(*table, "address", config.metrics_address, 100);
-    if (!config.metrics_address.empty() && !is_host_and_port(config.metrics_address))
-      check.defect((*table)["address"].node()->source(),
-                   "address has to be HOST:PORT, as in \"127.0.0.1:9464\", or \"\" for no metrics.");
-  }
-  read_page(check, root, config);
-}
-
-void read_control(Checker& check, const toml::table& root, Config& config) {
-  read_names(check, root, config);
-  check.path(root, "saved_changes", config.saved_changes, 255);
-  if (!config.saved_changes.empty() &&
-      (config.saved_changes.front() != '/' || config.saved_changes.back() == '/'))
-    check.defect(root["saved_changes"].node()->source(),
-                 "saved_changes has to be the path of a file, from '/', or \"\" for none.");
-  check.text(root, "log_level", config.log_level, 16, {"debug", "info", "warn", "error"});
-  if (const toml::table* table = check.table(root, "observability"))
-    check.integer(*table, "slow_call_ms", config.block.slow_call_ms, 0, 3'600'000);
-  if (const toml::table* table = check.table(root, "mount")) {
-    check.boolean(*table, "enabled", config.mount_enabled);
-    check.boolean(*table, "rpcbind", config.mount_rpcbind);
-    check.integer(*table, "port", config.mount_port, 0, 65535);
-  }
-  if (const toml::table* table = check.table(root, "kerberos")) {
-    check.boolean(*table, "enabled", config.kerberos_enabled);
-    check.integer(*table, "port", config.kerberos_port, 0, 65535);
-  }
-  if (const toml::table* table = check.table(root, "events")) {
-    check.path(*table, "file", config.events_file, 255);
-    check.boolean(*table, "journald", config.events_journald);
-    if (!config.events_file.empty() &&
-        (config.events_file.front() != '/' || config.events_file.back() == '/'))
-      check.defect((*table)["file"].node()->source(),
-                   "file has to be the path of a file, from '/', or \"\" for none.");
-  }
-  read_locks(check, root, config);
-}
-
-void read_class(Checker& check, const toml::table& table, const segment::ConfigBlock& block,
-                policy::ClientClass& out) {
-  out.credits.max_credits = block.credits;
-  std::int64_t weight = 1;
-  check.integer(table, "weight", weight, 1, 1000);
-  out.credits.weight = static_cast<double>(weight);
-  check.integer(table, "min_credits", out.credits.min_credits, 1, block.credits);
-  check.integer(table, "max_credits", out.credits.max_credits, 1, block.credits);
-  check.integer(table, "max_connections_per_client", out.max_connections_per_client, 1,
-                segment::kMaxConnections);
-  if (out.credits.min_credits > out.credits.max_credits)
-    check.defect(table.source(), "min_credits is above max_credits.");
-}
-
-/// Reads the policy tables. Requires that read_transport() was called, because the transport's credits limit
-/// the credits of each class.
-void read_policy(Checker& check, const toml::table& root, Config& config) {
-  config.classes[0].credits.max_credits = config.block.credits;
-  if (const toml::table* table = check.table(root, "policy")) {
-    check.integer(*table, "slots", config.policy_slots, 0, 1u << 24);
-    check.integer(*table, "idle_s", config.policy_idle_s, 1, 86400);
-    check.integer(*table, "interval_ms", config.policy_interval_ms, 50, 60000);
-    read_class(check, *table, config.block, config.classes[0]);
-  }
-  if (const toml::table* table = check.table(root, "admission")) {
-    check.integer(*table, "max_connections", config.max_connections, 0,
-                  std::uint64_t{segment::kMaxConnections} * segment::kMaxReactors);
-    check.integer(*table, "max_requests_per_second", config.max_requests_per_second, 1, 1'000'000);
-    check.integer(*table, "max_requests_per_second_per_client", config.max_requests_per_second_per_client, 1,
-                  1'000'000);
-  }
-  const toml::node* node = check.take(root, "client_class");
-  if (node == nullptr) return;
-  const toml::array* list = node->as_array();
-  if (list == nullptr || !(list->empty() || list->is_array_of_tables()) ||
-      list->size() >= segment::kMaxClasses)
-    return check.defect(node->source(), "client_class has to be a list of at most " +
-                                            std::to_string(segment::kMaxClasses - 1) +
-                                            " tables: [[client_class]].");
-  std::set<std::string> names = {config.classes[0].name};
-  for (const toml::node& item : *list) {
-    const toml::table& table = *item.as_table();
-    policy::ClientClass out;
-    out.name.clear();
-    check.text(table, "name", out.name, segment::kMaxNameBytes - 1);
-    if (out.name.empty() ||
-        out.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != std::string::npos)
-      check.defect(table.source(), "name is needed, of small letters, digits, '-' and '_'.");
-    else if (!names.insert(out.name).second)
-      check.defect(table.source(), "there is a class '" + out.name + "' already.");
-    std::array<segment::AllowedPrefix, segment::kMaxAllowed> clients;
-    const std::uint32_t count = read_prefixes(check, table, "clients", clients);
-    out.clients.assign(clients.begin(), clients.begin() + count);
-    read_class(check, table, config.block, out);
-    config.classes.push_back(std::move(out));
-  }
-}
-
-}  // namespace
 
 void fill_derived(Config& config) {
   config.block.class_count = static_cast<std::uint32_t>(config.classes.size());
@@ -343,16 +239,17 @@ Config parse(const std::string& text, const std::string& name) {
   const toml::table root = parse_toml(text, name);
   config.named = named_keys(root);
   Checker check(name);
+  read_top(check, root, config);
   read_control(check, root, config);
-  read_reactors(check, root, config);
-  read_transport(check, root, config.block);
-  read_device(check, root, config.block);
-  read_memory(check, root, config.block);
+  read_section(check, root, "reactor", config);
+  read_transport(check, root, config);
+  read_device(check, root, config);
+  read_section(check, root, "memory", config);
   read_exports(check, root, config.block);
   read_policy(check, root, config);
   read_host_authentication(check, root, config);
-  read_upstreams(check, root, config.block);
-  read_reverse(check, root, config.block);
+  read_upstreams(check, root, config);
+  read_reverse(check, root, config);
   if (config.locks_enabled && serves_exports_beside_upstreams(config.block))
     check.defect(root["locks"].node()->source(),
                  "locks.enabled is for an upstream whose programs include \"nfs3\": add one, or set it to "

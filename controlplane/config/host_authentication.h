@@ -9,6 +9,7 @@
 
 namespace sluice::config {
 
-Json describe_host_authentication(const Config& config);
+/// Describes the [[host_authentication.host]] entries.
+Json describe_hosts(const Config& config);
 
 }  // namespace sluice::config

@@ -9,20 +9,36 @@
 #include <span>
 #include <string>
 
+#include "controlplane/config/addresses.h"
 #include "controlplane/config/checker.h"
 #include "controlplane/config/config.h"
+#include "controlplane/config/keys.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
+
+/// Reads the keys of the table `name`, which is empty for the top level. Returns the table, or null if the
+/// file does not have it.
+const toml::table* read_section(Checker& check, const toml::table& root, std::string_view name,
+                                Config& config);
+
+// Readers of single keys, for rows of keys.cc.
+void read_cpus(Checker& check, const toml::table& table, const KeyRow& row, segment::ConfigBlock& block);
+void read_devices(Checker& check, const toml::table& table, const KeyRow& row, segment::ConfigBlock& block);
+void read_gateways(Checker& check, const toml::table& table, const KeyRow& row, segment::ConfigBlock& block);
+/// Reads a host name, which goes over the wire and must have 1 to 64 printable characters without spaces.
+void read_host_name(Checker& check, const toml::table& table, const KeyRow& row, std::string& name);
+void read_address(Checker& check, const toml::table& table, const std::string& key, Zone zone,
+                  PeerAddress& address);
 
 /// Returns the names of all keys of `root`, for Config::named.
 std::vector<std::string> named_keys(const toml::table& root);
 /// Replaces the exports of `block` by the exports of `root`, if `root` has any.
 void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block);
-/// Reads [[upstream]] into `block`.
-void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBlock& block);
+/// Reads [forward] and [[upstream]].
+void read_upstreams(Checker& check, const toml::table& root, Config& config);
 /// Reads [reverse]. Requires that device, exports and upstreams have been read.
-void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock& block);
+void read_reverse(Checker& check, const toml::table& root, Config& config);
 /// Reads [page]. An address that other hosts can reach is a defect unless it is allowed.
 void read_page(Checker& check, const toml::table& root, Config& config);
 /// Reads `hosts` of an [[export]]. Returns how many elements of `out` it has filled.
@@ -33,6 +49,8 @@ void check_export_hosts(Checker& check, const toml::table& root, const segment::
                         const Config& known);
 /// Reads [host_authentication]. Requires that the client classes and the exports have been read.
 void read_host_authentication(Checker& check, const toml::table& root, Config& config);
+/// Reads the keys that [policy] and [[client_class]] share.
+void read_class_limits(Checker& check, const toml::table& table, policy::ClientClass& out);
 /// Checks all addresses of a configuration that was read from `root`: kinds, duplicates, and unreachable
 /// gateways.
 void check_addresses(Checker& check, const toml::table& root, const Config& config);

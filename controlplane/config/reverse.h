@@ -4,12 +4,10 @@
 // server. Used at setup; single-threaded.
 #pragma once
 
-#include "controlplane/json/json.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
 
-Json describe_reverse(const segment::ConfigBlock& block);
 /// Returns the server's MOUNT service in the form of an upstream.
 segment::UpstreamConfig mount_of_server(const segment::ReverseConfig& reverse);
 

@@ -15,7 +15,6 @@
 #include "dataplane/base/net_address.h"
 
 namespace sluice::config {
-namespace {
 
 void read_address(Checker& check, const toml::table& table, const std::string& key, Zone zone,
                   PeerAddress& address) {
@@ -30,34 +29,11 @@ void read_address(Checker& check, const toml::table& table, const std::string& k
   address = *parsed;
 }
 
-}  // namespace
-
-void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
-  const toml::table* table = check.table(root, "reverse");
-  if (table == nullptr) return;
-  segment::ReverseConfig& reverse = block.reverse;
-  std::string ingress = "none";
-  check.text(*table, "ingress", ingress, 16, {"none", "tcp"});
-  reverse.in_use = ingress == "tcp" ? 1 : 0;
-  read_address(check, *table, "listen_address", Zone::OfKernel, reverse.listen_address);
-  check.integer(*table, "listen_port", reverse.listen_port, 1, 65535);
-  const bool verbs = block.driver == segment::Driver::Verbs;
-  read_address(check, *table, "server", verbs ? Zone::OfKernel : Zone::OfDevice, reverse.server);
-  check.integer(*table, "server_port", reverse.server_port, 1, 65535);
-  check.integer(*table, "clients", reverse.clients, 1, 16384);
-  check.integer(*table, "connections", reverse.connections, 1, 512);
-  check.integer(*table, "calls", reverse.calls, 4, 1024);
-  reverse.calls = std::bit_ceil(reverse.calls);
-  check.integer(*table, "record_buffers", reverse.record_buffers, 2, 4096);
-  check.integer(*table, "item_buffers", reverse.item_buffers, 1, 65536);
-  check.integer(*table, "call_timeout_s", reverse.call_timeout_s, 0, 3600);
-  read_withheld(check, *table, reverse.withheld);
-  reverse.mount_address = reverse.server;
-  read_address(check, *table, "mount_address", Zone::OfKernel, reverse.mount_address);
-  check.integer(*table, "mount_port", reverse.mount_port, 0, 65535);
-  reverse.allowed_count = read_prefixes(check, *table, "allowed", reverse.allowed);
-  check.boolean(*table, "privileged_clients", reverse.privileged_clients);
-  if (reverse.in_use == 0) return;
+void read_reverse(Checker& check, const toml::table& root, Config& config) {
+  const toml::table* table = read_section(check, root, "reverse", config);
+  segment::ConfigBlock& block = config.block;
+  const segment::ReverseConfig& reverse = block.reverse;
+  if (table == nullptr || reverse.in_use == 0) return;
   if (reverse.server == PeerAddress{} && block.driver != segment::Driver::Loopback)
     check.defect(table->source(), "server is needed: the address of the RPC-over-RDMA server.");
   if (block.calls_to_servers() > kMaxCallsToServers)
@@ -75,31 +51,6 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
   block.exports = {};
 }
 
-Json describe_reverse(const segment::ConfigBlock& block) {
-  const segment::ReverseConfig& reverse = block.reverse;
-  const auto text = [](const PeerAddress& address) {
-    return address == PeerAddress{} ? std::string() : to_string(address);
-  };
-  Json allowed = Json::array();
-  for (std::uint32_t i = 0; i < reverse.allowed_count; ++i) allowed.push_back(to_text(reverse.allowed[i]));
-  const Json shown = {{"ingress", reverse.in_use != 0 ? "tcp" : "none"},
-                      {"listen_address", text(reverse.listen_address)},
-                      {"listen_port", reverse.listen_port},
-                      {"server", text(reverse.server)},
-                      {"server_port", reverse.server_port},
-                      {"clients", reverse.clients},
-                      {"connections", reverse.connections},
-                      {"calls", reverse.calls},
-                      {"record_buffers", reverse.record_buffers},
-                      {"item_buffers", reverse.item_buffers},
-                      {"call_timeout_s", reverse.call_timeout_s},
-                      {"mount_address", text(reverse.mount_address)},
-                      {"mount_port", reverse.mount_port},
-                      {"privileged_clients", reverse.privileged_clients != 0},
-                      {"allowed", allowed}};
-  return with_withheld(shown, reverse.withheld);
-}
-
 segment::UpstreamConfig mount_of_server(const segment::ReverseConfig& reverse) {
   segment::UpstreamConfig server;
   std::strcpy(server.name, "reverse");
@@ -114,13 +65,6 @@ namespace {
 constexpr std::size_t kMaxHosts = 1024;
 constexpr std::size_t kMaxKeyFiles = 4;
 constexpr std::size_t kMaxKeyPath = 255;
-
-/// Reads a host name, which goes over the wire and must have 1 to 64 printable characters without spaces.
-void read_name(Checker& check, const toml::table& table, const std::string& key, std::string& name) {
-  check.text(table, key, name, kMaxHostNameBytes);
-  if (name.empty() || std::any_of(name.begin(), name.end(), [](char c) { return c <= ' ' || c > '~'; }))
-    check.defect(table.source(), key + " is needed, of printable ASCII characters without spaces.");
-}
 
 void read_key_files(Checker& check, const toml::table& table, HostEntry& host) {
   const toml::node* node = check.take(table, "key_files");
@@ -140,7 +84,7 @@ void read_key_files(Checker& check, const toml::table& table, HostEntry& host) {
 }
 
 void read_host(Checker& check, const toml::table& table, const Config& config, HostEntry& host) {
-  read_name(check, table, "name", host.name);
+  read_host_name(check, table, {.name = "name", .limits = {1, kMaxHostNameBytes}}, host.name);
   read_key_files(check, table, host);
   check.text(table, "class", host.client_class, segment::kMaxNameBytes - 1);
   const bool known = std::any_of(config.classes.begin(), config.classes.end(),
@@ -183,6 +127,13 @@ void check_classes(Checker& check, const toml::table& root, const Config& config
 
 }  // namespace
 
+void read_host_name(Checker& check, const toml::table& table, const KeyRow& row, std::string& name) {
+  check.text(table, row.name, name, row.limits.most);
+  if (name.empty() || std::any_of(name.begin(), name.end(), [](char c) { return c <= ' ' || c > '~'; }))
+    check.defect(table.source(),
+                 std::string(row.name) + " is needed, of printable ASCII characters without spaces.");
+}
+
 std::uint32_t read_export_hosts(Checker& check, const toml::table& table, std::span<HostName> out) {
   const toml::node* node = check.take(table, "hosts");
   if (node == nullptr) return 0;
@@ -217,11 +168,7 @@ void check_export_hosts(Checker& check, const toml::table& root, const segment::
 }
 
 void read_host_authentication(Checker& check, const toml::table& root, Config& config) {
-  if (const toml::table* table = check.table(root, "host_authentication")) {
-    check.text(*table, "method", config.authentication_method, 16, {"none", "psk"});
-    check.boolean(*table, "required", config.authentication_required);
-    read_name(check, *table, "name", config.authentication_name);
-    check.integer(*table, "timeout_s", config.authentication_timeout_s, 1, 600);
+  if (const toml::table* table = read_section(check, root, "host_authentication", config)) {
     read_hosts(check, *table, config);
     if (config.authentication_method == "psk" && config.authentication_hosts.empty())
       check.defect(table->source(), "method \"psk\" needs hosts: [[host_authentication.host]].");
@@ -233,15 +180,11 @@ void read_host_authentication(Checker& check, const toml::table& root, Config& c
   check_export_hosts(check, root, config.block, config);
 }
 
-Json describe_host_authentication(const Config& config) {
+Json describe_hosts(const Config& config) {
   Json hosts = Json::array();
   for (const HostEntry& host : config.authentication_hosts)
     hosts.push_back({{"name", host.name}, {"key_files", host.key_files}, {"class", host.client_class}});
-  return {{"method", config.authentication_method},
-          {"required", config.authentication_required},
-          {"name", config.authentication_name},
-          {"timeout_s", config.authentication_timeout_s},
-          {"host", hosts}};
+  return hosts;
 }
 
 std::optional<std::uint32_t> class_of_host(const Config& config, const HostEntry& host) {
@@ -275,11 +218,8 @@ bool is_host_name(const std::string& name) {
 }  // namespace
 
 void read_page(Checker& check, const toml::table& root, Config& config) {
-  const toml::table* table = check.table(root, "page");
+  const toml::table* table = read_section(check, root, "page", config);
   if (table == nullptr) return;
-  check.text(*table, "address", config.page_address, 100);
-  check.boolean(*table, "allow_remote", config.page_allow_remote);
-  check.text(*table, "name", config.page_name, 253);
   if (!is_host_name(config.page_name))
     check.defect((*table)["name"].node()->source(),
                  "name has to be a host name without a port, as in \"sluice.example\", or \"\".");

@@ -157,14 +157,9 @@ void check_spares(Checker& check, const toml::table& root, const segment::Config
 
 }  // namespace
 
-void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
-  if (const toml::table* table = check.table(root, "forward")) {
-    check.integer(*table, "record_buffers", block.record_buffers, 1, 4096);
-    check.integer(*table, "item_buffers", block.item_buffers, 1, 65536);
-    check.integer(*table, "request_cache", block.request_cache, 16, 1u << 20);
-    check.integer(*table, "callback_clients", block.callback_clients, 0, 4096);
-    check.integer(*table, "spare_upstreams", block.spare_upstreams, 0, segment::kMaxUpstreams - 1);
-  }
+void read_upstreams(Checker& check, const toml::table& root, Config& config) {
+  read_section(check, root, "forward", config);
+  segment::ConfigBlock& block = config.block;
   const toml::node* node = check.take(root, "upstream");
   if (node == nullptr) return check_spares(check, root, block);
   const toml::array* list = node->as_array();

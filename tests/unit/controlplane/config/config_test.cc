@@ -8,6 +8,7 @@
 #include <fstream>
 #include <utility>
 
+#include "controlplane/config/describe.h"
 #include "controlplane/config/machine.h"
 #include "controlplane/config/prefix.h"
 #include "controlplane/config/reverse.h"
@@ -70,12 +71,12 @@ TEST(Config, mount_has_the_clients_of_an_upstream_and_of_the_reverse_gateway) {
 
 TEST(Config, the_reverse_gateway_may_require_privileged_ports) {
   const std::string reverse = "[reverse]\ningress = \"tcp\"\nserver = \"::1\"\n";
-  const segment::ConfigBlock any = config::parse(reverse, "f").block;
-  EXPECT_EQ(any.reverse.privileged_clients, 0u);
-  EXPECT_EQ(config::describe_reverse(any)["privileged_clients"], false);
-  const segment::ConfigBlock some = config::parse(reverse + "privileged_clients = true\n", "f").block;
-  EXPECT_EQ(some.reverse.privileged_clients, 1u);
-  EXPECT_EQ(config::describe_reverse(some)["privileged_clients"], true);
+  const config::Config any = config::parse(reverse, "f");
+  EXPECT_EQ(any.block.reverse.privileged_clients, 0u);
+  EXPECT_EQ(config::describe(any)["reverse"]["privileged_clients"], false);
+  const config::Config some = config::parse(reverse + "privileged_clients = true\n", "f");
+  EXPECT_EQ(some.block.reverse.privileged_clients, 1u);
+  EXPECT_EQ(config::describe(some)["reverse"]["privileged_clients"], true);
 }
 
 TEST(Config, an_upstream_over_rdma_has_defaults_of_its_own) {
@@ -110,7 +111,7 @@ TEST(Config, what_gateways_withhold_is_chosen_for_each) {
     EXPECT_EQ(one.pnfs, other.pnfs);
     EXPECT_EQ(one.referrals, other.referrals);
     for (const auto& shown :
-         {config::describe_upstreams(upstream.block)[0], config::describe_reverse(reverse.block)}) {
+         {config::describe_upstreams(upstream.block)[0], config::describe(reverse)["reverse"]}) {
       EXPECT_EQ(shown["pnfs"], one.pnfs != 0 ? "hide" : "pass");
       EXPECT_EQ(shown["referrals"], one.referrals != 0 ? "hide" : "pass");
     }

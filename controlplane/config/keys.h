@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The keys of the configuration. keys.cc has a table with one row for each key. The parser, the comparison at
+// a reload, the description and the reference page are made from this table. Constants and pure functions;
+// any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "controlplane/config/config.h"
+#include "controlplane/json/json.h"
+
+namespace sluice::config {
+
+/// When a change of a key takes effect.
+enum class Scope : std::uint8_t {
+  Live,             ///< at a reload
+  LiveWithExports,  ///< at a reload if the upstream has `exports` or a `prefix`; otherwise like BothPlanes
+  ControlPlane,     ///< at a restart of the control plane
+  BothPlanes,       ///< at a restart of both planes
+};
+
+/// One of the texts that a key takes, and the value of its member.
+struct Word {
+  const char* text;
+  std::uint32_t value;
+};
+
+struct Limits {
+  std::uint64_t least = 0;
+  std::uint64_t most = 0;
+};
+
+/// A key without the functions that access its member.
+struct KeyRow {
+  const char* name = "";
+  const char* kind = "";          ///< "integer", "boolean", "text" or "list"
+  Limits limits{};                ///< of an integer; `most` is the maximum length of a text
+  bool is_power_of_two = false;   ///< other integers are rounded up
+  std::span<const Word> words{};  ///< texts that the key takes; empty: any text
+  const char* range = "";         ///< describes the range if the members above do not
+  const char* preset = "";        ///< describes the default if the member's default value does not
+  Scope scope = Scope::BothPlanes;
+  const char* sentence = "";
+};
+
+/// Describes the tables that are no lists, nested as in the file.
+Json describe_sections(const Config& config);
+/// Describes the keys that [policy] and [[client_class]] share.
+Json describe_class_limits(const policy::ClientClass& entry);
+/// Copies the keys with Scope::Live from `next`, except for entries of lists.
+void copy_live_keys(Config& running, const Config& next);
+
+}  // namespace sluice::config

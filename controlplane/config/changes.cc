@@ -36,9 +36,9 @@ bool is_part_of_upstream(const std::string& key) {
   return key.starts_with(kUpstream) && key.find('.', kUpstream.size()) != std::string::npos;
 }
 
-/// Splits off each upstream's address and port as separate keys. If the upstream has `exports` or a `prefix`,
-/// also splits off these keys and the ones that MOUNT uses. A change between having and not having them
-/// remains a change of the upstream itself, because it affects the data plane.
+/// Splits off the keys of each upstream that a reload changes as separate keys. A change between having and
+/// not having `exports` or a `prefix` remains a change of the upstream itself, because it affects the data
+/// plane.
 void split_upstreams(std::map<std::string, Json>& keys) {
   std::map<std::string, Json> parts;
   for (auto& [key, value] : keys) {
@@ -48,38 +48,9 @@ void split_upstreams(std::map<std::string, Json>& keys) {
       entry->erase(part);
     };
     const bool by_export = !value["exports"].empty() || value["prefix"] != "";
-    split("address");
-    split("port");
-    if (!by_export) continue;
-    for (const char* const part : {"exports", "prefix", "clients", "mount_port"}) split(part);
+    for (const char* const part : live_keys_of_upstream(by_export)) split(part);
   }
   keys.merge(parts);
-}
-
-/// Returns true for tables and keys whose changes take effect without a restart.
-bool is_live(const std::string& key) {
-  if (is_part_of_upstream(key)) return true;
-  static const char* kLive[] = {"log_level",
-                                "saved_changes",
-                                "observability",
-                                "export",
-                                "client_class",
-                                "policy",
-                                "admission",
-                                "host_authentication.timeout_s",
-                                "host_authentication.host"};
-  return std::any_of(std::begin(kLive), std::end(kLive), [&](const std::string& live) {
-    return key == live ||
-           (key.size() > live.size() && key.compare(0, live.size(), live) == 0 && key[live.size()] == '.');
-  });
-}
-
-/// Returns true if only the control plane uses the key.
-bool is_control(const std::string& key) {
-  return key.rfind("admin.", 0) == 0 || key.rfind("metrics.", 0) == 0 || key.rfind("events.", 0) == 0 ||
-         key.rfind("page.", 0) == 0 || key.rfind("mount.", 0) == 0 || key.rfind("locks.", 0) == 0 ||
-         key.rfind("kerberos.", 0) == 0 ||
-         (key.rfind("host_authentication.", 0) == 0 && key != "host_authentication.required");
 }
 
 void take_live_parts(segment::UpstreamConfig& upstream, const segment::ConfigBlock& next,
@@ -90,16 +61,7 @@ void take_live_parts(segment::UpstreamConfig& upstream, const segment::ConfigBlo
     return;
   }
   upstream.removed = 0;
-  upstream.host_count = entry->host_count;
-  upstream.hosts = entry->hosts;
-  upstream.port = entry->port;
-  if (!changes_live(upstream, *entry)) return;
-  upstream.export_count = entry->export_count;
-  upstream.exports = entry->exports;
-  upstream.mount_port = entry->mount_port;
-  upstream.allowed_count = entry->allowed_count;
-  upstream.allowed = entry->allowed;
-  std::memcpy(upstream.prefix, entry->prefix, sizeof upstream.prefix);
+  copy_live_keys(upstream, *entry, changes_live(upstream, *entry));
 }
 
 /// Keys of upstreams that a reload adds, removes or restores.
@@ -155,11 +117,20 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
   for (const std::string& key : upstreams.back)
     if (names.insert(key).second) upstreams.live.insert(key);
   Changes changes;
-  for (const std::string& key : names)
-    (is_live(key) || upstreams.live.count(key) != 0 ? changes.live
-     : is_control(key)                              ? changes.restart_control
-                                                    : changes.restart_both)
-        .push_back(key);
+  for (const std::string& key : names) {
+    const bool live = is_part_of_upstream(key) || upstreams.live.count(key) != 0;
+    switch (live ? Scope::Live : scope_of(key)) {
+      case Scope::Live:
+        changes.live.push_back(key);
+        break;
+      case Scope::ControlPlane:
+        changes.restart_control.push_back(key);
+        break;
+      case Scope::LiveWithExports:
+      case Scope::BothPlanes:
+        changes.restart_both.push_back(key);
+    }
+  }
   return changes;
 }
 

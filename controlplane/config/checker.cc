@@ -12,8 +12,6 @@
 
 #include "controlplane/config/changes.h"
 #include "controlplane/config/describe.h"
-#include "controlplane/config/exports.h"
-#include "controlplane/config/host_authentication.h"
 #include "controlplane/config/keys.h"
 #include "controlplane/config/prefix.h"
 #include "controlplane/config/started.h"
@@ -39,6 +37,10 @@ bool has_odd_part(std::string_view path) {
     at = end + 1;
   }
   return false;
+}
+
+bool is_label(std::string_view name) {
+  return !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") == name.npos;
 }
 
 void Checker::defect(const toml::source_region& where, const std::string& what) {
@@ -231,33 +233,16 @@ std::vector<std::string> named_keys(const toml::table& root) {
 
 // --- A configuration as JSON
 
-namespace {
-
-template <typename Prefixes>
-Json to_json(const Prefixes& prefixes, std::size_t count) {
-  Json list = Json::array();
-  for (std::size_t i = 0; i < count; ++i) list.push_back(to_text(prefixes[i]));
-  return list;
-}
-
-}  // namespace
-
 Json describe(const Config& config) {
-  const segment::ConfigBlock& block = config.block;
   Json result = describe_sections(config);
-  result["host_authentication"]["host"] = describe_hosts(config);
-  result["upstream"] = describe_upstreams(block);
-  result["client_class"] = Json::array();
-  for (std::size_t i = 1; i < config.classes.size(); ++i) {
-    if (config.classes[i].gone) continue;
-    Json entry = describe_class_limits(config.classes[i]);
-    entry["name"] = config.classes[i].name;
-    entry["clients"] = to_json(config.classes[i].clients, config.classes[i].clients.size());
-    result["client_class"].push_back(entry);
-  }
-  result["export"] = Json::array();
-  for (const segment::ExportConfig& entry : block.exports)
-    if (entry.in_use != 0) result["export"].push_back(describe_export(entry));
+  result["upstream"] = describe_upstreams(config.block);
+  for (const char* const list : {"client_class", "export"}) result[list] = Json::array();
+  for (std::size_t i = 1; i < config.classes.size(); ++i)
+    if (!config.classes[i].gone) result["client_class"].push_back(describe_entry(config.classes[i]));
+  for (const segment::ExportConfig& entry : config.block.exports)
+    if (entry.in_use != 0) result["export"].push_back(describe_entry(entry));
+  Json& hosts = result["host_authentication"]["host"] = Json::array();
+  for (const HostEntry& host : config.authentication_hosts) hosts.push_back(describe_entry(host));
   return result;
 }
 

@@ -66,6 +66,8 @@ class Checker {
 
 /// Returns true if the path has a '.' or '..' component, or a control character.
 bool has_odd_part(std::string_view path);
+/// Returns true for a name of a class or an upstream: small letters, digits, '-' and '_'.
+bool is_label(std::string_view name);
 /// Parses TOML. Throws ConfigError.
 toml::table parse_toml(const std::string& text, const std::string& name);
 /// Reads a list of prefixes. Returns how many elements of `out` it has filled.

@@ -10,7 +10,6 @@
 
 #include "controlplane/config/checker.h"
 #include "controlplane/config/exports.h"
-#include "controlplane/config/host_authentication.h"
 #include "controlplane/config/machine.h"
 #include "controlplane/config/readers.h"
 #include "controlplane/config/reverse.h"
@@ -116,23 +115,22 @@ void read_policy(Checker& check, const toml::table& root, Config& config) {
     const toml::table& table = *item.as_table();
     policy::ClientClass out;
     out.name.clear();
-    check.text(table, "name", out.name, segment::kMaxNameBytes - 1);
-    if (out.name.empty() ||
-        out.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != std::string::npos)
-      check.defect(table.source(), "name is needed, of small letters, digits, '-' and '_'.");
-    else if (!names.insert(out.name).second)
-      check.defect(table.source(), "there is a class '" + out.name + "' already.");
-    std::array<segment::AllowedPrefix, segment::kMaxAllowed> clients;
-    const std::uint32_t count = read_prefixes(check, table, "clients", clients);
-    out.clients.assign(clients.begin(), clients.begin() + count);
     out.credits.max_credits = config.block.credits;
-    read_class_limits(check, table, out);
+    read_entry(check, table, out);
+    if (is_label(out.name) && !names.insert(out.name).second)
+      check.defect(table.source(), "there is a class '" + out.name + "' already.");
     check_credits(check, table, out);
     config.classes.push_back(std::move(out));
   }
 }
 
 }  // namespace
+
+void read_class_name(Checker& check, const toml::table& table, const KeyRow& row, policy::ClientClass& out) {
+  check.text(table, row.name, out.name, segment::kMaxNameBytes - 1);
+  if (!is_label(out.name))
+    check.defect(table.source(), "name is needed, of small letters, digits, '-' and '_'.");
+}
 
 void read_cpus(Checker& check, const toml::table& table, const KeyRow& row, segment::ConfigBlock& block) {
   const toml::node* cpus = check.take(table, row.name);

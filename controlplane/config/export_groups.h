@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "controlplane/json/json.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
@@ -29,6 +28,5 @@ struct Newcomer {
 /// of their removal.
 std::vector<Newcomer> newcomers(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
                                 const segment::UpstreamPlaces& places);
-Json describe_own_exports(const segment::UpstreamConfig& entry);
 
 }  // namespace sluice::config

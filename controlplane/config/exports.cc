@@ -6,7 +6,6 @@
 #include <set>
 
 #include "controlplane/config/export_groups.h"
-#include "controlplane/config/host_authentication.h"
 #include "controlplane/config/readers.h"
 #include "controlplane/config/routes.h"
 #include "dataplane/base/export_path.h"
@@ -14,12 +13,11 @@
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::config {
-namespace {
 
-void read_export(Checker& check, const toml::table& table, segment::ExportConfig& out) {
-  out.in_use = 1;
+void read_export_path(Checker& check, const toml::table& table, const KeyRow& row,
+                      segment::ExportConfig& out) {
   std::string path;
-  check.text(table, "path", path, segment::kMaxPathBytes - 1);
+  check.text(table, row.name, path, row.limits.most);
   if (path.empty() || path[0] != '/')
     check.defect(table.source(), "path is needed and has to start with '/'.");
   else if (path.find("//") != std::string::npos || (path.size() > 1 && path.back() == '/'))
@@ -27,18 +25,7 @@ void read_export(Checker& check, const toml::table& table, segment::ExportConfig
   else if (!is_plain_path(path))
     check.defect(table.source(), "path has a '.' or '..' between slashes: name the folder itself.");
   std::memcpy(out.path, path.c_str(), path.size() + 1);
-  check.boolean(table, "read_only", out.read_only);
-  check.boolean(table, "root_squash", out.root_squash);
-  check.boolean(table, "all_squash", out.all_squash);
-  check.integer(table, "anonuid", out.anonuid, 0, 0xffffffff);
-  check.integer(table, "anongid", out.anongid, 0, 0xffffffff);
-  check.integer(table, "quota_mib", out.quota_bytes, 0, kMaxQuotaMib);
-  out.quota_bytes <<= 20;
-  out.allowed_count = read_prefixes(check, table, "clients", out.allowed);
-  out.host_count = read_export_hosts(check, table, out.hosts);
 }
-
-}  // namespace
 
 bool overlap(const std::string& one, const std::string& other) {
   const std::string& outer = one.size() < other.size() ? one : other;
@@ -64,7 +51,8 @@ void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock&
   std::set<std::string> paths;
   for (const toml::node& item : *list) {
     segment::ExportConfig entry;
-    read_export(check, *item.as_table(), entry);
+    entry.in_use = 1;
+    read_entry(check, *item.as_table(), entry);
     if (!paths.insert(entry.path).second)
       check.defect(item.source(), "there is an export '" + std::string(entry.path) + "' already.");
     for (const std::string& other : paths)
@@ -100,22 +88,6 @@ void check_clients_of_exports(const Config& config) {
   if (!defects.empty()) throw ConfigError(defects);
 }
 
-Json describe_export(const segment::ExportConfig& entry) {
-  Json clients = Json::array();
-  for (std::uint32_t i = 0; i < entry.allowed_count; ++i) clients.push_back(to_text(entry.allowed[i]));
-  Json hosts = Json::array();
-  for (std::uint32_t i = 0; i < entry.host_count; ++i) hosts.push_back(entry.hosts[i].view());
-  return {{"path", entry.path},
-          {"read_only", entry.read_only != 0},
-          {"root_squash", entry.root_squash != 0},
-          {"all_squash", entry.all_squash != 0},
-          {"anonuid", entry.anonuid},
-          {"anongid", entry.anongid},
-          {"quota_mib", entry.quota_bytes >> 20},
-          {"clients", clients},
-          {"hosts", hosts}};
-}
-
 namespace {
 
 constexpr segment::RouteConfig kNfs3{ulb::kNfsProgram, ulb::kNfs3Version};
@@ -148,24 +120,6 @@ std::vector<std::string> roots_of(const segment::UpstreamConfig& upstream) {
   }
   if (roots.empty()) roots.push_back(prefix);
   return roots;
-}
-
-void read_paths(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
-  const toml::node* const node = check.take(table, "exports");
-  if (node == nullptr) return;
-  const toml::array* const list = node->as_array();
-  if (list == nullptr || list->size() > out.exports.size())
-    return check.defect(node->source(), "exports has to be a list of at most " +
-                                            std::to_string(out.exports.size()) + " paths.");
-  for (const toml::node& item : *list) {
-    const auto text = item.value_exact<std::string>();
-    if (!text || !is_plain_path(*text) || has_odd_part(*text) || text->size() >= segment::kMaxPathBytes) {
-      check.defect(item.source(), "exports takes paths of the upstream such as \"/vol1\", of at most " +
-                                      std::to_string(segment::kMaxPathBytes - 1) + " bytes.");
-      continue;
-    }
-    std::memcpy(out.exports[out.export_count++].data(), text->c_str(), text->size() + 1);
-  }
 }
 
 /// Free slots in the order of assignment. The spare slots come first.
@@ -217,14 +171,34 @@ void check_own_port(Checker& check, const toml::table& table, const segment::Ups
   }
 }
 
-void read_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
-  read_paths(check, table, out);
+void read_paths(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out) {
+  const toml::node* const node = check.take(table, row.name);
+  if (node == nullptr) return;
+  const toml::array* const list = node->as_array();
+  if (list == nullptr || list->size() > out.exports.size())
+    return check.defect(node->source(), "exports has to be a list of at most " +
+                                            std::to_string(out.exports.size()) + " paths.");
+  for (const toml::node& item : *list) {
+    const auto text = item.value_exact<std::string>();
+    if (!text || !is_plain_path(*text) || has_odd_part(*text) || text->size() >= segment::kMaxPathBytes) {
+      check.defect(item.source(), "exports takes paths of the upstream such as \"/vol1\", of at most " +
+                                      std::to_string(segment::kMaxPathBytes - 1) + " bytes.");
+      continue;
+    }
+    std::memcpy(out.exports[out.export_count++].data(), text->c_str(), text->size() + 1);
+  }
+}
+
+void read_prefix(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out) {
   std::string prefix;
-  check.text(table, "prefix", prefix, segment::kMaxPathBytes - 1);
+  check.text(table, row.name, prefix, segment::kMaxPathBytes - 1);
   if (!prefix.empty() && (!is_plain_path(prefix) || prefix == "/"))
-    return check.defect(table.get("prefix")->source(), "prefix has to be a path such as \"/nas1\".");
+    return check.defect(table.get(row.name)->source(), "prefix has to be a path such as \"/nas1\".");
   std::memcpy(out.prefix, prefix.c_str(), prefix.size() + 1);
-  if (out.export_count == 0 && prefix.empty()) return;
+}
+
+void check_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
+  if (out.export_count == 0 && out.prefix[0] == '\0') return;
   out.handle_tag = tag_of(out.name);
   const std::string what = "exports and prefix are for an upstream ";
   if (!takes(out, kNfs3)) check.defect(table.source(), what + "whose programs include \"nfs3\".");
@@ -300,12 +274,6 @@ std::vector<Newcomer> newcomers(const segment::ConfigBlock& running, const segme
 
 bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next) {
   return running.handle_tag != 0 && running.handle_tag == next.handle_tag;
-}
-
-Json describe_own_exports(const segment::UpstreamConfig& entry) {
-  Json paths = Json::array();
-  for (std::uint32_t i = 0; i < entry.export_count; ++i) paths.push_back(entry.exports[i].data());
-  return {{"exports", paths}, {"prefix", entry.prefix}};
 }
 
 }  // namespace sluice::config

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "controlplane/config/config.h"
-#include "controlplane/json/json.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
@@ -22,7 +21,5 @@ std::string overlap_defect(const std::string& one, const std::string& other);
 /// Throws ConfigError if an [[export]] of the file does not state its clients, which can be the result of a
 /// truncated file.
 void check_clients_of_exports(const Config& config);
-/// Returns the keys of an export as in the file.
-Json describe_export(const segment::ExportConfig& entry);
 
 }  // namespace sluice::config

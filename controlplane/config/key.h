@@ -299,4 +299,14 @@ std::span<const Section> sections();
 /// Returns the keys that [policy] and [[client_class]] share.
 Keys<policy::ClientClass> class_limits();
 
+/// A list of tables and the keys of its entries. [[client_class]] also has the keys of class_limits().
+struct ListTable {
+  const char* name;
+  std::variant<Keys<segment::ExportConfig>, Keys<HostEntry>, Keys<policy::ClientClass>,
+               Keys<segment::UpstreamConfig>>
+      keys;
+};
+/// Returns the lists in the order of the reference page.
+std::span<const ListTable> list_tables();
+
 }  // namespace sluice::config

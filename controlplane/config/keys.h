@@ -7,6 +7,9 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "controlplane/config/config.h"
 #include "controlplane/json/json.h"
@@ -45,11 +48,31 @@ struct KeyRow {
   const char* sentence = "";
 };
 
+/// A key with the table that it belongs to.
+struct KnownKey {
+  std::string table;     ///< "transport", "export", "host_authentication.host"; empty for the top level
+  bool in_list = false;  ///< true if the table is a list of tables
+  const KeyRow* row = nullptr;
+  Json usual{};  ///< default value; null if the key has none
+};
+/// Returns every key, table by table.
+std::vector<KnownKey> known_keys();
+/// Returns the scope of a change that compare() names: "table.key", or "table.entry" for an entry of a list.
+Scope scope_of(std::string_view name);
+
 /// Describes the tables that are no lists, nested as in the file.
 Json describe_sections(const Config& config);
-/// Describes the keys that [policy] and [[client_class]] share.
-Json describe_class_limits(const policy::ClientClass& entry);
+// Descriptions of entries of lists, as in the file.
+Json describe_entry(const segment::ExportConfig& entry);
+Json describe_entry(const HostEntry& entry);
+Json describe_entry(const policy::ClientClass& entry);
+Json describe_entry(const segment::UpstreamConfig& entry);
 /// Copies the keys with Scope::Live from `next`, except for entries of lists.
 void copy_live_keys(Config& running, const Config& next);
+/// Copies the keys of an upstream that a reload changes. `with_exports` selects those with
+/// Scope::LiveWithExports as well.
+void copy_live_keys(segment::UpstreamConfig& running, const segment::UpstreamConfig& next, bool with_exports);
+/// Returns the names of the keys that copy_live_keys() copies.
+std::vector<const char*> live_keys_of_upstream(bool with_exports);
 
 }  // namespace sluice::config

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Functions that go through the table of keys.
+#include <algorithm>
+#include <optional>
+
 #include "controlplane/config/key.h"
 #include "controlplane/config/readers.h"
 
@@ -27,14 +30,45 @@ void visit(const Section& section, const Use& use, Configs&... configs) {
              section.keys);
 }
 
-}  // namespace
-
-void read_class_limits(Checker& check, const toml::table& table, ClientClass& out) {
-  read_keys(check, table, class_limits(), out);
+template <typename Owner>
+void add_keys(std::vector<KnownKey>& known, const char* table, bool in_list, Keys<Owner> keys,
+              const Owner& usual) {
+  for (const Key<Owner>& key : keys)
+    known.push_back({.table = table, .in_list = in_list, .row = &key.row, .usual = key.show(key.row, usual)});
 }
 
-Json describe_class_limits(const ClientClass& entry) {
-  return describe_keys(class_limits(), entry);
+}  // namespace
+
+std::vector<KnownKey> known_keys() {
+  std::vector<KnownKey> known;
+  const Config usual = defaults();
+  for (const Section& section : sections())
+    visit(
+        section, [&](auto keys, auto& part) { add_keys(known, section.name, false, keys, part); }, usual);
+  for (const ListTable& list : list_tables()) {
+    std::visit(
+        [&]<typename Owner>(std::span<const Key<Owner>> keys) {
+          add_keys(known, list.name, true, keys, Owner{});
+          if constexpr (std::is_same_v<Owner, ClientClass>)
+            add_keys(known, list.name, true, class_limits(), usual.classes[0]);
+        },
+        list.keys);
+  }
+  return known;
+}
+
+Scope scope_of(std::string_view name) {
+  static const std::vector<KnownKey> kKnown = known_keys();
+  // A change of an entry takes effect when all of its keys do.
+  std::optional<Scope> of_entry;
+  for (const KnownKey& key : kKnown)
+    if (key.in_list && name.starts_with(key.table + '.'))
+      of_entry = std::max(of_entry.value_or(key.row->scope), key.row->scope);
+  if (of_entry) return *of_entry;
+  for (const KnownKey& key : kKnown)
+    if (!key.in_list && name == (key.table.empty() ? "" : key.table + '.') + key.row->name)
+      return key.row->scope;
+  return Scope::BothPlanes;
 }
 
 const toml::table* read_section(Checker& check, const toml::table& root, std::string_view name,

@@ -22,10 +22,31 @@ namespace sluice::config {
 const toml::table* read_section(Checker& check, const toml::table& root, std::string_view name,
                                 Config& config);
 
-// Readers of single keys, for rows of keys.cc.
+// Functions that read the keys of an entry of a list.
+void read_entry(Checker& check, const toml::table& table, segment::ExportConfig& entry);
+void read_entry(Checker& check, const toml::table& table, HostEntry& entry);
+void read_entry(Checker& check, const toml::table& table, policy::ClientClass& entry);
+void read_entry(Checker& check, const toml::table& table, segment::UpstreamConfig& entry);
+
+// Functions that read single keys, for rows of keys.cc and entry_keys.cc.
 void read_cpus(Checker& check, const toml::table& table, const KeyRow& row, segment::ConfigBlock& block);
 void read_devices(Checker& check, const toml::table& table, const KeyRow& row, segment::ConfigBlock& block);
 void read_gateways(Checker& check, const toml::table& table, const KeyRow& row, segment::ConfigBlock& block);
+void read_export_path(Checker& check, const toml::table& table, const KeyRow& row,
+                      segment::ExportConfig& out);
+void read_key_files(Checker& check, const toml::table& table, const KeyRow& row, HostEntry& host);
+void read_class_name(Checker& check, const toml::table& table, const KeyRow& row, policy::ClientClass& out);
+void read_upstream_name(Checker& check, const toml::table& table, const KeyRow& row,
+                        segment::UpstreamConfig& out);
+/// Reads one host or a list of hosts.
+void read_hosts(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out);
+void read_routes(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out);
+void read_paths(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out);
+void read_prefix(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out);
+/// Sets the defaults of an upstream with the transport that was read. RDMA upstreams have other defaults than
+/// TCP upstreams: the port of RFC 8267, section 4.1, and 16 connections, because each client with calls needs
+/// its own.
+void set_defaults_of_transport(Checker& check, const toml::table& table, segment::UpstreamConfig& out);
 /// Reads a host name, which goes over the wire and must have 1 to 64 printable characters without spaces.
 void read_host_name(Checker& check, const toml::table& table, const KeyRow& row, std::string& name);
 void read_address(Checker& check, const toml::table& table, const std::string& key, Zone zone,
@@ -49,25 +70,13 @@ void check_export_hosts(Checker& check, const toml::table& root, const segment::
                         const Config& known);
 /// Reads [host_authentication]. Requires that the client classes and the exports have been read.
 void read_host_authentication(Checker& check, const toml::table& root, Config& config);
-/// Reads the keys that [policy] and [[client_class]] share.
-void read_class_limits(Checker& check, const toml::table& table, policy::ClientClass& out);
 /// Checks all addresses of a configuration that was read from `root`: kinds, duplicates, and unreachable
 /// gateways.
 void check_addresses(Checker& check, const toml::table& root, const Config& config);
 /// Checks that no two listeners use one address and port.
 void check_listeners(Checker& check, const toml::table& root, const Config& config);
-/// Reads `pnfs` and `referrals` of an [[upstream]] or of [reverse].
-inline void read_withheld(Checker& check, const toml::table& table, segment::WithheldConfig& out) {
-  const auto read = [&](const char* key, std::uint32_t& hidden) {
-    std::string choice = hidden != 0 ? "hide" : "pass";
-    check.text(table, key, choice, 16, {"hide", "pass"});
-    hidden = choice == "hide" ? 1 : 0;
-  };
-  read("pnfs", out.pnfs);
-  read("referrals", out.referrals);
-}
-/// Reads the upstream's exports. Requires that its other keys have been read.
-void read_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out);
+/// Checks whether the upstream may have exports, and sets the tag of its file handles.
+void check_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out);
 /// Checks whether the upstream may have its own port.
 void check_own_port(Checker& check, const toml::table& table, const segment::UpstreamConfig& entry);
 /// Checks whether `entry` may serve a program that `other`, an earlier upstream, serves too.

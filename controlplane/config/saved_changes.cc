@@ -16,7 +16,7 @@
 
 #include "controlplane/config/checker.h"
 #include "controlplane/config/exports.h"
-#include "controlplane/config/host_authentication.h"
+#include "controlplane/config/keys.h"
 #include "controlplane/config/readers.h"
 #include "controlplane/config/replace_file.h"
 #include "controlplane/config/upstreams.h"
@@ -202,8 +202,7 @@ std::string to_toml(const SavedChanges& saved) {
   }
   if (!saved.exports.empty()) {
     toml::array tables;
-    for (const segment::ExportConfig& entry : saved.exports)
-      tables.push_back(to_toml(describe_export(entry)));
+    for (const segment::ExportConfig& entry : saved.exports) tables.push_back(to_toml(describe_entry(entry)));
     root.insert("export", std::move(tables));
   }
   std::ostringstream text;

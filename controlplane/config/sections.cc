@@ -2,16 +2,13 @@
 #include "controlplane/config/reverse.h"
 
 #include <algorithm>
-#include <bit>
 #include <cctype>
 #include <cstring>
 #include <optional>
 
 #include "controlplane/config/addresses.h"
-#include "controlplane/config/host_authentication.h"
 #include "controlplane/config/readers.h"
 #include "controlplane/config/upstreams.h"
-#include "controlplane/config/withheld.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::config {
@@ -66,27 +63,8 @@ constexpr std::size_t kMaxHosts = 1024;
 constexpr std::size_t kMaxKeyFiles = 4;
 constexpr std::size_t kMaxKeyPath = 255;
 
-void read_key_files(Checker& check, const toml::table& table, HostEntry& host) {
-  const toml::node* node = check.take(table, "key_files");
-  if (node == nullptr) return check.defect(table.source(), "key_files is needed: the keys of this host.");
-  const toml::array* list = node->as_array();
-  if (list == nullptr || list->empty() || list->size() > kMaxKeyFiles)
-    return check.defect(node->source(),
-                        "key_files has to be a list of 1 to " + std::to_string(kMaxKeyFiles) + " files.");
-  for (const toml::node& item : *list) {
-    const auto path = item.value_exact<std::string>();
-    if (path && path->size() <= kMaxKeyPath && path->rfind('/', 0) == 0 && !has_odd_part(*path))
-      host.key_files.push_back(*path);
-    else
-      check.defect(item.source(),
-                   "key_files takes paths that start with '/', without '.' and '..' and control characters.");
-  }
-}
-
 void read_host(Checker& check, const toml::table& table, const Config& config, HostEntry& host) {
-  read_host_name(check, table, {.name = "name", .limits = {1, kMaxHostNameBytes}}, host.name);
-  read_key_files(check, table, host);
-  check.text(table, "class", host.client_class, segment::kMaxNameBytes - 1);
+  read_entry(check, table, host);
   const bool known = std::any_of(config.classes.begin(), config.classes.end(),
                                  [&](const policy::ClientClass& of) { return of.name == host.client_class; });
   if (!host.client_class.empty() && !known)
@@ -126,6 +104,23 @@ void check_classes(Checker& check, const toml::table& root, const Config& config
 }
 
 }  // namespace
+
+void read_key_files(Checker& check, const toml::table& table, const KeyRow& row, HostEntry& host) {
+  const toml::node* node = check.take(table, row.name);
+  if (node == nullptr) return check.defect(table.source(), "key_files is needed: the keys of this host.");
+  const toml::array* list = node->as_array();
+  if (list == nullptr || list->empty() || list->size() > kMaxKeyFiles)
+    return check.defect(node->source(),
+                        "key_files has to be a list of 1 to " + std::to_string(kMaxKeyFiles) + " files.");
+  for (const toml::node& item : *list) {
+    const auto path = item.value_exact<std::string>();
+    if (path && path->size() <= kMaxKeyPath && path->rfind('/', 0) == 0 && !has_odd_part(*path))
+      host.key_files.push_back(*path);
+    else
+      check.defect(item.source(),
+                   "key_files takes paths that start with '/', without '.' and '..' and control characters.");
+  }
+}
 
 void read_host_name(Checker& check, const toml::table& table, const KeyRow& row, std::string& name) {
   check.text(table, row.name, name, row.limits.most);
@@ -178,13 +173,6 @@ void read_host_authentication(Checker& check, const toml::table& root, Config& c
   }
   check_classes(check, root, config);
   check_export_hosts(check, root, config.block, config);
-}
-
-Json describe_hosts(const Config& config) {
-  Json hosts = Json::array();
-  for (const HostEntry& host : config.authentication_hosts)
-    hosts.push_back({{"name", host.name}, {"key_files", host.key_files}, {"class", host.client_class}});
-  return hosts;
 }
 
 std::optional<std::uint32_t> class_of_host(const Config& config, const HostEntry& host) {

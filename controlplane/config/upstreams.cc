@@ -2,7 +2,6 @@
 #include "controlplane/config/upstreams.h"
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cstring>
 #include <optional>
@@ -12,7 +11,6 @@
 #include "controlplane/config/places.h"
 #include "controlplane/config/readers.h"
 #include "controlplane/config/routes.h"
-#include "controlplane/config/withheld.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/ulb/bindings.h"
 #include "dataplane/ulb/nfs3.h"
@@ -40,26 +38,6 @@ std::string named_programs() {
   return list;
 }
 
-void read_routes(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
-  const toml::node* node = check.take(table, "programs");
-  if (node == nullptr) return check.defect(table.source(), "programs is needed: what this upstream serves.");
-  const toml::array* list = node->as_array();
-  if (list == nullptr || list->empty() || list->size() > out.routes.size())
-    return check.defect(node->source(), "programs has to be a list of 1 to " +
-                                            std::to_string(out.routes.size()) + " programs.");
-  for (const toml::node& item : *list) {
-    const auto text = item.value_exact<std::string>();
-    const auto route = text ? parse_route(*text) : std::nullopt;
-    if (!route)
-      check.defect(item.source(), "programs takes " + named_programs() +
-                                      ", or numbers of a program and version such as \"100003.3\".");
-    else if (takes(out, *route))
-      check.defect(item.source(), "programs has " + *text + " already.");
-    else
-      out.routes[out.route_count++] = *route;
-  }
-}
-
 bool is_host(const std::string& text) {
   if (text.size() < segment::kMaxHostBytes && parse_address(text.substr(0, text.find('%')))) return true;
   constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -67,64 +45,6 @@ bool is_host(const std::string& text) {
       text.find_first_not_of("0123456789.") == std::string::npos;  // a mistyped address
   return !digits_and_dots && text.size() < segment::kMaxHostBytes &&
          text.find_first_not_of(std::string(kLetters) + "0123456789.-") == std::string::npos;
-}
-
-/// Reads one host or a list of hosts.
-void read_hosts(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
-  const toml::node* const node = check.take(table, "address");
-  const std::string what = "an IPv4 or IPv6 address such as \"192.0.2.10\", or a host name";
-  if (node == nullptr)
-    return check.defect(table.source(), "address is needed: " + what + ", or a list of them.");
-  const toml::array one = node->is_array() ? toml::array{} : toml::array{*node};
-  const toml::array& list = node->is_array() ? *node->as_array() : one;
-  if (list.empty() || list.size() > out.hosts.size())
-    return check.defect(node->source(), "address takes 1 to " + std::to_string(out.hosts.size()) +
-                                            " addresses and host names.");
-  for (const toml::node& item : list) {
-    const auto text = item.value_exact<std::string>();
-    if (!text || !is_host(*text))
-      return check.defect(node->source(), "address has to be " + what + ", or a list of them.");
-    std::memcpy(out.hosts[out.host_count++].data(), text->c_str(), text->size() + 1);
-  }
-}
-
-/// Reads the transport. Unless given, RDMA upstreams have other defaults than TCP upstreams: the port of RFC
-/// 8267, section 4.1, and 16 connections, because each client with calls needs its own.
-void read_transport(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
-  std::string transport = "tcp";
-  check.text(table, "transport", transport, 16, {"tcp", "rdma"});
-  if (transport != "rdma") return;
-  out.transport = segment::Transport::Rdma;
-  out.port = 20049;
-  out.connections = 16;
-  if (out.host_count > 1)
-    check.defect(table.source(), "an upstream with transport = \"rdma\" has one address, not a list.");
-  for (const char* const key : {"max_calls", "privileged_port"})
-    if (table.contains(key))
-      check.defect(table.source(), std::string(key) + " is for an upstream over TCP: remove it.");
-}
-
-void read_upstream(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
-  std::string name;
-  check.text(table, "name", name, segment::kMaxNameBytes - 1);
-  if (name.empty() || name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != std::string::npos)
-    check.defect(table.source(), "name is needed, of small letters, digits, '-' and '_'.");
-  std::memcpy(out.name, name.c_str(), name.size() + 1);
-  read_hosts(check, table, out);
-  read_transport(check, table, out);
-  check.integer(table, "port", out.port, 1, 65535);
-  check.integer(table, "listen_port", out.listen_port, 1, 65535);
-  check.integer(table, "connections", out.connections, 1, 64);
-  check.integer(table, "max_calls", out.max_calls, 16, 65536);
-  out.max_calls = std::bit_ceil(out.max_calls);
-  check.integer(table, "call_timeout_s", out.call_timeout_s, 0, 3600);
-  check.boolean(table, "privileged_port", out.privileged_port);
-  read_withheld(check, table, out.withheld);
-  check.integer(table, "mount_port", out.mount_port, 0, 65535);
-  out.allowed_count = read_prefixes(check, table, "clients", out.allowed);
-  read_routes(check, table, out);
-  read_own_exports(check, table, out);
-  check_own_port(check, table, out);
 }
 
 /// Checks limits that apply to all RDMA upstreams together.
@@ -157,6 +77,63 @@ void check_spares(Checker& check, const toml::table& root, const segment::Config
 
 }  // namespace
 
+void read_routes(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out) {
+  const toml::node* node = check.take(table, row.name);
+  if (node == nullptr) return check.defect(table.source(), "programs is needed: what this upstream serves.");
+  const toml::array* list = node->as_array();
+  if (list == nullptr || list->empty() || list->size() > out.routes.size())
+    return check.defect(node->source(), "programs has to be a list of 1 to " +
+                                            std::to_string(out.routes.size()) + " programs.");
+  for (const toml::node& item : *list) {
+    const auto text = item.value_exact<std::string>();
+    const auto route = text ? parse_route(*text) : std::nullopt;
+    if (!route)
+      check.defect(item.source(), "programs takes " + named_programs() +
+                                      ", or numbers of a program and version such as \"100003.3\".");
+    else if (takes(out, *route))
+      check.defect(item.source(), "programs has " + *text + " already.");
+    else
+      out.routes[out.route_count++] = *route;
+  }
+}
+
+void read_hosts(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out) {
+  const toml::node* const node = check.take(table, row.name);
+  const std::string what = "an IPv4 or IPv6 address such as \"192.0.2.10\", or a host name";
+  if (node == nullptr)
+    return check.defect(table.source(), "address is needed: " + what + ", or a list of them.");
+  const toml::array one = node->is_array() ? toml::array{} : toml::array{*node};
+  const toml::array& list = node->is_array() ? *node->as_array() : one;
+  if (list.empty() || list.size() > out.hosts.size())
+    return check.defect(node->source(), "address takes 1 to " + std::to_string(out.hosts.size()) +
+                                            " addresses and host names.");
+  for (const toml::node& item : list) {
+    const auto text = item.value_exact<std::string>();
+    if (!text || !is_host(*text))
+      return check.defect(node->source(), "address has to be " + what + ", or a list of them.");
+    std::memcpy(out.hosts[out.host_count++].data(), text->c_str(), text->size() + 1);
+  }
+}
+
+void read_upstream_name(Checker& check, const toml::table& table, const KeyRow& row,
+                        segment::UpstreamConfig& out) {
+  std::string name;
+  check.text(table, row.name, name, segment::kMaxNameBytes - 1);
+  if (!is_label(name)) check.defect(table.source(), "name is needed, of small letters, digits, '-' and '_'.");
+  std::memcpy(out.name, name.c_str(), name.size() + 1);
+}
+
+void set_defaults_of_transport(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
+  if (out.transport != segment::Transport::Rdma) return;
+  out.port = 20049;
+  out.connections = 16;
+  if (out.host_count > 1)
+    check.defect(table.source(), "an upstream with transport = \"rdma\" has one address, not a list.");
+  for (const char* const key : {"max_calls", "privileged_port"})
+    if (table.contains(key))
+      check.defect(table.source(), std::string(key) + " is for an upstream over TCP: remove it.");
+}
+
 void read_upstreams(Checker& check, const toml::table& root, Config& config) {
   read_section(check, root, "forward", config);
   segment::ConfigBlock& block = config.block;
@@ -170,7 +147,9 @@ void read_upstreams(Checker& check, const toml::table& root, Config& config) {
                                             " tables: [[upstream]].");
   for (const toml::node& item : *list) {
     segment::UpstreamConfig entry;
-    read_upstream(check, *item.as_table(), entry);
+    read_entry(check, *item.as_table(), entry);
+    check_own_exports(check, *item.as_table(), entry);
+    check_own_port(check, *item.as_table(), entry);
     if (entry.listen_port == block.port)
       check.defect(item.source(), "listen_port is that of all others: leave it out, or choose another one.");
     for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
@@ -207,30 +186,8 @@ const segment::UpstreamConfig* upstream_of(const segment::ConfigBlock& block,
 
 Json describe_upstreams(const segment::ConfigBlock& block) {
   Json list = Json::array();
-  for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
-    const segment::UpstreamConfig& entry = block.upstreams[i];
-    if (entry.removed != 0) continue;
-    Json programs = Json::array();
-    for (std::uint32_t r = 0; r < entry.route_count; ++r) programs.push_back(to_text(entry.routes[r]));
-    Json hosts = Json::array();
-    for (std::uint32_t h = 0; h < entry.host_count; ++h) hosts.push_back(entry.hosts[h].data());
-    Json clients = Json::array();
-    for (std::uint32_t a = 0; a < entry.allowed_count; ++a) clients.push_back(to_text(entry.allowed[a]));
-    const Json shown = {{"name", entry.name},
-                        {"address", hosts},
-                        {"transport", entry.transport == segment::Transport::Rdma ? "rdma" : "tcp"},
-                        {"port", entry.port},
-                        {"listen_port", entry.listen_port},
-                        {"programs", programs},
-                        {"connections", entry.connections},
-                        {"max_calls", entry.max_calls},
-                        {"call_timeout_s", entry.call_timeout_s},
-                        {"privileged_port", entry.privileged_port != 0},
-                        {"mount_port", entry.mount_port},
-                        {"clients", clients}};
-    list.push_back(with_withheld(shown, entry.withheld));
-    list.back().update(describe_own_exports(entry));
-  }
+  for (std::uint32_t i = 0; i < block.upstream_count; ++i)
+    if (block.upstreams[i].removed == 0) list.push_back(describe_entry(block.upstreams[i]));
   return list;
 }
 

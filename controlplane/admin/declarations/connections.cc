@@ -5,6 +5,7 @@
 #include "controlplane/admin/pace.h"
 #include "controlplane/clients/busiest.h"
 #include "controlplane/config/exports.h"
+#include "controlplane/config/keys.h"
 #include "dataplane/base/uring_features.h"
 
 namespace sluice::admin {
@@ -286,7 +287,7 @@ Field change_result() {
 }
 
 Declaration export_add() {
-  const Json usual = config::describe_export({});
+  const Json usual = config::describe_entry(segment::ExportConfig{});
   const auto key = [&](const Field& field) { return field.or_else(usual.at(field.name)); };
   return {
       .name = "export_add",

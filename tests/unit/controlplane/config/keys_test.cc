@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table of keys: every row is read, shown, compared and copied as it says.
+#include "controlplane/config/keys.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "controlplane/config/changes.h"
+#include "controlplane/config/describe.h"
+#include "tests/unit/controlplane/config/every_key.h"
+
+namespace sluice::config {
+namespace {
+
+std::string full_name(const KnownKey& key) {
+  return (key.table.empty() ? "" : key.table + '.') + key.row->name;
+}
+
+/// Returns a file that has the key with this value.
+std::string file_with(const KnownKey& key, const Json& value) {
+  return (key.table.empty() ? "" : '[' + key.table + "]\n") + key.row->name + " = " + value.dump() + '\n';
+}
+
+/// Returns a value other than the default; nothing for kinds without an obvious one.
+std::optional<Json> another_value(const KnownKey& key) {
+  const KeyRow& row = *key.row;
+  if (std::string(row.kind) == "boolean") return !key.usual.get<bool>();
+  if (!row.words.empty())
+    return row.words.front().text == key.usual ? row.words.back().text : row.words.front().text;
+  if (std::string(row.kind) != "integer") return std::nullopt;
+  if (row.limits.most == 0) return std::nullopt;  // the limit depends on another key
+  return key.usual == row.limits.least ? row.limits.least + 1 : row.limits.least;
+}
+
+const Json* shown(const Json& described, const KnownKey& key) {
+  const Json& table = key.table.empty() ? described : described.at(key.table);
+  return table.find(key.row->name);
+}
+
+TEST(Keys, a_change_takes_effect_as_the_row_says) {
+  // These values need other keys besides.
+  const std::set<std::string> incomplete = {"forward.spare_upstreams", "host_authentication.method",
+                                            "host_authentication.required", "locks.enabled"};
+  const Config usual = parse("", "f");
+  std::size_t tried = 0;
+  for (const KnownKey& key : known_keys()) {
+    const std::optional<Json> value = key.in_list ? std::nullopt : another_value(key);
+    if (!value || incomplete.count(full_name(key)) != 0) continue;
+    const Config next = parse(file_with(key, *value), "f");
+    EXPECT_EQ(*shown(describe(next), key), *value) << full_name(key);
+    const Changes changes = compare(usual, next);
+    const auto& list = key.row->scope == Scope::Live           ? changes.live
+                       : key.row->scope == Scope::ControlPlane ? changes.restart_control
+                                                               : changes.restart_both;
+    EXPECT_NE(std::find(list.begin(), list.end(), full_name(key)), list.end()) << full_name(key);
+    const Json live = describe(live_part(usual, next));
+    EXPECT_EQ(shown(live, key) != nullptr && *shown(live, key) == *value, key.row->scope == Scope::Live)
+        << full_name(key);
+    ++tried;
+  }
+  EXPECT_GT(tried, 65u);
+}
+
+TEST(Keys, an_integer_outside_of_its_range_is_refused) {
+  for (const KnownKey& key : known_keys()) {
+    const Limits& limits = key.row->limits;
+    if (key.in_list || std::string(key.row->kind) != "integer" || limits.most == 0) continue;
+    EXPECT_THROW(parse(file_with(key, limits.most + 1), "f"), ConfigError) << full_name(key);
+    if (limits.least == 0) continue;
+    EXPECT_THROW(parse(file_with(key, limits.least - 1), "f"), ConfigError) << full_name(key);
+  }
+}
+
+TEST(Keys, the_description_has_every_key_and_no_other) {
+  std::set<std::string> described;
+  const auto add = [&](const std::string& table, const Json& keys) {
+    for (const auto& [name, value] : keys.items())
+      if (!value.is_object() && !(value.is_array() && !value.empty() && value[0].is_object()))
+        described.insert(table + name);
+  };
+  const Json all = describe(parse(std::string(lab::kEveryKey), "f"));
+  add("", all);
+  for (const auto& [name, value] : all.items()) {
+    if (value.is_object()) add(name + '.', value);
+    if (value.is_array() && !value.empty() && value[0].is_object()) add(name + '.', value[0]);
+  }
+  add("host_authentication.host.", all["host_authentication"]["host"][0]);
+  std::set<std::string> known = {"device.service_level"};  // kEveryKey leaves it out
+  described.insert("device.service_level");
+  for (const KnownKey& key : known_keys()) known.insert(full_name(key));
+  EXPECT_EQ(described, known);
+}
+
+TEST(Keys, every_row_has_a_sentence) {
+  for (const KnownKey& key : known_keys()) {
+    EXPECT_GT(std::string(key.row->sentence).size(), 4u) << full_name(key);
+    EXPECT_NE(std::string(key.row->kind), "") << full_name(key);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::config

@@ -10,6 +10,7 @@
 namespace sluice::config {
 namespace {
 
+using policy::ClassLimits;
 using policy::ClientClass;
 using segment::ExportConfig;
 using segment::kMaxPort;
@@ -49,7 +50,7 @@ constexpr Key<ExportConfig> kExport[] = {
     integer<&ExportConfig::anonuid>("anonuid", {0, kMaxId}, Live, "the anonymous user"),
     integer<&ExportConfig::anongid>("anongid", {0, kMaxId}, Live, "the anonymous group"),
     mebibytes<&ExportConfig::quota_bytes>("quota_mib", {0, kMaxQuotaMib}, Live,
-                                          "0: only `[memory] size_mib`"),
+                                          "limit of the export; 0: only that of `[memory] size_mib`"),
     preset(prefixes<At<&ExportConfig::allowed>, At<&ExportConfig::allowed_count>, ExportConfig>(
                "clients", Live, "permitted addresses; empty: everybody"),
            "needed"),
@@ -122,6 +123,29 @@ constexpr Key<ClientClass> kClass[] = {
        return clients;
      },
      nullptr},
+};
+
+/// Makes a row for a number of credits. The maximum is the transport's number, which `max_credits` holds
+/// until it is read.
+template <auto Member>
+constexpr Key<ClientClass> credits(const char* name, const char* preset, const char* sentence) {
+  auto key = integer<&ClientClass::credits, Member>(name, {}, Live, sentence);
+  key.row.range = "1 to `credits`";
+  key.row.preset = preset;
+  key.read = [](Checker& check, const toml::table& table, const KeyRow& row, ClientClass& owner) {
+    check.integer(table, row.name, owner.credits.*Member, 1, owner.credits.max_credits);
+  };
+  return key;
+}
+
+constexpr Key<ClientClass> kClassLimits[] = {
+    integer<&ClientClass::credits, &ClassLimits::weight>(
+        "weight", {1, 1000}, Live,
+        "share of call slots. In `[policy]`, this and the next three keys are for clients without a class"),
+    credits<&ClassLimits::min_credits>("min_credits", "", "always granted"),
+    credits<&ClassLimits::max_credits>("max_credits", "`credits`", "upper bound"),
+    integer<&ClientClass::max_connections_per_client>(
+        "max_connections_per_client", {1, segment::kMaxConnections}, Live, "connections of an address"),
 };
 
 constexpr Word kTransports[] = {{"tcp", static_cast<std::uint32_t>(segment::Transport::Tcp)},
@@ -235,6 +259,10 @@ std::span<const ListTable> list_tables() {
   return kLists;
 }
 
+Keys<ClientClass> class_limits() {
+  return kClassLimits;
+}
+
 void read_entry(Checker& check, const toml::table& table, ExportConfig& entry) {
   read_keys<ExportConfig>(check, table, kExport, entry);
 }
@@ -245,7 +273,7 @@ void read_entry(Checker& check, const toml::table& table, HostEntry& entry) {
 
 void read_entry(Checker& check, const toml::table& table, ClientClass& entry) {
   read_keys<ClientClass>(check, table, kClass, entry);
-  read_keys(check, table, class_limits(), entry);
+  read_keys<ClientClass>(check, table, kClassLimits, entry);
 }
 
 void read_entry(Checker& check, const toml::table& table, UpstreamConfig& entry) {
@@ -262,7 +290,7 @@ Json describe_entry(const HostEntry& entry) {
 
 Json describe_entry(const ClientClass& entry) {
   Json table = describe_keys<ClientClass>(kClass, entry);
-  table.update(describe_keys(class_limits(), entry));
+  table.update(describe_keys<ClientClass>(kClassLimits, entry));
   return table;
 }
 

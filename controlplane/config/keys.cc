@@ -13,8 +13,6 @@
 namespace sluice::config {
 namespace {
 
-using policy::ClassLimits;
-using policy::ClientClass;
 using segment::ConfigBlock;
 using segment::kMaxPort;
 using segment::ReverseConfig;
@@ -105,10 +103,13 @@ constexpr Word kDrivers[] = {{"loopback", number_of(segment::Driver::Loopback)},
                              {"softroce", number_of(segment::Driver::SoftRoce)},
                              {"verbs", number_of(segment::Driver::Verbs)}};
 constexpr Key<ConfigBlock> kDevice[] = {
-    choice<&ConfigBlock::driver>("driver", kDrivers, BothPlanes, "the driver"),
-    path<&ConfigBlock::loopback_path>("loopback_path", segment::kMaxPathBytes - 1, BothPlanes,
-                                      "loopback: the fabric's file"),
-    integer<&ConfigBlock::loopback_links>("loopback_links", BothPlanes, "loopback: links"),
+    choice<&ConfigBlock::driver>("driver", kDrivers, BothPlanes,
+                                 "loopback: between processes of this machine; softroce: RoCEv2 on a network "
+                                 "interface; verbs: an RDMA NIC"),
+    ranged(path<&ConfigBlock::loopback_path>("loopback_path", segment::kMaxPathBytes - 1, BothPlanes,
+                                             "loopback: the fabric's file"),
+           "a path"),
+    integer<&ConfigBlock::loopback_links>("loopback_links", BothPlanes, "loopback: number of links"),
     mebibytes<&ConfigBlock::loopback_arena_bytes>("loopback_arena_mib", {16, segment::kMaxLoopbackArenaMib},
                                                   BothPlanes, "loopback: RDMA memory of each client"),
     text<&ConfigBlock::ethdev>("ethdev", segment::kMaxPathBytes - 1, BothPlanes,
@@ -199,7 +200,7 @@ constexpr Key<Config> kPage[] = {
 constexpr Key<Config> kEvents[] = {
     path<&Config::events_file>("file", 255, ControlPlane,
                                "JSON lines, may be renamed for rotation; empty: none"),
-    flag<&Config::events_journald>("journald", ControlPlane, "entries with `SLUICE_EVENT`"),
+    flag<&Config::events_journald>("journald", ControlPlane, "entries in the journal with `SLUICE_EVENT`"),
 };
 
 constexpr Key<ConfigBlock> kObservability[] = {
@@ -234,33 +235,12 @@ constexpr Key<Config> kLocks[] = {
                                "file of locks, also unanswered ones; empty: none"),
 };
 
-/// Makes a row for a number of credits. The maximum is the transport's number, which `max_credits` holds
-/// until it is read.
-template <auto Member>
-constexpr Key<ClientClass> credits(const char* name, const char* preset, const char* sentence) {
-  auto key = integer<&ClientClass::credits, Member>(name, {}, Live, sentence);
-  key.row.range = "1 to `credits`";
-  key.row.preset = preset;
-  key.read = [](Checker& check, const toml::table& table, const KeyRow& row, ClientClass& owner) {
-    check.integer(table, row.name, owner.credits.*Member, 1, owner.credits.max_credits);
-  };
-  return key;
-}
-
-constexpr Key<ClientClass> kClassLimits[] = {
-    integer<&ClientClass::credits, &ClassLimits::weight>("weight", {1, 1000}, Live, "share of call slots"),
-    credits<&ClassLimits::min_credits>("min_credits", "", "always granted"),
-    credits<&ClassLimits::max_credits>("max_credits", "`credits`", "upper bound"),
-    integer<&ClientClass::max_connections_per_client>(
-        "max_connections_per_client", {1, segment::kMaxConnections}, Live, "connections of an address"),
-};
-
 constexpr Key<Config> kPolicy[] = {
     integer<&Config::policy_slots>("slots", {0, 1u << 24}, Live,
                                    "calls of a reactor; 0: `max_connections` times `credits`"),
     integer<&Config::policy_idle_s>("idle_s", {1, 86400}, Live,
                                     "idle time before others may use all but `min_credits`"),
-    integer<&Config::policy_interval_ms>("interval_ms", {50, 60000}, Live, "between computations"),
+    integer<&Config::policy_interval_ms>("interval_ms", {50, 60000}, Live, "time between computations"),
 };
 
 constexpr Key<Config> kAdmission[] = {
@@ -277,18 +257,19 @@ constexpr Word kMethods[] = {{"none", 0}, {"psk", 0}};
 constexpr Key<Config> kHostAuthentication[] = {
     choice<&Config::authentication_method>("method", kMethods, ControlPlane, "\"psk\": pre-shared keys"),
     flag<&Config::authentication_required>("required", BothPlanes,
-                                           "holds calls until then; refuses version 1"),
+                                           "holds calls until the host is authenticated; refuses version 1"),
     {{.name = "name",
       .kind = "text",
       .limits = {1, kMaxHostNameBytes},
       .scope = ControlPlane,
-      .sentence = "this host"},
+      .sentence = "name of this host"},
      [](Checker& check, const toml::table& table, const KeyRow& row, Config& config) {
        read_host_name(check, table, row, config.authentication_name);
      },
      [](const KeyRow&, const Config& config) { return Json(config.authentication_name); },
      nullptr},
-    integer<&Config::authentication_timeout_s>("timeout_s", {1, 600}, Live, "then disconnected"),
+    integer<&Config::authentication_timeout_s>(
+        "timeout_s", {1, 600}, Live, "time limit of the authentication; then the host is disconnected"),
 };
 
 constexpr Key<ConfigBlock> kForward[] = {
@@ -365,37 +346,32 @@ constexpr Key<ConfigBlock> kReverse[] = {
         "privileged_clients", BothPlanes, "refuses client ports of 1024 and above, also by MOUNT"),
 };
 
-/// The tables in the order of the reference page. [policy] has keys of two kinds.
-constexpr Section kSections[] = {
-    {"", Keys<Config>(kTop)},
-    {"reactor", Keys<ConfigBlock>(kReactor)},
-    {"transport", Keys<ConfigBlock>(kTransport)},
-    {"device", Keys<ConfigBlock>(kDevice)},
-    {"memory", Keys<ConfigBlock>(kMemory)},
-    {"forward", Keys<ConfigBlock>(kForward)},
-    {"reverse", Keys<ConfigBlock>(kReverse)},
-    {"policy", Keys<Config>(kPolicy)},
-    {"policy", Keys<ClientClass>(kClassLimits)},
-    {"admission", Keys<Config>(kAdmission)},
-    {"host_authentication", Keys<Config>(kHostAuthentication)},
-    {"admin", Keys<Config>(kAdmin)},
-    {"metrics", Keys<Config>(kMetrics)},
-    {"page", Keys<Config>(kPage)},
-    {"events", Keys<Config>(kEvents)},
-    {"observability", Keys<ConfigBlock>(kObservability)},
-    {"mount", Keys<Config>(kMount)},
-    {"kerberos", Keys<Config>(kKerberos)},
-    {"locks", Keys<Config>(kLocks)},
-};
-
 }  // namespace
 
 std::span<const Section> sections() {
+  // [policy] has keys of two kinds.
+  static const Section kSections[] = {
+      {"", Keys<Config>(kTop)},
+      {"reactor", Keys<ConfigBlock>(kReactor)},
+      {"transport", Keys<ConfigBlock>(kTransport)},
+      {"device", Keys<ConfigBlock>(kDevice)},
+      {"memory", Keys<ConfigBlock>(kMemory)},
+      {"forward", Keys<ConfigBlock>(kForward)},
+      {"reverse", Keys<ConfigBlock>(kReverse)},
+      {"policy", Keys<Config>(kPolicy)},
+      {"policy", class_limits()},
+      {"admission", Keys<Config>(kAdmission)},
+      {"host_authentication", Keys<Config>(kHostAuthentication)},
+      {"admin", Keys<Config>(kAdmin)},
+      {"metrics", Keys<Config>(kMetrics)},
+      {"page", Keys<Config>(kPage)},
+      {"events", Keys<Config>(kEvents)},
+      {"observability", Keys<ConfigBlock>(kObservability)},
+      {"mount", Keys<Config>(kMount)},
+      {"kerberos", Keys<Config>(kKerberos)},
+      {"locks", Keys<Config>(kLocks)},
+  };
   return kSections;
-}
-
-Keys<ClientClass> class_limits() {
-  return kClassLimits;
 }
 
 }  // namespace sluice::config

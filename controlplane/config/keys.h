@@ -57,6 +57,11 @@ struct KnownKey {
 };
 /// Returns every key, table by table.
 std::vector<KnownKey> known_keys();
+/// Describes a key's range and default, as the reference page has them.
+std::string range_of(const KeyRow& row);
+std::string default_of(const KnownKey& key);
+/// Returns the page of all keys. The build writes it to deploy/configuration-keys.md.
+std::string keys_reference();
 /// Returns the scope of a change that compare() names: "table.key", or "table.entry" for an entry of a list.
 Scope scope_of(std::string_view name);
 

@@ -50,7 +50,7 @@ def the_package_is_built():
                  "usr/bin/sluice-conformance", "share/man/man1/sluice-conformance.1", "doc/sluice-gateway/conformance.md", "etc/sluice/sluice.toml", "systemd/system/sluice-controlplane.service", "systemd/system/sluice-dataplane.service",
                  "systemd/system/sluice-controlplane@.service", "systemd/system/sluice-dataplane@.service",
                  "sysusers.d/sluice.conf", "tmpfiles.d/sluice.conf", "share/man/man8/sluicectl.8", "share/man/man5/sluice.toml.5",
-                 "bash-completion/completions/sluicectl", "doc/sluice-gateway/upgrade.md", "doc/sluice-gateway/json-rpc-methods.md",
+                 "bash-completion/completions/sluicectl", "doc/sluice-gateway/upgrade.md", "doc/sluice-gateway/json-rpc-methods.md", "doc/sluice-gateway/configuration-keys.md",
                  "doc/sluice-gateway/metrics.md", "doc/sluice-gateway/metrics-reference.md", "share/sluice/gdb/sluice-gdb.py",
                  "share/sluice/wireshark/rpcrdma2.lua", "share/sluice/rules.yml", "share/sluice/sluice.json"):
         assert path in listing, f"{path} is not in the package:\n{listing}"

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <optional>
 #include <set>
 #include <string>
@@ -94,6 +95,49 @@ TEST(Keys, the_description_has_every_key_and_no_other) {
   described.insert("device.service_level");
   for (const KnownKey& key : known_keys()) known.insert(full_name(key));
   EXPECT_EQ(described, known);
+}
+
+/// Returns the lines of the sample from `heading` to the next empty line, without their comment characters.
+std::string part_of_sample(const std::string& heading) {
+  std::ifstream file(SLUICE_SAMPLE_CONFIG);
+  std::string part;
+  bool within = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("# ")) line.erase(0, 2);
+    within = !line.empty() && (within || line.starts_with(heading));
+    // The programs of the sample cannot be served at the port of the sample.
+    if (within && !line.starts_with("listen_port")) part += line + '\n';
+  }
+  return part;
+}
+
+TEST(Keys, entries_in_the_sample_have_the_default_values) {
+  for (const std::string list : {"export", "upstream"}) {
+    const Json entry = describe(parse(part_of_sample("[[" + list + "]]"), "sample"))[list][0];
+    for (const KnownKey& key : known_keys()) {
+      if (key.table != list || !std::string(key.row->preset).empty()) continue;
+      EXPECT_EQ(entry[key.row->name], key.usual) << full_name(key);
+    }
+  }
+}
+
+TEST(Keys, the_reference_has_a_row_for_each_key) {
+  const std::string page = keys_reference();
+  for (const char* const row :
+       {"| `credits` | integer | 64 | 1 to 1024 | both planes | ",
+        "| `log_level` | text | \"info\" | \"debug\", "
+        "\"info\", \"warn\", \"error\" | reload | ",
+        "| `vlan` | integer | untagged | 0 to 4094 | both planes | ",
+        "| `port` | integer | 2049; rdma: 20049 | 1 to 65535 | reload | ",
+        "| `prefix` | text | \"\" | a path | reload * | ",
+        "| `max_calls` | integer | 1024 | 16 to 65536, rounded up to a power of two | both planes | ",
+        "| `enabled` | boolean | true |  | control plane | ",
+        "| `size_mib` | integer | 1024 | 16 to 1048576 | "})
+    EXPECT_NE(page.find(row), std::string::npos) << row;
+  for (const KnownKey& key : known_keys()) {
+    EXPECT_NE(page.find(std::string("| `") + key.row->name + "` | "), std::string::npos) << full_name(key);
+    EXPECT_NE(default_of(key), "null") << full_name(key);
+  }
 }
 
 TEST(Keys, every_row_has_a_sentence) {

@@ -36,7 +36,7 @@ Json texts(const List& list, std::uint32_t count) {
 constexpr std::uint64_t kMaxId = 0xffffffff;
 constexpr Key<ExportConfig> kExport[] = {
     {{.name = "path",
-      .kind = "text",
+      .kind = Kind::Text,
       .limits = {1, segment::kMaxPathBytes - 1},
       .preset = "needed",
       .scope = Live,
@@ -55,7 +55,7 @@ constexpr Key<ExportConfig> kExport[] = {
                "clients", Live, "permitted addresses; empty: everybody"),
            "needed"),
     {{.name = "hosts",
-      .kind = "list",
+      .kind = Kind::List,
       .limits = {0, segment::kMaxExportHosts},
       .range = "16 names",
       .scope = Live,
@@ -73,7 +73,7 @@ constexpr Key<ExportConfig> kExport[] = {
 
 constexpr Key<HostEntry> kHost[] = {
     {{.name = "name",
-      .kind = "text",
+      .kind = Kind::Text,
       .limits = {1, kMaxHostNameBytes},
       .preset = "needed",
       .scope = Live,
@@ -84,7 +84,7 @@ constexpr Key<HostEntry> kHost[] = {
      [](const KeyRow&, const HostEntry& host) { return Json(host.name); },
      nullptr},
     {{.name = "key_files",
-      .kind = "list",
+      .kind = Kind::List,
       .range = "1 to 4 absolute paths",
       .preset = "needed",
       .scope = Live,
@@ -98,7 +98,7 @@ constexpr Key<HostEntry> kHost[] = {
 
 constexpr Key<ClientClass> kClass[] = {
     {{.name = "name",
-      .kind = "text",
+      .kind = Kind::Text,
       .range = "a-z, 0-9, - and _; at most 31 characters",
       .preset = "needed",
       .scope = Live,
@@ -107,7 +107,7 @@ constexpr Key<ClientClass> kClass[] = {
      [](const KeyRow&, const ClientClass& of) { return Json(of.name); },
      nullptr},
     {{.name = "clients",
-      .kind = "list",
+      .kind = Kind::List,
       .limits = {0, segment::kMaxAllowed},
       .preset = "needed",
       .scope = Live,
@@ -165,7 +165,7 @@ constexpr Key<UpstreamConfig> transport() {
 
 constexpr Key<UpstreamConfig> kUpstream[] = {
     {{.name = "name",
-      .kind = "text",
+      .kind = Kind::Text,
       .range = "a-z, 0-9, - and _; at most 31 characters",
       .preset = "needed",
       .scope = BothPlanes,
@@ -175,7 +175,7 @@ constexpr Key<UpstreamConfig> kUpstream[] = {
      [](const KeyRow&, const UpstreamConfig& entry) { return Json(entry.name); },
      nullptr},
     {{.name = "address",
-      .kind = "text or list",
+      .kind = Kind::TextOrList,
       .range = "1 to 8 addresses and host names",
       .preset = "needed",
       .scope = Live,
@@ -211,7 +211,7 @@ constexpr Key<UpstreamConfig> kUpstream[] = {
         "clients", LiveWithExports,
         "clients that MOUNT serves; empty: all. Handles work for every admitted client"),
     {{.name = "programs",
-      .kind = "list",
+      .kind = Kind::List,
       .range = "1 to 16 programs",
       .preset = "needed",
       .scope = BothPlanes,
@@ -225,7 +225,7 @@ constexpr Key<UpstreamConfig> kUpstream[] = {
      },
      nullptr},
     {{.name = "exports",
-      .kind = "list",
+      .kind = Kind::List,
       .limits = {0, segment::kMaxUpstreamExports},
       .range = "16 paths",
       .scope = LiveWithExports,
@@ -237,7 +237,7 @@ constexpr Key<UpstreamConfig> kUpstream[] = {
        to.exports = from.exports;
      }},
     {{.name = "prefix",
-      .kind = "text",
+      .kind = Kind::Text,
       .range = "a path",
       .scope = LiveWithExports,
       .sentence = "in front of its paths on the clients' side; alone: all its exports"},

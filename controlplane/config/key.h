@@ -89,7 +89,7 @@ constexpr Key<OwnerOf<Members...>> scaled(const char* name, Limits limits, Scope
                                           const char* sentence) {
   using Access = At<Members...>;
   using Owner = OwnerOf<Members...>;
-  return {{.name = name, .kind = "integer", .limits = limits, .scope = scope, .sentence = sentence},
+  return {{.name = name, .kind = Kind::Integer, .limits = limits, .scope = scope, .sentence = sentence},
           read_integer<Access, Unit, Owner>,
           show_integer<Access, Unit, Owner>,
           copy_member<Access, Owner>};
@@ -148,7 +148,7 @@ template <auto... Members>
 constexpr Key<OwnerOf<Members...>> flag(const char* name, Scope scope, const char* sentence) {
   using Access = At<Members...>;
   using Owner = OwnerOf<Members...>;
-  return {{.name = name, .kind = "boolean", .scope = scope, .sentence = sentence},
+  return {{.name = name, .kind = Kind::Boolean, .scope = scope, .sentence = sentence},
           [](Checker& check, const toml::table& table, const KeyRow& row, Owner& owner) {
             check.boolean(table, row.name, Access::of(owner));
           },
@@ -182,7 +182,7 @@ constexpr Key<OwnerOf<Members...>> any_text(const char* name, std::uint64_t most
                                             const char* sentence) {
   using Access = At<Members...>;
   using Owner = OwnerOf<Members...>;
-  return {{.name = name, .kind = "text", .limits = {0, most}, .scope = scope, .sentence = sentence},
+  return {{.name = name, .kind = Kind::Text, .limits = {0, most}, .scope = scope, .sentence = sentence},
           read_text<Access, IsPath, Owner>,
           [](const KeyRow&, const Owner& owner) { return Json(Access::of(owner)); },
           copy_member<Access, Owner>};
@@ -233,7 +233,7 @@ constexpr Key<OwnerOf<Members...>> choice(const char* name, std::span<const Word
     return key;
   } else {
     return {{.name = name,
-             .kind = "text",
+             .kind = Kind::Text,
              .limits = {0, kMaxWordBytes},
              .words = words,
              .scope = scope,
@@ -249,7 +249,7 @@ template <typename List, typename Count, typename Owner>
 constexpr Key<Owner> prefixes(const char* name, Scope scope, const char* sentence) {
   constexpr std::size_t kMost =
       std::tuple_size_v<std::remove_cvref_t<decltype(List::of(std::declval<Owner&>()))>>;
-  return {{.name = name, .kind = "list", .limits = {0, kMost}, .scope = scope, .sentence = sentence},
+  return {{.name = name, .kind = Kind::List, .limits = {0, kMost}, .scope = scope, .sentence = sentence},
           [](Checker& check, const toml::table& table, const KeyRow& row, Owner& owner) {
             Count::of(owner) = read_prefixes(check, table, row.name, List::of(owner));
           },

@@ -52,7 +52,7 @@ constexpr Key<ConfigBlock> kReactor[] = {
                                     "polling cores. One owns the exports; all serve connections"),
     choice<&ConfigBlock::idle>("idle", kIdle, BothPlanes, "\"backoff\" sleeps after some time without work"),
     {{.name = "cpus",
-      .kind = "list",
+      .kind = Kind::IntegerList,
       .range = "`count` numbers from 0 to 4095",
       .preset = "chosen",
       .scope = BothPlanes,
@@ -117,7 +117,7 @@ constexpr Key<ConfigBlock> kDevice[] = {
     prefixes<At<&ConfigBlock::addresses>, At<&ConfigBlock::address_count>, ConfigBlock>(
         "addresses", BothPlanes, "softroce: local addresses with prefix lengths, IPv4 and IPv6"),
     {{.name = "gateways",
-      .kind = "list",
+      .kind = Kind::List,
       .range = "one per family",
       .scope = BothPlanes,
       .sentence = "softroce: next hops outside these networks"},
@@ -154,7 +154,7 @@ constexpr Key<ConfigBlock> kDevice[] = {
         "softroce, verbs: VLAN priority. Unset: softroce: upper three bits of the traffic class; verbs: the "
         "kernel's priority map"),
     {{.name = "devices",
-      .kind = "list",
+      .kind = Kind::List,
       .range = "8, at most one per reactor",
       .scope = BothPlanes,
       .sentence = "verbs: devices, \"/2\" for a second port; reactors are assigned in turn"},
@@ -259,7 +259,7 @@ constexpr Key<Config> kHostAuthentication[] = {
     flag<&Config::authentication_required>("required", BothPlanes,
                                            "holds calls until the host is authenticated; refuses version 1"),
     {{.name = "name",
-      .kind = "text",
+      .kind = Kind::Text,
       .limits = {1, kMaxHostNameBytes},
       .scope = ControlPlane,
       .sentence = "name of this host"},
@@ -291,20 +291,21 @@ constexpr Key<ConfigBlock> kForward[] = {
 /// An address of [reverse].
 template <auto Member>
 constexpr Key<ConfigBlock> address(const char* name, const char* sentence) {
-  return {{.name = name, .kind = "text", .range = "an address", .scope = BothPlanes, .sentence = sentence},
-          [](Checker& check, const toml::table& table, const KeyRow& row, ConfigBlock& block) {
-            constexpr bool kOverRdma = Member == &ReverseConfig::server;
-            if constexpr (Member == &ReverseConfig::mount_address)
-              block.reverse.mount_address = block.reverse.server;
-            const Zone zone =
-                kOverRdma && block.driver != segment::Driver::Verbs ? Zone::OfDevice : Zone::OfKernel;
-            read_address(check, table, row.name, zone, block.reverse.*Member);
-          },
-          [](const KeyRow&, const ConfigBlock& block) {
-            const PeerAddress& value = block.reverse.*Member;
-            return Json(value == PeerAddress{} ? std::string() : to_string(value));
-          },
-          nullptr};
+  return {
+      {.name = name, .kind = Kind::Text, .range = "an address", .scope = BothPlanes, .sentence = sentence},
+      [](Checker& check, const toml::table& table, const KeyRow& row, ConfigBlock& block) {
+        constexpr bool kOverRdma = Member == &ReverseConfig::server;
+        if constexpr (Member == &ReverseConfig::mount_address)
+          block.reverse.mount_address = block.reverse.server;
+        const Zone zone =
+            kOverRdma && block.driver != segment::Driver::Verbs ? Zone::OfDevice : Zone::OfKernel;
+        read_address(check, table, row.name, zone, block.reverse.*Member);
+      },
+      [](const KeyRow&, const ConfigBlock& block) {
+        const PeerAddress& value = block.reverse.*Member;
+        return Json(value == PeerAddress{} ? std::string() : to_string(value));
+      },
+      nullptr};
 }
 
 constexpr Word kIngress[] = {{"none", 0}, {"tcp", 1}};

@@ -24,6 +24,8 @@ enum class Scope : std::uint8_t {
   BothPlanes,       ///< at a restart of both planes
 };
 
+enum class Kind : std::uint8_t { Integer, Boolean, Text, List, IntegerList, TextOrList };
+
 /// One of the texts that a key takes, and the value of its member.
 struct Word {
   const char* text;
@@ -38,7 +40,7 @@ struct Limits {
 /// A key without the functions that access its member.
 struct KeyRow {
   const char* name = "";
-  const char* kind = "";          ///< "integer", "boolean", "text" or "list"
+  Kind kind = Kind::Text;
   Limits limits{};                ///< of an integer; `most` is the maximum length of a text
   bool is_power_of_two = false;   ///< other integers are rounded up
   std::span<const Word> words{};  ///< texts that the key takes; empty: any text

@@ -30,6 +30,24 @@ const char* name_of(Scope scope) {
   return "?";
 }
 
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::Integer:
+      return "integer";
+    case Kind::Boolean:
+      return "boolean";
+    case Kind::Text:
+      return "text";
+    case Kind::List:
+      return "list";
+    case Kind::IntegerList:
+      return "list of integers";
+    case Kind::TextOrList:
+      return "text or list";
+  }
+  return "?";
+}
+
 std::string heading_of(const KnownKey& key) {
   if (key.table.empty()) return "Keys without a table";
   return key.in_list ? "`[[" + key.table + "]]`" : "`[" + key.table + "]`";
@@ -38,7 +56,6 @@ std::string heading_of(const KnownKey& key) {
 }  // namespace
 
 std::string range_of(const KeyRow& row) {
-  const std::string_view kind = row.kind;
   if (row.range[0] != '\0') return row.range;
   if (!row.words.empty()) {
     std::string list;
@@ -47,11 +64,11 @@ std::string range_of(const KeyRow& row) {
     return list;
   }
   const std::string most = std::to_string(row.limits.most);
-  if (kind == "integer")
+  if (row.kind == Kind::Integer)
     return std::to_string(row.limits.least) + " to " + most +
            (row.is_power_of_two ? ", rounded up to a power of two" : "");
-  if (kind == "text") return "at most " + most + " bytes";
-  return kind == "list" ? "at most " + most + " prefixes" : "";
+  if (row.kind == Kind::Text) return "at most " + most + " bytes";
+  return row.kind == Kind::List ? "at most " + most + " prefixes" : "";
 }
 
 std::string default_of(const KnownKey& key) {
@@ -69,7 +86,7 @@ std::string keys_reference() {
               "\n\n| key | kind | default | range | takes effect after | what it does |\n"
               "|---|---|---|---|---|---|\n";
     }
-    page += std::string("| `") + row.name + "` | " + row.kind + " | " + default_of(key) + " | " +
+    page += std::string("| `") + row.name + "` | " + name_of(row.kind) + " | " + default_of(key) + " | " +
             range_of(row) + " | " + name_of(row.scope) + " | " + row.sentence + " |\n";
   }
   return page;

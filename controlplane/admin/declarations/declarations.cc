@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/declarations/declarations.h"
 
+#include <iterator>
+#include <map>
+#include <set>
 #include <stdexcept>
+#include <string>
 
 #include "controlplane/admin/declarations/common.h"
-#include "controlplane/config/config.h"
-#include "controlplane/config/describe.h"
+#include "controlplane/config/keys.h"
 #include "controlplane/policy/refusal.h"
 #include "controlplane/policy/verdict.h"
 
@@ -123,8 +126,6 @@ Chapter declare_status() {
 
 namespace {
 
-constexpr const char* kKeyOfFile = "the key of this name";
-
 Fields changes() {
   return {
       list("in_force", "keys whose changes take effect without a restart", text("", "a key")),
@@ -133,48 +134,51 @@ Fields changes() {
       list("restart_both_planes", "keys whose changes require a restart of both planes", text("", "a key"))};
 }
 
-/// Returns `config` with at least one entry in each list of tables, and with a value for each key that is
-/// described only if it is set.
-config::Config with_everything(config::Config config) {
-  config.block.vlan = 1;
-  config.block.service_level = 0;
-  config.block.exports[0].in_use = 1;
-  config.block.upstream_count = 1;
-  config.block.choose_cpus = 0;
-  config.classes.resize(2);
-  config.authentication_hosts.resize(1);
-  return config;
-}
-
-Fields keys_of(const Json& table, const Json& usual);
-
-/// Declares the key `name` with the type of `value`. Keys that `usual`, the table of defaults, lacks are
-/// optional.
-Field key_of(const std::string& name, const Json& value, const Json& usual) {
-  if (value.is_object()) return object(name, "the table of this name", keys_of(value, usual));
-  if (value.is_array() && !value.empty() && value[0].is_object())
-    return rows(name, "the tables of this name", keys_of(value[0], value[0]));
-  const bool numbers = value.is_array() && !value.empty() && value[0].is_number();
-  if (value.is_array()) return list(name, kKeyOfFile, numbers ? whole("", "") : text("", ""));
-  if (value.is_boolean()) return flag(name, kKeyOfFile);
-  if (value.is_number_integer()) return whole(name, kKeyOfFile);
-  return value.is_number() ? number(name, kKeyOfFile) : text(name, kKeyOfFile);
-}
-
-Fields keys_of(const Json& table, const Json& usual) {
-  Fields keys;
-  for (const auto& [name, value] : table.items()) {
-    const bool always = usual.contains(name);
-    const Field key = key_of(name, value, always ? usual[name] : Json::object());
-    keys.push_back(always ? key : key.if_any());
+Field field_of(const config::KeyRow& key) {
+  switch (key.kind) {
+    case config::Kind::Integer:
+      return whole(key.name, key.sentence);
+    case config::Kind::Boolean:
+      return flag(key.name, key.sentence);
+    case config::Kind::Text:
+      return text(key.name, key.sentence);
+    case config::Kind::IntegerList:
+      return list(key.name, key.sentence, whole("", ""));
+    case config::Kind::List:
+    case config::Kind::TextOrList:
+      break;
   }
-  return keys;
+  return list(key.name, key.sentence, text("", ""));
 }
 
-/// Declares config_show. Its fields have the names of the keys in the file, which configuration.md explains.
+/// Declares all keys of the file, nested in their tables.
+Fields keys_of_file() {
+  std::map<std::string, Fields> tables;
+  std::set<std::string> lists;
+  for (const config::KnownKey& key : config::known_keys()) {
+    const Field field = field_of(*key.row);
+    // A key without a default is in the result only if it has a value.
+    tables[key.table].push_back(key.usual.is_null() ? field.if_any() : field);
+    if (key.in_list) lists.insert(key.table);
+  }
+  // The names are in order: a table is behind its outer table, and the top level is first.
+  while (tables.size() > 1) {
+    const auto last = std::prev(tables.end());
+    const std::string& full = last->first;
+    const std::size_t dot = full.rfind('.');
+    const std::string name = full.substr(dot == std::string::npos ? 0 : dot + 1);
+    const Field table = lists.count(full) != 0 ? rows(name, "the tables of this name", last->second)
+                                               : object(name, "the table of this name", last->second);
+    Fields& outer = tables[dot == std::string::npos ? "" : full.substr(0, dot)];
+    outer.insert(outer.begin(), table);
+    tables.erase(last);
+  }
+  return tables.begin()->second;
+}
+
+/// Declares config_show. Its fields have the names of the keys in the file.
 Declaration config_show() {
-  const config::Config usual = config::parse("", "defaults");
-  Fields keys = keys_of(config::describe(with_everything(usual)), config::describe(usual));
+  Fields keys = keys_of_file();
   keys.push_back(object(
       "saved", "changes that were saved (saved_changes)",
       {flag("drain", "whether the appliance drains from its start"),

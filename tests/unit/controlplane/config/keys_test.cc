@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,10 +31,10 @@ std::string file_with(const KnownKey& key, const Json& value) {
 /// Returns a value other than the default; nothing for kinds without an obvious one.
 std::optional<Json> another_value(const KnownKey& key) {
   const KeyRow& row = *key.row;
-  if (std::string(row.kind) == "boolean") return !key.usual.get<bool>();
+  if (row.kind == Kind::Boolean) return !key.usual.get<bool>();
   if (!row.words.empty())
     return row.words.front().text == key.usual ? row.words.back().text : row.words.front().text;
-  if (std::string(row.kind) != "integer") return std::nullopt;
+  if (row.kind != Kind::Integer) return std::nullopt;
   if (row.limits.most == 0) return std::nullopt;  // the limit depends on another key
   return key.usual == row.limits.least ? row.limits.least + 1 : row.limits.least;
 }
@@ -70,7 +71,7 @@ TEST(Keys, a_change_takes_effect_as_the_row_says) {
 TEST(Keys, an_integer_outside_of_its_range_is_refused) {
   for (const KnownKey& key : known_keys()) {
     const Limits& limits = key.row->limits;
-    if (key.in_list || std::string(key.row->kind) != "integer" || limits.most == 0) continue;
+    if (key.in_list || key.row->kind != Kind::Integer || limits.most == 0) continue;
     EXPECT_THROW(parse(file_with(key, limits.most + 1), "f"), ConfigError) << full_name(key);
     if (limits.least == 0) continue;
     EXPECT_THROW(parse(file_with(key, limits.least - 1), "f"), ConfigError) << full_name(key);
@@ -103,8 +104,9 @@ std::string part_of_sample(const std::string& heading) {
   std::string part;
   bool within = false;
   for (std::string line; std::getline(file, line);) {
+    within = within || line.starts_with(heading) || line.starts_with("# " + heading);
     if (line.starts_with("# ")) line.erase(0, 2);
-    within = !line.empty() && (within || line.starts_with(heading));
+    within = within && !line.empty();
     // The programs of the sample cannot be served at the port of the sample.
     if (within && !line.starts_with("listen_port")) part += line + '\n';
   }
@@ -118,6 +120,24 @@ TEST(Keys, entries_in_the_sample_have_the_default_values) {
       if (key.table != list || !std::string(key.row->preset).empty()) continue;
       EXPECT_EQ(entry[key.row->name], key.usual) << full_name(key);
     }
+  }
+}
+
+TEST(Keys, the_head_of_the_sample_names_the_tables_by_scope) {
+  const std::string head = part_of_sample("Sluice: sample");
+  const std::size_t middle = head.find("For [admin]");
+  ASSERT_NE(middle, std::string::npos);
+  std::map<std::string, std::set<Scope>> scopes;
+  for (const KnownKey& key : known_keys())
+    scopes[key.table.empty() ? key.row->name
+           : key.in_list     ? "[[" + key.table + "]]"
+                             : '[' + key.table + ']']
+        .insert(key.row->scope);
+  for (const auto& [name, of] : scopes) {
+    if (of.size() > 1 || name == "[[host_authentication.host]]") continue;  // described in words
+    const std::size_t at = head.find(name);
+    EXPECT_EQ(at < middle, *of.begin() == Scope::Live) << name;
+    EXPECT_EQ(at != std::string::npos && at >= middle, *of.begin() == Scope::ControlPlane) << name;
   }
 }
 
@@ -141,10 +161,8 @@ TEST(Keys, the_reference_has_a_row_for_each_key) {
 }
 
 TEST(Keys, every_row_has_a_sentence) {
-  for (const KnownKey& key : known_keys()) {
+  for (const KnownKey& key : known_keys())
     EXPECT_GT(std::string(key.row->sentence).size(), 4u) << full_name(key);
-    EXPECT_NE(std::string(key.row->kind), "") << full_name(key);
-  }
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ Json texts(const List& list, std::uint32_t count) {
 }
 
 constexpr std::uint64_t kMaxId = 0xffffffff;
-constexpr Key<ExportConfig> kExport[] = {
+constexpr Key<ExportConfig> kExportKeys[] = {
     {{.name = "path",
       .kind = Kind::Text,
       .limits = {1, segment::kMaxPathBytes - 1},
@@ -71,7 +71,7 @@ constexpr Key<ExportConfig> kExport[] = {
      nullptr},
 };
 
-constexpr Key<HostEntry> kHost[] = {
+constexpr Key<HostEntry> kHostKeys[] = {
     {{.name = "name",
       .kind = Kind::Text,
       .limits = {1, kMaxHostNameBytes},
@@ -96,7 +96,7 @@ constexpr Key<HostEntry> kHost[] = {
                                    "class of its connections; empty: by address"),
 };
 
-constexpr Key<ClientClass> kClass[] = {
+constexpr Key<ClientClass> kClassKeys[] = {
     {{.name = "name",
       .kind = Kind::Text,
       .range = "a-z, 0-9, - and _; at most 31 characters",
@@ -150,7 +150,6 @@ constexpr Key<ClientClass> kClassLimits[] = {
 
 constexpr Word kTransports[] = {{"tcp", static_cast<std::uint32_t>(segment::Transport::Tcp)},
                                 {"rdma", static_cast<std::uint32_t>(segment::Transport::Rdma)}};
-constexpr Word kWithheld[] = {{"hide", 1}, {"pass", 0}};
 
 /// Makes the row of the transport, which other keys have defaults of.
 constexpr Key<UpstreamConfig> transport() {
@@ -163,7 +162,7 @@ constexpr Key<UpstreamConfig> transport() {
   return key;
 }
 
-constexpr Key<UpstreamConfig> kUpstream[] = {
+constexpr Key<UpstreamConfig> kUpstreamKeys[] = {
     {{.name = "name",
       .kind = Kind::Text,
       .range = "a-z, 0-9, - and _; at most 31 characters",
@@ -180,7 +179,7 @@ constexpr Key<UpstreamConfig> kUpstream[] = {
       .preset = "needed",
       .scope = Live,
       .sentence = "addresses of the server, the preferred one first"},
-     read_hosts,
+     read_addresses_of_upstream,
      [](const KeyRow&, const UpstreamConfig& entry) { return texts(entry.hosts, entry.host_count); },
      [](UpstreamConfig& to, const UpstreamConfig& from) {
        to.host_count = from.host_count;
@@ -247,10 +246,10 @@ constexpr Key<UpstreamConfig> kUpstream[] = {
 };
 
 constexpr ListTable kLists[] = {
-    {"export", Keys<ExportConfig>(kExport)},
-    {"client_class", Keys<ClientClass>(kClass)},
-    {"host_authentication.host", Keys<HostEntry>(kHost)},
-    {"upstream", Keys<UpstreamConfig>(kUpstream)},
+    {"export", Keys<ExportConfig>(kExportKeys)},
+    {"client_class", Keys<ClientClass>(kClassKeys)},
+    {"host_authentication.host", Keys<HostEntry>(kHostKeys)},
+    {"upstream", Keys<UpstreamConfig>(kUpstreamKeys)},
 };
 
 }  // namespace
@@ -264,48 +263,48 @@ Keys<ClientClass> class_limits() {
 }
 
 void read_entry(Checker& check, const toml::table& table, ExportConfig& entry) {
-  read_keys<ExportConfig>(check, table, kExport, entry);
+  read_keys<ExportConfig>(check, table, kExportKeys, entry);
 }
 
 void read_entry(Checker& check, const toml::table& table, HostEntry& entry) {
-  read_keys<HostEntry>(check, table, kHost, entry);
+  read_keys<HostEntry>(check, table, kHostKeys, entry);
 }
 
 void read_entry(Checker& check, const toml::table& table, ClientClass& entry) {
-  read_keys<ClientClass>(check, table, kClass, entry);
+  read_keys<ClientClass>(check, table, kClassKeys, entry);
   read_keys<ClientClass>(check, table, kClassLimits, entry);
 }
 
 void read_entry(Checker& check, const toml::table& table, UpstreamConfig& entry) {
-  read_keys<UpstreamConfig>(check, table, kUpstream, entry);
+  read_keys<UpstreamConfig>(check, table, kUpstreamKeys, entry);
 }
 
 Json describe_entry(const ExportConfig& entry) {
-  return describe_keys<ExportConfig>(kExport, entry);
+  return describe_keys<ExportConfig>(kExportKeys, entry);
 }
 
 Json describe_entry(const HostEntry& entry) {
-  return describe_keys<HostEntry>(kHost, entry);
+  return describe_keys<HostEntry>(kHostKeys, entry);
 }
 
 Json describe_entry(const ClientClass& entry) {
-  Json table = describe_keys<ClientClass>(kClass, entry);
+  Json table = describe_keys<ClientClass>(kClassKeys, entry);
   table.update(describe_keys<ClientClass>(kClassLimits, entry));
   return table;
 }
 
 Json describe_entry(const UpstreamConfig& entry) {
-  return describe_keys<UpstreamConfig>(kUpstream, entry);
+  return describe_keys<UpstreamConfig>(kUpstreamKeys, entry);
 }
 
 void copy_live_keys(UpstreamConfig& running, const UpstreamConfig& next, bool with_exports) {
-  copy_keys<UpstreamConfig>(kUpstream, Live, running, next);
-  if (with_exports) copy_keys<UpstreamConfig>(kUpstream, LiveWithExports, running, next);
+  copy_keys<UpstreamConfig>(kUpstreamKeys, Live, running, next);
+  if (with_exports) copy_keys<UpstreamConfig>(kUpstreamKeys, LiveWithExports, running, next);
 }
 
 std::vector<const char*> live_keys_of_upstream(bool with_exports) {
   std::vector<const char*> names;
-  for (const auto& [row, read, show, copy] : kUpstream)
+  for (const auto& [row, read, show, copy] : kUpstreamKeys)
     if (row.scope == Live || (with_exports && row.scope == LiveWithExports)) names.push_back(row.name);
   return names;
 }

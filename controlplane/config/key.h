@@ -244,6 +244,9 @@ constexpr Key<OwnerOf<Members...>> choice(const char* name, std::span<const Word
   }
 }
 
+/// The texts of `pnfs` and `referrals`.
+inline constexpr Word kWithheld[] = {{"hide", 1}, {"pass", 0}};
+
 /// A list of addresses and prefixes: an array, and the number of its elements that are in use.
 template <typename List, typename Count, typename Owner>
 constexpr Key<Owner> prefixes(const char* name, Scope scope, const char* sentence) {

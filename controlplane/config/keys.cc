@@ -34,7 +34,7 @@ constexpr std::uint32_t number_of(Enum value) {
 // --- Tables that the file has once
 
 constexpr Word kLogLevels[] = {{"debug", 0}, {"info", 0}, {"warn", 0}, {"error", 0}};
-constexpr Key<Config> kTop[] = {
+constexpr Key<Config> kTopKeys[] = {
     text<&Config::segment>("segment", 64, BothPlanes,
                            "name in `/dev/shm`, or a path on a tmpfs that others cannot write to (units: "
                            "`/run/sluice/segment/sluice`). The data plane has it by `--segment`"),
@@ -47,7 +47,7 @@ constexpr Key<Config> kTop[] = {
 
 constexpr Word kIdle[] = {{"spin", number_of(segment::IdlePolicy::Spin)},
                           {"backoff", number_of(segment::IdlePolicy::Backoff)}};
-constexpr Key<ConfigBlock> kReactor[] = {
+constexpr Key<ConfigBlock> kReactorKeys[] = {
     integer<&ConfigBlock::reactors>("count", BothPlanes,
                                     "polling cores. One owns the exports; all serve connections"),
     choice<&ConfigBlock::idle>("idle", kIdle, BothPlanes, "\"backoff\" sleeps after some time without work"),
@@ -66,7 +66,7 @@ constexpr Key<ConfigBlock> kReactor[] = {
 };
 
 constexpr Word kReplyChunks[] = {{"always", 0}, {"if-needed", 1}};
-constexpr Key<ConfigBlock> kTransport[] = {
+constexpr Key<ConfigBlock> kTransportKeys[] = {
     integer<&ConfigBlock::port>("port", BothPlanes, "NFS over RDMA (RFC 8267)"),
     integer<&ConfigBlock::credits>("credits", BothPlanes,
                                    "outstanding calls of a connection, a call slot each"),
@@ -102,7 +102,7 @@ constexpr Key<ConfigBlock> kTransport[] = {
 constexpr Word kDrivers[] = {{"loopback", number_of(segment::Driver::Loopback)},
                              {"softroce", number_of(segment::Driver::SoftRoce)},
                              {"verbs", number_of(segment::Driver::Verbs)}};
-constexpr Key<ConfigBlock> kDevice[] = {
+constexpr Key<ConfigBlock> kDeviceKeys[] = {
     choice<&ConfigBlock::driver>("driver", kDrivers, BothPlanes,
                                  "loopback: between processes of this machine; softroce: RoCEv2 on a network "
                                  "interface; verbs: an RDMA NIC"),
@@ -168,26 +168,26 @@ constexpr Key<ConfigBlock> kDevice[] = {
      nullptr},
 };
 
-constexpr Key<ConfigBlock> kMemory[] = {
+constexpr Key<ConfigBlock> kMemoryKeys[] = {
     mebibytes<&ConfigBlock::memory_bytes>("size_mib", {16, segment::kMaxMemoryMib}, BothPlanes,
                                           "memory of all exports, resident as files grow"),
     integer<&ConfigBlock::max_files>("max_files", BothPlanes,
                                      "files of all exports; half is divided equally"),
 };
 
-constexpr Key<Config> kAdmin[] = {
+constexpr Key<Config> kAdminKeys[] = {
     path<&Config::admin_socket>("socket", 100, ControlPlane,
                                 "for `sluicectl`. Root and the control plane's user have all rights"),
     text<&Config::admin_change_group>("change_group", 64, ControlPlane, "group with all rights"),
     text<&Config::admin_read_group>("read_group", 64, ControlPlane, "group that may only query"),
 };
 
-constexpr Key<Config> kMetrics[] = {
+constexpr Key<Config> kMetricsKeys[] = {
     ranged(text<&Config::metrics_address>("address", 100, ControlPlane, "Prometheus exporter; empty: none"),
            "HOST:PORT"),
 };
 
-constexpr Key<Config> kPage[] = {
+constexpr Key<Config> kPageKeys[] = {
     ranged(text<&Config::page_address>("address", 100, ControlPlane,
                                        "read-only status page; empty: none. Every local user can read it"),
            "address:PORT"),
@@ -197,31 +197,31 @@ constexpr Key<Config> kPage[] = {
                              "host name of browsers; empty: addresses and localhost"),
 };
 
-constexpr Key<Config> kEvents[] = {
+constexpr Key<Config> kEventsKeys[] = {
     path<&Config::events_file>("file", 255, ControlPlane,
                                "JSON lines, may be renamed for rotation; empty: none"),
     flag<&Config::events_journald>("journald", ControlPlane, "entries in the journal with `SLUICE_EVENT`"),
 };
 
-constexpr Key<ConfigBlock> kObservability[] = {
+constexpr Key<ConfigBlock> kObservabilityKeys[] = {
     integer<&ConfigBlock::slow_call_ms>("slow_call_ms", Live,
                                         "longer calls are listed by `sluicectl slow`; 0: none"),
 };
 
-constexpr Key<Config> kMount[] = {
+constexpr Key<Config> kMountKeys[] = {
     flag<&Config::mount_enabled>("enabled", ControlPlane, "MOUNT 3, TCP and UDP, IPv4 and IPv6"),
     flag<&Config::mount_rpcbind>("rpcbind", ControlPlane,
                                  "registers MOUNT, and NFS for `[reverse]`; existing registrations stay"),
     integer<&Config::mount_port>("port", {0, kMaxPort}, ControlPlane, "0: any free port"),
 };
 
-constexpr Key<Config> kKerberos[] = {
+constexpr Key<Config> kKerberosKeys[] = {
     flag<&Config::kerberos_enabled>("enabled", ControlPlane,
                                     "forwards the calls that establish RPCSEC_GSS contexts"),
     integer<&Config::kerberos_port>("port", {0, kMaxPort}, ControlPlane, "TCP port; clients use no other"),
 };
 
-constexpr Key<Config> kLocks[] = {
+constexpr Key<Config> kLocksKeys[] = {
     flag<&Config::locks_enabled>("enabled", ControlPlane, "serves NLM version 4 and NSM"),
     integer<&Config::locks_port>("port", {0, kMaxPort}, ControlPlane,
                                  "TCP and UDP; 0: any free port, which rpcbind may keep if the control "
@@ -235,7 +235,7 @@ constexpr Key<Config> kLocks[] = {
                                "file of locks, also unanswered ones; empty: none"),
 };
 
-constexpr Key<Config> kPolicy[] = {
+constexpr Key<Config> kPolicyKeys[] = {
     integer<&Config::policy_slots>("slots", {0, 1u << 24}, Live,
                                    "calls of a reactor; 0: `max_connections` times `credits`"),
     integer<&Config::policy_idle_s>("idle_s", {1, 86400}, Live,
@@ -243,7 +243,7 @@ constexpr Key<Config> kPolicy[] = {
     integer<&Config::policy_interval_ms>("interval_ms", {50, 60000}, Live, "time between computations"),
 };
 
-constexpr Key<Config> kAdmission[] = {
+constexpr Key<Config> kAdmissionKeys[] = {
     integer<&Config::max_connections>("max_connections",
                                       {0, std::uint64_t{segment::kMaxConnections} * segment::kMaxReactors},
                                       Live, "of all reactors; 0: as resources allow"),
@@ -254,7 +254,7 @@ constexpr Key<Config> kAdmission[] = {
 };
 
 constexpr Word kMethods[] = {{"none", 0}, {"psk", 0}};
-constexpr Key<Config> kHostAuthentication[] = {
+constexpr Key<Config> kHostAuthenticationKeys[] = {
     choice<&Config::authentication_method>("method", kMethods, ControlPlane, "\"psk\": pre-shared keys"),
     flag<&Config::authentication_required>("required", BothPlanes,
                                            "holds calls until the host is authenticated; refuses version 1"),
@@ -272,7 +272,7 @@ constexpr Key<Config> kHostAuthentication[] = {
         "timeout_s", {1, 600}, Live, "time limit of the authentication; then the host is disconnected"),
 };
 
-constexpr Key<ConfigBlock> kForward[] = {
+constexpr Key<ConfigBlock> kForwardKeys[] = {
     integer<&ConfigBlock::record_buffers>("record_buffers", BothPlanes,
                                           "`max_io_mib` each, per reactor and upstream: calls whose replies "
                                           "may exceed 16 KiB; further ones wait"),
@@ -309,9 +309,8 @@ constexpr Key<ConfigBlock> address(const char* name, const char* sentence) {
 }
 
 constexpr Word kIngress[] = {{"none", 0}, {"tcp", 1}};
-constexpr Word kWithheld[] = {{"hide", 1}, {"pass", 0}};
 constexpr auto kReverseIn = &ConfigBlock::reverse;
-constexpr Key<ConfigBlock> kReverse[] = {
+constexpr Key<ConfigBlock> kReverseKeys[] = {
     choice<kReverseIn, &ReverseConfig::in_use>("ingress", kIngress, BothPlanes, "\"tcp\" enables it"),
     address<&ReverseConfig::listen_address>("listen_address",
                                             "address of one interface; empty: all, IPv4 and IPv6"),
@@ -352,25 +351,25 @@ constexpr Key<ConfigBlock> kReverse[] = {
 std::span<const Section> sections() {
   // [policy] has keys of two kinds.
   static const Section kSections[] = {
-      {"", Keys<Config>(kTop)},
-      {"reactor", Keys<ConfigBlock>(kReactor)},
-      {"transport", Keys<ConfigBlock>(kTransport)},
-      {"device", Keys<ConfigBlock>(kDevice)},
-      {"memory", Keys<ConfigBlock>(kMemory)},
-      {"forward", Keys<ConfigBlock>(kForward)},
-      {"reverse", Keys<ConfigBlock>(kReverse)},
-      {"policy", Keys<Config>(kPolicy)},
+      {"", Keys<Config>(kTopKeys)},
+      {"reactor", Keys<ConfigBlock>(kReactorKeys)},
+      {"transport", Keys<ConfigBlock>(kTransportKeys)},
+      {"device", Keys<ConfigBlock>(kDeviceKeys)},
+      {"memory", Keys<ConfigBlock>(kMemoryKeys)},
+      {"forward", Keys<ConfigBlock>(kForwardKeys)},
+      {"reverse", Keys<ConfigBlock>(kReverseKeys)},
+      {"policy", Keys<Config>(kPolicyKeys)},
       {"policy", class_limits()},
-      {"admission", Keys<Config>(kAdmission)},
-      {"host_authentication", Keys<Config>(kHostAuthentication)},
-      {"admin", Keys<Config>(kAdmin)},
-      {"metrics", Keys<Config>(kMetrics)},
-      {"page", Keys<Config>(kPage)},
-      {"events", Keys<Config>(kEvents)},
-      {"observability", Keys<ConfigBlock>(kObservability)},
-      {"mount", Keys<Config>(kMount)},
-      {"kerberos", Keys<Config>(kKerberos)},
-      {"locks", Keys<Config>(kLocks)},
+      {"admission", Keys<Config>(kAdmissionKeys)},
+      {"host_authentication", Keys<Config>(kHostAuthenticationKeys)},
+      {"admin", Keys<Config>(kAdminKeys)},
+      {"metrics", Keys<Config>(kMetricsKeys)},
+      {"page", Keys<Config>(kPageKeys)},
+      {"events", Keys<Config>(kEventsKeys)},
+      {"observability", Keys<ConfigBlock>(kObservabilityKeys)},
+      {"mount", Keys<Config>(kMountKeys)},
+      {"kerberos", Keys<Config>(kKerberosKeys)},
+      {"locks", Keys<Config>(kLocksKeys)},
   };
   return kSections;
 }

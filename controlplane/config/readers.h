@@ -39,7 +39,8 @@ void read_class_name(Checker& check, const toml::table& table, const KeyRow& row
 void read_upstream_name(Checker& check, const toml::table& table, const KeyRow& row,
                         segment::UpstreamConfig& out);
 /// Reads one host or a list of hosts.
-void read_hosts(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out);
+void read_addresses_of_upstream(Checker& check, const toml::table& table, const KeyRow& row,
+                                segment::UpstreamConfig& out);
 void read_routes(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out);
 void read_paths(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out);
 void read_prefix(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out);

@@ -97,7 +97,8 @@ void read_routes(Checker& check, const toml::table& table, const KeyRow& row, se
   }
 }
 
-void read_hosts(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out) {
+void read_addresses_of_upstream(Checker& check, const toml::table& table, const KeyRow& row,
+                                segment::UpstreamConfig& out) {
   const toml::node* const node = check.take(table, row.name);
   const std::string what = "an IPv4 or IPv6 address such as \"192.0.2.10\", or a host name";
   if (node == nullptr)

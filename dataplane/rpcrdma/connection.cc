@@ -35,6 +35,7 @@ void Connection::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config,
   responder_.open(clamped.max_version >= v2::kVersion ? larger_of(clamped.credit_grant, kLeastSlots)
                                                       : clamped.credit_grant,
                   version_2 && clamped.version2.hold_calls, clamped.sole_service);
+  responder_.set_grant(clamped.credit_grant);  // it may have more slots than credits
   credit_limit_ = ~std::uint32_t{0};
   credits_ = clamped.credit_grant;
   if (clamped.first_grant != 0) set_credits(clamped.first_grant);

@@ -59,6 +59,26 @@ TEST_F(CallRecords, how_it_ended) {
   EXPECT_EQ(record_of(call, credential).status, segment::CallStatus::auth_error);
 }
 
+/// The client consumes two of three replies, so only the third is flushed when the client disconnects.
+TEST_F(CallRecords, a_flushed_reply_is_not_served) {
+  lab.options.raw_receives = 2;
+  lab.reconnect();
+  lab.connection->responder().set_traced(true);
+  for (std::uint32_t xid = 1; xid <= 3; ++xid)
+    lab.peer->send(RawCall{.xid = xid}.with(test_call(xid, TestService::kLater)));
+  lab.settle();
+  ASSERT_EQ(lab.service->held(), 3u);
+  lab.service->complete_later();
+  lab.turn();
+  lab.peer->poll();
+  ASSERT_EQ(lab.peer->inbox.size(), 2u);
+  lab.peer->owned_qp.reset();
+  lab.settle();
+  ASSERT_EQ(lab.connection->state(), rpcrdma::Connection::State::Closed);
+  EXPECT_EQ(lab.connection->responder().served(), 2u);
+  EXPECT_EQ(trace->written.load(), 2u);
+}
+
 TEST_F(CallRecords, whose_it_was_and_its_bytes) {
   const auto memory = lab.peer->expose(4096, rdma::kRemoteRead | rdma::kRemoteWrite);
   const RawCall sink{.xid = kRecordedXid, .reads = {{44, part(memory.segment, 0, 3000)}}};

@@ -40,6 +40,17 @@ TEST(Connection, V1_042_no_limit_takes_the_last_credit) {
   EXPECT_EQ(granted(lab), 1u);
 }
 
+/// A responder that accepts version 2 has two call slots at least.
+TEST(Connection, V1_042_a_grant_of_one_stays_one_in_version_1_when_version_2_is_accepted) {
+  LabOptions options;
+  options.connection.credit_grant = 1;
+  options.connection.max_version = rpcrdma::v2::kVersion;
+  ServerLab lab(options);
+  EXPECT_EQ(granted(lab), 1u);
+  lab.connection->limit_credits(4);
+  EXPECT_EQ(granted(lab), 1u);
+}
+
 TEST(Connection, V1_059_the_next_connection_grants_what_it_is_made_for) {
   ServerLab lab;
   const std::uint32_t all = lab.options.connection.credit_grant;

@@ -293,6 +293,40 @@ TEST(RequesterReuse, V1_043_V1_152_answers_that_an_earlier_connection_owed_are_n
   EXPECT_EQ(lab.peer->inbox.size(), 2u);
 }
 
+/// The queue pair is in Error as soon as the driver notices the end, and the connection is closed as soon as
+/// the engine handles a flushed completion.
+TEST(RequesterReuse, V1_152_calls_with_chunks_on_a_queue_pair_in_error_wait_for_the_next_connection) {
+  ClientLab lab;
+  grant(lab, 4);
+  const CallerMemory memory = caller_memory(lab, 4096);
+  const rdma::Sge piece = memory.piece(0, 64);
+  const rpcrdma::WriteItem item{{&piece, 1}};
+  lab.device->hold = [](const rdma::WorkCompletion& wc) { return wc.status != rdma::WcStatus::Success; };
+  lab.peer->owned_qp.reset();
+  turns(lab);
+  ASSERT_TRUE(lab.connection->is_open());
+  for (int i = 0; i < 2; ++i) {
+    lab.submit({.payload = null_call(), .writes = {&item, 1}, .max_reply_bytes = 64});
+    turns(lab);
+  }
+  lab.device->hold = nullptr;
+  lab.settle();
+  EXPECT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::PeerClosed);
+  EXPECT_EQ(lab.engine->counters().connection_errors, 0u);
+  EXPECT_TRUE(lab.finished.empty());
+  while (lab.engine->take_closed() != nullptr) {
+  }
+  lab.connect();
+  for (std::size_t i = 0; i < 2; ++i) {
+    ASSERT_GT(lab.peer->inbox.size(), i);
+    const std::uint32_t xid = xid_of(got(lab, i));
+    answer(lab, RawCall{.xid = xid, .credits = 4}.with(accepted(xid)));
+  }
+  ASSERT_EQ(lab.finished.size(), 2u);
+  for (const Finished& call : lab.finished) EXPECT_EQ(call.status, CallStatus::Ok);
+  EXPECT_TRUE(lab.requester->balanced());
+}
+
 TEST(RequesterReuse, V1_151_calls_of_a_requester_that_is_attached_wait_until_it_is_connected) {
   ClientLab lab;
   lab.disconnect();

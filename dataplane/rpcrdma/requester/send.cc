@@ -265,6 +265,9 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
   slot.invalidated = false;
   slot.reply_chunk_bytes = shape.reply_chunk_bytes;
   if (shape.segments == 0) return true;
+  // A queue pair in Error binds no window. Its flushed completions close the connection for the reason that
+  // they state, and the call is sent on the next one.
+  if (link_->queue_pair().state() == rdma::QueuePair::State::Error) return false;
   const bool has_reply_memory =
       shape.reply_chunk_bytes == 0 || take_reply_memory(slot, shape.reply_chunk_bytes);
   if (shape.segments > free_windows_ || !has_reply_memory) {

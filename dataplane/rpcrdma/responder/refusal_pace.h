@@ -32,7 +32,6 @@ class RefusalPace {
   void await(ShareAccount& account, ShareWaiter& waiter) noexcept { ledger_.await(account, waiter); }
   /// Cancels await(). No effect if `waiter` does not wait.
   void forget(ShareAccount& account, ShareWaiter& waiter) noexcept { ledger_.forget(account, waiter); }
-  void forget_all(ShareAccount& account) noexcept { ledger_.forget_all(account); }
   /// Calls waiters, up to the limit of this iteration.
   void resume_waiters() noexcept {
     if (ledger_.waiters() == 0) return;

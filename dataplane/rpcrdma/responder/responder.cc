@@ -254,18 +254,21 @@ void Responder::on_part_sent(std::uint16_t index) noexcept {
 
 void Responder::on_failed(std::uint16_t index, bool last) noexcept {
   if (!last) return;
+  bool delivered = false;
   do {
     CallSlot& slot = slots_[index];
     index = std::exchange(slot.sent_before_, kNoWr);
     --posted_;
     if (slot.state_ == State::Replying) --replying_;
-    finish(slot);
-    // A preceding Send that was flushed had its own completion, which also ended the Sends before it.
+    finish(slot, delivered);
+    // A preceding Send that was flushed had its own completion, which also ended the Sends before it. The
+    // other preceding Sends have been delivered.
+    delivered = true;
   } while (index != kNoWr && slots_[index].state_ == State::Replying);
 }
 
-void Responder::finish(CallSlot& slot) noexcept {
-  let_go(slot, slot.state_ == State::Replying);
+void Responder::finish(CallSlot& slot, bool replied) noexcept {
+  let_go(slot, replied);
   set_state(slot, State::Free);
   give_back(slot);
 }
@@ -324,9 +327,6 @@ void Responder::on_connection_lost() noexcept {
     link_.context().assembly.release(assembly);
   }
   waiting_send_room_.clear();
-  context_.memory.calls.forget_all(call_account_);
-  context_.memory.replies.forget_all(reply_account_);
-  context_.refusals.forget_all(refusal_account_);
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (!slots_[i].advancing_) abandon(slots_[i]);  // an advancing slot abandons itself
   for (std::uint32_t i = 0; i < max_slots_; ++i)

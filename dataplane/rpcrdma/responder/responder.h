@@ -206,7 +206,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void wait_for_send_room(CallSlot& slot, std::size_t work_requests) noexcept;
   void wait_for_credit(CallSlot& slot) noexcept;
   void abandon(CallSlot& slot) noexcept;
-  void finish(CallSlot& slot) noexcept;
+  void finish(CallSlot& slot, bool replied = false) noexcept;
   void let_go(CallSlot& slot, bool replied) noexcept;
   void give_back(CallSlot& slot) noexcept;
   void release_extras(CallSlot& slot) noexcept;

@@ -164,7 +164,7 @@ void VerbsDevice::make_channel() noexcept {
 std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) const noexcept {
   try {
     for (const ibv_gid_entry& entry : gids_of(context_))
-      if (is_roce_v2(entry, config_.port) && address_of(entry).bytes == local.bytes)
+      if (is_usable_gid(entry, config_.port) && address_of(entry).bytes == local.bytes)
         return static_cast<std::uint8_t>(entry.gid_index);
   } catch (const std::bad_alloc&) {
   }

@@ -22,7 +22,7 @@ struct PortInfo {
   bool ethernet = false;
   std::uint32_t active_mtu = 0;        ///< bytes
   std::uint32_t speed_mbps = 0;        ///< Mbit/s; zero if unknown
-  std::vector<PeerAddress> addresses;  ///< RoCEv2 GIDs, in table order
+  std::vector<PeerAddress> addresses;  ///< usable RoCEv2 GIDs, in table order
   std::uint32_t max_queue_pairs = 0;
   std::uint32_t max_work_requests = 0;  ///< per send or receive queue
   std::uint32_t max_sge = 0;

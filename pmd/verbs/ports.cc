@@ -17,6 +17,9 @@ namespace {
 
 /// Upper bound on the GID table size that a device reports for one port.
 constexpr int kMaxGidsOfPort = 65536;
+/// Number of GIDs of a port, from the first, that a queue pair can have: ibv_global_route::sgid_index is an
+/// octet.
+constexpr std::uint32_t kUsableGidsOfPort = 256;
 
 struct DeviceList {
   DeviceList() : devices(ibv_get_device_list(&count)) {}
@@ -86,8 +89,9 @@ std::uint16_t bytes_of(ibv_mtu mtu) noexcept {
   return static_cast<std::uint16_t>(128u << bounded<unsigned>(mtu, IBV_MTU_256, IBV_MTU_4096));
 }
 
-bool is_roce_v2(const ibv_gid_entry& entry, std::uint8_t port) noexcept {
-  return entry.port_num == port && entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+bool is_usable_gid(const ibv_gid_entry& entry, std::uint8_t port) noexcept {
+  return entry.port_num == port && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
+         entry.gid_index < kUsableGidsOfPort;
 }
 
 /// Returns the buffer size for the query of the GID table, which fails rather than truncates if there are
@@ -121,7 +125,7 @@ std::vector<PeerAddress> addresses_of(std::span<const ibv_gid_entry> gids, std::
   std::vector<PeerAddress> addresses;
   std::vector<PeerAddress> link_local;
   for (const ibv_gid_entry& entry : gids) {
-    if (!is_roce_v2(entry, port)) continue;
+    if (!is_usable_gid(entry, port)) continue;
     const PeerAddress address = address_of(entry);
     (is_link_local(address) ? link_local : addresses).push_back(address);
   }
@@ -141,7 +145,9 @@ std::string problem_of(const ibv_port_attr& port, bool has_address) {
   if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return "not Ethernet: Sluice supports RoCEv2 only";
   if (port.state != IBV_PORT_ACTIVE) return "the port is down; check cable, switch and `ip link`";
   if (!has_address)
-    return "no RoCEv2 address; assign an IP address to its network interface, and check its RoCE mode";
+    return "no RoCEv2 address in the first " + std::to_string(kUsableGidsOfPort) +
+           " entries of its GID table; assign an IP address to its network interface, and check its RoCE "
+           "mode";
   return {};
 }
 

@@ -20,9 +20,10 @@ std::uint16_t bytes_of(ibv_mtu mtu) noexcept;
 
 /// Returns the GID table of all ports.
 std::vector<ibv_gid_entry> gids_of(ibv_context* context);
-bool is_roce_v2(const ibv_gid_entry& entry, std::uint8_t port) noexcept;
+/// Returns true if the entry is a RoCEv2 GID of the port with an index that a queue pair can have.
+bool is_usable_gid(const ibv_gid_entry& entry, std::uint8_t port) noexcept;
 PeerAddress address_of(const ibv_gid_entry& entry) noexcept;
-/// Returns the port's RoCEv2 addresses, routable ones first, because peers may be on other networks.
+/// Returns the port's usable RoCEv2 addresses, routable ones first, because peers may be on other networks.
 std::vector<PeerAddress> addresses_of(std::span<const ibv_gid_entry> gids, std::uint8_t port);
 
 /// Reports whether the device has type 2 memory windows, which the requester needs.

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/verbs/verbs.h"
 #include "tests/driver/verbs_stub.h"
 
@@ -69,13 +71,54 @@ TEST_F(VerbsProvider, takes_as_much_inline_data_as_it_has_room_for) {
   EXPECT_EQ(stub_.refused(), refused) << "what it takes is known";
 }
 
-TEST_F(VerbsProvider, has_an_address_at_the_end_of_a_long_table) {
-  stub_.set_gids(1000);
-  device_.reset();
-  device_ = verbs::open({.device = {}, .max_queue_pairs = 4});
-  stub_.set_gids(1);
-  ASSERT_EQ(device_->addresses().size(), 1u);
+/// The table of GIDs of a port may have more entries than an octet counts, and the index of a queue pair's
+/// GID is an octet.
+class GidTable : public VerbsProvider {
+ protected:
+  static constexpr std::size_t kEntries = 1000;
+
+  ~GidTable() override { stub_.set_gids(1, 0); }
+  void open_with_addresses_from(std::size_t index) {
+    stub_.set_gids(kEntries, index);
+    device_.reset();
+    device_ = verbs::open({.device = {}, .max_queue_pairs = 4});
+  }
+};
+
+TEST_F(GidTable, of_any_length_has_the_addresses_whose_index_is_an_octet) {
+  open_with_addresses_from(254);
+  ASSERT_EQ(device_->addresses().size(), 2u);
   EXPECT_EQ(device_->addresses()[0], PeerAddress::from_ipv4(192, 0, 2, 1));
+  EXPECT_EQ(device_->addresses()[1], PeerAddress::from_ipv4(192, 0, 2, 2));
+}
+
+TEST_F(GidTable, gives_a_queue_pair_the_index_of_its_address) {
+  open_with_addresses_from(255);
+  const auto qp = connected();
+  EXPECT_EQ(qp->state(), QueuePair::State::ReadyToSend);
+  EXPECT_EQ(stub_.address_vector().grh.sgid_index, 255u);
+}
+
+TEST_F(GidTable, without_an_address_that_a_queue_pair_can_have_is_refused_with_a_sentence) {
+  try {
+    open_with_addresses_from(256);
+    ADD_FAILURE();
+  } catch (const SetupError& error) {
+    EXPECT_NE(std::string(error.what()).find("no RoCEv2 address in the first 256 entries of its GID table"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(GidTable, that_grows_leaves_a_connection_without_its_address_unconnected) {
+  stub_.set_gids(kEntries, 256);
+  auto qp = device_->create_queue_pair(kLimits);
+  RcAttributes attributes;
+  attributes.local = PeerAddress::from_ipv4(192, 0, 2, 1);
+  attributes.remote = PeerAddress::from_ipv4(192, 0, 2, 9);
+  EXPECT_TRUE(qp->connect(attributes));
+  while (qp->state() == QueuePair::State::Init) device_->poll({});
+  EXPECT_EQ(qp->state(), QueuePair::State::Error);
 }
 
 }  // namespace

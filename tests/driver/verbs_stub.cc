@@ -275,6 +275,7 @@ void VerbsStub::destroy(ibv_qp* qp) {
 void VerbsStub::modify(const ibv_qp& qp, const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_ERR) holds_errors_.wait(true);
   const std::lock_guard lock(lock_);
+  if ((mask & IBV_QP_AV) != 0) address_vector_ = attributes.ah_attr;
   if ((mask & IBV_QP_RETRY_CNT) != 0) attributes_ = attributes;
   if ((mask & IBV_QP_STATE) == 0 || attributes.qp_state != IBV_QPS_ERR) return;
   std::erase_if(receives_, [&](const Posted& receive) {
@@ -332,14 +333,22 @@ int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compat) {
 }
 ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t room, std::uint32_t, size_t) {
   VerbsStub::get().note("ibv_query_gid_table");
+  constexpr std::size_t kAddressesOfOctet = 256;
   const std::size_t count = VerbsStub::get().gids();
+  const std::size_t first = VerbsStub::get().first_roce_v2();
   if (room < count) return -EINVAL;
   for (std::size_t i = 0; i < count; ++i) {
     entries[i] = {};
     entries[i].gid_index = static_cast<std::uint32_t>(i);
     entries[i].port_num = 1;
-    entries[i].gid_type = i + 1 == count ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
-    const std::uint8_t mapped[] = {0xff, 0xff, 192, 0, 2, VerbsStub::get().address()};
+    entries[i].gid_type = i < first ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+    const std::size_t host = VerbsStub::get().address() + (i < first ? 0 : i - first);
+    const std::uint8_t mapped[] = {0xff,
+                                   0xff,
+                                   192,
+                                   0,
+                                   static_cast<std::uint8_t>(2 + host / kAddressesOfOctet),
+                                   static_cast<std::uint8_t>(host % kAddressesOfOctet)};
     std::copy(std::begin(mapped), std::end(mapped), entries[i].gid.raw + 10);
   }
   return static_cast<ssize_t>(count);

@@ -40,12 +40,18 @@ class VerbsStub {
   std::uint32_t queue_pairs();
   /// Attributes with which the last queue pair was connected.
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
+  /// Address vector of the last queue pair that was connected.
+  const ibv_ah_attr& address_vector() const noexcept { return address_vector_; }
   /// Raises an asynchronous event; `queue_pair` is its number if the event belongs to one.
   void raise(ibv_event_type type, std::uint32_t queue_pair = 0);
   /// Sets the last octet of the port's address in 192.0.2.0/24.
   void set_address(std::uint8_t last);
-  /// Sets the length of the port's GID table, whose last entry is the one of RoCEv2.
-  void set_gids(std::size_t count) { gids_ = count; }
+  /// Sets the length of the port's GID table. Its entries from `first_roce_v2` on are of RoCEv2, with
+  /// consecutive addresses that begin with the port's.
+  void set_gids(std::size_t count, std::size_t first_roce_v2) {
+    gids_ = count;
+    first_roce_v2_ = first_roce_v2;
+  }
   /// Blocks threads that move a queue pair to Error while `hold` is true, as a slow device does.
   void hold_errors(bool hold);
   /// Delivers a message of no bytes to a queue pair, in a shared Receive.
@@ -75,6 +81,7 @@ class VerbsStub {
   bool take_event(ibv_async_event& event);
   std::uint8_t address();
   std::size_t gids() const { return gids_; }
+  std::size_t first_roce_v2() const { return first_roce_v2_; }
   /// Called by every function outside of the data path.
   void note(const char* function);
   ibv_mw* make_window(ibv_pd* pd);
@@ -105,6 +112,7 @@ class VerbsStub {
   bool for_one_thread_ = false;
   std::uint8_t address_ = 1;
   std::size_t gids_ = 1;
+  std::size_t first_roce_v2_ = 0;
   std::uint32_t max_inline_ = 1024;
   std::uint32_t refused_ = 0;
   std::vector<Registered> registered_;
@@ -114,6 +122,7 @@ class VerbsStub {
   std::deque<std::uint64_t> shared_receives_;  ///< wr_id of each
   std::deque<ibv_wc> completions_;
   ibv_qp_attr attributes_{};
+  ibv_ah_attr address_vector_{};
   std::uint32_t queue_pairs_ = 0;
   std::uint32_t next_number_ = 0x100;
   bool peer_gone_ = false;

@@ -245,6 +245,17 @@ void send_only(RoceSite& site, std::uint32_t psn) {
             some_bytes());
 }
 
+constexpr PeerAddress kFloodingHost = PeerAddress::from_ipv4(192, 0, 2, 77);
+
+void send_datagram(RoceSite& site, const PeerAddress& source) {
+  Route route = site.victims_route();
+  route.source = source;
+  Packet packet =
+      make_packet(Opcode::DatagramSendOnly, kManagementQueuePair, site.random(), management_datagram());
+  packet.deth = {.queue_key = kManagementQueueKey, .source_qp = kManagementQueuePair};
+  site.send(route, packet, management_datagram());
+}
+
 constexpr Forgery kForgeries[] = {
     {"requests_ahead_of_the_sequence",
      [](RoceSite& site) { send_only(site, site.next_psn() + kFarOff + site.random() % kFarOff); },
@@ -318,15 +329,7 @@ constexpr Forgery kForgeries[] = {
                  some_bytes());
      },
      &Statistics::early_dropped},
-    {"more_management_datagrams_than_its_share",
-     [](RoceSite& site) {
-       Route route = site.victims_route();
-       route.source = PeerAddress::from_ipv4(192, 0, 2, 77);
-       Packet packet =
-           make_packet(Opcode::DatagramSendOnly, kManagementQueuePair, site.random(), management_datagram());
-       packet.deth = {.queue_key = kManagementQueueKey, .source_qp = kManagementQueuePair};
-       site.send(route, packet, management_datagram());
-     },
+    {"more_management_datagrams_than_its_share", [](RoceSite& site) { send_datagram(site, kFloodingHost); },
      &Statistics::datagrams_dropped},
     {"segments_and_datagrams_for_services_that_there_are_not",
      [](RoceSite& site) {
@@ -381,6 +384,34 @@ TEST_P(RoceIsolation, the_victim_is_served) {
 
 INSTANTIATE_TEST_SUITE_P(, RoceIsolation, testing::ValuesIn(kForgeries),
                          [](const auto& parameter) { return std::string(parameter.param.name); });
+
+/// More datagrams arrive than the control plane takes. One host sends nearly all of them.
+TEST(RoceIsolationOfDatagrams, a_flood_of_one_host_leaves_room_for_those_of_another) {
+  constexpr std::uint64_t kTurnsOfADatagram = 8;
+  RoceSite site;
+  std::uint64_t turns = 0, sent = 0, taken = 0;
+  const auto take = [&] {
+    Datagram datagrams[2];
+    const std::size_t count = site.pair().right().receive_datagrams(datagrams);
+    for (const Datagram& datagram : std::span(datagrams, count)) taken += datagram.remote != kFloodingHost;
+    return count;
+  };
+  const std::uint64_t dropped = site.statistics().datagrams_dropped;
+  serve_victim(site, 5, [&] {
+    for (int i = 0; i < 4; ++i) send_datagram(site, kFloodingHost);
+    if (++turns % kTurnsOfADatagram == 0) {
+      send_datagram(site, site.victims_route().source);
+      ++sent;
+    }
+    take();
+  });
+  site.turn();
+  while (take() > 0) {
+  }
+  EXPECT_GT(site.statistics().datagrams_dropped, dropped);
+  EXPECT_GT(sent, 0u);
+  EXPECT_EQ(taken, sent);
+}
 
 // --- A connected client that answers nothing
 

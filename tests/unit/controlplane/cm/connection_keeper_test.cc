@@ -56,6 +56,20 @@ TEST_F(Requests, a_port_that_a_reload_adds_is_listened_to_when_the_data_plane_se
   EXPECT_TRUE(establish()) << "the others are listened to as before";
 }
 
+/// A client with nconnect=16 sends all of its requests before it has an answer.
+TEST_F(Requests, a_client_opens_sixteen_connections_at_once_with_the_default_configuration) {
+  start("");
+  for (int i = 0; i < 16; ++i) ask(lab::client(9), lab::kSecondNs);
+  std::uint32_t accepted = 0;
+  for (segment::Command command; layout().reactors[0].commands.pop(command);)
+    accepted += command.type == segment::CommandType::Accept ? 1u : 0u;
+  EXPECT_EQ(accepted, 16u);
+  EXPECT_FALSE(rejected());
+  EXPECT_EQ(keeper_->admission().connections(), 16u);
+  ask(lab::client(10), lab::kSecondNs);
+  EXPECT_TRUE(establish()) << "another client has a place beside them";
+}
+
 TEST_F(Requests, a_reload_gives_a_client_half_open_places_for_all_of_its_connections) {
   start("");
   config_.block.max_connections = 32;

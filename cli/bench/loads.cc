@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/bench/bulk_load.h"
-#include "cli/bench/interrupt.h"
+#include "cli/interrupt.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/api/null.h"
 
@@ -406,7 +406,7 @@ BulkResult run_bulk(Client& client, const BulkConfig& config) {
   client.poll();
   const std::uint64_t begin = client.now();
   const auto duration = static_cast<std::uint64_t>(config.seconds * 1e9);
-  const Interruptible interruptible;
+  const cli::Interruptible interruptible;
   while (client.now() - begin < duration && !interruptible.told_to_end()) {
     while (counted.outstanding < config.depth && requester.submit(request)) ++counted.outstanding;
     client.poll();

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cli/bench/client.h"
-#include "cli/bench/interrupt.h"
+#include "cli/interrupt.h"
 #include "dataplane/base/fixed_stack.h"
 #include "dataplane/segment/histogram.h"
 #include "dataplane/ulb/nfs3.h"
@@ -90,7 +90,7 @@ class Load {
   void fill(std::span<std::byte> bytes, std::uint64_t offset) const noexcept;
   bool matches(std::span<const std::byte> bytes, std::uint64_t offset) const noexcept;
 
-  const Interruptible interruptible_;
+  const cli::Interruptible interruptible_;
   Client& client_;
   const LoadConfig config_;
   Handle root_;

@@ -5,7 +5,6 @@
 #include "cli/conformance/run.h"
 
 #include <algorithm>
-#include <csignal>
 #include <memory>
 #include <ostream>
 #include <set>
@@ -18,6 +17,7 @@
 #include "cli/conformance/stage.h"
 #include "cli/conformance/tests.h"
 #include "cli/conformance/upstream.h"
+#include "cli/interrupt.h"
 #include "controlplane/json/json.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/ulb/nfs3.h"
@@ -321,12 +321,6 @@ namespace {
 
 constexpr std::uint32_t kCallsBetween = 30;
 
-volatile std::sig_atomic_t stop_requested = 0;
-
-void request_stop(int) {
-  stop_requested = 1;
-}
-
 MakeUpstream upstream_of(const std::string& address) {
   if (address.empty()) return [] { return std::make_unique<NullUpstream>(); };
   return [address] { return std::make_unique<TcpUpstream>(address); };
@@ -357,13 +351,12 @@ std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manage
   const MakeUpstream make_upstream = upstream_of(options.upstream);
   make_upstream();  // reports a wrong address immediately
   Responder responder(device, manager, judge, make_upstream, options.responder);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP})
-    if (std::signal(number, request_stop) == SIG_IGN) std::signal(number, SIG_IGN);  // nohup
+  const cli::Interruptible interruptible;
   log << "Listening on port " << options.responder.port << "." << std::endl;
   const auto chosen = [&](const Test& test) {
     return std::find(tests.begin(), tests.end(), &test) != tests.end();
   };
-  const auto stopped = [] { return stop_requested != 0; };
+  const auto stopped = [&] { return interruptible.told_to_end(); };
   std::vector<Result> results;
   serve(responder,
         [&] { return stopped() || (!options.calm && responder.calls_served() >= options.first_calls); });

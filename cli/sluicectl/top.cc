@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/sluicectl/top.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,8 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::size_t kConnectionsShown = 15;
 constexpr std::size_t kClientsShown = 8;
 constexpr std::size_t kProceduresShown = 8;
+constexpr double kMaxIntervalS = 1'000'000;  ///< a wait of poll() is an int of milliseconds
+constexpr double kMsPerSecond = 1000;
 
 volatile std::sig_atomic_t ended = 0;
 
@@ -172,10 +175,18 @@ void show_status(const Client& client) {
               status["draining"].get<bool>() ? "   draining" : "");
 }
 
+/// The first SIGINT ends the view after the current update, and the second one ends the process.
+void end_at_interrupt() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { ended = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // without SA_RESTART
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
 }  // namespace
 
 void top(const Client& client, double interval, unsigned turns) {
-  std::signal(SIGINT, [](int) { ended = 1; });
+  end_at_interrupt();
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
   Rates rate;
   for (unsigned turn = 0; !ended && (turns == 0 || turn <= turns); ++turn) {
@@ -188,7 +199,8 @@ void top(const Client& client, double interval, unsigned turns) {
     show_upstreams(client, rate);
     show_busiest(client);
     if (!cli::flush_output() || (turns != 0 && turn == turns)) break;
-    std::this_thread::sleep_for(std::chrono::duration<double>(interval));
+    // An interrupt ends the wait.
+    ::poll(nullptr, 0, static_cast<int>(std::clamp(interval, 0.0, kMaxIntervalS) * kMsPerSecond));
   }
 }
 

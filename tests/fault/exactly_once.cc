@@ -17,8 +17,8 @@
 #include "cli/arguments.h"
 #include "cli/bench/client.h"
 #include "cli/bench/device.h"
-#include "cli/bench/interrupt.h"
 #include "cli/bench/mount_client.h"
+#include "cli/interrupt.h"
 #include "controlplane/json/json.h"
 #include "dataplane/ulb/nfs3.h"
 
@@ -190,7 +190,8 @@ Handle root_of(const Options& options) {
     }
 }
 
-bool run(ToolDevice& device, const Options& options, const Interruptible& interruptible, Counts& counts) {
+bool run(ToolDevice& device, const Options& options, const cli::Interruptible& interruptible,
+         Counts& counts) {
   const Handle root = root_of(options);
   const std::size_t many = std::size_t{options.client.connections} * options.client.depth;
   const rdma::MemoryRegion memory = device.device->allocate_memory(many * kLargestBytes);
@@ -241,7 +242,7 @@ int main(int argc, char** argv) {
   if (const auto ended = program.parse(argc, argv)) return *ended;
   bench::Counts counts;
   std::string lost;
-  const bench::Interruptible interruptible;
+  const cli::Interruptible interruptible;
   try {
     bench::ToolDevice device = bench::open_device(options.device);
     bench::run(device, options, interruptible, counts);

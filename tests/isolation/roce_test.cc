@@ -385,7 +385,7 @@ TEST_P(RoceIsolation, the_victim_is_served) {
 INSTANTIATE_TEST_SUITE_P(, RoceIsolation, testing::ValuesIn(kForgeries),
                          [](const auto& parameter) { return std::string(parameter.param.name); });
 
-/// More datagrams arrive than the control plane takes. One host sends nearly all of them.
+/// A host sends more datagrams than the control plane takes.
 TEST(RoceIsolationOfDatagrams, a_flood_of_one_host_leaves_room_for_those_of_another) {
   constexpr std::uint64_t kTurnsOfADatagram = 8;
   RoceSite site;

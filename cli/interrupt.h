@@ -5,11 +5,11 @@
 #include <csignal>
 #include <cstddef>
 
-namespace sluice::bench {
+namespace sluice::cli {
 
-/// Ends the load at the first SIGINT, SIGTERM or SIGHUP during the lifetime of the object; the load then
-/// reports its results. The second signal ends the process. A signal that was ignored when the process was
-/// started (nohup) remains ignored.
+/// Requests the end at the first SIGINT, SIGTERM or SIGHUP during the lifetime of the object, so that the
+/// program reports the results that it has. The second signal ends the process. A signal that was ignored
+/// when the process was started (nohup) remains ignored.
 class Interruptible {
  public:
   Interruptible() {
@@ -36,4 +36,4 @@ class Interruptible {
   std::array<struct sigaction, kSignals.size()> before_ = {};
 };
 
-}  // namespace sluice::bench
+}  // namespace sluice::cli

@@ -59,10 +59,17 @@ void check_group(Defects& defects, const std::string& key, const std::string& na
                "', and this machine has no such group: groupadd makes it, \"\" is for none.\n";
 }
 
-/// Reports processors that the machine lacks as defects. Processors outside of this process's affinity mask
-/// are notes, because the data plane may have another mask.
+/// Returns how many processors of the affinity mask reactors can have.
+std::uint32_t usable_processors(const cpu_set_t& mask) {
+  std::uint32_t usable = 0;
+  for (std::uint32_t cpu = 0; cpu < kMaxProcessors; ++cpu) usable += CPU_ISSET(cpu, &mask) ? 1u : 0u;
+  return usable;
+}
+
+/// Reports processors that the machine lacks, or DPDK does not number, as defects. Processors outside of this
+/// process's affinity mask are notes, because the data plane may have another mask.
 void judge_processors(Findings& found, const segment::ConfigBlock& block, const Machine& machine) {
-  const auto allowed = static_cast<std::uint32_t>(CPU_COUNT(&machine.allowed));
+  const auto allowed = usable_processors(machine.allowed);
   const std::string count = "count in [reactor] is " + std::to_string(block.reactors);
   if (block.choose_cpus != 0 && block.reactors > machine.processors)
     found.defects +=
@@ -77,7 +84,10 @@ void judge_processors(Findings& found, const segment::ConfigBlock& block, const 
     if (cpu >= machine.processors)
       found.defects += named + ", and the last one of this machine is " +
                        std::to_string(machine.processors - 1) + ": name others, or leave cpus out.\n";
-    else if (cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &machine.allowed))
+    else if (cpu >= kMaxProcessors)
+      found.defects += named + ", and DPDK takes processors up to " + std::to_string(kMaxProcessors - 1) +
+                       ": name others, or leave cpus out.\n";
+    else if (!CPU_ISSET(cpu, &machine.allowed))
       found.notes += named + ", and this process may run on " + to_text(machine.allowed) +
                      " only: a data plane with the same processors refuses to start.\n";
   }

@@ -5,9 +5,13 @@
 
 #include <sched.h>
 
+#include <cstdint>
 #include <string>
 
 namespace sluice {
+
+/// Number of processors, from the first, that DPDK numbers.
+inline constexpr std::uint32_t kMaxProcessors = 128;
 
 /// Returns the affinity mask of the calling thread.
 inline cpu_set_t own_processors() {

@@ -244,12 +244,21 @@ reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::u
 
 namespace {
 
+/// Additional queue pairs for connections that are being drained while their successors are established.
+constexpr std::uint32_t kSpareQueuePairs = 8;
+static_assert(segment::kMaxConnections <= rdma::softroce::kMaxQueuePairs);
+
+}  // namespace
+
+std::uint32_t queue_pairs_of_device(const segment::ConfigBlock& config) {
+  return smaller_of(config.all_connections() + kSpareQueuePairs, rdma::softroce::kMaxQueuePairs);
+}
+
+namespace {
+
 /// Size of a frame buffer in bytes. af_packet and memif need buffers of their own frame size at any MTU of
 /// the link.
 constexpr std::uint32_t kFrameBufferBytes = 8192;
-/// Additional queue pairs for connections that are being drained while their successors are established.
-constexpr std::uint32_t kSpareQueuePairs = 8;
-
 rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
   rdma::softroce::PortConfig port;
   const std::optional<std::uint16_t> ethdev = rdma::softroce::first_ethdev();
@@ -271,7 +280,7 @@ rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
   port.link_mtu = static_cast<std::uint16_t>(config.mtu);
   port.frame_buffer_bytes = kFrameBufferBytes;
   port.card_reads_payload = config.payload_in_place != 0;
-  port.max_queue_pairs = config.all_connections() + kSpareQueuePairs;
+  port.max_queue_pairs = queue_pairs_of_device(config);
   return port;
 }
 
@@ -338,7 +347,7 @@ std::unique_ptr<rdma::Device> Devices::open(const segment::ConfigBlock& config, 
       break;
     case segment::Driver::Verbs: {
       rdma::verbs::DeviceConfig device{.device = {},
-                                       .max_queue_pairs = config.all_connections() + kSpareQueuePairs,
+                                       .max_queue_pairs = queue_pairs_of_device(config),
                                        .shared_receives = config.shared_receives,
                                        .shared_receive_bytes = config.inline_bytes};
       if (const segment::VerbsPort* port = config.verbs_port(reactor)) {

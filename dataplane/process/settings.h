@@ -24,6 +24,8 @@ std::vector<service::memory::ExportOptions> export_options(const segment::Config
 service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config);
 reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::uint32_t number);
 reactor::DialConfig dial_config(const segment::ConfigBlock& config);
+/// Returns the number of queue pairs of a reactor's device.
+std::uint32_t queue_pairs_of_device(const segment::ConfigBlock& config);
 tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config);
 /// Creates the listener of the reverse gateway; null without a reverse gateway.
 Owned<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config);

@@ -246,8 +246,8 @@ void set_wall_clock() noexcept {
 
 namespace {
 
-/// Limit on processor numbers: DPDK requires them to be below its number of logical cores.
-constexpr std::uint32_t kMaxProcessors = std::min<std::uint32_t>(RTE_MAX_LCORE, CPU_SETSIZE);
+// DPDK requires the numbers of processors to be below its number of logical cores.
+static_assert(kMaxProcessors <= RTE_MAX_LCORE && kMaxProcessors <= CPU_SETSIZE);
 
 /// Returns the number at the beginning of `text`; `otherwise` if there is none.
 std::uint32_t leading_number(std::string_view text, std::uint32_t otherwise) {

@@ -12,6 +12,7 @@
 #include "dataplane/tcp/record_stream.h"
 #include "pmd/loopback/fabric.h"
 #include "pmd/loopback/loopback.h"
+#include "pmd/softroce/port_config.h"
 #include "tests/unit/process/process_lab.h"
 
 namespace sluice::process {
@@ -122,6 +123,15 @@ TEST(Settings, an_engine_is_sized_as_configured) {
   EXPECT_EQ(engine.call_buffer_bytes, (1u << 20) + (64u << 10));
   EXPECT_EQ(engine.callers, 0u);
   EXPECT_EQ(engine.capacity.requests, 0u);
+}
+
+TEST(Settings, a_device_has_queue_pairs_for_as_many_connections_as_a_file_may_have) {
+  segment::ConfigBlock config;
+  config.max_connections = 32;
+  EXPECT_GT(queue_pairs_of_device(config), 32u) << "those being drained beside their successors";
+  config.max_connections = segment::kMaxConnections;
+  EXPECT_EQ(queue_pairs_of_device(config), segment::kMaxConnections);
+  EXPECT_LE(queue_pairs_of_device(config), rdma::softroce::kMaxQueuePairs);
 }
 
 TEST(Settings, long_calls_have_the_data_of_one_write) {

@@ -104,6 +104,18 @@ TEST(Machine, processors_that_there_are_not_are_defects_and_those_of_others_are_
   EXPECT_TRUE(has(found(eight, machine(8, {0})).notes, "may run on 0 only"));
 }
 
+TEST(Machine, processors_that_dpdk_does_not_number_are_no_reactors) {
+  const config::Findings named = found("[reactor]\ncount = 2\ncpus = [127, 128]\n", machine(256, {127, 128}));
+  EXPECT_EQ(
+      named.defects,
+      "cpus in [reactor] names processor 128, and DPDK takes processors up to 127: name others, or leave "
+      "cpus out.\n");
+  const std::string two = "[reactor]\ncount = 2\n";
+  EXPECT_EQ(found(two, machine(256, {126, 127})).notes, "");
+  EXPECT_TRUE(has(found(two, machine(256, {127, 128})).notes, "may run on 127-128 only"))
+      << found(two, machine(256, {127, 128})).notes;
+}
+
 TEST(Machine, memory_that_there_is_not_is_a_defect_and_a_limit_of_this_process_a_note) {
   config::Machine on = machine(2, {0, 1});
   EXPECT_TRUE(has(found("[memory]\nsize_mib = 200000\n", on).defects, "this machine has 16384 MiB"));

@@ -110,11 +110,13 @@ std::uint64_t upstream_bytes(const segment::ConfigBlock& config) {
 
 std::uint64_t relay_bytes(const segment::ConfigBlock& config) {
   const std::uint32_t reversed = config.reverse.in_use != 0 ? config.reverse.connections : 0;
-  const std::uint64_t each = config.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
+  const std::uint32_t record_bytes = tcp::record_bytes(config.max_io_bytes());
+  const std::uint64_t each = config.record_buffers * std::uint64_t{record_bytes} +
                              config.item_buffers * std::uint64_t{tcp::kStreamBytes};
-  return config.reactors * (rdma_upstreams(config) * each +
-                            (config.connections_to_servers() - reversed) *
-                                rdma_server::server_connection_bytes(config.calls_to_upstream()));
+  return config.reactors *
+         (rdma_upstreams(config) * each +
+          (config.connections_to_servers() - reversed) *
+              rdma_server::server_connection_bytes(config.calls_to_upstream(), record_bytes));
 }
 
 std::uint64_t cache_bytes(const segment::ConfigBlock& config) {
@@ -124,10 +126,12 @@ std::uint64_t cache_bytes(const segment::ConfigBlock& config) {
 std::uint64_t reverse_bytes(const segment::ConfigBlock& config) {
   const segment::ReverseConfig& reverse = config.reverse;
   if (reverse.in_use == 0) return 0;
-  return config.reactors * (reverse.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
-                            reverse.item_buffers * std::uint64_t{tcp::kStreamBytes} +
-                            reverse.clients * tcp_clients::client_bytes() +
-                            reverse.connections * rdma_server::server_connection_bytes(reverse.calls));
+  const std::uint32_t record_bytes = tcp::record_bytes(config.max_io_bytes());
+  return config.reactors *
+         (reverse.record_buffers * std::uint64_t{record_bytes} +
+          reverse.item_buffers * std::uint64_t{tcp::kStreamBytes} +
+          reverse.clients * tcp_clients::client_bytes() +
+          reverse.connections * rdma_server::server_connection_bytes(reverse.calls, record_bytes));
 }
 
 Line driver_line(const segment::ConfigBlock& config) {

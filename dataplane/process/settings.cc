@@ -70,6 +70,7 @@ rdma_upstream::RelayConfig relay_config(const segment::ConfigBlock& config,
                           .record_buffers = require_pool("[forward] record_buffers", config.record_buffers,
                                                          {{"a long call", 1}, {"its reply", 1}}),
                           .item_buffers = config.item_buffers,
+                          .max_io_bytes = config.max_io_bytes(),
                           .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
                           .withheld = withheld(from.withheld)},
           .routes = routes(from)};
@@ -143,6 +144,7 @@ tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config) {
                           .record_buffers = require_pool("[reverse] record_buffers", from.record_buffers,
                                                          {{"a long call", 1}, {"its reply", 1}}),
                           .item_buffers = from.item_buffers,
+                          .max_io_bytes = config.max_io_bytes(),
                           .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
                           .withheld = withheld(from.withheld)}};
 }

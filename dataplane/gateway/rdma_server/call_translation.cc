@@ -49,16 +49,16 @@ class ChunksOfReply final : public service::PlacedResults {
 
 /// Returns the maximum size in bytes of the results of a call with integrity protection. Its arguments are
 /// readable: they follow the length of the signed body and the sequence number (RFC 2203, section 5.3.2.2).
-/// The results have the same wrapping.
-std::uint64_t max_integrity_results(const rpc::CallHeader& header,
-                                    std::span<const std::byte> arguments) noexcept {
+/// The results have the same wrapping. Returns `record_bytes` if nothing bounds them.
+std::uint64_t max_integrity_results(const rpc::CallHeader& header, std::span<const std::byte> arguments,
+                                    std::uint32_t record_bytes) noexcept {
   constexpr std::uint64_t kWrapping = 3 * xdr::kUnit + kMaxChecksumBytes;
   const service::Binding* const binding = ulb::find_binding(header.program, header.version);
   const bool bounded = binding != nullptr && binding->max_results_bytes != nullptr;
   xdr::Reader reader(arguments);
-  const auto body = reader.opaque(tcp::kMaxRecordBytes);
+  const auto body = reader.opaque(record_bytes);
   if (!bounded || !rpc::has_integrity(header.credential) || !reader.ok() || body.size() < xdr::kUnit)
-    return tcp::kMaxRecordBytes;
+    return record_bytes;
   return kWrapping + binding->max_results_bytes(header.procedure, body.subspan(xdr::kUnit));
 }
 
@@ -102,19 +102,19 @@ void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_
 }
 
 /// Chooses the call's Write chunks, one per eligible result that the call requests. Returns an upper bound in
-/// bytes for the rest of the reply.
+/// bytes for the rest of the reply. The whole reply has at most `record_bytes`.
 std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
-                         std::span<const std::byte> arguments) noexcept {
+                         std::span<const std::byte> arguments, std::uint32_t record_bytes) noexcept {
   const service::Binding& binding = *call.binding;
   call.announces_sizes = binding.announces(header.procedure, arguments);
   std::uint64_t most = rpc::kMinReplyBytes;
   if (header.credential.flavor != rpc::AuthFlavor::None && header.credential.flavor != rpc::AuthFlavor::Sys)
     most += rpc::kMaxAuthBytes;
   if (rpc::is_wrapped(header.credential)) {
-    const std::uint64_t results = max_integrity_results(header, arguments);
-    return static_cast<std::uint32_t>(smaller_of<std::uint64_t>(most + results, tcp::kMaxRecordBytes));
+    const std::uint64_t results = max_integrity_results(header, arguments, record_bytes);
+    return static_cast<std::uint32_t>(smaller_of<std::uint64_t>(most + results, record_bytes));
   }
-  if (binding.max_results_bytes == nullptr) return tcp::kMaxRecordBytes;
+  if (binding.max_results_bytes == nullptr) return record_bytes;
   most += binding.max_results_bytes(header.procedure, arguments);
   if (most <= kSmallReplyBytes) return static_cast<std::uint32_t>(most);
   if (binding.expected_items != nullptr)
@@ -123,15 +123,14 @@ std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
   for (std::uint32_t i = 0; i < call.chunk_count; ++i) {
     const std::uint64_t bytes = xdr::padded(std::size_t{call.chunk_bytes[i]});
     call.chunk_at[i] = call.all_chunks_bytes;
-    if (bytes < kMinPlacedBytes || call.all_chunks_bytes + bytes > tcp::kMaxRecordBytes) {
+    if (bytes < kMinPlacedBytes || call.all_chunks_bytes + bytes > record_bytes) {
       call.chunk_bytes[i] = 0;
       continue;
     }
     call.all_chunks_bytes += static_cast<std::uint32_t>(bytes);
     most -= smaller_of(most, bytes);
   }
-  return static_cast<std::uint32_t>(
-      smaller_of<std::uint64_t>(most, tcp::kMaxRecordBytes - call.all_chunks_bytes));
+  return static_cast<std::uint32_t>(smaller_of<std::uint64_t>(most, record_bytes - call.all_chunks_bytes));
 }
 
 /// Returns the call's Write chunks as Write items in `call.reply`, whose memory is registered as `lkey`.
@@ -152,8 +151,8 @@ Submission submit_call(ClientCall& call, const OutgoingCall& outgoing, ServerSid
   std::span<std::byte> message = outgoing.message;
   const auto arguments = message.subspan(outgoing.arguments_at);
   call.tells_withheld = call.binding->withhold(call.procedure, arguments, side.config().withheld);
-  const auto max_reply = static_cast<std::uint32_t>(
-      smaller_of<std::uint64_t>(plan_reply(call, outgoing.header, arguments), outgoing.reply_room));
+  const std::uint32_t planned = plan_reply(call, outgoing.header, arguments, side.config().record_bytes());
+  const auto max_reply = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(planned, outgoing.reply_room));
   // A longer reply without Write chunks stays in the memory of its Reply chunk.
   const bool to_be_copied = max_reply > kSmallReplyBytes && max_reply <= tcp::kStreamBytes;
   if (call.all_chunks_bytes > 0 || call.names_items || to_be_copied) {
@@ -203,7 +202,7 @@ bool read_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::by
   if ((call.announces_sizes || call.tells_withheld) && header.header.success())
     side.compared().note(*call.binding, message.subspan(results_at), &chunks);
   if (call.announces_sizes && header.header.success())
-    call.binding->cap_sizes(message.subspan(results_at), kCarried, &chunks);
+    call.binding->cap_sizes(message.subspan(results_at), side.config().carried(), &chunks);
   if (call.tells_withheld && header.header.success())
     call.binding->withhold_in_results(message.subspan(results_at), side.config().withheld, &chunks);
   for (service::Item& item : std::span(call.items).first(count)) item.offset += results_at;

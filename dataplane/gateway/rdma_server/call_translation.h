@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -41,7 +42,8 @@ struct OutgoingCall {
   std::optional<rdma::Lkey>
       lkey{};  ///< of `message`, which stays valid until the reply; without it, a reduced call is copied
                ///< first
-  std::uint64_t reply_room = tcp::kMaxRecordBytes;  ///< bytes of the longest reply that the client can take
+  std::uint64_t reply_room =
+      std::numeric_limits<std::uint64_t>::max();  ///< bytes of the longest reply that the client can take
 };
 
 enum class Submission : std::uint8_t {

@@ -20,7 +20,7 @@ rpcrdma::RequesterConfig requester_config(const ServerSideConfig& config) {
           .credits_requested = config.calls,
           .windows = kWindowsPerCall * config.calls,
           .long_buffers = kLongBuffers,
-          .long_buffer_bytes = tcp::kMaxRecordBytes,
+          .long_buffer_bytes = config.record_bytes(),
           .short_reply_buffers = config.calls,
           .short_reply_bytes = kShortReplyBytes,
           .keep_xids = true,

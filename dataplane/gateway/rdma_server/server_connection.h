@@ -38,10 +38,11 @@ inline constexpr std::uint32_t kLongBuffers = 4;
 /// Each call has a buffer for a Reply chunk of at most this size, such as that of a COMPOUND with attributes.
 inline constexpr std::uint32_t kShortReplyBytes = tcp::kStreamBytes;
 
-/// Returns the approximate memory of one connection in bytes, including its requester.
-inline std::uint64_t server_connection_bytes(std::uint32_t calls) noexcept {
+/// Returns the approximate memory of one connection in bytes, including its requester. The longest message
+/// has `record_bytes`.
+inline std::uint64_t server_connection_bytes(std::uint32_t calls, std::uint32_t record_bytes) noexcept {
   const std::uint64_t requests = std::uint64_t{2} * rpcrdma::RequesterConfig{}.inline_bytes * calls;
-  return requests + kLongBuffers * std::uint64_t{tcp::kMaxRecordBytes} +
+  return requests + kLongBuffers * std::uint64_t{record_bytes} +
          calls * (std::uint64_t{kSmallReplyBytes} + kShortReplyBytes);
 }
 

@@ -139,9 +139,9 @@ ServerSide::ServerSide(rpcrdma::Engine& engine, Dialer& dialer, const ServerSide
       dialer_(dialer),
       counters_(counters),
       clock_(clock),
-      records_(engine.device(), config.record_buffers, tcp::kMaxRecordBytes),
+      records_(engine.device(), config.record_buffers, config.record_bytes()),
       items_(engine.device(), config.item_buffers, tcp::kStreamBytes),
-      scratch_(FixedArray<std::byte>::for_overwrite(tcp::kMaxRecordBytes)),
+      scratch_(FixedArray<std::byte>::for_overwrite(config.record_bytes())),
       connections_(*this, engine, config.connections),
       by_connection_(engine.connection_count()) {}
 
@@ -191,8 +191,7 @@ std::span<std::byte> ClientBuffers::keep_message(ClientCall& call, const rpcrdma
     call.reply = acquire(message.size());
   std::span<std::byte> to = *call.small;
   if (call.reply.address != nullptr)
-    to = {call.reply.address + call.all_chunks_bytes,
-          ServerSide::bytes_of(call.reply) - call.all_chunks_bytes};
+    to = {call.reply.address + call.all_chunks_bytes, side_.bytes_of(call.reply) - call.all_chunks_bytes};
   if (message.size() > to.size()) return {};
   std::memcpy(to.data(), message.data(), message.size());
   return to.first(message.size());

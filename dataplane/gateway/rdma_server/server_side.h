@@ -34,19 +34,23 @@
 
 namespace sluice::rdma_server {
 
-/// Limits for data and messages that the gateway carries to the server.
-inline constexpr service::CarriedSizes kCarried{.data_bytes = tcp::kMaxDataBytes,
-                                                .message_bytes = tcp::kMaxRecordBytes};
-
 struct ServerSideConfig {
   std::uint32_t connections = 16;  ///< connections to the server
   std::uint32_t calls = 64;        ///< outstanding calls per connection; a power of two
   std::uint32_t inline_bytes = 4096;
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 256;
+  std::uint32_t max_io_bytes = tcp::kMaxDataBytes;  ///< maximum data bytes of one READ or WRITE
   std::uint64_t call_timeout_ns =
       0;  ///< a call without a reply for this long disconnects its client; zero: never
   service::Withheld withheld{};
+
+  /// Returns the size of the longest message, and of each of `record_buffers`.
+  std::uint32_t record_bytes() const noexcept { return tcp::record_bytes(max_io_bytes); }
+  /// Returns the limits for data and messages that the gateway carries to the server.
+  service::CarriedSizes carried() const noexcept {
+    return {.data_bytes = max_io_bytes, .message_bytes = record_bytes()};
+  }
 };
 
 /// Counters of this side. Another component owns them; this side is their only writer.
@@ -87,8 +91,8 @@ class ServerSide {
   /// Returns a buffer of the smallest size that fits. Its address is null if no buffer is free.
   PoolBuffer acquire_buffer(std::size_t bytes) noexcept;
   void release_buffer(PoolBuffer& buffer) noexcept;
-  static std::size_t bytes_of(const PoolBuffer& buffer) noexcept {
-    return buffer.is_record ? tcp::kMaxRecordBytes : tcp::kStreamBytes;
+  std::size_t bytes_of(const PoolBuffer& buffer) const noexcept {
+    return (buffer.is_record ? records_ : items_).buffer_bytes();
   }
   rdma::Lkey record_lkey() const noexcept { return records_.lkey(); }
   rdma::Lkey lkey(const PoolBuffer& buffer) const noexcept {
@@ -135,7 +139,7 @@ class ServerSide {
   ServerUser* user_of(const service::Client& connection) const noexcept;
 
   const ServerSideConfig config_;
-  ulb::ComparedAttributes compared_{kCarried, config_.withheld};
+  ulb::ComparedAttributes compared_{config_.carried(), config_.withheld};
   Dialer& dialer_;
   const ServerCounters counters_;
   const Clock clock_;

@@ -108,7 +108,7 @@ void Relay::publish() noexcept {
 }
 
 std::uint64_t Relay::held_bytes(std::uint16_t client) const noexcept {
-  return clients_[client]->records_held() * std::uint64_t{tcp::kMaxRecordBytes};
+  return clients_[client]->records_held() * std::uint64_t{server_.config().record_bytes()};
 }
 
 service::Execution RelayService::execute(service::Call& call) noexcept {

@@ -14,7 +14,7 @@ TcpClient::TcpClient(Ingress& ingress)
     : ingress_(ingress),
       buffers_(ingress.server()),
       stream_bytes_(FixedArray<std::byte>::for_overwrite(tcp::kStreamBytes)),
-      stream_({stream_bytes_.data(), tcp::kStreamBytes}, tcp::kMaxRecordBytes),
+      stream_({stream_bytes_.data(), tcp::kStreamBytes}, ingress.config().record_bytes()),
       receiver_(ingress.uring(), this) {}
 
 TcpClient::~TcpClient() {
@@ -161,7 +161,7 @@ void TcpClient::handle_records() noexcept {
         if (record_since_ns_ == 0 && stream_.in_record()) record_since_ns_ = moved_ns_;
         return receiver_.receive(socket_, stream_.room());
       case tcp::RecordStream::Step::NeedMemory: {
-        const PoolBuffer buffer = buffers_.acquire(tcp::kMaxRecordBytes);
+        const PoolBuffer buffer = buffers_.acquire(ingress_.config().record_bytes());
         if (buffer.address == nullptr) return wait_for_release();
         stream_.lend(buffer.address);
         break;

@@ -19,6 +19,7 @@ using rpcrdma::CallStatus;
 using tcp_upstream_test::call_of;
 using tcp_upstream_test::ForwardLab;
 using tcp_upstream_test::kResultsAt;
+using tcp_upstream_test::LongWrite;
 using tcp_upstream_test::nfs3;
 using tcp_upstream_test::opaque;
 using tcp_upstream_test::pattern;
@@ -188,6 +189,19 @@ TEST_P(Gateways, read_data_without_a_write_chunk_comes_in_the_message) {
   }
 }
 
+TEST_P(Gateways, more_than_a_mebibyte_without_a_write_chunk_comes_in_the_message) {
+  constexpr std::uint32_t kBytes = 1'500'000;
+  GatewayLab lab(GetParam(), {.pnfs = false, .referrals = false}, 2u << 20);
+  LabClient& client = lab.add_client();
+  for (const Bytes& call : {nfs3_read(kBytes), plain()}) {
+    const Bytes results = read_results(pattern(kBytes, 9));
+    lab.upstream().answer = [&](const auto& seen) { return success(seen.xid(), results); };
+    const Outcome outcome = lab.call(client, {.payload = call, .max_reply_bytes = 2u << 20});
+    ASSERT_EQ(outcome.status, CallStatus::Ok);
+    EXPECT_EQ(Bytes(outcome.message.begin() + kResultsAt, outcome.message.end()), results);
+  }
+}
+
 TEST_P(Gateways, a_long_reply_without_eligible_items_comes_whole) {
   GatewayLab lab(GetParam());
   LabClient& client = lab.add_client();
@@ -277,17 +291,83 @@ TEST_P(Gateways, V1_077_write_data_in_the_middle_of_a_compound_stays_there) {
   EXPECT_EQ(behind_xid(lab.upstream().calls.back().message), behind_xid(whole));
 }
 
-TEST_P(Gateways, what_the_path_does_not_carry_is_not_announced) {
-  GatewayLab lab(GetParam());
+TEST_P(Gateways, four_mebibytes_are_one_write_and_one_read) {
+  constexpr std::uint32_t kBytes = 4u << 20;
+  GatewayLab lab(GetParam(), {.pnfs = false, .referrals = false}, kBytes);
   LabClient& client = lab.add_client();
-  constexpr std::uint32_t kHuge = 64u << 20;
-  lab.upstream().answer = [](const auto& call) {  // FSINFO3resok without attributes
-    return success(call.xid(), words({0, 0, kHuge, kHuge, 1, kHuge, kHuge, 1, kHuge, 0, 0, 0, 1, 0}));
+  lab.upstream().answer = [](const auto& call) { return success(call.xid(), words({0})); };
+  const LongWrite write(client, kBytes);
+  conformance::fill_pattern(write.data, 6);
+  ASSERT_EQ(lab.call(client, write.request()).status, CallStatus::Ok);
+  ASSERT_EQ(lab.upstream().calls.size(), 1u);
+  const Bytes& seen = lab.upstream().calls.back().message;
+  ASSERT_EQ(seen.size(), write.call.size() + kBytes);
+  EXPECT_TRUE(conformance::has_pattern(std::span(seen).subspan(write.call.size()), 6));
+
+  const Bytes data = pattern(kBytes, 7);
+  lab.upstream().answer = [&](const auto& call) { return success(call.xid(), read_results(data)); };
+  const auto into = client.memory(kBytes);
+  const rdma::Sge piece = client.piece(into);
+  const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
+  const Outcome outcome = lab.call(
+      client, {.payload = nfs3_read(kBytes), .writes = {&item, 1}, .max_reply_bytes = 200}, {kBytes});
+  ASSERT_EQ(outcome.status, CallStatus::Ok);
+  ASSERT_EQ(outcome.items.size(), 1u);
+  EXPECT_EQ(outcome.items[0].where, rpcrdma::ItemResult::Where::Placed);
+  EXPECT_TRUE(conformance::has_pattern(into, 7));
+  EXPECT_EQ(lab.upstream().calls.size(), 2u);
+  EXPECT_TRUE(lab.until([&] { return lab.balanced(); }));
+}
+
+/// Returns the READ size that a client sees if the server announces `server_bytes` in FSINFO and the gateway
+/// carries `max_io_bytes`.
+std::uint32_t announced_read_bytes(const Path& path, std::uint32_t max_io_bytes, std::uint32_t server_bytes) {
+  GatewayLab lab(path, {.pnfs = false, .referrals = false}, max_io_bytes);
+  LabClient& client = lab.add_client();
+  lab.upstream().answer = [&](const auto& call) {  // FSINFO3resok without attributes
+    return success(call.xid(), words({0, 0, server_bytes, server_bytes, 1, server_bytes, server_bytes, 1,
+                                      server_bytes, 0, 0, 0, 1, 0}));
   };
   const Outcome outcome =
       lab.call(client, {.payload = nfs3(ulb::kNfs3FsInfo, opaque(pattern(32, 5))), .max_reply_bytes = 400});
-  ASSERT_EQ(outcome.status, CallStatus::Ok);
-  EXPECT_EQ(word_at(outcome.message, 8), tcp::kMaxDataBytes);
+  EXPECT_EQ(outcome.status, CallStatus::Ok);
+  return word_at(outcome.message, 8);
+}
+
+TEST_P(Gateways, what_the_path_does_not_carry_is_not_announced) {
+  for (const std::uint32_t most : {1u << 20, 4u << 20})
+    EXPECT_EQ(announced_read_bytes(GetParam(), most, 64u << 20), most);
+}
+
+TEST_P(Gateways, a_server_that_offers_less_than_the_path_carries_is_obeyed) {
+  for (const std::uint32_t offered : {64u << 10, 1u << 20, 3u << 20})
+    EXPECT_EQ(announced_read_bytes(GetParam(), 4u << 20, offered), offered);
+}
+
+TEST_P(Gateways, a_session_and_its_file_systems_have_the_sizes_that_the_path_carries) {
+  constexpr std::uint32_t kHuge = 64u << 20, kCreateSession = 43, kGetAttr = 9, kBoth = 1u << 30 | 1u << 31;
+  const auto channel = [](std::uint32_t bytes) { return words({0, bytes, bytes, 4096, 8, 64, 0}); };
+  const auto results = [&](std::uint32_t data_bytes, std::uint32_t message_bytes) {
+    Bytes all = words({0, 0, 2, kCreateSession, 0, 1, 2, 3, 4, 1, 0});
+    append(all, channel(message_bytes));
+    append(all, channel(message_bytes));
+    append(all, words({kGetAttr, 0, 1, kBoth, 16, 0, data_bytes, 0, data_bytes}));
+    return all;
+  };
+  Bytes arguments = words({0, 1, 2, kCreateSession, 7, 8, 1, 0});
+  append(arguments, channel(kHuge));
+  append(arguments, channel(kHuge));
+  append(arguments, words({0x40000000, 1, 0, kGetAttr, 1, kBoth}));
+  for (const std::uint32_t most : {1u << 20, 4u << 20}) {
+    GatewayLab lab(GetParam(), {.pnfs = false, .referrals = false}, most);
+    LabClient& client = lab.add_client();
+    lab.upstream().answer = [&](const auto& call) { return success(call.xid(), results(kHuge, kHuge)); };
+    const Bytes call = call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, arguments);
+    const Outcome outcome = lab.call(client, {.payload = call, .max_reply_bytes = 2000});
+    ASSERT_EQ(outcome.status, CallStatus::Ok);
+    EXPECT_EQ(Bytes(outcome.message.begin() + kResultsAt, outcome.message.end()),
+              results(most, tcp::record_bytes(most)));
+  }
 }
 
 TEST_P(Gateways, a_call_that_the_server_answers_late_is_noted_with_the_servers_part) {

@@ -32,14 +32,19 @@ struct Path {
 class GatewayLab {
  public:
   explicit GatewayLab(const Path& path,
-                      const service::Withheld& withheld = {.pnfs = false, .referrals = false}) {
+                      const service::Withheld& withheld = {.pnfs = false, .referrals = false},
+                      std::uint32_t max_io_bytes = tcp::kMaxDataBytes) {
     if (path.server == Server::OverTcp)
-      tcp_ = std::make_unique<tcp_upstream_test::ForwardLab>(tcp_upstream_test::ForwardOptions{
-          .version = path.client_version, .record_buffers = 32, .withheld = withheld});
+      tcp_ = std::make_unique<tcp_upstream_test::ForwardLab>(
+          tcp_upstream_test::ForwardOptions{.version = path.client_version,
+                                            .record_buffers = 32,
+                                            .max_io_bytes = max_io_bytes,
+                                            .withheld = withheld});
     else
       rdma_ = std::make_unique<rdma_upstream_test::RelayLab>(
           rdma_upstream_test::RelayOptions{.client_version = path.client_version,
                                            .server_version = path.server_version,
+                                           .max_io_bytes = max_io_bytes,
                                            .withheld = withheld,
                                            .withheld_by_server = {.pnfs = false, .referrals = false}});
   }

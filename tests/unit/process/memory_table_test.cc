@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "dataplane/base/buffer_stride.h"
+#include "dataplane/gateway/rdma_server/server_connection.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/tcp/record_stream.h"
@@ -73,6 +74,11 @@ TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
   config.max_io_mib = 4;
   EXPECT_GE(reserved(config, "replies of upstreams"),
             std::uint64_t{config.record_buffers} * tcp::record_bytes(4u << 20));
+  config.upstreams[0].transport = segment::Transport::Rdma;
+  config.upstreams[0].connections = 8;
+  EXPECT_GE(reserved(config, "calls and replies of RDMA upstreams"),
+            (config.record_buffers + 8ull * rdma_server::kLongBuffers) * tcp::record_bytes(4u << 20));
+  config.upstreams[0].transport = segment::Transport::Tcp;
   config.max_io_mib = 1;
   const std::uint64_t of_one = reserved(config, "replies of upstreams");
   config.upstreams[0].handle_tag = 7;
@@ -82,6 +88,11 @@ TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
   config.reverse.in_use = 1;
   EXPECT_GE(reserved(config, "calls and replies of the reverse gateway"),
             std::uint64_t{config.reverse.record_buffers} * tcp::kMaxRecordBytes);
+  config.max_io_mib = 4;
+  EXPECT_GE(reserved(config, "calls and replies of the reverse gateway"),
+            (config.reverse.record_buffers +
+             std::uint64_t{config.reverse.connections} * rdma_server::kLongBuffers) *
+                tcp::record_bytes(4u << 20));
   EXPECT_LT(reserved(config, "file data"), 5ull << 30);
 }
 

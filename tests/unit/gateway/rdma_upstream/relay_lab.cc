@@ -14,7 +14,8 @@ rpcrdma::EngineConfig engine_config(const RelayOptions& options) {
   config.max_connections = kClients + options.connections;
   config.capacity.call_slots = kCredits;
   config.capacity.requests = options.calls;
-  config.reply_buffer_bytes = tcp::kMaxRecordBytes;
+  config.call_buffer_bytes = tcp::record_bytes(options.max_io_bytes);
+  config.reply_buffer_bytes = tcp::record_bytes(options.max_io_bytes);
   config.reply_buffers = options.reply_buffers;
   config.callers = kClients;
   return config;
@@ -39,6 +40,7 @@ RelaySide::RelaySide(std::shared_ptr<rdma::loopback::Fabric> fabric, const Relay
                                                  .calls = options.calls,
                                                  .record_buffers = options.record_buffers,
                                                  .item_buffers = options.item_buffers,
+                                                 .max_io_bytes = options.max_io_bytes,
                                                  .call_timeout_ns = options.call_timeout_ns,
                                                  .withheld = options.withheld},
                                  .routes = {{ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {0x20000123, 1}},
@@ -82,7 +84,10 @@ void RelaySide::poll(std::uint64_t now_ns) {
 
 RelayLab::RelayLab(RelayOptions chosen)
     : options(chosen),
-      forward({.record_buffers = 32, .reply_buffers = 16, .withheld = options.withheld_by_server}),
+      forward({.record_buffers = 32,
+               .max_io_bytes = options.max_io_bytes,
+               .reply_buffers = 16,
+               .withheld = options.withheld_by_server}),
       side(forward.fabric, chosen, &tcp_upstream_test::ForwardLab::clock) {
   forward.beside = [this] { turn(); };
 }

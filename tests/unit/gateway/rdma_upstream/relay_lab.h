@@ -26,7 +26,8 @@ struct RelayOptions {
   std::uint32_t calls = 16;
   std::uint32_t record_buffers = 16;
   std::uint32_t item_buffers = 16;
-  std::uint32_t reply_buffers = 16;  ///< buffers of the relay's engine
+  std::uint32_t max_io_bytes = tcp::kMaxDataBytes;  ///< of the relay and of the gateway that plays the server
+  std::uint32_t reply_buffers = 16;                 ///< buffers of the relay's engine
   std::uint64_t call_timeout_ns = 0;
   service::Withheld withheld{.pnfs = false, .referrals = false};
   service::Withheld withheld_by_server{};  ///< withheld by the gateway that plays the server

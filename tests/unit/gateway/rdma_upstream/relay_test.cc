@@ -115,5 +115,39 @@ TEST_P(Versions, write_data_of_a_read_chunk_is_offered_where_it_is) {
   }
 }
 
+TEST(RelayMemory, reads_of_four_mebibytes_wait_for_one_of_few_long_buffers) {
+  constexpr std::uint32_t kBytes = 4u << 20;
+  RelayLab lab({.record_buffers = 2, .max_io_bytes = kBytes});
+  LabClient& client = lab.add_client();
+  lab.upstream().answer = [](const auto& call) { return success(call.xid()); };
+  lab.call(client, {.payload = nfs3(ulb::kNfs3Null), .max_reply_bytes = 64});  // all credits are granted now
+  lab.upstream().answer = nullptr;
+  lab.upstream().calls.clear();
+  client.finished.clear();
+  Bytes arguments = opaque(pattern(32, 5));
+  append(arguments, words({0, 0, kBytes}));
+  std::deque<rdma::Sge> pieces;
+  for (int i = 0; i < 3; ++i) {
+    pieces.push_back(client.piece(client.memory(kBytes)));
+    const rpcrdma::WriteItem item{.pieces = {&pieces.back(), 1}};
+    client.submit({.payload = nfs3(ulb::kNfs3Read, arguments), .writes = {&item, 1}, .max_reply_bytes = 200});
+  }
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::waits_memory) > 0; }));
+  ASSERT_TRUE(lab.until([&] { return lab.upstream().calls.size() == 2; }));
+  EXPECT_EQ(lab.side.relay->held_bytes(lab.side.accepted[0]->number()), 2u * tcp::record_bytes(kBytes));
+  const auto answer = [](const auto& call) {
+    Bytes results = words({0, 0, kBytes, 1});
+    append(results, opaque(pattern(kBytes, 7)));
+    return success(call.xid(), results);
+  };
+  for (const auto& call : std::vector(lab.upstream().calls))
+    lab.upstream().send(call.connection, tcp_upstream_test::record(answer(call)));
+  lab.upstream().answer = answer;
+  ASSERT_TRUE(lab.until([&] { return client.finished[2].has_value(); }));
+  for (const rdma::Sge& piece : pieces)
+    EXPECT_TRUE(conformance::has_pattern({piece.address, piece.length}, 7));
+  EXPECT_TRUE(lab.until([&] { return lab.balanced(); }));
+}
+
 }  // namespace
 }  // namespace sluice::rdma_upstream_test

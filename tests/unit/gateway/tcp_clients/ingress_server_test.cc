@@ -23,7 +23,8 @@ constexpr std::uint64_t kTurnNs = 10'000;
 /// The server's side, written by hand.
 class RawServer {
  public:
-  explicit RawServer(std::uint32_t version = 1) : side(fabric, {.version = version}, &clock) {
+  explicit RawServer(std::uint32_t version = 1, std::uint32_t max_io_bytes = tcp::kMaxDataBytes)
+      : side(fabric, {.version = version, .max_io_bytes = max_io_bytes}, &clock) {
     raw_device->connection_manager()->listen(conformance::kPort);
     client = &side.add_peer();
   }
@@ -182,13 +183,15 @@ TEST(IngressServer, what_the_server_announces_is_lowered_to_what_can_be_carried)
   const auto results = [](std::uint32_t size) {
     return success(7, words({0, 0, size, size, 4096, size, size, 4096, size, 0, ~0u, 0, 1, 0x1b}));
   };
-  for (const std::uint32_t protection : {kNone, kIntegrity}) {
-    RawServer server;
-    server.client->send_record(gss_call(protection, ulb::kNfs3FsInfo, opaque(pattern(32, 5))));
-    RawCall call = server.next_call();
-    server.peer->send(call.with(results(4u << 20)));
-    EXPECT_EQ(server.answer(), results(protection == kNone ? 1u << 20 : 4u << 20)) << protection;
-  }
+  constexpr std::uint32_t kHuge = 64u << 20;
+  for (const std::uint32_t most : {1u << 20, 4u << 20})
+    for (const std::uint32_t protection : {kNone, kIntegrity}) {
+      RawServer server(1, most);
+      server.client->send_record(gss_call(protection, ulb::kNfs3FsInfo, opaque(pattern(32, 5))));
+      RawCall call = server.next_call();
+      server.peer->send(call.with(results(kHuge)));
+      EXPECT_EQ(server.answer(), results(protection == kNone ? most : kHuge)) << protection;
+    }
 }
 
 TEST(IngressServer, behind_an_error_nothing_is_announced) {
@@ -269,11 +272,13 @@ TEST(IngressServer, V1_118_the_reply_of_a_signed_call_is_bounded_by_its_argument
     EXPECT_GT(signed_read.reply->capacity(), 65536u);
     EXPECT_LT(signed_read.reply->capacity(), 68000u);
     // The gateway cannot read the reply limit of encrypted arguments.
-    RawServer encrypted(version);
-    encrypted.client->send_record(gss_call(3, ulb::kNfs3GetAttr, opaque(pattern(32, 5))));
-    const rpcrdma::ChunkLists of_encrypted = encrypted.next_lists();
-    ASSERT_TRUE(of_encrypted.reply.has_value());
-    EXPECT_GT(of_encrypted.reply->capacity(), 1u << 20);
+    for (const std::uint32_t most : {1u << 20, 4u << 20}) {
+      RawServer encrypted(version, most);
+      encrypted.client->send_record(gss_call(3, ulb::kNfs3GetAttr, opaque(pattern(32, 5))));
+      const rpcrdma::ChunkLists of_encrypted = encrypted.next_lists();
+      ASSERT_TRUE(of_encrypted.reply.has_value());
+      EXPECT_EQ(of_encrypted.reply->capacity(), tcp::record_bytes(most));
+    }
   }
 }
 

@@ -93,6 +93,7 @@ IngressSide::IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const S
                                                     .calls = options.calls,
                                                     .record_buffers = options.record_buffers,
                                                     .item_buffers = options.item_buffers,
+                                                    .max_io_bytes = options.max_io_bytes,
                                                     .call_timeout_ns = options.call_timeout_ns,
                                                     .withheld = options.withheld},
                                     .uring = options.uring};

@@ -29,6 +29,7 @@ struct SideOptions {
   std::uint32_t calls = 8;
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 16;
+  std::uint32_t max_io_bytes = tcp::kMaxDataBytes;
   std::uint64_t call_timeout_ns = 0;
   std::vector<segment::AllowedPrefix> allowed{};
   bool privileged_clients = false;

@@ -127,6 +127,26 @@ TEST_P(Ingress, V1_074_V1_103_X_13_calls_and_replies_arrive_as_they_were_sent) {
   EXPECT_EQ(lab.side.count(Counter::failures), 0u);
 }
 
+TEST_P(Ingress, four_mebibytes_are_one_write_and_one_read) {
+  constexpr std::uint32_t kBytes = 4u << 20;
+  IngressLab lab({.version = GetParam(), .max_io_bytes = kBytes},
+                 {.record_buffers = kRecordBuffers, .max_io_bytes = kBytes});
+  TcpPeer& client = lab.side.add_peer();
+  const Bytes written = words({0, 0, 0, kBytes, 2, 7, 8});
+  lab.forward.upstream.answer = [&](const auto& call) { return success(call.xid(), written); };
+  const Bytes write = with_xid(write3(kBytes, 6), 1);
+  ASSERT_EQ(lab.call(client, write), success(1, written));
+  ASSERT_EQ(lab.forward.upstream.calls.size(), 1u);
+  EXPECT_EQ(without_xid(lab.forward.upstream.calls[0].message), without_xid(write));
+
+  const Bytes read = read3_result(kBytes, 7);
+  lab.forward.upstream.answer = [&](const auto& call) { return success(call.xid(), read); };
+  ASSERT_EQ(lab.call(client, with_xid(read3(kBytes), 2)), success(2, read));
+  EXPECT_EQ(lab.forward.upstream.calls.size(), 2u);
+  EXPECT_EQ(lab.side.count(Counter::reduced_calls), 1u);
+  EXPECT_EQ(lab.side.count(Counter::placed_replies), 1u);
+}
+
 TEST(IngressUring, is_served_without_what_only_newer_kernels_have) {
   IngressLab lab({.uring = UringFeatures()});
   exchange_all(lab);
@@ -367,6 +387,21 @@ TEST(IngressFault, a_call_that_is_too_long_ends_its_client) {
   ASSERT_TRUE(lab.until([&] { return client.ended(); }));
   EXPECT_EQ(client.received(), 0u);
   EXPECT_EQ(lab.call(lab.side.add_peer(), with_xid(nfs3(0), 6)), success(6));
+  EXPECT_EQ(lab.side.count(Counter::long_records), 1u);
+}
+
+TEST(IngressFault, a_call_is_too_long_beyond_what_is_configured) {
+  constexpr std::uint32_t kBytes = 4u << 20;
+  IngressLab lab({.max_io_bytes = kBytes}, {.max_io_bytes = kBytes});
+  lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
+  TcpPeer& client = lab.side.add_peer();
+  Bytes call = nfs3(0);
+  call.resize(3u << 20);  // has no eligible argument, so it is one long call
+  ASSERT_EQ(lab.call(client, with_xid(call, 5)), success(5));
+  EXPECT_EQ(without_xid(lab.forward.upstream.calls.back().message), without_xid(call));
+  call.resize(tcp::record_bytes(kBytes) + 4);
+  client.send_record(with_xid(call, 6));
+  ASSERT_TRUE(lab.until([&] { return client.ended(); }));
   EXPECT_EQ(lab.side.count(Counter::long_records), 1u);
 }
 

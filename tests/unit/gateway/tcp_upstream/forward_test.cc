@@ -124,32 +124,6 @@ TEST_P(Versions, write_data_of_a_read_chunk_stands_in_the_message_again) {
   }
 }
 
-TEST_P(Versions, four_mebibytes_are_one_write_and_one_read) {
-  constexpr std::uint32_t kBytes = 4u << 20;
-  ForwardOptions chosen = options();
-  chosen.max_io_bytes = kBytes;
-  ForwardLab lab(chosen);
-  LabClient& client = lab.add_client();
-  lab.upstream.answer = [](const auto& call) { return success(call.xid(), words({0})); };
-  const LongWrite write(client, kBytes);
-  conformance::fill_pattern(write.data, 6);
-  ASSERT_EQ(lab.call(client, write.request()).status, CallStatus::Ok);
-  const Bytes& seen = lab.upstream.calls.back().message;
-  ASSERT_EQ(seen.size(), write.call.size() + kBytes);
-  EXPECT_TRUE(conformance::has_pattern(std::span(seen).subspan(write.call.size()), 6));
-
-  const Bytes data = pattern(kBytes, 7);
-  lab.upstream.answer = [&](const auto& call) { return success(call.xid(), read_results(data)); };
-  const auto into = client.memory(kBytes);
-  const rdma::Sge piece = client.piece(into);
-  const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
-  const Outcome outcome = lab.call(
-      client, {.payload = nfs3_read(kBytes), .writes = {&item, 1}, .max_reply_bytes = 200}, {kBytes});
-  ASSERT_EQ(outcome.status, CallStatus::Ok);
-  EXPECT_EQ(outcome.items[0].where, rpcrdma::ItemResult::Where::Placed);
-  EXPECT_TRUE(conformance::has_pattern(into, 7));
-}
-
 TEST_P(Versions, a_write_beyond_what_is_configured_is_refused) {
   for (const std::uint32_t most : {1u << 20, 4u << 20}) {
     ForwardOptions chosen = options();

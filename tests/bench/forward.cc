@@ -18,6 +18,7 @@ namespace {
 constexpr ForwardedShape kNullCall{};
 constexpr ForwardedShape kGetAttr{ulb::kNfs3GetAttr};
 constexpr ForwardedShape kRead1m{ulb::kNfs3Read, kMegabyte};
+constexpr ForwardedShape kRead4m{ulb::kNfs3Read, 4 * kMegabyte};
 constexpr ForwardedShape kWrite1m{ulb::kNfs3Write, kMegabyte};
 constexpr ForwardedShape kWrite4k{ulb::kNfs3Write, 4096};
 
@@ -59,21 +60,25 @@ double read_bytes_per_second(double seconds) {
 
 // --- An upstream that copies no data
 
-constexpr std::uint32_t kBulkDepth = 8;
+constexpr std::uint32_t kBulkDepth = 8;  ///< calls of 1 MiB; fewer longer ones move as many bytes at a time
 constexpr std::uint32_t kBulkConnections = 4;
 
 template <const ForwardedShape& kShape>
 double gateway_bytes_per_second(double seconds) {
   pin(kGatewayCpu);
   BulkUpstream upstream(kShape);
-  Gateway gateway(upstream.port(), {.upstream_connections = kBulkConnections});
-  return gateway.run(kShape, kBulkDepth, seconds).per_second() * kShape.data_bytes;
+  Gateway gateway(upstream.port(),
+                  {.upstream_connections = kBulkConnections, .max_io_bytes = kShape.data_bytes});
+  return gateway.run(kShape, kBulkDepth * kMegabyte / kShape.data_bytes, seconds).per_second() *
+         kShape.data_bytes;
 }
 /// Returns the throughput through a relay. The upstream has the other processor, like over TCP.
+template <const ForwardedShape& kShape>
 double relay_bytes_per_second(double seconds) {
   pin(kGatewayCpu);
-  Gateway gateway(kRead1m, {});
-  return gateway.run(kRead1m, kBulkDepth, seconds).per_second() * kMegabyte;
+  Gateway gateway(kShape, {.max_io_bytes = kShape.data_bytes});
+  return gateway.run(kShape, kBulkDepth * kMegabyte / kShape.data_bytes, seconds).per_second() *
+         kShape.data_bytes;
 }
 template <const ForwardedShape& kShape>
 double straight_bytes_per_second(double seconds) {
@@ -118,7 +123,9 @@ constexpr Side kSides[] = {
     {"gateway_read", read_bytes_per_second<through_gateway>},
     {"straight_read", read_bytes_per_second<without_gateway>},
     {"gateway_read1m", gateway_bytes_per_second<kRead1m>},
-    {"relay_read1m", relay_bytes_per_second},
+    {"gateway_read4m", gateway_bytes_per_second<kRead4m>},
+    {"relay_read1m", relay_bytes_per_second<kRead1m>},
+    {"relay_read4m", relay_bytes_per_second<kRead4m>},
     {"straight_read1m", straight_bytes_per_second<kRead1m>},
     {"gateway_write1m", gateway_bytes_per_second<kWrite1m>},
     {"straight_write1m", straight_bytes_per_second<kWrite1m>},

@@ -20,7 +20,8 @@ rpcrdma::EngineConfig server_config(const GatewayShape& shape) {
   config.max_connections = std::max(2u, 2 * shape.clients);
   config.capacity.call_slots = kCredits;
   config.capacity.requests = kCredits;
-  config.reply_buffer_bytes = tcp::kMaxRecordBytes;
+  config.call_buffer_bytes = tcp::record_bytes(shape.max_io_bytes);
+  config.reply_buffer_bytes = tcp::record_bytes(shape.max_io_bytes);
   // Buffers as in a data plane.
   config.small_buffer_bytes = tcp_upstream::kItemBytes;
   config.lent_call_buffers = tcp_upstream::ReplyBuffers{}.items;
@@ -64,12 +65,14 @@ Gateway::Gateway(const ForwardedShape& calls, const GatewayShape& shape) : Gatew
   rdma_server_ = std::make_unique<RdmaServer>(fabric_, calls);
   relay_ = std::make_unique<rdma_upstream::Relay>(
       server_, dialer_, credits_,
-      rdma_upstream::RelayConfig{
-          .name = kUpstream,
-          .addresses = addresses_.get(),
-          .port = kRdmaServerPort,
-          .server_side = {.connections = shape.clients, .calls = kCredits, .record_buffers = 64},
-          .routes = {{ulb::kNfsProgram, ulb::kNfs3Version}}},
+      rdma_upstream::RelayConfig{.name = kUpstream,
+                                 .addresses = addresses_.get(),
+                                 .port = kRdmaServerPort,
+                                 .server_side = {.connections = shape.clients,
+                                                 .calls = kCredits,
+                                                 .record_buffers = 64,
+                                                 .max_io_bytes = shape.max_io_bytes},
+                                 .routes = {{ulb::kNfsProgram, ulb::kNfs3Version}}},
       *area_, &now_ns);
   for (const auto& service : relay_->services()) server_.add_service(*service);
   for (std::uint32_t i = 0; i < shape.clients; ++i) connect();
@@ -90,6 +93,7 @@ tcp_upstream::UpstreamsConfig Gateway::upstream_config(std::uint16_t port, const
   setup.config.shared_connections = shape.upstream_connections;
   setup.config.max_clients = std::max(2u, shape.clients);
   setup.config.credits = kCredits;
+  setup.config.replies.max_io_bytes = shape.max_io_bytes;
   setup.config.cache = &cache_;
   setup.routes = {{ulb::kNfsProgram, ulb::kNfs3Version}};
   setup.area = area_.get();

@@ -21,6 +21,7 @@ namespace sluice::bench {
 struct GatewayShape {
   std::uint32_t clients = 1;
   std::uint32_t upstream_connections = 1;
+  std::uint32_t max_io_bytes = tcp::kMaxDataBytes;  ///< maximum data bytes of one READ or WRITE
 };
 
 class Gateway {

@@ -53,7 +53,9 @@ COMPARISONS = {
     "forward_read1m_vs_direct": Comparison("forward", "gateway_read1m", "straight_read1m", "bytes/s", 1.0),
     "forward_write1m_vs_direct": Comparison("forward", "gateway_write1m", "straight_write1m", "bytes/s", 1.0),
     # The gateway has its processor to itself, so bytes per second are bytes per second of processor time.
+    "forward_read4m_vs_read1m": Comparison("forward", "gateway_read4m", "gateway_read1m", "bytes/s"),
     "rdma_upstream_read1m_vs_tcp_upstream": Comparison("forward", "relay_read1m", "gateway_read1m", "bytes/s", 1.5),
+    "rdma_upstream_read4m_vs_read1m": Comparison("forward", "relay_read4m", "relay_read1m", "bytes/s"),
     # The baseline makes 102,400 calls/s with 512 outstanding; the goal is 50,000 calls/s.
     "gateway_write_rate_at_5ms": Comparison("forward", "gateway_write4k_5ms", "straight_write4k_5ms", "RPC/s", 0.49),
     "upstream_longest_turn_us_10k": Comparison("forward", "longest_turn_us_10k", "longest_turn_us_64", "us", None, "lower", 0.2, processors=1, value_goal=20),

@@ -162,7 +162,10 @@ void TcpClient::handle_records() noexcept {
         return receiver_.receive(socket_, stream_.room());
       case tcp::RecordStream::Step::NeedMemory: {
         const PoolBuffer buffer = buffers_.acquire(ingress_.config().record_bytes());
-        if (buffer.address == nullptr) return wait_for_release();
+        if (buffer.address == nullptr) {
+          count_wait(Ingress::Counter::waits_memory);
+          return wait_for_release();
+        }
         stream_.lend(buffer.address);
         break;
       }

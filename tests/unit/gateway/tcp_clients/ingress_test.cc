@@ -510,6 +510,23 @@ TEST(IngressFault, a_client_that_takes_no_bytes_is_ended_and_its_memory_serves_o
   EXPECT_EQ(lab.call(other, with_xid(read3(1 << 20), 6)), success(6, read3_result(1 << 20, 1)));
 }
 
+TEST(IngressFault, a_long_call_waits_for_one_of_few_records_and_is_counted) {
+  constexpr std::uint32_t kBytes = 4u << 20;
+  IngressLab lab({.record_buffers = 2, .max_io_bytes = kBytes}, {.max_io_bytes = kBytes});
+  TcpPeer& client = lab.side.add_peer();
+  all_credits(lab, client);
+  for (std::uint32_t i = 0; i < 3; ++i) client.send_record(with_xid(write3(kBytes, i), 100 + i));
+  ASSERT_TRUE(lab.until([&] { return lab.forward.upstream.calls.size() == 2; }));
+  ASSERT_TRUE(lab.until([&] { return lab.side.count(Counter::waits_memory) > 0; }));
+  EXPECT_EQ(lab.forward.upstream.calls.size(), 2u);
+  const Bytes results = words({0, 0, 0, kBytes, 2, 7, 8});
+  for (const auto& call : std::vector(lab.forward.upstream.calls))
+    lab.forward.upstream.send(call.connection, record(success(call.xid(), results)));
+  lab.forward.upstream.answer = [&](const auto& call) { return success(call.xid(), results); };
+  for (std::uint32_t i = 0; i < 3; ++i)
+    EXPECT_EQ(without_xid(lab.answer(client)), without_xid(success(0, results)));
+}
+
 /// Client libraries may use fragments as short as 2048 bytes, even for the longest WRITE.
 TEST(IngressFault, a_call_of_many_fragments_is_one_call) {
   constexpr std::uint32_t kFragment = 512, kXid = 5;

@@ -53,7 +53,7 @@ constexpr Key<ConfigBlock> kReactorKeys[] = {
     choice<&ConfigBlock::idle>("idle", kIdle, BothPlanes, "\"backoff\" sleeps after some time without work"),
     {{.name = "cpus",
       .kind = Kind::IntegerList,
-      .range = "`count` numbers from 0 to 4095",
+      .range = "`count` numbers from 0 to 127",
       .preset = "chosen",
       .scope = BothPlanes,
       .sentence = "their processors. Default: from the affinity mask"},

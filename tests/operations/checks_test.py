@@ -33,7 +33,8 @@ def a_file_that_cannot_start_is_found_by_each_check():
         text = file.read()
     memory = text + "[memory]\nsize_mib = 1048576\n"
     for broken, said in ((memory, "size_mib"), (text.replace("clients = []\n", "", 1), "has no clients"),
-                         (text.replace("192.0.2.1/24", "192.0.2.255/24", 1), "broadcast address")):
+                         (text.replace("192.0.2.1/24", "192.0.2.255/24", 1), "broadcast address"),
+                         (f'{text}[page]\naddress = "{planes.metrics}"\n', "page.address and metrics.address are both at TCP port")):
         assert broken != text
         with open(planes.config, "w", encoding="utf-8") as file:
             file.write(broken)

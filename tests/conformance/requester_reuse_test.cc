@@ -320,7 +320,7 @@ TEST(RequesterReuse, V1_152_calls_with_chunks_on_a_queue_pair_in_error_wait_for_
   for (std::size_t i = 0; i < 2; ++i) {
     ASSERT_GT(lab.peer->inbox.size(), i);
     const std::uint32_t xid = xid_of(got(lab, i));
-    answer(lab, RawCall{.xid = xid, .credits = 4}.with(accepted(xid)));
+    answer_with(lab, RawCall{.xid = xid, .credits = 4}.with(accepted(xid)));
   }
   ASSERT_EQ(lab.finished.size(), 2u);
   for (const Finished& call : lab.finished) EXPECT_EQ(call.status, CallStatus::Ok);

@@ -69,7 +69,7 @@ void Configuration::take_over(std::uint64_t now_ns) {
     log::warn(
         "Nothing is exported or forwarded. Add an [[export]], an [[upstream]] or [reverse] to the "
         "configuration file");
-  starts_.look(now_ns);
+  starts_.poll(now_ns);
   publish(config_);  // includes the changes that the predecessor has published
   if (!beside_data_plane_) starts_.answered();
 }
@@ -108,15 +108,15 @@ void Configuration::publish(config::Config next) {
 }
 
 void Configuration::poll(std::uint64_t now_ns) {
-  switch (starts_.look(now_ns)) {
-    case StartWatch::Step::Nothing:
+  switch (starts_.poll(now_ns)) {
+    case StartMonitor::Step::Nothing:
       return;
-    case StartWatch::Step::Answer:
+    case StartMonitor::Step::Answer:
       publish(config_);
       return starts_.answered();
-    case StartWatch::Step::Read:
+    case StartMonitor::Step::Read:
       return reload([this](const admin::ReloadResult& result) { starts_.has_read(result.problem.empty()); });
-    case StartWatch::Step::BeginAnew:
+    case StartMonitor::Step::BeginAnew:
       begins_anew_ = true;
   }
 }
@@ -258,8 +258,8 @@ std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
         },
         statistics);
   };
-  mount::GroupExports::Newcomers newcomers{.in_force = [&layout] { return mount::group_in_force(layout); },
-                                           .make = of_upstream};
+  mount::GroupExports::UpstreamHotAdd newcomers{
+      .in_force = [&layout] { return mount::group_in_force(layout); }, .make = of_upstream};
   std::vector<mount::GroupExports::Member> group;
   for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
     const segment::UpstreamConfig& upstream = block.upstreams[i];

@@ -2,7 +2,7 @@
 //
 // Manages the configuration from its files to the data plane: reads it, merges it with the previously
 // published one, publishes it, and applies and saves changes by administrators. Keys that only a start
-// applies wait until a data plane starts (start_watch.h). Runs on the control plane's loop, which must hold
+// applies wait until a data plane starts (start_monitor.h). Runs on the control plane's loop, which must hold
 // the right to write the segment from take_over() on (segment/ownership.h). Files are accessed by an arena,
 // because they may be on a server that does not answer.
 #pragma once
@@ -18,7 +18,7 @@
 #include "controlplane/events/journal.h"
 #include "controlplane/properties/host_handshake.h"
 #include "controlplane/reloader.h"
-#include "controlplane/start_watch.h"
+#include "controlplane/start_monitor.h"
 #include "controlplane/tasks/arena.h"
 #include "dataplane/base/function.h"
 #include "dataplane/segment/segment.h"
@@ -82,7 +82,7 @@ class Configuration {
   events::Journal& journal_;
   tasks::Arena& files_;
   const Applied applied_;
-  StartWatch starts_;
+  StartMonitor starts_;
   Reloader reloader_{files_, [this] { return begin_reload(); }};
   std::vector<std::string> pending_;
   std::vector<std::string> pending_control_;

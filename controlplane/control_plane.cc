@@ -10,7 +10,7 @@
 #include "controlplane/page/status.h"
 #include "controlplane/properties/configured_hosts.h"
 #include "controlplane/server_settings.h"
-#include "controlplane/start_watch.h"
+#include "controlplane/start_monitor.h"
 #include "controlplane/statistics.h"
 #include "controlplane/topology.h"
 #include "dataplane/base/setup_error.h"
@@ -60,8 +60,9 @@ ControlPlane::ControlPlane(config::Config config, std::shared_ptr<LogQueue> log)
 void ControlPlane::make_servers() {
   configuration_.keep_numbers();
   make_sinks();
-  credits_ = std::make_unique<policy::CreditKeeper>(layout_, config_.credit_settings());
-  keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_, outbox_, *journal_, tasks_);
+  credits_ = std::make_unique<policy::CreditController>(layout_, config_.credit_settings());
+  keeper_ =
+      std::make_unique<cm::ConnectionController>(layout_, config_, *credits_, outbox_, *journal_, tasks_);
   exchange_ = std::make_unique<properties::PropertyExchange>(
       layout_, config_, outbox_, properties::configured_authentication(config_), *journal_);
   add_admin_methods(methods_, *this);
@@ -105,7 +106,7 @@ void ControlPlane::make_sinks() {
 void ControlPlane::make_page() {
   auto status = std::make_shared<page::Status>(layout_, *journal_);
   page_ = std::make_unique<page::PageServer>(config_.page_address, config_.page_name,
-                                             [status = std::move(status)] { return status->look(); });
+                                             [status = std::move(status)] { return status->render(); });
   log::info("The status page is served on port {}", page_->port());
 }
 
@@ -125,12 +126,13 @@ void ControlPlane::take_over() {
   layout_.draining = draining() ? 1 : 0;
   keeper_->take_over();
   layout_.reading_epoch.store(ownership_->epoch(), std::memory_order_release);
-  addresses_ = std::make_unique<upstreams::AddressKeeper>(config_.block, layout_,
-                                                          [this](const Function<void()>& write) {
-                                                            if (const auto own = ownership_->enter()) write();
-                                                          });
-  clients_ = std::make_unique<clients::ClientWatch>(layout_, config_.block.reactors,
-                                                    config_.block.all_connections());
+  addresses_ = std::make_unique<upstreams::AddressManager>(config_.block, layout_,
+                                                           [this](const Function<void()>& write) {
+                                                             if (const auto own = ownership_->enter())
+                                                               write();
+                                                           });
+  clients_ = std::make_unique<clients::ClientMonitor>(layout_, config_.block.reactors,
+                                                      config_.block.all_connections());
   segment::start_heartbeat(layout_.control_plane, segment::monotonic_ns(), segment::wall_ns());
   admin_->show();
   journal_->add(events::Takeover{.segment = config_.segment,
@@ -190,7 +192,7 @@ std::optional<std::uint32_t> ControlPlane::incarnation_of(std::uint32_t reactor,
 bool ControlPlane::close_connection(std::uint32_t reactor, std::uint32_t connection) {
   const auto incarnation = incarnation_of(reactor, connection);
   if (incarnation)
-    segment::WantedWriter(layout_.reactors[reactor].wanted)
+    segment::DesiredStateWriter(layout_.reactors[reactor].wanted)
         .end(connection, *incarnation, segment::End::Disconnect);
   return incarnation.has_value();
 }
@@ -198,7 +200,7 @@ bool ControlPlane::close_connection(std::uint32_t reactor, std::uint32_t connect
 bool ControlPlane::trace_connection(std::uint32_t reactor, std::uint32_t connection, bool on) {
   const auto incarnation = incarnation_of(reactor, connection);
   if (incarnation)
-    segment::WantedWriter(layout_.reactors[reactor].wanted).trace(connection, *incarnation, on);
+    segment::DesiredStateWriter(layout_.reactors[reactor].wanted).trace(connection, *incarnation, on);
   return incarnation.has_value();
 }
 
@@ -211,15 +213,15 @@ std::string ControlPlane::reason_for_new_process() const {
 }
 
 void ControlPlane::look_for_data_plane(std::uint64_t now_ns) {
-  if (now_ns - looked_ns_ < kLookIntervalNs) return;
-  looked_ns_ = now_ns;
+  if (now_ns - sampled_ns_ < kLookIntervalNs) return;
+  sampled_ns_ = now_ns;
   segment::Segment& segment = ownership_->segment();
   const segment::Segment::Found found = segment.look_for(segment::Part::Data);
   data_part_replaced_ |= found == segment::Segment::Found::Replaced;
   const bool unusable = found == segment::Segment::Found::Unusable;
   if (unusable && segment.problem() != data_part_problem_) {
     log::error("{}", segment.problem());
-    if (segment.was_cut(segment::Part::Data)) ++data_parts_cut_;
+    if (segment.was_truncated(segment::Part::Data)) ++data_parts_cut_;
   }
   data_part_problem_ = unusable ? segment.problem() : "";
 }
@@ -246,10 +248,10 @@ void ControlPlane::check_data_plane(std::uint64_t now_ns) {
   }
   data_plane_alive_ = alive;
   if (alive) keep_off_reactors();
-  reach_.look(config_.block, alive, now_ns);
+  reach_.poll(config_.block, alive, now_ns);
   devices_.poll(config_.block, alive);
   check_configuration();
-  journal_->turn();
+  journal_->poll();
 }
 
 /// Reports a configuration in force once the data plane has applied it, because the data plane may refuse it.
@@ -315,7 +317,7 @@ EventCounts ControlPlane::event_counts() const {
   return counts;
 }
 
-StartWatch::Step StartWatch::look(std::uint64_t now_ns) {
+StartMonitor::Step StartMonitor::poll(std::uint64_t now_ns) {
   asked_ = layout_.start_asked.load(std::memory_order_acquire);
   if (asked_ == layout_.start_answered.load(std::memory_order_relaxed)) return Step::Nothing;
   if (!changed_ || files_ == Files::Unusable) return Step::Answer;
@@ -326,11 +328,11 @@ StartWatch::Step StartWatch::look(std::uint64_t now_ns) {
   return Step::Read;
 }
 
-void StartWatch::has_read(bool usable) {
+void StartMonitor::has_read(bool usable) {
   if (files_ == Files::Reading) files_ = usable ? Files::Usable : Files::Unusable;
 }
 
-void StartWatch::answered() {
+void StartMonitor::answered() {
   files_ = Files::NotRead;
   if (asked_ != layout_.start_answered.load(std::memory_order_relaxed)) ++starts_answered_;
   layout_.start_answered.store(asked_, std::memory_order_release);

@@ -18,11 +18,11 @@
 #include "controlplane/admin/registry.h"
 #include "controlplane/admin/segment_views.h"
 #include "controlplane/admin/server.h"
-#include "controlplane/clients/client_watch.h"
-#include "controlplane/cm/connection_keeper.h"
+#include "controlplane/clients/client_monitor.h"
+#include "controlplane/cm/connection_controller.h"
 #include "controlplane/config/config.h"
 #include "controlplane/configuration.h"
-#include "controlplane/device_watch.h"
+#include "controlplane/device_monitor.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/sinks.h"
 #include "controlplane/kerberos/context_server.h"
@@ -30,14 +30,14 @@
 #include "controlplane/mount/mount_server.h"
 #include "controlplane/outbox/outbox.h"
 #include "controlplane/page/page_server.h"
-#include "controlplane/policy/credit_keeper.h"
+#include "controlplane/policy/credit_controller.h"
 #include "controlplane/properties/property_exchange.h"
 #include "controlplane/stall_clock.h"
 #include "controlplane/statistics.h"
 #include "controlplane/tasks/arena.h"
 #include "controlplane/topology.h"
-#include "controlplane/upstreams/address_keeper.h"
-#include "controlplane/upstreams/reach_watch.h"
+#include "controlplane/upstreams/address_manager.h"
+#include "controlplane/upstreams/reachability_monitor.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/log/log_queue.h"
 #include "dataplane/segment/ownership.h"
@@ -67,9 +67,9 @@ class ControlPlane final : public admin::Operations {
   const Configuration& configuration() const { return configuration_; }
   const config::Config& config() const { return config_; }
   segment::Layout& layout() { return layout_; }
-  const cm::ConnectionKeeper& keeper() const { return *keeper_; }
-  const policy::CreditKeeper& credits() const { return *credits_; }
-  const clients::ClientWatch& client_watch() const { return *clients_; }
+  const cm::ConnectionController& keeper() const { return *keeper_; }
+  const policy::CreditController& credits() const { return *credits_; }
+  const clients::ClientMonitor& client_watch() const { return *clients_; }
   const admin::Server& admin_server() const { return *admin_; }
   events::Journal& journal() { return *journal_; }
   EventCounts event_counts() const;
@@ -127,8 +127,8 @@ class ControlPlane final : public admin::Operations {
   tasks::Arena tasks_{kTasks};
   Configuration configuration_;
   const config::Config& config_;  ///< current configuration of configuration_
-  std::unique_ptr<policy::CreditKeeper> credits_;
-  std::unique_ptr<cm::ConnectionKeeper> keeper_;
+  std::unique_ptr<policy::CreditController> credits_;
+  std::unique_ptr<cm::ConnectionController> keeper_;
   std::unique_ptr<properties::PropertyExchange> exchange_;
   admin::Registry methods_;
   admin::Pace admin_pace_;
@@ -138,21 +138,21 @@ class ControlPlane final : public admin::Operations {
   telemetry::PendingKeys pending_keys_;
   std::unique_ptr<telemetry::Exporter> exporter_;
   std::unique_ptr<page::PageServer> page_;
-  std::unique_ptr<upstreams::AddressKeeper> addresses_;
-  std::unique_ptr<clients::ClientWatch> clients_;
+  std::unique_ptr<upstreams::AddressManager> addresses_;
+  std::unique_ptr<clients::ClientMonitor> clients_;
   std::unique_ptr<mount::MountServer> mount_;
   std::unique_ptr<kerberos::ContextServer> contexts_;
   std::unique_ptr<locks::LockServer> locks_;
   std::uint32_t data_plane_epoch_ = 0;
   bool data_plane_alive_ = false;
   std::uint64_t checked_ns_ = 0;
-  std::uint64_t looked_ns_ = 0;
+  std::uint64_t sampled_ns_ = 0;
   bool data_part_replaced_ = false;
   std::uint64_t data_parts_cut_ = 0;
   std::string data_part_problem_;  ///< problem that was logged last
   StallClock stalls_;
-  upstreams::ReachWatch reach_;
-  DeviceWatch devices_;
+  upstreams::ReachabilityMonitor reach_;
+  DeviceMonitor devices_;
   std::uint64_t generation_told_ = 0;
 };
 

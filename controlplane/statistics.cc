@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "controlplane/cm/agent_statistics.h"
-#include "controlplane/device_watch.h"
+#include "controlplane/device_monitor.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
 #include "dataplane/base/small_algorithms.h"
@@ -152,7 +152,7 @@ constexpr std::size_t place_of(const Table& table, std::string_view name) {
 
 }  // namespace
 
-DeviceWatch::Counts DeviceWatch::counts_of(segment::Driver driver, std::uint32_t reactor) const {
+DeviceMonitor::Counts DeviceMonitor::counts_of(segment::Driver driver, std::uint32_t reactor) const {
   const auto& statistics = layout_.reactors[reactor].device_statistics;
   const auto read = [&](segment::CounterFamily family, const auto& table, std::string_view name) {
     const std::size_t place = place_of(table, name);
@@ -170,8 +170,8 @@ DeviceWatch::Counts DeviceWatch::counts_of(segment::Driver driver, std::uint32_t
           .mtu_changes = of("mtu_changes")};
 }
 
-void DeviceWatch::compare(std::uint32_t reactor, const segment::ReactorInfo& info, const Counts& before,
-                          const Counts& now) {
+void DeviceMonitor::compare(std::uint32_t reactor, const segment::ReactorInfo& info, const Counts& before,
+                            const Counts& now) {
   const bool reopened = now.reopened > before.reopened;
   const bool gone = info.condition == segment::DeviceCondition::Gone || reopened;
   if (now.downs > before.downs)
@@ -183,7 +183,7 @@ void DeviceWatch::compare(std::uint32_t reactor, const segment::ReactorInfo& inf
     journal_.add(events::DeviceChanged{.reactor = reactor, .what = "mtu", .path_mtu = info.path_mtu});
 }
 
-void DeviceWatch::poll(const segment::ConfigBlock& config, bool data_plane_alive) {
+void DeviceMonitor::poll(const segment::ConfigBlock& config, bool data_plane_alive) {
   if (!data_plane_alive) return known_.fill(std::nullopt);
   // A client process has events for its connections instead.
   if (config.driver == segment::Driver::Loopback || segment::link_is_client(config)) return;

@@ -7,12 +7,12 @@
 #include <array>
 #include <cstdint>
 
-#include "controlplane/cm/connection_keeper.h"
+#include "controlplane/cm/connection_controller.h"
 #include "controlplane/json/json.h"
 #include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/statistics.h"
 #include "controlplane/outbox/outbox.h"
-#include "controlplane/policy/credit_keeper.h"
+#include "controlplane/policy/credit_controller.h"
 #include "controlplane/properties/property_exchange.h"
 #include "controlplane/tasks/arena.h"
 #include "dataplane/segment/segment.h"
@@ -38,9 +38,9 @@ Json to_json(const EventCounts& counts);
 
 /// Sources of the counters. A pointer is null if the part does not exist.
 struct StatisticsSources {
-  const cm::ConnectionKeeper& keeper;
+  const cm::ConnectionController& keeper;
   const properties::PropertyExchange& exchange;
-  const policy::CreditKeeper& credits;
+  const policy::CreditController& credits;
   const Outbox& outbox;
   const mount::MountStatistics* mount = nullptr;
   const mount::MountStatistics* contexts = nullptr;  ///< counters of Kerberos contexts

@@ -97,7 +97,7 @@ class Device {
   /// Checks for events of the device and of its peers' processes that polling does not find. Called about ten
   /// times per second; may make system calls. The next poll(), or the next poll of the connection manager,
   /// acts on the result.
-  virtual void look() noexcept {}
+  virtual void handle_events() noexcept {}
   virtual Condition condition() const noexcept { return Condition::Up; }
 
   /// Makes bounded progress on all queue pairs and returns the number of work completions written.

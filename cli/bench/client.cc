@@ -185,9 +185,9 @@ void Client::start(Session& session) {
 }
 
 void Client::look_for_server() {
-  if (now_ns_ - looked_ns_ < kLookNs) return;
-  looked_ns_ = now_ns_;
-  device_.look();
+  if (now_ns_ - sampled_ns_ < kLookNs) return;
+  sampled_ns_ = now_ns_;
+  device_.handle_events();
 }
 
 void Client::poll_cm() {

@@ -93,7 +93,7 @@ class Client {
   rpcrdma::Engine engine_;
   std::vector<Session> sessions_;
   std::uint64_t now_ns_ = bench::now_ns();
-  std::uint64_t looked_ns_ = now_ns_;
+  std::uint64_t sampled_ns_ = now_ns_;
   bool closed_ = false;
   std::uint32_t turns_ = 0;
 };

@@ -25,7 +25,7 @@ class Pace {
   void begin_iteration() { looked_ = described_ = 0; }
   /// Returns true if the remaining work has to wait for the next iteration.
   bool spent() const { return looked_ >= kLookedPerIteration || described_ >= kDescribedPerIteration; }
-  void look() { ++looked_; }
+  void count_row() { ++looked_; }
   void describe() { ++described_; }
 
   std::uint32_t looked() const { return looked_; }

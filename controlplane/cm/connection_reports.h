@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "controlplane/cm/connection_watch.h"
+#include "controlplane/cm/connection_monitor.h"
 #include "controlplane/policy/refusal.h"
 #include "controlplane/policy/verdict.h"
 #include "dataplane/base/net_address.h"
@@ -45,7 +45,7 @@ class ConnectionReports {
   /// Records the reason from the reactor's event. `reason` is an rpcrdma::CloseReason, or any number.
   void reason(std::uint32_t reactor, std::uint32_t incarnation, std::uint32_t reason, std::uint64_t now_ns);
   /// Reports the connections that have waited for kReasonWaitNs.
-  void turn(std::uint64_t now_ns);
+  void poll(std::uint64_t now_ns);
   std::size_t waiting() const { return waiting_.size(); }
 
  private:

@@ -6,7 +6,7 @@
 #include "controlplane/cm/connection_reports.h"
 #include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/client_classes.h"
-#include "controlplane/policy/credit_keeper.h"
+#include "controlplane/policy/credit_controller.h"
 
 namespace sluice::cm {
 
@@ -100,7 +100,7 @@ std::optional<segment::Command> judge(const ConnectionContext& context, std::uin
                                       std::span<const std::byte> private_data, policy::Verdict& verdict,
                                       std::uint64_t now_ns) {
   const segment::ConfigBlock& block = context.block;
-  const policy::CreditKeeper::Start start = context.credits.start_of(reactor, peer);
+  const policy::CreditController::Start start = context.credits.start_of(reactor, peer);
   verdict =
       context.admission.judge(peer, context.classes[start.client_class].max_connections_per_client, now_ns);
   if (verdict != policy::Verdict::Admit) {

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/cm/admission_book.h"
+#include "controlplane/cm/admission_table.h"
+#include "controlplane/cm/connection_monitor.h"
 #include "controlplane/cm/connection_state.h"
-#include "controlplane/cm/connection_watch.h"
 #include "controlplane/cm/known_connections.h"
 #include "controlplane/policy/verdict.h"
 #include "dataplane/base/net_address.h"
@@ -29,7 +29,7 @@ namespace controlplane {
 class Outbox;
 }
 namespace policy {
-class CreditKeeper;
+class CreditController;
 struct ClientClass;
 }  // namespace policy
 namespace tasks {
@@ -51,9 +51,9 @@ struct ConnectionContext {
   const segment::ConfigBlock& block;  ///< of the current configuration, as are the next two
   const std::vector<policy::ClientClass>& classes;
   const std::string& segment;
-  const policy::CreditKeeper& credits;
+  const policy::CreditController& credits;
   policy::Admission& admission;
-  AdmissionBook& book;
+  AdmissionTable& book;
   ConnectionReports& reports;
   controlplane::Outbox& outbox;
   tasks::Arena& tasks;
@@ -114,8 +114,8 @@ class Connections {
   std::vector<std::uint16_t> new_ports() const;
   void command(std::uint32_t reactor, segment::Command command);
   /// Returns a writer for the desired state of a reactor's connections.
-  segment::WantedWriter wanted(std::uint32_t reactor) const {
-    return segment::WantedWriter(context_.layout.reactors[reactor].wanted);
+  segment::DesiredStateWriter wanted(std::uint32_t reactor) const {
+    return segment::DesiredStateWriter(context_.layout.reactors[reactor].wanted);
   }
   /// Ends a connection. Requests the end of one that the data plane has made, and withdraws the command
   /// otherwise.

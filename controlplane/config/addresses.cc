@@ -156,15 +156,15 @@ void check_upstreams(Checker& check, const toml::table& root, const segment::Con
 void check_reverse(Checker& check, const toml::table& table, const segment::ConfigBlock& block,
                    bool mount_enabled) {
   const segment::ReverseConfig& reverse = block.reverse;
-  const auto look = [&](const char* key, const PeerAddress& address, bool all_of_host) {
+  const auto check_name = [&](const char* key, const PeerAddress& address, bool all_of_host) {
     if (!table.contains(key) || (all_of_host && is_unspecified(address))) return;
     if (const std::string kind = unusable_as_host(address); !kind.empty() && address != PeerAddress{})
       check.defect(table.get(key)->source(), key + std::string(" is ") + to_string(address) + ", which is " +
                                                  kind + ": name a host's.");
   };
-  look("listen_address", reverse.listen_address, true);
-  look("server", reverse.server, false);
-  look("mount_address", reverse.mount_address, false);
+  check_name("listen_address", reverse.listen_address, true);
+  check_name("server", reverse.server, false);
+  check_name("mount_address", reverse.mount_address, false);
   if (const PeerAddress& asked = reverse.mount_address;
       mount_enabled && reverse.in_use != 0 && is_link_local(asked) && asked.zone == 0)
     check.defect(table.source(), "mount_address is needed, because MOUNT is asked over TCP and not at " +

@@ -226,7 +226,7 @@ Config live_part(const Config& running, const Config& next, const segment::Upstr
   for (const auto& [place, upstream] : newcomers(running.block, next.block, places)) {
     const bool spare = place >= running.block.upstream_count;
     result.block.upstreams[place] = *upstream;
-    result.block.upstreams[place].came_later = spare ? 1 : running.block.upstreams[place].came_later;
+    result.block.upstreams[place].hot_added = spare ? 1 : running.block.upstreams[place].hot_added;
     result.block.upstream_count = std::max(result.block.upstream_count, place + 1);
   }
   result.block.exports = next.block.exports;

@@ -142,7 +142,7 @@ void Journal::record(const Kind& kind, std::vector<Field> fields) {
   log_(event);
 }
 
-void Journal::turn() {
+void Journal::poll() {
   std::vector<EventsSuppressed> over;
   {
     const std::lock_guard lock(state_->mutex);

@@ -68,7 +68,7 @@ class Journal {
     record(Described::kKind, std::move(fields));
   }
   /// Reports the number of suppressed events of floods that are over. Called periodically.
-  void turn();
+  void poll();
 
   struct Part {
     std::vector<Event> events;  ///< events in the order in which they happened

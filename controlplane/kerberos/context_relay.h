@@ -42,7 +42,7 @@ class ContextRelay final : public mount::CallHandler {
   bool answer(std::span<const std::byte> call, const mount::Asker& asker, std::size_t max_reply_bytes,
               const Reply& reply) override;
   void prepare(mount::PollSet& set);
-  void turn(const mount::PollSet& set, std::uint64_t now_ns);
+  void poll(const mount::PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Upstream {

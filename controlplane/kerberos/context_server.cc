@@ -122,8 +122,8 @@ void ContextRelay::prepare(mount::PollSet& set) {
   for (const auto& upstream : upstreams_) upstream->link.prepare(set);
 }
 
-void ContextRelay::turn(const mount::PollSet& set, std::uint64_t now_ns) {
-  for (const auto& upstream : upstreams_) upstream->link.turn(set, now_ns);
+void ContextRelay::poll(const mount::PollSet& set, std::uint64_t now_ns) {
+  for (const auto& upstream : upstreams_) upstream->link.poll(set, now_ns);
 }
 
 ContextService::ContextService(std::uint16_t port, const segment::ConfigBlock& block,
@@ -140,9 +140,9 @@ void ContextService::prepare(mount::PollSet& set) {
   clients_.prepare(set);
 }
 
-void ContextService::turn(const mount::PollSet& set, std::uint64_t now_ns) {
-  relay_.turn(set, now_ns);
-  clients_.turn(set, now_ns);
+void ContextService::poll(const mount::PollSet& set, std::uint64_t now_ns) {
+  relay_.poll(set, now_ns);
+  clients_.poll(set, now_ns);
 }
 
 ContextServer::ContextServer(std::uint16_t port, const segment::ConfigBlock& block,

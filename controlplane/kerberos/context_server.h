@@ -23,7 +23,7 @@ class ContextService final : public mount::PolledService {
 
   std::uint16_t port() const { return sockets_.port(); }
   void prepare(mount::PollSet& set) override;
-  void turn(const mount::PollSet& set, std::uint64_t now_ns) override;
+  void poll(const mount::PollSet& set, std::uint64_t now_ns) override;
 
  private:
   ContextRelay relay_;

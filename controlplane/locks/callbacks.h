@@ -27,7 +27,7 @@ class Callbacks {
             Courier::Done done);
   std::size_t callees() const { return callees_.size(); }
   void prepare(mount::PollSet& set);
-  void turn(const mount::PollSet& set, std::uint64_t now_ns);
+  void poll(const mount::PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Callee {

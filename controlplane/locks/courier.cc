@@ -123,10 +123,10 @@ void Courier::prepare(mount::PollSet& set) {
   }
 }
 
-void Courier::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+void Courier::poll(const mount::PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  rpcbind_.turn(set, now_ns);
-  link_.turn(set, now_ns);
+  rpcbind_.poll(set, now_ns);
+  link_.poll(set, now_ns);
   dispatch(now_ns);
   // Overdue calls are removed first, because their callbacks may send further calls.
   std::list<Call> overdue;
@@ -178,12 +178,12 @@ void Callbacks::prepare(mount::PollSet& set) {
   }
 }
 
-void Callbacks::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+void Callbacks::poll(const mount::PollSet& set, std::uint64_t now_ns) {
   // Iterates over a snapshot, because callbacks may add callees, which are not processed in this iteration.
   std::vector<Callee*> all;
   for (auto& [key, callee] : callees_) all.push_back(&callee);
   in_turn_ = true;
-  for (Callee* const callee : all) callee->courier.turn(set, now_ns);
+  for (Callee* const callee : all) callee->courier.poll(set, now_ns);
   in_turn_ = false;
   std::erase_if(callees_, [&](const auto& entry) {
     return entry.second.courier.idle() && now_ns >= entry.second.used_ns + kIdleCalleeNs;

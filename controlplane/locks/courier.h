@@ -64,7 +64,7 @@ class Courier {
   const char* problem() const { return problem_; }
 
   void prepare(mount::PollSet& set);
-  void turn(const mount::PollSet& set, std::uint64_t now_ns);
+  void poll(const mount::PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Call {

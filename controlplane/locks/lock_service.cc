@@ -295,13 +295,13 @@ void LockService::prepare(mount::PollSet& set) {
   proxy_.prepare(set);
 }
 
-void LockService::turn(const mount::PollSet& set, std::uint64_t now_ns) {
-  for (mount::Registrar& registrar : registrars_) registrar.turn(set, now_ns);
+void LockService::poll(const mount::PollSet& set, std::uint64_t now_ns) {
+  for (mount::Registrar& registrar : registrars_) registrar.poll(set, now_ns);
   if (finishing_) return;
-  proxy_.turn(set, now_ns);
+  proxy_.poll(set, now_ns);
   if (journal_) journal_->maintain(proxy_.table(), now_ns);
-  for (mount::Datagrams& each : datagrams_) each.turn(set, now_ns);
-  clients_.turn(set, now_ns);
+  for (mount::Datagrams& each : datagrams_) each.poll(set, now_ns);
+  clients_.poll(set, now_ns);
 }
 
 void LockService::finish(std::uint64_t now_ns) {

@@ -61,7 +61,7 @@ LockProxy::LockProxy(ProxySettings settings, LockStatistics& statistics, TableOb
       clients_(statistics),
       own_credential_(own_credential()),
       state_(settings_.first_state) {
-  look_around();
+  reconcile();
 }
 
 /// Encodes the arguments of a client's call with the owner's identity at the upstream.
@@ -242,7 +242,7 @@ void LockProxy::forget(const WaitKey& key) {
   table_.unuse(key.id);
 }
 
-void LockProxy::look_around() {
+void LockProxy::reconcile() {
   const auto address = settings_.where();
   if (address) upstream_.move_to(*address);
   const char* const problem = upstream_.problem();
@@ -262,13 +262,13 @@ void LockProxy::prepare(mount::PollSet& set) {
   if (!to_repeat_.empty()) set.wake_at(repeat_ns_);
 }
 
-void LockProxy::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+void LockProxy::poll(const mount::PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  upstream_.turn(set, now_ns);
-  clients_.turn(set, now_ns);
+  upstream_.poll(set, now_ns);
+  clients_.poll(set, now_ns);
   if (now_ns >= look_ns_ + kLookNs) {
     look_ns_ = now_ns;
-    look_around();
+    reconcile();
   }
   repeat_and_release_later();
 }

@@ -98,7 +98,7 @@ class LockProxy {
   void free_all(const PeerAddress& from, const HostState& state, std::uint64_t now_ns);
 
   void prepare(mount::PollSet& set);
-  void turn(const mount::PollSet& set, std::uint64_t now_ns);
+  void poll(const mount::PollSet& set, std::uint64_t now_ns);
 
  private:
   using CallKey = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  ///< owner, XID, procedure
@@ -165,7 +165,7 @@ class LockProxy {
   void release_file(Owner& owner, const Bytes& handle);
   void notify_clients();
   void notify(const NoticeTo& to, std::uint32_t state);
-  void look_around();
+  void reconcile();
 
   ProxySettings settings_;
   LockStatistics& statistics_;

@@ -26,7 +26,7 @@ class Datagrams {
   Datagrams(int socket, int family, CallHandler& handler);
 
   void prepare(PollSet& set) { place_ = set.add(socket_, POLLIN); }
-  void turn(const PollSet& set, std::uint64_t now_ns);
+  void poll(const PollSet& set, std::uint64_t now_ns);
 
  private:
   bool receive(std::uint64_t now_ns);

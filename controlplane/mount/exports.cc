@@ -236,10 +236,10 @@ void UpstreamExports::prepare(PollSet& set) {
   mount_.prepare(set);
 }
 
-void UpstreamExports::turn(const PollSet& set, std::uint64_t now_ns) {
+void UpstreamExports::poll(const PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  rpcbind_.turn(set, now_ns);
-  mount_.turn(set, now_ns);
+  rpcbind_.poll(set, now_ns);
+  mount_.poll(set, now_ns);
 }
 
 namespace {
@@ -280,7 +280,7 @@ bool is_asked_like(const segment::UpstreamConfig& one, const segment::UpstreamCo
 }  // namespace
 
 GroupExports::GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics,
-                           Newcomers newcomers)
+                           UpstreamHotAdd newcomers)
     : members_(std::make_move_iterator(members.begin()), std::make_move_iterator(members.end())),
       parts_(std::move(parts)),
       statistics_(statistics),
@@ -372,8 +372,8 @@ void GroupExports::prepare(PollSet& set) {
   for (const Member& member : members_) member.exports->prepare(set);
 }
 
-void GroupExports::turn(const PollSet& set, std::uint64_t now_ns) {
-  for (const Member& member : members_) member.exports->turn(set, now_ns);
+void GroupExports::poll(const PollSet& set, std::uint64_t now_ns) {
+  for (const Member& member : members_) member.exports->poll(set, now_ns);
 }
 
 }  // namespace sluice::mount

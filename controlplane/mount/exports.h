@@ -47,13 +47,13 @@ class Exports {
   using OnList = Function<void(const std::vector<std::string>*)>;
 
   virtual ~Exports() = default;
-  /// Mounts `path`. Like list(), calls `done` exactly once, before it returns or during a later turn().
+  /// Mounts `path`. Like list(), calls `done` exactly once, before it returns or during a later poll().
   virtual void mount(const std::string& path, const Asker& asker, OnMount done) = 0;
   /// Lists the paths that this client may mount, in the order in which they are shown.
   virtual void list(const Asker& asker, OnList done) = 0;
 
   virtual void prepare(PollSet&) {}
-  virtual void turn(const PollSet&, std::uint64_t /*now_ns*/) {}
+  virtual void poll(const PollSet&, std::uint64_t /*now_ns*/) {}
 };
 
 }  // namespace sluice::mount

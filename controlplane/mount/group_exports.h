@@ -35,19 +35,20 @@ class GroupExports final : public Exports {
   /// Returns the part of a member by its name.
   using Parts = Function<ExportPaths(const std::string& name)>;
   /// Factory for members that a reload adds, removes or changes.
-  struct Newcomers {
+  struct UpstreamHotAdd {
     Function<std::vector<segment::UpstreamConfig>()>
         in_force;  ///< returns all current members; an empty list leaves the members unchanged
     Function<std::unique_ptr<Exports>(const segment::UpstreamConfig& upstream)> make;
   };
 
   /// `statistics` outlives this object.
-  GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics, Newcomers newcomers);
+  GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics,
+               UpstreamHotAdd newcomers);
   void mount(const std::string& path, const Asker& asker, OnMount done) override;
   /// Lists the paths of all upstreams that answer. The result is null if none answers.
   void list(const Asker& asker, OnList done) override;
   void prepare(PollSet& set) override;
-  void turn(const PollSet& set, std::uint64_t now_ns) override;
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
 
  private:
   void follow_reloads(std::uint64_t now_ns);
@@ -57,7 +58,7 @@ class GroupExports final : public Exports {
   std::list<Member> members_;
   const Parts parts_;
   MountStatistics& statistics_;
-  const Newcomers newcomers_;
+  const UpstreamHotAdd newcomers_;
   std::uint64_t next_line_ns_ = 0;
 };
 

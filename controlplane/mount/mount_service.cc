@@ -44,7 +44,7 @@ struct PollThread::Running {
       if (until_stopped) set.add(wake.get(), POLLIN);
       service.prepare(set);
       set.wait(segment::monotonic_ns());
-      service.turn(set, segment::monotonic_ns());
+      service.poll(set, segment::monotonic_ns());
     };
     while (!stop) turn(true);
     service.finish(segment::monotonic_ns());
@@ -118,9 +118,9 @@ void Registrar::prepare(PollSet& set) {
   if (state_ == State::Withdrawing && ending_) set.wake_at(deadline_ns_);
 }
 
-void Registrar::turn(const PollSet& set, std::uint64_t now_ns) {
+void Registrar::poll(const PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  rpcbind_.turn(set, now_ns);
+  rpcbind_.poll(set, now_ns);
   if (state_ == State::Withdrawing && ending_ && now_ns >= deadline_ns_) state_ = State::Gone;
   if (state_ != State::Resting) return;
   const bool served = is_served();
@@ -262,12 +262,12 @@ void MountService::prepare(PollSet& set) {
   exports_->prepare(set);
 }
 
-void MountService::turn(const PollSet& set, std::uint64_t now_ns) {
-  for (Registrar& registrar : registrars_) registrar.turn(set, now_ns);
+void MountService::poll(const PollSet& set, std::uint64_t now_ns) {
+  for (Registrar& registrar : registrars_) registrar.poll(set, now_ns);
   if (finishing_) return;
-  exports_->turn(set, now_ns);
-  for (Datagrams& each : datagrams_) each.turn(set, now_ns);
-  clients_.turn(set, now_ns);
+  exports_->poll(set, now_ns);
+  for (Datagrams& each : datagrams_) each.poll(set, now_ns);
+  clients_.poll(set, now_ns);
 }
 
 void MountService::finish(std::uint64_t now_ns) {

@@ -40,7 +40,7 @@ class MountService final : public PolledService {
   std::uint16_t port() const { return sockets_.port(); }
   std::size_t clients() const { return clients_.clients(); }
   void prepare(PollSet& set) override;
-  void turn(const PollSet& set, std::uint64_t now_ns) override;
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
 
   /// Begins the shutdown. Only the registrations are served until finished().
   void finish(std::uint64_t now_ns) override;

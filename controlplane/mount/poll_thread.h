@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A thread with a poll loop that drives a service. prepare() registers the events to wait for, and turn()
+// A thread with a poll loop that drives a service. prepare() registers the events to wait for, and poll()
 // does the work that is possible without blocking.
 #pragma once
 
@@ -15,7 +15,7 @@ class PolledService {
  public:
   virtual ~PolledService() = default;
   virtual void prepare(PollSet& set) = 0;
-  virtual void turn(const PollSet& set, std::uint64_t now_ns) = 0;
+  virtual void poll(const PollSet& set, std::uint64_t now_ns) = 0;
   /// Begins the shutdown. The loop continues until finished().
   virtual void finish(std::uint64_t /*now_ns*/) {}
   virtual bool finished() const { return true; }

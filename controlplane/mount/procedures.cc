@@ -319,7 +319,7 @@ void SegmentExports::prepare(PollSet& set) {
   if (!waiters_.empty()) set.wake_at(now_ns_ + kPathPollNs);
 }
 
-void SegmentExports::turn(const PollSet&, std::uint64_t now_ns) {
+void SegmentExports::poll(const PollSet&, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   if (waiters_.empty()) return;
   if (const auto answer = segment::checked(layout_.path_answer); answer && answer->number == number_)

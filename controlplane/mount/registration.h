@@ -62,7 +62,7 @@ class Registrar {
             ServiceName service = kMountName, Served served = {});
 
   void prepare(PollSet& set);
-  void turn(const PollSet& set, std::uint64_t now_ns);
+  void poll(const PollSet& set, std::uint64_t now_ns);
   /// Begins the final withdrawal.
   void withdraw(std::uint64_t now_ns);
   bool withdrawn() const { return state_ == State::Gone; }

@@ -264,7 +264,7 @@ void RpcLink::prepare(PollSet& set) {
   if (calls_.empty()) set.wake_at(idle_since_ns_ + kIdleLinkNs);
 }
 
-void RpcLink::turn(const PollSet& set, std::uint64_t now_ns) {
+void RpcLink::poll(const PollSet& set, std::uint64_t now_ns) {
   const short events = set.events(place_);
   if (state_ == State::Connecting && events != 0) {
     int error = 0;

@@ -86,7 +86,7 @@ class RpcLink {
   std::size_t outstanding() const { return calls_.size(); }
 
   void prepare(PollSet& set);
-  void turn(const PollSet& set, std::uint64_t now_ns);
+  void poll(const PollSet& set, std::uint64_t now_ns);
 
  private:
   enum class State : std::uint8_t {

@@ -51,7 +51,7 @@ class SegmentExports final : public Exports {
   void mount(const std::string& path, const Asker& asker, OnMount done) override;
   void list(const Asker& asker, OnList done) override;
   void prepare(PollSet& set) override;
-  void turn(const PollSet& set, std::uint64_t now_ns) override;
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
 
  private:
   struct Waiter {

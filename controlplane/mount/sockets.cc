@@ -140,7 +140,7 @@ void TcpClients::prepare(PollSet& set) {
   }
 }
 
-void TcpClients::turn(const PollSet& set, std::uint64_t now_ns) {
+void TcpClients::poll(const PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   for (Client& client : clients_) {
     serve(client, set.events(client.place), now_ns);
@@ -379,7 +379,7 @@ Datagrams::Datagrams(int socket, int family, CallHandler& handler) : socket_(soc
     ::setsockopt(socket, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
 }
 
-void Datagrams::turn(const PollSet& set, std::uint64_t now_ns) {
+void Datagrams::poll(const PollSet& set, std::uint64_t now_ns) {
   if (set.events(place_) == 0) return;
   for (int i = 0; i < kDatagramsPerTurn && receive(now_ns); ++i) {
   }

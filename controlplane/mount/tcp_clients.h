@@ -46,7 +46,7 @@ class TcpClients {
   TcpClients& operator=(const TcpClients&) = delete;
 
   void prepare(PollSet& set);
-  void turn(const PollSet& set, std::uint64_t now_ns);
+  void poll(const PollSet& set, std::uint64_t now_ns);
   std::size_t clients() const { return clients_.size(); }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Messages from the control plane to reactors that cannot be expressed as desired state
-// (dataplane/segment/wanted.h): commands that make connections, management datagrams, and replies to
+// (dataplane/segment/desired_state.h): commands that make connections, management datagrams, and replies to
 // properties. Entries that do not fit a ring are queued and sent by a later flush(). The queues are not
 // preserved over a restart, because peers and reactors repeat their requests to a new control plane.
 // Single-threaded.

@@ -8,7 +8,7 @@
 namespace sluice::page {
 namespace {
 
-http::Site site_of(const std::string& address, const std::string& name, PageServer::Look look) {
+http::Site site_of(const std::string& address, const std::string& name, PageServer::Render render) {
   return {.address = address,
           .what = "the status page",
           .advice = "Set page.address to another address and port, or to \"\" for no page.",
@@ -17,7 +17,7 @@ http::Site site_of(const std::string& address, const std::string& name, PageServ
                      .make = [] { return http::Content{.text = std::string(kStatusHtml)}; }},
                     {.path = "/status.json",
                      .type = "application/json",
-                     .make = [look = std::move(look)] { return http::Content{.text = look()}; }}},
+                     .make = [render = std::move(render)] { return http::Content{.text = render()}; }}},
           .headers = {{"Content-Security-Policy", kContentSecurityPolicy},
                       {"X-Content-Type-Options", "nosniff"},
                       {"Cross-Origin-Resource-Policy", "same-origin"},
@@ -28,8 +28,8 @@ http::Site site_of(const std::string& address, const std::string& name, PageServ
 
 }  // namespace
 
-PageServer::PageServer(const std::string& address, const std::string& name, Look look,
+PageServer::PageServer(const std::string& address, const std::string& name, Render render,
                        const http::Limits& limits)
-    : http::Server(site_of(address, name, std::move(look)), limits) {}
+    : http::Server(site_of(address, name, std::move(render)), limits) {}
 
 }  // namespace sluice::page

@@ -14,11 +14,12 @@ namespace sluice::page {
 class PageServer : public http::Server {
  public:
   /// Renders the body of "/status.json". Called on the server's thread, one call at a time.
-  using Look = Function<std::string()>;
+  using Render = Function<std::string()>;
 
   /// Starts the server on `address`. `name` is a host name that the "Host" header of requests may contain
   /// besides addresses and localhost; empty for none. Throws SetupError.
-  PageServer(const std::string& address, const std::string& name, Look look, const http::Limits& limits = {});
+  PageServer(const std::string& address, const std::string& name, Render render,
+             const http::Limits& limits = {});
 };
 
 }  // namespace sluice::page

@@ -63,7 +63,7 @@ void Status::read_events() {
   }
 }
 
-std::string Status::look() {
+std::string Status::render() {
   read_events();
   const std::uint64_t now = segment::monotonic_ns();
   Json shown = {

@@ -25,7 +25,7 @@ class Status {
   Status(const segment::Layout& layout, events::Journal& journal) : layout_(layout), journal_(journal) {}
 
   /// Renders the status as one JSON object without a line end. Bytes that are not UTF-8 are replaced.
-  std::string look();
+  std::string render();
 
  private:
   void read_events();

@@ -2,7 +2,7 @@
 //
 // Credits: fair shares, the credit policy of one reactor, and the keeper that applies it to the connections
 // of all reactors.
-#include "controlplane/policy/credit_keeper.h"
+#include "controlplane/policy/credit_controller.h"
 
 #include <algorithm>
 #include <cmath>
@@ -178,27 +178,27 @@ std::uint64_t CreditPolicy::divide_rest(std::uint64_t needed, std::size_t first)
   return fair_shares(claims_, limits_.slots, first, wanted_).total;
 }
 
-CreditKeeper::CreditKeeper(segment::Layout& layout, CreditSettings settings)
+CreditController::CreditController(segment::Layout& layout, CreditSettings settings)
     : layout_(layout), settings_(std::move(settings)) {
   for (std::uint32_t i = 0; i < settings_.reactors; ++i)
     reactors_.emplace_back(settings_.limits, settings_.connections);
 }
 
-void CreditKeeper::reconfigure(CreditSettings settings) {
+void CreditController::reconfigure(CreditSettings settings) {
   settings_ = std::move(settings);
   for (OfReactor& reactor : reactors_) reactor.policy.set_limits(settings_.limits);
   reclassify_ = true;
   round_ns_ = 0;
 }
 
-CreditKeeper::Start CreditKeeper::start_of(std::uint32_t reactor, const PeerAddress& client) const {
+CreditController::Start CreditController::start_of(std::uint32_t reactor, const PeerAddress& client) const {
   const std::uint32_t client_class = class_of(settings_.classes, client);
   return {client_class, reactors_[reactor].policy.first_grant(client_class)};
 }
 
 /// Records that a connection joined or left if its entry has changed. Returns false if the entry is being
 /// written, in which case the next round reads it.
-bool CreditKeeper::read_entry(std::uint32_t reactor, std::uint32_t number, std::uint64_t now_ns) {
+bool CreditController::read_entry(std::uint32_t reactor, std::uint32_t number, std::uint64_t now_ns) {
   OfReactor& of = reactors_[reactor];
   Seen& seen = of.seen[number];
   const segment::ReactorArea& area = layout_.reactors[reactor];
@@ -214,7 +214,7 @@ bool CreditKeeper::read_entry(std::uint32_t reactor, std::uint32_t number, std::
   if (is_new) {
     // The grant of the previous control plane stays valid, even if the reactor has not applied it yet.
     const segment::Grant wanted =
-        segment::WantedWriter(layout_.reactors[reactor].wanted).grant(number, info->incarnation);
+        segment::DesiredStateWriter(layout_.reactors[reactor].wanted).grant(number, info->incarnation);
     const std::uint32_t granted =
         wanted.credits != 0 ? wanted.credits : area.use[number].granted.load(std::memory_order_relaxed);
     seen.client_class = wanted.client_class != segment::kKeepClass ? wanted.client_class : info->client_class;
@@ -234,7 +234,7 @@ bool CreditKeeper::read_entry(std::uint32_t reactor, std::uint32_t number, std::
   return true;
 }
 
-std::uint32_t CreditKeeper::class_of_connection(const Seen& seen) const {
+std::uint32_t CreditController::class_of_connection(const Seen& seen) const {
   const auto& classes = settings_.host_classes;
   const auto host =
       std::lower_bound(classes.begin(), classes.end(), seen.host,
@@ -243,7 +243,7 @@ std::uint32_t CreditKeeper::class_of_connection(const Seen& seen) const {
   return has_class ? host->client_class : class_of(settings_.classes, seen.peer);
 }
 
-void CreditKeeper::reclassify(OfReactor& of, std::uint32_t number, std::uint64_t now_ns) {
+void CreditController::reclassify(OfReactor& of, std::uint32_t number, std::uint64_t now_ns) {
   Seen& seen = of.seen[number];
   const std::uint32_t wanted = class_of_connection(seen);
   if (wanted == seen.client_class) return;
@@ -252,7 +252,7 @@ void CreditKeeper::reclassify(OfReactor& of, std::uint32_t number, std::uint64_t
   of.policy.joined(number, wanted, 0, now_ns);
 }
 
-void CreditKeeper::observe(std::uint32_t reactor, std::uint64_t now_ns) {
+void CreditController::observe(std::uint32_t reactor, std::uint64_t now_ns) {
   OfReactor& of = reactors_[reactor];
   for (std::uint32_t number = 0; number < of.seen.size(); ++number) {
     if (!read_entry(reactor, number, now_ns)) continue;
@@ -268,14 +268,14 @@ void CreditKeeper::observe(std::uint32_t reactor, std::uint64_t now_ns) {
   layout_.reactors[reactor].peaks_read.fetch_add(1, std::memory_order_relaxed);
 }
 
-void CreditKeeper::recompute(std::uint32_t reactor, std::uint64_t now_ns) {
+void CreditController::recompute(std::uint32_t reactor, std::uint64_t now_ns) {
   observe(reactor, now_ns);
   for (const GrantChange& change : reactors_[reactor].policy.recompute(now_ns)) want(reactor, change);
 }
 
-void CreditKeeper::want(std::uint32_t reactor, const GrantChange& change) {
+void CreditController::want(std::uint32_t reactor, const GrantChange& change) {
   const Seen& seen = reactors_[reactor].seen[change.connection];
-  segment::WantedWriter wanted(layout_.reactors[reactor].wanted);
+  segment::DesiredStateWriter wanted(layout_.reactors[reactor].wanted);
   segment::Grant grant{.credits = change.credits, .client_class = seen.client_class};
   // Keeps the class that an authenticated host was admitted to until the table shows the host.
   const segment::Grant before = wanted.grant(change.connection, seen.incarnation);
@@ -285,7 +285,7 @@ void CreditKeeper::want(std::uint32_t reactor, const GrantChange& change) {
   if (wanted.grant(change.connection, seen.incarnation, grant)) ++statistics_.changes;
 }
 
-void CreditKeeper::poll(std::uint64_t now_ns) {
+void CreditController::poll(std::uint64_t now_ns) {
   const std::uint64_t interval_ns = std::uint64_t{settings_.interval_ms} * 1'000'000;
   if (round_ns_ == 0 || (next_ == reactors_.size() && now_ns - round_ns_ >= interval_ns)) {
     next_ = 0;

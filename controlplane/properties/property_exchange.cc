@@ -37,8 +37,8 @@ PropertyExchange::PropertyExchange(segment::Layout& layout, const config::Config
       journal_(journal),
       authentication_(std::move(authentication)) {}
 
-segment::WantedWriter PropertyExchange::wanted(const Key& of) {
-  return segment::WantedWriter(layout_.reactors[of.reactor].wanted);
+segment::DesiredStateWriter PropertyExchange::wanted(const Key& of) {
+  return segment::DesiredStateWriter(layout_.reactors[of.reactor].wanted);
 }
 
 bool PropertyExchange::poll(std::uint64_t now_ns) {

@@ -32,7 +32,7 @@ class Journal;
 }
 namespace segment {
 struct Layout;
-class WantedWriter;
+class DesiredStateWriter;
 }  // namespace segment
 }  // namespace sluice
 
@@ -87,7 +87,7 @@ class PropertyExchange {
   void check_connections(std::uint64_t now_ns);
   void check_held(const Key& connection, std::uint64_t now_ns);
   void forget_absent_connections();
-  segment::WantedWriter wanted(const Key& of);
+  segment::DesiredStateWriter wanted(const Key& of);
 
   segment::Layout& layout_;
   const config::Config& config_;

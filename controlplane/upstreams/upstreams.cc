@@ -16,9 +16,9 @@
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
 #include "controlplane/tasks/arena.h"
-#include "controlplane/upstreams/address_book.h"
-#include "controlplane/upstreams/address_keeper.h"
-#include "controlplane/upstreams/reach_watch.h"
+#include "controlplane/upstreams/address_manager.h"
+#include "controlplane/upstreams/address_table.h"
+#include "controlplane/upstreams/reachability_monitor.h"
 #include "dataplane/log/log.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/segment/layout.h"
@@ -82,7 +82,7 @@ bool is_well(std::span<const std::byte> reply) {
 
 }  // namespace
 
-AddressBook::AddressBook(const segment::UpstreamConfig& upstream, tasks::Arena& arena, LookUp look_up)
+AddressTable::AddressTable(const segment::UpstreamConfig& upstream, tasks::Arena& arena, LookUp look_up)
     : upstream_(upstream), arena_(arena), look_up_(std::move(look_up)) {
   std::memcpy(list_.name, upstream_.name, sizeof list_.name);
   list_.port = upstream_.port;
@@ -96,12 +96,12 @@ AddressBook::AddressBook(const segment::UpstreamConfig& upstream, tasks::Arena& 
   collect();
 }
 
-void AddressBook::hurry(std::uint64_t now_ns) {
+void AddressTable::hurry(std::uint64_t now_ns) {
   for (const auto& host : hosts_)
     host->next_ns = std::min(host->next_ns, std::max(now_ns, host->begun_ns + kUrgentLookupNs));
 }
 
-void AddressBook::adopt(const AddressBook& former) {
+void AddressTable::adopt(const AddressTable& former) {
   for (const auto& host : hosts_)
     for (const auto& other : former.hosts_) {
       if (!host->is_name || !host->addresses.empty() || host->text != other->text) continue;
@@ -124,7 +124,7 @@ void AddressBook::adopt(const AddressBook& former) {
 }
 
 /// Returns true if the last answer for some host contains the address.
-bool AddressBook::is_listed(const PeerAddress& address) const {
+bool AddressTable::is_listed(const PeerAddress& address) const {
   const auto has_it = [&](const auto& host) {
     return std::any_of(host->addresses.begin(), host->addresses.end(), [&](const Known& known) {
       return known.address == address && !known.unlisted_since_ns;
@@ -135,7 +135,7 @@ bool AddressBook::is_listed(const PeerAddress& address) const {
 
 /// Collects each address once, in the order of the hosts. If there are too many, listed addresses take
 /// precedence. An address that was in the list before keeps its counters.
-void AddressBook::collect() {
+void AddressTable::collect() {
   struct Candidate {
     PeerAddress address;
     std::uint32_t host;
@@ -171,7 +171,7 @@ void AddressBook::collect() {
   write_list();
 }
 
-void AddressBook::write_list() {
+void AddressTable::write_list() {
   list_.count = static_cast<std::uint32_t>(checks_.size());
   list_.addresses = {};
   for (std::size_t i = 0; i < checks_.size(); ++i)
@@ -182,7 +182,7 @@ void AddressBook::write_list() {
   changed_ = true;
 }
 
-void AddressBook::look_up_hosts(std::uint64_t now_ns) {
+void AddressTable::look_up_hosts(std::uint64_t now_ns) {
   for (const auto& host : hosts_) {
     if (!host->is_name) continue;
     if (const auto result = host->lookup.take()) found(*host, *result, now_ns);
@@ -193,7 +193,7 @@ void AddressBook::look_up_hosts(std::uint64_t now_ns) {
   }
 }
 
-void AddressBook::found(Host& host, const LookupResult& result, std::uint64_t now_ns) {
+void AddressTable::found(Host& host, const LookupResult& result, std::uint64_t now_ns) {
   if (result.addresses.empty()) {
     host.next_ns = now_ns + kUrgentLookupNs;
     if (std::exchange(host.problem, result.problem) == result.problem) return;
@@ -220,9 +220,9 @@ void AddressBook::found(Host& host, const LookupResult& result, std::uint64_t no
 /// Merges an answer of the name server into the known addresses. Known addresses keep their positions. An
 /// address that the answer lacks is dropped if it does not reply to NULL, if it has been unlisted for
 /// kUnlistedNs, or if there are too many unlisted addresses.
-std::vector<AddressBook::Known> AddressBook::merged(const std::vector<Known>& known,
-                                                    const std::vector<PeerAddress>& found,
-                                                    std::uint64_t now_ns) const {
+std::vector<AddressTable::Known> AddressTable::merged(const std::vector<Known>& known,
+                                                      const std::vector<PeerAddress>& found,
+                                                      std::uint64_t now_ns) const {
   std::vector<Known> all;
   std::uint32_t unlisted = 0;
   for (const Known& each : known) {
@@ -244,13 +244,13 @@ std::vector<AddressBook::Known> AddressBook::merged(const std::vector<Known>& kn
   return all;
 }
 
-bool AddressBook::is_bad(const PeerAddress& address) const {
+bool AddressTable::is_bad(const PeerAddress& address) const {
   return std::any_of(checks_.begin(), checks_.end(), [&](const auto& check) {
     return check->address == address && check->failures >= segment::kBadChecks;
   });
 }
 
-void AddressBook::ask(Check& check, std::uint64_t now_ns) {
+void AddressTable::ask(Check& check, std::uint64_t now_ns) {
   check.waits = true;
   check.next_ns = now_ns + segment::kAddressCheckNs;
   check.link.set_server(mount::server_at(check.address, static_cast<std::uint16_t>(upstream_.port), false));
@@ -264,7 +264,7 @@ void AddressBook::ask(Check& check, std::uint64_t now_ns) {
                      [this, &check](mount::Failure, auto reply) { answered(check, is_well(reply)); });
 }
 
-void AddressBook::answered(Check& check, bool well) {
+void AddressTable::answered(Check& check, bool well) {
   check.waits = false;
   const bool was_bad = check.failures >= segment::kBadChecks;
   if (well) {
@@ -282,7 +282,7 @@ void AddressBook::answered(Check& check, bool well) {
   write_list();
 }
 
-void AddressBook::prepare(mount::PollSet& set) {
+void AddressTable::prepare(mount::PollSet& set) {
   for (const auto& host : hosts_)
     if (host->is_name && !host->lookup.running()) set.wake_at(host->next_ns);
   if (checks_.size() < 2) return;
@@ -292,13 +292,13 @@ void AddressBook::prepare(mount::PollSet& set) {
   }
 }
 
-bool AddressBook::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+bool AddressTable::poll(const mount::PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   look_up_hosts(now_ns);
   if (checks_.size() > 1)
     for (const auto& check : checks_) {
       if (!check->waits && now_ns >= check->next_ns) ask(*check, now_ns);
-      check->link.turn(set, now_ns);
+      check->link.poll(set, now_ns);
     }
   return std::exchange(changed_, false);
 }
@@ -335,7 +335,7 @@ AddressService::AddressService(const Upstreams& upstreams, segment::SharedUpstre
 void AddressService::read(const Upstreams& upstreams) {
   const auto former = std::exchange(books_, {});
   for (const segment::UpstreamConfig& upstream : upstreams) {
-    books_.push_back(std::make_unique<AddressBook>(upstream, arena_, look_up_));
+    books_.push_back(std::make_unique<AddressTable>(upstream, arena_, look_up_));
     for (const auto& book : former) books_.back()->adopt(*book);
   }
   publish();
@@ -352,7 +352,7 @@ void AddressService::reconfigure(Upstreams upstreams) {
   next_ = std::move(upstreams);
 }
 
-void AddressService::look_around(std::uint64_t now_ns) {
+void AddressService::reconcile(std::uint64_t now_ns) {
   if (now_ns < look_around_ns_) return;
   look_around_ns_ = now_ns + kLookAroundNs;
   std::optional<Upstreams> next;
@@ -371,22 +371,22 @@ void AddressService::prepare(mount::PollSet& set) {
   for (const auto& book : books_) book->prepare(set);
 }
 
-void AddressService::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+void AddressService::poll(const mount::PollSet& set, std::uint64_t now_ns) {
   arena_.deliver();
   bool changed = false;
-  for (const auto& book : books_) changed |= book->turn(set, now_ns);
+  for (const auto& book : books_) changed |= book->poll(set, now_ns);
   if (changed) publish();
-  look_around(now_ns);
+  reconcile(now_ns);
 }
 
-AddressKeeper::AddressKeeper(const segment::ConfigBlock& config, segment::Layout& layout,
-                             AddressService::AsOwner as_owner)
+AddressManager::AddressManager(const segment::ConfigBlock& config, segment::Layout& layout,
+                               AddressService::AsOwner as_owner)
     : service_(
           upstreams_of(config), layout.upstream_addresses, [&layout] { return failures_of(layout); }, look_up,
           std::move(as_owner)),
       thread_(service_) {}
 
-void AddressKeeper::reconfigure(const segment::ConfigBlock& config) {
+void AddressManager::reconfigure(const segment::ConfigBlock& config) {
   service_.reconfigure(upstreams_of(config));
 }
 
@@ -398,7 +398,8 @@ constexpr std::uint32_t kLooksUntilLost = 2;
 
 }  // namespace
 
-void ReachWatch::look(const segment::ConfigBlock& config, bool data_plane_alive, std::uint64_t now_ns) {
+void ReachabilityMonitor::poll(const segment::ConfigBlock& config, bool data_plane_alive,
+                               std::uint64_t now_ns) {
   if (!data_plane_alive) return;
   for (std::uint32_t i = 0; i < std::min(config.upstream_count, segment::kMaxUpstreams); ++i) {
     std::uint64_t connections = 0;

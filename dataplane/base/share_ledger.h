@@ -37,7 +37,7 @@ class ShareAccount {
  public:
   std::uint32_t held() const noexcept { return held_; }
 
-  QueueLink<ShareAccount> turn_link;
+  QueueLink<ShareAccount> round_link;
 
  private:
   friend class ShareLedger;
@@ -132,7 +132,7 @@ class ShareLedger {
   std::uint32_t resume(std::uint32_t most) noexcept {
     std::uint32_t called = 0;
     for (ShareAccount* account; called < most && (account = next()) != nullptr; ++called) {
-      Turns::unlink(*account);  // moves the account to the end of its queue
+      Rounds::unlink(*account);  // moves the account to the end of its queue
       ShareWaiter* const waiter = account->waiting_.pop_front();
       --waiters_;
       place(*account);
@@ -142,7 +142,7 @@ class ShareLedger {
   }
 
  private:
-  using Turns = IntrusiveQueue<ShareAccount, &ShareAccount::turn_link>;
+  using Rounds = IntrusiveQueue<ShareAccount, &ShareAccount::round_link>;
 
   std::uint32_t unused_guarantee(const ShareAccount& account) const noexcept {
     return account.held_ < limits_.guaranteed ? limits_.guaranteed - account.held_ : 0;
@@ -158,10 +158,10 @@ class ShareLedger {
   /// Moves an account to the queue that it belongs to, or to none. An account that is already there keeps its
   /// position.
   void place(ShareAccount& account) noexcept {
-    Turns* turns = unused_guarantee(account) > 0 ? &entitled_ : &borrowing_;
+    Rounds* turns = unused_guarantee(account) > 0 ? &entitled_ : &borrowing_;
     if (account.waiting_.empty() || account.held_ >= limits_.most) turns = nullptr;
     if (turns != nullptr && turns->contains(account)) return;
-    Turns::unlink(account);
+    Rounds::unlink(account);
     if (turns != nullptr) turns->push_back(account);
   }
 
@@ -169,8 +169,8 @@ class ShareLedger {
   std::uint32_t free_ = 0;
   std::uint32_t reserved_ = 0;  ///< guaranteed elements that their accounts do not hold
   std::uint32_t waiters_ = 0;
-  Turns entitled_;   ///< accounts with waiters that hold less than they are guaranteed
-  Turns borrowing_;  ///< other accounts with waiters that hold less than the most
+  Rounds entitled_;   ///< accounts with waiters that hold less than they are guaranteed
+  Rounds borrowing_;  ///< other accounts with waiters that hold less than the most
 };
 
 }  // namespace sluice

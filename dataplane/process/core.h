@@ -21,8 +21,8 @@ namespace sluice::process {
 struct Core {
   /// Objects that all cores of a process share.
   struct Shared {
-    tcp_clients::Listener* listener = nullptr;  ///< null without the reverse gateway
-    const tcp_upstream::RequestCaches& caches;  ///< caches of the upstreams; outlive the core
+    tcp_clients::Listener* listener = nullptr;           ///< null without the reverse gateway
+    const tcp_upstream::DuplicateRequestCaches& caches;  ///< caches of the upstreams; outlive the core
   };
   /// Builds a reactor at setup. Throws SetupError. `devices`, the listener, `layout` and the
   /// data that `clock` reads outlive the core.
@@ -31,7 +31,7 @@ struct Core {
 
   /// Returns the slot of the upstream with this number, for the main thread; null if a reload cannot reassign
   /// the slot.
-  tcp_upstream::UpstreamPlace* place(std::uint32_t upstream) const noexcept;
+  tcp_upstream::UpstreamSlot* place(std::uint32_t upstream) const noexcept;
 
   // Built in order and destroyed in reverse.
   std::unique_ptr<rdma::Device> device;

@@ -17,7 +17,7 @@
 #include "dataplane/log/log_queue.h"
 #include "dataplane/process/capture_service.h"
 #include "dataplane/process/clocks.h"
-#include "dataplane/process/config_watch.h"
+#include "dataplane/process/config_monitor.h"
 #include "dataplane/process/core.h"
 #include "dataplane/process/debug_anchor.h"
 #include "dataplane/process/exports.h"
@@ -52,7 +52,7 @@ DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Segment& segme
   for (std::uint32_t i = 0; i < config.reactors; ++i)
     cores_.push_back(std::make_unique<Core>(config, i, devices_, shared, layout_, &tsc_ns));
   exports_ = std::make_unique<Exports>(config, *cores_[0], layout_, &wall_ns);
-  for (std::uint32_t i = 1; i < config.reactors; ++i) exports_->lend_to(*cores_[i]);
+  for (std::uint32_t i = 1; i < config.reactors; ++i) exports_->serve_remotely(*cores_[i]);
   for (std::uint32_t i = 0; i < config.reactors; ++i) {
     cores_[i]->reactor.measure_calls();
     cores_[i]->engine.set_slow_calls(layout_.slow_calls[i], &wall_ns);
@@ -102,7 +102,7 @@ bool DataPlane::any_stopped() const {
 /// Logs a truncation of the control plane's part, which then reads as zeros, as if there were no control
 /// plane.
 void DataPlane::look_at_control_part() {
-  if (control_part_cut_ || !segment_.was_cut(segment::Part::Control)) return;
+  if (control_part_cut_ || !segment_.was_truncated(segment::Part::Control)) return;
   control_part_cut_ = true;
   log::error(
       "The control plane's part of segment '{}' was truncated. Existing connections continue; new ones "
@@ -112,15 +112,15 @@ void DataPlane::look_at_control_part() {
 
 void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, StopSignal& stop,
                           const LogQueue& log) {
-  std::vector<Newcomers::Places> places(config_.upstream_places());
+  std::vector<UpstreamHotAdd::Places> places(config_.upstream_places());
   for (std::uint32_t i = 0; i < places.size(); ++i)
     for (const auto& core : cores_)
-      if (tcp_upstream::UpstreamPlace* const place = core->place(i)) places[i].push_back(place);
-  Newcomers newcomers(config_, std::move(places), layout_.upstream_places);
+      if (tcp_upstream::UpstreamSlot* const place = core->place(i)) places[i].push_back(place);
+  UpstreamHotAdd hot_add(config_, std::move(places), layout_.upstream_places);
   const auto set_slow_call_ns = [this](std::uint64_t ns) {
     for (auto& core : cores_) core->engine.set_slow_call_ns(ns);
   };
-  ConfigWatch config(layout_, exports_->update(), newcomers, set_slow_call_ns, config_);
+  ConfigMonitor config(layout_, exports_->update(), hot_add, set_slow_call_ns, config_);
   notify::ready();
   for (unsigned turn = 0; !stop.requested() && !any_stopped(); ++turn) {
     for (int i = 0; i < kPollsPerBeat && !stop.requested() && !any_stopped(); ++i) {
@@ -176,7 +176,7 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
   for (const std::uint16_t port : config.listen_ports()) reactor.listen(port);
 }
 
-tcp_upstream::UpstreamPlace* Core::place(std::uint32_t upstream) const noexcept {
+tcp_upstream::UpstreamSlot* Core::place(std::uint32_t upstream) const noexcept {
   for (const auto& relay : relays)
     if (relay->number() == upstream) return relay->place();
   return upstreams ? upstreams->place(upstream) : nullptr;
@@ -206,19 +206,19 @@ Exports::Exports(const segment::ConfigBlock& config, Core& owner, segment::Layou
   owner.reactor.add_control_task(*this);
 }
 
-void Exports::lend_to(Core& borrower) {
-  std::vector<service::Handover::KeyPair> keys;
+void Exports::serve_remotely(Core& borrower) {
+  std::vector<service::CrossReactorCall::KeyPair> keys;
   for (const rdma::MemoryRegion& region : {data_, zeros_})
     keys.push_back({region.lkey, borrower.device->register_memory(region.bytes).lkey});
   handovers_.push_back(
-      std::make_unique<service::Handover>(std::move(keys), borrower.engine.connection_count()));
-  service::Handover& handover = *handovers_.back();
+      std::make_unique<service::CrossReactorCall>(std::move(keys), borrower.engine.connection_count()));
+  service::CrossReactorCall& handover = *handovers_.back();
   for (service::Service* real : served_) {
-    borrowed_.push_back(std::make_unique<service::BorrowedService>(handover, *real));
+    borrowed_.push_back(std::make_unique<service::RemoteService>(handover, *real));
     borrower.engine.add_service(*borrowed_.back());
   }
-  borrower.reactor.borrow_from(handover);
-  owner_.reactor.lend_to(handover);
+  borrower.reactor.use_remote_service(handover);
+  owner_.reactor.serve_remotely(handover);
 }
 
 void Exports::on_control_pass(std::uint64_t now_ns) noexcept {

@@ -16,7 +16,7 @@ class LogQueue;
 class StopSignal;
 }  // namespace sluice
 namespace sluice::tcp_upstream {
-class RequestCache;
+class DuplicateRequestCache;
 }
 namespace sluice::tcp_clients {
 class Listener;
@@ -51,7 +51,7 @@ class DataPlane {
   // Built in order and destroyed in reverse.
   Devices devices_;
   std::unique_ptr<tcp_clients::Listener> listener_;  ///< null without the reverse gateway
-  const std::vector<Owned<tcp_upstream::RequestCache>> caches_;
+  const std::vector<Owned<tcp_upstream::DuplicateRequestCache>> caches_;
   std::vector<std::unique_ptr<Core>> cores_;
   std::unique_ptr<Exports> exports_;
   bool control_part_cut_ = false;  ///< truncation was detected and logged

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dataplane/process/core.h"
-#include "dataplane/service/handover.h"
+#include "dataplane/service/cross_reactor_call.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "dataplane/service/memory/path_walk.h"
 
@@ -48,7 +48,7 @@ class Exports final : public reactor::ControlTask {
 
   /// Lets the owner serve calls of the borrower's connections. Called at setup. The borrower outlives the
   /// exports.
-  void lend_to(Core& borrower);
+  void serve_remotely(Core& borrower);
 
   /// Returns the transfer object. A list that is offered there is applied at the next control pass.
   ExportUpdate& update() noexcept { return update_; }
@@ -74,8 +74,8 @@ class Exports final : public reactor::ControlTask {
   bool walking_ = false;
   std::uint64_t question_ = 0;           ///< number of the last PathQuestion that was handled
   std::uint32_t question_sequence_ = 0;  ///< sequence of its SeqLock when it was read
-  std::vector<std::unique_ptr<service::Handover>> handovers_;
-  std::vector<std::unique_ptr<service::BorrowedService>> borrowed_;
+  std::vector<std::unique_ptr<service::CrossReactorCall>> handovers_;
+  std::vector<std::unique_ptr<service::RemoteService>> borrowed_;
 };
 
 }  // namespace sluice::process

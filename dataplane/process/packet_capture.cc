@@ -233,7 +233,7 @@ PacketCapture::~PacketCapture() {
   frames_.release();
 }
 
-bool PacketCapture::turn(std::uint64_t now_ns) {
+bool PacketCapture::poll(std::uint64_t now_ns) {
   if (over_) return false;
   clock_.set();
   if (!ending_) {

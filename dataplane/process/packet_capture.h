@@ -35,7 +35,7 @@ class PacketCapture {
  public:
   /// Timeout for the reader of the rest of a capture that has ended.
   static constexpr std::uint64_t kFlushPatienceNs = 2'000'000'000;
-  /// Maximum of frames that one turn() takes from the rings.
+  /// Maximum of frames that one poll() takes from the rings.
   static constexpr std::uint32_t kFramesPerTurn = 4096;
 
   /// Starts `frames`, which outlives this object; the destructor stops it. `interface` is the name of the
@@ -49,8 +49,8 @@ class PacketCapture {
 
   /// Takes frames that have arrived and writes as much as the pipe accepts. Returns false when the capture is
   /// over; `now_ns` is monotonic.
-  bool turn(std::uint64_t now_ns);
-  /// Stops taking packets; turn() writes the rest. `why` is the reason in the status.
+  bool poll(std::uint64_t now_ns);
+  /// Stops taking packets; poll() writes the rest. `why` is the reason in the status.
   void end(std::string_view why, std::uint64_t now_ns);
   /// Aborts the capture and discards the rest.
   void fail(std::string_view sentence);

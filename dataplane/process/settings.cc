@@ -158,13 +158,13 @@ Owned<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config) {
   return make_owned<tcp_clients::Listener>(address, bytes);
 }
 
-tcp_upstream::RequestCaches request_caches(const segment::ConfigBlock& config) {
-  tcp_upstream::RequestCaches caches;
+tcp_upstream::DuplicateRequestCaches request_caches(const segment::ConfigBlock& config) {
+  tcp_upstream::DuplicateRequestCaches caches;
   for (std::uint32_t i = 0; i < config.upstream_places(); ++i) {
     const bool over_rdma =
         i < config.upstream_count ? is_rdma(config.upstreams[i]) : config.spares_over_rdma();
     caches.emplace_back(over_rdma ? nullptr
-                                  : new tcp_upstream::RequestCache(
+                                  : new tcp_upstream::DuplicateRequestCache(
                                         config.request_cache, config.reactors * config.all_connections()));
   }
   return caches;
@@ -172,7 +172,7 @@ tcp_upstream::RequestCaches request_caches(const segment::ConfigBlock& config) {
 
 tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                                const segment::SharedUpstreamAddresses& addresses,
-                                               const tcp_upstream::RequestCaches& caches) {
+                                               const tcp_upstream::DuplicateRequestCaches& caches) {
   const tcp_upstream::ReplyBuffers replies{
       .records = require_pool("[forward] record_buffers", config.record_buffers,
                               {{"a call with a long reply, until it is released", 1}}),
@@ -381,7 +381,7 @@ void Devices::poll_conditions() {
     log_transmission(port_->transmission());
   }
   for (std::size_t i = 0; i < made_.size(); ++i) {
-    made_[i]->look();
+    made_[i]->handle_events();
     log_notices();
     const rdma::Condition condition = made_[i]->condition();
     if (condition == logged_[i]) continue;

@@ -31,7 +31,7 @@ tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config);
 Owned<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config);
 /// Creates the request caches of all reactors, indexed by upstream, including spare slots; null for upstreams
 /// over RDMA.
-tcp_upstream::RequestCaches request_caches(const segment::ConfigBlock& config);
+tcp_upstream::DuplicateRequestCaches request_caches(const segment::ConfigBlock& config);
 struct RelaySetup {
   rdma_upstream::RelayConfig config;
   /// Port at which the upstream's services are alone. Zero: they share the gateway's port. service::kNoPort:
@@ -47,6 +47,6 @@ std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segmen
 /// `addresses` and the area outlive the upstreams.
 tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                                const segment::SharedUpstreamAddresses& addresses,
-                                               const tcp_upstream::RequestCaches& caches);
+                                               const tcp_upstream::DuplicateRequestCaches& caches);
 
 }  // namespace sluice::process

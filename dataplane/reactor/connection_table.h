@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "dataplane/rpcrdma/engine.h"
-#include "dataplane/segment/wanted.h"
+#include "dataplane/segment/desired_state.h"
 #include "pmd/connection_manager.h"
 
 namespace sluice::reactor {
@@ -30,7 +30,7 @@ struct ConnectionRecord {
   std::uint64_t since_ns = 0;    ///< wall clock time
   std::uint32_t queue_pair = 0;  ///< queue pair number
   std::array<std::byte, segment::kCmStateBytes> cm_state{};
-  segment::Followed followed{};           ///< desired state applied so far
+  segment::AppliedState followed{};       ///< desired state applied so far
   std::uint32_t credits_after_drain = 0;  ///< credits to restore if draining is cancelled
   bool unattended = false;                ///< all credits are granted because the control plane is down
 

@@ -315,7 +315,7 @@ void Publisher::publish_use(rpcrdma::Connection& connection) noexcept {
   const std::uint32_t direction = connections_.record(connection).outgoing
                                       ? segment::ConnectionUse::kToServer
                                       : segment::ConnectionUse::kOfClient;
-  const segment::Followed& followed = connections_.record(connection).followed;
+  const segment::AppliedState& followed = connections_.record(connection).followed;
   use.followed_course.store(followed.course, std::memory_order_relaxed);
   use.followed_grant.store(followed.grant, std::memory_order_relaxed);
   use.open.store(connection.is_open() ? direction : 0, std::memory_order_relaxed);

@@ -4,8 +4,8 @@
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/reactor/commands.h"
 #include "dataplane/reactor/cpu.h"
-#include "dataplane/reactor/follower.h"
 #include "dataplane/reactor/idle.h"
+#include "dataplane/reactor/reconciler.h"
 
 namespace sluice::reactor {
 
@@ -22,7 +22,7 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
       connector_(make_connector(config, engine.device(), connections_, area_, events_, counters_)),
       setup_(config, engine, connections_, *connector_, properties_, publisher_, events_, counters_),
       dialer_(config, engine, connections_, *connector_, setup_, publisher_),
-      follower_(area_, connections_, setup_, publisher_, counters_),
+      reconciler_(area_, connections_, setup_, publisher_, counters_),
       commands_(area_, setup_, dialer_, events_, counters_, clock),
       idle_(config.idle, engine.device(), clock) {
   engine.stages().measure(clock);
@@ -63,8 +63,9 @@ bool Reactor::poll_once() noexcept {
 
 bool Reactor::poll_services() noexcept {
   bool busy = false;
-  for (service::Handover* handover : lent_) busy |= handover->serve();        // RX: calls of other reactors
-  for (service::Handover* handover : borrowed_) busy |= handover->collect();  // TX: answers of other reactors
+  for (service::CrossReactorCall* handover : lent_) busy |= handover->serve();  // RX: calls of other reactors
+  for (service::CrossReactorCall* handover : borrowed_)
+    busy |= handover->collect();  // TX: answers of other reactors
   if (busy) engine_.stages().end(Stage::Services);
   return busy;
 }
@@ -83,8 +84,8 @@ bool Reactor::control_pass() noexcept {
   bool busy = setup_.poll();
   busy |= properties_.poll();
   busy |= commands_.poll();
-  follower_.observe(layout_.control_plane.beats.load(std::memory_order_relaxed), now_ns_);
-  busy |= follower_.poll();
+  reconciler_.observe(layout_.control_plane.beats.load(std::memory_order_relaxed), now_ns_);
+  busy |= reconciler_.poll();
   if (commands_.shutdown_requested()) stop();
   announce_requests();
   setup_.report_closed();
@@ -129,7 +130,7 @@ void Reactor::check_connections() noexcept {
     next_checked_ =
         next_checked_ + 1 == count ? std::uint16_t{0} : static_cast<std::uint16_t>(next_checked_ + 1);
     if (!connection.is_open()) continue;
-    follower_.look(connection);
+    reconciler_.reconcile(connection);
     if (!connection.is_open()) continue;
     publisher_.publish_negotiation(connection);
     setup_.check_peer_ready(connection);
@@ -316,11 +317,11 @@ class Changes {
 
 }  // namespace
 
-Follower::Follower(segment::ReactorArea& area, ConnectionTable& connections, ConnectionSetup& setup,
-                   Publisher& publisher, Counters& counters)
+Reconciler::Reconciler(segment::ReactorArea& area, ConnectionTable& connections, ConnectionSetup& setup,
+                       Publisher& publisher, Counters& counters)
     : area_(area), connections_(connections), setup_(setup), publisher_(publisher), counters_(counters) {}
 
-bool Follower::poll() noexcept {
+bool Reconciler::poll() noexcept {
   bool any = false;
   std::uint32_t number = 0;
   for (std::size_t i = 0; i < kHintsPerPass && area_.wanted.hints.pop(number); ++i)
@@ -328,7 +329,7 @@ bool Follower::poll() noexcept {
   return any;
 }
 
-void Follower::look(rpcrdma::Connection& connection) noexcept {
+void Reconciler::reconcile(rpcrdma::Connection& connection) noexcept {
   ConnectionRecord& record = connections_.record(connection);
   if (unattended_) {
     if (!record.unattended && !record.draining && !record.outgoing) restore_credits(connection);
@@ -339,7 +340,7 @@ void Follower::look(rpcrdma::Connection& connection) noexcept {
   if (follow(connection)) ++counters_.wants_found;
 }
 
-void Follower::observe(std::uint64_t beats, std::uint64_t now_ns) noexcept {
+void Reconciler::observe(std::uint64_t beats, std::uint64_t now_ns) noexcept {
   if (beats != beats_ || beat_ns_ == 0) {
     beats_ = beats;
     beat_ns_ = now_ns;
@@ -347,7 +348,7 @@ void Follower::observe(std::uint64_t beats, std::uint64_t now_ns) noexcept {
   unattended_ = now_ns - beat_ns_ >= segment::kHeartbeatTimeoutNs;
 }
 
-void Follower::restore_credits(rpcrdma::Connection& connection) noexcept {
+void Reconciler::restore_credits(rpcrdma::Connection& connection) noexcept {
   const std::uint32_t all = connection.config().credit_grant;
   connections_.record(connection).unattended = true;
   if (static_cast<std::uint32_t>(connection.responder().grant()) >= all) return;
@@ -356,7 +357,7 @@ void Follower::restore_credits(rpcrdma::Connection& connection) noexcept {
   publisher_.publish_connection(connection);
 }
 
-bool Follower::follow(rpcrdma::Connection& connection) noexcept {
+bool Reconciler::follow(rpcrdma::Connection& connection) noexcept {
   const std::uint16_t number = connection.number();
   ConnectionRecord& record = connections_.record(number);
   const bool changed = segment::follow(area_.wanted, number, record.incarnation, record.followed,

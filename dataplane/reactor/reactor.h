@@ -15,11 +15,11 @@
 #include "dataplane/reactor/connection_setup.h"
 #include "dataplane/reactor/connection_table.h"
 #include "dataplane/reactor/connector.h"
-#include "dataplane/reactor/follower.h"
 #include "dataplane/reactor/idle.h"
 #include "dataplane/reactor/publisher.h"
+#include "dataplane/reactor/reconciler.h"
 #include "dataplane/reactor/server_dialer.h"
-#include "dataplane/service/handover.h"
+#include "dataplane/service/cross_reactor_call.h"
 
 namespace sluice::reactor {
 
@@ -50,9 +50,9 @@ class Reactor final {
 
   // Called at setup. Added objects must outlive the reactor.
   /// Adds calls of this reactor's connections that services of another reactor serve.
-  void borrow_from(service::Handover& handover) { borrowed_.push_back(&handover); }
+  void use_remote_service(service::CrossReactorCall& handover) { borrowed_.push_back(&handover); }
   /// Adds calls of another reactor's connections that services of this reactor serve.
-  void lend_to(service::Handover& handover) { lent_.push_back(&handover); }
+  void serve_remotely(service::CrossReactorCall& handover) { lent_.push_back(&handover); }
   /// Adds a poller that is polled in every iteration.
   void add_poller(service::Poller& poller) {
     pollers_.push_back(&poller);
@@ -104,11 +104,11 @@ class Reactor final {
   const Owned<Connector> connector_;
   ConnectionSetup setup_;
   ServerDialer dialer_;
-  Follower follower_;
+  Reconciler reconciler_;
   Commands commands_;
   Idle idle_;
-  std::vector<service::Handover*> borrowed_;
-  std::vector<service::Handover*> lent_;
+  std::vector<service::CrossReactorCall*> borrowed_;
+  std::vector<service::CrossReactorCall*> lent_;
   std::vector<service::Poller*> pollers_;
   std::vector<ControlTask*> control_tasks_;
 };

@@ -109,7 +109,7 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
   const auto connections = static_cast<std::uint32_t>(connections_.size());
   if (const std::uint32_t due = ticks_.due(now_ns, connections); due > 0) [[unlikely]]
     tick(due);
-  const bool staged = !links_.transmit.turn_end.empty();
+  const bool staged = !links_.transmit.iteration_end.empty();
   if (staged) end_turn();
   if (staged || count > 0) {
     worked_ = true;
@@ -150,10 +150,10 @@ void Engine::tick(std::uint32_t connections) noexcept {
 /// use the room. Closed connections are checked for reaping after each of their completions. Links that enter
 /// the queue while this runs are processed in the next iteration.
 void Engine::end_turn() noexcept {
-  const TurnQueue& entries = links_.transmit.turn_end;
-  const TurnEntry* const last = entries.back();
+  const FlushQueue& entries = links_.transmit.iteration_end;
+  const FlushEntry* const last = entries.back();
   for (bool done = false; !done;) {
-    const TurnEntry* const entry = entries.front();
+    const FlushEntry* const entry = entries.front();
     done = entry == last;
     Connection& connection = connections_[entry->connection];
     connection.end_turn();

@@ -106,7 +106,7 @@ struct UpstreamConfig {
   /// Generation of the reload that removed this upstream. MOUNT no longer offers it, and the data plane
   /// serves the clients that have mounted it until another upstream takes its slot. Zero: not removed.
   std::uint32_t removed = 0;
-  std::uint32_t came_later = 0;  ///< nonzero: a reload added it, in a spare slot
+  std::uint32_t hot_added = 0;  ///< nonzero: a reload added it, in a spare slot
 
   /// Returns whether the data plane serves both upstreams alike, except for their names, addresses, ports and
   /// programs.
@@ -327,7 +327,7 @@ struct ConfigBlock {
     // plane must have as many as its predecessor.
     std::uint32_t taken = 0;
     for (std::uint32_t i = 0; i < upstream_count; ++i)
-      if (upstreams[i].transport == Transport::Rdma) taken += upstreams[i].came_later;
+      if (upstreams[i].transport == Transport::Rdma) taken += upstreams[i].hot_added;
     return smaller_of(spare_upstreams - smaller_of(taken, spare_upstreams), kMaxUpstreams - upstream_count);
   }
   /// Returns the number of upstream slots, including spare ones.

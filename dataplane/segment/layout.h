@@ -50,7 +50,7 @@ struct ReactorArea {
   Ring<Punt, kPuntSlots> punt_down;                    ///< control plane to reactor
   Ring<PropertyPart, kPropertySlots> properties_up;    ///< reactor to control plane
   Ring<PropertyPart, kPropertySlots> properties_down;  ///< control plane to reactor
-  WantedArea wanted;                                   ///< control plane: desired state of each connection
+  DesiredStateArea wanted;                             ///< control plane: desired state of each connection
   /// Number of times that the control plane has read every `peak_busy`.
   OfControl<decltype(ReactorControl::peaks_read)> peaks_read;
   // The reactor writes the members below.

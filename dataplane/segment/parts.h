@@ -20,6 +20,7 @@
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/counter_names.h"
 #include "dataplane/segment/counters.h"
+#include "dataplane/segment/desired_state.h"
 #include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/ingress.h"
 #include "dataplane/segment/messages.h"
@@ -28,7 +29,6 @@
 #include "dataplane/segment/tables.h"
 #include "dataplane/segment/trace.h"
 #include "dataplane/segment/upstream_addresses.h"
-#include "dataplane/segment/wanted.h"
 
 namespace sluice::segment {
 
@@ -74,7 +74,7 @@ struct ReactorControl {
   RingOfProducer<Punt, kPuntSlots> punt_down;
   RingOfConsumer properties_up;
   RingOfProducer<PropertyPart, kPropertySlots> properties_down;
-  WantedPart wanted;
+  DesiredStatePart wanted;
   std::atomic<std::uint32_t> peaks_read;
 };
 

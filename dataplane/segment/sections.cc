@@ -155,7 +155,7 @@ void CounterPlaces::follow(const CounterNames& theirs) {
 namespace {
 
 /// Validation that keeps the first defect.
-class Look {
+class Validation {
  public:
   void within(const char* key, std::uint64_t value, std::uint64_t least, std::uint64_t most) {
     if (!defect_.empty() || (least <= value && value <= most)) return;
@@ -179,73 +179,73 @@ class Look {
   std::string defect_;
 };
 
-void look_at_device(Look& look, const ConfigBlock& config) {
-  look.within("device.driver", static_cast<std::uint32_t>(config.driver), 0,
-              static_cast<std::uint32_t>(Driver::Verbs));
-  look.within("reactor.idle", static_cast<std::uint32_t>(config.idle), 0,
-              static_cast<std::uint32_t>(IdlePolicy::Backoff));
-  look.ends("device.loopback_path", config.loopback_path);
-  look.within("device.loopback_arena_mib", config.loopback_arena_bytes, 0, kMaxLoopbackArenaMib << 20);
-  look.ends("device.ethdev", config.ethdev);
-  look.within("device.addresses", config.address_count, 0, kMaxAddresses);
+void validate_device(Validation& validation, const ConfigBlock& config) {
+  validation.within("device.driver", static_cast<std::uint32_t>(config.driver), 0,
+                    static_cast<std::uint32_t>(Driver::Verbs));
+  validation.within("reactor.idle", static_cast<std::uint32_t>(config.idle), 0,
+                    static_cast<std::uint32_t>(IdlePolicy::Backoff));
+  validation.ends("device.loopback_path", config.loopback_path);
+  validation.within("device.loopback_arena_mib", config.loopback_arena_bytes, 0, kMaxLoopbackArenaMib << 20);
+  validation.ends("device.ethdev", config.ethdev);
+  validation.within("device.addresses", config.address_count, 0, kMaxAddresses);
   for (const AllowedPrefix& address : config.addresses)
-    look.within("device.addresses", address.prefix_bits, 0, 128);
-  look.within("device.devices", config.verbs_port_count, 0, kMaxReactors);
-  for (const VerbsPort& port : config.verbs_ports) look.ends("device.devices", port.device);
-  look.within("device.gateways", config.gateway_count, 0, config.gateways.size());
+    validation.within("device.addresses", address.prefix_bits, 0, 128);
+  validation.within("device.devices", config.verbs_port_count, 0, kMaxReactors);
+  for (const VerbsPort& port : config.verbs_ports) validation.ends("device.devices", port.device);
+  validation.within("device.gateways", config.gateway_count, 0, config.gateways.size());
 }
 
-void look_at_transport(Look& look, const ConfigBlock& config) {
-  look.within("transport.reply_buffer_bytes", config.reply_buffer_bytes, 1024, 1u << 20);
-  look.within("classes", config.class_count, 1, kMaxClasses);
-  for (const auto& name : config.class_names) look.ends("classes.name", name);
+void validate_transport(Validation& validation, const ConfigBlock& config) {
+  validation.within("transport.reply_buffer_bytes", config.reply_buffer_bytes, 1024, 1u << 20);
+  validation.within("classes", config.class_count, 1, kMaxClasses);
+  for (const auto& name : config.class_names) validation.ends("classes.name", name);
 }
 
-void look_at_upstream(Look& look, const UpstreamConfig& upstream) {
-  look.integers(upstream);
-  look.ends("upstream.name", upstream.name);
-  look.within("upstream.hosts", upstream.host_count, 0, kMaxUpstreamHosts);
-  for (const auto& host : upstream.hosts) look.ends("upstream.hosts", host);
-  look.within("upstream.transport", static_cast<std::uint32_t>(upstream.transport), 0,
-              static_cast<std::uint32_t>(Transport::Rdma));
-  look.within("upstream.listen_port", upstream.listen_port, 0, 65535);
-  look.within("upstream.clients", upstream.allowed_count, 0, kMaxAllowed);
-  look.within("upstream.programs", upstream.route_count, 0, kMaxRoutes);
-  look.ends("upstream.prefix", upstream.prefix);
-  look.within("upstream.exports", upstream.export_count, 0, kMaxUpstreamExports);
-  for (const auto& path : upstream.exports) look.ends("upstream.exports", path);
+void validate_upstream(Validation& validation, const UpstreamConfig& upstream) {
+  validation.integers(upstream);
+  validation.ends("upstream.name", upstream.name);
+  validation.within("upstream.hosts", upstream.host_count, 0, kMaxUpstreamHosts);
+  for (const auto& host : upstream.hosts) validation.ends("upstream.hosts", host);
+  validation.within("upstream.transport", static_cast<std::uint32_t>(upstream.transport), 0,
+                    static_cast<std::uint32_t>(Transport::Rdma));
+  validation.within("upstream.listen_port", upstream.listen_port, 0, 65535);
+  validation.within("upstream.clients", upstream.allowed_count, 0, kMaxAllowed);
+  validation.within("upstream.programs", upstream.route_count, 0, kMaxRoutes);
+  validation.ends("upstream.prefix", upstream.prefix);
+  validation.within("upstream.exports", upstream.export_count, 0, kMaxUpstreamExports);
+  for (const auto& path : upstream.exports) validation.ends("upstream.exports", path);
 }
 
-void look_at_reverse(Look& look, const ReverseConfig& reverse) {
-  look.integers(reverse);
-  look.within("reverse.calls, a power of two", std::has_single_bit(reverse.calls), 1, 1);
-  look.within("reverse.allowed", reverse.allowed_count, 0, kMaxAllowed);
+void validate_reverse(Validation& validation, const ReverseConfig& reverse) {
+  validation.integers(reverse);
+  validation.within("reverse.calls, a power of two", std::has_single_bit(reverse.calls), 1, 1);
+  validation.within("reverse.allowed", reverse.allowed_count, 0, kMaxAllowed);
 }
 
-void look_at_exports(Look& look, const ConfigBlock& config) {
-  look.within("memory.size_mib", config.memory_bytes, 0, kMaxMemoryMib << 20);
+void validate_exports(Validation& validation, const ConfigBlock& config) {
+  validation.within("memory.size_mib", config.memory_bytes, 0, kMaxMemoryMib << 20);
   for (const ExportConfig& entry : config.exports) {
-    look.ends("export.path", entry.path);
-    look.within("export.clients", entry.allowed_count, 0, kMaxAllowed);
-    look.within("export.hosts", entry.host_count, 0, kMaxExportHosts);
+    validation.ends("export.path", entry.path);
+    validation.within("export.clients", entry.allowed_count, 0, kMaxAllowed);
+    validation.within("export.hosts", entry.host_count, 0, kMaxExportHosts);
   }
 }
 
 }  // namespace
 
 std::string defect_of(const ConfigBlock& config) {
-  Look look;
-  look.integers(config);
-  look_at_device(look, config);
-  look_at_transport(look, config);
-  look.within("upstream", config.upstream_count, 0, kMaxUpstreams);
+  Validation validation;
+  validation.integers(config);
+  validate_device(validation, config);
+  validate_transport(validation, config);
+  validation.within("upstream", config.upstream_count, 0, kMaxUpstreams);
   for (std::uint32_t i = 0; i < smaller_of(config.upstream_count, kMaxUpstreams); ++i)
-    look_at_upstream(look, config.upstreams[i]);
-  if (config.reverse.in_use != 0) look_at_reverse(look, config.reverse);
-  look_at_exports(look, config);
-  if (!look.defect().empty()) return look.defect();
-  look.within("connections in all", config.all_connections(), 1, kMaxConnections);
-  return look.defect();
+    validate_upstream(validation, config.upstreams[i]);
+  if (config.reverse.in_use != 0) validate_reverse(validation, config.reverse);
+  validate_exports(validation, config);
+  if (!validation.defect().empty()) return validation.defect();
+  validation.within("connections in all", config.all_connections(), 1, kMaxConnections);
+  return validation.defect();
 }
 
 }  // namespace sluice::segment

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "dataplane/base/file_lock.h"
-#include "dataplane/segment/cut_guard.h"
 #include "dataplane/segment/ownership.h"
+#include "dataplane/segment/truncation_guard.h"
 
 namespace sluice::segment {
 namespace {
@@ -57,13 +57,13 @@ void clear(Counters& counters) {
 }
 
 /// Returns the last incarnation with a desired state, so that those of a new part come after it.
-std::uint32_t last_incarnation(const WantedPart& wanted) {
+std::uint32_t last_incarnation(const DesiredStatePart& wanted) {
   std::uint32_t last = 0;
   const auto consider = [&](const std::atomic<std::uint64_t>& word) {
     const std::uint32_t of = incarnation_of(word.load(std::memory_order_relaxed));
     if (of != 0 && (last == 0 || static_cast<std::int32_t>(of - last) > 0)) last = of;
   };
-  for (const WantedWords& words : wanted.words) {
+  for (const DesiredStateWords& words : wanted.words) {
     consider(words.course);
     consider(words.grant);
   }
@@ -116,7 +116,7 @@ void Segment::map(PartFile file) {
 Segment::Found Segment::look_for(Part part) {
   const std::optional<PartFile>& known = slot(part);
   if (known && known->has_its_name()) {
-    if (was_cut(part)) {
+    if (was_truncated(part)) {
       problem_ = was_cut_short(*known);
       return Found::Unusable;
     }
@@ -300,7 +300,7 @@ void install_handler() {
 
 }  // namespace
 
-void CutGuard::guard() {
+void TruncationGuard::guard() {
   install_handler();
   for (std::size_t i = 0; place_ < 0 && i < kMaxGuards; ++i)
     if (!places[i].taken.exchange(true)) place_ = static_cast<int>(i);
@@ -311,7 +311,7 @@ void CutGuard::guard() {
   place.begin.store(reinterpret_cast<std::uintptr_t>(memory_), std::memory_order_release);
 }
 
-void CutGuard::release() noexcept {
+void TruncationGuard::release() noexcept {
   if (place_ < 0) return;
   Place& place = places[static_cast<std::size_t>(place_)];
   place.begin = 0;
@@ -319,7 +319,7 @@ void CutGuard::release() noexcept {
   place_ = -1;
 }
 
-bool CutGuard::was_cut() const noexcept {
+bool TruncationGuard::was_truncated() const noexcept {
   return place_ >= 0 && places[static_cast<std::size_t>(place_)].cut.load(std::memory_order_acquire);
 }
 

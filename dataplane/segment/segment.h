@@ -16,9 +16,9 @@
 
 #include "dataplane/base/owned.h"
 #include "dataplane/base/setup_error.h"
-#include "dataplane/segment/cut_guard.h"
 #include "dataplane/segment/layout.h"
 #include "dataplane/segment/part_file.h"
+#include "dataplane/segment/truncation_guard.h"
 
 namespace sluice::segment {
 
@@ -60,7 +60,7 @@ class Segment {
   PartFile* file(Part part) noexcept;
   /// Returns whether the other plane has truncated the file that is mapped for reading. The part then reads
   /// as zeros until another file replaces it.
-  bool was_cut(Part part) const noexcept { return guard(part).was_cut(); }
+  bool was_truncated(Part part) const noexcept { return guard(part).was_truncated(); }
   /// Returns whether a process in any PID namespace holds the data plane's lock.
   bool data_plane_runs() const noexcept;
   /// Returns whether a process holds the lock of the control plane of an epoch, which may be stopped and have
@@ -83,18 +83,18 @@ class Segment {
  private:
   Segment(std::string name, int protection);
   std::optional<PartFile>& slot(Part part) noexcept { return part == Part::Control ? control_ : data_; }
-  const CutGuard& guard(Part part) const noexcept {
+  const TruncationGuard& guard(Part part) const noexcept {
     return part == Part::Control ? control_guard_ : data_guard_;
   }
-  CutGuard& guard(Part part) noexcept { return part == Part::Control ? control_guard_ : data_guard_; }
+  TruncationGuard& guard(Part part) noexcept { return part == Part::Control ? control_guard_ : data_guard_; }
 
   const std::string name_;
   std::byte* const memory_;
   Layout layout_;
   std::optional<PartFile> control_;
   std::optional<PartFile> data_;
-  CutGuard control_guard_;
-  CutGuard data_guard_;
+  TruncationGuard control_guard_;
+  TruncationGuard data_guard_;
   std::string problem_;
   std::uint32_t counter_names_ = 0;  ///< sequence number of the names that were last read
 };

@@ -16,7 +16,7 @@ SLUICE_SHAPE(RouteConfig, program, version)
 SLUICE_SHAPE(WithheldConfig, pnfs, referrals)
 SLUICE_SHAPE(UpstreamConfig, name, host_count, hosts, transport, port, listen_port, connections, max_calls,
              call_timeout_s, privileged_port, withheld, mount_port, allowed_count, allowed, route_count,
-             routes, handle_tag, prefix, export_count, exports, removed, came_later)
+             routes, handle_tag, prefix, export_count, exports, removed, hot_added)
 SLUICE_SHAPE(UpstreamPlaces, count, names, changes)
 SLUICE_SHAPE(ReverseConfig, in_use, listen_address, listen_port, server, server_port, clients, connections,
              calls, record_buffers, item_buffers, call_timeout_s, withheld, mount_address, mount_port,
@@ -46,9 +46,9 @@ SLUICE_SHAPE(Event, type, id, status, cm_id, connection, incarnation, queue_pair
              peer_pid, peer, local, path_mtu, private_data_bytes, private_data)
 SLUICE_SHAPE(Punt, datagram)
 SLUICE_SHAPE(PropertyPart, connection, incarnation, first_set, total_bytes, offset, bytes, octets)
-SLUICE_SHAPE(WantedWords, course, grant)
-SLUICE_SHAPE(WantedDetails, parameters, host)
-SLUICE_SHAPE(WantedPart, hints, words, details)
+SLUICE_SHAPE(DesiredStateWords, course, grant)
+SLUICE_SHAPE(DesiredStateDetails, parameters, host)
+SLUICE_SHAPE(DesiredStatePart, hints, words, details)
 
 SLUICE_SHAPE(PropertyInfo, max_send_bytes, receive_buffer_bytes, max_segment_bytes, max_segments, reverse)
 SLUICE_SHAPE(ConnectionInfo, state, cm_id, incarnation, peer_pid, version, peer, client_class,

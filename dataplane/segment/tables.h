@@ -92,7 +92,7 @@ struct ConnectionUse {
   std::atomic<std::uint64_t> received_bytes;   ///< bytes of messages and our RDMA Reads since it was opened
   std::atomic<std::uint64_t> sent_bytes;       ///< bytes of messages and our RDMA Writes since it was opened
   std::atomic<std::uint64_t> held_bytes;       ///< bytes held in buffers that connections share
-  std::atomic<std::uint64_t> followed_course;  ///< word of WantedWords that the reactor applied last
+  std::atomic<std::uint64_t> followed_course;  ///< word of DesiredStateWords that the reactor applied last
   std::atomic<std::uint64_t> followed_grant;
 };
 

@@ -84,7 +84,7 @@ class LoopbackDevice final : public Loopback {
   MemoryWindow allocate_window() override;
   Owned<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
   ConnectionManager* connection_manager() noexcept override { return &cm_; }
-  void look() noexcept override { fabric_->look_for_peers(); }
+  void handle_events() noexcept override { fabric_->look_for_peers(); }
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
   const Statistics& statistics() const noexcept override { return statistics_; }
   DeviceConfig& config() noexcept override { return config_; }

@@ -328,8 +328,8 @@ void SoftDevice::on_other(const Frame& frame, std::span<const std::byte> bytes) 
 
 // --- Link state
 
-void SoftDevice::look() noexcept {
-  if (lane_ == 0) port_.look();
+void SoftDevice::handle_events() noexcept {
+  if (lane_ == 0) port_.handle_events();
 }
 
 /// Returns whether a buffer has room for the longest refusal.

@@ -60,7 +60,7 @@ class SoftDevice final : public SoftRoce {
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
   void flush() noexcept override { transmitter_.flush(); }
   /// Checks the link of the port. Only lane 0 does so, for all lanes.
-  void look() noexcept override;
+  void handle_events() noexcept override;
   /// Returns the condition of the port, which all its lanes share.
   Condition condition() const noexcept override;
 

@@ -23,7 +23,7 @@
 #include "pmd/softroce/ethdev_events.h"
 #include "pmd/softroce/flow_rules.h"
 #include "pmd/softroce/interrupt_guard.h"
-#include "pmd/softroce/link_watch.h"
+#include "pmd/softroce/link_monitor.h"
 #include "pmd/softroce/neighbour_cache.h"
 #include "pmd/softroce/pieces_in_use.h"
 #include "pmd/softroce/pool_sizes.h"
@@ -57,7 +57,7 @@ class EthernetPort final : public Port {
   double line_rate() const noexcept;
   /// Checks the link, closes an ethdev whose device was removed, and opens it again. The main thread calls it
   /// about ten times per second.
-  void look();
+  void handle_events();
   PortLink& link() noexcept { return link_; }
   NeighbourCache& neighbours() noexcept { return neighbours_; }
   int numa_node() const noexcept { return numa_node_; }
@@ -169,7 +169,7 @@ class EthernetPort final : public Port {
   EthdevDevice device_;
   bool on_card_ = false;
   // Members of the main thread.
-  Owned<LinkWatch> watch_;  ///< null if the ethdev is not based on a kernel interface
+  Owned<LinkMonitor> watch_;  ///< null if the ethdev is not based on a kernel interface
   std::uint32_t interface_mtu_ = 0;
   LinkFacts published_;
   std::vector<LinkNotice> notices_;

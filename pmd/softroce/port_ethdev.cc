@@ -214,7 +214,7 @@ void EthernetPort::notice(LinkNotice::Level level, std::string text) {
 void EthernetPort::watch_interface(const std::string& interface) {
   if (interface.empty()) return;
   try {
-    watch_ = make_owned<LinkWatch>(interface);
+    watch_ = make_owned<LinkMonitor>(interface);
   } catch (const SetupError& error) {
     return notice(LinkNotice::Level::Warning, std::string(error.what()) +
                                                   " Without it changes of the interface " + interface +
@@ -234,7 +234,7 @@ std::uint16_t EthernetPort::bounded_mtu(const InterfaceState& interface) {
   return static_cast<std::uint16_t>(interface.mtu);
 }
 
-void EthernetPort::look() {
+void EthernetPort::handle_events() {
   switch (link_.facts().use) {
     case EthdevUse::Open:
       return observe();

@@ -62,7 +62,8 @@ class Port {
   /// Returns the transmission of the lanes with a hardware queue. Their devices may later find that payload
   /// must be copied.
   virtual const Transmission& transmission() const noexcept = 0;
-  /// Returns the notices to log since the last call. Only for the thread that calls look() of the devices.
+  /// Returns the notices to log since the last call. Only for the thread that calls handle_events() of the
+  /// devices.
   virtual std::vector<LinkNotice> take_notices() = 0;
   /// Passes the frames of every lane to `capture`, which outlives the lanes' last poll. Null ends that. Any
   /// thread.

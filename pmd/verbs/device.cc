@@ -275,7 +275,7 @@ void VerbsDevice::wait(std::uint64_t limit_ns) noexcept {
   armed_ = false;
 }
 
-/// Handles a request of look(). Never blocks on the thread that calls look().
+/// Handles a request of handle_events(). Never blocks on the thread that calls handle_events().
 void VerbsDevice::handle_request() noexcept {
   const std::unique_lock lock(context_lock_, std::try_to_lock);
   if (!lock.owns_lock()) return;
@@ -317,7 +317,8 @@ void VerbsDevice::detach_if_left() noexcept {
   ask(SetupStep::Detach, 0);
 }
 
-/// Completes an Attach step. If the device was not there after all, the next look() requests it again.
+/// Completes an Attach step. If the device was not there after all, the next handle_events() requests it
+/// again.
 void VerbsDevice::on_attached(bool done) noexcept {
   presence_ = done ? Presence::Attached : Presence::Detached;
   if (!done) return;
@@ -347,7 +348,7 @@ std::size_t VerbsDevice::read_statistics(std::span<std::uint64_t> values) const 
   return count;
 }
 
-// --- The thread that calls look()
+// --- The thread that calls handle_events()
 // It checks for asynchronous events and for the removal or return of the device. It only stores a request,
 // which the reactor handles in its next poll().
 
@@ -364,7 +365,7 @@ bool VerbsDevice::is_present() const noexcept {
   return ::access(node_path_.c_str(), F_OK) == 0;
 }
 
-void VerbsDevice::look() noexcept {
+void VerbsDevice::handle_events() noexcept {
   const std::unique_lock lock(context_lock_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   if (context_ == nullptr) {

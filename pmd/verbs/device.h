@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A verbs device of one reactor (see verbs.h). Only that reactor may call, except for look(), which one other
-// thread calls; both threads share the members after context_lock_. While the set-up thread attaches or
-// detaches the device, the provider's objects belong to it. At other times both threads only read them. Owns
-// the ibv context and everything created from it; outlives its queue pairs. Setup throws SetupError.
+// A verbs device of one reactor (see verbs.h). Only that reactor may call, except for handle_events(), which
+// one other thread calls; both threads share the members after context_lock_. While the set-up thread
+// attaches or detaches the device, the provider's objects belong to it. At other times both threads only read
+// them. Owns the ibv context and everything created from it; outlives its queue pairs. Setup throws
+// SetupError.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -29,7 +30,7 @@
 
 namespace sluice::rdma::verbs {
 
-/// Number of asynchronous events handled per look().
+/// Number of asynchronous events handled per handle_events().
 inline constexpr std::size_t kEventsPerLook = 64;
 /// Number of queue pairs created in advance, so that this many connections can start before the device has
 /// created another queue pair.
@@ -58,7 +59,7 @@ class VerbsDevice final : public Verbs {
   void wait(std::uint64_t limit_ns) noexcept override;
   bool wakes() const noexcept override { return presence_ == Presence::Attached && channel_ != nullptr; }
 
-  void look() noexcept override;
+  void handle_events() noexcept override;
   Condition condition() const noexcept override { return condition_.load(std::memory_order_relaxed); }
   const std::string& device_name() const noexcept override { return config_.device; }
   Statistics statistics() const noexcept override;
@@ -115,7 +116,7 @@ class VerbsDevice final : public Verbs {
     Attached,
     Leaving,    ///< its queue pairs are being destroyed
     Detaching,  ///< Detach is pending
-    Detached,   ///< not found again by look() yet
+    Detached,   ///< not found again by handle_events() yet
     Attaching,  ///< Attach is pending
   };
   /// Result of attach(), for the reactor.
@@ -227,8 +228,8 @@ class VerbsDevice final : public Verbs {
   std::size_t room_used_ = 0;
   Statistics statistics_;
 
-  // Shared by the reactor and the thread that calls look().
-  std::mutex context_lock_;  ///< protects `context_`; poll() and look() only try to lock it
+  // Shared by the reactor and the thread that calls handle_events().
+  std::mutex context_lock_;  ///< protects `context_`; poll() and handle_events() only try to lock it
   std::vector<PeerAddress>
       changed_addresses_;  ///< guarded by context_lock_; for the reactor; empty if unchanged
   std::atomic<Request> request_{Request::None};

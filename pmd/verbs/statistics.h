@@ -10,7 +10,7 @@
 namespace sluice::rdma::verbs {
 
 /// Counters of one reactor's device. Written by that reactor, except for the counters of asynchronous events,
-/// which the thread that calls look() increments.
+/// which the thread that calls handle_events() increments.
 #define SLUICE_VERBS_STATISTICS(X)                                                                      \
   X(work_completions, "work completions taken from completion queues")                                  \
   X(waits, "times that the reactor slept until a work completion or a timeout")                         \

@@ -72,7 +72,7 @@ class Gateway {
   rpcrdma::Engine client_;
   // Only one of the two transports is in use.
   tcp_upstream::CreditLimits credits_;
-  tcp_upstream::RequestCache cache_{4096, 64};
+  tcp_upstream::DuplicateRequestCache cache_{4096, 64};
   std::unique_ptr<tcp_upstream::Upstreams> upstreams_;
   std::unique_ptr<RdmaServer> rdma_server_;
   RelayDialer dialer_;

@@ -42,7 +42,7 @@ double longest_turn_us(std::uint32_t clients, double seconds) {
   const auto addresses = std::make_unique<segment::SharedUpstreamAddresses>();
   const auto area = std::make_unique<segment::UpstreamArea>();
   tcp_upstream::CreditLimits credits(clients);
-  tcp_upstream::RequestCache cache(4096, clients);
+  tcp_upstream::DuplicateRequestCache cache(4096, clients);
   tcp_upstream::UpstreamSetup setup;
   setup.config.name = "upstream";
   setup.config.addresses = addresses.get();

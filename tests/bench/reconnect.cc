@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/cm/connection_keeper.h"
+#include "controlplane/cm/connection_controller.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/outbox/outbox.h"
-#include "controlplane/policy/credit_keeper.h"
+#include "controlplane/policy/credit_controller.h"
 #include "controlplane/tasks/arena.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/segment.h"
@@ -57,9 +57,9 @@ class Lab {
   /// Starts a control plane with the present content of the tables.
   void start() {
     outbox_ = std::make_unique<controlplane::Outbox>(layout());
-    credits_ = std::make_unique<policy::CreditKeeper>(layout(), config_.credit_settings());
+    credits_ = std::make_unique<policy::CreditController>(layout(), config_.credit_settings());
     keeper_ =
-        std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_, *outbox_, journal_, tasks_);
+        std::make_unique<cm::ConnectionController>(layout(), config_, *credits_, *outbox_, journal_, tasks_);
     keeper_->take_over();
   }
   segment::Layout& layout() { return segment_->layout(); }
@@ -99,8 +99,8 @@ class Lab {
   events::Journal journal_{[](const events::Event&) {}};
   tasks::Arena tasks_{{}};
   std::unique_ptr<controlplane::Outbox> outbox_;
-  std::unique_ptr<policy::CreditKeeper> credits_;
-  std::unique_ptr<cm::ConnectionKeeper> keeper_;
+  std::unique_ptr<policy::CreditController> credits_;
+  std::unique_ptr<cm::ConnectionController> keeper_;
   std::uint64_t now_ns_ = 1'000'000'000'000;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The environment of a control plane's connection management: reactors that set up connections, apply their
-// desired state and publish their actual state (dataplane/segment/wanted.h), and clients that reconnect after
-// an outage. The caller supplies the time. One thread.
+// desired state and publish their actual state (dataplane/segment/desired_state.h), and clients that
+// reconnect after an outage. The caller supplies the time. One thread.
 #pragma once
 
 #include <algorithm>
@@ -92,11 +92,11 @@ class SimulatedReactors {
   struct OfReactor {
     std::deque<segment::Command> commands;
     std::vector<std::uint32_t> free;
-    std::array<segment::Followed, segment::kMaxConnections> followed{};
+    std::array<segment::AppliedState, segment::kMaxConnections> followed{};
     std::uint64_t free_ns = 0;
   };
   /// Applies the desired state like a reactor.
-  struct Follower {
+  struct Reconciler {
     SimulatedReactors& reactors;
     std::uint32_t reactor;
     std::uint32_t place;
@@ -155,9 +155,9 @@ class SimulatedReactors {
     while (area(reactor).wanted.hints.pop(place)) {
       const auto info = area(reactor).connections[place].read();
       if (!info || info->state == segment::ConnectionState::Unused) continue;
-      segment::Followed& followed = reactors_[reactor].followed[place];
+      segment::AppliedState& followed = reactors_[reactor].followed[place];
       segment::follow(area(reactor).wanted, place, info->incarnation, followed,
-                      Follower{*this, reactor, place});
+                      Reconciler{*this, reactor, place});
       area(reactor).use[place].followed_course.store(followed.course, std::memory_order_relaxed);
       area(reactor).use[place].followed_grant.store(followed.grant, std::memory_order_relaxed);
     }

@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
       ++answered;
       if (event.status != segment::CommandStatus::Done) continue;
       ++made;
-      segment::WantedWriter(area.wanted).established(event.connection, event.incarnation);
+      segment::DesiredStateWriter(area.wanted).established(event.connection, event.incarnation);
     }
     idle_ms = any ? 0 : idle_ms + 1;
     if (!any) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "dataplane/service/handover.h"
+#include "dataplane/service/cross_reactor_call.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "dataplane/ulb/nfs3.h"
 #include "tests/bench/closed_loop.h"
@@ -74,8 +74,8 @@ class Reactors {
   void poll_cm() { borrower_.poll_cm(); }
 
  private:
-  std::vector<service::Handover::KeyPair> keys() {
-    std::vector<service::Handover::KeyPair> keys;
+  std::vector<service::CrossReactorCall::KeyPair> keys() {
+    std::vector<service::CrossReactorCall::KeyPair> keys;
     for (const rdma::MemoryRegion& region : {data_, zeros_})
       keys.push_back({region.lkey, borrower_.device().register_memory(region.bytes).lkey});
     return keys;
@@ -98,8 +98,8 @@ class Reactors {
   const rdma::MemoryRegion data_;
   const rdma::MemoryRegion zeros_;
   service::memory::MemoryService memory_;
-  service::Handover handover_;
-  service::BorrowedService borrowed_;
+  service::CrossReactorCall handover_;
+  service::RemoteService borrowed_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

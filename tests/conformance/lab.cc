@@ -232,10 +232,10 @@ ServerLab::ServerLab(LabOptions lab_options) : options(std::move(lab_options)) {
   service = std::make_unique<TestService>(*device);
   lenient = std::make_unique<TestService>(*device, kTestProgram + 1, service::UnusableChunks::Ignore);
   if (calls_are_handed_over) {
-    handover = std::make_unique<service::Handover>(std::vector<service::Handover::KeyPair>{},
-                                                   options.engine.max_connections);
+    handover = std::make_unique<service::CrossReactorCall>(std::vector<service::CrossReactorCall::KeyPair>{},
+                                                           options.engine.max_connections);
     for (TestService* real : {service.get(), lenient.get()}) {
-      borrowed.push_back(std::make_unique<service::BorrowedService>(*handover, *real));
+      borrowed.push_back(std::make_unique<service::RemoteService>(*handover, *real));
       engine->add_service(*borrowed.back());
     }
   } else {

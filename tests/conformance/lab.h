@@ -15,7 +15,7 @@
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/service/api/service.h"
-#include "dataplane/service/handover.h"
+#include "dataplane/service/cross_reactor_call.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/conformance/op_log.h"
 
@@ -127,8 +127,8 @@ class ServerLab {
   std::unique_ptr<TestService> service;
   std::unique_ptr<TestService> lenient;  ///< program + 1, UnusableChunks::Ignore
   /// Used when the suite runs with calls handed over to another reactor. One thread runs both reactors here.
-  std::unique_ptr<service::Handover> handover;
-  std::vector<std::unique_ptr<service::BorrowedService>> borrowed;
+  std::unique_ptr<service::CrossReactorCall> handover;
+  std::vector<std::unique_ptr<service::RemoteService>> borrowed;
   std::unique_ptr<RawPeer> peer;
   rpcrdma::Connection* connection = nullptr;
   rpcrdma::Requester* requester_for_next_connection = nullptr;  ///< for reverse calls

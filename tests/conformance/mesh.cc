@@ -27,9 +27,9 @@ Mesh::Mesh(bool handed_over) : fabric_(rdma::loopback::Fabric::in_process({.link
     half.engine = std::make_unique<rpcrdma::Engine>(*half.device, engine);
     half.service = std::make_unique<TestService>(*half.device);
     if (side == kServer && handed_over) {
-      handover_ = std::make_unique<service::Handover>(std::vector<service::Handover::KeyPair>{},
-                                                      engine.max_connections);
-      borrowed_ = std::make_unique<service::BorrowedService>(*handover_, *half.service);
+      handover_ = std::make_unique<service::CrossReactorCall>(
+          std::vector<service::CrossReactorCall::KeyPair>{}, engine.max_connections);
+      borrowed_ = std::make_unique<service::RemoteService>(*handover_, *half.service);
       half.engine->add_service(*borrowed_);
     } else {
       half.engine->add_service(*half.service);

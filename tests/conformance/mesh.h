@@ -81,8 +81,8 @@ class Mesh {
 
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
   std::array<Half, 2> sides_;
-  std::unique_ptr<service::Handover> handover_;
-  std::unique_ptr<service::BorrowedService> borrowed_;
+  std::unique_ptr<service::CrossReactorCall> handover_;
+  std::unique_ptr<service::RemoteService> borrowed_;
   std::uint64_t now_ns_ = 1;
 };
 

@@ -366,7 +366,7 @@ TEST_F(LoopbackProcesses, a_killed_client_is_let_go_of_and_its_link_used_again) 
     ::kill(dying, SIGKILL);
     ::waitpid(dying, nullptr, 0);
     EXPECT_EQ(server.events(), std::vector{CmEventType::Established});
-    server.device->look();
+    server.device->handle_events();
     EXPECT_EQ(server.events(), std::vector{CmEventType::Disconnected});
     ASSERT_EQ(server.qp->state(), QueuePair::State::Error);
     EXPECT_EQ(server.await(20)->status, WcStatus::WrFlushError);
@@ -388,7 +388,7 @@ TEST_F(LoopbackProcesses, a_client_that_was_killed_before_it_had_an_answer_leave
     ::kill(dying, SIGKILL);
     ::waitpid(dying, nullptr, 0);
     if (rejected) server.device->connection_manager()->reject(*server.id, {});
-    server.device->look();
+    server.device->handle_events();
     EXPECT_EQ(server.events(),
               rejected ? std::vector<CmEventType>{} : std::vector{CmEventType::Disconnected});
   }
@@ -411,11 +411,11 @@ TEST_F(LoopbackProcesses, a_client_notices_that_its_server_was_killed) {
   ASSERT_NE(fabric, nullptr);
   Party client(fabric, "client");
   ASSERT_TRUE(client.connect());
-  client.device->look();
+  client.device->handle_events();
   EXPECT_EQ(client.events(), std::vector<CmEventType>{});
   ::kill(dying, SIGKILL);
   ::waitpid(dying, nullptr, 0);
-  client.device->look();
+  client.device->handle_events();
   EXPECT_EQ(client.events(), std::vector{CmEventType::Disconnected});
   EXPECT_EQ(client.qp->state(), QueuePair::State::Error);
 }
@@ -433,7 +433,7 @@ TEST_F(LoopbackProcesses, the_number_of_a_dead_client_is_free_once_its_links_are
   for (std::uint32_t i = 0; i < loopback::kMaxDevices - 2; ++i) take_one();
   EXPECT_THROW(take_one(), SetupError);
   EXPECT_EQ(server.events(), std::vector{CmEventType::Established});
-  server.device->look();
+  server.device->handle_events();
   EXPECT_EQ(server.events(), std::vector{CmEventType::Disconnected});
   server.qp.reset();
   take_one();

@@ -239,21 +239,21 @@ TEST_F(SoftDeviceTest, addresses_are_announced_at_start) {
 
 TEST_F(SoftDeviceTest, a_link_that_comes_up_again_is_counted_and_the_addresses_are_announced_anew) {
   open([](PortConfig& config) { config.announce = true; });
-  device().look();
+  device().handle_events();
   settle();
   EXPECT_EQ(device().condition(), Condition::Up);
   EXPECT_EQ(statistics().port_down, 0u);
   sent.clear();
   ASSERT_EQ(rte_eth_dev_set_link_down(port_->config().ethdev), 0);
-  device().look();
-  device().look();
+  device().handle_events();
+  device().handle_events();
   settle();
   EXPECT_EQ(device().condition(), Condition::PortDown);
   EXPECT_EQ(statistics().port_down, 1u);
   EXPECT_EQ(statistics().port_up, 0u);
   EXPECT_TRUE(sent.empty());
   ASSERT_EQ(rte_eth_dev_set_link_up(port_->config().ethdev), 0);
-  device().look();
+  device().handle_events();
   settle();
   EXPECT_EQ(device().condition(), Condition::Up);
   EXPECT_EQ(statistics().port_up, 1u);
@@ -262,7 +262,7 @@ TEST_F(SoftDeviceTest, a_link_that_comes_up_again_is_counted_and_the_addresses_a
   // The link goes down and up between two polls.
   for (const auto& flap : {rte_eth_dev_set_link_down, rte_eth_dev_set_link_up}) {
     ASSERT_EQ(flap(port_->config().ethdev), 0);
-    device().look();
+    device().handle_events();
   }
   settle();
   EXPECT_EQ(statistics().port_down, 2u);

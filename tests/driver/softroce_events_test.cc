@@ -51,7 +51,7 @@ class CardEvents : public testing::Test {
     WorkCompletion none[1];
     lanes_[lane]->poll(none);
   }
-  void look() { lanes_[0]->look(); }
+  void look() { lanes_[0]->handle_events(); }
   /// Reports an event as a driver does in DPDK's interrupt thread.
   static void report(rte_eth_event_type event) {
     const Listener& listener = listeners.at(event);

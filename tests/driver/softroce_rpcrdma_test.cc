@@ -247,11 +247,11 @@ TEST_P(ReadDepth, V1_057_V2_045_sixteen_calls_with_read_chunks_are_served) {
 }
 
 /// No work request is outstanding, so no retransmission detects the loss of the peer.
-class Silence : public Faulty {
+class LivenessTimer : public Faulty {
  protected:
-  Silence() { probe_after_ns_ = 5'000'000; }
+  LivenessTimer() { probe_after_ns_ = 5'000'000; }
 };
-TEST_P(Silence, a_peer_that_acknowledges_is_kept) {
+TEST_P(LivenessTimer, a_peer_that_acknowledges_is_kept) {
   for (int i = 0; i < 3000; ++i) turn();  // 60 ms
   EXPECT_TRUE(ends_[0].connection->is_open());
   EXPECT_TRUE(ends_[1].connection->is_open());
@@ -259,7 +259,7 @@ TEST_P(Silence, a_peer_that_acknowledges_is_kept) {
   EXPECT_GE(ends_[1].engine->counters().probes_sent, 2u);
 }
 
-TEST_P(Silence, a_peer_that_is_gone_is_found_out) {
+TEST_P(LivenessTimer, a_peer_that_is_gone_is_found_out) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (ends_[1].connection->is_open() && std::chrono::steady_clock::now() < give_up) {
     pair_->carry();
@@ -310,7 +310,7 @@ TEST_P(LostPower, an_idle_client_is_missed_within_thirty_seconds_and_its_places_
 INSTANTIATE_TEST_SUITE_P(Versions, LostPower, testing::Values(Case{"v1", 1, 0}, Case{"v2", 2, 0}),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
 
-INSTANTIATE_TEST_SUITE_P(Versions, Silence, testing::Values(Case{"v1", 1, 0}, Case{"v2", 2, 0}),
+INSTANTIATE_TEST_SUITE_P(Versions, LivenessTimer, testing::Values(Case{"v1", 1, 0}, Case{"v2", 2, 0}),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Depths, ReadDepth,

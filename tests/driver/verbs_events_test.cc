@@ -30,7 +30,7 @@ class VerbsEvents : public testing::Test {
   bool until(const Condition& condition) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (!condition() && std::chrono::steady_clock::now() < give_up) {
-      device_->look();
+      device_->handle_events();
       turn();
     }
     return condition();

@@ -115,7 +115,7 @@ TEST_F(VerbsOffReactor, a_device_goes_and_comes_back_without_a_call_into_the_ker
   stub_.watch_this_thread();
   std::atomic<bool> done{false};
   std::thread looks([&] {
-    while (!done) device_->look();
+    while (!done) device_->handle_events();
   });
   EXPECT_TRUE(
       until([&] { return completions_.size() == kQueuePairs + 1; }));  // including the window's completion

@@ -234,7 +234,7 @@ TEST(VerbsDevice, completion_queues_have_room_for_all_that_can_be_outstanding) {
     flushed += device->poll(completions);
   }
   EXPECT_EQ(flushed, 20 * kDepth);
-  device->look();
+  device->handle_events();
   EXPECT_EQ(device->statistics().completion_queue_overruns, 0u);
 }
 

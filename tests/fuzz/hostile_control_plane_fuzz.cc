@@ -85,10 +85,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     parts.connector->announce();
     parts.properties.poll();
     parts.commands.poll();
-    parts.follower.poll();
+    parts.reconciler.poll();
     for (std::uint16_t number = 0; number < reactor::kConnections; ++number) {
       rpcrdma::Connection& connection = parts.connections.connection(number);
-      if (connection.is_open()) parts.follower.look(connection);
+      if (connection.is_open()) parts.reconciler.reconcile(connection);
     }
     parts.setup.report_closed();
     parts.engine.poll(++now_ns);

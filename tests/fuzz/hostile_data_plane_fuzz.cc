@@ -17,11 +17,11 @@
 #include "controlplane/admin/views/memory.h"
 #include "controlplane/admin/views/reactors.h"
 #include "controlplane/admin/views/upstreams.h"
-#include "controlplane/cm/connection_keeper.h"
+#include "controlplane/cm/connection_controller.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/outbox/outbox.h"
-#include "controlplane/policy/credit_keeper.h"
+#include "controlplane/policy/credit_controller.h"
 #include "controlplane/properties/property_exchange.h"
 #include "controlplane/tasks/arena.h"
 #include "dataplane/base/invariant.h"
@@ -122,7 +122,7 @@ void write_something(segment::DataPart& part, Script& script) {
   }
 }
 
-void show_everything(segment::Layout& layout, const policy::CreditKeeper& credits, std::uint64_t now_ns) {
+void show_everything(segment::Layout& layout, const policy::CreditController& credits, std::uint64_t now_ns) {
   const config::Config& config = configuration();
   const segment::ConfigBlock& block = config.block;
   admin::Pace pace;
@@ -158,10 +158,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   segment::Layout& layout = segment->layout();
   layout.config.write(config.block);
   controlplane::Outbox outbox(layout);
-  policy::CreditKeeper credits(layout, config.credit_settings());
+  policy::CreditController credits(layout, config.credit_settings());
   events::Journal journal([](const events::Event&) {});
   static tasks::Arena tasks({});
-  cm::ConnectionKeeper keeper(layout, config, credits, outbox, journal, tasks);
+  cm::ConnectionController keeper(layout, config, credits, outbox, journal, tasks);
   properties::PropertyExchange exchange(layout, config, outbox, nullptr, journal);
   Script script(data, size);
   for (std::uint32_t i = script.byte() % 8; i > 0; --i) write_something(segment->data_part(), script);

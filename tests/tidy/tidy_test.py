@@ -160,7 +160,7 @@ TESTS = [
     include("pmd/softroce/device.h", "pmd/verbs/device.h"),
     include("controlplane/control_plane.h", "dataplane/reactor/reactor.h"),
     include("dataplane/rpcrdma/engine.cc", "dataplane/ulb/nfs3.h"),
-    include("dataplane/rpcrdma/engine.cc", "dataplane/service/handover.h"),
+    include("dataplane/rpcrdma/engine.cc", "dataplane/service/cross_reactor_call.h"),
     include("controlplane/config/config.h", "controlplane/cm/agent.h"),
     include("telemetry/exporter.h", "pmd/softroce/device.h"),
     include("dataplane/rpc/message.cc", "tests/unit/rpc/lab.h"),

@@ -86,12 +86,12 @@ Json oldest_call(const segment::ConnectionUse& use) {
 }
 
 /// Returns the desired state of a connection. Words of another incarnation of its slot are ignored.
-Json describe_wanted(const segment::WantedWords& words, std::uint32_t incarnation) {
+Json describe_wanted(const segment::DesiredStateWords& words, std::uint32_t incarnation) {
   const std::uint64_t course_word = words.course.load(std::memory_order_relaxed);
   const std::uint64_t grant_word = words.grant.load(std::memory_order_relaxed);
   Json wanted = {{"draining", false}, {"traced", false}, {"ending", false}, {"credits_wanted", 0}};
   if (segment::incarnation_of(course_word) == incarnation) {
-    const segment::Course course = segment::decode_course(course_word);
+    const segment::DesiredState course = segment::decode_course(course_word);
     wanted["draining"] = course.draining;
     wanted["traced"] = course.traced;
     wanted["ending"] = course.end != segment::End::No;
@@ -241,7 +241,7 @@ void add_sums(Json& entry, const auto& sums) {
 }  // namespace
 
 CreditSums::CreditSums(const segment::Layout& layout, const config::Config& config,
-                       const policy::CreditKeeper& keeper, std::uint64_t now_ns)
+                       const policy::CreditController& keeper, std::uint64_t now_ns)
     : layout_(layout),
       config_(config),
       keeper_(keeper),
@@ -267,7 +267,7 @@ bool CreditSums::add(Pace& pace) {
   for (; reactor_ < by_reactor_.size(); ++reactor_, number_ = 0)
     for (; number_ < connections; ++number_) {
       if (pace.spent()) return false;
-      pace.look();
+      pace.count_row();
       add_connection(reactor_, number_);
     }
   return true;

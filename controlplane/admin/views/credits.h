@@ -10,7 +10,7 @@
 #include "controlplane/admin/pace.h"
 #include "controlplane/config/config.h"
 #include "controlplane/json/json.h"
-#include "controlplane/policy/credit_keeper.h"
+#include "controlplane/policy/credit_controller.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::admin {
@@ -20,8 +20,8 @@ namespace sluice::admin {
 class CreditSums {
  public:
   /// The referenced objects outlive this one. `now_ns` is a time of segment::monotonic_ns().
-  CreditSums(const segment::Layout& layout, const config::Config& config, const policy::CreditKeeper& keeper,
-             std::uint64_t now_ns);
+  CreditSums(const segment::Layout& layout, const config::Config& config,
+             const policy::CreditController& keeper, std::uint64_t now_ns);
 
   /// Adds connections until all have been added or `pace` is spent. Returns true if all have been added.
   bool add(Pace& pace);
@@ -37,7 +37,7 @@ class CreditSums {
 
   const segment::Layout& layout_;
   const config::Config& config_;
-  const policy::CreditKeeper& keeper_;
+  const policy::CreditController& keeper_;
   const std::uint64_t now_ns_;
   std::vector<Sums> by_reactor_;
   std::vector<Sums> by_class_;

@@ -43,7 +43,7 @@ Page page_of(const segment::Layout& layout, const segment::ConfigBlock& config, 
         page.next = position_of(of_reactor, number);
         return page;
       }
-      pace.look();
+      pace.count_row();
       if (area.use[number].open.load(std::memory_order_relaxed) == 0) continue;
       const auto info = segment::checked(area.connections[number]);
       if (!info || info->state == segment::ConnectionState::Unused) continue;

@@ -137,11 +137,11 @@ void ServerConnection::tick(std::uint64_t now_ns) noexcept {
 void ServerConnection::watch_server(std::uint64_t now_ns) noexcept {
   if (!requester_.connected() || requester_.outstanding() == 0) return silence_.restart(now_ns);
   switch (silence_.next(now_ns, probing_ && requester_.is_outstanding(rpc::Xid{probe_xid_}))) {
-    case Silence::Step::Wait:
+    case LivenessTimer::Step::Wait:
       return;
-    case Silence::Step::Probe:
+    case LivenessTimer::Step::Probe:
       return probe();
-    case Silence::Step::Reconnect:
+    case LivenessTimer::Step::Reconnect:
       side_.count(side_.counters().resets);
       return reconnect();
   }

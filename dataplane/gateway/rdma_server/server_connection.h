@@ -12,8 +12,8 @@
 #include "dataplane/base/fixed_array.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/gateway/rdma_server/client_call.h"
+#include "dataplane/gateway/rdma_server/liveness_timer.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
-#include "dataplane/gateway/rdma_server/silence.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/tcp/record_stream.h"
@@ -130,7 +130,7 @@ class ServerConnection {
   rpcrdma::Connection* connection_ = nullptr;
   std::uint64_t dial_ns_ = 0;
   std::uint64_t dial_after_ns_ = kFirstDialNs;
-  Silence silence_;
+  LivenessTimer silence_;
   std::uint64_t dials_ = 0;             ///< connections started
   std::uint64_t connected_ns_ = 0;      ///< time of the first tick() that saw the connection up; zero while
                                         ///< it is down

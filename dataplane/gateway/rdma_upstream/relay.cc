@@ -46,7 +46,7 @@ Relay::Relay(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, tcp_upstream:
   follow_address();
 }
 
-void Relay::become(const tcp_upstream::UpstreamPlace::Identity& identity) noexcept {
+void Relay::assign(const tcp_upstream::UpstreamSlot::Identity& identity) noexcept {
   credits_.use(number_);
   addresses_.look_for(identity.name, identity.port);
   follow_address();
@@ -54,7 +54,7 @@ void Relay::become(const tcp_upstream::UpstreamPlace::Identity& identity) noexce
 }
 
 bool Relay::poll(std::uint64_t now_ns) noexcept {
-  place_.poll_place();
+  place_.poll_slot();
   const bool work = !scheduled_.empty();
   while (RelayClient* const client = scheduled_.pop_front()) client->act();
   if (server_.take_released()) waiting_.on_release();

@@ -20,7 +20,7 @@
 #include "dataplane/gateway/rdma_upstream/relay_client.h"
 #include "dataplane/gateway/tcp_upstream/addresses.h"
 #include "dataplane/gateway/tcp_upstream/credit_limits.h"
-#include "dataplane/gateway/tcp_upstream/upstream_place.h"
+#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
 #include "dataplane/segment/upstreams.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/service/api/service_ports.h"
@@ -57,7 +57,7 @@ class Relay final : public service::Poller {
   const std::vector<Owned<service::Service>>& services() const noexcept { return services_; }
   std::uint32_t number() const noexcept { return number_; }
   /// Returns the slot, for the main thread, or null if this upstream is not a spare slot.
-  tcp_upstream::UpstreamPlace* place() noexcept { return ports_ != nullptr ? &place_ : nullptr; }
+  tcp_upstream::UpstreamSlot* place() noexcept { return ports_ != nullptr ? &place_ : nullptr; }
 
   bool poll(std::uint64_t now_ns) noexcept override;
   std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
@@ -86,19 +86,19 @@ class Relay final : public service::Poller {
   }
 
  private:
-  class Place final : public tcp_upstream::UpstreamPlace {
+  class Place final : public tcp_upstream::UpstreamSlot {
    public:
     explicit Place(Relay& relay) : relay_(relay) {}
 
    private:
     /// Returns true. Only a spare slot is offered, and only once, so there are no calls to drain.
-    bool leave() noexcept override { return true; }
-    void become(const Identity& identity) noexcept override { relay_.become(identity); }
+    bool drain() noexcept override { return true; }
+    void assign(const Identity& identity) noexcept override { relay_.assign(identity); }
 
     Relay& relay_;
   };
 
-  void become(const tcp_upstream::UpstreamPlace::Identity& identity) noexcept;
+  void assign(const tcp_upstream::UpstreamSlot::Identity& identity) noexcept;
   void tick(std::uint64_t now_ns) noexcept;
   void resume_waiting() noexcept;
   void finish_closing() noexcept;

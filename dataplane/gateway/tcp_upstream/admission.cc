@@ -56,14 +56,14 @@ Admission::Lack Admission::await(Queue& queue, Lack lack) noexcept {
     case Lack::Connection:
       without_connection_.push_back(queue);
       break;
-    case Lack::Turn:
+    case Lack::EarlierCall:
       behind_earlier_.push_back(queue);
       ++behind_earlier_count_;
   }
   return lack;
 }
 
-void Admission::leave(ForwardedCall& forwarded) noexcept {
+void Admission::remove(ForwardedCall& forwarded) noexcept {
   Queue& queue = queue_of(forwarded);
   queue.calls.remove(forwarded);
   if (SLUICE_INVARIANT(waiting_ > 0, pool_balance)) --waiting_;
@@ -103,7 +103,7 @@ std::uint64_t Admission::held_bytes(std::uint32_t client) const noexcept {
 
 void Admission::add_waiting(std::uint32_t client, Waiting& waiting) const noexcept {
   for (const Queue& queue : shares_[client].queues)
-    if (queue.lack != Lack::Connection && queue.lack != Lack::Turn)
+    if (queue.lack != Lack::Connection && queue.lack != Lack::EarlierCall)
       waiting[queue.lack == Lack::Memory ? static_cast<std::size_t>(queue.need) : 0] += queue.calls.size();
 }
 

@@ -30,8 +30,8 @@ class Admission {
   struct ClientShare;
 
  public:
-  /// Resource that a call waits for. Turn: an earlier call of the same client has to end first.
-  enum class Lack : std::uint8_t { Nothing, Number, Memory, Connection, Turn };
+  /// Resource that a call waits for. EarlierCall: an earlier call of the same client has to end first.
+  enum class Lack : std::uint8_t { Nothing, Number, Memory, Connection, EarlierCall };
 
   /// Setup. `clients` is the number of connections of the reactor. Each client is guaranteed one number if
   /// `numbers` is at least least_for_equal_shares().
@@ -59,7 +59,7 @@ class Admission {
   /// Makes the first call of the queue wait for `lack`. Returns `lack`.
   Lack await(Queue& queue, Lack lack) noexcept;
   /// Removes a waiting call from its queue, because the call is given up.
-  void leave(ForwardedCall& forwarded) noexcept;
+  void remove(ForwardedCall& forwarded) noexcept;
   /// Gives back the number of a started call, which is no longer outstanding.
   void finished(const ForwardedCall& forwarded) noexcept;
   /// Releases the memory of the call.

@@ -25,7 +25,7 @@ void UpstreamConnection::submit(ForwardedCall& forwarded) noexcept {
 void UpstreamConnection::send_again(ForwardedCall& forwarded) noexcept {
   remove(forwarded);
   forwarded.resent = false;  // the call is not suspected of a lost connection
-  forwarded.trial = 0;
+  forwarded.probe_batch = 0;
   shared_.count(Counter::resent);
   submit(forwarded);
 }
@@ -37,11 +37,11 @@ void UpstreamConnection::remove(ForwardedCall& forwarded) noexcept {
   calls_.remove(forwarded);
   kept_xids_ -= forwarded.keeps_xid;
   const bool to_resend = forwarded.resent && forwarded.state == ForwardedCall::State::AwaitingSend;
-  const bool on_trial = forwarded.trial == trial_.number;
-  static_cast<void>(SLUICE_INVARIANT(to_resend_ >= to_resend && trial_.open >= on_trial, pool_balance));
+  const bool in_batch = forwarded.probe_batch == batch_.number;
+  static_cast<void>(SLUICE_INVARIANT(to_resend_ >= to_resend && batch_.open >= in_batch, pool_balance));
   to_resend_ -= to_resend;
   forwarded.connection = nullptr;
-  if (on_trial && --trial_.open == 0) pump();
+  if (in_batch && --batch_.open == 0) pump();
 }
 
 ForwardedCall* UpstreamConnection::next_call() noexcept {
@@ -79,36 +79,37 @@ void UpstreamConnection::pump() noexcept {
 }
 
 bool UpstreamConnection::may_send() noexcept {
-  const bool lasts = trial_lasts();
+  const bool lasts = batch_lasts();
   if (to_resend_ == 0) return !lasts;
-  if (trial_.sent < trial_.most) return true;
+  if (batch_.sent < batch_.most) return true;
   if (lasts) return false;
-  next_trial(trial_.open == 0 ? trial_.most : 2 * trial_.most);
+  next_batch(batch_.open == 0 ? batch_.most : 2 * batch_.most);
   return true;
 }
 
-bool UpstreamConnection::trial_lasts() const noexcept {
-  return trial_.open > 0 && shared_.now_ns() - trial_.begun_ns < kTrialNs;
+bool UpstreamConnection::batch_lasts() const noexcept {
+  return batch_.open > 0 && shared_.now_ns() - batch_.begun_ns < kProbeBatchNs;
 }
 
-void UpstreamConnection::next_trial(std::uint32_t most) noexcept {
-  trial_ = {.number = larger_of(trial_.number + 1, 1u), .most = most, .sent = 0, .open = 0, .begun_ns = 0};
+void UpstreamConnection::next_batch(std::uint32_t most) noexcept {
+  batch_ = {.number = larger_of(batch_.number + 1, 1u), .most = most, .sent = 0, .open = 0, .begun_ns = 0};
 }
 
-/// Returns the call that has to be given up, or null. Each call of the trial during which the connection was
-/// lost may be the cause. If the trial has several calls, they move to the front and are tried one at a time.
+/// Returns the call that has to be given up, or null. Each call of the probe batch during which the
+/// connection was lost may be the cause. If the probe batch has several calls, they move to the front and are
+/// tried one at a time.
 ForwardedCall* UpstreamConnection::judge_suspects() noexcept {
-  const bool suspicious = trial_lasts();
-  const Trial lost = trial_;
-  next_trial(1);
+  const bool suspicious = batch_lasts();
+  const ProbeBatch lost = batch_;
+  next_batch(1);
   if (!suspicious) return nullptr;
   for (ForwardedCall* call = calls_.first(); call != nullptr;) {
     ForwardedCall* const next = call->next;
-    if (call->trial == lost.number) {
+    if (call->probe_batch == lost.number) {
       calls_.remove(*call);
       if (lost.open == 1) {
         calls_.push_back(*call);
-        return strike(*call) ? call : nullptr;
+        return count_failure(*call) ? call : nullptr;
       }
       calls_.push_front(*call);
     }
@@ -117,11 +118,11 @@ ForwardedCall* UpstreamConnection::judge_suspects() noexcept {
   return nullptr;
 }
 
-/// Counts a strike and returns whether the call has to be given up. Counts none if the upstream has answered
-/// no other call since the last strike, because then the upstream itself may be the cause.
-bool UpstreamConnection::strike(ForwardedCall& suspect) noexcept {
+/// Counts a failure and returns whether the call has to be given up. Counts none if the upstream has answered
+/// no other call since the last failure, because then the upstream itself may be the cause.
+bool UpstreamConnection::count_failure(ForwardedCall& suspect) noexcept {
   if (suspect.given_up() || !std::exchange(answered_, false)) return false;
-  if (++suspect.strikes < kMaxStrikes) return false;
+  if (++suspect.failures < kMaxFailures) return false;
   return true;
 }
 
@@ -138,9 +139,9 @@ bool UpstreamConnection::enqueue(ForwardedCall& forwarded) noexcept {
   shared_.note_sending(forwarded);
   forwarded.transition(copied ? ForwardedCall::State::AwaitingReply : ForwardedCall::State::Sending);
   if (to_resend_ > 0) {
-    if (trial_.sent++ == 0) trial_.begun_ns = forwarded.sent_ns;
-    ++trial_.open;
-    forwarded.trial = trial_.number;
+    if (batch_.sent++ == 0) batch_.begun_ns = forwarded.sent_ns;
+    ++batch_.open;
+    forwarded.probe_batch = batch_.number;
   }
   to_resend_ -= forwarded.resent;
   work_.flush(*this);

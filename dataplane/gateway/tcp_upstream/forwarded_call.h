@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "dataplane/gateway/retransmission.h"
-#include "dataplane/gateway/tcp_upstream/request_cache.h"
+#include "dataplane/gateway/tcp_upstream/duplicate_request_cache.h"
 #include "dataplane/gateway/transition_table.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/tcp/send_queue.h"
@@ -52,19 +52,20 @@ struct ForwardedCall {
   bool earlier;
   bool announces_sizes : 1;  ///< the reply may announce sizes, and is not encrypted
   bool tells_withheld : 1;   ///< the reply may announce withheld features, and is not encrypted
-  std::uint8_t strikes;      ///< number of connections that were lost while this call was alone on trial
+  std::uint8_t failures;  ///< number of connections that were lost while this call was alone in a probe batch
   gateway::RetransmissionTimer retransmission;
   ReplyNeed need;
   service::Repetition repetition;
   std::uint8_t procedure;  ///< procedure number; set only if the program's handles have tags
   std::uint32_t xid;
   std::uint32_t record_bytes;  ///< size of the reply in `memory` while Replied or Held
-  std::uint32_t trial;         ///< number of the connection's trial in which the call was sent; zero: none
-  std::uint32_t handle_tag;    ///< tag of its handles on the client side; zero: no tag
-  service::Call* call;         ///< null: an orphan, which the upstream may still execute
+  std::uint32_t
+      probe_batch;  ///< number of the connection's probe batch in which the call was sent; zero: none
+  std::uint32_t handle_tag;            ///< tag of its handles on the client side; zero: no tag
+  service::Call* call;                 ///< null: an orphan, which the upstream may still execute
   std::span<const std::byte> message;  ///< message to send; empty for an orphan whose message was not kept
   RequestHost* host;
-  RequestCache::Entry* entry;  ///< null: a retransmission of the call need not be recognised
+  DuplicateRequestCache::Entry* entry;  ///< null: a retransmission of the call need not be recognised
   ForwardService* service;
   UpstreamConnection* connection;
   ForwardedCall* next;

@@ -118,7 +118,7 @@ void UpstreamCalls::send_on_own(ForwardedCall& forwarded) noexcept {
   admission_.release(forwarded);
   forwarded.own_connection = true;
   forwarded.resent = false;
-  forwarded.trial = 0;
+  forwarded.probe_batch = 0;
   forwarded.sent_ns = 0;
   submit(forwarded);
 }

@@ -56,7 +56,7 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
   calls_.serve_waiting();
   attend_connections(now_ns);
   calls_.serve_behind_earlier(now_ns);
-  look_around(now_ns);
+  reconcile(now_ns);
   watch_orphans(now_ns);
   calls_.settle_closed();
 }
@@ -76,7 +76,7 @@ void Upstream::attend_connections(std::uint64_t now_ns) noexcept {
 
 /// Checks the connections and clients that are due, so that each of them is checked once per round. The calls
 /// of a connection are checked with the connection, which may take several loop iterations.
-void Upstream::look_around(std::uint64_t now_ns) noexcept {
+void Upstream::reconcile(std::uint64_t now_ns) noexcept {
   const auto count = static_cast<std::uint32_t>(connections_.all().size());
   std::uint32_t due = round_.due(now_ns, count);
   if (among_calls_) due = larger_of(due, 1u);
@@ -170,9 +170,9 @@ void Upstream::publish() noexcept {
   store(shared_.area.credit_limit, found_.lowest_credit_limit == kNoLimit ? 0 : found_.lowest_credit_limit);
 }
 
-// The remainder of this file replaces the upstream by another one (upstream_place.h).
+// The remainder of this file replaces the upstream by another one (upstream_slot.h).
 
-void Upstream::become(std::string_view name, std::uint16_t port) noexcept {
+void Upstream::assign(std::string_view name, std::uint16_t port) noexcept {
   shared_.area.clear();
   credits_.use(shared_.number);
   shared_.addresses.look_for(name, port);
@@ -181,7 +181,7 @@ void Upstream::become(std::string_view name, std::uint16_t port) noexcept {
 
 /// Ends all calls and detaches the clients. Dedicated connections become free when they are closed, and free
 /// connections do not change.
-void Upstream::part_from_clients() noexcept {
+void Upstream::detach_clients() noexcept {
   for (std::uint32_t i = 0; i < connections_.all().size(); ++i) {
     UpstreamConnection& connection = *connections_.all()[i];
     if (i < shared_.config.shared_connections || connection.state() != UpstreamConnection::State::Idle)
@@ -198,19 +198,19 @@ void Upstream::part_from_clients() noexcept {
   }
 }
 
-bool Upstream::leave() noexcept {
+bool Upstream::drain() noexcept {
   const std::uint64_t now_ns = shared_.now_ns();
-  if (leaving_since_ns_ == 0) leaving_since_ns_ = now_ns;
+  if (draining_since_ns_ == 0) draining_since_ns_ = now_ns;
   if (!parted_) {
-    if (calls_.any() && now_ns - leaving_since_ns_ < kLeaveNs) return false;
-    part_from_clients();
+    if (calls_.any() && now_ns - draining_since_ns_ < kLeaveNs) return false;
+    detach_clients();
     parted_ = true;
   }
   if (!connections_.retired()) return false;
   for (const auto& connection : connections_.shared_ones()) connection->reuse();
   calls_.forget_suspects();
   parted_ = false;
-  leaving_since_ns_ = 0;
+  draining_since_ns_ = 0;
   return true;
 }
 

@@ -42,10 +42,10 @@ class Upstream {
   /// Drains the upstream, which gets no new calls. Called in each loop iteration until it returns true, when
   /// neither calls nor connections remain. Disconnects the clients of calls that are not answered within
   /// kLeaveNs.
-  bool leave() noexcept;
-  /// Reassigns this object to another upstream and resets its counters. Requires that leave() has returned
+  bool drain() noexcept;
+  /// Reassigns this object to another upstream and resets its counters. Requires that drain() has returned
   /// true.
-  void become(std::string_view name, std::uint16_t port) noexcept;
+  void assign(std::string_view name, std::uint16_t port) noexcept;
   /// Registers the client of a call that is about to be submitted.
   void register_client(service::Client& client) noexcept;
   void client_gone(service::Client& client) noexcept;
@@ -60,14 +60,14 @@ class Upstream {
 
  private:
   void attend_connections(std::uint64_t now_ns) noexcept;
-  void look_around(std::uint64_t now_ns) noexcept;
+  void reconcile(std::uint64_t now_ns) noexcept;
   bool look_at(UpstreamConnection& connection, std::uint64_t now_ns, std::uint32_t& calls) noexcept;
   void look_at_client(std::uint32_t client, std::uint64_t now_ns) noexcept;
   void watch_orphans(std::uint64_t now_ns) noexcept;
   std::uint32_t next_credit_limit(std::uint32_t client, std::uint64_t now_ns) const noexcept;
   void update_credit_limit(std::uint32_t client, std::uint64_t now_ns) noexcept;
   void publish() noexcept;
-  void part_from_clients() noexcept;
+  void detach_clients() noexcept;
 
   UpstreamShared shared_;
   CreditLimits& credits_;
@@ -96,9 +96,9 @@ class Upstream {
   bool among_calls_ = false;
   Found found_;
   PacedRound orphans_round_{kCreditIntervalNs};
-  std::uint64_t leaving_since_ns_ = 0;  ///< time of the first leave(); zero: not leaving
+  std::uint64_t draining_since_ns_ = 0;  ///< time of the first drain(); zero: not leaving
   /// True if a leaving upstream has no calls and clients left. This flag is not a state, because
-  /// leaving_since_ns_ is still needed.
+  /// draining_since_ns_ is still needed.
   bool parted_ = false;
 };
 

@@ -28,17 +28,18 @@ void UpstreamCalls::submit(ForwardedCall& forwarded) noexcept {
   Admission::Queue& queue = admission_.enter(forwarded);
   const Admission::Lack lack = queue.calls.first() == &forwarded ? admit(queue) : queue.lack;
   if (lack == Admission::Lack::Nothing) return;
-  shared_.count(lack == Admission::Lack::Turn     ? Counter::waits_earlier
-                : lack == Admission::Lack::Memory ? Counter::waits_memory
-                                                  : Counter::waits_number);
+  shared_.count(lack == Admission::Lack::EarlierCall ? Counter::waits_earlier
+                : lack == Admission::Lack::Memory    ? Counter::waits_memory
+                                                     : Counter::waits_number);
 }
 
 /// Admits and starts the first call of the queue, or makes it wait for what it lacks.
 Admission::Lack UpstreamCalls::admit(Admission::Queue& queue) noexcept {
   ForwardedCall& first = *queue.calls.first();
-  const Repeats::Turn turn = repeats_.turn_of(first);
-  if (turn == Repeats::Turn::Replay) first.transition(ForwardedCall::State::AwaitingReplay);
-  if (turn == Repeats::Turn::Later) return admission_.await(queue, Admission::Lack::Turn);
+  const DuplicateRequests::Decision turn = repeats_.decide(first);
+  if (turn == DuplicateRequests::Decision::Replay) first.transition(ForwardedCall::State::AwaitingReplay);
+  if (turn == DuplicateRequests::Decision::Later)
+    return admission_.await(queue, Admission::Lack::EarlierCall);
   UpstreamConnection* const connection = connections_.connection_for(first);
   if (connection == nullptr) return admission_.await(queue, Admission::Lack::Connection);
   const Admission::Lack lack = admission_.let_in(queue);
@@ -103,7 +104,7 @@ void UpstreamCalls::replay(ForwardedCall& forwarded) noexcept {
   shared_.no_longer_unsent(forwarded);
   admission_.finished(forwarded);
   const auto reply = repeats_.reply_to(forwarded);
-  RequestCache::Entry* const entry = Repeats::take_reply(forwarded);
+  DuplicateRequestCache::Entry* const entry = DuplicateRequests::take_reply(forwarded);
   deliver(forwarded, reply, false);  // afterwards `forwarded` may belong to another call
   repeats_.let_go(entry);
 }
@@ -121,7 +122,7 @@ ForwardedCall* UpstreamCalls::find(UpstreamConnection& connection, std::uint32_t
 void UpstreamCalls::unlink(ForwardedCall& forwarded) noexcept {
   shared_.no_longer_unsent(forwarded);
   if (forwarded.awaits_admission()) {
-    admission_.leave(forwarded);
+    admission_.remove(forwarded);
   } else if (forwarded.connection != nullptr) {
     forwarded.connection->remove(forwarded);
     if (!forwarded.keeps_xid) shared_.xids.remove(forwarded);

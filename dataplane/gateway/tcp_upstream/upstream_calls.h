@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "dataplane/gateway/tcp_upstream/admission.h"
-#include "dataplane/gateway/tcp_upstream/repeats.h"
+#include "dataplane/gateway/tcp_upstream/duplicate_requests.h"
 #include "dataplane/gateway/tcp_upstream/reverse_calls.h"
 #include "dataplane/gateway/tcp_upstream/upstream_connections.h"
 
@@ -42,7 +42,7 @@ class UpstreamCalls {
   // Upstream calls all other functions.
   Admission& admission() noexcept { return admission_; }
   const Admission& admission() const noexcept { return admission_; }
-  Repeats& repeats() noexcept { return repeats_; }
+  DuplicateRequests& repeats() noexcept { return repeats_; }
   /// Returns whether calls wait, are outstanding, or have become orphans.
   bool any() const noexcept {
     return admission_.waiting() > 0 || admission_.outstanding() > 0 || !repeats_.orphans().none();
@@ -105,8 +105,8 @@ class UpstreamCalls {
   UpstreamShared& shared_;
   UpstreamConnections& connections_;
   Admission admission_;  ///< contains the calls for which awaits_admission() is true
-  Repeats repeats_;
-  Suspects suspects_;
+  DuplicateRequests repeats_;
+  PoisonCalls suspects_;
   ReverseCalls reverse_calls_;
   ForwardedCallList unanswerable_;  ///< calls that end without a reply and disconnect their clients
   /// Flag per client number, set if the upstream refuses the client's sessions on shared connections.

@@ -136,7 +136,7 @@ void UpstreamConnection::settle() noexcept {
   to_resend_ = 0;
   for (ForwardedCall* call = unsent_; call != nullptr; call = call->next) {
     to_resend_ += call->resent;
-    call->trial = 0;
+    call->probe_batch = 0;
   }
   if (calls_.empty() || retiring()) return transition(State::Idle);
   transition(State::Retrying);
@@ -170,7 +170,7 @@ bool UpstreamConnection::wants_port() const noexcept {
 }
 
 void UpstreamConnection::watch(std::uint64_t now_ns) noexcept {
-  pump();  // a trial may have ended
+  pump();  // a probe batch may have ended
   const ForwardedCall* const first = calls_.first();
   if (!is_up() || first == nullptr || !first->at_upstream()) return;
   const std::uint64_t silent_since_ns = larger_of(heard_ns_, first->sent_ns);
@@ -233,9 +233,9 @@ void UpstreamConnection::follow_address(std::uint64_t now_ns) noexcept {
   work_.attend(*this);
 }
 
-void UpstreamConnection::leave() noexcept {
+void UpstreamConnection::detach() noexcept {
   client_ = nullptr;
-  tenure_ = retiring() ? Tenure::Left : Tenure::Leaving;
+  tenure_ = retiring() ? Tenure::Detached : Tenure::Leaving;
   retire_if_done();
   work_.attend(*this);
 }
@@ -247,7 +247,7 @@ void UpstreamConnection::retire_if_done() noexcept {
 }
 
 void UpstreamConnection::retire() noexcept {
-  tenure_ = tenure_ == Tenure::Leaving || tenure_ == Tenure::Left ? Tenure::Left : Tenure::Retiring;
+  tenure_ = tenure_ == Tenure::Leaving || tenure_ == Tenure::Detached ? Tenure::Detached : Tenure::Retiring;
   if (state_ == State::Retrying) transition(State::Idle);
   lose();
 }

@@ -30,14 +30,14 @@ namespace sluice::tcp_upstream {
 /// Delay in nanoseconds between attempts to connect. It doubles from the first to the last value.
 inline constexpr std::uint64_t kFirstRetryNs = 50'000'000;
 inline constexpr std::uint64_t kLastRetryNs = 3'000'000'000;
-/// Duration in nanoseconds of a trial. After a lost connection, calls are retransmitted in trials, first of
-/// one call. The next trial begins when the calls of the current one are answered. If they are not answered
-/// within this time and the connection lasts, they are no longer suspected, and the number of calls per trial
-/// doubles.
-inline constexpr std::uint64_t kTrialNs = 1'000'000'000;
+/// Duration in nanoseconds of a probe batch. After a lost connection, calls are retransmitted in probe
+/// batches, first of one call. The next probe batch begins when the calls of the current one are answered. If
+/// they are not answered within this time and the connection lasts, they are no longer suspected, and the
+/// number of calls per probe batch doubles.
+inline constexpr std::uint64_t kProbeBatchNs = 1'000'000'000;
 /// Number of lost connections after which the client of a call is disconnected. A loss counts if the call was
-/// alone on trial and the upstream had answered other calls.
-inline constexpr std::uint8_t kMaxStrikes = 3;
+/// alone in a probe batch and the upstream had answered other calls.
+inline constexpr std::uint8_t kMaxFailures = 3;
 /// Time in nanoseconds without received bytes after which an upstream with outstanding calls is probed. The
 /// probe is a NULL call, which costs the upstream no work.
 inline constexpr std::uint64_t kSilenceNs = 15'000'000'000;
@@ -116,12 +116,12 @@ class UpstreamConnection {
   void assign(service::Client& client) noexcept { client_ = &client; }
   /// Detaches the connection from its client, whose calls have been given up. The connection is closed after
   /// all orphans on it have ended; has_left() is true from then on.
-  void leave() noexcept;
+  void detach() noexcept;
   /// Returns whether retire() was called.
-  bool retiring() const noexcept { return tenure_ == Tenure::Retiring || tenure_ == Tenure::Left; }
+  bool retiring() const noexcept { return tenure_ == Tenure::Retiring || tenure_ == Tenure::Detached; }
   bool retired() const noexcept { return retiring() && state_ == State::Idle; }
-  /// Returns whether leave() was called and the connection is closed.
-  bool has_left() const noexcept { return tenure_ == Tenure::Left && state_ == State::Idle; }
+  /// Returns whether detach() was called and the connection is closed.
+  bool has_left() const noexcept { return tenure_ == Tenure::Detached && state_ == State::Idle; }
   /// Closes the connection, whose calls are not retransmitted.
   void retire() noexcept;
   /// Makes the connection available for another client or another upstream. Requires retired().
@@ -166,7 +166,7 @@ class UpstreamConnection {
   void attend(std::uint64_t now_ns) noexcept;
   bool needs_attention() const noexcept {
     return state_ == State::Retrying || state_ == State::Moving || tenure_ == Tenure::Leaving ||
-           tenure_ == Tenure::Left;
+           tenure_ == Tenure::Detached;
   }
   /// Begins to move the connection if the upstream's address has changed, and ends an attempt to connect that
   /// timed out.
@@ -225,8 +225,8 @@ class UpstreamConnection {
   enum class Tenure : std::uint8_t {
     InUse,     ///< carries calls of one client or of all
     Leaving,   ///< the client is disconnected, but its calls may still be executed
-    Retiring,  ///< retire() was called, but leave() was not
-    Left,      ///< both retire() and leave() were called
+    Retiring,  ///< retire() was called, but detach() was not
+    Detached,  ///< both retire() and detach() were called
   };
   /// Treatment of a record that does not fit the stream's buffer.
   enum class LongRecord : std::uint8_t { None, InMemory, Unwanted };
@@ -234,8 +234,8 @@ class UpstreamConnection {
   static constexpr std::uint32_t kNoRound = ~std::uint32_t{0};
 
   /// Calls sent together after a lost connection, until they are answered or the connection has lasted for
-  /// kTrialNs.
-  struct Trial {
+  /// kProbeBatchNs.
+  struct ProbeBatch {
     std::uint32_t number = 1;
     std::uint32_t most = 1;  ///< maximum number of calls
     std::uint32_t sent = 0;
@@ -251,10 +251,10 @@ class UpstreamConnection {
   bool nothing_in_flight() const noexcept;
   void pump() noexcept;
   bool may_send() noexcept;
-  bool trial_lasts() const noexcept;
-  void next_trial(std::uint32_t most) noexcept;
+  bool batch_lasts() const noexcept;
+  void next_batch(std::uint32_t most) noexcept;
   ForwardedCall* judge_suspects() noexcept;
-  bool strike(ForwardedCall& suspect) noexcept;
+  bool count_failure(ForwardedCall& suspect) noexcept;
   bool enqueue(ForwardedCall& forwarded) noexcept;
   int next_socket() noexcept;
   void give_up_port() noexcept;
@@ -271,7 +271,7 @@ class UpstreamConnection {
   /// True if a send is in flight in io_uring. This flag is not a state, because sends begin and end while the
   /// connection is Up.
   bool sending_ = false;
-  /// True if the upstream has answered a call since the last strike. This flag is not a state, because it
+  /// True if the upstream has answered a call since the last failure. This flag is not a state, because it
   /// survives lost connections.
   bool answered_ = false;
   int socket_ = -1;   ///< socket of the current or the next connection; negative: none
@@ -288,7 +288,7 @@ class UpstreamConnection {
   ForwardedCall* next_call_ = nullptr;  ///< next result of next_call()
   std::uint32_t to_visit_ = kNoRound;  ///< calls left in the round of next_call(); kNoRound: a new one begins
   std::uint32_t to_resend_ = 0;        ///< number of calls that are AwaitingSend and were sent before
-  Trial trial_;
+  ProbeBatch batch_;
   tcp::SendQueue queue_;
   FixedArray<std::byte> stream_bytes_;
   tcp::RecordStream stream_;

@@ -57,16 +57,16 @@ class UpstreamConnections {
   void client_gone(std::uint16_t client) noexcept {
     long_messages_[client] = 0;
     if (UpstreamConnection* const own = std::exchange(own_[client], nullptr)) {
-      ++leaving_;
-      own->leave();
+      ++draining_;
+      own->detach();
     }
   }
   /// Makes a closed dedicated connection available to another client.
   void recycle(UpstreamConnection& connection) noexcept {
     connection.reuse();
-    static_cast<void>(SLUICE_INVARIANT(leaving_ > 0 && connection.calls().empty(), pool_balance));
+    static_cast<void>(SLUICE_INVARIANT(draining_ > 0 && connection.calls().empty(), pool_balance));
     free_.push_back(&connection);
-    --leaving_;
+    --draining_;
   }
 
   std::span<const Owned<UpstreamConnection>> all() const noexcept { return all_; }
@@ -78,7 +78,7 @@ class UpstreamConnections {
   bool retired() const noexcept {
     for (const Owned<UpstreamConnection>& each : shared_ones())
       if (!each->retired()) return false;
-    return leaving_ == 0;
+    return draining_ == 0;
   }
 
   ConnectionWork work;
@@ -89,7 +89,7 @@ class UpstreamConnections {
   std::vector<UpstreamConnection*> own_;        ///< dedicated connections, indexed by client number
   std::vector<UpstreamConnection*> free_;       ///< dedicated connections without a client
   std::vector<std::uint32_t> long_messages_;    ///< long calls on shared connections, by client number
-  std::uint32_t leaving_ = 0;                   ///< dedicated connections of disconnected clients
+  std::uint32_t draining_ = 0;                  ///< dedicated connections of disconnected clients
 };
 
 }  // namespace sluice::tcp_upstream

@@ -17,8 +17,8 @@
 #include "dataplane/gateway/tcp_upstream/addresses.h"
 #include "dataplane/gateway/tcp_upstream/credit_limits.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
+#include "dataplane/gateway/tcp_upstream/iteration_clock.h"
 #include "dataplane/gateway/tcp_upstream/reply_memory.h"
-#include "dataplane/gateway/tcp_upstream/turn_clock.h"
 #include "dataplane/gateway/tcp_upstream/xid_table.h"
 #include "dataplane/segment/upstreams.h"
 #include "dataplane/tcp/uring.h"
@@ -41,9 +41,9 @@ struct UpstreamConfig {
   std::uint32_t credits = 64;         ///< maximum credits per client
   service::Withheld withheld{};
   ReplyBuffers replies;
-  RequestCache* cache = nullptr;  ///< shared by all reactors; outlives the upstream
-  std::uint32_t handle_tag = 0;   ///< tag of its NFS 3 handles on the client side; zero: none
-  bool spare = false;             ///< true: a reload assigns the upstream later (UpstreamPlace)
+  DuplicateRequestCache* cache = nullptr;  ///< shared by all reactors; outlives the upstream
+  std::uint32_t handle_tag = 0;            ///< tag of its NFS 3 handles on the client side; zero: none
+  bool spare = false;                      ///< true: a reload assigns the upstream later (UpstreamSlot)
 
   /// Returns the number of the reactor's connections, shared and dedicated.
   std::uint32_t connections() const noexcept { return shared_connections + max_clients + kSpareConnections; }
@@ -59,7 +59,7 @@ struct UpstreamContext {
   tcp::Uring& uring;
   rdma::Device& device;
   CreditLimits& credits;
-  TurnClock& clock;
+  IterationClock& clock;
 };
 
 class UpstreamShared {
@@ -121,7 +121,7 @@ class UpstreamShared {
   const UpstreamConfig config;
   const std::uint32_t number;  ///< number of the upstream in the configuration
   tcp::Uring& uring;
-  TurnClock& clock;
+  IterationClock& clock;
   segment::UpstreamArea& area;
   Addresses addresses;
   XidTable xids;  ///< XIDs of outstanding calls, except under RPCSEC_GSS

@@ -54,8 +54,8 @@ bool Upstreams::is_by_export(const UpstreamConfig& config, const Route& route) {
          (config.handle_tag != 0 || config.spare);
 }
 
-Owned<TcpPlace> Upstreams::add_routes(Upstream& upstream, const UpstreamSetup& setup,
-                                      service::ServicePorts* ports) {
+Owned<TcpSlot> Upstreams::add_routes(Upstream& upstream, const UpstreamSetup& setup,
+                                     service::ServicePorts* ports) {
   std::vector<ForwardService*> shared;
   std::vector<ForwardService*> alone;
   for (const Route& route : setup.routes) {
@@ -65,7 +65,7 @@ Owned<TcpPlace> Upstreams::add_routes(Upstream& upstream, const UpstreamSetup& s
       alone.push_back(&add_alone(upstream, route, setup.listen_port));
   }
   if (!setup.config.spare && !alone.empty()) return nullptr;
-  return make_owned<TcpPlace>(upstream, std::move(shared), std::move(alone), ports);
+  return make_owned<TcpSlot>(upstream, std::move(shared), std::move(alone), ports);
 }
 
 ForwardService& Upstreams::add_alone(Upstream& upstream, const Route& route, std::uint32_t port) {
@@ -99,7 +99,7 @@ std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
 
 bool Upstreams::poll(std::uint64_t now_ns) noexcept {
   for (const auto& place : places_)
-    if (place) place->poll_place();
+    if (place) place->poll_slot();
   for (const auto& upstream : upstreams_) upstream->flush();
   clock_.pass();
   const std::size_t count =

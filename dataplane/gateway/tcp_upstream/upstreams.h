@@ -11,7 +11,7 @@
 #include "dataplane/base/owned.h"
 #include "dataplane/gateway/tcp_upstream/export_group.h"
 #include "dataplane/gateway/tcp_upstream/forward_service.h"
-#include "dataplane/gateway/tcp_upstream/tcp_place.h"
+#include "dataplane/gateway/tcp_upstream/tcp_slot.h"
 #include "dataplane/gateway/tcp_upstream/upstream.h"
 #include "dataplane/service/api/service_ports.h"
 #include "dataplane/tcp/uring.h"
@@ -54,7 +54,7 @@ class Upstreams final : public service::Poller {
 
   /// Returns the slot of the upstream with this number, for the main thread. Returns null if a reload cannot
   /// reassign the slot.
-  UpstreamPlace* place(std::uint32_t number) const noexcept { return places_[number].get(); }
+  UpstreamSlot* place(std::uint32_t number) const noexcept { return places_[number].get(); }
 
   bool poll(std::uint64_t now_ns) noexcept override;
   std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
@@ -62,17 +62,17 @@ class Upstreams final : public service::Poller {
  private:
   static bool is_by_export(const UpstreamConfig& config, const Route& route);
   /// Creates the services of an upstream. Returns its slot, or null if the slot cannot be reassigned.
-  Owned<TcpPlace> add_routes(Upstream& upstream, const UpstreamSetup& setup, service::ServicePorts* ports);
+  Owned<TcpSlot> add_routes(Upstream& upstream, const UpstreamSetup& setup, service::ServicePorts* ports);
   ForwardService& add_shared(Upstream& upstream, const Route& route);
   ForwardService& add_alone(Upstream& upstream, const Route& route, std::uint32_t port);
 
   tcp::Uring uring_;
-  TurnClock clock_;
+  IterationClock clock_;
   std::vector<Owned<Upstream>> upstreams_;
   std::array<Upstream*, segment::kMaxUpstreams> by_number_{};
-  std::vector<Owned<ForwardService>> forwarding_;               ///< one per program and upstream
-  std::vector<Owned<ExportGroup>> groups_;                      ///< one per program of several upstreams
-  std::array<Owned<TcpPlace>, segment::kMaxUpstreams> places_;  ///< indexed by upstream number
+  std::vector<Owned<ForwardService>> forwarding_;              ///< one per program and upstream
+  std::vector<Owned<ExportGroup>> groups_;                     ///< one per program of several upstreams
+  std::array<Owned<TcpSlot>, segment::kMaxUpstreams> places_;  ///< indexed by upstream number
   std::vector<Served> services_;
 };
 

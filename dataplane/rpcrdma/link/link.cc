@@ -10,7 +10,7 @@
 namespace sluice::rpcrdma {
 Link::Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const ConnectionCapacity& capacity,
            rdma::MemoryRegion receives, rdma::MemoryRegion control)
-    : TurnEntry(number),
+    : FlushEntry(number),
       context_(context),
       counters_(&context.counters.of(0)),
       receives_(receives, capacity.receives(), capacity.receive_bytes),
@@ -228,8 +228,8 @@ void Link::flush() noexcept {
     give_up_stage();
     flush_receives();
   }
-  TurnEntry& entry = *this;
-  TurnQueue::unlink(entry);
+  FlushEntry& entry = *this;
+  FlushQueue::unlink(entry);
   if (retry_ == Retry::AtTurnEnd || grant_put_off_) touch();  // retried in the next iteration
 }
 

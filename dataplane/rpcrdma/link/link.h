@@ -67,7 +67,7 @@ class LinkOwner {
   ~LinkOwner() = default;
 };
 
-class alignas(kCacheLine) Link final : private TurnEntry {
+class alignas(kCacheLine) Link final : private FlushEntry {
  public:
   using State = LinkState;
 
@@ -232,8 +232,8 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   void flush_stage() noexcept;
   /// Schedules the link for processing at the end of the loop iteration.
   [[gnu::always_inline]] void touch() noexcept {
-    TurnEntry& entry = *this;
-    if (!entry.link.linked()) context_.transmit.turn_end.push_back(entry);
+    FlushEntry& entry = *this;
+    if (!entry.link.linked()) context_.transmit.iteration_end.push_back(entry);
   }
   /// Schedules a retry of waiting senders at the end of the loop iteration.
   void retry_at_turn_end() noexcept {

@@ -24,12 +24,12 @@ class Link;
 
 /// Queue entry of a link that has work at the end of the loop iteration: requests to hand to the driver,
 /// senders to retry, or a connection to reap.
-struct TurnEntry {
-  explicit TurnEntry(std::uint16_t number) noexcept : connection(number) {}
+struct FlushEntry {
+  explicit FlushEntry(std::uint16_t number) noexcept : connection(number) {}
   const std::uint16_t connection;
-  QueueLink<TurnEntry> link;
+  QueueLink<FlushEntry> link;
 };
-using TurnQueue = IntrusiveQueue<TurnEntry, &TurnEntry::link>;
+using FlushQueue = IntrusiveQueue<FlushEntry, &FlushEntry::link>;
 
 /// Transmit stages of the reactor. Each stage holds the work requests of one link at a time.
 struct alignas(kCacheLine) Transmit {
@@ -39,7 +39,7 @@ struct alignas(kCacheLine) Transmit {
   ReceiveStage receives;
   Link* receives_for = nullptr;
   Link* staged_for = nullptr;
-  TurnQueue turn_end;
+  FlushQueue iteration_end;
   std::uint64_t now_ns = 0;  ///< time of the loop iteration; monotonic
   SendStage stage;
 };

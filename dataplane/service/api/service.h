@@ -256,7 +256,7 @@ class Call {
   std::span<const rdma::Sge> pieces() const noexcept { return {storage_->pieces.data(), piece_count_}; }
   std::span<const ResultItem> items() const noexcept { return {storage_->items.data(), item_count_}; }
 
-  // Functions for a copy of another call; see dataplane/service/handover.h.
+  // Functions for a copy of another call; see dataplane/service/cross_reactor_call.h.
   /// Copies the request and the room for results from `original`. The peer is set separately.
   void copy_request_of(const Call& original) noexcept {
     header_ = original.header_;

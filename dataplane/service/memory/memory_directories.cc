@@ -157,7 +157,7 @@ void MemoryService::create(Call& call, xdr::Reader& in) noexcept {
       file.number = number;
       status = set_attributes(file, {.size = set.size});
     } else {
-      effect_ = ReplyCache::Effect::None;
+      effect_ = DuplicateRequestCache::Effect::None;
     }
     return end_create(call, status, number, before);
   }
@@ -335,7 +335,7 @@ void MemoryService::rename(Call& call, xdr::Reader& in) noexcept {
     if (directory && fs_.is_within(to.number, moved)) return Status::Inval;
     if (const EntryNumber existing = fs_.lookup(to.number, to_name); existing != 0) {
       if (fs_.entry(existing).inode == moved) {  // links to one file
-        effect_ = ReplyCache::Effect::None;
+        effect_ = DuplicateRequestCache::Effect::None;
         return Status::Ok;
       }
       const Inode& victim = fs_.inode(fs_.entry(existing).inode);

@@ -77,7 +77,7 @@ Execution MemoryService::execute(Call& call) noexcept {
   }
   keep_reply_ = !binding().procedure(procedure).idempotent;
   if (keep_reply_ && answer_again(call)) return keep_reply_ = false, Execution::Started;
-  effect_ = ReplyCache::Effect::Changed;
+  effect_ = DuplicateRequestCache::Effect::Changed;
   xdr::Reader in(call.arguments());
   (this->*kHandlers[procedure])(call, in);
   keep_reply_ = false;
@@ -94,9 +94,9 @@ bool MemoryService::answer_again(Call& call) noexcept {
   return true;
 }
 
-ReplyCache::Reader MemoryService::reader_of_reply(const Call& call) const noexcept {
+DuplicateRequestCache::Reader MemoryService::reader_of_reply(const Call& call) const noexcept {
   const bool named = current_export_ < exports_.size() && !exports_[current_export_].hosts.empty();
-  return named ? replies_.only(call.peer_host()) : ReplyCache::Reader::Anyone;
+  return named ? replies_.only(call.peer_host()) : DuplicateRequestCache::Reader::Anyone;
 }
 
 void MemoryService::succeed(Call& call, Status status) noexcept {
@@ -110,7 +110,8 @@ void MemoryService::succeed(Call& call, Status status) noexcept {
     procedure.errors += failed;
   }
   if (keep_reply_) {
-    const ReplyCache::Effect effect = status == Status::Ok ? effect_ : ReplyCache::Effect::None;
+    const DuplicateRequestCache::Effect effect =
+        status == Status::Ok ? effect_ : DuplicateRequestCache::Effect::None;
     replies_.keep(reply_key_, reader_of_reply(call), effect, call.results().written(), fs_.now_ns());
   }
   call.complete(rpc::AcceptStat::Success);

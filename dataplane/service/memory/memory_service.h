@@ -17,9 +17,9 @@
 
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/api/service.h"
+#include "dataplane/service/memory/duplicate_request_cache.h"
 #include "dataplane/service/memory/filesystem.h"
 #include "dataplane/service/memory/nfs3_types.h"
-#include "dataplane/service/memory/reply_cache.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::service::memory {
@@ -214,7 +214,7 @@ class MemoryService final : public Service {
   void list_directory(Call& call, xdr::Reader& in, bool plus) noexcept;
   void succeed(Call& call, Status status) noexcept;
   bool answer_again(Call& call) noexcept;
-  ReplyCache::Reader reader_of_reply(const Call& call) const noexcept;
+  DuplicateRequestCache::Reader reader_of_reply(const Call& call) const noexcept;
 
   FileSystem fs_;
   const std::uint32_t max_io_bytes_;  ///< maximum data of one READ or WRITE
@@ -224,10 +224,11 @@ class MemoryService final : public Service {
   std::vector<ExportStatistics> statistics_;
   std::array<std::byte, 8> write_verifier_;
   std::uint32_t current_export_ = kNoExport;
-  ReplyCache replies_;
+  DuplicateRequestCache replies_;
   bool keep_reply_ = false;  ///< the call being executed goes into the reply cache
-  ReplyCache::Key reply_key_;
-  ReplyCache::Effect effect_ = ReplyCache::Effect::Changed;  ///< effect of that call if it succeeds
+  DuplicateRequestCache::Key reply_key_;
+  DuplicateRequestCache::Effect effect_ =
+      DuplicateRequestCache::Effect::Changed;  ///< effect of that call if it succeeds
   AclService acl_;
 };
 

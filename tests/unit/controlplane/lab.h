@@ -81,11 +81,11 @@ class TestSegment {
     return layout().reactors[0].connections[number].read().value_or(segment::ConnectionInfo{}).incarnation;
   }
   /// Returns the desired state of connection `number`.
-  segment::Course course(std::uint32_t number) {
-    return segment::WantedWriter(layout().reactors[0].wanted).course(number, incarnation(number));
+  segment::DesiredState course(std::uint32_t number) {
+    return segment::DesiredStateWriter(layout().reactors[0].wanted).course(number, incarnation(number));
   }
   segment::Grant grant(std::uint32_t number) {
-    return segment::WantedWriter(layout().reactors[0].wanted).grant(number, incarnation(number));
+    return segment::DesiredStateWriter(layout().reactors[0].wanted).grant(number, incarnation(number));
   }
 
  private:

@@ -94,8 +94,8 @@ void check_connection(World& world, ModelReactor& reactor, ModelControlPlane& co
   const std::uint32_t incarnation = connection.incarnation;
   EXPECT_EQ(info->incarnation, incarnation);
   EXPECT_TRUE(control.made().count(incarnation)) << "the control plane does not know it";
-  const segment::WantedWriter wanted(world.area().wanted);
-  const segment::Course course = wanted.course(number, incarnation);
+  const segment::DesiredStateWriter wanted(world.area().wanted);
+  const segment::DesiredState course = wanted.course(number, incarnation);
   EXPECT_FALSE(wanted.is_behind(number, incarnation, connection.followed));
   EXPECT_EQ(world.area().use[number].followed_course.load(), connection.followed.course);
   EXPECT_EQ(course.end, segment::End::No);

@@ -168,7 +168,7 @@ void ModelControlPlane::turn() {
   notice_data_plane();
   segment::Event event;
   for (std::uint32_t i = 0; i < area_.events.capacity() && area_.events.pop(event); ++i) on_event(event);
-  watch_.look_in_turn();
+  watch_.sample_next();
   outbox_.flush();
   if (world_.settling) return;
   if (one_in(world_.random, 3)) admit_a_peer();
@@ -191,7 +191,7 @@ void ModelControlPlane::notice_data_plane() {
 }
 
 void ModelControlPlane::on_event(const segment::Event& event) {
-  if (event.type != segment::EventType::CommandDone) return watch_.look(0, event.connection);
+  if (event.type != segment::EventType::CommandDone) return watch_.sample(0, event.connection);
   on_answer(event);
   if (event.status != segment::CommandStatus::Done) {
     book_.failed(0, event.cm_id);

@@ -12,8 +12,8 @@
 #include <random>
 #include <set>
 
-#include "controlplane/cm/admission_book.h"
-#include "controlplane/cm/connection_watch.h"
+#include "controlplane/cm/admission_table.h"
+#include "controlplane/cm/connection_monitor.h"
 #include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/admission.h"
 #include "dataplane/segment/segment.h"
@@ -60,7 +60,7 @@ class ModelReactor {
     bool draining = false;
     std::optional<segment::Parameters> parameters{};
     HostName host{};
-    segment::Followed followed{};
+    segment::AppliedState followed{};
   };
 
   explicit ModelReactor(World& world) : world_(world), area_(world.area()) {}
@@ -86,7 +86,7 @@ class ModelReactor {
   std::uint32_t next_ = 0;
 };
 
-class ModelControlPlane final : private cm::ConnectionWatch::Listener {
+class ModelControlPlane final : private cm::ConnectionMonitor::Listener {
  public:
   explicit ModelControlPlane(World& world);
   void take_over();
@@ -94,7 +94,7 @@ class ModelControlPlane final : private cm::ConnectionWatch::Listener {
 
   const policy::Admission& admission() const { return admission_; }
   std::size_t held() const { return book_.held(); }
-  const cm::ConnectionWatch& watch() const { return watch_; }
+  const cm::ConnectionMonitor& watch() const { return watch_; }
   std::size_t waiting() const { return outbox_.waiting(); }
   /// Returns the incarnations of the connections that this control plane has recorded as established.
   std::set<std::uint32_t> made() const;
@@ -123,9 +123,9 @@ class ModelControlPlane final : private cm::ConnectionWatch::Listener {
   segment::ReactorArea& area_;
   controlplane::Outbox outbox_;
   policy::Admission admission_;
-  cm::AdmissionBook book_;
-  cm::ConnectionWatch watch_;
-  segment::WantedWriter wanted_;
+  cm::AdmissionTable book_;
+  cm::ConnectionMonitor watch_;
+  segment::DesiredStateWriter wanted_;
   std::map<std::uint32_t, Known> known_;  ///< by cm_id
   std::uint32_t inherited_ = 0;
   std::uint32_t data_plane_ = 0;

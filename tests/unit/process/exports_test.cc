@@ -32,14 +32,14 @@ class ExportsTest : public testing::Test {
   segment::ConfigBlock config_ = loopback_config();
   MemorySegment segment_;
   Devices devices_{config_};
-  const tcp_upstream::RequestCaches caches_;
+  const tcp_upstream::DuplicateRequestCaches caches_;
   Core owner_{config_, 0, devices_, {.caches = caches_}, segment_.layout(), &test_clock};
   Core borrower_{config_, 1, devices_, {.caches = caches_}, segment_.layout(), &test_clock};
 };
 
 TEST_F(ExportsTest, all_reactors_serve_files_and_their_access_control_lists) {
   Exports exports(config_, owner_, segment_.layout(), &test_clock);
-  exports.lend_to(borrower_);
+  exports.serve_remotely(borrower_);
   owner_.reactor.measure_calls();
   borrower_.reactor.measure_calls();
   for (const std::uint32_t reactor : {0u, 1u}) {
@@ -54,7 +54,7 @@ TEST_F(ExportsTest, no_reactor_serves_files_that_an_upstream_has) {
   elsewhere.upstreams[0].route_count = 1;
   elsewhere.upstreams[0].routes[0] = {100003, 3};
   Exports exports(elsewhere, owner_, segment_.layout(), &test_clock);
-  exports.lend_to(borrower_);
+  exports.serve_remotely(borrower_);
   owner_.reactor.measure_calls();
   borrower_.reactor.measure_calls();
   EXPECT_FALSE(serves(0, 100003));

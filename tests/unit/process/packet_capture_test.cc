@@ -94,7 +94,7 @@ class PacketCaptureTest : public testing::Test {
     rte_mbuf* packets[] = {&head};
     frames_.add(lane, packets, way);
   }
-  bool turn(std::uint64_t ns = 0) { return capture_->turn(now_ns_ += ns); }
+  bool turn(std::uint64_t ns = 0) { return capture_->poll(now_ns_ += ns); }
   /// Reads everything that is available now.
   void read() {
     std::byte buffer[65536];

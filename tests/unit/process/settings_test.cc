@@ -337,11 +337,11 @@ TEST(Settings, spare_upstreams_are_over_rdma_where_no_other_one_can_be_their_mod
   }
   config.upstream_count = 2;
   config.upstreams[1] = model;
-  config.upstreams[1].came_later = 1;
+  config.upstreams[1].hot_added = 1;
   EXPECT_EQ(config.upstream_places(), 3u) << "it has one of the spare places";
   EXPECT_EQ(config.connections_to_servers(), 9u);
   config.upstreams[1].transport = segment::Transport::Tcp;
-  config.upstreams[1].came_later = 0;
+  config.upstreams[1].hot_added = 0;
   EXPECT_EQ(config.connections_to_servers(), 3u) << "spare ones are over TCP then";
 }
 

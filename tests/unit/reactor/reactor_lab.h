@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "dataplane/reactor/commands.h"
-#include "dataplane/reactor/follower.h"
+#include "dataplane/reactor/reconciler.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/service/api/null.h"
 #include "tests/unit/reactor/fake_device.h"
@@ -56,10 +56,10 @@ struct Parts {
       make_connector(config, device, connections, segment.area(), events, counters);
   ConnectionSetup setup{config, engine, connections, *connector, properties, publisher, events, counters};
   ServerDialer dialer{config, engine, connections, *connector, setup, publisher};
-  Follower follower{segment.area(), connections, setup, publisher, counters};
+  Reconciler reconciler{segment.area(), connections, setup, publisher, counters};
   Commands commands{segment.area(), setup, dialer, events, counters, lab_clock};
   /// The control plane's writer of the desired state.
-  segment::WantedWriter wanted{segment.area().wanted};
+  segment::DesiredStateWriter wanted{segment.area().wanted};
 
  private:
   std::uint32_t next_id_ = 1;

@@ -219,7 +219,7 @@ TEST_F(ReactorTest, a_drained_connection_ends_and_is_reported) {
   push({.type = segment::CommandType::Accept, .id = 1, .cm_id = 5, .credits = 4});
   turns(1);
   ASSERT_EQ(segment_.event()->status, segment::CommandStatus::Done);
-  segment::WantedWriter(segment_.area().wanted).drain(0, 1, true);
+  segment::DesiredStateWriter(segment_.area().wanted).drain(0, 1, true);
   turns(3 * kTurnsPerControlPass);
   const auto down = segment_.event();
   ASSERT_TRUE(down && down->type == segment::EventType::ConnectionDown);
@@ -230,7 +230,7 @@ TEST_F(ReactorTest, what_is_wanted_is_found_within_some_passes_though_its_hint_w
   push({.type = segment::CommandType::Accept, .id = 1, .cm_id = 5, .credits = 4, .first_grant = 4});
   turns(1);
   auto& wanted = segment_.area().wanted;
-  segment::WantedWriter(wanted).grant(0, 1, {.credits = 2});
+  segment::DesiredStateWriter(wanted).grant(0, 1, {.credits = 2});
   std::uint32_t hint = 0;
   while (wanted.hints.pop(hint)) {
   }
@@ -244,7 +244,7 @@ TEST_F(ReactorTest, what_is_wanted_is_found_within_some_passes_though_its_hint_w
 TEST_F(ReactorTest, credits_are_restored_while_the_control_planes_heart_does_not_beat) {
   push({.type = segment::CommandType::Accept, .id = 1, .cm_id = 5, .credits = 4, .first_grant = 1});
   turns(1);
-  segment::WantedWriter(segment_.area().wanted).grant(0, 1, {.credits = 2});
+  segment::DesiredStateWriter(segment_.area().wanted).grant(0, 1, {.credits = 2});
   constexpr std::uint32_t kPasses = (kConnections + kConnectionsPerPass - 1) / kConnectionsPerPass;
   const auto granted = [&] {
     turns((kPasses + 1) * (kTurnsPerControlPass + 1));

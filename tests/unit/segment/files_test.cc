@@ -270,7 +270,7 @@ TEST_F(SegmentFiles, of_the_other_plane_cannot_be_written) {
 TEST_F(SegmentFiles, a_new_part_goes_on_where_the_older_one_is) {
   auto control = std::make_unique<ControlOwnership>(name_);
   control->take();
-  WantedWriter(control->layout().reactors[2].wanted).grant(7, 4711, {.credits = 3});
+  DesiredStateWriter(control->layout().reactors[2].wanted).grant(7, 4711, {.credits = 3});
   Command command;
   command.id = 1;
   for (int round = 0; round < 3; ++round) {

@@ -146,7 +146,7 @@ class Declarations : public ::testing::Test {
   const std::vector<std::string> pending_control_ = {"mount.port"};
   FakeOperations operations_;
   events::Journal journal_{[](const events::Event&) {}};
-  const policy::CreditKeeper credits_{segment_.layout(), config_.credit_settings()};
+  const policy::CreditController credits_{segment_.layout(), config_.credit_settings()};
   Pace pace_;
   PacedWork work_;
   Registry registry_;

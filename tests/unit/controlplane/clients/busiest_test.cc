@@ -7,7 +7,7 @@
 
 #include <optional>
 
-#include "controlplane/clients/client_watch.h"
+#include "controlplane/clients/client_monitor.h"
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice::clients {
@@ -54,7 +54,7 @@ TEST(Busiest, clients_beyond_the_limit_are_in_the_sums_only) {
 TEST(Rounds, a_round_is_spread_over_iterations_and_counts_since_the_round_before) {
   lab::TestSegment segment("rounds");
   constexpr std::uint32_t kPolls = segment::kMaxConnections / kLookedPerPoll;
-  ClientWatch watch(segment.layout(), 1, segment::kMaxConnections);
+  ClientMonitor watch(segment.layout(), 1, segment::kMaxConnections);
   const auto serve = [&](std::uint32_t number, std::uint64_t calls) {
     segment.layout().reactors[0].use[number].served = calls;
   };

@@ -11,12 +11,12 @@
 #include <string>
 #include <variant>
 
-#include "controlplane/cm/connection_keeper.h"
+#include "controlplane/cm/connection_controller.h"
 #include "controlplane/cm/mad.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/outbox/outbox.h"
-#include "controlplane/policy/credit_keeper.h"
+#include "controlplane/policy/credit_controller.h"
 #include "controlplane/tasks/arena.h"
 #include "dataplane/segment/segment.h"
 #include "tests/unit/controlplane/lab.h"
@@ -34,9 +34,9 @@ class Keepers : public ::testing::Test {
   /// Starts a successor of the control plane.
   void take_over(bool draining = false) {
     outbox_ = std::make_unique<controlplane::Outbox>(layout());
-    credits_ = std::make_unique<policy::CreditKeeper>(layout(), config_.credit_settings());
+    credits_ = std::make_unique<policy::CreditController>(layout(), config_.credit_settings());
     keeper_ =
-        std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_, *outbox_, journal_, tasks_);
+        std::make_unique<cm::ConnectionController>(layout(), config_, *credits_, *outbox_, journal_, tasks_);
     keeper_->set_draining(draining);
     keeper_->take_over();
   }
@@ -58,8 +58,8 @@ class Keepers : public ::testing::Test {
   events::Journal journal_{[](const events::Event&) {}};
   tasks::Arena tasks_{{}};
   std::unique_ptr<controlplane::Outbox> outbox_;
-  std::unique_ptr<policy::CreditKeeper> credits_;
-  std::unique_ptr<cm::ConnectionKeeper> keeper_;
+  std::unique_ptr<policy::CreditController> credits_;
+  std::unique_ptr<cm::ConnectionController> keeper_;
 };
 
 /// Connection requests that arrive from the network.

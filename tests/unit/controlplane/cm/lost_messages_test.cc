@@ -181,7 +181,7 @@ TEST_F(Requests, a_reactor_that_is_behind_gets_its_hint_again) {
   start("");
   segment_.publish(3, lab::client(10), 0, 64);
   look_everywhere(lab::kSecondNs);
-  segment::WantedWriter(area().wanted).grant(3, segment_.incarnation(3), {.credits = 2});
+  segment::DesiredStateWriter(area().wanted).grant(3, segment_.incarnation(3), {.credits = 2});
   std::uint32_t hint = 0;
   while (area().wanted.hints.pop(hint)) {
   }

@@ -97,7 +97,7 @@ TEST_F(OfOpening, one_whose_client_has_asked_again_meanwhile_ends) {
 
 TEST_F(OfOpening, one_that_is_to_end_is_not_gone_on_with) {
   const segment::Event event = made(3, establish_, kClient);
-  segment::WantedWriter(area().wanted).end(3, event.incarnation, segment::End::PeerGone);
+  segment::DesiredStateWriter(area().wanted).end(3, event.incarnation, segment::End::PeerGone);
   take_over();
   keeper_->poll(kNowNs);
   EXPECT_FALSE(reply());

@@ -433,7 +433,7 @@ TEST(SpareUpstreams, upstreams_keep_their_order) {
   EXPECT_EQ(names(next), "abcdx");
   next = block_of("xdy");
   config::keep_upstreams(block_of("abcd"), next);
-  EXPECT_EQ(names(next), "xyd") << "newcomers take the places that are left";
+  EXPECT_EQ(names(next), "xyd") << "hot_add take the places that are left";
   next = block_of("axcy");
   config::keep_upstreams(block_of("abc"), next);
   EXPECT_EQ(names(next), "axcy");

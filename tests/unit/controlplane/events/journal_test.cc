@@ -103,18 +103,18 @@ TEST_F(Journals, during_a_flood_of_one_peer_our_own_ring_gets_nothing) {
   for (std::uint32_t i = 0; i < 1000; ++i) {
     now_ns += kSecondNs / 100;
     refuse();
-    journal_.turn();
+    journal_.poll();
   }
   for (const Event& event : logged_) EXPECT_STREQ(event.kind->name, "connection_refused");
 }
 
 TEST_F(Journals, of_a_flood_that_is_over_an_event_tells) {
   for (std::uint32_t i = 0; i < kBurst + 5; ++i) refuse(peer(i));
-  journal_.turn();
+  journal_.poll();
   EXPECT_EQ(logged_.size(), kBurst);
   now_ns += 60 * kSecondNs;
-  journal_.turn();
-  journal_.turn();
+  journal_.poll();
+  journal_.poll();
   ASSERT_EQ(logged_.size(), kBurst + 1);
   EXPECT_STREQ(logged_.back().kind->name, "events_suppressed");
   EXPECT_EQ(std::get<std::string>(logged_.back().fields[0].value), "connection_refused");

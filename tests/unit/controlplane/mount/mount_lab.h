@@ -245,7 +245,7 @@ void turn_until(Part& part, std::uint64_t now_ns, const std::function<bool()>& d
     part.prepare(set);
     set.wake_at(now_ns + kPollNs);
     set.wait(now_ns);
-    part.turn(set, now_ns);
+    part.poll(set, now_ns);
   }
 }
 

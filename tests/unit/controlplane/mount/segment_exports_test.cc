@@ -94,7 +94,7 @@ class MountedDirectoriesTest : public SegmentExportsTest {
         .number = question().number, .status = status, .handle_bytes = handle != 0 ? 1u : 0u};
     answer.handle[0] = std::byte{handle};
     segment_.layout().path_answer.write(answer);
-    exports_.turn(PollSet(), now_ns_);
+    exports_.poll(PollSet(), now_ns_);
   }
 
   std::shared_ptr<std::optional<MountAnswer>> last_;
@@ -153,13 +153,13 @@ TEST_F(MountedDirectoriesTest, clients_wait_in_a_queue_until_a_time_limit) {
   begin("/a/second");
   const auto second = last_;
   EXPECT_STREQ(question().path, "/a/first");
-  exports_.turn(PollSet(), now_ns_);
+  exports_.poll(PollSet(), now_ns_);
   EXPECT_FALSE(*first);
   answer(2);
   EXPECT_TRUE(*first);
   EXPECT_FALSE(*second) << "the answer was for the other question";
   EXPECT_STREQ(question().path, "/a/second");
-  exports_.turn(PollSet(), now_ns_ + kPathAnswerNs);
+  exports_.poll(PollSet(), now_ns_ + kPathAnswerNs);
   ASSERT_TRUE(*second);
   EXPECT_EQ((*second)->status, MountStatus::ServerFault);
 }

@@ -249,7 +249,7 @@ TEST_F(MountClients, a_process_without_descriptors_does_not_spin_and_accepts_lat
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
   const rlimit none{0, usual.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  service_->turn(set, now_ns_);
+  service_->poll(set, now_ns_);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
   EXPECT_EQ(service_->clients(), 0u);
   set.clear();

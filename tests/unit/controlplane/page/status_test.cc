@@ -24,7 +24,7 @@ class StatusTest : public ::testing::Test {
     auto block = std::make_unique<segment::ConfigBlock>(config.block);
     segment.layout().config.write(*block);
   }
-  Json look() { return Json::parse(status.look()); }
+  Json look() { return Json::parse(status.render()); }
 
   config::Config config = lab::configuration(
       "[[upstream]]\nname = \"nas\"\naddress = \"192.0.2.9\"\nprograms = [\"nfs4\"]\n[[export]]\npath = "
@@ -106,7 +106,7 @@ TEST_F(StatusTest, a_hundred_thousand_clients_make_it_no_longer) {
   segment.layout().clients.write(*clients);
   for (int i = 0; i < 100'000; ++i)
     journal.add(events::ConnectionUp{.peer = "192.0.2." + std::to_string(i % 250)});
-  const std::string text = status.look();
+  const std::string text = status.render();
   EXPECT_EQ(Json::parse(text)["clients"].size(), segment::kClientsShown);
   EXPECT_LT(text.size(), 64u << 10);
 }

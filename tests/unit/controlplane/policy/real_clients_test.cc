@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "controlplane/policy/credit_keeper.h"
+#include "controlplane/policy/credit_controller.h"
 #include "dataplane/reactor/reactor.h"
 #include "dataplane/rpcrdma/link/private_data.h"
 #include "dataplane/rpcrdma/requester/requester.h"
@@ -55,7 +55,7 @@ class RealClients : public ::testing::Test {
   void start(const std::string& policy) {
     now_ns = 1'000'000'000'000;
     config_ = lab::configuration("[policy]\n" + policy);
-    credits_ = std::make_unique<CreditKeeper>(segment_.layout(), config_.credit_settings());
+    credits_ = std::make_unique<CreditController>(segment_.layout(), config_.credit_settings());
     engine_.add_service(null_);
     reactor_ =
         std::make_unique<reactor::Reactor>(reactor::ReactorConfig{}, engine_, segment_.layout(), &clock);
@@ -133,7 +133,7 @@ class RealClients : public ::testing::Test {
     segment::Event event;
     while (segment_.layout().reactors[0].events.pop(event)) {
       if (event.type != segment::EventType::ConnectRequest) continue;
-      const CreditKeeper::Start start = credits_->start_of(0, event.peer);
+      const CreditController::Start start = credits_->start_of(0, event.peer);
       EXPECT_TRUE(segment_.layout().reactors[0].commands.push({.type = segment::CommandType::Accept,
                                                                .cm_id = event.cm_id,
                                                                .credits = kMaxCredits,
@@ -174,7 +174,7 @@ class RealClients : public ::testing::Test {
 
   lab::TestSegment segment_{"real-clients"};
   config::Config config_;
-  std::unique_ptr<CreditKeeper> credits_;
+  std::unique_ptr<CreditController> credits_;
   std::shared_ptr<rdma::loopback::Fabric> fabric_ = rdma::loopback::Fabric::in_process({.links = 32});
   std::unique_ptr<rdma::Device> server_ = rdma::loopback::make_device(fabric_, {.name = "server"});
   std::unique_ptr<rdma::Device> device_ = rdma::loopback::make_device(fabric_, {.name = "clients"});

@@ -50,7 +50,7 @@ class Exchange : public testing::Test {
     return bytes;
   }
   /// Returns the desired state of connection 3, or of another one.
-  segment::Course course(std::uint32_t number = 3, std::uint32_t incarnation = 77) {
+  segment::DesiredState course(std::uint32_t number = 3, std::uint32_t incarnation = 77) {
     return wanted_.course(number, incarnation);
   }
   segment::Parameters parameters(std::uint32_t number) {
@@ -88,7 +88,7 @@ class Exchange : public testing::Test {
   const Owned<segment::Segment> segment_ = segment::Segment::in_memory();
   events::Journal journal_{[](const events::Event&) {}};
   controlplane::Outbox outbox_;
-  segment::WantedWriter wanted_;
+  segment::DesiredStateWriter wanted_;
   std::unique_ptr<reactor::PropertyRelay> relay_;
   std::uint64_t now_ns_ = 1;
 };

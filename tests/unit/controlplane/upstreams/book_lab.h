@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "controlplane/tasks/arena.h"
-#include "controlplane/upstreams/address_book.h"
+#include "controlplane/upstreams/address_table.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 
 namespace sluice::upstreams::lab {
@@ -66,7 +66,7 @@ class Book : public testing::Test {
   }
   /// Reloads the configuration: a new book replaces the present one and adopts its state.
   void reload(const segment::UpstreamConfig& upstream) {
-    AddressBook next(upstream, arena_, names_->look_up());
+    AddressTable next(upstream, arena_, names_->look_up());
     next.adopt(*book_);
     book_.emplace(upstream, arena_, names_->look_up());
     book_->adopt(next);
@@ -105,7 +105,7 @@ class Book : public testing::Test {
   FakeServer server_;
   FakeServer other_{kOther, server_.port()};
   tasks::Arena arena_{{.threads = 2, .queued = 2}};
-  std::optional<AddressBook> book_;
+  std::optional<AddressTable> book_;
   segment::UpstreamConfig upstream_{};  ///< as opened
 };
 

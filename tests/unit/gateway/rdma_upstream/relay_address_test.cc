@@ -110,7 +110,7 @@ TEST(SpareRelay, serves_nobody_before_it_is_an_upstream_and_its_clients_from_the
   constexpr std::uint32_t kProgUnavail = 1;
   EXPECT_EQ(word_at(call(1).message, 5), kProgUnavail);
   EXPECT_TRUE(lab.side.servers.empty());
-  tcp_upstream::UpstreamPlace* const place = lab.side.relay->place();
+  tcp_upstream::UpstreamSlot* const place = lab.side.relay->place();
   ASSERT_NE(place, nullptr);
   place->offer({.name = "server", .port = 20049});
   EXPECT_FALSE(place->settled());

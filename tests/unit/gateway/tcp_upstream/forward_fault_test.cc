@@ -131,7 +131,7 @@ TEST(ForwardFault, a_call_that_ends_every_connection_ends_its_clients_and_nobody
       EXPECT_EQ(word_at(client.finished[i]->message, 6), i);
     }
   }
-  EXPECT_GE(lost, tcp_upstream::kMaxStrikes);
+  EXPECT_GE(lost, tcp_upstream::kMaxFailures);
   EXPECT_EQ(lab.count(Counter::given_up), 1u);
   ASSERT_TRUE(lab.until([&] { return other.finished.back().has_value(); }));
   for (const auto& outcome : other.finished) EXPECT_EQ(word_at(outcome->message, 6), 9u);
@@ -171,7 +171,7 @@ TEST(ForwardFault, a_call_that_takes_long_holds_up_no_other_after_a_loss) {
   ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 5; }));
   lab.turns(50);
   EXPECT_EQ(lab.upstream.calls.size(), 5u) << "it may be what ended the connection";
-  lab.pass(tcp_upstream::kTrialNs);
+  lab.pass(tcp_upstream::kProbeBatchNs);
   ASSERT_TRUE(lab.until([&] {
     lab.pass(kSecond / 100);
     return client.finished.back().has_value();
@@ -196,7 +196,7 @@ TEST(ForwardFault, the_more_calls_take_long_the_more_go_out_at_once_after_a_loss
   for (const std::size_t sent : {3u, 7u, 15u}) {
     lab.turns(50);
     EXPECT_FALSE(client.finished[last].has_value());
-    lab.pass(tcp_upstream::kTrialNs);
+    lab.pass(tcp_upstream::kProbeBatchNs);
     EXPECT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 15 + sent; }));
   }
   EXPECT_TRUE(lab.until([&] { return client.finished[last].has_value(); }));

@@ -134,7 +134,8 @@ tcp_upstream::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
   setup.config.credits = options.credits;
   setup.config.replies = {
       .records = options.record_buffers, .items = options.item_buffers, .max_io_bytes = options.max_io_bytes};
-  caches.push_back(make_owned<tcp_upstream::RequestCache>(options.cache_entries, setup.config.max_clients));
+  caches.push_back(
+      make_owned<tcp_upstream::DuplicateRequestCache>(options.cache_entries, setup.config.max_clients));
   setup.config.cache = caches.back().get();
   setup.config.handle_tag = tag;
   setup.routes = routes;
@@ -151,7 +152,7 @@ void ForwardLab::set_addresses(const std::vector<segment::UpstreamAddress>& list
 }
 
 void ForwardLab::bring(std::uint32_t tag, std::uint16_t port) {
-  tcp_upstream::UpstreamPlace& place = *upstreams->place(1);
+  tcp_upstream::UpstreamSlot& place = *upstreams->place(1);
   place.offer({.name = kName, .port = hung->port(), .handle_tag = tag, .listen_port = port});
   EXPECT_FALSE(place.settled());
   turn();

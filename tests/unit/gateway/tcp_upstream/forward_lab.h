@@ -141,7 +141,7 @@ class ForwardLab {
   std::unique_ptr<rdma::loopback::Loopback> device;
   std::unique_ptr<rpcrdma::Engine> engine;
   std::unique_ptr<tcp_upstream::CreditLimits> credits;
-  tcp_upstream::RequestCaches caches;
+  tcp_upstream::DuplicateRequestCaches caches;
   std::unique_ptr<tcp_upstream::Upstreams> upstreams;
   std::deque<std::unique_ptr<LabClient>> clients;
   std::vector<std::unique_ptr<rdma::Device>> raw_devices;

@@ -60,7 +60,7 @@ struct ForwardPlaces : testing::Test {
     place().offer({.name = "fake", .port = newcomer.port(), .handle_tag = kNewTag});
     lab.turn();
   }
-  tcp_upstream::UpstreamPlace& place() { return *lab.upstreams->place(1); }
+  tcp_upstream::UpstreamSlot& place() { return *lab.upstreams->place(1); }
   bool settled() { return place().settled(); }
 
   ForwardLab lab;

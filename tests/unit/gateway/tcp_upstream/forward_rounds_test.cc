@@ -37,7 +37,7 @@ struct IdleUpstream {
   std::shared_ptr<rdma::loopback::Fabric> fabric = rdma::loopback::Fabric::in_process({.links = 2});
   std::unique_ptr<rdma::loopback::Loopback> device = rdma::loopback::make_device(fabric, {.name = "gateway"});
   tcp_upstream::CreditLimits credits;
-  tcp_upstream::RequestCache cache;
+  tcp_upstream::DuplicateRequestCache cache;
   std::unique_ptr<tcp_upstream::Upstreams> upstreams;
 };
 

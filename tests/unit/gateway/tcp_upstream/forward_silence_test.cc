@@ -11,8 +11,8 @@ namespace {
 using Counter = segment::UpstreamCounter;
 
 /// One client with one call at an upstream that does not answer it.
-struct Silence : testing::Test {
-  explicit Silence(std::uint64_t call_timeout_ns = 0)
+struct LivenessTimer : testing::Test {
+  explicit LivenessTimer(std::uint64_t call_timeout_ns = 0)
       : lab({.shared_connections = 1, .call_timeout_ns = call_timeout_ns}), client(lab.add_client()) {
     client.submit({.payload = plain(5), .max_reply_bytes = 64});
     EXPECT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
@@ -34,7 +34,7 @@ struct Silence : testing::Test {
   LabClient& client;
 };
 
-TEST_F(Silence, no_call_ends_because_time_has_passed) {
+TEST_F(LivenessTimer, no_call_ends_because_time_has_passed) {
   lab.upstream.answer = [](const auto& call) { return is_null(call) ? success(call.xid()) : Bytes{}; };
   wait(1000);
   EXPECT_FALSE(answered());
@@ -45,7 +45,7 @@ TEST_F(Silence, no_call_ends_because_time_has_passed) {
   EXPECT_EQ(word_at(client.finished[0]->message, 6), 5u);
 }
 
-TEST_F(Silence, an_upstream_that_gives_a_sign_of_life_is_left_in_peace) {
+TEST_F(LivenessTimer, an_upstream_that_gives_a_sign_of_life_is_left_in_peace) {
   lab.upstream.answer = [](const auto& call) { return is_null(call) ? success(call.xid()) : Bytes{}; };
   wait(tcp_upstream::kSilenceNs / kSecond - 2);
   EXPECT_EQ(nulls(), 0u) << "not yet";
@@ -62,7 +62,7 @@ TEST_F(Silence, an_upstream_that_gives_a_sign_of_life_is_left_in_peace) {
   EXPECT_EQ(lab.upstream.connections(), 1u);
 }
 
-TEST_F(Silence, a_connection_on_which_nothing_comes_back_is_made_again) {
+TEST_F(LivenessTimer, a_connection_on_which_nothing_comes_back_is_made_again) {
   const auto first = lab.upstream.calls[0];
   wait((tcp_upstream::kSilenceNs + tcp_upstream::kFirstProbeAnswerNs) / kSecond - 3);
   EXPECT_EQ(lab.upstream.connections(), 1u);
@@ -78,7 +78,7 @@ TEST_F(Silence, a_connection_on_which_nothing_comes_back_is_made_again) {
   EXPECT_EQ(word_at(client.finished[0]->message, 6), 5u);
 }
 
-TEST_F(Silence, an_upstream_that_needs_longer_is_given_longer_each_time) {
+TEST_F(LivenessTimer, an_upstream_that_needs_longer_is_given_longer_each_time) {
   std::vector<std::uint64_t> ends;
   for (std::uint64_t second = 0; ends.size() < 3 && second < 1000; ++second) {
     wait(1);
@@ -88,7 +88,7 @@ TEST_F(Silence, an_upstream_that_needs_longer_is_given_longer_each_time) {
   EXPECT_GT(ends[2] - ends[1], ends[1] - ends[0] + tcp_upstream::kFirstProbeAnswerNs / kSecond);
 }
 
-TEST_F(Silence, an_upstream_that_waits_for_nobody_is_not_asked) {
+TEST_F(LivenessTimer, an_upstream_that_waits_for_nobody_is_not_asked) {
   lab.upstream.send(0, record(echo(lab.upstream.calls[0])));
   ASSERT_TRUE(lab.until([&] { return answered(); }));
   wait(100);
@@ -96,8 +96,8 @@ TEST_F(Silence, an_upstream_that_waits_for_nobody_is_not_asked) {
   EXPECT_EQ(lab.upstream.connections(), 1u);
 }
 
-struct Limited : Silence {
-  Limited() : Silence(100 * kSecond) {}
+struct Limited : LivenessTimer {
+  Limited() : LivenessTimer(100 * kSecond) {}
 };
 
 TEST_F(Limited, a_call_that_has_waited_for_the_configured_time_ends_its_clients_connection) {

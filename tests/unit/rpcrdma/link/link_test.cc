@@ -214,7 +214,7 @@ TEST_F(LinkTest, who_waits_while_nothing_is_out_is_asked_again_in_the_next_turn)
   link.wait_for_send_room();
   EXPECT_EQ(counters().waits_send_queue, 1u);
   EXPECT_TRUE(link.retry_due());
-  EXPECT_FALSE(context.transmit.turn_end.empty());
+  EXPECT_FALSE(context.transmit.iteration_end.empty());
 }
 
 TEST_F(LinkTest, the_next_connection_knows_nothing_of_the_room_of_the_last_one) {

@@ -64,7 +64,7 @@ TEST_F(Connections, one_shows_what_is_wanted_of_it_what_it_holds_and_what_its_cl
   for (std::size_t i = 0; i < segment::kTransportCounterCount; ++i)
     if (segment::kTransportCounters[i].name == "bad_fragment")
       layout().reactors[0].transport_counters[1][i] = 3;
-  segment::WantedWriter wanted(layout().reactors[0].wanted);
+  segment::DesiredStateWriter wanted(layout().reactors[0].wanted);
   wanted.grant(5, segment.incarnation(5), {.credits = 9});
   wanted.drain(5, segment.incarnation(5), true);
   auto info = *layout().reactors[0].connections[5].read();
@@ -108,7 +108,7 @@ TEST_F(Connections, one_that_has_authenticated_itself_shows_its_host) {
 }
 
 TEST_F(Connections, credits_add_up_by_class_and_by_reactor) {
-  const policy::CreditKeeper keeper(layout(), config.credit_settings());
+  const policy::CreditController keeper(layout(), config.credit_settings());
   CreditSums sums(layout(), config, keeper, lab::kSecondNs);
   Pace pace;
   ASSERT_TRUE(sums.add(pace));

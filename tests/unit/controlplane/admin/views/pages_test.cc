@@ -170,7 +170,7 @@ TEST_F(Pages, jobs_are_limited_and_take_turns) {
 
 TEST_F(Pages, sums_of_credits_are_made_in_several_iterations) {
   open_on_reactor_1(9);
-  const policy::CreditKeeper keeper(segment_.layout(), config_.credit_settings());
+  const policy::CreditController keeper(segment_.layout(), config_.credit_settings());
   const Answer answer(1, [this](const std::string& line) { late_ = line; });
   answer_credits(work_, answer, {segment_.layout(), config_, keeper, lab::kSecondNs});
   EXPECT_EQ(run(), 2 * segment::kMaxConnections / kLookedPerIteration);

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keeps the addresses of all upstreams in the segment up to date (segment/upstream_addresses.h). It has its
+// own thread, on which nothing blocks, because names are resolved in an arena.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "controlplane/mount/poll_thread.h"
+#include "controlplane/tasks/arena.h"
+#include "controlplane/upstreams/address_table.h"
+#include "controlplane/upstreams/host_lookup.h"
+#include "dataplane/base/function.h"
+#include "dataplane/segment/config_block.h"
+#include "dataplane/segment/upstream_addresses.h"
+
+namespace sluice::segment {
+struct Layout;
+}
+
+namespace sluice::upstreams {
+
+/// Interval between checks for a new configuration and for failed connections.
+inline constexpr std::uint64_t kLookAroundNs = 500'000'000;
+
+/// Concurrent lookups over all upstreams. If there are more names, some of them wait behind slow lookups.
+inline constexpr std::uint32_t kLookupThreads = 8;
+/// Queue limit of the arena: one lookup per host of this configuration and of the previous one.
+inline constexpr std::uint32_t kLookupsQueued = 2 * segment::kMaxUpstreams * segment::kMaxUpstreamHosts;
+
+class AddressService final : public mount::PolledService {
+ public:
+  using Upstreams = std::vector<segment::UpstreamConfig>;
+  /// Returns the total number of failed connections to upstreams.
+  using Failures = Function<std::uint64_t()>;
+
+  /// Calls its argument, unless another control plane has taken over.
+  using AsOwner = Function<void(const Function<void()>& write)>;
+
+  /// Publishes the addresses that need no lookup. `shared` outlives this object, which is its only writer.
+  AddressService(
+      const Upstreams& upstreams, segment::SharedUpstreamAddresses& shared, Failures failures, LookUp look_up,
+      AsOwner as_owner = [](const auto& write) { write(); });
+
+  /// Sets the upstreams of a new configuration. Any thread.
+  void reconfigure(Upstreams upstreams);
+  const tasks::ArenaStatistics& lookups() const { return arena_.statistics(); }
+  // Functions for the service's thread.
+  void prepare(mount::PollSet& set) override;
+  void poll(const mount::PollSet& set, std::uint64_t now_ns) override;
+
+ private:
+  void read(const Upstreams& upstreams);
+  void publish();
+  void reconcile(std::uint64_t now_ns);
+
+  segment::SharedUpstreamAddresses& shared_;
+  const Failures failures_;
+  const LookUp look_up_;
+  const AsOwner as_owner_;
+  tasks::Arena arena_{{.threads = kLookupThreads, .queued = kLookupsQueued}};
+  std::vector<std::unique_ptr<AddressTable>> books_;
+  std::uint64_t failures_seen_ = 0;
+  std::uint64_t look_around_ns_ = 0;
+  std::mutex mutex_;
+  std::optional<Upstreams> next_;  ///< guarded by mutex_
+};
+
+class AddressManager {
+ public:
+  /// Starts the thread. `layout` outlives this object. Throws SetupError.
+  AddressManager(const segment::ConfigBlock& config, segment::Layout& layout,
+                 AddressService::AsOwner as_owner);
+  void reconfigure(const segment::ConfigBlock& config);
+  const tasks::ArenaStatistics& lookups() const { return service_.lookups(); }
+
+ private:
+  AddressService service_;
+  mount::PollThread thread_;
+};
+
+}  // namespace sluice::upstreams

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/gateway/tcp_upstream/duplicate_requests.h"
+
+#include <utility>
+
+namespace sluice::tcp_upstream {
+namespace {
+
+using Counter = segment::UpstreamCounter;
+using Seen = DuplicateRequestCache::Seen;
+
+RequestKey key_of(const ForwardedCall& forwarded, const DuplicateRequestCache& cache) noexcept {
+  const rpc::CallHeader& header = forwarded.call->header();
+  return {.client = forwarded.call->peer(),
+          .xid = static_cast<std::uint32_t>(header.xid),
+          .program = header.program,
+          .version = header.version,
+          .procedure = header.procedure,
+          .handle_tag = forwarded.handle_tag,
+          .bytes = static_cast<std::uint32_t>(forwarded.message.size()),
+          .checksum = cache.checksum(forwarded.message)};
+}
+
+/// Returns whether the reply is a success. Error replies are not cached, because the retransmission may
+/// succeed.
+bool is_success(std::span<const std::byte> record) noexcept {
+  xdr::Reader reader(record);
+  const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
+  return reply.ok && reply.header.success();
+}
+
+}  // namespace
+
+DuplicateRequests::DuplicateRequests(UpstreamShared& shared)
+    : shared_(shared),
+      cache_(shared.config.cache),
+      hosts_(shared.config.max_clients),
+      orphans_(shared.config.numbers()) {}
+
+DuplicateRequests::Decision DuplicateRequests::decide(ForwardedCall& forwarded) noexcept {
+  if (forwarded.entry != nullptr) return Decision::Now;
+  RequestHost*& host = hosts_[forwarded.call->client()->number()];
+  if (host == nullptr) host = cache_->enter(forwarded.call->peer());
+  if (host == nullptr || host->earlier.load(std::memory_order_acquire) > 0) return Decision::Later;
+  forwarded.host = host;
+  // The retransmission of a signed call has another signature, so only the upstream can recognise it.
+  if (forwarded.repetition == service::Repetition::Harmless || forwarded.keeps_xid) return Decision::Now;
+  const DuplicateRequestCache::Found found =
+      cache_->look_up(key_of(forwarded, *cache_), *host, shared_.now_ns());
+  forwarded.entry = found.entry;
+  switch (found.seen) {
+    case Seen::New:
+      if (found.evicted) shared_.count(Counter::evicted_replies);
+      if (forwarded.repetition == service::Repetition::OnlyOnce)
+        static_cast<void>(cache_->keep_call(*found.entry, forwarded.message));
+      return Decision::Now;
+    case Seen::Answered:
+      shared_.count(Counter::replayed);
+      return Decision::Replay;
+    case Seen::Outstanding:
+    case Seen::Full:
+      break;
+  }
+  return Decision::Later;
+}
+
+void DuplicateRequests::answered(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
+  if (forwarded.entry == nullptr || forwarded.repetition != service::Repetition::OnlyOnce) return;
+  if (!is_success(record)) return;
+  if (record.size() > kKeptBytes) return shared_.count(Counter::unkept_replies);
+  cache_->answer(*std::exchange(forwarded.entry, nullptr), record, shared_.now_ns());
+}
+
+void DuplicateRequests::finished(ForwardedCall& forwarded) noexcept {
+  if (DuplicateRequestCache::Entry* const entry = std::exchange(forwarded.entry, nullptr)) {
+    if (forwarded.state == ForwardedCall::State::AwaitingReplay)
+      cache_->release(*entry);
+    else
+      cache_->drop(*entry);
+  }
+  no_longer_earlier(forwarded);
+}
+
+void DuplicateRequests::no_longer_earlier(ForwardedCall& forwarded) noexcept {
+  if (!std::exchange(forwarded.earlier, false)) return;
+  const std::uint32_t before = forwarded.host->earlier.fetch_sub(1, std::memory_order_release);
+  static_cast<void>(SLUICE_INVARIANT(before > 0, pool_balance));
+  cache_->release(*forwarded.host);
+}
+
+void DuplicateRequests::note_earlier(ForwardedCall& forwarded) noexcept {
+  if (forwarded.host == nullptr || forwarded.repetition == service::Repetition::Harmless ||
+      std::exchange(forwarded.earlier, true))
+    return;
+  forwarded.host->users.fetch_add(1, std::memory_order_relaxed);  // relaxed: the connection is a user already
+  forwarded.host->earlier.fetch_add(1, std::memory_order_release);
+}
+
+ForwardedCall* DuplicateRequests::adopt(ForwardedCall& forwarded) noexcept {
+  if (orphans_.full()) {
+    shared_.count(Counter::lost_orphans);
+    return nullptr;
+  }
+  note_earlier(forwarded);
+  ForwardedCall& orphan = orphans_.take();
+  orphan = forwarded;
+  orphan.call = nullptr;
+  orphan.memory = nullptr;
+  orphan.need = ReplyNeed::None;
+  orphan.message = {};
+  if (orphan.entry != nullptr && orphan.repetition == service::Repetition::OnlyOnce)
+    orphan.message = cache_->call_of(*orphan.entry);
+  forwarded.entry = nullptr;
+  forwarded.earlier = false;
+  return &orphan;
+}
+
+void DuplicateRequests::let_go(DuplicateRequestCache::Entry* replayed) noexcept {
+  cache_->release(*replayed);
+}
+
+void DuplicateRequests::client_gone(std::uint16_t client) noexcept {
+  if (RequestHost* const host = std::exchange(hosts_[client], nullptr)) cache_->release(*host);
+}
+
+}  // namespace sluice::tcp_upstream

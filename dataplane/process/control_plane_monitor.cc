@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Work of the main thread for the control plane while the reactors run: configurations, added upstreams, and
+// the kernel's connections of a control plane that ends.
+#include "dataplane/process/config_monitor.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <rte_cycles.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "dataplane/log/log.h"
+#include "dataplane/process/capture_service.h"
+#include "dataplane/process/kept_connections.h"
+#include "dataplane/process/settings.h"
+#include "dataplane/process/upstream_hot_add.h"
+#include "dataplane/segment/checked.h"
+
+namespace sluice::process {
+namespace {
+
+void set_log_level(const segment::ConfigBlock& config) {
+  log::set_level(static_cast<log::Level>(config.log_level));
+}
+
+}  // namespace
+
+ConfigMonitor::ConfigMonitor(segment::Layout& layout, ExportUpdate& exports, UpstreamHotAdd& hot_add,
+                             SetSlowCall set_slow_call_ns, const segment::ConfigBlock& started)
+    : layout_(layout),
+      exports_(exports),
+      hot_add_(hot_add),
+      set_slow_call_ns_(std::move(set_slow_call_ns)),
+      generation_(started.generation) {
+  apply_at_once(started);
+  layout_.generation_applied = generation_;
+}
+
+void ConfigMonitor::apply_at_once(const segment::ConfigBlock& config) const {
+  set_log_level(config);
+  set_slow_call_ns_(std::uint64_t{config.slow_call_ms} * 1'000'000);
+}
+
+void ConfigMonitor::poll() {
+  if (pending_ && exports_.take_back() != nullptr) pending_.reset();
+  if (pending_ || !hot_add_.taken()) return;
+  if (layout_.generation_applied != generation_) {
+    layout_.generation_applied = generation_;
+    log::info("Configuration {} is in force", generation_);
+  }
+  if (layout_.config.sequence() == sequence_) return;
+  sequence_ = layout_.config.sequence();
+  const auto config = layout_.config.read_copy();
+  if (!config || config->generation == generation_) return;
+  if (const std::string defect = segment::defect_of(*config); !defect.empty()) {
+    log::error("Configuration {} was rejected, and the previous one stays in force: {}", config->generation,
+               defect);
+    return;
+  }
+  generation_ = config->generation;
+  apply_at_once(*config);
+  hot_add_.apply(*config);
+  pending_ = std::make_unique<ExportUpdate::List>(export_options(*config));
+  exports_.offer(*pending_);
+}
+
+// --- Upstreams that a reload adds
+
+UpstreamHotAdd::UpstreamHotAdd(const segment::ConfigBlock& started, std::vector<Places> places,
+                               SeqLock<segment::UpstreamPlaces>& shown)
+    : on_reactors_(std::move(places)), shown_(shown) {
+  if (const segment::UpstreamConfig* const model = started.model_of_spares()) model_ = *model;
+  if (started.listens_later()) at_port_ = *started.model_at_port();
+  with_exports_ = started.model_with_exports() != nullptr;
+  places_.count = started.upstream_places();
+  for (std::uint32_t i = 0; i < places_.count; ++i) {
+    const segment::UpstreamConfig& entry = started.upstreams[i];
+    const bool spare = i >= started.upstream_count;
+    const bool can_change = i < on_reactors_.size() && !on_reactors_[i].empty();
+    places_.changes[i] = can_change && (spare || entry.is_served_like(*model_)) ? 1 : 0;
+    if (!spare) std::ranges::copy(entry.name, places_.names[i].begin());
+  }
+  shown_.write(places_);
+}
+
+bool UpstreamHotAdd::may_come(const segment::UpstreamConfig& entry, std::uint32_t place) const {
+  const bool at_port = entry.listen_port != 0 && places_.has_spare(place) && at_port_.has_value() &&
+                       entry.has_programs_of(*at_port_);
+  const bool with_exports = entry.handle_tag != 0 && with_exports_;
+  return (at_port || with_exports) && entry.removed == 0 && entry.is_served_like(*model_) &&
+         !places_.serves(entry.name);
+}
+
+void UpstreamHotAdd::apply(const segment::ConfigBlock& config) {
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
+    const segment::UpstreamConfig& entry = config.upstreams[i];
+    if (!places_.may_change(i) || !may_come(entry, i)) continue;
+    if (!places_.has_spare(i))
+      log::info("Upstream '{}' is no longer served", std::string_view(places_.names[i].data()));
+    std::ranges::copy(entry.name, places_.names[i].begin());
+    for (tcp_upstream::UpstreamSlot* const place : on_reactors_[i])
+      place->offer({.name = entry.name,
+                    .port = static_cast<std::uint16_t>(entry.port),
+                    .handle_tag = entry.handle_tag,
+                    .listen_port = static_cast<std::uint16_t>(entry.listen_port)});
+    if (entry.listen_port != 0) places_.changes[i] = 0;  // its clients keep using its port
+    log::info("Upstream '{}' is now served", entry.name);
+  }
+  shown_.write(places_);
+}
+
+bool UpstreamHotAdd::taken() const noexcept {
+  return std::all_of(on_reactors_.begin(), on_reactors_.end(), [](const Places& places) {
+    return std::all_of(places.begin(), places.end(), [](const auto* place) { return place->settled(); });
+  });
+}
+
+// --- Connections of the kernel
+
+namespace {
+
+constexpr int kOffersPerPoll = 16;
+/// Maximum of channels: one per control plane with a connection that still exists.
+constexpr std::size_t kMaxChannels = 1024;
+/// Mode of the socket. Other users cannot write to it and so cannot fill it, which leaves room for the
+/// control plane's offers.
+constexpr mode_t kSocketMode = 0660;
+
+segment::KeptConnection kept_of(const segment::ConnectionInfo& info) {
+  segment::KeptConnection kept;
+  static_assert(sizeof kept <= segment::kCmStateBytes);
+  std::memcpy(&kept, info.cm_state.data(), sizeof kept);
+  return kept;
+}
+
+}  // namespace
+
+KeptConnections::KeptConnections(segment::Segment& segment)
+    : segment_(segment),
+      layout_(segment.layout()),
+      inbox_(segment::kept_socket_of(segment.name()), kSocketMode,
+             segment.file(segment::Part::Control)->user()) {
+  layout_.kept_epoch.store(0, std::memory_order_release);
+}
+
+void KeptConnections::poll() {
+  take_offered();
+  const std::uint32_t owner = segment::epoch_of(layout_.control_plane.owner.load(std::memory_order_acquire));
+  layout_.kept_epoch.store(holds(owner) ? owner : 0, std::memory_order_release);
+  std::erase_if(channels_, [this](const Channel& channel) { return is_orphan(channel) && !in_use(channel); });
+}
+
+/// Receives offered channels. The channels of a control plane that has exited are received too, because its
+/// connections still use them.
+void KeptConnections::take_offered() {
+  for (int i = 0; i < kOffersPerPoll; ++i) {
+    segment::KeptChannel offer;
+    FileDescriptor descriptor;
+    const auto got = inbox_.receive(std::as_writable_bytes(std::span(&offer, 1)), descriptor);
+    if (got == segment::DatagramInbox::Got::Nothing) return;
+    const bool is_offer = got == segment::DatagramInbox::Got::Datagram &&
+                          offer.magic == segment::kKeptChannelMagic && offer.epoch != 0 && descriptor;
+    if (is_offer && !holds(offer.epoch) && channels_.size() < kMaxChannels)
+      channels_.push_back({.epoch = offer.epoch, .descriptor = std::move(descriptor)});
+  }
+}
+
+bool KeptConnections::holds(std::uint32_t epoch) const {
+  return std::any_of(channels_.begin(), channels_.end(),
+                     [epoch](const Channel& channel) { return channel.epoch == epoch; });
+}
+
+/// Returns whether the control plane that opened the channel has a successor or has ended.
+bool KeptConnections::is_orphan(const Channel& channel) const {
+  const std::uint64_t owner = layout_.control_plane.owner.load(std::memory_order_acquire);
+  return segment::epoch_of(owner) != channel.epoch || !segment_.control_plane_runs(channel.epoch);
+}
+
+bool KeptConnections::in_use(const Channel& channel) const {
+  for (const segment::ReactorArea& area : layout_.reactors)
+    for (const auto& entry : area.connections) {
+      if (entry.sequence() == 0) continue;
+      const auto info = entry.read();
+      if (!info) return true;
+      if (info->state != segment::ConnectionState::Unused && kept_of(*info).epoch == channel.epoch)
+        return true;
+    }
+  return false;
+}
+
+// --- Packet captures
+
+namespace {
+
+/// Polling interval for the rings of a capture.
+constexpr int kTurnMs = 5;
+constexpr int kRequestsPerTurn = 16;
+
+void block_signals() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+}
+
+segment::CaptureStatus failed(std::uint64_t id, const char* sentence) {
+  segment::CaptureStatus status{.id = id, .state = segment::CaptureState::Failed};
+  std::strncpy(status.problem, sentence, sizeof status.problem - 1);
+  return status;
+}
+
+}  // namespace
+
+CaptureService::CaptureService(segment::Layout& layout, const std::string& path, uid_t control_plane_user,
+                               rdma::softroce::Port* port)
+    : layout_(layout),
+      port_(port),
+      inbox_(path, control_plane_user),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!wake_) throw SetupError("No file descriptor is left for captures. Raise the limit of open files.");
+  if (port_) frames_ = std::make_unique<rdma::softroce::Capture>(port_->config());
+  layout_.capture_status.write({});
+  thread_ = std::thread([this] { run(); });
+  ::pthread_setname_np(thread_.native_handle(), "sluice-capture");
+}
+
+CaptureService::~CaptureService() {
+  stop_ = true;
+  ::eventfd_write(wake_.get(), 1);
+  thread_.join();
+  if (port_) port_->set_capture(nullptr);
+}
+
+void CaptureService::run() {
+  block_signals();
+  while (!stop_) {
+    wait();
+    take_requests();
+    if (capture_ == nullptr) continue;
+    const bool goes_on = capture_->poll(segment::monotonic_ns());
+    if (!goes_on) port_->set_capture(nullptr);
+    publish(capture_->status());
+    if (!goes_on) capture_.reset();
+  }
+  if (capture_ == nullptr) return;
+  port_->set_capture(nullptr);
+  capture_->fail("The data plane was stopped during the capture.");
+  publish(capture_->status());
+  capture_.reset();
+}
+
+void CaptureService::wait() {
+  pollfd fds[] = {{wake_.get(), POLLIN, 0}, {inbox_.descriptor(), POLLIN, 0}, {-1, 0, 0}};
+  if (capture_) {  // poll() always reports the loss of the reader
+    const CaptureOutput& output = capture_->output();
+    fds[2] = {output.descriptor(), static_cast<short>(output.drained() ? 0 : POLLOUT), 0};
+  }
+  ::poll(fds, std::size(fds), capture_ ? kTurnMs : -1);
+}
+
+void CaptureService::take_requests() {
+  for (int i = 0; i < kRequestsPerTurn; ++i) {
+    auto received = inbox_.receive();
+    if (!received) return;
+    if (received->request.action == segment::CaptureAction::Start)
+      start(std::move(*received));
+    else if (capture_ && (received->request.id == 0 || received->request.id == capture_->status().id))
+      capture_->end("stopped", segment::monotonic_ns());
+  }
+}
+
+void CaptureService::start(segment::CaptureInbox::Received received) {
+  // The sender has checked the status, so two senders have sent requests at the same time. The pipe of the
+  // second one is closed.
+  if (capture_ != nullptr) return;
+  const std::uint64_t id = received.request.id;
+  try {
+    if (!port_)
+      throw SetupError(
+          "Only the softroce driver supports packet captures. With verbs use the tools of the NIC.");
+    capture_ = std::make_unique<PacketCapture>(*frames_, port_->config().name, received.request,
+                                               std::move(received.descriptor), rte_get_tsc_hz(),
+                                               segment::monotonic_ns());
+    port_->set_capture(frames_.get());
+    publish(capture_->status());
+    log::info("Packet capture {} has started", id);
+  } catch (const std::exception& error) {
+    publish(failed(id, error.what()));
+    received.descriptor.reset();
+  }
+}
+
+void CaptureService::publish(const segment::CaptureStatus& status) {
+  layout_.capture_status.write(status);
+  if (status.state == segment::CaptureState::Done)
+    log::info("Packet capture {} has ended with {} packets, {} were dropped: {}", status.id, status.packets,
+              status.dropped, status.end);
+  else if (status.state == segment::CaptureState::Failed)
+    log::warn("Packet capture {} failed: {}", status.id, status.problem);
+}
+
+}  // namespace sluice::process

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cross-reactor calls: calls that arrive on one reactor for a service of another. Transport work (RDMA,
+// headers, credits) stays on the reactor that has the connection; place(), execute() and release() run on the
+// service's reactor. Lock-free: two rings of pointers, each with a single producer and a single consumer.
+//
+// The number of calls in the rings is limited. Each client of the borrower has a share, and calls beyond it
+// wait until the client's calls return.
+//
+//   borrower (has the connection)            owner (has the service)
+//   RemoteService::place/execute  -------> CrossReactorCall::serve() calls the service
+//   CrossReactorCall::collect()             <------- the answer; the call continues
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "dataplane/base/fixed_array.h"
+#include "dataplane/base/owned.h"
+#include "dataplane/base/share_ledger.h"
+#include "dataplane/base/spsc_ring.h"
+#include "dataplane/service/api/service.h"
+
+namespace sluice::service {
+
+/// Maximum calls of one borrower at one owner, including those being released.
+inline constexpr std::uint32_t kMaxHandedCalls = 4096;
+/// Maximum calls served, and answers collected, per loop iteration.
+inline constexpr std::uint32_t kHandoversPerTurn = 64;
+
+class CrossReactorCall;
+
+/// The owner's view of a call: a copy of its description, whose results and sink the owner fills in. One
+/// reactor at a time may access it: the owner from entry into the ring to_owner until entry into to_borrower,
+/// the borrower otherwise.
+class HandedCall final : public Call, private CallHost {
+ public:
+  enum class Step : std::uint8_t { Place, Execute, Release };
+  /// Answer of the owner's service in this step.
+  enum class Answer : std::uint8_t {
+    None,  ///< no answer yet; the service answers later
+    Placed,
+    Completed,
+    NeedsMemory,
+    Released,
+  };
+
+  HandedCall() noexcept : Call(static_cast<CallHost&>(*this), own_storage_) {
+    peer_ = &own_peer_;
+    peer_host_ = &own_peer_host_;
+  }
+
+  // Functions of the borrower.
+  void reset(CrossReactorCall& handover, ShareAccount& account) noexcept;
+  ShareAccount& account() noexcept { return *account_; }
+  /// Requests a step of `service` for `call`.
+  void ask(Call& call, Service& service, Step step) noexcept;
+  /// Requests the release of a call that has ended. The call is not accessed afterwards.
+  void ask_release() noexcept;
+  /// Repeats the step, with the room for results that the borrower's call has acquired.
+  void ask_again() noexcept;
+  Answer answer() const noexcept { return answer_; }
+  /// Copies the service's answer to the borrower's call. `lkey_of` translates the owner's lkeys.
+  template <typename Translate>
+  void give_back(const Translate& lkey_of) noexcept;
+
+  // Functions of the owner.
+  void serve() noexcept;
+
+ private:
+  void on_complete(Call& call, rpc::AcceptStat stat) noexcept override;
+  bool on_grow_results(Call& call, std::size_t bytes) noexcept override;
+  void on_placed(Call& call, Placement placement) noexcept override;
+  void on_await_memory(Call& call) noexcept override;
+  void set_answer(Answer answer) noexcept;
+
+  CallStorage own_storage_;
+  PeerAddress own_peer_;
+  HostName own_peer_host_;
+  CrossReactorCall* handover_ = nullptr;
+  ShareAccount* account_ = nullptr;  ///< account of the client
+  Call* call_ = nullptr;             ///< call of the borrower; null once released
+  Service* service_ = nullptr;
+  Step step_ = Step::Place;
+  Answer answer_ = Answer::None;
+  Placement placement_ = Placement::Reply;  ///< valid for Answer::Placed
+  bool serving_ = false;  ///< the service is on the owner's stack, so serve() sends the answer
+  rpc::AcceptStat stat_ = rpc::AcceptStat::Success;  ///< valid for Answer::Completed
+  std::size_t wanted_bytes_ = 0;                     ///< results that found no room
+};
+
+/// Ticket of a borrower's call, stored in the call's state.
+struct HandoverTicket {
+  HandedCall* handed;  ///< null: not assigned yet
+  Call* call;
+  Service* service;
+  HandedCall::Step step;
+  bool waiting;  ///< the call waits for `handed`
+  HandoverTicket* next;
+  HandoverTicket* previous;
+};
+
+/// The two rings between one borrower and one owner.
+class CrossReactorCall {
+ public:
+  struct KeyPair {
+    rdma::Lkey owner;
+    rdma::Lkey borrower;
+  };
+
+  /// Called at setup. `keys` holds the keys of every region that the owner's services use, for both reactors'
+  /// devices. Empty: the reactors share one device. `clients` is the number of connections of the borrower.
+  CrossReactorCall(std::vector<KeyPair> keys, std::uint32_t clients);
+
+  /// Serves calls on the owner's reactor. Returns true if there were any.
+  bool serve() noexcept;
+  /// Collects answers on the borrower's reactor and continues their calls. Returns true if there were any.
+  bool collect() noexcept;
+
+  /// Returns how many calls of the borrower had to wait because the limit was reached.
+  std::uint64_t waits() const noexcept { return waits_; }
+  /// Returns how many calls of the borrower are waiting.
+  std::uint32_t waiting() const noexcept { return waiting_; }
+  /// Returns true if the borrower holds all tickets. For tests.
+  bool balanced() const noexcept { return waiting_ == 0 && tickets_.free() == tickets_.limits().elements; }
+
+ private:
+  friend class RemoteService;
+  friend class HandedCall;
+  using CallRing = SpscRing<HandedCall*, kMaxHandedCalls>;
+
+  /// Share of one client of the borrower, and its waiting calls in order.
+  class ClientShare final : public ShareWaiter {
+   public:
+    void on_share() noexcept override { handover->serve_waiting(*this); }
+
+    CrossReactorCall* handover = nullptr;
+    ShareAccount account;
+    HandoverTicket* first = nullptr;
+    HandoverTicket* last = nullptr;
+  };
+
+  ClientShare& share_of(const Call& call) noexcept { return shares_[call.client()->number()]; }
+  void hand_over(Call& call, Service& service, HandedCall::Step step) noexcept;
+  void send(HandoverTicket& ticket, ClientShare& share) noexcept;
+  void serve_waiting(ClientShare& share) noexcept;
+  void push_waiting(ClientShare& share, HandoverTicket& ticket) noexcept;
+  void remove_waiting(ClientShare& share, HandoverTicket& ticket) noexcept;
+  void let_go(Call& call) noexcept;
+  void client_gone(const Client& client) noexcept;
+  void release(HandedCall& handed) noexcept;
+  // The rings are never full: each of the kMaxHandedCalls calls is in at most one ring.
+  void to_owner(HandedCall& handed) noexcept { static_cast<void>(to_owner_->push(&handed)); }
+  void to_borrower(HandedCall& handed) noexcept { static_cast<void>(to_borrower_->push(&handed)); }
+  void resume(HandedCall& handed) noexcept;
+  rdma::Lkey borrowers_key(rdma::Lkey owners) const noexcept;
+
+  const std::vector<KeyPair> keys_;
+  Owned<CallRing> to_owner_;
+  Owned<CallRing> to_borrower_;
+  FixedArray<HandedCall> calls_;
+  // State of the borrower.
+  std::vector<HandedCall*> free_;
+  ShareLedger tickets_;             ///< shares of free_
+  FixedArray<ClientShare> shares_;  ///< indexed by client number
+  std::uint64_t waits_ = 0;
+  std::uint32_t waiting_ = 0;
+};
+
+/// Proxy for a service of another reactor.
+class RemoteService final : public Service {
+ public:
+  RemoteService(CrossReactorCall& handover, Service& real) : handover_(handover), real_(real) {}
+
+  const service::Binding& binding() const noexcept override { return real_.binding(); }
+  Placement place(Call& call) noexcept override;
+  Execution execute(Call& call) noexcept override;
+  void release(Call& call) noexcept override;
+  void client_gone(Client& client) noexcept override;
+
+ private:
+  CrossReactorCall& handover_;
+  Service& real_;
+};
+
+}  // namespace sluice::service

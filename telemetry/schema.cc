@@ -330,7 +330,7 @@ const std::vector<MetricInfo>& schema() {
 std::string reference() {
   std::string out =
       "# Metrics reference\n\n"
-      "All metrics of this release; `sluice-metrics-reference` prints this page. The page metrics.md "
+      "All metrics of this release; `sluice-reference metrics` prints this page. The page metrics.md "
       "explains "
       "scraping, names and labels.\n"
       "The label `class` is a client class (`[[client_class]]` in the configuration; all other clients are "

@@ -173,7 +173,7 @@ constexpr std::size_t kMib = 1024 * kKib;
 constexpr const char* kHead =
     R"(# Methods of the JSON-RPC interface
 
-`sluice-admin-reference` prints this page from `controlplane/admin/declarations/` when Sluice is built. The page json-rpc.md describes the
+`sluice-reference methods` prints this page from `controlplane/admin/declarations/` when Sluice is built. The page json-rpc.md describes the
 protocol, the access rules and the errors. Integers are not negative and may need 64 bits. "Not always" marks a field that some results
 lack.
 

@@ -4,7 +4,6 @@
 // leads to them.
 #include "controlplane/config/addresses.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstddef>
@@ -18,6 +17,7 @@
 #include "controlplane/config/prefix.h"
 #include "controlplane/config/readers.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::config {
 namespace {
@@ -110,13 +110,12 @@ void check_gateways(Checker& check, const toml::table& device, const segment::Co
     const PeerAddress& gateway = gateways[i];
     const toml::source_region& where = place_of(device, "gateways", i);
     const std::string what = "gateways has " + to_string(gateway);
-    const bool reached = std::any_of(addresses.begin(), addresses.end(), [&](const auto& own) {
+    const bool reached = has_match(addresses, [&](const auto& own) {
       return same_family(own.address, gateway) && gateway.within(own.address, own.prefix_bits);
     });
     if (const std::string kind = unusable_as_host(gateway); !kind.empty())
       check.defect(where, unusable(what, kind, "the address of a router"));
-    else if (std::any_of(addresses.begin(), addresses.end(),
-                         [&](const auto& own) { return own.address == gateway; }))
+    else if (has_match(addresses, [&](const auto& own) { return own.address == gateway; }))
       check.defect(where, what + ", which is among addresses too: name the address of a router.");
     else if (!reached && !is_link_local(gateway))
       check.defect(where,
@@ -232,7 +231,7 @@ void check_addresses(Checker& check, const toml::table& root, const Config& conf
   if (const toml::table* const reverse = root["reverse"].as_table())
     check_reverse(check, *reverse, block, config.mount_enabled);
   if (const toml::array* const exports = root["export"].as_array())
-    for (std::size_t i = 0; i < std::min(exports->size(), block.exports.size()); ++i)
+    for (std::size_t i = 0; i < smaller_of(exports->size(), block.exports.size()); ++i)
       if (block.exports[i].in_use != 0)
         check_clients(check, *exports->get(i)->as_table(), "clients",
                       first(block.exports[i].allowed, block.exports[i].allowed_count));

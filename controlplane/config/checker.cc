@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 
-#include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <optional>
@@ -17,13 +16,14 @@
 #include "controlplane/config/started.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::config {
 
 namespace {
 
 bool has_control_character(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; });
+  return has_match(text, [](unsigned char c) { return std::iscntrl(c) != 0; });
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ bool has_control_character(std::string_view text) {
 bool has_odd_part(std::string_view path) {
   if (has_control_character(path)) return true;
   for (std::size_t at = 0; at < path.size();) {
-    const std::size_t end = std::min(path.find('/', at), path.size());
+    const std::size_t end = smaller_of(path.find('/', at), path.size());
     const std::string_view part = path.substr(at, end - at);
     if (part == "." || part == "..") return true;
     at = end + 1;
@@ -64,7 +64,7 @@ void Checker::text(const toml::table& table, const std::string& key, std::string
     return defect(node->source(), key + " has to be at most " + std::to_string(max_bytes) + " bytes long.");
   if (has_control_character(*given))
     return defect(node->source(), key + " has a control character: write it without.");
-  if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), *given) == allowed.end()) {
+  if (!allowed.empty() && !has_element(allowed, *given)) {
     std::string list;
     for (const auto& word : allowed) list += (list.empty() ? "\"" : ", \"") + word + "\"";
     return defect(node->source(), key + " has to be one of " + list + ".");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/config/exports.h"
 
-#include <algorithm>
 #include <cstring>
 #include <set>
 

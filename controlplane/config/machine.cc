@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -18,6 +17,7 @@
 #include "controlplane/config/kernel_interface.h"
 #include "controlplane/config/prefix.h"
 #include "dataplane/base/processor_list.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/base/virtual_ethdev.h"
 #include "dataplane/ulb/nfs3.h"
 #include "dataplane/ulb/nfs4.h"
@@ -125,9 +125,9 @@ void judge_interface(Findings& found, const segment::ConfigBlock& block, const M
 /// Returns true if an upstream over TCP serves NFS version 4, whose servers call clients back.
 bool routes_nfs4(const segment::ConfigBlock& block) {
   const auto upstreams = std::span(block.upstreams).first(block.upstream_count);
-  return std::any_of(upstreams.begin(), upstreams.end(), [](const segment::UpstreamConfig& upstream) {
+  return has_match(upstreams, [](const segment::UpstreamConfig& upstream) {
     const auto routes = std::span(upstream.routes).first(upstream.route_count);
-    return std::any_of(routes.begin(), routes.end(), [](const segment::RouteConfig& route) {
+    return has_match(routes, [](const segment::RouteConfig& route) {
       return route.program == ulb::kNfsProgram && route.version == ulb::kNfs4Version;
     });
   });
@@ -200,9 +200,8 @@ void judge_loops(Findings& found, const Config& config, const Machine& machine) 
 bool may(const User& user, const struct stat& file, mode_t of_others) {
   constexpr mode_t kGroup = 3;
   constexpr mode_t kOwner = 6;
-  const auto& groups = user.groups;
   if (file.st_uid == user.id) return (file.st_mode & of_others << kOwner) != 0;
-  const bool member = std::find(groups.begin(), groups.end(), file.st_gid) != groups.end();
+  const bool member = has_element(user.groups, file.st_gid);
   return (file.st_mode & (member ? of_others << kGroup : of_others)) != 0;
 }
 

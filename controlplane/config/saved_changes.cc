@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -21,6 +20,7 @@
 #include "controlplane/config/replace_file.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/base/text_file.h"
 #include "dataplane/log/log.h"
 
@@ -42,8 +42,7 @@ Exports exports_of(const segment::ConfigBlock& block) {
 }
 
 bool has_path(const Exports& exports, std::string_view path) {
-  return std::any_of(exports.begin(), exports.end(),
-                     [&](const segment::ExportConfig& entry) { return path == entry.path; });
+  return has_match(exports, [&](const segment::ExportConfig& entry) { return path == entry.path; });
 }
 
 void erase_path(Exports& exports, std::string_view path) {
@@ -100,7 +99,7 @@ void merge_exports(Checker& check, const toml::table& root, const SavedChanges& 
                                                              " exports: remove some, there may be " +
                                                              std::to_string(block.exports.size()) + ".");
   block.exports = {};
-  std::copy(merged.begin(), merged.end(), block.exports.begin());
+  for (std::size_t i = 0; i < merged.size(); ++i) block.exports[i] = merged[i];
 }
 
 void apply(SavedChanges& saved, const segment::ExportConfig& entry, const Exports&) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/config/reverse.h"
 
-#include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <optional>
@@ -10,6 +9,7 @@
 #include "controlplane/config/readers.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::config {
 
@@ -65,8 +65,8 @@ constexpr std::size_t kMaxKeyPath = 255;
 
 void read_host(Checker& check, const toml::table& table, const Config& config, HostEntry& host) {
   read_entry(check, table, host);
-  const bool known = std::any_of(config.classes.begin(), config.classes.end(),
-                                 [&](const policy::ClientClass& of) { return of.name == host.client_class; });
+  const bool known =
+      has_match(config.classes, [&](const policy::ClientClass& of) { return of.name == host.client_class; });
   if (!host.client_class.empty() && !known)
     check.defect(table.source(),
                  "class names '" + host.client_class + "': there is no such [[client_class]].");
@@ -94,8 +94,8 @@ void read_hosts(Checker& check, const toml::table& parent, Config& config) {
 void check_classes(Checker& check, const toml::table& root, const Config& config) {
   for (std::size_t i = 1; i < config.classes.size(); ++i) {
     const policy::ClientClass& of = config.classes[i];
-    const bool named = std::any_of(config.authentication_hosts.begin(), config.authentication_hosts.end(),
-                                   [&](const HostEntry& host) { return host.client_class == of.name; });
+    const bool named = has_match(config.authentication_hosts,
+                                 [&](const HostEntry& host) { return host.client_class == of.name; });
     if (of.clients.empty() && !named)
       check.defect(root["client_class"][i - 1].node()->source(),
                    "clients is needed: the addresses that are in this class. Only a class that a "
@@ -124,7 +124,7 @@ void read_key_files(Checker& check, const toml::table& table, const KeyRow& row,
 
 void read_host_name(Checker& check, const toml::table& table, const KeyRow& row, std::string& name) {
   check.text(table, row.name, name, row.limits.most);
-  if (name.empty() || std::any_of(name.begin(), name.end(), [](char c) { return c <= ' ' || c > '~'; }))
+  if (name.empty() || has_match(name, [](char c) { return c <= ' ' || c > '~'; }))
     check.defect(table.source(),
                  std::string(row.name) + " is needed, of printable ASCII characters without spaces.");
 }
@@ -182,9 +182,9 @@ std::optional<std::uint32_t> class_of_host(const Config& config, const HostEntry
 }
 
 const HostEntry* find_host(const Config& config, std::string_view name) {
-  const auto at = std::find_if(config.authentication_hosts.begin(), config.authentication_hosts.end(),
-                               [&](const HostEntry& host) { return host.name == name; });
-  return at == config.authentication_hosts.end() ? nullptr : &*at;
+  for (const HostEntry& host : config.authentication_hosts)
+    if (host.name == name) return &host;
+  return nullptr;
 }
 
 namespace {
@@ -199,8 +199,7 @@ std::optional<PeerAddress> address_in(const std::string& host_and_port) {
 }
 
 bool is_host_name(const std::string& name) {
-  return std::all_of(name.begin(), name.end(),
-                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '.'; });
+  return !has_match(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '.'; });
 }
 
 }  // namespace

@@ -10,8 +10,10 @@
 #include "controlplane/admin/views/reactors.h"
 #include "controlplane/admin/views/upstreams.h"
 #include "controlplane/events/text.h"
+#include "controlplane/page/page_server.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/version.h"
+#include "status_html.h"
 
 namespace sluice::page {
 namespace {
@@ -51,7 +53,29 @@ Json clients(const segment::Layout& layout) {
   return list;
 }
 
+http::Site site_of(const std::string& address, const std::string& name, PageServer::Render render) {
+  return {.address = address,
+          .what = "the status page",
+          .advice = "Set page.address to another address and port, or to \"\" for no page.",
+          .pages = {{.path = "/",
+                     .type = "text/html; charset=utf-8",
+                     .make = [] { return http::Content{.text = std::string(kStatusHtml)}; }},
+                    {.path = "/status.json",
+                     .type = "application/json",
+                     .make = [render = std::move(render)] { return http::Content{.text = render()}; }}},
+          .headers = {{"Content-Security-Policy", kContentSecurityPolicy},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Cross-Origin-Resource-Policy", "same-origin"},
+                      {"Referrer-Policy", "no-referrer"}},
+          .name = name,
+          .name_advice = "The administrator can set `name` in [page] to this host's name."};
+}
+
 }  // namespace
+
+PageServer::PageServer(const std::string& address, const std::string& name, Render render,
+                       const http::Limits& limits)
+    : http::Server(site_of(address, name, std::move(render)), limits) {}
 
 void Status::read_events() {
   for (bool more = true; more;) {

@@ -26,5 +26,12 @@ constexpr bool has_element(const Range& range, const T& value) noexcept {
     if (element == value) return true;
   return false;
 }
+/// Returns true if `matches` returns true for any element.
+template <typename Range, typename Predicate>
+constexpr bool has_match(const Range& range, const Predicate& matches) {
+  for (const auto& element : range)
+    if (matches(element)) return true;
+  return false;
+}
 
 }  // namespace sluice

@@ -11,7 +11,7 @@ namespace sluice::conformance {
 namespace {
 
 constexpr std::uint32_t kProgram = 0x200000A1;
-constexpr std::uint32_t kXid = 0x77;
+constexpr std::uint32_t kRoomXid = 0x77;
 constexpr std::uint32_t kRpcAndCount = 24 + 4;
 enum Procedure : std::uint32_t { kLook, kChange };
 
@@ -42,7 +42,7 @@ class Ledger final : public service::Service {
 };
 
 Bytes call_of(std::uint32_t procedure, std::uint32_t bytes) {
-  Bytes call = rpc_call(kXid, kProgram, 1, procedure);
+  Bytes call = rpc_call(kRoomXid, kProgram, 1, procedure);
   append(call, words({bytes, 0}));
   return call;
 }
@@ -58,34 +58,34 @@ struct ReplyRoom : ::testing::Test {
 
 TEST_F(ReplyRoom, D2_47_V1_038_what_must_not_be_repeated_is_refused_before_it_is_executed) {
   const std::uint32_t longest = rpcrdma::kDefaultInlineBytes - 28 - kRpcAndCount;
-  const RawCall call{.xid = kXid};
+  const RawCall call{.xid = kRoomXid};
   EXPECT_EQ(accept_stat(lab.call(call.with(call_of(kChange, longest)))), 0u);
   EXPECT_EQ(service.executed, 1u);
-  EXPECT_TRUE(is_err_chunk(lab.call(call.with(call_of(kChange, longest + 4))), kXid));
+  EXPECT_TRUE(is_err_chunk(lab.call(call.with(call_of(kChange, longest + 4))), kRoomXid));
   EXPECT_EQ(service.executed, 1u);
   EXPECT_EQ(lab.engine->counters().reply_too_large, 1u);
   // An idempotent call is refused only after execution, because its reply may be shorter than the maximum.
-  EXPECT_TRUE(is_err_chunk(lab.call(call.with(call_of(kLook, longest + 4))), kXid));
+  EXPECT_TRUE(is_err_chunk(lab.call(call.with(call_of(kLook, longest + 4))), kRoomXid));
   EXPECT_EQ(service.executed, 2u);
   EXPECT_EQ(lab.connection->responder().busy_slots(), 0u);
 }
 
 TEST_F(ReplyRoom, D2_47_V1_037_a_reply_chunk_has_to_hold_all_of_it) {
   const Bytes payload = call_of(kChange, 2000);
-  const RawCall short_of_it{.xid = kXid, .reply = room(kRpcAndCount + 2000 - 1)};
-  EXPECT_TRUE(is_err_chunk(lab.call(short_of_it.with(payload)), kXid));
+  const RawCall short_of_it{.xid = kRoomXid, .reply = room(kRpcAndCount + 2000 - 1)};
+  EXPECT_TRUE(is_err_chunk(lab.call(short_of_it.with(payload)), kRoomXid));
   EXPECT_EQ(service.executed, 0u);
-  const RawCall enough{.xid = kXid, .reply = room(kRpcAndCount + 2000)};
+  const RawCall enough{.xid = kRoomXid, .reply = room(kRpcAndCount + 2000)};
   EXPECT_EQ(word_at(lab.call(enough.with(payload)), 3), 1u);
   EXPECT_EQ(service.executed, 1u);
 }
 
 TEST_F(ReplyRoom, D2_47_nothing_is_pulled_for_a_call_that_is_refused) {
   const auto memory = lab.peer->expose(64, rdma::kRemoteRead);
-  Bytes payload = rpc_call(kXid, kProgram, 1, kChange);
+  Bytes payload = rpc_call(kRoomXid, kProgram, 1, kChange);
   append(payload, words({2000, 64}));
-  const RawCall call{.xid = kXid, .reads = {{48, memory.segment}}};
-  EXPECT_TRUE(is_err_chunk(lab.call(call.with(payload)), kXid));
+  const RawCall call{.xid = kRoomXid, .reads = {{48, memory.segment}}};
+  EXPECT_TRUE(is_err_chunk(lab.call(call.with(payload)), kRoomXid));
   EXPECT_EQ(lab.engine->counters().rdma_reads, 0u);
   EXPECT_EQ(service.executed, 0u);
   EXPECT_TRUE(lab.alive());
@@ -96,8 +96,8 @@ TEST_F(ReplyRoom, D2_47_a_long_call_is_refused_before_it_is_executed) {
   const Bytes payload = call_of(kChange, 2000);
   const auto memory = lab.peer->expose(payload.size(), rdma::kRemoteRead);
   std::copy(payload.begin(), payload.end(), memory.bytes.begin());
-  const RawCall call{.xid = kXid, .proc = 1, .reads = {{0, memory.segment}}};
-  EXPECT_TRUE(is_err_chunk(lab.call(call.header()), kXid));
+  const RawCall call{.xid = kRoomXid, .proc = 1, .reads = {{0, memory.segment}}};
+  EXPECT_TRUE(is_err_chunk(lab.call(call.header()), kRoomXid));
   EXPECT_EQ(service.executed, 0u);
   EXPECT_EQ(lab.engine->call_memory().available(), lab.engine->call_memory().buffers());
 }
@@ -110,10 +110,10 @@ TEST(V2ReplyRoom, D2_47_V2_103_what_must_not_be_repeated_is_refused_before_it_is
     v2::Server lab(options);
     lab.engine->add_service(service);
     lab.hello();
-    const Bytes answer = lab.ask(v2::Header{.xid = kXid}.with(call_of(kChange, 9000))).at(0);
+    const Bytes answer = lab.ask(v2::Header{.xid = kRoomXid}.with(call_of(kChange, 9000))).at(0);
     EXPECT_EQ(service.executed, continues ? 1u : 0u);
     if (continues) continue;
-    EXPECT_TRUE(v2::is_error(answer, kXid, 9));
+    EXPECT_TRUE(v2::is_error(answer, kRoomXid, 9));
     EXPECT_EQ(word_at(answer, 6), kRpcAndCount + 9000);
     EXPECT_EQ(lab.counters().reply_too_large, 1u);
     EXPECT_TRUE(lab.alive2());

@@ -97,9 +97,9 @@ TEST(SafetyV2Properties, V2_064_D2_25_a_set_of_properties_is_at_most_64_KiB) {
   }
 }
 
-class ReadClient : public Client {
+class PiecesReadClient : public Client {
  public:
-  explicit ReadClient(const LabOptions& chosen = defaults()) : Client(chosen) {
+  explicit PiecesReadClient(const LabOptions& chosen = defaults()) : Client(chosen) {
     memory = device->allocate_memory(1u << 18);
   }
   /// Submits a call with one Write chunk of `pieces` pieces of `bytes`; returns the message as sent.
@@ -124,7 +124,7 @@ class ReadClient : public Client {
 };
 
 TEST(SafetyV2Properties, V2_065_a_largest_segment_of_one_byte_is_taken_as_4096) {
-  ReadClient lab;
+  PiecesReadClient lab;
   lab.answer(Header{.xid = 1, .credit = 0x004000c8, .type = kConnProp}.then({1, 3, 4, 1}));
   EXPECT_EQ(lab.connection->agreement().max_segment_bytes, 4096u);
   EXPECT_EQ(lab.engine->counters().clamped_properties, 1u);
@@ -151,7 +151,7 @@ TEST(SafetyV2Chunks, V2_047_chunk_lists_count_against_the_threshold) {
   constexpr std::uint32_t kThreshold = 4096;
   constexpr std::uint32_t kWithChunk = 36 + 8 + 16;
   for (const std::uint32_t total : {kThreshold - 4, kThreshold, kThreshold + 4}) {
-    ReadClient lab;
+    PiecesReadClient lab;
     lab.confirm();
     const rdma::Sge piece{lab.memory.bytes.data(), 64, lab.memory.lkey};
     const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
@@ -194,7 +194,7 @@ TEST(SafetyV2Invalidation, V2_128_V2_129_only_the_end_of_its_call_may_invalidate
   for (const Form& form : forms) {
     LabOptions options = Client::defaults();
     options.connection.credit_grant = 8;
-    ReadClient lab(options);
+    PiecesReadClient lab(options);
     lab.confirm();
     const Bytes call = lab.read(4096);
     const std::uint32_t xid = word_at(call, 0);
@@ -225,7 +225,7 @@ TEST(SafetyV2Windows, V2_127_V2_145_all_windows_are_free_again_however_a_call_en
   constexpr std::uint32_t kWindows = 2;
   LabOptions options = Client::defaults();
   options.requester.windows = kWindows;
-  ReadClient lab(options);
+  PiecesReadClient lab(options);
   lab.confirm();
   const auto segment = [](const Bytes& call, std::size_t at) {
     return rpcrdma::Segment{static_cast<rdma::Rkey>(word_at(call, at)), 4096,

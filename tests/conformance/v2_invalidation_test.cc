@@ -13,8 +13,8 @@ namespace {
 using rpcrdma::Segment;
 
 /// A call that offers memory of every kind, each segment under a different handle.
-struct Offer {
-  explicit Offer(Server& lab) {
+struct OfferedCall {
+  explicit OfferedCall(Server& lab) {
     const auto expose = [&](rdma::AccessFlags access) { return lab.peer->expose(64, access).segment; };
     for (int i = 0; i < 2; ++i) arguments.push_back(part(expose(rdma::kRemoteRead), 0, 32));
     for (int i = 0; i < 3; ++i) results.push_back(expose(rdma::kRemoteWrite));
@@ -53,7 +53,7 @@ TEST(V2Invalidation, V2_127_a_handle_of_any_of_its_chunks_may_be_named_by_a_call
   for (std::size_t named = 0; named < kSegments; ++named) {
     Server lab;
     lab.hello();
-    const Offer offer(lab);
+    const OfferedCall offer(lab);
     ASSERT_EQ(offer.segments().size(), kSegments);
     const Segment segment = offer.segments()[named];
     const Op send = reply_to(lab, offer.call(handle(segment)));
@@ -85,7 +85,7 @@ TEST(V2Invalidation, V2_128_a_handle_of_none_of_its_chunks_is_not_invalidated) {
   Server lab;
   lab.hello();
   const auto other = lab.peer->expose(64, rdma::kRemoteWrite);
-  const Op send = reply_to(lab, Offer(lab).call(handle(other.segment)));
+  const Op send = reply_to(lab, OfferedCall(lab).call(handle(other.segment)));
   EXPECT_FALSE(send.with_invalidate);
   EXPECT_EQ(lab.counters().unmatched_invalidate, 1u);
   EXPECT_EQ(lab.counters().remote_invalidations, 0u);
@@ -106,7 +106,7 @@ TEST(V2Invalidation, V2_127_a_device_that_cannot_invalidate_is_not_asked_to) {
   options.remote_invalidation = false;
   Server lab(options);
   lab.hello();
-  const Offer offer(lab);
+  const OfferedCall offer(lab);
   EXPECT_FALSE(reply_to(lab, offer.call(handle(offer.results[0]))).with_invalidate);
   EXPECT_EQ(lab.counters().unmatched_invalidate, 0u) << "it matched";
 }

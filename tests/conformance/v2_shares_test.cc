@@ -25,7 +25,7 @@ LabOptions shared() {
 }
 
 /// Builds a NAME call of `bytes` bytes.
-Bytes name_call(std::uint32_t xid, std::uint32_t bytes) {
+Bytes name_call_with_xid(std::uint32_t xid, std::uint32_t bytes) {
   Bytes payload = test_call(xid, TestService::kName, {bytes - 44});
   payload.resize(bytes);
   return payload;
@@ -33,7 +33,7 @@ Bytes name_call(std::uint32_t xid, std::uint32_t bytes) {
 
 std::vector<Bytes> in_parts(std::uint32_t xid, std::uint32_t bytes) {
   constexpr std::size_t kPart = 3000;
-  const Bytes payload = name_call(xid, bytes);
+  const Bytes payload = name_call_with_xid(xid, bytes);
   std::vector<Bytes> parts;
   for (std::size_t at = 0; at < payload.size(); at += kPart) {
     const std::size_t part = std::min(kPart, payload.size() - at);
@@ -62,7 +62,7 @@ TEST(V2Shares, V2_092_a_message_that_outgrows_a_small_buffer_goes_on_in_a_large_
 TEST(V2Shares, V2_095_a_message_that_trickles_ends_its_connection) {
   Server lab(shared());
   lab.hello();
-  const Bytes payload = name_call(9, 400);
+  const Bytes payload = name_call_with_xid(9, 400);
   std::size_t parts = 0;
   for (; lab.connection->is_open() && parts < 20; ++parts) {
     lab.peer->send(Header{.xid = 9, .flags = kMore}.with(std::span(payload).subspan(4 * parts, 4)));

@@ -104,14 +104,14 @@ TEST_F(MemoryRoomTest, the_least_limit_of_the_groups_of_version_2_counts) {
             std::string::npos)
       << said;
   write("cgroup/system.slice/sluice.service/memory.max", bytes(256 * kMiB) + "\n");
-  EXPECT_NE(refusal().find("may have 256 MiB"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("may use 256 MiB"), std::string::npos) << refusal();
 }
 
 TEST_F(MemoryRoomTest, a_container_shows_its_limit_at_the_root) {
   write("cgroup/memory.max", bytes(512 * kMiB) + "\n");
-  EXPECT_NE(refusal().find("may have 512 MiB"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("may use 512 MiB"), std::string::npos) << refusal();
   write("proc/self/cgroup", "0::/not/mounted/here\n");
-  EXPECT_NE(refusal().find("may have 512 MiB"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("may use 512 MiB"), std::string::npos) << refusal();
 }
 
 TEST_F(MemoryRoomTest, limits_of_version_1_count_too) {
@@ -120,7 +120,7 @@ TEST_F(MemoryRoomTest, limits_of_version_1_count_too) {
   write("cgroup/memory/docker/b/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(refusal(), "");
   write("cgroup/memory/docker/b/memory.limit_in_bytes", bytes(128 * kMiB) + "\n");
-  EXPECT_NE(refusal().find("may have 128 MiB"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("may use 128 MiB"), std::string::npos) << refusal();
 }
 
 TEST_F(MemoryRoomTest, what_others_use_at_the_moment_is_a_warning) {

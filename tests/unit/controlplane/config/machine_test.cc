@@ -123,7 +123,7 @@ TEST(Machine, memory_that_there_is_not_is_a_defect_and_a_limit_of_this_process_a
   on.memory.limits.push_back({.bytes = kGiB / 2, .file = "/x/memory.max"});
   const config::Findings limited = found("[memory]\nsize_mib = 1024\n", on);
   EXPECT_EQ(limited.defects, "");
-  EXPECT_TRUE(has(limited.notes, "may have 512 MiB (/x/memory.max)")) << limited.notes;
+  EXPECT_TRUE(has(limited.notes, "may use 512 MiB (/x/memory.max)")) << limited.notes;
 }
 
 TEST(Machine, an_interface_that_takes_shorter_packets_is_a_note) {

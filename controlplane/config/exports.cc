@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/config/exports.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 

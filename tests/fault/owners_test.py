@@ -215,7 +215,7 @@ def a_dev_shm_without_room_for_the_loopback_file_is_said_at_start():
 {DATA} --segment {planes.name}-full; echo status $?
 kill $control; wait $control; echo control $?; ls -A /dev/shm"""
     done = run("unshare", "-m", "sh", "-c", script)
-    assert re.search(r"Cannot allocate \d+ MiB for the loopback fabric .*make room", done.stdout), done
+    assert re.search(r"Cannot allocate \d+ MiB for the loopback fabric .*Free space", done.stdout), done
     assert "status 1\n" in done.stdout and "control 0\n" in done.stdout, done
 
 

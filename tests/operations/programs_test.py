@@ -230,8 +230,10 @@ def fatal_signals_end_a_plane_in_order():
 
 
 def a_load_reports_when_its_terminal_hangs_up():
+    served = planes.ctl("counters")[0]["calls_received"]
     load = planes.load("--seconds", str(PATIENCE_S), "--json", "null")
-    planes.wait("a connection", lambda: planes.ctl("connections"))
+    # A load has its handlers before its first call.
+    planes.wait("calls of the load", lambda: planes.ctl("counters")[0]["calls_received"] > served + 1000)
     load.send_signal(signal.SIGHUP)
     out, err = load.communicate(timeout=PATIENCE_S)
     assert load.returncode == 0 and '"operations"' in out, (load.returncode, out, err)

@@ -258,8 +258,8 @@ std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
         },
         statistics);
   };
-  mount::GroupExports::UpstreamHotAdd newcomers{
-      .in_force = [&layout] { return mount::group_in_force(layout); }, .make = of_upstream};
+  mount::GroupExports::MemberSource source{.in_force = [&layout] { return mount::group_in_force(layout); },
+                                           .make = of_upstream};
   std::vector<mount::GroupExports::Member> group;
   for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
     const segment::UpstreamConfig& upstream = block.upstreams[i];
@@ -268,7 +268,7 @@ std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
   if (!group.empty())
     return std::make_unique<mount::GroupExports>(
         std::move(group), [&layout](const std::string& name) { return mount::export_paths_of(layout, name); },
-        statistics, std::move(newcomers));
+        statistics, std::move(source));
   if (const auto* upstream = config::upstream_of(block, {ulb::kNfsProgram, ulb::kNfs3Version}))
     return of_upstream(*upstream);
   const segment::ReverseConfig& reverse = block.reverse;

@@ -280,14 +280,14 @@ bool is_asked_like(const segment::UpstreamConfig& one, const segment::UpstreamCo
 }  // namespace
 
 GroupExports::GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics,
-                           UpstreamHotAdd newcomers)
+                           MemberSource source)
     : members_(std::make_move_iterator(members.begin()), std::make_move_iterator(members.end())),
       parts_(std::move(parts)),
       statistics_(statistics),
-      newcomers_(std::move(newcomers)) {}
+      source_(std::move(source)) {}
 
 void GroupExports::follow_reloads(std::uint64_t now_ns) {
-  const auto in_force = newcomers_.in_force();
+  const auto in_force = source_.in_force();
   for (Member& member : members_)
     if (member.retired_ns == 0 && !in_force.empty() &&
         std::none_of(in_force.begin(), in_force.end(),
@@ -300,7 +300,7 @@ void GroupExports::follow_reloads(std::uint64_t now_ns) {
     const bool known = std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
       return member.retired_ns == 0 && is_asked_like(upstream, member.upstream);
     });
-    if (!known) members_.push_back({upstream, newcomers_.make(upstream)});
+    if (!known) members_.push_back({upstream, source_.make(upstream)});
   }
 }
 

@@ -35,15 +35,14 @@ class GroupExports final : public Exports {
   /// Returns the part of a member by its name.
   using Parts = Function<ExportPaths(const std::string& name)>;
   /// Factory for members that a reload adds, removes or changes.
-  struct UpstreamHotAdd {
+  struct MemberSource {
     Function<std::vector<segment::UpstreamConfig>()>
         in_force;  ///< returns all current members; an empty list leaves the members unchanged
     Function<std::unique_ptr<Exports>(const segment::UpstreamConfig& upstream)> make;
   };
 
   /// `statistics` outlives this object.
-  GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics,
-               UpstreamHotAdd newcomers);
+  GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics, MemberSource source);
   void mount(const std::string& path, const Asker& asker, OnMount done) override;
   /// Lists the paths of all upstreams that answer. The result is null if none answers.
   void list(const Asker& asker, OnList done) override;
@@ -58,7 +57,7 @@ class GroupExports final : public Exports {
   std::list<Member> members_;
   const Parts parts_;
   MountStatistics& statistics_;
-  const UpstreamHotAdd newcomers_;
+  const MemberSource source_;
   std::uint64_t next_line_ns_ = 0;
 };
 

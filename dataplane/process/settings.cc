@@ -246,6 +246,9 @@ reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::u
 
 namespace {
 
+/// Size of a frame buffer in bytes. The frames of af_packet and memif have a fixed size, which does not depend
+/// on the MTU of the link, and must fit into a buffer.
+constexpr std::uint32_t kFrameBufferBytes = 8192;
 /// Additional queue pairs for connections that are being drained while their successors are established.
 constexpr std::uint32_t kSpareQueuePairs = 8;
 static_assert(segment::kMaxConnections <= rdma::softroce::kMaxQueuePairs);
@@ -258,9 +261,6 @@ std::uint32_t queue_pairs_of_device(const segment::ConfigBlock& config) {
 
 namespace {
 
-/// Size of a frame buffer in bytes. af_packet and memif need buffers of their own frame size at any MTU of
-/// the link.
-constexpr std::uint32_t kFrameBufferBytes = 8192;
 rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
   rdma::softroce::PortConfig port;
   const std::optional<std::uint16_t> ethdev = rdma::softroce::first_ethdev();

@@ -50,9 +50,9 @@ class Reactor final {
 
   // Called at setup. Added objects must outlive the reactor.
   /// Adds calls of this reactor's connections that services of another reactor serve.
-  void use_remote_service(service::CrossReactorCall& handover) { borrowed_.push_back(&handover); }
+  void use_remote_service(service::CrossReactorCall& call) { borrowed_.push_back(&call); }
   /// Adds calls of another reactor's connections that services of this reactor serve.
-  void serve_remotely(service::CrossReactorCall& handover) { lent_.push_back(&handover); }
+  void serve_remotely(service::CrossReactorCall& call) { lent_.push_back(&call); }
   /// Adds a poller that is polled in every iteration.
   void add_poller(service::Poller& poller) {
     pollers_.push_back(&poller);

@@ -17,14 +17,14 @@ ServerConnections::ServerConnections(ServerSide& side, rpcrdma::Engine& engine, 
 }
 
 ServerConnection* ServerConnections::take(ServerUser& client) noexcept {
-  if (wanted_.empty() && !free_.empty()) return &serve_remotely(client);
+  if (wanted_.empty() && !free_.empty()) return &assign(client);
   if (client.wanted_link.linked()) return nullptr;
   wanted_.push_back(client);
   ++wanted_count_;
   return nullptr;
 }
 
-ServerConnection& ServerConnections::serve_remotely(ServerUser& client) noexcept {
+ServerConnection& ServerConnections::assign(ServerUser& client) noexcept {
   ServerConnection& connection = *free_.pop();
   connection.lend(client);
   idle_.push_back(connection);
@@ -50,7 +50,7 @@ void ServerConnections::tick(std::uint64_t now_ns) noexcept {
   while (!wanted_.empty() && !free_.empty()) {
     ServerUser& client = *wanted_.pop_front();
     --wanted_count_;
-    client.on_lent(serve_remotely(client));
+    client.on_lent(assign(client));
   }
   if (wanted_count_ > returned_count_) take_idle(now_ns);
   if (wanted_count_ > returned_count_)

@@ -48,7 +48,7 @@ class ServerConnections {
   std::uint32_t outstanding() const noexcept;
 
  private:
-  ServerConnection& serve_remotely(ServerUser& client) noexcept;
+  ServerConnection& assign(ServerUser& client) noexcept;
   void collect_returned() noexcept;
   void return_moving() noexcept;
   void take_idle(std::uint64_t now_ns) noexcept;

@@ -47,13 +47,13 @@ class MountGroup : public testing::Test {
     }
     exports_ = std::make_unique<GroupExports>(
         std::move(members_), [this](const std::string& name) { return parts_[name]; }, statistics_,
-        GroupExports::UpstreamHotAdd{.in_force = [this] { return in_force_; },
-                                     .make =
-                                         [this](const segment::UpstreamConfig& upstream) {
-                                           auto fake = std::make_unique<FakeExports>();
-                                           fakes_[upstream.name] = fake.get();
-                                           return fake;
-                                         }});
+        GroupExports::MemberSource{.in_force = [this] { return in_force_; },
+                                   .make =
+                                       [this](const segment::UpstreamConfig& upstream) {
+                                         auto fake = std::make_unique<FakeExports>();
+                                         fakes_[upstream.name] = fake.get();
+                                         return fake;
+                                       }});
   }
   static segment::UpstreamConfig upstream(const char* name) {
     segment::UpstreamConfig upstream;
@@ -290,8 +290,8 @@ TEST(MountGroupUpstreams, one_that_is_silent_delays_no_other) {
         return ExportPaths{'/' + name, {}};
       },
       statistics,
-      GroupExports::UpstreamHotAdd{.in_force = [] { return std::vector<segment::UpstreamConfig>{}; },
-                                   .make = {}});
+      GroupExports::MemberSource{.in_force = [] { return std::vector<segment::UpstreamConfig>{}; },
+                                 .make = {}});
   std::uint64_t now_ns = kStartNs;
   const Asker asker{PeerAddress::from_ipv4(192, 0, 2, 1), now_ns, true};
   std::optional<MountAnswer> waiting;

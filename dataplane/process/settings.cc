@@ -246,7 +246,7 @@ reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::u
 
 namespace {
 
-/// Size of a frame buffer in bytes. The frames of af_packet and memif have a fixed size, which does not depend
+/// Size of a frame buffer in bytes. Frames of af_packet and memif have a fixed size, which does not depend
 /// on the MTU of the link, and must fit into a buffer.
 constexpr std::uint32_t kFrameBufferBytes = 8192;
 /// Additional queue pairs for connections that are being drained while their successors are established.

@@ -26,9 +26,9 @@ class VerbsPair final : public DriverPair {
   ConnectionManager* left_manager() override { return managed(left_manager_); }
   ConnectionManager* right_manager() override { return managed(right_manager_); }
   void carry() override {
-    if (++turns_ % kTurnsPerLook != 0) return;
-    left_->look();
-    right_->look();
+    if (++carries_ % kCarriesPerCheck != 0) return;
+    left_->handle_events();
+    right_->handle_events();
   }
   // rxe of Linux 6.1 reports an operation error, and checks only the bounds of the region.
   WcStatus refusal_of_too_long() override { return WcStatus::RemoteOperationError; }
@@ -49,13 +49,13 @@ class VerbsPair final : public DriverPair {
     if (by == nullptr) by = std::make_unique<cm::RdmaCmManager>(right_->addresses()[0]);
     return by.get();
   }
-  static constexpr std::uint32_t kTurnsPerLook = 1000;
+  static constexpr std::uint32_t kCarriesPerCheck = 1000;
   std::unique_ptr<verbs::Verbs> left_;
   std::unique_ptr<verbs::Verbs> right_;
   std::unique_ptr<cm::RdmaCmManager> left_manager_;
   std::unique_ptr<cm::RdmaCmManager> right_manager_;
   const bool shares_receives_;
-  std::uint32_t turns_ = 0;
+  std::uint32_t carries_ = 0;
 };
 
 DriverParam over(const char* name, verbs::Interface interface, std::uint32_t shared_receives = 0) {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/softroce/frame.h"
 
-#include <isa-l/crc.h>
-
 #include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
 
-#include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/capture_filter.h"
 #include "pmd/softroce/icrc.h"
@@ -205,38 +202,6 @@ std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint32_t 
   for (; i + 2 <= bytes.size(); i += 2) sum += load_be16(bytes.data() + i);
   if (i < bytes.size()) sum += std::to_integer<std::uint32_t>(bytes[i]) << 8;
   return static_cast<std::uint16_t>(~folded(sum));
-}
-
-std::uint32_t icrc_start(const std::byte* network, std::size_t network_bytes,
-                         std::size_t transport_bytes) noexcept {
-  // The local routing header is replaced by eight bytes of ones.
-  constexpr std::size_t kPseudo = 8;
-  // A short packet takes one call of the library, because a call costs more than copying.
-  constexpr std::size_t kTogether = 256;
-  std::byte masked[kPseudo + kIpv6Bytes + kUdpBytes + kTogether];
-  const std::size_t together = smaller_of(transport_bytes, kTogether);
-  std::memset(masked, 0xFF, kPseudo);
-  std::byte* const ip = masked + kPseudo;
-  const std::size_t ip_bytes = network_bytes - kUdpBytes;
-  std::memcpy(ip, network, network_bytes + together);
-  if (ip_bytes == kIpv4Bytes) {
-    ip[1] = std::byte{0xFF};
-    ip[8] = std::byte{0xFF};
-    ip[10] = ip[11] = std::byte{0xFF};
-  } else {
-    ip[0] |= std::byte{0x0F};
-    ip[1] = ip[2] = ip[3] = std::byte{0xFF};
-    ip[7] = std::byte{0xFF};
-  }
-  ip[ip_bytes + 6] = ip[ip_bytes + 7] = std::byte{0xFF};
-  ip[network_bytes + 4] = std::byte{0xFF};
-  const std::uint32_t crc = icrc_continue(0, {masked, kPseudo + network_bytes + together});
-  if (together == transport_bytes) return crc;
-  return icrc_continue(crc, {network + network_bytes + together, transport_bytes - together});
-}
-
-std::uint32_t icrc_continue(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
-  return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
 }
 
 namespace {

@@ -17,6 +17,14 @@ inline constexpr std::size_t kIcrcBytes = 4;
 /// ones.
 std::uint32_t icrc_start(const std::byte* network, std::size_t network_bytes,
                          std::size_t transport_bytes) noexcept;
+/// The two implementations of icrc_start(), for its test: by carry-less multiplication, which requires
+/// icrc_folds(), and by a library on a copy of the headers.
+std::uint32_t icrc_start_folded(const std::byte* network, std::size_t network_bytes,
+                                std::size_t transport_bytes) noexcept;
+std::uint32_t icrc_start_copied(const std::byte* network, std::size_t network_bytes,
+                                std::size_t transport_bytes) noexcept;
+/// Reports whether this processor has carry-less multiplication.
+bool icrc_folds() noexcept;
 /// Continues the CRC over the bytes that follow.
 std::uint32_t icrc_continue(std::uint32_t crc, std::span<const std::byte> bytes) noexcept;
 /// Returns the CRC in wire order.

@@ -62,8 +62,12 @@ TEST(InvariantCrc, of_headers_with_any_number_of_bytes_behind) {
     for (std::size_t transport = kBthBytes; transport <= kMost; transport += transport < 600 ? 1 : 97) {
       const std::vector<std::byte> some(all.begin(),
                                         all.begin() + static_cast<std::ptrdiff_t>(network + transport));
-      ASSERT_EQ(icrc_start(some.data(), network, transport), bit_by_bit(0, masked(some, v4)))
-          << network << ' ' << transport;
+      const std::uint32_t expected = bit_by_bit(0, masked(some, v4));
+      ASSERT_EQ(icrc_start(some.data(), network, transport), expected) << network << ' ' << transport;
+      ASSERT_EQ(icrc_start_copied(some.data(), network, transport), expected) << network << ' ' << transport;
+      if (icrc_folds())
+        ASSERT_EQ(icrc_start_folded(some.data(), network, transport), expected)
+            << network << ' ' << transport;
     }
   }
 }

@@ -19,7 +19,7 @@ BulkUpstream::BulkUpstream(const ForwardedShape& shape)
       reply_(reply_message(shape)),
       events_(::epoll_create1(0)),
       file_(::memfd_create("read", 0)) {
-  const std::vector<char> data(shape.data_bytes, 'x');
+  const std::vector<char> data(kFileBytes, 'x');
   epoll_event event{};
   event.events = EPOLLIN;
   if (::write(file_, data.data(), data.size()) != static_cast<ssize_t>(data.size()) ||
@@ -103,13 +103,15 @@ bool BulkUpstream::send_some(Peer& peer) {
     store_mark(peer.reply.data(), reply_.size() + data_bytes);
     std::memcpy(&peer.reply[xdr::kUnit], reply_.data(), reply_.size());
     xdr::store_u32(&peer.reply[xdr::kUnit], peer.xids.front());
+    peer.file_offset = next_offset_;
+    next_offset_ = (next_offset_ + data_bytes) % kFileBytes;
   }
   ssize_t sent = 0;
   if (peer.sent < head_bytes) {
     const int more = data_bytes > 0 ? MSG_MORE : 0;
     sent = ::send(peer.socket, &peer.reply[peer.sent], head_bytes - peer.sent, MSG_NOSIGNAL | more);
   } else {
-    off_t at = static_cast<off_t>(peer.sent - head_bytes);
+    off_t at = static_cast<off_t>(peer.file_offset + peer.sent - head_bytes);
     sent = ::sendfile(peer.socket, file_, &at, head_bytes + data_bytes - peer.sent);
   }
   if (sent <= 0) return false;

@@ -17,14 +17,18 @@ import operations
 import over_memif
 import processor_time
 
-GUEST_FIGURES = ("guest_vs_knfsd_read4k", "guest_vs_knfsd_read1m", "verbs_vs_knfsd_read4k", "verbs_vs_knfsd_read1m")
+# Figures measured with a guest, and the program that measures them.
+GUEST_FIGURES = {**dict.fromkeys(("guest_vs_knfsd_read4k", "guest_vs_knfsd_read1m", "verbs_vs_knfsd_read4k", "verbs_vs_knfsd_read1m"), "guest_bench.py"),
+                 **dict.fromkeys(("loss_silence_s", "link_recovery_s"), "repair_bench.py")}
 GROUPS = (in_process, over_memif, processor_time, operations, busy, handover, denial)
 PROGRAMS = ("controlplane/sluice-controlplane", "sluice-dataplane", "cli/sluicectl", "cli/sluice-bench")
 
 
 def in_guests(build, wanted):
-    subprocess.run(["tests/interop/guest_bench.py", f"{build}/controlplane/sluice-controlplane", f"{build}/sluice-dataplane",
-                    f"{build}/cli/sluicectl", *wanted], check=True)
+    for program in sorted({GUEST_FIGURES[name] for name in wanted}):
+        figures = [name for name in wanted if GUEST_FIGURES[name] == program]
+        subprocess.run([f"tests/interop/{program}", f"{build}/controlplane/sluice-controlplane", f"{build}/sluice-dataplane",
+                        f"{build}/cli/sluicectl", *figures], check=True)
 
 
 def main():

@@ -318,6 +318,24 @@ TEST_F(EarlyRequests, the_naks_of_a_gap_that_never_closes_are_limited) {
   EXPECT_EQ(received(), 1u) << "what was kept at first is given back";
 }
 
+/// Linux's rxe ignores further NAKs of a gap until its retransmission timer expires (rxe_comp.c, started_retry),
+/// and starts that timer again at each response that it receives.
+TEST_F(EarlyRequests, the_naks_of_a_gap_end_early_enough_for_the_timer_of_the_peer) {
+  constexpr std::uint64_t kRoundTripNs = 50'000 * kUs;
+  ASSERT_TRUE(own.post(SendOpcode::Send, 90, {own.sge(0, 8)}));
+  settle();
+  pass(kRoundTripNs);
+  peer_acknowledges(kOwnPsn);
+  ASSERT_TRUE(completed(own, 90));
+  sent.clear();
+  send(1);
+  for (int step = 0; step < 50; ++step) pass(20'000 * kUs);
+  const std::size_t within_a_second = sent.size();
+  EXPECT_GE(within_a_second, 4u) << "each NAK may be lost";
+  for (int step = 0; step < 500; ++step) pass(20'000 * kUs);
+  EXPECT_EQ(sent.size(), within_a_second);
+}
+
 TEST_F(EarlyRequests, that_were_not_kept_are_asked_for_although_the_peer_is_silent) {
   send(kMaxKeptPackets + 5);
   ASSERT_EQ(sent.size(), 1u);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An upstream that copies no data: sendfile() answers READs from a file, and the kernel discards the data of
-// WRITEs. A comparison therefore measures the copies of the gateway or the client only. READs walk through the
-// file, so that short ones find no more of it in the processor's cache than long ones. It runs on its own
+// WRITEs. A comparison therefore measures the copies of the gateway or the client only. READs walk through
+// the file, so that short ones find no more of it in the processor's cache than long ones. It runs on its own
 // thread.
 #pragma once
 

@@ -318,8 +318,8 @@ TEST_F(EarlyRequests, the_naks_of_a_gap_that_never_closes_are_limited) {
   EXPECT_EQ(received(), 1u) << "what was kept at first is given back";
 }
 
-/// Linux's rxe ignores further NAKs of a gap until its retransmission timer expires (rxe_comp.c, started_retry),
-/// and starts that timer again at each response that it receives.
+/// Linux's rxe ignores further NAKs of a gap until its retransmission timer expires (rxe_comp.c,
+/// started_retry), and starts that timer again at each response that it receives.
 TEST_F(EarlyRequests, the_naks_of_a_gap_end_early_enough_for_the_timer_of_the_peer) {
   constexpr std::uint64_t kRoundTripNs = 50'000 * kUs;
   ASSERT_TRUE(own.post(SendOpcode::Send, 90, {own.sge(0, 8)}));

@@ -94,6 +94,14 @@ static struct Entry look(const char* name) {
   return (struct Entry){kFile, read_id(name)};
 }
 
+// Fetches the attributes of the directory, so that the client looks up names again whose cache it did not
+// invalidate because its operation returned an error.
+static void revalidate(void) {
+  struct statx found;
+  if (statx(directory, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &found) != 0)
+    fail_with_error("statx", errno);
+}
+
 static int is(const char* name, struct Entry expected) {
   const struct Entry found = look(name);
   return found.kind == expected.kind && found.id == expected.id;
@@ -135,9 +143,17 @@ static void settle(const char* operation, int result, int expected, int repeated
                strerror(error), strerror(expected), doubts, now);
       fail(operation, text);
     }
+    revalidate();
     if (!is(name_of(change->a), change->after_a) ||
-        (change->b >= 0 && !is(name_of(change->b), change->after_b)))
-      fail(operation, "was neither done nor left undone");
+        (change->b >= 0 && !is(name_of(change->b), change->after_b))) {
+      const struct Entry a = look(name_of(change->a));
+      const struct Entry b = change->b >= 0 ? look(name_of(change->b)) : change->after_b;
+      char text[160];
+      snprintf(text, sizeof text, "%s, but n%d is %d %u, not %d %u, and n%d is %d %u, not %d %u",
+               strerror(error), change->a, a.kind, a.id, change->after_a.kind, change->after_a.id, change->b,
+               b.kind, b.id, change->after_b.kind, change->after_b.id);
+      fail(operation, text);
+    }
     ++doubtful;
   }
   ++done;

@@ -6,6 +6,7 @@ runner_test.py"""
 import contextlib
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,6 +128,14 @@ def a_command_that_fails_is_a_failed_case():
             os.chdir(here)
 
 
+def the_workflow_runs_suites_of_the_plan():
+    with open(os.path.join(HERE, "..", "..", ".github", "workflows", "tests.yml"), encoding="utf-8") as file:
+        runs = re.findall(r"^ +run: tests/run\.sh (.+)$", file.read(), re.MULTILINE)
+    assert len(runs) == 3, runs
+    steps = {step.name for words in runs for step in main.chosen(words.split())}
+    assert {"style", "real", "unit", "conformance", "fuzz", "interop", "operations", "tsan", "fault release"} <= steps, steps
+
+
 def every_step_comes_after_what_it_needs():
     steps = main.chosen(["all"])
     for number, step in enumerate(steps):
@@ -142,8 +151,8 @@ def many_cases_skipped_alike_are_one_line():
 
 TESTS = [what_programs_say_is_counted_as_they_ended, a_suite_without_tests_fails, a_suite_whose_build_failed_fails_too,
          a_fault_of_the_runner_is_a_failure, after_the_deadline_no_step_starts_and_the_run_says_which,
-         what_does_not_end_in_time_is_ended_and_left_out, a_command_that_fails_is_a_failed_case, every_step_comes_after_what_it_needs,
-         many_cases_skipped_alike_are_one_line]
+         what_does_not_end_in_time_is_ended_and_left_out, a_command_that_fails_is_a_failed_case, the_workflow_runs_suites_of_the_plan,
+         every_step_comes_after_what_it_needs, many_cases_skipped_alike_are_one_line]
 
 if __name__ == "__main__":
     sys.exit(run_tap([(test.__name__, test) for test in TESTS]))

@@ -63,15 +63,16 @@ void check_clients(Checker& check, const toml::table& table, const char* key,
     const bool single = entry.prefix_bits == kAddressBits;
     if (is_multicast(entry.address))
       check.defect(place_of(table, key, i),
-                   what + ", which are multicast groups: no client has such an address.");
+                   what + ", which are multicast groups. No client has such an address, so remove it.");
     else if (single && is_unspecified(entry.address))
       check.defect(place_of(table, key, i),
-                   what + ", which no client has: everybody is \"0.0.0.0/0\" and \"::/0\".");
+                   what + ", which no client has. Write \"0.0.0.0/0\" and \"::/0\" to admit everybody.");
     else if (single && is_broadcast(entry.address))
-      check.defect(place_of(table, key, i), what + ", the broadcast address, which no client has.");
+      check.defect(place_of(table, key, i),
+                   what + ", the broadcast address, which no client has. Remove it.");
     for (std::size_t before = 0; before < i; ++before)
       if (prefixes[before].address == entry.address && prefixes[before].prefix_bits == entry.prefix_bits)
-        check.defect(place_of(table, key, i), what + " twice: remove one.");
+        check.defect(place_of(table, key, i), what + " twice. Remove one.");
   }
 }
 
@@ -84,23 +85,24 @@ void check_own(Checker& check, const toml::table& device, const segment::ConfigB
     const std::string what = "addresses has " + to_text(addresses[i]);
     const std::string kind = unusable_as_host(own);
     if (!kind.empty() || is_loopback(own))
-      check.defect(
-          place_of(device, "addresses", i),
-          what + ", which is " + (kind.empty() ? "a loopback address" : kind) + ": name one of a host.");
+      check.defect(place_of(device, "addresses", i), what + ", which is " +
+                                                         (kind.empty() ? "a loopback address" : kind) +
+                                                         ". Name the address of a host.");
     else if (bits + 1 < kAddressBits && rest_is(own, bits, false))
       check.defect(place_of(device, "addresses", i),
-                   what + ", which is the address of the network itself: name that of a host in it.");
+                   what + ", which is the address of the network itself. Name the address of a host in it.");
     else if (bits + 1 < kAddressBits && is_mapped_ipv4(own) && rest_is(own, bits, true))
-      check.defect(place_of(device, "addresses", i),
-                   what + ", which is the broadcast address of its network: name that of a host in it.");
+      check.defect(
+          place_of(device, "addresses", i),
+          what + ", which is the broadcast address of its network. Name the address of a host in it.");
     for (std::size_t before = 0; before < i; ++before)
       if (addresses[before].address == own)
-        check.defect(place_of(device, "addresses", i), what + " twice: remove one.");
+        check.defect(place_of(device, "addresses", i), what + " twice. Remove one.");
   }
 }
 
 std::string unusable(const std::string& what, const std::string& kind, const char* instead) {
-  return what + ", which is " + kind + ": name " + instead + ".";
+  return what + ", which is " + kind + ". Name " + instead + ".";
 }
 
 void check_gateways(Checker& check, const toml::table& device, const segment::ConfigBlock& block) {
@@ -116,13 +118,13 @@ void check_gateways(Checker& check, const toml::table& device, const segment::Co
     if (const std::string kind = unusable_as_host(gateway); !kind.empty())
       check.defect(where, unusable(what, kind, "the address of a router"));
     else if (has_match(addresses, [&](const auto& own) { return own.address == gateway; }))
-      check.defect(where, what + ", which is among addresses too: name the address of a router.");
+      check.defect(where, what + ", which is among addresses too. Name the address of a router.");
     else if (!reached && !is_link_local(gateway))
       check.defect(where,
-                   what + ", which is in none of the networks of addresses: packets would not reach it.");
+                   what + ", which is in none of the networks of addresses. Name a router in one of them.");
     for (std::size_t before = 0; before < i; ++before)
       if (same_family(gateways[before], gateway))
-        check.defect(where, what + ", and there is a gateway of its family already: remove one.");
+        check.defect(where, what + ", but another gateway has the same address family. Remove one.");
   }
 }
 
@@ -138,7 +140,8 @@ void check_upstreams(Checker& check, const toml::table& root, const segment::Con
       const std::optional<PeerAddress> parsed = parse_address(host);
       const std::string kind = parsed ? unusable_as_host(*parsed) : "";
       if (!kind.empty())
-        check.defect(place_of(table, "address", h), unusable("address has " + host, kind, "a host's"));
+        check.defect(place_of(table, "address", h),
+                     unusable("address has " + host, kind, "the address of a host"));
       const bool over_device =
           upstream.transport == segment::Transport::Rdma && block.driver != segment::Driver::Verbs;
       if (const std::string zone = zone_defect(host, over_device ? Zone::OfDevice : Zone::OfKernel);
@@ -146,7 +149,7 @@ void check_upstreams(Checker& check, const toml::table& root, const segment::Con
         check.defect(place_of(table, "address", h), "address has " + zone);
       for (std::size_t before = 0; before < h; ++before)
         if (host == hosts[before].data())
-          check.defect(place_of(table, "address", h), "address has " + host + " twice: remove one.");
+          check.defect(place_of(table, "address", h), "address has " + host + " twice. Remove one.");
     }
     check_clients(check, table, "clients", first(upstream.allowed, upstream.allowed_count));
   }
@@ -159,20 +162,22 @@ void check_reverse(Checker& check, const toml::table& table, const segment::Conf
     if (!table.contains(key) || (all_of_host && is_unspecified(address))) return;
     if (const std::string kind = unusable_as_host(address); !kind.empty() && address != PeerAddress{})
       check.defect(table.get(key)->source(), key + std::string(" is ") + to_string(address) + ", which is " +
-                                                 kind + ": name a host's.");
+                                                 kind + ". Name the address of a host.");
   };
   check_name("listen_address", reverse.listen_address, true);
   check_name("server", reverse.server, false);
   check_name("mount_address", reverse.mount_address, false);
   if (const PeerAddress& asked = reverse.mount_address;
       mount_enabled && reverse.in_use != 0 && is_link_local(asked) && asked.zone == 0)
-    check.defect(table.source(), "mount_address is needed, because MOUNT is asked over TCP and not at " +
-                                     zone_defect(to_string(asked), Zone::OfKernel));
+    check.defect(table.source(),
+                 "mount_address is needed, because MOUNT is called over TCP and cannot be called at " +
+                     zone_defect(to_string(asked), Zone::OfKernel));
   check_clients(check, table, "allowed", first(reverse.allowed, reverse.allowed_count));
   for (const auto& own : first(block.addresses, block.address_count))
     if (reverse.in_use != 0 && block.driver == segment::Driver::SoftRoce && own.address == reverse.server)
-      check.defect(table.source(), "server is " + to_string(own.address) +
-                                       ", which is among addresses in [device]: name another host's.");
+      check.defect(table.source(),
+                   "server is " + to_string(own.address) +
+                       ", which is among addresses in [device]. Name the address of another host.");
 }
 
 }  // namespace
@@ -200,16 +205,15 @@ std::string zone_defect(const std::string& text, Zone zone) {
   if (!bare) return {};
   const bool has_zone = percent != std::string::npos;
   const std::string interface = has_zone ? text.substr(percent + 1) : "";
-  const std::string without = ": write " + text.substr(0, percent) + '.';
+  const std::string without = ". Write " + text.substr(0, percent) + '.';
   if (has_zone && !is_link_local(*bare))
     return text + ", whose zone is of no use because only addresses in fe80::/10 have one" + without;
   if (has_zone && zone == Zone::OfDevice)
     return text + ", whose zone is of no use because the device has one link" + without;
   if (has_zone && ::if_nametoindex(interface.c_str()) == 0)
-    return text + ", and this machine has no interface '" + interface +
-           "': 'ip link' shows those that it has.";
+    return text + ", and this machine has no interface '" + interface + "'. 'ip link' lists its interfaces.";
   if (!has_zone && is_link_local(*bare) && zone == Zone::OfKernel)
-    return text + ", which is on every link: name the interface, as in \"" + text + "%eth0\".";
+    return text + ", which is on every link. Name the interface, as in \"" + text + "%eth0\".";
   return {};
 }
 
@@ -309,14 +313,14 @@ void check_listeners(Checker& check, const toml::table& root, const Config& conf
     if (const std::string kind = all[i].address ? unusable_as_host(*all[i].address) : "";
         !kind.empty() && !is_unspecified(*all[i].address))
       check.defect(place_of_key(root, all[i].key),
-                   all[i].key + " names " + kind + ": name an address of this host.");
+                   all[i].key + " names " + kind + ". Name an address of this host.");
     if (const std::string zone = zone_defect(all[i].host, Zone::OfKernel); !zone.empty())
       check.defect(place_of_key(root, all[i].key), all[i].key + " names " + zone);
     for (std::size_t before = 0; before < i; ++before)
       if (collide(all[before], all[i]))
         check.defect(place_of_key(root, all[i].key),
                      all[i].key + " and " + all[before].key + " are both at TCP port " +
-                         std::to_string(all[i].port) + ": give one of them another port.");
+                         std::to_string(all[i].port) + ". Give one of them another port.");
   }
 }
 

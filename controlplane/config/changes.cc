@@ -187,11 +187,12 @@ std::string unsaid_removals(const Config& running, const Config& next) {
   std::string problems;
   if (gone("export") && exports_of(running) > 0 && exports_of(next) == 0)
     problems +=
-        "The file has no [[export]], and the last one would go: write 'export = []' if none is to be left.\n";
+        "The file has no [[export]], so the last export would be removed. Write 'export = []' if that is "
+        "intended.\n";
   if (gone("upstream") && upstreams_of(running) > 0 && upstreams_of(next) == 0)
     problems +=
-        "The file has no [[upstream]], and the last one would go: write 'upstream = []' if none is to be "
-        "left.\n";
+        "The file has no [[upstream]], so the last upstream would be removed. Write 'upstream = []' if that "
+        "is intended.\n";
   std::map<std::string, Json> before;
   std::map<std::string, Json> after;
   add_restrictions(before, running);
@@ -202,7 +203,7 @@ std::string unsaid_removals(const Config& running, const Config& next) {
     // values.
     if (then == after.end() || !gone(key) || !allows_more(key, then->second, value)) continue;
     problems += key + " is " + value.dump() +
-                ", and the file does not name it: write it with this value, or with its default, " +
+                " now, and the file does not name it. Write it with this value, or with its default, " +
                 then->second.dump() + ", to lift the limit.\n";
   }
   return problems;

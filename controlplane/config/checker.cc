@@ -63,7 +63,7 @@ void Checker::text(const toml::table& table, const std::string& key, std::string
   if (given->size() > max_bytes)
     return defect(node->source(), key + " has to be at most " + std::to_string(max_bytes) + " bytes long.");
   if (has_control_character(*given))
-    return defect(node->source(), key + " has a control character: write it without.");
+    return defect(node->source(), key + " has a control character. Remove the character.");
   if (!allowed.empty() && !has_element(allowed, *given)) {
     std::string list;
     for (const auto& word : allowed) list += (list.empty() ? "\"" : ", \"") + word + "\"";
@@ -76,13 +76,14 @@ void Checker::path(const toml::table& table, const std::string& key, std::string
                    std::size_t max_bytes) {
   text(table, key, value, max_bytes);
   if (value.starts_with('/') && has_odd_part(value))
-    defect(table.get(key)->source(), key + " has a '.' or '..' between slashes: name the file itself.");
+    defect(table.get(key)->source(), key + " has a '.' or '..' between slashes. Name the file itself.");
 }
 
 const toml::table* Checker::table(const toml::table& parent, const std::string& key) {
   const toml::node* node = take(parent, key);
   if (node == nullptr) return nullptr;
-  if (!node->is_table()) return defect(node->source(), key + " has to be a table: [" + key + "]."), nullptr;
+  if (!node->is_table())
+    return defect(node->source(), key + " has to be a table. Write it as [" + key + "]."), nullptr;
   return node->as_table();
 }
 
@@ -92,7 +93,8 @@ void Checker::reject_unknown() {
       if (known_[table].count(std::string(key.str())) != 0) continue;
       std::string allowed;
       for (const std::string& word : known_[table]) allowed += (allowed.empty() ? "" : ", ") + word;
-      defect(node.source(), "unknown key '" + std::string(key.str()) + "'; allowed here: " + allowed + ".");
+      defect(node.source(),
+             "The key '" + std::string(key.str()) + "' is unknown. Allowed here are " + allowed + ".");
     }
 }
 
@@ -178,9 +180,8 @@ std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std:
   for (const toml::node& item : *list) {
     const auto text = item.value_exact<std::string>();
     if (text && text->find('%') != std::string::npos)
-      check.defect(
-          item.source(),
-          key + " has " + *text + ", and takes addresses without a zone: leave out what begins with '%'.");
+      check.defect(item.source(),
+                   key + " has " + *text + ", and takes addresses without a zone. Remove the part from '%'.");
     else if (!text || !parse_prefix(*text, out[count]))
       check.defect(item.source(),
                    key + " takes addresses and prefixes such as \"192.0.2.0/24\" or \"2001:db8::1\".");

@@ -92,7 +92,7 @@ void read_control(Checker& check, const toml::table& root, Config& config) {
 
 void check_credits(Checker& check, const toml::table& table, const policy::ClientClass& of) {
   if (of.credits.min_credits > of.credits.max_credits)
-    check.defect(table.source(), "min_credits is above max_credits.");
+    check.defect(table.source(), "min_credits is above max_credits. Lower it.");
 }
 
 /// Reads the policy tables. Requires that read_transport() was called, because the transport's credits limit
@@ -118,7 +118,7 @@ void read_policy(Checker& check, const toml::table& root, Config& config) {
     out.credits.max_credits = config.block.credits;
     read_entry(check, table, out);
     if (is_label(out.name) && !names.insert(out.name).second)
-      check.defect(table.source(), "there is a class '" + out.name + "' already.");
+      check.defect(table.source(), "There is a class '" + out.name + "' already. Choose another name.");
     check_credits(check, table, out);
     config.classes.push_back(std::move(out));
   }
@@ -129,7 +129,7 @@ void read_policy(Checker& check, const toml::table& root, Config& config) {
 void read_class_name(Checker& check, const toml::table& table, const KeyRow& row, policy::ClientClass& out) {
   check.text(table, row.name, out.name, segment::kMaxNameBytes - 1);
   if (!is_label(out.name))
-    check.defect(table.source(), "name is needed, of small letters, digits, '-' and '_'.");
+    check.defect(table.source(), "name is needed. It consists of small letters, digits, '-' and '_'.");
 }
 
 void read_cpus(Checker& check, const toml::table& table, const KeyRow& row, segment::ConfigBlock& block) {
@@ -174,8 +174,8 @@ void read_devices(Checker& check, const toml::table& table, const KeyRow& row, s
     if (name.empty() || odd || name.size() >= segment::kMaxDeviceName || port.size() != 1 || port[0] < '1' ||
         port[0] > '9') {
       check.defect(item.source(),
-                   "devices takes names of RDMA devices, with a port from 1 to 9 behind a slash "
-                   "where it is not the first: \"mlx5_0\" or \"mlx5_0/2\".");
+                   "devices takes names of RDMA devices, with a port from 1 to 9 behind a slash where it is "
+                   "not the first, as in \"mlx5_0\" or \"mlx5_0/2\".");
       continue;
     }
     segment::VerbsPort& to = block.verbs_ports[block.verbs_port_count++];
@@ -183,7 +183,7 @@ void read_devices(Checker& check, const toml::table& table, const KeyRow& row, s
     to.port = static_cast<std::uint32_t>(port[0] - '0');
   }
   if (block.verbs_port_count > block.reactors)
-    check.defect(node->source(), "each of devices needs a reactor that polls it: raise reactor.count.");
+    check.defect(node->source(), "Each of devices needs a reactor that polls it. Raise reactor.count.");
 }
 
 void fill_derived(Config& config) {
@@ -249,15 +249,14 @@ Config parse(const std::string& text, const std::string& name) {
   read_upstreams(check, root, config);
   read_reverse(check, root, config);
   if (config.locks_enabled && serves_exports_beside_upstreams(config.block))
-    check.defect(root["locks"].node()->source(),
-                 "locks.enabled is for an upstream whose programs include \"nfs3\": add one, or set it to "
-                 "false.");
+    check.defect(
+        root["locks"].node()->source(),
+        "locks.enabled requires an upstream whose programs include \"nfs3\". Add one, or set it to false.");
   const auto* nfs3 = upstream_of(config.block, {ulb::kNfsProgram, ulb::kNfs3Version});
   if (config.locks_enabled && nfs3 != nullptr && nfs3->handle_tag != 0)
     check.defect(root["locks"].node()->source(),
-                 "locks.enabled is for one upstream without exports and prefix: set it to false, and let "
-                 "clients mount "
-                 "with nolock.");
+                 "locks.enabled supports one upstream, without exports and prefix. Set it to false, and let "
+                 "clients mount with nolock.");
   check_addresses(check, root, config);
   check_listeners(check, root, config);
   check.finish();

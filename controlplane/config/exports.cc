@@ -21,9 +21,9 @@ void read_export_path(Checker& check, const toml::table& table, const KeyRow& ro
   if (path.empty() || path[0] != '/')
     check.defect(table.source(), "path is needed and has to start with '/'.");
   else if (path.find("//") != std::string::npos || (path.size() > 1 && path.back() == '/'))
-    check.defect(table.source(), "path has a '/' too many: clients name it without, as in \"/export\".");
+    check.defect(table.source(), "path has a '/' too many. Write it as clients name it, as in \"/export\".");
   else if (!is_plain_path(path))
-    check.defect(table.source(), "path has a '.' or '..' between slashes: name the folder itself.");
+    check.defect(table.source(), "path has a '.' or '..' between slashes. Name the folder itself.");
   std::memcpy(out.path, path.c_str(), path.size() + 1);
 }
 
@@ -35,7 +35,8 @@ bool overlap(const std::string& one, const std::string& other) {
 }
 
 std::string overlap_defect(const std::string& one, const std::string& other) {
-  return "exports '" + one + "' and '" + other + "' overlap: rename one, so that neither lies in the other.";
+  return "The exports '" + one + "' and '" + other +
+         "' overlap. Rename one, so that neither lies in the other.";
 }
 
 void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
@@ -54,7 +55,8 @@ void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock&
     entry.in_use = 1;
     read_entry(check, *item.as_table(), entry);
     if (!paths.insert(entry.path).second)
-      check.defect(item.source(), "there is an export '" + std::string(entry.path) + "' already.");
+      check.defect(item.source(),
+                   "There is an export '" + std::string(entry.path) + "' already. Remove one.");
     for (const std::string& other : paths)
       if (overlap(entry.path, other)) check.defect(item.source(), overlap_defect(entry.path, other));
     block.exports[count++] = entry;
@@ -82,8 +84,9 @@ void check_clients_of_exports(const Config& config) {
     if (!name.starts_with(kPrefix) || !name.ends_with(kPath)) continue;
     const std::string entry = name.substr(0, name.size() - kPath.size());
     if (config.has_key(entry + ".clients")) continue;
-    defects += "The [[export]] '" + entry.substr(kPrefix.size()) +
-               "' has no clients: name the addresses that may have it, or write 'clients = []' if all may.\n";
+    defects +=
+        "The [[export]] '" + entry.substr(kPrefix.size()) +
+        "' has no clients. Name the addresses that may mount it, or write 'clients = []' if all may.\n";
   }
   if (!defects.empty()) throw ConfigError(defects);
 }
@@ -164,10 +167,11 @@ void check_own_port(Checker& check, const toml::table& table, const segment::Ups
   for (std::uint32_t r = 0; r < entry.route_count; ++r) {
     const segment::RouteConfig& route = entry.routes[r];
     if (passes_handles(route) || is_same(route, kNfs3) || is_same(route, kNfsAcl3))
-      check.defect(
-          table.source(),
-          "listen_port is for programs whose clients do not ask MOUNT, which knows no ports: remove " +
-              to_text(route) + " from programs. Several upstreams can have nfs3 by exports or prefix.");
+      check.defect(table.source(),
+                   "listen_port supports only programs whose clients do not call MOUNT, because MOUNT "
+                   "returns no port. Remove " +
+                       to_text(route) +
+                       " from programs. Several upstreams can have nfs3 by exports or prefix.");
   }
 }
 
@@ -200,16 +204,16 @@ void read_prefix(Checker& check, const toml::table& table, const KeyRow& row, se
 void check_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
   if (out.export_count == 0 && out.prefix[0] == '\0') return;
   out.handle_tag = tag_of(out.name);
-  const std::string what = "exports and prefix are for an upstream ";
+  const std::string what = "exports and prefix require an upstream ";
   if (!takes(out, kNfs3)) check.defect(table.source(), what + "whose programs include \"nfs3\".");
   if (out.transport == segment::Transport::Rdma)
-    check.defect(table.source(), what + "over TCP: remove them, or transport = \"rdma\".");
+    check.defect(table.source(), what + "over TCP. Remove them, or transport = \"rdma\".");
   for (std::uint32_t r = 0; r < out.route_count; ++r)
     if (passes_handles(out.routes[r]))
       check.defect(table.source(),
                    what +
                        "that serves no other program with file handles of version 2 or 3 than nfs3 and "
-                       "nfsacl3: remove " +
+                       "nfsacl3. Remove " +
                        to_text(out.routes[r]) + " from programs.");
 }
 
@@ -222,29 +226,30 @@ void check_beside(Checker& check, const toml::source_region& where, const segmen
     const segment::RouteConfig& route = entry.routes[r];
     const bool shared = is_same(route, kNfs3) || is_same(route, kNfsAcl3);
     if (!takes(other, route) || (shared && both_by_export)) continue;
-    check.defect(where, its_name + " has " + to_text(route) + " already" +
-                            (shared ? ": several may have it if each says by exports or prefix what is its."
-                                    : ": several may have it if each has a listen_port of its own."));
+    check.defect(where,
+                 its_name + " has " + to_text(route) + " already" +
+                     (shared ? ". Several upstreams may have it if each has exports or a prefix."
+                             : ". Several upstreams may have it if each has a listen_port of its own."));
   }
   if (!both_by_export) return;
   if (takes(other, kNfsAcl3) != takes(entry, kNfsAcl3))
     check.defect(where,
-                 "nfsacl3 has to be in programs of all upstreams with exports or prefix, or of none: it is "
+                 "nfsacl3 has to be in programs of all upstreams with exports or prefix, or of none. It is "
                  "in those of " +
                      (takes(entry, kNfsAcl3) ? "this one" : its_name) + " only.");
   if (other.handle_tag == entry.handle_tag)
-    check.defect(where, "the name is too much like that of " + its_name +
-                            ": file handles could not be told apart; choose another one.");
+    check.defect(
+        where, "The name has the same tag in file handles as that of " + its_name + ". Choose another name.");
   for (const std::string& mine : roots_of(entry))
     for (const std::string& its : roots_of(other))
       if (is_at_or_below(mine, its) || is_at_or_below(its, mine))
-        check.defect(where, std::string("clients would find ")
+        check.defect(where, std::string("Clients would find ")
                                 .append(its)
                                 .append(" of ")
                                 .append(its_name)
                                 .append(" and ")
                                 .append(mine)
-                                .append(" of this one at the same place: give one of them a prefix."));
+                                .append(" of this one at the same path. Give one of them a prefix."));
 }
 
 const segment::UpstreamConfig* upstream_named(const segment::ConfigBlock& block, std::string_view name) {

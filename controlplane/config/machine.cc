@@ -39,10 +39,10 @@ void check_new_file(Defects& defects, const std::string& key, const std::string&
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == 0 ? "/" : path.substr(0, slash);
   if (is_directory(path))
-    defects += key + " is '" + path + "', which is a directory: name a file in it.\n";
+    defects += key + " is '" + path + "', which is a directory. Name a file in it.\n";
   else if (!is_directory(folder))
     defects += key + " is '" + path + "', and there is no directory '" + folder +
-               "': make it, or name another file.\n";
+               "'. Create it, or name another file.\n";
 }
 
 void check_group(Defects& defects, const std::string& key, const std::string& name) {
@@ -56,7 +56,7 @@ void check_group(Defects& defects, const std::string& key, const std::string& na
     room.resize(2 * room.size());
   if (!name.empty() && error == 0 && found == nullptr)
     defects += key + " is '" + name +
-               "', and this machine has no such group: groupadd makes it, \"\" is for none.\n";
+               "', and this machine has no such group. Create it with groupadd, or write \"\" for none.\n";
 }
 
 /// Returns how many processors of the affinity mask reactors can have.
@@ -73,23 +73,23 @@ void judge_processors(Findings& found, const segment::ConfigBlock& block, const 
   const std::string count = "count in [reactor] is " + std::to_string(block.reactors);
   if (block.choose_cpus != 0 && block.reactors > machine.processors)
     found.defects +=
-        count + ", and this machine has " + std::to_string(machine.processors) + " processor(s): lower it.\n";
+        count + ", and this machine has " + std::to_string(machine.processors) + " processor(s). Lower it.\n";
   else if (block.choose_cpus != 0 && block.reactors > allowed)
     found.notes += count + ", and this process may run on " + to_text(machine.allowed) +
-                   " only: a data plane with no more processors refuses to start.\n";
+                   " only. A data plane with no more processors refuses to start.\n";
   if (block.choose_cpus != 0) return;
   for (std::uint32_t i = 0; i < block.reactors; ++i) {
     const std::uint32_t cpu = block.cpus[i];
     const std::string named = "cpus in [reactor] names processor " + std::to_string(cpu);
     if (cpu >= machine.processors)
       found.defects += named + ", and the last one of this machine is " +
-                       std::to_string(machine.processors - 1) + ": name others, or leave cpus out.\n";
+                       std::to_string(machine.processors - 1) + ". Name others, or remove cpus.\n";
     else if (cpu >= kMaxProcessors)
       found.defects += named + ", and DPDK takes processors up to " + std::to_string(kMaxProcessors - 1) +
-                       ": name others, or leave cpus out.\n";
+                       ". Name others, or remove cpus.\n";
     else if (!CPU_ISSET(cpu, &machine.allowed))
       found.notes += named + ", and this process may run on " + to_text(machine.allowed) +
-                     " only: a data plane with the same processors refuses to start.\n";
+                     " only. A data plane with the same processors refuses to start.\n";
   }
 }
 
@@ -114,12 +114,12 @@ void judge_interface(Findings& found, const segment::ConfigBlock& block, const M
   const std::optional<std::uint32_t> mtu = machine.mtu_of(interface);
   if (!mtu)
     found.notes += "ethdev in [device] names the interface '" + interface +
-                   "', and there is none: a data plane in the same network refuses to start.\n";
+                   "', which does not exist. A data plane in the same network refuses to start.\n";
   else if (block.mtu > *mtu)
     found.notes += "mtu in [device] is " + std::to_string(block.mtu) + ", and the interface '" + interface +
                    "' takes packets of " + std::to_string(*mtu) +
-                   " bytes, which the port uses instead: ip link set " + interface + " mtu " +
-                   std::to_string(block.mtu) + ", or lower mtu.\n";
+                   " bytes, which the port uses instead. Run 'ip link set " + interface + " mtu " +
+                   std::to_string(block.mtu) + "', or lower mtu.\n";
 }
 
 /// Returns true if an upstream over TCP serves NFS version 4, whose servers call clients back.
@@ -140,7 +140,7 @@ void judge_callbacks(Findings& found, const segment::ConfigBlock& block) {
   found.notes +=
       "callback_clients in [forward] is " + std::to_string(block.callback_clients) +
       ", and max_connections is " + std::to_string(block.max_connections) +
-      ": an upstream cannot call back more clients than that, and revokes the delegations of others. "
+      ". An upstream cannot call back more clients than that, and revokes the delegations of others. "
       "Raise callback_clients to max_connections.\n";
 }
 
@@ -163,7 +163,7 @@ void judge_loop(Findings& found, const Machine& machine, const std::string& what
     if (one.port == port && ours)
       found.defects += what + " is at " + to_string(address) + " port " + std::to_string(port) +
                        ", where this gateway itself listens (" + one.key +
-                       "): calls would come back to it. Name the server's address, or change a port.\n";
+                       "). Calls would return to the gateway. Name the server's address, or change a port.\n";
   }
 }
 
@@ -229,8 +229,9 @@ void judge_service_user(Findings& found, const User& user, const std::string& it
   if (hidden.empty()) return;
   const bool folder = is_directory(hidden);
   found.notes += its + "the user '" + user.name + "' of the service cannot read, because it may not " +
-                 (folder ? "search the directory '" + hidden + "': chmod or chgrp that directory.\n"
-                         : "read the file: chown " + user.name + ' ' + hidden + ", and chmod 600 it.\n");
+                 (folder ? "search the directory '" + hidden + "'. Run chmod or chgrp for that directory.\n"
+                         : "read the file. Run 'chown " + user.name + ' ' + hidden + "' and 'chmod 600 " +
+                               hidden + "'.\n");
 }
 
 void judge_key_files(Findings& found, const Config& config, const Machine& machine) {
@@ -238,10 +239,11 @@ void judge_key_files(Findings& found, const Config& config, const Machine& machi
     for (const std::string& file : host.key_files) {
       const std::string its = "key_files of host '" + host.name + "' has '" + file + "', which ";
       if (is_directory(file))
-        found.defects += its + "is a directory: name the file.\n";
+        found.defects += its + "is a directory. Name the file.\n";
       else if (config.authentication_method != "none" && ::access(file.c_str(), R_OK) != 0)
-        found.defects += its + "this user cannot read (" + std::strerror(errno) +
-                         "): make it, owned by the user of the control plane, who alone may read it.\n";
+        found.defects +=
+            its + "this user cannot read (" + std::strerror(errno) +
+            "). Create it, owned by the user of the control plane and readable by that user only.\n";
       else if (config.authentication_method != "none" && machine.service_user)
         judge_service_user(found, *machine.service_user, its, file);
     }
@@ -290,7 +292,7 @@ Findings judge(const Config& config, const Machine& machine) {
   if (config.locks_enabled) check_new_file(found.defects, "state in [locks]", config.locks_state);
   if (is_directory(config.admin_socket))
     found.defects +=
-        "socket in [admin] is '" + config.admin_socket + "', which is a directory: name a file in it.\n";
+        "socket in [admin] is '" + config.admin_socket + "', which is a directory. Name a file in it.\n";
   judge_key_files(found, config, machine);
   return found;
 }

@@ -55,7 +55,7 @@ toml::table parse_saved(const std::string& text, const std::string& name) {
   } catch (const ConfigError& error) {
     const std::string what = error.what();
     throw ConfigError(what.substr(0, what.find_last_not_of('\n') + 1) +
-                      ": correct this line, or move the file away and with it what was saved.\n");
+                      " Correct this line, or move the file away, which discards what was saved.\n");
   }
 }
 
@@ -70,8 +70,8 @@ void read_removed(Checker& check, const toml::table& root, SavedChanges& saved) 
     if (!path.starts_with('/'))
       check.defect(item.source(), "removed_exports takes paths of exports, which start with '/'.");
     else if (has_path(saved.exports, path))
-      check.defect(item.source(), "there is an [[export]] with path '" + path +
-                                      "' in this file, too: remove it from one of the two.");
+      check.defect(item.source(), "There is an [[export]] with path '" + path +
+                                      "' in this file, too. Remove it from one of the two.");
     saved.removed_exports.push_back(path);
   }
 }
@@ -82,7 +82,7 @@ void merge_exports(Checker& check, const toml::table& root, const SavedChanges& 
   if (!serves_exports(block)) {
     if (!saved.exports.empty())
       check.defect(root["export"].node()->source(),
-                   "NFS version 3 is forwarded to another server: remove the exports here.");
+                   "NFS version 3 is forwarded to another server. Remove the exports here.");
     return;
   }
   Exports merged = exports_of(block);
@@ -94,10 +94,10 @@ void merge_exports(Checker& check, const toml::table& root, const SavedChanges& 
         check.defect(root["export"][i].node()->source(), overlap_defect(saved.exports[i].path, other.path));
   merged.insert(merged.end(), saved.exports.begin(), saved.exports.end());
   if (merged.size() > block.exports.size())
-    return check.defect(root["export"].node()->source(), "with those of the configuration there are " +
-                                                             std::to_string(merged.size()) +
-                                                             " exports: remove some, there may be " +
-                                                             std::to_string(block.exports.size()) + ".");
+    return check.defect(root["export"].node()->source(),
+                        "Together with those of the configuration there are " +
+                            std::to_string(merged.size()) + " exports. Remove some, because the limit is " +
+                            std::to_string(block.exports.size()) + ".");
   block.exports = {};
   for (std::size_t i = 0; i < merged.size(); ++i) block.exports[i] = merged[i];
 }
@@ -124,7 +124,7 @@ void check_known(const Change& change, const Config& whole, const Config& runnin
   if (removed == nullptr || has_path(exports_of(whole.block), removed->path) ||
       has_path(exports_of(running.block), removed->path))
     return;
-  throw ConfigError("There is no export '" + removed->path + "': 'sluicectl exports' lists those there are.");
+  throw ConfigError("There is no export '" + removed->path + "'. 'sluicectl exports' lists the exports.");
 }
 
 mode_t mode_of(const std::string& path) {
@@ -177,8 +177,8 @@ void load_saved_changes(Config& config) {
 SavedChanges save_change(const Change& change, const Config& running) {
   Config configured = parse(read_text_file(running.file), running.file);
   if (configured.saved_changes != running.saved_changes)
-    throw ConfigError("saved_changes is another in " + running.file +
-                      " by now: 'sluicectl config reload' puts it in force.");
+    throw ConfigError("The key saved_changes in " + running.file +
+                      " has changed since it was read. Run 'sluicectl config reload' to apply it.");
   Config whole = configured;
   load_saved_changes(whole);
   check_known(change, whole, running);
@@ -243,15 +243,14 @@ void replace_file(const std::string& path, const std::string& text, mode_t mode)
   if (in && write_new(fresh, text, mode) && ::rename(fresh.c_str(), path.c_str()) == 0) {
     // The file has been replaced, so this failure must not be reported as if the old text were still there.
     if (::fsync(in.get()) != 0)
-      log::warn("{} is written, but its folder may not be on the disk ({}): look at the disk, and save again",
+      log::warn("{} is written, but its folder may not be on the disk ({}). Check the disk, and save again",
                 path, std::strerror(errno));
     return;
   }
   const int error = errno;
   if (in) ::unlink(fresh.c_str());
   throw std::runtime_error("Cannot write " + path + " (" + std::strerror(error) +
-                           "): let the control plane's user write to " + folder +
-                           ", where there has to be room.");
+                           "). Let the control plane's user write to " + folder + ", and free space there.");
 }
 
 }  // namespace sluice::config

@@ -32,19 +32,22 @@ void read_reverse(Checker& check, const toml::table& root, Config& config) {
   const segment::ReverseConfig& reverse = block.reverse;
   if (table == nullptr || reverse.in_use == 0) return;
   if (reverse.server == PeerAddress{} && block.driver != segment::Driver::Loopback)
-    check.defect(table->source(), "server is needed: the address of the RPC-over-RDMA server.");
+    check.defect(table->source(), "server is needed. Write the address of the RPC-over-RDMA server.");
   if (block.calls_to_servers() > kMaxCallsToServers)
-    check.defect(table->source(), "connections times calls is above " + std::to_string(kMaxCallsToServers) +
-                                      ": a device has no more memory windows.");
-  if (block.all_connections() > segment::kMaxConnections)
-    check.defect(table->source(), "connections and transport.max_connections are above " +
-                                      std::to_string(segment::kMaxConnections) + " together.");
-  if (!serves_exports_beside_upstreams(block))
     check.defect(table->source(),
-                 "an upstream has nfs3: MOUNT can ask that or the server of [reverse], not both.");
+                 "connections times calls exceed " + std::to_string(kMaxCallsToServers) +
+                     ", the limit that the memory windows of a device set. Lower one of them.");
+  if (block.all_connections() > segment::kMaxConnections)
+    check.defect(table->source(), "connections and transport.max_connections exceed " +
+                                      std::to_string(segment::kMaxConnections) +
+                                      " together. Lower one of them.");
+  if (!serves_exports_beside_upstreams(block))
+    check.defect(
+        table->source(),
+        "An upstream has nfs3, and MOUNT serves either that or the server of [reverse]. Remove one of them.");
   if (root.contains("export"))
     check.defect(table->source(),
-                 "MOUNT answers for the server of [reverse], not for [[export]]: remove one of them.");
+                 "MOUNT answers for the server of [reverse], not for [[export]]. Remove one of them.");
   block.exports = {};
 }
 
@@ -69,7 +72,8 @@ void read_host(Checker& check, const toml::table& table, const Config& config, H
       has_match(config.classes, [&](const policy::ClientClass& of) { return of.name == host.client_class; });
   if (!host.client_class.empty() && !known)
     check.defect(table.source(),
-                 "class names '" + host.client_class + "': there is no such [[client_class]].");
+                 "class names '" + host.client_class +
+                     "', and there is no such [[client_class]]. Add it, or name another one.");
 }
 
 void read_hosts(Checker& check, const toml::table& parent, Config& config) {
@@ -83,9 +87,10 @@ void read_hosts(Checker& check, const toml::table& parent, Config& config) {
     HostEntry host;
     read_host(check, *item.as_table(), config, host);
     if (find_host(config, host.name) != nullptr)
-      check.defect(item.source(), "there is a host '" + host.name + "' already.");
+      check.defect(item.source(), "There is a host '" + host.name + "' already. Choose another name.");
     if (host.name == config.authentication_name)
-      check.defect(item.source(), "the host '" + host.name + "' has our own name: give it or us another.");
+      check.defect(item.source(), "The host '" + host.name +
+                                      "' has the name of this gateway. Give one of them another name.");
     config.authentication_hosts.push_back(std::move(host));
   }
 }
@@ -98,8 +103,8 @@ void check_classes(Checker& check, const toml::table& root, const Config& config
                                  [&](const HostEntry& host) { return host.client_class == of.name; });
     if (of.clients.empty() && !named)
       check.defect(root["client_class"][i - 1].node()->source(),
-                   "clients is needed: the addresses that are in this class. Only a class that a "
-                   "[[host_authentication.host]] names can do without.");
+                   "clients is needed. List the addresses of this class. Only a class that a "
+                   "[[host_authentication.host]] names needs none.");
   }
 }
 
@@ -107,7 +112,8 @@ void check_classes(Checker& check, const toml::table& root, const Config& config
 
 void read_key_files(Checker& check, const toml::table& table, const KeyRow& row, HostEntry& host) {
   const toml::node* node = check.take(table, row.name);
-  if (node == nullptr) return check.defect(table.source(), "key_files is needed: the keys of this host.");
+  if (node == nullptr)
+    return check.defect(table.source(), "key_files is needed. List the files with the keys of this host.");
   const toml::array* list = node->as_array();
   if (list == nullptr || list->empty() || list->size() > kMaxKeyFiles)
     return check.defect(node->source(),
@@ -125,8 +131,8 @@ void read_key_files(Checker& check, const toml::table& table, const KeyRow& row,
 void read_host_name(Checker& check, const toml::table& table, const KeyRow& row, std::string& name) {
   check.text(table, row.name, name, row.limits.most);
   if (name.empty() || has_match(name, [](char c) { return c <= ' ' || c > '~'; }))
-    check.defect(table.source(),
-                 std::string(row.name) + " is needed, of printable ASCII characters without spaces.");
+    check.defect(table.source(), std::string(row.name) +
+                                     " is needed. It consists of printable ASCII characters without spaces.");
 }
 
 std::uint32_t read_export_hosts(Checker& check, const toml::table& table, std::span<HostName> out) {
@@ -156,7 +162,9 @@ void check_export_hosts(Checker& check, const toml::table& root, const segment::
       const std::string name(block.exports[i].hosts[h].view());
       const toml::source_region& where = root["export"][i]["hosts"].node()->source();
       if (find_host(known, name) == nullptr)
-        check.defect(where, "hosts names '" + name + "': there is no such [[host_authentication.host]].");
+        check.defect(
+            where, "hosts names '" + name +
+                       "', and there is no such [[host_authentication.host]]. Add it, or name another one.");
       else if (known.authentication_method == "none")
         check.defect(where, "hosts needs a host_authentication.method other than \"none\".");
     }
@@ -166,7 +174,7 @@ void read_host_authentication(Checker& check, const toml::table& root, Config& c
   if (const toml::table* table = read_section(check, root, "host_authentication", config)) {
     read_hosts(check, *table, config);
     if (config.authentication_method == "psk" && config.authentication_hosts.empty())
-      check.defect(table->source(), "method \"psk\" needs hosts: [[host_authentication.host]].");
+      check.defect(table->source(), "method \"psk\" needs hosts. Add a [[host_authentication.host]].");
     if (config.authentication_method == "none" && config.authentication_required)
       check.defect(table->source(), "required needs a method other than \"none\".");
     config.block.hold_calls = config.authentication_required ? 1 : 0;
@@ -218,10 +226,9 @@ void read_page(Checker& check, const toml::table& root, Config& config) {
                  "address has to be an address and a port, as in \"127.0.0.1:9465\" or \"[::1]:9465\", or "
                  "\"\" for no page.");
   else if (!is_loopback(*address) && !config.page_allow_remote)
-    check.defect(
-        where,
-        "other hosts can reach this address, and the page asks nobody who they are: set allow_remote "
-        "= true if all of them may read it, or take 127.0.0.1.");
+    check.defect(where,
+                 "Other hosts can reach this address, and the page does not authenticate them. Set "
+                 "allow_remote = true if all of them may read it, or write 127.0.0.1.");
 }
 
 }  // namespace sluice::config

@@ -52,15 +52,18 @@ void check_rdma(Checker& check, const toml::node& node, const segment::ConfigBlo
   const std::uint32_t connections = block.connections_to_servers();
   if (connections == 0) return;
   if (block.driver == segment::Driver::Loopback)
-    check.defect(node.source(),
-                 "the loopback driver reaches no server: transport = \"rdma\" wants another driver.");
+    check.defect(
+        node.source(),
+        "The loopback driver reaches no server. transport = \"rdma\" requires another driver in [device].");
   if (block.calls_to_servers() > kMaxCallsToServers)
-    check.defect(node.source(), "connections to RDMA upstreams times transport.credits is above " +
-                                    std::to_string(kMaxCallsToServers) +
-                                    ": a device has no more memory windows.");
+    check.defect(node.source(),
+                 "The connections to RDMA upstreams times transport.credits exceed " +
+                     std::to_string(kMaxCallsToServers) +
+                     ", the limit that the memory windows of a device set. Lower one of them.");
   if (block.all_connections() > segment::kMaxConnections)
-    check.defect(node.source(), "connections to RDMA upstreams and transport.max_connections are above " +
-                                    std::to_string(segment::kMaxConnections) + " together.");
+    check.defect(node.source(), "The connections to RDMA upstreams and transport.max_connections exceed " +
+                                    std::to_string(segment::kMaxConnections) +
+                                    " together. Lower one of them.");
 }
 
 void check_spares(Checker& check, const toml::table& root, const segment::ConfigBlock& block) {
@@ -68,18 +71,19 @@ void check_spares(Checker& check, const toml::table& root, const segment::Config
   const toml::source_region& where = root.get("forward")->source();
   if (block.model_of_spares() == nullptr)
     check.defect(where,
-                 "spare_upstreams are made like the first [[upstream]] with exports, prefix or listen_port: "
-                 "there is none.");
+                 "spare_upstreams needs an [[upstream]] with exports, prefix or listen_port, whose settings "
+                 "spare upstreams have. Add one, or remove spare_upstreams.");
   if (block.upstream_count + block.spare_upstreams > segment::kMaxUpstreams)
-    check.defect(where, "spare_upstreams and the [[upstream]] tables are more than " +
-                            std::to_string(segment::kMaxUpstreams) + " together.");
+    check.defect(where, "spare_upstreams and the [[upstream]] tables exceed " +
+                            std::to_string(segment::kMaxUpstreams) + " together. Lower one of them.");
 }
 
 }  // namespace
 
 void read_routes(Checker& check, const toml::table& table, const KeyRow& row, segment::UpstreamConfig& out) {
   const toml::node* node = check.take(table, row.name);
-  if (node == nullptr) return check.defect(table.source(), "programs is needed: what this upstream serves.");
+  if (node == nullptr)
+    return check.defect(table.source(), "programs is needed. List the programs that this upstream serves.");
   const toml::array* list = node->as_array();
   if (list == nullptr || list->empty() || list->size() > out.routes.size())
     return check.defect(node->source(), "programs has to be a list of 1 to " +
@@ -91,7 +95,7 @@ void read_routes(Checker& check, const toml::table& table, const KeyRow& row, se
       check.defect(item.source(), "programs takes " + named_programs() +
                                       ", or numbers of a program and version such as \"100003.3\".");
     else if (takes(out, *route))
-      check.defect(item.source(), "programs has " + *text + " already.");
+      check.defect(item.source(), "programs has " + *text + " twice. Remove one.");
     else
       out.routes[out.route_count++] = *route;
   }
@@ -102,7 +106,7 @@ void read_addresses_of_upstream(Checker& check, const toml::table& table, const 
   const toml::node* const node = check.take(table, row.name);
   const std::string what = "an IPv4 or IPv6 address such as \"192.0.2.10\", or a host name";
   if (node == nullptr)
-    return check.defect(table.source(), "address is needed: " + what + ", or a list of them.");
+    return check.defect(table.source(), "address is needed. Write " + what + ", or a list of them.");
   const toml::array one = node->is_array() ? toml::array{} : toml::array{*node};
   const toml::array& list = node->is_array() ? *node->as_array() : one;
   if (list.empty() || list.size() > out.hosts.size())
@@ -120,7 +124,8 @@ void read_upstream_name(Checker& check, const toml::table& table, const KeyRow& 
                         segment::UpstreamConfig& out) {
   std::string name;
   check.text(table, row.name, name, segment::kMaxNameBytes - 1);
-  if (!is_label(name)) check.defect(table.source(), "name is needed, of small letters, digits, '-' and '_'.");
+  if (!is_label(name))
+    check.defect(table.source(), "name is needed. It consists of small letters, digits, '-' and '_'.");
   std::memcpy(out.name, name.c_str(), name.size() + 1);
 }
 
@@ -129,10 +134,10 @@ void set_defaults_of_transport(Checker& check, const toml::table& table, segment
   out.port = 20049;
   out.connections = 16;
   if (out.host_count > 1)
-    check.defect(table.source(), "an upstream with transport = \"rdma\" has one address, not a list.");
+    check.defect(table.source(), "An upstream with transport = \"rdma\" has one address. Remove the others.");
   for (const char* const key : {"max_calls", "privileged_port"})
     if (table.contains(key))
-      check.defect(table.source(), std::string(key) + " is for an upstream over TCP: remove it.");
+      check.defect(table.source(), std::string(key) + " is for an upstream over TCP. Remove it.");
 }
 
 void read_upstreams(Checker& check, const toml::table& root, Config& config) {
@@ -152,11 +157,13 @@ void read_upstreams(Checker& check, const toml::table& root, Config& config) {
     check_own_exports(check, *item.as_table(), entry);
     check_own_port(check, *item.as_table(), entry);
     if (entry.listen_port == block.port)
-      check.defect(item.source(), "listen_port is that of all others: leave it out, or choose another one.");
+      check.defect(item.source(),
+                   "listen_port is the port of the other upstreams. Remove it, or choose another port.");
     for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
       const segment::UpstreamConfig& other = block.upstreams[i];
       if (std::string_view(other.name) == entry.name)
-        check.defect(item.source(), "there is an upstream '" + std::string(entry.name) + "' already.");
+        check.defect(item.source(),
+                     "There is an upstream '" + std::string(entry.name) + "' already. Choose another name.");
       check_beside(check, item.source(), other, entry);
     }
     block.upstreams[block.upstream_count++] = entry;
@@ -165,7 +172,7 @@ void read_upstreams(Checker& check, const toml::table& root, Config& config) {
   check_spares(check, root, block);
   if (!serves_exports_beside_upstreams(block)) {
     if (root.contains("export"))
-      check.defect(node->source(), "an upstream has nfs3, and so has [[export]]: remove one of them.");
+      check.defect(node->source(), "An upstream has nfs3, and so has [[export]]. Remove one of them.");
     block.exports = {};
   }
 }
@@ -224,10 +231,10 @@ void keep_places(const segment::ConfigBlock& before, segment::ConfigBlock& block
     if (entry.in_use == 0) continue;
     segment::ExportConfig* const place = place_of(entry);
     if (place == nullptr)
-      throw ConfigError("There is no place for export " + std::string(entry.path) + ": " +
+      throw ConfigError("There is no slot for export " + std::string(entry.path) + ". " +
                         std::to_string(block.exports.size()) +
-                        " paths were exported since the data plane was started. Start it again to free those "
-                        "that are gone.\n");
+                        " paths have been exported since the data plane started. Restart it to free those "
+                        "that are no longer exported.\n");
     *place = entry;
   }
 }

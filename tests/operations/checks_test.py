@@ -19,7 +19,7 @@ def a_file_of_any_size_is_checked():
         text = file.read()
     path = f"{planes.dir}/large.toml"
     hosts = "".join(f'[[host_authentication.host]]\nname = "h{i}"\nkey_files = ["/etc/sluice/{i:080d}"]\n' for i in range(1000))
-    for more, status, said in (("# " + "x" * 900_000 + "\n", 0, ""), (hosts, 0, ""), (hosts + "nonsense = 1\n", 5, "unknown key 'nonsense'"),
+    for more, status, said in (("# " + "x" * 900_000 + "\n", 0, ""), (hosts, 0, ""), (hosts + "nonsense = 1\n", 5, "The key 'nonsense' is unknown"),
                                ("# " + "x" * (1 << 20), 1, "has more than 1 MiB")):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text + more)

@@ -132,7 +132,7 @@ def an_address_for_others_is_refused_until_it_is_allowed():
     everywhere = {f'address = "127.0.0.1:{PORT}"': f'address = "0.0.0.0:{PORT}"'}
     planes.write_config(everywhere)
     done = check()
-    assert done.returncode == 2 and "set allow_remote = true" in done.stderr, done
+    assert done.returncode == 2 and "Set allow_remote = true" in done.stderr, done
     planes.write_config({**everywhere, "[forward]": "allow_remote = true\n[forward]"})
     assert check().returncode == 0
     planes.write_config()

@@ -71,14 +71,14 @@ TEST(Addresses, that_are_link_local_name_an_interface_where_the_kernel_connects_
         verbs + "[reverse]\ningress = \"tcp\"\nlisten_address = \"fe80::2%lo\"\nserver = \"fe80::1%lo\"\n"})
     EXPECT_EQ(defect(good), "") << good;
   const std::pair<std::string, const char*> cases[] = {
-      {upstream_at("fe80::1"), "f:3: address has fe80::1, which is on every link: name the interface"},
+      {upstream_at("fe80::1"), "f:3: address has fe80::1, which is on every link. Name the interface"},
       {upstream_at("fe80::1", rdma, verbs), "which is on every link"},
       {upstream_at("fe80::1%eth77"), "fe80::1%eth77, and this machine has no interface 'eth77'"},
-      {upstream_at("2001:db8::1%lo"), "only addresses in fe80::/10 have one: write 2001:db8::1."},
-      {upstream_at("192.0.2.1%lo"), "only addresses in fe80::/10 have one: write 192.0.2.1."},
+      {upstream_at("2001:db8::1%lo"), "only addresses in fe80::/10 have one. Write 2001:db8::1."},
+      {upstream_at("192.0.2.1%lo"), "only addresses in fe80::/10 have one. Write 192.0.2.1."},
       {"[metrics]\naddress = \"[fe80::1]:9464\"\n", "metrics.address names fe80::1, which is on every link"},
       {"[metrics]\naddress = \"[fe80::1%eth77]:9464\"\n", "no interface 'eth77'"},
-      {"[metrics]\naddress = \"[::1%lo]:9464\"\n", "write ::1."},
+      {"[metrics]\naddress = \"[::1%lo]:9464\"\n", "Write ::1."},
       {"[page]\nallow_remote = true\naddress = \"[fe80::1]:9465\"\n", "page.address names fe80::1, which"},
       {"[reverse]\nlisten_address = \"fe80::1\"\n", "f:2: listen_address is fe80::1, which is on every link"},
       {"[reverse]\nlisten_address = \"fe80::1%eth77\"\n", "no interface 'eth77'"},
@@ -96,7 +96,7 @@ TEST(Addresses, of_a_device_and_of_clients_have_no_zone) {
   EXPECT_EQ(defect(reverse + "server = \"fe80::1\"\nmount_address = \"fe80::1%lo\"\n"), "");
   const std::pair<std::string, const char*> cases[] = {
       {softroce + upstream_at("fe80::1%lo", "transport = \"rdma\"\n"),
-       "whose zone is of no use because the device has one link: write fe80::1."},
+       "whose zone is of no use because the device has one link. Write fe80::1."},
       {reverse + "server = \"fe80::1%lo\"\nmount_address = \"fe80::1%lo\"\n",
        "because the device has one link"},
       {reverse + "server = \"fe80::1\"\n[mount]\nenabled = true\n", "mount_address is needed"},
@@ -117,7 +117,8 @@ TEST(Addresses, of_gateways_are_in_a_network_of_ours) {
                   "f:5: gateways has 198.51.100.1, which is in none of the networks of addresses"));
   EXPECT_TRUE(has(defect(device(own, "\"192.0.2.1\"")), "which is among addresses too"));
   EXPECT_TRUE(has(defect(device(own, "\"224.0.0.1\"")), "a multicast group"));
-  EXPECT_TRUE(has(defect(device(own, "\"192.0.2.2\", \"192.0.2.3\"")), "a gateway of its family already"));
+  EXPECT_TRUE(has(defect(device(own, "\"192.0.2.2\", \"192.0.2.3\"")),
+                  "another gateway has the same address family"));
 }
 
 TEST(Addresses, of_upstreams_are_those_of_hosts_and_there_once) {
@@ -136,7 +137,7 @@ TEST(Addresses, of_clients_are_those_that_a_client_can_have) {
   for (const std::string& table :
        {std::string("[[export]]\npath = \"/a\"\n"), std::string("[[client_class]]\nname = \"a\"\n")}) {
     EXPECT_EQ(defect(table + "clients = [\"0.0.0.0/0\", \"::/0\", \"192.0.2.0/24\"]\n"), "");
-    EXPECT_TRUE(has(defect(table + "clients = [\"0.0.0.0\"]\n"), "everybody is \"0.0.0.0/0\""));
+    EXPECT_TRUE(has(defect(table + "clients = [\"0.0.0.0\"]\n"), "to admit everybody"));
     EXPECT_TRUE(has(defect(table + "clients = [\"224.0.0.0/4\"]\n"), "multicast groups"));
     EXPECT_TRUE(has(defect(table + "clients = [\"255.255.255.255\"]\n"), "the broadcast address"));
     EXPECT_TRUE(has(defect(table + "clients = [\"10.0.0.0/8\", \"10.0.0.0/8\"]\n"),
@@ -206,7 +207,7 @@ TEST(CutExports, an_export_that_does_not_say_who_may_have_it_does_not_start) {
   EXPECT_EQ(start(whole), "");
   EXPECT_EQ(start("[[export]]\npath = \"/a\"\nclients = []\n"), "");
   EXPECT_EQ(start("[[export]]\npath = \"/a\"\n"),
-            "The [[export]] '/a' has no clients: name the addresses that may have it, or write 'clients = "
+            "The [[export]] '/a' has no clients. Name the addresses that may mount it, or write 'clients = "
             "[]' if all "
             "may.\n");
   for (std::size_t bytes = std::string("[[export]]\n").size(); bytes + 1 < whole.size(); ++bytes) {

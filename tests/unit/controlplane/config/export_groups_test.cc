@@ -76,29 +76,30 @@ TEST(ExportGroups, what_contradicts_itself_is_refused) {
       "[device]\ndriver = \"verbs\"\n" + upstream("a", "transport = \"rdma\"\n" + tagged);
   const std::pair<std::string, const char*> cases[] = {
       {upstream("a", "") + upstream("b", ""),
-       "f:6: upstream 'a' has nfs3 already: several may have it if each says by exports or prefix what is "
-       "its."},
-      {upstream("a", tagged) + upstream("b", ""), "upstream 'a' has nfs3 already: several may have it"},
-      {upstream("a", "") + upstream("b", tagged), "upstream 'a' has nfs3 already: several may have it"},
+       "f:6: upstream 'a' has nfs3 already. Several upstreams may have it if each has exports or a prefix."},
+      {upstream("a", tagged) + upstream("b", ""),
+       "upstream 'a' has nfs3 already. Several upstreams may have it"},
+      {upstream("a", "") + upstream("b", tagged),
+       "upstream 'a' has nfs3 already. Several upstreams may have it"},
       {upstream("a", "", R"(["nfs4"])") + upstream("b", "", R"(["nfs4"])"),
-       "upstream 'a' has nfs4 already: several may have it if each has a listen_port of its own."},
+       "upstream 'a' has nfs4 already. Several upstreams may have it if each has a listen_port of its own."},
       {upstream("a", tagged, R"(["nfs3", "nfs4"])") + upstream("b", "prefix = \"/b\"", R"(["nfs3", "nfs4"])"),
        "upstream 'a' has nfs4 already"},
-      {upstream("a", tagged, R"(["nfs4"])"), "are for an upstream whose programs include \"nfs3\""},
-      {upstream("a", tagged, R"(["nfs3", "nfs2"])"), "remove nfs2 from programs"},
-      {upstream("a", tagged, R"(["nfs3", "nfsacl2"])"), "remove nfsacl2 from programs"},
-      {upstream("a", tagged, R"(["nfs3", "mount3"])"), "remove mount3 from programs"},
-      {upstream("a", tagged, R"(["nfs3", "100005.2"])"), "remove 100005.2 from programs"},
-      {upstream("a", tagged, R"(["nfs3", "nlm4"])"), "remove nlm4 from programs"},
-      {rdma, "are for an upstream over TCP"},
+      {upstream("a", tagged, R"(["nfs4"])"), "require an upstream whose programs include \"nfs3\""},
+      {upstream("a", tagged, R"(["nfs3", "nfs2"])"), "Remove nfs2 from programs"},
+      {upstream("a", tagged, R"(["nfs3", "nfsacl2"])"), "Remove nfsacl2 from programs"},
+      {upstream("a", tagged, R"(["nfs3", "mount3"])"), "Remove mount3 from programs"},
+      {upstream("a", tagged, R"(["nfs3", "100005.2"])"), "Remove 100005.2 from programs"},
+      {upstream("a", tagged, R"(["nfs3", "nlm4"])"), "Remove nlm4 from programs"},
+      {rdma, "require an upstream over TCP"},
       {upstream("a", tagged, R"(["nfs3", "nfsacl3"])") + upstream("b", "prefix = \"/b\""),
        "nfsacl3 has to be in programs of all upstreams with exports or prefix, or of none"},
       {upstream("a", tagged) + upstream("b", tagged),
-       "clients would find /vol1 of upstream 'a' and /vol1 of this one at the same place: give one of them a "
+       "Clients would find /vol1 of upstream 'a' and /vol1 of this one at the same path. Give one of them a "
        "prefix."},
-      {upstream("a", tagged) + upstream("b", exports("\"/vol1/below\"")), "at the same place"},
-      {upstream("a", exports("\"/\"")) + upstream("b", "prefix = \"/b\""), "at the same place"},
-      {upstream("a", "prefix = \"/a\"") + upstream("b", exports("\"/a/b\"")), "at the same place"},
+      {upstream("a", tagged) + upstream("b", exports("\"/vol1/below\"")), "at the same path"},
+      {upstream("a", exports("\"/\"")) + upstream("b", "prefix = \"/b\""), "at the same path"},
+      {upstream("a", "prefix = \"/a\"") + upstream("b", exports("\"/a/b\"")), "at the same path"},
       {upstream("a", "prefix = \"/a\"") + upstream("b", "prefix = \"/x\"\n" + exports("\"/\"")) +
            upstream("c", exports("\"/x\"")),
        "/x of upstream 'b' and /x of this one"},
@@ -110,7 +111,7 @@ TEST(ExportGroups, what_contradicts_itself_is_refused) {
       {upstream("a", "exports = \"/vol1\""), "a list of at most 16 paths"},
       {upstream("a", "prefix = \"nas\""), "prefix has to be a path such as \"/nas1\""},
       {upstream("a", "prefix = \"/\""), "prefix has to be a path"},
-      {upstream("a", tagged) + locks, "locks.enabled is for one upstream without exports and prefix"},
+      {upstream("a", tagged) + locks, "locks.enabled supports one upstream, without exports and prefix"},
   };
   for (const auto& [text, expected] : cases)
     EXPECT_NE(refusal(text).find(expected), std::string::npos) << text << refusal(text);
@@ -143,14 +144,14 @@ TEST(OwnPorts, each_port_has_its_programs) {
 TEST(OwnPorts, what_contradicts_itself_is_refused) {
   const std::string nfs4 = R"(["nfs4"])";
   const std::pair<std::string, const char*> cases[] = {
-      {upstream("a", "listen_port = 20049", nfs4), "f:1: listen_port is that of all others"},
+      {upstream("a", "listen_port = 20049", nfs4), "f:1: listen_port is the port of the other upstreams"},
       {upstream("a", "listen_port = 0", nfs4), "listen_port has to be"},
       {upstream("a", "listen_port = 70000", nfs4), "listen_port has to be"},
-      {upstream("a", "listen_port = 20050", R"(["nfs4", "nfs3"])"), "remove nfs3 from programs"},
-      {upstream("a", "listen_port = 20050", R"(["nfsacl3"])"), "remove nfsacl3 from programs"},
-      {upstream("a", "listen_port = 20050", R"(["mount3"])"), "remove mount3 from programs"},
+      {upstream("a", "listen_port = 20050", R"(["nfs4", "nfs3"])"), "Remove nfs3 from programs"},
+      {upstream("a", "listen_port = 20050", R"(["nfsacl3"])"), "Remove nfsacl3 from programs"},
+      {upstream("a", "listen_port = 20050", R"(["mount3"])"), "Remove mount3 from programs"},
       {upstream("a", "listen_port = 20050\nprefix = \"/a\"", nfs4),
-       "are for an upstream whose programs include \"nfs3\""},
+       "require an upstream whose programs include \"nfs3\""},
       {upstream("a", "listen_port = 20050", nfs4) + upstream("b", "listen_port = 20050", nfs4),
        "upstream 'a' has nfs4 already"},
   };
@@ -406,14 +407,14 @@ TEST(RemovedUpstreams,
 TEST(SpareUpstreams, there_are_none_without_one_to_be_made_like_nor_more_than_fit) {
   const std::string spare = "[forward]\nspare_upstreams = 7\n";
   const std::string none =
-      "spare_upstreams are made like the first [[upstream]] with exports, prefix or listen_port: there is "
-      "none.";
+      "spare_upstreams needs an [[upstream]] with exports, prefix or listen_port, whose settings spare "
+      "upstreams have. Add one, or remove spare_upstreams.";
   EXPECT_NE(refusal(spare).find(none), std::string::npos);
   EXPECT_NE(refusal(spare + upstream("a", "")).find(none), std::string::npos);
   const std::string a = upstream("a", exports("\"/vol1\""));
   EXPECT_EQ(refusal(spare + a), "");
   EXPECT_NE(refusal(spare + a + upstream("b", "prefix = \"/b\""))
-                .find("spare_upstreams and the [[upstream]] tables are more than 8 together."),
+                .find("spare_upstreams and the [[upstream]] tables exceed 8 together."),
             std::string::npos);
 }
 

@@ -68,10 +68,9 @@ TEST(Machine, a_server_that_is_the_gateway_itself_is_a_defect) {
     return "[[upstream]]\nname = \"nas\"\nprograms = [\"nfs4\"]\naddress = " + address + "\n" + more;
   };
   const std::string kerberos = "[kerberos]\nenabled = true\n";
-  EXPECT_EQ(
-      loops(upstream("[\"nas.example\", \"127.0.0.1\"]") + kerberos),
-      "upstream 'nas' is at 127.0.0.1 port 2049, where this gateway itself listens (kerberos.port): calls "
-      "would come back to it. Name the server's address, or change a port.\n");
+  EXPECT_EQ(loops(upstream("[\"nas.example\", \"127.0.0.1\"]") + kerberos),
+            "upstream 'nas' is at 127.0.0.1 port 2049, where this gateway itself listens (kerberos.port). "
+            "Calls would return to the gateway. Name the server's address, or change a port.\n");
   EXPECT_TRUE(has(loops(upstream("\"192.0.2.1\"") + kerberos), "is at 192.0.2.1 port 2049"));
   EXPECT_TRUE(has(loops(upstream("\"::1\"") + kerberos), "is at ::1 port 2049"));
   EXPECT_EQ(loops(upstream("\"192.0.2.1\"")), "") << "nothing of ours listens there";
@@ -106,10 +105,9 @@ TEST(Machine, processors_that_there_are_not_are_defects_and_those_of_others_are_
 
 TEST(Machine, processors_that_dpdk_does_not_number_are_no_reactors) {
   const config::Findings named = found("[reactor]\ncount = 2\ncpus = [127, 128]\n", machine(256, {127, 128}));
-  EXPECT_EQ(
-      named.defects,
-      "cpus in [reactor] names processor 128, and DPDK takes processors up to 127: name others, or leave "
-      "cpus out.\n");
+  EXPECT_EQ(named.defects,
+            "cpus in [reactor] names processor 128, and DPDK takes processors up to 127. Name others, or "
+            "remove cpus.\n");
   const std::string two = "[reactor]\ncount = 2\n";
   EXPECT_EQ(found(two, machine(256, {126, 127})).notes, "");
   EXPECT_TRUE(has(found(two, machine(256, {127, 128})).notes, "may run on 127-128 only"))
@@ -145,7 +143,7 @@ TEST(Machine, an_interface_that_takes_shorter_packets_is_a_note) {
   EXPECT_EQ(found(device("net_vhost0,iface=eth1", 4200), on).defects, "");
   EXPECT_EQ(found(device("net_af_packet0,iface=eth2", 4200), on).defects, "");
   EXPECT_TRUE(has(found(device("net_af_packet0,iface=eth2", 4200), on).notes,
-                  "the interface 'eth2', and there is none"));
+                  "the interface 'eth2', which does not exist"));
 }
 
 TEST(Machine, key_files_have_to_be_there) {
@@ -184,8 +182,8 @@ TEST(Machine, key_files_that_root_reads_and_the_service_does_not_are_a_note) {
   EXPECT_EQ(notes(0, 0600, 0, 0755),
             "key_files of host 'a' has '" + file +
                 "', which the user 'sluice-controlplane' of the service cannot read, because "
-                "it may not read the file: chown sluice-controlplane " +
-                file + ", and chmod 600 it.\n");
+                "it may not read the file. Run 'chown sluice-controlplane " +
+                file + "' and 'chmod 600 " + file + "'.\n");
   EXPECT_TRUE(has(notes(kUser, 0200, 0, 0755), "read the file")) << "the owner's bits count alone";
   EXPECT_TRUE(has(notes(kUser, 0600, 0, 0750), "search the directory '" + folder + "'"));
   EXPECT_TRUE(has(notes(kUser, 0600, kGroup, 0740), "search the directory"));
@@ -197,27 +195,25 @@ TEST(Machine, key_files_that_root_reads_and_the_service_does_not_are_a_note) {
 }
 
 TEST(Machine, groups_have_to_exist) {
-  EXPECT_EQ(
-      defects_of("[admin]\nchange_group = \"no-such-group\"\n"),
-      "change_group in [admin] is 'no-such-group', and this machine has no such group: groupadd makes it, "
-      "\"\" is for none.\n");
+  EXPECT_EQ(defects_of("[admin]\nchange_group = \"no-such-group\"\n"),
+            "change_group in [admin] is 'no-such-group', and this machine has no such group. Create it with "
+            "groupadd, or write \"\" for none.\n");
   EXPECT_EQ(defects_of("[admin]\nread_group = \"no-such-group\"\n").find("read_group in [admin]"), 0u);
   EXPECT_EQ(defects_of("[admin]\nchange_group = \"root\"\nread_group = \"daemon\"\n"), "");
 }
 
 TEST(Machine, a_directory_is_no_file) {
   EXPECT_EQ(defects_of("[admin]\nsocket = \"/tmp\"\n"),
-            "socket in [admin] is '/tmp', which is a directory: name a file in it.\n");
+            "socket in [admin] is '/tmp', which is a directory. Name a file in it.\n");
   EXPECT_EQ(defects_of("[events]\nfile = \"/tmp\"\n"),
-            "file in [events] is '/tmp', which is a directory: name a file in it.\n");
+            "file in [events] is '/tmp', which is a directory. Name a file in it.\n");
   EXPECT_EQ(defects_of("[events]\nfile = \"/no/such/folder/events\"\n"),
-            "file in [events] is '/no/such/folder/events', and there is no directory '/no/such/folder': make "
-            "it, or "
-            "name another file.\n");
+            "file in [events] is '/no/such/folder/events', and there is no directory '/no/such/folder'. "
+            "Create it, or name another file.\n");
   EXPECT_EQ(defects_of("[events]\nfile = \"/tmp/events\"\n"), "");
   EXPECT_EQ(defects_of("[host_authentication]\nmethod = \"psk\"\n[[host_authentication.host]]\nname = \"a\"\n"
                        "key_files = [\"/tmp\"]\n"),
-            "key_files of host 'a' has '/tmp', which is a directory: name the file.\n");
+            "key_files of host 'a' has '/tmp', which is a directory. Name the file.\n");
 }
 
 TEST(Machine, exports_neither_overlap_nor_end_in_a_slash) {
@@ -230,7 +226,7 @@ TEST(Machine, exports_neither_overlap_nor_end_in_a_slash) {
     return "";
   };
   const std::string overlap =
-      "test:3: exports '/a/b' and '/a' overlap: rename one, so that neither lies in the other.\n";
+      "test:3: The exports '/a/b' and '/a' overlap. Rename one, so that neither lies in the other.\n";
   EXPECT_EQ(problem("/a", "/a/b"), overlap);
   EXPECT_NE(problem("/a/b/c", "/a").find("overlap"), std::string::npos);
   EXPECT_NE(problem("/", "/a").find("overlap"), std::string::npos);

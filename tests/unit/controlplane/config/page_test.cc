@@ -33,8 +33,8 @@ TEST(PageConfig, an_address_that_others_can_reach_has_to_be_allowed) {
   for (const std::string address : {"0.0.0.0:1", "192.0.2.1:9465", "128.0.0.1:1", "[::]:9465",
                                     "[2001:db8::1]:1", "[::2]:1", "[::ffff:192.0.2.1]:1"}) {
     const std::string key = "address = \"" + address + "\"\n";
-    EXPECT_TRUE(has(defect(key), "f:2: other hosts can reach this address")) << address;
-    EXPECT_TRUE(has(defect(key), "set allow_remote = true")) << address;
+    EXPECT_TRUE(has(defect(key), "f:2: Other hosts can reach this address")) << address;
+    EXPECT_TRUE(has(defect(key), "Set allow_remote = true")) << address;
     EXPECT_EQ(defect(key + "allow_remote = true\n"), "") << address;
   }
   for (const std::string address : {"127.0.0.1:9465", "127.9.9.9:0", "[::1]:65535", "localhost:1", ""})
@@ -50,7 +50,7 @@ TEST(PageConfig, what_is_no_address_is_a_defect) {
   for (const std::string name : {"a:1", "http://a", "a b", "a\\nb", "<script>", "\u20ac"})
     EXPECT_TRUE(has(defect("name = \"" + name + "\"\n"), "f:2: name has ")) << name;
   EXPECT_TRUE(has(defect("address = 9465\n"), "f:2: address has to be a string"));
-  EXPECT_TRUE(has(defect("port = 9465\n"), "unknown key 'port'"));
+  EXPECT_TRUE(has(defect("port = 9465\n"), "The key 'port' is unknown"));
 }
 
 TEST(PageConfig, a_change_wants_the_control_plane_restarted) {

@@ -37,10 +37,10 @@ TEST(Removals, nothing_is_exported_that_the_file_does_not_name) {
 }
 
 TEST(Removals, the_last_export_and_the_last_upstream_go_only_by_an_empty_list) {
-  EXPECT_NE(unsaid(kExport, "").find("write 'export = []'"), std::string::npos);
+  EXPECT_NE(unsaid(kExport, "").find("Write 'export = []'"), std::string::npos);
   EXPECT_EQ(unsaid(kExport, "export = []\n"), "");
   EXPECT_EQ(unsaid(kExport, "[[export]]\npath = \"/other\"\n"), "");
-  EXPECT_NE(unsaid(kUpstream, "log_level = \"info\"\n").find("write 'upstream = []'"), std::string::npos);
+  EXPECT_NE(unsaid(kUpstream, "log_level = \"info\"\n").find("Write 'upstream = []'"), std::string::npos);
   EXPECT_EQ(unsaid(kUpstream, "upstream = []\n"), "");
   EXPECT_EQ(unsaid("", ""), "");
 }

@@ -102,20 +102,21 @@ TEST_F(Saved, defects_are_told_with_the_file_the_line_and_what_to_do) {
   const std::string at = saved_file() + ":";
   const std::string broken = defect_of("drain = true\n[[export\n");
   EXPECT_EQ(broken.find(at + "2: "), 0u) << broken;
-  EXPECT_NE(broken.find(": correct this line, or move the file away and with it what was saved.\n"),
+  EXPECT_NE(broken.find(" Correct this line, or move the file away, which discards what was saved.\n"),
             std::string::npos)
       << broken;
   EXPECT_EQ(defect_of("drain = 3\n"), at + "1: drain has to be true or false.\n");
-  EXPECT_NE(defect_of("log_level = \"info\"\n").find(at + "1: unknown key 'log_level'; allowed here: "),
-            std::string::npos);
+  EXPECT_NE(
+      defect_of("log_level = \"info\"\n").find(at + "1: The key 'log_level' is unknown. Allowed here are "),
+      std::string::npos);
   EXPECT_EQ(defect_of("[[export]]\npath = \"/b/c\"\n"),
-            at + "1: exports '/b/c' and '/b' overlap: rename one, so that neither lies in the other.\n");
+            at + "1: The exports '/b/c' and '/b' overlap. Rename one, so that neither lies in the other.\n");
   EXPECT_EQ(defect_of("removed_exports = [\"/b\"]\n[[export]]\npath = \"/b/c\"\n"), "");
   EXPECT_EQ(
       defect_of("removed_exports = [\"/c\"]\n[[export]]\npath = \"/c\"\n"),
-      at + "1: there is an [[export]] with path '/c' in this file, too: remove it from one of the two.\n");
+      at + "1: There is an [[export]] with path '/c' in this file, too. Remove it from one of the two.\n");
   EXPECT_EQ(defect_of("[[export]]\npath = \"/c\"\n[[export]]\npath = \"/c\"\n"),
-            at + "3: there is an export '/c' already.\n");
+            at + "3: There is an export '/c' already. Remove one.\n");
   EXPECT_EQ(defect_of("removed_exports = \"/c\"\n"),
             at + "1: removed_exports has to be a list of paths, as in [\"/export\"].\n");
   EXPECT_EQ(defect_of("removed_exports = [7]\n"),
@@ -124,12 +125,12 @@ TEST_F(Saved, defects_are_told_with_the_file_the_line_and_what_to_do) {
             std::string::npos);
   std::string many;
   for (int i = 0; i < 31; ++i) many += "[[export]]\npath = \"/x" + std::to_string(i) + "\"\n";
-  EXPECT_EQ(defect_of(many),
-            at + "1: with those of the configuration there are 33 exports: remove some, there may be 32.\n");
+  EXPECT_EQ(defect_of(many), at + "1: Together with those of the configuration there are 33 exports. Remove "
+                                  "some, because the limit is 32.\n");
   EXPECT_EQ(defect_of("\xff\n").find("The configuration cannot be read: " + at + "1: "), 0u);
   configure("[[upstream]]\nname = \"u\"\naddress = \"192.0.2.1\"\nprograms = [\"nfs3\"]\n");
   EXPECT_EQ(defect_of("[[export]]\npath = \"/c\"\n"),
-            at + "1: NFS version 3 is forwarded to another server: remove the exports here.\n");
+            at + "1: NFS version 3 is forwarded to another server. Remove the exports here.\n");
 }
 
 TEST_F(Saved, what_is_written_is_what_is_read) {
@@ -188,7 +189,7 @@ TEST_F(Saved, the_file_has_the_mode_of_the_configuration_and_there_is_no_other_b
 TEST_F(Saved, what_is_removed_has_to_be_exported_or_configured) {
   config::Config running = load();
   EXPECT_EQ(problem_of(config::RemovedExport{"/z"}, running),
-            "There is no export '/z': 'sluicectl exports' lists those there are.");
+            "There is no export '/z'. 'sluicectl exports' lists the exports.");
   running.block.exports[2] = an_export("path = \"/z\"\n");
   EXPECT_EQ(problem_of(config::RemovedExport{"/z"}, running), "");
   EXPECT_FALSE(std::filesystem::exists(saved_file())) << "no file has it";
@@ -207,7 +208,8 @@ TEST_F(Saved, nothing_is_written_that_could_not_be_started) {
             std::string::npos);
   std::ofstream(file()) << "";
   EXPECT_EQ(problem_of(config::Drain{true}, running),
-            "saved_changes is another in " + file() + " by now: 'sluicectl config reload' puts it in force.");
+            "The key saved_changes in " + file() +
+                " has changed since it was read. Run 'sluicectl config reload' to apply it.");
   EXPECT_FALSE(std::filesystem::exists(saved_file()));
 }
 
@@ -217,8 +219,8 @@ TEST_F(Saved, a_file_that_cannot_be_written_stays_as_it_was) {
   // A folder of that name fails the write for root as well.
   std::filesystem::create_directories(saved_file() + ".new/x");
   EXPECT_EQ(problem_of(config::Drain{false}, load()),
-            "Cannot write " + saved_file() + " (File exists): let the control plane's user write to " +
-                folder_ + ", where there has to be room.");
+            "Cannot write " + saved_file() + " (File exists). Let the control plane's user write to " +
+                folder_ + ", and free space there.");
   EXPECT_EQ(saved_text(), before);
 }
 
@@ -232,9 +234,8 @@ TEST_F(Saved, a_file_name_is_checked_as_others_are) {
               file() + ":1: saved_changes has to be the path of a file, from '/', or \"\" for none.\n");
   EXPECT_NE(defect_of("/tmp").find("/tmp is a directory"), std::string::npos);
   EXPECT_EQ(defect_of("/no/such/saved.toml"),
-            "saved_changes is '/no/such/saved.toml', and there is no directory '/no/such': make it, or name "
-            "another "
-            "file.\n");
+            "saved_changes is '/no/such/saved.toml', and there is no directory '/no/such'. Create it, or "
+            "name another file.\n");
 }
 
 TEST_F(Saved, a_reload_takes_what_is_saved_and_another_file) {

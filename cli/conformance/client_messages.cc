@@ -16,7 +16,8 @@ bool of_version_1(const Sight& s) {
 
 const Rule kMessageRules[] = {
     {{"V1_069_private_data_is_that_of_RFC_8797", Level::Must, Needs::Nothing,
-      "RFC 8797, 4: the identifier F6AB0E18, version 1, seven reserved bits that are zero, two sizes.",
+      "RFC 8797, 4: private data has the identifier F6AB0E18, version 1, seven reserved bits that are zero, "
+      "and two sizes.",
       nullptr},
      "private data in a connection request",
      What::Connection,
@@ -27,7 +28,7 @@ const Rule kMessageRules[] = {
        f.holds((data[5] & std::byte{0xFE}) == std::byte{}, "reserved bits that are zero");
      }},
     {{"V1_001_V1_006_V1_014_V1_015_V1_016_a_header_can_be_read_to_its_end", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.1 and 4.3: four words, then Read list, Write list and Reply chunk.", nullptr},
+      "RFC 8166, 4.1 and 4.3: a header has four words, then Read list, Write list and Reply chunk.", nullptr},
      "an RDMA_MSG or RDMA_NOMSG",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -50,8 +51,8 @@ const Rule kMessageRules[] = {
        if (s.at.messages > 1 || s.message->header.version < 2) f.holds(of_version_1(s), "version 1");
      }},
     {{"V1_009_V1_062_V1_064_no_message_is_longer_than_the_threshold", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.3.2: header and payload together fit the responder's Receives: what RFC 8797 has told, "
-      "else 1024 octets.",
+      "RFC 8166, 3.3.2: header and payload together fit the responder's Receives, of the size announced by "
+      "RFC 8797 or else 1024 octets.",
       nullptr},
      "a message",
      What::Message,
@@ -60,7 +61,8 @@ const Rule kMessageRules[] = {
                "at most " + std::to_string(s.at.receive_bytes) + " octets in a Send");
      }},
     {{"V1_019_V1_131_V1_134_no_RDMA_MSGP_no_RDMA_DONE_and_no_unknown_type", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.6: RDMA_MSGP and RDMA_DONE are not sent; 7.1: another type is another version.", nullptr},
+      "RFC 8166, 4.6: RDMA_MSGP and RDMA_DONE are not sent; 7.1: another type requires another version.",
+      nullptr},
      "a message",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -103,7 +105,7 @@ const Rule kMessageRules[] = {
                                          std::to_string(s.at.unanswered.size()));
      }},
     {{"V1_044_no_more_calls_are_open_than_credits_are_asked_for", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.3.1: the smaller one of request and grant is the limit.", nullptr},
+      "RFC 8166, 3.3.1: the limit is the smaller one of requested and granted credits.", nullptr},
      "a call",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -113,7 +115,7 @@ const Rule kMessageRules[] = {
                      std::to_string(s.at.unanswered.size()));
      }},
     {{"V1_046_V1_059_one_call_alone_begins_a_connection", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.3.3: one credit until the first reply, on each connection anew.", nullptr},
+      "RFC 8166, 3.3.3: each connection has one credit until its first reply.", nullptr},
      "a call before the first reply",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -130,7 +132,8 @@ const Rule kMessageRules[] = {
        if (s.message->is_call()) f.holds(!s.at.xid_again, "the XID of no unanswered call");
      }},
     {{"V1_160_V1_166_a_reply_in_the_reverse_direction_is_an_RDMA_MSG_without_chunks", Level::Must,
-      Needs::Nothing, "RFC 8167, 4.2 and 5.1: three empty chunk fields, one XID, a grant that is not zero.",
+      Needs::Nothing,
+      "RFC 8167, 4.2 and 5.1: the reply has three empty chunk fields, one XID and a grant that is not zero.",
       nullptr},
      "a reply of the client to a reverse call",
      What::Message,
@@ -142,19 +145,21 @@ const Rule kMessageRules[] = {
        f.holds(header.credits != 0, "a grant of at least 1");
      }},
     {{"V1_053_V1_061_a_reply_finds_a_Receive_that_is_large_enough", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.3.2 and 3.3.3: a Receive is posted for each call before it is sent, of what RFC 8797 has "
-      "told or of 1024 octets.",
+      "RFC 8166, 3.3.2 and 3.3.3: a Receive is posted before each call is sent, of the size announced by RFC "
+      "8797 or of 1024 octets.",
       nullptr},
      "a reply",
      What::Transfer,
      checks::reply_is_received},
     {{"V1_138_V1_139_the_memory_of_Read_chunks_can_be_read", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.4: the memory is registered when the call is sent, and until its reply.", nullptr},
+      "RFC 8166, 3.4: the memory is registered before the call is sent, and remains so until its reply.",
+      nullptr},
      "a Read chunk",
      What::Transfer,
      checks::read_chunk_can_be_read},
     {{"V1_138_V1_147_the_memory_of_Write_and_Reply_chunks_can_be_written", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.4: the memory is registered when the call is sent, and until its reply.", nullptr},
+      "RFC 8166, 3.4: the memory is registered before the call is sent, and remains so until its reply.",
+      nullptr},
      "a Write chunk or Reply chunk that was used",
      What::Transfer,
      checks::write_chunk_can_be_written},
@@ -191,7 +196,7 @@ const Rule kCallRules[] = {
      What::Call,
      checks::has_one_xid},
     {{"V1_010_the_message_is_an_RPC_call", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.4: with its chunks put in, the message is what it would be on another transport.",
+      "RFC 8166, 3.4: after its chunks are inserted, the message is the same as on any other transport.",
       nullptr},
      "a call",
      What::Call,
@@ -207,8 +212,8 @@ const Rule kCallRules[] = {
      What::Call,
      checks::inline_call_has_no_such_chunk},
     {{"V1_070_V1_184_only_eligible_arguments_are_reduced", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.4.2; RFC 8267, 4 and 5: the data of WRITE and the path of a symbolic link, no other "
-      "argument.",
+      "RFC 8166, 3.4.2; RFC 8267, 4 and 5: only the data of WRITE and the path of a symbolic link are "
+      "eligible.",
       nullptr},
      "a Read chunk of a position other than zero",
      What::Call,
@@ -219,20 +224,19 @@ const Rule kCallRules[] = {
      What::Call,
      checks::chunk_is_one_argument},
     {{"V1_012_V1_077_a_position_is_where_the_data_would_be", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.4.5: counted from the first octet of the RPC message, as if nothing was reduced.",
-      nullptr},
+      "RFC 8166, 3.4.5: a position counts from the first octet of the unreduced RPC message.", nullptr},
      "a Read chunk for an eligible argument",
      What::Call,
      checks::position_is_that_of_the_data},
     {{"V1_072_V1_073_the_count_stays_and_is_that_of_the_chunk", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.4.4: the count word stays in the payload; all elements are in the chunk. Its padding may "
-      "be there.",
+      "RFC 8166, 3.4.4: the count word stays in the payload; all elements are in the chunk, which may "
+      "include padding.",
       nullptr},
      "a Read chunk for an eligible argument",
      What::Call,
      checks::count_is_that_of_the_chunk},
     {{"V1_076_the_padding_of_a_reduced_argument_is_gone_from_the_payload", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.4.5.1: what follows the argument follows at once.", nullptr},
+      "RFC 8166, 3.4.5.1: the next item follows the count word immediately.", nullptr},
      "a Read chunk of a position other than zero",
      What::Call,
      checks::payload_has_no_padding},
@@ -242,24 +246,24 @@ const Rule kCallRules[] = {
      What::Call,
      checks::positions_are_multiples_of_four},
     {{"V1_079_V1_081_positions_do_not_descend", Level::Should, Needs::Nothing,
-      "RFC 8166, 4.3.1 leaves the order open; the segments of a chunk stand together, and earlier drafts ask "
-      "for ascending chunks.",
+      "RFC 8166, 4.3.1 does not define the order; the segments of a chunk are adjacent, and earlier drafts "
+      "require ascending chunks.",
       nullptr},
      "two Read segments in one call",
      What::Call,
      checks::positions_do_not_descend},
     {{"V1_084_no_padding_is_in_a_Read_chunk", Level::Should, Needs::Nothing,
-      "RFC 8166, 3.4.5.1: it need not be sent; the responder puts it in.", nullptr},
+      "RFC 8166, 3.4.5.1: padding need not be sent; the responder inserts it.", nullptr},
      "a Read chunk for an argument whose size is no multiple of four",
      What::Call,
      checks::chunk_has_no_padding},
     {{"V1_092_V1_056_a_Write_chunk_has_room_for_the_largest_result", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.4.6: the requester cannot be asked for more.", nullptr},
+      "RFC 8166, 3.4.6: the responder cannot request more memory.", nullptr},
      "a READ with a Write chunk",
      What::Call,
      checks::has_room_for_the_result},
     {{"V1_103_a_Write_chunk_has_no_room_for_padding", Level::Should, Needs::Nothing,
-      "RFC 8166, 3.4.6.2: no padding is written, so that no room is given for it.", nullptr},
+      "RFC 8166, 3.4.6.2: no padding is written, so no memory is offered for it.", nullptr},
      "a READ of a size that is no multiple of four, with a Write chunk",
      What::Call,
      checks::has_no_room_for_padding},
@@ -269,7 +273,7 @@ const Rule kCallRules[] = {
      What::Call,
      checks::result_is_eligible},
     {{"V1_192_a_READ_that_does_not_fit_has_a_Write_list", Level::Should, Needs::Nothing,
-      "RFC 5666, 3.4: it is not recommended to leave it out.", nullptr},
+      "RFC 5666, 3.4: omitting the Write list is not recommended.", nullptr},
      "a READ of more than the client's threshold",
      What::Call,
      [](const Sight& s, Finding& f) {
@@ -279,8 +283,7 @@ const Rule kCallRules[] = {
      }},
     {{"V1_118_V1_119_V1_197_a_reply_that_may_not_fit_has_a_Reply_chunk_of_its_size", Level::Must,
       Needs::Nothing,
-      "RFC 8166, 3.5.3 and 4.3.3: a Reply chunk large enough for the largest reply, where that exceeds the "
-      "threshold.",
+      "RFC 8166, 3.5.3 and 4.3.3: the Reply chunk can hold the largest reply if that exceeds the threshold.",
       nullptr},
      "a call whose largest reply exceeds the client's threshold, such as READDIR",
      What::Call,
@@ -300,25 +303,26 @@ const Rule kCallRules[] = {
          f.holds(s.call->rpc.program != kConnectionConfiguration, "no call of program 100417");
      }},
     {{"V1_141_memory_that_is_offered_stays_as_it_is", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.4: it is the responder's until the reply. It was read twice.", nullptr},
+      "RFC 8166, 3.4: the memory belongs to the responder until the reply. It was read twice.", nullptr},
      "a Read chunk",
      What::Call,
      [](const Sight& s, Finding& f) {
        if (!s.call->chunks.empty()) f.holds(!s.call->changed, "the same octets when they are read again");
      }},
     {{"V1_144_handles_change_with_each_call", Level::Should, Needs::Nothing,
-      "RFC 8166, 8.1.2: memory is registered for one call, and its handle cannot be told from earlier ones.",
+      "RFC 8166, 8.1.2: memory is registered for one call, and its handle cannot be predicted from earlier "
+      "ones.",
       nullptr},
      "two calls with chunks",
      What::Call,
      checks::handles_change},
     {{"V1_153_a_call_that_is_repeated_has_fresh_registrations", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.4: handles are those of one connection.", nullptr},
+      "RFC 8166, 3.4: handles are valid on one connection.", nullptr},
      "a call with chunks that was open when its connection ended",
      What::Call,
      checks::repeated_call_has_fresh_handles},
     {{"V1_176_what_RPCSEC_GSS_protects_is_not_reduced", Level::Must, Needs::Nothing,
-      "RFC 8166, 8.2.2: with integrity or privacy no item is placed by itself.", nullptr},
+      "RFC 8166, 8.2.2: with integrity or privacy no single item is placed.", nullptr},
      "a call with RPCSEC_GSS integrity or privacy",
      What::Call,
      checks::protected_call_is_not_reduced},

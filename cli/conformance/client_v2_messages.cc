@@ -62,8 +62,8 @@ void for_segments(const RawCall& header, Ask ask) {
 
 const Rule kRules[] = {
     {{"V2_002_V2_003_V2_017_each_message_has_the_prefix_of_version_2", Level::Must, Needs::Nothing,
-      "Version 2, 4.2, 4.3.3.3 and 6.3.1: each Send begins with it, and the version stays for the "
-      "connection.",
+      "Version 2, 4.2, 4.3.3.3 and 6.3.1: each Send begins with the prefix, and the version does not change "
+      "during a connection.",
       nullptr},
      "a message",
      What::Message,
@@ -72,14 +72,14 @@ const Rule kRules[] = {
        f.holds(has_prefix(*s.message), "20 octets or more, and version 2 in the second word");
      }},
     {{"V2_022_V2_158_no_flags_but_RESPONSE_and_MORE_are_set", Level::Must, Needs::Nothing,
-      "Version 2, 6.3.2 and B.1: the others are zero.", nullptr},
+      "Version 2, 6.3.2 and B.1: the other flags are zero.", nullptr},
      "a message",
      What::Message,
      [](const Sight& s, Finding& f) {
        if (has_prefix(*s.message)) f.holds((s.message->flags & ~kKnownFlags) == 0, "flags of 0 to 3");
      }},
     {{"V2_029_no_header_type_but_0_1_4_and_5_is_sent", Level::Must, Needs::Nothing,
-      "Version 2, 6.2 and B.1: others only to who is known to take them.", nullptr},
+      "Version 2, 6.2 and B.1: other types are sent only to a peer that is known to support them.", nullptr},
      "a message",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -89,8 +89,8 @@ const Rule kRules[] = {
                  "MSG, NOMSG, ERROR or CONNPROP");
      }},
     {{"V2_066_V2_068_a_header_can_be_read_to_its_end", Level::Must, Needs::Nothing,
-      "Version 2, 6.3.3 and 6.4: rdma_inv_handle, Read list, Write list, Reply chunk; 0 or 1 before each "
-      "entry.",
+      "Version 2, 6.3.3 and 6.4: a header has rdma_inv_handle, Read list, Write list and Reply chunk, with 0 "
+      "or 1 before each entry.",
       nullptr},
      "a MSG or NOMSG",
      What::Message,
@@ -99,8 +99,8 @@ const Rule kRules[] = {
          f.holds(s.message->readable(), "a whole header, but " + s.message->defect);
      }},
     {{"V2_006_V2_007_the_first_message_is_short", Level::Must, Needs::Nothing,
-      "Version 2, 4.3.3: it has at most 1024 octets, since nothing is known of the responder. D2-01: no "
-      "chunks.",
+      "Version 2, 4.3.3: the first message has at most 1024 octets, because the responder's sizes are "
+      "unknown. D2-01: it has no chunks.",
       nullptr},
      "a first message",
      What::Message,
@@ -118,7 +118,7 @@ const Rule kRules[] = {
          f.holds(!s.at.v2.beyond_grant(), "one message alone");
      }},
     {{"V2_009_an_ERROR_as_first_answer_gives_one_credit_back", Level::Decision, Needs::Nothing,
-      "D2-16: its credit word is ignored; the one starting credit may be used again.", nullptr},
+      "D2-16: the ERROR's credit word is ignored; the initial credit may be used again.", nullptr},
      "a message between an ERROR as first answer and the first grant",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -126,8 +126,8 @@ const Rule kRules[] = {
          f.holds(!s.at.v2.beyond_grant(), "one message for each ERROR");
      }},
     {{"V2_035_V2_042_V2_090_no_message_is_sent_without_a_credit", Level::Must, Needs::Nothing,
-      "Version 2, 4.3.1.1 and 4.3.1.2: each Send takes one, parts of messages too; one grant may be sent "
-      "beyond them.",
+      "Version 2, 4.3.1.1 and 4.3.1.2: each Send uses a credit, as does each part of a message; one grant "
+      "may be sent without.",
       nullptr},
      "a message behind a first grant",
      What::Message,
@@ -135,7 +135,8 @@ const Rule kRules[] = {
        if (s.at.v2.has_granted()) f.holds(!s.at.v2.beyond_grant(), "a message within the credits");
      }},
     {{"V2_033_V2_036_the_limit_of_credits_is_not_zero", Level::Must, Needs::Nothing,
-      "Version 2, 4.3.1.1: the high half of the credit word; the first message grants some, too.", nullptr},
+      "Version 2, 4.3.1.1: the limit is the high half of the credit word; the first message has one, too.",
+      nullptr},
      "a message",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -145,7 +146,7 @@ const Rule kRules[] = {
        if (s.at.messages == 1) f.holds((word & 0xFFFF) != 0, "a low half of 1 or more in the first message");
      }},
     {{"V2_041_a_grant_is_four_zero_words", Level::Must, Needs::Nothing,
-      "Version 2, 6.4.2: the XID is zero; D2-18: so is rdma_inv_handle.", nullptr},
+      "Version 2, 6.4.2: the XID of a grant is zero; D2-18: so is its rdma_inv_handle.", nullptr},
      "a grant without payload",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -153,7 +154,7 @@ const Rule kRules[] = {
          f.holds(s.message->header.xid == 0 && s.message->invalidate == 0, "an XID and a handle of zero");
      }},
     {{"V2_070_nothing_is_behind_the_header_of_a_NOMSG", Level::Must, Needs::Nothing,
-      "Version 2, 6.2 and 6.4.2: it has no payload.", nullptr},
+      "Version 2, 6.2 and 6.4.2: a NOMSG has no payload.", nullptr},
      "a NOMSG",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -161,7 +162,7 @@ const Rule kRules[] = {
          f.holds(s.message->payload().empty(), "a NOMSG that ends with its header");
      }},
     {{"V2_025_RESPONSE_is_set_in_ERROR_alone_where_there_is_no_payload", Level::Must, Needs::Nothing,
-      "Version 2, 6.3.2.1; D2-10: it is clear in CONNPROP and in grants.", nullptr},
+      "Version 2, 6.3.2.1; D2-10: RESPONSE is clear in CONNPROP and in grants.", nullptr},
      "a grant, CONNPROP or ERROR",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -169,7 +170,8 @@ const Rule kRules[] = {
          f.holds(s.message->response() == is_type(s, v2::kError), "RESPONSE in ERROR, and nowhere else");
      }},
     {{"V2_024_V2_020_RESPONSE_and_XID_are_those_of_the_RPC_message", Level::Must, Needs::Nothing,
-      "Version 2, 6.3.2.1: clear in a Call, set in a Reply; 6.4.2: the XID of the header is its XID.",
+      "Version 2, 6.3.2.1: RESPONSE is clear in a Call and set in a Reply; 6.4.2: the XID of the header is "
+      "that of the message.",
       nullptr},
      "the beginning of an RPC message in a MSG",
      What::Message,
@@ -181,7 +183,7 @@ const Rule kRules[] = {
      }},
     {{"V2_047_V2_046_V2_011_no_message_is_longer_than_both_ends_have_said", Level::Must, Needs::Nothing,
       "Version 2, 4.3.2, 5.2.1 and 5.2.2: the responder's Receive Buffer Size and the client's Maximum Send "
-      "Size, 4096 octets by default.",
+      "Size limit a message; they are 4096 octets by default.",
       nullptr},
      "a message",
      What::Message,
@@ -190,7 +192,7 @@ const Rule kRules[] = {
        f.holds(s.message->bytes.size() <= most, "at most " + std::to_string(most) + " octets in a Send");
      }},
     {{"V2_050_segments_are_no_longer_than_the_responder_takes", Level::Must, Needs::Nothing,
-      "Version 2, 5.2.3: its Maximum RDMA Segment Size, 1048576 octets by default.", nullptr},
+      "Version 2, 5.2.3: the responder's Maximum RDMA Segment Size is 1048576 octets by default.", nullptr},
      "a chunk",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -200,7 +202,7 @@ const Rule kRules[] = {
        });
      }},
     {{"V2_051_a_header_has_no_more_segments_than_the_responder_takes", Level::Must, Needs::Nothing,
-      "Version 2, 5.2.4: its Maximum RDMA Segment Count, 16 by default.", nullptr},
+      "Version 2, 5.2.4: the responder's Maximum RDMA Segment Count is 16 by default.", nullptr},
      "a chunk",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -210,8 +212,8 @@ const Rule kRules[] = {
          f.holds(segments <= s.at.segments, "at most " + std::to_string(s.at.segments) + " segments");
      }},
     {{"V2_085_V2_086_parts_of_a_message_stand_together", Level::Must, Needs::Nothing,
-      "Version 2, 4.2 and 6.3.2.2: one XID and one type; nothing but grants and ERRORs may come between "
-      "them.",
+      "Version 2, 4.2 and 6.3.2.2: the parts have one XID and one type; only grants and ERRORs may be sent "
+      "between them.",
       nullptr},
      "a message behind a part with MORE",
      What::Message,
@@ -236,7 +238,7 @@ const Rule kRules[] = {
          f.holds(!s.message->has_chunks() && s.message->invalidate == 0, "four zero words");
      }},
     {{"V2_093_each_part_has_payload", Level::Decision, Needs::Nothing,
-      "D2-30: rdma_rpc_first_word is its beginning, so that there is some.", nullptr},
+      "D2-30: each part has payload, because rdma_rpc_first_word is its beginning.", nullptr},
      "a MSG",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -258,7 +260,7 @@ const Rule kRules[] = {
        f.holds(own, "zero, or a handle of this message");
      }},
     {{"V2_107_V2_108_an_ERROR_is_about_a_message_that_is_no_Reply", Level::Must, Needs::Nothing,
-      "Version 2, 6.4.3; D2-07: faults of Replies and of ERRORs are not answered.", nullptr},
+      "Version 2, 6.4.3; D2-07: errors in Replies and in ERRORs are not answered.", nullptr},
      "an ERROR of the client",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -267,7 +269,7 @@ const Rule kRules[] = {
                  "the XID of a call in the reverse direction, or of properties");
      }},
     {{"V2_106_V2_109_V2_110_V2_111_V2_112_an_ERROR_has_the_form_of_its_code", Level::Must, Needs::Nothing,
-      "Version 2, 6.4.3: the code behind the prefix, and what belongs to it.", nullptr},
+      "Version 2, 6.4.3: the code follows the prefix, and the fields of the code follow it.", nullptr},
      "an ERROR of the client",
      What::Message,
      [](const Sight& s, Finding& f) {
@@ -277,21 +279,23 @@ const Rule kRules[] = {
                  "a code of 1 to 10 and its words");
      }},
     {{"V2_044_an_ERROR_grants_nothing", Level::Decision, Needs::Nothing,
-      "Version 2, 6.4.3: its credit word is ignored; D2-16: the low half is zero.", nullptr},
+      "Version 2, 6.4.3: the credit word of an ERROR is ignored; D2-16: its low half is zero.", nullptr},
      "an ERROR of the client",
      What::Message,
      [](const Sight& s, Finding& f) {
        if (is_type(s, v2::kError)) f.holds((s.message->header.credits & 0xFFFF) == 0, "a low half of zero");
      }},
     {{"V2_134_V2_137_a_Reply_in_the_reverse_direction_has_no_chunks", Level::Must, Needs::Nothing,
-      "Version 2, 5.2.5: the reverse calls had none, so that neither has the Reply.", nullptr},
+      "Version 2, 5.2.5: the calls in the reverse direction had no chunks, so their Replies have none.",
+      nullptr},
      "a Reply of the client to a reverse call",
      What::Message,
      [](const Sight& s, Finding& f) {
        if (carries_rpc(s) && s.message->response()) f.holds(!s.message->has_chunks(), "three empty lists");
      }},
     {{"V2_052_V2_054_V2_055_properties_have_the_form_of_their_types", Level::Must, Needs::Nothing,
-      "Version 2, 5.1 and 5.2: ids 1 to 5 are one word, id 6 an opaque; or of no length. D2-23: each once.",
+      "Version 2, 5.1 and 5.2: ids 1 to 5 have one word, id 6 an opaque, or no data. D2-23: each occurs "
+      "once.",
       nullptr},
      "properties",
      What::Properties,
@@ -309,7 +313,7 @@ const Rule kRules[] = {
        }
      }},
     {{"V2_058_properties_but_authentication_are_told_once", Level::Should, Needs::Nothing,
-      "Version 2, 6.4.4: all relevant ones at once, and no change later.", nullptr},
+      "Version 2, 6.4.4: all relevant properties are sent at once, and do not change later.", nullptr},
      "properties",
      What::Properties,
      [](const Sight& s, Finding& f) {
@@ -318,18 +322,20 @@ const Rule kRules[] = {
            f.holds(!s.at.v2.knows_client(), "ids 1 to 5 in the first set alone");
      }},
     {{"V2_038_V2_048_a_message_finds_a_Receive_that_is_large_enough", Level::Must, Needs::Nothing,
-      "Version 2, 4.3.1.1 and 5.2.2: a Receive for each credit, as long as was announced, or of 4096 octets.",
+      "Version 2, 4.3.1.1 and 5.2.2: each credit has a Receive, of the announced size or of 4096 octets.",
       nullptr},
      "a reply",
      What::Transfer,
      checks::reply_is_received},
     {{"V2_144_the_memory_of_Read_chunks_can_be_read", Level::Must, Needs::Nothing,
-      "Version 2, 10.1.3: it is registered when the call is sent, and until its reply.", nullptr},
+      "Version 2, 10.1.3: the memory is registered before the call is sent, and remains so until its reply.",
+      nullptr},
      "a Read chunk",
      What::Transfer,
      checks::read_chunk_can_be_read},
     {{"V2_144_V2_141_the_memory_of_Write_and_Reply_chunks_can_be_written", Level::Must, Needs::Nothing,
-      "Version 2, 10.1.3: it is registered when the call is sent, and until its reply.", nullptr},
+      "Version 2, 10.1.3: the memory is registered before the call is sent, and remains so until its reply.",
+      nullptr},
      "a Write chunk or Reply chunk that was used",
      What::Transfer,
      checks::write_chunk_can_be_written},

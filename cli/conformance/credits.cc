@@ -31,8 +31,8 @@ void all_answered(Trial& t, std::uint32_t calls) {
 
 const Test kVersion1Tests[] = {
     {"V1_030_errors_grant_credits", Level::Must, Needs::Nothing,
-     "RFC 8166, 4.2.3: rdma_credit is never zero, in an error neither; the request that failed gives its "
-     "credit back.",
+     "RFC 8166, 4.2.3: rdma_credit is never zero, not even in an error; the failed request returns its "
+     "credit.",
      [](Trial& t) {
        t.connect();
        const RawCall call{.xid = t.next_xid(), .proc = 9};
@@ -42,8 +42,8 @@ const Test kVersion1Tests[] = {
        t.expect_alive();
      }},
     {"V1_041_V1_051_the_grant_is_a_limit_and_stays", Level::Should, Needs::Nothing,
-     "RFC 8166, 3.3.1: the responder grants as many requests as it can handle, not what is free at the "
-     "moment.",
+     "RFC 8166, 3.3.1: the responder grants as many requests as it can process, not as many as it has free "
+     "at the moment.",
      [](Trial& t) {
        t.connect();
        grant_of(t);
@@ -51,7 +51,7 @@ const Test kVersion1Tests[] = {
        for (int i = 0; i < 100; ++i) t.expect(grant_of(t) == grant, "the same grant in each reply");
      }},
     {"V1_042_a_request_for_no_credits_gets_one", Level::Must, Needs::Nothing,
-     "RFC 8166, 3.3.1: a grant is at least one, else nothing could be sent again.",
+     "RFC 8166, 3.3.1: a grant is at least one, because no request could be sent after a grant of zero.",
      [](Trial& t) {
        t.connect();
        const RawCall call{.xid = t.next_xid(), .credits = 0};
@@ -59,7 +59,7 @@ const Test kVersion1Tests[] = {
        t.expect_alive();
      }},
     {"V1_047_the_first_call_finds_a_Receive", Level::Must, Needs::Nothing,
-     "RFC 8166, 3.3.3: Receives are posted before the connection is there.",
+     "RFC 8166, 3.3.3: Receives are posted before the connection is established.",
      [](Trial& t) {
        for (int i = 0; i < 5; ++i) {
          t.connect();
@@ -67,7 +67,7 @@ const Test kVersion1Tests[] = {
        }
      }},
     {"V1_048_the_request_may_change_with_each_call", Level::Must, Needs::Nothing,
-     "RFC 8166, 3.3.1: both values may go up and down at any message.",
+     "RFC 8166, 3.3.1: both values may increase or decrease with any message.",
      [](Trial& t) {
        t.connect();
        for (const std::uint32_t credits : {1u, 128u, 2u, 0xFFFFFFFFu, 1u, 64u}) {
@@ -86,7 +86,7 @@ const Test kVersion1Tests[] = {
        for (int i = 0; i < 5; ++i) all_answered(t, grant);
      }},
     {"V1_054_requests_beyond_the_grant_hurt_nobody", Level::Must, Needs::Nothing,
-     "RFC 8166, 3.3.1: the responder may handle them, or end the connection.",
+     "RFC 8166, 3.3.1: the responder may process requests beyond its grant, or close the connection.",
      [](Trial& t) {
        t.connect();
        const std::uint32_t grant = grant_of(t);
@@ -103,7 +103,7 @@ const Test kVersion1Tests[] = {
        t.expect_alive();
      }},
     {"V1_058_a_stray_RDMA_DONE_takes_no_Receive_of_the_calls", Level::Should, Needs::Nothing,
-     "RFC 8166, 4.6.2; an old requester's RDMA_DONE comes without a credit.",
+     "RFC 8166, 4.6.2: the RDMA_DONE of an old requester uses no credit.",
      [](Trial& t) {
        t.connect();
        const std::uint32_t grant = smaller_of(grant_of(t), kMostAtOnce);
@@ -122,7 +122,7 @@ const Test kVersion1Tests[] = {
        t.expect_alive();
      }},
     {"V1_057_calls_with_many_segments_come_all_at_once", Level::Must, Needs::File,
-     "RFC 8166, 3.3.1: how many RDMA Reads may be in progress is not conveyed; a responder minds it itself.",
+     "RFC 8166, 3.3.1: the number of concurrent RDMA Reads is not conveyed; a responder limits it itself.",
      [](Trial& t) {
        constexpr std::uint32_t kSegments = 8, kSegmentBytes = 512;
        t.connect();
@@ -142,7 +142,7 @@ const Test kVersion1Tests[] = {
                 "the file holds what is in the chunk");
      }},
     {"V1_060_each_request_gives_its_credit_back", Level::Must, Needs::Nothing,
-     "RFC 8166, 4.5: requests that cannot be processed are answered, one by one, without end.",
+     "RFC 8166, 4.5: each request that cannot be processed is answered, however many there are.",
      [](Trial& t) {
        t.connect();
        t.expect_alive();
@@ -155,7 +155,7 @@ const Test kVersion1Tests[] = {
        t.expect_alive();
      }},
     {"V1_061_calls_of_1024_bytes_are_received", Level::Must, Needs::File,
-     "RFC 8166, 3.3.2: every receiver takes 1024 octets.",
+     "RFC 8166, 3.3.2: every receiver accepts messages of 1024 octets.",
      [](Trial& t) {
        t.connect();
        const RawCall call{.xid = t.next_xid()};
@@ -167,7 +167,8 @@ const Test kVersion1Tests[] = {
        t.expect(has_pattern(file_content(t, 0, count), kFileSeed), "the file holds what was sent");
      }},
     {"V1_062_V1_064_V1_009_a_reply_is_as_long_as_the_threshold_and_no_longer", Level::Must, Needs::File,
-     "RFC 8166, 3.3.2: 1024 octets, header and payload together, unless something else was agreed.",
+     "RFC 8166, 3.3.2: header and payload together have at most 1024 octets, unless the ends have agreed on "
+     "another threshold.",
      [](Trial& t) {
        t.connect();
        RawCall call{.xid = t.next_xid()};
@@ -214,7 +215,7 @@ const Test kVersion1Tests[] = {
        t.expect_alive();
      }},
     {"V1_068_two_programs_share_a_connection", Level::Must, Needs::Root,
-     "RFC 8166, 3.3: thresholds and credits are those of the connection, whatever the program.",
+     "RFC 8166, 3.3: thresholds and credits belong to the connection, not to a program.",
      [](Trial& t) {
        t.connect();
        for (int i = 0; i < 5; ++i) {
@@ -243,7 +244,8 @@ const Test kVersion1Tests[] = {
        }
      }},
     {"V1_153_a_call_that_is_sent_again_has_new_chunks", Level::Must, Needs::File,
-     "RFC 8166, 3.4.2 and 4.5.4: the old handles are gone; the reply uses those of the call that it answers.",
+     "RFC 8166, 3.4.2 and 4.5.4: the old handles are invalid; the reply uses those of the call that it "
+     "answers.",
      [](Trial& t) {
        const std::uint32_t xid = t.next_xid();
        for (int i = 0; i < 3; ++i) {
@@ -288,7 +290,8 @@ void connect_without_credits(Trial& t) {
 
 const Test kVersion2Tests[] = {
     {"V2_033_the_credit_word_has_new_credits_and_their_limit", Level::Must, Needs::Nothing,
-     "Version 2, 4.3.1.1: what is new in the low half, the most that may be outstanding in the high half.",
+     "Version 2, 4.3.1.1: the low half of the credit word has the new credits, the high half the limit of "
+     "outstanding messages.",
      [](Trial& t) {
        t.connect_v2();
        for (int i = 0; i < 300; ++i) {
@@ -300,7 +303,7 @@ const Test kVersion2Tests[] = {
                 "no more credits than the limit");
      }},
     {"V2_037_the_limit_of_a_peer_may_change", Level::Must, Needs::Nothing,
-     "Version 2, 4.3.1.1: it may be raised and reduced at any time; credits that were given stay.",
+     "Version 2, 4.3.1.1: the limit may increase and decrease at any time; granted credits remain valid.",
      [](Trial& t) {
        t.connect_v2();
        for (const std::uint32_t limit : {1u, 65535u, 2u, 300u, 1u}) {
@@ -311,7 +314,7 @@ const Test kVersion2Tests[] = {
        for (int i = 0; i < 100; ++i) t.expect_alive();
      }},
     {"V2_038_each_credit_is_a_Receive", Level::Must, Needs::Nothing,
-     "Version 2, 4.3.1.1: all that was granted may be sent at once.",
+     "Version 2, 4.3.1.1: all granted messages may be sent at once.",
      [](Trial& t) {
        t.connect_v2();
        for (int round = 0; round < 5; ++round) {
@@ -325,7 +328,8 @@ const Test kVersion2Tests[] = {
        }
      }},
     {"V2_040_V2_035_a_server_without_credits_waits_for_a_grant", Level::Must, Needs::Nothing,
-     "Version 2, 4.3.1.1 and 4.3.1.2: no reply without a credit; a NOMSG without chunks brings new ones.",
+     "Version 2, 4.3.1.1 and 4.3.1.2: no reply is sent without a credit; a NOMSG without chunks grants new "
+     "ones.",
      [](Trial& t) {
        connect_without_credits(t);
        const std::uint32_t xid = t.next_xid();
@@ -336,7 +340,7 @@ const Test kVersion2Tests[] = {
        t.expect_alive();
      }},
     {"V2_042_the_reserve_is_for_one_grant", Level::Decision, Needs::Nothing,
-     "D2-15: without credits one grant and nothing else may be sent; who is idle falls silent.",
+     "D2-15: an end without credits may send one grant and nothing else; an idle end sends nothing.",
      [](Trial& t) {
        connect_without_credits(t);
        for (int round = 0; round < 4; ++round) {  // the credits that it grants are used up again

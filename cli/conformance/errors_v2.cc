@@ -115,7 +115,7 @@ const Provocation kErrors[] = {
        for (const std::uint32_t code : {2u, 3u, 4u}) error_ends_the_call(s, code);
      }},
     {{"V2_158_V2_111_a_type_that_was_refused_is_not_sent_again", Level::Decision, Needs::Nothing,
-      "Version 2, B.1: after INVAL_HTYPE the responder is known not to take it.", nullptr},
+      "Version 2, B.1: INVAL_HTYPE says that the responder does not support the header type.", nullptr},
      [](Stage& s) {
        const auto is_long = [](const WaitingCall& c) { return c.message.header.proc == v2::kNoMsg; };
        const WaitingCall call = s.await(is_long, "a NOMSG");
@@ -133,7 +133,7 @@ const Provocation kErrors[] = {
       "Version 2, 6.4.3: the requester ends the RPC of that XID.", nullptr},
      [](Stage& s) { error_ends_the_call(s, kSystem); }},
     {{"V2_121_an_unknown_code_ends_the_call", Level::Decision, Needs::Nothing,
-      "D2-48: it has no words that are known, and is permanent.", nullptr},
+      "D2-48: an unknown code has no known body, and the error is permanent.", nullptr},
      [](Stage& s) {
        error_ends_the_call(s, kUnknown);
        error_ends_the_call(s, kUnknown, {1, 2, 3});
@@ -192,20 +192,20 @@ const Provocation kRefusals[] = {
                       2, "BAD_XDR");
      }},
     {{"V2_055_a_property_beyond_the_message_is_refused", Level::Must, Needs::Nothing,
-      "Version 2, 5.1: BAD_XDR for a length that is too long, of an unknown id too.", nullptr},
+      "Version 2, 5.1: BAD_XDR for a length beyond the message, even of an unknown id.", nullptr},
      [](Stage& s) {
        expect_refusal(s, Header{.xid = next_xid(), .type = v2::kConnProp}.then({1, 0x7FFF0001, 0xFFFFFFF0}),
                       2, "BAD_XDR");
        expect_refusal(s, Header{.xid = next_xid(), .type = v2::kConnProp}.then({0x20000000}), 2, "BAD_XDR");
      }},
     {{"V2_030_V2_111_unknown_header_types_are_refused", Level::Must, Needs::Nothing,
-      "Version 2, 6.2 and 6.4.3: INVAL_HTYPE, for RDMA_MSGP of version 1 too.", nullptr},
+      "Version 2, 6.2 and 6.4.3: INVAL_HTYPE, even for RDMA_MSGP of version 1.", nullptr},
      [](Stage& s) {
        for (const std::uint32_t type : {2u, 6u})
          expect_refusal(s, Header{.xid = next_xid(), .type = type}.bytes(), 3, "INVAL_HTYPE");
      }},
     {{"V2_023_V2_112_unknown_flags_are_refused", Level::Must, Needs::Nothing,
-      "Version 2, 6.4.3: INVAL_FLAG; nothing is done.", nullptr},
+      "Version 2, 6.4.3: INVAL_FLAG; the message is not processed.", nullptr},
      [](Stage& s) {
        const std::uint32_t xid = next_xid();
        expect_refusal(s, Header{.xid = xid, .flags = 4}.with(rpc_call(xid, kCallBack, 1, 0)), 4,
@@ -236,7 +236,7 @@ const Provocation kRefusals[] = {
        expect_refusal(s, part.with(reverse_call(xid)), kInvalFlag, "INVAL_FLAG");
      }},
     {{"V2_070_octets_behind_the_body_are_refused", Level::Decision, Needs::Nothing,
-      "D2-31: BAD_XDR for a grant, and for properties, with something behind them.", nullptr},
+      "D2-31: BAD_XDR for a grant, and for properties, that octets follow.", nullptr},
      [](Stage& s) {
        Bytes grant = Header{.xid = next_xid(), .type = v2::kNoMsg}.bytes();
        append(grant, words({0}));
@@ -253,7 +253,7 @@ const Provocation kRefusals[] = {
        expect_refusal(s, Header{.xid = xid}.with(reverse_call(~xid)), kBadXdr, "BAD_XDR");
      }},
     {{"V2_027_a_Reply_without_RESPONSE_is_refused", Level::Decision, Needs::Nothing,
-      "D2-11: INVAL_FLAG where RESPONSE is clear and msg_type says otherwise.", nullptr},
+      "D2-11: INVAL_FLAG if RESPONSE is clear and msg_type is REPLY.", nullptr},
      [](Stage& s) {
        const std::uint32_t xid = next_xid();
        expect_refusal(s, Header{.xid = xid}.with(empty_reply(xid)), kInvalFlag, "INVAL_FLAG");

@@ -61,7 +61,7 @@ void refuse_version(Responder& responder, Visit& visit, const Bytes& form, std::
 
 const Provocation kProvocations[] = {
     {{"V2_008_the_first_answer_is_late", Level::Must, Needs::Nothing,
-      "Version 2, 4.3.3: the client sends nothing more before it.", nullptr},
+      "Version 2, 4.3.3: the client sends no second message before the first answer.", nullptr},
      [](Stage& s) {
        const Return back = next_connection(s, [](Visit&, const ClientMessage&) {});
        s.responder.wait(kSilenceNs, [&] { return back.visit->ended; });
@@ -71,7 +71,7 @@ const Provocation kProvocations[] = {
        expect_work(s, back);
      }},
     {{"V2_010_V2_057_the_first_answer_is_a_grant_and_no_properties_come", Level::Must, Needs::Nothing,
-      "Version 2, 4.3.3.1 and 6.4.4: a responder may keep to the defaults.", nullptr},
+      "Version 2, 4.3.3.1 and 6.4.4: a responder may keep the defaults.", nullptr},
      [](Stage& s) {
        const Return back = next_connection(s, [&s](Visit& visit, const ClientMessage& first) {
          s.responder.send(visit, Header{.xid = 0, .type = v2::kNoMsg}.bytes());
@@ -82,7 +82,8 @@ const Provocation kProvocations[] = {
      }},
     {{"V2_052_V2_053_V2_056_V2_061_properties_come_in_any_order_and_with_unknown_ids", Level::Must,
       Needs::Nothing,
-      "Version 2, 5.1 and 5.2: unknown ids are skipped, no data means the default, as an unknown level does.",
+      "Version 2, 5.1 and 5.2: unknown ids are skipped; a property without data, or with an unknown level, "
+      "has its default.",
       nullptr},
      [](Stage& s) {
        s.responder.set_announcement({{0x7FFF0001, Bytes(3, std::byte{0xAB})},
@@ -120,7 +121,7 @@ const Provocation kProvocations[] = {
        s.expect(back.visit->talk.v2.longest() <= kSmallReceive, "no message of more than 2048 octets");
      }},
     {{"V2_065_sizes_that_cannot_be_are_borne", Level::Decision, Needs::Nothing,
-      "D2-20: they are raised to what the client can live with, and are no faults.", nullptr},
+      "D2-20: such sizes are raised to the client's minimum, and are not errors.", nullptr},
      [](Stage& s) {
        s.responder.set_announcement({{kSendSize, words({0})},
                                      {kReceiveSize, words({17})},
@@ -149,7 +150,7 @@ const Provocation kProvocations[] = {
        s.expect(back.visit->talk.v2.longest() <= kSmallReceive, "no message of more than 2048 octets");
      }},
     {{"V2_009_the_first_answer_is_an_ERROR", Level::Decision, Needs::Nothing,
-      "D2-16: it gives the one starting credit back, whatever its credit word says.", nullptr},
+      "D2-16: the ERROR returns the initial credit, whatever its credit word says.", nullptr},
      [](Stage& s) {
        const Return back = next_connection(s, [&s](Visit& visit, const ClientMessage& first) {
          s.responder.send_as_it_is(
@@ -162,9 +163,8 @@ const Provocation kProvocations[] = {
        expect_work(s, back);
      }},
     {{"V2_013_V2_014_ERR_VERS_leads_to_version_1", Level::Should, Needs::Nothing,
-      "Version 2, 4.3.3.2: the client goes on with a version of the range, on the same connection; D2-01: "
-      "the "
-      "ERROR may have seven words, as in version 1.",
+      "Version 2, 4.3.3.2: the client continues with a version of the range, on the same connection; D2-01: "
+      "the ERROR may have seven words, as in version 1.",
       nullptr},
      [](Stage& s) {
        const Return back = next_connection(s, [&s](Visit& visit, const ClientMessage& first) {
@@ -176,7 +176,8 @@ const Provocation kProvocations[] = {
        s.expect(!back.visit->ended, "the connection to stay");
      }},
     {{"V2_015_a_connection_that_ends_behind_ERR_VERS_makes_the_next_one_version_1", Level::Should,
-      Needs::Nothing, "Version 2, 4.3.3.2: the client begins with version 1, for some time.", nullptr},
+      Needs::Nothing, "Version 2, 4.3.3.2: the client begins new connections with version 1, for some time.",
+      nullptr},
      [](Stage& s) {
        const Return back = next_connection(s, [&s](Visit& visit, const ClientMessage& first) {
          refuse_version(s.responder, visit, words({0, 2, 0x00200000, 4, 1, 1, 1, 1}), first.header.xid);

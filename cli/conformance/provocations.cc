@@ -148,20 +148,19 @@ void errors_end_the_call(Stage& s, std::uint32_t error) {
 
 const Provocation kProvocations[] = {
     {{"V1_121_a_reply_that_would_fit_comes_in_the_Reply_chunk", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.3.3: where a Reply chunk is offered, the responder may use it whatever the size.",
-      nullptr},
+      "RFC 8166, 4.3.3: the responder may use an offered Reply chunk for a reply of any size.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await(has_reply_chunk, "a call with a Reply chunk");
        s.responder.serve(call, {.always_reply_chunk = true});
        s.expect_done(call);
      }},
     {{"V1_100_V1_108_a_part_of_a_Write_chunk_is_used", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.3.2: the lengths that come back are what was written; RFC 1813, 3.3.6: a READ may return "
-      "less.",
+      "RFC 8166, 4.3.2: the returned lengths are those that were written; RFC 1813, 3.3.6: a READ may return "
+      "less than was requested.",
       nullptr},
      use_a_part_of_a_write_chunk},
     {{"V1_104_V1_105_padding_is_written_behind_a_result", Level::Decision, Needs::Nothing,
-      "RFC 5666, 3.7: responders of old round the length up; the count in the reply is what counts.",
+      "RFC 5666, 3.7: old responders round the length up; the count in the reply is the length of the data.",
       nullptr},
      [](Stage& s) {
        const AnsweredRead read =
@@ -173,7 +172,7 @@ const Provocation kProvocations[] = {
        s.expect_done(read.call);
      }},
     {{"V1_043_V1_048_the_grant_falls_to_one", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.3.1: the grant may change with each reply; the latest one holds.", nullptr},
+      "RFC 8166, 3.3.1: the grant may change with each reply; the latest one applies.", nullptr},
      [](Stage& s) {
        const WaitingCall first =
            s.await([](const WaitingCall& c) { return c.visit->talk.unanswered.size() > 1; },
@@ -185,7 +184,9 @@ const Provocation kProvocations[] = {
        s.expect(first.visit->talk.too_many == before, "one call at a time");
      }},
     {{"V1_055_a_grant_of_zero_stops_nobody", Level::Decision, Needs::Nothing,
-      "RFC 5666, 3.3 let responders grant zero; with nothing open, a requester may send one call.", nullptr},
+      "RFC 5666, 3.3 allowed responders to grant zero; a requester without outstanding calls may send one "
+      "call.",
+      nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_call();
        s.responder.serve(call, {.grant = 0});
@@ -197,8 +198,8 @@ const Provocation kProvocations[] = {
        }
      }},
     {{"V1_155_a_reply_with_an_unknown_XID_changes_nothing", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.2.1: a reply is matched by its XID; one that matches none is dropped, or the connection "
-      "ends.",
+      "RFC 8166, 4.2.1: a reply is matched by its XID; a reply that matches no call is dropped, or the "
+      "connection is closed.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_call();
@@ -208,7 +209,7 @@ const Provocation kProvocations[] = {
        if (!call.visit->ended) s.expect_done(call);
      }},
     {{"V1_155_a_second_reply_changes_nothing", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.2.1: the XID is done with when the reply has been processed.", nullptr},
+      "RFC 8166, 4.2.1: the XID is no longer in use when its reply has been processed.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
        const Bytes reply = result(s, call);
@@ -217,7 +218,7 @@ const Provocation kProvocations[] = {
        if (!call.visit->ended) s.expect_done(call);
      }},
     {{"V1_133_V1_135_RDMA_DONE_and_RDMA_MSGP_are_dropped", Level::Should, Needs::Nothing,
-      "RFC 8166, 4.6: neither is of any use to a requester.", nullptr},
+      "RFC 8166, 4.6: a requester uses neither of them.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
        if (!call.visit->ended) s.responder.send(*call.visit, words({~call.xid(), 1, s.responder.grant(), 3}));
@@ -230,9 +231,8 @@ const Provocation kProvocations[] = {
        s.expect_done(call);
      }},
     {{"V1_157_V1_158_V1_171_a_reverse_call_is_no_reply", Level::Should, Needs::Nothing,
-      "RFC 8167, 5.5 and 6: msg_type tells the direction, not the XID; who is not prepared for such calls "
-      "may "
-      "lose the connection, and does better to drop them or to answer with an error.",
+      "RFC 8167, 5.5 and 6: msg_type indicates the direction, not the XID; an end that does not support such "
+      "calls may lose the connection, and should drop them or answer with an error.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
@@ -253,8 +253,8 @@ const Provocation kProvocations[] = {
        if (!call.visit->ended) s.expect_done(call);
      }},
     {{"V1_150_a_reply_invalidates_a_handle", Level::Must, Needs::Nothing,
-      "RFC 8797, 4: the responder may invalidate one of the call's handles, where the requester has said "
-      "that it can bear it.",
+      "RFC 8797, 4: the responder may invalidate one of the call's handles if the requester has announced "
+      "support.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await(has_chunks, "a call with chunks");
@@ -267,7 +267,8 @@ const Provocation kProvocations[] = {
        s.expect_done(call);
      }},
     {{"V1_152_V1_059_a_call_is_repeated_when_its_connection_ends", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.5.4 and RFC 8881, 2.9.2: the client connects again, and sends the call with the same XID.",
+      "RFC 8166, 4.5.4 and RFC 8881, 2.9.2: the client reconnects, and retransmits the call with the same "
+      "XID.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await(has_chunks, "a call with chunks");
@@ -275,7 +276,8 @@ const Provocation kProvocations[] = {
        s.expect_again(call);
      }},
     {{"V1_062_without_private_data_1024_octets_are_the_limit", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.3.2: without a way to learn more, each message has at most 1024 octets.", nullptr},
+      "RFC 8166, 3.3.2: each message has at most 1024 octets unless another threshold is announced.",
+      nullptr},
      [](Stage& s) {
        s.responder.set_receive_bytes(0);
        const WaitingCall call = s.await_call();
@@ -292,14 +294,14 @@ const Provocation kProvocations[] = {
       "RFC 8166, 8.1: the memory of a Read chunk is registered for remote reading alone.", nullptr},
      write_to_a_read_chunk},
     {{"V1_139_V1_140_memory_of_an_answered_call_cannot_be_read", Level::Must, Needs::Nothing,
-      "RFC 8166, 3.4 and 8.1.3: access ends before the upper layer goes on with the memory.", nullptr},
+      "RFC 8166, 3.4 and 8.1.3: access ends before the upper layer uses the memory again.", nullptr},
      read_memory_of_an_answered_call},
     {{"V1_027_V1_028_ERR_CHUNK_ends_the_call", Level::Should, Needs::Nothing,
       "RFC 8166, 4.5: an RDMA_ERROR is permanent; the call is not sent again, and the error is not answered.",
       nullptr},
      [](Stage& s) { errors_end_the_call(s, 2); }},
     {{"V1_029_ERR_VERS_ends_the_call", Level::Should, Needs::Nothing,
-      "RFC 8166, 4.5.1: a responder that speaks none of the client's versions is not asked again and again.",
+      "RFC 8166, 4.5.1: calls are not repeated to a responder that supports none of the client's versions.",
       nullptr},
      [](Stage& s) { errors_end_the_call(s, 1); }},
 };
@@ -334,7 +336,8 @@ void write_chunk_comes_back(Stage& s, void (*change)(Segments& chunk)) {
 
 const Provocation kBrokenReplies[] = {
     {{"V1_091_V1_036_a_reply_has_a_Read_list", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.3.1; RFC 5666, 3.5 had them: nothing is fetched, the call ends, and no RDMA_DONE is sent.",
+      "RFC 8166, 4.3.1: no data is fetched, the call ends, and no RDMA_DONE is sent. RFC 5666, 3.5 had Read "
+      "lists in replies.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
@@ -343,13 +346,14 @@ const Provocation kBrokenReplies[] = {
        expect_borne(s, call, reply.with(empty_reply(call.xid())));
      }},
     {{"V1_110_V1_036_a_Write_chunk_comes_back_longer_than_it_was", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.3.2: the lengths are what was written, no more than was offered.", nullptr},
+      "RFC 8166, 4.3.2: the lengths are those that were written, and do not exceed those that were offered.",
+      nullptr},
      [](Stage& s) { write_chunk_comes_back(s, [](Segments& chunk) { ++chunk.front().length; }); }},
     {{"V1_110_a_Write_chunk_comes_back_with_another_segment", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.3.2: a chunk that was used has as many segments as it was offered with.", nullptr},
+      "RFC 8166, 4.3.2: a used chunk has as many segments as the offered one.", nullptr},
      [](Stage& s) { write_chunk_comes_back(s, [](Segments& chunk) { chunk.push_back(kForeign); }); }},
     {{"V1_110_a_Write_list_comes_that_was_never_offered", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.3.2: the list is that of the call.", nullptr},
+      "RFC 8166, 4.3.2: the Write list of a reply is that of its call.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
        RawCall reply = reply_to(s, call);
@@ -357,7 +361,7 @@ const Provocation kBrokenReplies[] = {
        expect_borne(s, call, reply.with(empty_reply(call.xid())));
      }},
     {{"V1_122_V1_036_an_RDMA_NOMSG_comes_without_a_Reply_chunk_in_the_call", Level::Should, Needs::Nothing,
-      "RFC 8166, 4.3.3: there is no memory that the reply could be in, and the call is not sent again.",
+      "RFC 8166, 4.3.3: no memory was offered that could hold the reply, and the call is not sent again.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call =
@@ -369,15 +373,15 @@ const Provocation kBrokenReplies[] = {
        expect_borne(s, call, reply.header());
      }},
     {{"V1_036_a_reply_ends_within_its_header", Level::Should, Needs::Nothing,
-      "RFC 8166, 4.5: it cannot be read; the XID tells whose reply it is, and a call that can never complete "
-      "is not sent again.",
+      "RFC 8166, 4.5: the reply cannot be decoded; its XID identifies the call, and a call that can never "
+      "complete is not sent again.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
        expect_borne(s, call, std::span<const std::byte>(reply_to(s, call).header()).first(20));
      }},
     {{"V1_036_a_discriminator_of_a_reply_is_neither_0_nor_1", Level::Should, Needs::Nothing,
-      "RFC 8166, 4.5: it cannot be read.", nullptr},
+      "RFC 8166, 4.5: the reply cannot be decoded.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
        Bytes message = reply_to(s, call).with(empty_reply(call.xid()));
@@ -385,7 +389,7 @@ const Provocation kBrokenReplies[] = {
        expect_borne(s, call, message);
      }},
     {{"V1_036_V1_005_a_reply_has_two_XIDs", Level::Should, Needs::Nothing,
-      "RFC 8166, 4.2.1: rdma_xid is that of the RPC message.", nullptr},
+      "RFC 8166, 4.2.1: rdma_xid is the XID of the RPC message.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
        expect_borne(s, call, reply_to(s, call).with(empty_reply(~call.xid())));

@@ -20,8 +20,8 @@ void tell(Stage& s, Visit& visit, std::span<const std::byte> message) {
 
 const Provocation kProvocations[] = {
     {{"V2_084_V2_091_V2_098_a_reply_comes_four_octets_at_a_time", Level::Must, Needs::Nothing,
-      "Version 2, 4.5.2 and 6.3.2.2: a message may be split anywhere, and its receiver grants more credits "
-      "meanwhile.",
+      "Version 2, 4.5.2 and 6.3.2.2: a message may be split anywhere, and its receiver grants credits before "
+      "the last part.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_call();
@@ -29,7 +29,7 @@ const Provocation kProvocations[] = {
        s.expect_done(call);
      }},
     {{"V2_089_V2_096_a_reply_in_parts_has_its_chunks_in_the_last", Level::Must, Needs::Nothing,
-      "Version 2, 4.5.3: reduction and continuation go together.", nullptr},
+      "Version 2, 4.5.3: reduction and continuation can be combined.", nullptr},
      [](Stage& s) {
        const AnsweredRead read = await_read(s, "a READ that returns something, with a Write chunk",
                                             [](std::uint32_t count) { return count > 0; });
@@ -37,33 +37,35 @@ const Provocation kProvocations[] = {
        s.expect_done(read.call);
      }},
     {{"V2_097_V2_068_a_reply_that_would_fit_comes_in_the_Reply_chunk", Level::Must, Needs::Nothing,
-      "Version 2, 4.5.4 and 6.4.2: a NOMSG with RESPONSE, whose Reply chunk says how long it is.", nullptr},
+      "Version 2, 4.5.4 and 6.4.2: the reply is a NOMSG with RESPONSE, whose Reply chunk has its length.",
+      nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await(has_reply_chunk, "a call with a Reply chunk");
        s.responder.serve(call, {.always_reply_chunk = true});
        s.expect_done(call);
      }},
     {{"V2_100_V2_099_a_reply_comes_in_parts_although_there_is_a_Reply_chunk", Level::Must, Needs::Nothing,
-      "Version 2, 6.3.3.1 and 6.5: continuation may be used even so.", nullptr},
+      "Version 2, 6.3.3.1 and 6.5: continuation may be used although a Reply chunk is offered.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await(has_reply_chunk, "a call with a Reply chunk");
        s.responder.serve(call, {.part_bytes = kFourOctetsInAPart, .in_parts = true});
        s.expect_done(call);
      }},
     {{"V2_101_a_Reply_chunk_that_is_not_used_comes_back_empty", Level::Decision, Needs::Nothing,
-      "D2-33: in an inline Reply it may be absent, or there with lengths of zero.", nullptr},
+      "D2-33: in an inline Reply the chunk may be absent, or present with lengths of zero.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await(has_reply_chunk, "a call with a Reply chunk");
        s.responder.serve(call, {.in_parts = true, .echoed_reply_chunk = true});
        s.expect_done(call);
      }},
     {{"V2_078_V2_079_a_part_of_a_Write_chunk_is_used", Level::Must, Needs::Nothing,
-      "Version 2, 4.4.6: the lengths that come back are what was written; RFC 1813, 3.3.6: a READ may return "
-      "less.",
+      "Version 2, 4.4.6: the returned lengths are those that were written; RFC 1813, 3.3.6: a READ may "
+      "return less than was requested.",
       nullptr},
      use_a_part_of_a_write_chunk},
     {{"V2_036_V2_037_V2_090_the_window_falls_to_two_and_grows", Level::Must, Needs::Nothing,
-      "Version 2, 4.3.1.1: it may change at any time; who has no credit left waits, within a message too.",
+      "Version 2, 4.3.1.1: the limit may change at any time; a sender without credits waits, even within a "
+      "message.",
       nullptr},
      [](Stage& s) {
        const WaitingCall first = s.await_call();
@@ -78,7 +80,7 @@ const Provocation kProvocations[] = {
        s.expect(visit->talk.v2.overdrafts() == before, "no message without a credit");
      }},
     {{"V2_034_V2_033_the_limit_gives_no_credits", Level::Must, Needs::Nothing,
-      "Version 2, 4.3.1.1: the low half of the credit word alone is added to the balance.", nullptr},
+      "Version 2, 4.3.1.1: only the low half of the credit word is added to the balance.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_call();
        const auto visit = call.visit;
@@ -90,8 +92,8 @@ const Provocation kProvocations[] = {
        s.expect(visit->talk.v2.overdrafts() == before, "no message without a credit");
      }},
     {{"V2_041_V2_040_a_grant_with_an_XID_is_no_reply", Level::Must, Needs::Nothing,
-      "Version 2, 6.4.2: empty lists make it a grant; XID and rdma_inv_handle are ignored, and it is not "
-      "answered.",
+      "Version 2, 6.4.2: a NOMSG with empty lists is a grant; its XID and rdma_inv_handle are ignored, and "
+      "it is not answered.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_call();
@@ -101,7 +103,7 @@ const Provocation kProvocations[] = {
        s.expect_done(call);
      }},
     {{"V2_039_a_grant_comes_beyond_all_credits_of_the_client", Level::Must, Needs::Nothing,
-      "Version 2, 4.3.1.2: a Receive more than was granted is always posted, for a grant.", nullptr},
+      "Version 2, 4.3.1.2: one Receive more than was granted is always posted, for a grant.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_call();
        Visit& visit = *call.visit;
@@ -113,8 +115,8 @@ const Provocation kProvocations[] = {
        s.expect_done(call);
      }},
     {{"V2_004_V2_005_fragments_and_other_versions_are_not_processed", Level::Must, Needs::Nothing,
-      "Version 2, C.1: the version is looked at first, and ERR_VERS may tell that it is another one; D2-05: "
-      "what is too short for its prefix is dropped.",
+      "Version 2, C.1: the version is checked first, and ERR_VERS may report another one; D2-05: a message "
+      "shorter than its prefix is dropped.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_call();
@@ -129,7 +131,9 @@ const Provocation kProvocations[] = {
        s.expect_done(call);
      }},
     {{"V2_062_V2_063_authentication_of_the_responder_may_be_long", Level::Should, Needs::Nothing,
-      "Version 2, 5.2.6 and C.5: it may take several messages; who does not use it goes on.", nullptr},
+      "Version 2, 5.2.6 and C.5: authentication may take several messages; a client that does not support it "
+      "continues.",
+      nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_call();
        const std::uint32_t xid = next_xid();
@@ -145,7 +149,8 @@ const Provocation kProvocations[] = {
        s.expect_done(call);
      }},
     {{"V2_059_V2_060_later_properties_change_nothing", Level::Must, Needs::Nothing,
-      "Version 2, 6.4.4: what was not in the first set keeps its default, and nothing is answered.", nullptr},
+      "Version 2, 6.4.4: a property that was not in the first set keeps its default, and no answer is sent.",
+      nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_call();
        const auto visit = call.visit;
@@ -156,7 +161,8 @@ const Provocation kProvocations[] = {
        s.expect(visit->talk.v2.longest() <= visit->talk.receive_bytes, "messages as short as before");
      }},
     {{"V2_028_V2_107_what_is_wrong_with_RESPONSE_is_dropped", Level::Must, Needs::Nothing,
-      "Version 2, 6.4.3: a requester sends no ERROR about a Reply; D2-07: it is dropped, whatever is wrong.",
+      "Version 2, 6.4.3: a requester sends no ERROR about a Reply; D2-07: the Reply is dropped, whatever its "
+      "error.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_call();
@@ -171,7 +177,8 @@ const Provocation kProvocations[] = {
        s.expect_done(call);
      }},
     {{"V2_108_V2_044_an_ERROR_with_an_unknown_XID_changes_nothing", Level::Must, Needs::Nothing,
-      "Version 2, 6.4.3; RFC 8166, 4.2.4: it is not answered, and its credit word is ignored.", nullptr},
+      "Version 2, 6.4.3; RFC 8166, 4.2.4: the ERROR is not answered, and its credit word is ignored.",
+      nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_call();
        const auto visit = call.visit;
@@ -188,8 +195,8 @@ const Provocation kProvocations[] = {
        s.expect(visit->talk.v2.overdrafts() == before, "no message without a credit");
      }},
     {{"V2_026_V2_133_a_reverse_call_is_no_reply", Level::Must, Needs::Nothing,
-      "Version 2, 6.3.2.1: RESPONSE tells the direction, not the XID; who serves no such calls sends an "
-      "ERROR.",
+      "Version 2, 6.3.2.1: RESPONSE indicates the direction, not the XID; an end that does not serve such "
+      "calls sends an ERROR.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
@@ -201,7 +208,7 @@ const Provocation kProvocations[] = {
        s.expect_done(call);
      }},
     {{"V2_127_V2_128_a_reply_invalidates_the_handle_that_was_named", Level::Must, Needs::Nothing,
-      "Version 2, 6.3.3.2: the last Send of the Reply, and the rdma_inv_handle of its Call.", nullptr},
+      "Version 2, 6.3.3.2: the last Send of the Reply invalidates the rdma_inv_handle of its Call.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await([](const WaitingCall& c) { return c.message.invalidate != 0; },
                                         "a call that names a handle to invalidate");
@@ -213,10 +220,11 @@ const Provocation kProvocations[] = {
       "Version 2, 10.1: the memory of a Read chunk is registered for remote reading alone.", nullptr},
      write_to_a_read_chunk},
     {{"V2_144_V2_130_memory_of_an_answered_call_cannot_be_read", Level::Must, Needs::Nothing,
-      "Version 2, 10.1.3: access ends before the upper layer goes on with the memory.", nullptr},
+      "Version 2, 10.1.3: access ends before the upper layer uses the memory again.", nullptr},
      read_memory_of_an_answered_call},
     {{"V2_129_the_handle_of_another_call_is_invalidated", Level::Decision, Needs::Nothing,
-      "D2-51: memory of another call may be gone, so that the connection ends, and the calls are repeated.",
+      "D2-51: memory of another call may have become inaccessible, so the connection is closed, and the "
+      "calls are retransmitted.",
       nullptr},
      [](Stage& s) {
        const WaitingCall first = s.await(has_chunks, "a call with chunks");
@@ -230,8 +238,8 @@ const Provocation kProvocations[] = {
      }},
     {{"V2_095_V2_142_a_call_is_repeated_when_its_connection_ends_within_the_reply", Level::Must,
       Needs::Nothing,
-      "RFC 8166, 4.5.4 and RFC 8881, 2.9.2: the client connects again, and sends the call with the same XID; "
-      "the parts that have come are of no use.",
+      "RFC 8166, 4.5.4 and RFC 8881, 2.9.2: the client reconnects, and retransmits the call with the same "
+      "XID; the received parts are discarded.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await(has_chunks, "a call with chunks");
@@ -272,7 +280,7 @@ void write_chunk_comes_back(Stage& s, void (*change)(Segments& chunk)) {
 
 const Provocation kBrokenReplies[] = {
     {{"V2_079_a_Reply_has_a_Read_list", Level::Must, Needs::Nothing,
-      "RFC 8166, 4.3.1 (D2-32): it is empty in Replies; nothing is fetched.", nullptr},
+      "RFC 8166, 4.3.1 (D2-32): the Read list is empty in Replies; no data is fetched.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
        Header reply = reply_to(call);
@@ -280,13 +288,14 @@ const Provocation kBrokenReplies[] = {
        expect_borne(s, call, reply.with(empty_reply(call.xid())));
      }},
     {{"V2_146_a_Write_chunk_comes_back_longer_than_it_was", Level::Decision, Needs::Nothing,
-      "Version 2, 4.4.6: the lengths are what was written, no more than was offered.", nullptr},
+      "Version 2, 4.4.6: the lengths are those that were written, and do not exceed those that were offered.",
+      nullptr},
      [](Stage& s) { write_chunk_comes_back(s, [](Segments& chunk) { ++chunk.front().length; }); }},
     {{"V2_146_a_Write_chunk_comes_back_with_another_segment", Level::Decision, Needs::Nothing,
-      "Version 2, 4.4.6: all segments come back, and no others.", nullptr},
+      "Version 2, 4.4.6: all offered segments are returned, and no others.", nullptr},
      [](Stage& s) { write_chunk_comes_back(s, [](Segments& chunk) { chunk.push_back(kForeign); }); }},
     {{"V2_146_V2_068_a_NOMSG_comes_without_a_Reply_chunk_in_the_call", Level::Decision, Needs::Nothing,
-      "Version 2, 6.4.2: there is no memory that the Reply could be in.", nullptr},
+      "Version 2, 6.4.2: no memory was offered that could hold the Reply.", nullptr},
      [](Stage& s) {
        const WaitingCall call =
            s.await([](const WaitingCall& c) { return Stage::is_harmless(c) && !has_reply_chunk(c); },
@@ -322,7 +331,7 @@ const Provocation kBrokenReplies[] = {
        expect_borne(s, call, part.with(std::span(payload).subspan(12)));
      }},
     {{"V2_092_a_Reply_is_longer_than_any", Level::Decision, Needs::Nothing,
-      "D2-41: it ends its RPC, and the rest of it is dropped.", nullptr},
+      "D2-41: the RPC ends, and the rest of the Reply is dropped.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
        const Bytes payload(kPartOfALongReply);
@@ -336,7 +345,7 @@ const Provocation kBrokenReplies[] = {
        expect_borne(s, call, part.with(payload));
      }},
     {{"V2_156_V2_096_an_eligible_result_stays_inline", Level::Must, Needs::Nothing,
-      "Version 2, A.1: where a Write chunk was there, the RPC ends with a permanent error.", nullptr},
+      "Version 2, A.1: if a Write chunk was offered, the RPC ends with a permanent error.", nullptr},
      [](Stage& s) {
        const AnsweredRead read = await_read(s, "a READ of a few octets, with a Write chunk",
                                             [](std::uint32_t count) { return count > 0; });

@@ -91,7 +91,7 @@ const Test kMessageTests[] = {
        t.expect_silence(words({t.next_xid(), 1, 0, 4, 2}));
      }},
     {"V1_131_no_reply_is_an_RDMA_MSGP", Level::Must, Needs::File,
-     "RFC 8166, 4.6.1: it is not sent, to a requester that sends it neither.",
+     "RFC 8166, 4.6.1: RDMA_MSGP is not sent to a requester that does not send it.",
      [](Trial& t) {
        t.connect();
        for (const std::uint32_t threshold : {4u, 64u, 1024u}) {
@@ -115,7 +115,7 @@ const Test kMessageTests[] = {
        t.expect_alive();
      }},
     {"V1_134_no_RDMA_DONE_follows_what_was_read", Level::Must, Needs::File,
-     "RFC 8166, 4.6.2: RDMA_DONE is not sent; the reply alone tells that the chunks were read.",
+     "RFC 8166, 4.6.2: RDMA_DONE is not sent; the reply alone indicates that the chunks were read.",
      [](Trial& t) {
        t.connect();
        for (const std::uint32_t bytes : {64u, kFileBytes}) {
@@ -143,7 +143,7 @@ const Test kMessageTests[] = {
        t.expect_alive();
      }},
     {"V1_150_replies_do_not_invalidate", Level::Must, Needs::File,
-     "RFC 8797, 4: remote invalidation only with a requester that announced it.",
+     "RFC 8797, 4: remote invalidation is used only with a requester that announced it.",
      [](Trial& t) {
        t.connect();
        const std::uint32_t xid = t.next_xid();
@@ -153,7 +153,7 @@ const Test kMessageTests[] = {
        t.expect_alive();
      }},
     {"V1_157_a_reply_is_no_call", Level::Should, Needs::Nothing,
-     "RFC 8167, 4.3: msg_type tells the direction. A reply that nobody awaits is dropped.",
+     "RFC 8167, 4.3: msg_type indicates the direction. A reply that matches no call is dropped.",
      [](Trial& t) {
        t.connect();
        t.expect_alive();
@@ -162,7 +162,7 @@ const Test kMessageTests[] = {
        t.expect(accept_stat_of(read_v1(t.ask(null_v1(xid))).payload) == 0, "a call with its XID succeeds");
      }},
     {"V1_158_a_call_and_a_reply_may_have_the_same_XID", Level::Should, Needs::File,
-     "RFC 8167, 3: the XIDs of the two directions have nothing to do with each other.",
+     "RFC 8167, 3: the XIDs of the two directions are independent.",
      [](Trial& t) {
        t.connect();
        t.expect_alive();
@@ -261,7 +261,7 @@ const Test kErrorTests[] = {
        t.expect_alive();
      }},
     {"V1_031_V1_026_undefined_message_types_are_refused", Level::Must, Needs::Nothing,
-     "RFC 8166, 4.5.2: an rdma_proc that is not known is answered with ERR_CHUNK.",
+     "RFC 8166, 4.5.2: an unknown rdma_proc is answered with ERR_CHUNK.",
      [](Trial& t) {
        t.connect();
        for (const std::uint32_t proc : {5u, 9u, 0xFFFFFFFFu}) refused(t, {.xid = t.next_xid(), .proc = proc});
@@ -277,7 +277,7 @@ const Test kErrorTests[] = {
        t.expect(has_pattern(file_content(t, 0, 8), kFileSeed), "the file is as it was");
      }},
     {"V1_032_RDMA_NOMSG_without_chunks_is_refused", Level::Must, Needs::Nothing,
-     "RFC 8166, 4.5.2: nothing says where the RPC message is.",
+     "RFC 8166, 4.5.2: the header does not locate the RPC message.",
      [](Trial& t) {
        t.connect();
        const RawCall call{.xid = t.next_xid(), .proc = 1};
@@ -329,7 +329,7 @@ const Test kErrorTests[] = {
        refused(t, xid, words({xid, 1, 32, 0, 0, 0, 1, 2, 0xC01, 0x2000, 0x5600, 0x10000}));
      }},
     {"V1_021_V1_033_a_count_of_segments_beyond_the_message_is_refused", Level::Must, Needs::Nothing,
-     "RFC 8166, 4.5.2; counts are checked against the octets that are left.",
+     "RFC 8166, 4.5.2: counts are checked against the remaining octets.",
      [](Trial& t) {
        t.connect();
        const std::uint32_t xid = t.next_xid();
@@ -337,7 +337,7 @@ const Test kErrorTests[] = {
        refused(t, xid, words({xid, 1, 32, 0, 0, 1, 0x10000000, 0xB11, 0x400, 0, 0}));
      }},
     {"V1_033_RDMA_MSG_without_payload_is_refused", Level::Should, Needs::Nothing,
-     "RFC 8166, 4.5.2 asks for ERR_CHUNK where the XID is known; the payload stream is not there.",
+     "RFC 8166, 4.5.2 requires ERR_CHUNK if the XID is known; the payload stream is missing.",
      [](Trial& t) {
        t.connect();
        const RawCall call{.xid = t.next_xid()};
@@ -362,7 +362,7 @@ const Test kErrorTests[] = {
        t.expect_alive();
      }},
     {"V1_037_a_reply_that_does_not_fit_its_Reply_chunk_is_refused", Level::Must, Needs::File,
-     "RFC 8166, 4.5.3: ERR_CHUNK before anything is written; never past the chunk.",
+     "RFC 8166, 4.5.3: ERR_CHUNK is sent before any data is written; no data is written past the chunk.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(128);
@@ -383,7 +383,7 @@ const Test kErrorTests[] = {
        t.expect_alive();
      }},
     {"V1_039_V1_154_a_handle_that_is_wrong_ends_its_connection_alone", Level::Must, Needs::File,
-     "RFC 8166, 4.5.4: a remote access error ends the connection; the client connects again.",
+     "RFC 8166, 4.5.4: a remote access error ends the connection; the client reconnects.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(4096);

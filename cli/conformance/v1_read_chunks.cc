@@ -61,7 +61,7 @@ const Test kTests[] = {
        restore(t);
      }},
     {"V1_080_a_chunk_of_many_segments_is_read", Level::Should, Needs::File,
-     "RFC 8166, 3.4.5; RFC 8267, 6.4 asks for sixteen segments.",
+     "RFC 8166, 3.4.5; RFC 8267, 6.4 requires sixteen segments.",
      [](Trial& t) {
        t.connect();
        written(t, 16 * 256, std::vector<std::uint32_t>(16, 256), 4);
@@ -76,14 +76,14 @@ const Test kTests[] = {
        restore(t);
      }},
     {"V1_086_round_up_in_a_segment_of_its_own_is_accepted", Level::Should, Needs::File,
-     "RFC 5666, 3.7, as old requesters do.",
+     "RFC 5666, 3.7: old requesters include the padding.",
      [](Trial& t) {
        t.connect();
        written(t, 5001, {4096, 905, 3}, 7);
        restore(t);
      }},
     {"V1_088_round_up_is_no_data", Level::Must, Needs::File,
-     "RFC 4506, 3: what is behind the data does not become part of it.",
+     "RFC 4506, 3: octets that follow the data are not part of it.",
      [](Trial& t) {
        t.connect();
        const Bytes before = file_content(t, 5001, 3);
@@ -106,7 +106,7 @@ const Test kTests[] = {
        t.expect(has_pattern(file_content(t, 0, 512), kFileSeed), "the file is as it was");
      }},
     {"V1_035_a_chunk_in_the_middle_of_a_fixed_argument_is_refused", Level::Should, Needs::File,
-     "RFC 8166, 4.5.2: GARBAGE_ARGS, or ERR_CHUNK where the chunk is seen to be wrong.",
+     "RFC 8166, 4.5.2: GARBAGE_ARGS, or ERR_CHUNK if the chunk is recognized as wrong.",
      [](Trial& t) {
        t.connect();
        RawCall call{.xid = t.next_xid()};
@@ -159,7 +159,7 @@ const Test kTests[] = {
        refused_or_garbage(t, call, payload);
      }},
     {"V1_089_chunks_that_overlap_are_refused", Level::Must, Needs::File,
-     "RFC 8166, 4.5.2: two contents for one place.",
+     "RFC 8166, 4.5.2: two chunks have data for one position.",
      [](Trial& t) {
        t.connect();
        RawCall call{.xid = t.next_xid()};
@@ -171,7 +171,7 @@ const Test kTests[] = {
        t.expect(has_pattern(file_content(t, 0, 512), kFileSeed), "the file is as it was");
      }},
     {"V1_089_lengths_beyond_all_limits_are_refused", Level::Must, Needs::File,
-     "RFC 8166, 8.1: hostile lengths neither overflow nor allocate.",
+     "RFC 8166, 8.1: hostile lengths cause neither an overflow nor an allocation.",
      [](Trial& t) {
        t.connect();
        RawCall call{.xid = t.next_xid()};
@@ -189,7 +189,7 @@ const Test kTests[] = {
        restore(t);
      }},
     {"V1_083_all_is_read_before_the_reply", Level::Must, Needs::File,
-     "RFC 8166, 3.4.5.3: the reply says that the memory may be used again.",
+     "RFC 8166, 3.4.5.3: the reply indicates that the memory may be reused.",
      [](Trial& t) {
        t.connect();
        for (std::uint32_t i = 0; i < 8; ++i) {
@@ -226,7 +226,7 @@ const Test kTests[] = {
                 "a reply without chunks where none were offered for it");
      }},
     {"V1_188_a_reduced_argument_that_is_not_eligible_gets_one_of_two_answers", Level::Must, Needs::Root,
-     "RFC 8166, 6.1: the call is executed rightly, or answered with ERR_CHUNK or GARBAGE_ARGS.",
+     "RFC 8166, 6.1: the call is executed correctly, or answered with ERR_CHUNK or GARBAGE_ARGS.",
      [](Trial& t) {
        t.connect();
        const RawCall bare{.xid = t.next_xid()};
@@ -311,7 +311,7 @@ const Test kLongCallTests[] = {
        }
      }},
     {"V1_115_V1_080_the_Position_Zero_chunk_may_have_forty_segments", Level::Should, Needs::Root,
-     "RFC 8166, 3.4.5: as many as the header has room for.",
+     "RFC 8166, 3.4.5: a call has as many segments as the header has room for.",
      [](Trial& t) {
        t.connect();
        const std::uint32_t xid = t.next_xid();
@@ -319,7 +319,7 @@ const Test kLongCallTests[] = {
        t.expect(nfs_status(read_v1(answer).payload) == 0, "GETATTR succeeds");
      }},
     {"V1_113_eligible_data_may_be_in_the_Position_Zero_chunk", Level::Must, Needs::File,
-     "RFC 8166, 3.5.3: it holds the whole message, whatever is in it.",
+     "RFC 8166, 3.5.3: the chunk holds the whole message, including eligible items.",
      [](Trial& t) {
        t.connect();
        const std::uint32_t xid = t.next_xid();
@@ -346,7 +346,7 @@ const Test kLongCallTests[] = {
        }
      }},
     {"V1_117_RDMA_MSG_with_a_Position_Zero_chunk_is_refused", Level::Should, Needs::Nothing,
-     "RFC 8166, 3.5.3 has it in RDMA_NOMSG alone; there would be two contents for one place.",
+     "RFC 8166, 3.5.3 allows the chunk in RDMA_NOMSG only; the payload has the same position.",
      [](Trial& t) {
        t.connect();
        RawCall call{.xid = t.next_xid()};
@@ -355,7 +355,7 @@ const Test kLongCallTests[] = {
        t.expect_alive();
      }},
     {"V1_191_a_long_call_makes_nothing_eligible", Level::Should, Needs::Root,
-     "RFC 8166, 6.1: a chunk for the name of LOOKUP is judged as in a call that is not long.",
+     "RFC 8166, 6.1: a chunk for the name of LOOKUP is treated as in a call that is not long.",
      [](Trial& t) {
        t.connect();
        const Exposed name = t.readable(4, 1);

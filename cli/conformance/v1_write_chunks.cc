@@ -24,7 +24,7 @@ bool same_places(const Segments& a, const Segments& b) {
 
 const Test kTests[] = {
     {"V1_003_a_reply_with_a_long_chunk_list_is_one_Send", Level::Must, Needs::File,
-     "RFC 8166, 4.1: the whole header and the payload are in one Send; RDMA moves nothing of a header.",
+     "RFC 8166, 4.1: the whole header and the payload are in one Send; no part of a header is moved by RDMA.",
      [](Trial& t) {
        constexpr std::uint32_t kSegments = 16, kSegmentBytes = 8;
        t.connect();
@@ -40,7 +40,7 @@ const Test kTests[] = {
        t.expect(t.overheard() == 0, "one message");
      }},
     {"V1_070_what_is_not_eligible_stays_out_of_Write_chunks", Level::Must, Needs::Root,
-     "RFC 8166, 3.4.3 and RFC 8267, 4: the entries of READDIR are not eligible, however long.",
+     "RFC 8166, 3.4.3 and RFC 8267, 4: the entries of READDIR are not eligible, whatever their length.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(4096);
@@ -68,7 +68,8 @@ const Test kTests[] = {
        t.expect(has_pattern(memory.bytes, kFileSeed), "the data in the chunk");
      }},
     {"V1_094_V1_095_V1_096_segments_are_filled_in_order", Level::Must, Needs::File,
-     "RFC 8166, 3.4.6: each segment before the next; the reply returns all, with the lengths written.",
+     "RFC 8166, 3.4.6: segments are filled in order; the reply returns all of them, with the lengths "
+     "written.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(4096);
@@ -100,7 +101,7 @@ const Test kTests[] = {
        t.expect(untouched(memory.bytes.subspan(600)), "nothing behind the data");
      }},
     {"V1_095_V1_097_chunks_without_a_result_come_back_unused", Level::Must, Needs::File,
-     "RFC 8166, 4.3.2.2: the Write list comes back with all its chunks; unused ones with length zero.",
+     "RFC 8166, 4.3.2.2: the Write list is returned with all its chunks; unused ones have length zero.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(3072);
@@ -129,7 +130,7 @@ const Test kTests[] = {
        t.expect(untouched(memory.bytes), "nothing in the chunk");
      }},
     {"V1_098_results_and_chunks_are_paired_in_their_order", Level::Should, Needs::File,
-     "RFC 8166, 4.3.2: the first chunk is that of the first result, also when it has no room on purpose.",
+     "RFC 8166, 4.3.2: the first chunk belongs to the first result, even if it is intentionally empty.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(1024);
@@ -142,7 +143,8 @@ const Test kTests[] = {
        t.expect(untouched(memory.bytes), "nothing in the second");
      }},
     {"V1_101_V1_102_round_up_is_neither_written_nor_sent", Level::Must, Needs::File,
-     "RFC 8166, 3.4.6.2 and 3.4.4: padding of a reduced result is in neither place.",
+     "RFC 8166, 3.4.6.2 and 3.4.4: the padding of a reduced result is neither in the chunk nor in the "
+     "payload.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(2048);
@@ -171,7 +173,7 @@ const Test kTests[] = {
        }
      }},
     {"V1_107_a_result_that_does_not_fit_its_chunk_is_refused", Level::Must, Needs::File,
-     "RFC 8166, 4.5.3: ERR_CHUNK; nothing is written past the chunk.",
+     "RFC 8166, 4.5.3: ERR_CHUNK is sent; no data is written past the chunk.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(2048);
@@ -212,7 +214,7 @@ const Test kTests[] = {
                 "501 bytes and their padding in the reply");
      }},
     {"V1_189_a_Write_list_where_nothing_is_eligible_is_returned_unused_or_refused", Level::Should,
-     Needs::Root, "RFC 8166, 4.3.2.2 and 6.1; RFC 5667, 4 lets NFS servers ignore it.",
+     Needs::Root, "RFC 8166, 4.3.2.2 and 6.1; RFC 5667, 4 allows NFS servers to ignore the list.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(1024);
@@ -251,7 +253,8 @@ Bytes reply_in(Trial& t, const RawReply& reply, const Exposed& memory) {
 
 const Test kReplyChunkTests[] = {
     {"V1_120_a_Reply_chunk_takes_the_reply", Level::Decision, Needs::Root,
-     "A-02: by drafts before RFC 8166 always, by RFC 8166, 4.3.3 when the reply exceeds the threshold.",
+     "A-02: drafts before RFC 8166 use the chunk always; RFC 8166, 4.3.3 uses it if the reply exceeds the "
+     "threshold.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(1024);
@@ -260,7 +263,7 @@ const Test kReplyChunkTests[] = {
        t.expect(reply.proc == 1, "RDMA_NOMSG");
      }},
     {"V1_121_V1_123_V1_124_a_Reply_chunk_comes_back_used_or_unused", Level::Must, Needs::Root,
-     "RFC 8166, 3.5.3 and 4.3.3: the reply is in the chunk or inline, and the lengths say which.",
+     "RFC 8166, 3.5.3 and 4.3.3: the reply is in the chunk or inline, as the returned lengths indicate.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(1024);
@@ -274,7 +277,8 @@ const Test kReplyChunkTests[] = {
        t.expect(word_at(payload, 0) == call.xid && nfs_status(payload) == 0, "GETATTR succeeds");
      }},
     {"V1_007_V1_124_V1_126_a_long_reply_fills_the_segments_in_order", Level::Must, Needs::File,
-     "RFC 8166, 3.5.3 and 4.3.3: RDMA_NOMSG without payload; the sum of the lengths is that of the message.",
+     "RFC 8166, 3.5.3 and 4.3.3: the reply is an RDMA_NOMSG without payload; the lengths add up to the "
+     "length of the message.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(4096);
@@ -306,7 +310,8 @@ const Test kReplyChunkTests[] = {
                 "the data in the Write chunk");
      }},
     {"V1_066_what_is_too_long_when_it_is_reduced_goes_to_the_Reply_chunk", Level::Should, Needs::File,
-     "RFC 8166, 3.5.3: the chunk lists of the reply count, and here they leave no room for the rest.",
+     "RFC 8166, 3.5.3: the chunk lists of the reply count towards its length, and here leave no room for the "
+     "rest.",
      [](Trial& t) {
        constexpr std::uint32_t kChunks = 4, kSegments = 14, kSegmentBytes = 64;
        t.connect();
@@ -326,7 +331,8 @@ const Test kReplyChunkTests[] = {
        t.expect(result.length == 500 && result.inline_data.empty(), "the count in the reply, and no data");
        t.expect(has_pattern(data.bytes.first(500), kFileSeed), "the data in the first Write chunk");
      }},
-    {"V1_128_long_call_and_long_reply", Level::Must, Needs::File, "RFC 8166, 3.5.3: one RPC may use both.",
+    {"V1_128_long_call_and_long_reply", Level::Must, Needs::File,
+     "RFC 8166, 3.5.3: one RPC may use both a long call and a long reply.",
      [](Trial& t) {
        t.connect();
        const Exposed memory = t.writable(8192);

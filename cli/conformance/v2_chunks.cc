@@ -79,7 +79,7 @@ const Test kTests[] = {
        t.expect(v2::is_error(answer, xid, 2), "an ERROR BAD_XDR");
      }},
     {"V2_071_V2_072_V2_076_segments_are_joined_in_list_order", Level::Must, Needs::File,
-     "Version 2, 4.4.5: data of odd length, without round-up, in pieces of any length.",
+     "Version 2, 4.4.5: data of odd length has no round-up, and may be in segments of any length.",
      [](Trial& t) {
        t.connect_v2();
        write_in(t, 116, 3, {7, 9, 100});
@@ -87,7 +87,8 @@ const Test kTests[] = {
        write_in(t, kFileBytes, kFileSeed, {kFileBytes});
      }},
     {"V2_071_V2_078_V2_096_results_are_written_without_round_up", Level::Must, Needs::File,
-     "Version 2, 4.4.6 and 4.4.6.2: segments in order, lengths as written, no padding.",
+     "Version 2, 4.4.6 and 4.4.6.2: segments are filled in order without padding, and the lengths are those "
+     "written.",
      [](Trial& t) {
        t.connect_v2();
        const Exposed memory = t.writable(2048);
@@ -126,7 +127,7 @@ const Test kTests[] = {
                 "the data in the reply");
      }},
     {"V2_080_V2_081_the_data_is_there_when_the_reply_is", Level::Must, Needs::File,
-     "Version 2, 3.2.2.4: RDMA Writes are posted before the Send; no segment is the server's.",
+     "Version 2, 3.2.2.4: RDMA Writes are posted before the Send; the server offers no memory.",
      [](Trial& t) {
        t.connect_v2();
        for (int i = 0; i < 50; ++i)
@@ -148,8 +149,8 @@ const Test kTests[] = {
        t.expect(untouched(memory.bytes), "nothing in the chunk");
      }},
     {"V2_074_a_chunk_holds_all_of_its_item", Level::Must, Needs::File,
-     "Version 2, 4.4.4: one chunk is one item; here the second half is in the payload, and its count is that "
-     "of all.",
+     "Version 2, 4.4.4: one chunk is one item; here the second half is in the payload, and the count is that "
+     "of the whole item.",
      [](Trial& t) {
        t.connect_v2();
        const std::uint32_t xid = t.next_xid();
@@ -177,7 +178,7 @@ const Test kTests[] = {
        t.expect_alive();
      }},
     {"V2_083_V2_147_lengths_beyond_all_limits_are_refused", Level::Must, Needs::File,
-     "Version 2, 10.1.4: such chunks need not be pulled; an ERROR ends the RPC.",
+     "Version 2, 10.1.4: such chunks need not be read; an ERROR ends the RPC.",
      [](Trial& t) {
        t.connect_v2();
        const std::uint32_t xid = t.next_xid();
@@ -191,7 +192,8 @@ const Test kTests[] = {
        t.expect_alive();
      }},
     {"V2_097_V2_101_a_Reply_chunk_takes_a_long_reply", Level::Should, Needs::File,
-     "Version 2, 4.5.4: it is used when the reply exceeds the threshold; continuation is allowed too (6.5).",
+     "Version 2, 4.5.4: the Reply chunk is used if the reply exceeds the threshold; continuation is allowed "
+     "too (6.5).",
      [](Trial& t) {
        t.connect_v2();
        const Exposed memory = t.writable(12000);
@@ -218,7 +220,7 @@ const Test kTests[] = {
        t.expect(untouched(memory.bytes.subspan(64)), "nothing behind the chunk");
      }},
     {"V2_102_V2_118_a_Write_chunk_that_is_too_small_is_WRITE_RESOURCE", Level::Must, Needs::File,
-     "Version 2, 6.4.3: the index of the chunk and the octets that it needs.",
+     "Version 2, 6.4.3: WRITE_RESOURCE has the index of the chunk and the octets that the result needs.",
      [](Trial& t) {
        t.connect_v2();
        const Exposed memory = t.writable(2048);
@@ -231,7 +233,7 @@ const Test kTests[] = {
        t.expect_alive();
      }},
     {"V2_113_more_Read_chunks_than_are_taken_are_READ_CHUNKS", Level::Must, Needs::File,
-     "Version 2, 6.4.3: with the most that the responder takes.",
+     "Version 2, 6.4.3: the error has the number of chunks that the responder supports.",
      [](Trial& t) {
        t.connect_v2();
        const std::uint32_t xid = t.next_xid();
@@ -247,7 +249,7 @@ const Test kTests[] = {
        t.expect_alive();
      }},
     {"V2_115_the_most_Write_chunks_are_told_and_taken", Level::Must, Needs::File,
-     "Version 2, 6.4.3: WRITE_CHUNKS with the most that the responder fills.",
+     "Version 2, 6.4.3: WRITE_CHUNKS has the number of chunks that the responder fills.",
      [](Trial& t) {
        constexpr std::uint32_t kTooMany = 40;
        t.connect_v2();
@@ -260,7 +262,7 @@ const Test kTests[] = {
        if (most > 0) t.expect(served(read_with(t, t.next_xid(), most, 1), most, 1), "as many are served");
      }},
     {"V2_117_the_most_segments_are_told_and_taken", Level::Must, Needs::File,
-     "Version 2, 5.2.4 and 6.4.3: SEGMENTS with the most that is supported.",
+     "Version 2, 5.2.4 and 6.4.3: SEGMENTS has the number of segments that the responder supports.",
      [](Trial& t) {
        constexpr std::uint32_t kTooMany = 230;  // fits a header of 4096 octets
        t.connect_v2();
@@ -274,7 +276,8 @@ const Test kTests[] = {
        t.expect(served(read_with(t, t.next_xid(), 1, most), 1, most), "as many are served");
      }},
     {"V2_127_V2_128_a_handle_that_was_named_may_be_invalidated", Level::Must, Needs::File,
-     "Version 2, 6.3.3.2: the handle of inv_handle or none; the reply is right either way.",
+     "Version 2, 6.3.3.2: the Send invalidates the handle of inv_handle or none; the reply is correct in "
+     "both cases.",
      [](Trial& t) {
        t.connect_v2();
        const Exposed memory = t.writable(1024);
@@ -290,7 +293,7 @@ const Test kTests[] = {
        t.expect_alive();
      }},
     {"V2_127_without_inv_handle_nothing_is_invalidated", Level::Must, Needs::File,
-     "Version 2, 6.3.3.2: a plain Send.",
+     "Version 2, 6.3.3.2: the reply is a Send without invalidation.",
      [](Trial& t) {
        t.connect_v2();
        content_of(t, 512);

@@ -41,7 +41,7 @@ std::vector<Bytes> errors_of(const Trial& t, std::uint32_t xid) {
 
 const Test kContinuationTests[] = {
     {"V2_084_a_call_in_parts_is_executed", Level::Must, Needs::File,
-     "Version 2, 6.3.2.2: parts of any length, MORE in all but the last.",
+     "Version 2, 6.3.2.2: parts have any length, and all but the last have MORE.",
      [](Trial& t) {
        t.connect_v2();
        for (const std::size_t bytes : {100u, 24u, 1000u}) {
@@ -78,7 +78,8 @@ const Test kContinuationTests[] = {
        }
      }},
     {"V2_086_parts_of_two_messages_are_refused", Level::Must, Needs::Nothing,
-     "Version 2, 6.3.2.2: all parts have the same XID, else INVAL_FLAG, and nothing is executed.",
+     "Version 2, 6.3.2.2: all parts have the same XID; otherwise INVAL_FLAG is sent, and the call is not "
+     "executed.",
      [](Trial& t) {
        t.connect_v2();
        const std::uint32_t first = t.next_xid();
@@ -98,7 +99,7 @@ const Test kContinuationTests[] = {
        t.expect(v2::is_error(t.ask(call.bytes()), xid, 4), "an ERROR INVAL_FLAG");
      }},
     {"V2_088_V2_089_chunks_ride_in_the_last_part", Level::Must, Needs::File,
-     "Version 2, 6.3.2.2 and 4.5.3: reduction and continuation together.",
+     "Version 2, 6.3.2.2 and 4.5.3: reduction and continuation can be combined.",
      [](Trial& t) {
        t.connect_v2();
        const std::uint32_t xid = t.next_xid();
@@ -117,7 +118,7 @@ const Test kContinuationTests[] = {
        t.expect(v2::is_error(t.ask(call.with(null_payload(xid))), xid, 4), "an ERROR INVAL_FLAG");
      }},
     {"V2_090_a_reply_waits_for_credits_between_its_parts", Level::Must, Needs::File,
-     "Version 2, 6.3.2.2: a sender that has no credit in the middle of a message waits for more.",
+     "Version 2, 6.3.2.2: a sender without credits in the middle of a message waits for a grant.",
      [](Trial& t) {
        constexpr std::uint32_t kCredits = 1;  // in addition to the initial credit
        t.connect();
@@ -152,7 +153,7 @@ const Test kContinuationTests[] = {
        t.expect(nfs_status(joined(t, t.answer())) == 0, "the WRITE succeeds");
      }},
     {"V2_092_V2_120_a_call_beyond_the_limit_is_refused_and_drained", Level::Decision, Needs::File,
-     "D2-41 and D2-50: SYSTEM, once; what follows of the call is dropped.",
+     "D2-41 and D2-50: SYSTEM is sent once; the remaining parts of the call are dropped.",
      [](Trial& t) {
        constexpr std::uint32_t kMostParts = 1200, kPartBytes = 4060;
        t.connect_v2();
@@ -195,7 +196,7 @@ const Test kContinuationTests[] = {
        t.expect(nfs_status(joined(t, t.answer())) == 0, "a WRITE in parts succeeds");
      }},
     {"V2_098_V2_046_V2_047_a_reply_beyond_the_threshold_is_continued", Level::Must, Needs::File,
-     "Version 2, 6.3.3.1 and 4.3.2: without a Reply chunk, in parts of no more than 4096 octets.",
+     "Version 2, 6.3.3.1 and 4.3.2: without a Reply chunk the reply has parts of at most 4096 octets.",
      [](Trial& t) {
        t.connect_v2();
        const std::uint32_t xid = t.next_xid();
@@ -254,7 +255,7 @@ Bytes write_of(Trial& t, std::uint32_t xid, std::uint32_t message_bytes) {
 
 const Test kPropertyTests[] = {
     {"V2_011_messages_of_4096_octets_go_both_ways_from_the_second_on", Level::Must, Needs::File,
-     "Version 2, 4.3.2: buffers of 4096 octets, whatever was or was not said in properties.",
+     "Version 2, 4.3.2: buffers have 4096 octets, whether or not properties announce that size.",
      [](Trial& t) {
        t.connect_v2();
        t.expect(nfs_status(read_v2(t.ask(write_of(t, t.next_xid(), kDefaultThreshold))).payload) == 0,
@@ -264,7 +265,7 @@ const Test kPropertyTests[] = {
        t.expect(longest_of_read(t, fits) == kDefaultThreshold, "a reply of 4096 octets");
      }},
     {"V2_019_private_data_changes_nothing", Level::Decision, Needs::File,
-     "D2-06: what was said for version 1 does not hold for version 2.",
+     "D2-06: sizes announced for version 1 do not apply to version 2.",
      [](Trial& t) {
        t.connect_v2(rpcrdma::PrivateData{.send_bytes = 1024, .receive_bytes = 1024});
        t.expect(longest_of_read(t, 3000) > 3000, "3000 bytes in one message");
@@ -311,7 +312,7 @@ const Test kPropertyTests[] = {
        t.expect(longest(t) <= kDefaultThreshold, "no message beyond the default threshold");
      }},
     {"V2_059_later_properties_change_nothing", Level::Should, Needs::File,
-     "Version 2, 6.4.4: what was not in the first set keeps its default.",
+     "Version 2, 6.4.4: a property that was not in the first set keeps its default.",
      [](Trial& t) {
        t.connect_v2();
        for (const std::uint32_t bytes : {8192u, 1024u}) {
@@ -322,14 +323,14 @@ const Test kPropertyTests[] = {
        }
      }},
     {"V2_061_a_level_of_reverse_support_that_is_unknown_is_the_default", Level::Must, Needs::Nothing,
-     "Version 2, 5.2.5: it is no fault.",
+     "Version 2, 5.2.5: an unknown level is not an error.",
      [](Trial& t) {
        open_with(t, {{kReverseSupport, 77}});
        t.expect_alive();
        t.expect(t.overheard() == 0, "no ERROR");
      }},
     {"V2_063_authentication_may_take_several_long_messages", Level::Should, Needs::Nothing,
-     "Version 2, 5.2.6 and C.5: they are no faults, whether the server uses them or not.",
+     "Version 2, 5.2.6 and C.5: the messages are not errors, whether or not the server uses them.",
      [](Trial& t) {
        constexpr std::uint32_t kOctets = 3000;
        t.connect_v2();
@@ -359,7 +360,7 @@ const Test kPropertyTests[] = {
                 "an ERROR BAD_XDR for all of it");
      }},
     {"V2_065_sizes_that_cannot_be_are_no_faults", Level::Decision, Needs::File,
-     "D2-20: they are raised to 1024 octets, or cut to what the server has.",
+     "D2-20: such sizes are raised to 1024 octets, or lowered to those of the server.",
      [](Trial& t) {
        open_with(t, {{kSendSize, 0}, {kReceiveSize, 16}, {kSegmentSize, 1}, {kSegmentCount, 0}});
        const std::size_t part = longest_of_read(t, 3000);

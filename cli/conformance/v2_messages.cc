@@ -69,7 +69,7 @@ const Test kTests[] = {
        for (const Bytes& message : t.heard()) t.expect(word_at(message, 1) == 2, "version 2 in each message");
      }},
     {"V2_009_errors_give_the_first_credit_back", Level::Decision, Needs::Nothing,
-     "D2-16: before the server has granted anything, each ERROR gives the one starting credit back.",
+     "D2-16: until the server's first grant, each ERROR returns the initial credit.",
      [](Trial& t) {
        t.connect_v2();
        t.connect();
@@ -81,9 +81,8 @@ const Test kTests[] = {
        goes_on_in_version_2(t);
      }},
     {"V2_014_V2_159_a_connection_goes_on_in_a_version_of_the_range", Level::Must, Needs::Nothing,
-     "Version 2, 4.3.3.2, B and C.1: the first four words are those of all versions. A client that was told "
-     "the "
-     "range takes a version out of it.",
+     "Version 2, 4.3.3.2, B and C.1: the first four words are those of all versions. A client that has "
+     "received the range uses a version of it.",
      [](Trial& t) {
        t.connect_v2();
        t.connect();
@@ -155,7 +154,7 @@ const Test kTests[] = {
        t.expect_alive();
      }},
     {"V2_026_a_call_and_a_response_may_have_the_same_XID", Level::Must, Needs::File,
-     "Version 2, 6.3.2.1: RESPONSE alone tells which of the two XID spaces is meant.",
+     "Version 2, 6.3.2.1: RESPONSE alone selects one of the two XID spaces.",
      [](Trial& t) {
        t.connect_v2();
        for (const bool response_first : {false, true}) {
@@ -227,7 +226,7 @@ const Test kTests[] = {
        t.expect_silence(Header{.xid = 99, .credit = 0x00400001, .type = v2::kNoMsg, .invalidate = 5}.bytes());
      }},
     {"V2_032_V2_035_V2_036_credits_come_back_without_end", Level::Must, Needs::Nothing,
-     "Version 2, 4.3.1.1: each Send uses one; a peer is never left without.",
+     "Version 2, 4.3.1.1: each Send uses a credit; a peer always has one.",
      [](Trial& t) {
        t.connect_v2();
        for (int i = 0; i < 600; ++i) t.expect_alive();
@@ -244,7 +243,7 @@ const Test kTests[] = {
        t.expect(answer.size() == 24, "24 bytes");
      }},
     {"V2_043_V2_148_who_sends_beyond_its_credits_is_let_go_alone", Level::Decision, Needs::Nothing,
-     "D2-15: the connection ends; others do not notice.",
+     "D2-15: the connection is closed; other connections are not affected.",
      [](Trial& t) {
        t.connect_v2();
        for (std::uint32_t i = 0; i < 600 && !t.lost(); ++i) {
@@ -256,14 +255,14 @@ const Test kTests[] = {
        t.expect_alive();
      }},
     {"V2_053_V2_056_unknown_properties_are_skipped", Level::Must, Needs::Nothing,
-     "Version 2, 5.1 and 6.4.4: without any error, and the next one is processed.",
+     "Version 2, 5.1 and 6.4.4: no error is sent, and the next property is processed.",
      [](Trial& t) {
        t.connect_v2();
        t.expect_silence(
            Header{.xid = t.next_xid(), .type = v2::kConnProp}.then({2, 0x7FFF0001, 4, 7, 99, 0}));
      }},
     {"V2_052_V2_060_properties_without_data_mean_the_default", Level::Must, Needs::Nothing,
-     "Version 2, 5.1: a length of zero; properties need no answer.",
+     "Version 2, 5.1: a property may have a length of zero; properties need no answer.",
      [](Trial& t) {
        t.connect_v2();
        t.expect_silence(Header{.xid = t.next_xid(), .type = v2::kConnProp}.then({2, 1, 0, 2, 0}));
@@ -277,7 +276,8 @@ const Test kTests[] = {
        t.expect_alive();
      }},
     {"V2_055_a_property_beyond_the_message_is_BAD_XDR", Level::Must, Needs::Nothing,
-     "Version 2, 5.1: a length past the end, for unknown properties too, and a count that cannot be.",
+     "Version 2, 5.1: BAD_XDR for a length past the end, even of unknown properties, and for an impossible "
+     "count.",
      [](Trial& t) {
        t.connect_v2();
        std::uint32_t xid = t.next_xid();
@@ -311,7 +311,7 @@ const Test kTests[] = {
                 "GARBAGE_ARGS");
      }},
     {"V2_154_two_programs_share_a_connection", Level::Must, Needs::Root,
-     "Version 2, A.3: with the same parameters, whatever the program.",
+     "Version 2, A.3: all programs use the same parameters.",
      [](Trial& t) {
        t.connect_v2();
        for (int i = 0; i < 5; ++i) {
@@ -323,7 +323,7 @@ const Test kTests[] = {
        }
      }},
     {"V2_141_random_messages_neither_stop_nor_confuse_the_server", Level::Must, Needs::Nothing,
-     "Version 2, 10.1: use of the transport opens no way into the host.",
+     "Version 2, 10.1: hostile messages do not compromise the host.",
      [](Trial& t) {
        t.connect_v2();
        std::uint64_t state = 88172645463325252ull;

@@ -206,19 +206,19 @@ Exports::Exports(const segment::ConfigBlock& config, Core& owner, segment::Layou
   owner.reactor.add_control_task(*this);
 }
 
-void Exports::serve_remotely(Core& borrower) {
+void Exports::serve_remotely(Core& caller) {
   std::vector<service::CrossReactorCall::KeyPair> keys;
   for (const rdma::MemoryRegion& region : {data_, zeros_})
-    keys.push_back({region.lkey, borrower.device->register_memory(region.bytes).lkey});
-  handovers_.push_back(
-      std::make_unique<service::CrossReactorCall>(std::move(keys), borrower.engine.connection_count()));
-  service::CrossReactorCall& handover = *handovers_.back();
+    keys.push_back({region.lkey, caller.device->register_memory(region.bytes).lkey});
+  cross_reactor_calls_.push_back(
+      std::make_unique<service::CrossReactorCall>(std::move(keys), caller.engine.connection_count()));
+  service::CrossReactorCall& calls = *cross_reactor_calls_.back();
   for (service::Service* real : served_) {
-    borrowed_.push_back(std::make_unique<service::RemoteService>(handover, *real));
-    borrower.engine.add_service(*borrowed_.back());
+    remote_services_.push_back(std::make_unique<service::RemoteService>(calls, *real));
+    caller.engine.add_service(*remote_services_.back());
   }
-  borrower.reactor.use_remote_service(handover);
-  owner_.reactor.serve_remotely(handover);
+  caller.reactor.use_remote_service(calls);
+  owner_.reactor.serve_remotely(calls);
 }
 
 void Exports::on_control_pass(std::uint64_t now_ns) noexcept {

@@ -46,9 +46,9 @@ class Exports final : public reactor::ControlTask {
   Exports(const Exports&) = delete;
   Exports& operator=(const Exports&) = delete;
 
-  /// Lets the owner serve calls of the borrower's connections. Called at setup. The borrower outlives the
+  /// Lets the owner serve calls of the caller's connections. Called at setup. The caller outlives the
   /// exports.
-  void serve_remotely(Core& borrower);
+  void serve_remotely(Core& caller);
 
   /// Returns the transfer object. A list that is offered there is applied at the next control pass.
   ExportUpdate& update() noexcept { return update_; }
@@ -74,8 +74,8 @@ class Exports final : public reactor::ControlTask {
   bool walking_ = false;
   std::uint64_t question_ = 0;           ///< number of the last PathQuestion that was handled
   std::uint32_t question_sequence_ = 0;  ///< sequence of its SeqLock when it was read
-  std::vector<std::unique_ptr<service::CrossReactorCall>> handovers_;
-  std::vector<std::unique_ptr<service::RemoteService>> borrowed_;
+  std::vector<std::unique_ptr<service::CrossReactorCall>> cross_reactor_calls_;
+  std::vector<std::unique_ptr<service::RemoteService>> remote_services_;
 };
 
 }  // namespace sluice::process

@@ -63,9 +63,10 @@ bool Reactor::poll_once() noexcept {
 
 bool Reactor::poll_services() noexcept {
   bool busy = false;
-  for (service::CrossReactorCall* handover : lent_) busy |= handover->serve();  // RX: calls of other reactors
-  for (service::CrossReactorCall* handover : borrowed_)
-    busy |= handover->collect();  // TX: answers of other reactors
+  for (service::CrossReactorCall* calls : calls_of_others_)
+    busy |= calls->serve();  // RX: calls of other reactors
+  for (service::CrossReactorCall* calls : calls_to_others_)
+    busy |= calls->collect();  // TX: answers of other reactors
   if (busy) engine_.stages().end(Stage::Services);
   return busy;
 }
@@ -140,7 +141,7 @@ void Reactor::check_connections() noexcept {
 }
 
 void Reactor::idle() noexcept {
-  const bool only_device = pollers_.empty() && lent_.empty() && borrowed_.empty();
+  const bool only_device = pollers_.empty() && calls_of_others_.empty() && calls_to_others_.empty();
   const bool slept = idle_.on_no_work(only_device);
   const std::uint64_t back_ns = engine_.stages().end(Stage::Idle);
   if (!slept) return;

@@ -50,9 +50,9 @@ class Reactor final {
 
   // Called at setup. Added objects must outlive the reactor.
   /// Adds calls of this reactor's connections that services of another reactor serve.
-  void use_remote_service(service::CrossReactorCall& call) { borrowed_.push_back(&call); }
+  void use_remote_service(service::CrossReactorCall& call) { calls_to_others_.push_back(&call); }
   /// Adds calls of another reactor's connections that services of this reactor serve.
-  void serve_remotely(service::CrossReactorCall& call) { lent_.push_back(&call); }
+  void serve_remotely(service::CrossReactorCall& call) { calls_of_others_.push_back(&call); }
   /// Adds a poller that is polled in every iteration.
   void add_poller(service::Poller& poller) {
     pollers_.push_back(&poller);
@@ -107,8 +107,8 @@ class Reactor final {
   Reconciler reconciler_;
   Commands commands_;
   Idle idle_;
-  std::vector<service::CrossReactorCall*> borrowed_;
-  std::vector<service::CrossReactorCall*> lent_;
+  std::vector<service::CrossReactorCall*> calls_to_others_;  ///< of this reactor's connections
+  std::vector<service::CrossReactorCall*> calls_of_others_;  ///< for this reactor's services
   std::vector<service::Poller*> pollers_;
   std::vector<ControlTask*> control_tasks_;
 };

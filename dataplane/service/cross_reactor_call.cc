@@ -8,16 +8,16 @@
 
 namespace sluice::service {
 
-// --- Borrower
+// --- Caller
 
-void HandedCall::reset(CrossReactorCall& handover, ShareAccount& account) noexcept {
-  handover_ = &handover;
+void RemoteCall::reset(CrossReactorCall& rings, ShareAccount& account) noexcept {
+  rings_ = &rings;
   account_ = &account;
   has_state_ = false;
   piece_count_ = item_count_ = 0;
 }
 
-void HandedCall::ask(Call& call, Service& service, Step step) noexcept {
+void RemoteCall::ask(Call& call, Service& service, Step step) noexcept {
   call_ = &call;
   service_ = &service;
   step_ = step;
@@ -29,19 +29,19 @@ void HandedCall::ask(Call& call, Service& service, Step step) noexcept {
   own_peer_host_ = call.peer_host();
 }
 
-void HandedCall::ask_release() noexcept {
+void RemoteCall::ask_release() noexcept {
   call_ = nullptr;
   step_ = Step::Release;
   answer_ = Answer::None;
 }
 
-void HandedCall::ask_again() noexcept {
+void RemoteCall::ask_again() noexcept {
   answer_ = Answer::None;
   copy_results_room_of(*call_);
 }
 
 template <typename Translate>
-void HandedCall::give_back(const Translate& lkey_of) noexcept {
+void RemoteCall::give_back(const Translate& lkey_of) noexcept {
   Call& call = *call_;
   copy_pieces_to(call, lkey_of);
   switch (answer_) {
@@ -54,7 +54,7 @@ void HandedCall::give_back(const Translate& lkey_of) noexcept {
     case Answer::NeedsMemory:
       if (!call.require_results(wanted_bytes_)) return call.await_memory();
       ask_again();
-      return handover_->to_owner(*this);
+      return rings_->to_owner(*this);
     case Answer::None:
     case Answer::Released:
       return;
@@ -64,33 +64,33 @@ void HandedCall::give_back(const Translate& lkey_of) noexcept {
 // --- Owner
 
 /// Records the first answer, which may arrive within serve() or later from the service.
-void HandedCall::set_answer(Answer answer) noexcept {
+void RemoteCall::set_answer(Answer answer) noexcept {
   if (answer_ != Answer::None) return;
   answer_ = answer;
-  if (!serving_) handover_->to_borrower(*this);
+  if (!serving_) rings_->to_caller(*this);
 }
 
-void HandedCall::on_complete(Call&, rpc::AcceptStat stat) noexcept {
+void RemoteCall::on_complete(Call&, rpc::AcceptStat stat) noexcept {
   if (answer_ == Answer::None) stat_ = stat;
   set_answer(Answer::Completed);
 }
 
-/// The borrower provides the room. The call is answered with NeedsMemory and executed again when it has room.
-bool HandedCall::on_grow_results(Call&, std::size_t bytes) noexcept {
+/// The caller provides the room. The call is answered with NeedsMemory and executed again when it has room.
+bool RemoteCall::on_grow_results(Call&, std::size_t bytes) noexcept {
   wanted_bytes_ = bytes;
   return false;
 }
 
-void HandedCall::on_placed(Call&, Placement placement) noexcept {
+void RemoteCall::on_placed(Call&, Placement placement) noexcept {
   if (answer_ == Answer::None) placement_ = placement;
   set_answer(Answer::Placed);
 }
 
-void HandedCall::on_await_memory(Call&) noexcept {
+void RemoteCall::on_await_memory(Call&) noexcept {
   set_answer(Answer::NeedsMemory);
 }
 
-void HandedCall::serve() noexcept {
+void RemoteCall::serve() noexcept {
   serving_ = true;
   switch (step_) {
     case Step::Place:
@@ -106,7 +106,7 @@ void HandedCall::serve() noexcept {
       break;
   }
   serving_ = false;
-  if (answer_ != Answer::None) handover_->to_borrower(*this);
+  if (answer_ != Answer::None) rings_->to_caller(*this);
 }
 
 // --- The rings
@@ -116,11 +116,11 @@ namespace {
 /// Guarantees half of the tickets to clients, in equal parts. No client holds more than a quarter of all
 /// tickets, unless more is guaranteed.
 ShareLimits limits_for(std::uint32_t clients) noexcept {
-  const std::uint32_t guaranteed = kMaxHandedCalls / 2 / larger_of(clients, 1u);
-  return {.elements = kMaxHandedCalls,
+  const std::uint32_t guaranteed = kMaxRemoteCalls / 2 / larger_of(clients, 1u);
+  return {.elements = kMaxRemoteCalls,
           .accounts = clients,
           .guaranteed = guaranteed,
-          .most = larger_of(guaranteed, kMaxHandedCalls / 4)};
+          .most = larger_of(guaranteed, kMaxRemoteCalls / 4)};
 }
 
 }  // namespace
@@ -128,83 +128,83 @@ ShareLimits limits_for(std::uint32_t clients) noexcept {
 CrossReactorCall::CrossReactorCall(std::vector<KeyPair> keys, std::uint32_t clients)
     : keys_(std::move(keys)),
       to_owner_(make_owned<CallRing>()),
-      to_borrower_(make_owned<CallRing>()),
-      calls_(kMaxHandedCalls),
+      to_caller_(make_owned<CallRing>()),
+      calls_(kMaxRemoteCalls),
       tickets_(limits_for(clients)),
       shares_(clients) {
-  for (std::uint32_t i = 0; i < clients; ++i) shares_[i].handover = this;
-  free_.reserve(kMaxHandedCalls);
-  for (std::uint32_t i = kMaxHandedCalls; i-- > 0;) free_.push_back(&calls_[i]);
+  for (std::uint32_t i = 0; i < clients; ++i) shares_[i].rings = this;
+  free_.reserve(kMaxRemoteCalls);
+  for (std::uint32_t i = kMaxRemoteCalls; i-- > 0;) free_.push_back(&calls_[i]);
 }
 
-void CrossReactorCall::release(HandedCall& handed) noexcept {
-  free_.push_back(&handed);
-  tickets_.give_back(handed.account());
+void CrossReactorCall::release(RemoteCall& remote) noexcept {
+  free_.push_back(&remote);
+  tickets_.give_back(remote.account());
 }
 
-rdma::Lkey CrossReactorCall::borrowers_key(rdma::Lkey owners) const noexcept {
+rdma::Lkey CrossReactorCall::callers_key(rdma::Lkey owners) const noexcept {
   if (keys_.empty()) return owners;
   for (const KeyPair& pair : keys_)
-    if (pair.owner == owners) return pair.borrower;
+    if (pair.owner == owners) return pair.caller;
   return {};  // the device rejects a zero key
 }
 
 bool CrossReactorCall::serve() noexcept {
-  HandedCall* handed = nullptr;
+  RemoteCall* remote = nullptr;
   std::uint32_t count = 0;
-  for (; count < kHandoversPerTurn && to_owner_->pop(handed); ++count) handed->serve();
+  for (; count < kRemoteCallsPerPoll && to_owner_->pop(remote); ++count) remote->serve();
   return count > 0;
 }
 
 bool CrossReactorCall::collect() noexcept {
-  HandedCall* handed = nullptr;
+  RemoteCall* remote = nullptr;
   std::uint32_t count = 0;
-  for (; count < kHandoversPerTurn && to_borrower_->pop(handed); ++count) resume(*handed);
-  if (tickets_.waiters() > 0) tickets_.resume(kHandoversPerTurn);
+  for (; count < kRemoteCallsPerPoll && to_caller_->pop(remote); ++count) resume(*remote);
+  if (tickets_.waiters() > 0) tickets_.resume(kRemoteCallsPerPoll);
   return count > 0;
 }
 
-void CrossReactorCall::resume(HandedCall& handed) noexcept {
-  if (!SLUICE_INVARIANT(handed.answer() != HandedCall::Answer::None, handover_ticket)) return;
-  if (handed.answer() == HandedCall::Answer::Released) return release(handed);
-  handed.give_back([this](rdma::Lkey key) { return borrowers_key(key); });
+void CrossReactorCall::resume(RemoteCall& remote) noexcept {
+  if (!SLUICE_INVARIANT(remote.answer() != RemoteCall::Answer::None, handover_ticket)) return;
+  if (remote.answer() == RemoteCall::Answer::Released) return release(remote);
+  remote.give_back([this](rdma::Lkey key) { return callers_key(key); });
 }
 
-// --- Shares of the borrower's clients
+// --- Shares of the caller's clients
 
-void CrossReactorCall::hand_over(Call& call, Service& service, HandedCall::Step step) noexcept {
-  auto& ticket = call.state<HandoverTicket>();
+void CrossReactorCall::submit(Call& call, Service& service, RemoteCall::Step step) noexcept {
+  auto& ticket = call.state<CallTicket>();
   ticket.call = &call;
   ticket.service = &service;
   ticket.step = step;
   ClientShare& share = share_of(call);
-  const bool in_turn = ticket.handed != nullptr || share.first == nullptr;
-  if (in_turn && (ticket.handed != nullptr || tickets_.take(share.account))) return send(ticket, share);
+  const bool may_send = ticket.remote != nullptr || share.first == nullptr;
+  if (may_send && (ticket.remote != nullptr || tickets_.take(share.account))) return send(ticket, share);
   ++waits_;
   push_waiting(share, ticket);
   tickets_.await(share.account, share);
 }
 
 /// Sends the call to the owner. A ticket of the account must have been taken unless the call already has one.
-void CrossReactorCall::send(HandoverTicket& ticket, ClientShare& share) noexcept {
-  if (ticket.handed == nullptr) {
-    ticket.handed = free_.back();
+void CrossReactorCall::send(CallTicket& ticket, ClientShare& share) noexcept {
+  if (ticket.remote == nullptr) {
+    ticket.remote = free_.back();
     free_.pop_back();
-    ticket.handed->reset(*this, share.account);
+    ticket.remote->reset(*this, share.account);
   }
-  ticket.handed->ask(*ticket.call, *ticket.service, ticket.step);
-  to_owner(*ticket.handed);
+  ticket.remote->ask(*ticket.call, *ticket.service, ticket.step);
+  to_owner(*ticket.remote);
 }
 
 void CrossReactorCall::serve_waiting(ClientShare& share) noexcept {
   if (!SLUICE_INVARIANT(share.first != nullptr, handover_ticket) || !tickets_.take(share.account)) return;
-  HandoverTicket& ticket = *share.first;
+  CallTicket& ticket = *share.first;
   remove_waiting(share, ticket);
   if (share.first != nullptr) tickets_.await(share.account, share);
   send(ticket, share);
 }
 
-void CrossReactorCall::push_waiting(ClientShare& share, HandoverTicket& ticket) noexcept {
+void CrossReactorCall::push_waiting(ClientShare& share, CallTicket& ticket) noexcept {
   ticket.waiting = true;
   ticket.next = nullptr;
   ticket.previous = share.last;
@@ -213,7 +213,7 @@ void CrossReactorCall::push_waiting(ClientShare& share, HandoverTicket& ticket) 
   ++waiting_;
 }
 
-void CrossReactorCall::remove_waiting(ClientShare& share, HandoverTicket& ticket) noexcept {
+void CrossReactorCall::remove_waiting(ClientShare& share, CallTicket& ticket) noexcept {
   ticket.waiting = false;
   (ticket.previous != nullptr ? ticket.previous->next : share.first) = ticket.next;
   (ticket.next != nullptr ? ticket.next->previous : share.last) = ticket.previous;
@@ -221,15 +221,15 @@ void CrossReactorCall::remove_waiting(ClientShare& share, HandoverTicket& ticket
 }
 
 /// Releases the ticket of a call that has ended.
-void CrossReactorCall::let_go(Call& call) noexcept {
-  auto& ticket = call.state<HandoverTicket>();
+void CrossReactorCall::withdraw(Call& call) noexcept {
+  auto& ticket = call.state<CallTicket>();
   if (ticket.waiting) {
     ClientShare& share = share_of(call);
     remove_waiting(share, ticket);
     if (share.first == nullptr) tickets_.forget(share.account, share);
-  } else if (ticket.handed != nullptr) {
-    ticket.handed->ask_release();
-    to_owner(*ticket.handed);
+  } else if (ticket.remote != nullptr) {
+    ticket.remote->ask_release();
+    to_owner(*ticket.remote);
   }
 }
 
@@ -245,21 +245,21 @@ void CrossReactorCall::client_gone(const Client& client) noexcept {
 }
 
 Placement RemoteService::place(Call& call) noexcept {
-  handover_.hand_over(call, real_, HandedCall::Step::Place);
+  rings_.submit(call, real_, RemoteCall::Step::Place);
   return Placement::Later;
 }
 
 Execution RemoteService::execute(Call& call) noexcept {
-  handover_.hand_over(call, real_, HandedCall::Step::Execute);
+  rings_.submit(call, real_, RemoteCall::Step::Execute);
   return Execution::Started;
 }
 
 void RemoteService::release(Call& call) noexcept {
-  handover_.let_go(call);
+  rings_.withdraw(call);
 }
 
 void RemoteService::client_gone(Client& client) noexcept {
-  handover_.client_gone(client);
+  rings_.client_gone(client);
 }
 
 }  // namespace sluice::service

@@ -4,11 +4,11 @@
 // headers, credits) stays on the reactor that has the connection; place(), execute() and release() run on the
 // service's reactor. Lock-free: two rings of pointers, each with a single producer and a single consumer.
 //
-// The number of calls in the rings is limited. Each client of the borrower has a share, and calls beyond it
+// The number of calls in the rings is limited. Each client of the caller has a share, and calls beyond it
 // wait until the client's calls return.
 //
-//   borrower (has the connection)            owner (has the service)
-//   RemoteService::place/execute  -------> CrossReactorCall::serve() calls the service
+//   caller (reactor with the connection)     owner (reactor with the service)
+//   RemoteService::place/execute  ------->   CrossReactorCall::serve() calls the service
 //   CrossReactorCall::collect()             <------- the answer; the call continues
 #pragma once
 
@@ -24,17 +24,17 @@
 
 namespace sluice::service {
 
-/// Maximum calls of one borrower at one owner, including those being released.
-inline constexpr std::uint32_t kMaxHandedCalls = 4096;
+/// Maximum calls of one caller at one owner, including those being released.
+inline constexpr std::uint32_t kMaxRemoteCalls = 4096;
 /// Maximum calls served, and answers collected, per loop iteration.
-inline constexpr std::uint32_t kHandoversPerTurn = 64;
+inline constexpr std::uint32_t kRemoteCallsPerPoll = 64;
 
 class CrossReactorCall;
 
 /// The owner's view of a call: a copy of its description, whose results and sink the owner fills in. One
-/// reactor at a time may access it: the owner from entry into the ring to_owner until entry into to_borrower,
-/// the borrower otherwise.
-class HandedCall final : public Call, private CallHost {
+/// reactor at a time may access it: the owner from entry into the ring to_owner until entry into to_caller,
+/// the caller otherwise.
+class RemoteCall final : public Call, private CallHost {
  public:
   enum class Step : std::uint8_t { Place, Execute, Release };
   /// Answer of the owner's service in this step.
@@ -46,22 +46,22 @@ class HandedCall final : public Call, private CallHost {
     Released,
   };
 
-  HandedCall() noexcept : Call(static_cast<CallHost&>(*this), own_storage_) {
+  RemoteCall() noexcept : Call(static_cast<CallHost&>(*this), own_storage_) {
     peer_ = &own_peer_;
     peer_host_ = &own_peer_host_;
   }
 
-  // Functions of the borrower.
-  void reset(CrossReactorCall& handover, ShareAccount& account) noexcept;
+  // Functions of the caller.
+  void reset(CrossReactorCall& rings, ShareAccount& account) noexcept;
   ShareAccount& account() noexcept { return *account_; }
   /// Requests a step of `service` for `call`.
   void ask(Call& call, Service& service, Step step) noexcept;
   /// Requests the release of a call that has ended. The call is not accessed afterwards.
   void ask_release() noexcept;
-  /// Repeats the step, with the room for results that the borrower's call has acquired.
+  /// Repeats the step, with the room for results that the caller's call has acquired.
   void ask_again() noexcept;
   Answer answer() const noexcept { return answer_; }
-  /// Copies the service's answer to the borrower's call. `lkey_of` translates the owner's lkeys.
+  /// Copies the service's answer to the caller's call. `lkey_of` translates the owner's lkeys.
   template <typename Translate>
   void give_back(const Translate& lkey_of) noexcept;
 
@@ -78,9 +78,9 @@ class HandedCall final : public Call, private CallHost {
   CallStorage own_storage_;
   PeerAddress own_peer_;
   HostName own_peer_host_;
-  CrossReactorCall* handover_ = nullptr;
+  CrossReactorCall* rings_ = nullptr;
   ShareAccount* account_ = nullptr;  ///< account of the client
-  Call* call_ = nullptr;             ///< call of the borrower; null once released
+  Call* call_ = nullptr;             ///< call of the caller; null once released
   Service* service_ = nullptr;
   Step step_ = Step::Place;
   Answer answer_ = Answer::None;
@@ -90,78 +90,78 @@ class HandedCall final : public Call, private CallHost {
   std::size_t wanted_bytes_ = 0;                     ///< results that found no room
 };
 
-/// Ticket of a borrower's call, stored in the call's state.
-struct HandoverTicket {
-  HandedCall* handed;  ///< null: not assigned yet
+/// Ticket of a caller's call, stored in the call's state.
+struct CallTicket {
+  RemoteCall* remote;  ///< null: not assigned yet
   Call* call;
   Service* service;
-  HandedCall::Step step;
-  bool waiting;  ///< the call waits for `handed`
-  HandoverTicket* next;
-  HandoverTicket* previous;
+  RemoteCall::Step step;
+  bool waiting;  ///< the call waits for `remote`
+  CallTicket* next;
+  CallTicket* previous;
 };
 
-/// The two rings between one borrower and one owner.
+/// The two rings between one caller and one owner.
 class CrossReactorCall {
  public:
   struct KeyPair {
     rdma::Lkey owner;
-    rdma::Lkey borrower;
+    rdma::Lkey caller;
   };
 
   /// Called at setup. `keys` holds the keys of every region that the owner's services use, for both reactors'
-  /// devices. Empty: the reactors share one device. `clients` is the number of connections of the borrower.
+  /// devices. Empty: the reactors share one device. `clients` is the number of connections of the caller.
   CrossReactorCall(std::vector<KeyPair> keys, std::uint32_t clients);
 
   /// Serves calls on the owner's reactor. Returns true if there were any.
   bool serve() noexcept;
-  /// Collects answers on the borrower's reactor and continues their calls. Returns true if there were any.
+  /// Collects answers on the caller's reactor and continues their calls. Returns true if there were any.
   bool collect() noexcept;
 
-  /// Returns how many calls of the borrower had to wait because the limit was reached.
+  /// Returns how many calls of the caller had to wait because the limit was reached.
   std::uint64_t waits() const noexcept { return waits_; }
-  /// Returns how many calls of the borrower are waiting.
+  /// Returns how many calls of the caller are waiting.
   std::uint32_t waiting() const noexcept { return waiting_; }
-  /// Returns true if the borrower holds all tickets. For tests.
+  /// Returns true if the caller holds all tickets. For tests.
   bool balanced() const noexcept { return waiting_ == 0 && tickets_.free() == tickets_.limits().elements; }
 
  private:
   friend class RemoteService;
-  friend class HandedCall;
-  using CallRing = SpscRing<HandedCall*, kMaxHandedCalls>;
+  friend class RemoteCall;
+  using CallRing = SpscRing<RemoteCall*, kMaxRemoteCalls>;
 
-  /// Share of one client of the borrower, and its waiting calls in order.
+  /// Share of one client of the caller, and its waiting calls in order.
   class ClientShare final : public ShareWaiter {
    public:
-    void on_share() noexcept override { handover->serve_waiting(*this); }
+    void on_share() noexcept override { rings->serve_waiting(*this); }
 
-    CrossReactorCall* handover = nullptr;
+    CrossReactorCall* rings = nullptr;
     ShareAccount account;
-    HandoverTicket* first = nullptr;
-    HandoverTicket* last = nullptr;
+    CallTicket* first = nullptr;
+    CallTicket* last = nullptr;
   };
 
   ClientShare& share_of(const Call& call) noexcept { return shares_[call.client()->number()]; }
-  void hand_over(Call& call, Service& service, HandedCall::Step step) noexcept;
-  void send(HandoverTicket& ticket, ClientShare& share) noexcept;
+  void submit(Call& call, Service& service, RemoteCall::Step step) noexcept;
+  void send(CallTicket& ticket, ClientShare& share) noexcept;
   void serve_waiting(ClientShare& share) noexcept;
-  void push_waiting(ClientShare& share, HandoverTicket& ticket) noexcept;
-  void remove_waiting(ClientShare& share, HandoverTicket& ticket) noexcept;
-  void let_go(Call& call) noexcept;
+  void push_waiting(ClientShare& share, CallTicket& ticket) noexcept;
+  void remove_waiting(ClientShare& share, CallTicket& ticket) noexcept;
+  void withdraw(Call& call) noexcept;
   void client_gone(const Client& client) noexcept;
-  void release(HandedCall& handed) noexcept;
-  // The rings are never full: each of the kMaxHandedCalls calls is in at most one ring.
-  void to_owner(HandedCall& handed) noexcept { static_cast<void>(to_owner_->push(&handed)); }
-  void to_borrower(HandedCall& handed) noexcept { static_cast<void>(to_borrower_->push(&handed)); }
-  void resume(HandedCall& handed) noexcept;
-  rdma::Lkey borrowers_key(rdma::Lkey owners) const noexcept;
+  void release(RemoteCall& remote) noexcept;
+  // The rings are never full: each of the kMaxRemoteCalls calls is in at most one ring.
+  void to_owner(RemoteCall& remote) noexcept { static_cast<void>(to_owner_->push(&remote)); }
+  void to_caller(RemoteCall& remote) noexcept { static_cast<void>(to_caller_->push(&remote)); }
+  void resume(RemoteCall& remote) noexcept;
+  rdma::Lkey callers_key(rdma::Lkey owners) const noexcept;
 
   const std::vector<KeyPair> keys_;
   Owned<CallRing> to_owner_;
-  Owned<CallRing> to_borrower_;
-  FixedArray<HandedCall> calls_;
-  // State of the borrower.
-  std::vector<HandedCall*> free_;
+  Owned<CallRing> to_caller_;
+  FixedArray<RemoteCall> calls_;
+  // State of the caller.
+  std::vector<RemoteCall*> free_;
   ShareLedger tickets_;             ///< shares of free_
   FixedArray<ClientShare> shares_;  ///< indexed by client number
   std::uint64_t waits_ = 0;
@@ -171,7 +171,7 @@ class CrossReactorCall {
 /// Proxy for a service of another reactor.
 class RemoteService final : public Service {
  public:
-  RemoteService(CrossReactorCall& handover, Service& real) : handover_(handover), real_(real) {}
+  RemoteService(CrossReactorCall& rings, Service& real) : rings_(rings), real_(real) {}
 
   const service::Binding& binding() const noexcept override { return real_.binding(); }
   Placement place(Call& call) noexcept override;
@@ -180,7 +180,7 @@ class RemoteService final : public Service {
   void client_gone(Client& client) noexcept override;
 
  private:
-  CrossReactorCall& handover_;
+  CrossReactorCall& rings_;
   Service& real_;
 };
 

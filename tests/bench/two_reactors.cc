@@ -26,7 +26,7 @@ constexpr std::uint32_t kDepth = 64;                               ///< per conn
 constexpr std::size_t kReplyBytes = rpc::kMinReplyBytes + 4 + 84;  ///< with status and fattr3 (RFC 1813, 2.5)
 constexpr std::uint64_t kTurnsPerControlPass = 256;
 constexpr std::uint16_t kOwnersPort = 20049;
-constexpr std::uint16_t kBorrowersPort = 20050;
+constexpr std::uint16_t kCallersPort = 20050;
 
 std::uint64_t tsc() noexcept {
   return rte_rdtsc();
@@ -42,16 +42,16 @@ class Reactors {
  public:
   Reactors()
       : owner_(fabric_, {.name = "owner", .port = kOwnersPort}),
-        borrower_(fabric_, {.name = "borrower", .port = kBorrowersPort}),
+        caller_(fabric_, {.name = "caller", .port = kCallersPort}),
         data_(owner_.device().allocate_memory(64u << 20)),
         zeros_(owner_.device().allocate_memory(service::memory::kLargeBytes + 64)),
         memory_(data_, zeros_, exports(), &now_ns),
-        handover_(keys(), borrower_.engine().connection_count()),
-        borrowed_(handover_, memory_) {
+        rings_(keys(), caller_.engine().connection_count()),
+        remote_service_(rings_, memory_) {
     owner_.engine().add_service(memory_);
-    borrower_.engine().add_service(borrowed_);
+    caller_.engine().add_service(remote_service_);
     owner_.start(&tsc);
-    borrower_.start(&tsc);
+    caller_.start(&tsc);
     thread_ = std::thread([this] { run_owner(); });
   }
   ~Reactors() {
@@ -66,25 +66,25 @@ class Reactors {
     const auto handle = memory_.root_handle(0);
     return {handle.begin(), handle.end()};
   }
-  /// Polls the borrower once.
+  /// Polls the caller once.
   void poll() noexcept {
-    borrower_.poll();
-    handover_.collect();
+    caller_.poll();
+    rings_.collect();
   }
-  void poll_cm() { borrower_.poll_cm(); }
+  void poll_cm() { caller_.poll_cm(); }
 
  private:
   std::vector<service::CrossReactorCall::KeyPair> keys() {
     std::vector<service::CrossReactorCall::KeyPair> keys;
     for (const rdma::MemoryRegion& region : {data_, zeros_})
-      keys.push_back({region.lkey, borrower_.device().register_memory(region.bytes).lkey});
+      keys.push_back({region.lkey, caller_.device().register_memory(region.bytes).lkey});
     return keys;
   }
   void run_owner() {
     pin(kServerCpu);
     for (std::uint64_t turn = 0; !stop_.load(std::memory_order_relaxed); ++turn) {
       owner_.poll();
-      handover_.serve();
+      rings_.serve();
       if (turn % kTurnsPerControlPass != 0) continue;
       owner_.poll_cm();
       memory_.background(owner_.time_ns());
@@ -94,12 +94,12 @@ class Reactors {
   const std::shared_ptr<rdma::loopback::Fabric> fabric_ =
       rdma::loopback::Fabric::in_process({.links = 4 * kConnections});
   PolledServer owner_;
-  PolledServer borrower_;
+  PolledServer caller_;
   const rdma::MemoryRegion data_;
   const rdma::MemoryRegion zeros_;
   service::memory::MemoryService memory_;
-  service::CrossReactorCall handover_;
-  service::RemoteService borrowed_;
+  service::CrossReactorCall rings_;
+  service::RemoteService remote_service_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
@@ -137,7 +137,7 @@ double getattrs(double seconds) {
 }
 
 constexpr Side kSides[] = {
-    {"foreign", getattrs<kBorrowersPort>},
+    {"foreign", getattrs<kCallersPort>},
     {"own", getattrs<kOwnersPort>},
 };
 

@@ -232,11 +232,11 @@ ServerLab::ServerLab(LabOptions lab_options) : options(std::move(lab_options)) {
   service = std::make_unique<TestService>(*device);
   lenient = std::make_unique<TestService>(*device, kTestProgram + 1, service::UnusableChunks::Ignore);
   if (calls_are_handed_over) {
-    handover = std::make_unique<service::CrossReactorCall>(std::vector<service::CrossReactorCall::KeyPair>{},
-                                                           options.engine.max_connections);
+    rings = std::make_unique<service::CrossReactorCall>(std::vector<service::CrossReactorCall::KeyPair>{},
+                                                        options.engine.max_connections);
     for (TestService* real : {service.get(), lenient.get()}) {
-      borrowed.push_back(std::make_unique<service::RemoteService>(*handover, *real));
-      engine->add_service(*borrowed.back());
+      remote_services.push_back(std::make_unique<service::RemoteService>(*rings, *real));
+      engine->add_service(*remote_services.back());
     }
   } else {
     engine->add_service(*service);
@@ -248,7 +248,7 @@ ServerLab::ServerLab(LabOptions lab_options) : options(std::move(lab_options)) {
 
 bool ServerLab::turn() {
   engine->poll(now_ns += 1000);
-  return handover && (handover->serve() | handover->collect());
+  return rings && (rings->serve() | rings->collect());
 }
 
 ServerLab::~ServerLab() {

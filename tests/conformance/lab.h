@@ -107,7 +107,7 @@ class ServerLab {
   void connect();
   /// Ends the connection and establishes a new one.
   void reconnect();
-  /// Runs both sides until both are idle, for at most `turns` turns.
+  /// Runs both sides until both are idle, for at most `turns` iterations.
   void settle(int turns = 200);
   /// Runs the server's loop once. Returns true if calls moved between reactors.
   bool turn();
@@ -126,9 +126,9 @@ class ServerLab {
   std::unique_ptr<rpcrdma::Engine> engine;
   std::unique_ptr<TestService> service;
   std::unique_ptr<TestService> lenient;  ///< program + 1, UnusableChunks::Ignore
-  /// Used when the suite runs with calls handed over to another reactor. One thread runs both reactors here.
-  std::unique_ptr<service::CrossReactorCall> handover;
-  std::vector<std::unique_ptr<service::RemoteService>> borrowed;
+  /// Used when another reactor serves the calls of the suite. One thread runs both reactors here.
+  std::unique_ptr<service::CrossReactorCall> rings;
+  std::vector<std::unique_ptr<service::RemoteService>> remote_services;
   std::unique_ptr<RawPeer> peer;
   rpcrdma::Connection* connection = nullptr;
   rpcrdma::Requester* requester_for_next_connection = nullptr;  ///< for reverse calls

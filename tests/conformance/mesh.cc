@@ -27,10 +27,10 @@ Mesh::Mesh(bool handed_over) : fabric_(rdma::loopback::Fabric::in_process({.link
     half.engine = std::make_unique<rpcrdma::Engine>(*half.device, engine);
     half.service = std::make_unique<TestService>(*half.device);
     if (side == kServer && handed_over) {
-      handover_ = std::make_unique<service::CrossReactorCall>(
-          std::vector<service::CrossReactorCall::KeyPair>{}, engine.max_connections);
-      borrowed_ = std::make_unique<service::RemoteService>(*handover_, *half.service);
-      half.engine->add_service(*borrowed_);
+      rings_ = std::make_unique<service::CrossReactorCall>(std::vector<service::CrossReactorCall::KeyPair>{},
+                                                           engine.max_connections);
+      remote_service_ = std::make_unique<service::RemoteService>(*rings_, *half.service);
+      half.engine->add_service(*remote_service_);
     } else {
       half.engine->add_service(*half.service);
     }
@@ -210,9 +210,9 @@ void Mesh::cancel(std::uint32_t leg, Side side, std::uint32_t which) {
 void Mesh::turn(Side side) {
   manage(side);
   sides_[side].engine->poll(now_ns_ += kTurnNs);
-  if (side == kServer && handover_) {
-    handover_->serve();
-    handover_->collect();
+  if (side == kServer && rings_) {
+    rings_->serve();
+    rings_->collect();
   }
   take_closed(side);
 }
@@ -267,7 +267,7 @@ std::string Mesh::complaint(Side side) const {
   const Half& half = sides_[side];
   const std::string who = side == kClient ? "client: " : "server: ";
   if (!half.engine->all_closed()) return who + "a connection has not come to its end";
-  if (side == kServer && handover_ && !handover_->balanced()) return who + "a ticket is missing";
+  if (side == kServer && rings_ && !rings_->balanced()) return who + "a ticket is missing";
   if (!half.engine->memory_balanced()) return who + "memory or a call slot is missing";
   for (const End& end : half.ends) {
     if (end.requester->attached()) return who + "a requester is attached to a connection that has ended";

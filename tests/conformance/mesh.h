@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two of our engines with several connections between them, each with a requester at both ends, so that every
-// end is both requester and responder. The server's calls may be handed over to another reactor, which runs
-// on the same thread here. There is one thread and a simulated clock. Any sequence of actions is allowed:
-// calls of all shapes, ends of connections at any moment, and the passing of time. finish() then reports
-// whether every resource has been returned.
+// end is both requester and responder. Another reactor, which runs on the same thread here, may serve the
+// server's calls. There is one thread and a simulated clock. Any sequence of actions is allowed: calls of all
+// shapes, ends of connections at any moment, and the passing of time. finish() then reports whether every
+// resource has been returned.
 #pragma once
 
 #include <array>
@@ -81,8 +81,8 @@ class Mesh {
 
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
   std::array<Half, 2> sides_;
-  std::unique_ptr<service::CrossReactorCall> handover_;
-  std::unique_ptr<service::RemoteService> borrowed_;
+  std::unique_ptr<service::CrossReactorCall> rings_;
+  std::unique_ptr<service::RemoteService> remote_service_;
   std::uint64_t now_ns_ = 1;
 };
 

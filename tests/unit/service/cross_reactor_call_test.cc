@@ -16,7 +16,7 @@ namespace sluice::service {
 namespace {
 
 constexpr rdma::Lkey kOwnersKey{11};
-constexpr rdma::Lkey kBorrowersKey{22};
+constexpr rdma::Lkey kCallersKey{22};
 
 /// Returns the sum of its arguments. It requests more memory for every third call, answers every fifth later,
 /// and places announced data.
@@ -157,10 +157,10 @@ struct TwoReactors {
   TwoReactors() {
     owner = std::thread([this] {
       while (!stop.load(std::memory_order_acquire)) {
-        if (!handover.serve()) std::this_thread::yield();
+        if (!rings.serve()) std::this_thread::yield();
         service.finish_later();
       }
-      while (handover.serve()) {
+      while (rings.serve()) {
       }
     });
   }
@@ -171,12 +171,12 @@ struct TwoReactors {
   template <typename Condition>
   void until(Condition condition) {
     while (!condition())
-      if (!handover.collect()) std::this_thread::yield();
+      if (!rings.collect()) std::this_thread::yield();
   }
 
   SummingService service;
-  CrossReactorCall handover{{{kOwnersKey, kBorrowersKey}}, 1};
-  RemoteService borrowed{handover, service};
+  CrossReactorCall rings{{{kOwnersKey, kCallersKey}}, 1};
+  RemoteService remote{rings, service};
   std::atomic<bool> stop{false};
   std::thread owner;
 };
@@ -189,7 +189,7 @@ TEST(CrossReactorCall, calls_are_served_by_the_other_reactor_and_come_back_whole
     for (std::uint32_t i = 0; i < calls.size(); ++i) {
       calls[i]->grown = 0;
       calls[i]->start(round + i, i);
-      ASSERT_EQ(two.borrowed.execute(*calls[i]), Execution::Started);
+      ASSERT_EQ(two.remote.execute(*calls[i]), Execution::Started);
     }
     for (std::uint32_t i = 0; i < calls.size(); ++i) {
       TransportCall& call = *calls[i];
@@ -202,9 +202,9 @@ TEST(CrossReactorCall, calls_are_served_by_the_other_reactor_and_come_back_whole
         ASSERT_EQ(call.result(0), a + i);
         ASSERT_EQ(call.results().position(), 8u);
         ASSERT_EQ(call.items().size(), 1u);
-        ASSERT_EQ(call.piece(0).lkey, kBorrowersKey);
+        ASSERT_EQ(call.piece(0).lkey, kCallersKey);
       }
-      two.borrowed.release(call);
+      two.remote.release(call);
     }
   }
   two.until([&] { return two.service.released() == 300 * 64; });
@@ -214,28 +214,28 @@ TEST(CrossReactorCall, placement_comes_later_and_state_stays_with_the_call) {
   TwoReactors two;
   TransportCall call;
   call.start(1, 2, 30);
-  ASSERT_EQ(two.borrowed.place(call), Placement::Later);
+  ASSERT_EQ(two.remote.place(call), Placement::Later);
   two.until([&] { return call.placement.has_value(); });
   EXPECT_EQ(call.placement, Placement::Sink);
   ASSERT_EQ(call.pieces().size(), 1u);
-  EXPECT_EQ(call.piece(0).lkey, kBorrowersKey);
-  ASSERT_EQ(two.borrowed.execute(call), Execution::Started);
+  EXPECT_EQ(call.piece(0).lkey, kCallersKey);
+  ASSERT_EQ(two.remote.execute(call), Execution::Started);
   two.until([&] { return call.done; });
   EXPECT_EQ(call.result(0), 3u);
   EXPECT_EQ(call.result(4), 7u);
-  two.borrowed.release(call);
+  two.remote.release(call);
 
   call.start(1, 2, 1);
-  ASSERT_EQ(two.borrowed.place(call), Placement::Later);
+  ASSERT_EQ(two.remote.place(call), Placement::Later);
   two.until([&] { return call.done; });
   EXPECT_EQ(call.stat, rpc::AcceptStat::GarbageArgs);
-  two.borrowed.release(call);
+  two.remote.release(call);
 
   call.start(1, 2, 2);
-  ASSERT_EQ(two.borrowed.place(call), Placement::Later);
+  ASSERT_EQ(two.remote.place(call), Placement::Later);
   two.until([&] { return call.placement.has_value(); });
   EXPECT_EQ(call.placement, Placement::Assemble);
-  two.borrowed.release(call);
+  two.remote.release(call);
 }
 
 TEST(CrossReactorCall, a_call_without_memory_waits_and_comes_again) {
@@ -243,13 +243,13 @@ TEST(CrossReactorCall, a_call_without_memory_waits_and_comes_again) {
   TransportCall call;
   call.memory = false;
   call.start(3, 1);
-  two.borrowed.execute(call);
+  two.remote.execute(call);
   two.until([&] { return call.waits; });
   call.memory = true;
-  two.borrowed.execute(call);
+  two.remote.execute(call);
   two.until([&] { return call.done; });
   EXPECT_EQ(call.result(0), 4u);
-  two.borrowed.release(call);
+  two.remote.release(call);
 }
 
 /// Defers every decision: the placement of arguments, the request for memory, and the results, which are a
@@ -281,13 +281,13 @@ class LateService final : public Service {
 
 TEST(CrossReactorCall, a_service_that_decides_later_is_heard_at_each_step) {
   LateService service;
-  CrossReactorCall handover({}, 1);
-  RemoteService borrowed(handover, service);
+  CrossReactorCall rings({}, 1);
+  RemoteService remote(rings, service);
   TransportCall call;
   call.start(1, 2, 30);
-  ASSERT_EQ(borrowed.place(call), Placement::Later);
+  ASSERT_EQ(remote.place(call), Placement::Later);
   const auto exchange = [&] {
-    while (handover.serve() | handover.collect()) {
+    while (rings.serve() | rings.collect()) {
     }
   };
   exchange();
@@ -298,7 +298,7 @@ TEST(CrossReactorCall, a_service_that_decides_later_is_heard_at_each_step) {
   EXPECT_EQ(call.placement, Placement::Assemble);
 
   call.memory = false;
-  borrowed.execute(call);
+  remote.execute(call);
   exchange();
   ASSERT_NE(service.short_of_memory, nullptr);
   EXPECT_EQ(call.grown, 0);
@@ -310,31 +310,31 @@ TEST(CrossReactorCall, a_service_that_decides_later_is_heard_at_each_step) {
   EXPECT_EQ(service.message.size(), call.bytes.size());
 
   call.memory = true;
-  borrowed.execute(call);
+  remote.execute(call);
   exchange();
   service.short_of_memory->await_memory();
   exchange();
-  ASSERT_NE(service.to_complete, nullptr) << "called again with the memory that the borrower obtained";
+  ASSERT_NE(service.to_complete, nullptr) << "called again with the memory that the caller obtained";
   service.to_complete->write_whole_reply();
   service.to_complete->results().u32(0x01020304);
   service.to_complete->complete(rpc::AcceptStat::Success);
   exchange();
   EXPECT_TRUE(call.done);
   EXPECT_EQ(call.results_offset(), xdr::kUnit);
-  borrowed.release(call);
+  remote.release(call);
   exchange();
 }
 
 /// Both reactors in one thread, and two clients.
 struct SharedTickets {
-  static constexpr std::uint32_t kMost = kMaxHandedCalls / 4;
+  static constexpr std::uint32_t kMost = kMaxRemoteCalls / 4;
 
   void call(FakeClient& client, std::uint32_t count = 1) {
     for (std::uint32_t i = 0; i < count; ++i)
-      calls.push_back(std::make_unique<TransportCall>(client, borrowed));
+      calls.push_back(std::make_unique<TransportCall>(client, remote));
   }
   void exchange() {
-    while (handover.serve() | handover.collect()) {
+    while (rings.serve() | rings.collect()) {
     }
   }
   std::size_t done() const {
@@ -342,14 +342,14 @@ struct SharedTickets {
         std::count_if(calls.begin(), calls.end(), [](const auto& call) { return call->done; }));
   }
   void release_all() {
-    for (const auto& call : calls) borrowed.release(*call);
+    for (const auto& call : calls) remote.release(*call);
     calls.clear();
     exchange();
   }
 
   SummingService service;
-  CrossReactorCall handover{{}, 4};
-  RemoteService borrowed{handover, service};
+  CrossReactorCall rings{{}, 4};
+  RemoteService remote{rings, service};
   FakeClient greedy{0};
   FakeClient modest{1};
   std::vector<std::unique_ptr<TransportCall>> calls;
@@ -358,19 +358,19 @@ struct SharedTickets {
 TEST(CrossReactorCall, calls_beyond_a_clients_share_wait_and_are_served_in_their_order) {
   SharedTickets lab;
   lab.call(lab.greedy, SharedTickets::kMost + 3);
-  EXPECT_EQ(lab.handover.waiting(), 3u);
-  EXPECT_EQ(lab.handover.waits(), 3u);
+  EXPECT_EQ(lab.rings.waiting(), 3u);
+  EXPECT_EQ(lab.rings.waits(), 3u);
   lab.exchange();
   EXPECT_EQ(lab.done(), SharedTickets::kMost);
   EXPECT_FALSE(lab.calls[SharedTickets::kMost]->done);
-  lab.borrowed.release(*lab.calls[0]);
+  lab.remote.release(*lab.calls[0]);
   lab.exchange();
   EXPECT_TRUE(lab.calls[SharedTickets::kMost]->done);
   EXPECT_FALSE(lab.calls[SharedTickets::kMost + 1]->done);
-  for (std::uint32_t i = 1; i < SharedTickets::kMost; ++i) lab.borrowed.release(*lab.calls[i]);
+  for (std::uint32_t i = 1; i < SharedTickets::kMost; ++i) lab.remote.release(*lab.calls[i]);
   lab.exchange();
   EXPECT_EQ(lab.done(), lab.calls.size());
-  EXPECT_EQ(lab.handover.waiting(), 0u);
+  EXPECT_EQ(lab.rings.waiting(), 0u);
 }
 
 TEST(CrossReactorCall, a_client_is_served_whatever_another_one_has_handed_over) {
@@ -385,10 +385,10 @@ TEST(CrossReactorCall, a_client_is_served_whatever_another_one_has_handed_over) 
 TEST(CrossReactorCall, a_call_that_ends_while_it_waits_takes_nobodys_turn) {
   SharedTickets lab;
   lab.call(lab.greedy, SharedTickets::kMost + 2);
-  lab.borrowed.release(*lab.calls[SharedTickets::kMost]);
-  EXPECT_EQ(lab.handover.waiting(), 1u);
+  lab.remote.release(*lab.calls[SharedTickets::kMost]);
+  EXPECT_EQ(lab.rings.waiting(), 1u);
   lab.exchange();
-  lab.borrowed.release(*lab.calls[0]);
+  lab.remote.release(*lab.calls[0]);
   lab.exchange();
   EXPECT_FALSE(lab.calls[SharedTickets::kMost]->done);
   EXPECT_TRUE(lab.calls[SharedTickets::kMost + 1]->done);
@@ -397,14 +397,14 @@ TEST(CrossReactorCall, a_call_that_ends_while_it_waits_takes_nobodys_turn) {
 TEST(CrossReactorCall, the_next_client_of_a_number_finds_its_share_whole) {
   SharedTickets lab;
   lab.call(lab.greedy, SharedTickets::kMost + 5);
-  lab.borrowed.client_gone(lab.greedy);
-  EXPECT_EQ(lab.handover.waiting(), 0u);
+  lab.remote.client_gone(lab.greedy);
+  EXPECT_EQ(lab.rings.waiting(), 0u);
   EXPECT_EQ(lab.done(), 5u) << "calls that nobody serves any more end";
   lab.exchange();
   EXPECT_EQ(lab.done(), lab.calls.size());
   lab.release_all();
   lab.call(lab.greedy, SharedTickets::kMost);
-  EXPECT_EQ(lab.handover.waiting(), 0u);
+  EXPECT_EQ(lab.rings.waiting(), 0u);
   lab.exchange();
   EXPECT_EQ(lab.done(), SharedTickets::kMost);
 }

@@ -18,8 +18,8 @@
 namespace sluice::tasks {
 namespace {
 
-/// Counter of hand-overs. It is written before a hand-over to the library and read after it, so that the
-/// thread sanitizer sees the order (threads.h).
+/// Counter of submitted tasks. It is written before a task is passed to the library and read after it, so
+/// that the thread sanitizer sees the order (threads.h).
 std::atomic<std::uint64_t> handed_over{0};
 /// Threads of all existing arenas.
 std::atomic<std::uint32_t> threads_in_use{0};

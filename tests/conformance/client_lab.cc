@@ -20,7 +20,7 @@ constexpr std::uint32_t kTasks = 6;
 constexpr std::uint32_t kTaskBytes = 16384;
 constexpr std::uint32_t kDirectoryBytes = 8192;
 constexpr std::uint64_t kTransferNs = 2'000'000'000;
-/// Measured on the client's clock, which advances with each turn, independent of the real time.
+/// Measured on the client's clock, which advances with each iteration, independent of the real time.
 constexpr std::uint64_t kFirstAnswerNs = 3'600'000'000'000;
 constexpr std::uint64_t kVersion1MemoryNs = 1'000'000'000;
 constexpr std::uint64_t kQuietNs = 2'000'000'000;

@@ -64,7 +64,7 @@ TEST_F(Measurement, calls_count_by_procedure_and_status) {
   EXPECT_GT(table->use[0][1].latency.sum(), 0u);
 }
 
-/// Counts clock readings while the service completes `calls` replies in one turn.
+/// Counts clock readings while the service completes `calls` replies in one iteration.
 struct Readings {
   std::uint64_t readings = 0;
   std::uint64_t measured = 0;
@@ -124,7 +124,7 @@ TEST(CallTimes, every_reply_of_a_turn_is_counted_where_it_belongs) {
   EXPECT_EQ(three.latency.count(), kReplies + 2);
 }
 
-/// The turns mix calls of two procedures, one of which takes nine times as long.
+/// The iterations mix calls of two procedures, one of which takes nine times as long.
 TEST(CallTimes, time_of_procedures_is_estimated_from_samples) {
   constexpr std::uint16_t kShort = 1, kLong = 2;
   static std::uint64_t now;
@@ -132,7 +132,7 @@ TEST(CallTimes, time_of_procedures_is_estimated_from_samples) {
   const auto table = std::make_unique<segment::CallTable>();
   rpcrdma::CallTimes times;
   times.measure(*table, []() noexcept { return now; });
-  constexpr std::uint64_t kForAll = 50;  // the device's share, common to all calls of a turn
+  constexpr std::uint64_t kForAll = 50;  // the device's share, common to all calls of an iteration
   double spent[3]{};
   std::uint64_t all = 0;
   std::uint32_t random = 1;
@@ -175,7 +175,7 @@ TEST_F(Measurement, time_counts_for_the_procedure_and_class_whose_call_makes_pro
   EXPECT_EQ(time_of(0, 1 + TestService::kNull), 0u);
   // The completion of its reply is not charged to another procedure either.
   EXPECT_EQ(time_of(0, segment::kOtherProcedure) + time_of(2, segment::kOtherProcedure), 0u);
-  // A call that is held has no reply in the turn in which it arrives.
+  // A call that is held has no reply in the iteration in which it arrives.
   for (int i = 0; i < kTurns; ++i) {
     lab.peer->send(RawCall{.xid = 1u << 20 | i}.with(test_call(1u << 20 | i, TestService::kLater)));
     lab.settle();
@@ -301,7 +301,7 @@ TEST_F(SlowCalls, a_call_that_takes_long_is_noted_with_where_its_time_went) {
   EXPECT_EQ(slow->written.load(), 0u) << "it was fast";
   begin_later(700);
   time_ns += 20 * kMillisecondNs;
-  ask(TestService::kNull);  // turns and completions use one clock
+  ask(TestService::kNull);  // iterations and completions use one clock
   lab.service->complete_later();
   lab.settle();
   ASSERT_EQ(slow->written.load(), 1u);

@@ -22,7 +22,7 @@ Step decode(std::span<const std::uint8_t, kStepBytes> bytes) {
           .bytes = static_cast<std::uint32_t>(bytes[2] | bytes[3] << 8)};
 }
 
-/// Executes one step. Calls and turns are together as frequent as all other actions.
+/// Executes one step. Calls and iterations are together as frequent as all other actions.
 void run(Mesh& mesh, const Step& step) {
   switch (step.action % 16) {
     case 0:

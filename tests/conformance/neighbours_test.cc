@@ -98,7 +98,7 @@ Bytes refused_call(std::uint32_t xid) {
 
 TEST(Neighbours, a_turn_sends_few_error_messages_and_clients_that_wait_for_one_are_served_in_turn) {
   constexpr std::uint32_t kPerTurn = rpcrdma::RefusalPace::kPerTurn;
-  for (const int turns_before : {0, 1}) {  // the device begins each turn with the next queue pair
+  for (const int turns_before : {0, 1}) {  // the device begins each iteration with the next queue pair
     ServerLab lab;
     SecondClient other(lab);
     for (int i = 0; i < turns_before; ++i) lab.turn();

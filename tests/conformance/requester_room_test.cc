@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the requester: the replies of one turn require more invalidations of chunk memory than are
-// posted in one batch, or than fit the driver's send queue.
+// Version 1 at the requester: the replies of one iteration require more invalidations of chunk memory than
+// are posted in one batch, or than fit the driver's send queue.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -40,7 +40,7 @@ struct ManyWindows : ClientLab {
     };
   }
   /// Submits calls with a window for each of many pieces, then delivers the replies to all of them in one
-  /// turn.
+  /// iteration.
   void call_and_answer() {
     std::array<rdma::Sge, kPieces> pieces;
     for (std::uint32_t i = 0; i < kPieces; ++i) pieces[i] = memory.piece(2 * kPieceBytes * i, kPieceBytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Version 1 at the responder: temporary or permanent lack of memory, messages that just fit, and adjacent
-// work requests of several calls. Suites of these names also run with calls handed over.
+// work requests of several calls. Suites of these names also run with cross-reactor calls.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -126,7 +126,7 @@ TEST(LongCalls, V1_116_a_call_that_is_refused_is_not_executed) {
   EXPECT_EQ(lab.engine->call_memory().available(), lab.options.engine.call_buffers);
 }
 
-// --- Several calls in one turn
+// --- Several calls in one iteration
 
 TEST(ReadChunks, V1_086_arguments_of_two_calls_that_lie_next_to_each_other) {
   ServerLab lab;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the responder: the calls of one turn together need more work requests than are posted in one
-// batch, or than fit the driver's send queue. Suites of these names also run with calls handed over.
+// Version 1 at the responder: the calls of one iteration together need more work requests than are posted in
+// one batch, or than fit the driver's send queue. Suites of these names also run with cross-reactor calls.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"

@@ -296,7 +296,7 @@ TEST(V2ClientErrors, V2_145_a_call_that_is_cancelled_while_it_waits_to_be_sent_a
   ReadClient lab;
   const Bytes call = lab.read(1u << 20, 0, repeatable(), 65536);
   lab.peer->send(error(word_at(call, 0), 8, {1, 1u << 20}));
-  // The call is cancelled in the turn in which the refusal has arrived and the invalidation of the first
+  // The call is cancelled in the iteration in which the refusal has arrived and the invalidation of the first
   // offer has not completed.
   bool cancelled = false;
   for (int i = 0; i < 50 && !cancelled; ++i) {

@@ -232,7 +232,7 @@ TEST(V2Neighbours, V2_148_one_peer_with_nothing_but_faults_does_not_disturb_anot
       for (int i = 0; i < 4; ++i, ++faults) vandal.send_fault();
       lab.log.clear();
       lab.engine->poll(lab.now_ns += 1000);
-      ASSERT_LE(lab.log.ops().size(), 4 * rpcrdma::kCompletionsPerTurn);  // work of one turn
+      ASSERT_LE(lab.log.ops().size(), 4 * rpcrdma::kCompletionsPerTurn);  // work of one iteration
       lab.peer->poll();
       other.peer().poll();
     }

@@ -160,7 +160,7 @@ class DriverTest : public testing::TestWithParam<DriverParam> {
       }
     }
   }
-  /// Runs turns until `condition` holds. The limit is generous: it only bounds a failing test.
+  /// Runs iterations until `condition` holds. The limit is generous: it only bounds a failing test.
   bool until(const std::function<bool()>& condition) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (std::chrono::steady_clock::now() < give_up) {

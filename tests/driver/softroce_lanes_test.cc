@@ -19,9 +19,10 @@ using namespace softroce;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::uint32_t kBytes = 1u << 20;  ///< of a message
-constexpr int kPatience = 100'000;          ///< turns; bounds failing tests
+constexpr int kPatience = 100'000;          ///< iterations; bounds failing tests
 
-/// Clock of the test. In all the turns of a passing test it advances by less than a retransmission timeout.
+/// Clock of the test. In all the iterations of a passing test it advances by less than a retransmission
+/// timeout.
 std::uint64_t now_ns = 1;
 constexpr std::uint64_t kTurnNs = 500;
 
@@ -124,8 +125,8 @@ class SoftLanes : public testing::Test {
     ASSERT_TRUE(to.endpoints[lane].receive(wr_id, to.endpoints[lane].sge(kBytes, kBytes)));
     ASSERT_TRUE(from.endpoints[lane].post(SendOpcode::Send, wr_id, {from.endpoints[lane].sge(0, kBytes)}));
   }
-  /// Runs turns until all lanes from `first_lane` on have this work completion. Returns false if some lane
-  /// never gets it.
+  /// Runs iterations until all lanes from `first_lane` on have this work completion. Returns false if some
+  /// lane never gets it.
   bool done(const Side& side, std::size_t first_lane, std::uint64_t wr_id) {
     const auto all = [&] {
       return std::all_of(side.endpoints.begin() + static_cast<std::ptrdiff_t>(first_lane),

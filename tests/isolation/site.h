@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A server on the loopback driver whose connections are all in use: one by a client that behaves, the others
-// by hostile peers. It has one thread and a simulated clock, so that every run is identical. A turn is one
-// iteration of the server's loop and one of each peer.
+// by hostile peers. It has one thread and a simulated clock, so that every run is identical. Each iteration
+// runs the server's loop once and each peer once.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,11 @@ using conformance::TestService;
 
 inline constexpr std::uint64_t kSecond = 1'000'000'000;
 
-/// Turns between two control passes. A reactor makes 256, and so does a site whose turns are measured.
+/// Iterations between two control passes. A reactor makes 256, and so does a site whose iterations are
+/// measured.
 inline constexpr std::uint64_t kTurnsPerPass = 32;
 inline constexpr std::uint64_t kTurnsPerMeasuredPass = 256;
-/// Turns in which the hostile peers connect and take as many resources as they can.
+/// Iterations in which the hostile peers connect and take as many resources as they can.
 inline constexpr int kTurnsToBegin = 4000;
 inline constexpr std::uint64_t kTurnToBeginNs = 10'000;
 
@@ -45,7 +46,7 @@ class Peer {
   RawPeer& raw() { return *raw_; }
   void poll();
 
-  std::uint64_t turns = 0;  ///< turns since it was connected
+  std::uint64_t turns = 0;  ///< iterations since it was connected
   std::uint64_t sent = 0;   ///< messages since it was connected; incremented by the attack
 
  private:
@@ -61,7 +62,7 @@ struct SiteOptions {
   std::uint32_t credits = 16;  ///< calls that each client may have outstanding
   bool hold_calls = false;     ///< hostile peers have to authenticate first
   bool callers = false;        ///< the server has requesters on the hostile connections
-  bool measured = false;       ///< the clock advances by the duration of a turn, not by a constant
+  bool measured = false;       ///< the clock advances by the duration of an iteration, not by a constant
 };
 
 /// Returns the time of the steady clock, in nanoseconds.
@@ -76,7 +77,7 @@ class Site {
   std::unique_ptr<Peer> make_peer(const std::string& name, std::uint32_t receives);
   /// Whether the next connections belong to the client that behaves.
   void expect_victim(bool victim) { victim_next_ = victim; }
-  /// Runs one turn after advancing the clock by `ns`. Zero: by the duration of a turn.
+  /// Runs one iteration after advancing the clock by `ns`. Zero: by the duration of an iteration.
   void turn(std::uint64_t ns = 0);
   /// Runs the server's poll alone, without advancing the clock.
   void poll_engine() { engine_->poll(now_ns_); }

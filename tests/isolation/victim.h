@@ -24,11 +24,11 @@ class Victim {
   /// Connects and speaks `version`.
   Victim(Site& site, std::uint32_t version);
 
-  /// Makes one call and returns the turns that it took. `others` run in each of them.
+  /// Makes one call and returns the iterations that it took. `others` run in each of them.
   std::uint64_t run(Operation operation, Attackers* others = nullptr);
   bool lost() const { return peer_->lost(); }
   void turn();
-  /// Time that turns of the server and of this client have taken so far.
+  /// Time that iterations of the server and of this client have taken so far.
   std::uint64_t served_ns() const { return served_ns_; }
 
  private:

@@ -12,6 +12,7 @@ namespace sluice::tcp_clients_test {
 namespace {
 
 using tcp_upstream_test::call_of;
+using tcp_upstream_test::pattern;
 using tcp_upstream_test::record;
 using tcp_upstream_test::success;
 

@@ -60,10 +60,10 @@ ServerConnection::ServerConnection(ServerSide& side, rpcrdma::Engine& engine)
   }
 }
 
-// --- Lending
+// --- Assignment to a client
 
-void ServerConnection::lend(ServerUser& client) noexcept {
-  gateway::change_state(kServerConnectionTransitions, state_, State::Lent);
+void ServerConnection::assign(ServerUser& client) noexcept {
+  gateway::change_state(kServerConnectionTransitions, state_, State::Assigned);
   client_ = &client;
   lent_ns_ = side_.now_ns();
   yields_ = moves_ = cancelled_ = false;
@@ -108,7 +108,7 @@ void ServerConnection::hang_up(rpcrdma::CloseReason reason) noexcept {
 }
 
 void ServerConnection::move() noexcept {
-  if (state_ != State::Lent || !requester_.attached()) return;
+  if (state_ != State::Assigned || !requester_.attached()) return;
   if (!requester_.connected()) return hang_up(rpcrdma::CloseReason::LocalClose);
   if (!std::exchange(moves_, true)) moves_until_ns_ = side_.now_ns() + kMoveNs;
 }

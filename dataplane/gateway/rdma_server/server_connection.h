@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A connection to the server and the calls of the client that it is lent to. Servers bind state, callbacks
-// and XIDs to a connection, so two clients never share one, and each client starts with a new one. Callable
-// only on the owning reactor. Never allocates after construction.
+// A connection to the server and the calls of the client that it is assigned to. Servers bind state,
+// callbacks and XIDs to a connection, so two clients never share one, and each client starts with a new one.
+// Callable only on the owning reactor. Never allocates after construction.
 #pragma once
 
 #include <array>
@@ -50,7 +50,7 @@ class ServerConnection {
  public:
   enum class State : std::uint8_t {
     Free,
-    Lent,      ///< in use by client()
+    Assigned,  ///< in use by client()
     Returned,  ///< waits until the connection has closed
   };
 
@@ -59,7 +59,7 @@ class ServerConnection {
   ServerConnection& operator=(const ServerConnection&) = delete;
 
   State state() const noexcept { return state_; }
-  /// Returns the client that the connection is lent to, or null unless Lent.
+  /// Returns the client that the connection is assigned to, or null unless Assigned.
   ServerUser* client() const noexcept { return client_; }
   bool connected() const noexcept { return requester_.connected(); }
   std::uint32_t in_use() const noexcept { return in_use_; }
@@ -73,11 +73,11 @@ class ServerConnection {
   /// retransmitted on the next connection, to the new address.
   void move() noexcept;
 
-  /// Lends a Free connection to a client and starts connecting.
-  void lend(ServerUser& client) noexcept;
+  /// Assigns a Free connection to a client and starts connecting.
+  void assign(ServerUser& client) noexcept;
   /// Cancels the calls of a disconnected client. They complete in any order, during this call or later.
   void cancel_calls() noexcept;
-  /// Takes back a Lent connection without calls.
+  /// Takes back an Assigned connection without calls.
   void take_back() noexcept;
   /// Makes a Returned connection Free. Returns false if the connection has not closed yet.
   bool become_free() noexcept;
@@ -105,7 +105,7 @@ class ServerConnection {
   void note_answer() noexcept;
   std::span<ClientCall> calls() noexcept { return calls_; }
 
-  QueueLink<ServerConnection> idle_link;  ///< in ServerConnections, while Lent without calls
+  QueueLink<ServerConnection> idle_link;  ///< in ServerConnections, while Assigned without calls
 
  private:
   ClientCall* find(std::uint32_t xid) noexcept;
@@ -153,8 +153,8 @@ using ServerConnectionTransitions =
 inline constexpr ServerConnectionTransitions kServerConnectionTransitions = [] {
   using enum ServerConnection::State;
   return ServerConnectionTransitions{
-      {Lent},      // Free
-      {Returned},  // Lent
+      {Assigned},  // Free
+      {Returned},  // Assigned
       {Free},      // Returned
   };
 }();

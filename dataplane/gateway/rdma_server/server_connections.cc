@@ -26,7 +26,7 @@ ServerConnection* ServerConnections::take(ServerUser& client) noexcept {
 
 ServerConnection& ServerConnections::assign(ServerUser& client) noexcept {
   ServerConnection& connection = *free_.pop();
-  connection.lend(client);
+  connection.assign(client);
   idle_.push_back(connection);
   return connection;
 }
@@ -98,7 +98,7 @@ void ServerConnections::ask_to_yield(std::uint64_t now_ns) noexcept {
   if (now_ns - asked_ns_ < kTurnNs) return;
   ServerConnection* longest = nullptr;
   for (const auto& connection : connections_)
-    if (connection->state() == State::Lent && !connection->yields() &&
+    if (connection->state() == State::Assigned && !connection->yields() &&
         now_ns - connection->lent_ns() >= kTurnNs &&
         (longest == nullptr || connection->lent_ns() < longest->lent_ns()))
       longest = connection.get();
@@ -123,7 +123,7 @@ std::uint32_t ServerConnections::connected() const noexcept {
 std::uint32_t ServerConnections::connecting() const noexcept {
   std::uint32_t count = 0;
   for (const auto& connection : connections_)
-    count += connection->state() == State::Lent && connection->in_use() > 0 && !connection->connected();
+    count += connection->state() == State::Assigned && connection->in_use() > 0 && !connection->connected();
   return count;
 }
 
@@ -164,7 +164,7 @@ rpcrdma::Connection* ServerSide::dial(ServerConnection& connection, rpcrdma::Req
   return dialed;
 }
 
-/// Returns the user that the connection to the server is lent to, or null if it is not lent.
+/// Returns the user that the connection to the server is assigned to, or null if it is not assigned.
 ServerUser* ServerSide::user_of(const service::Client& connection) const noexcept {
   const ServerConnection* const server = by_connection_[connection.number()];
   return server != nullptr ? server->client() : nullptr;

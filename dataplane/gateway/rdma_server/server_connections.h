@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lends connections to the server to clients that have calls. A client without calls keeps its connection,
+// Assigns connections to the server to clients that have calls. A client without calls keeps its connection,
 // for the server's own calls, until another client waits for one. Then the connection that has been idle
 // longest is reassigned. If all connections are in use, they are drained one after another. Callable only on
 // the owning reactor. Never allocates after construction.
@@ -38,8 +38,8 @@ class ServerConnections {
   void on_busy(ServerConnection& connection) noexcept { idle_.remove(connection); }
   void on_idle(ServerConnection& connection) noexcept { idle_.push_back(connection); }
 
-  /// Drains all connections because the server's address has changed. Connections lent from now on use the
-  /// new address.
+  /// Drains all connections because the server's address has changed. Connections assigned from now on use
+  /// the new address.
   void move() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
   std::uint32_t connected() const noexcept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A gateway's side towards one RPC-over-RDMA server: the connections, which are lent to clients that have
+// A gateway's side towards one RPC-over-RDMA server: the connections, which are assigned to clients that have
 // calls, and the memory for calls and replies. Each client has its own connection, because servers bind
 // state, callbacks and XIDs to the connection. XIDs are preserved for the server's duplicate request cache
 // and for RPCSEC_GSS, which signs them.
@@ -63,7 +63,7 @@ struct ServerCounters {
   Counter& dials;            ///< connections started
   Counter& dials_failed;     ///< connections not started because resources or the server's address were
                              ///< missing
-  Counter& disconnects;      ///< connections that ended or failed while lent
+  Counter& disconnects;      ///< connections that ended or failed while assigned
   Counter& taken;            ///< connections taken from idle clients for waiting ones
 };
 
@@ -122,8 +122,8 @@ class ServerSide {
   void note_release() noexcept { released_ = true; }
 
  private:
-  /// Receives the server's calls of any program and forwards them to the client that the connection is lent
-  /// to (RFC 8167).
+  /// Receives the server's calls of any program and forwards them to the client that the connection is
+  /// assigned to (RFC 8167).
   class Callee final : public service::Service {
    public:
     explicit Callee(ServerSide& side) : side_(side) {}

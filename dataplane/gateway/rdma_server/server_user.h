@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Interface of a gateway's client towards the connection to the server that it borrows. Callable only on the
-// owning reactor.
+// Interface of a gateway's client towards its assigned connection to the server. Callable only on the owning
+// reactor.
 #pragma once
 
 #include <cstddef>

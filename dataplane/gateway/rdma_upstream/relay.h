@@ -5,7 +5,7 @@
 // data that the server writes is written to the client from the same buffer. The processor touches neither.
 // Both sides negotiate their RPC-over-RDMA version independently.
 //
-// Each client that has calls borrows a connection to the server: see dataplane/gateway/rdma_server. Callable
+// Each client that has calls is assigned a connection to the server (dataplane/gateway/rdma_server). Callable
 // only on the owning reactor; the constructor is for setup.
 // the constructor is setup.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One client of a relay: forwards the client's calls over a borrowed connection to the server and returns the
-// replies. Callable only on the owning reactor. Never allocates after construction.
+// One client of a relay: forwards the client's calls over its assigned connection to the server and returns
+// the replies. Callable only on the owning reactor. Never allocates after construction.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ class RelayClient final : public rdma_server::ServerUser {
   bool cancels_ = false;               ///< act() has to cancel these calls
   bool disconnects_ = false;           ///< act() has to disconnect the client, so that it retransmits lost
                                        ///< calls
-  rdma_server::ServerConnection* server_ = nullptr;  ///< null: borrowed with the next call
+  rdma_server::ServerConnection* server_ = nullptr;  ///< null: assigned with the next call
   rdma_server::ClientBuffers buffers_;
   RelayCallList waiting_;
   RelayCallList lost_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The reverse gateway: clients use RPC over TCP, and the server uses RPC-over-RDMA. A client that has calls
-// borrows a connection to the server. Only the owning reactor may call; the constructor is setup.
+// is assigned a connection to the server. Only the owning reactor may call; the constructor is setup.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One client of the reverse gateway. Owns the TCP connection, forwards its calls over a borrowed connection
+// One client of the reverse gateway. Owns the TCP connection, forwards its calls over its assigned connection
 // to the server, and returns the replies. Only the owning reactor may call; only the constructor allocates.
 #pragma once
 
@@ -153,7 +153,7 @@ class TcpClient final : public rdma_server::ServerUser {
   std::uint64_t half_closed_ns_ = 0;    ///< time at which the client shut down its sending side; zero: never
   std::uint64_t moved_ns_ = 0;          ///< time at which bytes were last received or sent
   std::uint64_t record_since_ns_ = 0;   ///< time at which reception of the current record began; zero: none
-  ServerConnection* server_ = nullptr;  ///< borrowed connection; null: borrowed with the next call
+  ServerConnection* server_ = nullptr;  ///< assigned connection; null: assigned with the next call
   FixedArray<std::byte> stream_bytes_;
   tcp::RecordStream stream_;
   tcp::StreamReceiver receiver_;

@@ -131,7 +131,7 @@ void ControlPlane::take_over() {
                                                              if (const auto own = ownership_->enter())
                                                                write();
                                                            });
-  clients_ = std::make_unique<clients::ClientMonitor>(layout_, config_.block.reactors,
+  clients_ = std::make_unique<policy::ClientMonitor>(layout_, config_.block.reactors,
                                                       config_.block.all_connections());
   segment::start_heartbeat(layout_.control_plane, segment::monotonic_ns(), segment::wall_ns());
   admin_->show();

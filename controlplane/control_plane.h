@@ -18,7 +18,6 @@
 #include "controlplane/admin/registry.h"
 #include "controlplane/admin/segment_views.h"
 #include "controlplane/admin/server.h"
-#include "controlplane/clients/client_monitor.h"
 #include "controlplane/cm/connection_controller.h"
 #include "controlplane/config/config.h"
 #include "controlplane/configuration.h"
@@ -30,6 +29,7 @@
 #include "controlplane/mount/mount_server.h"
 #include "controlplane/outbox/outbox.h"
 #include "controlplane/page/page_server.h"
+#include "controlplane/policy/client_monitor.h"
 #include "controlplane/policy/credit_controller.h"
 #include "controlplane/properties/property_exchange.h"
 #include "controlplane/stall_clock.h"
@@ -69,7 +69,7 @@ class ControlPlane final : public admin::Operations {
   segment::Layout& layout() { return layout_; }
   const cm::ConnectionController& keeper() const { return *keeper_; }
   const policy::CreditController& credits() const { return *credits_; }
-  const clients::ClientMonitor& client_watch() const { return *clients_; }
+  const policy::ClientMonitor& client_watch() const { return *clients_; }
   const admin::Server& admin_server() const { return *admin_; }
   events::Journal& journal() { return *journal_; }
   EventCounts event_counts() const;
@@ -139,7 +139,7 @@ class ControlPlane final : public admin::Operations {
   std::unique_ptr<telemetry::Exporter> exporter_;
   std::unique_ptr<page::PageServer> page_;
   std::unique_ptr<upstreams::AddressManager> addresses_;
-  std::unique_ptr<clients::ClientMonitor> clients_;
+  std::unique_ptr<policy::ClientMonitor> clients_;
   std::unique_ptr<mount::MountServer> mount_;
   std::unique_ptr<kerberos::ContextServer> contexts_;
   std::unique_ptr<locks::LockServer> locks_;

@@ -13,7 +13,6 @@
 #include "controlplane/cm/connection_monitor.h"
 #include "controlplane/cm/connection_reports.h"
 #include "controlplane/policy/admission.h"
-#include "controlplane/policy/refusal.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/segment/messages.h"

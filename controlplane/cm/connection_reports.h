@@ -13,8 +13,7 @@
 #include <utility>
 
 #include "controlplane/cm/connection_monitor.h"
-#include "controlplane/policy/refusal.h"
-#include "controlplane/policy/verdict.h"
+#include "controlplane/policy/admission.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::events {

@@ -5,8 +5,8 @@
 
 #include "controlplane/cm/connection_reports.h"
 #include "controlplane/outbox/outbox.h"
-#include "controlplane/policy/client_classes.h"
 #include "controlplane/policy/credit_controller.h"
+#include "controlplane/policy/credit_policy.h"
 
 namespace sluice::cm {
 

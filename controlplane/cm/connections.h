@@ -17,7 +17,7 @@
 #include "controlplane/cm/connection_monitor.h"
 #include "controlplane/cm/connection_state.h"
 #include "controlplane/cm/known_connections.h"
-#include "controlplane/policy/verdict.h"
+#include "controlplane/policy/admission.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/rpcrdma/link/private_data.h"

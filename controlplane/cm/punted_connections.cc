@@ -14,7 +14,7 @@
 #include "controlplane/cm/connections.h"
 #include "controlplane/cm/random_numbers.h"
 #include "controlplane/outbox/outbox.h"
-#include "controlplane/policy/client_classes.h"
+#include "controlplane/policy/credit_policy.h"
 #include "dataplane/log/log.h"
 
 namespace sluice::cm {

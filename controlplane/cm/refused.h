@@ -8,7 +8,7 @@
 #include <string>
 
 #include "controlplane/cm/mad.h"
-#include "controlplane/policy/refusal.h"
+#include "controlplane/policy/admission.h"
 
 namespace sluice::cm {
 

@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "controlplane/config/saved_changes.h"
-#include "controlplane/policy/client_classes.h"
-#include "controlplane/policy/credit_settings.h"
-#include "controlplane/policy/verdict.h"
+#include "controlplane/policy/admission.h"
+#include "controlplane/policy/credit_policy.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "controlplane/policy/credit_policy.h"
-#include "controlplane/policy/credit_settings.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::segment {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credits: fair shares, the credit policy of one reactor, and the keeper that applies it to the connections
-// of all reactors.
+// Fair shares, the credit policy of one reactor, the controller that applies it to the connections of all
+// reactors, and the admission of connections.
 #include "controlplane/policy/credit_controller.h"
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/credit_policy.h"
-#include "controlplane/policy/fair_shares.h"
 #include "dataplane/segment/layout.h"
 
 namespace sluice::policy {
@@ -301,8 +300,6 @@ void CreditController::poll(std::uint64_t now_ns) {
   ++statistics_.recomputations;
   statistics_.last_recomputation_ns = round_took_ns_;
 }
-
-// --- Admission of connections
 
 namespace {
 

@@ -3,9 +3,9 @@
 
 #include "controlplane/admin/declarations/declarations.h"
 #include "controlplane/admin/pace.h"
-#include "controlplane/clients/busiest.h"
 #include "controlplane/config/exports.h"
 #include "controlplane/config/keys.h"
+#include "controlplane/policy/client_monitor.h"
 #include "dataplane/base/uring_features.h"
 
 namespace sluice::admin {
@@ -97,8 +97,8 @@ Declaration busiest() {
           "Returns the connections and clients with the most calls in the last second, and sums over "
           "all connections of clients.",
       .parameters = {whole32("count", "maximum number of connections, and of clients")
-                         .at_most(clients::kBusiestKept)
-                         .or_else(clients::kBusiestKept)},
+                         .at_most(policy::kBusiestKept)
+                         .or_else(policy::kBusiestKept)},
       .result = object(
           "", "",
           {number("interval_s", "the interval in which calls were counted, in seconds; 0 if not counted yet"),

@@ -9,8 +9,7 @@
 
 #include "controlplane/admin/declarations/common.h"
 #include "controlplane/config/keys.h"
-#include "controlplane/policy/refusal.h"
-#include "controlplane/policy/verdict.h"
+#include "controlplane/policy/admission.h"
 
 namespace sluice::admin {
 const std::vector<Chapter>& chapters() {

@@ -175,12 +175,12 @@ std::uint32_t count_connections(const segment::Layout& layout, const segment::Co
 
 namespace {
 
-double per_second(std::uint64_t calls, const clients::Round& round) {
+double per_second(std::uint64_t calls, const policy::Round& round) {
   return round.interval_ns == 0 ? 0
                                 : static_cast<double>(calls) * 1e9 / static_cast<double>(round.interval_ns);
 }
 
-Json describe(const clients::BusyConnection& connection, const clients::Round& round,
+Json describe(const policy::BusyConnection& connection, const policy::Round& round,
               const config::Config& config) {
   const std::size_t client_class =
       connection.client_class < config.classes.size() ? connection.client_class : 0;
@@ -193,7 +193,7 @@ Json describe(const clients::BusyConnection& connection, const clients::Round& r
           {"calls_per_s", per_second(connection.calls, round)}};
 }
 
-Json describe(const clients::BusyClient& client, const clients::Round& round, const config::Config&) {
+Json describe(const policy::BusyClient& client, const policy::Round& round, const config::Config&) {
   return {{"peer", to_string(client.peer)},
           {"connections", client.connections},
           {"credits", client.granted},
@@ -202,7 +202,7 @@ Json describe(const clients::BusyClient& client, const clients::Round& round, co
 }
 
 template <typename Busy>
-Json first_of(const std::vector<Busy>& all, std::uint32_t count, const clients::Round& round,
+Json first_of(const std::vector<Busy>& all, std::uint32_t count, const policy::Round& round,
               const config::Config& config) {
   Json rows = Json::array();
   for (const Busy& one : std::span(all).first(std::min<std::size_t>(count, all.size())))
@@ -212,7 +212,7 @@ Json first_of(const std::vector<Busy>& all, std::uint32_t count, const clients::
 
 }  // namespace
 
-Json busiest(const clients::Round& round, const config::Config& config, std::uint32_t count) {
+Json busiest(const policy::Round& round, const config::Config& config, std::uint32_t count) {
   return {{"interval_s", static_cast<double>(round.interval_ns) * 1e-9},
           {"open", round.connections},
           {"credits", round.granted},

@@ -5,7 +5,7 @@
 
 #include "controlplane/config/config.h"
 #include "controlplane/json/json.h"
-#include "controlplane/policy/refusal.h"
+#include "controlplane/policy/admission.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::policy {

@@ -73,7 +73,7 @@ class Declarations : public ::testing::Test {
       answer_credits(work_, answer, {layout(), config_, credits_, lab::kSecondNs});
     });
     registry_.add(declared("busiest"), [this](const Json& parameters) {
-      clients::RoundSums sums;
+      policy::RoundSums sums;
       sums.add_open(7, 1);
       sums.add_busy({.peer = lab::client(10), .granted = 7, .busy = 1, .calls = 5});
       return busiest(sums.end(lab::kSecondNs), config_, parameters.at("count").get<std::uint32_t>());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/policy/client_classes.h"
+#include "controlplane/policy/credit_policy.h"
 
 #include <gtest/gtest.h>
 

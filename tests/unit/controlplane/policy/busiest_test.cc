@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The busiest connections of a round, and rounds that are spread over iterations.
-#include "controlplane/clients/busiest.h"
+#include "controlplane/policy/client_monitor.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 
-#include "controlplane/clients/client_monitor.h"
 #include "tests/unit/controlplane/lab.h"
 
-namespace sluice::clients {
+namespace sluice::policy {
 namespace {
 
 using lab::peer;
@@ -88,4 +87,4 @@ TEST(Rounds, a_round_is_spread_over_iterations_and_counts_since_the_round_before
 }
 
 }  // namespace
-}  // namespace sluice::clients
+}  // namespace sluice::policy

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Clients that are shown by name: what they were served, and which of them have an entry in the table.
-#include "controlplane/clients/client_monitor.h"
+#include "controlplane/policy/client_monitor.h"
 
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
-#include "controlplane/clients/served_clients.h"
 #include "dataplane/segment/checked.h"
 #include "dataplane/segment/layout.h"
 
-namespace sluice::clients {
+namespace sluice::policy {
 namespace {
 
 /// Activity below which a candidate is dropped.
@@ -33,8 +32,6 @@ bool busier(const Busy& one, const Busy& other) {
 }
 
 }  // namespace
-
-// --- Sums of a round (busiest.h)
 
 void RoundSums::add_busy(const BusyConnection& connection) {
   round_.calls += connection.calls;
@@ -73,8 +70,6 @@ void RoundSums::keep(const BusyConnection& connection) {
   heap.push_back(connection);
   std::push_heap(heap.begin(), heap.end(), busier<BusyConnection>);
 }
-
-// --- Table of clients (served_clients.h)
 
 std::size_t ServedClients::Hash::operator()(const PeerAddress& peer) const noexcept {
   return std::hash<std::string_view>()({reinterpret_cast<const char*>(peer.bytes.data()), peer.bytes.size()});
@@ -217,4 +212,4 @@ void ClientMonitor::poll(std::uint64_t now_ns) {
   if (next_ == seen_.size()) end_round();
 }
 
-}  // namespace sluice::clients
+}  // namespace sluice::policy

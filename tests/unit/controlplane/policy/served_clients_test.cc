@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Selection of the clients that have their own series in the metrics.
-#include "controlplane/clients/served_clients.h"
+#include "controlplane/policy/client_monitor.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 
-#include "controlplane/clients/client_monitor.h"
 #include "tests/unit/controlplane/lab.h"
 
-namespace sluice::clients {
+namespace sluice::policy {
 namespace {
 
 using lab::peer;
@@ -144,4 +143,4 @@ TEST_F(ClientWatches, connections_to_servers_are_of_no_client) {
 }
 
 }  // namespace
-}  // namespace sluice::clients
+}  // namespace sluice::policy

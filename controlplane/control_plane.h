@@ -19,6 +19,7 @@
 #include "controlplane/admin/segment_views.h"
 #include "controlplane/admin/server.h"
 #include "controlplane/cm/connection_controller.h"
+#include "controlplane/cm/outbox.h"
 #include "controlplane/config/config.h"
 #include "controlplane/configuration.h"
 #include "controlplane/device_monitor.h"
@@ -27,7 +28,6 @@
 #include "controlplane/kerberos/context_server.h"
 #include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/mount_server.h"
-#include "controlplane/outbox/outbox.h"
 #include "controlplane/page/page_server.h"
 #include "controlplane/policy/client_monitor.h"
 #include "controlplane/policy/credit_controller.h"
@@ -122,7 +122,7 @@ class ControlPlane final : public admin::Operations {
   const std::shared_ptr<events::Journal> journal_;
   const std::unique_ptr<segment::ControlOwnership> ownership_;
   segment::Layout& layout_;
-  Outbox outbox_;
+  cm::Outbox outbox_;
   tasks::Arena file_tasks_{kFileTasks};
   tasks::Arena tasks_{kTasks};
   Configuration configuration_;

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "controlplane/cm/agent_statistics.h"
+#include "controlplane/cm/connection_state.h"
 #include "controlplane/device_monitor.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
@@ -56,7 +56,7 @@ void publish_connections(const Writer& writer, const StatisticsSources& sources)
   writer.set(ControlCounter::keeper_starts_answered, sources.starts_answered);
 }
 
-void publish_outbox(const Writer& writer, const Outbox& outbox) {
+void publish_outbox(const Writer& writer, const cm::Outbox& outbox) {
   writer.set(ControlCounter::keeper_commands_delayed, outbox.statistics().commands_delayed);
   writer.set(ControlCounter::keeper_datagrams_delayed, outbox.statistics().datagrams_delayed);
   writer.set(ControlCounter::keeper_datagrams_lost, outbox.statistics().datagrams_lost);

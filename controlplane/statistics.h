@@ -8,10 +8,10 @@
 #include <cstdint>
 
 #include "controlplane/cm/connection_controller.h"
+#include "controlplane/cm/outbox.h"
 #include "controlplane/json/json.h"
 #include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/statistics.h"
-#include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/credit_controller.h"
 #include "controlplane/properties/property_exchange.h"
 #include "controlplane/tasks/arena.h"
@@ -41,7 +41,7 @@ struct StatisticsSources {
   const cm::ConnectionController& keeper;
   const properties::PropertyExchange& exchange;
   const policy::CreditController& credits;
-  const Outbox& outbox;
+  const cm::Outbox& outbox;
   const mount::MountStatistics* mount = nullptr;
   const mount::MountStatistics* contexts = nullptr;  ///< counters of Kerberos contexts
   const locks::LockStatistics* locks = nullptr;

@@ -32,8 +32,6 @@ std::optional<State> Agent::state(Id id) const {
   return entry->state;
 }
 
-// --- Updates of an entry that several handlers share
-
 Entry& Agent::create(const Endpoint& endpoint) {
   std::uint32_t id = 0;
   while (id == 0 || entries_.find(id) != nullptr) id = static_cast<std::uint32_t>(random_.next());
@@ -52,8 +50,6 @@ void Agent::change_state(Entry& entry, State state) {
   if (!is_half_open(state)) half_open_.remove(static_cast<std::uint32_t>(entry.id));
   if (state == State::TimeWait || state == State::DisconnectSent) entries_.release_queue_pair(entry);
 }
-
-// --- Received messages
 
 bool Agent::dispatch(Id id, Event event, const Input& input) {
   Entry* entry = entries_.find(static_cast<std::uint32_t>(id));
@@ -213,8 +209,6 @@ bool Agent::advance(std::uint64_t now_ns) {
   }
 }
 
-// --- Sent messages
-
 void Agent::send(Entry& entry, const Body& body) {
   entry.last_sent = encode({entry.transaction_id, body});
   entry.has_sent = true;
@@ -256,8 +250,6 @@ void Agent::enter_time_wait(Entry& entry, std::uint64_t now_ns) {
 DisconnectReply Agent::disconnect_reply(const Entry& entry) const {
   return {.local_id = static_cast<std::uint32_t>(entry.id), .remote_id = entry.remote_id};
 }
-
-// --- Calls of the consumer
 
 std::optional<Id> Agent::connect(const Endpoint& to, std::uint16_t port, std::uint16_t path_mtu,
                                  const OwnParameters& own, std::uint64_t now_ns) {
@@ -325,8 +317,6 @@ bool Agent::disconnect(Id id, std::uint64_t now_ns) {
 bool Agent::packet_arrived(Id id, std::uint64_t now_ns) {
   return dispatch(id, Event::PacketArrived, {nullptr, now_ns, 0});
 }
-
-// --- Takeover from another agent
 
 std::optional<Snapshot> Agent::snapshot(Id id) const {
   const Entry* entry = entries_.find(static_cast<std::uint32_t>(id));

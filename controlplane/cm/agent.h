@@ -6,22 +6,42 @@
 // Input from a peer never causes an exception, and the memory that peers can occupy is bounded.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "controlplane/cm/agent_statistics.h"
 #include "controlplane/cm/connection_state.h"
-#include "controlplane/cm/entry_queue.h"
 #include "controlplane/cm/entry_table.h"
 #include "controlplane/cm/mad.h"
 #include "controlplane/cm/random_numbers.h"
-#include "controlplane/cm/refused.h"
-#include "controlplane/cm/timer_heap.h"
+#include "controlplane/policy/admission.h"
 
 namespace sluice::cm {
+
+using policy::Refusal;
+
+constexpr RejectReason reject_reason(Refusal refusal) noexcept {
+  constexpr RejectReason kReasons[] = {
+#define SLUICE_REFUSAL(enumerator, name, reason, text) RejectReason::reason,
+      SLUICE_REFUSALS(SLUICE_REFUSAL)
+#undef SLUICE_REFUSAL
+  };
+  return kReasons[static_cast<std::size_t>(refusal)];
+}
+
+/// A refused connection request, with the reason of its reject on the wire.
+struct Refused {
+  Refusal why{};
+  std::uint16_t path_mtu = 0;           ///< requested path MTU for InvalidPathMtu; zero for an invalid code
+  std::uint16_t accepted_path_mtu = 0;  ///< largest accepted path MTU for InvalidPathMtu; zero if unknown
+};
+
+/// Returns a sentence for an event with the requested and accepted values. Empty for reasons without values.
+std::string detail_of(const Refused& refused);
 
 struct AgentConfig {
   std::uint64_t seed = 0;  ///< seed for communication identifiers
@@ -187,5 +207,25 @@ class Agent {
   std::uint64_t next_transaction_;
   AgentStatistics statistics_;
 };
+
+/// Minimum number of half-open slots for one source, and for all others beside a source that has used up its
+/// share.
+inline constexpr std::uint32_t kLeastHalfOpen = 8;
+
+/// Sets the limits for `connections` connections of all reactors, of which one client may have `per_client`.
+/// The table has twice this number of slots, because connections that have ended stay in it for some seconds.
+inline AgentConfig with_limits(AgentConfig config, std::uint32_t connections, std::uint32_t per_client) {
+  config.max_connections = 2 * connections;
+  // Each unconfirmed request holds a queue pair, so at most half of the slots are for unconfirmed requests. A
+  // client may open all of its connections at the same time (nconnect), and leaves kLeastHalfOpen slots to
+  // other clients.
+  const std::uint32_t of_source = std::min(per_client, connections);
+  config.max_half_open = std::max(std::clamp(connections / 2, kLeastHalfOpen, AgentConfig{}.max_half_open),
+                                  of_source + kLeastHalfOpen);
+  config.max_half_open_per_source = std::max({config.max_half_open / 2, kLeastHalfOpen, of_source});
+  // A client may close all of its connections at the same time.
+  config.max_ended_per_source = std::max(connections / 2, per_client);
+  return config;
+}
 
 }  // namespace sluice::cm

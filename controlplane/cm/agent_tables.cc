@@ -4,7 +4,6 @@
 #include "controlplane/cm/entry_table.h"
 
 #include "controlplane/cm/agent.h"
-#include "controlplane/cm/timer_heap.h"
 
 namespace sluice::cm {
 namespace {
@@ -312,8 +311,6 @@ void Agent::abandon(Entry& entry, const Input&) {
 void Agent::release(Entry& entry, const Input&) {
   erase(entry);
 }
-
-// --- Evictions from a full table or a full share of a source
 
 /// Evicts the oldest entry in TimeWait if the table is full, or otherwise the oldest one in DisconnectSent.
 /// These entries hold only an identifier. Returns false if neither exists.

@@ -4,13 +4,13 @@
 #include <memory>
 #include <string>
 
-#include "controlplane/cm/connection_reports.h"
+#include "controlplane/cm/agent.h"
+#include "controlplane/cm/connection_monitor.h"
 #include "controlplane/cm/connections.h"
-#include "controlplane/cm/refused.h"
+#include "controlplane/cm/outbox.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
-#include "controlplane/outbox/outbox.h"
 #include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/layout.h"
@@ -34,7 +34,7 @@ Owned<Connections> make_connections(const ConnectionContext& context) {
 
 ConnectionController::ConnectionController(segment::Layout& layout, const config::Config& config,
                                            const policy::CreditController& credits,
-                                           controlplane::Outbox& outbox, events::Journal& journal,
+                                           Outbox& outbox, events::Journal& journal,
                                            tasks::Arena& tasks)
     : layout_(layout),
       config_(config),
@@ -91,8 +91,6 @@ void ConnectionController::set_draining(bool draining) {
   });
 }
 
-// --- Changes of the connection tables
-
 void ConnectionController::on_appeared(std::uint32_t reactor, std::uint32_t number,
                                        const SeenConnection& seen) {
   book_.appeared(reactor, seen);
@@ -123,8 +121,6 @@ void ConnectionController::on_missed(std::uint32_t reactor, std::uint32_t, const
   book_.failed(reactor, expected.cm_id);
   managed_->on_gone(reactor, expected, now_ns_);
 }
-
-// --- Events of reactors
 
 bool ConnectionController::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;

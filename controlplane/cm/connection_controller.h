@@ -9,9 +9,7 @@
 #include <array>
 #include <cstdint>
 
-#include "controlplane/cm/admission_table.h"
 #include "controlplane/cm/connection_monitor.h"
-#include "controlplane/cm/connection_reports.h"
 #include "controlplane/policy/admission.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/owned.h"
@@ -21,9 +19,6 @@
 namespace sluice {
 namespace config {
 struct Config;
-}
-namespace controlplane {
-class Outbox;
 }
 namespace events {
 class Journal;
@@ -44,12 +39,13 @@ namespace sluice::cm {
 
 struct AgentStatistics;
 class Connections;
+class Outbox;
 
 class ConnectionController final : private ConnectionMonitor::Listener {
  public:
   /// All referenced objects outlive this object. `outbox` may have other users.
   ConnectionController(segment::Layout& layout, const config::Config& config,
-                       const policy::CreditController& credits, controlplane::Outbox& outbox,
+                       const policy::CreditController& credits, Outbox& outbox,
                        events::Journal& journal, tasks::Arena& tasks);
   ~ConnectionController();
 
@@ -87,7 +83,7 @@ class ConnectionController final : private ConnectionMonitor::Listener {
 
   segment::Layout& layout_;
   const config::Config& config_;
-  controlplane::Outbox& outbox_;
+  Outbox& outbox_;
   policy::Admission admission_;
   AdmissionTable book_;
   ConnectionReports reports_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Vocabulary of connection management: states and events of a connection (InfiniBand Architecture
-// Specification volume 1, 12.9), and the values that agent and consumer exchange. Any thread.
+// Specification volume 1, 12.9), the values that agent and consumer exchange, and counters. Value types;
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -110,6 +111,30 @@ struct Progress {
   bool active = false;                      ///< this side has requested the connection
   bool confirmed = true;                    ///< passive: the peer is known to be ready
   std::span<const std::byte> private_data;  ///< passive: the consumer's private data of the reply
+};
+
+/// Counters of connection management.
+struct AgentStatistics {
+#define SLUICE_CM_STATISTICS(X)                                                   \
+  X(received, "datagrams received")                                               \
+  X(sent, "datagrams sent")                                                       \
+  X(malformed, "datagrams that are not connection-management messages")           \
+  X(unexpected, "messages that are invalid in their connection's state")          \
+  X(unknown, "messages for unknown connections")                                  \
+  X(requests, "connection requests")                                              \
+  X(duplicate_requests, "retransmitted connection requests")                      \
+  X(stale, "requests for a queue pair that another connection has")               \
+  X(refused_service, "requests for a service that is not available")              \
+  X(refused_parameters, "requests whose parameters are invalid or not supported") \
+  X(refused_resources, "requests above a limit on connections")                   \
+  X(retransmissions, "messages retransmitted")                                    \
+  X(timeouts, "messages that were never answered")                                \
+  X(established, "connections established")                                       \
+  X(ended, "connections ended")                                                   \
+  X(evicted, "ended connections that were evicted before the end of time wait")
+#define SLUICE_CM_FIELD(name, help) std::uint64_t name = 0;
+  SLUICE_CM_STATISTICS(SLUICE_CM_FIELD)
+#undef SLUICE_CM_FIELD
 };
 
 }  // namespace sluice::cm

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "controlplane/cm/connection_reports.h"
-#include "controlplane/outbox/outbox.h"
+#include "controlplane/cm/connection_monitor.h"
+#include "controlplane/cm/outbox.h"
 #include "controlplane/policy/credit_controller.h"
 #include "controlplane/policy/credit_policy.h"
 
@@ -158,8 +158,6 @@ void Connections::report_failure(const Known& known) {
                           .connection = known.connection,
                           .queue_pair = known.own.qpn});
 }
-
-// --- Connections of a driver that manages them itself
 
 namespace {
 

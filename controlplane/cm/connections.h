@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Base class of the kinds of connection management in the control plane: the gateway's own over datagrams,
-// the kernel's through librdmacm, and a driver's, whose requests are only admitted or refused. Queue pairs
-// belong to the data plane, which creates them on commands. Single-threaded.
+// Connections that the control plane manages, and the base class of the kinds of connection management: the
+// gateway's own over datagrams, the kernel's through librdmacm, and a driver's, whose requests are only
+// admitted or refused. Queue pairs belong to the data plane, which creates them on commands.
+// Single-threaded.
 #pragma once
 
 #include <array>
@@ -11,23 +12,21 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "controlplane/cm/admission_table.h"
 #include "controlplane/cm/connection_monitor.h"
 #include "controlplane/cm/connection_state.h"
-#include "controlplane/cm/known_connections.h"
 #include "controlplane/policy/admission.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/rpcrdma/link/private_data.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/layout.h"
+#include "dataplane/segment/tables.h"
 
 namespace sluice {
-namespace controlplane {
-class Outbox;
-}
 namespace policy {
 class CreditController;
 struct ClientClass;
@@ -39,8 +38,75 @@ class Arena;
 
 namespace sluice::cm {
 
-struct AgentStatistics;
-class ConnectionReports;
+/// A known connection. `reactor`, `outgoing` and the queue pair number of an outgoing connection are
+/// constant.
+struct Known {
+  std::uint32_t reactor = 0;
+  bool made = false;  ///< the data plane has its queue pair
+  bool outgoing = false;
+  std::uint32_t connection = 0;   ///< set if outgoing or made
+  std::uint32_t incarnation = 0;  ///< set if outgoing or made
+  PeerAddress peer;
+  OwnParameters own;
+};
+
+/// Connections of a connection manager, from the request on, with the number of connections per reactor.
+/// Lookups use a hash table, so their cost does not depend on the number of connections.
+class KnownConnections {
+ public:
+  using Map = std::unordered_map<Id, Known>;
+  using iterator = Map::iterator;
+
+  /// Reserves space for `most` connections, because growing the table would move all entries in one iteration
+  /// of the loop.
+  explicit KnownConnections(std::size_t most = 0) { known_.reserve(most); }
+
+  iterator begin() { return known_.begin(); }
+  iterator end() { return known_.end(); }
+  iterator find(Id id) { return known_.find(id); }
+  bool contains(Id id) const { return known_.count(id) != 0; }
+
+  /// Adds a connection, and replaces another one with this identifier.
+  void put(Id id, Known known) {
+    erase(id);
+    ++load_[known.reactor];
+    if (known.outgoing) dialed_[key(known.reactor, known.own.qpn)] = id;
+    known_.emplace(id, std::move(known));
+  }
+  iterator erase(iterator at) {
+    const Known& known = at->second;
+    --load_[known.reactor];
+    if (known.outgoing) {
+      const auto dialed = dialed_.find(key(known.reactor, known.own.qpn));
+      if (dialed != dialed_.end() && dialed->second == at->first) dialed_.erase(dialed);
+    }
+    return known_.erase(at);
+  }
+  /// Removes a connection. Has no effect if it is unknown.
+  void erase(Id id) {
+    if (const auto at = known_.find(id); at != known_.end()) erase(at);
+  }
+
+  /// Returns the number of connections of a reactor.
+  std::uint32_t load(std::uint32_t reactor) const { return load_[reactor]; }
+  /// Returns the outgoing connection of a queue pair.
+  std::optional<Id> dialed(std::uint32_t reactor, std::uint32_t queue_pair) const {
+    const auto at = dialed_.find(key(reactor, queue_pair));
+    if (at == dialed_.end()) return std::nullopt;
+    return at->second;
+  }
+
+ private:
+  static std::uint64_t key(std::uint32_t reactor, std::uint32_t queue_pair) {
+    return std::uint64_t{reactor} << 32 | queue_pair;
+  }
+
+  Map known_;
+  std::unordered_map<std::uint64_t, Id> dialed_;
+  std::array<std::uint32_t, segment::kMaxReactors> load_{};
+};
+
+class Outbox;
 
 /// Maximum number of outstanding RDMA Reads on either side.
 inline constexpr std::uint8_t kMaxReads = 16;
@@ -55,7 +121,7 @@ struct ConnectionContext {
   policy::Admission& admission;
   AdmissionTable& book;
   ConnectionReports& reports;
-  controlplane::Outbox& outbox;
+  Outbox& outbox;
   tasks::Arena& tasks;
 };
 
@@ -153,5 +219,35 @@ Owned<Connections> make_punted_connections(const ConnectionContext& context);
 Owned<Connections> make_kernel_connections(const ConnectionContext& context);
 /// Connection management for a driver that does it itself (loopback).
 Owned<Connections> make_driver_connections(const ConnectionContext& context);
+
+/// Passes the event channel of the kernel's connections to the data plane, which keeps it open when this
+/// control plane exits (segment/kept_channel.h). An offer that was lost, or that another data plane
+/// received, is repeated.
+class ChannelOffer {
+ public:
+  static constexpr std::uint64_t kRepeatNs = 200'000'000;
+  /// Time after which a missing acknowledgment is logged, once until the data plane has the channel.
+  static constexpr std::uint64_t kPatienceNs = 5'000'000'000;
+
+  /// `layout` outlives this object.
+  ChannelOffer(const segment::Layout& layout, const std::string& segment);
+
+  /// Repeats the offer if necessary. `descriptor` is the channel's descriptor, which the caller keeps
+  /// ownership of. The caller must hold the right to write the segment. Does not block.
+  void poll(int descriptor, std::uint64_t now_ns);
+
+  /// Returns the epoch by which connections and the data plane identify the channel. The caller must hold the
+  /// right to write the segment.
+  std::uint32_t epoch() const noexcept;
+
+ private:
+  void complain(int error, std::uint64_t now_ns);
+
+  const segment::Layout& layout_;
+  const std::string path_;
+  std::uint64_t sent_ns_ = 0;
+  std::uint64_t waits_since_ns_ = 0;  ///< start of the wait for a running data plane; zero if there is none
+  bool complained_ = false;
+};
 
 }  // namespace sluice::cm

@@ -1,22 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections of an agent, indexed by the local identifier, by the peer's identifier, and by the peer's queue
-// pair. Each lookup uses its own hash table with reserved size, so its cost does not depend on the number of
-// connections. Single-threaded.
+// Tables of an agent: its connections with their timers, and the order in which they have arrived. The cost
+// of a lookup, and of setting a timer, does not grow with the number of connections as a search would.
+// Single-threaded.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <unordered_map>
+#include <vector>
 
 #include "controlplane/cm/connection_state.h"
-#include "controlplane/cm/keyed_hash.h"
 #include "controlplane/cm/mad.h"
-#include "controlplane/cm/timer_heap.h"
+#include "controlplane/cm/random_numbers.h"
 
 namespace sluice::cm {
 
+class TimerHeap;
+
+/// A timer. It must outlive its time in the heap and must not move.
+class Timer {
+ public:
+  explicit Timer(std::uint32_t id) : id_(id) {}
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+  std::uint32_t id() const { return id_; }
+  /// Returns zero if the timer is not set.
+  std::uint64_t deadline_ns() const { return deadline_ns_; }
+
+ private:
+  friend TimerHeap;
+  const std::uint32_t id_;
+  std::uint64_t deadline_ns_ = 0;
+  std::size_t place_ = 0;
+};
+
+/// Timers in a binary heap. A timer stores its position, so that it is set and stopped in logarithmic time.
+class TimerHeap {
+ public:
+  /// Returns the number of timers that are set.
+  std::size_t size() const { return heap_.size(); }
+  /// Returns the timer with the earliest deadline, or null if none is set.
+  Timer* first() const { return heap_.empty() ? nullptr : heap_.front(); }
+  /// Sets the timer; zero stops it.
+  void set(Timer& timer, std::uint64_t deadline_ns);
+
+ private:
+  void put(std::size_t place, Timer* timer);
+  void move_up(std::size_t place);
+  void move_down(std::size_t place);
+
+  std::vector<Timer*> heap_;
+};
+
+/// State of one connection.
 struct Entry {
   Entry(std::uint32_t number, const Endpoint& where) : id(Id{number}), endpoint(where), timer(number) {}
 
@@ -36,6 +76,8 @@ struct Entry {
   Timer timer;
 };
 
+/// Connections, indexed by the local identifier, by the peer's identifier, and by the peer's queue pair.
+/// Each lookup uses its own hash table with reserved size.
 class EntryTable {
  public:
   /// `secret` is the key of the hashes.
@@ -89,6 +131,58 @@ class EntryTable {
   std::unordered_map<std::uint32_t, Entry, KeyedHash> entries_;
   Index by_remote_id_;
   Index by_remote_qpn_;
+};
+
+/// Entries in the order of their arrival, in total and per source.
+class EntryQueue {
+ public:
+  struct Item {
+    std::uint32_t id;
+    std::uint64_t since_ns;
+  };
+
+  /// `secret` is the key of the hashes.
+  explicit EntryQueue(std::uint64_t secret) : sources_(0, KeyedHash(secret)) {}
+
+  std::size_t size() const { return places_.size(); }
+  std::size_t size_of(const PeerAddress& source) const {
+    const auto at = sources_.find(source);
+    return at == sources_.end() ? 0 : at->second.size();
+  }
+  /// Returns the oldest entry. The queue must not be empty, or must have an entry of the source,
+  /// respectively.
+  const Item& oldest() const { return items_.front(); }
+  const Item& oldest_of(const PeerAddress& source) const { return *sources_.at(source).front(); }
+
+  void add(std::uint32_t id, const PeerAddress& source, std::uint64_t now_ns) {
+    const auto item = items_.insert(items_.end(), {id, now_ns});
+    OfSource& of = sources_[source];
+    places_[id] = {item, of.insert(of.end(), item), source};
+  }
+  /// Removes an entry. Has no effect if it is not in the queue.
+  void remove(std::uint32_t id) {
+    const auto at = places_.find(id);
+    if (at == places_.end()) return;
+    const Place& place = at->second;
+    const auto source = sources_.find(place.source);
+    source->second.erase(place.in_source);
+    if (source->second.empty()) sources_.erase(source);
+    items_.erase(place.item);
+    places_.erase(at);
+  }
+
+ private:
+  using Items = std::list<Item>;
+  using OfSource = std::list<Items::iterator>;
+  struct Place {
+    Items::iterator item;
+    OfSource::iterator in_source;
+    PeerAddress source;
+  };
+
+  Items items_;
+  std::unordered_map<PeerAddress, OfSource, KeyedHash> sources_;
+  std::unordered_map<std::uint32_t, Place> places_;  ///< by local identifiers, which are random
 };
 
 }  // namespace sluice::cm

@@ -12,8 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "controlplane/cm/channel_offer.h"
-#include "controlplane/cm/connection_reports.h"
+#include "controlplane/cm/connection_monitor.h"
 #include "controlplane/cm/connections.h"
 #include "controlplane/cm/rdma_cm.h"
 #include "controlplane/tasks/arena.h"

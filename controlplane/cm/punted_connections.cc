@@ -9,11 +9,10 @@
 #include <utility>
 
 #include "controlplane/cm/agent.h"
-#include "controlplane/cm/agent_limits.h"
-#include "controlplane/cm/connection_reports.h"
+#include "controlplane/cm/connection_monitor.h"
 #include "controlplane/cm/connections.h"
+#include "controlplane/cm/outbox.h"
 #include "controlplane/cm/random_numbers.h"
-#include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/credit_policy.h"
 #include "dataplane/log/log.h"
 
@@ -221,8 +220,6 @@ segment::Command PuntedConnections::with_attributes(segment::Command command, Id
   return command;
 }
 
-// --- Connections to servers
-
 void PuntedConnections::on_connect_wanted(std::uint32_t reactor, const segment::Event& event,
                                           std::uint64_t now_ns) {
   now_ns_ = now_ns;
@@ -254,8 +251,6 @@ void PuntedConnections::on_reply(Id id, const PeerParameters& peer) {
   const segment::Command connect = connect_command(id, known, peer.private_data);
   command(known.reactor, with_attributes(connect, id, peer, known.own));
 }
-
-// --- Events of reactors
 
 void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Event& event,
                                         std::uint64_t now_ns) {

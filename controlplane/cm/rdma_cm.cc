@@ -3,17 +3,13 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <mutex>
+#include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "controlplane/cm/id_destroyer.h"
@@ -121,8 +117,6 @@ void RdmaCm::erase(Id id) {
   entries_.erase(at);
 }
 
-// --- Calls of the owner
-
 std::optional<Id> RdmaCm::connect(const PeerAddress& local, const PeerAddress& remote, std::uint16_t port,
                                   std::uint32_t queue_pair, std::span<const std::byte> private_data) {
   Entry entry{.stage = Stage::Resolving,
@@ -212,8 +206,6 @@ void RdmaCm::disconnect(Id id) {
   }
   erase(id);
 }
-
-// --- Events of the kernel
 
 bool RdmaCm::poll() {
   const bool any = poll(*channel_.get());
@@ -350,64 +342,6 @@ void RdmaCm::on_response(Id id, Entry& entry, const Event& event) {
   if (!peer) return fail(id, "the kernel provides no attributes for the queue pair");
   entry.stage = Stage::Replied;
   host_.on_reply(id, *peer);
-}
-
-// --- The thread that destroys identifiers
-
-struct IdDestroyer::Shared {
-  void run() {
-    std::unique_lock lock(mutex);
-    while (true) {
-      given.wait(lock, [this] { return ends || !ids.empty(); });
-      if (ids.empty()) return;
-      rdma_cm_id* const id = ids.front();
-      lock.unlock();
-      rdma_destroy_id(id);
-      lock.lock();
-      ids.pop_front();
-      ++destroyed;
-    }
-  }
-
-  std::mutex mutex;
-  std::condition_variable given;
-  std::deque<rdma_cm_id*> ids;  ///< the first one is being destroyed
-  std::uint64_t destroyed = 0;
-  bool ends = false;
-  std::thread thread{[this] { run(); }};
-};
-
-IdDestroyer::IdDestroyer() : shared_(make_owned<Shared>()) {
-  ::pthread_setname_np(shared_->thread.native_handle(), "cm-destroy");
-}
-
-IdDestroyer::~IdDestroyer() {
-  {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->ends = true;
-  }
-  shared_->given.notify_one();
-  shared_->thread.join();
-}
-
-void IdDestroyer::destroy(rdma_cm_id* id) {
-  {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->ids.push_back(id);
-  }
-  shared_->given.notify_one();
-}
-
-std::size_t IdDestroyer::stuck(std::uint64_t now_ns) {
-  const std::lock_guard lock(shared_->mutex);
-  if (shared_->ids.empty() || seen_destroyed_ != shared_->destroyed) {
-    seen_destroyed_ = shared_->destroyed;
-    since_ns_ = now_ns;
-    told_ = false;
-  }
-  if (told_ || now_ns - since_ns_ < kLongNs) return 0;
-  told_ = true;
-  return shared_->ids.size();
 }
 
 }  // namespace sluice::cm

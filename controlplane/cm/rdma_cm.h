@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/cm/agent_statistics.h"
 #include "controlplane/cm/connection_state.h"
 #include "controlplane/cm/id_destroyer.h"
 #include "dataplane/base/net_address.h"

@@ -8,10 +8,10 @@
 #include <string>
 #include <utility>
 
+#include "controlplane/cm/outbox.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
-#include "controlplane/outbox/outbox.h"
 #include "controlplane/properties/configured_hosts.h"
 #include "controlplane/properties/key_file.h"
 #include "controlplane/properties/psk.h"
@@ -28,7 +28,7 @@ constexpr std::uint64_t kCheckIntervalNs = 500'000'000;
 }  // namespace
 
 PropertyExchange::PropertyExchange(segment::Layout& layout, const config::Config& config,
-                                   controlplane::Outbox& outbox,
+                                   cm::Outbox& outbox,
                                    std::unique_ptr<HostAuthentication> authentication,
                                    events::Journal& journal)
     : layout_(layout),

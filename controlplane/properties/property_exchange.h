@@ -24,7 +24,7 @@ namespace sluice {
 namespace config {
 struct Config;
 }
-namespace controlplane {
+namespace cm {
 class Outbox;
 }
 namespace events {
@@ -50,7 +50,7 @@ class PropertyExchange {
  public:
   /// All referenced objects outlive this object. `authentication` is null if hosts cannot authenticate
   /// themselves.
-  PropertyExchange(segment::Layout& layout, const config::Config& config, controlplane::Outbox& outbox,
+  PropertyExchange(segment::Layout& layout, const config::Config& config, cm::Outbox& outbox,
                    std::unique_ptr<HostAuthentication> authentication, events::Journal& journal);
 
   /// Sets the method for handshakes that begin later.
@@ -91,7 +91,7 @@ class PropertyExchange {
 
   segment::Layout& layout_;
   const config::Config& config_;
-  controlplane::Outbox& outbox_;
+  cm::Outbox& outbox_;
   events::Journal& journal_;
   std::unique_ptr<HostAuthentication> authentication_;
   ExchangeStatistics statistics_;

@@ -2,7 +2,7 @@
 //
 // Preserves connections of the verbs driver when the control plane ends. The kernel disconnects them when the
 // last descriptor of their rdma_cm event channel is closed, so the control plane passes a duplicate to the
-// data plane, which holds it (cm/channel_offer.h, process/kept_connections.h).
+// data plane, which holds it (cm/connections.h, process/kept_connections.h).
 //
 // A channel is identified by the epoch of the control plane that opened it: each has one channel, and no
 // epoch is reused while a data plane runs. Layout::kept_epoch shows which channel has arrived; the offer is

@@ -3,7 +3,7 @@
 // Messages between the planes through a reactor's rings (ReactorArea): connection setup, and hints.
 // Everything else that the control plane sets is desired state (desired_state.h). Messages have a fixed size
 // and are trivially copyable; the holder of a copy owns it. Commands that find the ring full wait in the
-// control plane (controlplane/outbox/outbox.h); each event type documents what its producer does then.
+// control plane (controlplane/cm/outbox.h); each event type documents what its producer does then.
 #pragma once
 
 #include <array>

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "controlplane/cm/connection_controller.h"
+#include "controlplane/cm/outbox.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
-#include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/credit_controller.h"
 #include "controlplane/tasks/arena.h"
 #include "dataplane/log/log.h"
@@ -56,7 +56,7 @@ class Lab {
 
   /// Starts a control plane with the present content of the tables.
   void start() {
-    outbox_ = std::make_unique<controlplane::Outbox>(layout());
+    outbox_ = std::make_unique<cm::Outbox>(layout());
     credits_ = std::make_unique<policy::CreditController>(layout(), config_.credit_settings());
     keeper_ =
         std::make_unique<cm::ConnectionController>(layout(), config_, *credits_, *outbox_, journal_, tasks_);
@@ -98,7 +98,7 @@ class Lab {
   std::unique_ptr<SimulatedReactors> reactors_;
   events::Journal journal_{[](const events::Event&) {}};
   tasks::Arena tasks_{{}};
-  std::unique_ptr<controlplane::Outbox> outbox_;
+  std::unique_ptr<cm::Outbox> outbox_;
   std::unique_ptr<policy::CreditController> credits_;
   std::unique_ptr<cm::ConnectionController> keeper_;
   std::uint64_t now_ns_ = 1'000'000'000'000;

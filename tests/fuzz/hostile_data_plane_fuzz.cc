@@ -18,9 +18,9 @@
 #include "controlplane/admin/views/reactors.h"
 #include "controlplane/admin/views/upstreams.h"
 #include "controlplane/cm/connection_controller.h"
+#include "controlplane/cm/outbox.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
-#include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/credit_controller.h"
 #include "controlplane/properties/property_exchange.h"
 #include "controlplane/tasks/arena.h"
@@ -157,7 +157,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ::madvise(static_cast<void*>(&segment->data_part()), sizeof(segment::DataPart), MADV_DONTNEED);
   segment::Layout& layout = segment->layout();
   layout.config.write(config.block);
-  controlplane::Outbox outbox(layout);
+  cm::Outbox outbox(layout);
   policy::CreditController credits(layout, config.credit_settings());
   events::Journal journal([](const events::Event&) {});
   static tasks::Arena tasks({});

@@ -12,9 +12,8 @@
 #include <random>
 #include <set>
 
-#include "controlplane/cm/admission_table.h"
 #include "controlplane/cm/connection_monitor.h"
-#include "controlplane/outbox/outbox.h"
+#include "controlplane/cm/outbox.h"
 #include "controlplane/policy/admission.h"
 #include "dataplane/segment/segment.h"
 
@@ -121,7 +120,7 @@ class ModelControlPlane final : private cm::ConnectionMonitor::Listener {
 
   World& world_;
   segment::ReactorArea& area_;
-  controlplane::Outbox outbox_;
+  cm::Outbox outbox_;
   policy::Admission admission_;
   cm::AdmissionTable book_;
   cm::ConnectionMonitor watch_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The control plane's side of passing a channel to the data plane.
-#include "controlplane/cm/channel_offer.h"
+#include "controlplane/cm/connections.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Admission and connection management on a segment. The test plays the reactor and the peers.
-#include "controlplane/cm/agent_statistics.h"
+#include "controlplane/cm/connection_state.h"
 #include "tests/unit/controlplane/cm/keeper_lab.h"
 
 namespace sluice {

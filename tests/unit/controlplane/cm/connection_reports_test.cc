@@ -2,7 +2,7 @@
 //
 // The journal's events about connections: refusals with their reasons, starts and ends. The order of the
 // reactor's event and of the table's change does not matter.
-#include "controlplane/cm/connection_reports.h"
+#include "controlplane/cm/connection_monitor.h"
 
 #include "controlplane/events/text.h"
 #include "dataplane/rpcrdma/link/close_reason.h"

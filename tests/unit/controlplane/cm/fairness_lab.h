@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "controlplane/cm/agent.h"
-#include "controlplane/cm/agent_limits.h"
 
 namespace sluice::cm::lab {
 

@@ -13,9 +13,9 @@
 
 #include "controlplane/cm/connection_controller.h"
 #include "controlplane/cm/mad.h"
+#include "controlplane/cm/outbox.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
-#include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/credit_controller.h"
 #include "controlplane/tasks/arena.h"
 #include "dataplane/segment/segment.h"
@@ -33,7 +33,7 @@ class Keepers : public ::testing::Test {
   }
   /// Starts a successor of the control plane.
   void take_over(bool draining = false) {
-    outbox_ = std::make_unique<controlplane::Outbox>(layout());
+    outbox_ = std::make_unique<cm::Outbox>(layout());
     credits_ = std::make_unique<policy::CreditController>(layout(), config_.credit_settings());
     keeper_ =
         std::make_unique<cm::ConnectionController>(layout(), config_, *credits_, *outbox_, journal_, tasks_);
@@ -57,7 +57,7 @@ class Keepers : public ::testing::Test {
   config::Config config_;
   events::Journal journal_{[](const events::Event&) {}};
   tasks::Arena tasks_{{}};
-  std::unique_ptr<controlplane::Outbox> outbox_;
+  std::unique_ptr<cm::Outbox> outbox_;
   std::unique_ptr<policy::CreditController> credits_;
   std::unique_ptr<cm::ConnectionController> keeper_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/cm/known_connections.h"
+#include "controlplane/cm/connections.h"
 
 #include <gtest/gtest.h>
 

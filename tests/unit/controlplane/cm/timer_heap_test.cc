@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/cm/timer_heap.h"
+#include "controlplane/cm/entry_table.h"
 
 #include <gtest/gtest.h>
 

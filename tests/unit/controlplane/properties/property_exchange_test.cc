@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "controlplane/cm/outbox.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
-#include "controlplane/outbox/outbox.h"
 #include "dataplane/reactor/property_relay.h"
 #include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
@@ -87,7 +87,7 @@ class Exchange : public testing::Test {
   config::Config config_ = config::defaults();
   const Owned<segment::Segment> segment_ = segment::Segment::in_memory();
   events::Journal journal_{[](const events::Event&) {}};
-  controlplane::Outbox outbox_;
+  cm::Outbox outbox_;
   segment::DesiredStateWriter wanted_;
   std::unique_ptr<reactor::PropertyRelay> relay_;
   std::uint64_t now_ns_ = 1;

@@ -19,7 +19,7 @@ namespace sluice::segment {
 struct Layout;
 }
 
-namespace sluice::controlplane {
+namespace sluice::cm {
 
 /// Limit of queued datagrams per reactor. Datagrams beyond it are dropped, as a network would do, and
 /// connection management retransmits them.
@@ -80,4 +80,4 @@ class Outbox {
   OutboxStatistics statistics_;
 };
 
-}  // namespace sluice::controlplane
+}  // namespace sluice::cm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/outbox/outbox.h"
+#include "controlplane/cm/outbox.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "tests/unit/controlplane/lab.h"
 
-namespace sluice::controlplane {
+namespace sluice::cm {
 namespace {
 
 using enum segment::CommandType;
@@ -113,4 +113,4 @@ TEST_F(OutboxTest, another_data_plane_gets_nothing_of_what_waited) {
 }
 
 }  // namespace
-}  // namespace sluice::controlplane
+}  // namespace sluice::cm

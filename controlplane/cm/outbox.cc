@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/outbox/outbox.h"
+#include "controlplane/cm/outbox.h"
 
 #include "dataplane/segment/layout.h"
 
-namespace sluice::controlplane {
+namespace sluice::cm {
 namespace {
 
 /// Moves entries from the queue to the ring until the ring holds `slots` entries. Commands that make
@@ -89,4 +89,4 @@ std::size_t Outbox::waiting() const {
   return count;
 }
 
-}  // namespace sluice::controlplane
+}  // namespace sluice::cm

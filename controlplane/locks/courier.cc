@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls to an upstream and to clients, which are retransmitted until their deadlines; and the table of
-// owners.
+// Calls to an upstream and to clients, which are retransmitted until their deadlines, and the table of the
+// owners of locks with their ranges.
 #include "controlplane/locks/courier.h"
 
 #include <netinet/in.h>
@@ -11,8 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "controlplane/locks/callbacks.h"
-#include "controlplane/locks/ranges.h"
 #include "controlplane/locks/table.h"
 
 namespace sluice::locks {
@@ -189,8 +187,6 @@ void Callbacks::poll(const mount::PollSet& set, std::uint64_t now_ns) {
     return entry.second.courier.idle() && now_ns >= entry.second.used_ns + kIdleCalleeNs;
   });
 }
-
-// --- Owners of locks, and their locked ranges
 
 void Ranges::free(const Range& range) {
   std::vector<Range> rest;

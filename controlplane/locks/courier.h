@@ -7,10 +7,14 @@
 // Single-threaded; runs on the service's thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "controlplane/locks/protocol.h"
@@ -43,6 +47,7 @@ struct Destination {
 /// Deadline of a call that is retransmitted without a limit.
 inline constexpr std::uint64_t kNoDeadline = ~std::uint64_t{0};
 
+/// Calls to one program.
 class Courier {
  public:
   /// Receives the entire reply, which may be an RPC error, or an empty span after the deadline.
@@ -98,5 +103,35 @@ class Courier {
 /// Encodes a call with this credential, for send().
 Bytes call_message(const mount::Procedure& procedure, const rpc::OpaqueAuth& credential,
                    std::span<const std::byte> arguments);
+
+/// Limit of client programs with calls in progress or within the last kIdleCalleeNs.
+inline constexpr std::size_t kMaxCallees = 256;
+inline constexpr std::uint64_t kIdleCalleeNs = 30'000'000'000;
+
+/// Calls to RPC programs on client hosts. Each call is sent from the local address that the client knows,
+/// because Linux accepts a GRANTED from no other address.
+class Callbacks {
+ public:
+  explicit Callbacks(LockStatistics& statistics) : statistics_(statistics) {}
+
+  /// Sends a call as Courier::send() does. Returns false if there are too many callees.
+  bool call(const Destination& to, Bytes message, std::uint64_t now_ns, std::uint64_t deadline_ns,
+            Courier::Done done);
+  std::size_t callees() const { return callees_.size(); }
+  void prepare(mount::PollSet& set);
+  void poll(const mount::PollSet& set, std::uint64_t now_ns);
+
+ private:
+  struct Callee {
+    Callee(const Destination& to, LockStatistics& statistics) : courier(to, statistics) {}
+    Courier courier;
+    std::uint64_t used_ns = 0;
+  };
+  using Key = std::tuple<PeerAddress, PeerAddress, std::uint32_t>;
+
+  LockStatistics& statistics_;
+  bool in_turn_ = false;  ///< while true, no callee may be erased
+  std::map<Key, Callee> callees_;
+};
 
 }  // namespace sluice::locks

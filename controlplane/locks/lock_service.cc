@@ -7,7 +7,6 @@
 #include <array>
 #include <utility>
 
-#include "controlplane/locks/procedures.h"
 #include "controlplane/locks/protocol.h"
 #include "dataplane/segment/heartbeat.h"
 

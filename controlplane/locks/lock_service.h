@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lock proxy with all its parts: NLM and NSM on one port over TCP and UDP, IPv4 and IPv6. It has its own
-// thread, on which only the journal's writes may block.
+// The lock proxy with all its parts: NLM and NSM on one port over TCP and UDP, IPv4 and IPv6. It has its
+// own thread, on which only the journal's writes may block.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,8 @@
 #include <vector>
 
 #include "controlplane/locks/journal.h"
-#include "controlplane/locks/procedures.h"
 #include "controlplane/locks/proxy.h"
 #include "controlplane/locks/statistics.h"
-#include "controlplane/mount/datagrams.h"
 #include "controlplane/mount/poll_thread.h"
 #include "controlplane/mount/registration.h"
 #include "controlplane/mount/sockets.h"
@@ -22,6 +20,38 @@
 #include "dataplane/base/function.h"
 
 namespace sluice::locks {
+
+/// Maximum size of a call, with the longest credential and verifier.
+inline constexpr std::size_t kMaxLockCallBytes =
+    rpc::kMinCallBytes + std::size_t{2} * rpc::kMaxAuthBytes + kMaxArgumentsBytes;
+
+/// Procedures of NLM version 4 and NSM version 1 (RFC 5531; protocol.h), independent of the transport.
+/// Decides which hosts may call which procedure.
+class LockProcedures final : public mount::CallHandler {
+ public:
+  using MayCall = Function<bool(const PeerAddress&)>;
+
+  /// `clients` and `upstream` return true for addresses that may call in that role. `proxy` and `statistics`
+  /// outlive this object.
+  LockProcedures(LockProxy& proxy, MayCall clients, MayCall upstream, LockStatistics& statistics)
+      : proxy_(proxy),
+        clients_(std::move(clients)),
+        upstream_(std::move(upstream)),
+        statistics_(statistics) {}
+
+  bool answer(std::span<const std::byte> call, const mount::Asker& asker, std::size_t max_reply_bytes,
+              const Reply& reply) override;
+
+ private:
+  void lock_manager(const IncomingCall& call, xdr::Reader& arguments);
+  void status_monitor(const IncomingCall& call, xdr::Reader& arguments, bool admitted);
+  void count_call(std::uint32_t procedure);
+
+  LockProxy& proxy_;
+  const MayCall clients_;
+  const MayCall upstream_;
+  LockStatistics& statistics_;
+};
 
 struct LockSettings {
   std::uint16_t port = 0;                       ///< zero for any free port
@@ -31,6 +61,7 @@ struct LockSettings {
   ProxySettings proxy;
 };
 
+/// The procedures and the proxy with their sockets. Single-threaded.
 class LockService final : public mount::PolledService {
  public:
   /// Binds the sockets and loads the journal. Throws SetupError. `statistics` outlives this object.

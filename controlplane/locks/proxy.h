@@ -19,12 +19,10 @@
 #include <tuple>
 #include <vector>
 
-#include "controlplane/locks/callbacks.h"
 #include "controlplane/locks/courier.h"
 #include "controlplane/locks/protocol.h"
-#include "controlplane/locks/shares.h"
 #include "controlplane/locks/table.h"
-#include "controlplane/mount/call_handler.h"
+#include "controlplane/mount/sockets.h"
 #include "dataplane/base/function.h"
 #include "dataplane/rpc/message.h"
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Table of lock owners and of the locks that they hold through the gateway. For the upstream, all clients are
-// one host, so each owner of a client has its own svid and oh there. An owner exists while it holds a lock or
-// is in use.
+// Table of lock owners and of the locks that they hold through the gateway. For the upstream, all clients
+// are one host, so each owner of a client has its own svid and oh there. An owner exists while it holds a
+// lock or is in use.
 //
 // The resources of one network are bounded. Single-threaded; runs on the lock proxy's thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -16,13 +17,82 @@
 #include <vector>
 
 #include "controlplane/locks/protocol.h"
-#include "controlplane/locks/ranges.h"
-#include "controlplane/locks/shares.h"
 #include "controlplane/locks/statistics.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/network.h"
 #include "dataplane/rpc/message.h"
 
 namespace sluice::locks {
+
+inline constexpr std::uint64_t kEndOfFile = ~std::uint64_t{0};
+
+struct Range {
+  std::uint64_t first = 0;
+  std::uint64_t last = kEndOfFile;  ///< inclusive
+  bool exclusive = false;
+  bool operator==(const Range&) const = default;
+};
+
+/// Returns the range of a lock. A `length` of zero or beyond the maximum offset extends to the end of the
+/// file.
+inline Range range_of(std::uint64_t offset, std::uint64_t length, bool exclusive) {
+  const bool to_end = length == 0 || length - 1 > kEndOfFile - offset;
+  return {offset, to_end ? kEndOfFile : offset + (length - 1), exclusive};
+}
+
+inline bool overlap(const Range& a, const Range& b) {
+  return a.first <= b.last && b.first <= a.last;
+}
+
+/// Byte ranges of a file that one owner has locked. They are split and merged according to the POSIX rules
+/// for fcntl(): a new lock replaces the owner's locks in its range, and adjacent ranges of one kind are
+/// merged.
+class Ranges {
+ public:
+  void hold(const Range& range);
+  /// Frees a range of both kinds.
+  void free(const Range& range);
+  /// Returns true if the entire range is held, in its kind or exclusively.
+  bool covers(const Range& range) const;
+  bool overlaps(const Range& range) const;
+  /// Returns the ranges in ascending order, without overlaps.
+  const std::vector<Range>& all() const { return all_; }
+
+ private:
+  std::vector<Range> all_;
+};
+
+/// Counts entries in total and per network, against both limits.
+class Shares {
+ public:
+  Shares(std::size_t max, std::size_t max_of_network) : max_(max), max_of_network_(max_of_network) {}
+
+  bool room(const PeerAddress& address) const {
+    const auto at = networks_.find(key(address));
+    return total_ < max_ && (at == networks_.end() || at->second < max_of_network_);
+  }
+  void add(const PeerAddress& address, std::size_t count = 1) {
+    if (count == 0) return;
+    total_ += count;
+    networks_[key(address)] += count;
+  }
+  void remove(const PeerAddress& address, std::size_t count = 1) {
+    const auto at = networks_.find(key(address));
+    if (at == networks_.end() || count == 0) return;
+    total_ -= count;
+    at->second -= count;
+    if (at->second == 0) networks_.erase(at);
+  }
+  std::size_t total() const { return total_; }
+
+ private:
+  static PeerAddress key(const PeerAddress& address) { return network_of(address); }
+
+  const std::size_t max_;
+  const std::size_t max_of_network_;
+  std::size_t total_ = 0;
+  std::map<PeerAddress, std::size_t> networks_;
+};
 
 /// Limits of owners and locked ranges: in total, and per network (mount/network.h).
 inline constexpr std::size_t kMaxOwners = 65536;

@@ -12,11 +12,8 @@
 #include <string_view>
 #include <utility>
 
-#include "controlplane/mount/allowed.h"
-#include "controlplane/mount/group_exports.h"
+#include "controlplane/mount/export_sources.h"
 #include "controlplane/mount/protocol.h"
-#include "controlplane/mount/segment_exports.h"
-#include "controlplane/mount/upstream_exports.h"
 #include "dataplane/base/network.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/layout.h"

@@ -14,7 +14,6 @@
 #include <thread>
 #include <utility>
 
-#include "controlplane/mount/mount_server.h"
 #include "controlplane/mount/poll_thread.h"
 #include "controlplane/mount/registration.h"
 #include "dataplane/base/file_descriptor.h"

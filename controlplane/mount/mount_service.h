@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The MOUNT service with all its parts. Single-threaded.
+// MOUNT version 3 over TCP and UDP, IPv4 and IPv6 (RFC 1813, appendix I). NFSv3 clients get the root handle
+// here before they connect over RDMA. The server has its own thread, and nothing on it blocks.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +9,19 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "controlplane/mount/datagrams.h"
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/poll_thread.h"
-#include "controlplane/mount/procedures.h"
 #include "controlplane/mount/registration.h"
 #include "controlplane/mount/sockets.h"
 #include "controlplane/mount/statistics.h"
 #include "controlplane/mount/tcp_clients.h"
+#include "dataplane/base/function.h"
+#include "dataplane/rpc/message.h"
+#include "dataplane/xdr/cursor.h"
 
 namespace sluice::events {
 class Journal;
@@ -26,6 +29,28 @@ class Journal;
 
 namespace sluice::mount {
 
+/// Procedures of MOUNT version 3 (RFC 5531), independent of the transport. They run on the MOUNT thread.
+class Procedures final : public CallHandler {
+ public:
+  /// All referenced objects outlive this object.
+  Procedures(Exports& exports, MountStatistics& statistics, events::Journal& journal)
+      : exports_(exports), statistics_(statistics), journal_(journal) {}
+
+  bool answer(std::span<const std::byte> call, const Asker& asker, std::size_t max_reply_bytes,
+              const Reply& reply) override;
+
+ private:
+  void mount(rpc::Xid xid, xdr::Reader arguments, const Asker& asker, const Reply& reply);
+  void list(rpc::Xid xid, const Asker& asker, std::size_t max_reply_bytes, const Reply& reply);
+
+  void refused(const std::string& path, const Asker& asker);
+
+  Exports& exports_;
+  MountStatistics& statistics_;
+  events::Journal& journal_;
+};
+
+/// The service with all its parts. Single-threaded.
 class MountService final : public PolledService {
  public:
   /// Binds `port`, or any free port if it is zero. `rpcbind` is the path of rpcbind's socket for the
@@ -54,6 +79,27 @@ class MountService final : public PolledService {
   std::vector<Datagrams> datagrams_;
   std::list<Registrar> registrars_;
   bool finishing_ = false;
+};
+
+/// Creates the exports; called once.
+using MakeExports = Function<std::unique_ptr<Exports>(MountStatistics&)>;
+
+/// The service with its thread.
+class MountServer {
+ public:
+  /// Binds `port`, or any free port if it is zero, and starts the thread. `rpcbind` is the path of rpcbind's
+  /// socket for the registration, or empty; a missing rpcbind is not an error. `nfs` is registered as well.
+  /// `journal` outlives this object. Throws SetupError if the port is in use.
+  MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports,
+              events::Journal& journal, const std::optional<NfsListener>& nfs = {});
+
+  std::uint16_t port() const { return service_.port(); }
+  const MountStatistics& statistics() const { return statistics_; }
+
+ private:
+  MountStatistics statistics_;
+  MountService service_;
+  PollThread thread_;  ///< its destructor withdraws the registration, for which rpcbind has kWithdrawNs
 };
 
 }  // namespace sluice::mount

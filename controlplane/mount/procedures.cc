@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Messages and procedures of MOUNT version 3.
-#include "controlplane/mount/procedures.h"
+#include "controlplane/mount/mount_service.h"
 
 #include <algorithm>
 #include <array>
@@ -13,10 +13,9 @@
 
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
-#include "controlplane/mount/allowed.h"
+#include "controlplane/mount/export_sources.h"
+#include "controlplane/mount/exports.h"
 #include "controlplane/mount/protocol.h"
-#include "controlplane/mount/segment_exports.h"
-#include "controlplane/mount/upstream_exports.h"
 #include "dataplane/base/network.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/checked.h"
@@ -223,8 +222,6 @@ void Procedures::list(rpc::Xid xid, const Asker& asker, std::size_t max_reply_by
     reply(writer.written());
   });
 }
-
-// --- Exports of the data plane
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/mount/poll_set.h"
+#include "controlplane/mount/poll_thread.h"
 #include "controlplane/mount/protocol.h"
 #include "controlplane/mount/rpc_link.h"
 #include "controlplane/mount/statistics.h"

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "controlplane/mount/poll_set.h"
+#include "controlplane/mount/poll_thread.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/tcp/record_stream.h"

@@ -1,15 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sockets of a service on one port: TCP and optionally UDP, for IPv4 and IPv6. Used at setup;
-// single-threaded.
+// Sockets of a service on one port: TCP and optionally UDP, for IPv4 and IPv6. They pass calls to a
+// handler. Single-threaded; the calls are handled on the service's thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "controlplane/mount/exports.h"
+#include "controlplane/mount/poll_thread.h"
+#include "controlplane/mount/statistics.h"
+#include "dataplane/base/function.h"
+
 namespace sluice::mount {
 
+/// Handler of the calls that a service receives from its sockets.
+class CallHandler {
+ public:
+  /// Receives the reply. An empty message means that no reply exists. The client's connection is closed in
+  /// this case, so that the client retransmits on a new connection.
+  using Reply = Function<void(std::span<const std::byte>)>;
+
+  virtual ~CallHandler() = default;
+  /// Calls `reply` once with a message of at most `max_reply_bytes`, before this function returns or later.
+  /// Returns false without a reply if `call` is not an RPC call.
+  virtual bool answer(std::span<const std::byte> call, const Asker& asker, std::size_t max_reply_bytes,
+                      const Reply& reply) = 0;
+};
+
+/// The bound sockets of a service. Used at setup.
 class Sockets {
  public:
   struct Socket {
@@ -41,6 +63,30 @@ class Sockets {
 
   std::vector<Socket> all_;
   std::uint16_t port_ = 0;
+};
+
+/// Maximum size of a reply. Clients that need a longer list use TCP.
+inline constexpr std::size_t kMaxDatagramBytes = 8192;
+/// Maximum size of a call. Longer calls are truncated and then fail to decode.
+inline constexpr std::size_t kMaxDatagramCallBytes = 8192;
+inline constexpr int kDatagramsPerTurn = 16;
+
+/// Calls over UDP. A reply is sent from the address that the call was sent to.
+class Datagrams {
+ public:
+  /// Serves `socket`, a bound, non-blocking socket of `family` that the caller keeps ownership of. `socket`
+  /// and `handler` outlive this object.
+  Datagrams(int socket, int family, CallHandler& handler);
+
+  void prepare(PollSet& set) { place_ = set.add(socket_, POLLIN); }
+  void poll(const PollSet& set, std::uint64_t now_ns);
+
+ private:
+  bool receive(std::uint64_t now_ns);
+
+  const int socket_;
+  CallHandler& handler_;
+  std::size_t place_ = PollSet::kNowhere;
 };
 
 }  // namespace sluice::mount

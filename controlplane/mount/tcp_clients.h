@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "controlplane/mount/call_handler.h"
-#include "controlplane/mount/poll_set.h"
+#include "controlplane/mount/poll_thread.h"
+#include "controlplane/mount/sockets.h"
 #include "controlplane/mount/statistics.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/tcp/record_stream.h"

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/mount/poll_set.h"
+#include "controlplane/mount/poll_thread.h"
 #include "controlplane/mount/rpc_link.h"
 #include "controlplane/upstreams/host_lookup.h"
 #include "dataplane/segment/config_block.h"

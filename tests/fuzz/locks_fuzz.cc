@@ -6,7 +6,7 @@
 // of equal length and content.
 #include <cstdlib>
 
-#include "controlplane/locks/procedures.h"
+#include "controlplane/locks/lock_service.h"
 
 using namespace sluice;
 using namespace sluice::locks;

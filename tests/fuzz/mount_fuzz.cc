@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "controlplane/events/journal.h"
-#include "controlplane/mount/procedures.h"
+#include "controlplane/mount/mount_service.h"
 #include "controlplane/mount/protocol.h"
 
 using namespace sluice;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/locks/ranges.h"
+#include "controlplane/locks/table.h"
 
 #include <gtest/gtest.h>
 

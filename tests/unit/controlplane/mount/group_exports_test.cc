@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/mount/group_exports.h"
+#include "controlplane/mount/export_sources.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,7 @@
 #include <deque>
 #include <map>
 
-#include "controlplane/mount/procedures.h"
-#include "controlplane/mount/segment_exports.h"
-#include "controlplane/mount/upstream_exports.h"
+#include "controlplane/mount/mount_service.h"
 #include "dataplane/segment/segment.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 

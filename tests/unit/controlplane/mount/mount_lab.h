@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/mount/poll_set.h"
+#include "controlplane/mount/poll_thread.h"
 #include "controlplane/mount/protocol.h"
 #include "controlplane/mount/statistics.h"
 #include "dataplane/rpc/message.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The MOUNT server with libtirpc as the client.
-#include "controlplane/mount/mount_server.h"
+#include "controlplane/mount/mount_service.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/mount/procedures.h"
 #include "controlplane/events/text.h"
+#include "controlplane/mount/mount_service.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/mount/segment_exports.h"
+#include "controlplane/mount/export_sources.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 
-#include "controlplane/mount/upstream_exports.h"
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice::mount {

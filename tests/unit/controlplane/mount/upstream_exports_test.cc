@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/mount/upstream_exports.h"
+#include "controlplane/mount/export_sources.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/kerberos/context_relay.h"
+#include "controlplane/mount/kerberos_contexts.h"
 
 #include <gtest/gtest.h>
 
-#include "controlplane/kerberos/context_server.h"
 #include "dataplane/base/setup_error.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Relay for the RPCSEC_GSS context establishment of clients (RFC 2203, section 5.2). A client that mounts
-// over RDMA establishes its contexts over TCP, at the address that it mounts, in calls of the NULL procedure.
-// The relay forwards these calls to the upstream that has the program, because only the upstream holds the
-// service keys. All other calls are refused.
+// TCP server at which clients establish their RPCSEC_GSS contexts (RFC 2203, section 5.2). A client that
+// mounts over RDMA establishes its contexts over TCP, at the address that it mounts, in calls of the NULL
+// procedure. The relay forwards these calls to the upstream that has the program, because only the upstream
+// holds the service keys. All other calls are refused.
 //
 // Such a call cannot be retransmitted, because its token is valid for one use. If the call is lost, the
-// client's connection is closed and the client starts over. The number of calls in progress is bounded by the
-// client slots (tcp_clients.h), the size of a reply by rpc_link.h. Single-threaded; runs on the service's
-// thread.
+// client's connection is closed and the client starts over. The number of calls in progress is bounded by
+// the client slots (tcp_clients.h), the size of a reply by rpc_link.h. The server has its own thread, and
+// nothing on it blocks.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,11 @@
 #include <span>
 #include <vector>
 
-#include "controlplane/mount/call_handler.h"
-#include "controlplane/mount/poll_set.h"
+#include "controlplane/mount/poll_thread.h"
 #include "controlplane/mount/rpc_link.h"
+#include "controlplane/mount/sockets.h"
 #include "controlplane/mount/statistics.h"
+#include "controlplane/mount/tcp_clients.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/upstream_addresses.h"
@@ -33,6 +34,7 @@ inline constexpr std::size_t kMaxCallBytes = 64u << 10;
 /// Timeout for an upstream's reply.
 inline constexpr std::uint64_t kAnswerNs = 20'000'000'000;
 
+/// Forwards the calls to the upstreams. Single-threaded; runs on the service's thread.
 class ContextRelay final : public mount::CallHandler {
  public:
   /// Relays to the upstreams of `block`. `addresses` and `statistics` outlive this object.
@@ -65,6 +67,41 @@ class ContextRelay final : public mount::CallHandler {
   const segment::SharedUpstreamAddresses& addresses_;
   std::vector<std::unique_ptr<Upstream>> upstreams_;
   mount::MountStatistics& statistics_;
+};
+
+/// The relay with its sockets. Single-threaded.
+class ContextService final : public mount::PolledService {
+ public:
+  /// Binds `port`, or any free port if it is zero. Throws SetupError. `addresses` and `statistics` outlive
+  /// this object.
+  ContextService(std::uint16_t port, const segment::ConfigBlock& block,
+                 const segment::SharedUpstreamAddresses& addresses, mount::MountStatistics& statistics);
+
+  std::uint16_t port() const { return sockets_.port(); }
+  void prepare(mount::PollSet& set) override;
+  void poll(const mount::PollSet& set, std::uint64_t now_ns) override;
+
+ private:
+  ContextRelay relay_;
+  mount::Sockets sockets_;
+  mount::TcpClients clients_;
+};
+
+/// The service with its thread.
+class ContextServer {
+ public:
+  /// Binds `port` and starts the thread. `addresses` outlives this object. Throws SetupError if the port is
+  /// in use.
+  ContextServer(std::uint16_t port, const segment::ConfigBlock& block,
+                const segment::SharedUpstreamAddresses& addresses);
+
+  std::uint16_t port() const { return service_.port(); }
+  const mount::MountStatistics& statistics() const { return statistics_; }
+
+ private:
+  mount::MountStatistics statistics_;
+  ContextService service_;
+  mount::PollThread thread_;
 };
 
 }  // namespace sluice::kerberos

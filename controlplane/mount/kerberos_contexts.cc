@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Server for Kerberos contexts: forwards their calls to upstreams.
-#include "controlplane/kerberos/context_server.h"
+#include "controlplane/mount/kerberos_contexts.h"
 
 #include <algorithm>
 #include <array>
 
-#include "controlplane/kerberos/context_relay.h"
-#include "controlplane/mount/allowed.h"
 #include "controlplane/mount/exports.h"
 
 namespace sluice::kerberos {

@@ -20,7 +20,7 @@
 #include "controlplane/mount/export_sources.h"
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/registration.h"
-#include "controlplane/properties/configured_hosts.h"
+#include "controlplane/properties/host_handshake.h"
 #include "controlplane/reloader.h"
 #include "controlplane/server_settings.h"
 #include "dataplane/base/setup_error.h"

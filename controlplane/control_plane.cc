@@ -8,7 +8,7 @@
 #include "controlplane/events/kinds.h"
 #include "controlplane/events/text.h"
 #include "controlplane/page/status.h"
-#include "controlplane/properties/configured_hosts.h"
+#include "controlplane/properties/host_handshake.h"
 #include "controlplane/server_settings.h"
 #include "controlplane/start_monitor.h"
 #include "controlplane/statistics.h"
@@ -132,7 +132,7 @@ void ControlPlane::take_over() {
                                                                write();
                                                            });
   clients_ = std::make_unique<policy::ClientMonitor>(layout_, config_.block.reactors,
-                                                      config_.block.all_connections());
+                                                     config_.block.all_connections());
   segment::start_heartbeat(layout_.control_plane, segment::monotonic_ns(), segment::wall_ns());
   admin_->show();
   journal_->add(events::Takeover{.segment = config_.segment,

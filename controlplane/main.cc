@@ -16,7 +16,7 @@
 #include "cli/arguments.h"
 #include "controlplane/control_plane.h"
 #include "controlplane/events/kinds.h"
-#include "controlplane/properties/configured_hosts.h"
+#include "controlplane/properties/host_handshake.h"
 #include "dataplane/base/ignored_signals.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/notify.h"

@@ -5,7 +5,7 @@
 #include <ctime>
 #include <utility>
 
-#include "controlplane/properties/key_file.h"
+#include "controlplane/properties/key_schedule.h"
 #include "controlplane/properties/psk.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/v2/agreement.h"

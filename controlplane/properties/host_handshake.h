@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Host authentication of version 2, in octets that property 6 carries (draft, section 5.2.6). The draft
-// defines no method (D2-26); methods implement these interfaces. Single-threaded.
+// defines no method (D2-26); methods implement these interfaces. Single-threaded, except where noted.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,10 @@
 #include <span>
 #include <string>
 #include <vector>
+
+namespace sluice::config {
+struct Config;
+}
 
 namespace sluice::properties {
 
@@ -36,5 +40,9 @@ class HostAuthentication {
   /// Creates the handshake for a connection on which the peer is the initiator.
   virtual std::unique_ptr<HostHandshake> accept() const = 0;
 };
+
+/// Creates the configured authentication method with the current content of the key files. Returns null if
+/// the configuration has no method. Blocks on file access. Any thread. Throws config::ConfigError.
+std::unique_ptr<HostAuthentication> configured_authentication(const config::Config& config);
 
 }  // namespace sluice::properties

@@ -18,8 +18,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "controlplane/properties/key_file.h"
-
 namespace sluice::properties {
 namespace {
 

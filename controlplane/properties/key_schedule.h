@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Key schedule of host authentication. It is the schedule of TLS 1.3 with a pre-shared key only (psk_ke; RFC
-// 8446, sections 7.1 and 4.4.4), with SHA-256 and with Sluice's own prefix before every label.
-// deploy/docs/host-authentication.md describes it in full, with test vectors. Pure functions; any thread.
-// Throws std::runtime_error if OpenSSL fails.
+// Pre-shared keys, their files, and the key schedule of host authentication. The schedule is that of TLS
+// 1.3 with a pre-shared key only (psk_ke; RFC 8446, sections 7.1 and 4.4.4), with SHA-256 and with Sluice's
+// own prefix before every label. deploy/docs/host-authentication.md describes it in full, with test
+// vectors. Any thread. Throws std::runtime_error if OpenSSL fails.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace sluice::properties {
@@ -49,5 +50,12 @@ struct PskKey {
   Secret handshake;
 };
 PskKey psk_key(std::span<const std::byte> key);
+
+inline constexpr std::size_t kMinKeyBytes = 16;
+inline constexpr std::size_t kMaxKeyBytes = 1024;
+
+/// Reads a key, which is the content of the file without the line end. Throws std::runtime_error with a
+/// sentence, also if users other than the owner may read the file.
+PskKey read_key_file(const std::string& path);
 
 }  // namespace sluice::properties

@@ -12,8 +12,8 @@
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
-#include "controlplane/properties/configured_hosts.h"
-#include "controlplane/properties/key_file.h"
+#include "controlplane/properties/host_handshake.h"
+#include "controlplane/properties/key_schedule.h"
 #include "controlplane/properties/psk.h"
 #include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/link/config.h"
@@ -27,8 +27,7 @@ constexpr std::uint64_t kCheckIntervalNs = 500'000'000;
 
 }  // namespace
 
-PropertyExchange::PropertyExchange(segment::Layout& layout, const config::Config& config,
-                                   cm::Outbox& outbox,
+PropertyExchange::PropertyExchange(segment::Layout& layout, const config::Config& config, cm::Outbox& outbox,
                                    std::unique_ptr<HostAuthentication> authentication,
                                    events::Journal& journal)
     : layout_(layout),

@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "controlplane/properties/psk_messages.h"
-
 namespace sluice::properties {
 namespace {
 

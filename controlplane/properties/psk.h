@@ -10,18 +10,60 @@
 //
 // The server accepts a key only from the host that it belongs to. The handshake runs once per connection and
 // protects no data. Single-threaded.
+//
+// Decoders process input from unauthenticated peers and return nothing unless the message is exactly
+// well-formed to the last byte.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "controlplane/properties/host_handshake.h"
-#include "controlplane/properties/psk_messages.h"
+#include "controlplane/properties/key_schedule.h"
+#include "dataplane/base/host_name.h"
 
 namespace sluice::properties {
+
+inline constexpr std::size_t kNonceBytes = 32;
+inline constexpr std::size_t kMaxOfferedKeys = 4;
+
+using Nonce = std::array<std::byte, kNonceBytes>;
+
+/// Returns true for 1 to kMaxHostNameBytes printable ASCII characters without spaces.
+bool valid_name(std::string_view name);
+
+/// Message 1.
+struct ClientHello {
+  std::string name;
+  Nonce nonce{};
+  std::vector<KeyId> keys;  ///< in order of preference
+};
+
+/// Message 2 without its last part, the server's Finished.
+struct ServerHello {
+  std::string name;
+  Nonce nonce{};
+  std::uint8_t choice = 0;  ///< index into the client's list of keys
+};
+
+struct ServerMessage {
+  ServerHello hello;
+  Hash finished{};
+};
+
+std::vector<std::byte> encode(const ClientHello& hello);
+std::vector<std::byte> encode(const ServerHello& hello);
+/// Message 3.
+std::vector<std::byte> encode_client_finished(const Hash& finished);
+
+std::optional<ClientHello> decode_client_hello(std::span<const std::byte> message);
+std::optional<ServerMessage> decode_server_message(std::span<const std::byte> message);
+std::optional<Hash> decode_client_finished(std::span<const std::byte> message);
 
 /// Returns a nonce that has never been used before. Throws std::runtime_error.
 using NonceSource = Nonce (*)();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/properties/key_file.h"
+#include "controlplane/properties/key_schedule.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

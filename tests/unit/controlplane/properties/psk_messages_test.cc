@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/properties/psk_messages.h"
+#include "controlplane/properties/psk.h"
 
 #include <gtest/gtest.h>
 

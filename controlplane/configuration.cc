@@ -12,9 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "controlplane/config/places.h"
-#include "controlplane/config/reverse.h"
-#include "controlplane/config/started.h"
+#include "controlplane/config/changes.h"
 #include "controlplane/config/upstreams.h"
 #include "controlplane/events/kinds.h"
 #include "controlplane/mount/export_sources.h"

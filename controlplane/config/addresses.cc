@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Addresses that are well formed but cannot work: no host can have them, two keys claim them, or no route
-// leads to them.
+// Text forms of addresses, and addresses that are well formed but cannot work: no host can have them, two keys
+// claim them, or no route leads to them.
 #include "controlplane/config/addresses.h"
+
+#include <arpa/inet.h>
 
 #include <array>
 #include <charconv>
@@ -10,11 +12,11 @@
 #include <iterator>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "controlplane/config/prefix.h"
 #include "controlplane/config/readers.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/small_algorithms.h"
@@ -182,6 +184,48 @@ void check_reverse(Checker& check, const toml::table& table, const segment::Conf
 
 }  // namespace
 
+bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix) {
+  const auto slash = text.find('/');
+  const std::string address = text.substr(0, slash);
+  const std::optional<PeerAddress> parsed = parse_address(address);
+  if (!parsed || parsed->zone != 0) return false;
+  prefix.address = *parsed;
+  const bool v4 = address.find(':') == std::string::npos;
+  unsigned bits = v4 ? 32 : 128;
+  const unsigned offset = v4 ? 96 : 0;
+  if (slash != std::string::npos) {
+    const std::string length = text.substr(slash + 1);
+    if (length.empty() || length.size() > 3 || length.find_first_not_of("0123456789") != std::string::npos)
+      return false;
+    if (std::stoul(length) > bits) return false;
+    bits = static_cast<unsigned>(std::stoul(length));
+  }
+  prefix.prefix_bits = bits + offset;
+  return true;
+}
+
+bool is_host_and_port(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || address.size() - colon > sizeof "65535") return false;
+  const std::string port = address.substr(colon + 1);
+  const bool digits = !port.empty() && port.find_first_not_of("0123456789") == std::string::npos;
+  const bool bare = address.find(':') == colon || (address.front() == '[' && address[colon - 1] == ']');
+  return digits && bare && std::stoul(port) <= 65535;
+}
+
+std::string host_of(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+}
+
+std::string to_text(const segment::AllowedPrefix& prefix) {
+  if (is_mapped_ipv4(prefix.address) && prefix.prefix_bits >= 96)
+    return to_string(prefix.address) + '/' + std::to_string(prefix.prefix_bits - 96);
+  char text[INET6_ADDRSTRLEN] = "";
+  ::inet_ntop(AF_INET6, prefix.address.bytes.data(), text, sizeof text);
+  return std::string(text) + '/' + std::to_string(prefix.prefix_bits);
+}
+
 bool is_unspecified(const PeerAddress& address) {
   return address == PeerAddress{} || address == PeerAddress::from_ipv4(0, 0, 0, 0);
 }
@@ -244,9 +288,9 @@ void check_addresses(Checker& check, const toml::table& root, const Config& conf
       check_clients(check, *classes->get(i)->as_table(), "clients", config.classes[i + 1].clients);
 }
 
-// --- TCP ports that both planes listen on. Two listeners with one address and port cannot both start.
 namespace {
 
+/// A TCP port on which one of the planes listens. Two listeners with one address and port cannot both start.
 struct Listener {
   std::string key;
   std::uint16_t port = 0;

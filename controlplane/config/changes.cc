@@ -6,8 +6,6 @@
 #include <map>
 #include <set>
 
-#include "controlplane/config/describe.h"
-#include "controlplane/config/export_groups.h"
 #include "controlplane/config/keys.h"
 #include "controlplane/config/upstreams.h"
 
@@ -233,6 +231,14 @@ Config live_part(const Config& running, const Config& next, const segment::Upstr
   result.block.exports = next.block.exports;
   fill_derived(result);
   return result;
+}
+
+BesideDataPlane beside_data_plane(const Config& read, const segment::ConfigBlock& started,
+                                  const segment::UpstreamPlaces& places) {
+  Config running = read;
+  running.block = started;
+  running.authentication_required = started.hold_calls != 0;
+  return {.config = live_part(running, read, places), .later = compare(running, read, places).restart_both};
 }
 
 }  // namespace sluice::config

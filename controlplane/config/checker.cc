@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/config/checker.h"
-
-#include <arpa/inet.h>
+#include "controlplane/config/readers.h"
 
 #include <cctype>
 #include <cstring>
@@ -9,12 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/config/changes.h"
-#include "controlplane/config/describe.h"
+#include "controlplane/config/addresses.h"
 #include "controlplane/config/keys.h"
-#include "controlplane/config/prefix.h"
-#include "controlplane/config/started.h"
-#include "controlplane/config/upstreams.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/small_algorithms.h"
 
@@ -133,40 +127,6 @@ toml::table parse_toml(const std::string& text, const std::string& name) {
   }
 }
 
-bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix) {
-  const auto slash = text.find('/');
-  const std::string address = text.substr(0, slash);
-  const std::optional<PeerAddress> parsed = parse_address(address);
-  if (!parsed || parsed->zone != 0) return false;
-  prefix.address = *parsed;
-  const bool v4 = address.find(':') == std::string::npos;
-  unsigned bits = v4 ? 32 : 128;
-  const unsigned offset = v4 ? 96 : 0;
-  if (slash != std::string::npos) {
-    const std::string length = text.substr(slash + 1);
-    if (length.empty() || length.size() > 3 || length.find_first_not_of("0123456789") != std::string::npos)
-      return false;
-    if (std::stoul(length) > bits) return false;
-    bits = static_cast<unsigned>(std::stoul(length));
-  }
-  prefix.prefix_bits = bits + offset;
-  return true;
-}
-
-bool is_host_and_port(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0 || address.size() - colon > sizeof "65535") return false;
-  const std::string port = address.substr(colon + 1);
-  const bool digits = !port.empty() && port.find_first_not_of("0123456789") == std::string::npos;
-  const bool bare = address.find(':') == colon || (address.front() == '[' && address[colon - 1] == ']');
-  return digits && bare && std::stoul(port) <= 65535;
-}
-
-std::string host_of(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
-}
-
 std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std::string& key,
                             std::span<segment::AllowedPrefix> out) {
   const toml::node* node = check.take(table, key);
@@ -189,22 +149,6 @@ std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std:
       ++count;
   }
   return count;
-}
-
-std::string to_text(const segment::AllowedPrefix& prefix) {
-  if (is_mapped_ipv4(prefix.address) && prefix.prefix_bits >= 96)
-    return to_string(prefix.address) + '/' + std::to_string(prefix.prefix_bits - 96);
-  char text[INET6_ADDRSTRLEN] = "";
-  ::inet_ntop(AF_INET6, prefix.address.bytes.data(), text, sizeof text);
-  return std::string(text) + '/' + std::to_string(prefix.prefix_bits);
-}
-
-BesideDataPlane beside_data_plane(const Config& read, const segment::ConfigBlock& started,
-                                  const segment::UpstreamPlaces& places) {
-  Config running = read;
-  running.block = started;
-  running.authentication_required = started.hold_calls != 0;
-  return {.config = live_part(running, read, places), .later = compare(running, read, places).restart_both};
 }
 
 namespace {
@@ -230,21 +174,6 @@ std::vector<std::string> named_keys(const toml::table& root) {
   std::set<std::string> names;
   add_named(names, "", root);
   return {names.begin(), names.end()};
-}
-
-// --- A configuration as JSON
-
-Json describe(const Config& config) {
-  Json result = describe_sections(config);
-  result["upstream"] = describe_upstreams(config.block);
-  for (const char* const list : {"client_class", "export"}) result[list] = Json::array();
-  for (std::size_t i = 1; i < config.classes.size(); ++i)
-    if (!config.classes[i].gone) result["client_class"].push_back(describe_entry(config.classes[i]));
-  for (const segment::ExportConfig& entry : config.block.exports)
-    if (entry.in_use != 0) result["export"].push_back(describe_entry(entry));
-  Json& hosts = result["host_authentication"]["host"] = Json::array();
-  for (const HostEntry& host : config.authentication_hosts) hosts.push_back(describe_entry(host));
-  return result;
 }
 
 }  // namespace sluice::config

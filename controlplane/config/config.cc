@@ -8,12 +8,8 @@
 #include <filesystem>
 #include <set>
 
-#include "controlplane/config/checker.h"
-#include "controlplane/config/exports.h"
 #include "controlplane/config/machine.h"
 #include "controlplane/config/readers.h"
-#include "controlplane/config/reverse.h"
-#include "controlplane/config/saved_changes.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/text_file.h"
 #include "dataplane/log/log.h"

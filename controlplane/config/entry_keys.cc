@@ -2,10 +2,9 @@
 //
 // The part of the table of keys for the lists of tables, such as [[export]]. Each entry of a list has these
 // keys. Entries that a reload adds, removes or changes are compared as a whole, except for upstreams.
-#include "controlplane/config/exports.h"
 #include "controlplane/config/key.h"
 #include "controlplane/config/readers.h"
-#include "controlplane/config/routes.h"
+#include "controlplane/config/upstreams.h"
 
 namespace sluice::config {
 namespace {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/config/exports.h"
+#include "controlplane/config/upstreams.h"
 
 #include <algorithm>
 #include <cstring>
 #include <set>
 
-#include "controlplane/config/export_groups.h"
 #include "controlplane/config/readers.h"
-#include "controlplane/config/routes.h"
 #include "dataplane/base/export_path.h"
 #include "dataplane/base/siphash.h"
 #include "dataplane/ulb/nfs3.h"

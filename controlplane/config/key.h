@@ -18,8 +18,8 @@
 #include <variant>
 #include <vector>
 
-#include "controlplane/config/checker.h"
 #include "controlplane/config/keys.h"
+#include "controlplane/config/readers.h"
 #include "dataplane/segment/config_ranges.h"
 
 namespace sluice::config {
@@ -266,8 +266,6 @@ constexpr Key<Owner> prefixes(const char* name, Scope scope, const char* sentenc
             List::of(to) = List::of(from);
           }};
 }
-
-// --- Tables of keys
 
 template <typename Owner>
 using Keys = std::span<const Key<Owner>>;

@@ -31,8 +31,6 @@ constexpr std::uint32_t number_of(Enum value) {
   return static_cast<std::uint32_t>(value);
 }
 
-// --- Tables that the file has once
-
 constexpr Word kLogLevels[] = {{"debug", 0}, {"info", 0}, {"warn", 0}, {"error", 0}};
 constexpr Key<Config> kTopKeys[] = {
     text<&Config::segment>("segment", 64, BothPlanes,

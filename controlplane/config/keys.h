@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The keys of the configuration. keys.cc has a table with one row for each key. The parser, the comparison at
-// a reload, the description and the reference page are made from this table. Constants and pure functions;
-// any thread.
+// The keys of the configuration. keys.cc has a table with one row for each key. The parser, the comparison
+// at a reload, the description and the reference page are made from this table. Constants and pure
+// functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -81,5 +81,8 @@ void copy_live_keys(Config& running, const Config& next);
 void copy_live_keys(segment::UpstreamConfig& running, const segment::UpstreamConfig& next, bool with_exports);
 /// Returns the names of the keys that copy_live_keys() copies.
 std::vector<const char*> live_keys_of_upstream(bool with_exports);
+
+/// Returns every key of the configuration with its value, nested as in the file.
+Json describe(const Config& config);
 
 }  // namespace sluice::config

@@ -5,6 +5,7 @@
 
 #include "controlplane/config/key.h"
 #include "controlplane/config/readers.h"
+#include "controlplane/config/upstreams.h"
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice::config {
@@ -92,14 +93,25 @@ Json describe_sections(const Config& config) {
   return result;
 }
 
+Json describe(const Config& config) {
+  Json result = describe_sections(config);
+  result["upstream"] = describe_upstreams(config.block);
+  for (const char* const list : {"client_class", "export"}) result[list] = Json::array();
+  for (std::size_t i = 1; i < config.classes.size(); ++i)
+    if (!config.classes[i].gone) result["client_class"].push_back(describe_entry(config.classes[i]));
+  for (const segment::ExportConfig& entry : config.block.exports)
+    if (entry.in_use != 0) result["export"].push_back(describe_entry(entry));
+  Json& hosts = result["host_authentication"]["host"] = Json::array();
+  for (const HostEntry& host : config.authentication_hosts) hosts.push_back(describe_entry(host));
+  return result;
+}
+
 void copy_live_keys(Config& running, const Config& next) {
   for (const Section& section : sections())
     visit(
         section, [](auto keys, auto& to, auto& from) { copy_keys(keys, Scope::Live, to, from); }, running,
         next);
 }
-
-// --- The reference page
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/config/saved_changes.h"
+#include "controlplane/config/config.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,11 +13,8 @@
 #include <string_view>
 #include <type_traits>
 
-#include "controlplane/config/checker.h"
-#include "controlplane/config/exports.h"
 #include "controlplane/config/keys.h"
 #include "controlplane/config/readers.h"
-#include "controlplane/config/replace_file.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/small_algorithms.h"
@@ -150,6 +147,43 @@ toml::table to_toml(const Json& object) {
   return table;
 }
 
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t bytes = ::write(fd, text.data(), text.size());
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(bytes));
+  }
+  return true;
+}
+
+bool write_new(const std::string& path, const std::string& text, mode_t mode) {
+  // Removes the file of a process that was killed. The name may lead to another file by now.
+  ::unlink(path.c_str());
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  return file && ::fchmod(file.get(), mode) == 0 && write_all(file.get(), text) && ::fsync(file.get()) == 0;
+}
+
+/// Writes `text` to a new file in the same folder, with the suffix ".new", and renames it to `path`. A reader
+/// finds either the old or the new text, also after a power failure. Blocks on the disk. Throws
+/// std::runtime_error with a sentence.
+void replace_file(const std::string& path, const std::string& text, mode_t mode) {
+  const std::string fresh = path + ".new";
+  const std::string folder = std::filesystem::path(path).parent_path();
+  const FileDescriptor in(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (in && write_new(fresh, text, mode) && ::rename(fresh.c_str(), path.c_str()) == 0) {
+    // The file has been replaced, so this failure must not be reported as if the old text were still there.
+    if (::fsync(in.get()) != 0)
+      log::warn("{} is written, but its folder may not be on the disk ({}). Check the disk, and save again",
+                path, std::strerror(errno));
+    return;
+  }
+  const int error = errno;
+  if (in) ::unlink(fresh.c_str());
+  throw std::runtime_error("Cannot write " + path + " (" + std::strerror(error) +
+                           "). Let the control plane's user write to " + folder + ", and free space there.");
+}
+
 }  // namespace
 
 void add_saved_changes(Config& config, const std::string& text, const std::string& name) {
@@ -213,44 +247,6 @@ Json describe(const SavedChanges& saved) {
   Json paths = Json::array();
   for (const segment::ExportConfig& entry : saved.exports) paths.push_back(entry.path);
   return {{"drain", saved.drain}, {"export", paths}, {"removed_exports", saved.removed_exports}};
-}
-
-namespace {
-
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t bytes = ::write(fd, text.data(), text.size());
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(bytes));
-  }
-  return true;
-}
-
-bool write_new(const std::string& path, const std::string& text, mode_t mode) {
-  // Removes the file of a process that was killed. The name may lead to another file by now.
-  ::unlink(path.c_str());
-  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  return file && ::fchmod(file.get(), mode) == 0 && write_all(file.get(), text) && ::fsync(file.get()) == 0;
-}
-
-}  // namespace
-
-void replace_file(const std::string& path, const std::string& text, mode_t mode) {
-  const std::string fresh = path + ".new";
-  const std::string folder = std::filesystem::path(path).parent_path();
-  const FileDescriptor in(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (in && write_new(fresh, text, mode) && ::rename(fresh.c_str(), path.c_str()) == 0) {
-    // The file has been replaced, so this failure must not be reported as if the old text were still there.
-    if (::fsync(in.get()) != 0)
-      log::warn("{} is written, but its folder may not be on the disk ({}). Check the disk, and save again",
-                path, std::strerror(errno));
-    return;
-  }
-  const int error = errno;
-  if (in) ::unlink(fresh.c_str());
-  throw std::runtime_error("Cannot write " + path + " (" + std::strerror(error) +
-                           "). Let the control plane's user write to " + folder + ", and free space there.");
 }
 
 }  // namespace sluice::config

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/config/reverse.h"
+#include "controlplane/config/upstreams.h"
 
 #include <cctype>
 #include <cstring>
@@ -7,7 +7,6 @@
 
 #include "controlplane/config/addresses.h"
 #include "controlplane/config/readers.h"
-#include "controlplane/config/upstreams.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/small_algorithms.h"
 

@@ -7,10 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "controlplane/config/export_groups.h"
-#include "controlplane/config/places.h"
+#include "controlplane/config/changes.h"
 #include "controlplane/config/readers.h"
-#include "controlplane/config/routes.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/ulb/bindings.h"
 #include "dataplane/ulb/nfs3.h"

@@ -1,12 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The [[upstream]] tables of the configuration. Used at setup; single-threaded.
+// The [[export]] and [[upstream]] tables and the [reverse] table of a configuration, and how they share the
+// paths and programs. Used at setup and reload; single-threaded.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "controlplane/config/config.h"
 #include "controlplane/json/json.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
+
+/// Maximum quota of one export, in MiB.
+inline constexpr std::uint32_t kMaxQuotaMib = 1u << 20;
+
+/// Returns true if one path lies inside the other. Clients would take it for a folder of the other export,
+/// although each export has its own files.
+bool overlap(const std::string& one, const std::string& other);
+std::string overlap_defect(const std::string& one, const std::string& other);
+/// Throws ConfigError if an [[export]] of the file does not state its clients, which can be the result of a
+/// truncated file.
+void check_clients_of_exports(const Config& config);
+
+bool is_same(const segment::RouteConfig& one, const segment::RouteConfig& other);
+/// Returns true if the upstream serves the program.
+bool takes(const segment::UpstreamConfig& upstream, const segment::RouteConfig& route);
+/// Returns the text form of the configuration: "nfs3", or numbers for a program without a name there.
+std::string to_text(const segment::RouteConfig& route);
 
 /// Limit of concurrent calls to RPC-over-RDMA servers. Each call takes two memory windows, whose number a
 /// device limits.
@@ -21,5 +45,26 @@ bool serves_exports(const segment::ConfigBlock& block);
 /// Returns true if NFS version 3 is served from the exports in memory when [reverse] is ignored.
 bool serves_exports_beside_upstreams(const segment::ConfigBlock& block);
 Json describe_upstreams(const segment::ConfigBlock& block);
+
+/// Returns the upstream with this name, as a pointer into `block`, or null.
+const segment::UpstreamConfig* upstream_named(const segment::ConfigBlock& block, std::string_view name);
+/// Returns true if the export keys of the upstream can change while the data plane runs. This requires that
+/// both configurations have the same handle tag.
+bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next);
+/// Returns true if the upstream serves only its own exports. A reload can add and remove such upstreams.
+bool serves_only_exports(const segment::UpstreamConfig& upstream);
+/// An upstream that a running data plane can add.
+struct Newcomer {
+  std::uint32_t place = 0;
+  const segment::UpstreamConfig* upstream = nullptr;
+};
+/// Returns the upstreams of `next` that `running` lacks, as pointers into `next`. They are assigned to the
+/// spare slots after the existing upstreams first, and then to the slots of removed upstreams, in the order
+/// of their removal.
+std::vector<Newcomer> newcomers(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
+                                const segment::UpstreamPlaces& places);
+
+/// Returns the server's MOUNT service in the form of an upstream.
+segment::UpstreamConfig mount_of_server(const segment::ReverseConfig& reverse);
 
 }  // namespace sluice::config

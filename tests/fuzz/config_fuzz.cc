@@ -9,9 +9,9 @@
 #include <string>
 
 #include "controlplane/config/changes.h"
-#include "controlplane/config/describe.h"
-#include "controlplane/config/exports.h"
+#include "controlplane/config/keys.h"
 #include "controlplane/config/machine.h"
+#include "controlplane/config/upstreams.h"
 #include "dataplane/process/processors.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/segment/checked.h"

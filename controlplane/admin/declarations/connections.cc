@@ -3,8 +3,8 @@
 
 #include "controlplane/admin/declarations/declarations.h"
 #include "controlplane/admin/pace.h"
-#include "controlplane/config/exports.h"
 #include "controlplane/config/keys.h"
+#include "controlplane/config/upstreams.h"
 #include "controlplane/policy/client_monitor.h"
 #include "dataplane/base/uring_features.h"
 

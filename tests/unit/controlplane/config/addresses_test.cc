@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "controlplane/config/config.h"
-#include "controlplane/config/exports.h"
+#include "controlplane/config/upstreams.h"
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice::config {

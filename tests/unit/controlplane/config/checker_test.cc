@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Configurations that must be refused. Each defect is reported with its line.
-#include "controlplane/config/checker.h"
+#include "controlplane/config/readers.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "controlplane/config/describe.h"
+#include "controlplane/config/keys.h"
 #include "tests/unit/controlplane/config/every_key.h"
 
 namespace sluice {

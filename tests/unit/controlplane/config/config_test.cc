@@ -8,10 +8,9 @@
 #include <fstream>
 #include <utility>
 
-#include "controlplane/config/describe.h"
+#include "controlplane/config/addresses.h"
+#include "controlplane/config/keys.h"
 #include "controlplane/config/machine.h"
-#include "controlplane/config/prefix.h"
-#include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/text_file.h"
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Descriptions of configurations, and the changes of a reload.
-#include "controlplane/config/describe.h"
 #include "controlplane/config/changes.h"
-#include "controlplane/config/places.h"
+#include "controlplane/config/keys.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Several upstreams for NFS version 3: permitted configurations and their effect.
-#include "controlplane/config/export_groups.h"
+#include "controlplane/config/upstreams.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,7 @@
 
 #include "controlplane/config/changes.h"
 #include "controlplane/config/config.h"
-#include "controlplane/config/describe.h"
-#include "controlplane/config/places.h"
-#include "controlplane/config/upstreams.h"
+#include "controlplane/config/keys.h"
 #include "dataplane/base/export_path.h"
 
 namespace sluice {

@@ -13,7 +13,6 @@
 #include <string>
 
 #include "controlplane/config/changes.h"
-#include "controlplane/config/describe.h"
 #include "tests/unit/controlplane/config/every_key.h"
 
 namespace sluice::config {

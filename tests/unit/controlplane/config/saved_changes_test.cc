@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Changes that are saved next to a configuration: how they are read with it, and how they are written.
-#include "controlplane/config/saved_changes.h"
+#include "controlplane/config/config.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -12,8 +12,7 @@
 #include <sstream>
 
 #include "controlplane/config/changes.h"
-#include "controlplane/config/config.h"
-#include "controlplane/config/describe.h"
+#include "controlplane/config/keys.h"
 
 namespace sluice {
 namespace {

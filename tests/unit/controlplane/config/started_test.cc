@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/config/started.h"
+#include "controlplane/config/changes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/admin_methods.h"
+#include "controlplane/control_plane.h"
 
 #include <unistd.h>
 
@@ -22,7 +22,6 @@
 #include "controlplane/admin/views/credits_job.h"
 #include "controlplane/admin/views/reactors.h"
 #include "controlplane/admin/views/status.h"
-#include "controlplane/control_plane.h"
 #include "controlplane/topology.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/text_file.h"
@@ -113,8 +112,6 @@ void add_admin_methods(admin::Registry& registry, ControlPlane& plane) {
 }  // namespace sluice::controlplane
 
 namespace sluice::admin {
-
-// --- Methods that change the state
 
 namespace {
 

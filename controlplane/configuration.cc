@@ -19,8 +19,6 @@
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/registration.h"
 #include "controlplane/properties/host_handshake.h"
-#include "controlplane/reloader.h"
-#include "controlplane/server_settings.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/heartbeat.h"
@@ -222,6 +220,32 @@ void Configuration::save(const config::Change& change, const admin::Saved& done)
   if (!started) done("The control plane is overloaded. Try again later.");
 }
 
+StartMonitor::Step StartMonitor::poll(std::uint64_t now_ns) {
+  asked_ = layout_.start_asked.load(std::memory_order_acquire);
+  if (asked_ == layout_.start_answered.load(std::memory_order_relaxed)) return Step::Nothing;
+  if (!changed_ || files_ == Files::Unusable) return Step::Answer;
+  if (files_ == Files::Usable) return Step::BeginAnew;
+  if (files_ == Files::Reading) return now_ns - reading_since_ns_ > kReadNs ? Step::Answer : Step::Nothing;
+  files_ = Files::Reading;
+  reading_since_ns_ = now_ns;
+  return Step::Read;
+}
+
+void StartMonitor::has_read(bool usable) {
+  if (files_ == Files::Reading) files_ = usable ? Files::Usable : Files::Unusable;
+}
+
+void StartMonitor::answered() {
+  files_ = Files::NotRead;
+  if (asked_ != layout_.start_answered.load(std::memory_order_relaxed)) ++starts_answered_;
+  layout_.start_answered.store(asked_, std::memory_order_release);
+}
+
+bool data_plane_has_started(const segment::Segment& segment, const segment::Layout& layout) {
+  return segment.data_plane_runs() && layout.start_asked.load(std::memory_order_acquire) ==
+                                          layout.start_answered.load(std::memory_order_relaxed);
+}
+
 Reloader::Reloader(tasks::Arena& arena, Begin begin) : arena_(arena), begin_(std::move(begin)) {}
 
 void Reloader::request(admin::Reloaded done) {
@@ -240,8 +264,6 @@ void Reloader::finish(const admin::ReloadResult& result) {
   for (const admin::Reloaded& done : std::exchange(reading_, {})) done(result);
   if (!next_.empty() && reading_.empty()) start();
 }
-
-// --- Settings of the control plane's servers
 
 std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
                                               const segment::Layout& layout,

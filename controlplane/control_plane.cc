@@ -4,13 +4,11 @@
 #include <unistd.h>
 
 #include "controlplane/admin/views/reactors.h"
-#include "controlplane/admin_methods.h"
+#include "controlplane/configuration.h"
 #include "controlplane/events/kinds.h"
-#include "controlplane/events/text.h"
+#include "controlplane/events/sinks.h"
 #include "controlplane/page/status.h"
 #include "controlplane/properties/host_handshake.h"
-#include "controlplane/server_settings.h"
-#include "controlplane/start_monitor.h"
 #include "controlplane/statistics.h"
 #include "controlplane/topology.h"
 #include "dataplane/base/setup_error.h"
@@ -315,32 +313,6 @@ EventCounts ControlPlane::event_counts() const {
                      .log_lines_dropped = log_ ? log_->dropped() : 0};
   for (const auto& sink : sinks_) counts.lost_by_targets += sink->lost();
   return counts;
-}
-
-StartMonitor::Step StartMonitor::poll(std::uint64_t now_ns) {
-  asked_ = layout_.start_asked.load(std::memory_order_acquire);
-  if (asked_ == layout_.start_answered.load(std::memory_order_relaxed)) return Step::Nothing;
-  if (!changed_ || files_ == Files::Unusable) return Step::Answer;
-  if (files_ == Files::Usable) return Step::BeginAnew;
-  if (files_ == Files::Reading) return now_ns - reading_since_ns_ > kReadNs ? Step::Answer : Step::Nothing;
-  files_ = Files::Reading;
-  reading_since_ns_ = now_ns;
-  return Step::Read;
-}
-
-void StartMonitor::has_read(bool usable) {
-  if (files_ == Files::Reading) files_ = usable ? Files::Usable : Files::Unusable;
-}
-
-void StartMonitor::answered() {
-  files_ = Files::NotRead;
-  if (asked_ != layout_.start_answered.load(std::memory_order_relaxed)) ++starts_answered_;
-  layout_.start_answered.store(asked_, std::memory_order_release);
-}
-
-bool data_plane_has_started(const segment::Segment& segment, const segment::Layout& layout) {
-  return segment.data_plane_runs() && layout.start_asked.load(std::memory_order_acquire) ==
-                                          layout.start_answered.load(std::memory_order_relaxed);
 }
 
 }  // namespace sluice::controlplane

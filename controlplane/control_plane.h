@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane: its parts, and the operations that administrators call. Single-threaded. MOUNT, Kerberos
-// contexts, NLM, the exporter and the status page have their own threads, which only read the segment. The
-// address thread also writes the addresses of upstreams there. Every writer must hold the right to write
-// (segment/ownership.h). Work that may block on a disk runs in an arena (tasks/arena.h).
+// The control plane: its parts, and the operations that administrators call. Single-threaded. MOUNT,
+// Kerberos contexts, NLM, the exporter and the status page have their own threads, which only read the
+// segment. The address thread also writes the addresses of upstreams there. Every writer must hold the
+// right to write (segment/ownership.h). Work that may block on a disk runs in an arena (tasks/arena.h).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,29 +23,58 @@
 #include "controlplane/cm/outbox.h"
 #include "controlplane/config/config.h"
 #include "controlplane/configuration.h"
-#include "controlplane/device_monitor.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/sinks.h"
 #include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/kerberos_contexts.h"
 #include "controlplane/mount/mount_service.h"
-#include "controlplane/page/page_server.h"
+#include "controlplane/page/status.h"
 #include "controlplane/policy/client_monitor.h"
 #include "controlplane/policy/credit_controller.h"
 #include "controlplane/properties/property_exchange.h"
-#include "controlplane/stall_clock.h"
 #include "controlplane/statistics.h"
 #include "controlplane/tasks/arena.h"
 #include "controlplane/topology.h"
 #include "controlplane/upstreams/address_manager.h"
-#include "controlplane/upstreams/reachability_monitor.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/log/log_queue.h"
 #include "dataplane/segment/ownership.h"
 #include "dataplane/segment/segment.h"
 #include "telemetry/exporter.h"
 
 namespace sluice::controlplane {
+
+/// Measures stalls of the control plane's loop: the time from the end of a wait to the beginning of the
+/// next.
+class StallClock {
+ public:
+  /// Minimum period that recent_ns() covers. The maximum is twice as long.
+  static constexpr std::uint64_t kPeriodNs = 60'000'000'000;
+
+  /// Records an iteration whose wait ended at `woke_ns`. Times are monotonic; a `woke_ns` of zero means that
+  /// the loop has not waited yet.
+  void turned(std::uint64_t woke_ns, std::uint64_t now_ns) {
+    if (now_ns - period_ns_ >= kPeriodNs) {
+      earlier_ns_ = now_ns - period_ns_ < 2 * kPeriodNs ? current_ns_ : 0;
+      current_ns_ = 0;
+      period_ns_ = now_ns;
+    }
+    if (woke_ns == 0 || now_ns < woke_ns) return;
+    current_ns_ = larger_of(current_ns_, now_ns - woke_ns);
+    longest_ns_ = larger_of(longest_ns_, current_ns_);
+  }
+
+  /// Returns the longest stall of all iterations.
+  std::uint64_t longest_ns() const { return longest_ns_; }
+  std::uint64_t recent_ns() const { return larger_of(current_ns_, earlier_ns_); }
+
+ private:
+  std::uint64_t longest_ns_ = 0;
+  std::uint64_t current_ns_ = 0;  ///< longest stall since period_ns_
+  std::uint64_t earlier_ns_ = 0;  ///< longest stall in the previous period
+  std::uint64_t period_ns_ = 0;
+};
 
 class ControlPlane final : public admin::Operations {
  public:
@@ -155,5 +185,9 @@ class ControlPlane final : public admin::Operations {
   DeviceMonitor devices_;
   std::uint64_t generation_told_ = 0;
 };
+
+/// Adds all methods that sluicectl calls, and connects each with the part of the control plane that it shows
+/// or changes. `plane` outlives the registry.
+void add_admin_methods(admin::Registry& registry, ControlPlane& plane);
 
 }  // namespace sluice::controlplane

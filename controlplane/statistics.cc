@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "controlplane/cm/connection_state.h"
-#include "controlplane/device_monitor.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
 #include "dataplane/base/small_algorithms.h"
@@ -136,8 +135,6 @@ void publish_statistics(segment::Layout& layout, const StatisticsSources& source
   SLUICE_EVENT_COUNTS(SLUICE_EVENTS_SET)
 #undef SLUICE_EVENTS_SET
 }
-
-// --- Events from the counters of devices
 
 namespace {
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counters of the control plane's parts, collected for the exporter and 'sluicectl'. Runs on the control
-// plane's loop.
+// Counters of the control plane's parts, collected for the exporter and 'sluicectl', and events from the
+// counters of devices. Runs on the control plane's loop.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "controlplane/cm/connection_controller.h"
 #include "controlplane/cm/outbox.h"
@@ -15,7 +16,9 @@
 #include "controlplane/policy/credit_controller.h"
 #include "controlplane/properties/property_exchange.h"
 #include "controlplane/tasks/arena.h"
+#include "dataplane/segment/config_block.h"
 #include "dataplane/segment/segment.h"
+#include "dataplane/segment/tables.h"
 
 // X(name). Names are used in segment::ControlCounter's family events, and in 'sluicectl status'.
 #define SLUICE_EVENT_COUNTS(X) \
@@ -24,6 +27,12 @@
   X(overwritten_unread)        \
   X(lost_by_targets)           \
   X(log_lines_dropped)
+namespace sluice::events {
+class Journal;
+}
+namespace sluice::segment {
+struct Layout;
+}
 
 namespace sluice::controlplane {
 
@@ -55,5 +64,36 @@ struct StatisticsSources {
 
 /// Copies the counters to `layout`.
 void publish_statistics(segment::Layout& layout, const StatisticsSources& sources);
+
+/// Adds events to the journal when RDMA devices of the data plane lose their links, come up or change, as
+/// published by the reactors.
+class DeviceMonitor {
+ public:
+  /// `journal` and `layout` outlive this object.
+  DeviceMonitor(events::Journal& journal, const segment::Layout& layout)
+      : journal_(journal), layout_(layout) {}
+
+  /// Compares the published state with that of the last call. A device that is down when a new data plane
+  /// starts causes an event too.
+  void poll(const segment::ConfigBlock& config, bool data_plane_alive);
+
+ private:
+  /// Counters of a device since its data plane started.
+  struct Counts {
+    std::uint64_t downs = 0;
+    std::uint64_t ups = 0;
+    std::uint64_t reopened = 0;
+    std::uint64_t mac_changes = 0;
+    std::uint64_t mtu_changes = 0;
+  };
+
+  Counts counts_of(segment::Driver driver, std::uint32_t reactor) const;
+  void compare(std::uint32_t reactor, const segment::ReactorInfo& info, const Counts& before,
+               const Counts& now);
+
+  events::Journal& journal_;
+  const segment::Layout& layout_;
+  std::array<std::optional<Counts>, segment::kMaxReactors> known_{};  ///< as of the last poll()
+};
 
 }  // namespace sluice::controlplane

@@ -163,8 +163,6 @@ void add_discovery(Registry& registry, const std::string& version) {
                [&registry, version](const Json&) { return open_rpc(registry.declarations(), version); });
 }
 
-// --- The reference of all methods
-
 namespace {
 
 constexpr std::size_t kKib = 1024;

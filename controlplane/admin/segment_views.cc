@@ -26,7 +26,7 @@
 #include "controlplane/admin/views/upstreams.h"
 #include "controlplane/config/config.h"
 #include "controlplane/config/keys.h"
-#include "controlplane/events/text.h"
+#include "controlplane/events/sinks.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/capture_channel.h"

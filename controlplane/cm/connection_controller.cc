@@ -33,9 +33,8 @@ Owned<Connections> make_connections(const ConnectionContext& context) {
 }  // namespace
 
 ConnectionController::ConnectionController(segment::Layout& layout, const config::Config& config,
-                                           const policy::CreditController& credits,
-                                           Outbox& outbox, events::Journal& journal,
-                                           tasks::Arena& tasks)
+                                           const policy::CreditController& credits, Outbox& outbox,
+                                           events::Journal& journal, tasks::Arena& tasks)
     : layout_(layout),
       config_(config),
       outbox_(outbox),

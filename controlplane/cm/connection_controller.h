@@ -45,8 +45,8 @@ class ConnectionController final : private ConnectionMonitor::Listener {
  public:
   /// All referenced objects outlive this object. `outbox` may have other users.
   ConnectionController(segment::Layout& layout, const config::Config& config,
-                       const policy::CreditController& credits, Outbox& outbox,
-                       events::Journal& journal, tasks::Arena& tasks);
+                       const policy::CreditController& credits, Outbox& outbox, events::Journal& journal,
+                       tasks::Arena& tasks);
   ~ConnectionController();
 
   /// Applies the limits of the changed configuration.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text forms of addresses, and addresses that are well formed but cannot work: no host can have them, two keys
-// claim them, or no route leads to them.
+// Text forms of addresses, and addresses that are well formed but cannot work: no host can have them, two
+// keys claim them, or no route leads to them.
 #include "controlplane/config/addresses.h"
 
 #include <arpa/inet.h>

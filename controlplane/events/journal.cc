@@ -25,7 +25,6 @@
 
 #include "controlplane/events/kinds.h"
 #include "controlplane/events/sinks.h"
-#include "controlplane/events/text.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::events {
@@ -191,8 +190,6 @@ void Journal::stop() {
   }
   state_->changed.notify_all();
 }
-
-// --- Sinks of events
 
 namespace {
 

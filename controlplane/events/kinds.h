@@ -8,7 +8,7 @@
 #include <string>
 #include <tuple>
 
-#include "controlplane/events/event.h"
+#include "controlplane/events/journal.h"
 
 namespace sluice::events {
 

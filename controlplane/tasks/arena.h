@@ -5,18 +5,40 @@
 // queue to the single loop that owns the affected state, so that the loop never blocks on a network or a
 // disk.
 //
-// An arena belongs to one loop, whose thread calls all functions of this file. At most `threads` tasks run at
-// a time and at most `queued` others wait. Further tasks are refused, and the owner retries later. All three
-// cases are counted.
+// An arena belongs to one loop, whose thread calls all functions of this file. At most `threads` tasks run
+// at a time and at most `queued` others wait. Further tasks are refused, and the owner retries later. All
+// three cases are counted.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "controlplane/tasks/threads.h"
 #include "dataplane/base/function.h"
+#include "dataplane/base/owned.h"
 
 namespace sluice::tasks {
+
+/// Threads of one arena, implemented by a tbb::task_arena. The source is compiled without instrumentation
+/// because the library is too, so the thread sanitizer sees no order between a thread that submits work to
+/// the library and the thread that runs it.
+class Threads {
+ public:
+  /// Creates an arena with `count` threads. The first call sets the library's limit for all arenas,
+  /// `most_of_process`.
+  Threads(std::uint32_t count, std::uint32_t most_of_process);
+  /// Destroys the arena without waiting. Enqueued work still runs.
+  ~Threads();
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+  /// Runs `call(argument)` on one of the threads. `call` must not throw. Caller and callee must provide their
+  /// own synchronization.
+  void enqueue(void (*call)(void*), void* argument);
+
+ private:
+  struct Arena;
+  const Owned<Arena> arena_;
+};
 
 /// Limit of threads of all arenas in a process. The library keeps this number of threads.
 inline constexpr std::uint32_t kMaxThreads = 16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/tasks/threads.h"
+#include "controlplane/tasks/arena.h"
 
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>

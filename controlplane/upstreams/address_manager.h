@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps the addresses of all upstreams in the segment up to date (segment/upstream_addresses.h). It has its
-// own thread, on which nothing blocks, because names are resolved in an arena.
+// Keeps the addresses of all upstreams in the segment up to date (segment/upstream_addresses.h), and
+// records which upstreams the data plane reaches. The addresses have their own thread, on which nothing
+// blocks, because names are resolved in an arena.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "controlplane/mount/poll_thread.h"
 #include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/address_table.h"
-#include "controlplane/upstreams/host_lookup.h"
 #include "dataplane/base/function.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/upstream_addresses.h"
+#include "dataplane/segment/upstreams.h"
 
+namespace sluice::segment {
+struct Layout;
+}
+namespace sluice::events {
+class Journal;
+}
 namespace sluice::segment {
 struct Layout;
 }
@@ -32,6 +41,7 @@ inline constexpr std::uint32_t kLookupThreads = 8;
 /// Queue limit of the arena: one lookup per host of this configuration and of the previous one.
 inline constexpr std::uint32_t kLookupsQueued = 2 * segment::kMaxUpstreams * segment::kMaxUpstreamHosts;
 
+/// The work of the thread, one poll() at a time.
 class AddressService final : public mount::PolledService {
  public:
   using Upstreams = std::vector<segment::UpstreamConfig>;
@@ -70,6 +80,7 @@ class AddressService final : public mount::PolledService {
   std::optional<Upstreams> next_;  ///< guarded by mutex_
 };
 
+/// The addresses of all upstreams with their thread.
 class AddressManager {
  public:
   /// Starts the thread. `layout` outlives this object. Throws SetupError.
@@ -81,6 +92,31 @@ class AddressManager {
  private:
   AddressService service_;
   mount::PollThread thread_;
+};
+
+/// Records an event when an upstream becomes unreachable or reachable, judged by the connections of all
+/// reactors. Runs on the control plane's thread.
+class ReachabilityMonitor {
+ public:
+  /// `journal` and `layout` outlive this object.
+  ReachabilityMonitor(events::Journal& journal, const segment::Layout& layout)
+      : journal_(journal), layout_(layout) {}
+
+  /// Samples the connections. Called periodically. Without a data plane the state of upstreams is unknown,
+  /// and nothing changes.
+  void poll(const segment::ConfigBlock& config, bool data_plane_alive, std::uint64_t now_ns);
+
+ private:
+  enum class Reach : std::uint8_t { Unknown, Lost, Found };
+  struct State {
+    std::string upstream;  ///< name, because another upstream may take this position later
+    Reach reach = Reach::Unknown;
+    std::uint64_t lost_ns = 0;
+    std::uint32_t looks_without = 0;  ///< consecutive samples with attempts but no connection
+  };
+  events::Journal& journal_;
+  const segment::Layout& layout_;
+  std::array<State, segment::kMaxUpstreams> states_{};
 };
 
 }  // namespace sluice::upstreams

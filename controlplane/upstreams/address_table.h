@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Addresses of one upstream. Its host names are resolved periodically, and each address is probed with a NULL
-// call unless it is the only one. Known addresses stay valid until a lookup returns others, so a failing name
-// server never removes a working server.
+// Addresses of one upstream. Its host names are resolved periodically, and each address is probed with a
+// NULL call unless it is the only one. Known addresses stay valid until a lookup returns others, so a
+// failing name server never removes a working server.
 //
-// The order of a name's addresses expresses no preference, because name servers rotate and shuffle them, and
-// some return one address at a time. Therefore a known address keeps its position and new addresses are
+// The order of a name's addresses expresses no preference, because name servers rotate and shuffle them,
+// and some return one address at a time. Therefore a known address keeps its position and new addresses are
 // appended. An address that the last answer lacks is kept for a while if it replies to NULL.
 //
-// Single-threaded; runs on the thread of address_manager.h.
+// Lookups run on the threads of an arena, so that a slow name server delays no other lookup. Everything
+// else runs on the thread of address_manager.h.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +20,43 @@
 
 #include "controlplane/mount/poll_thread.h"
 #include "controlplane/mount/rpc_link.h"
-#include "controlplane/upstreams/host_lookup.h"
+#include "dataplane/base/function.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/upstream_addresses.h"
 
+namespace sluice::tasks {
+class Arena;
+}
+
 namespace sluice::upstreams {
+
+struct LookupResult {
+  std::vector<PeerAddress> addresses;
+  std::string problem;  ///< clause that describes the failure, if there are no addresses
+};
+/// Resolves a host name. May block without limit; any thread. It must not refer to data that may be destroyed
+/// before the process ends.
+using LookUp = Function<LookupResult(const std::string& host)>;
+
+/// Resolves a name for TCP with the system's resolver, getaddrinfo().
+LookupResult look_up(const std::string& host);
+
+/// One lookup at a time, on the thread of the arena's loop. If this object is destroyed, a waiting lookup is
+/// not started and the result of a running one is dropped.
+class HostLookup {
+ public:
+  /// Starts a lookup. Must not be called while running(). Returns false if the arena is full.
+  [[nodiscard]] bool begin(tasks::Arena& arena, const LookUp& look_up, const std::string& host);
+  /// Returns true if a lookup was started and its result has not been taken.
+  bool running() const { return pending_ != nullptr; }
+  /// Returns the result once there is one.
+  std::optional<LookupResult> take();
+
+ private:
+  using Pending = std::optional<LookupResult>;
+  std::shared_ptr<Pending> pending_;  ///< the task holds a weak reference, which expires with this object
+};
 
 /// Interval between lookups of a name.
 inline constexpr std::uint64_t kLookupNs = 60'000'000'000;

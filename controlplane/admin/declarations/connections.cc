@@ -246,8 +246,6 @@ Chapter declare_connections() {
            .result = drain_result()}}};
 }
 
-// --- Methods for exports and gateways
-
 namespace {
 
 Field path_parameter() {

@@ -4,7 +4,7 @@
 #include "controlplane/admin/declarations/declarations.h"
 #include "controlplane/admin/events.h"
 #include "controlplane/admin/slow_calls.h"
-#include "controlplane/events/event.h"
+#include "controlplane/events/journal.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/stall_clock.h"
+#include "controlplane/control_plane.h"
 
 #include <gtest/gtest.h>
 

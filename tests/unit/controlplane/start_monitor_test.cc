@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/start_monitor.h"
+#include "controlplane/configuration.h"
 
 #include <gtest/gtest.h>
 

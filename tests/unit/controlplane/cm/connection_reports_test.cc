@@ -4,7 +4,7 @@
 // reactor's event and of the table's change does not matter.
 #include "controlplane/cm/connection_monitor.h"
 
-#include "controlplane/events/text.h"
+#include "controlplane/events/sinks.h"
 #include "dataplane/rpcrdma/link/close_reason.h"
 #include "tests/unit/controlplane/cm/keeper_lab.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Events about the RDMA devices of the data plane. The test plays the reactors.
-#include "controlplane/device_monitor.h"
+#include "controlplane/statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -21,7 +21,6 @@
 #include <thread>
 
 #include "controlplane/events/kinds.h"
-#include "controlplane/events/text.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::events {

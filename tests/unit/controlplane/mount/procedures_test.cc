@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/events/text.h"
+#include "controlplane/events/sinks.h"
 #include "controlplane/mount/mount_service.h"
 
 #include <gtest/gtest.h>

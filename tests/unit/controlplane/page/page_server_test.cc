@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The server of the status page over real sockets of this host, with clients that misbehave.
-#include "controlplane/page/page_server.h"
+#include "controlplane/page/status.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/upstreams/host_lookup.h"
 #include "controlplane/tasks/arena.h"
+#include "controlplane/upstreams/address_table.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

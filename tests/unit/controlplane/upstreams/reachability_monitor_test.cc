@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Events of the journal about upstreams that are lost or found. The test publishes the state of the reactors.
-#include "controlplane/upstreams/reachability_monitor.h"
+#include "controlplane/upstreams/address_manager.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/admin/operations.h"
+#include "controlplane/admin/methods.h"
 #include "controlplane/config/changes.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"

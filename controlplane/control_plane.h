@@ -13,11 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "controlplane/admin/operations.h"
-#include "controlplane/admin/pace.h"
+#include "controlplane/admin/methods.h"
 #include "controlplane/admin/paced_work.h"
 #include "controlplane/admin/registry.h"
-#include "controlplane/admin/segment_views.h"
 #include "controlplane/admin/server.h"
 #include "controlplane/cm/connection_controller.h"
 #include "controlplane/cm/outbox.h"

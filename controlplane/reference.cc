@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "controlplane/admin/reference.h"
+#include "controlplane/admin/registry.h"
 #include "controlplane/config/keys.h"
 #include "telemetry/schema.h"
 

@@ -1,18 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work of requests that takes several iterations of the control loop. Each iteration does as much of it as
-// one Pace allows, round robin over the jobs. Single-threaded.
+// Limit of the work that requests may cause in one iteration of the control loop, and work that takes
+// several iterations. Each iteration does as much of it as one Pace allows, round robin over the jobs.
+// Reads no clock. Single-threaded.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <utility>
 
-#include "controlplane/admin/answer.h"
-#include "controlplane/admin/pace.h"
+#include "controlplane/admin/json_rpc.h"
 #include "dataplane/base/function.h"
 
 namespace sluice::admin {
+
+/// Connections examined in one iteration. Examining a connection that a filter excludes takes less than 1 us.
+inline constexpr std::uint32_t kLookedPerIteration = 4096;
+/// Connections described in JSON in one iteration. A description takes about 20 us.
+inline constexpr std::uint32_t kDescribedPerIteration = 128;
+
+/// Maximum rows of one page of a listing.
+inline constexpr std::uint32_t kMaxPageRows = kDescribedPerIteration;
+
+/// Maximum rows of an answer that lists all connections. Longer listings are read in pages.
+inline constexpr std::size_t kMaxListedAtOnce = 16'384;
+
+/// Work of one iteration, counted in connections. Methods whose work grows with the number of connections
+/// charge it.
+class Pace {
+ public:
+  void begin_iteration() { looked_ = described_ = 0; }
+  /// Returns true if the remaining work has to wait for the next iteration.
+  bool spent() const { return looked_ >= kLookedPerIteration || described_ >= kDescribedPerIteration; }
+  void count_row() { ++looked_; }
+  void describe() { ++described_; }
+
+  std::uint32_t looked() const { return looked_; }
+  std::uint32_t described() const { return described_; }
+
+ private:
+  std::uint32_t looked_ = 0;
+  std::uint32_t described_ = 0;
+};
 
 /// Maximum number of jobs of all connections. A connection has at most one job, because its next request
 /// waits for the answer to the previous one.

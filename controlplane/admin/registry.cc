@@ -10,9 +10,6 @@
 
 #include "controlplane/admin/declarations/declarations.h"
 #include "controlplane/admin/json_rpc.h"
-#include "controlplane/admin/open_rpc.h"
-#include "controlplane/admin/parameters.h"
-#include "controlplane/admin/reference.h"
 #include "controlplane/admin/server.h"
 #include "controlplane/events/kinds.h"
 

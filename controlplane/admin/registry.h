@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Registry of the methods of the admin interface, by name, and their JSON-RPC 2.0 dispatch. It checks
-// requests against the declarations. Independent of sockets and of the control plane. Single-threaded.
+// requests against the declarations. The OpenRPC document and the page of the reference are made from the
+// declarations. Independent of sockets and of the control plane. Single-threaded.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "controlplane/admin/answer.h"
-#include "controlplane/admin/declaration.h"
+#include "controlplane/admin/json_rpc.h"
+#include "controlplane/admin/schema.h"
 #include "controlplane/json/json.h"
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/function.h"
@@ -62,5 +64,19 @@ class Registry {
   };
   std::map<std::string, Entry> methods_;
 };
+
+/// Returns the number `name` of `parameters`. Its declaration limits it to 32 bits.
+std::uint32_t number_of(const Json& parameters, const char* name);
+/// Returns the error for parameters that name a connection that does not exist.
+MethodError no_such_connection(std::uint32_t reactor, std::uint32_t connection);
+
+/// Returns the OpenRPC document for `methods`.
+Json open_rpc(const std::vector<Declaration>& methods, const std::string& version);
+
+/// Adds "rpc.discover", which returns the document for all methods of `registry`.
+void add_discovery(Registry& registry, const std::string& version);
+
+/// Prints the declarations as a page in Markdown. The build writes it to deploy/json-rpc-methods.md.
+std::string reference();
 
 }  // namespace sluice::admin

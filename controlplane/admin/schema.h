@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Declarations of the values of the admin interface, which are parameters and fields of results. Requests are
-// validated against them, tests validate answers against them, and the reference is generated from them.
-// Value types; any thread.
+// Declarations of the values of the admin interface, which are parameters and fields of results. Requests
+// are validated against them, tests validate answers against them, and the reference is generated from
+// them. Value types; any thread. The declaration of a method for its clients consists of such descriptions.
 #pragma once
 
 #include <cstdint>
@@ -75,5 +75,19 @@ std::string kind_of(const Field& declared);
 std::string mismatch(const Field& declared, const Json& value, const std::string& where = "result");
 /// Returns the declaration as a JSON Schema (draft 7).
 Json json_schema(const Field& declared);
+
+/// Access level of a client. Each level includes the previous one.
+enum class Access : std::uint8_t { None, Read, Change };
+
+/// Declaration of a method of the admin interface for its clients: name, required access, parameters,
+/// result and errors.
+struct Declaration {
+  std::string name{};
+  Access needed = Access::Change;
+  std::string summary{};  ///< one sentence
+  Fields parameters{};    ///< all parameters; requests with others are refused
+  Field result{};
+  std::vector<std::string> errors{};  ///< conditions of kMethodFailed, a sentence each
+};
 
 }  // namespace sluice::admin

@@ -4,27 +4,57 @@
 // Single-threaded; polled.
 //
 // Access follows from the peer credentials that the kernel reports (SO_PEERCRED, SO_PEERGROUPS). Root, the
-// user of the control plane and members of `change_group` may call every method. Members of `read_group` may
-// call methods that change nothing. Any other process gets an error response and is disconnected.
+// user of the control plane and members of `change_group` may call every method. Members of `read_group`
+// may call methods that change nothing. Any other process gets an error response and is disconnected.
 #pragma once
 
 #include <poll.h>
 
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "controlplane/admin/pace.h"
+#include "controlplane/admin/paced_work.h"
 #include "controlplane/admin/registry.h"
-#include "controlplane/admin/shares.h"
 #include "controlplane/admin/socket_lock.h"
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::admin {
+
+/// Process at the other end of a connection, as the kernel reports it (SO_PEERCRED).
+struct Process {
+  std::uint32_t user = 0;  ///< user ID
+  std::int64_t id = 0;     ///< process ID
+  bool operator==(const Process&) const = default;
+};
+
+/// Places that one user holds, and places that one of its processes holds. The smallest holding gets the next
+/// free place, and the largest holding loses a place.
+struct Holding {
+  std::size_t of_user = 0;
+  std::size_t of_process = 0;
+  // NOLINTNEXTLINE(modernize-use-nullptr): a defaulted comparison has no pointer (clang-tidy 14)
+  auto operator<=>(const Holding&) const = default;
+
+  void add(const Process& process, const Process& holder) {
+    of_user += holder.user == process.user;
+    of_process += holder == process;
+  }
+};
+
+/// Returns true if a place may pass from `holder` to `process`. `held` and `own` are their holdings. After
+/// the place has passed, `process` must not hold more than `holder`. Compares users, or processes of one
+/// user.
+inline bool passes(const Process& holder, const Holding& held, const Process& process, const Holding& own) {
+  if (holder.user != process.user) return held.of_user > own.of_user + 1;
+  return held.of_process > own.of_process + 1;
+}
 
 /// Maximum number of connected clients. A further client replaces the client that has been idle longest, or
 /// one that does not read its response. If all clients are busy, it replaces a client of the process with the

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "controlplane/admin/json_rpc.h"
-#include "controlplane/admin/views/age.h"
 #include "controlplane/admin/views/connections.h"
-#include "controlplane/admin/views/exports.h"
 #include "controlplane/admin/views/reactors.h"
 #include "controlplane/admin/views/upstreams.h"
 #include "controlplane/events/sinks.h"

@@ -11,11 +11,8 @@
 
 #include "controlplane/admin/json_rpc.h"
 #include "controlplane/admin/views/connections.h"
-#include "controlplane/admin/views/credits.h"
-#include "controlplane/admin/views/devices.h"
-#include "controlplane/admin/views/exports.h"
-#include "controlplane/admin/views/memory.h"
 #include "controlplane/admin/views/reactors.h"
+#include "controlplane/admin/views/status.h"
 #include "controlplane/admin/views/upstreams.h"
 #include "controlplane/cm/connection_controller.h"
 #include "controlplane/cm/outbox.h"

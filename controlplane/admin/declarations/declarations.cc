@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "controlplane/admin/declarations/common.h"
 #include "controlplane/config/keys.h"
 #include "controlplane/policy/admission.h"
 
@@ -96,7 +95,7 @@ Declaration status() {
            object("events", "recorded and lost events and lines of the log", event_counts())})};
 }
 
-Declaration version() {
+Declaration planes_version() {
   return {.name = "version",
           .needed = Access::Read,
           .summary = "Returns the control plane's release.",
@@ -120,7 +119,7 @@ Declaration discover() {
 }  // namespace
 
 Chapter declare_status() {
-  return {.title = "Planes", .methods = {status(), version(), discover()}};
+  return {.title = "Planes", .methods = {status(), planes_version(), discover()}};
 }
 
 namespace {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/admin/declarations/common.h"
-
 #include "controlplane/admin/declarations/declarations.h"
-#include "controlplane/admin/events.h"
-#include "controlplane/admin/slow_calls.h"
+
+#include "controlplane/admin/methods.h"
 #include "controlplane/events/journal.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"

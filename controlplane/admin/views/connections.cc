@@ -8,10 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "controlplane/admin/parameters.h"
-#include "controlplane/admin/views/age.h"
-#include "controlplane/admin/views/busiest.h"
-#include "controlplane/admin/views/credits.h"
+#include "controlplane/admin/registry.h"
+#include "controlplane/admin/views/reactors.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/checked.h"
 

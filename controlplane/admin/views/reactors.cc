@@ -6,9 +6,6 @@
 #include <cstring>
 #include <string>
 
-#include "controlplane/admin/views/age.h"
-#include "controlplane/admin/views/calls.h"
-#include "controlplane/admin/views/exports.h"
 #include "dataplane/segment/checked.h"
 
 namespace sluice::admin {

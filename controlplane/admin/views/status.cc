@@ -8,12 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/admin/views/age.h"
-#include "controlplane/admin/views/configuration.h"
 #include "controlplane/admin/views/connections.h"
-#include "controlplane/admin/views/devices.h"
-#include "controlplane/admin/views/exports.h"
-#include "controlplane/admin/views/memory.h"
+#include "controlplane/admin/views/reactors.h"
 #include "controlplane/policy/admission.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/checked.h"

@@ -6,7 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "controlplane/admin/views/upstream_latency.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/uring_features.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/admin/capture.h"
+#include "controlplane/admin/methods.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Methods that change state. The control plane is a fake that records the operations that it receives.
-#include "controlplane/admin/changes.h"
+#include "controlplane/admin/methods.h"
 
 #include <gtest/gtest.h>
 
-#include "controlplane/admin/trace.h"
 #include "tests/unit/controlplane/admin/fake_operations.h"
 #include "tests/unit/controlplane/lab.h"
 

@@ -14,16 +14,9 @@
 #include <set>
 #include <string>
 
-#include "controlplane/admin/capture.h"
-#include "controlplane/admin/changes.h"
-#include "controlplane/admin/events.h"
-#include "controlplane/admin/open_rpc.h"
-#include "controlplane/admin/segment_views.h"
-#include "controlplane/admin/slow_calls.h"
-#include "controlplane/admin/trace.h"
-#include "controlplane/admin/views/busiest.h"
-#include "controlplane/admin/views/configuration.h"
-#include "controlplane/admin/views/credits_job.h"
+#include "controlplane/admin/methods.h"
+#include "controlplane/admin/registry.h"
+#include "controlplane/admin/views/connections.h"
 #include "controlplane/admin/views/reactors.h"
 #include "controlplane/admin/views/status.h"
 #include "controlplane/events/kinds.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "controlplane/admin/operations.h"
+#include "controlplane/admin/methods.h"
 
 namespace sluice::admin {
 

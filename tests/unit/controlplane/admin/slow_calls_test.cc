@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The method that reads slow calls, on rings that the test fills.
-#include "controlplane/admin/slow_calls.h"
+#include "controlplane/admin/methods.h"
 
 #include <gtest/gtest.h>
 

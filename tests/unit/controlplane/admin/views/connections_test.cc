@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "controlplane/admin/registry.h"
-#include "controlplane/admin/views/credits.h"
 #include "controlplane/admin/views/status.h"
 #include "controlplane/policy/admission.h"
 #include "tests/unit/controlplane/lab.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/admin/views/exports.h"
+#include "controlplane/admin/views/reactors.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The view of memory, on a segment that the test fills.
-#include "controlplane/admin/views/memory.h"
+#include "controlplane/admin/views/status.h"
 
 #include <gtest/gtest.h>
 

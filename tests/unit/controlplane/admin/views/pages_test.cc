@@ -2,7 +2,7 @@
 //
 // Listings in pages: each connection is listed once, and an iteration of the loop reads a bounded number of
 // connections.
-#include "controlplane/admin/views/pages.h"
+#include "controlplane/admin/views/connections.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/admin/segment_views.h"
-#include "controlplane/admin/views/connections.h"
-#include "controlplane/admin/views/credits_job.h"
+#include "controlplane/admin/methods.h"
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice::admin {

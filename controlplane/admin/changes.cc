@@ -1,118 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/control_plane.h"
-
-#include <unistd.h>
-
+//
+// Methods that change the state of the gateway.
 #include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
 
-#include "controlplane/admin/capture.h"
-#include "controlplane/admin/changes.h"
 #include "controlplane/admin/declarations/declarations.h"
-#include "controlplane/admin/events.h"
-#include "controlplane/admin/open_rpc.h"
-#include "controlplane/admin/parameters.h"
-#include "controlplane/admin/segment_views.h"
-#include "controlplane/admin/slow_calls.h"
-#include "controlplane/admin/trace.h"
-#include "controlplane/admin/views/busiest.h"
-#include "controlplane/admin/views/configuration.h"
-#include "controlplane/admin/views/credits_job.h"
-#include "controlplane/admin/views/reactors.h"
+#include "controlplane/admin/methods.h"
+#include "controlplane/admin/views/connections.h"
 #include "controlplane/admin/views/status.h"
-#include "controlplane/topology.h"
-#include "dataplane/base/function.h"
-#include "dataplane/base/text_file.h"
-#include "dataplane/segment/capture_channel.h"
-#include "dataplane/segment/version.h"
-
-namespace sluice::controlplane {
-namespace {
-
-/// Runs `work` on a thread of the arena and replies with its result. `work` must refer to copies only.
-void answer_by_task(tasks::Arena& arena, const admin::Answer& answer, Function<Json()> work) {
-  const bool started = arena.start([answer, work = std::move(work)]() -> tasks::Arena::Done {
-    try {
-      return [answer, result = work()] { answer.result(result); };
-    } catch (const std::exception& error) {
-      return [answer, problem = std::string(error.what())] { answer.problem(problem); };
-    }
-  });
-  if (!started) answer.problem("The control plane is overloaded. Try again later.");
-}
-
-/// Adds the views that read hundreds of files below /sys, or parse a text from a client.
-void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
-  registry.add_later(admin::declared("topology"), [&](const Json&, const admin::Answer& answer) {
-    answer_by_task(plane.tasks(), answer,
-                   [cpus = admin::reactor_cpus(plane.layout(), plane.config().block.reactors)] {
-                     return admin::topology(topology::describe(), cpus);
-                   });
-  });
-  registry.add_later_with_descriptor(
-      admin::declared("config_check"),
-      [&](const Json& parameters, const FileDescriptor& passed, const admin::Answer& answer) {
-        const bool by_descriptor = parameters.at("descriptor").get<bool>();
-        if (by_descriptor && !passed)
-          return answer.problem(
-              "descriptor is true, but no descriptor was passed with the request (SCM_RIGHTS).");
-        const auto file = std::make_shared<FileDescriptor>(by_descriptor ? ::dup(passed.get()) : -1);
-        answer_by_task(plane.tasks(), answer,
-                       [file, by_descriptor, text = parameters.at("text").get<std::string>(),
-                        name = parameters.at("name").get<std::string>(), running = plane.config(),
-                        places = plane.configuration().upstream_places()] {
-                         return admin::check_configuration(
-                             by_descriptor ? read_text_file(file->get(), name) : text, name, running, places);
-                       });
-      });
-}
-
-/// Adds the views that also show state of the control plane's own parts.
-void add_control_views(admin::Registry& registry, ControlPlane& plane) {
-  registry.add(admin::declared("status"), [&](const Json&) {
-    Json status = admin::status(plane.layout(), plane.config(),
-                                {.admission = plane.keeper().admission(),
-                                 .refusals = plane.keeper().refusals(),
-                                 .data_plane_alive = plane.data_plane_alive(),
-                                 .in_force = plane.in_force(),
-                                 .pending = plane.configuration().pending(),
-                                 .pending_control = plane.configuration().pending_control()});
-    status["events"] = to_json(plane.event_counts());
-    status["admin"] = {{"clients_cut_off", plane.admin_server().cut_off()},
-                       {"requests_queued", plane.admin_server().queued()}};
-    return status;
-  });
-  registry.add_later(admin::declared("credits"), [&](const Json&, const admin::Answer& answer) {
-    admin::answer_credits(plane.admin_limits().work, answer,
-                          {plane.layout(), plane.config(), plane.credits(), segment::monotonic_ns()});
-  });
-  registry.add(admin::declared("busiest"), [&](const Json& parameters) {
-    return admin::busiest(plane.client_watch().last_round(), plane.config(),
-                          admin::number_of(parameters, "count"));
-  });
-  registry.add(admin::declared("version"), [](const Json&) { return admin::version(); });
-}
-
-}  // namespace
-
-void add_admin_methods(admin::Registry& registry, ControlPlane& plane) {
-  admin::add_segment_views(registry, plane.layout(), plane.config(), plane.admin_limits());
-  add_control_views(registry, plane);
-  add_slow_views(registry, plane);
-  admin::add_discovery(registry, kVersion);
-  admin::add_changes(registry, plane, plane.layout(), plane.config());
-  admin::add_events(registry, plane.journal());
-  admin::add_slow_calls(registry, plane.layout(), plane.config());
-  admin::add_trace(registry, plane, plane.layout(), plane.config());
-  admin::add_capture(registry, plane.layout(), segment::capture_socket_of(plane.config().segment));
-}
-
-}  // namespace sluice::controlplane
 
 namespace sluice::admin {
-
 namespace {
 
 /// Parses an export by formatting it as a table of the configuration file, so that the file's keys, defaults

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/admin/segment_views.h"
+#include "controlplane/admin/methods.h"
 
 #include <arpa/inet.h>
 
@@ -10,19 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "controlplane/admin/capture.h"
 #include "controlplane/admin/declarations/declarations.h"
-#include "controlplane/admin/events.h"
 #include "controlplane/admin/json_rpc.h"
-#include "controlplane/admin/parameters.h"
-#include "controlplane/admin/slow_calls.h"
-#include "controlplane/admin/trace.h"
-#include "controlplane/admin/views/calls.h"
+#include "controlplane/admin/registry.h"
 #include "controlplane/admin/views/connections.h"
-#include "controlplane/admin/views/devices.h"
-#include "controlplane/admin/views/exports.h"
-#include "controlplane/admin/views/memory.h"
 #include "controlplane/admin/views/reactors.h"
+#include "controlplane/admin/views/status.h"
 #include "controlplane/admin/views/upstreams.h"
 #include "controlplane/config/config.h"
 #include "controlplane/config/keys.h"

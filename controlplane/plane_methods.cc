@@ -93,7 +93,6 @@ void add_admin_methods(admin::Registry& registry, ControlPlane& plane) {
   admin::add_segment_views(registry, plane.layout(), plane.config(), plane.admin_limits());
   add_control_views(registry, plane);
   add_slow_views(registry, plane);
-  admin::add_discovery(registry, kVersion);
   admin::add_changes(registry, plane, plane.layout(), plane.config());
   admin::add_events(registry, plane.journal());
   admin::add_slow_calls(registry, plane.layout(), plane.config());

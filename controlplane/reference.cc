@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluice-reference keys|methods|metrics: prints a reference page. The build installs the pages as
-// configuration-keys.md, json-rpc-methods.md and metrics-reference.md.
+// sluice-reference keys|methods|metrics|schemas: prints a reference page, or the JSON Schemas of the methods.
+// The build installs the pages as configuration-keys.md, json-rpc-methods.md and metrics-reference.md.
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -15,9 +15,10 @@ int main(int argc, char** argv) {
   std::string text;
   if (page == "keys") text = sluice::config::keys_reference();
   if (page == "methods") text = sluice::admin::reference();
+  if (page == "schemas") text = sluice::admin::schemas();
   if (page == "metrics") text = sluice::telemetry::reference();
   if (text.empty()) {
-    std::fputs("Name one page: sluice-reference keys, methods or metrics.\n", stderr);
+    std::fputs("Name one page: sluice-reference keys, methods, metrics or schemas.\n", stderr);
     return 2;
   }
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0 ? 0 : 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Registry of the methods of the admin interface, by name, and their JSON-RPC 2.0 dispatch. It checks
-// requests against the declarations. The OpenRPC document and the page of the reference are made from the
-// declarations. Independent of sockets and of the control plane. Single-threaded.
+// requests against the declarations, from which the reference and the JSON Schemas are made. Independent of
+// sockets and of the control plane. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -70,11 +70,9 @@ std::uint32_t number_of(const Json& parameters, const char* name);
 /// Returns the error for parameters that name a connection that does not exist.
 MethodError no_such_connection(std::uint32_t reactor, std::uint32_t connection);
 
-/// Returns the OpenRPC document for `methods`.
-Json open_rpc(const std::vector<Declaration>& methods, const std::string& version);
-
-/// Adds "rpc.discover", which returns the document for all methods of `registry`.
-void add_discovery(Registry& registry, const std::string& version);
+/// Returns the parameters and results of all methods as JSON Schemas (draft 7), for tests and generators of
+/// clients.
+std::string schemas();
 
 /// Prints the declarations as a page in Markdown. The build writes it to deploy/json-rpc-methods.md.
 std::string reference();

@@ -162,7 +162,7 @@ def losses_of_the_journal_are_counted():
 
 def a_client_of_the_admin_socket_that_does_not_read_is_logged_and_counted():
     deaf = []
-    request = b'{"jsonrpc":"2.0","id":1,"method":"rpc.discover"}\n'
+    request = b'{"jsonrpc":"2.0","id":1,"method":"status"}\n'
     for _ in range(32):  # the maximum number, each with more to read than a socket buffer holds
         deaf.append(socket.socket(socket.AF_UNIX))
         deaf[-1].connect(planes.socket)

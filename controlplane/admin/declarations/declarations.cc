@@ -102,20 +102,6 @@ Declaration planes_version() {
           .result = object("", "", {text("version", "the release")})};
 }
 
-Declaration discover() {
-  return {.name = "rpc.discover",
-          .needed = Access::Read,
-          .summary =
-              "Returns this reference for programs, an OpenRPC document with a JSON Schema (draft 7) of each "
-              "parameter and each result. The access right that a method requires is its x-access.",
-          .result = object(
-              "", "",
-              {text("openrpc", "the version of OpenRPC that it follows"),
-               object("info", "what it describes",
-                      {text("title", "the interface"), text("version", "the control plane's release")}),
-               list("methods", "a method object for each method", {})})};
-}
-
 }  // namespace
 
 Chapter declare_status() {

@@ -42,7 +42,6 @@ class Declarations : public ::testing::Test {
   Declarations() {
     add_capture(registry_, segment_.layout(), socket_);
     add_changes(registry_, operations_, segment_.layout(), config_);
-    add_discovery(registry_, "1.2.3");
     add_events(registry_, journal_);
     add_segment_views(registry_, segment_.layout(), config_, {pace_, work_});
     add_slow_calls(registry_, segment_.layout(), config_);
@@ -227,18 +226,15 @@ TEST_F(Declarations, every_default_is_a_value_that_may_be_given) {
       }
 }
 
-TEST_F(Declarations, a_client_can_ask_for_them) {
-  const Json document = result("rpc.discover");
-  EXPECT_EQ(document["info"]["version"], "1.2.3");
-  const auto& methods = document["methods"];
+TEST_F(Declarations, are_printed_as_json_schemas) {
+  const Json methods = Json::parse(schemas());
   const auto drain = std::find_if(methods.begin(), methods.end(),
                                   [](const Json& one) { return one["name"] == "drain_start"; });
   ASSERT_NE(drain, methods.end());
-  EXPECT_EQ((*drain)["x-access"], "change");
   EXPECT_EQ((*drain)["params"][0]["name"], "save");
   EXPECT_EQ((*drain)["params"][0]["required"], false);
   EXPECT_EQ((*drain)["params"][0]["schema"]["default"], false);
-  EXPECT_EQ((*drain)["errors"][0]["code"], -32000);
+  EXPECT_EQ((*drain)["result"]["type"], "object");
 }
 
 }  // namespace

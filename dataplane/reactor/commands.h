@@ -1,22 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Commands of the control plane to one reactor: reads them from the segment's ring, executes them, and
-// answers commands that require an answer. Consumer side of ReactorArea::commands; called on the reactor's
-// thread. Every field of a command comes from another process and is validated.
+// Requests of the control plane to one reactor: commands, which Commands executes at the rate of SetupPace,
+// and the desired state of connections, which Reconciler applies. Called on the reactor's thread. Every field
+// comes from another process and is validated.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "dataplane/base/clock.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/reactor/connection_setup.h"
-#include "dataplane/reactor/server_dialer.h"
-#include "dataplane/reactor/setup_pace.h"
 
 namespace sluice::reactor {
 
+/// Limits the rate at which a reactor makes connections. Creating and destroying a queue pair costs as much
+/// as many calls and cannot be interrupted. Without a limit, peers that reconnect as fast as possible would
+/// take most of the reactor's time and delay the calls of others. Connections are therefore made one at a
+/// time, with time for calls between them. Times in nanoseconds, of one monotonic clock. Used on the
+/// reactor's thread.
+class SetupPace {
+ public:
+  /// Minimum interval between connections, which allows 2,000 per second. A NULL call takes some
+  /// microseconds, and the setup and teardown of a connection are spread over several iterations, so fewer
+  /// than one of 100 calls is delayed.
+  static constexpr std::uint64_t kIntervalNs = 500'000;
+  /// Time for calls, as a multiple of the time that the device took to make the connection, limited to
+  /// kMostNs. The limit prevents peers from waiting for seconds after the reactor was preempted while making
+  /// a connection.
+  static constexpr std::uint64_t kRest = 32;
+  static constexpr std::uint64_t kMostNs = 10'000'000;
+
+  bool due(std::uint64_t now_ns) const noexcept { return now_ns >= next_ns_; }
+  /// Called when a connection was made, or was refused at a similar cost.
+  void made(std::uint64_t begin_ns, std::uint64_t end_ns) noexcept {
+    next_ns_ = end_ns + bounded(kRest * (end_ns - begin_ns), kIntervalNs, kMostNs);
+  }
+
+ private:
+  std::uint64_t next_ns_ = 0;
+};
+
 inline constexpr std::size_t kCommandsPerPass = 8;
 
+/// Commands of the control plane to one reactor: reads them from the segment's ring, executes them, and
+/// answers commands that require an answer. Consumer side of ReactorArea::commands.
 class Commands {
  public:
   /// Called at setup. All arguments must outlive the object.
@@ -49,6 +78,41 @@ class Commands {
   std::optional<segment::Event> connecting_;  ///< its answer, to be sent when the device has connected
   std::optional<segment::Event> answer_;      ///< answer to the last command, while it finds no room
   bool shutdown_ = false;
+};
+
+inline constexpr std::size_t kHintsPerPass = 64;
+
+/// Reconciles the connections of a reactor with the state that the control plane desires
+/// (dataplane/segment/desired_state.h). Hints name changed connections; a scan over all connections, round
+/// robin, covers lost hints. While the control plane is down, no credit policy runs, so each connection is
+/// granted all the credits that it was opened with until a control plane is running again. Called on the
+/// reactor's thread. Every value comes from another process and is validated.
+class Reconciler {
+ public:
+  /// Called at setup. All arguments must outlive the object.
+  Reconciler(segment::ReactorArea& area, ConnectionTable& connections, ConnectionSetup& setup,
+             Publisher& publisher, Counters& counters);
+
+  /// Handles at most kHintsPerPass hints. Returns true if any connection was changed.
+  bool poll() noexcept;
+  /// Reconciles an open connection without a hint.
+  void reconcile(rpcrdma::Connection& connection) noexcept;
+  /// Tracks the control plane's heartbeat, once per control pass. `now_ns` is the reactor's clock, whose
+  /// origin differs from that of the heartbeat, so only the time of the last change of `beats` is used.
+  void observe(std::uint64_t beats, std::uint64_t now_ns) noexcept;
+
+ private:
+  void restore_credits(rpcrdma::Connection& connection) noexcept;
+  bool follow(rpcrdma::Connection& connection) noexcept;
+
+  segment::ReactorArea& area_;
+  ConnectionTable& connections_;
+  ConnectionSetup& setup_;
+  Publisher& publisher_;
+  Counters& counters_;
+  std::uint64_t beats_ = 0;
+  std::uint64_t beat_ns_ = 0;  ///< when beats_ last changed
+  bool unattended_ = false;
 };
 
 }  // namespace sluice::reactor

@@ -4,10 +4,8 @@
 #include <cstring>
 
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/reactor/connection_properties.h"
 #include "dataplane/reactor/connection_table.h"
-#include "dataplane/reactor/property_relay.h"
-#include "dataplane/reactor/server_dialer.h"
+#include "dataplane/reactor/properties.h"
 #include "dataplane/rpcrdma/link/private_data.h"
 
 namespace sluice::reactor {

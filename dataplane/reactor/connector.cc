@@ -7,9 +7,7 @@
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/reactor/datagram_relay.h"
-#include "dataplane/reactor/driver_connector.h"
-#include "dataplane/reactor/plane_connector.h"
+#include "dataplane/reactor/connectors.h"
 #include "dataplane/reactor/publisher.h"
 #include "pmd/device.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Publishes the counters, state and connections of a reactor in the segment. The reactor's thread is the only
-// writer and is never blocked by readers.
+// State of a reactor that the control plane reads: its counters, its events, and its own entry and its
+// connections in the segment. Used on the reactor's thread, which is the only writer and is never blocked by
+// readers.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +10,39 @@
 
 #include "dataplane/reactor/config.h"
 #include "dataplane/reactor/connection_table.h"
-#include "dataplane/reactor/counters.h"
+#include "dataplane/segment/counters.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::reactor {
 
+/// Counters of a reactor (segment/counters.h). Plain words of its thread; the publisher copies them to the
+/// segment.
+struct Counters {
+#define SLUICE_COUNTER_FIELD(name, group, help) std::uint64_t name = 0;
+  SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_FIELD)
+#undef SLUICE_COUNTER_FIELD
+};
+
+/// Events from one reactor to the control plane. Producer side of ReactorArea::events.
+class EventSender {
+ public:
+  /// Both arguments must outlive the sender.
+  EventSender(segment::ReactorArea& area, Counters& counters) : events_(area.events), counters_(counters) {}
+
+  /// Sends a hint, whose content is also in the segment's tables. If there is no room, the hint is dropped
+  /// and counted.
+  void send(const segment::Event& event) noexcept {
+    if (!events_.push(event)) ++counters_.events_lost;
+  }
+  /// Sends an event that must arrive. Returns false if the ring is full; the caller retries later.
+  bool try_send(const segment::Event& event) noexcept { return events_.push(event); }
+
+ private:
+  decltype(segment::ReactorArea::events)& events_;
+  Counters& counters_;
+};
+
+/// Publishes the counters, state and connections of a reactor in the segment.
 class Publisher {
  public:
   /// Called at setup. Clears what a predecessor has left in the area and publishes the state Starting. All

@@ -3,9 +3,6 @@
 
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/reactor/commands.h"
-#include "dataplane/reactor/cpu.h"
-#include "dataplane/reactor/idle.h"
-#include "dataplane/reactor/reconciler.h"
 
 namespace sluice::reactor {
 

@@ -1,27 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A polling loop on one core: an engine, further pollers, and the reactor's part of the shared segment. Every
-// member belongs to the thread that calls run(), unless stated otherwise.
+// Event loop of one reactor: polls the engine and everything that is attached to it, and decides whether an
+// iteration without work spins or yields the core.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/base/clock.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/reactor/commands.h"
 #include "dataplane/reactor/config.h"
-#include "dataplane/reactor/connection_properties.h"
 #include "dataplane/reactor/connection_setup.h"
 #include "dataplane/reactor/connection_table.h"
 #include "dataplane/reactor/connector.h"
-#include "dataplane/reactor/idle.h"
+#include "dataplane/reactor/properties.h"
 #include "dataplane/reactor/publisher.h"
-#include "dataplane/reactor/reconciler.h"
-#include "dataplane/reactor/server_dialer.h"
+#include "dataplane/segment/config_block.h"
 #include "dataplane/service/cross_reactor_call.h"
+#include "pmd/device.h"
+
+namespace sluice::cpu {
+
+/// Pauses a polling loop briefly, which leaves the core's execution units to its sibling thread. No other
+/// code depends on an architecture.
+inline void pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();  // _mm_pause() of <immintrin.h>, which has 50,000 lines
+#elif defined(__aarch64__)
+  __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+}  // namespace sluice::cpu
 
 namespace sluice::reactor {
+
+/// Idle time before the reactor sleeps, in ns. Sleeping delays the next packet by up to kSleepNs.
+inline constexpr std::uint64_t kSpinBeforeSleepNs = 1'000'000;
+inline constexpr std::uint64_t kSleepNs = 50'000;
+/// Idle time before the reactor waits for a device that can wake it, in ns. It is shorter because a wake-up
+/// costs about one spin period. kMaxWaitNs bounds the delay of timers and commands.
+inline constexpr std::uint64_t kSpinBeforeWaitNs = 50'000;
+inline constexpr std::uint64_t kMaxWaitNs = 10'000'000;
+
+/// Behavior of a reactor after an iteration without work: it spins or yields the core. Used on the reactor's
+/// thread.
+class Idle {
+ public:
+  /// The device must outlive the object.
+  Idle(segment::IdlePolicy policy, rdma::Device& device, Clock clock)
+      : policy_(policy), device_(device), clock_(clock) {}
+
+  /// Called after an iteration with work: restarts the idle time.
+  void on_work() noexcept { idle_since_ns_ = 0; }
+  /// Called after an iteration without work. `only_device` is true if all work arrives through the device,
+  /// whose wake-up is then sufficient. Returns true if the core was yielded, false if the thread only paused.
+  bool on_no_work(bool only_device) noexcept;
+
+ private:
+  const segment::IdlePolicy policy_;
+  rdma::Device& device_;
+  const Clock clock_;
+  std::uint64_t idle_since_ns_ = 0;  ///< zero: the last iteration had work
+};
 
 /// Loop iterations between control passes. Connection management, commands, clock and counters are not on the
 /// message path.
@@ -41,6 +84,8 @@ class ControlTask {
   ~ControlTask() = default;
 };
 
+/// A polling loop on one core: an engine, further pollers, and the reactor's part of the shared segment.
+/// Every member belongs to the thread that calls run(), unless stated otherwise.
 class Reactor final {
  public:
   /// Called at setup. All arguments must outlive the reactor.

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/reactor/setup_pace.h"
+#include "dataplane/reactor/commands.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "tests/conformance/lab.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/reactor/driver_connector.h"
+#include "dataplane/reactor/connectors.h"
 
 #include <unistd.h>
 

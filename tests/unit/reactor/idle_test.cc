@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/reactor/idle.h"
+#include "dataplane/reactor/reactor.h"
 
 #include <gtest/gtest.h>
 

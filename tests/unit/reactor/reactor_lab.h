@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "dataplane/reactor/commands.h"
-#include "dataplane/reactor/reconciler.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/service/api/null.h"
 #include "tests/unit/reactor/fake_device.h"

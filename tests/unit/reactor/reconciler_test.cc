@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/reactor/reconciler.h"
+#include "dataplane/reactor/commands.h"
 
 #include "tests/unit/reactor/reactor_lab.h"
 

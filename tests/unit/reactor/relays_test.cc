@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Data that passes a reactor uninterpreted: management datagrams, and sets of transport properties.
-#include "dataplane/reactor/connection_properties.h"
-#include "dataplane/reactor/datagram_relay.h"
+#include "dataplane/reactor/connectors.h"
+#include "dataplane/reactor/properties.h"
 #include "tests/unit/reactor/reactor_lab.h"
 
 namespace sluice::reactor {

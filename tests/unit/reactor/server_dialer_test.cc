@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/reactor/server_dialer.h"
+#include "dataplane/reactor/connection_setup.h"
 
 #include "dataplane/rpcrdma/link/private_data.h"
 #include "tests/unit/reactor/reactor_lab.h"

@@ -11,7 +11,7 @@
 #include "controlplane/cm/outbox.h"
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
-#include "dataplane/reactor/property_relay.h"
+#include "dataplane/reactor/properties.h"
 #include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
 #include "dataplane/segment/segment.h"

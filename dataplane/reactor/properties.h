@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Relays sets of version 2 transport properties between a reactor's connections and the control plane, which
-// validates them. A set is longer than a slot of a ring, so it is sent in parts. Confined to one reactor.
+// Version 2 transport properties of a reactor's connections: sets that peers announce go to the control
+// plane, which validates them, and its answers go back to the connections. Called on the reactor's thread.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "dataplane/base/fixed_ring.h"
 #include "dataplane/base/fixed_stack.h"
+#include "dataplane/reactor/connection_table.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::reactor {
 
+/// Relays sets of version 2 transport properties between a reactor's connections and the control plane. A set
+/// is longer than a slot of a ring, so it is sent in parts.
 class PropertyRelay {
  public:
   /// Maximum sets being sent to the control plane. Further sets wait in their connections.
@@ -62,6 +66,32 @@ class PropertyRelay {
   FixedRing<Box*> sending_{kOutboxes};
   Box inbox_;
   bool whole_ = false;
+};
+
+/// Connects the connections of a reactor to its property relay. Sets of properties are sent to the control
+/// plane with the connection's incarnation, and its answers reach only the connection they are meant for.
+class ConnectionProperties {
+ public:
+  /// Both arguments must outlive the object.
+  ConnectionProperties(segment::ReactorArea& area, ConnectionTable& connections)
+      : connections_(connections), relay_(area) {}
+  ConnectionProperties(const ConnectionProperties&) = delete;
+  ConnectionProperties& operator=(const ConnectionProperties&) = delete;
+
+  /// Lets the control plane validate the properties that this connection's peer announces. Otherwise the
+  /// connection applies them itself.
+  void attach(rpcrdma::Connection& connection) noexcept {
+    connection.set_property_sink(&on_properties, this);
+  }
+  /// Performs a bounded amount of work in both directions. Returns true if there was any.
+  bool poll() noexcept;
+
+ private:
+  static bool on_properties(void* self, rpcrdma::Connection& connection, std::span<const std::byte> body,
+                            bool first) noexcept;
+
+  ConnectionTable& connections_;
+  PropertyRelay relay_;
 };
 
 }  // namespace sluice::reactor

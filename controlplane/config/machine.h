@@ -15,7 +15,7 @@
 
 #include "controlplane/config/config.h"
 #include "dataplane/base/net_address.h"
-#include "dataplane/process/memory_room.h"
+#include "dataplane/process/memory_table.h"
 
 namespace sluice::config {
 

@@ -2,14 +2,7 @@
 //
 // Work of the main thread for the control plane while the reactors run: configurations, added upstreams, and
 // the kernel's connections of a control plane that ends.
-#include "dataplane/process/config_monitor.h"
-
-#include <poll.h>
-#include <pthread.h>
-#include <rte_cycles.h>
-#include <signal.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include "dataplane/process/control_plane_monitor.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,10 +12,7 @@
 #include <utility>
 
 #include "dataplane/log/log.h"
-#include "dataplane/process/capture_service.h"
-#include "dataplane/process/kept_connections.h"
 #include "dataplane/process/settings.h"
-#include "dataplane/process/upstream_hot_add.h"
 #include "dataplane/segment/checked.h"
 
 namespace sluice::process {
@@ -195,116 +185,6 @@ bool KeptConnections::in_use(const Channel& channel) const {
         return true;
     }
   return false;
-}
-
-// --- Packet captures
-
-namespace {
-
-/// Polling interval for the rings of a capture.
-constexpr int kTurnMs = 5;
-constexpr int kRequestsPerTurn = 16;
-
-void block_signals() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
-}
-
-segment::CaptureStatus failed(std::uint64_t id, const char* sentence) {
-  segment::CaptureStatus status{.id = id, .state = segment::CaptureState::Failed};
-  std::strncpy(status.problem, sentence, sizeof status.problem - 1);
-  return status;
-}
-
-}  // namespace
-
-CaptureService::CaptureService(segment::Layout& layout, const std::string& path, uid_t control_plane_user,
-                               rdma::softroce::Port* port)
-    : layout_(layout),
-      port_(port),
-      inbox_(path, control_plane_user),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!wake_) throw SetupError("No file descriptor is left for captures. Raise the limit of open files.");
-  if (port_) frames_ = std::make_unique<rdma::softroce::Capture>(port_->config());
-  layout_.capture_status.write({});
-  thread_ = std::thread([this] { run(); });
-  ::pthread_setname_np(thread_.native_handle(), "sluice-capture");
-}
-
-CaptureService::~CaptureService() {
-  stop_ = true;
-  ::eventfd_write(wake_.get(), 1);
-  thread_.join();
-  if (port_) port_->set_capture(nullptr);
-}
-
-void CaptureService::run() {
-  block_signals();
-  while (!stop_) {
-    wait();
-    take_requests();
-    if (capture_ == nullptr) continue;
-    const bool goes_on = capture_->poll(segment::monotonic_ns());
-    if (!goes_on) port_->set_capture(nullptr);
-    publish(capture_->status());
-    if (!goes_on) capture_.reset();
-  }
-  if (capture_ == nullptr) return;
-  port_->set_capture(nullptr);
-  capture_->fail("The data plane was stopped during the capture.");
-  publish(capture_->status());
-  capture_.reset();
-}
-
-void CaptureService::wait() {
-  pollfd fds[] = {{wake_.get(), POLLIN, 0}, {inbox_.descriptor(), POLLIN, 0}, {-1, 0, 0}};
-  if (capture_) {  // poll() always reports the loss of the reader
-    const CaptureOutput& output = capture_->output();
-    fds[2] = {output.descriptor(), static_cast<short>(output.drained() ? 0 : POLLOUT), 0};
-  }
-  ::poll(fds, std::size(fds), capture_ ? kTurnMs : -1);
-}
-
-void CaptureService::take_requests() {
-  for (int i = 0; i < kRequestsPerTurn; ++i) {
-    auto received = inbox_.receive();
-    if (!received) return;
-    if (received->request.action == segment::CaptureAction::Start)
-      start(std::move(*received));
-    else if (capture_ && (received->request.id == 0 || received->request.id == capture_->status().id))
-      capture_->end("stopped", segment::monotonic_ns());
-  }
-}
-
-void CaptureService::start(segment::CaptureInbox::Received received) {
-  // The sender has checked the status, so two senders have sent requests at the same time. The pipe of the
-  // second one is closed.
-  if (capture_ != nullptr) return;
-  const std::uint64_t id = received.request.id;
-  try {
-    if (!port_)
-      throw SetupError(
-          "Only the softroce driver supports packet captures. With verbs use the tools of the NIC.");
-    capture_ = std::make_unique<PacketCapture>(*frames_, port_->config().name, received.request,
-                                               std::move(received.descriptor), rte_get_tsc_hz(),
-                                               segment::monotonic_ns());
-    port_->set_capture(frames_.get());
-    publish(capture_->status());
-    log::info("Packet capture {} has started", id);
-  } catch (const std::exception& error) {
-    publish(failed(id, error.what()));
-    received.descriptor.reset();
-  }
-}
-
-void CaptureService::publish(const segment::CaptureStatus& status) {
-  layout_.capture_status.write(status);
-  if (status.state == segment::CaptureState::Done)
-    log::info("Packet capture {} has ended with {} packets, {} were dropped: {}", status.id, status.packets,
-              status.dropped, status.end);
-  else if (status.state == segment::CaptureState::Failed)
-    log::warn("Packet capture {} failed: {}", status.id, status.problem);
 }
 
 }  // namespace sluice::process

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One reactor and everything that it polls. The main thread constructs it; after run() starts, everything in
-// it belongs to the reactor's thread.
+// Objects that the reactors of a process own: each has a Core, and the first one has the memory exports, to
+// which the other reactors forward their calls.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,9 +16,14 @@
 #include "dataplane/reactor/reactor.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/service/api/null.h"
+#include "dataplane/service/cross_reactor_call.h"
+#include "dataplane/service/memory/memory_service.h"
+#include "dataplane/service/memory/path_walk.h"
 
 namespace sluice::process {
 
+/// One reactor and everything that it polls. The main thread constructs it; after run() starts, everything in
+/// it belongs to the reactor's thread.
 struct Core {
   /// Objects that all cores of a process share.
   struct Shared {
@@ -42,6 +48,70 @@ struct Core {
   reactor::Reactor reactor;
   std::vector<std::unique_ptr<rdma_upstream::Relay>> relays;  ///< upstreams over RDMA
   std::unique_ptr<tcp_clients::Ingress> ingress;              ///< null without the reverse gateway
+};
+
+/// Transfer of one list of exports at a time from the main thread to the reactor and back. The main thread
+/// owns the list throughout; the reactor uses it between take() and give_back().
+class ExportUpdate {
+ public:
+  using List = std::vector<service::memory::ExportOptions>;
+
+  /// Offers a list to the reactor. Requires that the previous list has been returned. Main thread.
+  void offer(List& exports) noexcept { offered_.store(&exports, std::memory_order_release); }
+  /// Returns the list that the reactor no longer uses, with the previously applied exports; null while the
+  /// reactor has not handled it. Main thread.
+  List* take_back() noexcept { return returned_.exchange(nullptr, std::memory_order_acquire); }
+
+  /// Returns the offered list; null if there is none. Reactor.
+  List* take() noexcept { return offered_.exchange(nullptr, std::memory_order_acquire); }
+  void give_back(List& exports) noexcept { returned_.store(&exports, std::memory_order_release); }
+
+ private:
+  std::atomic<List*> offered_{nullptr};
+  std::atomic<List*> returned_{nullptr};
+};
+
+/// Memory exports. They belong to one reactor; the other reactors forward their calls to it.
+class Exports final : public reactor::ControlTask {
+ public:
+  /// Creates the exports at setup. Throws SetupError. Registers the services with the owner, unless the
+  /// configuration serves no files from memory. The owner and the layout outlive the exports; `wall_clock`
+  /// returns nanoseconds since 1970.
+  Exports(const segment::ConfigBlock& config, Core& owner, segment::Layout& layout,
+          service::memory::FileSystem::Clock wall_clock);
+  Exports(const Exports&) = delete;
+  Exports& operator=(const Exports&) = delete;
+
+  /// Lets the owner serve calls of the caller's connections. Called at setup. The caller outlives the
+  /// exports.
+  void serve_remotely(Core& caller);
+
+  /// Returns the transfer object. A list that is offered there is applied at the next control pass.
+  ExportUpdate& update() noexcept { return update_; }
+  /// Applies an offered list, publishes the state of the exports periodically, and looks up directories for
+  /// MOUNT. Called in the owner's thread.
+  void on_control_pass(std::uint64_t now_ns) noexcept override;
+
+ private:
+  segment::ExportInfo info(std::uint32_t number) noexcept;
+  void publish(std::uint64_t now_ns) noexcept;
+  void answer_mount() noexcept;
+  void start_walk() noexcept;
+
+  segment::Layout& layout_;
+  Core& owner_;
+  const rdma::MemoryRegion data_;
+  const rdma::MemoryRegion zeros_;  ///< source of reads from holes of files
+  service::memory::MemoryService memory_;
+  std::vector<service::Service*> served_;
+  ExportUpdate update_;
+  std::uint64_t published_ns_ = 0;
+  service::memory::PathWalk walk_{memory_.file_system()};
+  bool walking_ = false;
+  std::uint64_t question_ = 0;           ///< number of the last PathQuestion that was handled
+  std::uint32_t question_sequence_ = 0;  ///< sequence of its SeqLock when it was read
+  std::vector<std::unique_ptr<service::CrossReactorCall>> cross_reactor_calls_;
+  std::vector<std::unique_ptr<service::RemoteService>> remote_services_;
 };
 
 }  // namespace sluice::process

@@ -4,6 +4,7 @@
 // thread's work while the reactors run. Requires that DPDK's environment is initialized.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -15,9 +16,11 @@ namespace sluice {
 class LogQueue;
 class StopSignal;
 }  // namespace sluice
+
 namespace sluice::tcp_upstream {
 class DuplicateRequestCache;
-}
+}  // namespace sluice::tcp_upstream
+
 namespace sluice::tcp_clients {
 class Listener;
 }  // namespace sluice::tcp_clients
@@ -56,5 +59,30 @@ class DataPlane {
   std::unique_ptr<Exports> exports_;
   bool control_part_cut_ = false;  ///< truncation was detected and logged
 };
+
+/// Heartbeat of the data plane in the segment. Used by the main thread.
+class ProcessHeartbeat {
+ public:
+  /// Starts the data plane's heartbeat for this process, which holds DataPlaneOwnership. The layout outlives
+  /// it.
+  ProcessHeartbeat(segment::Layout& layout, std::uint32_t reactors);
+  /// Marks the data plane as ended.
+  ~ProcessHeartbeat();
+  ProcessHeartbeat(const ProcessHeartbeat&) = delete;
+  ProcessHeartbeat& operator=(const ProcessHeartbeat&) = delete;
+
+  /// Beats if every reactor has completed an iteration since the last call: a data plane with a stuck reactor
+  /// does not count as alive, even if its main thread runs. Returns whether it has beaten.
+  bool beat();
+
+ private:
+  segment::Layout& layout_;
+  std::vector<std::uint64_t> turns_;  ///< iterations of each reactor at the last call
+};
+
+/// Data plane whose run() is active; otherwise null. Entry point for debuggers: deploy/gdb/sluice-gdb.py
+/// reaches every reactor, connection, slot and queue pair from here, in a live process and in a core dump.
+/// Written by the main thread. Volatile, so that the compiler does not drop stores that no code reads.
+extern DataPlane* volatile debug_anchor;
 
 }  // namespace sluice::process

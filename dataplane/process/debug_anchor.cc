@@ -3,11 +3,9 @@
 // Compiled with debugging information in every build (meson.build). It describes the types that the anchor
 // leads to, so that the script also works with a release build, whose other objects have no debugging
 // information.
-#include "dataplane/process/debug_anchor.h"
+#include "dataplane/process/data_plane.h"
 
 #include "dataplane/process/core.h"
-#include "dataplane/process/data_plane.h"
-#include "dataplane/process/exports.h"
 #include "pmd/loopback/device.h"
 #include "pmd/softroce/device.h"
 #include "pmd/verbs/device.h"

@@ -21,6 +21,8 @@ namespace sluice::process {
 
 /// Returns whether `ethdev` names a virtual device of DPDK; otherwise it is a PCI address.
 bool is_vdev(const segment::ConfigBlock& config);
+/// Returns the number of queue pairs of a reactor's device.
+std::uint32_t queue_pairs_of_device(const segment::ConfigBlock& config);
 
 /// Port or fabric that the devices of all reactors share. It outlives the devices.
 class Devices final {

@@ -18,10 +18,8 @@
 #include "dataplane/log/log_queue.h"
 #include "dataplane/process/data_plane.h"
 #include "dataplane/process/eal.h"
-#include "dataplane/process/memory_room.h"
-#include "dataplane/process/processors.h"
+#include "dataplane/process/memory_table.h"
 #include "dataplane/process/start.h"
-#include "dataplane/process/start_extension.h"
 
 namespace sluice::process {
 namespace {

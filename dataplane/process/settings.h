@@ -4,12 +4,12 @@
 // any thread, at setup. They throw SetupError if a pool is too small for any call.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "dataplane/gateway/rdma_upstream/relay.h"
 #include "dataplane/gateway/tcp_clients/ingress.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
-#include "dataplane/process/engine_settings.h"
 #include "dataplane/reactor/config.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/config_block.h"
@@ -24,8 +24,6 @@ std::vector<service::memory::ExportOptions> export_options(const segment::Config
 service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config);
 reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::uint32_t number);
 reactor::DialConfig dial_config(const segment::ConfigBlock& config);
-/// Returns the number of queue pairs of a reactor's device.
-std::uint32_t queue_pairs_of_device(const segment::ConfigBlock& config);
 tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config);
 /// Creates the listener of the reverse gateway; null without a reverse gateway.
 Owned<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config);
@@ -48,5 +46,13 @@ std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segmen
 tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                                const segment::SharedUpstreamAddresses& addresses,
                                                const tcp_upstream::DuplicateRequestCaches& caches);
+
+rpcrdma::Version2Config version_2_config(const segment::ConfigBlock& config);
+rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config);
+/// Returns whether memory exports are served: not by the reverse gateway, and not if NFS 3 is forwarded to an
+/// upstream.
+bool serves_memory(const segment::ConfigBlock& config);
+/// Returns the bytes reserved for the memory exports; a minimum if memory exports are not served.
+std::uint64_t export_bytes(const segment::ConfigBlock& config);
 
 }  // namespace sluice::process

@@ -7,7 +7,10 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "dataplane/base/owned.h"
 #include "dataplane/base/stop_signal.h"
@@ -31,5 +34,30 @@ struct Start {
 /// has been requested, or another data plane owns the segment.
 Start wait_for_start(const std::string& segment_name, std::chrono::milliseconds limit,
                      const StopSignal& stop);
+
+/// Interval between two extensions, and the time that each of them allows.
+inline constexpr std::chrono::seconds kExtensionInterval{10};
+inline constexpr std::chrono::seconds kExtension{60};
+/// Maximum duration of a start. A longer start counts as hung and is no longer extended.
+inline constexpr std::chrono::hours kLongestStart{1};
+
+/// Extends systemd's start timeout periodically during its lifetime, in a separate thread, because
+/// registering a few hundred GiB with a device takes minutes in system calls that return late. No effect
+/// outside a systemd unit. The main thread creates and destroys it before the reactors run.
+class StartExtension {
+ public:
+  explicit StartExtension(std::chrono::milliseconds interval = kExtensionInterval);
+  ~StartExtension();
+  StartExtension(const StartExtension&) = delete;
+  StartExtension& operator=(const StartExtension&) = delete;
+
+ private:
+  void run(std::chrono::milliseconds interval);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool started_ = false;  ///< start is complete; guarded by mutex_
+  std::thread thread_;
+};
 
 }  // namespace sluice::process

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/process/config_monitor.h"
+#include "dataplane/process/control_plane_monitor.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/process/exports.h"
+#include "dataplane/process/core.h"
 
 #include <gtest/gtest.h>
 

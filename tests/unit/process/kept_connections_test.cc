@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Channels of the kernel's connections, held for control planes that have exited.
-#include "dataplane/process/kept_connections.h"
+#include "dataplane/process/control_plane_monitor.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

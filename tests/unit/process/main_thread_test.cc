@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "dataplane/process/heartbeat.h"
+#include "dataplane/process/data_plane.h"
 #include "tests/unit/process/process_lab.h"
 
 namespace sluice::process {

@@ -2,7 +2,7 @@
 //
 // A start with more memory than the host has or the limits of control groups allow is refused. Folders of the
 // test replace the kernel's files.
-#include "dataplane/process/memory_room.h"
+#include "dataplane/process/memory_table.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,6 @@
 #include <fstream>
 
 #include "dataplane/base/setup_error.h"
-#include "dataplane/process/memory_table.h"
 #include "tests/unit/process/process_lab.h"
 
 namespace sluice::process {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Packet captures: file contents, limits, and outputs without a reader. The test plays the lanes.
-#include "dataplane/process/packet_capture.h"
+#include "dataplane/process/capture.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,6 @@
 #include <thread>
 #include <vector>
 
-#include "dataplane/process/capture_service.h"
 #include "dataplane/process/pcapng.h"
 #include "tests/unit/process/process_lab.h"
 

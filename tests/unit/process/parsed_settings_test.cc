@@ -7,7 +7,6 @@
 #include <string>
 
 #include "controlplane/config/config.h"
-#include "dataplane/process/engine_settings.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/tcp/record_stream.h"

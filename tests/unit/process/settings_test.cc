@@ -9,6 +9,7 @@
 #include <string>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/process/devices.h"
 #include "dataplane/tcp/record_stream.h"
 #include "pmd/loopback/fabric.h"
 #include "pmd/loopback/loopback.h"

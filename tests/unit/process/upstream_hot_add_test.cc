@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/process/upstream_hot_add.h"
+#include "dataplane/process/control_plane_monitor.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <memory>
 
-#include "dataplane/process/config_monitor.h"
 #include "dataplane/process/settings.h"
 #include "tests/unit/process/process_lab.h"
 

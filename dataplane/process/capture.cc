@@ -1,148 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/process/packet_capture.h"
+#include "dataplane/process/capture.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <rte_cycles.h>
+#include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <span>
-#include <string>
+#include <exception>
+#include <iterator>
 #include <utility>
 
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/process/capture_output.h"
+#include "dataplane/log/log.h"
 #include "dataplane/process/pcapng.h"
 #include "dataplane/segment/version.h"
-
-namespace sluice::process::pcapng {
-namespace {
-
-enum BlockType : std::uint32_t {
-  kSection = 0x0A0D0D0A,
-  kInterface = 1,
-  kInterfaceStatistics = 5,
-  kEnhancedPacket = 6,
-};
-enum Option : std::uint16_t {
-  kEnd = 0,
-  kPacketFlags = 2,
-  kInterfaceName = 2,
-  kPacketsReceived = 4,
-  kApplication = 4,
-  kPacketsDropped = 5,
-  kTimeResolution = 9,
-};
-constexpr std::uint32_t kByteOrder = 0x1A2B3C4D;
-constexpr std::uint16_t kEthernet = 1;
-constexpr std::uint8_t kNanoseconds = 9;
-constexpr std::uint32_t kInbound = 1;
-constexpr std::uint32_t kOutbound = 2;
-constexpr std::size_t kFrameBytes = 12;  ///< type, and the length before and after the body
-
-constexpr std::size_t padded(std::size_t bytes) {
-  return (bytes + 3) / 4 * 4;
-}
-
-/// Block from its type to its trailing length. Numbers are in the writer's byte order, as the section header
-/// declares.
-class Block {
- public:
-  Block(Bytes& out, BlockType type) : out_(out), start_(out.size()) {
-    number(static_cast<std::uint32_t>(type));
-    number(std::uint32_t{0});
-  }
-  ~Block() {
-    const auto bytes = static_cast<std::uint32_t>(out_.size() - start_ + sizeof(std::uint32_t));
-    std::memcpy(out_.data() + start_ + sizeof(std::uint32_t), &bytes, sizeof bytes);
-    number(bytes);
-  }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-
-  template <class T>
-  void number(T value) {
-    raw(&value, sizeof value);
-  }
-  void time(std::uint64_t ns) {
-    number(static_cast<std::uint32_t>(ns >> 32));
-    number(static_cast<std::uint32_t>(ns));
-  }
-  void data(const void* from, std::size_t bytes) {
-    raw(from, bytes);
-    out_.resize(out_.size() + padded(bytes) - bytes);
-  }
-  void option(Option code, const void* value, std::size_t bytes) {
-    number(static_cast<std::uint16_t>(code));
-    number(static_cast<std::uint16_t>(bytes));
-    data(value, bytes);
-  }
-  void end_of_options() { option(kEnd, nullptr, 0); }
-
- private:
-  void raw(const void* from, std::size_t bytes) {
-    const auto* at = static_cast<const std::byte*>(from);
-    if (bytes > 0) out_.insert(out_.end(), at, at + bytes);
-  }
-  Bytes& out_;
-  const std::size_t start_;
-};
-
-}  // namespace
-
-void add_section(Bytes& out, std::string_view application) {
-  Block block(out, kSection);
-  block.number(kByteOrder);
-  block.number(std::uint16_t{1});  // version 1.0
-  block.number(std::uint16_t{0});
-  block.number(~std::uint64_t{0});  // section length: unknown
-  block.option(kApplication, application.data(), application.size());
-  block.end_of_options();
-}
-
-void add_interface(Bytes& out, std::string_view name, std::uint32_t snap_bytes) {
-  Block block(out, kInterface);
-  block.number(kEthernet);
-  block.number(std::uint16_t{0});
-  block.number(snap_bytes);
-  block.option(kInterfaceName, name.data(), name.size());
-  block.option(kTimeResolution, &kNanoseconds, sizeof kNanoseconds);
-  block.end_of_options();
-}
-
-void add_packet(Bytes& out, const Packet& packet) {
-  Block block(out, kEnhancedPacket);
-  block.number(std::uint32_t{0});  // the interface
-  block.time(packet.time_ns);
-  block.number(static_cast<std::uint32_t>(packet.kept.size()));
-  block.number(packet.wire_bytes);
-  block.data(packet.kept.data(), packet.kept.size());
-  const std::uint32_t flags = packet.outgoing ? kOutbound : kInbound;
-  block.option(kPacketFlags, &flags, sizeof flags);
-  block.end_of_options();
-}
-
-std::size_t packet_block_bytes(std::size_t kept_bytes) {
-  return kFrameBytes + 20 + padded(kept_bytes) + 8 + 4;
-}
-
-void add_statistics(Bytes& out, std::uint64_t time_ns, std::uint64_t packets, std::uint64_t dropped) {
-  Block block(out, kInterfaceStatistics);
-  block.number(std::uint32_t{0});
-  block.time(time_ns);
-  block.option(kPacketsReceived, &packets, sizeof packets);
-  block.option(kPacketsDropped, &dropped, sizeof dropped);
-  block.end_of_options();
-}
-
-std::size_t statistics_block_bytes() {
-  return kFrameBytes + 12 + 12 + 12 + 4;
-}
-
-}  // namespace sluice::process::pcapng
 
 namespace sluice::process {
 
@@ -176,6 +53,8 @@ CaptureOutput::Outcome CaptureOutput::flush() {
   }
   return total_ > before || pending_.empty() ? Outcome::Progress : Outcome::Blocked;
 }
+
+// --- One capture
 
 namespace {
 
@@ -300,6 +179,116 @@ void PacketCapture::fail(std::string_view sentence) {
   over_ = true;
   status_.state = segment::CaptureState::Failed;
   copy_text(status_.problem, sentence);
+}
+
+// --- The thread that serves requests
+
+namespace {
+
+/// Polling interval for the rings of a capture.
+constexpr int kTurnMs = 5;
+constexpr int kRequestsPerTurn = 16;
+
+void block_signals() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+}
+
+segment::CaptureStatus failed(std::uint64_t id, const char* sentence) {
+  segment::CaptureStatus status{.id = id, .state = segment::CaptureState::Failed};
+  std::strncpy(status.problem, sentence, sizeof status.problem - 1);
+  return status;
+}
+
+}  // namespace
+
+CaptureService::CaptureService(segment::Layout& layout, const std::string& path, uid_t control_plane_user,
+                               rdma::softroce::Port* port)
+    : layout_(layout),
+      port_(port),
+      inbox_(path, control_plane_user),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!wake_) throw SetupError("No file descriptor is left for captures. Raise the limit of open files.");
+  if (port_) frames_ = std::make_unique<rdma::softroce::Capture>(port_->config());
+  layout_.capture_status.write({});
+  thread_ = std::thread([this] { run(); });
+  ::pthread_setname_np(thread_.native_handle(), "sluice-capture");
+}
+
+CaptureService::~CaptureService() {
+  stop_ = true;
+  ::eventfd_write(wake_.get(), 1);
+  thread_.join();
+  if (port_) port_->set_capture(nullptr);
+}
+
+void CaptureService::run() {
+  block_signals();
+  while (!stop_) {
+    wait();
+    take_requests();
+    if (capture_ == nullptr) continue;
+    const bool goes_on = capture_->poll(segment::monotonic_ns());
+    if (!goes_on) port_->set_capture(nullptr);
+    publish(capture_->status());
+    if (!goes_on) capture_.reset();
+  }
+  if (capture_ == nullptr) return;
+  port_->set_capture(nullptr);
+  capture_->fail("The data plane was stopped during the capture.");
+  publish(capture_->status());
+  capture_.reset();
+}
+
+void CaptureService::wait() {
+  pollfd fds[] = {{wake_.get(), POLLIN, 0}, {inbox_.descriptor(), POLLIN, 0}, {-1, 0, 0}};
+  if (capture_) {  // poll() always reports the loss of the reader
+    const CaptureOutput& output = capture_->output();
+    fds[2] = {output.descriptor(), static_cast<short>(output.drained() ? 0 : POLLOUT), 0};
+  }
+  ::poll(fds, std::size(fds), capture_ ? kTurnMs : -1);
+}
+
+void CaptureService::take_requests() {
+  for (int i = 0; i < kRequestsPerTurn; ++i) {
+    auto received = inbox_.receive();
+    if (!received) return;
+    if (received->request.action == segment::CaptureAction::Start)
+      start(std::move(*received));
+    else if (capture_ && (received->request.id == 0 || received->request.id == capture_->status().id))
+      capture_->end("stopped", segment::monotonic_ns());
+  }
+}
+
+void CaptureService::start(segment::CaptureInbox::Received received) {
+  // The sender has checked the status, so two senders have sent requests at the same time. The pipe of the
+  // second one is closed.
+  if (capture_ != nullptr) return;
+  const std::uint64_t id = received.request.id;
+  try {
+    if (!port_)
+      throw SetupError(
+          "Only the softroce driver supports packet captures. With verbs use the tools of the NIC.");
+    capture_ = std::make_unique<PacketCapture>(*frames_, port_->config().name, received.request,
+                                               std::move(received.descriptor), rte_get_tsc_hz(),
+                                               segment::monotonic_ns());
+    port_->set_capture(frames_.get());
+    publish(capture_->status());
+    log::info("Packet capture {} has started", id);
+  } catch (const std::exception& error) {
+    publish(failed(id, error.what()));
+    received.descriptor.reset();
+  }
+}
+
+void CaptureService::publish(const segment::CaptureStatus& status) {
+  layout_.capture_status.write(status);
+  if (status.state == segment::CaptureState::Done)
+    log::info("Packet capture {} has ended with {} packets, {} were dropped: {}", status.id, status.packets,
+              status.dropped, status.end);
+  else if (status.state == segment::CaptureState::Failed)
+    log::warn("Packet capture {} failed: {}", status.id, status.problem);
 }
 
 }  // namespace sluice::process

@@ -19,7 +19,7 @@
 #include "controlplane/properties/host_handshake.h"
 #include "dataplane/base/ignored_signals.h"
 #include "dataplane/log/log.h"
-#include "dataplane/segment/notify.h"
+#include "dataplane/segment/heartbeat.h"
 
 namespace sluice::controlplane {
 namespace {

@@ -8,7 +8,7 @@
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/segment/client_link.h"
+#include "dataplane/segment/config_block.h"
 #include "dataplane/segment/segment.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"

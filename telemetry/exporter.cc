@@ -16,7 +16,7 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/checked.h"
-#include "dataplane/segment/process_use.h"
+#include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/version.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"

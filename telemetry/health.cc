@@ -6,7 +6,7 @@
 #include <string>
 
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/segment/client_link.h"
+#include "dataplane/segment/config_block.h"
 
 namespace sluice::telemetry {
 namespace {

@@ -7,10 +7,9 @@
 #include <utility>
 
 #include "dataplane/base/invariant.h"
+#include "dataplane/segment/calls.h"
 #include "dataplane/segment/counters.h"
-#include "dataplane/segment/ingress.h"
-#include "dataplane/segment/trace.h"
-#include "dataplane/segment/upstreams.h"
+#include "dataplane/segment/gateways.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"
 

@@ -22,7 +22,7 @@
 #include "controlplane/events/sinks.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
-#include "dataplane/segment/capture_channel.h"
+#include "dataplane/segment/channels.h"
 #include "dataplane/segment/checked.h"
 
 namespace sluice::admin {

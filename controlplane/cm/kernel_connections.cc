@@ -18,9 +18,8 @@
 #include "controlplane/tasks/arena.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/log/log.h"
-#include "dataplane/segment/datagram_socket.h"
+#include "dataplane/segment/channels.h"
 #include "dataplane/segment/heartbeat.h"
-#include "dataplane/segment/kept_channel.h"
 #include "dataplane/segment/layout.h"
 
 namespace sluice::cm {

@@ -25,7 +25,7 @@
 #include "controlplane/mount/tcp_clients.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/segment/config_block.h"
-#include "dataplane/segment/upstream_addresses.h"
+#include "dataplane/segment/control_tables.h"
 
 namespace sluice::kerberos {
 

@@ -23,7 +23,7 @@
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/config_block.h"
-#include "dataplane/segment/upstream_addresses.h"
+#include "dataplane/segment/control_tables.h"
 
 namespace sluice::tasks {
 class Arena;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packet captures, one at a time: CaptureService receives requests (segment/capture_channel.h) in a separate
-// thread, and PacketCapture moves frames from the lanes' rings to the pipe that came with a request. Neither a client nor its output can block another thread.
+// Packet captures, one at a time: CaptureService receives requests (segment/channels.h) in a separate thread,
+// and PacketCapture moves frames from the lanes' rings to the pipe that came with a request. Neither a client
+// nor its output can block another thread.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,7 @@
 
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/setup_error.h"
-#include "dataplane/segment/capture_channel.h"
+#include "dataplane/segment/channels.h"
 #include "dataplane/segment/segment.h"
 #include "pmd/softroce/capture.h"
 #include "pmd/softroce/softroce.h"

@@ -14,9 +14,8 @@
 #include "dataplane/base/seqlock.h"
 #include "dataplane/gateway/tcp_upstream/upstream_slot.h"
 #include "dataplane/process/core.h"
+#include "dataplane/segment/channels.h"
 #include "dataplane/segment/config_block.h"
-#include "dataplane/segment/datagram_socket.h"
-#include "dataplane/segment/kept_channel.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::process {

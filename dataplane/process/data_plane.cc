@@ -21,9 +21,9 @@
 #include "dataplane/process/eal.h"
 #include "dataplane/process/memory_table.h"
 #include "dataplane/process/settings.h"
-#include "dataplane/segment/capture_channel.h"
+#include "dataplane/segment/channels.h"
 #include "dataplane/segment/checked.h"
-#include "dataplane/segment/notify.h"
+#include "dataplane/segment/heartbeat.h"
 #include "pmd/softroce/pools.h"
 
 namespace sluice::process {

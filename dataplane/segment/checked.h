@@ -17,7 +17,7 @@
 #include <string>
 
 #include "dataplane/base/seqlock.h"
-#include "dataplane/segment/call_table.h"
+#include "dataplane/segment/calls.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/tables.h"
 

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/segment/call_table.h"
+#include "dataplane/segment/calls.h"
+#include "dataplane/segment/gateways.h"
 #include "dataplane/segment/tables.h"
-#include "dataplane/segment/upstreams.h"
 
 namespace sluice::segment {
 
@@ -76,7 +76,7 @@ inline constexpr std::uint32_t kMaxCallsToUpstream = 128;
 struct UpstreamConfig {
   char name[kMaxNameBytes]{};
   std::uint32_t host_count = 0;
-  /// Host names in order of preference, as in the file. upstream_addresses.h has the addresses that they
+  /// Host names in order of preference, as in the file. control_tables.h has the addresses that they
   /// resolve to.
   std::array<std::array<char, kMaxHostBytes>, kMaxUpstreamHosts> hosts{};
   Transport transport = Transport::Tcp;
@@ -341,5 +341,13 @@ struct ConfigBlock {
   /// Exports. The index of an entry is part of its file handles, so a path keeps its index.
   std::array<ExportConfig, kMaxExports> exports;
 };
+
+/// Returns whether the other end of the ethdev is a client's process or virtual machine. Such a link is down
+/// before the client starts and after it has ended.
+inline bool link_is_client(const ConfigBlock& config) noexcept {
+  if (config.driver != Driver::SoftRoce) return false;
+  const std::string_view ethdev = config.ethdev;
+  return ethdev.starts_with("net_memif") || ethdev.starts_with("net_vhost");
+}
 
 }  // namespace sluice::segment

@@ -2,10 +2,11 @@
 //
 // List of all counters. The transport's struct, the shared block, the exporter, sluicectl and the metrics
 // reference are generated from it. X(name, group, help): `group` is the metric's label value. Constants only;
-// the arrays in parts.h and rpcrdma document the writer of each counter.
+// the arrays in layout.h and rpcrdma document the writer of each counter.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -278,7 +279,7 @@ inline constexpr std::size_t kTransportCounterCount = std::size(kTransportCounte
 inline constexpr std::size_t kReactorCounterCount = std::size(kReactorCounters);
 
 /// Capacity for counters in the segment, so that an added counter does not move anything else. Another
-/// release finds the counters by name (dataplane/segment/counter_names.h).
+/// release finds the counters by name (dataplane/segment/counters.h).
 inline constexpr std::size_t kTransportCounterRoom = 128;
 inline constexpr std::size_t kReactorCounterRoom = 64;
 inline constexpr std::size_t kInvariantRoom = 32;
@@ -289,5 +290,52 @@ inline constexpr std::size_t kLockGaugeRoom = 16;
 static_assert(kTransportCounterCount <= kTransportCounterRoom &&
               kReactorCounterCount <= kReactorCounterRoom && kControlCounterCount <= kControlCounterRoom &&
               std::size(kLockGauges) <= kLockGaugeRoom);
+
+enum class CounterFamily : std::uint32_t {
+  Transport,
+  Reactor,
+  Invariant,
+  Upstream,
+  Ingress,
+  SoftRoce,
+  Verbs
+};
+inline constexpr std::size_t kCounterFamilies = 7;
+inline constexpr std::size_t kMostCounters = 128;  ///< per family
+inline constexpr std::size_t kCounterNameBytes = 40;
+
+/// Names of the data plane's counters, published in the segment so that a reader of another release finds the
+/// counters that both releases have, even at different indices. The data plane writes its names at start.
+struct CounterNames {
+  using Name = std::array<char, kCounterNameBytes>;  ///< padded with zeros; empty: no counter
+  std::array<std::array<Name, kMostCounters>, kCounterFamilies> names;
+  bool operator==(const CounterNames&) const = default;
+};
+
+/// Writes the counter names of this release.
+void own_counter_names(CounterNames& names) noexcept;
+
+/// Indices of the data plane's counters in a reading process. One thread updates it, and all threads may read
+/// it during the update.
+class CounterPlaces {
+ public:
+  CounterPlaces() noexcept;
+  /// Adopts the counter names of a data plane. Called at setup.
+  void follow(const CounterNames& theirs);
+
+  /// Returns the data plane's value of counter `own` of this release; zero if the data plane has no counter
+  /// of that name.
+  template <std::size_t N>
+  std::uint64_t value(CounterFamily family, std::size_t own,
+                      const std::array<std::atomic<std::uint64_t>, N>& counters) const noexcept {
+    const std::uint32_t place =
+        places_[static_cast<std::size_t>(family)][own].load(std::memory_order_relaxed);
+    return place < N ? counters[place].load(std::memory_order_relaxed) : 0;
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = ~0u;
+  std::array<std::array<std::atomic<std::uint32_t>, kMostCounters>, kCounterFamilies> places_;
+};
 
 }  // namespace sluice::segment

@@ -21,8 +21,6 @@
 #include <string_view>
 
 #include "dataplane/base/file_descriptor.h"
-#include "dataplane/segment/notify.h"
-#include "dataplane/segment/process_use.h"
 #include "dataplane/segment/version.h"
 
 namespace sluice::segment {

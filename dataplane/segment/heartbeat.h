@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Liveness of a plane. The plane's main thread is the only writer; any thread or process reads.
+// State that a plane publishes about itself: its heartbeat, its resource usage, and its service state for
+// systemd.
 #pragma once
 
 #include <array>
@@ -15,7 +16,8 @@ namespace sluice::segment {
 /// Heartbeat timeout: a plane whose heartbeat has not advanced for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
-/// Liveness of one plane: a counter that it keeps incrementing. Its size is identical in all releases.
+/// Liveness of one plane: a counter that it keeps incrementing. The plane's main thread is the only writer;
+/// any thread or process reads. Its size is identical in all releases.
 struct Heartbeat {
   alignas(kCacheLine) std::atomic<std::uint32_t> pid;  ///< for display, in its PID namespace; zero: ended
   std::atomic<std::uint64_t> beats;
@@ -45,4 +47,32 @@ void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
 std::uint64_t monotonic_ns() noexcept;
 std::uint64_t wall_ns() noexcept;
 
+/// Resource usage of a process. Each plane measures itself, because the other plane may lack the permission,
+/// and may be in another PID namespace. The process is the only writer; any thread or process reads. All
+/// zero: not measured yet.
+struct ProcessUse {
+  std::atomic<std::uint64_t> cpu_ns;  ///< user and system time of all threads
+  std::atomic<std::uint64_t> resident_bytes;
+  std::atomic<std::uint64_t> virtual_bytes;
+  std::atomic<std::uint64_t> open_descriptors;
+  std::atomic<std::uint64_t> max_descriptors;  ///< zero: no limit
+  std::atomic<std::uint64_t> started_ns;       ///< wall clock
+  std::atomic<std::uint64_t> log_lines_lost;   ///< set by the plane itself
+};
+
+/// Measures this process. Reads files below /proc and lists all descriptors, so it must not be called on the
+/// message path. Values that cannot be read remain unchanged.
+void measure_process(ProcessUse& use);
+
 }  // namespace sluice::segment
+
+namespace sluice::notify {
+
+// Service state notifications to systemd (sd_notify). They have no effect outside a systemd unit. Called by
+// the main thread of either plane only; failures are ignored.
+void ready();
+/// Resets the unit's watchdog, at most every 500 ms. Called in every loop iteration of a healthy plane.
+void alive();
+void stopping();
+
+}  // namespace sluice::notify

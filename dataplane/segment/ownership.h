@@ -25,7 +25,7 @@
 #include <utility>
 
 #include "dataplane/base/owned.h"
-#include "dataplane/segment/former_segment.h"
+#include "dataplane/segment/part_file.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::segment {

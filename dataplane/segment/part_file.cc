@@ -15,10 +15,8 @@
 
 #include "dataplane/base/file_lock.h"
 #include "dataplane/base/setup_error.h"
-#include "dataplane/segment/former_segment.h"
 #include "dataplane/segment/heartbeat.h"
-#include "dataplane/segment/paths.h"
-#include "dataplane/segment/sections.h"
+#include "dataplane/segment/layout.h"
 
 namespace sluice::segment {
 namespace {

@@ -2,7 +2,7 @@
 //
 // Compatibility with the other plane's part in any release: sections of equal layout, counters of equal name,
 // and values within their bounds.
-#include "dataplane/segment/sections.h"
+#include "dataplane/segment/layout.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,11 +14,9 @@
 #include "dataplane/segment/checked.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/config_ranges.h"
-#include "dataplane/segment/counter_names.h"
 #include "dataplane/segment/counters.h"
-#include "dataplane/segment/ingress.h"
+#include "dataplane/segment/gateways.h"
 #include "dataplane/segment/shapes.h"
-#include "dataplane/segment/upstreams.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"
 

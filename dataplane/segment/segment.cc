@@ -16,7 +16,6 @@
 
 #include "dataplane/base/file_lock.h"
 #include "dataplane/segment/ownership.h"
-#include "dataplane/segment/truncation_guard.h"
 
 namespace sluice::segment {
 namespace {

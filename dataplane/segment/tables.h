@@ -10,7 +10,6 @@
 
 #include "dataplane/base/host_name.h"
 #include "dataplane/base/net_address.h"
-#include "dataplane/segment/pool_use.h"
 
 namespace sluice::segment {
 
@@ -152,7 +151,7 @@ inline constexpr std::uint32_t kMaxDeviceStatistics = 96;
 
 enum class CaptureState : std::uint32_t { None, Running, Done, Failed };
 
-/// Status of the last packet capture that was requested (segment/capture_channel.h).
+/// Status of the last packet capture that was requested (segment/channels.h).
 struct CaptureStatus {
   std::uint64_t id = 0;
   CaptureState state{};
@@ -169,5 +168,19 @@ struct MemoryInfo {
 };
 
 using MemoryTable = std::array<MemoryInfo, kMaxMemoryEntries>;
+
+/// Usage of a shared pool. One writer, its reactor. The words are relaxed atomics that any thread or process
+/// may read.
+struct PoolUse {
+  std::atomic<std::uint32_t> buffers;
+  std::atomic<std::uint32_t> held;
+  std::atomic<std::uint32_t> waiting;  ///< calls or messages that wait for a buffer
+
+  void publish(std::uint32_t of, std::uint32_t in_use, std::uint32_t waiters) noexcept {
+    buffers.store(of, std::memory_order_relaxed);
+    held.store(in_use, std::memory_order_relaxed);
+    waiting.store(waiters, std::memory_order_relaxed);
+  }
+};
 
 }  // namespace sluice::segment

@@ -21,7 +21,7 @@
 #include "dataplane/gateway/tcp_upstream/addresses.h"
 #include "dataplane/gateway/tcp_upstream/credit_limits.h"
 #include "dataplane/gateway/tcp_upstream/upstream_slot.h"
-#include "dataplane/segment/upstreams.h"
+#include "dataplane/segment/gateways.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/service/api/service_ports.h"
 

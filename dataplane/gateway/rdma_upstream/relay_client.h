@@ -11,7 +11,7 @@
 #include "dataplane/gateway/rdma_server/server_user.h"
 #include "dataplane/gateway/rdma_upstream/relay_call.h"
 #include "dataplane/gateway/rdma_upstream/server_calls.h"
-#include "dataplane/segment/upstreams.h"
+#include "dataplane/segment/gateways.h"
 
 namespace sluice::rdma_upstream {
 

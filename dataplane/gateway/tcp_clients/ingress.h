@@ -19,7 +19,7 @@
 #include "dataplane/gateway/tcp_clients/listener.h"
 #include "dataplane/gateway/tcp_clients/tcp_client.h"
 #include "dataplane/segment/config_block.h"
-#include "dataplane/segment/ingress.h"
+#include "dataplane/segment/gateways.h"
 #include "dataplane/tcp/uring.h"
 
 namespace sluice::tcp_clients {

@@ -17,7 +17,7 @@
 #include "dataplane/gateway/tcp_clients/hosts.h"
 #include "dataplane/gateway/tcp_clients/server_calls.h"
 #include "dataplane/gateway/transition_table.h"
-#include "dataplane/segment/ingress.h"
+#include "dataplane/segment/gateways.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/tcp/send_queue.h"
 #include "dataplane/tcp/stream_receiver.h"

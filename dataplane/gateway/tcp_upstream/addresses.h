@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "dataplane/segment/upstream_addresses.h"
+#include "dataplane/segment/control_tables.h"
 
 namespace sluice::tcp_upstream {
 

@@ -16,7 +16,7 @@
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
 #include "dataplane/gateway/tcp_upstream/reply_memory.h"
-#include "dataplane/segment/upstreams.h"
+#include "dataplane/segment/gateways.h"
 
 namespace sluice::tcp_upstream {
 

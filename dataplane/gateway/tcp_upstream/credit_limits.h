@@ -13,7 +13,7 @@
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/segment/upstreams.h"
+#include "dataplane/segment/gateways.h"
 #include "dataplane/service/api/service.h"
 
 namespace sluice::tcp_upstream {

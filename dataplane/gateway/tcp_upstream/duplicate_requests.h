@@ -15,7 +15,7 @@
 #include "dataplane/gateway/tcp_upstream/duplicate_request_cache.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
 #include "dataplane/gateway/tcp_upstream/upstream_shared.h"
-#include "dataplane/segment/upstreams.h"
+#include "dataplane/segment/gateways.h"
 
 namespace sluice::tcp_upstream {
 

@@ -20,7 +20,7 @@
 #include "dataplane/gateway/tcp_upstream/iteration_clock.h"
 #include "dataplane/gateway/tcp_upstream/reply_memory.h"
 #include "dataplane/gateway/tcp_upstream/xid_table.h"
-#include "dataplane/segment/upstreams.h"
+#include "dataplane/segment/gateways.h"
 #include "dataplane/tcp/uring.h"
 #include "pmd/device.h"
 

@@ -16,7 +16,7 @@
 #include "dataplane/rpcrdma/link/send_stage.h"
 #include "dataplane/rpcrdma/link/shared_memory.h"
 #include "dataplane/rpcrdma/v2/version_memory.h"
-#include "dataplane/segment/call_table.h"
+#include "dataplane/segment/calls.h"
 
 namespace sluice::rpcrdma {
 

@@ -16,7 +16,7 @@
 #include "dataplane/rpcrdma/link/wr_id.h"
 #include "dataplane/rpcrdma/responder/call_layout.h"
 #include "dataplane/rpcrdma/wire/v2.h"
-#include "dataplane/segment/trace.h"
+#include "dataplane/segment/calls.h"
 #include "dataplane/service/api/service.h"
 #include "pmd/buffer_pool.h"
 

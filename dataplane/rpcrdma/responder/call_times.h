@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "dataplane/base/clock.h"
-#include "dataplane/segment/call_table.h"
+#include "dataplane/segment/calls.h"
 
 namespace sluice::rpcrdma {
 

@@ -16,8 +16,7 @@
 #include "dataplane/rpcrdma/responder/failed_transfers.h"
 #include "dataplane/rpcrdma/responder/refusal_pace.h"
 #include "dataplane/rpcrdma/responder/service_table.h"
-#include "dataplane/segment/slow_calls.h"
-#include "dataplane/segment/trace.h"
+#include "dataplane/segment/calls.h"
 
 namespace sluice::rpcrdma {
 

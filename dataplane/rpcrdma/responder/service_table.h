@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "dataplane/rpc/message.h"
-#include "dataplane/segment/call_table.h"
+#include "dataplane/segment/calls.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/service/api/service_ports.h"
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "dataplane/segment/slow_calls.h"
+#include "dataplane/segment/calls.h"
 
 namespace sluice::gateway_test {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "dataplane/segment/capture_channel.h"
+#include "dataplane/segment/channels.h"
 
 namespace sluice::segment {
 namespace {

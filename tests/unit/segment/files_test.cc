@@ -14,9 +14,9 @@
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/file_lock.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/segment/layout.h"
 #include "dataplane/segment/ownership.h"
-#include "dataplane/segment/paths.h"
-#include "dataplane/segment/sections.h"
+#include "dataplane/segment/part_file.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/segment/version.h"
 

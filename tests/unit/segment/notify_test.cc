@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/segment/notify.h"
+#include "dataplane/segment/heartbeat.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Resource usage of the own process, compared with what the test consumes.
-#include "dataplane/segment/process_use.h"
+#include "dataplane/segment/heartbeat.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "dataplane/base/file_descriptor.h"
-#include "dataplane/segment/heartbeat.h"
 
 namespace sluice::segment {
 namespace {

@@ -15,8 +15,8 @@
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/checked.h"
+#include "dataplane/segment/layout.h"
 #include "dataplane/segment/ownership.h"
-#include "dataplane/segment/sections.h"
 
 namespace sluice::segment {
 namespace {

@@ -9,10 +9,8 @@
 #include <memory>
 #include <thread>
 
-#include "dataplane/segment/call_table.h"
+#include "dataplane/segment/calls.h"
 #include "dataplane/segment/config_block.h"
-#include "dataplane/segment/slow_calls.h"
-#include "dataplane/segment/trace.h"
 
 namespace sluice::segment {
 namespace {

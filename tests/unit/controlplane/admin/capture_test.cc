@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "dataplane/segment/capture_channel.h"
+#include "dataplane/segment/channels.h"
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice::admin {

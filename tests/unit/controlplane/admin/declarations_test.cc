@@ -22,7 +22,7 @@
 #include "controlplane/events/kinds.h"
 #include "controlplane/statistics.h"
 #include "controlplane/topology.h"
-#include "dataplane/segment/capture_channel.h"
+#include "dataplane/segment/channels.h"
 #include "tests/unit/controlplane/admin/fake_operations.h"
 #include "tests/unit/controlplane/lab.h"
 

@@ -11,9 +11,8 @@
 #include <span>
 #include <string>
 
-#include "dataplane/segment/datagram_socket.h"
+#include "dataplane/segment/channels.h"
 #include "dataplane/segment/heartbeat.h"
-#include "dataplane/segment/kept_channel.h"
 #include "dataplane/segment/segment.h"
 #include "tests/unit/log/captured_log.h"
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Datagrams with a file descriptor between the planes, and the packet capture requests that they carry.
-#include "dataplane/segment/datagram_socket.h"
+#include "dataplane/segment/channels.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,8 +11,7 @@
 #include <utility>
 
 #include "dataplane/base/descriptor_message.h"
-#include "dataplane/segment/capture_channel.h"
-#include "dataplane/segment/paths.h"
+#include "dataplane/segment/part_file.h"
 
 namespace sluice::segment {
 namespace {
@@ -118,6 +115,10 @@ constexpr mode_t kCaptureMode = 0666;
 
 std::string capture_socket_of(const std::string& segment) {
   return base_path_of(segment) + ".capture";
+}
+
+std::string kept_socket_of(const std::string& segment) {
+  return base_path_of(segment) + ".kept";
 }
 
 void send_capture_request(const std::string& path, const CaptureRequest& request, int descriptor) {

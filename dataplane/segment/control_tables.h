@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Addresses of the upstream servers: results of resolving the configured hosts, and which of these addresses
-// answer.
-//
-// Plain values. The control plane's resolver thread (controlplane/upstreams) is the only writer, through the
-// SeqLock in Layout; any other thread or process reads a copy. The data plane keeps using the last copy that
-// it has read.
+// Tables that the control plane publishes beside the configuration: the addresses of the upstream servers,
+// and the totals of the busiest clients. Plain values, which the control plane writes through a SeqLock; any
+// other thread or process reads a copy.
 #pragma once
 
 #include <array>
@@ -17,7 +14,7 @@
 #include "dataplane/base/seqlock.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/segment/config_block.h"
-#include "dataplane/segment/upstreams.h"
+#include "dataplane/segment/gateways.h"
 
 namespace sluice::segment {
 
@@ -46,8 +43,10 @@ struct UpstreamAddressList {
   std::array<UpstreamAddress, kMaxUpstreamAddresses> addresses;  ///< sorted by host
 };
 
-/// Addresses of all upstreams. An upstream is looked up by name, because a data plane may be older than the
-/// configuration.
+/// Addresses of all upstreams: results of resolving the configured hosts, and which of these addresses
+/// answer. Written by the control plane's resolver thread (controlplane/upstreams); the data plane keeps
+/// using the last copy that it has read. An upstream is looked up by name, because a data plane may be older
+/// than the configuration.
 using UpstreamAddressTable = std::array<UpstreamAddressList, kMaxUpstreams>;
 using SharedUpstreamAddresses = SeqLock<UpstreamAddressTable>;
 
@@ -92,5 +91,27 @@ inline bool has_address(const SharedUpstreamAddresses& shared, std::string_view 
     if (list->addresses[i].address == address) return true;
   return false;
 }
+
+inline constexpr std::uint32_t kClientsShown = 16;
+
+struct ServedCalls {
+  std::uint64_t calls = 0;
+  std::uint64_t time_ns = 0;         ///< sum over all calls, each from its arrival to the end of its reply
+  std::uint64_t received_bytes = 0;  ///< bytes of messages and RDMA Reads
+  std::uint64_t sent_bytes = 0;      ///< bytes of messages and RDMA Writes
+};
+
+struct ShownClient {
+  PeerAddress peer;
+  std::uint32_t in_use = 0;
+  std::uint32_t unused = 0;
+  ServedCalls served;  ///< totals since the client entered the table
+};
+
+/// Totals of the busiest clients, for metrics. Written by the control plane's main thread.
+struct ClientTable {
+  std::array<ShownClient, kClientsShown> clients;
+  ServedCalls others;
+};
 
 }  // namespace sluice::segment

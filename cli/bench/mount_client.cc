@@ -10,7 +10,7 @@
 #include "cli/bench/client_error.h"
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/net_address.h"
-#include "dataplane/base/socket_address.h"
+#include "dataplane/base/sockets.h"
 #include "mount3.h"
 
 namespace sluice::bench {

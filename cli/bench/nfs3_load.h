@@ -14,7 +14,7 @@
 
 #include "cli/bench/client.h"
 #include "cli/interrupt.h"
-#include "dataplane/base/fixed_stack.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/segment/histogram.h"
 #include "dataplane/ulb/nfs3.h"
 

@@ -15,7 +15,7 @@
 #include "cli/output.h"
 #include "cli/sluicectl/listing.h"
 #include "cli/sluicectl/print.h"
-#include "dataplane/base/descriptor_message.h"
+#include "dataplane/base/sockets.h"
 
 namespace sluice::ctl {
 namespace {

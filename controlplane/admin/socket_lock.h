@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Lock that admits one control plane to an admin socket, across segments and PID namespaces. The lock is a
-// byte of PATH.lock (base/file_lock.h) whose offset depends on segment and epoch. A control plane that takes
-// over from a suspended one therefore locks another byte and ignores the byte of its predecessor. Any other
-// locked byte prevents its start. Setup.
+// byte of PATH.lock (base/file_descriptor.h) whose offset depends on segment and epoch. A control plane that
+// takes over from a suspended one therefore locks another byte and ignores the byte of its predecessor. Any
+// other locked byte prevents its start. Setup.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 #include "controlplane/cm/id_destroyer.h"
 #include "controlplane/cm/random_numbers.h"
 #include "dataplane/base/setup_error.h"
-#include "dataplane/base/socket_address.h"
+#include "dataplane/base/sockets.h"
 
 namespace sluice::cm {
 namespace {

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -118,6 +119,14 @@ inline std::optional<PeerAddress> parse_address(const std::string& text) {
 /// port 20049.
 inline std::string universal_address(const PeerAddress& address, std::uint16_t port) {
   return text_without_zone(address) + '.' + std::to_string(port >> 8) + '.' + std::to_string(port & 0xFF);
+}
+
+/// Returns an IPv4 address unchanged, and the first 64 bits of an IPv6 address, because a host can choose the
+/// remaining bits freely.
+inline PeerAddress network_of(PeerAddress address) {
+  if (is_mapped_ipv4(address)) return address;
+  for (std::size_t i = 8; i < address.bytes.size(); ++i) address.bytes[i] = 0;
+  return address;
 }
 
 }  // namespace sluice

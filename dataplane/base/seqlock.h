@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sequence lock: one writer and any number of readers, in threads or processes; the writer never waits. The
-// value is stored as atomic words, so that a torn read is detected instead of being undefined behaviour.
-// Zeroed memory holds a zeroed value.
+// Values that one writer shares with any number of readers, in threads or processes: a sequence lock, and two
+// copies of a value of which one is always whole. Zeroed memory holds a zeroed value.
 #pragma once
 
 #include <array>
@@ -19,6 +18,8 @@
 
 namespace sluice {
 
+/// Sequence lock: the writer never waits. The value is stored as atomic words, so that a torn read is
+/// detected instead of being undefined behaviour.
 template <typename T>
 class SeqLock {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -88,6 +89,44 @@ class SeqLock {
 
   std::atomic<std::uint32_t> sequence_;
   std::array<std::atomic<std::uint64_t>, kWords> words_;
+};
+
+/// Value of one writer that is complete at any moment, even if the writer dies during a write: two sequence
+/// locks that are written alternately, and a count that selects the newest. Zeroed memory holds a zeroed
+/// value.
+template <typename T>
+class TwoCopies {
+ public:
+  /// Publishes a value. Called by the single writer only. Readers see the old value until it returns.
+  void write(const T& value) noexcept {
+    const std::uint32_t next = written_.load(std::memory_order_relaxed) + 1;
+    copies_[next % 2].write(value);
+    SLUICE_STORE_POINT();
+    written_.store(next, std::memory_order_release);
+  }
+
+  /// Reads the value; any thread or process. Returns false if the writer overtook every attempt; `value` is
+  /// then undefined.
+  [[nodiscard]] bool read(T& value) const noexcept {
+    constexpr int kTries = 8;
+    for (int i = 0; i < kTries; ++i)
+      if (copies_[written_.load(std::memory_order_acquire) % 2].read(value)) return true;
+    return false;
+  }
+  /// Returns an allocated copy of the value; empty if read() fails. Not on the message path, because it
+  /// allocates.
+  Owned<T> read_copy() const {
+    Owned<T> value(new T());
+    if (!read(*value)) value.reset();
+    return value;
+  }
+
+  /// Returns the sequence number, which changes with every write.
+  std::uint32_t sequence() const noexcept { return written_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<std::uint32_t> written_;
+  std::array<SeqLock<T>, 2> copies_;
 };
 
 }  // namespace sluice

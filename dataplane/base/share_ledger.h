@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/invariant.h"
 
 namespace sluice {

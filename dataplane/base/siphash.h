@@ -5,12 +5,17 @@
 // thread.
 #pragma once
 
+#include <sys/random.h>
+
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
+
+#include "dataplane/base/setup_error.h"
 
 namespace sluice {
 
@@ -56,6 +61,16 @@ inline std::uint64_t siphash(const HashKey& key, std::span<const std::byte> data
   v2 ^= 0xff;
   for (int i = 0; i < 4; ++i) round();
   return v0 ^ v1 ^ v2 ^ v3;
+}
+
+/// Returns an unpredictable value from the kernel, such as a key. For setup; any thread. Throws SetupError.
+template <typename T>
+T random_value() {
+  static_assert(std::has_unique_object_representations_v<T> && sizeof(T) <= 256);  // more may be truncated
+  T value;
+  if (::getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value))
+    throw SetupError("Cannot get random numbers from the kernel.");
+  return value;
 }
 
 }  // namespace sluice

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "dataplane/base/export_path.h"
-#include "dataplane/base/stop_signal.h"
+#include "dataplane/base/signals.h"
 #include "dataplane/gateway/tcp_clients/ingress.h"
 #include "dataplane/log/log.h"
 #include "dataplane/log/log_queue.h"

@@ -10,10 +10,9 @@
 #include <utility>
 
 #include "cli/arguments.h"
-#include "dataplane/base/ignored_signals.h"
 #include "dataplane/base/processor_list.h"
 #include "dataplane/base/setup_error.h"
-#include "dataplane/base/stop_signal.h"
+#include "dataplane/base/signals.h"
 #include "dataplane/log/log.h"
 #include "dataplane/log/log_queue.h"
 #include "dataplane/process/data_plane.h"

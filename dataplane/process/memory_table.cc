@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "dataplane/base/buffer_stride.h"
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/gateway/tcp_clients/tcp_client.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"

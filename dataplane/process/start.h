@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "dataplane/base/owned.h"
-#include "dataplane/base/stop_signal.h"
+#include "dataplane/base/signals.h"
 #include "dataplane/segment/ownership.h"
 #include "dataplane/segment/segment.h"
 

@@ -10,8 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "dataplane/base/fixed_ring.h"
-#include "dataplane/base/fixed_stack.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/reactor/connection_table.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/segment/segment.h"

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "dataplane/base/cache_line.h"
-#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/rpcrdma/intake_v1.h"
 #include "dataplane/rpcrdma/intake_v2.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/engine.h"
 
-#include "dataplane/base/buffer_stride.h"
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/base/pool_size.h"

@@ -8,9 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "dataplane/base/object_array.h"
-#include "dataplane/base/paced_round.h"
-#include "dataplane/base/stage_times.h"
+#include "dataplane/base/cache_line.h"
+#include "dataplane/base/clock.h"
 #include "dataplane/rpcrdma/connection.h"
 
 namespace sluice::rpcrdma {

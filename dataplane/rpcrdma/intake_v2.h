@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "dataplane/base/fixed_ring.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/properties.h"
 #include "dataplane/rpcrdma/roles.h"

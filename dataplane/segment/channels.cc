@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "dataplane/base/descriptor_message.h"
+#include "dataplane/base/sockets.h"
 #include "dataplane/segment/part_file.h"
 
 namespace sluice::segment {

@@ -17,7 +17,6 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/seqlock.h"
 #include "dataplane/base/spsc_ring.h"
-#include "dataplane/base/two_copies.h"
 #include "dataplane/segment/calls.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/control_tables.h"

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "dataplane/base/file_lock.h"
+#include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::segment {

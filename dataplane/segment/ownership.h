@@ -3,7 +3,7 @@
 // Ownership of the segment: only one control plane and one data plane write it at a time, whatever their PID
 // namespaces.
 //
-// Each plane holds a lock on a byte of its own part's file while it lives (base/file_lock.h). The data
+// Each plane holds a lock on a byte of its own part's file while it lives (base/file_descriptor.h). The data
 // plane's lock is always on one fixed byte. Control planes are numbered by epochs, and the control plane of
 // epoch e locks the byte kControlPlaneLocks + e, so that a successor can hold its lock while a stopped
 // predecessor (SIGSTOP, a frozen container) still holds its own. Heartbeat::owner contains the current owner:

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "dataplane/base/file_lock.h"
+#include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/layout.h"

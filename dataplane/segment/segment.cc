@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-#include "dataplane/base/file_lock.h"
+#include "dataplane/base/file_descriptor.h"
 #include "dataplane/segment/ownership.h"
 
 namespace sluice::segment {

@@ -21,7 +21,6 @@
 #include "dataplane/base/host_name.h"
 #include "dataplane/base/seqlock.h"
 #include "dataplane/base/spsc_ring.h"
-#include "dataplane/base/two_copies.h"
 #include "dataplane/segment/histogram.h"
 #include "dataplane/segment/layout.h"
 

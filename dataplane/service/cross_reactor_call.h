@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/base/fixed_array.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/base/spsc_ring.h"

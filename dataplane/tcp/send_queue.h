@@ -12,7 +12,7 @@
 #include <cstring>
 #include <span>
 
-#include "dataplane/base/fixed_array.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice::tcp {

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "dataplane/base/net_address.h"
-#include "dataplane/base/socket_address.h"
+#include "dataplane/base/sockets.h"
 
 namespace sluice::tcp {
 

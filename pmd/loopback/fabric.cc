@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "dataplane/base/file_lock.h"
+#include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/loopback/device.h"

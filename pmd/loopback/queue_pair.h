@@ -9,7 +9,7 @@
 #include <memory>
 #include <span>
 
-#include "dataplane/base/ring_storage.h"
+#include "dataplane/base/fixed_containers.h"
 #include "pmd/loopback/loopback.h"
 
 namespace sluice::rdma::loopback {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <span>
 
-#include "dataplane/base/fixed_ring.h"
+#include "dataplane/base/fixed_containers.h"
 #include "pmd/datagram.h"
 
 namespace sluice::rdma::softroce {

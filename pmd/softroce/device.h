@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/base/fixed_ring.h"
-#include "dataplane/base/ring_storage.h"
+#include "dataplane/base/fixed_containers.h"
 #include "pmd/softroce/announcer.h"
 #include "pmd/softroce/completion_gate.h"
 #include "pmd/softroce/datagram_queue.h"

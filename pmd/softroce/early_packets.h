@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/base/ring_storage.h"
+#include "dataplane/base/fixed_containers.h"
 #include "pmd/softroce/wire.h"
 
 namespace sluice::rdma::softroce {

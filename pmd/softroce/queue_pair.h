@@ -15,8 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "dataplane/base/fixed_ring.h"
-#include "dataplane/base/ring_storage.h"
+#include "dataplane/base/fixed_containers.h"
 #include "pmd/softroce/congestion.h"
 #include "pmd/softroce/early_packets.h"
 #include "pmd/softroce/frame.h"

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "dataplane/base/fixed_ring.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/setup_error.h"
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"

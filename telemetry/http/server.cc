@@ -23,7 +23,7 @@
 
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/net_address.h"
-#include "dataplane/base/socket_address.h"
+#include "dataplane/base/sockets.h"
 #include "dataplane/segment/heartbeat.h"
 #include "telemetry/http/host_names.h"
 #include "telemetry/http/listener.h"

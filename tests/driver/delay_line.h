@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "dataplane/base/fixed_ring.h"
+#include "dataplane/base/fixed_containers.h"
 
 namespace sluice::rdma::conformance {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/gateway/retransmission.h"
 #include "dataplane/gateway/transition_table.h"
 #include "dataplane/service/api/binding.h"

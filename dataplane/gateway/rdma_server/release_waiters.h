@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rdma_server {

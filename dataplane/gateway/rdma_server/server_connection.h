@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/base/fixed_array.h"
-#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/gateway/rdma_server/client_call.h"
 #include "dataplane/gateway/rdma_server/liveness_timer.h"
 #include "dataplane/gateway/rdma_server/server_user.h"

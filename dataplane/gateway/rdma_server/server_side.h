@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "dataplane/base/clock.h"
-#include "dataplane/base/fixed_array.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/gateway/rdma_server/dialer.h"
 #include "dataplane/gateway/rdma_server/server_connections.h"
 #include "dataplane/rpcrdma/engine.h"

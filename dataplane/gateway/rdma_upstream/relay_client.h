@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/gateway/rdma_server/client_buffers.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
 #include "dataplane/gateway/rdma_upstream/relay_call.h"

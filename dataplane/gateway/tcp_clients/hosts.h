@@ -9,9 +9,8 @@
 #include <cstdint>
 #include <span>
 
-#include "dataplane/base/fixed_array.h"
-#include "dataplane/base/network.h"
-#include "dataplane/base/random_value.h"
+#include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/base/siphash.h"
 
 namespace sluice::tcp_clients {

@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/base/fixed_stack.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/owned.h"
-#include "dataplane/base/paced_round.h"
 #include "dataplane/gateway/rdma_server/release_waiters.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
 #include "dataplane/gateway/tcp_clients/hosts.h"

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "dataplane/base/fixed_array.h"
-#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/gateway/rdma_server/client_buffers.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
 #include "dataplane/gateway/tcp_clients/hosts.h"

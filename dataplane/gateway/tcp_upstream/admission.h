@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <span>
 
-#include "dataplane/base/intrusive_queue.h"
-#include "dataplane/base/paced_round.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
 #include "dataplane/gateway/tcp_upstream/reply_memory.h"

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "dataplane/base/invariant.h"
-#include "dataplane/base/random_value.h"
+#include "dataplane/base/siphash.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/xdr/cursor.h"
 

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "dataplane/base/fixed_array.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/base/siphash.h"

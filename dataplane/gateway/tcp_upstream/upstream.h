@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dataplane/base/paced_round.h"
+#include "dataplane/base/clock.h"
 #include "dataplane/gateway/tcp_upstream/upstream_calls.h"
 
 namespace sluice::tcp_upstream {

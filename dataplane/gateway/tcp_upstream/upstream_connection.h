@@ -15,8 +15,8 @@
 #include <optional>
 #include <utility>
 
-#include "dataplane/base/fixed_array.h"
-#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
 #include "dataplane/gateway/tcp_upstream/upstream_shared.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "dataplane/base/probes.h"
-#include "dataplane/base/random_value.h"
+#include "dataplane/base/siphash.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/tcp_upstream/addresses.h"
 #include "dataplane/gateway/tcp_upstream/credit_limits.h"

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "dataplane/base/cache_line.h"
-#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/link/counters.h"
 #include "dataplane/rpcrdma/link/receives.h"

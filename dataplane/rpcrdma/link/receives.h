@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <span>
 
-#include "dataplane/base/buffer_stride.h"
-#include "dataplane/base/fixed_stack.h"
+#include "dataplane/base/cache_line.h"
+#include "dataplane/base/fixed_containers.h"
 #include "pmd/memory.h"
 #include "pmd/queue_pair.h"
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "dataplane/base/fixed_stack.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/pool_size.h"
 #include "dataplane/rpcrdma/wire/header.h"
 #include "dataplane/rpcrdma/wire/v2.h"

@@ -7,10 +7,10 @@
 #include <bit>
 #include <cstring>
 
-#include "dataplane/base/buffer_stride.h"
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/invariant.h"
-#include "dataplane/base/random_value.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/siphash.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/requester/request.h"
 #include "pmd/device.h"

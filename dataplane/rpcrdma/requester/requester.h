@@ -13,8 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "dataplane/base/fixed_array.h"
-#include "dataplane/base/fixed_stack.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/link/received_message.h"
 #include "dataplane/rpcrdma/requester/request.h"

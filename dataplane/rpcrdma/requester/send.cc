@@ -3,7 +3,7 @@
 // TX half of the requester: plain calls with their replies, and waiting calls from the queue to their Send.
 #include <cstring>
 
-#include "dataplane/base/fixed_vector.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/requester/steps.h"
 

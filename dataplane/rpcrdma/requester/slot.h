@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "dataplane/base/cache_line.h"
-#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/rpcrdma/link/received_message.h"
 #include "dataplane/rpcrdma/link/wr_id.h"
 #include "dataplane/rpcrdma/requester/request.h"

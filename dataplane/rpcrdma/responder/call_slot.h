@@ -9,8 +9,7 @@
 #include <span>
 
 #include "dataplane/base/cache_line.h"
-#include "dataplane/base/intrusive_queue.h"
-#include "dataplane/base/intrusive_stack.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/rpcrdma/link/received_message.h"
 #include "dataplane/rpcrdma/link/wr_id.h"

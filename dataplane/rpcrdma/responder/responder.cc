@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "dataplane/base/buffer_stride.h"
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/responder/steps.h"
 

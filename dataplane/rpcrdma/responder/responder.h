@@ -10,11 +10,10 @@
 #include <utility>
 
 #include "dataplane/base/cache_line.h"
-#include "dataplane/base/fixed_array.h"
-#include "dataplane/base/fixed_ring.h"
-#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/invariant.h"
-#include "dataplane/base/paced_round.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/responder/responder_context.h"

@@ -20,7 +20,7 @@
 #include <cstring>
 #include <span>
 
-#include "dataplane/base/fixed_array.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/host_name.h"
 #include "dataplane/base/siphash.h"
 #include "dataplane/service/api/service.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/base/fixed_vector.h"
+#include "dataplane/base/fixed_containers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/base/paced_round.h"
+#include "dataplane/base/clock.h"
 
 #include <gtest/gtest.h>
 

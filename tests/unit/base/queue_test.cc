@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "dataplane/base/cache_line.h"
-#include "dataplane/base/fixed_stack.h"
-#include "dataplane/base/intrusive_queue.h"
-#include "dataplane/base/intrusive_stack.h"
-#include "dataplane/base/object_array.h"
+#include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/intrusive_lists.h"
 
 namespace sluice {
 namespace {

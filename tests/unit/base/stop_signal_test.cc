@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/base/stop_signal.h"
+#include "dataplane/base/signals.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <string_view>
 
-#include "dataplane/base/buffer_stride.h"
+#include "dataplane/base/cache_line.h"
 #include "dataplane/gateway/rdma_server/server_connection.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/segment.h"

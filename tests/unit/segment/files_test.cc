@@ -12,7 +12,6 @@
 #include <set>
 
 #include "dataplane/base/file_descriptor.h"
-#include "dataplane/base/file_lock.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/layout.h"
 #include "dataplane/segment/ownership.h"

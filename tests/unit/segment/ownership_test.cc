@@ -16,7 +16,7 @@
 #include <fstream>
 #include <thread>
 
-#include "dataplane/base/file_lock.h"
+#include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::segment {

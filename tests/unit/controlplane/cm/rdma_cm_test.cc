@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "dataplane/base/socket_address.h"
+#include "dataplane/base/sockets.h"
 
 namespace {
 

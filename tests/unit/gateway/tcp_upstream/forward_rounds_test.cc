@@ -2,7 +2,7 @@
 //
 // Periodic work of an upstream, for any number of clients and calls: everything is done once per interval, a
 // little in each iteration.
-#include "dataplane/base/paced_round.h"
+#include "dataplane/base/clock.h"
 #include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
 
 namespace sluice::tcp_upstream_test {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "dataplane/base/buffer_stride.h"
+#include "dataplane/base/cache_line.h"
 #include "dataplane/rpcrdma/link/link_context.h"
 #include "tests/unit/base/counted_invariants.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests to a process that arrive as signals. A shutdown request also wakes waiting threads, so that
-// shutdown never waits out a polling interval.
+// Signals of a process: requests that arrive as signals, and signals that have no meaning for a plane.
 #pragma once
 
 #include <poll.h>
@@ -10,12 +9,16 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
+#include <initializer_list>
 
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice {
 
+/// Requests to a process that arrive as signals. A shutdown request also wakes waiting threads, so that
+/// shutdown never waits out a polling interval.
 class StopSignal {
  public:
   /// Creates the eventfd. Throws SetupError.
@@ -48,5 +51,16 @@ class StopSignal {
   std::atomic<bool> requested_{false};
   std::atomic<bool> hung_up_{false};
 };
+
+/// Ignores signals that stray `kill` commands, timers, closed pipes, terminals and file size limits send. The
+/// default action of most of them ends the process, and with the data plane all exported files in memory.
+/// Called before threads are started. Signals that report a defect of the program (such as SIGSEGV and
+/// SIGABRT), SIGQUIT and SIGTSTP keep their default actions.
+inline void ignore_meaningless_signals() noexcept {
+  for (const int number : {SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM, SIGVTALRM, SIGPROF, SIGPOLL, SIGPWR, SIGSTKFLT,
+                           SIGXFSZ, SIGTTIN, SIGTTOU})
+    std::signal(number, SIG_IGN);
+  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) std::signal(number, SIG_IGN);
+}
 
 }  // namespace sluice

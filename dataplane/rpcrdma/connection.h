@@ -7,19 +7,42 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/owned.h"
-#include "dataplane/rpcrdma/intake_v1.h"
-#include "dataplane/rpcrdma/intake_v2.h"
+#include "dataplane/rpcrdma/intake.h"
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/properties.h"
-#include "dataplane/rpcrdma/reverse_callers.h"
-#include "dataplane/rpcrdma/roles.h"
-#include "dataplane/rpcrdma/version_choice.h"
+#include "dataplane/rpcrdma/requester/requester.h"
 
 namespace sluice::rpcrdma {
+
+/// Pool of requesters for calls in the reverse direction, assigned to connections on demand. Owned by the
+/// engine; confined to one reactor.
+class ReverseCallers {
+ public:
+  /// Adds a requester at setup.
+  void add(Owned<Requester> requester) {
+    free_.push_back(requester.get());
+    all_.push_back(std::move(requester));
+  }
+  /// Returns a free requester, or null if all are assigned.
+  Requester* acquire() noexcept {
+    if (free_.empty()) return nullptr;
+    Requester* const requester = free_.back();
+    free_.pop_back();
+    return requester;
+  }
+  void release(Requester& requester) noexcept { free_.push_back(&requester); }
+  bool all_free() const noexcept { return free_.size() == all_.size(); }
+
+ private:
+  std::vector<Owned<Requester>> all_;
+  std::vector<Requester*> free_;  ///< never reallocates: add() has made room for all of them
+};
 
 /// Registered memory of one connection.
 struct ConnectionMemory {

@@ -20,8 +20,7 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/tcp/stream_receiver.h"
-#include "dataplane/tcp/uring_probe.h"
+#include "dataplane/tcp/streams.h"
 
 namespace sluice::tcp {
 Uring::Uring(std::uint32_t operations, UringFeatures wanted)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The reactor's io_uring. One io_uring_enter() per loop iteration submits all operations and reaps
-// completions. Without work, the call is omitted. Only the owning reactor may call. Results have
-// the meaning of cqe->res, so they are a number of bytes, a descriptor or -errno.
+// completions. Without work, the call is omitted. Only the owning reactor may call. Results have the meaning
+// of cqe->res, so they are a number of bytes, a descriptor or -errno.
 #pragma once
 
 #include <liburing.h>
@@ -109,5 +109,10 @@ class Uring {
   std::uint32_t groups_ = 0;
   bool enabled_ = false;
 };
+
+/// Returns the io_uring features that the running kernel supports. Only the first call tries them: each is
+/// tried, because kernel versions say little about features that are backported or forbidden. Any thread, at
+/// setup.
+UringFeatures uring_features_of_kernel();
 
 }  // namespace sluice::tcp

@@ -8,8 +8,7 @@
 #include <span>
 
 #include "dataplane/base/intrusive_lists.h"
-#include "dataplane/gateway/retransmission.h"
-#include "dataplane/gateway/transition_table.h"
+#include "dataplane/gateway/call_state.h"
 #include "dataplane/service/api/binding.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/tcp/record_stream.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "dataplane/gateway/rdma_server/client_buffers.h"
+#include "dataplane/gateway/rdma_server/call_translation.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
 namespace sluice::rdma_server {
 

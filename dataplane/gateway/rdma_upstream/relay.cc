@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "dataplane/gateway/rdma_server/reverse_reply.h"
-#include "dataplane/gateway/rdma_upstream/relay_service.h"
-#include "dataplane/gateway/rdma_upstream/server_calls.h"
+#include "dataplane/gateway/rdma_server/server_user.h"
+#include "dataplane/gateway/rdma_upstream/relay_client.h"
 #include "dataplane/ulb/bindings.h"
 namespace sluice::rdma_upstream {
 namespace {

@@ -7,7 +7,6 @@
 //
 // Each client that has calls is assigned a connection to the server (dataplane/gateway/rdma_server). Callable
 // only on the owning reactor; the constructor is for setup.
-// the constructor is setup.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +14,12 @@
 #include <vector>
 
 #include "dataplane/base/owned.h"
-#include "dataplane/gateway/rdma_server/release_waiters.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
+#include "dataplane/gateway/rdma_server/server_user.h"
 #include "dataplane/gateway/rdma_upstream/relay_client.h"
-#include "dataplane/gateway/tcp_upstream/addresses.h"
-#include "dataplane/gateway/tcp_upstream/credit_limits.h"
 #include "dataplane/gateway/tcp_upstream/upstream_slot.h"
 #include "dataplane/segment/gateways.h"
 #include "dataplane/service/api/service.h"
-#include "dataplane/service/api/service_ports.h"
 
 namespace sluice::rdma_upstream {
 
@@ -120,6 +116,22 @@ class Relay final : public service::Poller {
   IntrusiveQueue<RelayClient, &RelayClient::closing_link> closing_;
   std::uint32_t calls_waiting_ = 0;
   std::uint64_t ticked_ns_ = 0;
+};
+
+/// Program and version that an RPC-over-RDMA server provides. The transport owns the calls, and the Relay
+/// outlives the service.
+class RelayService final : public service::Service {
+ public:
+  RelayService(Relay& relay, const service::Binding& binding) : relay_(relay), binding_(binding) {}
+
+  const service::Binding& binding() const noexcept override { return binding_; }
+  service::Execution execute(service::Call& call) noexcept override;
+  void release(service::Call& call) noexcept override;
+  void client_gone(service::Client& client) noexcept override { relay_.client(client).gone(); }
+
+ private:
+  Relay& relay_;
+  const service::Binding binding_;
 };
 
 }  // namespace sluice::rdma_upstream

@@ -4,16 +4,112 @@
 // the replies. Callable only on the owning reactor. Never allocates after construction.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "dataplane/base/intrusive_lists.h"
-#include "dataplane/gateway/rdma_server/client_buffers.h"
+#include "dataplane/gateway/call_state.h"
+#include "dataplane/gateway/rdma_server/call_translation.h"
+#include "dataplane/gateway/rdma_server/client_call.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
-#include "dataplane/gateway/rdma_upstream/relay_call.h"
-#include "dataplane/gateway/rdma_upstream/server_calls.h"
 #include "dataplane/segment/gateways.h"
+#include "dataplane/service/api/service.h"
 
 namespace sluice::rdma_upstream {
+
+class RelayClient;
+
+/// State of one call forwarded to an RPC-over-RDMA server, stored in service::Call::state().
+struct RelayCall {
+  enum class State : std::uint8_t {
+    None,         ///< not executed yet, or completed
+    Waiting,      ///< waits for a connection to the server, a free call on it, or memory
+    Outstanding,  ///< sent to the server
+    Held,         ///< the reply waits in `message` until the transport has room for it
+    Lost,         ///< no reply is possible; the client is being disconnected
+  };
+  State state;  ///< changed only by transition()
+  service::Call* call;
+  const service::Binding* binding;  ///< binding of the call's service
+  RelayClient* client;
+  RelayCall* next;                     ///< next call in the only list that contains this call
+  rdma_server::ClientCall* at_server;  ///< set from Outstanding until release; otherwise null
+  std::span<std::byte> message;        ///< the reply without placed data, while in Held
+
+  void transition(State to) noexcept;
+};
+
+using RelayCallTransitions = gateway::TransitionTable<RelayCall::State, RelayCall::State::Lost>;
+/// Successors of each state of a forwarded call.
+inline constexpr RelayCallTransitions kRelayCallTransitions = [] {
+  using enum RelayCall::State;
+  return RelayCallTransitions{
+      {Waiting},            // None
+      {Outstanding, Lost},  // Waiting
+      {None, Held, Lost},   // Outstanding
+      {None, Lost},         // Held
+      {None},               // Lost
+  };
+}();
+
+inline void RelayCall::transition(State to) noexcept {
+  gateway::change_state(kRelayCallTransitions, state, to);
+}
+
+/// FIFO of calls, in order of arrival.
+class RelayCallList {
+ public:
+  bool empty() const noexcept { return first_ == nullptr; }
+  RelayCall* front() const noexcept { return first_; }
+  std::uint32_t size() const noexcept { return size_; }
+  void push_back(RelayCall& call) noexcept {
+    call.next = nullptr;
+    (last_ != nullptr ? last_->next : first_) = &call;
+    last_ = &call;
+    ++size_;
+  }
+  /// Removes and returns the first call, or returns null if the list is empty.
+  RelayCall* pop_front() noexcept {
+    RelayCall* const call = first_;
+    if (call == nullptr) return nullptr;
+    first_ = call->next;
+    if (first_ == nullptr) last_ = nullptr;
+    --size_;
+    return call;
+  }
+
+ private:
+  RelayCall* first_ = nullptr;
+  RelayCall* last_ = nullptr;
+  std::uint32_t size_ = 0;
+};
+
+/// Calls that the server makes to one client (RFC 8167). They are forwarded unchanged and completed with the
+/// client's reply. The transport owns the calls.
+class ServerCalls {
+ public:
+  ServerCalls() = default;
+  ServerCalls(const ServerCalls&) = delete;
+  ServerCalls& operator=(const ServerCalls&) = delete;
+
+  bool empty() const noexcept;
+  /// Forwards a call. Returns false, without effect, if the client cannot take calls or has too many
+  /// outstanding.
+  bool start(service::Call& call, service::Client& client) noexcept;
+  /// Completes all calls because the connection that they arrived on has ended. Later replies are discarded.
+  void drop_all() noexcept;
+
+ private:
+  struct Outstanding {
+    service::Call* call = nullptr;  ///< null after drop_all()
+    bool in_use = false;            ///< true until the client's reply arrives or fails
+  };
+  static void on_reply(void* context, std::span<const std::byte> reply) noexcept;
+
+  std::array<Outstanding, rdma_server::kMaxServerCalls> outstanding_;
+};
 
 class Relay;
 

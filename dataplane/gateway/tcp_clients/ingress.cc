@@ -11,9 +11,8 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/gateway/rdma_server/reverse_reply.h"
-#include "dataplane/gateway/tcp_clients/listener.h"
-#include "dataplane/gateway/tcp_clients/server_calls.h"
+#include "dataplane/gateway/rdma_server/server_user.h"
+#include "dataplane/gateway/tcp_clients/tcp_client.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/tcp/sockets.h"
 namespace sluice::tcp_clients {

@@ -15,7 +15,7 @@
 #include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
-#include "dataplane/gateway/tcp_upstream/reply_memory.h"
+#include "dataplane/gateway/tcp_upstream/upstream_shared.h"
 #include "dataplane/segment/gateways.h"
 
 namespace sluice::tcp_upstream {

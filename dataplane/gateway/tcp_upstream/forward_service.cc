@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/gateway/tcp_upstream/export_group.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/ulb/nfs3.h"
 #include "dataplane/ulb/nfs4.h"
 namespace sluice::tcp_upstream {

@@ -6,11 +6,10 @@
 
 #include <cstdint>
 
-#include "dataplane/gateway/retransmission.h"
+#include "dataplane/gateway/call_state.h"
 #include "dataplane/gateway/tcp_upstream/duplicate_request_cache.h"
-#include "dataplane/gateway/transition_table.h"
 #include "dataplane/service/api/service.h"
-#include "dataplane/tcp/send_queue.h"
+#include "dataplane/tcp/streams.h"
 
 namespace sluice::tcp_upstream {
 

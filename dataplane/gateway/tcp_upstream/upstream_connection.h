@@ -21,8 +21,7 @@
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
 #include "dataplane/gateway/tcp_upstream/upstream_shared.h"
 #include "dataplane/tcp/record_stream.h"
-#include "dataplane/tcp/send_queue.h"
-#include "dataplane/tcp/stream_receiver.h"
+#include "dataplane/tcp/streams.h"
 #include "dataplane/tcp/uring.h"
 
 namespace sluice::tcp_upstream {

@@ -11,20 +11,134 @@
 #include <string_view>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/probes.h"
 #include "dataplane/base/siphash.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/gateway/tcp_upstream/addresses.h"
-#include "dataplane/gateway/tcp_upstream/credit_limits.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
-#include "dataplane/gateway/tcp_upstream/iteration_clock.h"
-#include "dataplane/gateway/tcp_upstream/reply_memory.h"
-#include "dataplane/gateway/tcp_upstream/xid_table.h"
+#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
 #include "dataplane/segment/gateways.h"
+#include "dataplane/service/api/binding.h"
+#include "dataplane/tcp/record_stream.h"
 #include "dataplane/tcp/uring.h"
 #include "pmd/device.h"
+#include "pmd/shared_buffers.h"
 
 namespace sluice::tcp_upstream {
+
+/// Caches the time during a part of a loop iteration. Events that are handled together have the same time,
+/// and each read of the clock would add several percent to the cost of a short call. Only the owning reactor
+/// may call.
+class IterationClock {
+ public:
+  using Clock = std::uint64_t (*)() noexcept;
+
+  explicit IterationClock(Clock clock) noexcept : clock_(clock) {}
+
+  std::uint64_t now_ns() noexcept {
+    if (!known_) now_ns_ = clock_();
+    known_ = true;
+    return now_ns_;
+  }
+  /// Discards the cached time, because time has passed in the kernel or in another part of the loop
+  /// iteration.
+  void pass() noexcept { known_ = false; }
+
+ private:
+  const Clock clock_;
+  std::uint64_t now_ns_ = 0;
+  bool known_ = false;
+};
+
+/// The XIDs of the calls that are outstanding at one upstream. XIDs are assigned in order, so that an XID is
+/// reused only after all 2^32 values. An upstream may treat a call with a recent XID as a retransmission and
+/// answer it with an old reply (RFC 5531, section 9). Only the owning reactor may call; only the constructor
+/// allocates.
+class XidTable {
+ public:
+  /// Setup. `calls` is the maximum number of calls in the table, and `first` is an arbitrary XID.
+  XidTable(std::uint32_t calls, std::uint32_t first) : slots_(std::bit_ceil(2 * calls)), next_(first) {}
+
+  /// Returns the next XID that no call in the table has. Skips the XIDs of used slots. At most half of the
+  /// slots are used, and each is skipped once per pass over the table.
+  std::uint32_t next() noexcept {
+    while (slot(next_) != nullptr) ++next_;
+    return next_++;
+  }
+  /// Adds a call whose XID is from next(), or replaces the call that has the same XID.
+  void add(ForwardedCall& forwarded) noexcept {
+    ForwardedCall*& entry = slot(forwarded.xid);
+    static_cast<void>(SLUICE_INVARIANT(entry == nullptr || entry->xid == forwarded.xid, xid_table));
+    entry = &forwarded;
+  }
+  /// Removes a call that add() has added. Never removes the entry of another call.
+  void remove(const ForwardedCall& forwarded) noexcept {
+    ForwardedCall*& entry = slot(forwarded.xid);
+    if (SLUICE_INVARIANT(entry == &forwarded, xid_table)) entry = nullptr;
+  }
+  /// Returns the call with this XID, or null.
+  ForwardedCall* find(std::uint32_t xid) noexcept {
+    ForwardedCall* const forwarded = slot(xid);
+    return forwarded != nullptr && forwarded->xid == xid ? forwarded : nullptr;
+  }
+
+ private:
+  ForwardedCall*& slot(std::uint32_t xid) noexcept { return slots_[xid & (slots_.size() - 1)]; }
+
+  std::vector<ForwardedCall*> slots_;  ///< indexed by the low bits of the XID
+  std::uint32_t next_;
+};
+
+/// Size in bytes of a short buffer. Each record that was received in a stream's buffer fits in it.
+inline constexpr std::uint32_t kItemBytes = tcp::kStreamBytes;
+/// Maximum bytes of a record that is received without reply memory, regardless of its number of fragments.
+/// The mark of a further fragment still fits in the stream's buffer behind such a record.
+inline constexpr std::uint64_t kMostShortReply = tcp::kStreamBytes - xdr::kUnit;
+
+struct ReplyBuffers {
+  std::uint32_t records = 128;                      ///< number of long buffers, of record_bytes() each
+  std::uint32_t items = 512;                        ///< number of short buffers, of kItemBytes each
+  std::uint32_t max_io_bytes = tcp::kMaxDataBytes;  ///< maximum data bytes of one READ or WRITE
+
+  /// Returns the size in bytes of a long buffer, which holds the longest call or reply.
+  std::uint32_t record_bytes() const noexcept { return tcp::record_bytes(max_io_bytes); }
+  /// Returns the maximum sizes of data and messages that the gateway carries to the upstream.
+  service::CarriedSizes carried() const noexcept {
+    return {.data_bytes = max_io_bytes, .message_bytes = record_bytes()};
+  }
+
+  /// Returns the number of short buffers, which guarantees each client one. Each client is also guaranteed a
+  /// long buffer if there are at least least_for_equal_shares() of them.
+  std::uint32_t items_for(std::uint32_t clients) const noexcept {
+    return larger_of(items, least_for_equal_shares(clients));
+  }
+};
+
+/// Registered memory for the replies of one upstream. Each client of the reactor has a share. Upstreams do
+/// not share this memory, so an upstream that does not answer cannot exhaust the memory of others. Only the
+/// owning reactor may call; the constructor is setup.
+class ReplyMemory {
+ public:
+  /// Setup. Throws SetupError.
+  ReplyMemory(rdma::Device& device, const ReplyBuffers& buffers, std::uint32_t clients) {
+    const std::uint32_t items = buffers.items_for(clients);
+    items_.provide({device, items, kItemBytes}, equal_shares(items, clients));
+    records_.provide({device, buffers.records, buffers.record_bytes()},
+                     equal_shares(buffers.records, clients));
+  }
+
+  /// Returns the buffers for `need`, which must not be ReplyNeed::None.
+  rdma::SharedBuffers& of(ReplyNeed need) noexcept { return need == ReplyNeed::Record ? records_ : items_; }
+  const rdma::SharedBuffers& of(ReplyNeed need) const noexcept {
+    return need == ReplyNeed::Record ? records_ : items_;
+  }
+  rdma::SharedBuffers& items() noexcept { return items_; }
+  rdma::SharedBuffers& records() noexcept { return records_; }
+
+ private:
+  rdma::SharedBuffers items_;
+  rdma::SharedBuffers records_;
+};
 
 /// Number of dedicated connections that may still be closing while their successors are open.
 inline constexpr std::uint32_t kSpareConnections = 16;

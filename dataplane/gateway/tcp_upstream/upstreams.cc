@@ -9,7 +9,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/gateway/tcp_upstream/addresses.h"
+#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/ulb/bindings.h"
 namespace sluice::tcp_upstream {

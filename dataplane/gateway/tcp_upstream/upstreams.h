@@ -6,18 +6,88 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "dataplane/base/owned.h"
-#include "dataplane/gateway/tcp_upstream/export_group.h"
 #include "dataplane/gateway/tcp_upstream/forward_service.h"
-#include "dataplane/gateway/tcp_upstream/tcp_slot.h"
 #include "dataplane/gateway/tcp_upstream/upstream.h"
-#include "dataplane/service/api/service_ports.h"
+#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
+#include "dataplane/service/api/service.h"
 #include "dataplane/tcp/uring.h"
+#include "dataplane/ulb/tagged_handles.h"
 #include "pmd/device.h"
 
 namespace sluice::tcp_upstream {
+
+/// An NFS 3 program that several upstreams serve, each with its own exports. MOUNT queries the upstream that
+/// exports a path and prepends its tag to the file handle. Each handle that a client receives later carries
+/// the tag of the upstream that returned it. The handles of a call therefore select its upstream, also after
+/// a restart of either plane. The tag only selects the upstream, which alone decides whether a handle is
+/// valid and for which client.
+///
+/// Only the owning reactor may call.
+class ExportGroup final : public service::Service {
+ public:
+  /// Returns whether several upstreams may serve the program.
+  static bool shares(const service::Binding& binding) noexcept;
+
+  /// Setup.
+  explicit ExportGroup(const service::Binding& binding) : binding_(binding) {}
+  /// Adds a member at setup. A group has 1 to segment::kMaxUpstreams members. Each has a unique tag, or no
+  /// tag while it is spare, and outlives the group.
+  void add(ForwardService& member) noexcept { members_[count_++] = &member; }
+
+  const service::Binding& binding() const noexcept override { return binding_; }
+  service::Execution execute(service::Call& call) noexcept override;
+  void release(service::Call& call) noexcept override;
+  void call_abandoned(service::Call& call) noexcept override;
+  void client_gone(service::Client& client) noexcept override;
+
+ private:
+  ForwardService* find(std::uint32_t tag) const noexcept;
+  service::Execution route(service::Call& call, const ulb::CallHandles& handles) noexcept;
+  service::Execution refuse(service::Call& call, ulb::Nfs3Error error) noexcept;
+
+  const service::Binding binding_;
+  std::array<ForwardService*, segment::kMaxUpstreams> members_{};
+  std::size_t count_ = 0;
+};
+
+/// Slot of an upstream over TCP that has either its own exports or its own listen port. Only the owning
+/// reactor may call, except where upstream_slot.h permits other threads.
+class TcpSlot final : public UpstreamSlot {
+ public:
+  /// Setup. The upstream and its services outlive this object. Calls select the `shared` services by the tag
+  /// of a handle, and the `alone` services by the upstream's listen port. `ports` outlives this object, and
+  /// is null if no upstream with a listen port can be assigned.
+  TcpSlot(Upstream& upstream, std::vector<ForwardService*> shared, std::vector<ForwardService*> alone,
+          service::ServicePorts* ports)
+      : upstream_(upstream), shared_(std::move(shared)), alone_(std::move(alone)), ports_(ports) {}
+
+ private:
+  bool drain() noexcept override {
+    set_handle_tag(0);
+    return upstream_.drain();
+  }
+  void assign(const Identity& identity) noexcept override {
+    upstream_.assign(identity.name, identity.port);
+    set_handle_tag(identity.handle_tag);
+    if (identity.listen_port != 0) listen(identity.listen_port);
+  }
+  void set_handle_tag(std::uint32_t tag) noexcept {
+    for (ForwardService* const service : shared_) service->set_handle_tag(tag);
+  }
+  void listen(std::uint16_t port) noexcept {
+    if (ports_ == nullptr) return;
+    for (const ForwardService* const service : alone_) ports_->move(*service, port);
+  }
+
+  Upstream& upstream_;
+  const std::vector<ForwardService*> shared_;
+  const std::vector<ForwardService*> alone_;
+  service::ServicePorts* const ports_;
+};
 
 using service::Route;
 

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parameters of RPC-over-RDMA connections, fixed when a connection is established (V1-063).
+// Parameters of RPC-over-RDMA connections, fixed when a connection is established (V1-063), their form in the
+// private data of connection management (RFC 8797), and the reasons for closing a connection. Plain values
+// and pure functions; any thread of either plane.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "dataplane/base/pool_size.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/wire/v2.h"
+#include "dataplane/xdr/cursor.h"
 
 namespace sluice::service {
 class Service;
-}
+}  // namespace sluice::service
 
 namespace sluice::rpcrdma {
 
@@ -119,5 +125,78 @@ struct ConnectionConfig {
   std::uint32_t max_version = 1;
   Version2Config version2{};
 };
+
+inline constexpr std::uint32_t kPrivateDataId = 0xf6ab0e18;
+inline constexpr std::uint8_t kPrivateDataVersion = 1;
+inline constexpr std::size_t kPrivateDataBytes = 8;
+inline constexpr std::uint32_t kInlineUnitBytes = 1024;
+
+struct PrivateData {
+  bool remote_invalidation = false;
+  std::uint32_t send_bytes = kDefaultInlineBytes;     ///< largest Send that the sender of this data makes
+  std::uint32_t receive_bytes = kDefaultInlineBytes;  ///< size of the Receives of the sender of this data
+};
+
+/// Encodes the private data. Sizes are rounded down to whole units and clamped to the range of one byte.
+inline std::array<std::byte, kPrivateDataBytes> encode_private_data(const PrivateData& data) noexcept {
+  const auto size_code = [](std::uint32_t bytes) {
+    return static_cast<std::byte>(bounded<std::uint32_t>(bytes / kInlineUnitBytes, 1, 256) - 1);
+  };
+  std::array<std::byte, kPrivateDataBytes> out;
+  xdr::store_u32(out.data(), kPrivateDataId);
+  out[4] = static_cast<std::byte>(kPrivateDataVersion);
+  out[5] = static_cast<std::byte>(data.remote_invalidation ? 1 : 0);
+  out[6] = size_code(data.send_bytes);
+  out[7] = size_code(data.receive_bytes);
+  return out;
+}
+
+/// Decodes private data. Returns nothing if the peer sent none that is understood; the defaults then apply
+/// (RFC 8797, section 4).
+inline std::optional<PrivateData> decode_private_data(std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() < kPrivateDataBytes || xdr::load_u32(bytes.data()) != kPrivateDataId ||
+      bytes[4] != static_cast<std::byte>(kPrivateDataVersion))
+    return std::nullopt;
+  const auto size_of = [](std::byte code) {
+    return (static_cast<std::uint32_t>(code) + 1) * kInlineUnitBytes;
+  };
+  return PrivateData{(bytes[5] & std::byte{1}) != std::byte{0}, size_of(bytes[6]), size_of(bytes[7])};
+}
+
+/// Returns the inline threshold for sending: the size of the peer's Receives if announced, but never more
+/// than `own_limit_bytes`.
+inline std::uint32_t send_inline_bytes(const std::optional<PrivateData>& peer,
+                                       std::uint32_t own_limit_bytes) noexcept {
+  return smaller_of(peer ? peer->receive_bytes : kDefaultInlineBytes,
+                    larger_of(own_limit_bytes, kDefaultInlineBytes));
+}
+
+/// Reasons for closing a connection. The numbers are exported through the shared segment.
+enum class CloseReason : std::uint8_t {
+  None,
+  PeerClosed,         ///< reported by connection management
+  LocalClose,         ///< requested by the control plane or the application
+  TransportError,     ///< a work completion with an error
+  RemoteAccess,       ///< the peer's memory refused an RDMA Read or Write
+  InvalidationError,  ///< memory could not be fenced (RFC 8166, section 4.5.4; V1-143)
+  CreditOverrun,      ///< version 2: the peer sent more than it was granted (V2-043)
+  NoAnswer,           ///< version 2: the first message was never answered (V2-015)
+  SequenceTimeout,    ///< version 2: a continued message made no progress (V2-095)
+  NotAuthenticated,   ///< version 2: the peer did not authenticate itself in time (V2-062)
+  NoCommonVersion,    ///< version 2: the server speaks none of our versions (V2-014)
+  InternalError,      ///< an internal invariant was violated
+  NoProgress,         ///< a call or its reply waited too long for the peer
+  Unanswerable,       ///< a call can no longer be answered; the client must retransmit it
+  Silent,             ///< calls were outstanding and nothing was answered, not even a NULL call
+};
+
+/// Clause that completes "closed because ..." in logs. Static, never null.
+const char* to_string(CloseReason reason) noexcept;
+
+/// Returns true for reasons that count as an error: neither side requested the close.
+constexpr bool is_failure(CloseReason reason) noexcept {
+  return reason != CloseReason::None && reason != CloseReason::PeerClosed &&
+         reason != CloseReason::LocalClose;
+}
 
 }  // namespace sluice::rpcrdma

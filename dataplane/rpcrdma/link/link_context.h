@@ -6,19 +6,59 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/intrusive_lists.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/rpcrdma/link/counters.h"
 #include "dataplane/rpcrdma/link/receives.h"
 #include "dataplane/rpcrdma/link/send_stage.h"
 #include "dataplane/rpcrdma/link/shared_memory.h"
-#include "dataplane/rpcrdma/v2/version_memory.h"
 #include "dataplane/segment/calls.h"
+#include "dataplane/segment/counters.h"
 
 namespace sluice::rpcrdma {
+
+/// Counters of one client class. Those that nearly every call increments are in the first cache line.
+struct alignas(kCacheLine) Counters {
+#define SLUICE_COUNTER_FIELD(name, group, help) std::uint64_t name = 0;
+  SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_FIELD)
+#undef SLUICE_COUNTER_FIELD
+};
+
+/// Server address with port, since one host may run several servers.
+struct ServerAddress {
+  PeerAddress host;
+  std::uint16_t port = 0;
+  bool operator==(const ServerAddress&) const = default;
+};
+
+/// Remembers the newest kEntries servers.
+class VersionMemory {
+ public:
+  static constexpr std::size_t kEntries = 64;
+
+  void add(const ServerAddress& server, std::uint64_t until_ns) noexcept {
+    for (Entry& entry : entries_)
+      if (entry.until_ns > 0 && entry.server == server) return void(entry.until_ns = until_ns);
+    entries_[next_++ % kEntries] = {server, until_ns};
+  }
+  bool version_1_only(const ServerAddress& server, std::uint64_t now_ns) const noexcept {
+    for (const Entry& entry : entries_)
+      if (entry.until_ns > now_ns && entry.server == server) return true;
+    return false;
+  }
+
+ private:
+  struct Entry {
+    ServerAddress server;
+    std::uint64_t until_ns = 0;
+  };
+  std::array<Entry, kEntries> entries_{};
+  std::size_t next_ = 0;
+};
 
 class Link;
 

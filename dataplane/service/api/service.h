@@ -5,12 +5,11 @@
 // Threads: a service and its calls belong to one reactor. Everything here is called on that reactor and is
 // part of the message path: no allocation, no lock, no system call, no exception, bounded work.
 //
-// A service is called in this order:
-//   place()    only if one eligible argument came as a Read chunk: returns the destination of its bytes
-//   execute()  all arguments are complete; the service writes the results and completes the call, now or
-//              later, by Call::complete()
-//   release()  exactly once if either function was called: the reply has been sent, or the connection is
-//              closed. Memory of a sink or a result item must stay unchanged until then.
+// A service is called in this order: place() only if one eligible argument came as a Read chunk: returns the
+// destination of its bytes execute() all arguments are complete; the service writes the results and completes
+// the call, now or later, by Call::complete() release() exactly once if either function was called: the reply
+// has been sent, or the connection is closed. Memory of a sink or a result item must stay unchanged until
+// then.
 #pragma once
 
 #include <array>
@@ -341,6 +340,20 @@ class Service {
   /// Performs a bounded amount of background work (scrubbing, timers); `now_ns` is monotonic. Returns true if
   /// there is more.
   virtual bool background(std::uint64_t now_ns) noexcept { return static_cast<void>(now_ns), false; }
+};
+
+/// Port of a service that has no port yet.
+inline constexpr std::uint32_t kNoPort = 0x10000;
+
+/// Ports at which clients find services.
+class ServicePorts {
+ public:
+  /// Makes the service available at `port`, compared with ConnectionConfig::services_at, or nowhere with
+  /// kNoPort. Called on the reactor that serves it.
+  virtual void move(const Service& service, std::uint32_t port) noexcept = 0;
+
+ protected:
+  ~ServicePorts() = default;
 };
 
 }  // namespace sluice::service

@@ -1,23 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Blocks of registered memory for file data: large ones of 64 KiB, and small ones of 4 KiB carved from a
-// large one.
-//
-// An allocated block is zeroed. A freed block is dirty until it is scrubbed, in the background or on demand,
-// so that no file ever shows another's data. A pinned block (an RDMA Read or Write is in flight on it) that
-// is freed becomes dirty on the last unpin(). All operations are O(1); scrubbing is O(block size).
-//
-// Only the owning reactor may call; the constructor is setup. The caller owns the blocks that it allocated,
-// the device owns the memory, which outlives the pool. Errors: allocation returns no block (zero).
+// Pools of the file system of the memory exports: arrays whose pages become resident on first use, blocks of
+// registered memory for file data, and the shares of exports in a pool.
 #pragma once
 
+#include <sys/mman.h>
+
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
-#include "dataplane/service/memory/lazy_array.h"
+#include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 #include "pmd/memory.h"
 
 namespace sluice::service::memory {
+
+/// A fixed-size array of zeroed elements. Pages become resident when first written. Construct it at setup;
+/// the constructor throws SetupError. Single-threaded afterwards.
+template <typename T>
+class LazyArray {
+  static_assert(std::is_trivially_destructible_v<T>);
+
+ public:
+  explicit LazyArray(std::size_t count) : count_(count) {
+    void* memory =
+        ::mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+      throw SetupError("There is not enough address space for the configured max_files.");
+    elements_ = static_cast<T*>(memory);
+  }
+  ~LazyArray() { ::munmap(elements_, bytes()); }
+  LazyArray(const LazyArray&) = delete;
+  LazyArray& operator=(const LazyArray&) = delete;
+
+  std::size_t size() const noexcept { return count_; }
+  T& operator[](std::size_t i) noexcept { return elements_[i]; }
+  const T& operator[](std::size_t i) const noexcept { return elements_[i]; }
+
+ private:
+  std::size_t bytes() const noexcept { return count_ * sizeof(T) + 1; }
+  std::size_t count_;
+  T* elements_ = nullptr;
+};
 
 inline constexpr std::uint32_t kSmallBytes = 4096;
 inline constexpr std::uint32_t kLargeBytes = 65536;
@@ -26,6 +52,15 @@ inline constexpr std::uint32_t kSmallPerLarge = kLargeBytes / kSmallBytes;
 /// Index of the block's first 4 KiB page, plus one. Zero means no block.
 using Block = std::uint32_t;
 
+/// Blocks of registered memory for file data: large ones of 64 KiB, and small ones of 4 KiB carved from a
+/// large one.
+///
+/// An allocated block is zeroed. A freed block is dirty until it is scrubbed, in the background or on demand,
+/// so that no file ever shows another's data. A pinned block (an RDMA Read or Write is in flight on it) that
+/// is freed becomes dirty on the last unpin(). All operations are O(1); scrubbing is O(block size).
+///
+/// Only the owning reactor may call; the constructor is setup. The caller owns the blocks that it allocated,
+/// the device owns the memory, which outlives the pool. Errors: allocation returns no block (zero).
 class BlockPool {
  public:
   /// Creates a pool of the region, which must be zeroed like memory from Device::allocate_memory().
@@ -89,6 +124,76 @@ class BlockPool {
   List dirty_large_;
   List clean_small_;
   List dirty_small_;
+};
+
+inline constexpr std::uint32_t kMaxExports = 32;  ///< per file system
+/// Divisor of the pool size that yields the sum of the shares of all exports.
+inline constexpr std::uint32_t kSharedPart = 2;
+
+/// Shares of exports in a pool of elements that all of them use, such as inodes. A part of the pool is
+/// divided equally among the open exports. An open export can always take elements up to its share. The rest
+/// of the pool goes to the exports that take it first.
+///
+/// The class only counts; the caller owns the elements. Single-threaded. All operations are O(1), except
+/// open() and close().
+class PoolShares {
+ public:
+  explicit PoolShares(std::uint32_t elements) noexcept : elements_(elements), free_(elements) {}
+
+  /// Gives the export a share, in at most kMaxExports steps. If other exports have taken elements of the
+  /// share, it becomes available as they give elements back.
+  void open(std::uint32_t id) noexcept {
+    uses_[id].open = true;
+    divide();
+  }
+  /// Ends the export's share, in at most kMaxExports steps. The export keeps the elements that it has taken.
+  void close(std::uint32_t id) noexcept {
+    uses_[id].open = false;
+    divide();
+  }
+
+  std::uint32_t free() const noexcept { return free_; }
+  std::uint32_t taken(std::uint32_t id) const noexcept { return uses_[id].taken; }
+  /// Returns how many elements the export may take. Free elements that the shares of other exports still lack
+  /// are excluded.
+  std::uint32_t available(std::uint32_t id) const noexcept {
+    const std::uint32_t reserved = lacking_ - lacks(uses_[id]);
+    return free_ - smaller_of(free_, reserved);
+  }
+
+  /// Takes a free element. The caller has checked available(), unless the export has just given one back.
+  void take(std::uint32_t id) noexcept {
+    if (lacks(uses_[id]) > 0) --lacking_;
+    ++uses_[id].taken;
+    --free_;
+  }
+  void give_back(std::uint32_t id) noexcept {
+    --uses_[id].taken;
+    ++free_;
+    if (lacks(uses_[id]) > 0) ++lacking_;
+  }
+
+ private:
+  struct Use {
+    std::uint32_t taken = 0;
+    bool open = false;
+  };
+  std::uint32_t lacks(const Use& use) const noexcept {
+    return use.open ? share_ - smaller_of(share_, use.taken) : 0;
+  }
+  void divide() noexcept {
+    std::uint32_t open = 0;
+    for (const Use& use : uses_) open += use.open ? 1 : 0;
+    share_ = open > 0 ? elements_ / kSharedPart / open : 0;
+    lacking_ = 0;
+    for (const Use& use : uses_) lacking_ += lacks(use);
+  }
+
+  std::uint32_t elements_;
+  std::uint32_t free_;
+  std::uint32_t share_ = 0;    ///< share of each open export
+  std::uint32_t lacking_ = 0;  ///< sum of lacks()
+  std::array<Use, kMaxExports> uses_{};
 };
 
 }  // namespace sluice::service::memory

@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/service/memory/file_handle.h"
 #include "dataplane/xdr/cursor.h"
 
 namespace sluice::service::memory {

@@ -4,8 +4,6 @@
 // RFC; secattr is a mask and two lists, each a count and a counted array of type, id and permissions).
 // Exports store modes, not access lists: GETACL returns the mode as a list; SETACL accepts a list that a mode
 // can express, and refuses others with NFS3ERR_NOTSUPP.
-#include "dataplane/service/memory/nfs3_types.h"
-
 #include "dataplane/service/memory/memory_service.h"
 
 namespace sluice::service::memory {

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "dataplane/gateway/transition_table.h"
+#include "dataplane/gateway/call_state.h"
 
 namespace sluice::gateway_test {
 

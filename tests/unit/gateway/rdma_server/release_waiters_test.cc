@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/gateway/rdma_server/release_waiters.h"
+#include "dataplane/gateway/rdma_server/server_user.h"
 
 #include <gtest/gtest.h>
 

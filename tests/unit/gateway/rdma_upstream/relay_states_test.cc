@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Transition table of calls that a relay forwards.
-#include "dataplane/gateway/rdma_upstream/relay_call.h"
+#include "dataplane/gateway/rdma_upstream/relay_client.h"
 #include "tests/unit/base/counted_invariants.h"
 #include "tests/unit/gateway/transition_checks.h"
 

@@ -2,7 +2,7 @@
 //
 // Upstreams are served with the io_uring features that the kernel supports. The tests disable each of the
 // features, one at a time.
-#include "dataplane/tcp/uring_probe.h"
+#include "dataplane/tcp/uring.h"
 #include "tests/unit/gateway/tcp_upstream/forward_lab.h"
 
 namespace sluice::tcp_upstream_test {

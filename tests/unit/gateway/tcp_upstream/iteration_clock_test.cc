@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/gateway/tcp_upstream/iteration_clock.h"
+#include "dataplane/gateway/tcp_upstream/upstream_shared.h"
 
 #include <gtest/gtest.h>
 

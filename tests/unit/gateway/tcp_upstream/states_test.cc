@@ -6,7 +6,7 @@
 
 #include "dataplane/gateway/rdma_server/server_connection.h"
 #include "dataplane/gateway/tcp_upstream/upstream_connection.h"
-#include "dataplane/gateway/tcp_upstream/xid_table.h"
+#include "dataplane/gateway/tcp_upstream/upstream_shared.h"
 #include "tests/unit/base/counted_invariants.h"
 #include "tests/unit/gateway/transition_checks.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/tcp/stream_receiver.h"
+#include "dataplane/tcp/streams.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

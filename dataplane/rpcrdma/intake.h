@@ -1,20 +1,113 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Intake of version 2: runs the checks in order, assembles continued messages and dispatches each message to
-// a role (draft, sections 4.2 to 6.3; rows V2-018 to V2-052 and V2-084 to V2-098). Confined to one reactor.
+// Way of a received message from the link to a role: the two roles of a connection, the negotiation of its
+// version, and the intake of each version. Confined to one reactor.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "dataplane/base/fixed_containers.h"
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/properties.h"
-#include "dataplane/rpcrdma/roles.h"
+#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/rpcrdma/responder/responder.h"
 #include "dataplane/rpcrdma/v2/inbound_sequence.h"
-#include "dataplane/rpcrdma/version_choice.h"
+#include "dataplane/rpcrdma/wire/v1.h"
 
 namespace sluice::rpcrdma {
 
+/// The two roles of one connection. Dispatches messages to a role by msg_type, never by XID (V1-157).
+class Roles {
+ public:
+  Roles(Link& link, Responder& responder) : link_(link), responder_(responder) {}
+
+  Responder& responder() noexcept { return responder_; }
+  const Responder& responder() const noexcept { return responder_; }
+  /// Returns the requester, or null if no calls are made on this connection.
+  Requester* requester() const noexcept { return requester_; }
+  void set_requester(Requester* requester) noexcept { requester_ = requester; }
+
+  bool awaits_reply(rpc::Xid xid) const noexcept {
+    return requester_ != nullptr && requester_->is_outstanding(xid);
+  }
+  /// Hands over a call, or a message that must be refused as one.
+  void to_responder(const ReceivedMessage& message, const Refusal& refusal) noexcept {
+    if (link_.config().credit_grant > 0) return responder_.on_call(message, refusal);
+    ++link_.counters().direction_not_served;  // V1-171
+    link_.discard(message);
+  }
+  void to_requester(const ReceivedMessage& message) noexcept {
+    if (requester_ != nullptr) return requester_->on_reply(message);
+    ++link_.counters().unknown_xid;
+    link_.discard(message);
+  }
+  /// Handles a message whose direction is unknown. If its XID matches one of our outstanding calls, that call
+  /// ends and no error is sent.
+  void to_either(const ReceivedMessage& message, const Refusal& refusal) noexcept {
+    if (!awaits_reply(message.header.fixed.xid)) return to_responder(message, refusal);
+    requester_->on_unusable(message.header.fixed.xid);
+    link_.discard(message);
+  }
+
+ private:
+  Link& link_;
+  Responder& responder_;
+  Requester* requester_ = nullptr;
+};
+
+/// Version negotiation of one connection (draft, section 4.3.3; rows V2-011 to V2-017).
+class VersionChoice {
+ public:
+  VersionChoice(Link& link, Roles& roles) : link_(link), roles_(roles) {}
+
+  /// Selects the initial version. Called when the link has been opened.
+  void open() noexcept;
+  /// Called when a message of ours has been delivered.
+  void on_delivered() noexcept { delivered_ = true; }
+  /// Called when the link is closed and all Sends are complete. A server that received the first message and
+  /// never answered it is remembered as a version 1 server (V2-015).
+  void on_drained() noexcept;
+  /// Closes the link if the first answer is late.
+  void tick() noexcept;
+
+  /// Returns true if the rules of version 2 apply to a message; the first message settles the version.
+  bool is_version_2(std::uint16_t buffer, std::uint32_t bytes) noexcept;
+  /// Settles the version that the peer speaks.
+  void settle(VersionState version) noexcept;
+  /// Called when the server does not speak version 2. The connection continues with version 1 if the server
+  /// supports it, and is closed otherwise (V2-014).
+  void fall_back(rpc::VersionRange supported) noexcept;
+
+ private:
+  void remember_version_1() noexcept;
+
+  Link& link_;
+  Roles& roles_;
+  bool delivered_ = false;      ///< the first message has been delivered
+  std::uint64_t asked_ns_ = 0;  ///< when tick() first saw the first message unanswered; 0: not yet
+};
+
+/// Intake of version 1: classifies each received message and dispatches it to a role (RFC 8166, section 4).
+class IntakeV1 {
+ public:
+  IntakeV1(Link& link, Roles& roles, VersionChoice& version)
+      : link_(link), roles_(roles), version_(version) {}
+
+  /// Handles the completed Receive of a message that does not belong to version 2.
+  void arrive(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept;
+
+ private:
+  bool usable(const v1::DecodeResult& decoded, const ReceivedMessage& message) noexcept;
+  void on_msg(const ReceivedMessage& message) noexcept;
+
+  Link& link_;
+  Roles& roles_;
+  VersionChoice& version_;
+};
+
+/// Intake of version 2: runs the checks in order, assembles continued messages and dispatches each message to
+/// a role (draft, sections 4.2 to 6.3; rows V2-018 to V2-052 and V2-084 to V2-098).
 class IntakeV2 final : private ShareWaiter {
  public:
   /// A completed Receive of version 2.

@@ -16,7 +16,7 @@
 #include "cli/bench/clock.h"
 #include "controlplane/properties/host_handshake.h"
 #include "dataplane/rpcrdma/engine.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "pmd/device.h"
 

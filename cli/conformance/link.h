@@ -11,7 +11,7 @@
 
 #include "cli/conformance/function_ref.h"
 #include "cli/conformance/raw_endpoint.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 
 namespace sluice::conformance {
 

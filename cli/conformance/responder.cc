@@ -13,7 +13,7 @@
 #include "cli/conformance/link.h"
 #include "cli/conformance/v2_calls.h"
 #include "cli/conformance/visit.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "pmd/device.h"
 
 namespace sluice::conformance {

@@ -13,7 +13,7 @@
 #include "cli/conformance/run.h"
 #include "cli/conformance/upper_layer.h"
 #include "cli/conformance/v2_conversation.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "pmd/work_request.h"
 
 namespace sluice::conformance {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cli/conformance/messages.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 
 namespace sluice::conformance {
 

@@ -21,7 +21,7 @@
 #include "controlplane/policy/admission.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/owned.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/layout.h"
 #include "dataplane/segment/tables.h"

@@ -15,7 +15,6 @@
 #include "controlplane/properties/host_handshake.h"
 #include "controlplane/properties/key_schedule.h"
 #include "controlplane/properties/psk.h"
-#include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
 #include "dataplane/segment/layout.h"

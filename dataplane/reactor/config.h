@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "dataplane/rpcrdma/link/config.h"
-#include "dataplane/rpcrdma/link/private_data.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::reactor {

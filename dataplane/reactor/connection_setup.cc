@@ -6,7 +6,7 @@
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/reactor/connection_table.h"
 #include "dataplane/reactor/properties.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 
 namespace sluice::reactor {
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Version negotiation, intake of version 1 messages, and the properties of version 2.
-#include "dataplane/rpcrdma/version_choice.h"
+#include "dataplane/rpcrdma/intake.h"
 
 #include <utility>
 
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/rpcrdma/intake_v1.h"
 #include "dataplane/rpcrdma/properties.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 

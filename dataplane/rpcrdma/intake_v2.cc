@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/rpcrdma/intake_v2.h"
+#include "dataplane/rpcrdma/intake.h"
 
 #include <cstring>
 #include <utility>

@@ -13,7 +13,7 @@
 
 #include "cli/bench/client.h"
 #include "dataplane/reactor/reactor.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/service/api/null.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/bench/worker.h"

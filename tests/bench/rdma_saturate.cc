@@ -10,7 +10,7 @@
 
 #include "cli/bench/device.h"
 #include "cli/bench/mount_client.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 #include "pmd/softroce/softroce.h"
 #include "tests/bench/nfs_calls.h"

@@ -8,7 +8,7 @@
 
 #include "cli/conformance/nfs.h"
 #include "cli/conformance/upstream.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "tests/unit/service/memory/call_harness.h"
 
 namespace sluice::conformance {

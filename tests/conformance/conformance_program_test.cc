@@ -13,7 +13,7 @@
 #include "cli/conformance/nfs.h"
 #include "cli/conformance/run.h"
 #include "dataplane/rpcrdma/engine.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "pmd/loopback/loopback.h"
 

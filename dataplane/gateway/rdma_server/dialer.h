@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "dataplane/base/net_address.h"
-#include "dataplane/rpcrdma/link/close_reason.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/service/api/service.h"
 

@@ -3,7 +3,7 @@
 
 #include "dataplane/base/probes.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/rpcrdma/link/close_reason.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/link/shared_memory.h"
 #include "pmd/device.h"
 

@@ -19,7 +19,6 @@
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/link/link_context.h"
 #include "dataplane/rpcrdma/link/link_state.h"

@@ -21,7 +21,8 @@
 
 namespace sluice::rpcrdma {
 
-/// Counters of one client class. Those that nearly every call increments are in the first cache line.
+/// Counters of one client class. Plain words of the owning reactor, which copies them to the shared segment
+/// between loop iterations. The counters that nearly every call increments are in the first cache line.
 struct alignas(kCacheLine) Counters {
 #define SLUICE_COUNTER_FIELD(name, group, help) std::uint64_t name = 0;
   SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_FIELD)
@@ -35,7 +36,8 @@ struct ServerAddress {
   bool operator==(const ServerAddress&) const = default;
 };
 
-/// Remembers the newest kEntries servers.
+/// Cache of the newest kEntries servers that speak only version 1, so that the next connection to them starts
+/// with version 1 (draft, section 4.3.3.2; V2-015).
 class VersionMemory {
  public:
   static constexpr std::size_t kEntries = 64;

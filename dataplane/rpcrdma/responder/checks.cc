@@ -2,7 +2,7 @@
 //
 // RX half of the responder: selects the service of a call and checks the call, in order, until the service
 // executes it.
-#include "dataplane/rpcrdma/responder/service_table.h"
+#include "dataplane/rpcrdma/responder/responder_context.h"
 
 #include <cstring>
 #include <string>

@@ -63,10 +63,10 @@ class RefusalPace {
   bool resuming_ = false;  ///< resume_waiters() is on the stack
 };
 
-/// Remembers such calls, so that their retransmission is answered with ERR_CHUNK instead of ending the next
-/// connection as well (RFC 8166, section 4.5.3; V1-039). Only the XID identifies a retransmission, and any
-/// process on a host may connect from its address. Entries per host are therefore limited, the oldest is
-/// replaced, and all of them expire.
+/// Remembers calls whose RDMA Reads or Writes ended a connection with a remote access error, so that their
+/// retransmission is answered with ERR_CHUNK instead of ending the next connection as well (RFC 8166, section
+/// 4.5.3; V1-039). Only the XID identifies a retransmission, and any process on a host may connect from its
+/// address. Entries per host are therefore limited, the oldest is replaced, and all of them expire.
 class FailedTransfers {
  public:
   static constexpr std::size_t kEntries = 64;

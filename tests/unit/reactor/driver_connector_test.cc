@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/unit/reactor/reactor_lab.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/reactor/connection_setup.h"
 
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "tests/unit/reactor/reactor_lab.h"
 
 namespace sluice::reactor {

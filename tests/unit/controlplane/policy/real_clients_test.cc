@@ -11,7 +11,7 @@
 
 #include "controlplane/policy/credit_controller.h"
 #include "dataplane/reactor/reactor.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/service/api/null.h"
 #include "pmd/loopback/loopback.h"

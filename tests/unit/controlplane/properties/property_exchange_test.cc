@@ -12,7 +12,7 @@
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "dataplane/reactor/properties.h"
-#include "dataplane/rpcrdma/link/close_reason.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
 #include "dataplane/segment/segment.h"
 #include "tests/unit/controlplane/properties/lab.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Completed Sends of a requester, derived from a queue pair that reports few completions.
-#include "dataplane/rpcrdma/requester/send_order.h"
+#include "dataplane/rpcrdma/requester/requester.h"
 
 #include <gtest/gtest.h>
 

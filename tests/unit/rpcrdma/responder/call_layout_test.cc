@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dataplane/base/net_address.h"
-#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/responder/call_layout.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/rpcrdma/responder/service_table.h"
+#include "dataplane/rpcrdma/responder/responder_context.h"
 
 #include <gtest/gtest.h>
 

@@ -16,7 +16,6 @@
 #include "dataplane/log/log.h"
 #include "dataplane/log/log_queue.h"
 #include "dataplane/process/data_plane.h"
-#include "dataplane/process/eal.h"
 #include "dataplane/process/memory_table.h"
 #include "dataplane/process/start.h"
 

@@ -13,8 +13,8 @@
 #include "controlplane/config/machine.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/process/devices.h"
-#include "dataplane/process/eal.h"
 #include "dataplane/process/settings.h"
+#include "dataplane/process/start.h"
 #include "dataplane/segment/checked.h"
 #include "pmd/softroce/port_config.h"
 

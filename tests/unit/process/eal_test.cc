@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/process/eal.h"
+#include "dataplane/process/start.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

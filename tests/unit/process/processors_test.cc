@@ -2,7 +2,7 @@
 //
 // Processors of the reactors: selected from the data plane's affinity mask; processors outside the mask are
 // refused with an error.
-#include "dataplane/process/eal.h"
+#include "dataplane/process/start.h"
 
 #include <gtest/gtest.h>
 

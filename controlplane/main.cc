@@ -17,7 +17,7 @@
 #include "controlplane/control_plane.h"
 #include "controlplane/events/kinds.h"
 #include "controlplane/properties/host_handshake.h"
-#include "dataplane/base/ignored_signals.h"
+#include "dataplane/base/signals.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/heartbeat.h"
 

@@ -17,7 +17,7 @@
 #include "controlplane/topology.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/text_file.h"
-#include "dataplane/segment/capture_channel.h"
+#include "dataplane/segment/channels.h"
 #include "dataplane/segment/version.h"
 
 namespace sluice::controlplane {

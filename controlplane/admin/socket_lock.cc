@@ -9,7 +9,7 @@
 #include <cstring>
 #include <thread>
 
-#include "dataplane/base/file_lock.h"
+#include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::admin {

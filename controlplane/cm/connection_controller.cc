@@ -11,7 +11,7 @@
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
-#include "dataplane/rpcrdma/link/close_reason.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/layout.h"
 

@@ -19,7 +19,6 @@
 #include "controlplane/locks/protocol.h"
 #include "controlplane/locks/statistics.h"
 #include "dataplane/base/net_address.h"
-#include "dataplane/base/network.h"
 #include "dataplane/rpc/message.h"
 
 namespace sluice::locks {

@@ -14,7 +14,7 @@
 
 #include "controlplane/mount/export_sources.h"
 #include "controlplane/mount/protocol.h"
-#include "dataplane/base/network.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/layout.h"
 

@@ -16,7 +16,7 @@
 #include "controlplane/mount/export_sources.h"
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/protocol.h"
-#include "dataplane/base/network.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/checked.h"
 #include "dataplane/segment/heartbeat.h"

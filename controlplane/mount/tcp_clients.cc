@@ -13,7 +13,6 @@
 
 #include "controlplane/mount/rpc_link.h"
 #include "dataplane/base/net_address.h"
-#include "dataplane/base/network.h"
 #include "dataplane/tcp/sockets.h"
 
 namespace sluice::mount {

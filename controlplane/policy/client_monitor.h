@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "dataplane/base/net_address.h"
-#include "dataplane/segment/client_table.h"
+#include "dataplane/segment/control_tables.h"
 
 namespace sluice::segment {
 struct Layout;

@@ -18,8 +18,8 @@
 #include "controlplane/upstreams/address_table.h"
 #include "dataplane/base/function.h"
 #include "dataplane/segment/config_block.h"
-#include "dataplane/segment/upstream_addresses.h"
-#include "dataplane/segment/upstreams.h"
+#include "dataplane/segment/control_tables.h"
+#include "dataplane/segment/gateways.h"
 
 namespace sluice::segment {
 struct Layout;

@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "controlplane/json/json.h"
-#include "dataplane/segment/call_table.h"
+#include "dataplane/segment/calls.h"
 #include "dataplane/segment/segment.h"
-#include "dataplane/segment/trace.h"
 
 namespace sluice::admin {
 

@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/base/fixed_array.h"
-#include "dataplane/base/fixed_ring.h"
+#include "dataplane/base/fixed_containers.h"
 #include "pmd/common/region_table.h"
 #include "pmd/common/steering_tags.h"
 #include "pmd/device.h"

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "dataplane/base/fixed_stack.h"
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/service/api/service.h"
 #include "pmd/device.h"
 

@@ -5,7 +5,7 @@
 #include "controlplane/cm/connection_monitor.h"
 
 #include "controlplane/events/sinks.h"
-#include "dataplane/rpcrdma/link/close_reason.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "tests/unit/controlplane/cm/keeper_lab.h"
 
 namespace sluice {

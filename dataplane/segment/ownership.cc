@@ -40,9 +40,7 @@ std::string process(std::uint32_t pid) {
 
 }  // namespace
 
-ControlOwnership::ControlOwnership(const std::string& name)
-    : name_(name), former_(FormerSegment::find(name)), segment_(new Segment(name)) {
-  if (former_) former_->check();
+ControlOwnership::ControlOwnership(const std::string& name) : name_(name), segment_(new Segment(name)) {
   for (int i = 0; i < kTries; ++i) {
     auto file = PartFile::open(name, Part::Control, PartFile::Access::Write);
     if (file) {
@@ -140,8 +138,6 @@ void ControlOwnership::take() {
     take_new();
   else
     take_shown();
-  if (former_) former_->remove();
-  former_.reset();
 }
 
 void ControlOwnership::take_new() {

@@ -91,8 +91,7 @@ class ControlOwnership {
 
   const std::string name_;
   std::optional<PartFile> replaced_;  ///< file of another layout, or not a segment; removed by take()
-  std::optional<FormerSegment> former_;
-  std::optional<PartFile> away_;  ///< the data plane's file, whose lock we hold
+  std::optional<PartFile> away_;      ///< the data plane's file, whose lock we hold
   Owned<Segment> segment_;
   bool new_ = false;
   std::uint32_t epoch_ = 0;

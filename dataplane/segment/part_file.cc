@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The file of one part of the segment, and the single file that former releases had.
+// The file of one part of the segment.
 #include "dataplane/segment/part_file.h"
 
 #include <fcntl.h>
@@ -63,14 +63,6 @@ std::string base_path_of(const std::string& segment) {
 
 std::string path_of(const std::string& segment, Part part) {
   return base_path_of(segment) + (part == Part::Control ? ".control" : ".data");
-}
-
-std::string why_untrusted(int descriptor, const std::string& path, bool others_allowed) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return "it is not a file";
-  if (status.st_uid == 0 || status.st_uid == ::geteuid()) return {};
-  if (others_allowed && is_guarded(folder_of(path))) return {};
-  return "it belongs to user " + std::to_string(status.st_uid);
 }
 
 std::optional<PartFile> PartFile::open(const std::string& segment, Part part, Access access) {
@@ -138,8 +130,14 @@ uid_t PartFile::user() const noexcept {
   return ::fstat(descriptor(), &status) == 0 ? status.st_uid : 0;
 }
 
+/// Accepts a file of another plane's user only to read it, and only in a folder in which other users cannot
+/// create files, which /dev/shm is not.
 std::string PartFile::why_untrusted() const {
-  return segment::why_untrusted(descriptor(), path_, access_ == Access::Read);
+  struct stat status {};
+  if (::fstat(descriptor(), &status) != 0 || !S_ISREG(status.st_mode)) return "it is not a file";
+  if (status.st_uid == 0 || status.st_uid == ::geteuid()) return {};
+  if (access_ == Access::Read && is_guarded(folder_of(path_))) return {};
+  return "it belongs to user " + std::to_string(status.st_uid);
 }
 
 std::string PartFile::defect() const {
@@ -164,84 +162,6 @@ PartFile::Head PartFile::head() const noexcept {
   get(descriptor(), head.owner, offsetof(PartHead, plane) + offsetof(Heartbeat, owner));
   get(descriptor(), head.beats, offsetof(PartHead, plane) + offsetof(Heartbeat, beats));
   return head;
-}
-
-// --- Segments of former releases
-
-namespace {
-
-constexpr std::uint64_t kFormerMagic = 0x736c756963653031;  // "sluice01"
-/// The first layout whose planes hold locks.
-constexpr std::uint32_t kFirstLayoutWithLocks = 18;
-constexpr std::uint64_t kFormerDataPlaneLock = 0;
-constexpr std::uint64_t kFormerControlPlaneLocks = 1;
-
-/// Beginning of the segment file, identical in all of these releases.
-struct FormerHead {
-  std::uint64_t magic;
-  std::uint32_t layout_version;
-  std::uint32_t counter_count;
-  std::uint64_t total_bytes;
-  Heartbeat control_plane;
-  Heartbeat data_plane;
-};
-
-struct Plane {
-  std::uint32_t pid = 0;
-  std::uint64_t beat_ns = 0;
-  std::uint64_t owner = 0;
-};
-
-Plane plane_at(int fd, std::size_t at) {
-  Plane plane;
-  get(fd, plane.pid, at + offsetof(Heartbeat, pid));
-  get(fd, plane.beat_ns, at + offsetof(Heartbeat, beat_ns));
-  get(fd, plane.owner, at + offsetof(Heartbeat, owner));
-  return plane;
-}
-
-/// Returns whether a plane runs. Releases without locks show it only by the heartbeat.
-bool lives(std::uint32_t layout, const Plane& plane, bool locked) {
-  if (layout >= kFirstLayoutWithLocks) return locked;
-  const std::uint64_t now_ns = monotonic_ns();
-  return plane.pid != 0 && (now_ns < plane.beat_ns || now_ns - plane.beat_ns < kHeartbeatTimeoutNs);
-}
-
-std::string process(const Plane& plane) {
-  return " (process " + std::to_string(plane.pid) + ")";
-}
-
-}  // namespace
-
-std::optional<FormerSegment> FormerSegment::find(const std::string& segment) {
-  std::string path = base_path_of(segment);
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return std::nullopt;  // no plane of this user can have it open
-  FormerSegment found(std::move(path), fd);
-  std::uint64_t magic = 0;
-  get(fd, magic, offsetof(FormerHead, magic));
-  if (!why_untrusted(fd, found.path_, false).empty() || magic != kFormerMagic) return std::nullopt;
-  return found;
-}
-
-/// Takes the data plane's lock as well, so that no data plane starts with a file that is about to be removed.
-void FormerSegment::check() const {
-  const int fd = file_.get();
-  std::uint32_t layout = 0;
-  get(fd, layout, offsetof(FormerHead, layout_version));
-  const Plane control = plane_at(fd, offsetof(FormerHead, control_plane));
-  const Plane data = plane_at(fd, offsetof(FormerHead, data_plane));
-  const auto epoch = epoch_of(control.owner);
-  if (lives(layout, control, epoch != 0 && file_lock::taken_by_other(fd, kFormerControlPlaneLocks + epoch)))
-    throw SetupError("A control plane of another release" + process(control) + " owns the shared segment " +
-                     path_ + ". Stop it first.");
-  if (lives(layout, data, !file_lock::take(fd, kFormerDataPlaneLock)))
-    throw SetupError("A data plane of another release" + process(data) + " works with the shared segment " +
-                     path_ + ". Stop it first, then start both planes of one release.");
-}
-
-void FormerSegment::remove() const noexcept {
-  ::unlink(path_.c_str());
 }
 
 }  // namespace sluice::segment

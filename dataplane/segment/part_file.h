@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files of the segment: their names, the file of one part, and the single file of former releases. For setup,
-// and for the control plane's main thread, which looks for the data plane's file.
+// Files of the segment: their names, and the file of one part. For setup, and for the control plane's main
+// thread, which looks for the data plane's file.
 #pragma once
 
 #include <sys/types.h>
@@ -69,30 +69,6 @@ class PartFile {
   std::string path_;
   Part part_;
   Access access_;
-  FileDescriptor file_;
-};
-
-/// Returns why an open file must not be used at all; empty if it may be used. It may belong to root or to
-/// this user. A file of another plane's user is accepted only if `others_allowed`, and only in a folder in
-/// which other users cannot create files, which /dev/shm is not.
-std::string why_untrusted(int descriptor, const std::string& path, bool others_allowed);
-
-/// Single segment file that releases up to layout 18 had for both planes. It shows whether a plane of such a
-/// release still runs.
-class FormerSegment {
- public:
-  /// Returns nullopt if there is no usable file of a former release: none at the path, not a regular file,
-  /// another user's, or without the magic number.
-  static std::optional<FormerSegment> find(const std::string& segment);
-
-  /// Throws SetupError if a plane of a former release runs with this file. While this object lives, no such
-  /// plane can start.
-  void check() const;
-  void remove() const noexcept;
-
- private:
-  FormerSegment(std::string path, int descriptor) : path_(std::move(path)), file_(descriptor) {}
-  std::string path_;
   FileDescriptor file_;
 };
 

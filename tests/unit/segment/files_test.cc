@@ -302,65 +302,6 @@ TEST_F(SegmentFiles, a_new_part_goes_on_where_the_older_one_is) {
   EXPECT_EQ(area.commands.size(), 1u);
 }
 
-/// The single file of former releases. The locks and heartbeats in its head determine the refusal.
-class FormerRelease : public SegmentFiles {
- protected:
-  struct Head {
-    std::uint64_t magic = 0x736c756963653031;
-    std::uint32_t layout_version = 18;
-    std::uint32_t counters = 1;
-    std::uint64_t bytes = 0;
-    Heartbeat control{};
-    Heartbeat data{};
-  };
-  void write(std::uint32_t layout_version) {
-    head_.layout_version = layout_version;
-    fd_.reset(::open(base_path_of(name_).c_str(), O_RDWR | O_CREAT, 0600));
-    ASSERT_EQ(::pwrite(fd_.get(), static_cast<const void*>(&head_), sizeof head_, 0),
-              static_cast<ssize_t>(sizeof head_));
-  }
-  bool is_there() const { return std::filesystem::exists(base_path_of(name_)); }
-  Head head_;
-  FileDescriptor fd_;
-};
-
-TEST_F(FormerRelease, whose_planes_hold_locks_is_left_alone) {
-  head_.control.owner = std::uint64_t{3} << 32;
-  write(18);
-  file_lock::take(fd_.get(), 1 + 3);
-  EXPECT_NE(open_refusal().find("A control plane of another release"), std::string::npos) << open_refusal();
-  file_lock::give_back(fd_.get(), 1 + 3);
-  file_lock::take(fd_.get(), 0);
-  EXPECT_NE(open_refusal().find("A data plane of another release"), std::string::npos) << open_refusal();
-  EXPECT_TRUE(is_there());
-  file_lock::give_back(fd_.get(), 0);
-  EXPECT_EQ(open_refusal(), "");
-  EXPECT_FALSE(is_there());
-}
-TEST_F(FormerRelease, without_locks_lives_as_long_as_its_heart_beats) {
-  start_heartbeat(head_.data, monotonic_ns(), wall_ns());
-  write(17);
-  EXPECT_NE(open_refusal().find("A data plane of another release (process " + std::to_string(::getpid())),
-            std::string::npos)
-      << open_refusal();
-  beat(head_.data, monotonic_ns() + 60'000'000'000);
-  write(17);
-  EXPECT_NE(open_refusal().find("of another release"), std::string::npos);
-  beat(head_.data, monotonic_ns() - kHeartbeatTimeoutNs - 1'000'000);
-  write(17);
-  EXPECT_EQ(open_refusal(), "");
-  start_heartbeat(head_.data, monotonic_ns(), wall_ns());
-  head_.data.pid = 0;
-  write(17);
-  EXPECT_EQ(open_refusal(), "");
-}
-TEST_F(FormerRelease, a_file_that_is_none_stays) {
-  head_.magic += 1;
-  write(18);
-  EXPECT_EQ(open_refusal(), "");
-  EXPECT_TRUE(is_there());
-}
-
 TEST(Hearts, age_is_that_of_the_last_beat) {
   Heartbeat heart{};
   EXPECT_EQ(heartbeat_age_ns(heart, 5), kNever);

@@ -47,8 +47,9 @@ class QueuePair {
 
   /// Binds `window` to `bytes` inside the region of `lkey` with remote access, ordered before everything
   /// posted later; it reaches the device with the next post_send() or Device::poll(). Returns the new,
-  /// unpredictable rkey, or nullopt if the send queue is full. Remote offsets are the virtual addresses
-  /// of `bytes`. A bound window must be invalidated first (BindError otherwise).
+  /// unpredictable rkey, or nullopt if the send queue is full or the device refuses (is_broken()). Remote
+  /// offsets are the virtual addresses of `bytes`. A bound window must be invalidated first (BindError
+  /// otherwise).
   virtual std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                           AccessFlags access) noexcept = 0;
 
@@ -66,6 +67,9 @@ class QueuePair {
   /// Reports whether a message from the peer has arrived, which establishes the connection even if the peer's
   /// ready-to-use message was lost (InfiniBand 12.9.7.2, communication established).
   virtual bool heard_from_peer() const noexcept { return false; }
+  /// Reports whether the device has ended the connection: its provider refused a work request, or it reported
+  /// an error or was removed. Then work requests are flushed although neither side closed the connection.
+  virtual bool is_broken() const noexcept { return false; }
 };
 
 }  // namespace sluice::rdma

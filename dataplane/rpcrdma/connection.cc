@@ -221,7 +221,7 @@ template <std::uint32_t kVersion>
       close(CloseReason::InvalidationError);
       break;
     case rdma::WcStatus::WrFlushError:
-      close(CloseReason::PeerClosed);
+      close(link_.queue_pair().is_broken() ? CloseReason::TransportError : CloseReason::PeerClosed);
       break;
     default:
       close(CloseReason::TransportError);

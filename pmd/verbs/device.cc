@@ -289,7 +289,7 @@ void VerbsDevice::handle_request() noexcept {
         const std::uint32_t ended = ended_[i].exchange(0, std::memory_order_relaxed);
         VerbsQueuePair* const qp = slots_[i].qp;
         const std::uint32_t number = qp != nullptr ? static_cast<std::uint32_t>(qp->number()) : 0;
-        if (number != 0 && ended == number) qp->to_error();
+        if (number != 0 && ended == number) qp->on_error_event();
       }
       return;
     case Request::Detach:

@@ -40,6 +40,7 @@ void VerbsQueuePair::stop_posting() noexcept {
 }
 
 void VerbsQueuePair::lose() noexcept {
+  note_broken();
   stop_posting();
   device_.end(*this);
 }
@@ -57,7 +58,12 @@ void VerbsQueuePair::on_connected(bool done) noexcept {
   if (done)
     state_ = State::ReadyToSend;
   else
-    to_error();
+    on_error_event();
+}
+
+void VerbsQueuePair::on_error_event() noexcept {
+  note_broken();
+  to_error();
 }
 
 void VerbsQueuePair::to_error() noexcept {
@@ -147,6 +153,7 @@ void VerbsQueuePair::on_shared_receive(const Completion& completion,
   Completion judged = completion;
   if (receives_.empty()) {
     ++device_.stats().receive_overruns;
+    note_broken();
     return after_completion(IBV_WC_RNR_RETRY_EXC_ERR);
   }
   const RecvWr to = receives_.pop();

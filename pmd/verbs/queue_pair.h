@@ -74,6 +74,7 @@ class VerbsQueuePair final : public QueuePair {
   void to_error() noexcept override;
   bool connect(const RcAttributes& attributes) noexcept override;
   bool heard_from_peer() const noexcept override { return heard_ && state_ == State::ReadyToSend; }
+  bool is_broken() const noexcept override { return broken_; }
 
   // Interface for the device.
   std::uint16_t slot() const noexcept { return slot_; }
@@ -86,6 +87,8 @@ class VerbsQueuePair final : public QueuePair {
   /// Ends the ibv_qp after the provider has failed or the NIC was removed. Outstanding work requests complete
   /// as flushed once the ibv_qp has ended.
   void lose() noexcept;
+  /// Moves to Error because the device has reported an error of the ibv_qp or could not connect it.
+  void on_error_event() noexcept;
   // Results of the set-up thread: the ibv_qp was connected or could not be, was moved to Error, or was
   // destroyed.
   void on_connected(bool done) noexcept;
@@ -100,6 +103,8 @@ class VerbsQueuePair final : public QueuePair {
     bool signaled = false;  ///< a completion was requested by the caller
   };
 
+  /// Records that the device ends the connection, unless it has ended before.
+  void note_broken() noexcept { broken_ = broken_ || state_ != State::Error; }
   /// Stops posting work requests to the provider.
   void stop_posting() noexcept;
   /// Reports whether work requests are outstanding that the device must complete.
@@ -139,6 +144,7 @@ class VerbsQueuePair final : public QueuePair {
       false;  ///< the device accepts and flushes no further work requests; the driver flushes the remaining
               ///< ones
   bool heard_ = false;
+  bool broken_ = false;
   bool staged_ = false;  ///< between ibv_wr_start() and ibv_wr_complete(), or in `chain_`
   const std::uint32_t max_inline_;
   std::uint32_t since_signaled_ = 0;

@@ -61,7 +61,9 @@ TEST_F(VerbsEvents, a_queue_pair_that_the_device_has_ended_goes_to_error_and_no_
   const auto other = connected();
   stub_.raise(IBV_EVENT_QP_FATAL, static_cast<std::uint32_t>(ended->number()));
   EXPECT_TRUE(until([&] { return ended->state() == State::Error; }));
+  EXPECT_TRUE(ended->is_broken());
   EXPECT_EQ(other->state(), State::ReadyToSend);
+  EXPECT_FALSE(other->is_broken());
   EXPECT_EQ(device_->statistics().queue_pair_events, 1u);
 }
 
@@ -83,6 +85,7 @@ TEST_F(VerbsEvents, shared_receives_that_fail_are_made_anew_with_the_device) {
   ASSERT_EQ(qp->post_recv({&wr, 1}), 1u);
   stub_.raise(IBV_EVENT_SRQ_ERR);
   EXPECT_TRUE(until([&] { return qp->state() == State::Error && flushed_ == 1; }));
+  EXPECT_TRUE(qp->is_broken());
   EXPECT_EQ(device_->statistics().shared_receive_errors, 1u);
   EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 1; }));
   EXPECT_EQ(device_->condition(), Condition::Up);

@@ -119,7 +119,7 @@ TEST_F(VerbsOffReactor, a_device_goes_and_comes_back_without_a_call_into_the_ker
   });
   EXPECT_TRUE(
       until([&] { return completions_.size() == kQueuePairs + 1; }));  // including the window's completion
-  for (const auto& qp : taken) EXPECT_EQ(qp->state(), State::Error);
+  for (const auto& qp : taken) EXPECT_TRUE(qp->state() == State::Error && qp->is_broken());
   EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 1; }));
   EXPECT_EQ(device_->statistics().device_lost, 1u);
   EXPECT_EQ(device_->condition(), rdma::Condition::Up);
@@ -150,6 +150,7 @@ TEST_F(VerbsOffReactor, one_that_ends_while_it_is_connected_is_flushed) {
   EXPECT_EQ(completions_[0].status, WcStatus::WrFlushError);
   for (int i = 0; i < 1000; ++i) turn();
   EXPECT_EQ(qp->state(), State::Error);
+  EXPECT_FALSE(qp->is_broken());
 }
 
 TEST_F(VerbsOffReactor, one_that_the_device_cannot_connect_goes_to_error) {
@@ -159,6 +160,7 @@ TEST_F(VerbsOffReactor, one_that_the_device_cannot_connect_goes_to_error) {
   unknown.local = PeerAddress::from_ipv4(192, 0, 2, 77);
   ASSERT_TRUE(qp->connect(unknown));
   EXPECT_TRUE(until([&] { return qp->state() == State::Error && completions_.size() == 1; }));
+  EXPECT_TRUE(qp->is_broken());
 }
 
 TEST_F(VerbsOffReactor, one_destroyed_with_work_outstanding_is_the_devices_no_more) {

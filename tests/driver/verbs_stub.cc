@@ -46,13 +46,16 @@ verbs_context with_extensions = [] {
   extended.alloc_parent_domain = [](ibv_context*, ibv_parent_domain_init_attr* wanted) {
     return VerbsStub::get().make_domain_of(*wanted);
   };
+  extended.create_qp_ex = [](ibv_context*, ibv_qp_init_attr_ex* wanted) {
+    return VerbsStub::get().make_extended(*wanted);
+  };
   ibv_context& made = extended.context;
   made.abi_compat = __VERBS_ABI_IS_EXTENDED;
   made.device = &device;
   made.async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
   made.ops.poll_cq = [](ibv_cq*, int count, ibv_wc* into) { return VerbsStub::get().poll(count, into); };
-  made.ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr**) {
-    return VerbsStub::get().post(qp, wr);
+  made.ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** refused) {
+    return VerbsStub::get().post(qp, wr, refused);
   };
   made.ops.post_recv = post_receives;
   made.ops.post_srq_recv = [](ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr**) {
@@ -179,20 +182,45 @@ std::uint32_t VerbsStub::domains_of_threads() {
   return static_cast<std::uint32_t>(domains_of_threads_.size());
 }
 
-int VerbsStub::post(ibv_qp* qp, ibv_send_wr* first) {
+void VerbsStub::refuse_posts_after(std::size_t count) {
   const std::lock_guard lock(lock_);
-  for (const ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
+  accepts_ = count;
+}
+
+void VerbsStub::accept_posts() {
+  const std::lock_guard lock(lock_);
+  accepts_.reset();
+}
+
+bool VerbsStub::accepts_one() {
+  if (!accepts_) return true;
+  if (*accepts_ == 0) return false;
+  --*accepts_;
+  return true;
+}
+
+void VerbsStub::execute(const Posted& posted) {
+  posted_.push_back(posted);
+  if (peer_gone_)
+    outstanding_.push_back(posted);
+  else if (posted.signaled)
+    complete(posted, IBV_WC_SUCCESS);
+}
+
+int VerbsStub::post(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused) {
+  const std::lock_guard lock(lock_);
+  for (ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
+    if (!accepts_one()) {
+      *refused = wr;
+      return ENOMEM;
+    }
     Posted posted{.wr_id = wr->wr_id,
                   .queue_pair = qp->qp_num,
                   .opcode = wr->opcode,
                   .signaled = (wr->send_flags & IBV_SEND_SIGNALED) != 0,
                   .inlined = (wr->send_flags & IBV_SEND_INLINE) != 0};
     for (int i = 0; i < wr->num_sge; ++i) posted.bytes += wr->sg_list[i].length;
-    posted_.push_back(posted);
-    if (peer_gone_)
-      outstanding_.push_back(posted);
-    else if (posted.signaled)
-      complete(posted, IBV_WC_SUCCESS);
+    execute(posted);
   }
   return 0;
 }
@@ -256,7 +284,7 @@ ibv_qp* VerbsStub::make(ibv_pd* pd, const ibv_qp_init_attr& wanted) {
     errno = refuses_ ? ENOMEM : EINVAL;
     return nullptr;
   }
-  auto* qp = new ibv_qp{};
+  ibv_qp* const qp = &(new ibv_qp_ex{})->qp_base;
   qp->context = &context;
   qp->qp_context = wanted.qp_context;
   qp->qp_num = next_number_++;
@@ -268,7 +296,7 @@ ibv_qp* VerbsStub::make(ibv_pd* pd, const ibv_qp_init_attr& wanted) {
 void VerbsStub::destroy(ibv_qp* qp) {
   const std::lock_guard lock(lock_);
   made_.erase(qp->qp_num);
-  delete qp;
+  delete reinterpret_cast<ibv_qp_ex*>(qp);  // the base is the first member
   --queue_pairs_;
 }
 

@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -34,6 +35,12 @@ class VerbsStub {
 
   /// Work requests posted after this call are not acknowledged.
   void lose_peer() noexcept { peer_gone_ = true; }
+  /// Accepts `count` more work requests and refuses those behind them. The classic interface accepts the part
+  /// of a chain before the refused one, the extended interface nothing of a batch.
+  void refuse_posts_after(std::size_t count);
+  void accept_posts();
+  /// Queue pairs created from now on have the extended interface, if the driver wants it.
+  void provide_extended(bool provide);
   /// Simulates exhausted retries: the oldest work request fails and the others are flushed.
   void give_up();
   const std::vector<Posted>& posted() const noexcept { return posted_; }
@@ -86,7 +93,14 @@ class VerbsStub {
   void note(const char* function);
   ibv_mw* make_window(ibv_pd* pd);
   ibv_mr* add_region(void* at, std::size_t bytes, int access);
-  int post(ibv_qp* qp, ibv_send_wr* first);
+  int post(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused);
+  // The extended interface (verbs_stub_extended.cc).
+  ibv_qp* make_extended(const ibv_qp_init_attr_ex& wanted);
+  void stage(const ibv_qp_ex& qp, ibv_wr_opcode opcode);
+  /// Adds data to the work request staged last.
+  void add_data(std::size_t bytes, bool inlined);
+  int post_staged(const ibv_qp_ex& qp);
+  void abort_staged(const ibv_qp_ex& qp);
   int poll(int count, ibv_wc* into);
   ibv_qp* make(ibv_pd* pd, const ibv_qp_init_attr& wanted);
   ibv_td* make_thread_domain();
@@ -101,6 +115,9 @@ class VerbsStub {
 
  private:
   void complete(const Posted& posted, ibv_wc_status status);
+  void execute(const Posted& posted);
+  /// Returns whether the provider accepts one more work request, and counts it.
+  bool accepts_one();
 
   std::mutex lock_;
   std::thread::id watched_;
@@ -117,6 +134,7 @@ class VerbsStub {
   std::uint32_t refused_ = 0;
   std::vector<Registered> registered_;
   std::vector<Posted> posted_;
+  std::vector<Posted> staged_;  ///< extended interface, of all queue pairs
   std::deque<Posted> outstanding_;
   std::deque<Posted> receives_;
   std::deque<std::uint64_t> shared_receives_;  ///< wr_id of each
@@ -126,6 +144,8 @@ class VerbsStub {
   std::uint32_t queue_pairs_ = 0;
   std::uint32_t next_number_ = 0x100;
   bool peer_gone_ = false;
+  bool provides_extended_ = false;
+  std::optional<std::size_t> accepts_;  ///< work requests that are accepted; empty: all
   bool refuses_ = false;
   std::atomic<bool> holds_errors_{false};
 };

@@ -176,7 +176,7 @@ enum class CloseReason : std::uint8_t {
   None,
   PeerClosed,         ///< reported by connection management
   LocalClose,         ///< requested by the control plane or the application
-  TransportError,     ///< a work completion with an error
+  TransportError,     ///< a work completion with an error, or the device ended the queue pair
   RemoteAccess,       ///< the peer's memory refused an RDMA Read or Write
   InvalidationError,  ///< memory could not be fenced (RFC 8166, section 4.5.4; V1-143)
   CreditOverrun,      ///< version 2: the peer sent more than it was granted (V2-043)

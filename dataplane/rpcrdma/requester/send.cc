@@ -301,7 +301,8 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
             (shape.reply_chunk_bytes == 0 || expose(slot, {&reply, 1}, reply.length, rdma::kRemoteWrite));
   if (config_.check_exposed_memory) slot.exposed_sum = sum_arguments(slot);
   if (!exposed) {
-    link_->close(CloseReason::InvalidationError);
+    const bool broken = link_->queue_pair().is_broken();
+    link_->close(broken ? CloseReason::TransportError : CloseReason::InvalidationError);
     return false;
   }
   if (version_2() && config_.remote_invalidation && context_.remote_invalidation)

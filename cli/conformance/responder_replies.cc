@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Replies of the responder: sending them in both versions, and the upstreams that provide them.
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "cli/conformance/judge.h"
@@ -20,7 +19,9 @@
 #include "cli/conformance/upstream.h"
 #include "cli/conformance/v2_calls.h"
 #include "cli/conformance/visit.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/base/socket_address.h"
 
 namespace sluice::conformance {
 namespace {
@@ -226,16 +227,38 @@ namespace {
 constexpr std::uint32_t kLastFragment = 1u << 31;
 constexpr std::size_t kChunkBytes = 65536;
 constexpr std::uint32_t kProcedureUnavailable = 3;
+constexpr std::uint16_t kFirstReservedPort = 600;  // those below are of well-known services
+constexpr std::uint16_t kLastReservedPort = 1023;
 
-sockaddr_in parsed(const std::string& text) {
+struct SocketAddress {
+  sockaddr_storage address{};
+  socklen_t bytes = 0;
+};
+
+/// Parses an address and a port; an IPv6 address is in brackets. Throws LinkError.
+SocketAddress parsed(const std::string& text) {
   const auto colon = text.rfind(':');
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  if (colon == std::string::npos ||
-      ::inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr) != 1)
-    throw LinkError("--upstream has to be an IPv4 address and a port, such as 127.0.0.1:2049.");
-  address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(text.c_str() + colon + 1)));
-  return address;
+  const std::string host = text.substr(0, colon);
+  const bool bracket = host.starts_with('[') && host.ends_with(']');
+  const auto address = parse_address(bracket ? host.substr(1, host.size() - 2) : host);
+  if (colon == std::string::npos || !address || bracket == is_mapped_ipv4(*address))
+    throw LinkError(
+        "--upstream has to be an IP address and a port, such as 127.0.0.1:2049 or [fe80::1%eth0]:2049.");
+  SocketAddress to;
+  to.bytes =
+      socket_address(*address, static_cast<std::uint16_t>(std::atoi(text.c_str() + colon + 1)), to.address);
+  return to;
+}
+
+/// Binds a port below 1024, because many servers by default trust only those. Without the privilege, or if
+/// all are in use, the kernel chooses a port.
+void bind_reserved_port(int socket, bool is_ipv4) {
+  const PeerAddress any = is_ipv4 ? PeerAddress::from_ipv4(0, 0, 0, 0) : PeerAddress{};
+  for (std::uint16_t port = kLastReservedPort; port >= kFirstReservedPort; --port) {
+    sockaddr_storage own;
+    const socklen_t bytes = socket_address(any, port, own);
+    if (::bind(socket, reinterpret_cast<const sockaddr*>(&own), bytes) == 0 || errno != EADDRINUSE) return;
+  }
 }
 
 }  // namespace
@@ -253,14 +276,11 @@ std::optional<Bytes> NullUpstream::receive() {
   return reply;
 }
 
-TcpUpstream::TcpUpstream(const std::string& address)
-    : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  const sockaddr_in to = parsed(address);
-  // Many servers by default trust only ports below 1024. Without the privilege to bind one, any port is used.
-  sockaddr_in own{};
-  own.sin_family = AF_INET;
-  ::bindresvport(socket_, &own);
-  if (::connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+TcpUpstream::TcpUpstream(const std::string& address) {
+  const SocketAddress to = parsed(address);
+  socket_ = ::socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  bind_reserved_port(socket_, to.address.ss_family == AF_INET);
+  if (::connect(socket_, reinterpret_cast<const sockaddr*>(&to.address), to.bytes) != 0) {
     const int error = errno;
     ::close(socket_);
     throw LinkError("No server answers at " + address + " (" + std::strerror(error) + "): check --upstream.");

@@ -63,7 +63,8 @@ class NullUpstream final : public Upstream {
 /// An RPC server over TCP (RFC 5531, section 11).
 class TcpUpstream final : public Upstream {
  public:
-  /// Connects to an address such as "127.0.0.1:2049". Throws LinkError if it cannot be reached.
+  /// Connects to an address such as "127.0.0.1:2049" or "[fe80::1%eth0]:2049". Throws LinkError if it cannot
+  /// be reached.
   explicit TcpUpstream(const std::string& address);
   ~TcpUpstream() override;
   void send(std::span<const std::byte> message) override;

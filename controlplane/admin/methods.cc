@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/methods.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -128,13 +127,14 @@ namespace {
 
 constexpr const char* kStates[] = {"none", "running", "done", "failed"};
 
+/// Returns the address without its zone, because the device whose packets are captured has one link.
 PeerAddress address_of(const std::string& text) {
-  PeerAddress address = PeerAddress::from_ipv4(0, 0, 0, 0);
-  if (::inet_pton(AF_INET, text.c_str(), address.bytes.data() + 12) == 1 ||
-      ::inet_pton(AF_INET6, text.c_str(), address.bytes.data()) == 1)
-    return address;
-  throw MethodError("'" + text +
-                    "' is not an IP address. 'sluicectl connections' shows the addresses of peers.");
+  std::optional<PeerAddress> address = parse_address(text);
+  if (!address)
+    throw MethodError("'" + text +
+                      "' is not an IP address. 'sluicectl connections' shows the addresses of peers.");
+  address->zone = 0;
+  return *address;
 }
 
 Json start_capture(const segment::Layout& layout, const std::string& socket, const Json& parameters,

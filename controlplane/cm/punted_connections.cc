@@ -236,7 +236,9 @@ void PuntedConnections::on_connect_wanted(std::uint32_t reactor, const segment::
                       .private_data = {}}};
   const std::size_t bytes = std::min<std::size_t>(event.private_data_bytes, rdma::kMaxPrivateData);
   known.own.private_data.assign(event.private_data, event.private_data + bytes);
-  const auto id = agent_.connect({event.local, event.peer, {}}, static_cast<std::uint16_t>(event.port),
+  PeerAddress remote = event.peer;
+  remote.zone = 0;  // the device has one link; a host name may have been resolved with an interface
+  const auto id = agent_.connect({event.local, remote, {}}, static_cast<std::uint16_t>(event.port),
                                  static_cast<std::uint16_t>(event.path_mtu), known.own, now_ns);
   if (!id) return report_failure(known);
   known_.put(*id, std::move(known));

@@ -20,6 +20,7 @@
 #include "controlplane/config/readers.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/ulb/nfs3.h"
 
 namespace sluice::config {
 namespace {
@@ -130,7 +131,14 @@ void check_gateways(Checker& check, const toml::table& device, const segment::Co
   }
 }
 
-void check_upstreams(Checker& check, const toml::table& root, const segment::ConfigBlock& block) {
+bool has_nfs3(const segment::UpstreamConfig& upstream) {
+  return has_match(first(upstream.routes, upstream.route_count), [](const segment::RouteConfig& route) {
+    return route.program == ulb::kNfsProgram && route.version == ulb::kNfs3Version;
+  });
+}
+
+void check_upstreams(Checker& check, const toml::table& root, const Config& config) {
+  const segment::ConfigBlock& block = config.block;
   const toml::array* const list = root["upstream"].as_array();
   if (list == nullptr) return;
   for (std::size_t i = 0; i < std::min<std::size_t>(list->size(), block.upstream_count); ++i) {
@@ -149,6 +157,11 @@ void check_upstreams(Checker& check, const toml::table& root, const segment::Con
       if (const std::string zone = zone_defect(host, over_device ? Zone::OfDevice : Zone::OfKernel);
           !zone.empty())
         check.defect(place_of(table, "address", h), "address has " + zone);
+      if (over_device && config.mount_enabled && parsed && is_link_local(*parsed) && has_nfs3(upstream))
+        check.defect(place_of(table, "address", h),
+                     "address has " + host +
+                         ", at which MOUNT cannot be asked, because it is over TCP and the address has no "
+                         "interface: name another address, or set mount.enabled = false.");
       for (std::size_t before = 0; before < h; ++before)
         if (host == hosts[before].data())
           check.defect(place_of(table, "address", h), "address has " + host + " twice. Remove one.");
@@ -275,7 +288,7 @@ void check_addresses(Checker& check, const toml::table& root, const Config& conf
     check_own(check, *device, block);
     check_gateways(check, *device, block);
   }
-  check_upstreams(check, root, block);
+  check_upstreams(check, root, config);
   if (const toml::table* const reverse = root["reverse"].as_table())
     check_reverse(check, *reverse, block, config.mount_enabled);
   if (const toml::array* const exports = root["export"].as_array())

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <isa-l/crc.h>
+#include <net/if.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "dataplane/base/setup_error.h"
@@ -55,11 +57,21 @@ PeerAddress address(xdr::Reader& reader) {
   return result;
 }
 
-/// Reads the zones of a record's addresses, which are at its end. Records of earlier versions have none.
+/// Writes the zones of addresses as the names of interfaces, because their indices differ after a restart of
+/// the machine.
+void write_zones(xdr::Writer& writer, const PeerAddress& address, const PeerAddress& local) {
+  for (const std::uint32_t zone : {address.zone, local.zone}) {
+    char name[IF_NAMESIZE];
+    writer.string(zone != 0 && ::if_indextoname(zone, name) != nullptr ? name : "");
+  }
+}
+
+/// Reads the zones of a record's addresses, which are at its end. A zone is zero if its interface no longer
+/// exists. Records of earlier versions have no zones.
 void read_zones(xdr::Reader& reader, PeerAddress& address, PeerAddress& local) {
   if (!reader.ok() || reader.remaining() == 0) return;
-  address.zone = reader.u32();
-  local.zone = reader.u32();
+  address.zone = ::if_nametoindex(std::string(reader.string(IF_NAMESIZE)).c_str());
+  local.zone = ::if_nametoindex(std::string(reader.string(IF_NAMESIZE)).c_str());
 }
 
 Bytes copy(std::span<const std::byte> bytes) {
@@ -115,7 +127,7 @@ void Journal::owner(const Owner& owner) {
     writer.string(owner.name.host.name);
     writer.opaque(owner.name.owner);
     writer.opaque(owner.credential);
-    writer.words(owner.name.host.address.zone, owner.local.zone);
+    write_zones(writer, owner.name.host.address, owner.local);
   });
 }
 
@@ -154,7 +166,7 @@ void Journal::notice(const NoticeTo& to, std::uint32_t state) {
     writer.u32(state);
     writer.opaque_fixed(std::as_bytes(std::span{to.address.bytes}));
     writer.opaque_fixed(std::as_bytes(std::span{to.local.bytes}));
-    writer.words(to.address.zone, to.local.zone);
+    write_zones(writer, to.address, to.local);
   });
 }
 

@@ -185,7 +185,24 @@ void AddressTable::look_up_hosts(std::uint64_t now_ns) {
   }
 }
 
-void AddressTable::found(Host& host, const LookupResult& result, std::uint64_t now_ns) {
+/// Removes addresses that TCP cannot reach, because they are link-local and the answer does not contain their
+/// interface. Over RDMA, such an address may be on the only link of a device.
+LookupResult AddressTable::usable(LookupResult result) const {
+  if (upstream_.transport != segment::Transport::Tcp) return result;
+  const auto is_useless = [](const PeerAddress& address) {
+    return is_link_local(address) && address.zone == 0;
+  };
+  const auto useless = std::find_if(result.addresses.begin(), result.addresses.end(), is_useless);
+  if (useless == result.addresses.end()) return result;
+  result.problem = "it is at " + to_string(*useless) +
+                   ", which is on every link: configure the address with its interface, as in \"" +
+                   to_string(*useless) + "%eth0\"";
+  std::erase_if(result.addresses, is_useless);
+  return result;
+}
+
+void AddressTable::found(Host& host, const LookupResult& answer, std::uint64_t now_ns) {
+  const LookupResult result = usable(answer);
   if (result.addresses.empty()) {
     host.next_ns = now_ns + kUrgentLookupNs;
     if (std::exchange(host.problem, result.problem) == result.problem) return;

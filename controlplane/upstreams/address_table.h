@@ -113,7 +113,8 @@ class AddressTable {
   };
 
   void look_up_hosts(std::uint64_t now_ns);
-  void found(Host& host, const LookupResult& result, std::uint64_t now_ns);
+  LookupResult usable(LookupResult result) const;
+  void found(Host& host, const LookupResult& answer, std::uint64_t now_ns);
   std::vector<Known> merged(const std::vector<Known>& known, const std::vector<PeerAddress>& found,
                             std::uint64_t now_ns) const;
   bool is_bad(const PeerAddress& address) const;

@@ -40,15 +40,6 @@ struct PeerAddress {
   }
 };
 
-/// Returns the first address in `own` (a device's addresses) of the same family as `remote`; all zero if
-/// there is none.
-inline PeerAddress local_for(std::span<const PeerAddress> own, const PeerAddress& remote) noexcept {
-  constexpr PeerAddress kV4 = PeerAddress::from_ipv4(0, 0, 0, 0);
-  for (const PeerAddress& address : own)
-    if (address.within(kV4, 96) == remote.within(kV4, 96)) return address;
-  return {};
-}
-
 /// Ethernet address of the next hop to a peer.
 using LinkAddress = std::array<std::uint8_t, 6>;
 
@@ -77,6 +68,19 @@ inline bool is_mapped_ipv4(const PeerAddress& address) {
 /// only, which its zone identifies.
 constexpr bool is_link_local(const PeerAddress& address) noexcept {
   return address.bytes[0] == 0xFE && (address.bytes[1] & 0xC0) == 0x80;
+}
+
+/// Returns the address in `own` (a device's addresses) to connect to `remote` from: the first of the same
+/// family and scope (RFC 6724, section 5, rule 2), else the first of the same family. All zero if there is
+/// none.
+inline PeerAddress local_for(std::span<const PeerAddress> own, const PeerAddress& remote) noexcept {
+  PeerAddress found;
+  for (const PeerAddress& address : own) {
+    if (is_mapped_ipv4(address) != is_mapped_ipv4(remote)) continue;
+    if (is_link_local(address) == is_link_local(remote)) return address;
+    if (found == PeerAddress{}) found = address;
+  }
+  return found;
 }
 
 /// Returns the network identifier: "rdma" for IPv4, "rdma6" for IPv6.

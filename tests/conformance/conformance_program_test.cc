@@ -3,19 +3,27 @@
 // The tests of sluice-conformance: our server passes them in one process, and a server that breaks a rule
 // does not.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
 #include <set>
 #include <sstream>
+#include <string>
+#include <thread>
 
 #include "cli/conformance/link.h"
 #include "cli/conformance/nfs.h"
 #include "cli/conformance/run.h"
+#include "cli/conformance/upstream.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "pmd/loopback/loopback.h"
+#include "tests/unit/link_of_own.h"
+#include "tests/unit/listener.h"
 
 namespace sluice::conformance {
 namespace {
@@ -333,6 +341,35 @@ TEST(Tests, have_rows_in_their_names_and_no_name_twice) {
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
   EXPECT_EQ(rows_of({.name = "V1_001_V1_020_a", .level = {}, .needs = {}, .asks = "", .run = nullptr}),
             (std::vector<std::string>{"V1-001", "V1-020"}));
+}
+
+/// An upstream's address in any form: an IPv6 address is in brackets, and a link-local one has its interface.
+TEST(TcpUpstreams, are_at_addresses_of_both_families_and_on_a_link) {
+  const auto is_reached = [](const std::string& host, const PeerAddress& address) {
+    const int listener = lab::listen_anywhere(address);
+    ASSERT_GE(listener, 0);
+    sockaddr_storage own{};
+    socklen_t bytes = sizeof own;
+    ::getsockname(listener, reinterpret_cast<sockaddr*>(&own), &bytes);
+    const std::uint16_t port =
+        ntohs(reinterpret_cast<const sockaddr_in&>(own).sin_port);  // as in sockaddr_in6
+    try {
+      EXPECT_FALSE(TcpUpstream(host + ':' + std::to_string(port)).gone());
+    } catch (const LinkError& error) {
+      ADD_FAILURE() << error.what();
+    }
+    ::close(listener);
+  };
+  is_reached("127.0.0.1", *parse_address("127.0.0.1"));
+  is_reached("[::1]", *parse_address("::1"));
+  for (const char* const wrong : {"::1:2049", "[127.0.0.1]:2049", "[fe80::1%eth77]:2049", "nowhere", "[::1]"})
+    EXPECT_THROW(TcpUpstream{wrong}, LinkError) << wrong;
+  std::string why;
+  std::thread([&] {
+    why = make_link_of_own();
+    if (why.empty()) is_reached("[" + std::string(kOnLinkOfOwn) + "]", *parse_address(kOnLinkOfOwn));
+  }).join();
+  if (!why.empty()) GTEST_SKIP() << why;
 }
 
 }  // namespace

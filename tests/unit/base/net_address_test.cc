@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace sluice {
 namespace {
 
@@ -30,6 +32,16 @@ TEST(PeerAddress, the_own_address_is_the_first_of_the_peers_family) {
   EXPECT_EQ(local_for(own, PeerAddress::from_ipv4(198, 51, 100, 7)), own[1]);
   EXPECT_EQ(local_for(own, PeerAddress{{0xfe, 0x80}}), v6);
   EXPECT_EQ(local_for({}, v6), PeerAddress{});
+}
+
+TEST(PeerAddress, the_own_address_for_a_link_local_peer_is_link_local) {
+  const PeerAddress global{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  const PeerAddress on_link{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  const PeerAddress peer_on_link{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}};
+  const PeerAddress four = PeerAddress::from_ipv4(192, 0, 2, 1);
+  EXPECT_EQ(local_for(std::array{four, global, on_link}, peer_on_link), on_link);
+  EXPECT_EQ(local_for(std::array{four, on_link, global}, global), global);
+  EXPECT_EQ(local_for(std::array{four, on_link}, global), on_link) << "the only address of the family";
 }
 
 TEST(PeerAddress, the_text_of_a_link_local_address_has_the_interface_of_its_zone) {

@@ -76,6 +76,14 @@ TEST_F(CaptureMethods, a_request_goes_to_the_data_plane_with_the_clients_pipe) {
   EXPECT_FALSE(inbox_->receive());
 }
 
+/// `sluicectl connections` shows link-local addresses with their interface.
+TEST_F(CaptureMethods, a_peer_on_the_link_of_an_interface_is_one_of_the_devices_only_link) {
+  EXPECT_EQ(refusal({{"peer", "fe80::9%lo"}}, pipe_[1]), "");
+  const auto received = inbox_->receive();
+  ASSERT_TRUE(received);
+  EXPECT_EQ(to_string(received->request.peer), "fe80::9");
+}
+
 TEST_F(CaptureMethods, what_cannot_be_is_refused_with_a_sentence_and_goes_nowhere) {
   EXPECT_NE(refusal(Json::object(), -1).find("pipe"), std::string::npos);
   EXPECT_NE(refusal({{"peer", "nonsense"}}, pipe_[1]).find("IP address"), std::string::npos);

@@ -119,7 +119,8 @@ class Outgoing : public Keepers {
   static constexpr std::uint32_t kQueuePair = 0x42;
   static constexpr std::uint32_t kServersId = 900;
 
-  void want() {
+  /// `zone` is the interface with which a host name was resolved to the server's address.
+  void want(std::uint32_t zone = 0) {
     segment::Event event{.type = segment::EventType::ConnectWanted,
                          .connection = kConnection,
                          .incarnation = ++area().incarnations,
@@ -129,6 +130,7 @@ class Outgoing : public Keepers {
                          .local = kServer,
                          .path_mtu = 4096};
     event.private_data_bytes = 4;
+    event.peer.zone = zone;
     shown_ = {.state = segment::ConnectionState::Opening,
               .incarnation = event.incarnation,
               .peer = lab::client(99),
@@ -241,6 +243,18 @@ TEST_F(Outgoing, a_connection_is_asked_for_made_and_confirmed) {
   confirm(*connect);
   EXPECT_TRUE(sent<cm::ReadyToUse>());
   EXPECT_EQ(keeper_->connections(), 0u);  // not counted because it is not a client
+}
+
+/// The messages of the server have no zone, because the device has one link.
+TEST_F(Outgoing, the_interface_of_a_servers_address_is_no_part_of_it) {
+  start("");
+  want(7);
+  const auto request = sent<cm::ConnectRequest>();
+  ASSERT_TRUE(request);
+  answer(reply_to(*request));
+  const auto connect = command(segment::CommandType::Connect);
+  ASSERT_TRUE(connect);
+  EXPECT_EQ(connect->attributes.remote, lab::client(99));
 }
 
 TEST_F(Outgoing, a_refusal_reaches_the_reactor) {

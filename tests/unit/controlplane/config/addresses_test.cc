@@ -109,6 +109,18 @@ TEST(Addresses, of_a_device_and_of_clients_have_no_zone) {
     EXPECT_TRUE(has(defect(text), expected)) << text << ": " << defect(text);
 }
 
+/// The device of softroce reaches such an upstream, TCP does not.
+TEST(Addresses, of_an_upstream_on_the_devices_link_are_not_for_mount) {
+  const auto text = [](const char* programs, const char* rest) {
+    return device("\"fe80::2/64\"") + "[[upstream]]\nname = \"nas\"\naddress = \"fe80::1\"\n" +
+           "transport = \"rdma\"\nprograms = [\"" + programs + "\"]\n" + rest;
+  };
+  EXPECT_TRUE(has(defect(text("nfs3", "")), "f:8: address has fe80::1, at which MOUNT cannot be asked"))
+      << defect(text("nfs3", ""));
+  EXPECT_EQ(defect(text("nfs3", "[mount]\nenabled = false\n")), "");
+  EXPECT_EQ(defect(text("nfs4", "")), "");
+}
+
 TEST(Addresses, of_gateways_are_in_a_network_of_ours) {
   const std::string own = "\"192.0.2.1/24\", \"2001:db8::1/64\"";
   EXPECT_EQ(defect(device(own, "\"192.0.2.254\", \"2001:db8::fe\"")), "");

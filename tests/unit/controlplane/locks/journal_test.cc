@@ -197,6 +197,31 @@ TEST_F(LockJournal, a_file_that_cannot_be_used_stops_the_start_with_a_sentence) 
   EXPECT_EQ(content(), "somebody's diary");
 }
 
+/// The index of an interface differs after a restart of the machine, its name does not.
+TEST_F(LockJournal, the_interface_of_a_link_local_client_is_known_by_its_name) {
+  const auto client = parse_address("fe80::1%lo");
+  const auto own = parse_address("fe80::2%lo");
+  ASSERT_TRUE(client && own);
+  {
+    Journal journal(path_);
+    Table table(statistics_, &journal, 1);
+    journal.load(table);
+    Owner& owner = *table.find_or_make({{*client, "c"}, {}, 1}, {});
+    owner.local = *own;
+    table.hold(owner, Bytes(4), {0, 9, true});
+  }
+  const std::string before = content();
+  const std::string name("lo\0\0", 4);
+  ASSERT_NE(before.find(name), std::string::npos);
+  Journal again(path_);
+  Table restored(statistics_, &again, 1);
+  again.load(restored);
+  const std::size_t owners = restored.owners().size();
+  const Owner* const owner = restored.find_or_make({{*client, "c"}, {}, 1}, *own);
+  ASSERT_NE(owner, nullptr);
+  EXPECT_EQ(restored.owners().size(), owners) << "it is the client of before";
+}
+
 TEST_F(LockJournal, it_is_written_anew_when_most_of_it_is_past) {
   Journal journal(path_);
   Table table(statistics_, &journal, 1);

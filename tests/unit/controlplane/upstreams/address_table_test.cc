@@ -3,11 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <future>
 #include <memory>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "controlplane/tasks/arena.h"
 #include "tests/unit/controlplane/upstreams/book_lab.h"
+#include "tests/unit/link_of_own.h"
 
 namespace sluice::upstreams {
 namespace {
@@ -43,6 +48,60 @@ TEST_F(Book, no_more_addresses_are_used_than_there_is_room_for) {
   open({"nas"});
   until([&] { return !addresses().empty(); });
   EXPECT_EQ(addresses().size(), segment::kMaxUpstreamAddresses);
+}
+
+/// A name server knows no interfaces.
+TEST_F(Book, a_link_local_address_without_an_interface_is_not_used) {
+  const CapturedLog log;
+  PeerAddress on_link{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  names_->set("nas", {on_link});
+  open({"nas"});
+  until([&] { return log.text().find("fe80::1, which is on every link") != std::string::npos; });
+  EXPECT_TRUE(addresses().empty());
+  names_->set("nas", {on_link, kFour});
+  now_ns_ += kUrgentLookupNs;
+  until([&] { return !addresses().empty(); });
+  EXPECT_EQ(addresses(), std::vector<PeerAddress>{kFour});
+  on_link.zone = 1;
+  names_->set("nas", {on_link, kFour});
+  now_ns_ += kLookupNs;
+  until([&] { return addresses() == std::vector<PeerAddress>{kFour, on_link}; });
+}
+
+TEST_F(Book, a_link_local_address_over_rdma_may_be_on_the_only_link_of_the_device) {
+  const PeerAddress on_link{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  names_->set("nas", {on_link});
+  open({"nas"}, segment::Transport::Rdma);
+  until([&] { return addresses() == std::vector<PeerAddress>{on_link}; });
+}
+
+TEST(BookOnLink, an_upstream_is_called_at_its_link_local_address) {
+  std::string why;
+  std::thread([&] {
+    why = make_link_of_own();
+    if (!why.empty()) return;
+    FakeServer server(*parse_address(kOnLinkOfOwn), 0);
+    FakeServer other(kSix, server.port());
+    segment::UpstreamConfig upstream;
+    std::strcpy(upstream.name, "nas");
+    upstream.port = server.port();
+    upstream.route_count = 1;
+    upstream.routes[0] = {100003, 4};
+    std::strcpy(upstream.hosts[0].data(), kOnLinkOfOwn);
+    std::strcpy(upstream.hosts[1].data(), "::1");
+    upstream.host_count = 2;
+    tasks::Arena arena({.threads = 1, .queued = 2});
+    AddressTable book(upstream, arena, look_up);
+    std::uint64_t now_ns = kStartNs;
+    turn_until(book, now_ns, [&] {
+      arena.deliver();
+      server.pump();
+      other.pump();
+      return !server.calls.empty() && !other.calls.empty();
+    });
+    EXPECT_EQ(server.peer(), *parse_address(kOnLinkOfOwn));
+  }).join();
+  if (!why.empty()) GTEST_SKIP() << why;
 }
 
 TEST_F(Book, a_name_is_looked_up_again_after_a_while) {

@@ -54,8 +54,10 @@ class Names : public std::enable_shared_from_this<Names> {
 
 class Book : public testing::Test {
  protected:
-  void open(std::initializer_list<const char*> hosts) {
+  void open(std::initializer_list<const char*> hosts,
+            segment::Transport transport = segment::Transport::Tcp) {
     segment::UpstreamConfig upstream;
+    upstream.transport = transport;
     std::strcpy(upstream.name, "nas");
     upstream.port = server_.port();
     upstream.route_count = 1;

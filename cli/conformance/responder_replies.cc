@@ -21,7 +21,7 @@
 #include "cli/conformance/visit.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/base/socket_address.h"
+#include "dataplane/base/sockets.h"
 
 namespace sluice::conformance {
 namespace {

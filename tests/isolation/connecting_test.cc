@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "controlplane/cm/agent.h"
-#include "controlplane/cm/agent_limits.h"
 #include "pmd/softroce/datagram_queue.h"
 #include "pmd/softroce/device.h"
 #include "tests/driver/frame_builder.h"

@@ -10,6 +10,7 @@
 namespace sluice {
 
 /// Size in bytes of a cache line on every processor that Sluice runs on. A constant, because structures that
+#include "dataplane/base/invariant.h"
 /// two processes share must not depend on the compiler.
 inline constexpr std::size_t kCacheLine = 64;
 
@@ -36,7 +37,7 @@ class ObjectArray {
 
  public:
   /// Allocates slots for `capacity` objects. Called at setup.
-  explicit ObjectArray(std::size_t capacity) : places_(new Place[capacity]) {}
+  explicit ObjectArray(std::size_t capacity) : places_(new Place[capacity]), capacity_(capacity) {}
   ~ObjectArray() {
     while (size_ > 0) places_[--size_].object()->~T();
     delete[] places_;
@@ -47,14 +48,21 @@ class ObjectArray {
   /// Constructs an object in the next slot. Requires a free slot. Called at setup.
   template <typename... Arguments>
   T& emplace_back(Arguments&&... arguments) {
+    static_cast<void>(SLUICE_INVARIANT(size_ < capacity_, table_index));
     T* const made = new (places_[size_].bytes) T(std::forward<Arguments>(arguments)...);
     ++size_;
     return *made;
   }
 
   std::size_t size() const noexcept { return size_; }
-  T& operator[](std::size_t i) noexcept { return *places_[i].object(); }
-  const T& operator[](std::size_t i) const noexcept { return *places_[i].object(); }
+  T& operator[](std::size_t i) noexcept {
+    SLUICE_INVARIANT_DEBUG(i < size_, table_index);
+    return *places_[i].object();
+  }
+  const T& operator[](std::size_t i) const noexcept {
+    SLUICE_INVARIANT_DEBUG(i < size_, table_index);
+    return *places_[i].object();
+  }
   /// Address of the first slot, for a loop that keeps it and so does not even load it from the array.
   class Base {
    public:
@@ -70,6 +78,7 @@ class ObjectArray {
  private:
   Place* const places_;  ///< owned; not zeroed
   std::size_t size_ = 0;
+  const std::size_t capacity_;
 };
 
 }  // namespace sluice

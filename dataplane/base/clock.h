@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice {
@@ -70,6 +71,7 @@ class PacedRound {
     const std::uint64_t late_ns = smaller_of(now_ns - next_ns_, round_ns);  // catches up on at most one round
     const auto due = static_cast<std::uint32_t>(
         smaller_of<std::uint64_t>(1 + late_ns / step_ns, smaller_of(count, kMostInATurn)));
+    SLUICE_INVARIANT_DEBUG(due > 0 && due <= count && late_ns <= now_ns, timer_state);
     next_ns_ = now_ns - late_ns + due * step_ns;
     return due;
   }

@@ -15,6 +15,10 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 
+#include "dataplane/base/invariant.h"
+
+#include "dataplane/base/invariant.h"
+
 namespace sluice {
 
 /// Array whose elements are zeroed or default-constructed.
@@ -39,8 +43,14 @@ class FixedArray {
   T* data() noexcept { return elements_; }
   const T* data() const noexcept { return elements_; }
   // Release builds do not check that index < size().
-  T& operator[](std::size_t index) noexcept { return elements_[index]; }
-  const T& operator[](std::size_t index) const noexcept { return elements_[index]; }
+  T& operator[](std::size_t index) noexcept {
+    SLUICE_INVARIANT_DEBUG(index < size_, table_index);
+    return elements_[index];
+  }
+  const T& operator[](std::size_t index) const noexcept {
+    SLUICE_INVARIANT_DEBUG(index < size_, table_index);
+    return elements_[index];
+  }
   T* begin() noexcept { return elements_; }
   T* end() noexcept { return elements_ + size_; }
   const T* begin() const noexcept { return elements_; }
@@ -76,8 +86,14 @@ class RingStorage {
   }
 
   std::size_t size() const noexcept { return count_; }
-  T& operator[](std::size_t i) noexcept { return elements_[i]; }
-  const T& operator[](std::size_t i) const noexcept { return elements_[i]; }
+  T& operator[](std::size_t i) noexcept {
+    SLUICE_INVARIANT_DEBUG(i <= count_, table_index);
+    return elements_[i];
+  }
+  const T& operator[](std::size_t i) const noexcept {
+    SLUICE_INVARIANT_DEBUG(i <= count_, table_index);
+    return elements_[i];
+  }
 
  private:
   T* elements_ = nullptr;
@@ -103,6 +119,7 @@ class FixedRing {
     Storage larger(larger_of(capacity, count_));
     for (std::size_t i = 0; i < count_; ++i) larger[i] = std::move((*this)[i]);
     slots_ = std::move(larger);
+    static_cast<void>(SLUICE_INVARIANT(slots_.size() >= count_, ring_index));
     head_ = 0;
   }
 
@@ -153,6 +170,7 @@ class FixedRing {
   /// Removes elements from the front. An empty ring restarts at index 0, so that the same few cache lines are
   /// reused.
   void drop(std::size_t count) noexcept {
+    SLUICE_INVARIANT_DEBUG(count <= count_, ring_index);
     count_ -= count;
     head_ = count_ == 0 ? 0 : at(count);
   }
@@ -184,9 +202,15 @@ class FixedStack {
     elements_[size_++] = element;
   }
   /// Returns the top element. Requires a stack that is not empty.
-  const T& top() const noexcept { return elements_[size_ - 1]; }
+  const T& top() const noexcept {
+    SLUICE_INVARIANT_DEBUG(!empty(), pool_balance);
+    return elements_[size_ - 1];
+  }
   /// Removes and returns the top element. Requires a stack that is not empty.
-  T pop() noexcept { return elements_[--size_]; }
+  T pop() noexcept {
+    SLUICE_INVARIANT_DEBUG(!empty(), pool_balance);
+    return elements_[--size_];
+  }
   void clear() noexcept { size_ = 0; }
 
  private:

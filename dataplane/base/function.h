@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice {
 
 template <typename Signature>
@@ -44,7 +46,10 @@ class Function<Result(Args...)> {
   bool operator==(std::nullptr_t) const noexcept { return target_ == nullptr; }
 
   /// Calls the callable. Requires a Function that is not empty.
-  Result operator()(Args... args) const { return target_->call(std::forward<Args>(args)...); }
+  Result operator()(Args... args) const {
+    SLUICE_INVARIANT_DEBUG(target_ != nullptr, table_index);
+    return target_->call(std::forward<Args>(args)...);
+  }
 
  private:
   struct AnyTarget {

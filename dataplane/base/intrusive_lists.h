@@ -74,6 +74,8 @@ class IntrusiveQueue {
   void remove(T& element) noexcept {
     if (!SLUICE_INVARIANT(contains(element), list_membership)) return;
     QueueLink<T>& link = element.*Link;
+    SLUICE_INVARIANT_DEBUG(link.previous_ != nullptr || head_ == &element, list_membership);
+    SLUICE_INVARIANT_DEBUG(link.next_ != nullptr || tail_ == &element, list_membership);
     (link.previous_ != nullptr ? (link.previous_->*Link).next_ : head_) = link.next_;
     (link.next_ != nullptr ? (link.next_->*Link).previous_ : tail_) = link.previous_;
     link.next_ = link.previous_ = nullptr;
@@ -93,6 +95,7 @@ class IntrusiveQueue {
 
  private:
   void place(T& element, T* previous, T* next) noexcept {
+    SLUICE_INVARIANT_DEBUG((head_ == nullptr) == (tail_ == nullptr), list_membership);
     QueueLink<T>& link = element.*Link;
     link.previous_ = previous;
     link.next_ = next;
@@ -134,7 +137,10 @@ class IntrusiveStack {
 
   bool empty() const noexcept { return top_ == nullptr; }
   /// Returns the top element. Requires a stack that is not empty.
-  T& top() const noexcept { return *top_; }
+  T& top() const noexcept {
+    SLUICE_INVARIANT_DEBUG(!empty(), list_membership);
+    return *top_;
+  }
 
   /// Pushes an element. If it is in a stack already, an invariant fails and it stays where it is.
   void push(T& element) noexcept {
@@ -146,8 +152,10 @@ class IntrusiveStack {
   }
   /// Removes and returns the top element. Requires a stack that is not empty.
   T& pop() noexcept {
+    SLUICE_INVARIANT_DEBUG(!empty(), list_membership);
     T& element = *top_;
     StackLink<T>& link = element.*Link;
+    SLUICE_INVARIANT_DEBUG(link.in_stack_, list_membership);
     top_ = link.below_;
     link.in_stack_ = false;
     return element;

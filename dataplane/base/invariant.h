@@ -7,6 +7,9 @@
 // reactor, and continues: the caller closes the affected object, usually one connection.
 //
 //   if (!SLUICE_INVARIANT(balance() >= 0, credit_balance)) return close(CloseReason::InternalError);
+//
+// A condition must have no side effects. Functions of the message path use SLUICE_INVARIANT_DEBUG, which a
+// release build does not evaluate; all others use SLUICE_INVARIANT.
 #pragma once
 
 #include <array>
@@ -29,7 +32,16 @@
   X(handover_ticket, "A cross-reactor call was returned twice, or to another caller")                      \
   X(xid_table, "An XID's table entry does not refer to the request that has the XID")                      \
   X(gateway_state, "A gateway's call or connection made an illegal state transition")                      \
-  X(ethdev_use, "An ethdev made an illegal state transition")
+  X(ethdev_use, "An ethdev made an illegal state transition")                                              \
+  X(queue_pair_state, "A queue pair or its device made an illegal state transition")                       \
+  X(buffer_bounds, "A piece of data lies outside its buffer, or is longer than its limit")                 \
+  X(table_index, "An index lies outside its table, or the entry belongs to another object")                \
+  X(timer_state, "A timer was not in its wheel, or its deadline was not the earliest")                     \
+  X(object_owner, "An object was used by a thread that is not its owner's")                                \
+  X(file_storage, "The references, size or blocks of a file disagree with its inode")                      \
+  X(sequence_lock, "A second writer wrote to a sequence lock")                                             \
+  X(reactor_state, "A reactor's connection set-up, command or table made an illegal state transition")     \
+  X(segment_state, "A file of the shared segment, or its owner, made an illegal state transition")
 
 namespace sluice {
 
@@ -86,3 +98,8 @@ inline void count_failure(Invariant invariant) noexcept {
 #define SLUICE_INVARIANT(condition, kind) \
   (static_cast<bool>(condition) ||        \
    (::sluice::invariant_failed(::sluice::Invariant::kind, #condition, __FILE__, __LINE__), false))
+
+/// Checks a condition in builds that abort. A release build compiles the condition but never evaluates it.
+/// For functions of the message path, which must not become slower, and for conditions that take a loop.
+#define SLUICE_INVARIANT_DEBUG(condition, kind) \
+  static_cast<void>(!::sluice::kAbortOnInvariant || SLUICE_INVARIANT(condition, kind))

@@ -12,6 +12,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/base/store_point.h"
@@ -43,6 +44,7 @@ class SeqLock {
       words_[w].store(word, std::memory_order_release);
     }
     SLUICE_STORE_POINT();
+    SLUICE_INVARIANT_DEBUG(sequence_.load(std::memory_order_relaxed) == before, sequence_lock);
     sequence_.store(before + 1, std::memory_order_release);
   }
 

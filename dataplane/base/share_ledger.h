@@ -75,6 +75,7 @@ class ShareLedger {
 
   /// Sets the limits. Called at setup, before any element is taken.
   void provide(const ShareLimits& limits) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(free_ == limits_.elements && waiters_ == 0, pool_balance));
     limits_ = limits;
     free_ = limits.elements;
     reserved_ = limits.accounts * limits.guaranteed;
@@ -96,6 +97,7 @@ class ShareLedger {
     reserved_ -= unused_guarantee(account);
     ++account.held_;
     --free_;
+    SLUICE_INVARIANT_DEBUG(account.held_ <= limits_.most, pool_balance);
     settle(account);
     return true;
   }
@@ -118,6 +120,7 @@ class ShareLedger {
   void forget(ShareAccount& account, ShareWaiter& waiter) noexcept {
     if (!account.waiting_.contains(waiter)) return;
     account.waiting_.remove(waiter);
+    static_cast<void>(SLUICE_INVARIANT(waiters_ > 0, list_membership));
     --waiters_;
     place(account);
   }
@@ -134,6 +137,7 @@ class ShareLedger {
     for (ShareAccount* account; called < most && (account = next()) != nullptr; ++called) {
       Rounds::unlink(*account);  // moves the account to the end of its queue
       ShareWaiter* const waiter = account->waiting_.pop_front();
+      SLUICE_INVARIANT_DEBUG(waiter != nullptr && waiters_ > 0, list_membership);
       --waiters_;
       place(*account);
       waiter->on_share();
@@ -153,6 +157,7 @@ class ShareLedger {
   }
   void settle(ShareAccount& account) noexcept {
     reserved_ += unused_guarantee(account);
+    SLUICE_INVARIANT_DEBUG(reserved_ <= free_ && free_ <= limits_.elements, pool_balance);
     place(account);
   }
   /// Moves an account to the queue that it belongs to, or to none. An account that is already there keeps its

@@ -10,6 +10,8 @@
 #include <memory>
 #include <thread>
 
+#include "tests/unit/base/counted_invariants.h"
+
 namespace sluice {
 namespace {
 
@@ -86,6 +88,28 @@ TEST(SeqLock, a_large_value_is_read_to_the_heap_only) {
   const auto read = lock->read_copy();
   ASSERT_TRUE(read);
   EXPECT_EQ(0, std::memcmp(read->bytes, value->bytes, sizeof value->bytes));
+}
+
+/// Value whose size lets the scheduler preempt a writer during a write.
+struct Long {
+  std::uint64_t words[1 << 16] = {};
+};
+
+TEST(SeqLock, a_second_writer_is_a_failed_invariant) {
+  if (!kAbortOnInvariant) GTEST_SKIP() << "a release does not evaluate this condition";
+  const auto lock = std::make_unique<SeqLock<Long>>();
+  const auto value = std::make_unique<Long>();
+  std::atomic<bool> failed{false};
+  const auto write = [&] {
+    const CountedInvariants counted;
+    while (!failed) {
+      lock->write(*value);
+      if (counted.failed(Invariant::sequence_lock) > 0) failed = true;
+    }
+  };
+  std::thread other(write);
+  write();
+  other.join();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/probes.h"
 #include "dataplane/base/small_algorithms.h"
 
@@ -24,6 +25,10 @@ Connection::Connection(LinkContext& links, ResponderContext& responders, Reverse
 
 void Connection::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer,
                       Requester* requester) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(state() == State::Closed, connection_state));
+  static_cast<void>(
+      SLUICE_INVARIANT(roles_.requester() == nullptr && !requester_borrowed_, connection_state));
+  static_cast<void>(SLUICE_INVARIANT(responder_.idle() && responder_.quiescent(), pool_balance));
   ConnectionQueue::unlink(*this);
   link_.open(std::move(qp), config, peer);
   opened_ns_ = link_.context().now_ns();
@@ -64,14 +69,15 @@ bool Connection::reap() noexcept {
   Requester* const requester = roles_.requester();
   if (requester != nullptr && !requester->quiescent()) return false;
   version_.on_drained();
+  static_cast<void>(SLUICE_INVARIANT(responder_.shared_bytes() == 0, pool_balance));
   link_.release_queue_pair();
   roles_.set_requester(nullptr);
-  if (requester == nullptr) return true;
-  requester->detach();
-  if (std::exchange(requester_borrowed_, false)) {
+  if (requester != nullptr) requester->detach();
+  if (requester != nullptr && std::exchange(requester_borrowed_, false)) {
     requester->cancel_all();
     callers_.release(*requester);
   }
+  static_cast<void>(SLUICE_INVARIANT(shared_bytes() == 0, pool_balance));  // the connection holds nothing
   return true;
 }
 
@@ -134,9 +140,11 @@ void Connection::admit(const HostName& host) noexcept {
     case WrKind::ReplySent:
       return responder_.on_reply_sent(id.index);
     case WrKind::CallSent:
+      SLUICE_INVARIANT_DEBUG(roles_.requester() != nullptr, connection_state);
       version_.on_delivered();
       return roles_.requester()->on_call_sent(id.index);
     case WrKind::Invalidated:
+      SLUICE_INVARIANT_DEBUG(roles_.requester() != nullptr, connection_state);
       return roles_.requester()->on_invalidated(id.index);
     case WrKind::ControlSent:
       version_.on_delivered();
@@ -192,6 +200,7 @@ template <std::uint32_t kVersion>
   link_.on_receive_completed();
   ++counters().messages_received;
   link_.count_received(&Counters::inline_bytes_received, wc.byte_len);
+  SLUICE_INVARIANT_DEBUG(wc.byte_len <= link_.receive_buffer(buffer).size(), buffer_bounds);
   const std::span<const std::byte> message = link_.receive_buffer(buffer).first(wc.byte_len);
   if (link_.version_state() == VersionState::Version1) {
     if (take_plain_version_1(buffer, message)) return;
@@ -255,6 +264,7 @@ template <std::uint32_t kVersion>
       responder_.on_part_sent(sender.index);
       break;
     case Sender::Kind::Call:
+      SLUICE_INVARIANT_DEBUG(roles_.requester() != nullptr, connection_state);
       roles_.requester()->on_part_sent(sender.index);
       break;
     case Sender::Kind::Properties:

@@ -12,6 +12,7 @@
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/intrusive_lists.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/rpcrdma/intake.h"
 #include "dataplane/rpcrdma/link/link.h"
@@ -135,6 +136,7 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   // --- Called by the engine
   [[gnu::always_inline]] void on_completion(const rdma::WorkCompletion& wc) noexcept {
     const WrId id = WrId::decode(wc.wr_id);
+    SLUICE_INVARIANT_DEBUG(id.connection == link_.number(), table_index);
     if (!link_.serves(id) || wc.status != rdma::WcStatus::Success) [[unlikely]]
       return on_other_completion(wc);
     link_.note_alive();

@@ -74,6 +74,7 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config)
                          part(control, control_bytes, i)});
   for (std::uint32_t i = 0; i < config.max_connections; ++i) free_.push_back(connections_[i]);
   device.prepare_queue_pairs(queue_pair_limits(), config.max_connections);
+  static_cast<void>(SLUICE_INVARIANT(connections_.size() == config.max_connections, table_index));
 }
 
 Engine::~Engine() {
@@ -92,6 +93,7 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
   responders_.refusals.begin_turn();
   CallTimes& times = responders_.measurement.times;
   const std::size_t count = device_.poll(completions_);
+  SLUICE_INVARIANT_DEBUG(count <= completions_.size(), buffer_bounds);
   worked_ = count > 0 || device_.moved();
   if (worked_) {
     const std::uint64_t begun_ns = stages_.end(Stage::Device);
@@ -111,6 +113,10 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
     tick(due);
   const bool staged = !links_.transmit.iteration_end.empty();
   if (staged) end_turn();
+  SLUICE_INVARIANT_DEBUG(!links_.transmit.iteration_end.empty() || links_.transmit.staged_for == nullptr,
+                         connection_state);
+  SLUICE_INVARIANT_DEBUG(!links_.transmit.iteration_end.empty() || links_.transmit.receives_for == nullptr,
+                         connection_state);
   if (staged || count > 0) {
     worked_ = true;
     times.end_turn(stages_.end(Stage::Calls));
@@ -140,6 +146,7 @@ void Engine::handle_sampled(std::span<const rdma::WorkCompletion> completions) n
 /// kTickNs, or later if there are more connections than PacedRound::kMostInATurn per iteration in which the
 /// clock advances.
 void Engine::tick(std::uint32_t connections) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(next_ticked_ < connections_.size(), table_index));
   for (; connections > 0; --connections) {
     connections_[next_ticked_].tick();
     next_ticked_ = next_ticked_ + 1 < connections_.size() ? next_ticked_ + 1 : 0;
@@ -154,6 +161,7 @@ void Engine::end_turn() noexcept {
   const FlushEntry* const last = entries.back();
   for (bool done = false; !done;) {
     const FlushEntry* const entry = entries.front();
+    SLUICE_INVARIANT_DEBUG(entry != nullptr && entry->connection < connections_.size(), list_membership);
     done = entry == last;
     Connection& connection = connections_[entry->connection];
     connection.end_turn();
@@ -164,6 +172,8 @@ void Engine::end_turn() noexcept {
 /// Returns connections to the front of the free queue because their memory may still be in the cache.
 Connection* Engine::take_closed() noexcept {
   Connection* const connection = closed_.pop_front();
+  static_cast<void>(SLUICE_INVARIANT(
+      connection == nullptr || connection->state() == Connection::State::Closed, connection_state));
   if (connection != nullptr) free_.push_front(*connection);
   return connection;
 }

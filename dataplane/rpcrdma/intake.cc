@@ -2,6 +2,7 @@
 //
 // Version negotiation, intake of version 1 messages, and the properties of version 2.
 #include "dataplane/rpcrdma/intake.h"
+#include "dataplane/base/invariant.h"
 
 #include <utility>
 
@@ -41,6 +42,7 @@ void VersionChoice::on_drained() noexcept {
 }
 
 void VersionChoice::remember_version_1() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(link_.config().active, connection_state));
   LinkContext& context = link_.context();
   context.version_memory.add(server_of(link_),
                              context.now_ns() + link_.config().version2.version_1_memory_ns);
@@ -192,6 +194,7 @@ constexpr Sender kHostAuthentication{Sender::Kind::Properties, 1};
 }  // namespace
 
 void Properties::open() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(outgoing_ == nullptr, pool_balance));
   heard_ = false;
   peer_ = {};
   posted_ = 0;
@@ -234,6 +237,7 @@ bool Properties::send_host_authentication(std::span<const std::byte> octets) noe
   if (outgoing_ == nullptr) return false;
   xdr::Writer writer({outgoing_, bytes});
   v2::encode_host_authentication(writer, octets);
+  static_cast<void>(SLUICE_INVARIANT(writer.ok(), buffer_bounds));
   outgoing_bytes_ = static_cast<std::uint32_t>(writer.position());
   sent_bytes_ = 0;
   link_.next_property_xid();
@@ -242,6 +246,7 @@ bool Properties::send_host_authentication(std::span<const std::byte> octets) noe
 }
 
 void Properties::send() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(outgoing_ != nullptr && sent_bytes_ <= outgoing_bytes_, buffer_bounds));
   if (sent_bytes_ == outgoing_bytes_) return;  // all parts are sent; the buffer waits for their completions
   const rdma::Sge body{outgoing_, outgoing_bytes_, link_.context().assembly.lkey()};
   const rpc::Xid xid = link_.property_xid();

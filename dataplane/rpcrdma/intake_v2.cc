@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rpcrdma {
@@ -12,6 +13,8 @@ using v2::Decode;
 using v2::HeaderType;
 
 void IntakeV2::open() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(assembly_ == nullptr, pool_balance));
+  static_cast<void>(SLUICE_INVARIANT(deferred_.empty() && wait_ == Wait::Nothing, list_membership));
   link_.set_shortcut(Shortcut::None);
   sequence_ = {};
   assembly_ = nullptr;
@@ -71,6 +74,7 @@ inline bool IntakeV2::may_have_invalidated(Arrived arrived, bool ends_call) noex
 }
 
 [[gnu::noinline]] void IntakeV2::on_plain(std::uint16_t buffer, std::span<const std::byte> octets) noexcept {
+  SLUICE_INVARIANT_DEBUG(sequence_.idle() && wait_ == Wait::Nothing, connection_state);
   const bool response = v2::plain_response(octets.data());
   ReceivedMessage& message = roles_.responder().next_message();
   message.begin(buffer, octets);
@@ -154,11 +158,13 @@ void IntakeV2::take_error(const v2::Header& header) noexcept {
 
 /// Defers a message. The ring has room for every Receive.
 void IntakeV2::defer(Arrived arrived) noexcept {
-  deferred_.push_back(arrived);
+  const bool deferred = deferred_.push_back(arrived);
+  if (!SLUICE_INVARIANT(deferred, ring_index)) link_.close(CloseReason::InternalError);
 }
 
 void IntakeV2::resume() noexcept {
   if (wait_ == Wait::JoinedProperties) {
+    static_cast<void>(SLUICE_INVARIANT(assembly_ != nullptr, pool_balance));
     Refusal none;
     const v2::Header header{.flags = 0};
     if (!properties_.take({assembly_, assembled_bytes_}, header, none)) return;
@@ -261,6 +267,7 @@ std::span<const std::byte> IntakeV2::part_of(Arrived arrived, const v2::Header& 
 bool IntakeV2::has_assembly(std::size_t part_bytes) noexcept {
   SharedMemory& memory = link_.context().assembly;
   const std::size_t held = sequence_.in_progress() ? assembled_bytes_ : 0;
+  SLUICE_INVARIANT_DEBUG(assembly_ == nullptr || held <= memory.bytes_of(assembly_), buffer_bounds);
   const std::size_t wanted = smaller_of(held + part_bytes, memory.most_bytes());
   if (assembly_ != nullptr && wanted <= memory.bytes_of(assembly_)) return true;
   if (sequence_.in_progress() && assembly_ == nullptr) return true;  // its parts are dropped
@@ -315,6 +322,10 @@ bool IntakeV2::take_part(Arrived arrived, const v2::Header& header, Step step) n
   }
   ++link_.counters().parts_received;
   if (header.more() && header.invalidate != rdma::Rkey{}) ++link_.counters().parts_with_handle;  // D2-39
+  if (!SLUICE_INVARIANT(assembly_ != nullptr &&
+                            assembled_bytes_ + part.size() <= link_.context().assembly.bytes_of(assembly_),
+                        buffer_bounds))
+    return link_.close(CloseReason::InternalError), true;
   std::memcpy(assembly_ + assembled_bytes_, part.data(), part.size());
   assembled_bytes_ += static_cast<std::uint32_t>(part.size());
   last_part_ns_ = link_.context().now_ns();
@@ -341,6 +352,7 @@ void IntakeV2::take_message(Arrived arrived, const v2::Header& header, bool asse
   message.header.header_bytes = header.header_bytes;
   message.header.invalidate = header.response() ? arrived.invalidated : header.invalidate;
   if (assembled) {
+    SLUICE_INVARIANT_DEBUG(assembly_ != nullptr, pool_balance);
     message.assembly = std::exchange(assembly_, nullptr);
     message.assembled_bytes = assembled_bytes_;
   }

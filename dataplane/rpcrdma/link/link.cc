@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/link/link.h"
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/probes.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/link/config.h"
@@ -41,6 +42,8 @@ void Link::transition(Opening to) noexcept {
 }
 
 void Link::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(qp_ == nullptr && qp != nullptr, connection_state));
+  static_cast<void>(SLUICE_INVARIANT(drained() && shared_bytes() == 0, pool_balance));
   ++generation_;
   wr_id_base_ = WrId{.generation = generation_, .connection = connection}.encode();
   qp_ = std::move(qp);
@@ -78,6 +81,7 @@ void Link::begin(VersionState version, Opening opening) noexcept {
 
 void Link::post_first_receives() noexcept {
   const std::uint32_t receives = config_.credit_grant + config_.credits_requested + kSpareReceives;
+  static_cast<void>(SLUICE_INVARIANT(receives <= capacity_.receives(), pool_balance));
   for (std::uint32_t i = 0; i < receives; ++i) repost(static_cast<std::uint16_t>(i));
   flush_receives();
 }
@@ -86,6 +90,7 @@ void Link::post_first_receives() noexcept {
 /// (InfiniBand Architecture Specification 1.4, volume 1, section 9.7.4.1.6). It needs no credit. If the peer
 /// does not acknowledge it, the driver exhausts its retries and the connection is closed.
 void Link::probe_if_silent() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(is_open() && qp_ != nullptr, connection_state));
   const std::uint64_t now_ns = context_.now_ns();
   if (config_.probe_after_ns == 0 || probing_ || now_ns <= alive_ns_ ||
       now_ns - alive_ns_ < config_.probe_after_ns || qp_->state() != rdma::QueuePair::State::ReadyToSend)
@@ -108,12 +113,15 @@ void Link::close(CloseReason reason) noexcept {
   give_up_stage();
   context_.assembly.forget_all(assembly_account_);
   flush_receives();
+  static_cast<void>(SLUICE_INVARIANT(
+      context_.transmit.staged_for != this && context_.transmit.receives_for != this, connection_state));
   qp_->to_error();
   touch();  // the engine checks whether the link can be reaped
   owner_.on_link_closed();
 }
 
 void Link::release_queue_pair() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(drained(), pool_balance));
   qp_.reset();
   transition(State::Closed);
 }
@@ -138,6 +146,7 @@ void Link::apply(const v2::Agreement& agreement) noexcept {
   agreement_.send_bytes = bounded(agreement.send_bytes, v2::kLeastThreshold,
                                   larger_of(v2::kLeastThreshold, own_parameters().max_send_bytes));
   agreement_.max_segment_bytes = larger_of(agreement.max_segment_bytes, v2::kLeastSegmentBytes);
+  static_cast<void>(SLUICE_INVARIANT(agreement_.send_bytes >= v2::kLeastThreshold, buffer_bounds));
 }
 
 // --- Receives
@@ -214,6 +223,8 @@ void Link::flush_stage() noexcept {
   flush_receives();
   SendStage& stage = context_.transmit.stage;
   if (stage.empty()) return;
+  SLUICE_INVARIANT_DEBUG(context_.transmit.staged_for == this, connection_state);
+  SLUICE_INVARIANT_DEBUG(stage.size() <= SendStage::kMaxWrs, ring_index);
   // The queue pair accepts all of them: room was checked, and a queue pair in Error accepts work requests to
   // flush them.
   // send_room_ may be smaller than what was posted because forget_send_room() may have cleared it.
@@ -280,6 +291,7 @@ void SharedMemory::provide(rdma::Device& device, const SharedMemoryConfig& confi
       device.allocate_memory(all_small + std::size_t{config.large} * config.large_bytes);
   lkey_ = region.lkey;
   large_begin_ = region.bytes.data() + all_small;
+  static_cast<void>(SLUICE_INVARIANT(all_small <= region.bytes.size(), buffer_bounds));
   if (small > 0)
     small_.provide({{region.bytes.first(all_small), lkey_}, config.small_bytes},
                    {.elements = small,
@@ -294,6 +306,7 @@ void SharedMemory::provide(rdma::Device& device, const SharedMemoryConfig& confi
 }
 
 void SharedMemory::await(Account& account, std::size_t bytes, ShareWaiter& waiter) noexcept {
+  SLUICE_INVARIANT_DEBUG(bytes <= most_bytes(), buffer_bounds);
   if (fits_small(bytes))
     small_.ledger().await(account.small, waiter);
   else

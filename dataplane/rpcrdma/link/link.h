@@ -179,6 +179,7 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   void repost(std::uint16_t buffer) noexcept;
   /// Inline variant of repost() for the message path.
   [[gnu::always_inline]] void repost_now(std::uint16_t buffer) noexcept {
+    SLUICE_INVARIANT_DEBUG(buffer < capacity_.receives(), table_index);
     if (receives_.keep_surplus(buffer)) return;
     const Transmit& transmit = context_.transmit;
     if (transmit.receives_for != this || transmit.receives.count == ReceiveStage::kMaxWrs) [[unlikely]]
@@ -202,6 +203,8 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   /// Returns true if the send queue has room for everything that is staged and `further` work requests.
   bool stage_fits(std::size_t further = 0) noexcept {
     const std::size_t needed = context_.transmit.stage.size() + further;
+    SLUICE_INVARIANT_DEBUG(context_.transmit.staged_for == this || context_.transmit.stage.empty(),
+                           connection_state);
     if (needed > send_room_) send_room_ = qp_->send_room();
     return needed <= send_room_ && needed <= SendStage::kMaxWrs;
   }
@@ -225,6 +228,7 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   }
   /// Adds a Send of one piece. Requires has_room_for_one(). Returns the result of SendStage::add_send().
   [[gnu::always_inline]] std::uint16_t stage_one(WrKind kind, std::uint16_t index, rdma::Sge piece) noexcept {
+    SLUICE_INVARIANT_DEBUG(context_.transmit.staged_for == this, connection_state);
     return context_.transmit.stage.add_send(wr_id(kind, index), piece);
   }
   /// Hands the stage to the driver to make room in it.
@@ -261,6 +265,7 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   [[gnu::always_inline]] v2::CreditWord use_credit() noexcept {
     const v2::CreditWord word = offer();
     flow_.on_send(word);
+    SLUICE_INVARIANT_DEBUG(flow_.balance() >= 0, credit_balance);
     return word;
   }
   /// Counts a staged message with this credit word.

@@ -11,6 +11,7 @@
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/intrusive_lists.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/link/receives.h"
@@ -89,7 +90,10 @@ struct alignas(kCacheLine) Transmit {
 /// Counters by client class.
 class ClassCounters {
  public:
-  Counters& of(std::uint32_t client_class) noexcept { return counters_[client_class]; }
+  Counters& of(std::uint32_t client_class) noexcept {
+    SLUICE_INVARIANT_DEBUG(client_class < counters_.size(), table_index);
+    return counters_[client_class];
+  }
   /// Returns one more than the highest client class that has had a connection.
   std::uint32_t seen() const noexcept { return seen_; }
   void see(std::uint32_t client_class) noexcept { seen_ = larger_of(seen_, client_class + 1); }

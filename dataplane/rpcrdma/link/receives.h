@@ -11,6 +11,7 @@
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/invariant.h"
 #include "pmd/memory.h"
 #include "pmd/queue_pair.h"
 
@@ -40,6 +41,7 @@ class Receives {
   /// messages of up to `message_bytes`.
   void open(std::uint32_t message_bytes, std::uint32_t count) noexcept {
     message_bytes_ = message_bytes;
+    static_cast<void>(SLUICE_INVARIANT(posted_ == 0 && message_bytes <= buffer_bytes_, pool_balance));
     spare_.clear();
     in_use_ = count;
     bound(kNoBound);
@@ -55,16 +57,22 @@ class Receives {
   }
   /// Returns the number of buffers that are posted to the queue pair or staged.
   std::uint32_t posted() const noexcept { return posted_; }
-  void on_completed() noexcept { --posted_; }
+  void on_completed() noexcept {
+    SLUICE_INVARIANT_DEBUG(posted_ > 0, pool_balance);
+    --posted_;
+  }
 
   /// Stages a buffer. `stage` must have room and hold no buffer of another connection.
   void stage(std::uint16_t index, std::uint64_t wr_id, ReceiveStage& stage) noexcept {
+    SLUICE_INVARIANT_DEBUG(stage.count < ReceiveStage::kMaxWrs, ring_index);
+    SLUICE_INVARIANT_DEBUG(posted_ < in_use_, pool_balance);
     stage.wrs[stage.count++] = {wr_id, {buffer(index).data(), message_bytes_, lkey_}};
     ++posted_;
   }
   /// Posts the staged buffers. The receive queue has room for all buffers; a queue pair in Error accepts
   /// none.
   void flush(rdma::QueuePair& qp, ReceiveStage& stage) noexcept {
+    SLUICE_INVARIANT_DEBUG(stage.count <= posted_, pool_balance);
     posted_ -= static_cast<std::uint32_t>(stage.count - qp.post_recv({stage.wrs.data(), stage.count}));
     stage.count = 0;
   }
@@ -74,6 +82,7 @@ class Receives {
     if (surplus_ == 0) [[likely]]
       return false;
     --surplus_;
+    SLUICE_INVARIANT_DEBUG(in_use_ > 0, pool_balance);
     --in_use_;
     spare_.push(index);
     return true;
@@ -83,6 +92,7 @@ class Receives {
   bool may_use_spare() const noexcept { return !spare_.empty() && in_use_ < most_; }
   std::uint16_t use_spare() noexcept {
     ++in_use_;
+    SLUICE_INVARIANT_DEBUG(in_use_ <= most_, pool_balance);
     return spare_.pop();
   }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/rpcrdma/link/wr_id.h"
 #include "dataplane/rpcrdma/wire/header.h"
 #include "pmd/work_request.h"
@@ -46,12 +47,16 @@ class SendStage {
   bool empty() const noexcept { return size() == 0; }
   Mark mark() const noexcept { return mark_; }
   void rollback(Mark mark) noexcept {
+    SLUICE_INVARIANT_DEBUG(mark.wrs() <= size() && mark.sges() <= mark_.sges(), ring_index);
     mark_ = mark;
     run_left_ = 0;
   }
   void clear() noexcept { rollback({}); }
   std::span<const rdma::SendWr> wrs() const noexcept { return {wrs_.data(), size()}; }
-  rdma::SendWr& last() noexcept { return wrs_[size() - 1]; }
+  rdma::SendWr& last() noexcept {
+    SLUICE_INVARIANT_DEBUG(!empty(), ring_index);
+    return wrs_[size() - 1];
+  }
 
   /// Starts a work request, whose pieces are added by append(). Returns false if the stage is full.
   bool begin(rdma::SendOpcode opcode, std::uint64_t wr_id, std::uint8_t flags) noexcept {
@@ -68,6 +73,7 @@ class SendStage {
   /// order. Returns the index of the previous Send if it no longer has a completion of its own unless it
   /// fails, else kNoWr.
   [[gnu::always_inline]] std::uint16_t add_send(std::uint64_t wr_id, rdma::Sge piece) noexcept {
+    SLUICE_INVARIANT_DEBUG(size() < kMaxWrs && mark_.sges() < kMaxSges, ring_index);
     rdma::SendWr* const wr = &wrs_[size()];
     std::uint16_t before = kNoWr;
     if (run_left_ > 0 && WrId::same_but_index(wr[-1].wr_id, wr_id)) {
@@ -89,6 +95,7 @@ class SendStage {
   bool append(rdma::Sge piece) noexcept {
     rdma::SendWr& wr = last();
     const std::size_t used = wr.sges.size();
+    SLUICE_INVARIANT_DEBUG(used <= mark_.sges() && mark_.sges() <= kMaxSges, ring_index);
     if (used > 0) {
       rdma::Sge& previous = sges_[mark_.sges() - 1];
       if (previous.address + previous.length == piece.address && previous.lkey == piece.lkey) {

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/pool_size.h"
 #include "dataplane/rpcrdma/wire/header.h"
 #include "dataplane/rpcrdma/wire/v2.h"
@@ -59,12 +60,14 @@ class ControlBuffers {
   bool all_free() const noexcept { return free_.full(); }
   /// Takes a free buffer. Requires any_free().
   std::uint16_t acquire(Sender sender) noexcept {
+    SLUICE_INVARIANT_DEBUG(any_free(), pool_balance);
     const std::uint16_t index = free_.pop();
     senders_[index] = sender;
     return index;
   }
   /// Returns the sender that used the buffer.
   Sender release(std::uint16_t index) noexcept {
+    SLUICE_INVARIANT_DEBUG(index < kControlBuffers, table_index);
     free_.push(index);
     return senders_[index];
   }
@@ -73,6 +76,7 @@ class ControlBuffers {
   }
   /// Returns the first `bytes` of a buffer, for a work request.
   rdma::Sge piece(std::uint16_t index, std::size_t bytes) noexcept {
+    SLUICE_INVARIANT_DEBUG(bytes <= kControlBytes, buffer_bounds);
     return {buffer(index).data(), static_cast<std::uint32_t>(bytes), region_.lkey};
   }
 

@@ -2,6 +2,7 @@
 //
 // Version 2: send order, continued messages, grants and the greeting (draft, sections 4.2, 4.3 and 6.3).
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/rpcrdma/link/link.h"
 
 #include "dataplane/base/small_algorithms.h"
@@ -89,7 +90,8 @@ std::optional<std::uint16_t> Link::begin_control(Sender sender) noexcept {
     }
   }
   const std::uint16_t index = control_.acquire(sender);
-  stage.begin(rdma::SendOpcode::Send, wr_id(WrKind::ControlSent, index), rdma::kSignaled);
+  const bool begun = stage.begin(rdma::SendOpcode::Send, wr_id(WrKind::ControlSent, index), rdma::kSignaled);
+  SLUICE_INVARIANT_DEBUG(begun, ring_index);
   return index;
 }
 
@@ -104,6 +106,7 @@ bool Link::stage_parts(const ContinuedMessage& message, std::uint64_t& sent, std
   const std::size_t pieces = context_.transmit.stage.max_sge() - 1;
   for (;;) {
     const std::uint64_t left = message.payload_bytes - sent;
+    SLUICE_INVARIANT_DEBUG(sent <= message.payload_bytes, buffer_bounds);
     const std::uint64_t at_hand = bytes_in_pieces(message.payload, sent, pieces);
     if (message.last_header_bytes + left <= send_bytes() && at_hand >= left) return true;
     if (!may_send_now(message.sender)) return false;
@@ -125,7 +128,8 @@ bool Link::stage_parts(const ContinuedMessage& message, std::uint64_t& sent, std
       v2::encode_call(writer, prefix, message.type, {}, {});
     SendStage& stage = context_.transmit.stage;
     stage.append(control_piece(*control, header_bytes));
-    append_pieces(stage, message.payload, sent, bytes);
+    const bool appended = append_pieces(stage, message.payload, sent, bytes);
+    SLUICE_INVARIANT_DEBUG(appended, buffer_bounds);
     set_sender(message.sender);
     count_send(credit);
     ++counters().parts_sent;
@@ -157,6 +161,7 @@ void Link::send_grant() noexcept {
   const v2::CreditWord credit = offer();
   xdr::Writer writer(control_buffer(*control));
   v2::encode_grant(writer, credit);
+  SLUICE_INVARIANT_DEBUG(writer.ok(), buffer_bounds);
   context_.transmit.stage.append(control_piece(*control, writer.position()));
   count_send(credit);
   last_post_ns_ = context_.now_ns();  // nothing else sets it before the grant is posted
@@ -164,6 +169,7 @@ void Link::send_grant() noexcept {
 }
 
 void Link::send_greeting() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(opening_ == Opening::AwaitingProperties, connection_state));
   const Sender sender{Sender::Kind::Properties, 0};
   if (!may_send_now(sender)) return;
   const auto control = begin_control(sender);
@@ -182,6 +188,7 @@ void Link::send_greeting() noexcept {
 }
 
 void Link::on_greeted() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(opening_ == Opening::AwaitingCall, connection_state));
   transition(config_.version2.announce ? Opening::AwaitingProperties : Opening::Complete);
   wait_for_notice();
 }

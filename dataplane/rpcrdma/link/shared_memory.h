@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/share_ledger.h"
 #include "pmd/shared_buffers.h"
 
@@ -64,6 +65,7 @@ class SharedMemory {
   /// Acquires a buffer of `bytes` or more, at most most_bytes(). Returns null if the account may have none
   /// now; call await() then.
   std::byte* acquire(Account& account, std::size_t bytes) noexcept {
+    SLUICE_INVARIANT_DEBUG(bytes <= most_bytes(), buffer_bounds);
     return fits_small(bytes) ? small_.acquire(account.small) : large_.acquire(account.large);
   }
   /// Releases a buffer. No effect on null.

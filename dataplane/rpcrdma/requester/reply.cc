@@ -26,6 +26,7 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
     return pump();
   }
   ++counters().replies_received;
+  SLUICE_INVARIANT_DEBUG(slot->receive == kNoReceive && slot->assembly == nullptr, pool_balance);
   slot->receive = message.buffer;
   slot->invalidated = invalidated != rdma::Rkey{};
   slot->assembly = message.assembly;
@@ -80,6 +81,7 @@ bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) n
   std::uint32_t item = 0;
   for (const WriteChunk chunk : header.chunks.writes) {
     const std::uint32_t count = slot.chunks->write_segments[item];
+    SLUICE_INVARIANT_DEBUG(offered + count <= slot.segment_count, table_index);
     if (chunk.size() != count && chunk.size() != 0) return false;
     if (!is_filled_in_order(chunk, {slot.chunks->segments.data() + offered, count})) return false;
     for (std::uint32_t i = 0; i < chunk.size(); ++i) slot.chunks->returned[item] += chunk[i].length;
@@ -209,6 +211,7 @@ bool Requester::unreduce(Slot& slot) noexcept {
   // Data is moved in place, from the end, so that nothing is overwritten before it has moved.
   std::byte* const whole = slot.call_memory;
   const std::uint64_t bytes = unreduced_bytes(slot);
+  static_cast<void>(SLUICE_INVARIANT(bytes <= long_memory_.buffer_bytes(), buffer_bounds));
   std::uint64_t from = slot.payload_bytes;
   std::uint64_t to = bytes;
   for (std::uint32_t i = slot.read_items; i-- > 0;) {
@@ -219,6 +222,7 @@ bool Requester::unreduce(Slot& slot) noexcept {
     const auto item_at = static_cast<std::uint32_t>(slot.chunks->read_positions[i]);
     const std::uint64_t item_end = item_at + xdr::padded(rdma::total_bytes(pieces));
     const std::uint64_t run = to - item_end;
+    static_cast<void>(SLUICE_INVARIANT(item_end <= to && run <= from, buffer_bounds));
     from -= run;
     std::memmove(whole + item_end, whole + from, run);
     to = item_at;
@@ -236,6 +240,7 @@ bool Requester::unreduce(Slot& slot) noexcept {
 
 /// Fences what was exposed, then sends the call again with the same XID.
 void Requester::resend(Slot& slot) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(outstanding_ > 0 && slot.state == State::AwaitingReply, request_state));
   --outstanding_;
   ++counters().calls_replanned;
   slot.plain = false;
@@ -290,6 +295,8 @@ void Requester::set_outcome(Slot& slot, CallStatus status) noexcept {
 }
 
 void Requester::end_call(Slot& slot, CallStatus status) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.state != State::AwaitingReply || outstanding_ > 0, request_state);
+  SLUICE_INVARIANT_DEBUG(!slot.link.linked(), list_membership);
   if (slot.state == State::AwaitingReply) --outstanding_;
   set_outcome(slot, status);
   if (fenced_by_us(slot) == 0) return deliver(slot);
@@ -306,6 +313,7 @@ std::uint32_t Requester::fenced_by_us(const Slot& slot) const noexcept {
 void Requester::fence(Slot& slot) noexcept {
   SendStage& stage = link_->stage();
   const std::uint32_t count = fenced_by_us(slot);
+  SLUICE_INVARIANT_DEBUG(count > 0 && slot.window_count <= slot.segment_count, request_state);
   if (!link_->has_room(count)) {
     if (slot.state != State::AwaitingFenceRoom) transition(slot, State::AwaitingFenceRoom);
     unfenced_.push_front(slot);
@@ -323,6 +331,7 @@ void Requester::fence(Slot& slot) noexcept {
 }
 
 [[gnu::noinline]] void Requester::on_invalidated(std::uint16_t index) noexcept {
+  SLUICE_INVARIANT_DEBUG(index < config_.requests && posted_ > 0, pool_balance);
   --posted_;
   Slot& slot = slots_[index];
   if (slot.after_fence == Slot::AfterFence::Resend) {
@@ -339,12 +348,14 @@ void Requester::fence(Slot& slot) noexcept {
   // Several invalidations of one call may fail.
   Slot& slot = slots_[index];
   if (slot.state == State::AwaitingDetach) return;
+  static_cast<void>(SLUICE_INVARIANT(posted_ > 0, pool_balance));
   --posted_;
   transition(slot, State::AwaitingDetach);
 }
 
 /// Handles the completion of a call's Send, which also completes the preceding unsignaled Sends.
 void Requester::on_call_sent(std::uint16_t index) noexcept {
+  SLUICE_INVARIANT_DEBUG(index < config_.requests, table_index);
   sends_.complete(slots_[index].send_number, [this](std::uint16_t slot) { return end_send(slot); });
 }
 
@@ -367,11 +378,14 @@ bool Requester::end_send(std::uint16_t index) noexcept {
 }
 
 void Requester::on_part_sent(std::uint16_t index) noexcept {
+  if (!SLUICE_INVARIANT(posted_ > 0 && slots_[index].parts_posted > 0, pool_balance))
+    return link_->close(CloseReason::InternalError);
   --posted_;
   --slots_[index].parts_posted;  // the Send of the last part completes later
 }
 
 void Requester::deliver(Slot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(!slot.link.linked(), list_membership);
   if (config_.check_exposed_memory && slot.window_count > 0 && slot.exposed_sum != sum_arguments(slot))
     ++counters().exposed_memory_changed;
   if (slot.bounce_memory != nullptr && slot.reply.status_ == CallStatus::Ok) return_bounced(slot);
@@ -395,6 +409,7 @@ std::byte* Requester::keep_reply(const Reply& reply) noexcept {
 }
 
 void Requester::free_windows(Slot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(free_windows_ + slot.window_count <= windows_.size(), pool_balance);
   while (slot.window_count > 0) windows_[free_windows_++] = slot.chunks->windows[--slot.window_count];
 }
 

@@ -59,7 +59,9 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
   for (std::uint32_t i = config.requests; i-- > 0;) free_.push(slots_[i].index);
 }
 
-Requester::~Requester() = default;
+Requester::~Requester() {
+  static_cast<void>(SLUICE_INVARIANT(attached() || outstanding_ == 0, pool_balance));
+}
 
 bool Requester::balanced() const noexcept {
   return outstanding_ == 0 && quiescent() && free_.size() == config_.requests &&
@@ -97,6 +99,8 @@ bool Requester::is_outstanding(rpc::Xid xid) const noexcept {
 // --- Functions called by the caller
 
 bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.call_memory == nullptr && slot.bounce_memory == nullptr, pool_balance);
+  SLUICE_INVARIANT_DEBUG(slot.piece_count == 0 && slot.read_items + slot.write_items == 0, request_state);
   slot.force_long = request.as_long_call;
   slot.force_reply_chunk = request.offer_reply_chunk;
   if (request.payload.size() < rpc::kMinCallBytes || request.reads.size() > kMaxReadItems ||
@@ -107,12 +111,14 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
   if (request.payload.size() > config_.inline_bytes) {
     if (request.payload.size() > long_memory_.buffer_bytes()) return false;
     payload = slot.call_memory = long_memory_.acquire();
+    if (!SLUICE_INVARIANT(payload != nullptr, pool_balance)) return false;
   }
   std::memcpy(payload, request.payload.data(), request.payload.size());
   xdr::store_u32(payload, static_cast<std::uint32_t>(slot.xid));
   slot.payload_bytes = static_cast<std::uint32_t>(request.payload.size());
 
   if (needs_bounce(request)) slot.bounce_memory = bounce_memory_.acquire();
+  SLUICE_INVARIANT_DEBUG(!needs_bounce(request) || slot.bounce_memory != nullptr, pool_balance);
   for (const ReadItem& item : request.reads) {
     slot.chunks->read_positions[slot.read_items] = item.position;
     const std::uint8_t before = slot.piece_count;
@@ -153,6 +159,7 @@ bool Requester::call_back(std::span<const std::byte> call, service::Client::Call
                           void* context) noexcept {
   if (free_.empty() || call.size() > config_.inline_bytes) return false;
   Slot* const slot = &slots_[free_.top()];  // submit() will use this slot
+  static_cast<void>(SLUICE_INVARIANT(slot->state == State::Free, request_state));
   slot->call_back_done = done;
   slot->call_back_context = context;
   const auto finished = [](void* which, const Reply& reply) noexcept {
@@ -217,11 +224,13 @@ void Requester::attach(Link& link) noexcept {
 }
 
 void Requester::on_established() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(link_ != nullptr, connection_state));
   established_ = true;
   pump();
 }
 
 void Requester::detach() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(quiescent(), pool_balance));
   link_ = nullptr;
   established_ = false;
   granted_ = 1;
@@ -232,6 +241,7 @@ void Requester::detach() noexcept {
   std::sort(by_sequence_.begin(), by_sequence_.end(),
             [](const Slot* a, const Slot* b) { return a->sequence > b->sequence; });
   for (Slot* slot : by_sequence_) waiting_.push_front(*slot);
+  static_cast<void>(SLUICE_INVARIANT(held_receives_ == 0 && outstanding_ == 0, pool_balance));
 }
 
 /// Forgets a refusal because the next responder may accept what the last one refused, in particular if it

@@ -22,6 +22,8 @@
 #include "pmd/buffer_pool.h"
 #include "pmd/memory.h"
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice::rpcrdma {
 
 /// Tracks which Sends of a requester are complete. A queue pair completes Sends in posting order, and a
@@ -34,18 +36,23 @@ class SendOrder {
 
   /// Adds the next Send, which belongs to `slot`. Returns its number.
   std::uint64_t add(std::uint16_t slot) noexcept {
+    SLUICE_INVARIANT_DEBUG(added_ - done_ < slots_.size() && slot < slots_.size(), ring_index);
     slots_[++added_ & (slots_.size() - 1)] = slot;
     return added_;
   }
   bool is_done(std::uint64_t number) const noexcept { return number <= done_; }
   bool all_done() const noexcept { return done_ == added_; }
   /// Called when a slot waits only for the completion of its Send.
-  void await() noexcept { ++awaiting_; }
+  void await() noexcept {
+    SLUICE_INVARIANT_DEBUG(awaiting_ < slots_.size(), pool_balance);
+    ++awaiting_;
+  }
 
   /// Completes the Send with this number and all Sends before it. If any slot waits, `ended` is called with
   /// the slots of the newly completed Sends and returns true if its slot was waiting.
   template <typename Ended>
   void complete(std::uint64_t number, const Ended& ended) noexcept {
+    SLUICE_INVARIANT_DEBUG(number <= added_, ring_index);
     while (awaiting_ > 0 && done_ < number) {
       ++done_;
       if (ended(slots_[done_ & (slots_.size() - 1)])) --awaiting_;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/requester/steps.h"
 
@@ -70,6 +71,8 @@ template <std::uint32_t kVersion>
 [[gnu::always_inline]] inline RequestSlot& Requester::take_slot(const Request& request,
                                                                 std::uint16_t index) noexcept {
   Slot& slot = slots_[index];
+  SLUICE_INVARIANT_DEBUG(slot.index == index && slot.state == State::Free, request_state);
+  SLUICE_INVARIANT_DEBUG(slot.receive == kNoReceive && !slot.link.linked(), list_membership);
   slot.xid = static_cast<rpc::Xid>(++xid_sequence_ * config_.requests | index);
   slot.sequence = ++sequence_;
   slot.completion = request.completion;
@@ -124,6 +127,7 @@ template <std::uint32_t kVersion>
   constexpr bool version_2 = kVersion == v2::kVersion;
   ++link_->counters().replies_received;
   if (!version_2) granted_ = xdr::load_u32(message.data() + 2 * xdr::kUnit);
+  SLUICE_INVARIANT_DEBUG(outstanding_ > 0 && slot.plain, request_state);
   --outstanding_;
   ++held_receives_;
   Reply& reply = plain_reply_;  // its status is Ok
@@ -176,6 +180,7 @@ void Requester::send_waiting() noexcept {
 
 /// Sends the first waiting call, or ends it if it can never be sent. Returns false if it has to wait.
 bool Requester::send(Slot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(waiting_.front() == &slot, list_membership);
   if (slot.arguments == Slot::Arguments::ToBeUnreduced && !unreduce(slot)) return false;
   const Shape shape = shape_of(slot);
   if (!shape.possible && slot.in_parts()) {
@@ -218,6 +223,7 @@ bool Requester::send(Slot& slot) noexcept {
 }
 
 void Requester::on_sent(Slot& slot, const Shape& shape) noexcept {
+  SLUICE_INVARIANT_DEBUG(!slot.link.linked(), list_membership);
   const bool in_parts = slot.in_parts();
   const bool answered = slot.state == State::AwaitingLastPart;
   transition(slot, State::AwaitingReply);
@@ -235,6 +241,7 @@ void Requester::on_sent(Slot& slot, const Shape& shape) noexcept {
 bool Requester::stage_parts(Slot& slot, const Shape& shape) noexcept {
   const rdma::Sge payload = payload_of(slot);
   const std::uint32_t before = slot.parts_posted;
+  SLUICE_INVARIANT_DEBUG(slot.continued_bytes <= payload.length, buffer_bounds);
   const bool done = link_->stage_parts({.sender = {Sender::Kind::Call, slot.index},
                                         .xid = slot.xid,
                                         .payload = {&payload, 1},
@@ -261,6 +268,7 @@ bool Requester::take_reply_memory(Slot& slot, std::uint32_t bytes) noexcept {
 /// Acquires memory for the Reply chunk and windows over all chunk memory.
 bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
   slot.segment_count = 0;
+  SLUICE_INVARIANT_DEBUG(slot.window_count == 0, pool_balance);
   slot.invalidate = {};
   slot.invalidated = false;
   slot.reply_chunk_bytes = shape.reply_chunk_bytes;
@@ -319,6 +327,7 @@ bool Requester::expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint6
     bytes -= piece.length;
     while (piece.length > 0) {
       const std::uint32_t length = smaller_of(piece.length, max_segment_bytes());
+      SLUICE_INVARIANT_DEBUG(free_windows_ > 0 && slot.segment_count < kMaxRequestSegments, pool_balance);
       const rdma::MemoryWindow window = windows_[--free_windows_];
       slot.chunks->windows[slot.window_count++] = window;
       const auto rkey = link_->queue_pair().bind_window(window, {piece.address, length}, piece.lkey, access);
@@ -367,6 +376,7 @@ bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
 bool Requester::stage_send(Slot& slot, const Shape& shape, const CallChunks& chunks) noexcept {
   std::byte* header_at = send_buffer(slot.index) + config_.inline_bytes - shape.header_bytes;
   xdr::Writer header({header_at, shape.header_bytes});
+  SLUICE_INVARIANT_DEBUG(shape.header_bytes <= config_.inline_bytes, buffer_bounds);
   v2::CreditWord credit;
   if (version_2()) {
     credit = link_->offer();

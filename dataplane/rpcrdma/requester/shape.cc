@@ -2,6 +2,7 @@
 //
 // Selects the shape of a call: inline, with Read and Write chunks, as a long call, in parts, or with a Reply
 // chunk. Also moves arguments and results through bounce buffers where the configuration requires it.
+#include "dataplane/base/invariant.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 
 #include <cstring>
@@ -187,6 +188,7 @@ bool Requester::any_bounces(const Request& request) const noexcept {
 std::byte* Requester::bounce_room(Slot& slot, std::uint64_t bytes) noexcept {
   if (slot.bounce_memory == nullptr || bytes > config_.bounce_buffer_bytes - slot.bounce_used) return nullptr;
   std::byte* room = slot.bounce_memory + slot.bounce_used;
+  SLUICE_INVARIANT_DEBUG(slot.bounce_used <= config_.bounce_buffer_bytes, buffer_bounds);
   slot.bounce_used += static_cast<std::uint32_t>(xdr::padded(bytes));
   return room;
 }
@@ -223,6 +225,7 @@ void Requester::return_bounced(Slot& slot) noexcept {
     std::uint64_t left = slot.chunks->returned[i];
     for (std::uint32_t p = 0; p < bounced.pieces && left > 0; ++p) {
       const rdma::Sge& to = slot.chunks->callers_pieces[bounced.first_piece + p];
+      SLUICE_INVARIANT_DEBUG(bounced.first_piece + p < slot.callers_piece_count, table_index);
       const auto bytes = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(left, to.length));
       std::memcpy(to.address, from, bytes);
       from += bytes;

@@ -33,6 +33,7 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
 [[gnu::always_inline]] inline void Requester::set_sent(Slot& slot, std::uint16_t index) noexcept {
   slot.send_number = sends_.add(index);
   ++outstanding_;
+  SLUICE_INVARIANT_DEBUG(outstanding_ <= config_.requests, request_state);
   ++link_->counters().calls_sent;
 }
 
@@ -43,6 +44,8 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
   const std::size_t header_bytes = version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
   std::byte* const at = send_buffer(index) + config_.inline_bytes - header_bytes;
   const std::uint64_t bytes = header_bytes + slot.payload_bytes;
+  SLUICE_INVARIANT_DEBUG(slot.payload_bytes <= config_.inline_bytes, buffer_bounds);
+  SLUICE_INVARIANT_DEBUG(bytes <= link_->send_bytes(version_2), buffer_bounds);
   if (version_2) {
     v2::store_plain_call(at, slot.xid, link_->use_credit());
   } else {
@@ -55,6 +58,9 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
 [[gnu::always_inline]] inline void Requester::recycle(Slot& slot) noexcept {
   if (!slot.plain) [[unlikely]]
     clear(slot);
+  SLUICE_INVARIANT_DEBUG(slot.reply_memory == nullptr && slot.assembly == nullptr, pool_balance);
+  SLUICE_INVARIANT_DEBUG(slot.window_count == 0 && slot.parts_posted == 0, pool_balance);
+  SLUICE_INVARIANT_DEBUG(slot.receive == kNoReceive && !slot.link.linked(), list_membership);
   step<RequestSlot::State::AwaitingSendDone, RequestSlot::State::Free>(slot);
   free_.push(slot.index);
 }
@@ -62,6 +68,7 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
 /// Ends a call after delivery and posts the Receive of its reply again. The call's Send may still be
 /// outstanding.
 [[gnu::always_inline]] inline void Requester::end_delivery(Slot& slot, std::uint16_t receive) noexcept {
+  SLUICE_INVARIANT_DEBUG(held_receives_ > 0, pool_balance);
   --held_receives_;
   if (link_ != nullptr && link_->is_open()) link_->repost_now(receive);
   if (send_done(slot)) [[likely]]

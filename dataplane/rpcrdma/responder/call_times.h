@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "dataplane/base/clock.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/segment/calls.h"
 
 namespace sluice::rpcrdma {
@@ -49,6 +50,7 @@ class CallTimes {
   }
   /// Called in a sample after each work completion.
   void end_sample() noexcept {
+    static_cast<void>(SLUICE_INVARIANT(sampled_ && table_ != nullptr, timer_state));
     const std::uint64_t now_ns = clock_();
     segment::ProcedureUse& use = touched_ != nullptr ? *touched_ : table_->use[0][segment::kOtherProcedure];
     use.add_time((now_ns - sampled_ns_) * kTurnsPerSample);
@@ -63,6 +65,7 @@ class CallTimes {
     if (table_ == nullptr) return;
     const Kind kind(client_class, procedure, status);
     Run* run = &runs_[last_run_];
+    SLUICE_INVARIANT_DEBUG(last_run_ < kRunsPerTurn && client_class < table_->use.size(), table_index);
     if (run->kind != kind || run->begun_ns != begun_ns) [[unlikely]]
       run = &begin_run(kind, begun_ns);
     ++run->calls;

@@ -2,6 +2,7 @@
 //
 // RX half of the responder: selects the service of a call and checks the call, in order, until the service
 // executes it.
+#include "dataplane/base/invariant.h"
 #include "dataplane/rpcrdma/responder/responder_context.h"
 
 #include <cstring>
@@ -75,6 +76,7 @@ void ServiceTable::describe(segment::CallTable& table) {
       name(info.procedure_name, binding.procedure_names[procedure]);
     }
   }
+  static_cast<void>(SLUICE_INVARIANT(next <= table.info.size(), table_index));
   table.procedures.store(next, std::memory_order_release);
 }
 
@@ -94,6 +96,7 @@ constexpr std::size_t kPlainHeaderBytes =
 template <std::uint32_t kVersion>
 [[gnu::noinline]] void Responder::on_plain_call(std::uint16_t buffer,
                                                 std::span<const std::byte> bytes) noexcept {
+  SLUICE_INVARIANT_DEBUG(bytes.size() >= kPlainHeaderBytes<kVersion>, buffer_bounds);
   constexpr std::size_t header_bytes = kPlainHeaderBytes<kVersion>;
   if (free_.empty() || !pending_.empty() || holds_calls_ || traced_) [[unlikely]]
     return begin_plain_call<kVersion>(buffer, bytes);
@@ -245,6 +248,7 @@ void Responder::refuse_program(CallSlot& slot) noexcept {
 
 /// Dispatches a call that was assembled from its Read chunks.
 void Responder::dispatch_pulled(CallSlot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.call_memory_ != nullptr, call_slot_state);
   const std::span<const std::byte> message{slot.call_memory_, slot.layout_.message_bytes};
   if (xid_agrees(slot, message)) dispatch(slot, message);
 }
@@ -332,6 +336,7 @@ void Responder::close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept {
     const std::uint64_t from = pulled.chunks[i].position + xdr::padded(pulled.chunks[i].bytes);
     const std::uint64_t end =
         i + 1 < pulled.chunk_count ? pulled.chunks[i + 1].position : pulled.message_bytes;
+    SLUICE_INVARIANT_DEBUG(to <= from && from <= end && end <= pulled.message_bytes, buffer_bounds);
     std::memmove(slot.call_memory_ + to, slot.call_memory_ + from, end - from);
     to += end - from;
   }
@@ -343,6 +348,7 @@ void Responder::run_service(CallSlot& slot) noexcept {
 }
 
 void Responder::await_reply_memory(CallSlot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(!slot.completed_ && !slot.waits(), call_slot_state);
   if (slot.impossible_) return complete(slot, rpc::AcceptStat::SystemErr);
   ++link_.counters().waits_reply_memory;
   set_state(slot, State::AwaitingReplyMemory);

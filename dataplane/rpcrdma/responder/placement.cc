@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Placement of the Read chunks of a call, and the RDMA Reads that transfer them.
+#include "dataplane/base/invariant.h"
 #include "dataplane/rpcrdma/responder/call_layout.h"
 
 #include <cstring>
@@ -27,6 +28,7 @@ bool add_to_chunk(CallLayout& layout, std::uint32_t position, std::uint32_t byte
   if (layout.chunk_count == kMaxReadPositions) return false;
   for (std::uint32_t j = layout.chunk_count; j > i; --j) layout.chunks[j] = layout.chunks[j - 1];
   layout.chunks[i] = {position, bytes};
+  SLUICE_INVARIANT_DEBUG(layout.chunk_count < kMaxReadPositions, table_index);
   ++layout.chunk_count;
   return true;
 }
@@ -99,6 +101,7 @@ void Responder::place_call(CallSlot& slot) noexcept {
 void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
   switch (placement) {
     case service::Placement::Sink:
+      SLUICE_INVARIANT_DEBUG(slot.layout_.chunk_count == 1, call_slot_state);
       if (rdma::total_bytes(slot.pieces()) < slot.layout_.chunks[0].bytes)
         return complete(slot, rpc::AcceptStat::SystemErr);
       slot.into_sink_ = true;
@@ -118,12 +121,14 @@ void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
 void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
   const CallLayout& layout = slot.layout_;
   SharedMemory& memory = context_.memory.calls;
+  SLUICE_INVARIANT_DEBUG(slot.call_memory_ == nullptr && !slot.waits(), pool_balance);
   slot.call_memory_ = memory.acquire(call_account_, layout.message_bytes);
   if (slot.call_memory_ == nullptr) {
     ++link_.counters().waits_call_memory;
     memory.await(call_account_, layout.message_bytes, slot);
     return;
   }
+  SLUICE_INVARIANT_DEBUG(layout.message_bytes <= memory.bytes_of(slot.call_memory_), buffer_bounds);
   // Round-up bytes that no RDMA Read transfers are zeroed, so that they do not expose an earlier call
   // (V1-088).
   for (std::uint32_t i = 0; i < layout.chunk_count; ++i) {
@@ -163,6 +168,7 @@ std::optional<std::uint64_t> Responder::stage_reads(CallSlot& slot) noexcept {
                            while (bytes > 0) {
                              if (piece == slot.piece_count_) return false;
                              rdma::Sge local = slot.pieces()[piece];
+                             SLUICE_INVARIANT_DEBUG(piece_at < local.length, buffer_bounds);
                              local.address += piece_at;
                              local.length = smaller_of(local.length - piece_at, bytes);
                              if (!stage.transfer(rdma::SendOpcode::RdmaRead, wr_id, remote, local))
@@ -180,6 +186,7 @@ std::optional<std::uint64_t> Responder::stage_reads(CallSlot& slot) noexcept {
         for_each_read(slot.layout_, slot.message_.header.chunks.reads,
                       [&](const Segment& remote, std::uint64_t at, std::uint32_t bytes) {
                         bytes_read += bytes;
+                        SLUICE_INVARIANT_DEBUG(at + bytes <= slot.layout_.message_bytes, buffer_bounds);
                         return stage.transfer(rdma::SendOpcode::RdmaRead, wr_id, remote,
                                               {slot.call_memory_ + at, bytes, context_.memory.calls.lkey()});
                       });
@@ -188,6 +195,7 @@ std::optional<std::uint64_t> Responder::stage_reads(CallSlot& slot) noexcept {
 }
 
 void Responder::post_reads(CallSlot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.into_sink_ || slot.call_memory_ != nullptr, call_slot_state);
   std::size_t work_requests = 0;
   for (int attempt = 0; attempt < 2; ++attempt) {
     SendStage& stage = link_.stage();
@@ -212,6 +220,7 @@ void Responder::post_reads(CallSlot& slot) noexcept {
 
 [[gnu::noinline]] void Responder::on_reads_done(std::uint16_t index) noexcept {
   CallSlot& slot = slots_[index];
+  SLUICE_INVARIANT_DEBUG(posted_ > 0 && slot.state_ == State::Pulling, call_slot_state);
   --posted_;
   probe::reads_finished(link_.number(), slot.xid(), slot.index_);
   if (!link_.is_open()) return finish(slot);

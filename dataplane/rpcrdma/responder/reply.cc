@@ -3,6 +3,7 @@
 // TX half of the responder: selects where each part of a reply goes (RFC 8166, sections 3.4.6, 3.5 and 4.3).
 #include <array>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/responder/steps.h"
 #include "dataplane/rpcrdma/wire/v1.h"
@@ -81,6 +82,7 @@ void Responder::finish_other_payload(CallSlot& slot) noexcept {
 /// Selects the mechanism for a reply. Returns false if no RPC reply is possible; the slot's refusal is sent
 /// instead (V1-037, V1-038, V1-107; V2-102, V2-103).
 bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.item_count_ <= service::kMaxResultItems, table_index);
   const ChunkLists& chunks = slot.message_.header.chunks;
   Counters& counters = link_.counters();
   plan.payload_bytes = slot.payload_bytes_;
@@ -93,6 +95,7 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
       const WriteChunk target = *chunk;
       ++chunk;
       const std::uint32_t number = plan.chunk_count++;
+      SLUICE_INVARIANT_DEBUG(number < plan.written.size(), table_index);
       plan.written[number] = 0;
       if (target.size() > 0) {
         if (target.capacity() < item.bytes) {
@@ -217,6 +220,7 @@ std::span<const rdma::Sge> Responder::item_sources(CallSlot& slot, const service
     left -= piece.length;
     context_.sources[count++] = piece;
   }
+  SLUICE_INVARIANT_DEBUG(left == 0 && count <= context_.sources.size(), buffer_bounds);
   return {context_.sources.data(), count};
 }
 
@@ -231,6 +235,7 @@ std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const Repl
     if (plan.items_in_chunks >> i & 1) continue;
     const service::ResultItem& item = slot.items()[i];
     const auto item_at = slot.results_offset_ + item.offset;
+    SLUICE_INVARIANT_DEBUG(item_at >= at && item_at <= slot.payload_bytes_, buffer_bounds);
     if (item_at > at) sources[count++] = {slot.payload_ + at, item_at - at, lkey};
     at = item_at;
     std::uint32_t left = item.bytes;
@@ -244,6 +249,7 @@ std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const Repl
     if (round_up > 0) sources[count++] = {context_.zero_pad.address, round_up, context_.zero_pad.lkey};
   }
   if (slot.payload_bytes_ > at) sources[count++] = {slot.payload_ + at, slot.payload_bytes_ - at, lkey};
+  SLUICE_INVARIANT_DEBUG(count <= sources.size(), table_index);
   return {sources.data(), count};
 }
 
@@ -251,6 +257,7 @@ std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const Repl
 bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
                              const WriteChunk& target) noexcept {
   SendStage& stage = link_.stage();
+  SLUICE_INVARIANT_DEBUG(slot.state_ == State::Pushing, call_slot_state);
   const std::uint64_t wr_id = link_.wr_id(WrKind::Transfer, slot.index_);
   stage.begin_transfers();
   std::uint32_t next_segment = 0;
@@ -276,6 +283,7 @@ bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
 /// Stages all parts of a continued reply but the last, in version 2. Returns false if it has to wait.
 bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
   const std::uint64_t before = slot.continued_bytes_;
+  SLUICE_INVARIANT_DEBUG(before <= plan.payload_bytes, buffer_bounds);
   const bool last_is_next = link_.stage_parts({.sender = {Sender::Kind::Reply, slot.index_},
                                                .xid = slot.message_.header.fixed.xid,
                                                .response = true,
@@ -321,6 +329,7 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
         header, xid, grant(), in_reply_chunk ? v1::Procedure::NoMsg : v1::Procedure::Msg,
         {chunks.writes, plan.bytes_written(), chunks.reply, in_reply_chunk ? plan.payload_bytes : 0});
   }
+  SLUICE_INVARIANT_DEBUG(header.ok() && header.position() == plan.header_bytes, buffer_bounds);
   const bool invalidates = plan.invalidate != rdma::Rkey{};
   if (!stage.begin(invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send,
                    link_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled))
@@ -346,6 +355,7 @@ bool Responder::may_refuse_now(CallSlot& slot) noexcept {
 }
 
 bool Responder::stage_refusal(CallSlot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.refusal_.has_value(), call_slot_state);
   const FixedHeader& failing = slot.message_.header.fixed;
   const std::uint32_t version = link_.version();
   const bool version_2 = link_.speaks_version_2();
@@ -399,6 +409,7 @@ void Responder::push_reply(CallSlot& slot) noexcept {
 }
 
 void Responder::push_other_reply(CallSlot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.state_ == State::Pushing && !slot.waits(), call_slot_state);
   const Sender sender{Sender::Kind::Reply, slot.index_};
   ReplyPlan plan;
   if (!slot.refusal_) plan_reply(slot, plan);

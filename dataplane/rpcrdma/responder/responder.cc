@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dataplane/base/cache_line.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/responder/steps.h"
 
@@ -41,6 +42,8 @@ void CallSlot::on_share() noexcept {
 }
 
 void Responder::open(std::uint32_t grant, bool hold_calls, service::Service* sole_service) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(busy_ == 0 && posted_ == 0 && replying_ == 0, pool_balance));
+  static_cast<void>(SLUICE_INVARIANT(pending_.empty() && waiting_send_room_.empty(), list_membership));
   sole_service_ = sole_service;
   holds_calls_ = hold_calls;
   calls_ = peak_busy_ = 0;
@@ -65,6 +68,7 @@ void Responder::tick() noexcept {
   const std::uint64_t now_ns = link_.context().now_ns();
   for (std::uint32_t due = slot_round_.due(now_ns, open_slots_); due > 0; --due) {
     next_checked_ = next_checked_ + 1 < open_slots_ ? next_checked_ + 1 : 0;
+    static_cast<void>(SLUICE_INVARIANT(next_checked_ < max_slots_, table_index));
     const CallSlot& slot = slots_[next_checked_];
     look_for_oldest(slot);
     if (!is_stalled(slot, now_ns)) continue;
@@ -99,6 +103,7 @@ void Responder::on_call(const ReceivedMessage& message, const Refusal& refusal) 
 }
 
 void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) noexcept {
+  SLUICE_INVARIANT_DEBUG(!free_.empty() && link_.is_open(), pool_balance);
   CallSlot& slot = take_slot();
   if (&message != &slot.message_) slot.message_ = message;
   slot.offered_results_ = message.header.chunks.writes.size();
@@ -111,6 +116,7 @@ void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) no
 }
 
 void Responder::advance(CallSlot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.responder_ == this && slot.index_ < max_slots_, table_index);
   slot.advancing_ = true;
   State before;
   do {
@@ -163,6 +169,7 @@ void Responder::abandon(CallSlot& slot) noexcept {
   context_.memory.calls.forget(call_account_, slot);
   context_.memory.replies.forget(reply_account_, slot);
   context_.refusals.forget(refusal_account_, slot);
+  static_cast<void>(SLUICE_INVARIANT(!slot.waits(), list_membership));
   if (slot.parts_posted_ == 0) finish(slot);  // otherwise the last part finishes it
 }
 
@@ -174,6 +181,7 @@ void Responder::on_complete(service::Call& call, rpc::AcceptStat stat) noexcept 
 
 void Responder::complete(CallSlot& slot, rpc::AcceptStat stat) noexcept {
   if (slot.completed_) return;
+  SLUICE_INVARIANT_DEBUG(slot.state_ != State::Free && slot.state_ < State::Pushing, call_slot_state);
   slot.completed_ = true;
   slot.stat_ = stat;
   slot.outcome_ =
@@ -204,6 +212,7 @@ bool Responder::on_grow_results(service::Call& call, std::size_t bytes) noexcept
   auto& slot = static_cast<CallSlot&>(call);
   SharedMemory& memory = context_.memory.replies;
   slot.wanted_results_ = bytes + rpc::kMinReplyBytes;
+  SLUICE_INVARIANT_DEBUG(slot.state_ != State::Free && !slot.completed_, call_slot_state);
   if (slot.reply_memory_ != nullptr || slot.wanted_results_ > memory.most_bytes()) {
     slot.impossible_ = true;
     return false;
@@ -237,6 +246,7 @@ void Responder::on_await_memory(service::Call& call) noexcept {
 [[gnu::noinline]] void Responder::on_reply_sent(std::uint16_t index) noexcept {
   do {
     CallSlot& slot = slots_[index];
+    SLUICE_INVARIANT_DEBUG(index < max_slots_ && posted_ >= replying_ && replying_ > 0, pool_balance);
     index = std::exchange(slot.sent_before_, kNoWr);
     --posted_;
     --replying_;
@@ -248,6 +258,7 @@ void Responder::on_await_memory(service::Call& call) noexcept {
 }
 
 void Responder::on_part_sent(std::uint16_t index) noexcept {
+  if (!SLUICE_INVARIANT(index < max_slots_ && slots_[index].parts_posted_ > 0, pool_balance)) return;
   CallSlot& slot = slots_[index];
   if (--slot.parts_posted_ == 0 && !link_.is_open() && slot.state_ == State::Pushing) finish(slot);
 }
@@ -257,6 +268,7 @@ void Responder::on_failed(std::uint16_t index, bool last) noexcept {
   bool delivered = false;
   do {
     CallSlot& slot = slots_[index];
+    static_cast<void>(SLUICE_INVARIANT(posted_ > 0 && posted_ >= replying_, pool_balance));
     index = std::exchange(slot.sent_before_, kNoWr);
     --posted_;
     if (slot.state_ == State::Replying) --replying_;
@@ -293,6 +305,8 @@ void Responder::serve_pending() noexcept {
 }
 
 void Responder::wait_for_send_room(CallSlot& slot, std::size_t work_requests) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.state_ == State::Pushing || slot.state_ == State::AwaitingReadRoom,
+                         call_slot_state);
   slot.wanted_room_ = static_cast<std::uint32_t>(work_requests);
   waiting_send_room_.push_back(slot);
   link_.wait_for_send_room();
@@ -300,6 +314,7 @@ void Responder::wait_for_send_room(CallSlot& slot, std::size_t work_requests) no
 
 /// Queues the slot until a credit arrives or a continued message ends; the connection then retries it.
 void Responder::wait_for_credit(CallSlot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.state_ == State::Pushing, call_slot_state);
   slot.wanted_room_ = 0;
   waiting_send_room_.push_back(slot);
 }
@@ -329,6 +344,7 @@ void Responder::on_connection_lost() noexcept {
   waiting_send_room_.clear();
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (!slots_[i].advancing_) abandon(slots_[i]);  // an advancing slot abandons itself
+  static_cast<void>(SLUICE_INVARIANT(pending_.empty() && waiting_send_room_.empty(), list_membership));
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (slots_[i].state_ == State::Executing && slots_[i].with_service_ && !slots_[i].completed_)
       slots_[i].service_->call_abandoned(slots_[i]);
@@ -343,6 +359,7 @@ void Responder::set_traced(bool traced) noexcept {
 }
 
 void Responder::add_state_time(CallSlot& slot, std::uint64_t now_ns) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(now_ns >= slot.state_since_ns_, timer_state));
   if (slot.state_since_ns_ == slot.begun_ns_) slot.state_ns_ = {};
   slot.state_ns_[static_cast<std::size_t>(slot.state_)] += now_ns - slot.state_since_ns_;
   slot.state_since_ns_ = now_ns;

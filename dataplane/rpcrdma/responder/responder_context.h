@@ -7,8 +7,11 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include "dataplane/base/invariant.h"
 #include <cstdint>
+#include "dataplane/base/invariant.h"
 #include <optional>
+#include "dataplane/base/invariant.h"
 #include <span>
 #include <vector>
 
@@ -37,11 +40,13 @@ class RefusalPace {
   /// Releases the shares of the last iteration.
   void begin_turn() noexcept {
     while (used_ > 0) ledger_.give_back(*users_[--used_]);
+    SLUICE_INVARIANT_DEBUG(ledger_.free() == kPerTurn, pool_balance);
   }
   /// Takes a share of this iteration. Returns false if none is left; the account must then call await(). The
   /// account must outlive the iteration.
   bool take(ShareAccount& account) noexcept {
     if ((ledger_.waiters() > 0 && !resuming_) || !ledger_.take(account)) return false;
+    SLUICE_INVARIANT_DEBUG(used_ < kPerTurn, pool_balance);
     users_[used_++] = &account;
     return true;
   }
@@ -51,6 +56,7 @@ class RefusalPace {
   /// Calls waiters, up to the limit of this iteration.
   void resume_waiters() noexcept {
     if (ledger_.waiters() == 0) return;
+    SLUICE_INVARIANT_DEBUG(!resuming_, list_membership);
     resuming_ = true;
     ledger_.resume(kPerTurn);
     resuming_ = false;
@@ -110,6 +116,7 @@ class FailedTransfers {
       ++of_peer;
       if (oldest_of_peer == nullptr || entry.until_ns < oldest_of_peer->until_ns) oldest_of_peer = &entry;
     }
+    static_cast<void>(SLUICE_INVARIANT(of_peer <= kEntriesPerHost, pool_balance));
     return of_peer < kEntriesPerHost ? *oldest : *oldest_of_peer;
   }
 
@@ -152,6 +159,7 @@ class ServiceTable final : public service::ServicePorts {
   void describe(segment::CallTable& table);
   /// Returns the entry for a program and version at a port, or null if there is none.
   const Entry* find(std::uint32_t program, std::uint32_t version, std::uint16_t port) const noexcept {
+    SLUICE_INVARIANT_DEBUG(count_ <= kMaxServices, table_index);
     for (const Entry& entry : entries())
       if (entry.program == program && entry.version == version && entry.port == port) return &entry;
     return nullptr;

@@ -4,6 +4,7 @@
 // per step would double their cost.
 #pragma once
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/probes.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/responder/responder.h"
@@ -54,6 +55,7 @@ template <CallSlot::State kFrom, CallSlot::State... kNext>
 
 [[gnu::always_inline]] inline void Responder::count_state(CallSlot& slot) noexcept {
   auto& slots_in_state = context_.measurement.slots_in_state;
+  SLUICE_INVARIANT_DEBUG(slots_in_state[static_cast<std::size_t>(slot.counted_state_)] > 0, call_slot_state);
   --slots_in_state[static_cast<std::size_t>(slot.counted_state_)];
   ++slots_in_state[static_cast<std::size_t>(slot.state_)];
   slot.counted_state_ = slot.state_;
@@ -64,6 +66,8 @@ template <CallSlot::State kFrom, CallSlot::State... kNext>
 /// Takes a free slot. The caller sets its message and refusal.
 [[gnu::always_inline]] inline CallSlot& Responder::take_slot() noexcept {
   CallSlot& slot = free_.pop();
+  SLUICE_INVARIANT_DEBUG(busy_ < max_slots_ && slot.state_ == CallSlot::State::Free, pool_balance);
+  SLUICE_INVARIANT_DEBUG(slot.call_memory_ == nullptr && slot.reply_memory_ == nullptr, pool_balance);
   ++busy_;
   peak_busy_ = larger_of(peak_busy_, busy_);
   ++calls_;
@@ -159,6 +163,8 @@ template <typename Prepare>
 }
 
 [[gnu::always_inline]] inline void Responder::execute(CallSlot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.service_ != nullptr && slot.with_service_, call_slot_state);
+  SLUICE_INVARIANT_DEBUG(slot.state_ == CallSlot::State::Executing, call_slot_state);
   probe::call_executing(link_.number(), slot.xid(), slot.index_, slot.arguments_.size());
   if (slot.service_->execute(slot) == service::Execution::Started) return;
   await_reply_memory(slot);
@@ -180,6 +186,7 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
 
 /// Starts sending the reply of a completed call.
 [[gnu::always_inline]] inline void Responder::begin_pushing(CallSlot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.completed_, call_slot_state);
   set_state(slot, CallSlot::State::Pushing);
   // The reply may wait for a credit that arrives only after continued calls find memory, so it must not hold
   // any.
@@ -193,6 +200,7 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   if (slot.outcome_ != CallSlot::Outcome::Success || !slot.results_.ok() ||
       slot.results_offset_ != rpc::kMinReplyBytes)
     return finish_other_payload(slot);
+  SLUICE_INVARIANT_DEBUG(slot.payload_ != nullptr, buffer_bounds);
   rpc::encode_success(slot.payload_, slot.message_.header.fixed.xid);
   slot.payload_bytes_ = static_cast<std::uint32_t>(rpc::kMinReplyBytes + slot.results_.position());
 }
@@ -208,6 +216,7 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   return_receive(slot);
   ++posted_;
   ++replying_;
+  SLUICE_INVARIANT_DEBUG(replying_ <= posted_ && posted_ <= max_slots_, pool_balance);
 }
 
 /// Stages a reply without chunks, items and waiting, whose header and payload are one piece of reply_buffer_.
@@ -221,6 +230,8 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   if (!link.has_room_for_one()) return false;
 
   std::byte* const at = slot.payload_ - header_bytes;
+  SLUICE_INVARIANT_DEBUG(slot.plain_ && at >= slot.reply_buffer_.data(), buffer_bounds);
+  SLUICE_INVARIANT_DEBUG(at + bytes <= slot.reply_buffer_.data() + slot.reply_buffer_.size(), buffer_bounds);
   const rpc::Xid xid = slot.message_.header.fixed.xid;
   return_receive(slot);  // the credit word already counts it
   if (version_2)
@@ -259,6 +270,10 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
 
 /// Returns a slot that has become Free.
 [[gnu::always_inline]] inline void Responder::give_back(CallSlot& slot) noexcept {
+  SLUICE_INVARIANT_DEBUG(slot.state_ == CallSlot::State::Free && busy_ > 0, call_slot_state);
+  SLUICE_INVARIANT_DEBUG(slot.call_memory_ == nullptr && slot.reply_memory_ == nullptr, pool_balance);
+  SLUICE_INVARIANT_DEBUG(slot.parts_posted_ == 0 && !slot.waits() && !slot.refusal_, pool_balance);
+  SLUICE_INVARIANT_DEBUG(busy_ > 1 || (posted_ == 0 && replying_ == 0), pool_balance);
   count_state(slot);
   probe::slot_released(link_.number(), slot.xid(), slot.index_);
   if (--busy_ == 0) link_.notify_waiting_senders();

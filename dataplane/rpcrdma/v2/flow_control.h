@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/wire/v2.h"
 
@@ -54,6 +55,7 @@ class FlowControl {
   /// not zero. Returns false without counting anything if the message needs the separate functions.
   bool on_credited_message(CreditWord word) noexcept {
     const std::int32_t balance = balance_ + word.granted();
+    SLUICE_INVARIANT_DEBUG(balance_ <= kMaxBalance, credit_balance);
     if (unused_ <= 0 || balance > kMaxBalance || word.limit() != peer_limit_) [[unlikely]]
       return false;
     --unused_;
@@ -64,6 +66,7 @@ class FlowControl {
   /// kMaxBalance.
   bool on_credits(CreditWord word) noexcept {
     heard_ = granted_to_us_ = true;
+    SLUICE_INVARIANT_DEBUG(balance_ <= kMaxBalance, credit_balance);
     peer_limit_ = word.limit();
     balance_ += word.granted();
     if (balance_ <= kMaxBalance) [[likely]]
@@ -79,6 +82,7 @@ class FlowControl {
 
   /// Returns the credit word of the next message, given that `posted` Receives are posted before it goes out.
   [[gnu::always_inline]] CreditWord offer(std::uint32_t posted) const noexcept {
+    SLUICE_INVARIANT_DEBUG(window_ >= kMinWindow && window_ <= kMaxWindow, credit_balance);
     const std::int32_t granted =
         smaller_of(static_cast<std::int32_t>(posted) - 1, static_cast<std::int32_t>(window_));
     return {static_cast<std::uint16_t>(larger_of(granted - unused_, 0)), static_cast<std::uint16_t>(window_)};

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/rpcrdma/wire/v2.h"
 
 namespace sluice::rpcrdma::v2 {
@@ -55,6 +56,7 @@ class InboundSequence {
     for (auto& given_up : draining_) {
       if (!given_up || given_up->xid != message.xid || given_up->response != message.response) continue;
       if (!more) {
+        SLUICE_INVARIANT_DEBUG(drained_ > 0, list_membership);
         given_up.reset();
         --drained_;
       }
@@ -80,6 +82,7 @@ class InboundSequence {
     auto& place = draining_[next_drained_++ % draining_.size()];
     drained_ += place ? 0 : 1;
     place = identity;
+    static_cast<void>(SLUICE_INVARIANT(drained_ <= draining_.size(), list_membership));
   }
 
   std::optional<Identity> current_;

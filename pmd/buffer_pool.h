@@ -27,6 +27,7 @@ class BufferPool {
         in_use_(available_) {
     free_.reserve(available_);
     for (std::size_t i = available_; i > 0; --i) free_.push_back(i - 1);
+    static_cast<void>(SLUICE_INVARIANT(available_ * buffer_bytes <= region.bytes.size(), buffer_bounds));
   }
 
   /// Setup. Allocates and registers the memory. Throws SetupError.
@@ -47,6 +48,7 @@ class BufferPool {
   std::byte* acquire() noexcept {
     if (available_ == 0) return nullptr;
     const std::size_t number = free_[--available_];
+    SLUICE_INVARIANT_DEBUG(number < in_use_.size() && !in_use_[number], pool_balance);
     in_use_[number] = true;
     return region_.bytes.data() + number * buffer_bytes_;
   }
@@ -54,6 +56,7 @@ class BufferPool {
   void release(std::byte* buffer) noexcept {
     if (!SLUICE_INVARIANT(in_use(buffer), pool_balance)) return;
     const std::size_t number = number_of(buffer);
+    SLUICE_INVARIANT_DEBUG(available_ < in_use_.size(), pool_balance);
     in_use_[number] = false;
     free_[available_++] = number;
   }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/share_ledger.h"
 #include "pmd/buffer_pool.h"
 #include "pmd/work_request.h"
@@ -23,9 +24,10 @@ struct SharedUse {
 
 class SharedBuffers {
  public:
-  /// Setup. The pool must have as many buffers as `limits` specifies.
+  /// Setup. The pool must have at least as many buffers as `limits` specifies.
   void provide(BufferPool pool, const ShareLimits& limits) {
     pool_ = std::move(pool);
+    static_cast<void>(SLUICE_INVARIANT(pool_.available() >= limits.elements, pool_balance));
     ledger_.provide(limits);
     holders_.assign(limits.elements, nullptr);
   }
@@ -34,13 +36,17 @@ class SharedBuffers {
   std::byte* acquire(ShareAccount& account) noexcept {
     if (!ledger_.take(account)) return nullptr;
     std::byte* const buffer = pool_.acquire();
+    SLUICE_INVARIANT_DEBUG(buffer != nullptr && pool_.available() >= ledger_.free(), pool_balance);
     holders_[pool_.number_of(buffer)] = &account;
     return buffer;
   }
   void release(std::byte* buffer) noexcept {
+    SLUICE_INVARIANT_DEBUG(pool_.contains(buffer) && holders_[pool_.number_of(buffer)] != nullptr,
+                           pool_balance);
     ShareAccount& account = *holders_[pool_.number_of(buffer)];
     pool_.release(buffer);
     ledger_.give_back(account);
+    SLUICE_INVARIANT_DEBUG(pool_.available() >= ledger_.free(), pool_balance);
   }
   std::size_t available() const noexcept { return pool_.available(); }
   std::size_t buffer_bytes() const noexcept { return pool_.buffer_bytes(); }

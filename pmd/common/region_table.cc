@@ -13,6 +13,7 @@
 #include <cstring>
 #include <string>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/buffer_pool.h"
@@ -76,6 +77,7 @@ std::span<std::byte> Pages::allocate(std::size_t bytes) {
   std::byte* const memory = map(rounded, kPrivate | MAP_NORESERVE);
   if (memory == nullptr) fail(rounded);
   mapped_.push_back({memory, rounded});
+  static_cast<void>(SLUICE_INVARIANT(rounded >= bytes && rounded % kPageBytes == 0, buffer_bounds));
   return mapped_.back();
 }
 
@@ -95,11 +97,13 @@ std::span<std::byte> Pages::allocate_for_device(std::size_t bytes, int node) {
 }
 
 MemoryRegion RegionTable::add(std::span<std::byte> bytes) {
+  static_cast<void>(SLUICE_INVARIANT(bytes.data() != nullptr || bytes.empty(), buffer_bounds));
   if (regions_.size() >> kRegionBits != 0)
     throw SetupError("Too many memory regions on the " + device_ + " device.");
   const auto lkey =
       static_cast<Lkey>(static_cast<std::uint32_t>(tags_.next()) << kRegionBits | regions_.size());
   regions_.push_back({bytes, lkey});
+  static_cast<void>(SLUICE_INVARIANT(covers({bytes.data(), 0, lkey}), table_index));
   return regions_.back();
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/loopback/device.h"
@@ -34,6 +35,7 @@ LoopbackCm::~LoopbackCm() {
 }
 
 CmId LoopbackCm::id_of(std::uint32_t link) const noexcept {
+  static_cast<void>(SLUICE_INVARIANT(link < fabric_.links(), table_index));
   return static_cast<CmId>(local_[link].generation << kLinkBits | link);
 }
 
@@ -72,6 +74,7 @@ std::optional<std::uint32_t> LoopbackCm::listener(std::uint16_t port) noexcept {
 }
 
 void LoopbackCm::set_device(Link& link, std::uint32_t side, std::uint32_t device) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(side < 2 && device < kMaxDevices, table_index));
   link.devices[side].store(device, std::memory_order_relaxed);
   link.claims[side].store(fabric_.header().devices[device].claims.load(), std::memory_order_relaxed);
 }
@@ -90,6 +93,7 @@ void LoopbackCm::set_private_data(Link& link, std::uint32_t side, std::span<cons
 }
 
 void LoopbackCm::ring(Link& link, std::uint32_t side) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(side < 2, table_index));
   const std::uint32_t device = link.devices[side].load(std::memory_order_relaxed) % kMaxDevices;
   fabric_.header().devices[device].doorbell.fetch_add(1, std::memory_order_release);
 }
@@ -147,6 +151,7 @@ bool LoopbackCm::accept(CmId id, QueuePair& qp, std::span<const std::byte> priva
   auto& loopback_qp = static_cast<LoopbackQueuePair&>(qp);
   local_[*number].qp = &loopback_qp;
   set_private_data(link, kAcceptor, private_data);
+  static_cast<void>(SLUICE_INVARIANT(loopback_qp.link() == nullptr, connection_state));
   loopback_qp.attach(link, kAcceptor);
   set_state(link, LinkState::Accepted);
   ring(link, kConnector);
@@ -165,6 +170,8 @@ void LoopbackCm::reject(CmId id, std::span<const std::byte> private_data) noexce
 /// Rejects the request and drops this side of the link. The state is written first, because a link that the
 /// connecting side has already dropped is free as soon as this side drops it.
 void LoopbackCm::drop_request(std::uint32_t number) noexcept {
+  static_cast<void>(
+      SLUICE_INVARIANT(number < fabric_.links() && local_[number].side == kAcceptor, table_index));
   Link& link = fabric_.link(number);
   local_[number] = {};
   set_state(link, LinkState::Rejected);
@@ -202,6 +209,8 @@ std::uint32_t LoopbackCm::peer_pid(CmId id) const noexcept {
 
 /// Performs the cleanup that the peer's process would have done on exit.
 void LoopbackCm::give_up_for_peer(std::uint32_t number) noexcept {
+  static_cast<void>(
+      SLUICE_INVARIANT(local_[number].mine && !local_[number].disconnect_reported, connection_state));
   Link& link = fabric_.link(number);
   const std::uint32_t dead_side = 1 - local_[number].side;
   Side& side = link.sides[dead_side];
@@ -247,6 +256,8 @@ bool LoopbackCm::check_as_acceptor(std::uint32_t number, CmEvent& event) noexcep
 
 /// Rejects the connection because the queue pair was destroyed in the meantime, and notifies the acceptor.
 void LoopbackCm::withdraw(std::uint32_t number, CmEvent& event) noexcept {
+  static_cast<void>(
+      SLUICE_INVARIANT(local_[number].mine && local_[number].side == kConnector, connection_state));
   Link& link = fabric_.link(number);
   fill(event, CmEventType::Rejected, number, kAcceptor);
   event.private_data_bytes = 0;
@@ -260,6 +271,7 @@ bool LoopbackCm::check_as_connector(std::uint32_t number, CmEvent& event) noexce
   Link& link = fabric_.link(number);
   Local& local = local_[number];
   if (local.reported != LinkState::Requested) return false;
+  static_cast<void>(SLUICE_INVARIANT(local.qp != nullptr, connection_state));
   switch (state_of(link)) {
     case LinkState::Accepted:
       if (local.qp->state() != QueuePair::State::Init) return withdraw(number, event), true;

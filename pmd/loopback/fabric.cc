@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/loopback/device.h"
@@ -114,6 +115,7 @@ std::uint32_t Fabric::claim_device() {
       entry.in_use.store(0);  // the process that releases it holds the lock a moment longer
       continue;
     }
+    static_cast<void>(SLUICE_INVARIANT(!own_[number].load(), table_index));
     own_[number].store(true);
     if (entry.claims.fetch_add(1) + 1 == 0) entry.claims.store(1);  // zero means no claim
     return number;
@@ -140,6 +142,7 @@ bool Fabric::take_over(std::uint32_t number) noexcept {
 }
 
 void Fabric::release_device(std::uint32_t number) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(number < kMaxDevices && own_[number].load(), table_index));
   own_[number].store(false);
   header_->devices[number].in_use.store(0, std::memory_order_release);
   if (across_processes()) file_lock::give_back(descriptor_, kDeviceLocks + number);
@@ -183,6 +186,7 @@ void Fabric::free_links() noexcept {
 }
 
 void Fabric::drop_side(Link& link, std::uint32_t side) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(side < 2, table_index));
   constexpr std::uint32_t kBoth = 3;
   const std::uint32_t before = link.dropped.fetch_or(1u << side, std::memory_order_acq_rel);
   if (before != kBoth && (before | 1u << side) == kBoth)
@@ -276,6 +280,7 @@ LoopbackDevice::LoopbackDevice(std::shared_ptr<Fabric> fabric, const DeviceConfi
 }
 
 LoopbackDevice::~LoopbackDevice() {
+  static_cast<void>(SLUICE_INVARIANT(queue_pairs_.empty(), list_membership));
   fabric_->release_device(number_);
 }
 
@@ -296,6 +301,7 @@ MemoryRegion LoopbackDevice::allocate_memory(std::size_t bytes) {
     if (rounded > fabric_->arena_bytes() - arena_used_)
       throw SetupError("The loopback arena of " + std::to_string(fabric_->arena_bytes() >> 20) +
                        " MiB is exhausted. Use fewer or smaller buffers.");
+    static_cast<void>(SLUICE_INVARIANT(arena_used_ + rounded <= fabric_->arena_bytes(), buffer_bounds));
     std::byte* memory = fabric_->arena(number_) + arena_used_;
     fabric_->allocate(memory, rounded);
     arena_used_ += rounded;
@@ -324,11 +330,13 @@ Owned<QueuePair> LoopbackDevice::create_queue_pair(const QueuePairLimits& limits
   QueuePairLimits checked = limits;
   checked.max_send_sge = smaller_of(limits.max_send_sge, kMaxSge);
   auto qp = std::make_unique<LoopbackQueuePair>(*this, static_cast<QueuePairNumber>(next_qpn_++), checked);
+  static_cast<void>(SLUICE_INVARIANT(queue_pairs_.size() < config_.max_queue_pairs, list_membership));
   queue_pairs_.push_back(qp.get());
   return qp;
 }
 
 void LoopbackDevice::remove(LoopbackQueuePair& qp) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(has_element(queue_pairs_, &qp), list_membership));
   std::erase(queue_pairs_, &qp);
 }
 
@@ -343,6 +351,7 @@ std::optional<std::uint64_t> LoopbackDevice::arena_offset(std::span<const std::b
 }
 
 Rkey LoopbackDevice::next_rkey(std::uint32_t window) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(window < window_owners_.size(), table_index));
   auto tag = static_cast<std::uint32_t>(tags_.next()) & ~(kMaxWindows - 1);
   if (tag == 0) tag = kMaxWindows;  // key zero means unbound
   return static_cast<Rkey>(tag | window);
@@ -358,6 +367,7 @@ std::size_t LoopbackDevice::poll(std::span<WorkCompletion> completions) noexcept
     queue_pairs_[at < count ? at : at - count]->poll(sink);
   }
   ++next_polled_;
+  SLUICE_INVARIANT_DEBUG(sink.count() <= completions.size() && queue_pairs_.size() == count, list_membership);
   return sink.count();
 }
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/loopback/device.h"
 
@@ -65,11 +66,13 @@ LoopbackQueuePair::LoopbackQueuePair(LoopbackDevice& device, QueuePairNumber num
 LoopbackQueuePair::~LoopbackQueuePair() {
   to_error();
   unbind_all();
+  static_cast<void>(SLUICE_INVARIANT(state_ == State::Error && windows_bound_ == 0, queue_pair_state));
   device_.cm().release_link(*this);
   device_.remove(*this);
 }
 
 void LoopbackQueuePair::attach(Link& link, std::uint32_t side) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(link_ == nullptr && side < 2, queue_pair_state));
   link_ = &link;
   side_ = side;
   own().rnr_retry.store(rnr_retry_, std::memory_order_relaxed);
@@ -92,6 +95,7 @@ std::size_t LoopbackQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
 }
 
 bool LoopbackQueuePair::add_entry(const SendWr& wr) noexcept {
+  SLUICE_INVARIANT_DEBUG(tail_ - head_ < send_depth_, ring_index);
   SendEntry& added = entry(tail_);
   added = {.wr_id = wr.wr_id,
            .remote_address = wr.remote_address,
@@ -115,6 +119,7 @@ bool LoopbackQueuePair::add_entry(const SendWr& wr) noexcept {
 
 /// Starts work requests in order, as far as the wire and the copy budget allow.
 void LoopbackQueuePair::execute_posted(std::uint32_t& copy_budget) noexcept {
+  SLUICE_INVARIANT_DEBUG(execute_ - head_ <= tail_ - head_ && tail_ - head_ <= send_depth_, ring_index);
   while (execute_ != tail_ && execute(execute_, copy_budget)) ++execute_;
 }
 
@@ -140,6 +145,7 @@ bool LoopbackQueuePair::execute(std::uint32_t index, std::uint32_t& copy_budget)
 
 bool LoopbackQueuePair::put_on_wire(std::uint32_t index) noexcept {
   SendEntry& work = entry(index);
+  SLUICE_INVARIANT_DEBUG(work.stage == Stage::Posted, queue_pair_state);
   if (work.bytes > kMaxSendBytes) {
     work.status = WcStatus::LocalLengthError;
     return false;
@@ -154,6 +160,7 @@ bool LoopbackQueuePair::put_on_wire(std::uint32_t index) noexcept {
         larger_of(acknowledged_, smaller_of(peer().consumed.load(std::memory_order_acquire), produced_));
     if (produced_ + skipped + needed - acknowledged_ > kWireBytes) return false;
   }
+  SLUICE_INVARIANT_DEBUG(produced_ + skipped + needed - acknowledged_ <= kWireBytes, buffer_bounds);
   std::byte* wire = own().wire.data();
   if (skipped > 0) {
     store_word(wire + offset, kKindSkip << kKindShift);
@@ -163,6 +170,7 @@ bool LoopbackQueuePair::put_on_wire(std::uint32_t index) noexcept {
   store_word(at, work.bytes | kind << kKindShift);
   if (kind == kKindSendWithInvalidate)
     store_word(at + kRecordWordBytes, static_cast<std::uint32_t>(work.rkey));
+  SLUICE_INVARIANT_DEBUG(wire_offset(produced_) + needed <= kWireBytes, buffer_bounds);
   at += record_header_bytes(kind);
   const Sge* sges = sges_of(index);
   for (std::size_t i = 0; i < work.sge_count; ++i) {
@@ -172,6 +180,7 @@ bool LoopbackQueuePair::put_on_wire(std::uint32_t index) noexcept {
   produced_ += needed;
   work.end_position = produced_;
   work.stage = Stage::OnWire;
+  SLUICE_INVARIANT_DEBUG(static_cast<std::size_t>(at - wire) <= kWireBytes, buffer_bounds);
   ++on_wire_;
   ++device_.stats().sends;
   return true;
@@ -179,6 +188,7 @@ bool LoopbackQueuePair::put_on_wire(std::uint32_t index) noexcept {
 
 void LoopbackQueuePair::publish() noexcept {
   if (published_ == produced_) return;
+  SLUICE_INVARIANT_DEBUG(produced_ - published_ <= kWireBytes, ring_index);
   published_ = produced_;
   own().produced.store(produced_, std::memory_order_release);
 }
@@ -207,6 +217,7 @@ std::byte* LoopbackQueuePair::remote_memory(const WindowEntry& window, std::uint
 /// completion of its invalidation.
 bool LoopbackQueuePair::copy_remote(std::uint32_t index, std::uint32_t& copy_budget) noexcept {
   SendEntry& work = entry(index);
+  SLUICE_INVARIANT_DEBUG(work.stage == Stage::Posted && work.copied <= work.bytes, buffer_bounds);
   const bool reading = work.opcode == SendOpcode::RdmaRead;
   if (work.bytes == 0) return transferred(work);  // neither key nor address counts (9.7.4.1.6)
   if (copy_budget == 0) return false;
@@ -235,6 +246,7 @@ bool LoopbackQueuePair::copy_remote(std::uint32_t index, std::uint32_t& copy_bud
       sge_start = sge_end;
     }
   }
+  SLUICE_INVARIANT_DEBUG(work.copied <= work.bytes, buffer_bounds);
   own().hazard.store(0, std::memory_order_release);
 
   if (remote == nullptr) {
@@ -270,6 +282,7 @@ std::optional<Rkey> LoopbackQueuePair::bind_window(MemoryWindow window, std::spa
   tag.arena_offset.store(*offset, std::memory_order_relaxed);
   tag.key.store(static_cast<std::uint32_t>(rkey), std::memory_order_release);
   device_.window_owners()[window.number] = this;
+  SLUICE_INVARIANT_DEBUG(windows_bound_ < device_.window_owners().size(), table_index);
   ++windows_bound_;
   ++device_.stats().binds;
   return rkey;
@@ -291,6 +304,7 @@ bool LoopbackQueuePair::invalidate_local(SendEntry& work) noexcept {
   if (peer().hazard.load(std::memory_order_seq_cst) == key) return false;
   if (work.delay_polls > 0) return --work.delay_polls, false;
   owners[number] = nullptr;
+  SLUICE_INVARIANT_DEBUG(windows_bound_ > 0, table_index);
   --windows_bound_;
   ++device_.stats().invalidations;
   work.stage = Stage::Done;
@@ -298,6 +312,7 @@ bool LoopbackQueuePair::invalidate_local(SendEntry& work) noexcept {
 }
 
 void LoopbackQueuePair::complete_entry(SendEntry& done, WcStatus status, CompletionSink& sink) noexcept {
+  SLUICE_INVARIANT_DEBUG(head_ != tail_, ring_index);
   ++head_;
   if (status == WcStatus::Success && (done.flags & kSignaled) == 0) return;
   WorkCompletion& wc = sink.add();
@@ -310,6 +325,7 @@ void LoopbackQueuePair::complete_entry(SendEntry& done, WcStatus status, Complet
 
 void LoopbackQueuePair::complete_sends(CompletionSink& sink) noexcept {
   if (head_ == tail_) return;
+  SLUICE_INVARIANT_DEBUG(tail_ - head_ <= send_depth_ && on_wire_ <= tail_ - head_, ring_index);
   auto fault = WcStatus::Success;
   if (on_wire_ > 0) {
     // The peer stores `consumed` before `fault`, so load them in reverse order.
@@ -325,6 +341,7 @@ void LoopbackQueuePair::complete_sends(CompletionSink& sink) noexcept {
     if (work.stage == Stage::Done) {
       complete_entry(work, WcStatus::Success, sink);
     } else if (work.stage == Stage::OnWire && acknowledged_ >= work.end_position) {
+      SLUICE_INVARIANT_DEBUG(on_wire_ > 0, ring_index);
       --on_wire_;
       complete_entry(work, WcStatus::Success, sink);
     } else if (work.stage == Stage::OnWire && fault != WcStatus::Success) {
@@ -347,6 +364,7 @@ std::size_t LoopbackQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
   std::size_t posted = 0;
   while (posted < wrs.size() && recv_tail_ - recv_head_ < recv_depth_)
     recv_queue_[recv_tail_++ & recv_mask_] = wrs[posted++];
+  SLUICE_INVARIANT_DEBUG(recv_tail_ - recv_head_ <= recv_depth_, ring_index);
   return posted;
 }
 
@@ -359,6 +377,7 @@ void LoopbackQueuePair::receive(CompletionSink& sink) noexcept {
       available_ = produced;
       if (received_ == available_) break;
     }
+    SLUICE_INVARIANT_DEBUG(available_ - received_ <= kWireBytes, ring_index);
     const std::size_t offset = wire_offset(received_);
     const std::byte* const record = peer().wire.data() + offset;
     const std::uint32_t word = load_word(record);
@@ -379,12 +398,14 @@ void LoopbackQueuePair::receive(CompletionSink& sink) noexcept {
     }
     received_ += bytes;
   }
+  SLUICE_INVARIANT_DEBUG(available_ - received_ <= kWireBytes, ring_index);
   if (received_ != before && state_ == State::ReadyToSend)
     own().consumed.store(received_, std::memory_order_release);
 }
 
 bool LoopbackQueuePair::receive_record(std::uint32_t kind, std::uint32_t length, Rkey rkey,
                                        const std::byte* data, CompletionSink& sink) noexcept {
+  SLUICE_INVARIANT_DEBUG(recv_head_ != recv_tail_, ring_index);
   const RecvWr& wr = recv_queue_[recv_head_ & recv_mask_];
   WorkCompletion& wc = sink.add();
   wc.wr_id = wr.wr_id;
@@ -401,6 +422,7 @@ bool LoopbackQueuePair::receive_record(std::uint32_t kind, std::uint32_t length,
     wc.status = WcStatus::LocalProtectionError;
     return refuse(WcStatus::RemoteOperationError), false;
   }
+  SLUICE_INVARIANT_DEBUG(length <= wr.sge.length, buffer_bounds);
   std::memcpy(wr.sge.address, data, length);
   ++device_.stats().receives;
   if (kind != kKindSendWithInvalidate) return true;
@@ -416,6 +438,7 @@ bool LoopbackQueuePair::receive_record(std::uint32_t kind, std::uint32_t length,
   // The peer starts its work requests in order: its Reads and Writes with this tag have completed.
   tag.key.store(0, std::memory_order_release);
   owners[number] = nullptr;
+  SLUICE_INVARIANT_DEBUG(windows_bound_ > 0, table_index);
   --windows_bound_;
   wc.invalidated = rkey;
   wc.remote_invalidate = true;
@@ -449,6 +472,7 @@ void LoopbackQueuePair::corrupt() noexcept {
 void LoopbackQueuePair::unbind_all() noexcept {
   if (windows_bound_ == 0) return;
   auto& owners = device_.window_owners();
+  static_cast<void>(SLUICE_INVARIANT(windows_bound_ <= owners.size(), table_index));
   for (std::uint32_t number = 0; number < owners.size(); ++number) {
     if (owners[number] != this) continue;
     own().windows[number].key.store(0, std::memory_order_seq_cst);
@@ -473,7 +497,10 @@ void LoopbackQueuePair::flush(CompletionSink& sink) noexcept {
   if (link_ != nullptr && peer().hazard.load(std::memory_order_seq_cst) != 0) return;
   while (head_ != tail_ && !sink.full()) {
     SendEntry& work = entry(head_);
-    if (work.stage == Stage::OnWire) --on_wire_;
+    if (work.stage == Stage::OnWire) {
+      static_cast<void>(SLUICE_INVARIANT(on_wire_ > 0, ring_index));
+      --on_wire_;
+    }
     ++device_.stats().flushed;
     complete_entry(work, WcStatus::WrFlushError, sink);
   }

@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/common/sleep.h"
@@ -26,6 +27,7 @@ Capture::Capture(const PortConfig& port)
       longest_frame_bytes_(port.link_mtu + static_cast<std::uint32_t>(kEthernetBytes + kVlanBytes)) {}
 
 void Capture::start(const CaptureFilter& filter, std::uint32_t snap_bytes) {
+  static_cast<void>(SLUICE_INVARIANT(!running_.load(std::memory_order_relaxed), queue_pair_state));
   kept_bytes_ = smaller_of(bounded(snap_bytes, kMinSnapBytes, kMaxSnapBytes), longest_frame_bytes_);
   filter_ = filter;
   try {
@@ -48,6 +50,7 @@ void Capture::stop() {
 }
 
 void Capture::release() {
+  static_cast<void>(SLUICE_INVARIANT(!running_.load(std::memory_order_relaxed), queue_pair_state));
   for (Lane& lane : lanes_) lane.ring.release();
 }
 
@@ -63,6 +66,7 @@ const CapturedFrame* Capture::next() noexcept {
 }
 
 void Capture::pop() noexcept {
+  if (!SLUICE_INVARIANT(from_ != nullptr, ring_index)) return;
   from_->pop();
 }
 
@@ -77,6 +81,7 @@ std::uint64_t Capture::dropped() const noexcept {
 void Capture::add(std::uint32_t number, std::span<rte_mbuf* const> packets, Way way) noexcept {
   if (packets.empty()) return;
   Lane& lane = lanes_[number];
+  SLUICE_INVARIANT_DEBUG(number < lane_count_ && !lane.inside.load(std::memory_order_relaxed), object_owner);
   lane.inside.store(true, std::memory_order_seq_cst);
   if (running_.load(std::memory_order_seq_cst)) {
     const std::uint64_t tsc = rte_rdtsc();
@@ -99,6 +104,7 @@ void Capture::add_one(Lane& lane, const rte_mbuf& packet, Way way, std::uint64_t
     std::memcpy(frame->bytes() + kept, rte_pktmbuf_mtod(piece, const std::byte*), bytes);
     kept += bytes;
   }
+  SLUICE_INVARIANT_DEBUG(kept <= kept_bytes_, buffer_bounds);
   frame->tsc = tsc;
   frame->wire_bytes = packet.pkt_len;
   frame->kept_bytes = kept;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rdma::softroce {
@@ -27,6 +28,7 @@ class CompletionGate {
   template <typename Done>
   std::size_t free(std::size_t waiting, const Done& done) noexcept {
     if (held_ > 0 && done(mark_)) free_ += std::exchange(held_, 0);
+    SLUICE_INVARIANT_DEBUG(free_ + held_ <= waiting, ring_index);
     if (held_ == 0 && done(needed_)) {
       open();
       return waiting;

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rdma::softroce {
@@ -30,6 +31,7 @@ class CongestionWindow {
   std::uint32_t packets() const noexcept { return window_; }
 
   void on_acknowledged(std::uint32_t packets) noexcept {
+    SLUICE_INVARIANT_DEBUG(window_ >= kMin && window_ <= max_, credit_balance);
     if (window_ >= max_) return;
     if (window_ < threshold_) {
       window_ = smaller_of(window_ + packets, max_);
@@ -41,6 +43,7 @@ class CongestionWindow {
     ++window_;
   }
   void on_loss() noexcept {
+    static_cast<void>(SLUICE_INVARIANT(window_ >= kMin && window_ <= max_, credit_balance));
     window_ = threshold_ = larger_of(window_ / 2, kMin);
     progress_ = 0;
   }
@@ -65,6 +68,7 @@ class CongestionWindow {
       threshold_ = threshold_before_;
     }
     before_timeout_ = 0;
+    static_cast<void>(SLUICE_INVARIANT(window_ >= kMin && window_ <= max_, credit_balance));
     return spurious;
   }
 
@@ -118,6 +122,7 @@ class CongestionRate {
     }
     target_ = rate_;
     rate_ = larger_of(rate_ * (1 - alpha_ / 2), kMinRate);
+    static_cast<void>(SLUICE_INVARIANT(alpha_ >= 0 && alpha_ <= 1, credit_balance));
     alpha_ = (1 - kGain) * alpha_ + kGain;
     last_cut_ns_ = last_alpha_ns_ = last_increase_ns_ = now_ns;
     increases_ = 0;
@@ -132,6 +137,7 @@ class CongestionRate {
   }
   void charge(std::uint32_t bytes, std::uint64_t now_ns) noexcept {
     sent_ = true;
+    SLUICE_INVARIANT_DEBUG(rate_ >= kMinRate, credit_balance);
     if (!limited_) return;
     next_send_ns_ = larger_of(next_send_ns_, now_ns) + static_cast<std::uint64_t>(bytes / rate_);
   }
@@ -205,6 +211,7 @@ class RoundTrip {
   std::uint64_t timeout_ns() const noexcept {
     const std::uint64_t base = measured_ ? smoothed_ns_ + 4 * variation_ns_ : max_timeout_ns_ / 4;
     const std::uint64_t first = bounded(base, kMinTimeoutNs, max_timeout_ns_);
+    SLUICE_INVARIANT_DEBUG(doublings_ <= kMaxDoublings && max_timeout_ns_ >= kMinTimeoutNs, timer_state);
     return smaller_of(first << doublings_, max_timeout_ns_);
   }
   /// Returns the delay before a probe, about two round trips. Returns timeout_ns() without a sample or after

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/invariant.h"
 #include "pmd/datagram.h"
 
 namespace sluice::rdma::softroce {
@@ -26,7 +27,10 @@ class DatagramQueue {
     return of_source < kMostOfSource;
   }
   /// Appends a datagram. Requires has_room_for(datagram.remote).
-  void add(const Datagram& datagram) noexcept { waiting_.push_back(datagram); }
+  void add(const Datagram& datagram) noexcept {
+    const bool added = waiting_.push_back(datagram);
+    static_cast<void>(SLUICE_INVARIANT(added, ring_index));
+  }
   std::size_t take(std::span<Datagram> into) noexcept { return waiting_.pop_front(into); }
 
  private:

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "dataplane/base/cache_line.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/byte_order.h"
@@ -80,6 +81,9 @@ SoftDevice::SoftDevice(EthernetPort& port, std::uint32_t lane)
 }
 
 SoftDevice::~SoftDevice() {
+  static_cast<void>(SLUICE_INVARIANT(queue_pair_count_ == 0 && depth_ == 0, pool_balance));
+  static_cast<void>(SLUICE_INVARIANT(active_.empty(), list_membership));
+  static_cast<void>(SLUICE_INVARIANT(early_packets_.room() == kEarlyPackets, pool_balance));
   transmitter_.flush();
 }
 
@@ -112,11 +116,13 @@ Owned<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& limits) {
     throw SetupError("All " + std::to_string(config_.max_queue_pairs) + " queue pairs of " + name_ +
                      " are in use.");
   const std::uint32_t number = free_number();
+  static_cast<void>(SLUICE_INVARIANT(queue_pairs_[index_of(number)] == nullptr, table_index));
   auto qp = make_owned<SoftQueuePair>(*this, static_cast<QueuePairNumber>(number), limits);
   queue_pairs_[index_of(number)] = qp.get();
   ++queue_pair_count_;
   depth_ += qp->depth();
   if (completions_.capacity() < 2 * depth_) completions_.grow(4 * depth_);
+  static_cast<void>(SLUICE_INVARIANT(queue_pair_count_ <= config_.max_queue_pairs, pool_balance));
   return qp;
 }
 
@@ -133,10 +139,12 @@ std::uint32_t SoftDevice::free_number() noexcept {
 void SoftDevice::remove(SoftQueuePair& qp) noexcept {
   const std::size_t index = index_of(static_cast<std::uint32_t>(qp.number()));
   if (queue_pairs_[index] != &qp) return;
+  static_cast<void>(SLUICE_INVARIANT(queue_pair_count_ > 0 && depth_ >= qp.depth(), pool_balance));
   queue_pairs_[index] = nullptr;
   --queue_pair_count_;
   depth_ -= qp.depth();
   active_.erase_if([&](const SoftQueuePair* each) { return each == &qp; });
+  static_cast<void>(SLUICE_INVARIANT(active_.size() <= queue_pair_count_, list_membership));
   timers_.cancel(qp.timer);
   completions_.erase_if([&](const WorkCompletion& each) { return each.qp == qp.number(); });
   gate_.recount();
@@ -201,6 +209,7 @@ std::size_t SoftDevice::completions_let_go() noexcept {
       return transmitter_.lets_go_of(read_until);
     });
     statistics_.memory_waits += free < completions_.size();
+    SLUICE_INVARIANT_DEBUG(free <= completions_.size(), ring_index);
     return free;
   }
   transmitter_.let_go_of_memory();
@@ -211,6 +220,7 @@ std::size_t SoftDevice::completions_let_go() noexcept {
 void SoftDevice::receive() noexcept {
   rte_mbuf* buffers[kReceiveBurst];
   const auto take = [&](std::uint16_t count) {
+    SLUICE_INVARIANT_DEBUG(count <= kReceiveBurst, buffer_bounds);
     moved_ |= count > 0;
     for (std::uint16_t i = 0; i < count; ++i) {
       rte_prefetch0(rte_pktmbuf_mtod(buffers[i], void*));
@@ -314,6 +324,7 @@ void SoftDevice::on_other(const Frame& frame, std::span<const std::byte> bytes) 
   const std::size_t most = bytes.size() - frame.network_offset + kEthernetBytes + kVlanBytes;
   if (answer != nullptr && most <= answer->buf_len - std::size_t{answer->data_off})
     length = neighbours_.on_frame(frame, bytes, rte_pktmbuf_mtod(answer, std::byte*), statistics_);
+  SLUICE_INVARIANT_DEBUG(length == 0 || length <= rte_pktmbuf_tailroom(answer), buffer_bounds);
   if (length > 0) {
     answer->data_len = static_cast<std::uint16_t>(length);
     answer->pkt_len = answer->data_len;
@@ -348,6 +359,8 @@ void SoftDevice::on_link_change() noexcept {
   const std::optional<std::uint32_t> sequence = port_.link().read(facts);
   if (!sequence) return;
   if (facts.use != EthdevUse::Open) transmitter_.drop_staged();
+  static_cast<void>(
+      SLUICE_INVARIANT(facts.use == EthdevUse::Open || transmitter_.room() == kTransmitBurst, pool_balance));
   port_.link().confirm(lane_, facts.use, *sequence);
   if (facts.mac != mac_) send_from(facts.mac);
   max_path_mtu_ = path_mtu_for(facts.mtu);
@@ -374,6 +387,7 @@ void SoftDevice::announce() noexcept {
   if (frame == nullptr) return;
   const std::size_t length = announcer_.next(now_ns_, rte_pktmbuf_mtod(frame, std::byte*));
   if (length == 0) return rte_pktmbuf_free(frame);
+  static_cast<void>(SLUICE_INVARIANT(length <= rte_pktmbuf_tailroom(frame), buffer_bounds));
   frame->data_len = static_cast<std::uint16_t>(length);
   frame->pkt_len = frame->data_len;
   transmitter_.send_frame(frame);
@@ -384,6 +398,7 @@ void SoftDevice::transmit_active() noexcept {
     if (transmitter_.room() == 0) transmitter_.flush();
     if (transmitter_.room() == 0) return;
     SoftQueuePair* qp = active_.pop_front();
+    SLUICE_INVARIANT_DEBUG(qp->active, list_membership);
     qp->active = false;
     if (qp->transmit()) activate(*qp);
   }
@@ -391,11 +406,14 @@ void SoftDevice::transmit_active() noexcept {
 
 void SoftDevice::activate(SoftQueuePair& qp) noexcept {
   if (qp.active) return;
+  SLUICE_INVARIANT_DEBUG(find(static_cast<std::uint32_t>(qp.number())) == &qp, table_index);
   qp.active = true;
   static_cast<void>(SLUICE_INVARIANT(active_.push_back(&qp), ring_index));
 }
 
 void SoftDevice::watch(SoftQueuePair& qp) noexcept {
+  SLUICE_INVARIANT_DEBUG(find(static_cast<std::uint32_t>(qp.number())) == &qp, table_index);
+  SLUICE_INVARIANT_DEBUG(qp.deadline_ns() != 0, timer_state);
   timers_.schedule_no_later(qp.timer, qp.deadline_ns());
 }
 
@@ -403,6 +421,7 @@ void SoftDevice::run_timers() noexcept {
   std::uint32_t steps = kTimerSteps;
   while (auto* timer = timers_.take_due(now_ns_, steps)) {
     SoftQueuePair& qp = *timer->owner;  // the deadline may have been postponed or removed
+    SLUICE_INVARIANT_DEBUG(find(static_cast<std::uint32_t>(qp.number())) == &qp, timer_state);
     if (now_ns_ >= qp.deadline_ns())
       qp.on_timer(now_ns_);
     else
@@ -459,6 +478,7 @@ bool SoftDevice::ask_for(const PeerAddress& remote) noexcept {
   rte_mbuf* question = transmitter_.frame_buffer();
   if (question == nullptr) return false;
   const std::size_t length = neighbours_.ask(remote, rte_pktmbuf_mtod(question, std::byte*));
+  static_cast<void>(SLUICE_INVARIANT(length <= rte_pktmbuf_tailroom(question), buffer_bounds));
   question->data_len = static_cast<std::uint16_t>(length);
   question->pkt_len = question->data_len;
   if (length > 0)
@@ -480,6 +500,7 @@ LinkAddress SoftDevice::next_hop(const PeerAddress& remote, const LinkAddress& l
 }
 
 void SoftDevice::send_resolved() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(unresolved_.waiting, connection_state));
   const auto hop = neighbours_.find(unresolved_.datagram.remote);
   if (!hop) return;
   unresolved_.waiting = false;
@@ -487,6 +508,7 @@ void SoftDevice::send_resolved() noexcept {
 }
 
 void SoftDevice::send_to(const Datagram& datagram, const LinkAddress& link) noexcept {
+  if (!SLUICE_INVARIANT(datagram.bytes <= Datagram::kMaxBytes, buffer_bounds)) return;
   const Route route =
       route_to(datagram.local, datagram.remote, link, static_cast<QueuePairNumber>(kManagementQueuePair));
   Packet packet;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parts of a port's ethdev: memory that a network card may read, the guard against DPDK's interrupt thread,
 // events of the driver, and flow rules.
+#include "dataplane/base/invariant.h"
 #include "pmd/softroce/card_memory.h"
 
 #include <rte_byteorder.h>
@@ -38,6 +39,7 @@ void* pointer(std::uintptr_t address) noexcept {
 }  // namespace
 
 bool CardMemory::open(rte_device& card) {
+  static_cast<void>(SLUICE_INVARIANT(mapped_.empty(), pool_balance));
   card_ = &card;
   Pages trial;
   const bool possible = add(trial.allocate(kPageBytes));
@@ -63,6 +65,7 @@ bool CardMemory::add(std::span<std::byte> bytes) {
 }
 
 bool CardMemory::map(std::uintptr_t begin, std::uintptr_t end) {
+  static_cast<void>(SLUICE_INVARIANT(begin < end && (begin | end) % kPageBytes == 0, buffer_bounds));
   const std::size_t bytes = end - begin;
   const std::size_t page = (begin | end) % kHugePageBytes == 0 ? kHugePageBytes : kPageBytes;
   const bool known =
@@ -93,6 +96,7 @@ void CardMemory::suspend() noexcept {
 }
 
 bool CardMemory::resume(rte_device& card) {
+  static_cast<void>(SLUICE_INVARIANT(mapped_.empty(), pool_balance));
   card_ = &card;
   for (const auto& [begin, end] : suspended_)
     if (!map(begin, end)) return false;
@@ -173,6 +177,7 @@ int on_event(std::uint16_t /*ethdev*/, rte_eth_event_type event, void* events, v
 
 void EthdevEvents::subscribe(std::uint16_t ethdev) noexcept {
   unsubscribe();
+  static_cast<void>(SLUICE_INVARIANT(!ethdev_, ethdev_use));
   seen_.store(0, std::memory_order_relaxed);
   for (const rte_eth_event_type event : kEvents) rte_eth_dev_callback_register(ethdev, event, on_event, this);
   ethdev_ = ethdev;
@@ -266,6 +271,7 @@ bool FlowRules::make_one(const PortConfig& config, bool v6, std::uint32_t lane) 
 }
 
 void FlowRules::make(const PortConfig& config, std::uint32_t queues) {
+  static_cast<void>(SLUICE_INVARIANT(made_.empty(), pool_balance));
   ethdev_ = config.ethdev;
   for (const bool v6 : {false, true}) {
     const auto is_of_family = [v6](const InterfaceAddress& own) { return is_ipv4(own.address) != v6; };

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dataplane/base/cache_line.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/capture_filter.h"
 
@@ -45,6 +46,7 @@ class FrameRing {
     slots_ =
         smaller_of(kCaptureDepth, static_cast<std::uint32_t>(std::bit_floor(kFrameRingBytes / slot_bytes_)));
     memory_ = std::vector<std::byte>(slots_ * slot_bytes_);
+    static_cast<void>(SLUICE_INVARIANT(std::has_single_bit(slots_), ring_index));
     head_.store(0, std::memory_order_relaxed);
     tail_.store(0, std::memory_order_relaxed);
   }
@@ -53,6 +55,7 @@ class FrameRing {
   /// Producer: returns a slot to fill, to be followed by publish(), or null if the ring is full.
   CapturedFrame* claim() noexcept {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+    SLUICE_INVARIANT_DEBUG(tail - head_.load(std::memory_order_acquire) <= slots_ || slots_ == 0, ring_index);
     if (tail - head_.load(std::memory_order_acquire) >= slots_) return nullptr;
     return new (slot(tail)) CapturedFrame;
   }
@@ -66,7 +69,11 @@ class FrameRing {
     if (slots_ == 0 || tail_.load(std::memory_order_acquire) == head) return nullptr;
     return std::launder(reinterpret_cast<const CapturedFrame*>(slot(head)));
   }
-  void pop() noexcept { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+  void pop() noexcept {
+    const std::uint32_t head = head_.load(std::memory_order_relaxed);
+    if (!SLUICE_INVARIANT(tail_.load(std::memory_order_acquire) != head, ring_index)) return;
+    head_.store(head + 1, std::memory_order_release);
+  }
 
  private:
   std::byte* slot(std::uint32_t index) noexcept {

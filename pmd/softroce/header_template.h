@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/frame.h"
 
@@ -38,6 +39,7 @@ class HeaderTemplate {
 
   /// Writes the headers like write_network_headers(), overwriting up to kRoom bytes.
   void write(std::size_t transport_bytes, std::byte* out) const noexcept {
+    SLUICE_INVARIANT_DEBUG(bytes_ <= kRoom && network_at_ < bytes_, buffer_bounds);
     std::memcpy(out, image_.data(), kShort);
     if (bytes_ > kShort) std::memcpy(out + kShort, image_.data() + kShort, kRoom - kShort);
     const auto udp_bytes = static_cast<std::uint16_t>(kUdpBytes + transport_bytes);

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "dataplane/base/cache_line.h"
+#include "dataplane/base/invariant.h"
 #include "pmd/softroce/port_config.h"
 
 struct rte_intr_handle;
@@ -43,9 +44,13 @@ class InterruptGuard {
   /// does nothing until leave().
   bool enter(std::uint32_t lane) noexcept {
     Lane& own = lanes_[lane];
+    SLUICE_INVARIANT_DEBUG(lane <= kSetup, table_index);
     return !own.wanted.load(std::memory_order_relaxed) && own.take();
   }
-  void leave(std::uint32_t lane) noexcept { lanes_[lane].taken.store(false, std::memory_order_release); }
+  void leave(std::uint32_t lane) noexcept {
+    SLUICE_INVARIANT_DEBUG(lanes_[lane].taken.load(std::memory_order_relaxed), object_owner);
+    lanes_[lane].taken.store(false, std::memory_order_release);
+  }
 
  private:
   struct alignas(kCacheLine) Lane {

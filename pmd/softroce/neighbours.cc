@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "pmd/softroce/announcer.h"
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/host_frames.h"
@@ -265,6 +266,7 @@ std::size_t write_group_report(const PortConfig& config, const MacAddress& own, 
     record += kRecordBytes;
   }
   store_be16(at + 2, icmp6_checksum(from, kReportGroup, {at, message}));
+  static_cast<void>(SLUICE_INVARIANT(record == at + message, buffer_bounds));
   return static_cast<std::size_t>(record - out);
 }
 
@@ -288,6 +290,8 @@ std::size_t Announcer::write(std::size_t step, std::byte* out) const noexcept {
 }
 
 std::size_t Announcer::next(std::uint64_t now_ns, std::byte* out) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(step_ <= 2 * config_.addresses.size(), table_index));
+  static_cast<void>(SLUICE_INVARIANT(due(now_ns), timer_state));
   const std::size_t length = write(step_, out);
   if (step_++ < 2 * config_.addresses.size()) return length;
   step_ = 0;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "dataplane/base/invariant.h"
 #include "pmd/softroce/psn_bitmap.h"
 
 namespace sluice::rdma::softroce {
@@ -23,7 +24,10 @@ class PiecesInUse {
 
   /// Reports whether no further piece can be added. One old piece that is not freed suffices, even if all
   /// others are freed.
-  bool full() const noexcept { return end_ - begin_ == freed_->capacity(); }
+  bool full() const noexcept {
+    SLUICE_INVARIANT_DEBUG(end_ - begin_ <= freed_->capacity(), ring_index);
+    return end_ - begin_ == freed_->capacity();
+  }
   /// Records that `piece` is in use until its buffer is freed. Requires !full().
   void add(Piece& piece) noexcept;
   /// Returns the number of the next piece.
@@ -34,6 +38,7 @@ class PiecesInUse {
  private:
   static void on_freed(void*, void* piece) noexcept;
   void free(std::uint64_t number) noexcept {
+    SLUICE_INVARIANT_DEBUG(number >= begin_ && number < end_, ring_index);
     freed_->add(static_cast<std::uint32_t>(number));
     while (begin_ != end_ && freed_->take(static_cast<std::uint32_t>(begin_))) ++begin_;
   }

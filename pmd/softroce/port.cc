@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/common/sleep.h"
@@ -107,6 +108,7 @@ Owned<SoftRoce> EthernetPort::make_device(std::uint32_t lane) {
 }
 
 bool EthernetPort::hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buffer) noexcept {
+  SLUICE_INVARIANT_DEBUG(from < config_.lanes && from != to, table_index);
   if (to < config_.lanes && rte_ring_sp_enqueue(to_lane_[from][to], buffer) == 0) return true;
   rte_pktmbuf_free(buffer);
   return false;
@@ -123,6 +125,7 @@ std::uint16_t EthernetPort::receive_from_queue(std::uint32_t lane, rte_mbuf** bu
 std::uint16_t EthernetPort::receive_from_lane(std::uint32_t from, std::uint32_t to, rte_mbuf** buffers,
                                               std::uint16_t room) noexcept {
   if (from == to) return 0;
+  SLUICE_INVARIANT_DEBUG(from < config_.lanes && to < config_.lanes, table_index);
   return static_cast<std::uint16_t>(
       rte_ring_sc_dequeue_burst(to_lane_[from][to], reinterpret_cast<void**>(buffers), room, nullptr));
 }
@@ -148,6 +151,8 @@ EthernetPort::Turn EthernetPort::take_turns(std::uint32_t lane, std::span<rte_mb
   auto& [at, left] = turns_[lane];
   for (std::uint32_t visited = lane; visited < config_.lanes; visited += shape_.queues) {
     const bool is_own = at == 0;
+    SLUICE_INVARIANT_DEBUG(lane + at * shape_.queues < config_.lanes, table_index);
+    SLUICE_INVARIANT_DEBUG(left > 0 && left <= kTransmitBurst, credit_balance);
     const std::span<rte_mbuf*> packets = is_own ? own : in_hand(lane + at * shape_.queues);
     const auto offered = packets.first(smaller_of<std::size_t>(packets.size(), left));
     const std::uint16_t sent = burst(lane, offered);
@@ -167,6 +172,7 @@ EthernetPort::Turn EthernetPort::take_turns(std::uint32_t lane, std::span<rte_mb
 
 std::span<rte_mbuf*> EthernetPort::in_hand(std::uint32_t lane) noexcept {
   auto& [count, buffers] = in_hand_[lane];
+  SLUICE_INVARIANT_DEBUG(to_queue_[lane] != nullptr && count <= kTransmitBurst, table_index);
   if (count == 0)
     count = rte_ring_sc_dequeue_burst(to_queue_[lane], reinterpret_cast<void**>(buffers.data()),
                                       kTransmitBurst, nullptr);
@@ -175,6 +181,7 @@ std::span<rte_mbuf*> EthernetPort::in_hand(std::uint32_t lane) noexcept {
 
 bool EthernetPort::drop_from_hand(std::uint32_t lane, std::uint16_t sent) noexcept {
   auto& [count, buffers] = in_hand_[lane];
+  SLUICE_INVARIANT_DEBUG(sent <= count, pool_balance);
   std::copy(buffers.begin() + sent, buffers.begin() + count, buffers.begin());
   count -= sent;
   return sent > 0;

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/base/virtual_ethdev.h"
@@ -90,6 +91,7 @@ rte_eth_dev_info EthernetPort::ethdev_info() const {
 }
 
 void EthernetPort::make_pool(std::uint32_t queue) {
+  static_cast<void>(SLUICE_INVARIANT(queue < kMaxLanes && pools_[queue] == nullptr, pool_balance));
   const std::string name = config_.name + "-rx" + std::to_string(queue);
   pools_[queue] =
       rte_pktmbuf_pool_create(name.c_str(), receive_buffers(shape_), kReceiveCache, 0,
@@ -101,6 +103,7 @@ void EthernetPort::make_pool(std::uint32_t queue) {
 
 /// Configures and starts the ethdev with the queues and pools of this port. Throws SetupError.
 void EthernetPort::start_ethdev(const rte_eth_dev_info& info) {
+  static_cast<void>(SLUICE_INVARIANT(shape_.queues >= 1 && shape_.queues <= config_.lanes, table_index));
   if (shape_.queues > smaller_of(info.max_rx_queues, info.max_tx_queues))
     throw SetupError("The ethdev has fewer queues than before. Restart the data plane.");
   rte_eth_conf conf{};
@@ -289,6 +292,7 @@ void EthernetPort::leave(const std::string& what) {
 }
 
 void EthernetPort::publish_changes() {
+  static_cast<void>(SLUICE_INVARIANT(link_.facts().mtu <= config_.link_mtu, buffer_bounds));
   if (link_.facts() == published_) return;
   published_ = link_.facts();
   link_.publish();
@@ -296,6 +300,7 @@ void EthernetPort::publish_changes() {
 
 /// Closes the ethdev after all lanes have stopped using it.
 void EthernetPort::close_ethdev() {
+  if (!SLUICE_INVARIANT(link_.all_lanes_follow(), ethdev_use)) return;
   remove_ethdev();
   next_attempt_ = {};
   link_.transition(EthdevUse::Closed);
@@ -325,6 +330,7 @@ void EthernetPort::reopen() {
 }
 
 void EthernetPort::open_again() {
+  static_cast<void>(SLUICE_INVARIANT(link_.facts().use == EthdevUse::Closed, ethdev_use));
   if (const int error =
           rte_eal_hotplug_add(device_.bus.c_str(), device_.name.c_str(), device_.arguments.c_str());
       error != 0)

@@ -88,6 +88,7 @@ class PortLink {
   std::optional<std::uint32_t> read(LinkFacts& facts) const noexcept;
   /// Confirms the facts of read(). Unless the ethdev is open, the lane holds none of its packets.
   void confirm(std::uint32_t lane, EthdevUse use, std::uint32_t sequence) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(lane < lane_count_, table_index));
     lanes_[lane].use = use;
     lanes_[lane].seen.store(sequence, std::memory_order_release);
   }
@@ -128,6 +129,7 @@ inline void PortLink::change_condition(Condition to, std::uint32_t losses) noexc
   const std::uint32_t returns = losses + !was_up - !is_up;
   facts_.ups += returns;
   facts_.announcements += returns > 0;
+  static_cast<void>(SLUICE_INVARIANT(facts_.downs - facts_.ups == (is_up ? 0u : 1u), ethdev_use));
 }
 
 inline void PortLink::transition(EthdevUse to) noexcept {

@@ -20,6 +20,7 @@ class PsnWindow {
   void open(std::uint32_t psn, std::uint32_t max_packets) noexcept {
     unacknowledged_ = next_ = end_ = psn & kPsnMask;
     max_packets_ = max_packets;
+    static_cast<void>(SLUICE_INVARIANT(max_packets <= kPsnMask / 2, psn_window));
   }
 
   std::uint32_t unacknowledged() const noexcept { return unacknowledged_; }  ///< oldest
@@ -40,6 +41,7 @@ class PsnWindow {
     if (!SLUICE_INVARIANT(in_flight() + packets <= max_packets_, psn_window)) return false;
     next_ = psn_add(next_, packets);
     if (psn_distance(end_, next_) > 0) end_ = next_;
+    SLUICE_INVARIANT_DEBUG(ordered(), psn_window);
     return true;
   }
   /// Records that the peer has received everything before `psn`.
@@ -49,10 +51,16 @@ class PsnWindow {
       return false;
     if (psn_distance(next_, psn) > 0) next_ = psn;
     unacknowledged_ = psn;
+    SLUICE_INVARIANT_DEBUG(ordered(), psn_window);
     return true;
   }
   /// Retransmits from the oldest unacknowledged packet.
   void go_back() noexcept { next_ = unacknowledged_; }
+  /// Returns whether the three indices are in order and at most max_packets are outstanding.
+  bool ordered() const noexcept {
+    return in_flight() <= ((end_ - unacknowledged_) & kPsnMask) &&
+           ((end_ - unacknowledged_) & kPsnMask) <= max_packets_;
+  }
 
  private:
   std::uint32_t unacknowledged_ = 0;

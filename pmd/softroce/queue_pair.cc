@@ -4,6 +4,7 @@
 #include <bit>
 #include <string>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/device.h"
@@ -37,15 +38,19 @@ SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const Q
 }
 
 SoftQueuePair::~SoftQueuePair() {
+  static_cast<void>(SLUICE_INVARIANT(state_ != State::ReadyToSend || indices_ordered(), ring_index));
   device_.transmitter().let_go_of_memory();
   device_.memory().unbind_all(*this);
   device_.early_packets().release(early_);
+  static_cast<void>(SLUICE_INVARIANT(early_.count == 0, pool_balance));
   device_.remove(*this);
 }
 
 bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
   if (state_ != State::Init || !valid_path_mtu(attributes.path_mtu) ||
       attributes.path_mtu > device_.max_path_mtu())
+    return false;
+  if (!SLUICE_INVARIANT(head_ == tail_ && reads_.empty() && early_.count == 0, queue_pair_state))
     return false;
   const std::uint8_t depth = smaller_of(attributes.initiator_depth, attributes_.initiator_depth);
   const std::uint8_t rnr_retry = smaller_of(attributes.rnr_retry, attributes_.rnr_retry);
@@ -60,6 +65,7 @@ bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
   remote_qp_ = static_cast<std::uint32_t>(attributes.remote_qp);
   path_mtu_ = attributes.path_mtu;
   path_mtu_bits_ = static_cast<std::uint32_t>(std::countr_zero(path_mtu_));
+  static_cast<void>(SLUICE_INVARIANT(1u << path_mtu_bits_ == path_mtu_, buffer_bounds));
   const std::uint32_t max_inflight = max_inflight_packets(device_);
   psns_.open(attributes.send_psn, max_inflight - 1 + kReadRequestPackets);
   expected_psn_ = attributes.receive_psn & kPsnMask;
@@ -73,6 +79,7 @@ bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
 
 std::size_t SoftQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
   if (state_ == State::Init) return 0;
+  SLUICE_INVARIANT_DEBUG(state_ == State::Error ? head_ == tail_ : indices_ordered(), ring_index);
   std::size_t posted = 0;
   if (state_ == State::Error) {
     for (; posted < wrs.size() && device_.completion_room() > 0; ++posted) {
@@ -102,17 +109,20 @@ std::size_t SoftQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
     return posted;
   }
   while (posted < wrs.size() && recv_queue_.push_back(wrs[posted])) ++posted;
+  SLUICE_INVARIANT_DEBUG(posted == wrs.size() || recv_queue_.full(), ring_index);
   return posted;
 }
 
 std::optional<Rkey> SoftQueuePair::bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                                AccessFlags access) noexcept {
   if (state_ != State::ReadyToSend) return std::nullopt;
+  SLUICE_INVARIANT_DEBUG(bytes.data() != nullptr, buffer_bounds);
   return device_.memory().bind(window, bytes, lkey, access, *this);
 }
 
 void SoftQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
+  static_cast<void>(SLUICE_INVARIANT(tail_ - head_ <= send_depth_, ring_index));
   state_ = State::Error;
   deadline_ns_ = retry_at_ns_ = pace_until_ns_ = nak_at_ns_ = 0;
   device_.early_packets().release(early_);
@@ -121,6 +131,7 @@ void SoftQueuePair::to_error() noexcept {
   answer_ = Answer::None;
   while (head_ != tail_) complete(entry(head_), WcStatus::WrFlushError);
   next_ = started_ = head_;
+  static_cast<void>(SLUICE_INVARIANT(early_.count == 0 && early_.first == EarlyPackets::kNone, pool_balance));
   while (!recv_queue_.empty()) {
     ++device_.stats().flushed;
     device_.complete({.wr_id = recv_queue_.pop_front().wr_id,
@@ -132,6 +143,7 @@ void SoftQueuePair::to_error() noexcept {
 
 /// Completes the oldest work request with `status` and flushes the others.
 void SoftQueuePair::fail(WcStatus status) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(state_ == State::ReadyToSend, queue_pair_state));
   if (head_ != tail_) complete(entry(head_), status);
   to_error();
 }
@@ -210,7 +222,9 @@ void SoftQueuePair::send_from(const LinkAddress& own) noexcept {
 /// Transmits responses before requests, because the peer's progress also releases our resources.
 bool SoftQueuePair::transmit() noexcept {
   if (state_ != State::ReadyToSend) return false;
+  SLUICE_INVARIANT_DEBUG(indices_ordered() && psns_.ordered(), psn_window);
   const std::uint32_t budget = kPacketsPerTransmit - transmit_responses(kPacketsPerTransmit);
+  SLUICE_INVARIANT_DEBUG(budget <= kPacketsPerTransmit, queue_pair_state);
   if (state_ == State::ReadyToSend) transmit_requests(budget);
   if (state_ != State::ReadyToSend) return false;
   if (reads_.empty() && answer_ != Answer::None) return true;
@@ -220,6 +234,7 @@ bool SoftQueuePair::transmit() noexcept {
 bool SoftQueuePair::send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces,
                                 std::uint64_t& read_until) noexcept {
   packet.kind = traits(packet.bth.opcode);
+  SLUICE_INVARIANT_DEBUG(state_ != State::Init && pieces.size() <= pieces_.size(), queue_pair_state);
   packet.bth.destination_qp = remote_qp_;
   return device_.transmitter().send(headers_, packet, pieces, read_until);
 }
@@ -269,6 +284,7 @@ std::optional<Rkey> MemoryTable::bind(MemoryWindow window, std::span<std::byte> 
   auto tag = static_cast<std::uint32_t>(tags_.next()) & ~(kMaxWindows - 1);
   if (tag == 0) tag = kMaxWindows;  // an rkey is never zero
   const auto rkey = static_cast<Rkey>(tag | window.number);
+  SLUICE_INVARIANT_DEBUG(number_of(rkey) == window.number, table_index);
   windows_[window.number] = {&owner, rkey, access, bytes};
   return rkey;
 }
@@ -277,6 +293,7 @@ bool MemoryTable::invalidate(Rkey rkey, const QueuePair& owner) noexcept {
   const std::uint32_t number = number_of(rkey);
   if (number >= windows_.size() || windows_[number].owner != &owner || windows_[number].rkey != rkey)
     return false;
+  SLUICE_INVARIANT_DEBUG(windows_[number].bytes.data() != nullptr, table_index);
   windows_[number] = {};
   return true;
 }
@@ -294,6 +311,7 @@ std::byte* MemoryTable::remote(Rkey rkey, std::uint64_t address, std::uint64_t b
   if (window.owner != &owner || window.rkey != rkey || (window.access & needed) != needed) return nullptr;
   const std::uint64_t base = reinterpret_cast<std::uintptr_t>(window.bytes.data());
   const std::uint64_t room = window.bytes.size();
+  SLUICE_INVARIANT_DEBUG(base != 0, table_index);
   if (address < base || address - base > room || bytes > room - (address - base)) return nullptr;
   return window.bytes.data() + (address - base);
 }

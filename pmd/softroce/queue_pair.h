@@ -152,6 +152,11 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t packets_of(std::uint32_t bytes) const noexcept {
     return bytes == 0 ? 1 : ((bytes - 1) >> path_mtu_bits_) + 1;
   }
+  /// Returns whether head <= next <= started <= tail holds for the free-running indices of the send queue.
+  bool indices_ordered() const noexcept {
+    return next_ - head_ <= started_ - head_ && started_ - head_ <= tail_ - head_ &&
+           tail_ - head_ <= send_depth_;
+  }
   bool send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces,
                    std::uint64_t& read_until) noexcept;
   bool send_without_payload(Packet& packet) noexcept {

@@ -9,6 +9,7 @@
 // then only the missing packet is retransmitted.
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/device.h"
 #include "pmd/softroce/queue_pair.h"
@@ -16,6 +17,8 @@
 namespace sluice::rdma::softroce {
 
 void SoftQueuePair::on_response(const Packet& packet) noexcept {
+  SLUICE_INVARIANT_DEBUG(state_ == State::ReadyToSend, queue_pair_state);
+  SLUICE_INVARIANT_DEBUG(indices_ordered() && psns_.ordered(), psn_window);
   // The response acknowledges a PSN that was not sent (stale packet of an earlier connection, or forged), or
   // an old one.
   if (!psns_.contains(packet.bth.psn)) {
@@ -81,12 +84,15 @@ void SoftQueuePair::answered_before(std::uint32_t psn) noexcept {
     const std::int32_t asked = psn_distance(work.first_psn, answered_);
     ask_again(work, larger_of(work.packets_received, static_cast<std::uint32_t>(larger_of(asked, 0))), end);
   }
+  SLUICE_INVARIANT_DEBUG(psn_distance(answered, psns_.end()) >= 0, psn_window);
+  SLUICE_INVARIANT_DEBUG(psn_distance(complete, answered) >= 0, psn_window);
   answered_ = answered;
   acknowledge_before(complete);
 }
 
 /// Requests again the responses from `from` to before `end` that have not arrived.
 void SoftQueuePair::ask_again(const SendEntry& work, std::uint32_t from, std::uint32_t end) noexcept {
+  SLUICE_INVARIANT_DEBUG(work.opcode == SendOpcode::RdmaRead && end <= work.packets, psn_window);
   for (;;) {
     while (from < end && responses_.holds(psn_add(work.first_psn, from))) ++from;
     if (from >= end) return;
@@ -144,6 +150,7 @@ void SoftQueuePair::on_read_response(const Packet& packet) noexcept {
   }
   const SendEntry& work = entry(index);
   const auto number = static_cast<std::uint32_t>(psn_distance(work.first_psn, psn));
+  SLUICE_INVARIANT_DEBUG(number < work.packets && work.packets_received <= work.packets, psn_window);
   if (number < work.packets_received || responses_.holds(psn)) {
     ++stats.stale_responses;
     return;
@@ -165,6 +172,7 @@ void SoftQueuePair::place_response(std::uint32_t index, std::uint32_t number, co
     std::memcpy(const_cast<std::byte*>(pieces_[i].data()), from, pieces_[i].size());
     from += pieces_[i].size();
   }
+  SLUICE_INVARIANT_DEBUG(from == packet.payload.data() + packet.payload.size(), buffer_bounds);
 }
 
 /// Counts the responses that have arrived without a gap, one RDMA Read after the other.
@@ -181,6 +189,7 @@ void SoftQueuePair::pass_responses() noexcept {
           work.packets_received % kReadRequestPackets == 0 || work.packets_received == work.packets;
       if (request_ends && reads_pending_ > 0) --reads_pending_;
     }
+    SLUICE_INVARIANT_DEBUG(work.packets_received <= work.packets, psn_window);
     if (work.packets_received < work.packets) return;
   }
 }
@@ -216,6 +225,7 @@ void SoftQueuePair::on_sequence_error(std::uint32_t psn) noexcept {
 
 /// Retransmits one packet.
 void SoftQueuePair::repair(std::uint32_t psn) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(psns_.contains(psn), psn_window));
   const std::uint32_t index = find(psn);
   if (index == started_ || entry(index).opcode == SendOpcode::RdmaRead ||
       !send_data_packet(index, static_cast<std::uint32_t>(psn_distance(entry(index).first_psn, psn)), true)) {
@@ -235,6 +245,7 @@ void SoftQueuePair::repair(std::uint32_t psn) noexcept {
 
 /// Retransmits from the oldest unacknowledged packet on (go-back-N).
 void SoftQueuePair::go_back() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(state_ == State::ReadyToSend && indices_ordered(), queue_pair_state));
   ++device_.stats().go_backs;
   repaired_ = true;
   repaired_ns_ = device_.now_ns();
@@ -256,11 +267,15 @@ void SoftQueuePair::reposition() noexcept {
     const std::int32_t into = psn_distance(work.first_psn, psns_.unacknowledged());
     if (work.packets == 0 || into >= static_cast<std::int32_t>(work.packets)) continue;
     next_packet_ = static_cast<std::uint32_t>(larger_of(into, 0));
+    static_cast<void>(SLUICE_INVARIANT(next_packet_ < work.packets, psn_window));
+    static_cast<void>(
+        SLUICE_INVARIANT(psn_add(work.first_psn, next_packet_) == psns_.unacknowledged(), psn_window));
     return;
   }
 }
 
 void SoftQueuePair::on_rnr_nak(std::uint8_t code) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(psns_.ordered(), psn_window));
   if (attributes_.rnr_retry < 7 && rnr_rounds_ >= attributes_.rnr_retry)
     return fail(WcStatus::RnrRetryExceeded);
   ++rnr_rounds_;
@@ -300,6 +315,7 @@ void SoftQueuePair::complete_sends() noexcept {
 }
 
 void SoftQueuePair::complete(SendEntry& work, WcStatus status) noexcept {
+  SLUICE_INVARIANT_DEBUG(head_ != tail_ && &work == &entry(head_), ring_index);
   ++head_;
   device_.give_back(larger_of(work.read_until, work.packets == 0 ? responses_until_ : 0));
   if (status == WcStatus::WrFlushError) ++device_.stats().flushed;
@@ -314,6 +330,7 @@ void SoftQueuePair::complete(SendEntry& work, WcStatus status) noexcept {
 // --- Timers
 
 void SoftQueuePair::set_deadline() noexcept {
+  SLUICE_INVARIANT_DEBUG(state_ == State::ReadyToSend, timer_state);
   deadline_ns_ = 0;
   for (const std::uint64_t at : {retry_at_ns_, pace_until_ns_, nak_at_ns_})
     if (at != 0 && (deadline_ns_ == 0 || at < deadline_ns_)) deadline_ns_ = at;
@@ -347,6 +364,8 @@ void SoftQueuePair::on_timer(std::uint64_t now_ns) noexcept {
 }
 
 void SoftQueuePair::on_timeout(std::uint64_t now_ns) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(retry_at_ns_ != 0 && now_ns >= retry_at_ns_, timer_state));
+  static_cast<void>(SLUICE_INVARIANT(indices_ordered() && psns_.ordered(), psn_window));
   retry_at_ns_ = 0;
   if (rnr_wait_) {
     rnr_wait_ = false;
@@ -400,6 +419,7 @@ void SoftQueuePair::probe() noexcept {
   if (index == started_) return;  // went back and could not send since
   const SendEntry& work = entry(index);
   const auto number = static_cast<std::uint32_t>(psn_distance(work.first_psn, last));
+  static_cast<void>(SLUICE_INVARIANT(number < work.packets, psn_window));
   if (work.opcode == SendOpcode::RdmaRead)
     send_read_request(work, number);
   else

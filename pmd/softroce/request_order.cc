@@ -21,6 +21,7 @@
 namespace sluice::rdma::softroce {
 
 void SoftQueuePair::on_request(const Packet& packet) noexcept {
+  SLUICE_INVARIANT_DEBUG(state_ == State::ReadyToSend && expected_psn_ <= kPsnMask, psn_window);
   const std::int32_t ahead = psn_distance(expected_psn_, packet.bth.psn);
   if (ahead < 0) return on_duplicate(packet);
   if (ahead > 0) return on_early(packet);
@@ -80,6 +81,7 @@ void SoftQueuePair::schedule_nak() noexcept {
   transition(Gap::NakScheduled);
   nak_at_ns_ = device_.now_ns() + nak_interval_ns();
   ++naks_without_progress_;
+  static_cast<void>(SLUICE_INVARIANT(naks_without_progress_ <= kMaxNaksWithoutProgress, connection_state));
   answer(Answer::Nak);
   set_deadline();
 }
@@ -90,9 +92,11 @@ void SoftQueuePair::forget_gap() noexcept {
   transition(Gap::None);
   nak_at_ns_ = 0;
   device_.early_packets().release(early_);
+  static_cast<void>(SLUICE_INVARIANT(early_.count == 0 && nak_at_ns_ == 0, pool_balance));
 }
 
 void SoftQueuePair::on_gap_timer() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(gap_ == Gap::Known || gap_ == Gap::NakScheduled, connection_state));
   if (naks_without_progress_ >= kMaxNaksWithoutProgress) return forget_gap();
   schedule_nak();
 }
@@ -116,6 +120,7 @@ void SoftQueuePair::on_early(const Packet& packet) noexcept {
 
 /// Keeps a packet until it is executed in order, which validates its opcode and its range.
 void SoftQueuePair::keep(const Packet& packet) noexcept {
+  SLUICE_INVARIANT_DEBUG(early_.count <= kEarlyPacketsPerQueuePair, pool_balance);
   const auto ahead = static_cast<std::uint32_t>(psn_distance(expected_psn_, packet.bth.psn));
   if (ahead < kMaxKeptPackets && length_fits(packet)) {
     const bool of_write = incoming_ == Incoming::Write && ahead * path_mtu_ < incoming_bytes_;
@@ -134,6 +139,7 @@ void SoftQueuePair::keep(const Packet& packet) noexcept {
 /// another packet, or if the memory is no longer accessible.
 bool SoftQueuePair::place_early(const Packet& packet, std::uint32_t ahead) noexcept {
   const std::uint32_t offset = ahead * path_mtu_;
+  SLUICE_INVARIANT_DEBUG(incoming_ == Incoming::Write && offset < incoming_bytes_, buffer_bounds);
   const std::uint32_t rest = incoming_bytes_ - offset;
   const std::uint32_t bytes = smaller_of(rest, path_mtu_);
   if (!packet.kind.write || packet.kind.first || packet.kind.has_immediate ||
@@ -151,6 +157,7 @@ bool SoftQueuePair::place_early(const Packet& packet, std::uint32_t ahead) noexc
 bool SoftQueuePair::pass_placed() noexcept {
   const std::uint32_t before = expected_psn_;
   while (incoming_ == Incoming::Write && kept_.take(expected_psn_)) {
+    SLUICE_INVARIANT_DEBUG(incoming_bytes_ > 0 && incoming_bytes_ <= write_bytes_, buffer_bounds);
     const std::uint32_t bytes = smaller_of(incoming_bytes_, path_mtu_);
     expected_psn_ = psn_add(expected_psn_, 1);
     write_address_ += bytes;
@@ -165,6 +172,7 @@ bool SoftQueuePair::pass_placed() noexcept {
 /// Passes the placed packets after the request that closed the gap. Returns the kept packet that follows
 /// them, or null.
 const Packet* SoftQueuePair::next_kept() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(gap_ != Gap::None, connection_state));
   if (gap_ != Gap::Known) transition(Gap::Known);
   if (answer_ == Answer::Nak) answer_ = Answer::Ack;
   naks_without_progress_ = 0;
@@ -233,6 +241,7 @@ void SoftQueuePair::on_duplicate_read(const Packet& packet) noexcept {
     }
   }
   if (!reads_.push_back(again)) return;
+  SLUICE_INVARIANT_DEBUG(at < reads_.size(), ring_index);
   for (std::size_t i = reads_.size() - 1; i > at; --i) reads_[i] = reads_[i - 1];
   reads_[at] = again;
   schedule_transmit();
@@ -253,6 +262,7 @@ bool EarlyPackets::add(Queue& queue, const Packet& packet) noexcept {
   if (queue.count == kEarlyPacketsPerQueuePair || free_.count == 0 || packet.payload.size() > payload_bytes_)
     return false;
   const std::uint16_t index = free_.first;
+  SLUICE_INVARIANT_DEBUG(index < entries_.size(), table_index);
   Entry& entry = entries_[index];
   free_.first = entry.next;
   --free_.count;
@@ -261,6 +271,7 @@ bool EarlyPackets::add(Queue& queue, const Packet& packet) noexcept {
   entry.packet.payload = {payload(index), packet.payload.size()};
   entry.next = *at;
   *at = index;
+  SLUICE_INVARIANT_DEBUG(queue.count < kEarlyPacketsPerQueuePair, pool_balance);
   ++queue.count;
   return true;
 }
@@ -274,9 +285,14 @@ const Packet* EarlyPackets::find(Queue& queue, std::uint32_t psn) noexcept {
 
 void EarlyPackets::release(Queue& queue) noexcept {
   while (queue.first != kNone) drop_first(queue);
+  static_cast<void>(SLUICE_INVARIANT(queue.count == 0, pool_balance));
 }
 
 void EarlyPackets::drop_first(Queue& queue) noexcept {
+  if (!SLUICE_INVARIANT(queue.count > 0 && queue.first < entries_.size(), list_membership)) {
+    queue.first = kNone;
+    return;
+  }
   const std::uint16_t index = queue.first;
   queue.first = entries_[index].next;
   --queue.count;

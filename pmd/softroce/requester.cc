@@ -2,6 +2,7 @@
 //
 // Requester half of a queue pair: sending (InfiniBand 9.7.2, 9.7.3).
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/device.h"
 #include "pmd/softroce/queue_pair.h"
@@ -35,6 +36,7 @@ static_assert(static_cast<int>(SendOpcode::SendWithInvalidate) == 1 &&
 }  // namespace
 
 void SoftQueuePair::add_entry(const SendWr& wr) noexcept {
+  SLUICE_INVARIANT_DEBUG(tail_ - head_ <= send_mask_, ring_index);
   SendEntry& added = entry(tail_);
   added = {.wr_id = wr.wr_id,
            .remote_address = wr.remote_address,
@@ -101,9 +103,11 @@ void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
         reading ? send_read_request(work, next_packet_) : send_data_packet(next_, next_packet_, false);
     if (packets == 0) break;
     reads_pending_ += reading;
+    SLUICE_INVARIANT_DEBUG(reads_pending_ <= attributes_.initiator_depth, credit_balance);
     const std::uint32_t end = psns_.end();
     if (!psns_.sent(packets)) return to_error();
     next_packet_ += packets;
+    SLUICE_INVARIANT_DEBUG(next_packet_ <= work.packets, psn_window);
     ++sent;
     if (again) ++device_.stats().packets_sent_again;
     // A packet without an acknowledge request is acknowledged together with a later packet, which gives no
@@ -124,6 +128,7 @@ void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
 
 /// Assigns PSNs to an entry, or executes it if it is local work. Returns false if the work failed.
 bool SoftQueuePair::start(SendEntry& work) noexcept {
+  SLUICE_INVARIANT_DEBUG(started_ != tail_ && &work == &entry(started_), ring_index);
   ++started_;
   work.first_psn = psns_.end();
   if (work.opcode != SendOpcode::LocalInvalidate) {
@@ -142,6 +147,8 @@ std::uint32_t SoftQueuePair::send_read_request(const SendEntry& work, std::uint3
   const std::uint32_t end =
       smaller_of(work.packets, (number / kReadRequestPackets + 1) * kReadRequestPackets);
   const std::uint32_t offset = number * path_mtu_;
+  SLUICE_INVARIANT_DEBUG(number < work.packets && number < end, psn_window);
+  SLUICE_INVARIANT_DEBUG(offset <= work.bytes, buffer_bounds);
   Packet packet;
   packet.bth.opcode = Opcode::ReadRequest;
   packet.bth.psn = psn_add(work.first_psn, number);
@@ -171,6 +178,10 @@ bool SoftQueuePair::send_data_packet(std::uint32_t index, std::uint32_t number, 
   const bool first = number == 0;
   const bool last = number + 1 == work.packets;
   const std::uint32_t offset = number * path_mtu_;
+  SLUICE_INVARIANT_DEBUG(index - head_ < started_ - head_ && number < work.packets, psn_window);
+  SLUICE_INVARIANT_DEBUG(offset <= work.bytes, buffer_bounds);
+  SLUICE_INVARIANT_DEBUG(work.opcode != SendOpcode::RdmaRead && work.opcode != SendOpcode::LocalInvalidate,
+                         queue_pair_state);
   const std::uint32_t bytes = smaller_of(work.bytes - offset, path_mtu_);
   Packet packet;
   packet.bth.opcode = kDataOpcodes[static_cast<std::size_t>(work.opcode)].at(first, last);
@@ -193,6 +204,8 @@ bool SoftQueuePair::send_data_packet(std::uint32_t index, std::uint32_t number, 
 std::size_t SoftQueuePair::gather(std::uint32_t index, std::uint32_t offset, std::uint32_t bytes) noexcept {
   const SendEntry& work = entry(index);
   const Sge* sges = sges_of(index);
+  SLUICE_INVARIANT_DEBUG(offset <= work.bytes && bytes <= work.bytes - offset, buffer_bounds);
+  SLUICE_INVARIANT_DEBUG(work.sge_count <= max_sge_, buffer_bounds);
   if (work.sge_count == 1) {
     pieces_[0] = {sges->address + offset, bytes};
     return bytes > 0 ? 1 : 0;
@@ -214,7 +227,9 @@ std::size_t SoftQueuePair::gather(std::uint32_t index, std::uint32_t offset, std
     pieces_[count++] = {sge.address + within, piece};
     offset += piece;
     bytes -= piece;
+    SLUICE_INVARIANT_DEBUG(count <= pieces_.size(), buffer_bounds);
   }
+  SLUICE_INVARIANT_DEBUG(bytes == 0, buffer_bounds);
   return count;
 }
 

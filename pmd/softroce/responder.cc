@@ -4,6 +4,7 @@
 // and 9.9.3 (errors).
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/device.h"
 #include "pmd/softroce/queue_pair.h"
@@ -11,6 +12,7 @@
 namespace sluice::rdma::softroce {
 
 void SoftQueuePair::execute(const Packet& packet) noexcept {
+  SLUICE_INVARIANT_DEBUG(packet.bth.psn == expected_psn_, psn_window);
   if (!in_sequence(packet.kind, packet.bth.opcode)) return refuse(NakCode::InvalidRequest);
   if (packet.kind.send)
     on_send(packet);
@@ -48,7 +50,9 @@ void SoftQueuePair::on_send(const Packet& packet) noexcept {
     if (!receive_ready()) return;
     incoming_bytes_ = 0;
   }
+  SLUICE_INVARIANT_DEBUG(!recv_queue_.empty(), queue_pair_state);
   const RecvWr& receive = recv_queue_.front();
+  SLUICE_INVARIANT_DEBUG(incoming_bytes_ <= receive.sge.length, buffer_bounds);
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
   auto fault = WcStatus::Success;
   if (bytes > receive.sge.length - incoming_bytes_)
@@ -89,6 +93,7 @@ void SoftQueuePair::on_write(const Packet& packet) noexcept {
       return refuse(NakCode::RemoteAccess);
     }
   }
+  SLUICE_INVARIANT_DEBUG(incoming_bytes_ <= write_bytes_, buffer_bounds);
   if (packet.kind.last ? bytes != incoming_bytes_ : bytes >= incoming_bytes_)
     return refuse(NakCode::InvalidRequest);
   if (packet.kind.has_immediate && !receive_ready()) return;
@@ -112,6 +117,7 @@ void SoftQueuePair::end_message(const Packet& packet, std::uint32_t bytes) noexc
   incoming_ = Incoming::None;
   msn_ = psn_add(msn_, 1);
   if (packet.kind.write && !packet.kind.has_immediate) return;
+  SLUICE_INVARIANT_DEBUG(!recv_queue_.empty(), queue_pair_state);
   Statistics& stats = device_.stats();
   ++stats.receives;
   stats.solicited += packet.bth.solicited;
@@ -152,6 +158,7 @@ void SoftQueuePair::on_read(const Packet& packet) noexcept {
   }
   msn_ = psn_add(msn_, 1);
   const std::uint32_t packets = packets_of(reth.length);
+  SLUICE_INVARIANT_DEBUG(packets > 0 && !reads_.full(), ring_index);
   reads_.push_back({.first_psn = packet.bth.psn,
                     .packets = packets,
                     .msn = msn_,
@@ -189,6 +196,7 @@ std::uint32_t SoftQueuePair::transmit_responses(std::uint32_t budget) noexcept {
     }
     if (!send_read_response(read)) return sent;
     ++sent;
+    SLUICE_INVARIANT_DEBUG(sent <= budget && read.next < read.packets, psn_window);
     if (++read.next == read.packets) reads_.pop_front();
   }
   if (!reads_.empty() || sent == budget) return sent;
@@ -198,6 +206,7 @@ std::uint32_t SoftQueuePair::transmit_responses(std::uint32_t budget) noexcept {
 }
 
 bool SoftQueuePair::send_answer() noexcept {
+  SLUICE_INVARIANT_DEBUG(answer_ != Answer::None, connection_state);
   if (answer_ == Answer::Ack)
     return send_acknowledge(Syndrome::Ack, kCreditsInvalid, psn_add(expected_psn_, kPsnMask));
   if (gap_ == Gap::AwaitingReceive) return send_acknowledge(Syndrome::RnrNak, kRnrTimerCode, expected_psn_);
@@ -217,6 +226,7 @@ bool SoftQueuePair::send_read_response(const ReadServed& read) noexcept {
   const bool first = read.next == 0;
   const bool last = read.next + 1 == read.packets;
   const std::uint32_t offset = read.next * path_mtu_;
+  SLUICE_INVARIANT_DEBUG(offset <= read.bytes, buffer_bounds);
   const std::uint32_t bytes = smaller_of(read.bytes - offset, path_mtu_);
   std::span<const std::byte> payload;
   if (bytes > 0) {
@@ -241,6 +251,7 @@ bool SoftQueuePair::send_read_response(const ReadServed& read) noexcept {
 }
 
 bool SoftQueuePair::send_acknowledge(Syndrome syndrome, std::uint8_t value, std::uint32_t psn) noexcept {
+  SLUICE_INVARIANT_DEBUG(psn <= kPsnMask && msn_ <= kPsnMask, psn_window);
   Packet packet;
   packet.bth.opcode = Opcode::Acknowledge;
   packet.bth.psn = psn;

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice::rdma::softroce {
@@ -20,6 +21,7 @@ class TimerWheel {
  public:
   struct Timer {
     explicit Timer(Owner& of) noexcept : owner(&of) {}
+    ~Timer() { static_cast<void>(SLUICE_INVARIANT(!linked, timer_state)); }
     Timer(const Timer&) = delete;
     Timer& operator=(const Timer&) = delete;
 
@@ -40,6 +42,7 @@ class TimerWheel {
   void schedule(Timer& timer, std::uint64_t at_ns) noexcept {
     cancel(timer);
     timer.due = bounded((at_ns >> kTickBits) + 1, tick_, tick_ + kReach);
+    SLUICE_INVARIANT_DEBUG(timer.due >= tick_, timer_state);
     link(timer);
   }
   /// Schedules a timer, but keeps an earlier deadline. When that expires, the owner checks the time and
@@ -50,6 +53,8 @@ class TimerWheel {
   void cancel(Timer& timer) noexcept {
     if (!timer.linked) return;
     Timer*& first = slots_[timer.level][timer.slot];
+    SLUICE_INVARIANT_DEBUG((timer.previous == nullptr) == (first == &timer), timer_state);
+    SLUICE_INVARIANT_DEBUG((used_[timer.level] >> timer.slot & 1) != 0, timer_state);
     if (timer.next != nullptr) timer.next->previous = timer.previous;
     if (timer.previous != nullptr)
       timer.previous->next = timer.next;
@@ -70,6 +75,7 @@ class TimerWheel {
     while (steps > 0) {
       --steps;
       if (Timer* timer = slots_[0][index(tick_, 0)]; timer != nullptr) {
+        SLUICE_INVARIANT_DEBUG(timer->linked && timer->due <= now, timer_state);
         cancel(*timer);
         return timer;
       }
@@ -99,6 +105,7 @@ class TimerWheel {
   /// Links a timer on the level of the highest digit in which its tick differs from the current one, so that
   /// a slot of a higher level never contains a timer that is due within the slot's own time.
   void link(Timer& timer) noexcept {
+    SLUICE_INVARIANT_DEBUG(!timer.linked, timer_state);
     const std::uint64_t differing = timer.due ^ tick_;
     const unsigned digit =
         differing == 0 ? 0 : (static_cast<unsigned>(std::bit_width(differing)) - 1) / kSlotBits;

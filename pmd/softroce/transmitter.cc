@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/capture.h"
@@ -21,6 +22,7 @@ namespace sluice::rdma::softroce {
 
 // Functions of buffer_stock.h and pieces_in_use.h that need DPDK's buffers.
 inline rte_mbuf* BufferStock::take() noexcept {
+  SLUICE_INVARIANT_DEBUG(pool_ != nullptr && count_ <= kStockBuffers, pool_balance);
   if (count_ == 0) {
     if (rte_pktmbuf_alloc_bulk(pool_, buffers_.data(), kStockBuffers) != 0) return rte_pktmbuf_alloc(pool_);
     count_ = kStockBuffers;
@@ -35,6 +37,7 @@ struct PiecesInUse::Piece {
 };
 
 inline void PiecesInUse::add(Piece& piece) noexcept {
+  SLUICE_INVARIANT_DEBUG(!full(), ring_index);
   piece.owner = this;
   piece.number = end_++;
   piece.info.free_cb = &PiecesInUse::on_freed;
@@ -100,6 +103,7 @@ Transmitter::Transmitter(const std::string& name, EthernetPort& port, std::uint3
 }
 
 Transmitter::~Transmitter() {
+  static_cast<void>(SLUICE_INVARIANT(staged_ <= kTransmitBurst, ring_index));
   for (std::uint32_t i = 0; i < staged_; ++i) rte_pktmbuf_free(packets_[i]);
   for (rte_mempool* pool : {headers_, frames_, pieces_}) port_.free_later(pool);
 }
@@ -118,6 +122,7 @@ bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<con
     rte_mbuf_ext_refcnt_set(&info, 1);
   }
   auto* memory = const_cast<std::byte*>(piece.data());
+  SLUICE_INVARIANT_DEBUG(piece.size() <= UINT16_MAX, buffer_bounds);
   rte_pktmbuf_attach_extbuf(buffer, memory, reinterpret_cast<rte_iova_t>(memory),
                             static_cast<std::uint16_t>(piece.size()), &info);
   buffer->data_len = static_cast<std::uint16_t>(piece.size());
@@ -126,6 +131,7 @@ bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<con
   last = buffer;
   ++head->nb_segs;
   head->pkt_len += buffer->data_len;
+  SLUICE_INVARIANT_DEBUG(head->nb_segs <= kSegmentsInPlace, buffer_bounds);
   return true;
 }
 
@@ -157,6 +163,7 @@ rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
         icrc_bytes(icrc_start(at + link_bytes, network_bytes - link_bytes, written - network_bytes));
     std::memcpy(at + written, check.data(), check.size());
     written += check.size();
+    SLUICE_INVARIANT_DEBUG(written <= std::size_t{head->buf_len} - head->data_off, buffer_bounds);
     head->data_len = static_cast<std::uint16_t>(written);
     head->pkt_len = head->data_len;
     return head;
@@ -173,6 +180,9 @@ rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
   }
   // Padding and CRC are stored in the unused room of the head buffer. One more piece refers to them.
   std::byte* trailer = at + written;
+  SLUICE_INVARIANT_DEBUG(
+      written + packet.bth.pad_bytes + kIcrcBytes <= std::size_t{head->buf_len} - head->data_off,
+      buffer_bounds);
   std::memset(trailer, 0, packet.bth.pad_bytes);
   crc = icrc_continue(crc, {trailer, packet.bth.pad_bytes});
   const auto check = icrc_bytes(crc);
@@ -189,6 +199,7 @@ bool Transmitter::send(const HeaderTemplate& headers, Packet& packet,
   if (staged_ == kTransmitBurst) return false;
   std::size_t payload_bytes = pieces.empty() ? 0 : pieces.front().size();
   for (std::size_t i = 1; i < pieces.size(); ++i) payload_bytes += pieces[i].size();
+  SLUICE_INVARIANT_DEBUG(staged_ < kTransmitBurst && captured_ <= staged_, ring_index);
   rte_mbuf* frame = build(headers, packet, pieces, payload_bytes);
   if (frame == nullptr) {
     ++statistics_.buffer_waits;
@@ -229,6 +240,7 @@ void Transmitter::drop_staged() noexcept {
 
 bool Transmitter::flush() noexcept {
   if (staged_ == 0) return false;
+  SLUICE_INVARIANT_DEBUG(staged_ <= kTransmitBurst && captured_ <= staged_, ring_index);
   if (link_.use(lane_) != EthdevUse::Open) [[unlikely]] {
     drop_staged();
     return false;
@@ -241,6 +253,7 @@ bool Transmitter::flush() noexcept {
         rte_ring_sp_enqueue_burst(queue_owner_, reinterpret_cast<void**>(packets_.data()), staged_, nullptr);
   else
     sent = port_.transmit(lane_, {packets_.data(), staged_});
+  SLUICE_INVARIANT_DEBUG(sent <= staged_, ring_index);
   if (sent < staged_) {
     ++statistics_.transmit_waits;
     std::copy(packets_.begin() + sent, packets_.begin() + staged_, packets_.begin());
@@ -259,6 +272,7 @@ void Transmitter::let_go_of_memory() noexcept {
     rte_mbuf* const packet = packets_[i]->nb_segs > 1 ? copy_of(packets_[i]) : packets_[i];
     if (packet != nullptr) packets_[kept++] = packet;
   }
+  static_cast<void>(SLUICE_INVARIANT(kept <= staged_, ring_index));
   staged_ = captured_ = kept;
   in_memory_ = false;
 }
@@ -269,6 +283,7 @@ rte_mbuf* Transmitter::copy_of(rte_mbuf* packet) noexcept {
   ++(whole != nullptr ? statistics_.left_overs_copied : statistics_.left_overs_lost);
   if (whole != nullptr) {
     std::byte* at = data_of(whole);
+    static_cast<void>(SLUICE_INVARIANT(packet->pkt_len <= rte_pktmbuf_tailroom(whole), buffer_bounds));
     for (const rte_mbuf* segment = packet; segment != nullptr; segment = segment->next) {
       std::memcpy(at, rte_pktmbuf_mtod(segment, const std::byte*), segment->data_len);
       at += segment->data_len;

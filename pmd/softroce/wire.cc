@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/softroce/wire.h"
 
+#include "dataplane/base/invariant.h"
 #include "pmd/softroce/byte_order.h"
 
 namespace sluice::rdma::softroce {
@@ -137,6 +138,8 @@ std::size_t encode_headers(const Packet& packet, std::byte* out) noexcept {
     store_be32(at, packet.invalidate_rkey);
     at += kIethBytes;
   }
+  SLUICE_INVARIANT_DEBUG(at - out == packet.kind.header_bytes, buffer_bounds);
+  SLUICE_INVARIANT_DEBUG(bth.psn <= k24Bits && bth.destination_qp <= k24Bits, psn_window);
   return static_cast<std::size_t>(at - out);
 }
 

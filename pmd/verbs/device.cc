@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/ports.h"
@@ -50,6 +51,9 @@ VerbsDevice::~VerbsDevice() {
   await_steps();
   end_all();
   await_steps();
+  static_cast<void>(SLUICE_INVARIANT(
+      free_slots_.size() == slots_.size() && staged_.empty() && failed_.empty(), pool_balance));
+  static_cast<void>(SLUICE_INVARIANT(steps_asked_ == 0 && making_ == 0 && depth_ == 0, queue_pair_state));
   const std::lock_guard lock(context_lock_);
   close_context();
 }
@@ -176,15 +180,18 @@ std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) con
 void VerbsDevice::add_depth(std::size_t depth) {
   depth_ += depth;
   if (flushed_.capacity() < 2 * depth_) flushed_.grow(2 * depth_);
+  static_cast<void>(SLUICE_INVARIANT(flushed_.capacity() >= 2 * depth_, ring_index));
 }
 
 void VerbsDevice::remove_staged(VerbsQueuePair& qp) noexcept {
+  SLUICE_INVARIANT_DEBUG(has_element(staged_, &qp), list_membership);
   std::erase(staged_, &qp);
 }
 
 // --- Polling by the reactor
 
 void VerbsDevice::complete(const WorkCompletion& completion) noexcept {
+  SLUICE_INVARIANT_DEBUG(room_used_ <= room_.size(), ring_index);
   if (room_used_ < room_.size() && flushed_.empty())
     room_[room_used_++] = completion;
   else
@@ -206,6 +213,7 @@ std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
   room_used_ = 0;
   if (presence_ == Presence::Attached) [[likely]]
     poll_queues();
+  SLUICE_INVARIANT_DEBUG(waiting + room_used_ <= completions.size(), ring_index);
   const std::size_t count = waiting + room_used_;
   room_ = {};
   room_used_ = 0;
@@ -313,6 +321,7 @@ void VerbsDevice::leave() noexcept {
 
 void VerbsDevice::detach_if_left() noexcept {
   if (presence_ != Presence::Leaving || steps_asked_ > 0) return;
+  static_cast<void>(SLUICE_INVARIANT(making_ == 0 && ready_.empty() && staged_.empty(), queue_pair_state));
   presence_ = Presence::Detaching;
   ask(SetupStep::Detach, 0);
 }
@@ -320,6 +329,7 @@ void VerbsDevice::detach_if_left() noexcept {
 /// Completes an Attach step. If the device was not there after all, the next handle_events() requests it
 /// again.
 void VerbsDevice::on_attached(bool done) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(presence_ == Presence::Attaching, queue_pair_state));
   presence_ = done ? Presence::Attached : Presence::Detached;
   if (!done) return;
   take_port();

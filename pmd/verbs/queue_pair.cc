@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "pmd/verbs/device.h"
 
 namespace sluice::rdma::verbs {
@@ -20,6 +21,7 @@ VerbsQueuePair::VerbsQueuePair(VerbsDevice& device, std::uint16_t slot, std::uin
       max_inline_(hardware.max_inline),
       sends_(hardware.limits.send_depth),
       receives_(hardware.limits.recv_depth) {
+  static_cast<void>(SLUICE_INVARIANT(sends_.depth() > 0 && receives_.depth() > 0, queue_pair_state));
   device_.add_depth(std::size_t{sends_.depth()} + receives_.depth());
 }
 
@@ -31,6 +33,7 @@ VerbsQueuePair::~VerbsQueuePair() {
 }
 
 void VerbsQueuePair::stop_posting() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(chain_length_ <= kClassicBatch, ring_index));
   state_ = State::Error;
   chain_length_ = 0;
   if (!staged_) return;
@@ -54,6 +57,7 @@ bool VerbsQueuePair::connect(const RcAttributes& attributes) noexcept {
 }
 
 void VerbsQueuePair::on_connected(bool done) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(connecting_, queue_pair_state));
   if (state_ != State::Init) return;
   if (done)
     state_ = State::ReadyToSend;
@@ -75,6 +79,7 @@ void VerbsQueuePair::to_error() noexcept {
 }
 
 void VerbsQueuePair::on_failed() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(state_ == State::Error, queue_pair_state));
   let_go_ = true;
   flush_sends_after_device();
   flush_receives_after_device();
@@ -129,6 +134,7 @@ WcStatus status_of(const Completion& completion, WcOpcode opcode) noexcept {
 }  // namespace
 
 void VerbsQueuePair::on_completion(const Cookie& cookie, const Completion& completion) noexcept {
+  SLUICE_INVARIANT_DEBUG(cookie.slot == slot_ && cookie.generation == generation_, table_index);
   if (completion.status != IBV_WC_SUCCESS && completion.status != IBV_WC_WR_FLUSH_ERR)
     ++device_.stats().error_completions;
   if (!cookie.receive)
@@ -149,6 +155,7 @@ void VerbsQueuePair::after_completion(ibv_wc_status status) noexcept {
 
 void VerbsQueuePair::on_shared_receive(const Completion& completion,
                                        std::span<const std::byte> message) noexcept {
+  SLUICE_INVARIANT_DEBUG(shares_receives_, queue_pair_state);
   if (state_ == State::Error) return;
   Completion judged = completion;
   if (receives_.empty()) {
@@ -169,11 +176,13 @@ ibv_wc_status VerbsQueuePair::copy(std::span<const std::byte> message, const Sge
   if (message.empty()) return IBV_WC_SUCCESS;
   if (message.size() > to.length) return IBV_WC_LOC_LEN_ERR;
   if (!device_.memory().covers(to)) return IBV_WC_LOC_PROT_ERR;
+  SLUICE_INVARIANT_DEBUG(message.size() <= to.length, buffer_bounds);
   std::memcpy(to.address, message.data(), message.size());
   return IBV_WC_SUCCESS;
 }
 
 void VerbsQueuePair::on_send(std::uint32_t index, const Completion& completion) noexcept {
+  SLUICE_INVARIANT_DEBUG(device_sends_ - sends_.tail() <= sends_.head() - sends_.tail(), ring_index);
   if (!sends_.holds(index)) return;
   while (true) {
     const bool last = sends_.tail() == index;
@@ -219,6 +228,7 @@ void VerbsQueuePair::flush_sends_after_device() noexcept {
   while (!sends_.empty()) {
     const SendEntry entry = sends_.pop();
     ++device_sends_;
+    static_cast<void>(SLUICE_INVARIANT(device_sends_ == sends_.tail(), ring_index));
     ++device_.stats().flushed_by_driver;
     device_.complete(
         {.wr_id = entry.wr_id, .qp = number_, .status = WcStatus::WrFlushError, .opcode = entry.opcode});
@@ -226,6 +236,9 @@ void VerbsQueuePair::flush_sends_after_device() noexcept {
 }
 
 void VerbsQueuePair::flush_receives_after_device() noexcept {
+  SLUICE_INVARIANT_DEBUG(
+      shares_receives_ || device_receives_ - receives_.tail() <= receives_.head() - receives_.tail(),
+      ring_index);
   if (!let_go_ || (!shares_receives_ && receives_.tail() != device_receives_)) return;
   while (!receives_.empty()) {
     ++device_receives_;

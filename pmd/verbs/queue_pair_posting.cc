@@ -4,6 +4,7 @@
 // libibverbs.
 #include <endian.h>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/device.h"
 
@@ -41,6 +42,7 @@ std::uint32_t VerbsQueuePair::gather(const SendWr& wr, std::span<ibv_sge> into) 
                      .length = sge.length,
                      .lkey = device_.memory().device_lkey(sge.lkey)};
   }
+  SLUICE_INVARIANT_DEBUG(count <= into.size(), buffer_bounds);
   return count;
 }
 
@@ -89,6 +91,7 @@ void VerbsQueuePair::stage(const SendWr& wr) noexcept {
   const unsigned flags = flags_for(wr.flags, entry.signaled);
   const std::uint64_t cookie = send_cookie(sends_.push(entry));
   if (state_ == State::Error) return;
+  SLUICE_INVARIANT_DEBUG(device_sends_ + 1 == sends_.head(), ring_index);
   ++device_sends_;
   begin_batch();
   const bool inlined = can_inline(wr);
@@ -101,6 +104,7 @@ void VerbsQueuePair::stage(const SendWr& wr) noexcept {
 
 void VerbsQueuePair::begin_batch() noexcept {
   if (staged_) return;
+  SLUICE_INVARIANT_DEBUG(chain_length_ == 0 && state_ == State::ReadyToSend, queue_pair_state);
   staged_ = true;
   device_.add_staged(*this);
   if (extended_ != nullptr) ibv_wr_start(extended_);
@@ -108,6 +112,7 @@ void VerbsQueuePair::begin_batch() noexcept {
 
 void VerbsQueuePair::stage_extended(const SendWr& wr, std::uint64_t cookie, unsigned flags,
                                     bool inlined) noexcept {
+  SLUICE_INVARIANT_DEBUG(staged_ && extended_ != nullptr, queue_pair_state);
   ibv_qp_ex* const qp = extended_;
   qp->wr_id = cookie;
   qp->wr_flags = flags;
@@ -151,6 +156,7 @@ void VerbsQueuePair::stage_extended(const SendWr& wr, std::uint64_t cookie, unsi
 
 ibv_send_wr& VerbsQueuePair::next_classic(std::uint64_t cookie, unsigned flags) noexcept {
   if (chain_length_ == kClassicBatch) post_classic();
+  SLUICE_INVARIANT_DEBUG(chain_length_ < kClassicBatch, ring_index);
   ibv_send_wr& to = chain_[chain_length_];
   to = {};
   to.wr_id = cookie;
@@ -163,6 +169,7 @@ ibv_send_wr& VerbsQueuePair::next_classic(std::uint64_t cookie, unsigned flags) 
 
 void VerbsQueuePair::stage_classic(const SendWr& wr, std::uint64_t cookie, unsigned flags,
                                    bool inlined) noexcept {
+  SLUICE_INVARIANT_DEBUG(extended_ == nullptr, queue_pair_state);
   ibv_send_wr& to = next_classic(cookie, flags);
   if (inlined) to.send_flags |= IBV_SEND_INLINE;
   to.opcode = verbs_opcode(wr.opcode);
@@ -190,6 +197,7 @@ void VerbsQueuePair::stage_classic(const SendWr& wr, std::uint64_t cookie, unsig
 
 void VerbsQueuePair::post_classic() noexcept {
   if (chain_length_ == 0) return;
+  SLUICE_INVARIANT_DEBUG(chain_length_ <= kClassicBatch && extended_ == nullptr, ring_index);
   chain_length_ = 0;
   ibv_send_wr* refused = nullptr;
   if (ibv_post_send(qp_, chain_.data(), &refused) == 0) {
@@ -240,6 +248,7 @@ std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
     lose();
   }
   for (; done < count; ++done) receives_.push(wrs[done]);
+  SLUICE_INVARIANT_DEBUG(done == count && count <= wrs.size(), ring_index);
   flush_receives_after_device();
   return count;
 }
@@ -255,6 +264,7 @@ std::optional<Rkey> VerbsQueuePair::bind_window(MemoryWindow window, std::span<s
   const std::uint64_t cookie =
       send_cookie(sends_.push({.rkey = binding->rkey, .opcode = WcOpcode::BindWindow}));
   ++device_sends_;
+  SLUICE_INVARIANT_DEBUG(device_sends_ == sends_.head() && binding->window != nullptr, ring_index);
   begin_batch();
   if (extended_ != nullptr) {
     extended_->wr_id = cookie;

@@ -4,6 +4,7 @@
 // Destroy by the results of the set-up thread.
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/device.h"
@@ -40,9 +41,12 @@ void VerbsDevice::make_ahead() noexcept {
 }
 
 std::uint16_t VerbsDevice::begin_make(const QueuePairLimits& limits, CompletionQueue& queue) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(!free_slots_.empty(), list_membership));
   const std::uint16_t number = free_slots_.back();
   free_slots_.pop_back();
   Slot& slot = slots_[number];
+  static_cast<void>(
+      SLUICE_INVARIANT(slot.phase == Slot::Phase::Free && slot.qp == nullptr, queue_pair_state));
   slot = {.qp = nullptr,
           .generation = static_cast<std::uint16_t>((slot.generation + 1) % Cookie::kGenerations),
           .phase = Slot::Phase::Making};
@@ -65,6 +69,8 @@ Owned<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits& limits) {
       throw SetupError("The RDMA device " + name_ + " was removed. Sluice waits until it returns.");
     throw_refusal();
     const std::uint16_t slot = take_ready(limits);
+    static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase == Slot::Phase::Made && slots_[slot].qp == nullptr,
+                                       queue_pair_state));
     auto qp = make_owned<VerbsQueuePair>(*this, slot, slots_[slot].generation, setup_.hardware(slot));
     slots_[slot].qp = qp.get();
     const auto number = static_cast<std::uint32_t>(qp->number());
@@ -99,6 +105,7 @@ std::uint16_t VerbsDevice::take_ready(const QueuePairLimits& limits) {
     if (at == ready_.end()) throw_refusal();
   }
   const std::uint16_t slot = *at;
+  static_cast<void>(SLUICE_INVARIANT(slot < slots_.size(), table_index));
   ready_.erase(at);
   make_ahead();
   return slot;
@@ -156,11 +163,13 @@ void VerbsDevice::make_queues(std::uint32_t entries) {
 // --- Destruction of queue pairs
 
 void VerbsDevice::ask(SetupStep step, std::uint16_t slot) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(slot < slots_.size(), table_index));
   ++steps_asked_;
   setup_.ask(step, slot);
 }
 
 void VerbsDevice::fail(std::uint16_t slot) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(slot < slots_.size(), table_index));
   if (slots_[slot].phase != Slot::Phase::Made) return;
   slots_[slot].phase = Slot::Phase::Failing;
   ask(SetupStep::Fail, slot);
@@ -168,6 +177,7 @@ void VerbsDevice::fail(std::uint16_t slot) noexcept {
 
 /// Destroys the queue pair after moving it to Error, so that it consumes no further shared Receives.
 void VerbsDevice::end(std::uint16_t slot) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase != Slot::Phase::Free, queue_pair_state));
   slots_[slot].ends = true;
   fail(slot);
   if (slots_[slot].phase == Slot::Phase::Failed) destroy(slot);
@@ -185,6 +195,7 @@ void VerbsDevice::end(VerbsQueuePair& qp) noexcept {
 void VerbsDevice::release(VerbsQueuePair& qp, bool await) noexcept {
   const std::uint16_t number = qp.slot();
   Slot& slot = slots_[number];
+  static_cast<void>(SLUICE_INVARIANT(slot.qp == &qp && slot.generation == qp.generation(), table_index));
   if (slot.phase != Slot::Phase::Destroyed) end(qp);
   while (await && slot.phase != Slot::Phase::Destroyed) await_step();
   slot.qp = nullptr;
@@ -194,6 +205,7 @@ void VerbsDevice::release(VerbsQueuePair& qp, bool await) noexcept {
 }
 
 void VerbsDevice::destroy(std::uint16_t slot) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase == Slot::Phase::Failed, queue_pair_state));
   const Hardware& hardware = setup_.hardware(slot);
   if (shared_) {
     // Recovers the shared Receives that the queue pair has consumed. Bounded by the capacity of the queue.
@@ -206,6 +218,9 @@ void VerbsDevice::destroy(std::uint16_t slot) noexcept {
 }
 
 void VerbsDevice::free_slot(std::uint16_t slot) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(slots_[slot].qp == nullptr && slots_[slot].phase != Slot::Phase::Free,
+                                     queue_pair_state));
+  static_cast<void>(SLUICE_INVARIANT(free_slots_.size() < slots_.size(), pool_balance));
   slots_[slot].phase = Slot::Phase::Free;
   free_slots_.push_back(slot);
 }
@@ -224,6 +239,7 @@ void VerbsDevice::end_all() noexcept {
 // --- Results of the set-up thread
 
 void VerbsDevice::handle(const SetupResult& result) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(steps_asked_ > 0 && result.slot < slots_.size(), table_index));
   take(result);
   --steps_asked_;
   detach_if_left();
@@ -246,6 +262,7 @@ void VerbsDevice::take(const SetupResult& result) noexcept {
     case SetupStep::Attach:
       return on_attached(result.done);
     case SetupStep::Detach:
+      static_cast<void>(SLUICE_INVARIANT(presence_ == Presence::Detaching, queue_pair_state));
       presence_ = Presence::Detached;
       return;
     case SetupStep::Stop:
@@ -254,8 +271,11 @@ void VerbsDevice::take(const SetupResult& result) noexcept {
 }
 
 void VerbsDevice::on_made(std::uint16_t slot, bool done) noexcept {
+  static_cast<void>(
+      SLUICE_INVARIANT(making_ > 0 && slots_[slot].phase == Slot::Phase::Making, queue_pair_state));
   --making_;
   Hardware& hardware = setup_.hardware(slot);
+  static_cast<void>(SLUICE_INVARIANT((hardware.qp != nullptr) == done, queue_pair_state));
   if (done) {
     slots_[slot].phase = Slot::Phase::Made;
     extended_posting_ = hardware.extended != nullptr;
@@ -272,12 +292,14 @@ void VerbsDevice::on_made(std::uint16_t slot, bool done) noexcept {
 
 /// Completes a Fail step. If the device refuses even that, the ibv_qp is destroyed.
 void VerbsDevice::on_failed(std::uint16_t slot, bool done) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase == Slot::Phase::Failing, queue_pair_state));
   slots_[slot].phase = Slot::Phase::Failed;
   if (done && slots_[slot].qp != nullptr) slots_[slot].qp->on_failed();
   if (!done || slots_[slot].ends) destroy(slot);
 }
 
 void VerbsDevice::on_destroyed(std::uint16_t slot) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase == Slot::Phase::Destroying, queue_pair_state));
   const Hardware& hardware = setup_.hardware(slot);
   hardware.completions->leave_room(entries_for(hardware.limits));
   slots_[slot].phase = Slot::Phase::Destroyed;

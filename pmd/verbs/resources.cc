@@ -2,6 +2,7 @@
 //
 // Resources that the driver creates on a device: registered memory and windows, the shared receive queue,
 // completion queues.
+#include "dataplane/base/invariant.h"
 #include "pmd/verbs/memory.h"
 
 #include <algorithm>
@@ -60,6 +61,7 @@ MemoryRegion MemoryTable::allocate(std::size_t bytes) {
 }
 
 const MemoryTable::Region* MemoryTable::find(Lkey lkey) const noexcept {
+  SLUICE_INVARIANT_DEBUG(regions_.size() <= std::size_t{1} << kRegionBits, table_index);
   const std::uint32_t word = static_cast<std::uint32_t>(lkey) ^ tag_;
   return word < regions_.size() ? &regions_[word] : nullptr;
 }
@@ -107,6 +109,7 @@ MemoryTable::Window* MemoryTable::window_of(std::uint32_t rkey) noexcept {
   const auto at = std::lower_bound(window_index_.begin(), window_index_.end(),
                                    std::pair{rkey >> kKeyBits, std::uint32_t{0}});
   if (at == window_index_.end() || at->first != rkey >> kKeyBits) return nullptr;
+  SLUICE_INVARIANT_DEBUG(at->second < windows_.size() && windows_[at->second].handle != nullptr, table_index);
   return &windows_[at->second];
 }
 
@@ -115,6 +118,7 @@ MemoryTable::Window* MemoryTable::window_of(std::uint32_t rkey) noexcept {
 std::uint32_t MemoryTable::draw_key(Window& window) noexcept {
   const std::uint32_t last = window.rkey & (kKeys - 1);
   if (window.drawn.count() >= kKeys - 1) window.drawn.reset();
+  SLUICE_INVARIANT_DEBUG(window.drawn.count() < kKeys, table_index);
   window.drawn.set(last);
   auto key = static_cast<std::uint32_t>(tags_.next() & (kKeys - 1));
   while (window.drawn.test(key)) key = (key + 1) & (kKeys - 1);  // at most kKeys - 1 steps
@@ -129,6 +133,7 @@ std::optional<MemoryTable::Binding> MemoryTable::bind(MemoryWindow window, std::
   if (window.number >= windows_.size() || region == nullptr) return std::nullopt;
   Window& entry = windows_[window.number];
   if (entry.handle == nullptr || region->handle == nullptr || entry.owner != nullptr) return std::nullopt;
+  SLUICE_INVARIANT_DEBUG(region->device_lkey != kNoKey || region->handle->lkey == kNoKey, table_index);
   entry.owner = &owner;
   entry.rkey = (entry.handle->rkey & ~(kKeys - 1)) | draw_key(entry);
   return Binding{.window = entry.handle,
@@ -152,6 +157,7 @@ bool MemoryTable::bound(std::uint32_t rkey, const QueuePair& owner) const noexce
 /// Takes the owner's windows out of use. A bound window can be invalidated only through its queue pair, and
 /// not if the queue pair is in Error.
 std::vector<MemoryTable::Replacement> MemoryTable::take_bound(const QueuePair& owner) {
+  static_cast<void>(SLUICE_INVARIANT(window_index_.size() <= windows_.size(), table_index));
   std::vector<Replacement> taken;
   for (std::uint32_t i = 0; i < windows_.size(); ++i) {
     Window& window = windows_[i];
@@ -164,7 +170,9 @@ std::vector<MemoryTable::Replacement> MemoryTable::take_bound(const QueuePair& o
 
 void MemoryTable::replace(std::span<const Replacement> windows) {
   for (const Replacement& replacement : windows) {
+    if (!SLUICE_INVARIANT(replacement.window < windows_.size(), table_index)) continue;
     Window& window = windows_[replacement.window];
+    static_cast<void>(SLUICE_INVARIANT(window.handle == nullptr && window.owner == nullptr, table_index));
     window.handle = replacement.handle;
     window.drawn.reset();
     if (window.handle != nullptr) window.rkey = window.handle->rkey;
@@ -175,6 +183,7 @@ void MemoryTable::replace(std::span<const Replacement> windows) {
 // --- Attaching and detaching the device
 
 void MemoryTable::attach(ibv_pd* pd, bool windows, int node) {
+  static_cast<void>(SLUICE_INVARIANT(pd_ == nullptr && window_index_.empty(), queue_pair_state));
   pd_ = pd;
   node_ = node;
   windows_possible_ = windows;
@@ -218,6 +227,7 @@ SharedReceives::SharedReceives(MemoryTable& memory, ibv_pd* pd, std::uint32_t co
 }
 
 void SharedReceives::attach(ibv_pd* pd) {
+  static_cast<void>(SLUICE_INVARIANT(srq_ == nullptr, queue_pair_state));
   make_queue(pd);
   fill();
 }
@@ -254,15 +264,18 @@ void SharedReceives::detach() noexcept {
 }
 
 bool SharedReceives::give_back(std::uint32_t index) noexcept {
+  SLUICE_INVARIANT_DEBUG(index < count_ && batched_ < kBatch, table_index);
   batch_[batched_++] = index;
   return batched_ < kBatch || post();
 }
 
 bool SharedReceives::post() noexcept {
+  SLUICE_INVARIANT_DEBUG(batched_ <= kBatch, ring_index);
   if (batched_ == 0 || srq_ == nullptr) return true;
   std::array<ibv_recv_wr, kBatch> chain;
   std::array<ibv_sge, kBatch> sges;
   for (std::uint32_t i = 0; i < batched_; ++i) {
+    SLUICE_INVARIANT_DEBUG((std::size_t{batch_[i]} + 1) * bytes_ <= region_.bytes.size(), buffer_bounds);
     const std::byte* buffer = region_.bytes.data() + std::size_t{batch_[i]} * bytes_;
     sges[i] = {.addr = reinterpret_cast<std::uintptr_t>(buffer),
                .length = bytes_,
@@ -302,6 +315,7 @@ CompletionQueue::~CompletionQueue() {
 }
 
 bool CompletionQueue::take_room(std::uint32_t entries) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(left_ <= used_ && used_ <= entries_, ring_index));
   if (entries_ - used_ < entries) return false;
   used_ += entries;
   return true;

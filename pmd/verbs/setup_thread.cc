@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/device.h"
@@ -72,6 +73,7 @@ bool to_error(ibv_qp* qp) noexcept {
 bool replace_windows(std::vector<MemoryTable::Replacement>& windows) noexcept {
   for (MemoryTable::Replacement& window : windows) {
     ibv_pd* const pd = window.handle->pd;
+    if (!SLUICE_INVARIANT(window.handle != nullptr, queue_pair_state)) continue;
     ibv_dealloc_mw(window.handle);
     window.handle = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
   }
@@ -100,15 +102,19 @@ void SetupThread::run() noexcept {
 }
 
 bool SetupThread::take_step(const Wanted& wanted) noexcept {
+  if (!SLUICE_INVARIANT(wanted.slot < hardware_.size(), table_index)) return false;
   Hardware& hardware = hardware_[wanted.slot];
   switch (wanted.step) {
     case SetupStep::Make:
       return make(hardware);
     case SetupStep::Connect:
+      if (!SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state)) return false;
       return connect(hardware);
     case SetupStep::Fail:
+      if (!SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state)) return false;
       return to_error(hardware.qp);
     case SetupStep::Destroy:
+      if (!SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state)) return false;
       return ibv_destroy_qp(hardware.qp) == 0;
     case SetupStep::ReplaceWindows:
       return replace_windows(hardware.windows);
@@ -126,6 +132,8 @@ bool SetupThread::take_step(const Wanted& wanted) noexcept {
 /// Creates a queue pair. If the device refuses, tries less inline data, which some devices count differently,
 /// and then the classic interface.
 bool SetupThread::make(Hardware& hardware) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(
+      hardware.completions != nullptr && inline_choice_ < std::size(kInlineChoices), queue_pair_state));
   hardware.qp = nullptr;
   hardware.extended = nullptr;
   ibv_qp_init_attr_ex wanted = wanted_of(device_, hardware);

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "dataplane/base/setup_error.h"
+#include "tests/unit/base/counted_invariants.h"
 
 namespace sluice::rdma {
 namespace {
@@ -141,6 +142,12 @@ TEST_F(Regions, there_are_at_most_4096_and_a_sentence_names_the_device) {
   } catch (const SetupError& error) {
     EXPECT_STREQ(error.what(), "Too many memory regions on the test device.");
   }
+}
+
+TEST_F(Regions, memory_that_is_not_there_is_a_failed_invariant) {
+  const CountedInvariants counted;
+  table_.add({static_cast<std::byte*>(nullptr), 1});
+  EXPECT_EQ(counted.failed(Invariant::buffer_bounds), 1u);
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/base/counted_invariants.h"
+
 namespace sluice::rdma::softroce {
 namespace {
 
@@ -70,6 +72,17 @@ TEST(FrameRing, a_full_one_takes_no_more_and_goes_on_behind_its_end) {
   ring.release();
   EXPECT_EQ(ring.claim(), nullptr);
   EXPECT_EQ(ring.front(), nullptr);
+}
+
+TEST(Capture, one_that_is_started_twice_is_a_failed_invariant) {
+  const CountedInvariants counted;
+  Capture capture{PortConfig{}};
+  capture.start({}, kMaxSnapBytes);
+  EXPECT_EQ(counted.failed(Invariant::queue_pair_state), 0u);
+  capture.start({}, kMaxSnapBytes);
+  EXPECT_EQ(counted.failed(Invariant::queue_pair_state), 1u);
+  capture.stop();
+  capture.release();
 }
 
 }  // namespace

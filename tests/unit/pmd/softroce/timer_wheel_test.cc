@@ -10,6 +10,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/unit/base/counted_invariants.h"
+
 namespace sluice::rdma::softroce {
 namespace {
 
@@ -91,6 +93,7 @@ TEST(TimerWheel, every_timer_comes_up_between_its_time_and_a_tick_later) {
       }
       for (const auto& each : owners) ASSERT_TRUE(each->at_ns == 0 || each->at_ns + kTickNs > now);
     }
+    for (const auto& each : owners) wheel.cancel(each->timer);
   }
 }
 
@@ -125,9 +128,22 @@ TEST(TimerWheel, a_call_costs_the_same_however_many_deadlines_there_are) {
     }
     std::uint32_t steps = kPlenty;
     for (int call = 0; call < 1000; ++call) wheel.take_due(1'000'000'000 + call * 10'000u, steps);
+    for (const auto& each : owners) wheel.cancel(each->timer);
     return kPlenty - steps;
   };
   EXPECT_LE(steps_of(10'000), steps_of(1) + 10);
+}
+
+TEST(TimerWheel, an_owner_that_ends_with_a_deadline_is_a_failed_invariant) {
+  const CountedInvariants counted;
+  Wheel wheel;
+  {
+    Owner one, two;
+    wheel.schedule(one.timer, 1'000'000);
+    wheel.schedule(two.timer, 1'000'000);
+    wheel.cancel(two.timer);
+  }
+  EXPECT_EQ(counted.failed(Invariant::timer_state), 1u);
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 
 #include "dataplane/base/invariant.h"
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice::gateway {
 
 /// Legal transitions between the states of a gateway's calls and connections, checked at compile time for
@@ -71,6 +73,7 @@ class RetransmissionTimer {
  public:
   /// Returns whether to retransmit a call that was last sent `age_ns` ago.
   bool expired(std::uint64_t age_ns, Loss loss) const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(backoff_ <= kMaxBackoff, timer_state));
     return age_ns >= (loss == Loss::Likely ? kRetransmitNs : kUnansweredNs) << backoff_;
   }
   /// Doubles the timeout, up to kMaxBackoff times.

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/rdma_server/server_connection.h"
 #include "dataplane/ulb/bindings.h"
@@ -85,11 +86,13 @@ void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_
   std::size_t bytes = 0;
   std::size_t from = 0;
   const auto keep = [&](std::size_t end) {
+    SLUICE_INVARIANT_DEBUG(from <= end && bytes + (end - from) <= scratch.size(), buffer_bounds);
     std::memcpy(scratch.data() + bytes, record.data() + from, end - from);
     bytes += end - from;
   };
   for (std::size_t i = 0; i < found; ++i) {
     if (items[i].bytes == 0) continue;
+    SLUICE_INVARIANT_DEBUG(reduced.count < reduced.items.size(), table_index);
     const std::size_t at = arguments_at + items[i].offset;
     keep(at);
     from = at + xdr::padded(std::size_t{items[i].bytes});
@@ -120,6 +123,7 @@ std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
   if (binding.expected_items != nullptr)
     call.chunk_count =
         static_cast<std::uint32_t>(binding.expected_items(header.procedure, arguments, call.chunk_bytes));
+  SLUICE_INVARIANT_DEBUG(call.chunk_count <= call.chunk_bytes.size(), table_index);
   for (std::uint32_t i = 0; i < call.chunk_count; ++i) {
     const std::uint64_t bytes = xdr::padded(std::size_t{call.chunk_bytes[i]});
     call.chunk_at[i] = call.all_chunks_bytes;
@@ -130,6 +134,7 @@ std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
     call.all_chunks_bytes += static_cast<std::uint32_t>(bytes);
     most -= smaller_of(most, bytes);
   }
+  SLUICE_INVARIANT_DEBUG(call.all_chunks_bytes <= record_bytes, buffer_bounds);
   return static_cast<std::uint32_t>(smaller_of<std::uint64_t>(most, record_bytes - call.all_chunks_bytes));
 }
 
@@ -137,6 +142,7 @@ std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
 std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::Lkey lkey,
                                                  OfferedChunks& offered) noexcept {
   if (call.all_chunks_bytes == 0) return {};
+  SLUICE_INVARIANT_DEBUG(call.reply.address != nullptr && call.chunk_count <= kMaxPlacedItems, buffer_bounds);
   for (std::uint32_t i = 0; i < call.chunk_count; ++i) {
     offered.pieces[i] = {call.reply.address + call.chunk_at[i], call.chunk_bytes[i], lkey};
     if (call.chunk_bytes[i] > 0) offered.items[i].pieces = {&offered.pieces[i], 1};
@@ -149,6 +155,9 @@ std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::L
 Submission submit_call(ClientCall& call, const OutgoingCall& outgoing, ServerSide& side,
                        ClientBuffers& buffers) noexcept {
   std::span<std::byte> message = outgoing.message;
+  SLUICE_INVARIANT_DEBUG(call.state == ClientCall::State::Outstanding && call.reply.address == nullptr,
+                         gateway_state);
+  SLUICE_INVARIANT_DEBUG(outgoing.arguments_at <= message.size(), buffer_bounds);
   const auto arguments = message.subspan(outgoing.arguments_at);
   call.tells_withheld = call.binding->withhold(call.procedure, arguments, side.config().withheld);
   const std::uint32_t planned = plan_reply(call, outgoing.header, arguments, side.config().record_bytes());
@@ -193,6 +202,7 @@ bool read_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::by
   const rpc::ReplyDecodeResult header = rpc::decode_reply(reader);
   if (!header.ok) return false;
   const std::size_t results_at = message.size() - reader.remaining();
+  SLUICE_INVARIANT_DEBUG(call.binding != nullptr && call.server != nullptr, gateway_state);
   const bool has_items = (call.all_chunks_bytes > 0 || call.names_items) && header.header.success() &&
                          call.binding->result_items != nullptr;
   ChunksOfReply chunks(call, reply);
@@ -218,6 +228,8 @@ void assemble_reply(ClientCall& call, std::span<const std::byte> message) noexce
   for (std::uint32_t i = 0; i < call.item_count; ++i) {
     const service::Item& item = call.items[i];
     if (!item.placed) continue;
+    SLUICE_INVARIANT_DEBUG(i < call.chunk_count && item.bytes <= call.chunk_bytes[i], buffer_bounds);
+    SLUICE_INVARIANT_DEBUG(from <= item.offset && item.offset <= message.size(), buffer_bounds);
     std::byte* const data = call.reply.address + call.chunk_at[i];
     const std::size_t padded = xdr::padded(std::size_t{item.bytes});
     std::memset(data + item.bytes, 0, padded - item.bytes);
@@ -227,6 +239,7 @@ void assemble_reply(ClientCall& call, std::span<const std::byte> message) noexce
     from = item.offset;
   }
   if (from < message.size()) call.pieces[call.piece_count++] = message.subspan(from);
+  SLUICE_INVARIANT_DEBUG(call.piece_count <= call.pieces.size(), table_index);
 }
 
 }  // namespace sluice::rdma_server

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/rdma_server/client_call.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
@@ -39,6 +40,7 @@ class ClientBuffers {
   }
   void release(PoolBuffer& buffer) noexcept {
     if (buffer.address == nullptr) return;
+    SLUICE_INVARIANT_DEBUG(!buffer.is_record || records_held_ > 0, pool_balance);
     if (buffer.is_record) --records_held_;
     side_.release_buffer(buffer);
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
 
@@ -64,6 +65,8 @@ ServerConnection::ServerConnection(ServerSide& side, rpcrdma::Engine& engine)
 
 void ServerConnection::assign(ServerUser& client) noexcept {
   gateway::change_state(kServerConnectionTransitions, state_, State::Assigned);
+  static_cast<void>(SLUICE_INVARIANT(client_ == nullptr && in_use_ == 0, pool_balance));
+  static_cast<void>(SLUICE_INVARIANT(!requester_.attached() && connection_ == nullptr, gateway_state));
   client_ = &client;
   lent_ns_ = side_.now_ns();
   yields_ = moves_ = cancelled_ = false;
@@ -81,6 +84,7 @@ void ServerConnection::cancel_calls() noexcept {
 
 void ServerConnection::take_back() noexcept {
   gateway::change_state(kServerConnectionTransitions, state_, State::Returned);
+  static_cast<void>(SLUICE_INVARIANT(in_use_ == 0 && !idle_link.linked(), pool_balance));
   client_ = nullptr;
   cancel_calls();  // a NULL probe may be outstanding
 }
@@ -88,12 +92,14 @@ void ServerConnection::take_back() noexcept {
 bool ServerConnection::become_free() noexcept {
   if (requester_.attached()) return false;
   gateway::change_state(kServerConnectionTransitions, state_, State::Free);
+  static_cast<void>(SLUICE_INVARIANT(in_use_ == 0 && requester_.outstanding() == 0, pool_balance));
   return true;
 }
 
 // --- The connection
 
 void ServerConnection::dial() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(connection_ == nullptr && !requester_.attached(), gateway_state));
   rpcrdma::Connection* const connection = side_.dial(*this, requester_);
   dial_ns_ = side_.now_ns() + dial_after_ns_;
   dial_after_ns_ = smaller_of(2 * dial_after_ns_, kLastDialNs);
@@ -197,6 +203,7 @@ void ServerConnection::probe() noexcept {
 
 void ServerConnection::probed(void* context, const rpcrdma::Reply& reply) noexcept {
   auto& connection = *static_cast<ServerConnection*>(context);
+  static_cast<void>(SLUICE_INVARIANT(connection.probing_, gateway_state));
   connection.probing_ = false;
   if (is_answer(reply.status())) connection.note_answer();
 }
@@ -230,6 +237,9 @@ ClientCall* ServerConnection::take_call(std::uint32_t xid) noexcept {
   if (requester_.free_requests() <= kRequestsForProbes || (probing_ && xid == probe_xid_)) return nullptr;
   ClientCall* const call = free_.pop_front();
   if (call == nullptr) return nullptr;
+  SLUICE_INVARIANT_DEBUG(state_ == State::Lent && in_use_ < calls_.size(), pool_balance);
+  SLUICE_INVARIANT_DEBUG(call->arguments.address == nullptr && call->reply.address == nullptr, pool_balance);
+  SLUICE_INVARIANT_DEBUG(call->kept_reply == nullptr && call->server == this, pool_balance);
   if (in_use_++ == 0) side_.connections().on_busy(*this);
   call->transition(ClientCall::State::Outstanding);
   call->xid = xids_[call->index] = xid;
@@ -244,6 +254,7 @@ ClientCall* ServerConnection::take_call(std::uint32_t xid) noexcept {
 }
 
 bool ServerConnection::submit(ClientCall& call, rpcrdma::Request request) noexcept {
+  SLUICE_INVARIANT_DEBUG(call.server == this && !call.submitting, gateway_state);
   request.completion = &completed;
   request.context = &call;
   call.submitting = true;
@@ -255,6 +266,7 @@ bool ServerConnection::submit(ClientCall& call, rpcrdma::Request request) noexce
 
 void ServerConnection::completed(void* context, const rpcrdma::Reply& reply) noexcept {
   auto& call = *static_cast<ClientCall*>(context);
+  SLUICE_INVARIANT_DEBUG(call.state == ClientCall::State::Outstanding, gateway_state);
   if (call.submitting)
     call.refused = true;
   else
@@ -262,11 +274,14 @@ void ServerConnection::completed(void* context, const rpcrdma::Reply& reply) noe
 }
 
 bool ServerConnection::keep_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
+  SLUICE_INVARIANT_DEBUG(call.kept_reply == nullptr, pool_balance);
   call.kept_reply = requester_.keep_reply(reply);
   return call.kept_reply != nullptr;
 }
 
 void ServerConnection::free(ClientCall& call) noexcept {
+  SLUICE_INVARIANT_DEBUG(call.server == this && in_use_ > 0, pool_balance);
+  SLUICE_INVARIANT_DEBUG(call.arguments.address == nullptr && call.reply.address == nullptr, pool_balance);
   if (call.kept_reply != nullptr) requester_.release_reply(std::exchange(call.kept_reply, nullptr));
   call.transition(ClientCall::State::Free);
   free_.push_front(call);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include "dataplane/base/invariant.h"
 #include <cstdint>
 #include <vector>
 
@@ -52,6 +53,7 @@ class LivenessTimer {
   /// sent.
   Step next(std::uint64_t now_ns, bool asked) noexcept {
     std::uint64_t limit = patience_ * kSilenceNs;
+    static_cast<void>(SLUICE_INVARIANT(patience_ >= 1 && patience_ <= kMaxPatience, timer_state));
     if (probed_) limit = patience_ * kProbeAnswerNs * (asked ? 1 : kUnaskedPatience);
     if (now_ns - since_ns_ <= limit) return Step::Wait;
     since_ns_ = now_ns;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dataplane/gateway/rdma_server/call_translation.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
 namespace sluice::rdma_server {
 
@@ -26,6 +27,7 @@ ServerConnection* ServerConnections::take(ServerUser& client) noexcept {
 
 ServerConnection& ServerConnections::assign(ServerUser& client) noexcept {
   ServerConnection& connection = *free_.pop();
+  static_cast<void>(SLUICE_INVARIANT(connection.state() == State::Free, gateway_state));
   connection.assign(client);
   idle_.push_back(connection);
   return connection;
@@ -34,10 +36,13 @@ ServerConnection& ServerConnections::assign(ServerUser& client) noexcept {
 void ServerConnections::forget(ServerUser& client) noexcept {
   if (!client.wanted_link.linked()) return;
   wanted_.remove(client);
+  static_cast<void>(SLUICE_INVARIANT(wanted_count_ > 0, list_membership));
   --wanted_count_;
 }
 
 void ServerConnections::give_back(ServerConnection& connection) noexcept {
+  static_cast<void>(
+      SLUICE_INVARIANT(connection.in_use() == 0 && returned_count_ < connections_.size(), pool_balance));
   idle_.remove(connection);
   connection.take_back();
   ++returned_count_;
@@ -50,6 +55,7 @@ void ServerConnections::tick(std::uint64_t now_ns) noexcept {
   while (!wanted_.empty() && !free_.empty()) {
     ServerUser& client = *wanted_.pop_front();
     --wanted_count_;
+    static_cast<void>(SLUICE_INVARIANT((wanted_count_ == 0) == wanted_.empty(), list_membership));
     client.on_lent(assign(client));
   }
   if (wanted_count_ > returned_count_) take_idle(now_ns);
@@ -77,6 +83,8 @@ void ServerConnections::return_moving() noexcept {
   ServerConnection* next = idle_.front();
   while (next != nullptr) {
     ServerConnection& connection = *next;
+    static_cast<void>(
+        SLUICE_INVARIANT(connection.state() == State::Lent && connection.in_use() == 0, list_membership));
     next = idle_.next(connection);
     if (connection.moves() && connection.client()->on_taken()) give_back(connection);
   }
@@ -87,6 +95,8 @@ void ServerConnections::take_idle(std::uint64_t now_ns) noexcept {
   ServerConnection* next = idle_.front();
   while (next != nullptr && wanted_count_ > returned_count_) {
     ServerConnection& connection = *next;
+    static_cast<void>(
+        SLUICE_INVARIANT(connection.state() == State::Lent && connection.in_use() == 0, list_membership));
     next = idle_.next(connection);
     if (now_ns - connection.lent_ns() < kTurnNs || !connection.client()->on_taken()) continue;
     side_.count(side_.counters().taken);
@@ -160,6 +170,8 @@ void ServerSide::release_buffer(PoolBuffer& buffer) noexcept {
 rpcrdma::Connection* ServerSide::dial(ServerConnection& connection, rpcrdma::Requester& requester) noexcept {
   rpcrdma::Connection* const dialed = server_ ? dialer_.dial(*server_, requester, callee_) : nullptr;
   count(dialed == nullptr ? counters_.dials_failed : counters_.dials);
+  static_cast<void>(
+      SLUICE_INVARIANT(dialed == nullptr || dialed->number() < by_connection_.size(), table_index));
   if (dialed != nullptr) by_connection_[dialed->number()] = &connection;
   return dialed;
 }
@@ -167,6 +179,7 @@ rpcrdma::Connection* ServerSide::dial(ServerConnection& connection, rpcrdma::Req
 /// Returns the user that the connection to the server is assigned to, or null if it is not assigned.
 ServerUser* ServerSide::user_of(const service::Client& connection) const noexcept {
   const ServerConnection* const server = by_connection_[connection.number()];
+  SLUICE_INVARIANT_DEBUG(connection.number() < by_connection_.size(), table_index);
   return server != nullptr ? server->client() : nullptr;
 }
 
@@ -190,6 +203,8 @@ std::span<std::byte> ClientBuffers::keep_message(ClientCall& call, const rpcrdma
   if (message.size() > kSmallReplyBytes && call.reply.address == nullptr)
     call.reply = acquire(message.size());
   std::span<std::byte> to = *call.small;
+  SLUICE_INVARIANT_DEBUG(call.small != nullptr && call.state == ClientCall::State::Outstanding,
+                         gateway_state);
   if (call.reply.address != nullptr)
     to = {call.reply.address + call.all_chunks_bytes, side_.bytes_of(call.reply) - call.all_chunks_bytes};
   if (message.size() > to.size()) return {};

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/rdma_server/client_call.h"
@@ -62,7 +63,9 @@ class ReleaseWaiters {
   /// Calls resume() for a limited number of marked users. Returns false if no user is marked.
   bool resume_some() noexcept {
     const std::uint32_t some = smaller_of(to_resume_, kResumedInATurn);
+    SLUICE_INVARIANT_DEBUG(to_resume_ <= count_, list_membership);
     for (std::uint32_t i = 0; i < some; ++i) {
+      SLUICE_INVARIANT_DEBUG(!queue_.empty() && count_ > 0, list_membership);
       --to_resume_;
       --count_;
       queue_.pop_front()->resume();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
 #include "dataplane/gateway/rdma_upstream/relay_client.h"
 #include "dataplane/ulb/bindings.h"
@@ -46,6 +47,7 @@ Relay::Relay(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, tcp_upstream:
 }
 
 void Relay::assign(const tcp_upstream::UpstreamSlot::Identity& identity) noexcept {
+  if (!SLUICE_INVARIANT(ports_ != nullptr && calls_waiting_ == 0, gateway_state)) return;
   credits_.use(number_);
   addresses_.look_for(identity.name, identity.port);
   follow_address();
@@ -107,6 +109,7 @@ void Relay::publish() noexcept {
 }
 
 std::uint64_t Relay::held_bytes(std::uint16_t client) const noexcept {
+  static_cast<void>(SLUICE_INVARIANT(client < clients_.size(), table_index));
   return clients_[client]->records_held() * std::uint64_t{server_.config().record_bytes()};
 }
 
@@ -147,6 +150,7 @@ bool ServerCalls::start(service::Call& call, service::Client& client) noexcept {
 
 void ServerCalls::on_reply(void* context, std::span<const std::byte> reply) noexcept {
   auto& outstanding = *static_cast<Outstanding*>(context);
+  static_cast<void>(SLUICE_INVARIANT(outstanding.in_use, pool_balance));
   outstanding.in_use = false;
   service::Call* const call = std::exchange(outstanding.call, nullptr);
   if (call != nullptr) rdma_server::complete_with_reply(*call, reply);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
@@ -59,7 +60,10 @@ class Relay final : public service::Poller {
   std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
 
   // Called by the services and clients.
-  RelayClient& client(const service::Client& client) noexcept { return *clients_[client.number()]; }
+  RelayClient& client(const service::Client& client) noexcept {
+    SLUICE_INVARIANT_DEBUG(client.number() < clients_.size(), table_index);
+    return *clients_[client.number()];
+  }
   rdma_server::ServerSide& server() noexcept { return server_; }
   segment::UpstreamArea& area() noexcept { return area_; }
   /// Limits a client's credits after its first call to the calls that one connection to the server takes,
@@ -76,7 +80,10 @@ class Relay final : public service::Poller {
   }
   void schedule_resume(RelayClient& client) noexcept { waiting_.push_back(client); }
   /// Adjusts the number of waiting calls by 1 or -1.
-  void count_waiting(int more) noexcept { calls_waiting_ += static_cast<std::uint32_t>(more); }
+  void count_waiting(int more) noexcept {
+    SLUICE_INVARIANT_DEBUG(more > 0 || calls_waiting_ > 0, pool_balance);
+    calls_waiting_ += static_cast<std::uint32_t>(more);
+  }
   void schedule_closing(RelayClient& client) noexcept {
     if (!client.closing_link.linked()) closing_.push_back(client);
   }

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/rdma_server/call_translation.h"
 #include "dataplane/gateway/rdma_upstream/relay.h"
@@ -21,6 +22,8 @@ RelayClient::RelayClient(Relay& relay) : relay_(relay), buffers_(relay.server())
 // --- Calls
 
 void RelayClient::submit(RelayCall& relayed, service::Client& client) noexcept {
+  SLUICE_INVARIANT_DEBUG(client_ == nullptr || client_ == &client, table_index);
+  SLUICE_INVARIANT_DEBUG(relayed.client == this && relayed.at_server == nullptr, gateway_state);
   if (client_ == nullptr) {
     client_ = &client;
     relay_.limit_credits(client);
@@ -49,6 +52,8 @@ void RelayClient::pump() noexcept {
 /// Submits one call. Returns false if no connection, free call or memory is available now. A call that is
 /// still Waiting after a return of true can never be sent.
 bool RelayClient::begin(RelayCall& relayed) noexcept {
+  SLUICE_INVARIANT_DEBUG(relayed.state == State::Waiting && waiting_.front() == &relayed, gateway_state);
+  SLUICE_INVARIANT_DEBUG(server_ == nullptr || server_->client() == this, table_index);
   if (server_ == nullptr) server_ = relay_.server().connections().take(*this);
   if (server_ == nullptr || server_->yields()) return wait(Counter::waits_number);
   const auto xid = static_cast<std::uint32_t>(relayed.call->header().xid);
@@ -115,6 +120,7 @@ void RelayClient::lose(RelayCall& relayed) noexcept {
 void RelayClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
   buffers_.release(call.arguments);
   auto& relayed = call.served->state<RelayCall>();
+  SLUICE_INVARIANT_DEBUG(relayed.client == this && relayed.at_server == &call, gateway_state);
   if (rdma_server::is_answer(reply.status())) call.server->note_answer();
   const std::uint64_t took_ns = relay_.server().now_ns() - call.begun_ns;
   relay_.area().upstream_ns.record(took_ns);
@@ -140,6 +146,7 @@ void RelayClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexce
 }
 
 bool RelayClient::deliver(RelayCall& relayed) noexcept {
+  SLUICE_INVARIANT_DEBUG(relayed.state == State::Held && relayed.at_server != nullptr, gateway_state);
   ClientCall& at_server = *relayed.at_server;
   service::Call& call = *relayed.call;
   const auto items = std::span(at_server.items).first(at_server.item_count);
@@ -156,6 +163,7 @@ bool RelayClient::deliver(RelayCall& relayed) noexcept {
   std::size_t from = xdr::kUnit;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const service::Item& item = items[i];
+    SLUICE_INVARIANT_DEBUG(from <= item.offset && item.offset <= relayed.message.size(), buffer_bounds);
     call.results().opaque_fixed(relayed.message.subspan(from, item.offset - from));
     std::byte* const data =
         item.placed ? at_server.reply.address + at_server.chunk_at[i] : relayed.message.data() + item.offset;
@@ -174,6 +182,7 @@ void RelayClient::release(RelayCall& relayed) noexcept {
 }
 
 void RelayClient::free(ClientCall& call) noexcept {
+  SLUICE_INVARIANT_DEBUG(call.server == server_, gateway_state);
   buffers_.release(call.arguments);
   buffers_.release(call.reply);
   call.server->free(call);
@@ -212,12 +221,14 @@ void RelayClient::act() noexcept {
   if (std::exchange(cancels_, false)) cancel_calls();
   while (RelayCall* const relayed = lost_.pop_front()) {
     relayed->transition(State::None);
+    static_cast<void>(SLUICE_INVARIANT(relayed->client == this, list_membership));
     relayed->call->complete(rpc::AcceptStat::SystemErr);
   }
 }
 
 bool RelayClient::finish_closing() noexcept {
   if (server_ != nullptr && server_->in_use() > 0) return true;
+  static_cast<void>(SLUICE_INVARIANT(buffers_.records_held() == 0, pool_balance));
   if (server_ != nullptr) relay_.server().connections().give_back(*std::exchange(server_, nullptr));
   closing_ = false;
   pump();
@@ -227,11 +238,13 @@ bool RelayClient::finish_closing() noexcept {
 // --- The connection to the server
 
 void RelayClient::on_lent(rdma_server::ServerConnection& connection) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(server_ == nullptr && connection.client() == this, gateway_state));
   server_ = &connection;
   pump();
 }
 
 bool RelayClient::on_taken() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(server_ != nullptr && server_->in_use() == 0, gateway_state));
   if (!server_calls_.empty()) return false;
   server_ = nullptr;
   return true;

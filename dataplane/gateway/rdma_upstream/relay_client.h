@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include "dataplane/base/invariant.h"
 #include <span>
 
 #include "dataplane/base/intrusive_lists.h"
@@ -65,6 +66,7 @@ class RelayCallList {
   RelayCall* front() const noexcept { return first_; }
   std::uint32_t size() const noexcept { return size_; }
   void push_back(RelayCall& call) noexcept {
+    SLUICE_INVARIANT_DEBUG(call.next == nullptr && last_ != &call, list_membership);
     call.next = nullptr;
     (last_ != nullptr ? last_->next : first_) = &call;
     last_ = &call;
@@ -74,8 +76,10 @@ class RelayCallList {
   RelayCall* pop_front() noexcept {
     RelayCall* const call = first_;
     if (call == nullptr) return nullptr;
+    SLUICE_INVARIANT_DEBUG(size_ > 0 && (size_ > 1) == (call->next != nullptr), list_membership);
     first_ = call->next;
     if (first_ == nullptr) last_ = nullptr;
+    call->next = nullptr;
     --size_;
     return call;
   }

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/siphash.h"
 
@@ -48,6 +49,7 @@ class Hosts {
     while (host != nullptr && host->network != network) host = host->next;
     if (host == nullptr) {
       host = free_;
+      static_cast<void>(SLUICE_INVARIANT(host != nullptr && host->places == 0, pool_balance));
       free_ = host->next;
       *host = {.network = network, .places = 0, .next = bucket};
       bucket = host;
@@ -58,9 +60,11 @@ class Hosts {
 
   /// Removes a place of a host. Frees the host's entry with its last place.
   void release(Host& host) noexcept {
+    if (!SLUICE_INVARIANT(host.places > 0, pool_balance)) return;
     if (--host.places > 0) return;
     Host** at = &buckets_[bucket_of(host.network)];
     while (*at != &host) at = &(*at)->next;
+    static_cast<void>(SLUICE_INVARIANT(host.places == 0, list_membership));
     *at = host.next;
     host.next = free_;
     free_ = &host;

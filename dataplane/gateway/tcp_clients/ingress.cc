@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
@@ -130,6 +131,7 @@ bool ServerCalls::start(service::Call& call, tcp::SendQueue& queue) noexcept {
   const auto place = std::find_if(outstanding_.begin(), outstanding_.end(),
                                   [](const Outstanding& other) { return other.call == nullptr; });
   if (place == outstanding_.end() || call.message().size() > kMaxServerCallBytes) return false;
+  static_cast<void>(SLUICE_INVARIANT(call.message().size() >= xdr::kUnit, buffer_bounds));
   *place = {&call, xdr::load_u32(call.message().data()), ++sequence_, false};
   pump(queue);
   return true;
@@ -163,6 +165,7 @@ bool ServerCalls::empty() const noexcept {
 }
 
 ServerCalls::Answer ServerCalls::on_reply(std::span<const std::byte> record) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(record.size() >= rpc::kMinDeniedReplyBytes, buffer_bounds));
   const std::uint32_t xid = xdr::load_u32(record.data());
   for (Outstanding& outstanding : outstanding_) {
     if (outstanding.call == nullptr || !outstanding.queued || outstanding.xid != xid) continue;
@@ -207,6 +210,7 @@ void Ingress::accept() noexcept {
 }
 
 void Ingress::on_accepted(int result) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(accepting_ && newcomer_.socket < 0, gateway_state));
   accept_failed_ = result < 0;
   if (accept_failed_) return;
   accepting_ = false;
@@ -227,10 +231,13 @@ void Ingress::on_accepted(int result) noexcept {
 void Ingress::admit(const Newcomer& newcomer) noexcept {
   count(Counter::clients_accepted);
   tcp::tune(newcomer.socket, tcp::kPeerTimeoutMs);
+  static_cast<void>(SLUICE_INVARIANT(!free_clients_.empty() && newcomer.socket >= 0, pool_balance));
   free_clients_.pop()->open(newcomer.socket, hosts_.take(newcomer.address));
 }
 
 void Ingress::on_free(TcpClient& client) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(client.state() == TcpClient::State::Free, gateway_state));
+  static_cast<void>(SLUICE_INVARIANT(&client != idlest_ && &client != busiest_, table_index));
   hosts_.release(client.host());
   free_clients_.push(&client);
 }
@@ -285,6 +292,7 @@ void Ingress::look_at_clients(std::uint64_t now_ns) noexcept {
   std::uint32_t due = clients_round_.due(now_ns, static_cast<std::uint32_t>(clients_.size()));
   if (due == 0) return;
   for (const std::uint64_t clock_ns = clock_(); due > 0; --due) {
+    static_cast<void>(SLUICE_INVARIANT(next_looked_at_ < clients_.size(), table_index));
     TcpClient& client = *clients_[next_looked_at_];
     client.tick(clock_ns);
     if (full_) consider(client, clock_ns);

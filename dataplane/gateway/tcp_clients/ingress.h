@@ -13,6 +13,7 @@
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
@@ -92,7 +93,10 @@ class Ingress final : public service::Poller {
   tcp::Uring& uring() noexcept { return uring_; }
   std::uint64_t now_ns() const noexcept { return clock_(); }
   // A client calls each of the next two functions at most once until the next poll().
-  void schedule_flush(TcpClient& client) noexcept { to_flush_.push_back(&client); }
+  void schedule_flush(TcpClient& client) noexcept {
+    SLUICE_INVARIANT_DEBUG(to_flush_.size() < clients_.size(), list_membership);
+    to_flush_.push_back(&client);
+  }
   void schedule_resume(TcpClient& client) noexcept { waiting_.push_back(client); }
   segment::IngressArea& area() noexcept { return area_; }
   void count(Counter counter, std::uint64_t amount = 1) noexcept {

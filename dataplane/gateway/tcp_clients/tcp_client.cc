@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/gateway/tcp_clients/ingress.h"
 
 namespace sluice::tcp_clients {
@@ -24,6 +25,9 @@ TcpClient::~TcpClient() {
 // --- The client's connection
 
 void TcpClient::open(int socket, Host& host) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(socket_ < 0 && server_ == nullptr && ready_.empty(), gateway_state));
+  static_cast<void>(SLUICE_INVARIANT(queue_.empty() && buffers_.records_held() == 0, pool_balance));
+  static_cast<void>(SLUICE_INVARIANT(!sending_ && !awaiting_end_ && !receiver_.busy(), gateway_state));
   socket_ = socket;
   host_ = &host;
   transition(State::Open);
@@ -71,6 +75,8 @@ void TcpClient::finish_closing() noexcept {
   }
   if (calls_in_use() > 0) return;
   if (server_ != nullptr) ingress_.server().connections().give_back(*std::exchange(server_, nullptr));
+  static_cast<void>(SLUICE_INVARIANT(ready_.empty() && buffers_.records_held() == 0, pool_balance));
+  static_cast<void>(SLUICE_INVARIANT(server_calls_.empty() && !wanted_link.linked(), list_membership));
   transition(State::Free);
   ingress_.on_free(*this);
 }
@@ -97,6 +103,7 @@ void TcpClient::take(std::optional<int> received) noexcept {
 }
 
 void TcpClient::on_sent(int result) noexcept {
+  SLUICE_INVARIANT_DEBUG(sending_ && socket_ >= 0, gateway_state);
   sending_ = false;
   if (!is_connected()) return;
   if (result <= 0) return disconnect();
@@ -104,6 +111,7 @@ void TcpClient::on_sent(int result) noexcept {
   ingress_.count(Ingress::Counter::sent_bytes, static_cast<std::uint64_t>(result));
   queue_.sent(static_cast<std::size_t>(result), [this](void* owner) {
     auto& call = *static_cast<ClientCall*>(owner);
+    SLUICE_INVARIANT_DEBUG(call.pieces_left > 0 && call.state == ClientCall::State::Sending, gateway_state);
     if (--call.pieces_left == 0) free(call);
   });
   pump();
@@ -112,6 +120,7 @@ void TcpClient::on_sent(int result) noexcept {
 
 /// Records the end of the connection, which a receive does not report while a call waits. tick() handles it.
 void TcpClient::on_ended(int result) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(awaiting_end_, gateway_state));
   awaiting_end_ = false;
   gone_ = (result & (POLLERR | POLLHUP)) != 0;
   if (half_closed_ns_ == 0) half_closed_ns_ = ingress_.now_ns();
@@ -126,6 +135,7 @@ void TcpClient::flush() noexcept {
 void TcpClient::send_queued() noexcept {
   if (!is_connected() || sending_ || queue_.empty()) return;
   const auto vectors = queue_.gather();
+  SLUICE_INVARIANT_DEBUG(socket_ >= 0 && !vectors.empty(), gateway_state);
   message_.msg_iov = vectors.data();
   message_.msg_iovlen = vectors.size();
   sending_ = true;
@@ -182,11 +192,13 @@ void TcpClient::handle_records() noexcept {
 // --- The connection to the server
 
 void TcpClient::on_lent(ServerConnection& connection) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(server_ == nullptr && connection.client() == this, gateway_state));
   server_ = &connection;
   resume();
 }
 
 bool TcpClient::on_taken() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(server_ != nullptr && calls_in_use() == 0, gateway_state));
   if (!server_calls_.empty()) return false;
   server_ = nullptr;
   return true;

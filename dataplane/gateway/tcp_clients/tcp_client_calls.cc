@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/gateway/rdma_server/call_translation.h"
 #include "dataplane/gateway/tcp_clients/ingress.h"
 #include "dataplane/gateway/tcp_clients/tcp_client.h"
@@ -36,6 +37,7 @@ bool TcpClient::on_record(std::span<std::byte> record) noexcept {
 /// Starts a call. Returns false if no connection, free call or memory is available; the caller passes the
 /// record again later.
 bool TcpClient::on_call(std::span<std::byte> record) noexcept {
+  SLUICE_INVARIANT_DEBUG(server_ == nullptr || server_->client() == this, table_index);
   xdr::Reader reader(record);
   rpc::CallHeader header;
   const rpc::CallDecode decoded = rpc::decode_call(reader, header);
@@ -110,6 +112,7 @@ void TcpClient::release_record() noexcept {
 // --- Replies
 
 void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
+  SLUICE_INVARIANT_DEBUG(server_ != nullptr && call.server == server_, gateway_state);
   buffers_.release(call.arguments);
   if (!is_connected()) return free(call);
   ingress_.area().server_ns.record(ingress_.now_ns() - call.begun_ns);
@@ -158,6 +161,7 @@ void TcpClient::answer_small(ClientCall& call, std::size_t bytes) noexcept {
 }
 
 void TcpClient::make_ready(ClientCall& call) noexcept {
+  SLUICE_INVARIANT_DEBUG(call.piece_count > 0 && call.piece_count <= call.pieces.size(), buffer_bounds);
   call.transition(ClientCall::State::Ready);
   ready_.push_back(call);
   pump();
@@ -171,6 +175,7 @@ void TcpClient::pump() noexcept {
                          copied ? 0 : call->piece_count))
       return;
     ready_.pop_front();
+    SLUICE_INVARIANT_DEBUG(call->state == ClientCall::State::Ready, gateway_state);
     queue_.copy(tcp::record_head(call->total_bytes, call->xid));
     const auto pieces = std::span(call->pieces).first(call->piece_count);
     for (const auto piece : pieces) {
@@ -187,6 +192,7 @@ void TcpClient::pump() noexcept {
 }
 
 void TcpClient::free(ClientCall& call) noexcept {
+  SLUICE_INVARIANT_DEBUG(server_ == call.server && !call.link.linked(), list_membership);
   buffers_.release(call.arguments);
   buffers_.release(call.reply);
   server_->free(call);

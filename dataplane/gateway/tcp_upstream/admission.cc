@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice::tcp_upstream {
 
 Admission::Admission(rdma::Device& device, std::uint32_t numbers, const ReplyBuffers& buffers,
@@ -19,6 +21,7 @@ Admission::Admission(rdma::Device& device, std::uint32_t numbers, const ReplyBuf
 }
 
 Admission::Queue& Admission::enter(ForwardedCall& forwarded) noexcept {
+  SLUICE_INVARIANT_DEBUG(forwarded.awaits_admission(), gateway_state);
   Queue& queue = queue_of(forwarded);
   queue.calls.push_back(forwarded);
   ++waiting_;
@@ -27,6 +30,7 @@ Admission::Queue& Admission::enter(ForwardedCall& forwarded) noexcept {
 
 /// Acquires all resources of the call or none, so that a waiting call holds nothing.
 Admission::Lack Admission::let_in(Queue& queue) noexcept {
+  SLUICE_INVARIANT_DEBUG(!queue.calls.empty() && queue.owner == this, list_membership);
   ForwardedCall& first = *queue.calls.first();
   ClientShare& client = *queue.client;
   if (!numbers_.may_take(client.numbers)) return await(queue, Lack::Number);
@@ -35,7 +39,8 @@ Admission::Lack Admission::let_in(Queue& queue) noexcept {
     first.memory = memory_.of(queue.need).acquire(client.memory(queue.need));
     if (first.memory == nullptr) return await(queue, Lack::Memory);
   }
-  static_cast<void>(numbers_.take(client.numbers));
+  const bool taken = numbers_.take(client.numbers);
+  SLUICE_INVARIANT_DEBUG(taken, pool_balance);
   queue.calls.remove(first);
   if (SLUICE_INVARIANT(waiting_ > 0, pool_balance)) --waiting_;
   queue.lack = Lack::Nothing;
@@ -44,6 +49,7 @@ Admission::Lack Admission::let_in(Queue& queue) noexcept {
 }
 
 Admission::Lack Admission::await(Queue& queue, Lack lack) noexcept {
+  SLUICE_INVARIANT_DEBUG(!queue.calls.empty() && !queue.link.linked(), list_membership);
   queue.lack = lack;
   switch (lack) {
     case Lack::Nothing:
@@ -75,6 +81,7 @@ void Admission::remove(ForwardedCall& forwarded) noexcept {
 }
 
 void Admission::finished(const ForwardedCall& forwarded) noexcept {
+  SLUICE_INVARIANT_DEBUG(share_of(forwarded).numbers.held() > 0, pool_balance);
   numbers_.give_back(share_of(forwarded).numbers);
 }
 
@@ -118,6 +125,7 @@ void Admission::publish(const Waiting& waiting,
 }
 
 Admission::Queue* Admission::next_with_share(ReplyNeed pool) noexcept {
+  SLUICE_INVARIANT_DEBUG(with_share_ == nullptr, list_membership);
   if (ledger(pool).resume(1) == 0) return nullptr;
   return std::exchange(with_share_, nullptr);
 }

@@ -13,6 +13,7 @@
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/intrusive_lists.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
 #include "dataplane/gateway/tcp_upstream/upstream_shared.h"
@@ -116,6 +117,7 @@ class Admission {
   };
 
   ClientShare& share_of(const ForwardedCall& forwarded) noexcept {
+    SLUICE_INVARIANT_DEBUG(forwarded.call->client()->number() < shares_.size(), table_index);
     return shares_[forwarded.call->client()->number()];
   }
   Queue& queue_of(const ForwardedCall& forwarded) noexcept {

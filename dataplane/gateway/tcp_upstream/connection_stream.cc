@@ -4,6 +4,7 @@
 // records.
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/tcp_upstream/upstream_connection.h"
 
@@ -12,6 +13,7 @@ namespace sluice::tcp_upstream {
 using Counter = segment::UpstreamCounter;
 
 void UpstreamConnection::submit(ForwardedCall& forwarded) noexcept {
+  SLUICE_INVARIANT_DEBUG(forwarded.connection == nullptr, list_membership);
   forwarded.connection = this;
   forwarded.transition(ForwardedCall::State::AwaitingSend);
   calls_.push_back(forwarded);
@@ -35,6 +37,7 @@ void UpstreamConnection::remove(ForwardedCall& forwarded) noexcept {
   if (unsent_ == &forwarded) unsent_ = forwarded.next;
   if (next_call_ == &forwarded) next_call_ = forwarded.next;
   calls_.remove(forwarded);
+  SLUICE_INVARIANT_DEBUG(kept_xids_ >= forwarded.keeps_xid, xid_table);
   kept_xids_ -= forwarded.keeps_xid;
   const bool to_resend = forwarded.resent && forwarded.state == ForwardedCall::State::AwaitingSend;
   const bool in_batch = forwarded.probe_batch == batch_.number;
@@ -127,6 +130,8 @@ bool UpstreamConnection::count_failure(ForwardedCall& suspect) noexcept {
 }
 
 bool UpstreamConnection::enqueue(ForwardedCall& forwarded) noexcept {
+  SLUICE_INVARIANT_DEBUG(forwarded.connection == this, list_membership);
+  SLUICE_INVARIANT_DEBUG(forwarded.state == ForwardedCall::State::AwaitingSend, gateway_state);
   const auto message = forwarded.message;
   const bool copied = message.size() <= tcp::kMaxCopiedBytes;
   const auto rest = message.subspan(xdr::kUnit);
@@ -143,6 +148,7 @@ bool UpstreamConnection::enqueue(ForwardedCall& forwarded) noexcept {
     ++batch_.open;
     forwarded.probe_batch = batch_.number;
   }
+  SLUICE_INVARIANT_DEBUG(to_resend_ >= forwarded.resent, pool_balance);
   to_resend_ -= forwarded.resent;
   work_.flush(*this);
   return true;
@@ -158,6 +164,7 @@ bool UpstreamConnection::answer(std::uint32_t xid, std::span<const std::byte> me
 
 void UpstreamConnection::flush() noexcept {
   if (!is_up() || sending_ || queue_.empty()) return;
+  SLUICE_INVARIANT_DEBUG(socket_ >= 0, gateway_state);
   const auto vectors = queue_.gather();
   message_.msg_iov = vectors.data();
   message_.msg_iovlen = vectors.size();
@@ -167,6 +174,7 @@ void UpstreamConnection::flush() noexcept {
 
 /// Returns whether bytes were sent on a connection that is up.
 bool UpstreamConnection::note_sent(int result) noexcept {
+  SLUICE_INVARIANT_DEBUG(sending_ && state_ != State::Idle, gateway_state);
   sending_ = false;
   if (!is_up()) {
     close_when_idle();
@@ -197,6 +205,7 @@ bool UpstreamConnection::on_received(const tcp::Uring::Completion& end, bool aga
 }
 
 void UpstreamConnection::lend(std::byte* memory) noexcept {
+  SLUICE_INVARIANT_DEBUG(long_record_ == LongRecord::None, gateway_state);
   long_record_ = memory != nullptr ? LongRecord::InMemory : LongRecord::Unwanted;
   if (memory != nullptr) return stream_.lend(memory);
   stream_.skip_record();

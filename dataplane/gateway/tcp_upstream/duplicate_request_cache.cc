@@ -123,12 +123,15 @@ RequestHost* DuplicateRequestCache::enter(const PeerAddress& client) noexcept {
 void DuplicateRequestCache::release(RequestHost& host) noexcept {
   const std::uint32_t before = host.users.fetch_sub(1, std::memory_order_release);
   static_cast<void>(SLUICE_INVARIANT((before & ~kEntering) != 0, pool_balance));
-  if (before == 1) hosts_in_use_.fetch_sub(1, std::memory_order_relaxed);
+  if (before != 1) return;
+  const std::uint32_t in_use = hosts_in_use_.fetch_sub(1, std::memory_order_relaxed);
+  static_cast<void>(SLUICE_INVARIANT(in_use > 0, pool_balance));
 }
 
 // --- Entries
 
 std::size_t DuplicateRequestCache::position_of(const Entry& entry) const noexcept {
+  SLUICE_INVARIANT_DEBUG(&entry >= entries_.begin() && &entry < entries_.end(), table_index);
   return static_cast<std::size_t>(&entry - entries_.data());
 }
 
@@ -141,12 +144,14 @@ std::byte* DuplicateRequestCache::bytes_of(const Entry& entry) noexcept {
 }
 
 std::span<const std::byte> DuplicateRequestCache::message_of(const Entry& entry) const noexcept {
+  SLUICE_INVARIANT_DEBUG(entry.bytes <= kKeptBytes, buffer_bounds);
   return {&bytes_[position_of(entry) * kKeptBytes], entry.bytes};
 }
 
 DuplicateRequestCache::Comparison DuplicateRequestCache::compare(std::uint32_t at, std::uint64_t tag,
                                                                  const RequestKey& key,
                                                                  std::uint64_t now_ns) noexcept {
+  SLUICE_INVARIANT_DEBUG(at < entries(), table_index);
   std::uint64_t word = words_[at].load();
   for (int i = 0; i < kAttempts; ++i) {
     if (state_of(word) == State::Free || (word & kTagMask) != tag) return Comparison::Different;
@@ -168,6 +173,7 @@ DuplicateRequestCache::Comparison DuplicateRequestCache::compare(std::uint32_t a
 
 /// Returns whether the host would exceed its equal share of the entries if it had `more` additional ones.
 bool DuplicateRequestCache::would_hold_too_much(std::uint32_t host, std::uint32_t more) const noexcept {
+  SLUICE_INVARIANT_DEBUG(host < host_places_, table_index);
   return hosts_[host].entries.load(std::memory_order_relaxed) + more >
          entries() / larger_of(hosts_in_use_.load(std::memory_order_relaxed), 1u);
 }
@@ -220,6 +226,7 @@ DuplicateRequestCache::Found DuplicateRequestCache::look_up(const RequestKey& ke
 
   std::uint64_t word = 0;
   const auto number = static_cast<std::uint32_t>(&host - hosts_.data());
+  SLUICE_INVARIANT_DEBUG(number < host_places_ && set < sets_, table_index);
   const std::uint32_t at = place_for(set, number, word);
   if (at == kNowhere || !words_[at].compare_exchange_strong(word, tag | bits(State::Claimed)))
     return {.seen = Seen::Full};
@@ -249,6 +256,8 @@ bool DuplicateRequestCache::take_asked_again(Entry& entry) noexcept {
 
 bool DuplicateRequestCache::keep_call(Entry& entry, std::span<const std::byte> message) noexcept {
   if (message.size() > kKeptBytes) return false;
+  SLUICE_INVARIANT_DEBUG(state_of(word_of(entry).load(std::memory_order_relaxed)) == State::Outstanding,
+                         gateway_state);
   std::memcpy(bytes_of(entry), message.data(), message.size());
   entry.bytes = static_cast<std::uint32_t>(message.size());
   return true;

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice::tcp_upstream {
 namespace {
 
@@ -39,6 +41,7 @@ DuplicateRequests::DuplicateRequests(UpstreamShared& shared)
 
 DuplicateRequests::Decision DuplicateRequests::decide(ForwardedCall& forwarded) noexcept {
   if (forwarded.entry != nullptr) return Decision::Now;
+  SLUICE_INVARIANT_DEBUG(forwarded.call->client()->number() < hosts_.size(), table_index);
   RequestHost*& host = hosts_[forwarded.call->client()->number()];
   if (host == nullptr) host = cache_->enter(forwarded.call->peer());
   if (host == nullptr || host->earlier.load(std::memory_order_acquire) > 0) return Decision::Later;
@@ -97,6 +100,8 @@ void DuplicateRequests::note_earlier(ForwardedCall& forwarded) noexcept {
 }
 
 ForwardedCall* DuplicateRequests::adopt(ForwardedCall& forwarded) noexcept {
+  static_cast<void>(
+      SLUICE_INVARIANT(forwarded.call != nullptr && forwarded.connection != nullptr, gateway_state));
   if (orphans_.full()) {
     shared_.count(Counter::lost_orphans);
     return nullptr;
@@ -116,10 +121,12 @@ ForwardedCall* DuplicateRequests::adopt(ForwardedCall& forwarded) noexcept {
 }
 
 void DuplicateRequests::let_go(DuplicateRequestCache::Entry* replayed) noexcept {
+  if (!SLUICE_INVARIANT(replayed != nullptr, pool_balance)) return;
   cache_->release(*replayed);
 }
 
 void DuplicateRequests::client_gone(std::uint16_t client) noexcept {
+  if (!SLUICE_INVARIANT(client < hosts_.size(), table_index)) return;
   if (RequestHost* const host = std::exchange(hosts_[client], nullptr)) cache_->release(*host);
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/gateway/tcp_upstream/duplicate_request_cache.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
 #include "dataplane/gateway/tcp_upstream/upstream_shared.h"
@@ -33,6 +34,7 @@ class Orphans {
   bool none() const noexcept { return free_.size() == calls_.size(); }
   /// Returns a free orphan. Requires that full() is false.
   ForwardedCall& take() noexcept {
+    SLUICE_INVARIANT_DEBUG(!full(), pool_balance);
     ForwardedCall& call = *free_.back();
     free_.pop_back();
     return call;
@@ -48,6 +50,7 @@ class Orphans {
   void visit_next(std::uint32_t places, Visit&& visit) noexcept {
     for (; places > 0; --places) {
       ForwardedCall& call = calls_[next_];
+      SLUICE_INVARIANT_DEBUG(call.connection == nullptr || call.call == nullptr, gateway_state);
       next_ = next_ + 1 < calls_.size() ? next_ + 1 : 0;
       if (call.connection != nullptr) visit(call);
     }
@@ -93,6 +96,7 @@ class DuplicateRequests {
   Decision decide(ForwardedCall& forwarded) noexcept;
   /// Returns the cached reply of a call for which decide() has returned Replay.
   std::span<const std::byte> reply_to(const ForwardedCall& forwarded) const noexcept {
+    SLUICE_INVARIANT_DEBUG(forwarded.entry != nullptr, pool_balance);
     return cache_->reply_of(*forwarded.entry);
   }
   /// Removes the cache entry from a replayed call and returns it. The caller passes it to let_go().

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/ulb/nfs3.h"
@@ -50,6 +51,8 @@ service::Execution ForwardService::execute_tagged(service::Call& call,
 /// Initializes the state of a call from the message that the client has sent.
 void ForwardService::begin(service::Call& call, ForwardedCall& forwarded) noexcept {
   const bool signs_xid = call.header().credential.flavor == rpc::AuthFlavor::RpcSecGss;
+  SLUICE_INVARIANT_DEBUG(forwarded.state == ForwardedCall::State::None, gateway_state);
+  SLUICE_INVARIANT_DEBUG(forwarded.connection == nullptr && forwarded.memory == nullptr, pool_balance);
   upstream_.register_client(*call.client());
   forwarded.call = &call;
   forwarded.service = this;
@@ -135,6 +138,8 @@ ForwardService::Written ForwardService::write_reply(ForwardedCall& forwarded,
   std::size_t data_bytes = 0;
   for (std::size_t i = 0; i < item_count; ++i) {
     items[i].offset += results_at;
+    SLUICE_INVARIANT_DEBUG(items[i].offset + std::size_t{items[i].bytes} <= record.bytes.size(),
+                           buffer_bounds);
     results_bytes -= xdr::padded(items[i].bytes);
     data_bytes += items[i].bytes;
   }
@@ -152,6 +157,8 @@ ForwardService::Written ForwardService::write_reply(ForwardedCall& forwarded,
     from = items[i].offset + xdr::padded(data.size());
     rdma::Sge piece{const_cast<std::byte*>(data.data()), items[i].bytes, record.lkey};
     if (!record.registered) {
+      SLUICE_INVARIANT_DEBUG(forwarded.memory != nullptr && copied + data.size() <= kItemBytes,
+                             buffer_bounds);
       piece.address = forwarded.memory + copied;
       if (!data.empty()) std::memcpy(piece.address, data.data(), data.size());
       copied += data.size();
@@ -194,6 +201,7 @@ ForwardService* ExportGroup::find(std::uint32_t tag) const noexcept {
 }
 
 Execution ExportGroup::execute(service::Call& call) noexcept {
+  SLUICE_INVARIANT_DEBUG(count_ > 0, table_index);
   auto& forwarded = call.state<ForwardedCall>();
   if (forwarded.state == ForwardedCall::State::Held) return forwarded.service->execute(call);
   const rpc::CallHeader& header = call.header();
@@ -231,6 +239,7 @@ Execution ExportGroup::route(service::Call& call, const ulb::CallHandles& handle
     members_[0]->count(Counter::unknown_handles);
     return refuse(call, ulb::Nfs3Error::Stale);
   }
+  SLUICE_INVARIANT_DEBUG(target != nullptr, table_index);
   if (handles.count > 1 && handles.tags[1] != handles.tags[0]) {
     target->count(Counter::across_upstreams);
     return refuse(call, ulb::Nfs3Error::CrossDevice);

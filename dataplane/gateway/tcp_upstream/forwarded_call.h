@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/gateway/call_state.h"
 #include "dataplane/gateway/tcp_upstream/duplicate_request_cache.h"
 #include "dataplane/service/api/service.h"
@@ -155,6 +156,7 @@ class ForwardedCallList {
     (forwarded.previous != nullptr ? forwarded.previous->next : first_) = forwarded.next;
     (forwarded.next != nullptr ? forwarded.next->previous : last_) = forwarded.previous;
     forwarded.next = forwarded.previous = nullptr;
+    SLUICE_INVARIANT_DEBUG(size_ > 0, list_membership);
     --size_;
   }
   /// Replaces a call of this list by `other`, which is in no list.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/gateway/tcp_upstream/forward_service.h"
 #include "dataplane/gateway/tcp_upstream/reverse_calls.h"
 #include "dataplane/gateway/tcp_upstream/upstream_calls.h"
@@ -114,6 +115,7 @@ void UpstreamCalls::on_reply(UpstreamConnection& connection, std::span<std::byte
 /// Sends the call again on its client's dedicated connection, because the upstream refuses the session on
 /// other connections.
 void UpstreamCalls::send_on_own(ForwardedCall& forwarded) noexcept {
+  SLUICE_INVARIANT_DEBUG(!forwarded.own_connection, gateway_state);
   shared_.count(Counter::unassociated);
   sessions_stay_[forwarded.call->client()->number()] = true;
   answered(forwarded);
@@ -138,6 +140,7 @@ void UpstreamCalls::deliver(ForwardedCall& forwarded, std::span<const std::byte>
 /// Completes the call with the reply. Returns false if the transport lacks memory for the results.
 bool UpstreamCalls::complete(ForwardedCall& forwarded, std::span<const std::byte> record,
                              bool registered) noexcept {
+  SLUICE_INVARIANT_DEBUG(forwarded.call != nullptr && !forwarded.given_up(), gateway_state);
   const rdma::Lkey lkey =
       forwarded.need != ReplyNeed::None ? admission_.memory().of(forwarded.need).lkey() : rdma::Lkey{};
   const ForwardService::Written written =
@@ -152,6 +155,7 @@ bool UpstreamCalls::complete(ForwardedCall& forwarded, std::span<const std::byte
 }
 
 bool UpstreamCalls::deliver_held(ForwardedCall& forwarded) noexcept {
+  SLUICE_INVARIANT_DEBUG(forwarded.memory != nullptr && forwarded.record_bytes > 0, buffer_bounds);
   return complete(forwarded, {forwarded.memory, forwarded.record_bytes}, true);
 }
 
@@ -177,6 +181,7 @@ void UpstreamCalls::refuse_reply(ForwardedCall& forwarded, std::uint64_t bytes) 
 
 /// Holds the reply until the transport has memory and executes the call again.
 void UpstreamCalls::wait_for_results(ForwardedCall& forwarded) noexcept {
+  SLUICE_INVARIANT_DEBUG(forwarded.memory != nullptr, pool_balance);
   answered(forwarded);
   if (forwarded.state != ForwardedCall::State::Held) forwarded.transition(ForwardedCall::State::Held);
   forwarded.call->await_memory();
@@ -185,6 +190,7 @@ void UpstreamCalls::wait_for_results(ForwardedCall& forwarded) noexcept {
 void UpstreamCalls::answered(ForwardedCall& forwarded) noexcept {
   if (forwarded.connection == nullptr) return;  // the reply was held, and the call is already unlinked
   forwarded.connection->note_answer();
+  SLUICE_INVARIANT_DEBUG(forwarded.sent_ns != 0, gateway_state);
   const std::uint64_t took_ns = shared_.now_ns() - forwarded.sent_ns;
   shared_.area.upstream_ns.record(took_ns);
   if (forwarded.call != nullptr) forwarded.call->note_upstream_ns(took_ns);
@@ -212,6 +218,7 @@ void ReverseCalls::on_call(UpstreamConnection& connection, std::span<const std::
   if (connection.client() == nullptr) return refuse(connection, xid, rpc::AcceptStat::ProgUnavail);
   if (free_.empty()) return refuse(connection, xid, rpc::AcceptStat::SystemErr);
   Outstanding& call = *free_.back();
+  static_cast<void>(SLUICE_INVARIANT(call.connection == nullptr, pool_balance));
   free_.pop_back();
   call.connection = &connection;
   call.epoch = connection.epoch();

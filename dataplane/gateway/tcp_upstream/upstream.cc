@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice::tcp_upstream {
@@ -18,6 +19,7 @@ Upstream::Upstream(const UpstreamConfig& config, const UpstreamContext& context,
 }
 
 void Upstream::register_client(service::Client& client) noexcept {
+  SLUICE_INVARIANT_DEBUG(client.number() < clients_.size(), table_index);
   ClientEntry& entry = clients_[client.number()];
   if (entry.client == &client) return;
   entry = {.client = &client};
@@ -64,6 +66,7 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
 void Upstream::attend_connections(std::uint64_t now_ns) noexcept {
   for (std::uint32_t due = attention_round_.due(now_ns, connections_.work.attended()); due > 0; --due) {
     UpstreamConnection& connection = connections_.work.next_attended();
+    static_cast<void>(SLUICE_INVARIANT(connection.upstream_number() == shared_.number, list_membership));
     connection.attend(now_ns);
     if (connection.has_left()) {
       connections_.recycle(connection);
@@ -84,6 +87,7 @@ void Upstream::reconcile(std::uint64_t now_ns) noexcept {
   // The clock is read again, because calls may have begun after `now_ns` was read, and ages are unsigned.
   const std::uint64_t clock_ns = shared_.now_ns();
   for (std::uint32_t calls = kCallsInATurn; due > 0; --due) {
+    static_cast<void>(SLUICE_INVARIANT(next_looked_at_ < count, table_index));
     if (next_looked_at_ == 0 && !among_calls_ && shared_.addresses.poll(clock_ns)) shared_.address_changed();
     among_calls_ = !look_at(*connections_.all()[next_looked_at_], clock_ns, calls);
     if (among_calls_) return;
@@ -98,7 +102,9 @@ void Upstream::reconcile(std::uint64_t now_ns) noexcept {
 /// Checks a connection and its calls, and reduces `calls` by their number. Returns false when `calls` reaches
 /// zero; the next loop iteration continues with the remaining calls.
 bool Upstream::look_at(UpstreamConnection& connection, std::uint64_t now_ns, std::uint32_t& calls) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(calls > 0, credit_balance));
   for (ForwardedCall* forwarded = nullptr; (forwarded = connection.next_call()) != nullptr;) {
+    static_cast<void>(SLUICE_INVARIANT(forwarded->connection == &connection, list_membership));
     calls_.end_if_due(*forwarded, now_ns);
     if (forwarded->connection == &connection) calls_.retransmit_if_due(*forwarded, now_ns);
     if (--calls == 0) return false;
@@ -148,6 +154,7 @@ std::uint32_t Upstream::next_credit_limit(std::uint32_t client, std::uint64_t no
 
 void Upstream::update_credit_limit(std::uint32_t client, std::uint64_t now_ns) noexcept {
   ClientEntry& entry = clients_[client];
+  if (!SLUICE_INVARIANT(entry.client != nullptr, table_index)) return;
   const std::uint32_t limit = next_credit_limit(client, now_ns);
   found_.lowest_credit_limit = smaller_of(found_.lowest_credit_limit, limit);
   const bool changed = std::exchange(entry.credit_limit, limit) != limit;
@@ -173,6 +180,7 @@ void Upstream::publish() noexcept {
 // The remainder of this file replaces the upstream by another one (upstream_slot.h).
 
 void Upstream::assign(std::string_view name, std::uint16_t port) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(draining_since_ns_ == 0 && !parted_, gateway_state));
   shared_.area.clear();
   credits_.use(shared_.number);
   shared_.addresses.look_for(name, port);
@@ -194,6 +202,7 @@ void Upstream::detach_clients() noexcept {
     for (std::size_t need = 0; need < kReplyNeeds; ++need)
       while (ForwardedCall* const waiting = calls_.admission().waiting_of(client.number(), need).first())
         calls_.abandon(*waiting);
+    static_cast<void>(SLUICE_INVARIANT(client.number() < clients_.size(), table_index));
     client_gone(client);
   }
 }
@@ -204,6 +213,7 @@ bool Upstream::drain() noexcept {
   if (!parted_) {
     if (calls_.any() && now_ns - draining_since_ns_ < kLeaveNs) return false;
     detach_clients();
+    static_cast<void>(SLUICE_INVARIANT(calls_.admission().waiting() == 0, pool_balance));
     parted_ = true;
   }
   if (!connections_.retired()) return false;

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/gateway/tcp_upstream/forward_service.h"
 
 namespace sluice::tcp_upstream {
@@ -36,6 +37,7 @@ void UpstreamCalls::submit(ForwardedCall& forwarded) noexcept {
 /// Admits and starts the first call of the queue, or makes it wait for what it lacks.
 Admission::Lack UpstreamCalls::admit(Admission::Queue& queue) noexcept {
   ForwardedCall& first = *queue.calls.first();
+  SLUICE_INVARIANT_DEBUG(first.awaits_admission() && first.connection == nullptr, gateway_state);
   const DuplicateRequests::Decision turn = repeats_.decide(first);
   if (turn == DuplicateRequests::Decision::Replay) first.transition(ForwardedCall::State::AwaitingReplay);
   if (turn == DuplicateRequests::Decision::Later)
@@ -48,6 +50,7 @@ Admission::Lack UpstreamCalls::admit(Admission::Queue& queue) noexcept {
 }
 
 void UpstreamCalls::start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept {
+  SLUICE_INVARIANT_DEBUG(forwarded.awaits_admission() && forwarded.connection == nullptr, gateway_state);
   if (forwarded.state == ForwardedCall::State::AwaitingReplay) return replay(forwarded);
   connections_.note_started(forwarded);
   if (forwarded.keeps_xid) {
@@ -68,6 +71,8 @@ void UpstreamCalls::serve_waiting() noexcept {
   // other calls.
   while (ForwardedCall* const forwarded = unanswerable_.first()) {
     unanswerable_.remove(*forwarded);
+    static_cast<void>(SLUICE_INVARIANT(
+        forwarded->state == ForwardedCall::State::None && forwarded->connection == nullptr, gateway_state));
     forwarded->call->client()->disconnect();
     forwarded->call->complete(rpc::AcceptStat::SystemErr);  // not sent: the client is disconnected
   }
@@ -94,6 +99,7 @@ void UpstreamCalls::serve_without_connection() noexcept {
 }
 
 void UpstreamCalls::client_gone(std::uint16_t client) noexcept {
+  if (!SLUICE_INVARIANT(client < sessions_stay_.size(), table_index)) return;
   connections_.client_gone(client);
   repeats_.client_gone(client);
   sessions_stay_[client] = false;
@@ -101,6 +107,7 @@ void UpstreamCalls::client_gone(std::uint16_t client) noexcept {
 
 /// Answers a call with the kept reply of its first transmission.
 void UpstreamCalls::replay(ForwardedCall& forwarded) noexcept {
+  SLUICE_INVARIANT_DEBUG(forwarded.entry != nullptr, pool_balance);
   shared_.no_longer_unsent(forwarded);
   admission_.finished(forwarded);
   const auto reply = repeats_.reply_to(forwarded);
@@ -134,6 +141,8 @@ void UpstreamCalls::unlink(ForwardedCall& forwarded) noexcept {
 /// Ends a call without a reply. Its client is disconnected and retransmits the call. An error reply would
 /// look like one of the upstream and could lose data.
 void UpstreamCalls::end(ForwardedCall& forwarded) noexcept {
+  static_cast<void>(
+      SLUICE_INVARIANT(forwarded.call != nullptr && forwarded.connection == nullptr, gateway_state));
   forwarded.transition(ForwardedCall::State::None);
   unanswerable_.push_back(forwarded);
 }
@@ -149,6 +158,7 @@ void UpstreamCalls::end_at_upstream(ForwardedCall& forwarded) noexcept {
 /// Replaces a call that the upstream may execute by an orphan until the upstream answers. A call that may be
 /// executed twice ends without an orphan.
 void UpstreamCalls::orphan(ForwardedCall& forwarded) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(forwarded.connection != nullptr && !forwarded.keeps_xid, gateway_state));
   if (forwarded.repetition == service::Repetition::Harmless) return end_at_upstream(forwarded);
   shared_.count(Counter::orphans);
   ForwardedCall* const orphan = repeats_.adopt(forwarded);
@@ -182,6 +192,7 @@ void UpstreamCalls::abandon(ForwardedCall& forwarded) noexcept {
 }
 
 void UpstreamCalls::on_message_sent(ForwardedCall& forwarded) noexcept {
+  SLUICE_INVARIANT_DEBUG(forwarded.in_send_queue() && forwarded.connection != nullptr, gateway_state);
   using enum ForwardedCall::State;
   if (forwarded.state == Sending) return forwarded.transition(AwaitingReply);
   if (forwarded.state == Replied) {
@@ -208,6 +219,7 @@ bool UpstreamCalls::may_go_again(const ForwardedCall& forwarded) noexcept {
 void UpstreamCalls::requeue(UpstreamConnection& connection, const ForwardedCall* guilty) noexcept {
   for (ForwardedCall* forwarded = connection.calls().first(); forwarded != nullptr;) {
     ForwardedCall* const next = forwarded->next;
+    static_cast<void>(SLUICE_INVARIANT(forwarded->connection == &connection, list_membership));
     if (connection.retiring() || forwarded == guilty || !may_go_again(*forwarded)) {
       end_at_upstream(*forwarded);
     } else if (forwarded->state == ForwardedCall::State::Replied) {
@@ -271,6 +283,7 @@ void UpstreamCalls::retransmit_if_due(ForwardedCall& forwarded, std::uint64_t no
 /// An orphan without a kept message, such as a WRITE, ends with its connection. Any other orphan is
 /// retransmitted after its client has retransmitted the call.
 void UpstreamCalls::watch(ForwardedCall& orphan, std::uint64_t now_ns) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(orphan.call == nullptr && orphan.connection != nullptr, gateway_state));
   UpstreamConnection& connection = *orphan.connection;
   if (!is_overtaken(orphan) || now_ns - orphan.sent_ns < kEarlierNs) return;
   if (orphan.message.empty()) return connection.lose();

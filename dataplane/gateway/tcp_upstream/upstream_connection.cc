@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/tcp_upstream/forward_service.h"
 #include "dataplane/tcp/sockets.h"
@@ -71,6 +72,8 @@ bool UpstreamConnection::prepare_socket(const PeerAddress& address) noexcept {
 }
 
 void UpstreamConnection::open() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(!sending_ && !receiver_.busy(), gateway_state));
+  static_cast<void>(SLUICE_INVARIANT(queue_.empty(), pool_balance));
   const PeerAddress* const address = shared_.addresses.current();
   if (address == nullptr || !prepare_socket(*address)) {
     shared_.count(Counter::connect_failures);
@@ -86,6 +89,8 @@ void UpstreamConnection::open() noexcept {
 }
 
 void UpstreamConnection::on_connected(int result) noexcept {
+  static_cast<void>(
+      SLUICE_INVARIANT(state_ == State::Connecting || state_ == State::Aborting, gateway_state));
   if (result < 0) shared_.count(Counter::connect_failures);
   if (state_ == State::Connecting) {
     if (is_of_address(result)) shared_.address_failed(peer_);
@@ -115,6 +120,8 @@ void UpstreamConnection::close_when_idle() noexcept {
 }
 
 ForwardedCall* UpstreamConnection::end_stream() noexcept {
+  static_cast<void>(
+      SLUICE_INVARIANT(state_ == State::Closing && !sending_ && !receiver_.busy(), gateway_state));
   if (socket_ >= 0) {
     const int next = port_ != 0 && !retiring() ? next_socket() : -1;
     ::close(socket_);
@@ -133,6 +140,7 @@ ForwardedCall* UpstreamConnection::end_stream() noexcept {
 
 void UpstreamConnection::settle() noexcept {
   unsent_ = calls_.first();
+  static_cast<void>(SLUICE_INVARIANT(queue_.empty() && batch_.open == 0, pool_balance));
   to_resend_ = 0;
   for (ForwardedCall* call = unsent_; call != nullptr; call = call->next) {
     to_resend_ += call->resent;
@@ -186,6 +194,7 @@ void UpstreamConnection::watch(std::uint64_t now_ns) noexcept {
 /// Sends a NULL call unless the send queue has no room for it. The upstream has to show a sign of life in
 /// either case, also if it accepts no bytes.
 void UpstreamConnection::probe() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(is_up() && !calls_.empty(), gateway_state));
   probed_ns_ = shared_.now_ns();
   shared_.count(Counter::probes);
   if (!queue_.room_for(tcp::kRecordHeadBytes + rpc::kMinCallBytes)) return;
@@ -234,6 +243,8 @@ void UpstreamConnection::follow_address(std::uint64_t now_ns) noexcept {
 }
 
 void UpstreamConnection::detach() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(client_ != nullptr, gateway_state));
+  static_cast<void>(SLUICE_INVARIANT(tenure_ == Tenure::InUse || tenure_ == Tenure::Retiring, gateway_state));
   client_ = nullptr;
   tenure_ = retiring() ? Tenure::Detached : Tenure::Leaving;
   retire_if_done();

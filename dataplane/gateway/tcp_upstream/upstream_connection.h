@@ -17,6 +17,7 @@
 
 #include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/intrusive_lists.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
 #include "dataplane/gateway/tcp_upstream/upstream_shared.h"
@@ -112,7 +113,10 @@ class UpstreamConnection {
   /// or be added during a round.
   ForwardedCall* next_call() noexcept;
 
-  void assign(service::Client& client) noexcept { client_ = &client; }
+  void assign(service::Client& client) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(client_ == nullptr && calls_.empty(), pool_balance));
+    client_ = &client;
+  }
   /// Detaches the connection from its client, whose calls have been given up. The connection is closed after
   /// all orphans on it have ended; has_left() is true from then on.
   void detach() noexcept;
@@ -125,6 +129,7 @@ class UpstreamConnection {
   void retire() noexcept;
   /// Makes the connection available for another client or another upstream. Requires retired().
   void reuse() noexcept {
+    static_cast<void>(SLUICE_INVARIANT(retired() && calls_.empty(), gateway_state));
     tenure_ = Tenure::InUse;
     answered_ = false;
     port_ = 0;
@@ -152,6 +157,7 @@ class UpstreamConnection {
   void remove(ForwardedCall& forwarded) noexcept;
   /// Replaces a call that has been sent by its copy `other`.
   void replace(ForwardedCall& forwarded, ForwardedCall& other) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(unsent_ != &forwarded && other.connection == this, list_membership));
     if (next_call_ == &forwarded) next_call_ = &other;
     calls_.replace(forwarded, other);
   }

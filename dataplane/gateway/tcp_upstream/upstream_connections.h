@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/gateway/tcp_upstream/upstream_connection.h"
 
@@ -37,11 +38,13 @@ class UpstreamConnections {
   UpstreamConnection* connection_for(const ForwardedCall& forwarded) noexcept {
     service::Client& client = *forwarded.call->client();
     const std::uint32_t number = client.number();
+    SLUICE_INVARIANT_DEBUG(number < own_.size(), table_index);
     if (!forwarded.own_connection) {
       const std::uint32_t turn = forwarded.has_long_message() ? long_messages_[number] : 0;
       return all_[(number + turn) % shared_.config.shared_connections].get();
     }
     UpstreamConnection*& own = own_[number];
+    SLUICE_INVARIANT_DEBUG(own == nullptr || own->client() == &client, table_index);
     if (own != nullptr || free_.empty()) return own;
     own = free_.back();
     free_.pop_back();
@@ -55,6 +58,7 @@ class UpstreamConnections {
   }
   bool any_free() const noexcept { return !free_.empty(); }
   void client_gone(std::uint16_t client) noexcept {
+    if (!SLUICE_INVARIANT(client < own_.size(), table_index)) return;
     long_messages_[client] = 0;
     if (UpstreamConnection* const own = std::exchange(own_[client], nullptr)) {
       ++draining_;

@@ -63,6 +63,7 @@ class XidTable {
   /// slots are used, and each is skipped once per pass over the table.
   std::uint32_t next() noexcept {
     while (slot(next_) != nullptr) ++next_;
+    SLUICE_INVARIANT_DEBUG(std::has_single_bit(slots_.size()), xid_table);
     return next_++;
   }
   /// Adds a call whose XID is from next(), or replaces the call that has the same XID.
@@ -211,6 +212,7 @@ class UpstreamShared {
   }
 
   void note_unsent(const ForwardedCall& forwarded) noexcept {
+    SLUICE_INVARIANT_DEBUG(forwarded.unsent(), gateway_state);
     Unsent& of_client = unsent[forwarded.call->client()->number()];
     if (of_client.calls++ == 0) of_client.moved_ns = forwarded.begun_ns;
   }
@@ -223,6 +225,7 @@ class UpstreamShared {
     of_client.moved_ns = now_ns();
   }
   void note_sending(ForwardedCall& forwarded) noexcept {
+    SLUICE_INVARIANT_DEBUG(forwarded.message.size() >= xdr::kUnit, buffer_bounds);
     no_longer_unsent(forwarded);
     forwarded.sent_ns = now_ns();
     probe::upstream_call_sent(xdr::load_u32(forwarded.message.data()), forwarded.xid,

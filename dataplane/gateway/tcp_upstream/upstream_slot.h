@@ -18,6 +18,8 @@
 #include "dataplane/segment/gateways.h"
 #include "dataplane/service/api/service.h"
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice::tcp_upstream {
 
 /// Time in nanoseconds for which a failed address is not selected.
@@ -96,7 +98,9 @@ class CreditLimits {
 
   /// Marks an upstream as used. Upstream numbers are below segment::kMaxUpstreams. A used upstream that has
   /// set no limit does not restrict its clients.
-  void use(std::uint32_t upstream) noexcept { in_use_[upstream] = true; }
+  void use(std::uint32_t upstream) noexcept {
+    if (SLUICE_INVARIANT(upstream < in_use_.size(), table_index)) in_use_[upstream] = true;
+  }
   /// Sets the limit of a client at one upstream. `held` is the number of the client's calls that are
   /// outstanding at the upstream or wait for it.
   void set(service::Client& client, std::uint32_t upstream, std::uint32_t limit,
@@ -108,7 +112,10 @@ class CreditLimits {
     client.limit_credits(together(of_client));
   }
   /// Removes the limit of a disconnected client.
-  void forget(std::uint16_t client, std::uint32_t upstream) noexcept { of_clients_[client][upstream] = {}; }
+  void forget(std::uint16_t client, std::uint32_t upstream) noexcept {
+    if (!SLUICE_INVARIANT(client < of_clients_.size() && upstream < in_use_.size(), table_index)) return;
+    of_clients_[client][upstream] = {};
+  }
 
  private:
   struct Limit {
@@ -156,6 +163,7 @@ class UpstreamSlot {
   /// Offers the slot to another upstream. The main thread calls it while the slot is settled. The current
   /// upstream is drained first.
   void offer(Identity identity) {
+    static_cast<void>(SLUICE_INVARIANT(settled(), gateway_state));
     identity_ = std::move(identity);
     offered_.store(true, std::memory_order_release);
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/tcp_upstream/upstream_slot.h"
@@ -44,6 +45,7 @@ Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const Upstream
     std::construct_at(setup.area);  // resets the counters of an earlier data plane
     const UpstreamContext context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
     upstreams_.push_back(make_owned<Upstream>(setup.config, context, setup.number, *setup.area));
+    static_cast<void>(SLUICE_INVARIANT(by_number_[setup.number] == nullptr, table_index));
     by_number_[setup.number] = upstreams_.back().get();
     places_[setup.number] = add_routes(*upstreams_.back(), setup, config.ports);
   }
@@ -105,6 +107,7 @@ bool Upstreams::poll(std::uint64_t now_ns) noexcept {
   const std::size_t count =
       uring_.poll([this](void* target, tcp::Uring::Kind kind, const tcp::Uring::Completion& end) {
         auto& connection = *static_cast<UpstreamConnection*>(target);
+        SLUICE_INVARIANT_DEBUG(by_number_[connection.upstream_number()] != nullptr, table_index);
         by_number_[connection.upstream_number()]->on_completion(connection, kind, end);
       });
   for (const auto& upstream : upstreams_) upstream->background(now_ns);
@@ -165,6 +168,7 @@ bool Addresses::poll(std::uint64_t now_ns) noexcept {
   }
   if (count_ == 0) return false;
   current_ = preferred();
+  static_cast<void>(SLUICE_INVARIANT(current_ < count_ && count_ <= entries_.size(), table_index));
   return entries_[current_].address != before || port_ != port_before;
 }
 

@@ -11,6 +11,7 @@
 
 #include "dataplane/base/owned.h"
 #include "dataplane/gateway/tcp_upstream/forward_service.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/gateway/tcp_upstream/upstream.h"
 #include "dataplane/gateway/tcp_upstream/upstream_slot.h"
 #include "dataplane/service/api/service.h"
@@ -36,7 +37,9 @@ class ExportGroup final : public service::Service {
   explicit ExportGroup(const service::Binding& binding) : binding_(binding) {}
   /// Adds a member at setup. A group has 1 to segment::kMaxUpstreams members. Each has a unique tag, or no
   /// tag while it is spare, and outlives the group.
-  void add(ForwardService& member) noexcept { members_[count_++] = &member; }
+  void add(ForwardService& member) noexcept {
+    if (SLUICE_INVARIANT(count_ < members_.size(), table_index)) members_[count_++] = &member;
+  }
 
   const service::Binding& binding() const noexcept override { return binding_; }
   service::Execution execute(service::Call& call) noexcept override;

@@ -18,6 +18,7 @@ void RemoteCall::reset(CrossReactorCall& rings, ShareAccount& account) noexcept 
 }
 
 void RemoteCall::ask(Call& call, Service& service, Step step) noexcept {
+  SLUICE_INVARIANT_DEBUG(rings_ != nullptr && account_ != nullptr, handover_ticket);
   call_ = &call;
   service_ = &service;
   step_ = step;
@@ -30,6 +31,7 @@ void RemoteCall::ask(Call& call, Service& service, Step step) noexcept {
 }
 
 void RemoteCall::ask_release() noexcept {
+  SLUICE_INVARIANT_DEBUG(call_ != nullptr, handover_ticket);
   call_ = nullptr;
   step_ = Step::Release;
   answer_ = Answer::None;
@@ -42,6 +44,7 @@ void RemoteCall::ask_again() noexcept {
 
 template <typename Translate>
 void RemoteCall::give_back(const Translate& lkey_of) noexcept {
+  SLUICE_INVARIANT_DEBUG(call_ != nullptr && answer_ != Answer::Released, handover_ticket);
   Call& call = *call_;
   copy_pieces_to(call, lkey_of);
   switch (answer_) {
@@ -91,6 +94,7 @@ void RemoteCall::on_await_memory(Call&) noexcept {
 }
 
 void RemoteCall::serve() noexcept {
+  SLUICE_INVARIANT_DEBUG(!serving_ && answer_ == Answer::None, handover_ticket);
   serving_ = true;
   switch (step_) {
     case Step::Place:
@@ -138,6 +142,7 @@ CrossReactorCall::CrossReactorCall(std::vector<KeyPair> keys, std::uint32_t clie
 }
 
 void CrossReactorCall::release(RemoteCall& remote) noexcept {
+  SLUICE_INVARIANT_DEBUG(free_.size() < kMaxRemoteCalls, pool_balance);
   free_.push_back(&remote);
   tickets_.give_back(remote.account());
 }
@@ -188,6 +193,7 @@ void CrossReactorCall::submit(Call& call, Service& service, RemoteCall::Step ste
 /// Sends the call to the owner. A ticket of the account must have been taken unless the call already has one.
 void CrossReactorCall::send(CallTicket& ticket, ClientShare& share) noexcept {
   if (ticket.remote == nullptr) {
+    SLUICE_INVARIANT_DEBUG(!free_.empty(), pool_balance);
     ticket.remote = free_.back();
     free_.pop_back();
     ticket.remote->reset(*this, share.account);
@@ -205,6 +211,8 @@ void CrossReactorCall::serve_waiting(ClientShare& share) noexcept {
 }
 
 void CrossReactorCall::push_waiting(ClientShare& share, CallTicket& ticket) noexcept {
+  SLUICE_INVARIANT_DEBUG(!ticket.waiting && (share.first == nullptr) == (share.last == nullptr),
+                         list_membership);
   ticket.waiting = true;
   ticket.next = nullptr;
   ticket.previous = share.last;
@@ -214,6 +222,7 @@ void CrossReactorCall::push_waiting(ClientShare& share, CallTicket& ticket) noex
 }
 
 void CrossReactorCall::remove_waiting(ClientShare& share, CallTicket& ticket) noexcept {
+  SLUICE_INVARIANT_DEBUG(ticket.waiting && waiting_ > 0 && share.first != nullptr, list_membership);
   ticket.waiting = false;
   (ticket.previous != nullptr ? ticket.previous->next : share.first) = ticket.next;
   (ticket.next != nullptr ? ticket.next->previous : share.last) = ticket.previous;
@@ -242,6 +251,7 @@ void CrossReactorCall::client_gone(const Client& client) noexcept {
     call.complete(rpc::AcceptStat::SystemErr);
   }
   tickets_.forget_all(share.account);
+  static_cast<void>(SLUICE_INVARIANT(share.first == nullptr && share.last == nullptr, list_membership));
 }
 
 Placement RemoteService::place(Call& call) noexcept {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/base/spsc_ring.h"
@@ -141,7 +142,10 @@ class CrossReactorCall {
     CallTicket* last = nullptr;
   };
 
-  ClientShare& share_of(const Call& call) noexcept { return shares_[call.client()->number()]; }
+  ClientShare& share_of(const Call& call) noexcept {
+    SLUICE_INVARIANT_DEBUG(call.client()->number() < shares_.size(), table_index);
+    return shares_[call.client()->number()];
+  }
   void submit(Call& call, Service& service, RemoteCall::Step step) noexcept;
   void send(CallTicket& ticket, ClientShare& share) noexcept;
   void serve_waiting(ClientShare& share) noexcept;
@@ -151,8 +155,14 @@ class CrossReactorCall {
   void client_gone(const Client& client) noexcept;
   void release(RemoteCall& remote) noexcept;
   // The rings are never full: each of the kMaxRemoteCalls calls is in at most one ring.
-  void to_owner(RemoteCall& remote) noexcept { static_cast<void>(to_owner_->push(&remote)); }
-  void to_caller(RemoteCall& remote) noexcept { static_cast<void>(to_caller_->push(&remote)); }
+  void to_owner(RemoteCall& remote) noexcept {
+    const bool pushed = to_owner_->push(&remote);
+    SLUICE_INVARIANT_DEBUG(pushed, ring_index);
+  }
+  void to_caller(RemoteCall& remote) noexcept {
+    const bool pushed = to_caller_->push(&remote);
+    SLUICE_INVARIANT_DEBUG(pushed, ring_index);
+  }
   void resume(RemoteCall& remote) noexcept;
   rdma::Lkey callers_key(rdma::Lkey owners) const noexcept;
 

@@ -20,6 +20,7 @@
 #include <type_traits>
 
 #include "dataplane/base/host_name.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/service/api/binding.h"
@@ -189,6 +190,7 @@ class Call {
   /// accept_stat. Call it after require_results() and before anything is written. The call must be completed
   /// with AcceptStat::Success, regardless of the reply's status.
   void write_whole_reply() noexcept {
+    SLUICE_INVARIANT_DEBUG(results_.position() == 0 && item_count_ == 0, buffer_bounds);
     constexpr std::size_t kAhead = rpc::kMinReplyBytes - xdr::kUnit;
     results_ = xdr::Writer({results_.written().data() - kAhead, results_.remaining() + kAhead});
     results_offset_ = xdr::kUnit;
@@ -252,8 +254,14 @@ class Call {
     storage_ = &storage;
   }
   std::uint64_t upstream_ns() const noexcept { return has_state_ ? storage_->upstream_ns : 0; }
-  std::span<const rdma::Sge> pieces() const noexcept { return {storage_->pieces.data(), piece_count_}; }
-  std::span<const ResultItem> items() const noexcept { return {storage_->items.data(), item_count_}; }
+  std::span<const rdma::Sge> pieces() const noexcept {
+    SLUICE_INVARIANT_DEBUG(piece_count_ <= kMaxPieces, table_index);
+    return {storage_->pieces.data(), piece_count_};
+  }
+  std::span<const ResultItem> items() const noexcept {
+    SLUICE_INVARIANT_DEBUG(item_count_ <= kMaxResultItems, table_index);
+    return {storage_->items.data(), item_count_};
+  }
 
   // Functions for a copy of another call; see dataplane/service/cross_reactor_call.h.
   /// Copies the request and the room for results from `original`. The peer is set separately.

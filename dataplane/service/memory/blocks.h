@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include "dataplane/base/invariant.h"
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
@@ -36,8 +37,14 @@ class LazyArray {
   LazyArray& operator=(const LazyArray&) = delete;
 
   std::size_t size() const noexcept { return count_; }
-  T& operator[](std::size_t i) noexcept { return elements_[i]; }
-  const T& operator[](std::size_t i) const noexcept { return elements_[i]; }
+  T& operator[](std::size_t i) noexcept {
+    SLUICE_INVARIANT_DEBUG(i < count_, table_index);
+    return elements_[i];
+  }
+  const T& operator[](std::size_t i) const noexcept {
+    SLUICE_INVARIANT_DEBUG(i < count_, table_index);
+    return elements_[i];
+  }
 
  private:
   std::size_t bytes() const noexcept { return count_ * sizeof(T) + 1; }
@@ -72,7 +79,10 @@ class BlockPool {
   void free_large(Block block) noexcept { give_back(block, false); }
   void free_small(Block block) noexcept { give_back(block, true); }
 
-  void pin(Block block) noexcept { ++pages_[block].pins; }
+  void pin(Block block) noexcept {
+    SLUICE_INVARIANT_DEBUG(block != 0 && pages_[block].doomed == 0, file_storage);
+    ++pages_[block].pins;
+  }
   void unpin(Block block) noexcept;
   std::uint32_t pins(Block block) const noexcept { return pages_[block].pins; }
 
@@ -83,6 +93,7 @@ class BlockPool {
   bool tail_marked(Block block) const noexcept { return pages_[block].tail != 0; }
 
   std::byte* data(Block block) const noexcept {
+    SLUICE_INVARIANT_DEBUG(block != 0 && block < pages_.size(), table_index);
     return region_.bytes.data() + std::size_t{block - 1} * kSmallBytes;
   }
   rdma::Lkey lkey() const noexcept { return region_.lkey; }
@@ -143,11 +154,13 @@ class PoolShares {
   /// Gives the export a share, in at most kMaxExports steps. If other exports have taken elements of the
   /// share, it becomes available as they give elements back.
   void open(std::uint32_t id) noexcept {
+    if (!SLUICE_INVARIANT(id < kMaxExports, table_index)) return;
     uses_[id].open = true;
     divide();
   }
   /// Ends the export's share, in at most kMaxExports steps. The export keeps the elements that it has taken.
   void close(std::uint32_t id) noexcept {
+    if (!SLUICE_INVARIANT(id < kMaxExports, table_index)) return;
     uses_[id].open = false;
     divide();
   }
@@ -163,11 +176,13 @@ class PoolShares {
 
   /// Takes a free element. The caller has checked available(), unless the export has just given one back.
   void take(std::uint32_t id) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(id < kMaxExports && free_ > 0, pool_balance));
     if (lacks(uses_[id]) > 0) --lacking_;
     ++uses_[id].taken;
     --free_;
   }
   void give_back(std::uint32_t id) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(uses_[id].taken > 0 && free_ < elements_, pool_balance));
     --uses_[id].taken;
     ++free_;
     if (lacks(uses_[id]) > 0) ++lacking_;
@@ -187,6 +202,7 @@ class PoolShares {
     share_ = open > 0 ? elements_ / kSharedPart / open : 0;
     lacking_ = 0;
     for (const Use& use : uses_) lacking_ += lacks(use);
+    static_cast<void>(SLUICE_INVARIANT(lacking_ <= elements_, pool_balance));
   }
 
   std::uint32_t elements_;

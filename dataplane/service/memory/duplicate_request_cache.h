@@ -22,6 +22,7 @@
 
 #include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/host_name.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/siphash.h"
 #include "dataplane/service/api/service.h"
 
@@ -79,6 +80,7 @@ class DuplicateRequestCache {
         siphash(hash_key_, std::as_bytes(std::span(key.peer.bytes))) % kReplyHosts);
     Entry* const entry = place_for(set_of(key), host, effect, now_ns);
     if (entry == nullptr) return;
+    SLUICE_INVARIANT_DEBUG(host < changes_.size(), table_index);
     forget(*entry);
     entry->key = key;
     entry->reader = reader;
@@ -102,6 +104,9 @@ class DuplicateRequestCache {
   };
 
   void forget(Entry& entry) noexcept {
+    SLUICE_INVARIANT_DEBUG(entry.bytes <= kMaxKeptReplyBytes && entry.host < kReplyHosts, buffer_bounds);
+    SLUICE_INVARIANT_DEBUG(entry.bytes == 0 || entry.effect != Effect::Changed || changes_[entry.host] > 0,
+                           pool_balance);
     if (entry.bytes > 0 && entry.effect == Effect::Changed) --changes_[entry.host];
     entry.bytes = 0;
   }

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/xdr/cursor.h"
 
@@ -40,6 +41,7 @@ FileSystem::FileSystem(rdma::MemoryRegion region, std::uint32_t max_files, const
 }
 
 bool FileSystem::set_export(std::uint32_t id, std::string_view path, std::uint64_t quota_bytes) noexcept {
+  if (!SLUICE_INVARIANT(id < kMaxExports, table_index)) return false;
   const std::uint64_t token = hash_text(key_, path);
   while (exports_.size() <= id) exports_.emplace_back();  // within the reserved capacity
   ExportUse& use = exports_[id];
@@ -65,6 +67,7 @@ void FileSystem::close_export(std::uint32_t id) noexcept {
 }
 
 HandleBytes FileSystem::handle_of(InodeNumber number) const noexcept {
+  SLUICE_INVARIANT_DEBUG(number < inodes_.size() && inodes_[number].export_id < exports_.size(), table_index);
   const Inode& inode = inodes_[number];
   const ExportUse& use = exports_[inode.export_id];
   return encode_handle(key_, {.export_id = inode.export_id,
@@ -81,6 +84,7 @@ FileSystem::Found FileSystem::find(std::span<const std::byte> handle) noexcept {
   if (inode.type == FileType::None || inode.generation != decoded->generation ||
       inode.export_id != decoded->export_id)
     return {Status::Stale};
+  SLUICE_INVARIANT_DEBUG(inode.export_id < exports_.size(), table_index);
   const ExportUse& use = exports_[inode.export_id];
   const std::uint64_t token = decoded->inode == use.root ? use.root_token : start_;
   if (decoded->token != token) return {Status::Stale};
@@ -95,6 +99,7 @@ InodeNumber FileSystem::new_inode(std::uint32_t export_id, const NewInode& what)
     number = never_used_inode_++;
   else
     return 0;
+  static_cast<void>(SLUICE_INVARIANT(inodes_[number].type == FileType::None, file_storage));
   inode_shares_.take(export_id);
   Inode& inode = inodes_[number];
   const std::uint32_t generation = inode.generation + 1;
@@ -115,6 +120,8 @@ InodeNumber FileSystem::new_inode(std::uint32_t export_id, const NewInode& what)
 
 void FileSystem::free_inode(InodeNumber number) noexcept {
   Inode& inode = inodes_[number];
+  static_cast<void>(SLUICE_INVARIANT(inode.type != FileType::None && number != 0, file_storage));
+  static_cast<void>(SLUICE_INVARIANT(inode.used_bytes == 0 && inode.entries == 0, file_storage));
   inode_shares_.give_back(inode.export_id);
   inode.type = FileType::None;
   inode.next = free_inode_list_;
@@ -124,6 +131,7 @@ void FileSystem::free_inode(InodeNumber number) noexcept {
 /// A file without links is removed immediately; its blocks are reclaimed in the background.
 void FileSystem::drop_link(InodeNumber number) noexcept {
   Inode& inode = inodes_[number];
+  static_cast<void>(SLUICE_INVARIANT(inode.links > 0 && inode.type != FileType::None, file_storage));
   inode.ctime_ns = clock_();
   const std::uint32_t last = inode.type == FileType::Directory ? 2 : 1;
   if (inode.links > last) {
@@ -171,6 +179,7 @@ void FileSystem::tree_append(Inode& directory, EntryNumber number) noexcept {
     parent = below;
     below = entries_[below].right;
   }
+  SLUICE_INVARIANT_DEBUG(parent == 0 || entries_[parent].sequence < entry.sequence, file_storage);
   entry.left = below;
   if (below != 0) entries_[below].parent = number;
   entry.parent = parent;
@@ -179,6 +188,7 @@ void FileSystem::tree_append(Inode& directory, EntryNumber number) noexcept {
 
 /// Removes an entry and merges its subtrees into its place.
 void FileSystem::tree_remove(Inode& directory, EntryNumber number) noexcept {
+  SLUICE_INVARIANT_DEBUG(directory.entry_root != 0, file_storage);
   const Entry& entry = entries_[number];
   EntryNumber left = entry.left;
   EntryNumber right = entry.right;
@@ -199,6 +209,7 @@ void FileSystem::tree_remove(Inode& directory, EntryNumber number) noexcept {
 }
 
 EntryNumber FileSystem::entry_after(InodeNumber directory, std::uint64_t cookie) const noexcept {
+  SLUICE_INVARIANT_DEBUG(inodes_[directory].type == FileType::Directory, file_storage);
   EntryNumber found = 0;
   for (EntryNumber at = inodes_[directory].entry_root; at != 0;) {
     if (entries_[at].sequence > cookie) {
@@ -236,6 +247,8 @@ EntryNumber FileSystem::add_entry(InodeNumber directory, std::string_view name, 
   else
     return 0;
   Inode& parent = inodes_[directory];
+  static_cast<void>(SLUICE_INVARIANT(parent.type == FileType::Directory && target != 0, file_storage));
+  static_cast<void>(SLUICE_INVARIANT(!name.empty() && name.size() <= kMaxNameBytes, buffer_bounds));
   entry_shares_.take(parent.export_id);
   Entry& entry = entries_[number];
   entry.directory = directory;
@@ -260,8 +273,12 @@ EntryNumber FileSystem::add_entry(InodeNumber directory, std::string_view name, 
 void FileSystem::unlink_entry(EntryNumber number) noexcept {
   Entry& entry = entries_[number];
   Inode& parent = inodes_[entry.directory];
+  static_cast<void>(SLUICE_INVARIANT(entry.directory != 0 && parent.entries > 0, file_storage));
   EntryNumber* link = &buckets_[bucket_of(entry.directory, entry.name_view())];
-  while (*link != number) link = &entries_[*link].hash_next;
+  while (*link != number) {
+    SLUICE_INVARIANT_DEBUG(*link != 0, file_storage);
+    link = &entries_[*link].hash_next;
+  }
   *link = entry.hash_next;
   tree_remove(parent, number);
   entry_shares_.give_back(parent.export_id);
@@ -278,8 +295,10 @@ FileSystem::Found FileSystem::create(InodeNumber directory, std::string_view nam
   const std::uint32_t id = inodes_[directory].export_id;
   if (available_files(id) == 0) return {Status::NoSpc};
   const InodeNumber number = new_inode(id, what);
+  if (!SLUICE_INVARIANT(number != 0, pool_balance)) return {Status::NoSpc};
   if (what.type == FileType::Directory) inodes_[number].links = 2;
-  add_entry(directory, name, number);
+  const EntryNumber entry = add_entry(directory, name, number);
+  static_cast<void>(SLUICE_INVARIANT(entry != 0, pool_balance));
   return {Status::Ok, number};
 }
 
@@ -293,6 +312,7 @@ Status FileSystem::link(InodeNumber directory, std::string_view name, InodeNumbe
 }
 
 void FileSystem::remove_entry(EntryNumber number) noexcept {
+  if (!SLUICE_INVARIANT(number != 0 && number < entries_.size(), table_index)) return;
   const InodeNumber target = entries_[number].inode;
   unlink_entry(number);
   drop_link(target);
@@ -302,7 +322,8 @@ void FileSystem::rename(EntryNumber from, InodeNumber to_directory, std::string_
   const InodeNumber target = entries_[from].inode;
   if (const EntryNumber existing = lookup(to_directory, to_name); existing != 0) remove_entry(existing);
   unlink_entry(from);
-  add_entry(to_directory, to_name, target);  // the entry freed above is available
+  const EntryNumber added = add_entry(to_directory, to_name, target);  // the entry freed above is available
+  static_cast<void>(SLUICE_INVARIANT(added != 0, pool_balance));
   inodes_[target].ctime_ns = clock_();
 }
 

@@ -5,6 +5,7 @@
 // Invariant: the bytes of a block after the end of its file are zero, or belong to a WRITE in flight on it,
 // or the block is marked to be cleared when the last transfer on it ends. Extending a file therefore never
 // exposes old data.
+#include "dataplane/base/invariant.h"
 #include "dataplane/service/memory/blocks.h"
 
 #include <cstring>
@@ -20,6 +21,7 @@ BlockPool::BlockPool(rdma::MemoryRegion region)
       pages_(std::size_t{large_count_} * kSmallPerLarge + 2) {}
 
 void BlockPool::push(List& list, Block block) noexcept {
+  SLUICE_INVARIANT_DEBUG(block != 0 && list.head != block, list_membership);
   Page& page = pages_[block];
   page.next = list.head;
   page.previous = 0;
@@ -35,6 +37,8 @@ Block BlockPool::pop(List& list) noexcept {
 
 void BlockPool::remove(List& list, Block block) noexcept {
   const Page& page = pages_[block];
+  SLUICE_INVARIANT_DEBUG(page.previous != 0 ? pages_[page.previous].next == block : list.head == block,
+                         list_membership);
   if (page.previous != 0)
     pages_[page.previous].next = page.next;
   else
@@ -47,6 +51,8 @@ Block BlockPool::allocate_large() noexcept {
   if (block == 0 && never_used_ < large_count_) block = never_used_++ * kSmallPerLarge + 1;
   if (block == 0 && (block = pop(dirty_large_)) != 0) std::memset(data(block), 0, kLargeBytes);
   if (block == 0) return 0;
+  SLUICE_INVARIANT_DEBUG(free_bytes_ >= kLargeBytes, pool_balance);
+  SLUICE_INVARIANT_DEBUG(pages_[block].pins == 0 && pages_[block].doomed == 0, file_storage);
   free_bytes_ -= kLargeBytes;
   pages_[block].small = 0;
   return block;
@@ -55,6 +61,7 @@ Block BlockPool::allocate_large() noexcept {
 bool BlockPool::divide_large() noexcept {
   const Block parent = allocate_large();
   if (parent == 0) return false;
+  SLUICE_INVARIANT_DEBUG(parent_of(parent) == parent && pages_[parent].free_small == 0, file_storage);
   free_bytes_ += kLargeBytes;
   for (std::uint32_t i = kSmallPerLarge; i-- > 0;) {
     Page& page = pages_[parent + i];
@@ -70,6 +77,8 @@ Block BlockPool::allocate_small() noexcept {
   if (block == 0 && (block = pop(dirty_small_)) != 0) std::memset(data(block), 0, kSmallBytes);
   if (block == 0 && divide_large()) block = pop(clean_small_);
   if (block == 0) return 0;
+  SLUICE_INVARIANT_DEBUG(pages_[parent_of(block)].free_small > 0 && free_bytes_ >= kSmallBytes, pool_balance);
+  SLUICE_INVARIANT_DEBUG(pages_[block].small != 0 && pages_[block].pins == 0, file_storage);
   --pages_[parent_of(block)].free_small;
   free_bytes_ -= kSmallBytes;
   return block;
@@ -77,6 +86,8 @@ Block BlockPool::allocate_small() noexcept {
 
 void BlockPool::give_back(Block block, bool small) noexcept {
   Page& page = pages_[block];
+  SLUICE_INVARIANT_DEBUG(block != 0 && page.doomed == 0, file_storage);
+  SLUICE_INVARIANT_DEBUG((page.small != 0) == small, file_storage);
   page.small = small ? 1 : 0;
   page.tail = 0;
   if (page.pins > 0)
@@ -87,12 +98,14 @@ void BlockPool::give_back(Block block, bool small) noexcept {
 
 void BlockPool::unpin(Block block) noexcept {
   Page& page = pages_[block];
+  SLUICE_INVARIANT_DEBUG(page.pins > 0, file_storage);
   if (--page.pins > 0 || page.doomed == 0) return;
   page.doomed = 0;
   make_dirty(block);
 }
 
 void BlockPool::make_dirty(Block block) noexcept {
+  SLUICE_INVARIANT_DEBUG(pages_[block].pins == 0 && free_bytes_ < capacity_bytes(), pool_balance);
   if (pages_[block].small == 0) {
     free_bytes_ += kLargeBytes;
     return push(dirty_large_, block);
@@ -108,6 +121,7 @@ void BlockPool::make_dirty(Block block) noexcept {
 void BlockPool::join_small(Block parent) noexcept {
   for (std::uint32_t i = 0; i < kSmallPerLarge; ++i) {
     Page& page = pages_[parent + i];
+    SLUICE_INVARIANT_DEBUG(page.small != 0 && page.pins == 0, file_storage);
     remove(page.clean != 0 ? clean_small_ : dirty_small_, parent + i);
     page.small = page.clean = 0;
   }
@@ -133,6 +147,7 @@ bool BlockPool::scrub_one() noexcept {
 // --- Quota accounting ----------------------------------------------------------------------------
 
 bool FileSystem::charge(Inode& inode, std::uint64_t bytes) noexcept {
+  SLUICE_INVARIANT_DEBUG(inode.export_id < exports_.size() && inode.type != FileType::None, table_index);
   ExportUse& use = exports_[inode.export_id];
   if (use.quota_bytes != 0 && use.used_bytes + bytes > use.quota_bytes) return false;
   use.used_bytes += bytes;
@@ -141,6 +156,8 @@ bool FileSystem::charge(Inode& inode, std::uint64_t bytes) noexcept {
 }
 
 void FileSystem::uncharge(Inode& inode, std::uint64_t bytes) noexcept {
+  SLUICE_INVARIANT_DEBUG(inode.used_bytes >= bytes, file_storage);
+  SLUICE_INVARIANT_DEBUG(exports_[inode.export_id].used_bytes >= bytes, file_storage);
   exports_[inode.export_id].used_bytes -= bytes;
   inode.used_bytes -= bytes;
 }
@@ -163,6 +180,7 @@ Block FileSystem::allocate(Inode& inode, bool small) noexcept {
 }
 
 void FileSystem::give_back(Inode& inode, Block& block, bool small) noexcept {
+  SLUICE_INVARIANT_DEBUG(block != 0, file_storage);
   uncharge(inode, small ? kSmallBytes : kLargeBytes);
   if (small)
     blocks_.free_small(block);
@@ -174,6 +192,7 @@ void FileSystem::give_back(Inode& inode, Block& block, bool small) noexcept {
 // --- Block lookup --------------------------------------------------------------------------------
 
 Block FileSystem::block_of(const Inode& inode, std::uint32_t block) const noexcept {
+  SLUICE_INVARIANT_DEBUG(!inode.small || (inode.map_root == 0 && inode.direct[1] == 0), file_storage);
   if (block < kDirectBlocks) return inode.direct[block];
   if (inode.map_root == 0 || block >= kMaxFileBlocks) return 0;
   const std::uint32_t at = block - kDirectBlocks;
@@ -183,6 +202,7 @@ Block FileSystem::block_of(const Inode& inode, std::uint32_t block) const noexce
 
 /// Allocates a block, with its map pages, unless it exists. Returns false if no memory or quota is left.
 bool FileSystem::put_block(Inode& inode, std::uint32_t block) noexcept {
+  SLUICE_INVARIANT_DEBUG(block < kMaxFileBlocks, table_index);
   if (block_of(inode, block) != 0) return true;
   if (block < kDirectBlocks) return (inode.direct[block] = allocate(inode, inode.small)) != 0;
   const std::uint32_t at = block - kDirectBlocks;
@@ -192,6 +212,7 @@ bool FileSystem::put_block(Inode& inode, std::uint32_t block) noexcept {
   MapPage& map = map_page(page);
   if ((map.blocks[at % kMapEntries] = allocate(inode, false)) == 0) return false;
   ++map.used;
+  SLUICE_INVARIANT_DEBUG(map.used <= kMapEntries, file_storage);
   return true;
 }
 
@@ -200,6 +221,7 @@ void FileSystem::drop_block(Inode& inode, std::uint32_t block) noexcept {
   if (block < kDirectBlocks) return give_back(inode, inode.direct[block], inode.small);
   const std::uint32_t at = block - kDirectBlocks;
   MapPage& map = map_page(root_of(inode)[at / kMapEntries]);
+  SLUICE_INVARIANT_DEBUG(map.used > 0, file_storage);
   give_back(inode, map.blocks[at % kMapEntries], false);
   --map.used;
 }
@@ -207,6 +229,7 @@ void FileSystem::drop_block(Inode& inode, std::uint32_t block) noexcept {
 /// Moves the data of a small file to a large block. Only the bytes up to the end of the file are copied; a
 /// WRITE in flight on the small block copies its data when it commits.
 bool FileSystem::grow_small(Inode& inode) noexcept {
+  SLUICE_INVARIANT_DEBUG(inode.small && inode.map_root == 0, file_storage);
   Block& block = inode.direct[0];
   if (block != 0) {
     const Block large = allocate(inode, false);
@@ -222,6 +245,7 @@ bool FileSystem::grow_small(Inode& inode) noexcept {
 Status FileSystem::ensure_blocks(Inode& inode, std::uint64_t offset, std::uint32_t bytes) noexcept {
   if (bytes == 0) return Status::Ok;
   const std::uint64_t end = offset + bytes;
+  SLUICE_INVARIANT_DEBUG(end <= kMaxFileBytes && inode.used_bytes % kSmallBytes == 0, file_storage);
   const bool fits_small = end <= kSmallBytes && inode.size <= kSmallBytes;
   if (inode.used_bytes == 0) inode.small = fits_small;
   if (inode.small && !fits_small && !grow_small(inode)) return Status::NoSpc;
@@ -268,6 +292,7 @@ void FileSystem::drop_map_from(Inode& inode, std::uint32_t first) noexcept {
   for (; page < kRootEntries; ++page) {
     if (root[page] == 0) continue;
     MapPage& map = map_page(root[page]);
+    SLUICE_INVARIANT_DEBUG(map.used <= kMapEntries, file_storage);
     const std::uint64_t bytes = std::uint64_t{map.used} * kLargeBytes + kSmallBytes;
     uncharge(inode, bytes);
     reclaimable_bytes_ += bytes;
@@ -286,6 +311,7 @@ void FileSystem::drop_blocks_from(Inode& inode, std::uint32_t first) noexcept {
 
 Status FileSystem::truncate(InodeNumber number, std::uint64_t size) noexcept {
   Inode& inode = inodes_[number];
+  SLUICE_INVARIANT_DEBUG(size <= kMaxFileBytes && inode.type == FileType::Regular, file_storage);
   if (size <= inode.size) {
     const auto within = static_cast<std::uint32_t>(size % kLargeBytes);
     const auto index = static_cast<std::uint32_t>(size / kLargeBytes);
@@ -301,6 +327,7 @@ Status FileSystem::truncate(InodeNumber number, std::uint64_t size) noexcept {
 
 void FileSystem::forget_tail(Inode& inode, std::uint32_t index) noexcept {
   const Block block = block_of(inode, index);
+  SLUICE_INVARIANT_DEBUG(block != 0 && blocks_.pins(block) > 0, file_storage);
   if (blocks_.pins(block) > 1) return blocks_.mark_tail(block);
   blocks_.clear_tail_mark(block);
   const std::uint64_t begin = std::uint64_t{index} * kLargeBytes;
@@ -326,6 +353,9 @@ bool FileSystem::reclaim_slice() noexcept {
       reclaim_at_ = 0;
     }
     MapPage& map = map_page(reclaim_page_);
+    SLUICE_INVARIANT_DEBUG(map.used == 0 || reclaim_at_ < kMapEntries, table_index);
+    SLUICE_INVARIANT_DEBUG(reclaimable_bytes_ >= std::uint64_t{map.used} * kLargeBytes + kSmallBytes,
+                           pool_balance);
     if (map.used == 0) {
       blocks_.free_small(reclaim_page_);
       reclaim_page_ = 0;

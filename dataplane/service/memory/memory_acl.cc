@@ -4,6 +4,7 @@
 // RFC; secattr is a mask and two lists, each a count and a counted array of type, id and permissions).
 // Exports store modes, not access lists: GETACL returns the mode as a list; SETACL accepts a list that a mode
 // can express, and refuses others with NFS3ERR_NOTSUPP.
+#include "dataplane/base/invariant.h"
 #include "dataplane/service/memory/memory_service.h"
 
 namespace sluice::service::memory {
@@ -32,11 +33,13 @@ void put_post_op_attr(xdr::Writer& out, FileSystem& fs, InodeNumber number) noex
 
 void put_post_op_fh3(xdr::Writer& out, FileSystem& fs, InodeNumber number) noexcept {
   out.boolean(true);
+  SLUICE_INVARIANT_DEBUG(number != 0, file_storage);
   out.opaque(fs.handle_of(number));
 }
 
 WccBefore wcc_before(FileSystem& fs, InodeNumber number) noexcept {
   const Inode& inode = fs.inode(number);
+  SLUICE_INVARIANT_DEBUG(number != 0 && inode.type != FileType::None, file_storage);
   return {number, inode.size, inode.mtime_ns, inode.ctime_ns};
 }
 

@@ -3,6 +3,7 @@
 // Procedures on directory entries.
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/service/memory/memory_service.h"
 
 #include "dataplane/base/small_algorithms.h"
@@ -115,6 +116,7 @@ FileSystem::Found MemoryService::make(const Target& directory, std::string_view 
   if (set.mode && what.type != FileType::Symlink) what.mode = *set.mode;
   if (who.uid != 0 && !in_group(who, what.gid)) what.mode &= static_cast<std::uint16_t>(~kSetGid);
   if (inherits && what.type == FileType::Directory) what.mode |= kSetGid;
+  SLUICE_INVARIANT_DEBUG(directory.status == Status::Ok && parent.type == FileType::Directory, file_storage);
   const FileSystem::Found made = fs_.create(directory.number, name, what);
   if (made.status != Status::Ok) return made;
   Inode& inode = fs_.inode(made.number);
@@ -215,6 +217,7 @@ void MemoryService::symlink(Call& call, xdr::Reader& in) noexcept {
     fs_.remove_entry(fs_.lookup(directory.number, name));
     return end_create(call, status, 0, before);
   }
+  SLUICE_INVARIANT_DEBUG(inode.small && path.size() <= kSmallBytes, buffer_bounds);
   std::memcpy(fs_.blocks().data(fs_.block_of(inode, 0)), path.data(), path.size());
   inode.size = path.size();
   end_create(call, Status::Ok, made.number, before);

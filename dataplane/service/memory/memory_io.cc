@@ -3,6 +3,7 @@
 // READ, WRITE, COMMIT and READLINK. RDMA moves data directly between the requester's memory and the blocks.
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/service/memory/memory_service.h"
 
 #include "dataplane/base/small_algorithms.h"
@@ -41,6 +42,8 @@ void MemoryService::add_file_data(Call& call, InodeNumber number, std::uint64_t 
   Inode& inode = fs_.inode(number);
   BlockPool& blocks = fs_.blocks();
   auto& transfer = call.state<Transfer>();
+  SLUICE_INVARIANT_DEBUG(transfer.blocks == 0 && !transfer.writing, file_storage);
+  SLUICE_INVARIANT_DEBUG(bytes == 0 || (offset < inode.size && bytes <= inode.size - offset), buffer_bounds);
   transfer.inode = number;
   transfer.generation = inode.generation;
   transfer.offset = offset;
@@ -55,6 +58,7 @@ void MemoryService::add_file_data(Call& call, InodeNumber number, std::uint64_t 
                                 : inode.small ? kSmallBytes - smaller_of(within, kSmallBytes)
                                               : run;
     const std::uint32_t data = smaller_of(run, there);
+    SLUICE_INVARIANT_DEBUG(transfer.blocks < kMaxTransferBlocks && data <= run, table_index);
     transfer.pinned[transfer.blocks++] = block;
     if (block != 0) blocks.pin(block);
     if (data > 0) call.add_result_piece({blocks.data(block) + within, data, blocks.lkey()});
@@ -153,6 +157,7 @@ void MemoryService::write(Call& call, xdr::Reader& in) noexcept {
     const std::size_t within = offset % kLargeBytes;
     const std::size_t run = smaller_of(data.size() - done, kLargeBytes - within);
     const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
+    SLUICE_INVARIANT_DEBUG(block != 0 && (!inode.small || within + run <= kSmallBytes), buffer_bounds);
     std::memcpy(fs_.blocks().data(block) + within, data.data() + done, run);
     done += run;
     offset += run;
@@ -201,6 +206,8 @@ Placement MemoryService::place(Call& call) noexcept {
     const auto within = static_cast<std::uint32_t>(offset % kLargeBytes);
     const std::uint32_t run = smaller_of(left, kLargeBytes - within);
     const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
+    SLUICE_INVARIANT_DEBUG(block != 0 && (!inode.small || within + run <= kSmallBytes), buffer_bounds);
+    SLUICE_INVARIANT_DEBUG(transfer.blocks < kMaxTransferBlocks, table_index);
     blocks.pin(block);
     transfer.pinned[transfer.blocks++] = block;
     call.add_sink_piece({blocks.data(block) + within, run, blocks.lkey()});
@@ -214,6 +221,7 @@ Placement MemoryService::place(Call& call) noexcept {
 /// Completes a WRITE whose data has arrived in the blocks that the file had when place() ran.
 void MemoryService::commit_placed(Call& call) noexcept {
   auto& transfer = call.state<Transfer>();
+  SLUICE_INVARIANT_DEBUG(transfer.writing && transfer.blocks <= kMaxTransferBlocks, file_storage);
   Inode& inode = fs_.inode(transfer.inode);
   current_export_ = inode.export_id;
   if (inode.generation != transfer.generation || inode.type != FileType::Regular)
@@ -229,6 +237,7 @@ void MemoryService::commit_placed(Call& call) noexcept {
     const std::size_t within = offset % kLargeBytes;
     const auto run = static_cast<std::size_t>(smaller_of<std::uint64_t>(end - offset, kLargeBytes - within));
     const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
+    SLUICE_INVARIANT_DEBUG(block != 0 && transfer.pinned[i] != 0, file_storage);
     if (block != transfer.pinned[i])
       std::memcpy(fs_.blocks().data(block) + within, fs_.blocks().data(transfer.pinned[i]) + within, run);
     offset += run;
@@ -258,6 +267,7 @@ void MemoryService::commit(Call& call, xdr::Reader& in) noexcept {
 /// later. If other transfers use the block, the last one clears them.
 void MemoryService::release(Call& call) noexcept {
   auto& transfer = call.state<Transfer>();
+  SLUICE_INVARIANT_DEBUG(transfer.blocks <= kMaxTransferBlocks, table_index);
   Inode& inode = fs_.inode(transfer.inode);
   const bool there = inode.generation == transfer.generation && inode.type != FileType::None;
   // The blocks do not matter, because a block that replaced a pinned one has a copy of the data that had
@@ -267,6 +277,7 @@ void MemoryService::release(Call& call) noexcept {
   for (std::uint32_t i = 0; i < transfer.blocks; ++i) {
     const Block block = transfer.pinned[i];
     if (block == 0) continue;
+    SLUICE_INVARIANT_DEBUG(fs_.blocks().pins(block) > 0, file_storage);
     const auto index = static_cast<std::uint32_t>(transfer.offset / kLargeBytes) + i;
     const bool given_up = transfer.writing && fs_.block_of(inode, index) == block;
     if (there && (given_up || fs_.must_forget_tail(inode, index, block))) fs_.forget_tail(inode, index);

@@ -3,6 +3,7 @@
 // Dispatch, access control, and the procedures on attributes and on the whole file system.
 #include "dataplane/service/memory/memory_service.h"
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 
@@ -53,6 +54,7 @@ bool MemoryService::make_roots() noexcept {
 }
 
 void MemoryService::exchange_exports(std::vector<ExportOptions>& exports) noexcept {
+  if (!SLUICE_INVARIANT(exports.size() <= kMaxExports, table_index)) return;
   exports_.swap(exports);
   make_roots();  // an export without a free inode for its root is not in use
 }
@@ -60,6 +62,7 @@ void MemoryService::exchange_exports(std::vector<ExportOptions>& exports) noexce
 // --- Dispatch ------------------------------------------------------------------------------------
 
 Execution MemoryService::execute(Call& call) noexcept {
+  SLUICE_INVARIANT_DEBUG(!keep_reply_, call_slot_state);
   const std::uint32_t procedure = call.header().procedure;
   if (procedure >= ulb::kNfs3Procedures) {
     call.complete(rpc::AcceptStat::ProcUnavail);
@@ -100,6 +103,7 @@ DuplicateRequestCache::Reader MemoryService::reader_of_reply(const Call& call) c
 }
 
 void MemoryService::succeed(Call& call, Status status) noexcept {
+  SLUICE_INVARIANT_DEBUG(current_export_ < statistics_.size(), table_index);
   ExportStatistics& statistics = statistics_[current_export_];
   const std::uint64_t failed = status != Status::Ok ? 1 : 0;
   ++statistics.calls;
@@ -112,6 +116,7 @@ void MemoryService::succeed(Call& call, Status status) noexcept {
   if (keep_reply_) {
     const DuplicateRequestCache::Effect effect =
         status == Status::Ok ? effect_ : DuplicateRequestCache::Effect::None;
+    SLUICE_INVARIANT_DEBUG(reply_key_.xid == call.header().xid, xid_table);
     replies_.keep(reply_key_, reader_of_reply(call), effect, call.results().written(), fs_.now_ns());
   }
   call.complete(rpc::AcceptStat::Success);

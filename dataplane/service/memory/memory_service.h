@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/service/memory/duplicate_request_cache.h"
@@ -150,7 +151,10 @@ class MemoryService final : public Service {
   /// is allocated or freed here. Files of a removed export stay in memory and reappear with it.
   void exchange_exports(std::vector<ExportOptions>& exports) noexcept;
   /// Returns the statistics of an export, or with kNoExport of calls whose handle belongs to none.
-  const ExportStatistics& statistics(std::size_t export_id) const noexcept { return statistics_[export_id]; }
+  const ExportStatistics& statistics(std::size_t export_id) const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(export_id < statistics_.size(), table_index));
+    return statistics_[export_id];
+  }
   HandleBytes root_handle(std::uint32_t export_id) const noexcept {
     return fs_.handle_of(fs_.root(export_id));
   }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/service/memory/filesystem.h"
 
@@ -25,6 +26,7 @@ class PathWalk {
   /// Starts a walk. `path` is relative to the root of the export and has at most kMaxWalkBytes. Slashes
   /// around a name are ignored.
   void start(std::uint32_t export_id, std::string_view path) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(export_id < fs_.export_count(), table_index));
     std::memcpy(path_.data(), path.data(), smaller_of(path.size(), path_.size()));
     bytes_ = smaller_of(path.size(), path_.size());
     at_ = 0;
@@ -39,6 +41,7 @@ class PathWalk {
   /// Follows up to kNamesPerSlice names. Returns true when the walk has ended; status() and directory() are
   /// then valid.
   bool slice() noexcept {
+    static_cast<void>(SLUICE_INVARIANT(at_ <= bytes_ && bytes_ <= path_.size(), buffer_bounds));
     // A directory that was removed between two slices may have given its inode to another file.
     if (fs_.inode(directory_).generation != generation_) status_ = Status::NoEnt;
     for (int i = 0; i < kNamesPerSlice && status_ == Status::Ok; ++i) {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // READ and WRITE: freed memory never shows in another file, and space is limited and released.
+#include "dataplane/service/memory/blocks.h"
 #include "tests/unit/service/memory/nfs3_data_fixture.h"
+
+#include "tests/unit/base/counted_invariants.h"
 
 namespace sluice::service::test {
 namespace {
@@ -132,6 +135,20 @@ TEST_F(Data, set_id_bits_go_when_another_than_root_changes_the_file) {
   PlacedWrite w(lab, f, 0, 4, 0, kBob);
   w.pull(bytes_of("data"));
   EXPECT_EQ(w.commit().wcc.after->mode, 0777u);
+}
+
+TEST(BlockPool, a_block_that_nothing_has_pinned_is_not_unpinned) {
+  if (!kAbortOnInvariant) GTEST_SKIP() << "a release does not evaluate this condition";
+  constexpr std::size_t kBytes = 4 * memory::kLargeBytes;
+  const auto bytes = std::make_unique<std::byte[]>(kBytes);
+  memory::BlockPool pool({{bytes.get(), kBytes}, rdma::Lkey{1}});
+  const memory::Block block = pool.allocate_small();
+  pool.pin(block);
+  const CountedInvariants counted;
+  pool.unpin(block);
+  EXPECT_EQ(counted.failed(Invariant::file_storage), 0u);
+  pool.unpin(block);
+  EXPECT_EQ(counted.failed(Invariant::file_storage), 1u);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 
 namespace sluice::rdma::verbs {
@@ -64,7 +65,10 @@ class CompletionQueue {
   bool take_room(std::uint32_t entries) noexcept;
   /// Releases the entries of a destroyed queue pair once the queue was seen empty, because completions may
   /// remain.
-  void leave_room(std::uint32_t entries) noexcept { left_ += entries; }
+  void leave_room(std::uint32_t entries) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(entries <= used_ - left_, ring_index));
+    left_ += entries;
+  }
 
   /// Requests an event on the channel for the next completion. Returns false on error.
   bool arm() noexcept { return ibv_req_notify_cq(cq_, 0) == 0; }
@@ -73,6 +77,7 @@ class CompletionQueue {
   template <typename Each>
   std::size_t poll(std::size_t limit, const Each& each) noexcept {
     std::size_t count = 0;
+    SLUICE_INVARIANT_DEBUG(left_ <= used_ && used_ <= entries_, ring_index);
     if (extended_ == nullptr)
       count = poll_classic(limit, each);
     else if (!in_software_)
@@ -81,6 +86,7 @@ class CompletionQueue {
       while (count < limit && poll_extended(1, each) == 1) ++count;
     // The queue is empty, so no completions of destroyed queue pairs remain.
     if (count < limit && left_ > 0) used_ -= left_, left_ = 0;
+    SLUICE_INVARIANT_DEBUG(count <= limit, ring_index);
     return count;
   }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
@@ -79,7 +80,10 @@ class VerbsDevice final : public Verbs {
   SharedReceives* shared_receives() noexcept { return shared_.get(); }
   // Setup. Called when a queue pair with `depth` work requests is created or destroyed.
   void add_depth(std::size_t depth);
-  void remove_depth(std::size_t depth) noexcept { depth_ -= depth; }
+  void remove_depth(std::size_t depth) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(depth <= depth_, ring_index));
+    depth_ -= depth;
+  }
   /// Returns the free space for flushed completions, which limits the work requests that may be posted to a
   /// queue pair in Error.
   std::size_t completion_room() const noexcept { return flushed_.capacity() - flushed_.size(); }
@@ -98,10 +102,16 @@ class VerbsDevice final : public Verbs {
   void forget_completions_of(QueuePairNumber qp) noexcept {
     flushed_.erase_if([qp](const WorkCompletion& completion) { return completion.qp == qp; });
   }
-  void add_staged(VerbsQueuePair& qp) noexcept { staged_.push_back(&qp); }
+  void add_staged(VerbsQueuePair& qp) noexcept {
+    SLUICE_INVARIANT_DEBUG(staged_.size() < slots_.size(), list_membership);
+    staged_.push_back(&qp);
+  }
   void remove_staged(VerbsQueuePair& qp) noexcept;
   /// Moves the queue pair to Error after the completions are polled. Called while polling.
-  void add_failed(VerbsQueuePair& qp) noexcept { failed_.push_back(&qp); }
+  void add_failed(VerbsQueuePair& qp) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(failed_.size() < slots_.size(), list_membership));
+    failed_.push_back(&qp);
+  }
   /// Returns the index of the RoCEv2 GID with this address, or nullopt if the port has none.
   std::optional<std::uint8_t> gid_index(const PeerAddress& local) const noexcept;
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "pmd/queue_pair.h"
 #include "pmd/verbs/completion_queue.h"
@@ -37,7 +38,10 @@ class PostedRing {
     mask_ = size - 1;
   }
   std::uint32_t depth() const noexcept { return depth_; }
-  std::uint32_t room() const noexcept { return depth_ - (head_ - tail_); }
+  std::uint32_t room() const noexcept {
+    SLUICE_INVARIANT_DEBUG(head_ - tail_ <= depth_, ring_index);
+    return depth_ - (head_ - tail_);
+  }
   bool empty() const noexcept { return head_ == tail_; }
   std::uint32_t head() const noexcept { return head_; }
   std::uint32_t tail() const noexcept { return tail_; }
@@ -45,10 +49,14 @@ class PostedRing {
   bool holds(std::uint32_t index) const noexcept { return index - tail_ < head_ - tail_; }
   Entry& at(std::uint32_t index) noexcept { return entries_[index & mask_]; }
   std::uint32_t push(const Entry& entry) noexcept {
+    SLUICE_INVARIANT_DEBUG(head_ - tail_ < depth_, ring_index);
     at(head_) = entry;
     return head_++;
   }
-  Entry pop() noexcept { return at(tail_++); }
+  Entry pop() noexcept {
+    SLUICE_INVARIANT_DEBUG(!empty(), ring_index);
+    return at(tail_++);
+  }
 
  private:
   const std::uint32_t depth_;

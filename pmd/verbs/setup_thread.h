@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "dataplane/base/cache_line.h"
+#include "dataplane/base/invariant.h"
 #include "pmd/queue_pair.h"
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
@@ -67,6 +68,7 @@ class HandOver {
 
   /// Appends an entry and wakes the consumer if it waits.
   void push(const Entry& entry) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(std::has_single_bit(entries_.size()), ring_index));
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     entries_[tail & (entries_.size() - 1)] = entry;
     tail_.store(tail + 1, std::memory_order_release);
@@ -99,8 +101,14 @@ class SetupThread {
   SetupThread(const SetupThread&) = delete;
   SetupThread& operator=(const SetupThread&) = delete;
 
-  Hardware& hardware(std::uint16_t slot) noexcept { return hardware_[slot]; }
-  void ask(SetupStep step, std::uint16_t slot) noexcept { wanted_.push({step, slot}); }
+  Hardware& hardware(std::uint16_t slot) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(slot < hardware_.size(), table_index));
+    return hardware_[slot];
+  }
+  void ask(SetupStep step, std::uint16_t slot) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(slot < hardware_.size(), table_index));
+    wanted_.push({step, slot});
+  }
   bool has_results() const noexcept { return !results_.empty(); }
   bool take(SetupResult& result) noexcept { return results_.pop(result); }
   /// Setup. Blocks until the next result.

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "pmd/memory.h"
 #include "pmd/verbs/memory.h"
@@ -37,6 +38,7 @@ class SharedReceives {
   ibv_srq* handle() const noexcept { return srq_; }
   std::uint32_t count() const noexcept { return count_; }
   std::span<const std::byte> message(std::uint32_t index, std::uint32_t length) const noexcept {
+    SLUICE_INVARIANT_DEBUG(index < count_ && length <= bytes_, buffer_bounds);
     return region_.bytes.subspan(std::size_t{index} * bytes_, length);
   }
   /// Returns a consumed Receive, to be reposted by post() or when a batch is full. Returns false if the

@@ -24,6 +24,7 @@
 #include <string>
 
 #include "dataplane/base/cache_line.h"
+#include "dataplane/base/invariant.h"
 #include "pmd/connection_manager.h"
 
 namespace sluice::rdma::loopback {
@@ -139,7 +140,10 @@ class Fabric {
   Fabric& operator=(const Fabric&) = delete;
 
   FabricHeader& header() noexcept { return *header_; }
-  Link& link(std::uint32_t number) noexcept { return links_[number]; }
+  Link& link(std::uint32_t number) noexcept {
+    SLUICE_INVARIANT_DEBUG(number < link_count_, table_index);
+    return links_[number];
+  }
   std::uint32_t links() const noexcept { return link_count_; }
   bool across_processes() const noexcept { return arena_bytes_ > 0; }
   std::uint64_t arena_bytes() const noexcept { return arena_bytes_; }
@@ -159,7 +163,10 @@ class Fabric {
   /// Records that a side no longer uses the link. Idempotent. Any thread.
   void drop_side(Link& link, std::uint32_t side) noexcept;
 
-  std::byte* arena(std::uint32_t device) noexcept { return arenas_ + device * arena_bytes_; }
+  std::byte* arena(std::uint32_t device) noexcept {
+    SLUICE_INVARIANT_DEBUG(device < kMaxDevices, table_index);
+    return arenas_ + device * arena_bytes_;
+  }
   /// Setup. Allocates `bytes` of an arena before they are accessed, because memory missing on access would
   /// kill both processes. Throws SetupError on failure.
   void allocate(const std::byte* memory, std::size_t bytes);

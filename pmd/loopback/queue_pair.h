@@ -10,6 +10,7 @@
 #include <span>
 
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/invariant.h"
 #include "pmd/loopback/loopback.h"
 
 namespace sluice::rdma::loopback {
@@ -24,7 +25,10 @@ class CompletionSink {
   std::size_t count() const noexcept { return count_; }
   /// Adds a completion constructed in place: assigning a temporary copies it with loads wider than its
   /// stores, which prevents store forwarding.
-  WorkCompletion& add() noexcept { return *std::construct_at(&room_[count_++]); }
+  WorkCompletion& add() noexcept {
+    SLUICE_INVARIANT_DEBUG(!full(), ring_index);
+    return *std::construct_at(&room_[count_++]);
+  }
 
  private:
   std::span<WorkCompletion> room_;
@@ -40,7 +44,10 @@ class LoopbackQueuePair final : public QueuePair {
   State state() const noexcept override { return state_; }
   std::size_t post_send(std::span<const SendWr> wrs) noexcept override;
   std::size_t post_recv(std::span<const RecvWr> wrs) noexcept override;
-  std::size_t send_room() const noexcept override { return send_depth_ - (tail_ - head_); }
+  std::size_t send_room() const noexcept override {
+    SLUICE_INVARIANT_DEBUG(tail_ - head_ <= send_depth_, ring_index);
+    return send_depth_ - (tail_ - head_);
+  }
   std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                   AccessFlags access) noexcept override;
   void to_error() noexcept override;
@@ -94,7 +101,10 @@ class LoopbackQueuePair final : public QueuePair {
   void corrupt() noexcept;
   void flush(CompletionSink& sink) noexcept;
   void unbind_all() noexcept;
-  Side& own() noexcept { return link_->sides[side_]; }
+  Side& own() noexcept {
+    SLUICE_INVARIANT_DEBUG(link_ != nullptr && side_ < 2, queue_pair_state);
+    return link_->sides[side_];
+  }
   Side& peer() noexcept { return link_->sides[1 - side_]; }
 
   LoopbackDevice& device_;

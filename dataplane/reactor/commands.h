@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/clock.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/reactor/connection_setup.h"
@@ -35,6 +36,7 @@ class SetupPace {
   bool due(std::uint64_t now_ns) const noexcept { return now_ns >= next_ns_; }
   /// Called when a connection was made, or was refused at a similar cost.
   void made(std::uint64_t begin_ns, std::uint64_t end_ns) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(end_ns >= begin_ns, timer_state));
     next_ns_ = end_ns + bounded(kRest * (end_ns - begin_ns), kIntervalNs, kMostNs);
   }
 

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/reactor/connection_table.h"
 #include "dataplane/reactor/properties.h"
@@ -53,6 +54,8 @@ void ConnectionSetup::send_connection_up(rpcrdma::Connection& connection) noexce
 
 void ConnectionSetup::report_closed() noexcept {
   while (rpcrdma::Connection* connection = engine_.take_closed()) {
+    static_cast<void>(
+        SLUICE_INVARIANT(connection->state() == rpcrdma::Connection::State::Closed, reactor_state));
     const ConnectionRecord record = connections_.remove(*connection);
     publisher_.publish_connection(*connection);  // published before the hint is sent
     events_.send({.type = segment::EventType::ConnectionDown,
@@ -85,6 +88,7 @@ segment::CommandStatus ConnectionSetup::accept(const segment::Command& command,
                                        .since_ns = segment::wall_ns(),
                                        .queue_pair = static_cast<std::uint32_t>(qp->number()),
                                        .cm_state = command.cm_state});
+  static_cast<void>(SLUICE_INVARIANT(record.incarnation != 0 && !record.established, reactor_state));
   if (!connector_.accept(command, *qp, record)) {
     connection->close(rpcrdma::CloseReason::LocalClose);
     return segment::CommandStatus::Failed;
@@ -138,6 +142,7 @@ rpcrdma::ConnectionConfig ConnectionSetup::connection_config(const segment::Comm
 rdma::QueuePair* ConnectionSetup::open(rpcrdma::Connection& connection,
                                        const rpcrdma::ConnectionConfig& config, const PeerAddress& peer,
                                        rpcrdma::Requester* requester) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(!connection.is_open(), reactor_state));
   Owned<rdma::QueuePair> qp;
   try {
     qp = engine_.device().create_queue_pair(engine_.queue_pair_limits());
@@ -153,6 +158,8 @@ rdma::QueuePair* ConnectionSetup::open(rpcrdma::Connection& connection,
     connection.set_property_sink(nullptr, nullptr);
   else
     properties_.attach(connection);
+  static_cast<void>(
+      SLUICE_INVARIANT(connection.is_open() && &connection.queue_pair() == opened, reactor_state));
   connections_.add();
   return opened;
 }
@@ -171,6 +178,7 @@ void ConnectionSetup::disconnect(rpcrdma::Connection& connection, rpcrdma::Close
 }
 
 void ConnectionSetup::check_peer_ready(rpcrdma::Connection& connection) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(connection.is_open(), reactor_state));
   const ConnectionRecord& record = connections_.record(connection);
   if (record.outgoing || record.established || !connection.heard_from_peer()) return;
   send_connection_up(connection);
@@ -191,6 +199,7 @@ ConnectionRecord& ConnectionTable::begin(const rpcrdma::Connection& connection,
   if (incarnation == 0) incarnation = 1;
   incarnations_.store(incarnation, std::memory_order_relaxed);
   ConnectionRecord& begun = this->record(connection);
+  static_cast<void>(SLUICE_INVARIANT(begun.incarnation == 0, reactor_state));
   begun = record;
   begun.incarnation = incarnation;
   return begun;
@@ -251,6 +260,7 @@ PropertyRelay::PropertyRelay(segment::ReactorArea& area) : area_(area) {
 bool PropertyRelay::take(std::uint16_t connection, std::uint32_t incarnation, std::span<const std::byte> body,
                          bool first) noexcept {
   if (free_.empty() || body.size() > rpcrdma::kMaxPropertyBytes) return false;
+  static_cast<void>(SLUICE_INVARIANT(free_.size() + sending_.size() == kOutboxes, pool_balance));
   Box& box = *free_.pop();
   box.connection = connection;
   box.incarnation = incarnation;
@@ -258,6 +268,7 @@ bool PropertyRelay::take(std::uint16_t connection, std::uint32_t incarnation, st
   box.bytes = static_cast<std::uint32_t>(body.size());
   box.sent = 0;
   if (!body.empty()) std::memcpy(box.octets.data(), body.data(), body.size());
+  static_cast<void>(SLUICE_INVARIANT(box.octets.size() >= box.bytes, buffer_bounds));
   sending_.push_back(&box);
   push_parts();
   return true;
@@ -267,6 +278,8 @@ bool PropertyRelay::push_parts() noexcept {
   bool any = false;
   for (std::size_t i = 0; i < kPartsPerTurn && !sending_.empty(); ++i) {
     Box& box = *sending_.front();
+    static_cast<void>(
+        SLUICE_INVARIANT(box.sent <= box.bytes && box.bytes <= box.octets.size(), buffer_bounds));
     segment::PropertyPart part{
         .connection = box.connection,
         .incarnation = box.incarnation,
@@ -280,10 +293,12 @@ bool PropertyRelay::push_parts() noexcept {
     box.sent += part.bytes;
     if (box.sent == box.bytes) free_.push(sending_.pop_front());
   }
+  static_cast<void>(SLUICE_INVARIANT(free_.size() + sending_.size() == kOutboxes, pool_balance));
   return any;
 }
 
 bool PropertyRelay::pop_part() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(!whole_ && inbox_.bytes <= inbox_.octets.size(), reactor_state));
   segment::PropertyPart part;
   if (!area_.properties_down.pop(part)) return false;
   // A control plane that crashed while sending a set may have left some of its parts.
@@ -297,6 +312,7 @@ bool PropertyRelay::pop_part() noexcept {
   std::memcpy(inbox_.octets.data() + inbox_.bytes, part.octets.data(), part.bytes);
   inbox_.bytes += part.bytes;
   whole_ = inbox_.bytes == part.total_bytes;
+  static_cast<void>(SLUICE_INVARIANT(inbox_.bytes <= inbox_.octets.size(), buffer_bounds));
   return true;
 }
 
@@ -338,6 +354,7 @@ rpcrdma::Connection* ServerDialer::dial(const rdma_server::Server& server, rpcrd
                                        .server_port = server.port,
                                        .since_ns = segment::wall_ns(),
                                        .queue_pair = static_cast<std::uint32_t>(qp->number())});
+  static_cast<void>(SLUICE_INVARIANT(record.outgoing && record.incarnation != 0, reactor_state));
   if (!connector_.connect(*qp, record)) connection->close(rpcrdma::CloseReason::PeerClosed);
   publisher_.publish_connection(*connection);
   return connection;
@@ -351,6 +368,7 @@ segment::CommandStatus ServerDialer::connect(const segment::Command& command, se
   rpcrdma::Connection* const connection = connections_.find_dialed(command.connection, command.queue_pair);
   if (connection == nullptr) return segment::CommandStatus::UnknownConnection;
   ConnectionRecord& record = connections_.record(*connection);
+  static_cast<void>(SLUICE_INVARIANT(record.outgoing && !record.established, reactor_state));
   record.cm_id = static_cast<rdma::CmId>(command.cm_id);
   record.cm_state = command.cm_state;
   done.incarnation = record.incarnation;

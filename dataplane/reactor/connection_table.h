@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/desired_state.h"
 #include "pmd/connection_manager.h"
@@ -50,16 +51,23 @@ class ConnectionTable {
   /// Returns the number of connections that are open, or closed but not yet reported.
   std::uint32_t in_use() const noexcept { return in_use_; }
   rpcrdma::Connection& connection(std::uint16_t number) noexcept { return engine_.connection(number); }
-  ConnectionRecord& record(std::uint16_t number) noexcept { return records_[number]; }
+  ConnectionRecord& record(std::uint16_t number) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(number < records_.size(), table_index));
+    return records_[number];
+  }
   ConnectionRecord& record(const rpcrdma::Connection& connection) noexcept {
-    return records_[connection.number()];
+    return record(connection.number());
   }
 
-  void add() noexcept { ++in_use_; }
+  void add() noexcept {
+    static_cast<void>(SLUICE_INVARIANT(in_use_ < records_.size(), reactor_state));
+    ++in_use_;
+  }
   /// Begins the record of a connection under a new incarnation.
   ConnectionRecord& begin(const rpcrdma::Connection& connection, const ConnectionRecord& record) noexcept;
   /// Removes and returns the record of a closed connection.
   ConnectionRecord remove(const rpcrdma::Connection& connection) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(in_use_ > 0, reactor_state));
     --in_use_;
     return std::exchange(record(connection), {});
   }

@@ -32,6 +32,7 @@ std::span<const std::byte> private_data(const segment::Command& command) {
 bool DriverConnector::poll(Listener& listener) noexcept {
   std::array<rdma::CmEvent, kCmEventsPerPass> events;
   const std::size_t count = manager_.poll_events(events);
+  static_cast<void>(SLUICE_INVARIANT(count <= events.size(), buffer_bounds));
   for (const rdma::CmEvent& event : std::span(events.data(), count)) on_event(event, listener);
   return count > 0;
 }
@@ -57,12 +58,15 @@ void DriverConnector::on_request(const rdma::CmEvent& event) noexcept {
     ++counters_.connect_requests_refused;
     return manager_.reject(event.id, {});
   }
+  static_cast<void>(SLUICE_INVARIANT(!free->used, reactor_state));
   *free = {.used = true, .announced = false, .event = event};
 }
 
 void DriverConnector::announce() noexcept {
   for (PendingRequest& pending : pending_) {
     if (!pending.used || pending.announced) continue;
+    static_cast<void>(SLUICE_INVARIANT(pending.event.private_data_bytes <= sizeof pending.event.private_data,
+                                       buffer_bounds));
     segment::Event event{.type = segment::EventType::ConnectRequest,
                          .cm_id = static_cast<std::uint32_t>(pending.event.id),
                          .port = pending.event.port,
@@ -117,6 +121,7 @@ void PlaneConnector::announce() noexcept {
     ConnectionRecord& record = connections_.record(number);
     if (!record.request_unsent) continue;
     if (!events_.try_send(connect_wanted(number))) return;
+    static_cast<void>(SLUICE_INVARIANT(record.outgoing && record.incarnation != 0, reactor_state));
     record.request_unsent = false;
   }
   unsent_ = false;
@@ -141,6 +146,7 @@ segment::Event PlaneConnector::connect_wanted(std::uint16_t number) const noexce
                        .local = local_for(device_.addresses(), record.server),
                        .path_mtu = device_.max_path_mtu(),
                        .private_data_bytes = data.size()};
+  static_cast<void>(SLUICE_INVARIANT(data.size() <= sizeof event.private_data, buffer_bounds));
   std::memcpy(event.private_data, data.data(), data.size());
   return event;
 }
@@ -158,6 +164,7 @@ bool DatagramRelay::poll() noexcept {
   const std::size_t room = area_.punt_up.capacity() - area_.punt_up.size();
   const std::size_t received =
       device_.receive_datagrams(std::span(datagrams).first(smaller_of(room, datagrams.size())));
+  static_cast<void>(SLUICE_INVARIANT(received <= smaller_of(room, datagrams.size()), buffer_bounds));
   for (std::size_t i = 0; i < received; ++i)
     if (!area_.punt_up.push({datagrams[i]})) ++counters_.punts_lost;
   segment::Punt punt;
@@ -223,6 +230,7 @@ void Publisher::publish_stopped() noexcept {
 }
 
 void Publisher::publish_info(segment::ReactorState state, std::uint32_t connections) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(connections <= connections_.size(), reactor_state));
   area_.info.write({.state = state,
                     .cpu = config_.cpu,
                     .numa_node = config_.numa_node,
@@ -234,6 +242,7 @@ void Publisher::publish_info(segment::ReactorState state, std::uint32_t connecti
 }
 
 void Publisher::publish_counters() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(engine_.classes_seen() <= area_.transport_counters.size(), table_index));
   std::atomic<std::uint64_t>* to = nullptr;
 #define SLUICE_COUNTER_SET(name, group, help) to++->store(from.name, std::memory_order_relaxed);
   for (std::uint32_t client_class = 0; client_class < engine_.classes_seen(); ++client_class) {
@@ -252,6 +261,7 @@ void Publisher::publish_counters() noexcept {
   publish_pools();
   std::array<std::uint64_t, segment::kMaxDeviceStatistics> statistics;
   const std::size_t known = engine_.device().read_statistics(statistics);
+  static_cast<void>(SLUICE_INVARIANT(known <= statistics.size(), buffer_bounds));
   for (std::size_t k = 0; k < known; ++k)
     area_.device_statistics[k].store(statistics[k], std::memory_order_relaxed);
 }
@@ -263,11 +273,13 @@ void Publisher::publish_pools() noexcept {
        {&engine_.call_memory(), &engine_.reply_memory(), &engine_.assembly_memory()}) {
     put(memory->small_use());
     put(memory->large_use());
+    static_cast<void>(SLUICE_INVARIANT(to <= area_.pools.data() + area_.pools.size(), buffer_bounds));
   }
 }
 
 void Publisher::publish_connection(rpcrdma::Connection& connection) noexcept {
   const std::uint16_t number = connection.number();
+  static_cast<void>(SLUICE_INVARIANT(number < area_.connections.size(), table_index));
   const ConnectionRecord& record = connections_.record(number);
   segment::ConnectionInfo info;
   switch (connection.state()) {
@@ -308,6 +320,7 @@ void Publisher::publish_connection(rpcrdma::Connection& connection) noexcept {
 }
 
 void Publisher::publish_use(rpcrdma::Connection& connection) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(connection.number() < area_.use.size(), table_index));
   segment::ConnectionUse& use = area_.use[connection.number()];
   rpcrdma::Responder& responder = connection.responder();
   const std::uint32_t direction = connections_.record(connection).outgoing

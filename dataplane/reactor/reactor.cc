@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/reactor/reactor.h"
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/reactor/commands.h"
 
@@ -22,6 +23,8 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
       reconciler_(area_, connections_, setup_, publisher_, counters_),
       commands_(area_, setup_, dialer_, events_, counters_, clock),
       idle_(config.idle, engine.device(), clock) {
+  static_cast<void>(SLUICE_INVARIANT(config.number < layout.reactors.size(), table_index));
+  static_cast<void>(SLUICE_INVARIANT(connections_.size() <= segment::kMaxConnections, table_index));
   engine.stages().measure(clock);
 }
 
@@ -31,6 +34,7 @@ void Reactor::measure_calls() {
 }
 
 void Reactor::run() noexcept {
+  owner_.pass_on();
   engine_.stages().start();
   while (!stopped()) {
     if (poll_once())
@@ -44,6 +48,8 @@ void Reactor::run() noexcept {
 }
 
 bool Reactor::poll_once() noexcept {
+  SLUICE_INVARIANT_DEBUG(owner_.is_caller(), object_owner);
+  SLUICE_INVARIANT_DEBUG(turns_to_control_pass_ <= kTurnsPerControlPass, reactor_state);
   // RX: completions and waiting calls; TX: staged requests.
   const std::size_t completions = engine_.poll(now_ns_);
   counters_.work_completions += completions;
@@ -124,6 +130,7 @@ void Reactor::announce_requests() noexcept {
 void Reactor::check_connections() noexcept {
   const std::uint16_t count = connections_.size();
   for (std::uint32_t i = 0; i < smaller_of<std::uint32_t>(count, kConnectionsPerPass); ++i) {
+    static_cast<void>(SLUICE_INVARIANT(next_checked_ < count, table_index));
     rpcrdma::Connection& connection = connections_.connection(next_checked_);
     next_checked_ =
         next_checked_ + 1 == count ? std::uint16_t{0} : static_cast<std::uint16_t>(next_checked_ + 1);
@@ -153,6 +160,7 @@ bool Idle::on_no_work(bool only_device) noexcept {
   }
   const std::uint64_t now_ns = clock_();
   if (idle_since_ns_ == 0) idle_since_ns_ = now_ns;
+  SLUICE_INVARIANT_DEBUG(now_ns >= idle_since_ns_, timer_state);
   const std::uint64_t idle_ns = now_ns - idle_since_ns_;
   const bool woken = only_device && device_.wakes();
   if (idle_ns < (woken ? kSpinBeforeWaitNs : kSpinBeforeSleepNs)) {
@@ -185,6 +193,7 @@ bool Commands::poll() noexcept {
     if (!finish_connecting() || !send_answer()) return true;
     ++count;
   }
+  static_cast<void>(SLUICE_INVARIANT(!answer_ && !connecting_, reactor_state));
   segment::Command command;
   for (; count < kCommandsPerPass; ++count) {
     if (waiting_)
@@ -193,6 +202,7 @@ bool Commands::poll() noexcept {
       return count > 0;
     if (makes_connection(command) && !(pace_.due(clock_()) && setup_.has_queue_pair())) {
       if (!waiting_) ++counters_.connections_delayed;
+      static_cast<void>(SLUICE_INVARIANT(!connecting_, reactor_state));
       waiting_ = command;
       return true;
     }
@@ -211,6 +221,7 @@ bool Commands::send_answer() noexcept {
 }
 
 void Commands::run(const segment::Command& command) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(!connecting_ && !answer_ && !waiting_, reactor_state));
   segment::Event done{.type = segment::EventType::CommandDone,
                       .id = command.id,
                       .cm_id = command.cm_id,
@@ -226,6 +237,7 @@ void Commands::run(const segment::Command& command) noexcept {
 
 /// Returns false while the device is connecting.
 bool Commands::finish_connecting() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(connecting_ && !answer_, reactor_state));
   const auto status = setup_.finish(*connecting_);
   if (!status) return false;
   connecting_->status = *status;
@@ -237,6 +249,7 @@ bool Commands::finish_connecting() noexcept {
 void Commands::answer(const segment::Event& done) noexcept {
   ++(done.status == segment::CommandStatus::Done ? counters_.commands : counters_.commands_refused);
   if (done.id == 0) return;
+  static_cast<void>(SLUICE_INVARIANT(!answer_, reactor_state));
   answer_ = done;
   if (!send_answer()) ++counters_.answers_delayed;
 }
@@ -343,10 +356,13 @@ void Reconciler::observe(std::uint64_t beats, std::uint64_t now_ns) noexcept {
     beats_ = beats;
     beat_ns_ = now_ns;
   }
+  static_cast<void>(SLUICE_INVARIANT(now_ns >= beat_ns_, timer_state));
   unattended_ = now_ns - beat_ns_ >= segment::kHeartbeatTimeoutNs;
 }
 
 void Reconciler::restore_credits(rpcrdma::Connection& connection) noexcept {
+  static_cast<void>(
+      SLUICE_INVARIANT(connection.is_open() && !connections_.record(connection).outgoing, reactor_state));
   const std::uint32_t all = connection.config().credit_grant;
   connections_.record(connection).unattended = true;
   if (static_cast<std::uint32_t>(connection.responder().grant()) >= all) return;
@@ -357,7 +373,9 @@ void Reconciler::restore_credits(rpcrdma::Connection& connection) noexcept {
 
 bool Reconciler::follow(rpcrdma::Connection& connection) noexcept {
   const std::uint16_t number = connection.number();
+  static_cast<void>(SLUICE_INVARIANT(number < area_.wanted.words.size(), table_index));
   ConnectionRecord& record = connections_.record(number);
+  static_cast<void>(SLUICE_INVARIANT(record.incarnation != 0, reactor_state));
   const bool changed = segment::follow(area_.wanted, number, record.incarnation, record.followed,
                                        Changes(connection, record, setup_));
   if (!changed) return false;

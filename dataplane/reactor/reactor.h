@@ -10,6 +10,7 @@
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/owned.h"
+#include "dataplane/base/thread_owner.h"
 #include "dataplane/reactor/commands.h"
 #include "dataplane/reactor/config.h"
 #include "dataplane/reactor/connection_setup.h"
@@ -152,6 +153,7 @@ class Reactor final {
   Reconciler reconciler_;
   Commands commands_;
   Idle idle_;
+  ThreadOwner owner_;
   std::vector<service::CrossReactorCall*> calls_to_others_;  ///< of this reactor's connections
   std::vector<service::CrossReactorCall*> calls_of_others_;  ///< for this reactor's services
   std::vector<service::Poller*> pollers_;

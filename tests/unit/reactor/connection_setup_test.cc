@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/reactor/connection_setup.h"
 
+#include "tests/unit/base/counted_invariants.h"
 #include "tests/unit/reactor/reactor_lab.h"
 
 namespace sluice::reactor {
@@ -112,6 +113,19 @@ TEST_F(ConnectionSetupTest, ids_find_open_connections_only) {
   connection.close(rpcrdma::CloseReason::LocalClose);
   EXPECT_EQ(parts_.connections.find(rdma::CmId{6}), nullptr);
   EXPECT_EQ(parts_.connections.find(connection.number(), incarnation), nullptr);
+}
+
+TEST(ConnectionTable, a_connection_that_is_removed_twice_is_a_failed_invariant) {
+  FakeDevice device;
+  rpcrdma::Engine engine(device, lab_engine());
+  std::atomic<std::uint32_t> incarnations{0};
+  ConnectionTable table(engine, incarnations);
+  table.add();
+  const CountedInvariants counted;
+  table.remove(engine.connection(0));
+  EXPECT_EQ(counted.failed(Invariant::reactor_state), 0u);
+  table.remove(engine.connection(0));
+  EXPECT_EQ(counted.failed(Invariant::reactor_state), 1u);
 }
 
 }  // namespace

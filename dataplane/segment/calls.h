@@ -8,7 +8,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include "dataplane/base/invariant.h"
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/seqlock.h"
 #include "dataplane/segment/histogram.h"
@@ -66,6 +68,7 @@ struct ProcedureUse {
   std::atomic<std::uint64_t> time_ns;
 
   void count(CallStatus status, std::uint64_t number = 1) noexcept {
+    SLUICE_INVARIANT_DEBUG(static_cast<std::size_t>(status) < kCallStatusCount, table_index);
     auto& calls_of = calls[static_cast<std::size_t>(status)];
     calls_of.store(calls_of.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
   }
@@ -114,6 +117,8 @@ struct RecordRing {
   void add(const Record& record) noexcept {
     const std::uint64_t at = written.load(std::memory_order_relaxed);
     records[at % kRecords].write(record);
+    SLUICE_INVARIANT_DEBUG(records[at % kRecords].sequence() % 2 == 0, sequence_lock);
+    SLUICE_INVARIANT_DEBUG(written.load(std::memory_order_relaxed) == at, sequence_lock);
     written.store(at + 1, std::memory_order_release);
   }
 };

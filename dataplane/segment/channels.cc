@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/sockets.h"
 #include "dataplane/segment/part_file.h"
 
@@ -100,6 +101,7 @@ DatagramInbox::Got DatagramInbox::receive(std::span<std::byte> bytes, FileDescri
   if (got < 0) return Got::Nothing;
   descriptor.reset();
   const std::optional<uid_t> sender = read_ancillary(message, descriptor);
+  static_cast<void>(SLUICE_INVARIANT(static_cast<std::size_t>(got) <= bytes.size(), buffer_bounds));
   const bool whole = static_cast<std::size_t>(got) == bytes.size() && (message.msg_flags & MSG_TRUNC) == 0;
   if (sender && may_send(*sender) && whole) return Got::Datagram;
   descriptor.reset();

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/segment/calls.h"
 #include "dataplane/segment/gateways.h"
@@ -255,6 +256,7 @@ struct ConfigBlock {
   /// servers.
   std::uint32_t all_connections() const noexcept { return max_connections + connections_to_servers(); }
   std::uint32_t connections_to_servers() const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
     std::uint32_t count = reverse.in_use != 0 ? reverse.connections : 0;
     for (std::uint32_t i = 0; i < upstream_count; ++i)
       if (upstreams[i].transport == Transport::Rdma) count += upstreams[i].connections;
@@ -267,12 +269,14 @@ struct ConfigBlock {
   }
   /// Returns the maximum of calls outstanding at RPC-over-RDMA servers, per reactor.
   std::uint32_t calls_to_servers() const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
     const std::uint32_t reversed = reverse.in_use != 0 ? reverse.connections : 0;
     return reversed * reverse.calls + (connections_to_servers() - reversed) * calls_to_upstream();
   }
 
   /// Returns the ports that clients connect to.
   std::vector<std::uint16_t> listen_ports() const {
+    static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
     std::vector<std::uint16_t> ports;
     const auto add = [&ports](std::uint32_t each) {
       const auto known = static_cast<std::uint16_t>(each);
@@ -295,11 +299,13 @@ struct ConfigBlock {
   // over TCP with its own port. If there is neither, the first one over RDMA with its own port. Null if there
   // is no template. The pointers point into this block.
   const UpstreamConfig* model_with_exports() const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
     for (std::uint32_t i = 0; i < upstream_count; ++i)
       if (upstreams[i].handle_tag != 0) return &upstreams[i];
     return nullptr;
   }
   const UpstreamConfig* model_at_port() const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
     const UpstreamConfig* over_rdma = nullptr;
     for (std::uint32_t i = 0; i < upstream_count; ++i) {
       if (upstreams[i].listen_port == 0) continue;
@@ -322,6 +328,7 @@ struct ConfigBlock {
     return model != nullptr && model->transport == Transport::Rdma;
   }
   std::uint32_t spare_places() const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
     if (model_of_spares() == nullptr) return 0;
     // Over RDMA each upstream has its own connections, and a data plane that restarts under this control
     // plane must have as many as its predecessor.
@@ -335,6 +342,7 @@ struct ConfigBlock {
 
   /// Returns the configured port that `reactor` polls; null: the first usable port. Points into this block.
   const VerbsPort* verbs_port(std::uint32_t reactor) const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(verbs_port_count <= kMaxReactors, table_index));
     return verbs_port_count > 0 ? &verbs_ports[reactor % verbs_port_count] : nullptr;
   }
 

@@ -244,6 +244,8 @@
   X(locks_registrations_foreign, locks, registrations_foreign)
 // clang-format on
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice::segment {
 
 struct CounterInfo {
@@ -328,6 +330,8 @@ class CounterPlaces {
   template <std::size_t N>
   std::uint64_t value(CounterFamily family, std::size_t own,
                       const std::array<std::atomic<std::uint64_t>, N>& counters) const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(
+        own < kMostCounters && static_cast<std::size_t>(family) < kCounterFamilies, table_index));
     const std::uint32_t place =
         places_[static_cast<std::size_t>(family)][own].load(std::memory_order_relaxed);
     return place < N ? counters[place].load(std::memory_order_relaxed) : 0;

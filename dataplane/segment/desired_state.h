@@ -18,6 +18,7 @@
 #include <cstring>
 
 #include "dataplane/base/host_name.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/base/spsc_ring.h"
 #include "dataplane/base/store_point.h"
@@ -139,6 +140,7 @@ constexpr Grant decode_grant(std::uint64_t word) noexcept {
 template <typename Connection>
 bool follow(const DesiredStateArea& wanted, std::uint32_t number, std::uint32_t incarnation,
             AppliedState& followed, Connection&& connection) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(number < kMaxConnections, table_index));
   const DesiredStateWords& words = wanted.words[number];
   // The course is read first, because admit() writes the class of the host to the grant before it sets the
   // flag.
@@ -193,6 +195,7 @@ class DesiredStateWriter {
   explicit DesiredStateWriter(DesiredStateArea& area) : area_(area) {}
 
   bool grant(std::uint32_t number, std::uint32_t incarnation, const Grant& grant) noexcept {
+    if (!SLUICE_INVARIANT(number < kMaxConnections, table_index)) return false;
     return store(area_.words[number].grant, number, incarnation, encode(grant));
   }
   bool established(std::uint32_t number, std::uint32_t incarnation) noexcept {
@@ -214,6 +217,7 @@ class DesiredStateWriter {
   }
   /// Sets the parameters. Later calls do not change them.
   bool parameters(std::uint32_t number, std::uint32_t incarnation, const Parameters& parameters) noexcept {
+    if (!SLUICE_INVARIANT(number < kMaxConnections, table_index)) return false;
     if (is_past(area_.words[number].course, incarnation) || course(number, incarnation).parameters)
       return false;
     put(area_.details[number].parameters, parameters);
@@ -223,6 +227,7 @@ class DesiredStateWriter {
   /// be kKeepClass.
   bool admit(std::uint32_t number, std::uint32_t incarnation, const HostName& host,
              std::uint32_t client_class) noexcept {
+    if (!SLUICE_INVARIANT(number < kMaxConnections, table_index)) return false;
     if (is_past(area_.words[number].course, incarnation) || course(number, incarnation).admitted)
       return false;
     put(area_.details[number].host, host);
@@ -234,16 +239,19 @@ class DesiredStateWriter {
 
   /// Returns the desired state as set by this control plane or a predecessor.
   DesiredState course(std::uint32_t number, std::uint32_t incarnation) const noexcept {
+    if (!SLUICE_INVARIANT(number < kMaxConnections, table_index)) return {};
     const std::uint64_t word = area_.words[number].course.load(std::memory_order_relaxed);
     return incarnation_of(word) == incarnation ? decode_course(word) : DesiredState{};
   }
   Grant grant(std::uint32_t number, std::uint32_t incarnation) const noexcept {
+    if (!SLUICE_INVARIANT(number < kMaxConnections, table_index)) return {};
     const std::uint64_t word = area_.words[number].grant.load(std::memory_order_relaxed);
     return incarnation_of(word) == incarnation ? decode_grant(word) : Grant{};
   }
   /// Returns whether `incarnation`, which has applied `followed`, has yet to apply newer words.
   bool is_behind(std::uint32_t number, std::uint32_t incarnation,
                  const AppliedState& followed) const noexcept {
+    if (!SLUICE_INVARIANT(number < kMaxConnections, table_index)) return false;
     const DesiredStateWords& words = area_.words[number];
     const auto differs = [&](const std::atomic<std::uint64_t>& wanted, std::uint64_t of) {
       const std::uint64_t word = wanted.load(std::memory_order_relaxed);
@@ -263,6 +271,7 @@ class DesiredStateWriter {
   }
   template <typename Change>
   bool change(std::uint32_t number, std::uint32_t incarnation, Change&& apply) noexcept {
+    if (!SLUICE_INVARIANT(number < kMaxConnections, table_index)) return false;
     DesiredState next = course(number, incarnation);
     apply(next);
     return store(area_.words[number].course, number, incarnation, encode(next));

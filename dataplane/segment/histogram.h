@@ -10,6 +10,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice::segment {
 
 class Histogram {
@@ -36,6 +38,7 @@ class Histogram {
 
   /// Adds a value `times` times. Called by the single writer only.
   void record(std::uint64_t value, std::uint64_t times = 1) noexcept {
+    SLUICE_INVARIANT_DEBUG(bucket_of(value) < kBuckets, table_index);
     add(counts_[bucket_of(value)], times);
     add(sum_, value * times);
   }
@@ -53,11 +56,13 @@ class Histogram {
   }
   std::uint64_t sum() const noexcept { return sum_.load(std::memory_order_relaxed); }
   std::uint64_t in_bucket(std::uint32_t bucket) const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(bucket < kBuckets, table_index));
     return counts_[bucket].load(std::memory_order_relaxed);
   }
 
   /// Returns the value at or below which the fraction `quantile` (0 to 1) of all values lies; zero if empty.
   std::uint64_t percentile(double quantile) const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(quantile >= 0 && quantile <= 1, table_index));
     const std::uint64_t total = count();
     if (total == 0) return 0;
     auto wanted = static_cast<std::uint64_t>(quantile * static_cast<double>(total));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::segment {
@@ -70,6 +71,7 @@ bool ControlOwnership::reserve(PartFile& file) {
   }
   // A control plane that moved the epoch since the first read held this lock before us.
   if (epoch_of(file.head().owner) != epoch) return false;
+  static_cast<void>(SLUICE_INVARIANT(segment_->file(Part::Control) == nullptr && epoch_ == 0, segment_state));
   segment_->map(std::move(file));
   segment_->look_for(Part::Data);
   epoch_ = epoch + 1;
@@ -89,6 +91,7 @@ void ControlOwnership::check_other_layout(const PartFile& file) const {
 /// Throws SetupError if a data plane runs: it keeps using the control part that it started with. Otherwise
 /// holds the data plane's lock, so that no data plane starts until the new control part is published.
 void ControlOwnership::keep_data_plane_away() {
+  static_cast<void>(SLUICE_INVARIANT(!away_, segment_state));
   away_ = PartFile::open(name_, Part::Data, PartFile::Access::Read);
   if (!away_ || !away_->why_untrusted().empty()) return;
   const PartFile::Head head = away_->head();
@@ -101,6 +104,7 @@ void ControlOwnership::keep_data_plane_away() {
 }
 
 void ControlOwnership::make() {
+  static_cast<void>(SLUICE_INVARIANT(segment_->file(Part::Control) == nullptr && !new_, segment_state));
   keep_data_plane_away();
   segment_->map(PartFile::make(name_, Part::Control));
   segment_->look_for(Part::Data);
@@ -113,6 +117,7 @@ void ControlOwnership::make() {
 /// Waits until the predecessor's lock is free or the predecessor counts as stopped. Compares beat counters
 /// rather than clocks, because clocks differ between time namespaces.
 void ControlOwnership::wait_for_predecessor() {
+  static_cast<void>(SLUICE_INVARIANT(epoch_ != 0, segment_state));
   const std::uint32_t predecessor = epoch_ - 1;
   const Heartbeat& heart = layout().control_plane;
   const std::uint64_t beats = heart.beats.load();
@@ -134,6 +139,7 @@ void ControlOwnership::wait_for_predecessor() {
 }
 
 void ControlOwnership::take() {
+  static_cast<void>(SLUICE_INVARIANT(segment_->file(Part::Control) != nullptr && epoch_ != 0, segment_state));
   if (new_)
     take_new();
   else
@@ -141,6 +147,8 @@ void ControlOwnership::take() {
 }
 
 void ControlOwnership::take_new() {
+  static_cast<void>(SLUICE_INVARIANT(segment_->file(Part::Control)->writable(), segment_state));
+  static_cast<void>(SLUICE_INVARIANT(epoch_ == 1, segment_state));
   layout().control_plane.owner = without_turns(epoch_);
   if (replaced_) replaced_->unlink();
   if (!segment_->file(Part::Control)->show()) {
@@ -152,6 +160,7 @@ void ControlOwnership::take_new() {
 }
 
 void ControlOwnership::take_shown() {
+  static_cast<void>(SLUICE_INVARIANT(segment_->file(Part::Control)->writable() && !replaced_, segment_state));
   Heartbeat& heart = layout().control_plane;
   if (!file_lock::taken_by_other(segment_->file(Part::Control)->descriptor(), control_plane_lock(epoch_ - 1)))
     stopped_ = 0;
@@ -181,6 +190,8 @@ ControlOwnership::~ControlOwnership() {
 DataPlaneOwnership::DataPlaneOwnership(Segment& segment) : segment_(segment) {
   for (int i = 0; i < kTries; ++i) {
     if (!take(PartFile::open(segment.name(), Part::Data, PartFile::Access::Write))) continue;
+    static_cast<void>(SLUICE_INVARIANT(
+        segment.file(Part::Data) != nullptr && segment.file(Part::Data)->writable(), segment_state));
     segment.name_counters();
     // The last beat of a killed predecessor may be recent, and this data plane does not serve yet.
     segment.layout().data_plane.pid = 0;
@@ -193,6 +204,7 @@ DataPlaneOwnership::DataPlaneOwnership(Segment& segment) : segment_(segment) {
 /// function waits for that. Returns false if another data plane holds the lock: its heartbeat advances, or it
 /// has stood still for longer than an exiting process would.
 bool DataPlaneOwnership::lock_after_predecessor(const PartFile& file) {
+  static_cast<void>(SLUICE_INVARIANT(file.part() == Part::Data && file.writable(), segment_state));
   const std::uint64_t beats = file.head().beats;
   const std::uint64_t since_ns = monotonic_ns();
   while (!file_lock::take(file.descriptor(), kDataPlaneLock)) {
@@ -235,8 +247,10 @@ void DataPlaneOwnership::refuse(const PartFile& file) const {
 }
 
 DataPlaneOwnership::~DataPlaneOwnership() {
-  if (const PartFile* const file = segment_.file(Part::Data))
-    file_lock::give_back(file->descriptor(), kDataPlaneLock);
+  const PartFile* const file = segment_.file(Part::Data);
+  if (file == nullptr) return;
+  static_cast<void>(SLUICE_INVARIANT(file->writable(), segment_state));
+  file_lock::give_back(file->descriptor(), kDataPlaneLock);
 }
 
 }  // namespace sluice::segment

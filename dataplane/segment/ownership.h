@@ -24,6 +24,7 @@
 #include <string>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/segment/part_file.h"
 #include "dataplane/segment/segment.h"
@@ -46,7 +47,10 @@ class ControlOwnership {
     Turn(Turn&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)) {}
     Turn& operator=(Turn&&) = delete;
     ~Turn() {
-      if (owner_ != nullptr) owner_->fetch_sub(1, std::memory_order_release);
+      if (owner_ == nullptr) return;
+      static_cast<void>(SLUICE_INVARIANT(
+          static_cast<std::uint32_t>(owner_->load(std::memory_order_relaxed)) != 0, segment_state));
+      owner_->fetch_sub(1, std::memory_order_release);
     }
 
    private:

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/layout.h"
@@ -90,6 +91,7 @@ PartFile PartFile::make(const std::string& segment, Part part) {
   if (memory == MAP_FAILED)
     throw SetupError(std::string("Cannot map the shared segment (") + std::strerror(errno) + ").");
   auto* const head = static_cast<PartHead*>(memory);
+  static_cast<void>(SLUICE_INVARIANT(bytes_of(part) >= sizeof(PartHead), buffer_bounds));
   head->layout_version = kLayoutVersion;
   head->part = part;
   head->total_bytes = bytes_of(part);
@@ -100,6 +102,7 @@ PartFile PartFile::make(const std::string& segment, Part part) {
 }
 
 bool PartFile::show() {
+  static_cast<void>(SLUICE_INVARIANT(writable() && descriptor() >= 0, segment_state));
   const std::string anonymous = "/proc/self/fd/" + std::to_string(descriptor());
   if (::linkat(AT_FDCWD, anonymous.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) return true;
   if (errno == EEXIST) return false;
@@ -112,6 +115,7 @@ void PartFile::unlink() noexcept {
 }
 
 bool PartFile::has_its_name() const noexcept {
+  static_cast<void>(SLUICE_INVARIANT(descriptor() >= 0, segment_state));
   struct stat open {};
   struct stat named {};
   return ::fstat(descriptor(), &open) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
@@ -119,6 +123,7 @@ bool PartFile::has_its_name() const noexcept {
 }
 
 bool PartFile::is_same_as(const PartFile& other) const noexcept {
+  static_cast<void>(SLUICE_INVARIANT(descriptor() >= 0 && other.descriptor() >= 0, segment_state));
   struct stat mine {};
   struct stat its {};
   return ::fstat(descriptor(), &mine) == 0 && ::fstat(other.descriptor(), &its) == 0 &&
@@ -155,6 +160,7 @@ std::string PartFile::defect() const {
 }
 
 PartFile::Head PartFile::head() const noexcept {
+  static_cast<void>(SLUICE_INVARIANT(descriptor() >= 0, segment_state));
   Head head;
   get(descriptor(), head.magic, offsetof(PartHead, magic));
   get(descriptor(), head.layout_version, offsetof(PartHead, layout_version));

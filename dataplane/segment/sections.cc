@@ -16,6 +16,7 @@
 #include "dataplane/segment/config_ranges.h"
 #include "dataplane/segment/counters.h"
 #include "dataplane/segment/gateways.h"
+#include "dataplane/segment/part_file.h"
 #include "dataplane/segment/shapes.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"
@@ -82,6 +83,7 @@ const Sections& sections_of(Part part) noexcept {
 std::string difference(Part part, const Sections& theirs, std::uint64_t file_bytes) {
   for (const Section& ours : sections_of(part)) {
     if (ours.name[0] == '\0') continue;
+    static_cast<void>(SLUICE_INVARIANT(ours.offset + ours.bytes <= bytes_of(part), buffer_bounds));
     const auto* its = theirs.begin();
     while (its != theirs.end() && its->name != ours.name) ++its;
     const std::string name = "its section '" + name_of(ours) + "' ";
@@ -104,9 +106,11 @@ static_assert(kInvariantCount <= kInvariantRoom);
 
 template <typename List>
 void put(CounterNames& names, CounterFamily family, const List& list) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(std::size(list) <= kMostCounters, table_index));
   auto* to = names.names[static_cast<std::size_t>(family)].data();
   for (const auto& entry : list) {
     const std::string_view name = entry.name;
+    static_cast<void>(SLUICE_INVARIANT(name.size() <= kCounterNameBytes, buffer_bounds));
     name.copy((to++)->data(), kCounterNameBytes);
   }
 }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/segment/ownership.h"
 
 namespace sluice::segment {
@@ -95,10 +96,12 @@ DataPart& Segment::data_part() noexcept {
 
 PartFile* Segment::file(Part part) noexcept {
   std::optional<PartFile>& file = slot(part);
+  static_cast<void>(SLUICE_INVARIANT(!file || file->part() == part, segment_state));
   return file ? &*file : nullptr;
 }
 
 void Segment::map(PartFile file) {
+  static_cast<void>(SLUICE_INVARIANT(file.descriptor() >= 0, segment_state));
   std::byte* const at = memory_ + (file.part() == Part::Control ? 0 : kDataAt);
   // A process that truncates its own file is not protected from itself.
   if (file.writable())
@@ -114,6 +117,7 @@ void Segment::map(PartFile file) {
 
 Segment::Found Segment::look_for(Part part) {
   const std::optional<PartFile>& known = slot(part);
+  static_cast<void>(SLUICE_INVARIANT(!known || known->part() == part, segment_state));
   if (known && known->has_its_name()) {
     if (was_truncated(part)) {
       problem_ = was_cut_short(*known);
@@ -182,6 +186,7 @@ bool Segment::control_plane_runs(std::uint32_t epoch) const noexcept {
 }
 
 void Segment::name_counters() {
+  static_cast<void>(SLUICE_INVARIANT(!data_ || data_->writable(), segment_state));
   SeqLock<CounterNames>& shared = data_part().counter_names;
   const Owned<CounterNames> names(new CounterNames());
   own_counter_names(*names);
@@ -209,6 +214,7 @@ void Segment::find_counters() {
 }
 
 void Segment::begin(Part part) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(!slot(part) || slot(part)->writable(), segment_state));
   for (std::uint32_t i = 0; i < kMaxReactors; ++i) {
     ReactorArea& area = layout_.reactors[i];
     if (part == Part::Control) {
@@ -300,11 +306,13 @@ void install_handler() {
 }  // namespace
 
 void TruncationGuard::guard() {
+  static_cast<void>(SLUICE_INVARIANT(bytes_ % kPageBytes == 0, buffer_bounds));
   install_handler();
   for (std::size_t i = 0; place_ < 0 && i < kMaxGuards; ++i)
     if (!places[i].taken.exchange(true)) place_ = static_cast<int>(i);
   if (place_ < 0) throw SetupError("This process has mapped too many segments of other planes.");
   Place& place = places[static_cast<std::size_t>(place_)];
+  static_cast<void>(SLUICE_INVARIANT(place.taken.load(), segment_state));
   place.cut = false;
   place.bytes = bytes_;
   place.begin.store(reinterpret_cast<std::uintptr_t>(memory_), std::memory_order_release);
@@ -313,6 +321,7 @@ void TruncationGuard::guard() {
 void TruncationGuard::release() noexcept {
   if (place_ < 0) return;
   Place& place = places[static_cast<std::size_t>(place_)];
+  static_cast<void>(SLUICE_INVARIANT(place.taken.load() && place.bytes == bytes_, segment_state));
   place.begin = 0;
   place.taken = false;
   place_ = -1;

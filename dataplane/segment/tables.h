@@ -11,6 +11,8 @@
 #include "dataplane/base/host_name.h"
 #include "dataplane/base/net_address.h"
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice::segment {
 
 inline constexpr std::uint32_t kMaxReactors = 8;
@@ -177,6 +179,7 @@ struct PoolUse {
   std::atomic<std::uint32_t> waiting;  ///< calls or messages that wait for a buffer
 
   void publish(std::uint32_t of, std::uint32_t in_use, std::uint32_t waiters) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(in_use <= of, pool_balance));
     buffers.store(of, std::memory_order_relaxed);
     held.store(in_use, std::memory_order_relaxed);
     waiting.store(waiters, std::memory_order_relaxed);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/base/counted_invariants.h"
+
 namespace sluice::segment {
 namespace {
 
@@ -144,6 +146,13 @@ TEST_F(Wanted, a_hint_comes_with_each_change_and_with_nothing_else) {
   }
   EXPECT_TRUE(writer_.grant(kNumber, 1, {.credits = 6})) << "also without room for a hint";
   EXPECT_EQ(writer_.grant(kNumber, 1).credits, 6u);
+}
+
+TEST_F(Wanted, a_number_that_no_connection_has_is_a_failed_invariant) {
+  const CountedInvariants counted;
+  EXPECT_FALSE(writer_.grant(kMaxConnections, 1, {.credits = 8}));
+  EXPECT_FALSE(writer_.established(kMaxConnections, 1));
+  EXPECT_GE(counted.failed(Invariant::table_index), 2u);
 }
 
 }  // namespace

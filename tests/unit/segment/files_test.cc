@@ -18,6 +18,7 @@
 #include "dataplane/segment/part_file.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/segment/version.h"
+#include "tests/unit/base/counted_invariants.h"
 
 namespace sluice::segment {
 namespace {
@@ -330,6 +331,15 @@ TEST(Hearts, one_is_alive_until_the_timeout_is_over) {
   start_heartbeat(heart, 1000, 77);
   EXPECT_TRUE(alive(heart, 1000 + kHeartbeatTimeoutNs));
   EXPECT_FALSE(alive(heart, 1001 + kHeartbeatTimeoutNs));
+}
+
+TEST_F(SegmentFiles, a_file_that_is_open_for_reading_is_not_given_its_name) {
+  ControlOwnership(name_).take();
+  auto file = PartFile::open(name_, Part::Control, PartFile::Access::Read);
+  ASSERT_TRUE(file);
+  const CountedInvariants counted;
+  EXPECT_FALSE(file->show());
+  EXPECT_EQ(counted.failed(Invariant::segment_state), 1u);
 }
 
 }  // namespace

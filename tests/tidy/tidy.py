@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "conformance"))
 import citations
+import invariants
 import layers
 import lengths
 import wording
@@ -20,6 +21,7 @@ from tree import FOLDERS, Tree
 
 TOP_LEVEL = {"meson.build", "README.md", "LICENSE", *FOLDERS}
 LAYERS = "tests/tidy/layers.toml"
+INVARIANTS = "tests/tidy/invariants.toml"
 EQUIVALENT = "tests/mutation/equivalent.txt"
 TABLES = "tests/conformance/requirements"
 LONGEST_FUNCTION = 70
@@ -95,6 +97,10 @@ def documents_cite_what_is_there(tree):
     return citations.violations(tree)
 
 
+def invariants_do_not_become_fewer(tree):
+    return invariants.violations(tree, INVARIANTS)
+
+
 def using_declarations_are_used(tree):
     """Checks only source files, because the declarations of a header may be meant for its users."""
     return [f"{name} does not use {used}" for name in tree.named(".cc")
@@ -124,7 +130,7 @@ def report(tree):
 
 
 CHECKS = [top_level_is_fixed, every_source_says_its_license, headers_are_read_once, sources_are_formatted, no_path_of_a_machine, includes_follow_the_layers, libraries_stay_in_their_folder,
-          using_declarations_are_used, requirement_tables_are_sound, cited_requirements_exist, documents_cite_what_is_there,
+          invariants_do_not_become_fewer, using_declarations_are_used, requirement_tables_are_sound, cited_requirements_exist, documents_cite_what_is_there,
           equivalent_mutants_are_of_lines_that_exist, wording.comments_are_the_fields_english, wording.comment_lines_fit]
 
 

@@ -117,6 +117,24 @@ def an_exception_is_for_one_include():
         assert list(project.findings()) == ["includes_follow_the_layers"]
 
 
+def invariants_are_counted():
+    limits = "least = 2\n[lines_per_use]\n\"pmd\" = 4\n"
+    use = "void f() { SLUICE_INVARIANT_DEBUG(1, ring_index); }\n"
+    with Project() as project:
+        project.write(tidy.INVARIANTS, limits)
+        project.add("pmd/device.cc", use + use)
+        project.write("pmd/comment.cc", f"// {LICENSE}\n// SLUICE_INVARIANT(1, ring_index)\n")
+        project.write("pmd/lines.cc", f"// {LICENSE}\n" + "int f();\n" * 20)
+        project.write("tests/unit/use.cc", f"// {LICENSE}\n{use}")
+        said = project.findings()["invariants_do_not_become_fewer"]
+        assert len(said) == 1 and "pmd has 2 uses" in said[0] and "per 4 lines" in said[0], said
+        project.write(tidy.INVARIANTS, limits.replace("4", "40"))
+        assert project.findings() == {}, project.findings()
+        project.write(tidy.INVARIANTS, limits.replace("2", "3").replace("pmd", "pmd/gone"))
+        said = project.findings()["invariants_do_not_become_fewer"]
+        assert "has 2 uses of SLUICE_INVARIANT, not at least 3" in said[0] and "pmd/gone, which has no sources" in said[1], said
+
+
 def lines_of(count):
     return "int f(int a,\n      int b) {\n" + "  if (a) { b = '{'; }  // {\n" * (count - 3) + "}\n"
 
@@ -172,6 +190,7 @@ TESTS = [
     noticed("includes_follow_the_layers", tidy.LAYERS, exception("pmd/device.cc", "pmd/device.h", "gone"), "is not needed"),
     noticed("includes_follow_the_layers", tidy.LAYERS, exception("pmd/device.cc", "pmd/device.h", ""), "gives no reason"),
     an_exception_is_for_one_include,
+    invariants_are_counted,
     noticed("using_declarations_are_used", "pmd/device.cc", "using std::max;  // max\nusing std::size_t;\nsize_t n;\n", "max"),
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-001 | Again. | test |\n", "twice"),
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-003 | Three. | not shown |\n", "how it is shown"),

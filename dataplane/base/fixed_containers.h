@@ -15,10 +15,6 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 
-#include "dataplane/base/invariant.h"
-
-#include "dataplane/base/invariant.h"
-
 namespace sluice {
 
 /// Array whose elements are zeroed or default-constructed.

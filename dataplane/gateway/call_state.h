@@ -10,8 +10,6 @@
 
 #include "dataplane/base/invariant.h"
 
-#include "dataplane/base/invariant.h"
-
 namespace sluice::gateway {
 
 /// Legal transitions between the states of a gateway's calls and connections, checked at compile time for

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "dataplane/base/invariant.h"
 #include "dataplane/base/clock.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/reactor/connection_setup.h"
 

@@ -2,10 +2,10 @@
 //
 // Version negotiation, intake of version 1 messages, and the properties of version 2.
 #include "dataplane/rpcrdma/intake.h"
-#include "dataplane/base/invariant.h"
 
 #include <utility>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/properties.h"
 #include "dataplane/rpcrdma/wire/v1.h"

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include "dataplane/base/invariant.h"
 
-#include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/seqlock.h"
 #include "dataplane/segment/histogram.h"

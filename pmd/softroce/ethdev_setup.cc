@@ -2,7 +2,6 @@
 // Parts of a port's ethdev: memory that a network card may read, the guard against DPDK's interrupt thread,
 // events of the driver, and flow rules.
 #include "dataplane/base/invariant.h"
-#include "pmd/softroce/card_memory.h"
 
 #include <rte_byteorder.h>
 #include <rte_dev.h>
@@ -24,6 +23,7 @@
 #include "dataplane/base/setup_error.h"
 #include "pmd/common/pages.h"
 #include "pmd/common/sleep.h"
+#include "pmd/softroce/card_memory.h"
 #include "pmd/softroce/ethdev_events.h"
 #include "pmd/softroce/flow_rules.h"
 #include "pmd/softroce/frame.h"

@@ -3,7 +3,6 @@
 // Resources that the driver creates on a device: registered memory and windows, the shared receive queue,
 // completion queues.
 #include "dataplane/base/invariant.h"
-#include "pmd/verbs/memory.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +11,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "pmd/verbs/completion_queue.h"
+#include "pmd/verbs/memory.h"
 #include "pmd/verbs/shared_receives.h"
 
 namespace sluice::rdma::verbs {

@@ -6,9 +6,9 @@
 #pragma once
 
 #include <array>
-#include "dataplane/base/invariant.h"
 #include <cstdint>
 #include <vector>
+#include "dataplane/base/invariant.h"
 
 #include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/intrusive_lists.h"

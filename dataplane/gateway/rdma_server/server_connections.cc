@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "dataplane/gateway/rdma_server/call_translation.h"
 #include "dataplane/base/invariant.h"
+#include "dataplane/gateway/rdma_server/call_translation.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
 namespace sluice::rdma_server {
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <span>
 
-#include "dataplane/base/invariant.h"
 #include "dataplane/base/intrusive_lists.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/rdma_server/client_call.h"
 #include "dataplane/rpcrdma/requester/requester.h"

@@ -7,8 +7,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include "dataplane/base/invariant.h"
 #include <span>
+#include "dataplane/base/invariant.h"
 
 #include "dataplane/base/intrusive_lists.h"
 #include "dataplane/gateway/call_state.h"

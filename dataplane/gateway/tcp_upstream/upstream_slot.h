@@ -18,8 +18,6 @@
 #include "dataplane/segment/gateways.h"
 #include "dataplane/service/api/service.h"
 
-#include "dataplane/base/invariant.h"
-
 namespace sluice::tcp_upstream {
 
 /// Time in nanoseconds for which a failed address is not selected.

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/gateway/tcp_upstream/forward_service.h"
-#include "dataplane/base/invariant.h"
 #include "dataplane/gateway/tcp_upstream/upstream.h"
 #include "dataplane/gateway/tcp_upstream/upstream_slot.h"
 #include "dataplane/service/api/service.h"

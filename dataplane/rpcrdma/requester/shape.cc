@@ -3,12 +3,12 @@
 // Selects the shape of a call: inline, with Read and Write chunks, as a long call, in parts, or with a Reply
 // chunk. Also moves arguments and results through bounce buffers where the configuration requires it.
 #include "dataplane/base/invariant.h"
-#include "dataplane/rpcrdma/requester/requester.h"
 
 #include <cstring>
 
 #include "dataplane/base/siphash.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/rpcrdma/requester/requester.h"
 
 namespace sluice::rpcrdma {
 rdma::Sge Requester::payload_of(const Slot& slot) const noexcept {

@@ -3,7 +3,6 @@
 // RX half of the responder: selects the service of a call and checks the call, in order, until the service
 // executes it.
 #include "dataplane/base/invariant.h"
-#include "dataplane/rpcrdma/responder/responder_context.h"
 
 #include <cstring>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/rpcrdma/responder/responder_context.h"
 #include "dataplane/rpcrdma/responder/steps.h"
 
 namespace sluice::rpcrdma {

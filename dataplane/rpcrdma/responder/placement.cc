@@ -2,12 +2,12 @@
 //
 // Placement of the Read chunks of a call, and the RDMA Reads that transfer them.
 #include "dataplane/base/invariant.h"
-#include "dataplane/rpcrdma/responder/call_layout.h"
 
 #include <cstring>
 #include <optional>
 
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/rpcrdma/responder/call_layout.h"
 #include "dataplane/rpcrdma/responder/steps.h"
 
 namespace sluice::rpcrdma {

@@ -7,13 +7,11 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include "dataplane/base/invariant.h"
 #include <cstdint>
-#include "dataplane/base/invariant.h"
 #include <optional>
-#include "dataplane/base/invariant.h"
 #include <span>
 #include <vector>
+#include "dataplane/base/invariant.h"
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/net_address.h"

@@ -6,11 +6,11 @@
 // or the block is marked to be cleared when the last transfer on it ends. Extending a file therefore never
 // exposes old data.
 #include "dataplane/base/invariant.h"
-#include "dataplane/service/memory/blocks.h"
 
 #include <cstring>
 
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/service/memory/blocks.h"
 #include "dataplane/service/memory/filesystem.h"
 
 namespace sluice::service::memory {

@@ -2,7 +2,6 @@
 //
 // Descriptions of configurations, and the changes of a reload.
 #include "controlplane/config/changes.h"
-#include "controlplane/config/keys.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include <map>
 #include <string>
 
+#include "controlplane/config/keys.h"
 #include "tests/unit/controlplane/config/every_key.h"
 
 namespace sluice {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/events/sinks.h"
-#include "controlplane/mount/mount_service.h"
 
 #include <gtest/gtest.h>
 
 #include "controlplane/events/journal.h"
+#include "controlplane/mount/mount_service.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 
 namespace sluice::mount {

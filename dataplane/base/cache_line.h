@@ -7,10 +7,11 @@
 #include <new>
 #include <utility>
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice {
 
 /// Size in bytes of a cache line on every processor that Sluice runs on. A constant, because structures that
-#include "dataplane/base/invariant.h"
 /// two processes share must not depend on the compiler.
 inline constexpr std::size_t kCacheLine = 64;
 

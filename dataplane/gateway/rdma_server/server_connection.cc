@@ -237,7 +237,7 @@ ClientCall* ServerConnection::take_call(std::uint32_t xid) noexcept {
   if (requester_.free_requests() <= kRequestsForProbes || (probing_ && xid == probe_xid_)) return nullptr;
   ClientCall* const call = free_.pop_front();
   if (call == nullptr) return nullptr;
-  SLUICE_INVARIANT_DEBUG(state_ == State::Lent && in_use_ < calls_.size(), pool_balance);
+  SLUICE_INVARIANT_DEBUG(state_ == State::Assigned && in_use_ < calls_.size(), pool_balance);
   SLUICE_INVARIANT_DEBUG(call->arguments.address == nullptr && call->reply.address == nullptr, pool_balance);
   SLUICE_INVARIANT_DEBUG(call->kept_reply == nullptr && call->server == this, pool_balance);
   if (in_use_++ == 0) side_.connections().on_busy(*this);

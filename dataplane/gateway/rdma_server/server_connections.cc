@@ -84,7 +84,7 @@ void ServerConnections::return_moving() noexcept {
   while (next != nullptr) {
     ServerConnection& connection = *next;
     static_cast<void>(
-        SLUICE_INVARIANT(connection.state() == State::Lent && connection.in_use() == 0, list_membership));
+        SLUICE_INVARIANT(connection.state() == State::Assigned && connection.in_use() == 0, list_membership));
     next = idle_.next(connection);
     if (connection.moves() && connection.client()->on_taken()) give_back(connection);
   }
@@ -96,7 +96,7 @@ void ServerConnections::take_idle(std::uint64_t now_ns) noexcept {
   while (next != nullptr && wanted_count_ > returned_count_) {
     ServerConnection& connection = *next;
     static_cast<void>(
-        SLUICE_INVARIANT(connection.state() == State::Lent && connection.in_use() == 0, list_membership));
+        SLUICE_INVARIANT(connection.state() == State::Assigned && connection.in_use() == 0, list_membership));
     next = idle_.next(connection);
     if (now_ns - connection.lent_ns() < kTurnNs || !connection.client()->on_taken()) continue;
     side_.count(side_.counters().taken);

@@ -105,7 +105,7 @@ Declaration planes_version() {
 }  // namespace
 
 Chapter declare_status() {
-  return {.title = "Planes", .methods = {status(), planes_version(), discover()}};
+  return {.title = "Planes", .methods = {status(), planes_version()}};
 }
 
 namespace {

@@ -243,8 +243,8 @@ TEST_P(IsolationOfConnecting, a_client_connects_beside_a_flood_of_management_dat
   // The server processes three messages of the client: request, ready-to-use and disconnect reply. Each waits
   // behind at most a quarter of the queue.
   constexpr std::uint32_t kSpareTurns = 3 * DatagramQueue::kCapacity / 4 / kTakenPerTurn;
-  const auto flood = [&] {
-    for (int i = 0; i < kSentPerTurn; ++i) attack.step(site);
+  const auto flood = [&site, step = attack.step] {
+    for (int i = 0; i < kSentPerTurn; ++i) step(site);
   };
   std::uint32_t worst = 0;
   for (int i = 0; i < kConnections; ++i) {

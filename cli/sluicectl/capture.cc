@@ -14,8 +14,8 @@
 #include <chrono>
 #include <climits>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -294,10 +294,14 @@ Json system() {
   utsname name{};
   ::uname(&name);
   Json result = {{"kernel", name.release}, {"machine", name.machine}};
-  std::ifstream release("/etc/os-release");
   constexpr std::string_view kKey = "PRETTY_NAME=";
-  for (std::string line; std::getline(release, line);)
-    if (line.starts_with(kKey)) result["release"] = line.substr(kKey.size());
+  std::FILE* const release = std::fopen("/etc/os-release", "re");
+  if (release == nullptr) return result;
+  char buffer[256];
+  while (std::fgets(buffer, sizeof buffer, release) != nullptr)
+    if (const std::string_view line = buffer; line.starts_with(kKey))
+      result["release"] = std::string(line.substr(kKey.size(), line.find('\n') - kKey.size()));
+  std::fclose(release);
   return result;
 }
 

@@ -2,7 +2,6 @@
 //
 // Methods that change the state of the gateway.
 #include <memory>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -17,12 +16,11 @@ namespace {
 /// Parses an export by formatting it as a table of the configuration file, so that the file's keys, defaults
 /// and checks apply.
 segment::ExportConfig parse_export(const Json& parameters, const config::Config& running) {
-  std::ostringstream text;
-  text << "[[export]]\n";
+  std::string text = "[[export]]\n";
   for (const auto& [key, value] : parameters.items())
-    if (key != "save") text << key << " = " << value.dump() << '\n';
+    if (key != "save") text.append(key).append(" = ").append(value.dump()).append("\n");
   try {
-    return config::parse_export(text.str(), running);
+    return config::parse_export(text, running);
   } catch (const config::ConfigError& error) {
     throw MethodError(error.what());
   }

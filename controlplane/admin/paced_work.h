@@ -7,7 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <utility>
 
 #include "controlplane/admin/json_rpc.h"
@@ -86,7 +86,7 @@ class PacedWork {
     Step step;
   };
 
-  std::deque<Job> jobs_;
+  std::list<Job> jobs_;
   Pace pace_;
 };
 

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -53,8 +52,8 @@ Server::Server(const Registry& registry, const std::string& path, const std::str
     throw SetupError("The admin socket's path " + path + " is too long. Use one of at most " +
                      std::to_string(sizeof address.sun_path - 1 - kHidden.size()) + " bytes.");
   std::memcpy(address.sun_path, hidden_path_.c_str(), hidden_path_.size() + 1);
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  for (std::size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1))
+    ::mkdir(path.substr(0, at).c_str(), 0777);  // a failure shows when the socket is made
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode))
     throw SetupError("The file at the admin socket's path " + path +

@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/setup_error.h"
@@ -19,7 +17,7 @@ namespace {
 /// concurrent starters gets the socket.
 constexpr std::uint64_t kStarting = 0;
 constexpr int kTries = 200;
-constexpr std::chrono::milliseconds kBetweenTries{5};
+constexpr useconds_t kBetweenTriesUs = 5000;
 
 /// Returns the byte that a control plane locks: 30 bits of FNV-1a of the segment's name, then the epoch. All
 /// releases must use this formula.
@@ -32,7 +30,7 @@ std::uint64_t byte_of(const std::string& segment, std::uint32_t epoch) {
 bool take_patiently(int descriptor, std::uint64_t byte) {
   for (int i = 0; i < kTries; ++i) {
     if (file_lock::take(descriptor, byte)) return true;
-    std::this_thread::sleep_for(kBetweenTries);
+    ::usleep(kBetweenTriesUs);
   }
   return false;
 }

@@ -6,7 +6,6 @@
 // Input from a peer never causes an exception, and the memory that peers can occupy is bounded.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "controlplane/cm/mad.h"
 #include "controlplane/cm/random_numbers.h"
 #include "controlplane/policy/admission.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::cm {
 
@@ -219,12 +219,12 @@ inline AgentConfig with_limits(AgentConfig config, std::uint32_t connections, st
   // Each unconfirmed request holds a queue pair, so at most half of the slots are for unconfirmed requests. A
   // client may open all of its connections at the same time (nconnect), and leaves kLeastHalfOpen slots to
   // other clients.
-  const std::uint32_t of_source = std::min(per_client, connections);
-  config.max_half_open = std::max(std::clamp(connections / 2, kLeastHalfOpen, AgentConfig{}.max_half_open),
-                                  of_source + kLeastHalfOpen);
-  config.max_half_open_per_source = std::max({config.max_half_open / 2, kLeastHalfOpen, of_source});
+  const std::uint32_t of_source = smaller_of(per_client, connections);
+  config.max_half_open = larger_of(bounded(connections / 2, kLeastHalfOpen, AgentConfig{}.max_half_open),
+                                   of_source + kLeastHalfOpen);
+  config.max_half_open_per_source = larger_of(larger_of(config.max_half_open / 2, kLeastHalfOpen), of_source);
   // A client may close all of its connections at the same time.
-  config.max_ended_per_source = std::max(connections / 2, per_client);
+  config.max_ended_per_source = larger_of(connections / 2, per_client);
   return config;
 }
 

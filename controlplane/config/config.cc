@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/config/config.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <set>
 
 #include "controlplane/config/machine.h"
@@ -265,12 +267,24 @@ void check_for_start(Config& config) {
   check_machine(config);
 }
 
+namespace {
+
+std::string absolute(const std::string& path) {
+  if (path.starts_with('/')) return path;
+  char* const folder = ::getcwd(nullptr, 0);
+  const std::string whole = folder == nullptr ? path : std::string(folder) + '/' + path;
+  std::free(folder);
+  return whole;
+}
+
+}  // namespace
+
 Config load_file(const std::string& path) {
   try {
     Config config = parse(read_text_file(path), path);
     load_saved_changes(config);
     check_for_start(config);
-    config.file = std::filesystem::absolute(path).string();
+    config.file = absolute(path);
     return config;
   } catch (const ConfigError&) {
     throw;

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "controlplane/json/json.h"
-#include "controlplane/policy/admission.h"
 #include "controlplane/policy/credit_policy.h"
+#include "controlplane/policy/verdicts.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {

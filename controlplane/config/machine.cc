@@ -13,8 +13,8 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -215,17 +215,17 @@ bool may(const User& user, const struct stat& file, mode_t of_others) {
 /// search permission, or the file itself. Returns an empty string if there is none. Access control lists are
 /// not considered.
 std::string hidden_from(const User& user, const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path real = std::filesystem::canonical(path, error);
-  if (error) return {};
-  std::filesystem::path part;
-  for (const std::filesystem::path& name : real) {
-    part /= name;
+  char* const resolved = ::realpath(path.c_str(), nullptr);
+  if (resolved == nullptr) return {};
+  const std::string real = resolved;
+  std::free(resolved);
+  for (std::size_t end = 1;; end = smaller_of(real.find('/', end + 1), real.size())) {
+    const std::string part = real.substr(0, end);
     struct stat found {};
     if (::stat(part.c_str(), &found) != 0) return {};
-    if (!may(user, found, S_ISDIR(found.st_mode) ? S_IXOTH : S_IROTH)) return part.string();
+    if (!may(user, found, S_ISDIR(found.st_mode) ? S_IXOTH : S_IROTH)) return part;
+    if (end == real.size()) return {};
   }
-  return {};
 }
 
 /// Reports a file that root can read and the service's user cannot. It is a note, because root may start the

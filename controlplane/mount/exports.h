@@ -4,7 +4,6 @@
 // them. Runs on the MOUNT thread; nothing here may block.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +17,7 @@
 #include "dataplane/base/export_path.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::mount {
@@ -79,7 +79,7 @@ inline std::optional<std::string> normalized_path(std::string_view path) {
   if (!path.starts_with('/')) return std::nullopt;
   std::string normalized;
   for (std::size_t at = 1; at < path.size();) {
-    const std::size_t end = std::min(path.find('/', at), path.size());
+    const std::size_t end = smaller_of(path.find('/', at), path.size());
     const std::string_view component = path.substr(at, end - at);
     if (!component.empty() && component != ".") normalized.append("/").append(component);
     at = end + 1;
@@ -122,16 +122,16 @@ struct ExportPaths {
 
  private:
   bool has(const std::string& path) const {
-    return exports.empty() || std::any_of(exports.begin(), exports.end(), [&](const std::string& each) {
-             return is_at_or_below(path, each);
-           });
+    for (const std::string& each : exports)
+      if (is_at_or_below(path, each)) return true;
+    return exports.empty();
   }
 };
 
 inline ExportPaths export_paths(const segment::UpstreamConfig& upstream) {
   ExportPaths paths{.prefix = upstream.prefix, .exports = {}};
   for (const auto& path :
-       std::span(upstream.exports).first(std::min(upstream.export_count, segment::kMaxUpstreamExports)))
+       std::span(upstream.exports).first(smaller_of(upstream.export_count, segment::kMaxUpstreamExports)))
     paths.exports.emplace_back(path.data());
   return paths;
 }

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <string>
 
 #include "controlplane/events/journal.h"
@@ -36,7 +36,7 @@ class Status {
   const segment::Layout& layout_;
   events::Journal& journal_;
   std::uint64_t next_ = 1;  ///< sequence number of the next event to read
-  std::deque<Json> events_;
+  std::list<Json> events_;
 };
 
 /// Server of the page: "/" serves the page (status.html) and "/status.json" the data that it shows. Threads

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "controlplane/policy/busiest.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/control_tables.h"
 
@@ -22,41 +23,9 @@ struct Layout;
 
 namespace sluice::policy {
 
-/// Number of connections and of clients that a round keeps.
-inline constexpr std::size_t kBusiestKept = 64;
 /// Limit of clients with calls in a round that are counted separately. Calls of further clients are in the
 /// sums only.
 inline constexpr std::size_t kMaxClientsOfRound = 4096;
-
-struct BusyConnection {
-  std::uint32_t reactor = 0;
-  std::uint32_t number = 0;
-  PeerAddress peer{};
-  std::uint32_t client_class = 0;
-  std::uint32_t granted = 0;  ///< credits
-  std::uint32_t busy = 0;     ///< calls in progress
-  std::uint64_t calls = 0;    ///< calls answered since the previous round
-};
-
-/// Sum over the connections of one address that had calls in the round.
-struct BusyClient {
-  PeerAddress peer{};
-  std::uint64_t connections = 0;
-  std::uint64_t granted = 0;
-  std::uint64_t busy = 0;
-  std::uint64_t calls = 0;
-};
-
-/// A complete round. All fields are zero before the first round.
-struct Round {
-  std::uint64_t interval_ns = 0;  ///< time in which the calls were answered
-  std::uint64_t connections = 0;
-  std::uint64_t granted = 0;
-  std::uint64_t busy = 0;
-  std::uint64_t calls = 0;
-  std::vector<BusyConnection> busiest{};  ///< the busiest first
-  std::vector<BusyClient> clients{};      ///< the busiest first
-};
 
 /// The busiest connections and clients of one round, and sums over all connections. Performs no I/O.
 class RoundSums {

@@ -2,11 +2,11 @@
 #include "controlplane/tasks/arena.h"
 
 #include <sys/eventfd.h>
-#include <tbb/concurrent_queue.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
@@ -35,10 +35,7 @@ std::uint32_t reserved(std::uint32_t threads) {
 /// State shared by the arena and its tasks. The arena and each pending call of run_one() hold one reference;
 /// the last holder deletes the state.
 struct Arena::Shared {
-  explicit Shared(const ArenaLimits& limits) : wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    waiting.set_capacity(limits.threads + limits.queued);
-    results.set_capacity(limits.threads + limits.queued);
-  }
+  Shared() : wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   void let_go() {
     if (holders.fetch_sub(1) == 1) delete this;
   }
@@ -46,21 +43,23 @@ struct Arena::Shared {
   /// Runs the oldest waiting task, if there is one. The queue is empty after the arena has ended. Called on a
   /// thread of the arena.
   void run_one();
+  /// Takes the oldest result. Returns false if there is none.
+  bool take_result(Done& done);
   void end(std::uint32_t wait_ms);
 
   const FileDescriptor wake;
-  // Queues with room for all tasks that start() admits, so that neither is ever full.
-  tbb::concurrent_bounded_queue<Work> waiting;
-  tbb::concurrent_bounded_queue<Done> results;
   std::atomic<std::uint32_t> holders{1};
-  std::mutex mutex;
+  std::mutex mutex;  ///< guards all of the following
   std::condition_variable idle;
-  std::uint32_t running = 0;  ///< guarded by mutex
+  // start() admits a limited number of tasks, which bounds both queues.
+  std::deque<Work> waiting;
+  std::deque<Done> results;
+  std::uint32_t running = 0;
 };
 
 void Arena::Shared::add(Work work) {
   const std::lock_guard lock(mutex);
-  waiting.try_push(std::move(work));
+  waiting.push_back(std::move(work));
   holders.fetch_add(1);
 }
 
@@ -68,7 +67,9 @@ void Arena::Shared::run_one() {
   Work work;
   {
     const std::lock_guard lock(mutex);
-    if (!waiting.try_pop(work)) return;
+    if (waiting.empty()) return;
+    work = std::move(waiting.front());
+    waiting.pop_front();
     ++running;
   }
   Done done;
@@ -81,8 +82,16 @@ void Arena::Shared::run_one() {
   const std::lock_guard lock(mutex);
   --running;
   idle.notify_all();
-  results.try_push(std::move(done));
+  results.push_back(std::move(done));
   ::eventfd_write(wake.get(), 1);
+}
+
+bool Arena::Shared::take_result(Done& done) {
+  const std::lock_guard lock(mutex);
+  if (results.empty()) return false;
+  done = std::move(results.front());
+  results.pop_front();
+  return true;
 }
 
 void Arena::Shared::end(std::uint32_t wait_ms) {
@@ -93,7 +102,7 @@ void Arena::Shared::end(std::uint32_t wait_ms) {
 }
 
 Arena::Arena(ArenaLimits limits)
-    : limits_(limits), threads_(reserved(limits.threads), kMaxThreads), shared_(new Shared(limits)) {
+    : limits_(limits), threads_(reserved(limits.threads), kMaxThreads), shared_(new Shared) {
   if (!shared_->wake) {
     shared_->let_go();
     threads_in_use.fetch_sub(limits_.threads);
@@ -136,7 +145,7 @@ void Arena::deliver() {
   eventfd_t ignored = 0;
   ::eventfd_read(shared_->wake.get(), &ignored);
   Done done;
-  for (std::uint32_t most = outstanding_; most > 0 && shared_->results.try_pop(done); --most) {
+  for (std::uint32_t most = outstanding_; most > 0 && shared_->take_result(done); --most) {
     --outstanding_;
     if (done) done();
   }

@@ -3,16 +3,16 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/tcp_clients/tcp_client.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/process/settings.h"
@@ -193,24 +193,35 @@ namespace {
 constexpr std::uint64_t kMiB = 1u << 20;
 constexpr std::uint64_t kKiB = 1u << 10;
 
+/// Removes the first line from `text` and returns it without its end.
+std::string_view take_line(std::string_view& text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(smaller_of(line.size() + 1, text.size()));
+  return line;
+}
+
 /// Returns the value of a line such as "MemTotal:   24000 kB" of meminfo, in bytes; zero if there is none.
-std::uint64_t value_of(const std::string& meminfo, std::string_view name) {
-  std::istringstream lines(meminfo);
-  std::string line;
-  while (std::getline(lines, line)) {
+std::uint64_t value_of(std::string_view meminfo, std::string_view name) {
+  while (!meminfo.empty()) {
+    std::string_view line = take_line(meminfo);
     if (!line.starts_with(name) || line.size() <= name.size() || line[name.size()] != ':') continue;
+    line.remove_prefix(smaller_of(line.find_first_not_of(' ', name.size() + 1), line.size()));
     std::uint64_t kib = 0;
-    std::istringstream(line.substr(name.size() + 1)) >> kib;
+    std::from_chars(line.data(), line.data() + line.size(), kib);
     return kib * kKiB;
   }
   return 0;
 }
 
+/// Returns the content of a file of the kernel; empty if it cannot be read.
 std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  std::string text;
+  std::FILE* const file = std::fopen(path.c_str(), "re");
+  if (file == nullptr) return text;
+  char part[4096];
+  for (std::size_t bytes; (bytes = std::fread(part, 1, sizeof part, file)) > 0;) text.append(part, bytes);
+  std::fclose(file);
+  return text;
 }
 
 /// Returns the number in the file; nullopt if there is no file, or no limit in it ("max").
@@ -230,11 +241,10 @@ struct GroupOfProcess {
 
 /// Returns the memory control group of a process. Version 1 has the controller's name in its line, version 2
 /// has "0::PATH".
-GroupOfProcess group_of(const std::string& cgroup, const std::string& folder) {
+GroupOfProcess group_of(std::string_view cgroup, const std::string& folder) {
   GroupOfProcess group{.folder = folder, .file = "memory.max", .path = "/"};
-  std::istringstream lines(cgroup);
-  std::string line;
-  while (std::getline(lines, line)) {
+  while (!cgroup.empty()) {
+    const std::string line(take_line(cgroup));
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;

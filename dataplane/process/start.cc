@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/process/start.h"
 
+#include <dirent.h>
 #include <rte_config.h>
 #include <rte_cycles.h>
 #include <rte_eal.h>
@@ -18,16 +19,14 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "dataplane/base/processor_list.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/log/log.h"
 #include "dataplane/process/devices.h"
 #include "dataplane/segment/checked.h"
@@ -130,14 +129,18 @@ std::vector<std::string> eal_arguments(const segment::ConfigBlock& config, const
 }
 
 std::string memif_listener(const std::string& ethdev) {
-  std::istringstream words(ethdev);
-  std::string word;
-  std::getline(words, word, ',');
-  if (!word.starts_with("net_memif")) return {};
+  std::string_view rest = ethdev;
+  const auto take_word = [&rest] {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    rest.remove_prefix(smaller_of(word.size() + 1, rest.size()));
+    return word;
+  };
+  if (!take_word().starts_with("net_memif")) return {};
   std::string role;
   std::string socket;
   bool abstract = true;
-  while (std::getline(words, word, ',')) {
+  while (!rest.empty()) {
+    const std::string_view word = take_word();
     if (word.starts_with("role=")) role = word.substr(5);
     if (word.starts_with("socket=")) socket = word.substr(7);
     if (word.starts_with("socket-abstract=")) abstract = word.substr(16) != "no";
@@ -202,28 +205,34 @@ std::uint32_t leading_number(std::string_view text, std::uint32_t otherwise) {
   return number;
 }
 
-std::uint32_t core_of(const std::filesystem::path& folder, std::uint32_t cpu) {
-  std::ifstream file(folder / "topology" / "thread_siblings_list");
-  std::string siblings;
-  std::getline(file, siblings);
+std::uint32_t core_of(const std::string& folder, std::uint32_t cpu) {
+  char siblings[64] = "";
+  if (std::FILE* const file = std::fopen((folder + "/topology/thread_siblings_list").c_str(), "re")) {
+    static_cast<void>(std::fgets(siblings, sizeof siblings, file) != nullptr);
+    std::fclose(file);
+  }
   return leading_number(siblings, cpu);
 }
 
-std::uint32_t numa_node_of(const std::filesystem::path& folder) {
+std::uint32_t numa_node_of(const std::string& folder) {
   constexpr std::string_view kNode = "node";
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
+  DIR* const entries = ::opendir(folder.c_str());
+  if (entries == nullptr) return 0;
+  std::uint32_t node = 0;
+  while (const dirent* const entry = ::readdir(entries)) {
+    const std::string_view name = entry->d_name;
     if (!name.starts_with(kNode)) continue;
-    const std::string_view number = std::string_view(name).substr(kNode.size());
-    if (!number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos)
-      return leading_number(number, 0);
+    const std::string_view number = name.substr(kNode.size());
+    if (number.empty() || number.find_first_not_of("0123456789") != std::string_view::npos) continue;
+    node = leading_number(number, 0);
+    break;
   }
-  return 0;
+  ::closedir(entries);
+  return node;
 }
 
 Processor describe(std::uint32_t cpu, const std::string& system) {
-  const std::filesystem::path folder = std::filesystem::path(system) / "cpu" / ("cpu" + std::to_string(cpu));
+  const std::string folder = system + "/cpu/cpu" + std::to_string(cpu);
   return {.cpu = cpu, .core = core_of(folder, cpu), .numa_node = numa_node_of(folder)};
 }
 

@@ -21,7 +21,7 @@
 #include "controlplane/admin/paced_work.h"
 #include "controlplane/config/config.h"
 #include "controlplane/json/json.h"
-#include "controlplane/policy/client_monitor.h"
+#include "controlplane/policy/busiest.h"
 #include "controlplane/policy/credit_controller.h"
 #include "dataplane/segment/checked.h"
 #include "dataplane/segment/segment.h"

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <fstream>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "controlplane/admin/views/connections.h"
@@ -188,10 +190,14 @@ constexpr std::size_t kHoldersShown = 5;
 
 /// Returns VmRSS of a process from /proc, in bytes. Returns zero if there is no such process.
 std::uint64_t resident_bytes(std::uint32_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind("VmRSS:", 0) == 0) return std::stoull(line.substr(6)) * 1024;
-  return 0;
+  std::FILE* const status = std::fopen(("/proc/" + std::to_string(pid) + "/status").c_str(), "re");
+  if (status == nullptr) return 0;
+  std::uint64_t kib = 0;
+  char line[256];
+  while (kib == 0 && std::fgets(line, sizeof line, status) != nullptr)
+    if (std::string_view(line).starts_with("VmRSS:")) kib = std::strtoull(line + 6, nullptr, 10);
+  std::fclose(status);
+  return kib * 1024;
 }
 
 Json describe_pools(const segment::Layout& layout, const segment::ConfigBlock& config) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the control plane sends to the reactors, and what it reads in their tables of connections.
+// Sends commands to the reactors and reads their tables of connections.
 #include "controlplane/cm/outbox.h"
 
 #include <algorithm>

@@ -20,6 +20,7 @@
 #include "controlplane/admin/views/reactors.h"
 #include "controlplane/admin/views/status.h"
 #include "controlplane/events/kinds.h"
+#include "controlplane/policy/client_monitor.h"
 #include "controlplane/statistics.h"
 #include "controlplane/topology.h"
 #include "dataplane/segment/channels.h"

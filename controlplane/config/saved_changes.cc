@@ -168,7 +168,7 @@ bool write_new(const std::string& path, const std::string& text, mode_t mode) {
 /// std::runtime_error with a sentence.
 void replace_file(const std::string& path, const std::string& text, mode_t mode) {
   const std::string fresh = path + ".new";
-  const std::string folder = path.substr(0, path.rfind('/'));
+  const std::string folder = path.substr(0, larger_of(path.rfind('/'), std::size_t{1}));  // "/" of "/file"
   const FileDescriptor in(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (in && write_new(fresh, text, mode) && ::rename(fresh.c_str(), path.c_str()) == 0) {
     // The file has been replaced, so this failure must not be reported as if the old text were still there.

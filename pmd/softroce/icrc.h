@@ -13,8 +13,8 @@ namespace sluice::rdma::softroce {
 inline constexpr std::size_t kIcrcBytes = 4;
 
 /// Returns the CRC of a pseudo header, the IP and UDP headers at `network` (`network_bytes` of them), and
-/// `transport_bytes` after them, starting with the base transport header. Fields that routers change count as
-/// ones.
+/// `transport_bytes` after them, starting with the base transport header, which must be complete: the masked
+/// fields are read without a further check. Fields that routers change count as ones.
 std::uint32_t icrc_start(const std::byte* network, std::size_t network_bytes,
                          std::size_t transport_bytes) noexcept;
 /// The two implementations of icrc_start(), for its test: by carry-less multiplication, which requires

@@ -164,6 +164,15 @@ TEST_F(EarlyWrites, a_gap_is_told_again_when_the_peer_has_gone_back_and_the_pack
 
 class EarlyRequests : public EarlyWrites {
  protected:
+  /// Has the peer acknowledge a Send after `ns`.
+  void measure_round_trip(std::uint64_t ns) {
+    ASSERT_TRUE(own.post(SendOpcode::Send, 90, {own.sge(0, 8)}));
+    settle();
+    pass(ns);
+    peer_acknowledges(kOwnPsn);
+    ASSERT_TRUE(completed(own, 90));
+    sent.clear();
+  }
   void SetUp() override {
     EarlyWrites::SetUp();
     for (std::uint64_t i = 0; i < kReceives; ++i) ASSERT_TRUE(own.receive(i, own.sge(0, 64)));
@@ -292,12 +301,7 @@ TEST_F(EarlyRequests, the_nak_of_a_gap_is_repeated_after_a_round_trip_and_then_m
 
 TEST_F(EarlyRequests, the_nak_is_repeated_after_the_round_trip_that_was_measured) {
   constexpr std::uint64_t kRoundTripNs = 200 * kUs;
-  ASSERT_TRUE(own.post(SendOpcode::Send, 90, {own.sge(0, 8)}));
-  settle();
-  pass(kRoundTripNs);
-  peer_acknowledges(kOwnPsn);
-  ASSERT_TRUE(completed(own, 90));
-  sent.clear();
+  measure_round_trip(kRoundTripNs);
   send(1);
   pass(3 * kRoundTripNs - 10 * kTickNs);  // the RTT plus four times its variation of RTT / 2
   EXPECT_EQ(sent.size(), 1u);
@@ -322,12 +326,7 @@ TEST_F(EarlyRequests, the_naks_of_a_gap_that_never_closes_are_limited) {
 /// started_retry), and starts that timer again at each response that it receives.
 TEST_F(EarlyRequests, the_naks_of_a_gap_end_early_enough_for_the_timer_of_the_peer) {
   constexpr std::uint64_t kRoundTripNs = 50'000 * kUs;
-  ASSERT_TRUE(own.post(SendOpcode::Send, 90, {own.sge(0, 8)}));
-  settle();
-  pass(kRoundTripNs);
-  peer_acknowledges(kOwnPsn);
-  ASSERT_TRUE(completed(own, 90));
-  sent.clear();
+  measure_round_trip(kRoundTripNs);
   send(1);
   for (int step = 0; step < 50; ++step) pass(20'000 * kUs);
   const std::size_t within_a_second = sent.size();

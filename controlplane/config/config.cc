@@ -272,7 +272,7 @@ namespace {
 std::string absolute(const std::string& path) {
   if (path.starts_with('/')) return path;
   char* const folder = ::getcwd(nullptr, 0);
-  const std::string whole = folder == nullptr ? path : std::string(folder) + '/' + path;
+  std::string whole = folder == nullptr ? path : std::string(folder) + '/' + path;
   std::free(folder);
   return whole;
 }

@@ -220,7 +220,7 @@ std::string hidden_from(const User& user, const std::string& path) {
   const std::string real = resolved;
   std::free(resolved);
   for (std::size_t end = 1;; end = smaller_of(real.find('/', end + 1), real.size())) {
-    const std::string part = real.substr(0, end);
+    std::string part = real.substr(0, end);
     struct stat found {};
     if (::stat(part.c_str(), &found) != 0) return {};
     if (!may(user, found, S_ISDIR(found.st_mode) ? S_IXOTH : S_IROTH)) return part;

@@ -29,9 +29,11 @@ std::uint64_t failures_of(const segment::Layout& layout) {
 
 }  // namespace
 
-AddressService::AddressService(const Upstreams& upstreams, segment::SharedUpstreamAddresses& shared,
-                               Failures failures, LookUp look_up, AsOwner as_owner)
-    : shared_(shared),
+AddressService::AddressService(const Upstreams& upstreams, segment::Driver driver,
+                               segment::SharedUpstreamAddresses& shared, Failures failures, LookUp look_up,
+                               AsOwner as_owner)
+    : driver_(driver),
+      shared_(shared),
       failures_(std::move(failures)),
       look_up_(std::move(look_up)),
       as_owner_(std::move(as_owner)),
@@ -42,7 +44,7 @@ AddressService::AddressService(const Upstreams& upstreams, segment::SharedUpstre
 void AddressService::read(const Upstreams& upstreams) {
   const auto former = std::exchange(books_, {});
   for (const segment::UpstreamConfig& upstream : upstreams) {
-    books_.push_back(std::make_unique<AddressTable>(upstream, arena_, look_up_));
+    books_.push_back(std::make_unique<AddressTable>(upstream, driver_, arena_, look_up_));
     for (const auto& book : former) books_.back()->adopt(*book);
   }
   publish();
@@ -89,8 +91,8 @@ void AddressService::poll(const mount::PollSet& set, std::uint64_t now_ns) {
 AddressManager::AddressManager(const segment::ConfigBlock& config, segment::Layout& layout,
                                AddressService::AsOwner as_owner)
     : service_(
-          upstreams_of(config), layout.upstream_addresses, [&layout] { return failures_of(layout); }, look_up,
-          std::move(as_owner)),
+          upstreams_of(config), config.driver, layout.upstream_addresses,
+          [&layout] { return failures_of(layout); }, look_up, std::move(as_owner)),
       thread_(service_) {}
 
 void AddressManager::reconfigure(const segment::ConfigBlock& config) {

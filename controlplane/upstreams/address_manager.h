@@ -53,8 +53,8 @@ class AddressService final : public mount::PolledService {
 
   /// Publishes the addresses that need no lookup. `shared` outlives this object, which is its only writer.
   AddressService(
-      const Upstreams& upstreams, segment::SharedUpstreamAddresses& shared, Failures failures, LookUp look_up,
-      AsOwner as_owner = [](const auto& write) { write(); });
+      const Upstreams& upstreams, segment::Driver driver, segment::SharedUpstreamAddresses& shared,
+      Failures failures, LookUp look_up, AsOwner as_owner = [](const auto& write) { write(); });
 
   /// Sets the upstreams of a new configuration. Any thread.
   void reconfigure(Upstreams upstreams);
@@ -68,6 +68,7 @@ class AddressService final : public mount::PolledService {
   void publish();
   void reconcile(std::uint64_t now_ns);
 
+  const segment::Driver driver_;
   segment::SharedUpstreamAddresses& shared_;
   const Failures failures_;
   const LookUp look_up_;

@@ -74,8 +74,9 @@ bool is_well(std::span<const std::byte> reply) {
 
 }  // namespace
 
-AddressTable::AddressTable(const segment::UpstreamConfig& upstream, tasks::Arena& arena, LookUp look_up)
-    : upstream_(upstream), arena_(arena), look_up_(std::move(look_up)) {
+AddressTable::AddressTable(const segment::UpstreamConfig& upstream, segment::Driver driver,
+                           tasks::Arena& arena, LookUp look_up)
+    : upstream_(upstream), driver_(driver), arena_(arena), look_up_(std::move(look_up)) {
   std::memcpy(list_.name, upstream_.name, sizeof list_.name);
   list_.port = upstream_.port;
   for (std::uint32_t i = 0; i < upstream_.host_count; ++i) {
@@ -185,10 +186,11 @@ void AddressTable::look_up_hosts(std::uint64_t now_ns) {
   }
 }
 
-/// Removes addresses that TCP cannot reach, because they are link-local and the answer does not contain their
-/// interface. Over RDMA, such an address may be on the only link of a device.
+/// Removes addresses that the kernel cannot reach, because they are link-local and the answer does not
+/// contain their interface. The kernel connects TCP upstreams and those over verbs. Other devices have a
+/// single link, on which such an address may be.
 LookupResult AddressTable::usable(LookupResult result) const {
-  if (upstream_.transport != segment::Transport::Tcp) return result;
+  if (upstream_.transport != segment::Transport::Tcp && driver_ != segment::Driver::Verbs) return result;
   const auto is_useless = [](const PeerAddress& address) {
     return is_link_local(address) && address.zone == 0;
   };

@@ -72,8 +72,10 @@ inline constexpr std::uint32_t kMaxUnlisted = 8;
 
 class AddressTable {
  public:
-  /// `arena` outlives this object, and its owner calls deliver().
-  AddressTable(const segment::UpstreamConfig& upstream, tasks::Arena& arena, LookUp look_up);
+  /// `driver` is that of the device over which an RDMA upstream is reached. `arena` outlives this object, and
+  /// its owner calls deliver().
+  AddressTable(const segment::UpstreamConfig& upstream, segment::Driver driver, tasks::Arena& arena,
+               LookUp look_up);
 
   /// Adopts the state of `former`, which belongs to an earlier configuration: the addresses of host names
   /// that both have, and the probe results of these addresses. Host names that have addresses already are
@@ -125,6 +127,7 @@ class AddressTable {
   void write_list();
 
   const segment::UpstreamConfig upstream_;
+  const segment::Driver driver_;
   tasks::Arena& arena_;
   const LookUp look_up_;
   std::vector<std::unique_ptr<Host>> hosts_;

@@ -38,6 +38,7 @@ struct Keeper : testing::Test {
   std::shared_ptr<std::atomic<bool>> name_server_fails = std::make_shared<std::atomic<bool>>(false);
   segment::SharedUpstreamAddresses shared{};
   AddressService service{{upstream("a", {"192.0.2.1", "192.0.2.2"}), upstream("b", {"nas"})},
+                         segment::Driver::SoftRoce,
                          shared,
                          [this] { return failures.load(); },
                          [asked = asked, fails = name_server_fails](const std::string&) {

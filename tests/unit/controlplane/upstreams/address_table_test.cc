@@ -68,6 +68,21 @@ TEST_F(Book, a_link_local_address_without_an_interface_is_not_used) {
   until([&] { return addresses() == std::vector<PeerAddress>{kFour, on_link}; });
 }
 
+/// The kernel's connection management requires the interface, too.
+TEST_F(Book, a_link_local_address_over_verbs_is_used_with_its_interface_only) {
+  const CapturedLog log;
+  PeerAddress on_link{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  names_->set("nas", {on_link});
+  open({"nas"}, segment::Transport::Rdma, segment::Driver::Verbs);
+  until(
+      [&] { return !addresses().empty() || log.text().find("which is on every link") != std::string::npos; });
+  EXPECT_TRUE(addresses().empty());
+  on_link.zone = 1;
+  names_->set("nas", {on_link});
+  now_ns_ += kLookupNs;
+  until([&] { return addresses() == std::vector<PeerAddress>{on_link}; });
+}
+
 TEST_F(Book, a_link_local_address_over_rdma_may_be_on_the_only_link_of_the_device) {
   const PeerAddress on_link{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   names_->set("nas", {on_link});
@@ -91,7 +106,7 @@ TEST(BookOnLink, an_upstream_is_called_at_its_link_local_address) {
     std::strcpy(upstream.hosts[1].data(), "::1");
     upstream.host_count = 2;
     tasks::Arena arena({.threads = 1, .queued = 2});
-    AddressTable book(upstream, arena, look_up);
+    AddressTable book(upstream, segment::Driver::SoftRoce, arena, look_up);
     std::uint64_t now_ns = kStartNs;
     turn_until(book, now_ns, [&] {
       arena.deliver();

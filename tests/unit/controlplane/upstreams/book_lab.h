@@ -54,8 +54,8 @@ class Names : public std::enable_shared_from_this<Names> {
 
 class Book : public testing::Test {
  protected:
-  void open(std::initializer_list<const char*> hosts,
-            segment::Transport transport = segment::Transport::Tcp) {
+  void open(std::initializer_list<const char*> hosts, segment::Transport transport = segment::Transport::Tcp,
+            segment::Driver driver = segment::Driver::SoftRoce) {
     segment::UpstreamConfig upstream;
     upstream.transport = transport;
     std::strcpy(upstream.name, "nas");
@@ -63,14 +63,15 @@ class Book : public testing::Test {
     upstream.route_count = 1;
     upstream.routes[0] = {100003, 4};
     for (const char* host : hosts) std::strcpy(upstream.hosts[upstream.host_count++].data(), host);
-    book_.emplace(upstream, arena_, names_->look_up());
+    driver_ = driver;
+    book_.emplace(upstream, driver_, arena_, names_->look_up());
     upstream_ = upstream;
   }
   /// Reloads the configuration: a new book replaces the present one and adopts its state.
   void reload(const segment::UpstreamConfig& upstream) {
-    AddressTable next(upstream, arena_, names_->look_up());
+    AddressTable next(upstream, driver_, arena_, names_->look_up());
     next.adopt(*book_);
-    book_.emplace(upstream, arena_, names_->look_up());
+    book_.emplace(upstream, driver_, arena_, names_->look_up());
     book_->adopt(next);
   }
   void until(const std::function<bool()>& done) {
@@ -107,6 +108,7 @@ class Book : public testing::Test {
   FakeServer server_;
   FakeServer other_{kOther, server_.port()};
   tasks::Arena arena_{{.threads = 2, .queued = 2}};
+  segment::Driver driver_ = segment::Driver::SoftRoce;
   std::optional<AddressTable> book_;
   segment::UpstreamConfig upstream_{};  ///< as opened
 };

@@ -27,8 +27,9 @@
 namespace sluice::admin {
 namespace {
 
-ConnectionFilter filter_of(const Json& parameters) {
-  return {parameters.at("peer").get<std::string>(), parameters.at("class").get<std::string>()};
+ConnectionFilter filter_of(const config::Config& config, const Json& parameters) {
+  return connection_filter(config, parameters.at("peer").get<std::string>(),
+                           parameters.at("class").get<std::string>());
 }
 
 Json describe(Page page, const char* rows) {
@@ -69,7 +70,7 @@ void add_listings(Registry& registry, const segment::Layout& layout, const confi
   PacedWork& work = limits.work;
   registry.add(declared("connections_read"), [&](const Json& parameters) {
     return describe(
-        connections(layout, config, filter_of(parameters), parameters.at("from").get<std::uint64_t>(),
+        connections(layout, config, filter_of(config, parameters), parameters.at("from").get<std::uint64_t>(),
                     number_of(parameters, "count"), pace),
         "connections");
   });
@@ -80,7 +81,7 @@ void add_listings(Registry& registry, const segment::Layout& layout, const confi
   });
   registry.add_later(declared("connections"), [&](const Json& parameters, const Answer& answer) {
     list_all(work, answer, "connections_read",
-             [&, filter = filter_of(parameters)](std::uint64_t from, Pace& allowed) {
+             [&, filter = filter_of(config, parameters)](std::uint64_t from, Pace& allowed) {
                return connections(layout, config, filter, from, kMaxPageRows, allowed);
              });
   });
@@ -127,16 +128,6 @@ namespace {
 
 constexpr const char* kStates[] = {"none", "running", "done", "failed"};
 
-/// Returns the address without its zone, because the device whose packets are captured has one link.
-PeerAddress address_of(const std::string& text) {
-  std::optional<PeerAddress> address = parse_address(text);
-  if (!address)
-    throw MethodError("'" + text +
-                      "' is not an IP address. 'sluicectl connections' shows the addresses of peers.");
-  address->zone = 0;
-  return *address;
-}
-
 Json start_capture(const segment::Layout& layout, const std::string& socket, const Json& parameters,
                    const FileDescriptor& pipe) {
   if (!pipe)
@@ -153,8 +144,10 @@ Json start_capture(const segment::Layout& layout, const std::string& socket, con
   request.max_packets = parameters.at("packets").get<std::uint64_t>();
   request.max_bytes = parameters.at("bytes").get<std::uint64_t>();
   request.queue_pair = parameters.at("queue_pair").get<std::uint32_t>();
-  if (const auto peer = parameters.at("peer").get<std::string>(); !peer.empty())
-    request.peer = address_of(peer);
+  if (const auto peer = parameters.at("peer").get<std::string>(); !peer.empty()) {
+    request.peer = peer_argument(peer);
+    request.peer.zone = 0;  // the device whose packets are captured has one link
+  }
   segment::send_capture_request(socket, request, pipe.get());
   return {{"id", request.id}};
 }

@@ -70,7 +70,11 @@ Json describe_connection(const segment::ReactorArea& area, const segment::Connec
 
 bool matches(const ConnectionFilter& filter, const segment::ConnectionInfo& info,
              const config::Config& config) {
-  return (filter.peer.empty() || to_string(info.peer) == filter.peer) &&
+  const auto is_at = [&](PeerAddress wanted) {
+    if (wanted.zone == 0) wanted.zone = info.peer.zone;
+    return info.peer == wanted;
+  };
+  return (!filter.peer || is_at(*filter.peer)) &&
          (filter.client_class.empty() || config.classes[class_of(info, config)].name == filter.client_class);
 }
 
@@ -119,6 +123,21 @@ Json both_properties(const segment::ConnectionInfo& info) {
 }
 
 }  // namespace
+
+PeerAddress peer_argument(const std::string& text) {
+  if (const auto address = parse_address(text)) return *address;
+  throw MethodError("'" + text +
+                    "' is not an IP address. 'sluicectl connections' shows the addresses of peers.");
+}
+
+ConnectionFilter connection_filter(const config::Config& config, const std::string& peer,
+                                   const std::string& client_class) {
+  const auto has_name = [&](const auto& known) { return known.name == client_class; };
+  if (!client_class.empty() && std::none_of(config.classes.begin(), config.classes.end(), has_name))
+    throw MethodError("No client class is named '" + client_class +
+                      "'. 'sluicectl config show' shows the classes.");
+  return {peer.empty() ? std::nullopt : std::optional(peer_argument(peer)), client_class};
+}
 
 Page connections(const segment::Layout& layout, const config::Config& config, const ConnectionFilter& filter,
                  std::uint64_t from, std::uint32_t most, Pace& pace) {

@@ -23,6 +23,7 @@
 #include "controlplane/json/json.h"
 #include "controlplane/policy/busiest.h"
 #include "controlplane/policy/credit_controller.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/segment/checked.h"
 #include "dataplane/segment/segment.h"
 
@@ -67,11 +68,18 @@ Page page_of(const segment::Layout& layout, const segment::ConfigBlock& config, 
   return page;
 }
 
-/// Filter of the connections to list. An empty string matches every connection.
+/// Filter of the connections to list. An empty member matches every connection.
 struct ConnectionFilter {
-  std::string peer;
-  std::string client_class;
+  std::optional<PeerAddress> peer;  ///< without a zone, it matches the address on each link
+  std::string client_class;         ///< name
 };
+
+/// Returns the filter for an address and the name of a class, each of which may be empty. Throws MethodError
+/// if `peer` is not an address or no class has the name.
+ConnectionFilter connection_filter(const config::Config& config, const std::string& peer,
+                                   const std::string& client_class);
+/// Parses an address that an administrator has written. Throws MethodError if it is not one.
+PeerAddress peer_argument(const std::string& text);
 
 /// Returns the connections from position `from` on that match the filter, at most `most` of them.
 Page connections(const segment::Layout& layout, const config::Config& config, const ConnectionFilter& filter,

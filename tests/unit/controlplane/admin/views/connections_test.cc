@@ -22,9 +22,10 @@ class Connections : public ::testing::Test {
     segment.layout().reactors[0].use[5].client_class = 1;
   }
   segment::Layout& layout() { return segment.layout(); }
-  Json listed(const ConnectionFilter& filter) {
+  Json listed(const std::string& peer, const std::string& client_class) {
     Pace pace;
-    return connections(layout(), config, filter, 0, kMaxPageRows, pace).rows;
+    return connections(layout(), config, connection_filter(config, peer, client_class), 0, kMaxPageRows, pace)
+        .rows;
   }
   Json properties() {
     Pace pace;
@@ -37,16 +38,32 @@ class Connections : public ::testing::Test {
 };
 
 TEST_F(Connections, the_list_takes_a_filter_by_peer_and_class) {
-  EXPECT_EQ(listed({}).size(), 2u);
-  const Json of_class = listed({.peer = "", .client_class = "few"});
+  EXPECT_EQ(listed("", "").size(), 2u);
+  const Json of_class = listed("", "few");
   ASSERT_EQ(of_class.size(), 1u);
   EXPECT_EQ(of_class[0]["connection"], 5);
   EXPECT_EQ(of_class[0]["credits"], 3);
   EXPECT_EQ(of_class[0]["busy"], 2);
-  const Json of_peer = listed({.peer = "192.0.2.10", .client_class = ""});
+  const Json of_peer = listed("192.0.2.10", "");
   ASSERT_EQ(of_peer.size(), 1u);
   EXPECT_EQ(of_peer[0]["class"], "default");
-  EXPECT_TRUE(listed({.peer = "192.0.2.10", .client_class = "few"}).empty());
+  EXPECT_TRUE(listed("192.0.2.10", "few").empty());
+  EXPECT_EQ(listed("::ffff:192.0.2.10", "").size(), 1u);
+}
+
+TEST_F(Connections, a_peer_is_found_by_each_spelling_of_its_address_and_with_or_without_its_interface) {
+  PeerAddress on_link = *parse_address("fe80::a:0:1%lo");
+  segment.publish(6, on_link, 0, 3);
+  EXPECT_EQ(listed("fe80:0:0::A:0:1", "").size(), 1u);
+  EXPECT_EQ(listed("fe80::a:0:1%lo", "").size(), 1u);
+  on_link.zone = 0;
+  segment.publish(6, on_link, 0, 3);
+  EXPECT_TRUE(listed("fe80::a:0:1%lo", "").empty());
+}
+
+TEST_F(Connections, a_filter_that_can_match_nothing_is_an_error) {
+  EXPECT_THROW(listed("192.0.2", ""), MethodError);
+  EXPECT_THROW(listed("", "fwe"), MethodError);
 }
 
 TEST_F(Connections, one_that_does_not_exist_is_an_error) {

@@ -10,19 +10,6 @@ using namespace lab;
 
 class LockGrants : public Locks {
  protected:
-  /// Sends GRANTED or GRANTED_MSG for this lock as the upstream does. Returns the XID.
-  std::uint32_t grant(const Call& lock, std::uint32_t procedure = 5, std::uint8_t from = kUpstreamLast) {
-    const Decoded<lk_lockargs> args(&xdr_lk_lockargs, lock.arguments);
-    Want want{.owner = text(args->alock.oh),
-              .svid = args->alock.svid,
-              .handle = text(args->alock.fh),
-              .offset = args->alock.l_offset,
-              .length = args->alock.l_len,
-              .exclusive = args->exclusive != 0,
-              .cookie = "of the upstream",
-              .caller = "nas"};
-    return send(machine(from), nlm(procedure), test_arguments(want));
-  }
   /// Returns the status with which the gateway answers the upstream.
   lk_stat answer_to(std::uint32_t xid) {
     const Bytes results = reply(*upstream_, xid);

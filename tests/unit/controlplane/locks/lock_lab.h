@@ -118,6 +118,8 @@ constexpr mount::Procedure kNotify{100024, 1, 6};
 struct Machine {
   Machine(std::uint8_t last, std::uint16_t port)
       : last_(last), server(PeerAddress::from_ipv4(127, 0, 0, last), port) {}
+  /// A host at another address. It has no connection to the gateway.
+  Machine(const PeerAddress& at, std::uint16_t port) : last_(0), server(at, port) {}
 
   /// Answers calls of rpcbind; calls of NLM and NSM remain in `server.calls`.
   void pump() {
@@ -125,7 +127,12 @@ struct Machine {
     std::erase_if(server.calls, [&](const Call& call) {
       if (call.procedure.program != mount::kRpcbindProgram) return false;
       ++asked_for_port;
-      server.answer(call, encoded([&](xdr::Writer& writer) { writer.u32(registered ? server.port() : 0u); }));
+      server.answer(call, encoded([&](xdr::Writer& writer) {
+                      if (call.procedure.version == mount::kGetPort.version)
+                        writer.u32(registered ? server.port() : 0u);
+                      else
+                        writer.string(registered ? universal_address(server.peer(), server.port()) : "");
+                    }));
       return true;
     });
   }
@@ -235,6 +242,19 @@ class Locks : public testing::Test {
   Call blocked(Machine& from, Want want) {
     want.block = true;
     return settled(from, 2, lock_arguments(want), LK_BLOCKED);
+  }
+  /// Sends GRANTED or GRANTED_MSG for this lock as the upstream does. Returns the XID.
+  std::uint32_t grant(const Call& lock, std::uint32_t procedure = 5, std::uint8_t from = kUpstreamLast) {
+    const Decoded<lk_lockargs> args(&xdr_lk_lockargs, lock.arguments);
+    Want want{.owner = text(args->alock.oh),
+              .svid = args->alock.svid,
+              .handle = text(args->alock.fh),
+              .offset = args->alock.l_offset,
+              .length = args->alock.l_len,
+              .exclusive = args->exclusive != 0,
+              .cookie = "of the upstream",
+              .caller = "nas"};
+    return send(machine(from), nlm(procedure), test_arguments(want));
   }
   static std::uint64_t value(const std::atomic<std::uint64_t>& counter) { return counter.load(); }
 

@@ -3,7 +3,10 @@
 // Access to the lock proxy's service: datagrams, IPv6, and registrations at rpcbind.
 #include <poll.h>
 
+#include <thread>
+
 #include "tests/unit/controlplane/locks/lock_lab.h"
+#include "tests/unit/link_of_own.h"
 
 namespace sluice::locks {
 namespace {
@@ -86,6 +89,36 @@ TEST_F(LockServiceTest, clients_may_come_by_ipv6) {
   client.send(mount::lab::call_message(42, nlm(2), lock_arguments({})));
   upstream_->server.answer(next_call(*upstream_), result(LK_GRANTED));
   expect_reply(client, 42);
+}
+
+/// Locks a file for a link-local client. The object is created in the test's network namespace, because its
+/// constructor opens sockets.
+class OnLink final : public LockServiceTest {
+ public:
+  void TestBody() override {
+    const PeerAddress on_link = *parse_address(kOnLinkOfOwn);
+    Machine host(on_link, upstream_->server.port());
+    start();
+    const Datagram client(on_link, on_link, service_->port());
+    client.send(mount::lab::call_message(42, nlm(2), lock_arguments({.block = true})));
+    const Call lock = next_call(*upstream_);
+    upstream_->server.answer(lock, result(LK_BLOCKED));
+    until([&] { return client.next().has_value(); });
+    grant(lock);
+    until([&] { return host.pump(), !host.server.calls.empty(); });
+    ASSERT_FALSE(host.server.calls.empty());
+    EXPECT_EQ(host.server.calls[0].procedure.procedure, 5u);
+    EXPECT_EQ(host.server.peer(), on_link);
+  }
+};
+
+TEST(LockServiceOnLink, a_client_that_waits_is_called_back_at_its_link_local_address) {
+  std::string why;
+  std::thread([&] {
+    why = make_link_of_own();
+    if (why.empty()) OnLink().TestBody();
+  }).join();
+  if (!why.empty()) GTEST_SKIP() << why;
 }
 
 TEST_F(LockServiceTest, lock_managers_that_are_registered_stay_and_the_log_says_what_is_missing) {

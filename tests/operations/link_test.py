@@ -194,6 +194,65 @@ def an_interface_with_a_small_mtu_at_start_is_warned_of_and_served():
     assert serves(mtu=1500)
 
 
+def route_between(tap, client_port, server, client):
+    """Makes the kernel the router between a tap interface and a client's interface. A bridge cannot connect a tap device of DPDK, because
+    the device has the MAC address of its interface, and a bridge keeps the frames to addresses of its ports."""
+    for interface, address in ((tap, server), (client_port, client)):
+        ip("link", "set", interface, "up")
+        ip("route", "replace", f"{address}/32", "dev", interface)
+        set_ipv4(f"conf/{interface}/proxy_arp", 1)
+        set_ipv4(f"neigh/{interface}/proxy_delay", 0)
+    set_ipv4("ip_forward", 1)
+
+
+def set_ipv4(name, value):
+    with open(f"/proc/sys/net/ipv4/{name}", "w", encoding="ascii") as file:
+        file.write(str(value))
+
+
+def a_tap_interface_is_served_and_opened_again_when_it_was_deleted():
+    server, client = "198.51.100.1", "198.51.100.2"
+    site = Site("tap", f"""
+[device]
+driver = "softroce"
+ethdev = "net_tap0,iface=sluicetap"
+addresses = ["{server}/24"]
+mtu = 1500
+[[export]]
+path = "/export"
+clients = []
+""")
+    ip("link", "add", "far", "type", "veth", "peer", "name", "far-port")
+    ip("link", "set", "far", "up")
+
+    def count(name):
+        return site.ctl("devices")["polled"][0][name]
+
+    def is_served():
+        done = subprocess.run([site.programs["bench"], "--device", "softroce", "--ethdev", ethdev("far"), "--address", f"{client}/24", "--server", server,
+                               "--mtu", "1500", "--json", "--seconds", "1", "null"], capture_output=True, text=True, timeout=PATIENCE_S)
+        return done.returncode == 0
+
+    try:
+        site.start()
+        route_between("sluicetap", "far-port", server, client)
+        site.wait("service", is_served)
+        downs = count("port_down")
+        ip("link", "set", "sluicetap", "down")
+        site.wait("the counter", lambda: count("port_down") > downs)
+        route_between("sluicetap", "far-port", server, client)
+        site.wait("service with the carrier", is_served)
+        process = site.data.pid
+        ip("link", "del", "sluicetap")
+        site.wait("the port", lambda: count("port_reopened") == 1)
+        route_between("sluicetap", "far-port", server, client)
+        site.wait("service by the new interface", is_served)
+        assert site.data.pid == process and site.data.poll() is None
+    finally:
+        site.stop()
+        ip("link", "del", "far")
+
+
 def main():
     global SITE
     enter_own_network()
@@ -218,7 +277,7 @@ root_squash = false
 TESTS = [clients_that_do_not_use_rdma_are_refused_at_once, the_carrier_goes_and_comes_back, a_changed_mac_address_is_followed_by_connections,
          an_interface_that_is_deleted_and_created_again_is_served_on_without_a_restart,
          a_client_goes_on_when_the_interface_is_replaced_at_once, the_mtu_of_the_interface_bounds_the_configured_one,
-         an_interface_with_a_small_mtu_at_start_is_warned_of_and_served]
+         an_interface_with_a_small_mtu_at_start_is_warned_of_and_served, a_tap_interface_is_served_and_opened_again_when_it_was_deleted]
 
 if __name__ == "__main__":
     sys.exit(main())

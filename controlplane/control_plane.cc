@@ -214,7 +214,7 @@ void ControlPlane::look_for_data_plane(std::uint64_t now_ns) {
   if (now_ns - sampled_ns_ < kLookIntervalNs) return;
   sampled_ns_ = now_ns;
   segment::Segment& segment = ownership_->segment();
-  const segment::Segment::Found found = segment.look_for(segment::Part::Data);
+  const segment::Segment::Found found = segment.refresh(segment::Part::Data);
   data_part_replaced_ |= found == segment::Segment::Found::Replaced;
   const bool unusable = found == segment::Segment::Found::Unusable;
   if (unusable && segment.problem() != data_part_problem_) {

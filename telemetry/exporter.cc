@@ -114,7 +114,7 @@ class SegmentCollector final : public prometheus::Collectable {
       add_reactor(families, config, layout_.reactors[number], std::to_string(number));
     add_calls(families, config);
     add_upstreams(families, config);
-    add_ingress(families, config);
+    add_reverse_gateway(families, config);
     add_exports(families);
     add_clients(families);
     add_control(families);
@@ -357,21 +357,21 @@ class SegmentCollector final : public prometheus::Collectable {
     }
   }
 
-  void add_ingress(Families& families, const Config& config) const {
+  void add_reverse_gateway(Families& families, const Config& config) const {
     if (config.reverse.in_use == 0) return;
     const auto latency = std::make_unique<segment::Histogram>();
     for (std::uint32_t number = 0; number < config.reactors; ++number) {
-      const segment::IngressArea& area = layout_.reactors[number].ingress;
+      const segment::ReverseArea& area = layout_.reactors[number].reverse;
       const std::string reactor = std::to_string(number);
-      families.add("sluice_ingress_clients", value_of(area.clients), {reactor, "all"});
-      families.add("sluice_ingress_clients", value_of(area.connected), {reactor, "connected"});
-      families.add("sluice_ingress_calls", value_of(area.outstanding), {reactor});
-      for (std::size_t c = 0; c < std::size(segment::kIngressCounters); ++c)
-        families.add("sluice_ingress_" + std::string(segment::kIngressCounters[c].name) + "_total",
-                     counter(CounterFamily::Ingress, c, area.counters), {reactor});
+      families.add("sluice_reverse_clients", value_of(area.clients), {reactor, "all"});
+      families.add("sluice_reverse_clients", value_of(area.connected), {reactor, "connected"});
+      families.add("sluice_reverse_calls", value_of(area.outstanding), {reactor});
+      for (std::size_t c = 0; c < std::size(segment::kReverseCounters); ++c)
+        families.add("sluice_reverse_" + std::string(segment::kReverseCounters[c].name) + "_total",
+                     counter(CounterFamily::Reverse, c, area.counters), {reactor});
       latency->merge(area.server_ns);
     }
-    fill(families.place("sluice_ingress_latency_seconds", {}), *latency);
+    fill(families.place("sluice_reverse_latency_seconds", {}), *latency);
   }
 
   void add_exports(Families& families) const {

@@ -205,15 +205,15 @@ std::vector<MetricInfo> gateways() {
        {"upstream", "part"},
        "Time of forwarded calls at the upstream, from the call's Send to the last byte of its reply, and in "
        "the gateway before the Send"},
-      {"sluice_ingress_clients",
+      {"sluice_reverse_clients",
        Type::Gauge,
        {"reactor", "state"},
        "TCP clients of the reverse gateway, and its connections to the server"},
-      {"sluice_ingress_calls",
+      {"sluice_reverse_calls",
        Type::Gauge,
        {"reactor"},
        "Calls of TCP clients that were received and not answered yet"},
-      {"sluice_ingress_latency_seconds",
+      {"sluice_reverse_latency_seconds",
        Type::Histogram,
        {},
        "Time of the reverse gateway's calls from their last byte to the server's reply"},
@@ -306,7 +306,7 @@ std::vector<MetricInfo> build() {
   for (const auto& counter : segment::kReactorCounters)
     if (counter.group != "time") add_counters(all, std::span(&counter, 1), "reactor_", {"reactor"});
   add_counters(all, segment::kUpstreamCounters, "upstream_", {"reactor", "upstream"});
-  add_counters(all, segment::kIngressCounters, "ingress_", {"reactor"});
+  add_counters(all, segment::kReverseCounters, "reverse_", {"reactor"});
   add_counters(all, rdma::softroce::kStatistics, "roce_", {"reactor"}, "softroce: ");
   add_counters(all, rdma::verbs::kStatistics, "verbs_", {"reactor"}, "verbs: ");
   return all;

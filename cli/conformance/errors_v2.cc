@@ -31,7 +31,7 @@ using Better = FunctionRef<bool(const WaitingCall& again)>;
 void expect_replanned(Stage& s, const WaitingCall& call, Better better, const std::string& wanted,
                       bool may_end) {
   const auto again = s.expect_done_or_again(call);
-  if (!again && !may_end) throw Failure("Wanted: the call with its XID again, " + wanted);
+  if (!again && !may_end) throw Failure("Expected: the call with its XID again, " + wanted);
   if (!again) return;
   s.expect(better(*again), wanted);
   s.responder.serve(*again);

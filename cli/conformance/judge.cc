@@ -186,7 +186,7 @@ Result Finding::result(const Test& test, const char* needs, bool strict) const {
   } else {
     result.outcome = test.level == Level::Must || strict ? Outcome::Failed : Outcome::Unmet;
     result.detail =
-        "Wanted: " + wanted_ + " (" + std::to_string(broken_) + " of " + std::to_string(seen_) + ")";
+        "Expected: " + wanted_ + " (" + std::to_string(broken_) + " of " + std::to_string(seen_) + ")";
   }
   return result;
 }

@@ -46,7 +46,7 @@ class Stage {
   /// Serves the calls that await() has returned and that are not answered.
   void serve_what_is_left();
   void expect(bool holds, const std::string& wanted) {
-    if (!holds) throw Failure("Wanted: " + wanted);
+    if (!holds) throw Failure("Expected: " + wanted);
   }
   [[noreturn]] void skip(const std::string& why) { throw Skipped(why); }
   std::uint64_t patience_ns() const { return patience_ns_; }

@@ -97,7 +97,7 @@ class Trial {
   Exposed writable(std::size_t bytes);
 
   void expect(bool holds, const std::string& wanted) {
-    if (!holds) throw Failure("Wanted: " + wanted);
+    if (!holds) throw Failure("Expected: " + wanted);
   }
   [[noreturn]] void skip(const std::string& why) { throw Skipped(why); }
   Link& link() { return link_; }

@@ -28,7 +28,7 @@ void goes_on_in_version_2(Trial& t) {
   try {
     t.open_v2(Header{.xid = t.next_xid(), .credit = 0x00400080, .type = v2::kConnProp}.then({0}));
   } catch (const Skipped&) {
-    throw Failure("Wanted: version 2 on the connection that had its version refused");
+    throw Failure("Expected: version 2 on the connection that had its version refused");
   }
   t.expect_alive();
 }

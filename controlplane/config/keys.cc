@@ -306,10 +306,9 @@ constexpr Key<ConfigBlock> address(const char* name, const char* sentence) {
       nullptr};
 }
 
-constexpr Word kIngress[] = {{"none", 0}, {"tcp", 1}};
 constexpr auto kReverseIn = &ConfigBlock::reverse;
 constexpr Key<ConfigBlock> kReverseKeys[] = {
-    choice<kReverseIn, &ReverseConfig::in_use>("ingress", kIngress, BothPlanes, "\"tcp\" enables it"),
+    flag<kReverseIn, &ReverseConfig::in_use>("enabled", BothPlanes, "NFS over TCP is served"),
     address<&ReverseConfig::listen_address>("listen_address",
                                             "address of one interface; empty: all, IPv4 and IPv6"),
     integer<kReverseIn, &ReverseConfig::listen_port>("listen_port", BothPlanes, "port of clients"),

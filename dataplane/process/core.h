@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "dataplane/gateway/rdma_upstream/relay.h"
-#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/process/devices.h"
 #include "dataplane/reactor/reactor.h"
@@ -46,8 +46,8 @@ struct Core {
   tcp_upstream::CreditLimits credits;                  ///< credit limits that upstreams set for clients
   std::unique_ptr<tcp_upstream::Upstreams> upstreams;  ///< null without upstreams
   reactor::Reactor reactor;
-  std::vector<std::unique_ptr<rdma_upstream::Relay>> relays;  ///< upstreams over RDMA
-  std::unique_ptr<tcp_clients::Ingress> ingress;              ///< null without the reverse gateway
+  std::vector<std::unique_ptr<rdma_upstream::Relay>> relays;     ///< upstreams over RDMA
+  std::unique_ptr<tcp_clients::ReverseGateway> reverse_gateway;  ///< null without the reverse gateway
 };
 
 /// Transfer of one list of exports at a time from the main thread to the reactor and back. The main thread

@@ -12,7 +12,7 @@
 
 #include "dataplane/base/export_path.h"
 #include "dataplane/base/signals.h"
-#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 #include "dataplane/log/log.h"
 #include "dataplane/log/log_queue.h"
 #include "dataplane/process/capture.h"
@@ -165,9 +165,9 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
     reactor.add_poller(*relays.back());
   }
   if (shared.listener != nullptr) {
-    ingress = std::make_unique<tcp_clients::Ingress>(engine, reactor.dialer(), *shared.listener,
-                                                     ingress_config(config), area.ingress, clock);
-    reactor.add_poller(*ingress);
+    reverse_gateway = std::make_unique<tcp_clients::ReverseGateway>(
+        engine, reactor.dialer(), *shared.listener, reverse_gateway_config(config), area.reverse, clock);
+    reactor.add_poller(*reverse_gateway);
   }
   for (const std::uint16_t port : config.listen_ports()) reactor.listen(port);
 }

@@ -10,7 +10,7 @@
 #include "dataplane/base/pool_size.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/log/log.h"
 #include "dataplane/process/devices.h"
@@ -131,7 +131,7 @@ reactor::DialConfig dial_config(const segment::ConfigBlock& config) {
           .call_backs = std::min<std::uint32_t>(rdma_server::kMaxServerCalls, config.credits)};
 }
 
-tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config) {
+tcp_clients::ReverseGatewayConfig reverse_gateway_config(const segment::ConfigBlock& config) {
   const segment::ReverseConfig& from = config.reverse;
   return {.allowed = {from.allowed.begin(), from.allowed.begin() + from.allowed_count},
           .privileged_clients = from.privileged_clients != 0,

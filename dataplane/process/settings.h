@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dataplane/gateway/rdma_upstream/relay.h"
-#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/reactor/config.h"
 #include "dataplane/rpcrdma/engine.h"
@@ -24,7 +24,7 @@ std::vector<service::memory::ExportOptions> export_options(const segment::Config
 service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config);
 reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::uint32_t number);
 reactor::DialConfig dial_config(const segment::ConfigBlock& config);
-tcp_clients::IngressConfig ingress_config(const segment::ConfigBlock& config);
+tcp_clients::ReverseGatewayConfig reverse_gateway_config(const segment::ConfigBlock& config);
 /// Creates the listener of the reverse gateway; null without a reverse gateway.
 Owned<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config);
 /// Creates the request caches of all reactors, indexed by upstream, including spare slots; null for upstreams

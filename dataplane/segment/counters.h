@@ -286,7 +286,7 @@ inline constexpr std::size_t kTransportCounterRoom = 128;
 inline constexpr std::size_t kReactorCounterRoom = 64;
 inline constexpr std::size_t kInvariantRoom = 32;
 inline constexpr std::size_t kUpstreamCounterRoom = 96;
-inline constexpr std::size_t kIngressCounterRoom = 64;
+inline constexpr std::size_t kReverseCounterRoom = 64;
 inline constexpr std::size_t kControlCounterRoom = 192;
 inline constexpr std::size_t kLockGaugeRoom = 16;
 static_assert(kTransportCounterCount <= kTransportCounterRoom &&
@@ -298,7 +298,7 @@ enum class CounterFamily : std::uint32_t {
   Reactor,
   Invariant,
   Upstream,
-  Ingress,
+  Reverse,
   SoftRoce,
   Verbs
 };

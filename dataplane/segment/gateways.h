@@ -118,7 +118,7 @@ struct UpstreamArea {
 };
 
 // X(name, help)
-#define SLUICE_INGRESS_COUNTERS(X)                                                                           \
+#define SLUICE_REVERSE_COUNTERS(X)                                                                           \
   X(clients_accepted, "TCP connections accepted from clients")                                               \
   X(clients_refused, "TCP connections closed immediately: address not permitted")                            \
   X(clients_unprivileged,                                                                                    \
@@ -159,22 +159,22 @@ struct UpstreamArea {
   X(sent_bytes, "Bytes sent to clients")                                                                     \
   X(received_bytes, "Bytes received from clients")
 
-enum class IngressCounter : std::uint32_t {
-#define SLUICE_INGRESS_COUNTER(name, help) name,
-  SLUICE_INGRESS_COUNTERS(SLUICE_INGRESS_COUNTER)
-#undef SLUICE_INGRESS_COUNTER
+enum class ReverseCounter : std::uint32_t {
+#define SLUICE_REVERSE_COUNTER(name, help) name,
+  SLUICE_REVERSE_COUNTERS(SLUICE_REVERSE_COUNTER)
+#undef SLUICE_REVERSE_COUNTER
       kCount
 };
 
-inline constexpr CounterInfo kIngressCounters[] = {
-#define SLUICE_INGRESS_COUNTER(name, help) {#name, "ingress", help},
-    SLUICE_INGRESS_COUNTERS(SLUICE_INGRESS_COUNTER)
-#undef SLUICE_INGRESS_COUNTER
+inline constexpr CounterInfo kReverseCounters[] = {
+#define SLUICE_REVERSE_COUNTER(name, help) {#name, "reverse", help},
+    SLUICE_REVERSE_COUNTERS(SLUICE_REVERSE_COUNTER)
+#undef SLUICE_REVERSE_COUNTER
 };
 
-struct IngressArea {
-  static_assert(static_cast<std::size_t>(IngressCounter::kCount) <= kIngressCounterRoom);
-  std::array<std::atomic<std::uint64_t>, kIngressCounterRoom> counters{};
+struct ReverseArea {
+  static_assert(static_cast<std::size_t>(ReverseCounter::kCount) <= kReverseCounterRoom);
+  std::array<std::atomic<std::uint64_t>, kReverseCounterRoom> counters{};
   std::atomic<std::uint32_t> clients{0};      ///< TCP connections
   std::atomic<std::uint32_t> connected{0};    ///< open connections to the server
   std::atomic<std::uint32_t> outstanding{0};  ///< calls received and not answered

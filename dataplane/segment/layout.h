@@ -98,7 +98,7 @@ struct ReactorData {
   alignas(kCacheLine) CallTable calls;
   TraceRing trace;
   std::array<UpstreamArea, kMaxUpstreams> upstreams;
-  IngressArea ingress;
+  ReverseArea reverse;
 };
 
 struct ControlState {
@@ -186,7 +186,7 @@ struct ReactorArea {
         calls(data.calls),
         trace(data.trace),
         upstreams(data.upstreams),
-        ingress(data.ingress) {}
+        reverse(data.reverse) {}
 
   Ring<Command, kCommandSlots> commands;               ///< control plane to reactor
   Ring<Event, kEventSlots> events;                     ///< reactor to control plane
@@ -211,7 +211,7 @@ struct ReactorArea {
   OfData<CallTable> calls;
   OfData<TraceRing> trace;
   OfData<decltype(ReactorData::upstreams)> upstreams;
-  OfData<IngressArea> ingress;
+  OfData<ReverseArea> reverse;
 };
 
 /// Both parts of the segment as a process sees them: references to where they are mapped. Layout itself is

@@ -15,10 +15,10 @@ namespace {
 
 /// Attempts to lock the file: another process may replace it between open and lock.
 constexpr int kTries = 10;
-constexpr std::uint64_t kLookNs = 5'000'000;
+constexpr std::uint64_t kCheckNs = 5'000'000;
 
-void sleep_for_a_look() noexcept {
-  timespec left{0, kLookNs};
+void sleep_between_checks() noexcept {
+  timespec left{0, kCheckNs};
   while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
   }
 }
@@ -73,7 +73,7 @@ bool ControlOwnership::reserve(PartFile& file) {
   if (epoch_of(file.head().owner) != epoch) return false;
   static_cast<void>(SLUICE_INVARIANT(segment_->file(Part::Control) == nullptr && epoch_ == 0, segment_state));
   segment_->map(std::move(file));
-  segment_->look_for(Part::Data);
+  segment_->refresh(Part::Data);
   epoch_ = epoch + 1;
   wait_for_predecessor();
   return true;
@@ -107,7 +107,7 @@ void ControlOwnership::make() {
   static_cast<void>(SLUICE_INVARIANT(segment_->file(Part::Control) == nullptr && !new_, segment_state));
   keep_data_plane_away();
   segment_->map(PartFile::make(name_, Part::Control));
-  segment_->look_for(Part::Data);
+  segment_->refresh(Part::Data);
   segment_->begin(Part::Control);
   new_ = true;
   epoch_ = 1;
@@ -134,7 +134,7 @@ void ControlOwnership::wait_for_predecessor() {
           "' is stopped in the middle of a write. Resume it (kill -CONT), or end it (kill -KILL " +
           std::to_string(heart.pid.load()) + "), and start this one again.");
     }
-    sleep_for_a_look();
+    sleep_between_checks();
   }
 }
 
@@ -209,7 +209,7 @@ bool DataPlaneOwnership::lock_after_predecessor(const PartFile& file) {
   const std::uint64_t since_ns = monotonic_ns();
   while (!file_lock::take(file.descriptor(), kDataPlaneLock)) {
     if (file.head().beats != beats || monotonic_ns() - since_ns > kHeartbeatTimeoutNs) return false;
-    sleep_for_a_look();
+    sleep_between_checks();
   }
   return true;
 }
@@ -238,7 +238,7 @@ bool DataPlaneOwnership::take_new(std::optional<PartFile> replaced) {
 
 void DataPlaneOwnership::refuse(const PartFile& file) const {
   const PartFile::Head head = file.head();
-  segment_.look_for(Part::Data);
+  segment_.refresh(Part::Data);
   const bool beats = alive(segment_.layout().data_plane, monotonic_ns());
   throw SetupError("Another data plane" + process(head.pid) + " serves segment '" + segment_.name() + "'" +
                    (beats ? "" : ", but its heartbeat has stopped") + ". Stop it first" +

@@ -127,7 +127,7 @@ void own_counter_names(CounterNames& names) noexcept {
   put(names, CounterFamily::Reactor, kReactorCounters);
   put(names, CounterFamily::Invariant, kInvariants);
   put(names, CounterFamily::Upstream, kUpstreamCounters);
-  put(names, CounterFamily::Ingress, kIngressCounters);
+  put(names, CounterFamily::Reverse, kReverseCounters);
   put(names, CounterFamily::SoftRoce, rdma::softroce::kStatistics);
   put(names, CounterFamily::Verbs, rdma::verbs::kStatistics);
 }

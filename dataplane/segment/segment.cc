@@ -115,7 +115,7 @@ void Segment::map(PartFile file) {
   slot(file.part()) = std::move(file);
 }
 
-Segment::Found Segment::look_for(Part part) {
+Segment::Found Segment::refresh(Part part) {
   const std::optional<PartFile>& known = slot(part);
   static_cast<void>(SLUICE_INVARIANT(!known || known->part() == part, segment_state));
   if (known && known->has_its_name()) {
@@ -145,12 +145,12 @@ Segment::Found Segment::look_for(Part part) {
 
 Owned<Segment> Segment::attach(const std::string& name) {
   Owned<Segment> segment(new Segment(name));
-  const Found found = segment->look_for(Part::Control);
+  const Found found = segment->refresh(Part::Control);
   if (found == Found::Unusable) throw SetupError(segment->problem());
   if (found == Found::Nothing)
     throw SetupError("There is no shared segment " + path_of(name, Part::Control) +
                      ". Start sluice-controlplane first, with the same segment name.");
-  segment->look_for(Part::Data);
+  segment->refresh(Part::Data);
   return segment;
 }
 
@@ -198,7 +198,7 @@ void Segment::name_counters() {
     clear(reactor.invariant_failures);
     clear(reactor.device_statistics);
     for (UpstreamArea& upstream : reactor.upstreams) clear(upstream.counters);
-    clear(reactor.ingress.counters);
+    clear(reactor.reverse.counters);
   }
   shared.write(*names);
 }

@@ -75,8 +75,8 @@ class Segment {
     Replaced,  ///< another file than before: data read from the old one is no longer valid
     Unusable,  ///< see problem(); the previous mapping stays, as zeros if it was truncated
   };
-  /// Looks for the file of the other plane and maps it for reading.
-  Found look_for(Part part);
+  /// Maps the present file of the other plane for reading, if it is not mapped yet.
+  Found refresh(Part part);
   /// Returns the error message of the last Unusable.
   const std::string& problem() const noexcept { return problem_; }
 

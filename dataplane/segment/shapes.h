@@ -240,7 +240,7 @@ SLUICE_SHAPE(SlowCall, number, ended_ns, upstream_ns, peer, client_class, replie
 SLUICE_SHAPE(SlowCallRing, written, records)
 SLUICE_SHAPE(UpstreamArea, counters, connections, connecting, outstanding, waiting, credit_limit,
              uring_features, address, pools, upstream_ns, gateway_ns)
-SLUICE_SHAPE(IngressArea, counters, clients, connected, outstanding, server_ns)
+SLUICE_SHAPE(ReverseArea, counters, clients, connected, outstanding, server_ns)
 
 SLUICE_SHAPE(CounterNames, names)
 SLUICE_SHAPE(ProcessUse, cpu_ns, resident_bytes, virtual_bytes, open_descriptors, max_descriptors, started_ns,
@@ -253,6 +253,6 @@ SLUICE_SHAPE(ReactorControl, commands, events, punt_up, punt_down, properties_up
              peaks_read)
 SLUICE_SHAPE(ReactorData, commands, events, punt_up, punt_down, properties_up, properties_down, hints,
              transport_counters, counters, invariant_failures, device_statistics, slots_in_state, pools, info,
-             incarnations, connections, use, calls, trace, upstreams, ingress)
+             incarnations, connections, use, calls, trace, upstreams, reverse)
 
 }  // namespace sluice::segment::shape

@@ -323,7 +323,7 @@ TEST(Report, says_what_was_asked_wanted_and_seen) {
   std::ostringstream out;
   print_tap(out, 3, result);
   EXPECT_EQ(
-      out.str().rfind(std::string("not ok 3 ") + test.name + "\n# asked: " + test.asks + "\n# Wanted: ", 0),
+      out.str().rfind(std::string("not ok 3 ") + test.name + "\n# asked: " + test.asks + "\n# Expected: ", 0),
       0u);
   EXPECT_NE(out.str().find("\n#   sent 68 bytes: "), std::string::npos);
   EXPECT_NE(out.str().find("\n#   got  52 bytes: "), std::string::npos);

@@ -95,7 +95,7 @@ void start(const config::Config& parsed) {
   process::place_reactors(block, kMachine.allowed);
   if (!process::lacks_of_machine(process::memory_need(block), kMachine.memory).empty()) std::abort();
   if (process::queue_pairs_of_device(block) > rdma::softroce::kMaxQueuePairs) std::abort();
-  if (block.reverse.in_use != 0) process::ingress_config(block);
+  if (block.reverse.in_use != 0) process::reverse_gateway_config(block);
   process::memory_config(block);
 }
 

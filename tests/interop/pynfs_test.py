@@ -16,7 +16,7 @@ sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.p
 from gateway_bench import MOUNT_PORT, NFS_PORT, UPSTREAM  # noqa: E402
 from lab import Failed, need_lab, run_tests  # noqa: E402
 from planes_of_tests import skip_all  # noqa: E402
-from reverse_test import INGRESS, TwoSluices  # noqa: E402
+from reverse_test import REVERSE_PORT, TwoSluices  # noqa: E402
 
 # Tests of features that a gateway cannot forward unchanged: code, and the reason.
 MAY_DIFFER = {}
@@ -35,7 +35,7 @@ class PynfsBench(TwoSluices):
 
     def results(self, way, minor, codes):
         """Returns the outcome of each test of a suite by its code: `passed`, or the message with which it failed. Omitted tests are left out."""
-        port, folder = {"direct": NFS_PORT, "gateways": INGRESS}[way], f"/vfs/{way}4{minor}"
+        port, folder = {"direct": NFS_PORT, "gateways": REVERSE_PORT}[way], f"/vfs/{way}4{minor}"
         on_host = f"{self.upstream.dir}{folder}"
         os.makedirs(on_host, exist_ok=True)
         os.chmod(on_host, 0o777)

@@ -16,12 +16,12 @@ from gateway_bench import MOUNT_PORT, NFS_PORT, TREE, UPSTREAM, Upstream  # noqa
 from lab import EXPORT, MTU, PLAIN_GUEST, PLAIN_HOST, Bench, Failed, Guest, Planes, build_image, mac, need_lab, run_tests  # noqa: E402
 
 NEAR, FAR = "192.168.77.1", "192.168.77.2"  # the two ends of the RoCE path
-FAR_MOUNT, NEAR_MOUNT, INGRESS = 20046, 20045, 2050
+FAR_MOUNT, NEAR_MOUNT, REVERSE_PORT = 20046, 20045, 2050
 REVERSE = """
 [transport]
 max_version = {version}
 [reverse]
-ingress = "tcp"
+enabled = true
 listen_port = {port}
 server = "{server}"
 mount_address = "{mount_address}"
@@ -67,7 +67,7 @@ class TwoSluices(Bench):
         self.far.start()
         mount_port = FAR_MOUNT if far == EXPORT else MOUNT_PORT
         self.planes = self.near = Sluice(self.lab, self.programs, "near", "near", NEAR, NEAR_MOUNT,
-                                         REVERSE.format(version=version, port=INGRESS, server=FAR, mount_address="127.0.0.1",
+                                         REVERSE.format(version=version, port=REVERSE_PORT, server=FAR, mount_address="127.0.0.1",
                                                         mount_port=mount_port), device)
         self.near.start()
 
@@ -105,7 +105,7 @@ class ReverseBench(TwoSluices):
 
 
 def url(path, version):
-    arguments = {"3": f"nfsport={INGRESS}&mountport={NEAR_MOUNT}", "4": f"version=4&nfsport={INGRESS}"}[version]
+    arguments = {"3": f"nfsport={REVERSE_PORT}&mountport={NEAR_MOUNT}", "4": f"version=4&nfsport={REVERSE_PORT}"}[version]
     return f"nfs://127.0.0.1{path}?{arguments}"
 
 
@@ -165,7 +165,7 @@ def forwarded(transport, nfs):
 
 
 def mount_command(b, nfs, path, more=""):
-    options = f"vers={nfs},proto=tcp,port={INGRESS}{more}"
+    options = f"vers={nfs},proto=tcp,port={REVERSE_PORT}{more}"
     if nfs == "3":
         options += f",nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport={NEAR_MOUNT}"
     return f"mount -t nfs -o {options} {PLAIN_HOST}:{path} /mnt/nfs\n"

@@ -455,7 +455,7 @@ def tcp_clients_reach_the_kernels_server_by_rdma(bench):
 [memory]
 size_mib = 16
 [reverse]
-ingress = "tcp"
+enabled = true
 listen_port = 2050
 server = "{ROCE_GUEST}"
 mount_address = "{PLAIN_GUEST}"

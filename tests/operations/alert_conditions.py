@@ -63,7 +63,7 @@ reverse = Site("reverse", f"""
 [device]
 loopback_path = "{gateway.fabric}"
 [reverse]
-ingress = "tcp"
+enabled = true
 listen_address = "127.0.0.1"
 listen_port = {reverse_port}
 server = "127.0.0.1"

@@ -145,7 +145,7 @@ def packet_sequence_numbers_of_softroce():
 def request_slots_of_a_gateway_whose_server_does_not_answer():
     far = OverLoopback(EXPORT)
     port = free_port()
-    near = OverLoopback(f'[reverse]\ningress = "tcp"\nlisten_address = "127.0.0.1"\nlisten_port = {port}\nserver = "192.0.2.1"\nconnections = 2\ncall_timeout_s = 120\n',
+    near = OverLoopback(f'[reverse]\nenabled = true\nlisten_address = "127.0.0.1"\nlisten_port = {port}\nserver = "192.0.2.1"\nconnections = 2\ncall_timeout_s = 120\n',
                         far.fabric)
     xid = 0x51071CE
     call = struct.pack(">10I", xid, 0, 2, 100003, 3, 0, 0, 0, 0, 0)  # NULL of NFS version 3

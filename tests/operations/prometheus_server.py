@@ -31,7 +31,7 @@ def total(text, name, **labels):
 
 
 def of_gateways(expression):
-    return "sluice_upstream_" in expression or "sluice_ingress_" in expression
+    return "sluice_upstream_" in expression or "sluice_reverse_" in expression
 
 
 class Prometheus:

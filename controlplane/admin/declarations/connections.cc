@@ -365,7 +365,7 @@ Declaration upstream_counters() {
 }
 
 Field reverse_counter(const char* name) {
-  for (const auto& info : segment::kIngressCounters)
+  for (const auto& info : segment::kReverseCounters)
     if (info.name == name) return whole(name, std::string(info.help));
   throw std::logic_error(std::string("There is no counter ") + name + ".");
 }
@@ -393,7 +393,7 @@ Declaration reverse_counters() {
   return {.name = "reverse_counters",
           .needed = Access::Read,
           .summary = "Returns all counters of the reverse gateway.",
-          .result = object("", "", counters_of(segment::kIngressCounters))};
+          .result = object("", "", counters_of(segment::kReverseCounters))};
 }
 
 }  // namespace

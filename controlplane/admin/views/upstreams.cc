@@ -138,7 +138,7 @@ Json reverse(const segment::Layout& layout, const segment::ConfigBlock& config) 
   std::uint32_t clients = 0, connected = 0, outstanding = 0;
   segment::Histogram server_ns;
   for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
-    const segment::IngressArea& area = layout.reactors[reactor].ingress;
+    const segment::ReverseArea& area = layout.reactors[reactor].reverse;
     clients += area.clients.load(std::memory_order_relaxed);
     connected += area.connected.load(std::memory_order_relaxed);
     outstanding += area.outstanding.load(std::memory_order_relaxed);
@@ -163,12 +163,12 @@ Json reverse(const segment::Layout& layout, const segment::ConfigBlock& config) 
 
 Json reverse_counters(const segment::Layout& layout, const segment::ConfigBlock& config) {
   Json shown = Json::object();
-  for (std::size_t c = 0; c < std::size(segment::kIngressCounters); ++c) {
+  for (std::size_t c = 0; c < std::size(segment::kReverseCounters); ++c) {
     std::uint64_t sum = 0;
     for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
       sum +=
-          layout.places.value(segment::CounterFamily::Ingress, c, layout.reactors[reactor].ingress.counters);
-    shown[std::string(segment::kIngressCounters[c].name)] = sum;
+          layout.places.value(segment::CounterFamily::Reverse, c, layout.reactors[reactor].reverse.counters);
+    shown[std::string(segment::kReverseCounters[c].name)] = sum;
   }
   return shown;
 }

@@ -49,7 +49,7 @@ Relay::Relay(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, tcp_upstream:
 void Relay::assign(const tcp_upstream::UpstreamSlot::Identity& identity) noexcept {
   if (!SLUICE_INVARIANT(ports_ != nullptr && calls_waiting_ == 0, gateway_state)) return;
   credits_.use(number_);
-  addresses_.look_for(identity.name, identity.port);
+  addresses_.select(identity.name, identity.port);
   follow_address();
   for (const auto& service : services_) ports_->move(*service, identity.listen_port);
 }

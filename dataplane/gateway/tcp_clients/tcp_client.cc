@@ -7,16 +7,16 @@
 #include <utility>
 
 #include "dataplane/base/invariant.h"
-#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 
 namespace sluice::tcp_clients {
 
-TcpClient::TcpClient(Ingress& ingress)
-    : ingress_(ingress),
-      buffers_(ingress.server()),
+TcpClient::TcpClient(ReverseGateway& gateway)
+    : gateway_(gateway),
+      buffers_(gateway.server()),
       stream_bytes_(FixedArray<std::byte>::for_overwrite(tcp::kStreamBytes)),
-      stream_({stream_bytes_.data(), tcp::kStreamBytes}, ingress.config().record_bytes()),
-      receiver_(ingress.uring(), this) {}
+      stream_({stream_bytes_.data(), tcp::kStreamBytes}, gateway.config().record_bytes()),
+      receiver_(gateway.uring(), this) {}
 
 TcpClient::~TcpClient() {
   if (socket_ >= 0) ::close(socket_);
@@ -34,8 +34,8 @@ void TcpClient::open(int socket, Host& host) noexcept {
   gone_ = restored_ = false;
   record_since_ns_ = half_closed_ns_ = 0;
   awaiting_end_ = true;
-  ingress_.uring().await_end(this, socket_);
-  opened_ns_ = moved_ns_ = ingress_.now_ns();
+  gateway_.uring().await_end(this, socket_);
+  opened_ns_ = moved_ns_ = gateway_.now_ns();
   handle_records();
 }
 
@@ -43,11 +43,11 @@ void TcpClient::disconnect() noexcept {
   if (!is_connected()) return;
   transition(State::Closing);
   receiver_.stop();
-  ingress_.count(Ingress::Counter::clients_ended);
+  gateway_.count(ReverseGateway::Counter::clients_ended);
   ::shutdown(socket_, SHUT_RDWR);  // completes the io_uring operations in flight
-  ingress_.server().connections().forget(*this);
+  gateway_.server().connections().forget(*this);
   if (server_ != nullptr) server_->cancel_calls();
-  ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.drop_all());
+  gateway_.count(ReverseGateway::Counter::callbacks_refused, server_calls_.drop_all());
 }
 
 /// Disconnects the client in the next flush(). Used by functions that the requester calls, because the
@@ -55,7 +55,7 @@ void TcpClient::disconnect() noexcept {
 void TcpClient::disconnect_soon() noexcept {
   if (!is_connected() || state_ == State::Resetting) return;
   transition(State::Resetting);
-  ingress_.count(Ingress::Counter::clients_reset);
+  gateway_.count(ReverseGateway::Counter::clients_reset);
   schedule_flush();
 }
 
@@ -74,11 +74,11 @@ void TcpClient::finish_closing() noexcept {
     stream_.reset();
   }
   if (calls_in_use() > 0) return;
-  if (server_ != nullptr) ingress_.server().connections().give_back(*std::exchange(server_, nullptr));
+  if (server_ != nullptr) gateway_.server().connections().give_back(*std::exchange(server_, nullptr));
   static_cast<void>(SLUICE_INVARIANT(ready_.empty() && buffers_.records_held() == 0, pool_balance));
   static_cast<void>(SLUICE_INVARIANT(server_calls_.empty() && !wanted_link.linked(), list_membership));
   transition(State::Free);
-  ingress_.on_free(*this);
+  gateway_.on_free(*this);
 }
 
 void TcpClient::on_received(const tcp::Uring::Completion& end) noexcept {
@@ -92,12 +92,12 @@ void TcpClient::on_received_again(const tcp::Uring::Completion& end) noexcept {
 void TcpClient::take(std::optional<int> received) noexcept {
   if (!is_connected() || !received) return;
   if (*received == 0 && has_replies()) {
-    if (half_closed_ns_ == 0) half_closed_ns_ = ingress_.now_ns();
+    if (half_closed_ns_ == 0) half_closed_ns_ = gateway_.now_ns();
     return;
   }
   if (*received <= 0) return disconnect();
-  moved_ns_ = ingress_.now_ns();
-  ingress_.count(Ingress::Counter::received_bytes, static_cast<std::uint64_t>(*received));
+  moved_ns_ = gateway_.now_ns();
+  gateway_.count(ReverseGateway::Counter::received_bytes, static_cast<std::uint64_t>(*received));
   stream_.received(static_cast<std::size_t>(*received));
   handle_records();
 }
@@ -107,8 +107,8 @@ void TcpClient::on_sent(int result) noexcept {
   sending_ = false;
   if (!is_connected()) return;
   if (result <= 0) return disconnect();
-  moved_ns_ = ingress_.now_ns();
-  ingress_.count(Ingress::Counter::sent_bytes, static_cast<std::uint64_t>(result));
+  moved_ns_ = gateway_.now_ns();
+  gateway_.count(ReverseGateway::Counter::sent_bytes, static_cast<std::uint64_t>(result));
   queue_.sent(static_cast<std::size_t>(result), [this](void* owner) {
     auto& call = *static_cast<ClientCall*>(owner);
     SLUICE_INVARIANT_DEBUG(call.pieces_left > 0 && call.state == ClientCall::State::Sending, gateway_state);
@@ -123,7 +123,7 @@ void TcpClient::on_ended(int result) noexcept {
   static_cast<void>(SLUICE_INVARIANT(awaiting_end_, gateway_state));
   awaiting_end_ = false;
   gone_ = (result & (POLLERR | POLLHUP)) != 0;
-  if (half_closed_ns_ == 0) half_closed_ns_ = ingress_.now_ns();
+  if (half_closed_ns_ == 0) half_closed_ns_ = gateway_.now_ns();
 }
 
 void TcpClient::flush() noexcept {
@@ -139,16 +139,16 @@ void TcpClient::send_queued() noexcept {
   message_.msg_iov = vectors.data();
   message_.msg_iovlen = vectors.size();
   sending_ = true;
-  ingress_.uring().send(this, socket_, &message_);
+  gateway_.uring().send(this, socket_, &message_);
 }
 
 void TcpClient::schedule_flush() noexcept {
-  if (!std::exchange(flush_scheduled_, true)) ingress_.schedule_flush(*this);
+  if (!std::exchange(flush_scheduled_, true)) gateway_.schedule_flush(*this);
 }
 
 void TcpClient::wait_for_release() noexcept {
   record_since_ns_ = 0;  // the record does not wait for bytes of the client
-  if (!wanted_link.linked()) ingress_.schedule_resume(*this);
+  if (!wanted_link.linked()) gateway_.schedule_resume(*this);
 }
 
 void TcpClient::resume() noexcept {
@@ -171,19 +171,19 @@ void TcpClient::handle_records() noexcept {
         if (record_since_ns_ == 0 && stream_.in_record()) record_since_ns_ = moved_ns_;
         return receiver_.receive(socket_, stream_.room());
       case tcp::RecordStream::Step::NeedMemory: {
-        const PoolBuffer buffer = buffers_.acquire(ingress_.config().record_bytes());
+        const PoolBuffer buffer = buffers_.acquire(gateway_.config().record_bytes());
         if (buffer.address == nullptr) {
-          count_wait(Ingress::Counter::waits_memory);
+          count_wait(ReverseGateway::Counter::waits_memory);
           return wait_for_release();
         }
         stream_.lend(buffer.address);
         break;
       }
       case tcp::RecordStream::Step::Skipped:
-        ingress_.count(Ingress::Counter::long_records);
+        gateway_.count(ReverseGateway::Counter::long_records);
         return disconnect_soon();
       case tcp::RecordStream::Step::Broken:
-        ingress_.count(Ingress::Counter::bad_records);
+        gateway_.count(ReverseGateway::Counter::bad_records);
         return disconnect();
     }
   }
@@ -238,7 +238,7 @@ void TcpClient::tick(std::uint64_t now_ns) noexcept {
   if (half_closed_ns_ != 0 && is_finished(now_ns)) return disconnect();
   if (state_ == State::Draining && !has_replies()) return disconnect();
   if (is_overdue(now_ns)) {
-    ingress_.count(Ingress::Counter::clients_stuck);
+    gateway_.count(ReverseGateway::Counter::clients_stuck);
     disconnect();
   }
 }
@@ -247,10 +247,10 @@ void TcpClient::tick(std::uint64_t now_ns) noexcept {
 
 void TcpClient::on_server_call(service::Call& call) noexcept {
   if (state_ != State::Open || !server_calls_.start(call, queue_)) {
-    ingress_.count(Ingress::Counter::callbacks_refused);
+    gateway_.count(ReverseGateway::Counter::callbacks_refused);
     return call.complete(rpc::AcceptStat::SystemErr);
   }
-  ingress_.count(Ingress::Counter::callbacks);
+  gateway_.count(ReverseGateway::Counter::callbacks);
   schedule_flush();
 }
 
@@ -259,10 +259,10 @@ void TcpClient::on_client_reply(std::span<const std::byte> record) noexcept {
     case ServerCalls::Answer::Completed:
       break;
     case ServerCalls::Answer::TooLong:
-      ingress_.count(Ingress::Counter::callbacks_refused);
+      gateway_.count(ReverseGateway::Counter::callbacks_refused);
       break;
     case ServerCalls::Answer::Unknown:
-      ingress_.count(Ingress::Counter::bad_records);
+      gateway_.count(ReverseGateway::Counter::bad_records);
       break;
   }
 }
@@ -271,7 +271,7 @@ void TcpClient::on_client_reply(std::span<const std::byte> record) noexcept {
 /// may already have retransmitted them itself. Drops the server's calls.
 void TcpClient::on_server_gone() noexcept {
   if (half_closed_ns_ != 0) disconnect_soon();
-  ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.drop_all());
+  gateway_.count(ReverseGateway::Counter::callbacks_refused, server_calls_.drop_all());
 }
 
 }  // namespace sluice::tcp_clients

@@ -68,7 +68,7 @@ class ServerCalls {
   std::array<Outstanding, rdma_server::kMaxServerCalls> outstanding_;
 };
 
-class Ingress;
+class ReverseGateway;
 using rdma_server::ClientCall;
 using rdma_server::PoolBuffer;
 using rdma_server::ServerConnection;
@@ -100,7 +100,7 @@ class TcpClient final : public rdma_server::ServerUser {
     Closing,    ///< waits for io_uring operations and outstanding requests to end
   };
 
-  explicit TcpClient(Ingress& ingress);
+  explicit TcpClient(ReverseGateway& gateway);
   ~TcpClient();
   TcpClient(const TcpClient&) = delete;
   TcpClient& operator=(const TcpClient&) = delete;
@@ -159,7 +159,7 @@ class TcpClient final : public rdma_server::ServerUser {
   std::uint32_t calls_in_use() const noexcept;
   void handle_records() noexcept;
   void wait_for_release() noexcept;
-  bool count_wait(segment::IngressCounter why) noexcept;
+  bool count_wait(segment::ReverseCounter why) noexcept;
   void schedule_flush() noexcept;
   void send_queued() noexcept;
 
@@ -181,14 +181,14 @@ class TcpClient final : public rdma_server::ServerUser {
   void pump() noexcept;
   void free(ClientCall& call) noexcept;
 
-  Ingress& ingress_;
+  ReverseGateway& gateway_;
   rdma_server::ClientBuffers buffers_;
   State state_ = State::Free;  ///< changed only by transition()
   // These flags are not states, because each of them changes in any state. They describe operations that are
   // in flight or scheduled, and actions of the client.
   bool sending_ = false;          ///< true: a send is in flight in io_uring
   bool awaiting_end_ = false;     ///< true: the detection of the connection's end is in flight in io_uring
-  bool flush_scheduled_ = false;  ///< true: Ingress::schedule_flush() was called
+  bool flush_scheduled_ = false;  ///< true: ReverseGateway::schedule_flush() was called
   bool gone_ = false;             ///< true: the connection was reset or closed in both directions
   int socket_ = -1;
   bool restored_ = false;  ///< true: ComparedAttributes::restore() was called for the next record

@@ -7,7 +7,7 @@
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/gateway/rdma_server/call_translation.h"
-#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 #include "dataplane/gateway/tcp_clients/tcp_client.h"
 #include "dataplane/ulb/bindings.h"
 
@@ -30,7 +30,7 @@ bool TcpClient::on_record(std::span<std::byte> record) noexcept {
         return on_client_reply(record), true;
     }
   }
-  ingress_.count(Ingress::Counter::bad_records);
+  gateway_.count(ReverseGateway::Counter::bad_records);
   return disconnect(), true;
 }
 
@@ -42,25 +42,25 @@ bool TcpClient::on_call(std::span<std::byte> record) noexcept {
   rpc::CallHeader header;
   const rpc::CallDecode decoded = rpc::decode_call(reader, header);
   if (decoded == rpc::CallDecode::Truncated || decoded == rpc::CallDecode::NotACall) {
-    ingress_.count(Ingress::Counter::bad_records);
+    gateway_.count(ReverseGateway::Counter::bad_records);
     return disconnect(), true;
   }
   if (decoded != rpc::CallDecode::Ok) return answer_bad_call(decoded, header.xid);
-  if (server_ == nullptr) server_ = ingress_.server().connections().take(*this);
-  if (server_ == nullptr || server_->yields()) return count_wait(Ingress::Counter::waits_connection);
+  if (server_ == nullptr) server_ = gateway_.server().connections().take(*this);
+  if (server_ == nullptr || server_->yields()) return count_wait(ReverseGateway::Counter::waits_connection);
   const auto xid = static_cast<std::uint32_t>(header.xid);
-  if (server_->note_repetition(xid)) return ingress_.count(Ingress::Counter::duplicate_calls), true;
+  if (server_->note_repetition(xid)) return gateway_.count(ReverseGateway::Counter::duplicate_calls), true;
   ClientCall* const call = server_->take_call(xid);
-  if (call == nullptr) return count_wait(Ingress::Counter::waits_call);
+  if (call == nullptr) return count_wait(ReverseGateway::Counter::waits_call);
 
   rdma_server::identify(*call, header, ulb::find_binding(header.program, header.version));
   if (begin(*call, header, record, record.size() - reader.remaining())) return true;
   free(*call);
-  return count_wait(Ingress::Counter::waits_memory);
+  return count_wait(ReverseGateway::Counter::waits_memory);
 }
 
-bool TcpClient::count_wait(segment::IngressCounter why) noexcept {
-  if (!waiting_link.linked()) ingress_.count(why);
+bool TcpClient::count_wait(segment::ReverseCounter why) noexcept {
+  if (!waiting_link.linked()) gateway_.count(why);
   return false;
 }
 
@@ -73,8 +73,9 @@ bool TcpClient::answer_bad_call(rpc::CallDecode defect, rpc::Xid xid) noexcept {
   else
     rpc::encode_auth_error(
         writer, xid, defect == rpc::CallDecode::BadCred ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf);
-  if (!queue_.room_for(xdr::kUnit + writer.position(), 0)) return count_wait(Ingress::Counter::waits_call);
-  ingress_.count(Ingress::Counter::bad_calls);
+  if (!queue_.room_for(xdr::kUnit + writer.position(), 0))
+    return count_wait(ReverseGateway::Counter::waits_call);
+  gateway_.count(ReverseGateway::Counter::bad_calls);
   queue_.copy(tcp::record_head(writer.position(), static_cast<std::uint32_t>(xid)));
   queue_.copy(std::span(message).subspan(xdr::kUnit, writer.position() - xdr::kUnit));
   schedule_flush();
@@ -85,7 +86,7 @@ bool TcpClient::answer_bad_call(rpc::CallDecode defect, rpc::Xid xid) noexcept {
 bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span<std::byte> record,
                       std::size_t arguments_at) noexcept {
   if (!std::exchange(restored_, true))
-    ingress_.server().compared().restore(*call.binding, call.procedure, record.subspan(arguments_at));
+    gateway_.server().compared().restore(*call.binding, call.procedure, record.subspan(arguments_at));
   // The stream buffer of short records is not registered.
   const bool in_memory = stream_.in_memory();
   const auto submission = rdma_server::submit_call(
@@ -93,12 +94,12 @@ bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span
       {.header = header,
        .message = record,
        .arguments_at = arguments_at,
-       .lkey = in_memory ? std::optional(ingress_.server().record_lkey()) : std::nullopt},
-      ingress_.server(), buffers_);
+       .lkey = in_memory ? std::optional(gateway_.server().record_lkey()) : std::nullopt},
+      gateway_.server(), buffers_);
   if (submission == rdma_server::Submission::NoMemory) return false;
   if (submission == rdma_server::Submission::Refused) return lose(call), true;
   if (submission == rdma_server::Submission::Submitted) return true;
-  ingress_.count(Ingress::Counter::reduced_calls);
+  gateway_.count(ReverseGateway::Counter::reduced_calls);
   if (in_memory) call.arguments = {stream_.take_memory(), true};
   return true;
 }
@@ -115,7 +116,7 @@ void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept
   SLUICE_INVARIANT_DEBUG(server_ != nullptr && call.server == server_, gateway_state);
   buffers_.release(call.arguments);
   if (!is_connected()) return free(call);
-  ingress_.area().server_ns.record(ingress_.now_ns() - call.begun_ns);
+  gateway_.area().server_ns.record(gateway_.now_ns() - call.begun_ns);
   if (rdma_server::is_answer(reply.status())) server_->note_answer();
   switch (reply.status()) {
     case rpcrdma::CallStatus::Ok:
@@ -124,30 +125,30 @@ void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept
     case rpcrdma::CallStatus::Refused:
       return answer_refused(call);
     case rpcrdma::CallStatus::TimedOut:
-      ingress_.count(Ingress::Counter::timeouts);
+      gateway_.count(ReverseGateway::Counter::timeouts);
       [[fallthrough]];
     default:
       return lose(call);
   }
   const std::span<std::byte> message = buffers_.keep_message(call, reply);
-  if (!rdma_server::read_reply(call, reply, message, ingress_.server())) return lose(call);
+  if (!rdma_server::read_reply(call, reply, message, gateway_.server())) return lose(call);
   rdma_server::assemble_reply(call, message);
-  ingress_.count(Ingress::Counter::replies);
-  if (call.piece_count > 1) ingress_.count(Ingress::Counter::placed_replies);
+  gateway_.count(ReverseGateway::Counter::replies);
+  if (call.piece_count > 1) gateway_.count(ReverseGateway::Counter::placed_replies);
   make_ready(call);
 }
 
 /// Drops a call that cannot get a reply, and disconnects its client, which retransmits the call over another
 /// connection. An error reply would look like a reply of the server.
 void TcpClient::lose(ClientCall& call) noexcept {
-  ingress_.count(Ingress::Counter::calls_lost);
+  gateway_.count(ReverseGateway::Counter::calls_lost);
   free(call);
   disconnect_soon();
 }
 
 /// Answers a call that the server itself has refused permanently with SYSTEM_ERR (V1-027).
 void TcpClient::answer_refused(ClientCall& call) noexcept {
-  ingress_.count(Ingress::Counter::failures);
+  gateway_.count(ReverseGateway::Counter::failures);
   xdr::Writer writer(*call.small);
   rpc::encode_accepted(writer, static_cast<rpc::Xid>(call.xid), {}, rpc::AcceptStat::SystemErr);
   answer_small(call, writer.position());

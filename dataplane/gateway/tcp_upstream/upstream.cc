@@ -183,7 +183,7 @@ void Upstream::assign(std::string_view name, std::uint16_t port) noexcept {
   static_cast<void>(SLUICE_INVARIANT(draining_since_ns_ == 0 && !parted_, gateway_state));
   shared_.area.clear();
   credits_.use(shared_.number);
-  shared_.addresses.look_for(name, port);
+  shared_.addresses.select(name, port);
   shared_.publish_address();
 }
 

@@ -44,8 +44,8 @@ class Addresses {
   std::uint16_t port() const noexcept { return port_; }
   bool has_others() const noexcept { return count_ > 1; }
 
-  /// Looks up another upstream from now on. Discards the addresses of the previous one.
-  void look_for(std::string_view upstream, std::uint16_t port) noexcept;
+  /// Selects the upstream whose addresses are used. Discards the addresses of the previous one.
+  void select(std::string_view upstream, std::uint16_t port) noexcept;
 
   // The next two functions return true if current() or port() has changed.
 

@@ -121,7 +121,7 @@ Addresses::Addresses(const segment::SharedUpstreamAddresses& shared, std::string
   poll(0);
 }
 
-void Addresses::look_for(std::string_view upstream, std::uint16_t port) noexcept {
+void Addresses::select(std::string_view upstream, std::uint16_t port) noexcept {
   port_ = port;
   upstream_ = upstream.substr(0, segment::kMaxNameBytes);
   sequence_ = count_ = current_ = 0;

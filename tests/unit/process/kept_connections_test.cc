@@ -29,7 +29,7 @@ class KeptConnectionsTest : public testing::Test {
   KeptConnectionsTest() {
     EXPECT_EQ(::pipe2(pipe_, O_CLOEXEC | O_NONBLOCK), 0);
     start_control_plane();
-    segment_.look_for(segment::Part::Control);
+    segment_.refresh(segment::Part::Control);
     data_plane_.emplace(segment_);
     kept_.emplace(segment_);
   }

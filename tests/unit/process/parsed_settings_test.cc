@@ -16,7 +16,7 @@ namespace {
 
 /// The loopback driver reaches no other host.
 constexpr const char* kDriver = "[device]\ndriver = \"verbs\"\n";
-constexpr const char* kReverse = "[reverse]\ningress = \"tcp\"\nserver = \"::1\"\n";
+constexpr const char* kReverse = "[reverse]\nenabled = true\nserver = \"::1\"\n";
 
 std::string upstream(const char* transport) {
   return std::string("[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\ntransport = \"") +
@@ -31,7 +31,7 @@ void expect_sizes(const std::string& first, std::uint32_t bytes) {
   };
   EXPECT_EQ(memory_config(block("")).max_io_bytes, bytes);
   EXPECT_EQ(engine_config(block("")).call_buffer_bytes, tcp::record_bytes(bytes));
-  EXPECT_EQ(ingress_config(block(kReverse)).server_side.max_io_bytes, bytes);
+  EXPECT_EQ(reverse_gateway_config(block(kReverse)).server_side.max_io_bytes, bytes);
 
   const auto segment = segment::Segment::in_memory();
   segment::ReactorArea& area = segment->layout().reactors[0];

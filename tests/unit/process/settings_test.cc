@@ -191,7 +191,7 @@ TEST(Settings, a_pool_too_small_for_any_call_refuses_start_and_names_its_holders
   segment::ReactorArea* const area = &segment->layout().reactors[0];
   segment::ConfigBlock config;
   config.reverse.record_buffers = 1;
-  EXPECT_EQ(refusal([&] { ingress_config(config); }),
+  EXPECT_EQ(refusal([&] { reverse_gateway_config(config); }),
             "[reverse] record_buffers is 1, less than the sum of 1 for a long call, 1 for its reply.");
   EXPECT_EQ(refusal([&] { upstreams_config(config, *area, kAddresses, request_caches(config)); }), "");
   config.record_buffers = 0;
@@ -218,15 +218,15 @@ TEST(Settings, the_reverse_gateway_adds_its_connections_and_calls) {
   EXPECT_EQ(engine.max_connections, 8u);
   EXPECT_EQ(engine.capacity.requests, 32u);
   config.reverse.withheld = {.pnfs = 0, .referrals = 1};
-  const tcp_clients::IngressConfig ingress = ingress_config(config);
-  EXPECT_FALSE(ingress.server_side.withheld.pnfs);
-  EXPECT_TRUE(ingress.server_side.withheld.referrals);
-  EXPECT_EQ(ingress.server.address, config.reverse.server);
-  EXPECT_EQ(ingress.server.port, 1234u);
-  EXPECT_EQ(ingress.server.credits_requested, 32u);
-  EXPECT_FALSE(ingress.privileged_clients);
+  const tcp_clients::ReverseGatewayConfig gateway = reverse_gateway_config(config);
+  EXPECT_FALSE(gateway.server_side.withheld.pnfs);
+  EXPECT_TRUE(gateway.server_side.withheld.referrals);
+  EXPECT_EQ(gateway.server.address, config.reverse.server);
+  EXPECT_EQ(gateway.server.port, 1234u);
+  EXPECT_EQ(gateway.server.credits_requested, 32u);
+  EXPECT_FALSE(gateway.privileged_clients);
   config.reverse.privileged_clients = 1;
-  EXPECT_TRUE(ingress_config(config).privileged_clients);
+  EXPECT_TRUE(reverse_gateway_config(config).privileged_clients);
   EXPECT_EQ(dial_config(config).call_backs, 2u);
 }
 

@@ -214,10 +214,10 @@ TEST_F(OtherRelease, whose_planes_are_gone_is_replaced_however_young_their_last_
   next.take();
   EXPECT_EQ(attach_refusal(), "");
   EXPECT_EQ(epoch_of(Segment::attach(name_)->layout().control_plane.owner), 1u);
-  EXPECT_EQ(next.segment().look_for(Part::Data), Segment::Found::Unusable);
+  EXPECT_EQ(next.segment().refresh(Part::Data), Segment::Found::Unusable);
   EXPECT_NE(next.segment().problem().find(data_path_), std::string::npos) << next.segment().problem();
   EXPECT_EQ(data_refusal(), "");
-  EXPECT_EQ(next.segment().look_for(Part::Data), Segment::Found::Appeared);
+  EXPECT_EQ(next.segment().refresh(Part::Data), Segment::Found::Appeared);
 }
 TEST_F(OtherRelease, that_is_about_to_be_replaced_gets_no_data_plane) {
   ControlOwnership next(name_);
@@ -256,7 +256,7 @@ TEST_F(SegmentFiles, of_the_other_plane_cannot_be_written) {
   control.take();
   const auto segment = Segment::attach(name_);
   const DataPlaneOwnership data(*segment);
-  control.segment().look_for(Part::Data);
+  control.segment().refresh(Part::Data);
   EXPECT_DEATH(segment->layout().reading_epoch = 1, "");
   EXPECT_DEATH(control.layout().generation_applied = 1, "");
   for (Segment* const of : {segment.get(), &control.segment()})
@@ -277,7 +277,7 @@ TEST_F(SegmentFiles, a_new_part_goes_on_where_the_older_one_is) {
     std::filesystem::remove(data_path_);
     const auto segment = Segment::attach(name_);
     const DataPlaneOwnership data(*segment);
-    control->segment().look_for(Part::Data);
+    control->segment().refresh(Part::Data);
     ReactorArea& of_control = control->layout().reactors[2];
     ReactorArea& of_data = segment->layout().reactors[2];
     EXPECT_EQ(of_data.incarnations, 4711u);

@@ -29,7 +29,7 @@ int data(const char* name) {
   counters[place("messages_received")] = 7;
   ReactorArea& area = segment->layout().reactors[0];
   area.counters[0] = area.invariant_failures[0] = area.device_statistics[0] = 1;
-  area.upstreams[0].counters[0] = area.ingress.counters[0] = 1;
+  area.upstreams[0].counters[0] = area.reverse.counters[0] = 1;
   start_heartbeat(segment->layout().data_plane, monotonic_ns(), wall_ns());
   std::puts("up");
   std::fflush(stdout);

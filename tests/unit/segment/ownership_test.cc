@@ -284,7 +284,7 @@ TEST_F(Owners, one_data_plane_has_a_segment_until_it_ends) {
   {
     const DataPlaneOwnership first(*segment);
     start_heartbeat(segment->layout().data_plane, monotonic_ns(), wall_ns());
-    EXPECT_EQ(onlooker.look_for(Part::Data), Segment::Found::Appeared);
+    EXPECT_EQ(onlooker.refresh(Part::Data), Segment::Found::Appeared);
     EXPECT_TRUE(onlooker.data_plane_runs());
     const auto again = Segment::attach(name_);
     const auto another = [&] { const DataPlaneOwnership second(*again); };
@@ -317,7 +317,7 @@ TEST_F(Owners, a_data_plane_that_was_killed_has_a_successor_at_once) {
     ready();
     ::pause();
   });
-  EXPECT_EQ(control->segment().look_for(Part::Data), Segment::Found::Appeared);
+  EXPECT_EQ(control->segment().refresh(Part::Data), Segment::Found::Appeared);
   EXPECT_TRUE(control->segment().data_plane_runs());
   ::kill(child, SIGKILL);
   siginfo_t unused;

@@ -74,7 +74,7 @@ TEST_F(Releases, a_control_plane_reads_the_counters_of_a_data_plane_of_another_b
   control.take();
   Other data("data", name_);
   ASSERT_EQ(data.line(), "up\n");
-  EXPECT_EQ(control.segment().look_for(Part::Data), Segment::Found::Appeared) << control.segment().problem();
+  EXPECT_EQ(control.segment().refresh(Part::Data), Segment::Found::Appeared) << control.segment().problem();
   EXPECT_TRUE(control.segment().data_plane_runs());
   EXPECT_EQ(received(control.segment()), 7u);
 }
@@ -110,8 +110,8 @@ TEST_F(Releases, a_data_plane_of_another_leaves_no_wrong_counts) {
   EXPECT_EQ(area.invariant_failures[0], 0u);
   EXPECT_EQ(area.device_statistics[0], 0u);
   EXPECT_EQ(area.upstreams[0].counters[0], 0u);
-  EXPECT_EQ(area.ingress.counters[0], 0u);
-  control.segment().look_for(Part::Data);
+  EXPECT_EQ(area.reverse.counters[0], 0u);
+  control.segment().refresh(Part::Data);
   EXPECT_EQ(received(control.segment()), 0u);
 }
 
@@ -121,7 +121,7 @@ TEST_F(Releases, a_section_that_differs_is_refused_by_its_name) {
     const auto owner = Segment::open_or_create(name_);
     change(owner->control_part().head.sections);
     const auto onlooker = std::make_unique<Segment>(name_);
-    EXPECT_EQ(onlooker->look_for(Part::Control), Segment::Found::Unusable);
+    EXPECT_EQ(onlooker->refresh(Part::Control), Segment::Found::Unusable);
     return onlooker->problem();
   };
   const auto says = [](const std::string& said, const char* what) {

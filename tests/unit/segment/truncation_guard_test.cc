@@ -49,7 +49,7 @@ TEST_F(CutSegment, is_no_longer_believed_where_it_was_left) {
   EXPECT_EQ(reader_->layout().data_plane.pid, 0u);
   cut(Part::Data, bytes_of(Part::Data));
   EXPECT_EQ(reader_->layout().data_plane.pid, 0u);
-  EXPECT_EQ(reader_->look_for(Part::Data), Segment::Found::Unusable);
+  EXPECT_EQ(reader_->refresh(Part::Data), Segment::Found::Unusable);
   EXPECT_NE(reader_->problem().find("was truncated. Restart sluice-dataplane"), std::string::npos)
       << reader_->problem();
 }
@@ -67,7 +67,7 @@ TEST_F(CutSegment, goes_on_with_the_file_that_a_new_plane_makes) {
   const auto segment = Segment::attach(name_);
   const DataPlaneOwnership next(*segment);
   segment->layout().data_plane.pid = 78;
-  EXPECT_EQ(reader_->look_for(Part::Data), Segment::Found::Replaced);
+  EXPECT_EQ(reader_->refresh(Part::Data), Segment::Found::Replaced);
   EXPECT_FALSE(reader_->was_truncated(Part::Data));
   EXPECT_EQ(reader_->layout().data_plane.pid, 78u);
   cut(Part::Data, 0);

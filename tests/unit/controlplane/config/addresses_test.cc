@@ -68,7 +68,7 @@ TEST(Addresses, that_are_link_local_name_an_interface_where_the_kernel_connects_
        {upstream_at("fe80::1%lo"), upstream_at("fe80::1%lo", rdma, verbs),
         std::string("[metrics]\naddress = \"[fe80::1%lo]:9464\"\n"),
         std::string("[page]\nallow_remote = true\naddress = \"[fe80::1%lo]:9465\"\n"),
-        verbs + "[reverse]\ningress = \"tcp\"\nlisten_address = \"fe80::2%lo\"\nserver = \"fe80::1%lo\"\n"})
+        verbs + "[reverse]\nenabled = true\nlisten_address = \"fe80::2%lo\"\nserver = \"fe80::1%lo\"\n"})
     EXPECT_EQ(defect(good), "") << good;
   const std::pair<std::string, const char*> cases[] = {
       {upstream_at("fe80::1"), "f:3: address has fe80::1, which is on every link. Name the interface"},
@@ -91,7 +91,7 @@ TEST(Addresses, that_are_link_local_name_an_interface_where_the_kernel_connects_
 
 TEST(Addresses, of_a_device_and_of_clients_have_no_zone) {
   const std::string softroce = device("\"fe80::2/64\"");
-  const std::string reverse = softroce + "[reverse]\ningress = \"tcp\"\n";
+  const std::string reverse = softroce + "[reverse]\nenabled = true\n";
   EXPECT_EQ(defect(softroce + upstream_at("fe80::1", "transport = \"rdma\"\n")), "");
   EXPECT_EQ(defect(reverse + "server = \"fe80::1\"\nmount_address = \"fe80::1%lo\"\n"), "");
   const std::pair<std::string, const char*> cases[] = {
@@ -159,7 +159,7 @@ TEST(Addresses, of_clients_are_those_that_a_client_can_have) {
 
 TEST(Addresses, of_the_reverse_gateway_are_those_of_hosts) {
   const auto reverse = [](const std::string& keys) {
-    return defect(device("\"192.0.2.1/24\"") + "[reverse]\ningress = \"tcp\"\n" + keys);
+    return defect(device("\"192.0.2.1/24\"") + "[reverse]\nenabled = true\n" + keys);
   };
   EXPECT_EQ(reverse("server = \"192.0.2.9\"\nlisten_address = \"0.0.0.0\"\n"), "");
   EXPECT_TRUE(has(reverse("server = \"192.0.2.1\"\n"), "which is among addresses in [device]"));
@@ -180,7 +180,7 @@ TEST(Listeners, two_at_one_address_and_port_are_a_defect) {
   EXPECT_TRUE(has(defect("[mount]\nport = 9464\n"), "mount.port and metrics.address"));
   EXPECT_EQ(defect("[mount]\nport = 9464\nenabled = false\n"), "");
   EXPECT_EQ(defect("[mount]\nport = 0\n[kerberos]\nenabled = true\nport = 0\n"), "");
-  EXPECT_TRUE(has(defect("[kerberos]\nenabled = true\nport = 2049\n[reverse]\ningress = \"tcp\"\n"),
+  EXPECT_TRUE(has(defect("[kerberos]\nenabled = true\nport = 2049\n[reverse]\nenabled = true\n"),
                   "reverse.listen_port and kerberos.port are both at TCP port 2049"));
   EXPECT_TRUE(
       has(defect("[metrics]\naddress = \"224.0.0.1:9464\"\n"), "metrics.address names a multicast group"));

@@ -196,15 +196,14 @@ TEST(Config, what_contradicts_itself_is_refused) {
        "has 100003.4 twice"},
       {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n[[export]]\npath = \"/a\"\n",
        "Remove one of them"},
-      {"[reverse]\ningress = \"tcp\"\nserver = \"::1\"\npnfs = \"no\"\n", "pnfs has to be"},
-      {"[reverse]\ningress = \"tcp\"\nserver = \"192.0.2.0/24\"\n",
-       "server has to be an IPv4 or IPv6 address"},
-      {"[reverse]\ningress = \"tcp\"\nconnections = 64\ncalls = 64\n", "connections times calls exceed 2048"},
-      {"[reverse]\ningress = \"tcp\"\n[[export]]\npath = \"/a\"\n", "not for [[export]]"},
-      {"[reverse]\ningress = \"tcp\"\n[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n",
+      {"[reverse]\nenabled = true\nserver = \"::1\"\npnfs = \"no\"\n", "pnfs has to be"},
+      {"[reverse]\nenabled = true\nserver = \"192.0.2.0/24\"\n", "server has to be an IPv4 or IPv6 address"},
+      {"[reverse]\nenabled = true\nconnections = 64\ncalls = 64\n", "connections times calls exceed 2048"},
+      {"[reverse]\nenabled = true\n[[export]]\npath = \"/a\"\n", "not for [[export]]"},
+      {"[reverse]\nenabled = true\n[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n",
        "MOUNT serves either that or the server of [reverse]"},
-      {"[device]\ndriver = \"softroce\"\nethdev = \"x\"\naddresses = [\"192.0.2.1/24\"]\n[reverse]\ningress "
-       "= \"tcp\"\n",
+      {"[device]\ndriver = \"softroce\"\nethdev = \"x\"\naddresses = [\"192.0.2.1/24\"]\n[reverse]\nenabled "
+       "= true\n",
        "server is needed"},
       {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n"
        "[[upstream]]\nname = \"v\"\naddress = \"::2\"\nprograms = [\"nfs3\"]\n",

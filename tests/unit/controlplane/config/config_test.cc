@@ -58,7 +58,7 @@ TEST(Config, mount_has_the_clients_of_an_upstream_and_of_the_reverse_gateway) {
       "[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\nclients = [\"192.0.2.0/24\"]\n",
       "f");
   const auto reverse =
-      config::parse("[reverse]\ningress = \"tcp\"\nserver = \"::1\"\nallowed = [\"192.0.2.0/24\"]\n", "f");
+      config::parse("[reverse]\nenabled = true\nserver = \"::1\"\nallowed = [\"192.0.2.0/24\"]\n", "f");
   for (const segment::UpstreamConfig& asked :
        {upstream.block.upstreams[0], config::mount_of_server(reverse.block.reverse)}) {
     ASSERT_EQ(asked.allowed_count, 1u);
@@ -69,7 +69,7 @@ TEST(Config, mount_has_the_clients_of_an_upstream_and_of_the_reverse_gateway) {
 }
 
 TEST(Config, the_reverse_gateway_may_require_privileged_ports) {
-  const std::string reverse = "[reverse]\ningress = \"tcp\"\nserver = \"::1\"\n";
+  const std::string reverse = "[reverse]\nenabled = true\nserver = \"::1\"\n";
   const config::Config any = config::parse(reverse, "f");
   EXPECT_EQ(any.block.reverse.privileged_clients, 0u);
   EXPECT_EQ(config::describe(any)["reverse"]["privileged_clients"], false);
@@ -104,7 +104,7 @@ TEST(Config, what_gateways_withhold_is_chosen_for_each) {
   const auto withheld = [](const std::string& keys) {
     const auto upstream =
         config::parse("[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs4\"]\n" + keys, "f");
-    const auto reverse = config::parse("[reverse]\ningress = \"tcp\"\nserver = \"::1\"\n" + keys, "f");
+    const auto reverse = config::parse("[reverse]\nenabled = true\nserver = \"::1\"\n" + keys, "f");
     const segment::WithheldConfig& one = upstream.block.upstreams[0].withheld;
     const segment::WithheldConfig& other = reverse.block.reverse.withheld;
     EXPECT_EQ(one.pnfs, other.pnfs);

@@ -65,17 +65,17 @@ TEST_F(Chosen, another_name_has_addresses_of_its_own) {
   addresses.poll(kNow);
   addresses.failed(kA, kNow);
   ASSERT_EQ(current(), kB);
-  addresses.look_for("other", 7);
+  addresses.select("other", 7);
   EXPECT_EQ(current(), kC);
   EXPECT_FALSE(addresses.has_others());
-  addresses.look_for("unknown", 7);
+  addresses.select("unknown", 7);
   EXPECT_EQ(addresses.current(), nullptr);
-  addresses.look_for("nas", 7);
+  addresses.select("nas", 7);
   EXPECT_EQ(current(), kA) << "what was known of it is not kept";
 }
 
 TEST_F(Chosen, a_port_is_found_with_the_addresses) {
-  addresses.look_for("nas", 7);
+  addresses.select("nas", 7);
   table[2].port = 9;
   found({});
   EXPECT_FALSE(addresses.poll(kNow));

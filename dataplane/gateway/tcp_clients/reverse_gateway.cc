@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 
 #include <unistd.h>
 
@@ -22,24 +22,24 @@ namespace {
 /// Maximum number of accept operations in io_uring.
 constexpr std::uint32_t kAcceptOperations = 1;
 
-rdma_server::ServerCounters counters_of(segment::IngressArea& area) {
-  const auto of = [&](Ingress::Counter counter) -> std::atomic<std::uint64_t>& {
+rdma_server::ServerCounters counters_of(segment::ReverseArea& area) {
+  const auto of = [&](ReverseGateway::Counter counter) -> std::atomic<std::uint64_t>& {
     return area.counters[static_cast<std::size_t>(counter)];
   };
-  return {.calls = of(Ingress::Counter::calls),
-          .probes = of(Ingress::Counter::probes),
-          .resets = of(Ingress::Counter::server_resets),
-          .retransmissions = of(Ingress::Counter::retransmissions),
-          .dials = of(Ingress::Counter::dials),
-          .dials_failed = of(Ingress::Counter::dials_failed),
-          .disconnects = of(Ingress::Counter::disconnects),
-          .taken = of(Ingress::Counter::connections_taken)};
+  return {.calls = of(ReverseGateway::Counter::calls),
+          .probes = of(ReverseGateway::Counter::probes),
+          .resets = of(ReverseGateway::Counter::server_resets),
+          .retransmissions = of(ReverseGateway::Counter::retransmissions),
+          .dials = of(ReverseGateway::Counter::dials),
+          .dials_failed = of(ReverseGateway::Counter::dials_failed),
+          .disconnects = of(ReverseGateway::Counter::disconnects),
+          .taken = of(ReverseGateway::Counter::connections_taken)};
 }
 
 }  // namespace
 
-Ingress::Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, Listener& listener,
-                 const IngressConfig& config, segment::IngressArea& area, Clock clock)
+ReverseGateway::ReverseGateway(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, Listener& listener,
+                               const ReverseGatewayConfig& config, segment::ReverseArea& area, Clock clock)
     : allowed_(config.allowed),
       privileged_clients_(config.privileged_clients),
       listener_(listener),
@@ -58,14 +58,14 @@ Ingress::Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, Listener&
   to_flush_.reserve(config.clients);
 }
 
-Ingress::~Ingress() {
+ReverseGateway::~ReverseGateway() {
   if (!full_) listener_.note_room(false);
   if (newcomer_.socket >= 0) ::close(newcomer_.socket);
 }
 
 // --- The reactor's loop
 
-bool Ingress::poll(std::uint64_t now_ns) noexcept {
+bool ReverseGateway::poll(std::uint64_t now_ns) noexcept {
   if (server_.take_released()) waiting_.on_release();
   resume_waiting();
   for (TcpClient* const client : to_flush_) client->flush();
@@ -78,7 +78,7 @@ bool Ingress::poll(std::uint64_t now_ns) noexcept {
           return static_cast<TcpClient*>(target)->on_received_again(end);
         switch (kind) {
           case tcp::Uring::Kind::Accept:
-            return static_cast<Ingress*>(target)->on_accepted(end.result);
+            return static_cast<ReverseGateway*>(target)->on_accepted(end.result);
           case tcp::Uring::Kind::Receive:
             return static_cast<TcpClient*>(target)->on_received(end);
           case tcp::Uring::Kind::Send:
@@ -100,11 +100,11 @@ bool Ingress::poll(std::uint64_t now_ns) noexcept {
 
 /// Resumes some of the waiting clients. Then discards the release notes, because a client that waits again
 /// has only returned the resources that it had just acquired.
-void Ingress::resume_waiting() noexcept {
+void ReverseGateway::resume_waiting() noexcept {
   if (waiting_.resume_some()) server_.take_released();
 }
 
-void Ingress::publish() noexcept {
+void ReverseGateway::publish() noexcept {
   area_.clients.store(static_cast<std::uint32_t>(clients_.size() - free_clients_.size()),
                       std::memory_order_relaxed);
   area_.connected.store(server_.connections().connected(), std::memory_order_relaxed);
@@ -187,7 +187,7 @@ std::uint32_t ServerCalls::drop_all() noexcept {
 
 // --- Places: accepts clients, and evicts a client for a newcomer while all places are in use.
 
-bool Ingress::is_allowed(const PeerAddress& peer) const noexcept {
+bool ReverseGateway::is_allowed(const PeerAddress& peer) const noexcept {
   return allowed_.empty() || std::any_of(allowed_.begin(), allowed_.end(), [&](const auto& prefix) {
            return peer.within(prefix.address, prefix.prefix_bits);
          });
@@ -195,7 +195,7 @@ bool Ingress::is_allowed(const PeerAddress& peer) const noexcept {
 
 /// Accepts a client if a place is free. If none is free, accepts a newcomer only if a client can be evicted
 /// and no other reactor has a free place. Otherwise the newcomer waits in the backlog of the listener.
-void Ingress::accept() noexcept {
+void ReverseGateway::accept() noexcept {
   if (newcomer_.socket >= 0 && !free_clients_.empty()) admit(std::exchange(newcomer_, {}));
   const bool full = free_clients_.empty();
   if (full != std::exchange(full_, full)) {
@@ -209,7 +209,7 @@ void Ingress::accept() noexcept {
   uring_.accept(this, listener_.descriptor(), reinterpret_cast<sockaddr*>(&peer_), &peer_bytes_);
 }
 
-void Ingress::on_accepted(int result) noexcept {
+void ReverseGateway::on_accepted(int result) noexcept {
   static_cast<void>(SLUICE_INVARIANT(accepting_ && newcomer_.socket < 0, gateway_state));
   accept_failed_ = result < 0;
   if (accept_failed_) return;
@@ -228,14 +228,14 @@ void Ingress::on_accepted(int result) noexcept {
   }
 }
 
-void Ingress::admit(const Newcomer& newcomer) noexcept {
+void ReverseGateway::admit(const Newcomer& newcomer) noexcept {
   count(Counter::clients_accepted);
   tcp::tune(newcomer.socket, tcp::kPeerTimeoutMs);
   static_cast<void>(SLUICE_INVARIANT(!free_clients_.empty() && newcomer.socket >= 0, pool_balance));
   free_clients_.pop()->open(newcomer.socket, hosts_.take(newcomer.address));
 }
 
-void Ingress::on_free(TcpClient& client) noexcept {
+void ReverseGateway::on_free(TcpClient& client) noexcept {
   static_cast<void>(SLUICE_INVARIANT(client.state() == TcpClient::State::Free, gateway_state));
   static_cast<void>(SLUICE_INVARIANT(&client != idlest_ && &client != busiest_, table_index));
   hosts_.release(client.host());
@@ -244,7 +244,7 @@ void Ingress::on_free(TcpClient& client) noexcept {
 
 /// Compares a client with the choice of this round. Clients are evicted in the order of, first, the number of
 /// places of their host, then membership in the newcomer's host, then the time without bytes.
-void Ingress::consider(TcpClient& client, std::uint64_t now_ns) noexcept {
+void ReverseGateway::consider(TcpClient& client, std::uint64_t now_ns) noexcept {
   if (client.state() != TcpClient::State::Open) return;
   const PeerAddress network = network_of(newcomer_.address);
   const auto rank = [&](const TcpClient& some) {
@@ -263,7 +263,7 @@ void Ingress::consider(TcpClient& client, std::uint64_t now_ns) noexcept {
 
 /// Ends a round over all clients. If a newcomer waits, evicts the chosen client, or refuses the newcomer if
 /// no client may be evicted and its host already holds a place.
-void Ingress::end_round(std::uint64_t now_ns) noexcept {
+void ReverseGateway::end_round(std::uint64_t now_ns) noexcept {
   TcpClient* const idlest = std::exchange(idlest_, nullptr);
   TcpClient* const busiest = std::exchange(busiest_, nullptr);
   evictable_ = idlest != nullptr || busiest != nullptr;
@@ -284,11 +284,11 @@ void Ingress::end_round(std::uint64_t now_ns) noexcept {
 }
 
 /// Returns true if the newcomer may displace `client`. The newcomer's host holds `own` places.
-bool Ingress::may_displace(const TcpClient& client, std::uint32_t own) const noexcept {
+bool ReverseGateway::may_displace(const TcpClient& client, std::uint32_t own) const noexcept {
   return client.host().places > own || client.host().network == network_of(newcomer_.address);
 }
 
-void Ingress::look_at_clients(std::uint64_t now_ns) noexcept {
+void ReverseGateway::look_at_clients(std::uint64_t now_ns) noexcept {
   std::uint32_t due = clients_round_.due(now_ns, static_cast<std::uint32_t>(clients_.size()));
   if (due == 0) return;
   for (const std::uint64_t clock_ns = clock_(); due > 0; --due) {

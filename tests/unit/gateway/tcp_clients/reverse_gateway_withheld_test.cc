@@ -2,7 +2,7 @@
 //
 // Clients of the reverse gateway do not receive attributes of a server that would lead them past the gateway,
 // unless configured.
-#include "tests/unit/gateway/tcp_clients/ingress_lab.h"
+#include "tests/unit/gateway/tcp_clients/reverse_gateway_lab.h"
 
 namespace sluice::tcp_clients_test {
 namespace {
@@ -36,8 +36,8 @@ Bytes exchange_id_reply(std::uint32_t flags) {
 }
 
 /// The gateway that plays the server withholds nothing.
-struct IngressWithheld : testing::Test {
-  explicit IngressWithheld(const service::Withheld& withheld = {})
+struct ReverseGatewayWithheld : testing::Test {
+  explicit ReverseGatewayWithheld(const service::Withheld& withheld = {})
       : lab({.withheld = withheld}, {.record_buffers = kRecordBuffers, .withheld = kNothing}) {}
 
   /// The call that the upstream receives, without its XID, and the reply that the client receives.
@@ -55,15 +55,15 @@ struct IngressWithheld : testing::Test {
   }
   static Bytes behind_xid(const Bytes& call) { return {call.begin() + 4, call.end()}; }
 
-  IngressLab lab;
+  ReverseGatewayLab lab;
   TcpPeer& client = lab.side.add_peer();
 };
 
-struct IngressPasses : IngressWithheld {
-  IngressPasses() : IngressWithheld(kNothing) {}
+struct ReverseGatewayPasses : ReverseGatewayWithheld {
+  ReverseGatewayPasses() : ReverseGatewayWithheld(kNothing) {}
 };
 
-TEST_F(IngressWithheld, unless_configured_clients_stay) {
+TEST_F(ReverseGatewayWithheld, unless_configured_clients_stay) {
   const Seen attributes = seen(get_attr_call(kLocations | kSupported, kLayoutTypes | 2),
                                get_attr_reply(kLocations | 9, kLayoutTypes | 6));
   EXPECT_EQ(attributes.asked, behind_xid(get_attr_call(kSupported, 2)));
@@ -79,7 +79,7 @@ Bytes verify_call(std::uint32_t first, std::uint32_t second) {
   return compound(words({0, 1, 1, kVerify, 1, kSupported, 16, 3, first, second, kSuppattrExclcreat}));
 }
 
-TEST_F(IngressWithheld, clients_compare_what_they_were_shown) {
+TEST_F(ReverseGatewayWithheld, clients_compare_what_they_were_shown) {
   constexpr std::uint32_t kSuppattrExclcreat = 1u << 11;
   seen(get_attr_call(kSupported, 0), words({0, 0, 1, kGetAttr4, 0, 1, kSupported, 16, 3, kLocations | 9,
                                             kLayoutTypes | 6, kSuppattrExclcreat}));
@@ -89,7 +89,7 @@ TEST_F(IngressWithheld, clients_compare_what_they_were_shown) {
   EXPECT_EQ(seen(verify_call(9, 6), results).asked, restored);
 }
 
-TEST_F(IngressPasses, what_clients_may_know_comes_as_it_is) {
+TEST_F(ReverseGatewayPasses, what_clients_may_know_comes_as_it_is) {
   const Bytes call = get_attr_call(kLocations | kSupported, kLayoutTypes | 2);
   const Bytes results = get_attr_reply(kLocations | 9, kLayoutTypes | 6);
   const Seen attributes = seen(call, results);
@@ -99,7 +99,7 @@ TEST_F(IngressPasses, what_clients_may_know_comes_as_it_is) {
             success(kXid, exchange_id_reply(kRoles)));
 }
 
-TEST_F(IngressWithheld, results_of_other_calls_are_not_looked_at) {
+TEST_F(ReverseGatewayWithheld, results_of_other_calls_are_not_looked_at) {
   const Bytes results = exchange_id_reply(kPnfsServer | 3);
   EXPECT_EQ(seen(get_attr_call(2, 0), results).told, success(kXid, results));
   EXPECT_EQ(seen(exchange_id_call(), results).told, success(kXid, exchange_id_reply(kNonPnfs | 3)));
@@ -107,7 +107,7 @@ TEST_F(IngressWithheld, results_of_other_calls_are_not_looked_at) {
       << "though the call before it was";
 }
 
-TEST_F(IngressWithheld, behind_placed_data_too) {
+TEST_F(ReverseGatewayWithheld, behind_placed_data_too) {
   constexpr std::uint32_t kCount = 9000;
   const Bytes call = compound(words({0, 1, 2, kRead4, 1, 2, 3, 4, 0, 0, kCount, kGetAttr4, 1, kSupported}));
   const auto results = [](std::uint32_t supported) {
@@ -120,7 +120,7 @@ TEST_F(IngressWithheld, behind_placed_data_too) {
   EXPECT_EQ(lab.side.count(Counter::placed_replies), 1u);
 }
 
-TEST_F(IngressWithheld, errors_come_as_they_are) {
+TEST_F(ReverseGatewayWithheld, errors_come_as_they_are) {
   // PROG_MISMATCH, followed by data that looks like results.
   Bytes error = words({1, 0, 0, 0, 2});
   append(error, exchange_id_reply(kPnfsServer | 3));
@@ -133,7 +133,7 @@ TEST_F(IngressWithheld, errors_come_as_they_are) {
 }
 
 /// RPCSEC_GSS without protection of arguments and results, with integrity and with privacy (RFC 2203).
-TEST_F(IngressWithheld, V1_176_what_has_a_checksum_is_not_changed) {
+TEST_F(ReverseGatewayWithheld, V1_176_what_has_a_checksum_is_not_changed) {
   enum : std::uint32_t { kNone = 1, kIntegrity = 2, kPrivacy = 3 };
   const auto results = [](std::uint32_t supported) {
     return words({0, 0, 1, kGetAttr4, 0, 1, kSupported, 8, 1, supported});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Client slots of the reverse gateway: no host can occupy all of them, and no connection in use is evicted.
-#include "tests/unit/gateway/tcp_clients/ingress_lab.h"
+#include "tests/unit/gateway/tcp_clients/reverse_gateway_lab.h"
 
 namespace sluice::tcp_clients_test {
 namespace {
@@ -13,8 +13,8 @@ constexpr std::uint64_t kSecondNs = 1'000'000'000;
 constexpr std::uint32_t kPlaces = 4;
 constexpr std::uint8_t kHost = 1, kOther = 2, kThird = 3;
 
-struct IngressPlaces : testing::Test {
-  IngressPlaces() { lab.forward.upstream.answer = answer_null; }
+struct ReverseGatewayPlaces : testing::Test {
+  ReverseGatewayPlaces() { lab.forward.upstream.answer = answer_null; }
 
   /// Connects one host `count` times.
   void fill(std::uint8_t host = kHost, std::uint32_t count = kPlaces) {
@@ -32,11 +32,11 @@ struct IngressPlaces : testing::Test {
         std::count_if(peers.begin(), peers.end(), [](const TcpPeer* peer) { return peer->ended(); }));
   }
 
-  IngressLab lab{{.clients = kPlaces}};
+  ReverseGatewayLab lab{{.clients = kPlaces}};
   std::vector<TcpPeer*> peers;
 };
 
-TEST_F(IngressPlaces, silent_connections_make_room_for_a_newcomer) {
+TEST_F(ReverseGatewayPlaces, silent_connections_make_room_for_a_newcomer) {
   fill();
   pass(tcp_clients::kLeastStayNs);
   EXPECT_EQ(ended(), 0u);  // no client waits
@@ -45,7 +45,7 @@ TEST_F(IngressPlaces, silent_connections_make_room_for_a_newcomer) {
   EXPECT_EQ(lab.side.count(Counter::clients_evicted), 1u);
 }
 
-TEST_F(IngressPlaces, a_connection_stays_for_a_while_before_another_has_its_place) {
+TEST_F(ReverseGatewayPlaces, a_connection_stays_for_a_while_before_another_has_its_place) {
   fill();
   TcpPeer& newcomer = lab.side.add_peer(kOther);
   newcomer.send_record(null_call(5));
@@ -55,7 +55,7 @@ TEST_F(IngressPlaces, a_connection_stays_for_a_while_before_another_has_its_plac
   EXPECT_EQ(lab.answer(newcomer), success(5));
 }
 
-TEST_F(IngressPlaces, the_host_that_holds_most_loses_its_longest_idle_connection_first) {
+TEST_F(ReverseGatewayPlaces, the_host_that_holds_most_loses_its_longest_idle_connection_first) {
   fill(kOther, 1);
   fill(kHost, 3);
   pass(tcp_clients::kLeastStayNs);
@@ -67,7 +67,7 @@ TEST_F(IngressPlaces, the_host_that_holds_most_loses_its_longest_idle_connection
   EXPECT_EQ(ended(), 1u);
 }
 
-TEST_F(IngressPlaces, a_host_that_holds_as_many_as_others_takes_no_place_of_theirs) {
+TEST_F(ReverseGatewayPlaces, a_host_that_holds_as_many_as_others_takes_no_place_of_theirs) {
   fill(kHost, 2);
   fill(kOther, 2);
   peers[0]->send_record(stuck_call(5));
@@ -81,7 +81,7 @@ TEST_F(IngressPlaces, a_host_that_holds_as_many_as_others_takes_no_place_of_thei
 }
 
 /// The connections in use have a call in progress, part of a record, and a call of the server.
-TEST_F(IngressPlaces, a_connection_in_use_is_not_evicted) {
+TEST_F(ReverseGatewayPlaces, a_connection_in_use_is_not_evicted) {
   fill(kHost, 1);
   fill(kOther, 1);
   fill(kThird, 1);
@@ -104,7 +104,8 @@ TEST_F(IngressPlaces, a_connection_in_use_is_not_evicted) {
   EXPECT_EQ(lab.answer(*peers[1]), success(7));
 }
 
-TEST_F(IngressPlaces, a_host_whose_connections_are_all_in_use_gives_one_up_once_its_calls_are_answered) {
+TEST_F(ReverseGatewayPlaces,
+       a_host_whose_connections_are_all_in_use_gives_one_up_once_its_calls_are_answered) {
   fill();
   for (std::uint32_t i = 0; i < kPlaces; ++i) peers[i]->send_record(stuck_call(10 + i));
   ASSERT_TRUE(lab.until([&] { return lab.forward.upstream.calls.size() == kPlaces; }));
@@ -121,7 +122,7 @@ TEST_F(IngressPlaces, a_host_whose_connections_are_all_in_use_gives_one_up_once_
   EXPECT_EQ(lab.side.count(Counter::calls_lost), 0u);
 }
 
-TEST_F(IngressPlaces, a_record_has_to_arrive_within_its_time) {
+TEST_F(ReverseGatewayPlaces, a_record_has_to_arrive_within_its_time) {
   TcpPeer& slow = lab.side.add_peer();
   const Bytes call = record(null_call(7));
   slow.send(std::span(call).first(6));
@@ -140,7 +141,7 @@ TEST_F(IngressPlaces, a_record_has_to_arrive_within_its_time) {
   EXPECT_EQ(lab.side.count(Counter::clients_stuck), 2u);
 }
 
-TEST_F(IngressPlaces, many_records_one_after_the_other_are_no_slow_record) {
+TEST_F(ReverseGatewayPlaces, many_records_one_after_the_other_are_no_slow_record) {
   TcpPeer& client = lab.side.add_peer();
   std::uint32_t xid = 100;
   Bytes half = record(null_call(xid));
@@ -155,9 +156,9 @@ TEST_F(IngressPlaces, many_records_one_after_the_other_are_no_slow_record) {
   EXPECT_FALSE(client.ended());
 }
 
-TEST_F(IngressPlaces, nobody_is_evicted_while_another_reactor_has_room) {
-  IngressSide other(lab.forward.fabric, {.clients = kPlaces}, &tcp_upstream_test::ForwardLab::clock,
-                    lab.side.listener);
+TEST_F(ReverseGatewayPlaces, nobody_is_evicted_while_another_reactor_has_room) {
+  ReverseGatewaySide other(lab.forward.fabric, {.clients = kPlaces}, &tcp_upstream_test::ForwardLab::clock,
+                           lab.side.listener);
   lab.forward.beside = [&] {
     lab.forward.accept_clients();
     lab.side.poll(tcp_upstream_test::ForwardLab::clock());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/gateway/tcp_clients/ingress_side.h"
+#include "tests/unit/gateway/tcp_clients/reverse_gateway_side.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -78,36 +78,37 @@ std::optional<Bytes> TcpPeer::take_record() {
   return record;
 }
 
-IngressSide::IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& chosen,
-                         Clock clock, std::shared_ptr<tcp_clients::Listener> shared)
-    : DialingSide(std::move(fabric), {.name = "ingress",
+ReverseGatewaySide::ReverseGatewaySide(std::shared_ptr<rdma::loopback::Fabric> fabric,
+                                       const SideOptions& chosen, Clock clock,
+                                       std::shared_ptr<tcp_clients::Listener> shared)
+    : DialingSide(std::move(fabric), {.name = "reverse",
                                       .version = chosen.version,
                                       .calls = chosen.calls,
                                       .engine = engine_config(chosen)}),
       options(chosen),
       listener(std::move(shared)) {
-  tcp_clients::IngressConfig config{.allowed = options.allowed,
-                                    .privileged_clients = options.privileged_clients,
-                                    .clients = options.clients,
-                                    .server_side = {.connections = options.connections,
-                                                    .calls = options.calls,
-                                                    .record_buffers = options.record_buffers,
-                                                    .item_buffers = options.item_buffers,
-                                                    .max_io_bytes = options.max_io_bytes,
-                                                    .call_timeout_ns = options.call_timeout_ns,
-                                                    .withheld = options.withheld},
-                                    .uring = options.uring};
+  tcp_clients::ReverseGatewayConfig config{.allowed = options.allowed,
+                                           .privileged_clients = options.privileged_clients,
+                                           .clients = options.clients,
+                                           .server_side = {.connections = options.connections,
+                                                           .calls = options.calls,
+                                                           .record_buffers = options.record_buffers,
+                                                           .item_buffers = options.item_buffers,
+                                                           .max_io_bytes = options.max_io_bytes,
+                                                           .call_timeout_ns = options.call_timeout_ns,
+                                                           .withheld = options.withheld},
+                                           .uring = options.uring};
   if (listener == nullptr) {
     sockaddr_storage address{};
     const socklen_t bytes = tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 1), 0, address);
     listener = std::make_shared<tcp_clients::Listener>(address, bytes);
   }
-  ingress = std::make_unique<tcp_clients::Ingress>(engine, *this, *listener, config, *area, clock);
+  gateway = std::make_unique<tcp_clients::ReverseGateway>(engine, *this, *listener, config, *area, clock);
 }
 
-void IngressSide::poll(std::uint64_t now_ns) {
+void ReverseGatewaySide::poll(std::uint64_t now_ns) {
   poll_connections(now_ns);
-  ingress->poll(now_ns);
+  gateway->poll(now_ns);
   for (const auto& peer : peers) peer->poll();
 }
 

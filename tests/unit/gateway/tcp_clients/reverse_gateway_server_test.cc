@@ -5,7 +5,7 @@
 
 #include "tests/conformance/raw_call.h"
 #include "tests/conformance/v2_lab.h"
-#include "tests/unit/gateway/tcp_clients/ingress_side.h"
+#include "tests/unit/gateway/tcp_clients/reverse_gateway_side.h"
 #include "tests/unit/gateway/tcp_upstream/forward_lab.h"
 
 namespace sluice::tcp_clients_test {
@@ -132,7 +132,7 @@ class RawServer {
 
   std::shared_ptr<rdma::loopback::Fabric> fabric = rdma::loopback::Fabric::in_process({.links = 8});
   std::unique_ptr<rdma::Device> raw_device = rdma::loopback::make_device(fabric, {.name = "raw"});
-  IngressSide side;
+  ReverseGatewaySide side;
   std::unique_ptr<conformance::RawPeer> peer;
   TcpPeer* client = nullptr;
 
@@ -143,7 +143,7 @@ class RawServer {
 
 const Bytes kSystemError = words({7, 1, 0, 0, 0, 5});
 
-TEST(IngressServer, V1_104_the_pad_of_placed_data_is_the_gateways) {
+TEST(ReverseGatewayServer, V1_104_the_pad_of_placed_data_is_the_gateways) {
   RawServer server;
   server.read(7);
   RawCall call = server.next_call();
@@ -178,7 +178,7 @@ Bytes gss_call(std::uint32_t service, std::uint32_t procedure, const Bytes& plai
   return call;
 }
 
-TEST(IngressServer, what_the_server_announces_is_lowered_to_what_can_be_carried) {
+TEST(ReverseGatewayServer, what_the_server_announces_is_lowered_to_what_can_be_carried) {
   constexpr std::uint32_t kNone = 1, kIntegrity = 2;
   const auto results = [](std::uint32_t size) {
     return success(7, words({0, 0, size, size, 4096, size, size, 4096, size, 0, ~0u, 0, 1, 0x1b}));
@@ -194,7 +194,7 @@ TEST(IngressServer, what_the_server_announces_is_lowered_to_what_can_be_carried)
     }
 }
 
-TEST(IngressServer, behind_an_error_nothing_is_announced) {
+TEST(ReverseGatewayServer, behind_an_error_nothing_is_announced) {
   constexpr std::uint32_t kSystemErr = 5, kLarge = 4u << 20;
   RawServer server;
   Bytes fsinfo = nfs3(ulb::kNfs3FsInfo, opaque(pattern(32, 5)));
@@ -207,7 +207,7 @@ TEST(IngressServer, behind_an_error_nothing_is_announced) {
   EXPECT_EQ(server.answer(), error);
 }
 
-TEST(IngressServer, what_is_announced_behind_placed_data_is_lowered_too) {
+TEST(ReverseGatewayServer, what_is_announced_behind_placed_data_is_lowered_too) {
   enum : std::uint32_t { kGetAttr = 9, kRead = 25, kMaxRead = 1u << 30 };
   const auto attributes = [](std::uint32_t size) { return words({kGetAttr, 0, 1, kMaxRead, 8, 0, size}); };
   const Bytes before = success(7, words({0, 0, 2, kRead, 0, 1, kCount}));
@@ -231,7 +231,7 @@ TEST(IngressServer, what_is_announced_behind_placed_data_is_lowered_too) {
   EXPECT_EQ(server.answer(), whole);
 }
 
-TEST(IngressServer, V1_176_V2_150_F_28_nothing_is_reduced_under_integrity_or_privacy) {
+TEST(ReverseGatewayServer, V1_176_V2_150_F_28_nothing_is_reduced_under_integrity_or_privacy) {
   Bytes read = opaque(pattern(32, 5));
   append(read, words({0, 0, 65536}));
   Bytes write = read;
@@ -257,7 +257,7 @@ TEST(IngressServer, V1_176_V2_150_F_28_nothing_is_reduced_under_integrity_or_pri
     }
 }
 
-TEST(IngressServer, V1_118_the_reply_of_a_signed_call_is_bounded_by_its_arguments) {
+TEST(ReverseGatewayServer, V1_118_the_reply_of_a_signed_call_is_bounded_by_its_arguments) {
   Bytes read = opaque(pattern(32, 5));
   append(read, words({0, 0, 65536}));
   for (const std::uint32_t version : {1u, 2u}) {
@@ -282,7 +282,7 @@ TEST(IngressServer, V1_118_the_reply_of_a_signed_call_is_bounded_by_its_argument
   }
 }
 
-TEST(IngressServer, a_signed_body_that_is_none_has_any_reply) {
+TEST(ReverseGatewayServer, a_signed_body_that_is_none_has_any_reply) {
   for (const std::uint32_t length : {0u, 3u, 4u, 36u, 0xFFFFFFFFu}) {
     SCOPED_TRACE(length);
     RawServer server;
@@ -294,7 +294,7 @@ TEST(IngressServer, a_signed_body_that_is_none_has_any_reply) {
   }
 }
 
-TEST(IngressServer, V1_110_a_chunk_that_contradicts_its_count_costs_the_call) {
+TEST(ReverseGatewayServer, V1_110_a_chunk_that_contradicts_its_count_costs_the_call) {
   for (const std::uint32_t length : {1u, kCount - 4, kCount - 1}) {
     RawServer server;
     server.read(7);
@@ -308,7 +308,7 @@ TEST(IngressServer, V1_110_a_chunk_that_contradicts_its_count_costs_the_call) {
   }
 }
 
-TEST(IngressServer, V1_109_F_07_the_chunk_of_a_failed_read_does_not_matter) {
+TEST(ReverseGatewayServer, V1_109_F_07_the_chunk_of_a_failed_read_does_not_matter) {
   RawServer server;
   server.read(7);
   const RawCall call = server.next_call();
@@ -317,7 +317,7 @@ TEST(IngressServer, V1_109_F_07_the_chunk_of_a_failed_read_does_not_matter) {
   server.expect_healthy();
 }
 
-TEST(IngressServer, data_without_a_place_in_the_reply_costs_the_call) {
+TEST(ReverseGatewayServer, data_without_a_place_in_the_reply_costs_the_call) {
   RawServer server;
   server.read(7);
   const RawCall call = server.next_call();
@@ -326,7 +326,8 @@ TEST(IngressServer, data_without_a_place_in_the_reply_costs_the_call) {
   server.expect_healthy();
 }
 
-TEST(IngressServer, V1_027_the_servers_own_refusal_is_an_answer_and_what_is_none_costs_the_connection) {
+TEST(ReverseGatewayServer,
+     V1_027_the_servers_own_refusal_is_an_answer_and_what_is_none_costs_the_connection) {
   RawServer server;
   server.read(7);
   RawCall call = server.next_call();
@@ -342,7 +343,7 @@ TEST(IngressServer, V1_027_the_servers_own_refusal_is_an_answer_and_what_is_none
   EXPECT_EQ(server.side.count(Counter::calls_lost), 1u);
 }
 
-TEST(IngressServer, V1_152_a_silent_server_is_asked_and_then_connected_to_again) {
+TEST(ReverseGatewayServer, V1_152_a_silent_server_is_asked_and_then_connected_to_again) {
   RawServer server;
   server.connect();
   server.read(7);
@@ -374,7 +375,7 @@ TEST(IngressServer, V1_152_a_silent_server_is_asked_and_then_connected_to_again)
   EXPECT_EQ(server.side.count(Counter::calls_lost), 0u);
 }
 
-TEST(IngressServer, a_silent_server_is_asked_though_all_other_credits_are_out) {
+TEST(ReverseGatewayServer, a_silent_server_is_asked_though_all_other_credits_are_out) {
   RawServer server;
   server.connect();
   const std::uint32_t calls = server.side.options.calls;
@@ -384,7 +385,7 @@ TEST(IngressServer, a_silent_server_is_asked_though_all_other_credits_are_out) {
   EXPECT_GE(server.next_call().xid, 1u << 31);
 }
 
-TEST(IngressServer, a_server_that_gave_no_credit_to_ask_with_is_waited_for_longer) {
+TEST(ReverseGatewayServer, a_server_that_gave_no_credit_to_ask_with_is_waited_for_longer) {
   RawServer server;
   server.read(7);  // with the only credit
   server.next_call();
@@ -399,7 +400,7 @@ TEST(IngressServer, a_server_that_gave_no_credit_to_ask_with_is_waited_for_longe
   EXPECT_EQ(server.next_call().xid, 7u);
 }
 
-TEST(IngressServer, the_silence_before_a_first_call_is_none) {
+TEST(ReverseGatewayServer, the_silence_before_a_first_call_is_none) {
   RawServer server;
   server.pass(3'600'000'000'000);
   server.read(7);
@@ -408,7 +409,7 @@ TEST(IngressServer, the_silence_before_a_first_call_is_none) {
   EXPECT_EQ(server.side.count(Counter::probes), 0u);
 }
 
-TEST(IngressServer, a_silent_server_without_calls_is_left_alone) {
+TEST(ReverseGatewayServer, a_silent_server_without_calls_is_left_alone) {
   RawServer server;
   server.connect();
   for (int i = 0; i < 4; ++i) server.pass(rdma_server::kSilenceNs + rdma_server::kProbeAnswerNs);
@@ -416,7 +417,7 @@ TEST(IngressServer, a_silent_server_without_calls_is_left_alone) {
   EXPECT_EQ(server.side.connections.size(), 1u);
 }
 
-TEST(IngressServer, a_signed_call_is_not_sent_again_by_us_its_client_signs_it_anew) {
+TEST(ReverseGatewayServer, a_signed_call_is_not_sent_again_by_us_its_client_signs_it_anew) {
   RawServer server;
   server.connect();
   server.client->send_record(gss_call(1, ulb::kNfs3GetAttr, opaque(pattern(32, 5))));
@@ -429,7 +430,7 @@ TEST(IngressServer, a_signed_call_is_not_sent_again_by_us_its_client_signs_it_an
   EXPECT_EQ(server.side.connections.size(), 2u);
 }
 
-TEST(IngressServer, replies_with_other_XIDs_go_to_nobody) {
+TEST(ReverseGatewayServer, replies_with_other_XIDs_go_to_nobody) {
   RawServer server;
   server.read(7);
   RawCall call = server.next_call();
@@ -445,7 +446,7 @@ TEST(IngressServer, replies_with_other_XIDs_go_to_nobody) {
   EXPECT_EQ(server.answer(), success(7, words({70, 0})));
 }
 
-TEST(IngressServer, V1_200_more_calls_than_a_client_may_have_are_refused) {
+TEST(ReverseGatewayServer, V1_200_more_calls_than_a_client_may_have_are_refused) {
   RawServer server;
   server.read(7);
   RawCall call = server.next_call();

@@ -64,7 +64,7 @@ inline constexpr std::uint64_t kLeastStayNs = 5'000'000'000;
 /// Minimum time in nanoseconds between two evictions, in which the first evicted connection can be closed.
 inline constexpr std::uint64_t kDrainNs = 1'000'000'000;
 
-struct IngressConfig {
+struct ReverseGatewayConfig {
   std::vector<segment::AllowedPrefix> allowed;  ///< client addresses; empty: every address
   bool privileged_clients = false;              ///< true: refuses source ports that are not below 1024
   std::uint32_t clients = 256;                  ///< maximum number of TCP connections
@@ -73,16 +73,16 @@ struct IngressConfig {
   UringFeatures uring = UringFeatures::all();  ///< features to use if the kernel supports them
 };
 
-class Ingress final : public service::Poller {
+class ReverseGateway final : public service::Poller {
  public:
-  using Counter = segment::IngressCounter;
+  using Counter = segment::ReverseCounter;
 
   /// Setup. The references and `clock` outlive this object.
-  Ingress(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, Listener& listener,
-          const IngressConfig& config, segment::IngressArea& area, Clock clock);
-  ~Ingress() override;
-  Ingress(const Ingress&) = delete;
-  Ingress& operator=(const Ingress&) = delete;
+  ReverseGateway(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, Listener& listener,
+                 const ReverseGatewayConfig& config, segment::ReverseArea& area, Clock clock);
+  ~ReverseGateway() override;
+  ReverseGateway(const ReverseGateway&) = delete;
+  ReverseGateway& operator=(const ReverseGateway&) = delete;
 
   bool poll(std::uint64_t now_ns) noexcept override;
 
@@ -98,7 +98,7 @@ class Ingress final : public service::Poller {
     to_flush_.push_back(&client);
   }
   void schedule_resume(TcpClient& client) noexcept { waiting_.push_back(client); }
-  segment::IngressArea& area() noexcept { return area_; }
+  segment::ReverseArea& area() noexcept { return area_; }
   void count(Counter counter, std::uint64_t amount = 1) noexcept {
     auto& value = area_.counters[static_cast<std::size_t>(counter)];
     value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
@@ -124,7 +124,7 @@ class Ingress final : public service::Poller {
   const std::vector<segment::AllowedPrefix> allowed_;
   const bool privileged_clients_;
   Listener& listener_;
-  segment::IngressArea& area_;
+  segment::ReverseArea& area_;
   const Clock clock_;
   tcp::Uring uring_;
   rdma_server::ServerSide server_;

@@ -4,7 +4,7 @@
 // client sends must reach the upstream unchanged, and vice versa, over any transport in between.
 #pragma once
 
-#include "tests/unit/gateway/tcp_clients/ingress_side.h"
+#include "tests/unit/gateway/tcp_clients/reverse_gateway_side.h"
 #include "tests/unit/gateway/tcp_upstream/forward_lab.h"
 
 namespace sluice::tcp_clients_test {
@@ -13,10 +13,10 @@ namespace sluice::tcp_clients_test {
 /// gateway, which may use half of the buffers.
 inline constexpr std::uint32_t kRecordBuffers = 32;
 
-class IngressLab {
+class ReverseGatewayLab {
  public:
-  explicit IngressLab(SideOptions side_options = {},
-                      tcp_upstream_test::ForwardOptions options = {.record_buffers = kRecordBuffers})
+  explicit ReverseGatewayLab(SideOptions side_options = {},
+                             tcp_upstream_test::ForwardOptions options = {.record_buffers = kRecordBuffers})
       : forward(std::move(options)),
         side(forward.fabric, side_options, &tcp_upstream_test::ForwardLab::clock) {
     forward.beside = [this] {
@@ -42,7 +42,7 @@ class IngressLab {
   }
 
   tcp_upstream_test::ForwardLab forward;
-  IngressSide side;
+  ReverseGatewaySide side;
 };
 
 /// Returns the message with this XID.

@@ -6,7 +6,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/tcp/sockets.h"
-#include "tests/unit/gateway/tcp_clients/ingress_lab.h"
+#include "tests/unit/gateway/tcp_clients/reverse_gateway_lab.h"
 
 namespace sluice::tcp_clients_test {
 namespace {
@@ -17,13 +17,13 @@ using tcp_upstream_test::record;
 using tcp_upstream_test::success;
 
 /// Ends a client's time slice of its connection.
-void pass_turn(IngressLab& lab) {
+void pass_turn(ReverseGatewayLab& lab) {
   lab.forward.pass(rdma_server::kTurnNs + 100'000'000);
   lab.turns();
 }
 
-TEST(IngressSharing, a_client_waits_where_there_is_no_room_and_is_not_refused) {
-  IngressLab lab({.clients = 1});
+TEST(ReverseGatewaySharing, a_client_waits_where_there_is_no_room_and_is_not_refused) {
+  ReverseGatewayLab lab({.clients = 1});
   lab.forward.upstream.answer = answer_null;
   TcpPeer& first = lab.side.add_peer();
   EXPECT_EQ(lab.call(first, null_call(5)), success(5));
@@ -38,10 +38,10 @@ TEST(IngressSharing, a_client_waits_where_there_is_no_room_and_is_not_refused) {
   EXPECT_EQ(lab.side.count(Counter::clients_refused), 0u);
 }
 
-TEST(IngressSharing, a_client_goes_to_the_reactor_that_has_room) {
-  IngressLab lab({.clients = 2});
-  IngressSide other(lab.forward.fabric, {.clients = 3}, &tcp_upstream_test::ForwardLab::clock,
-                    lab.side.listener);
+TEST(ReverseGatewaySharing, a_client_goes_to_the_reactor_that_has_room) {
+  ReverseGatewayLab lab({.clients = 2});
+  ReverseGatewaySide other(lab.forward.fabric, {.clients = 3}, &tcp_upstream_test::ForwardLab::clock,
+                           lab.side.listener);
   lab.forward.beside = [&] {
     lab.forward.accept_clients();
     lab.side.poll(tcp_upstream_test::ForwardLab::clock());
@@ -64,8 +64,8 @@ TEST(IngressSharing, a_client_goes_to_the_reactor_that_has_room) {
   lab.forward.beside = nullptr;
 }
 
-TEST(IngressSharing, clients_without_calls_have_no_connection_to_the_server) {
-  IngressLab lab({.clients = 20, .connections = 2});
+TEST(ReverseGatewaySharing, clients_without_calls_have_no_connection_to_the_server) {
+  ReverseGatewayLab lab({.clients = 20, .connections = 2});
   lab.forward.upstream.answer = answer_null;
   std::vector<TcpPeer*> peers;
   for (int i = 0; i < 20; ++i) peers.push_back(&lab.side.add_peer());
@@ -80,8 +80,8 @@ TEST(IngressSharing, clients_without_calls_have_no_connection_to_the_server) {
   EXPECT_EQ(lab.side.count(Counter::disconnects), 0u);
 }
 
-TEST(IngressSharing, a_connection_is_kept_until_another_client_waits_for_one) {
-  IngressLab lab({.connections = 2});
+TEST(ReverseGatewaySharing, a_connection_is_kept_until_another_client_waits_for_one) {
+  ReverseGatewayLab lab({.connections = 2});
   lab.forward.upstream.answer = answer_null;
   TcpPeer& first = lab.side.add_peer();
   TcpPeer& second = lab.side.add_peer();
@@ -102,7 +102,7 @@ TEST(IngressSharing, a_connection_is_kept_until_another_client_waits_for_one) {
 /// Three clients with `calls_at_once` outstanding calls each share one connection. Returns how often the
 /// connection changed clients, and the number of time slices that elapsed.
 std::pair<std::uint64_t, std::uint64_t> take_turns(int calls_at_once) {
-  IngressLab lab({.connections = 1});
+  ReverseGatewayLab lab({.connections = 1});
   lab.forward.upstream.answer = answer_null;
   std::vector<TcpPeer*> peers;
   std::vector<std::uint32_t> answered(3);
@@ -125,7 +125,7 @@ std::pair<std::uint64_t, std::uint64_t> take_turns(int calls_at_once) {
           (tcp_upstream_test::ForwardLab::clock() - begun_ns) / rdma_server::kTurnNs};
 }
 
-TEST(IngressSharing, clients_that_always_have_a_call_take_turns) {
+TEST(ReverseGatewaySharing, clients_that_always_have_a_call_take_turns) {
   for (const int calls_at_once : {1, 4}) {
     SCOPED_TRACE(calls_at_once);
     const auto [taken, turns] = take_turns(calls_at_once);
@@ -134,8 +134,8 @@ TEST(IngressSharing, clients_that_always_have_a_call_take_turns) {
   }
 }
 
-TEST(IngressSharing, a_client_whose_calls_do_not_end_holds_up_no_other) {
-  IngressLab lab({.connections = 2});
+TEST(ReverseGatewaySharing, a_client_whose_calls_do_not_end_holds_up_no_other) {
+  ReverseGatewayLab lab({.connections = 2});
   lab.forward.upstream.answer = answer_null;
   TcpPeer& stuck = lab.side.add_peer();
   stuck.send_record(stuck_call(5));
@@ -153,8 +153,8 @@ TEST(IngressSharing, a_client_whose_calls_do_not_end_holds_up_no_other) {
   EXPECT_EQ(stuck.received(), 0u);
 }
 
-TEST(IngressSharing, a_client_that_is_being_called_back_keeps_its_connection) {
-  IngressLab lab({.connections = 1});
+TEST(ReverseGatewaySharing, a_client_that_is_being_called_back_keeps_its_connection) {
+  ReverseGatewayLab lab({.connections = 1});
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
   TcpPeer& client = lab.side.add_peer();
   lab.call(client, with_xid(call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, words({0, 1, 0})), 1));
@@ -171,8 +171,8 @@ TEST(IngressSharing, a_client_that_is_being_called_back_keeps_its_connection) {
   EXPECT_EQ(lab.side.count(Counter::callbacks_refused), 0u);
 }
 
-TEST(IngressSharing, a_client_that_goes_while_it_waits_leaves_the_queue) {
-  IngressLab lab({.connections = 1});
+TEST(ReverseGatewaySharing, a_client_that_goes_while_it_waits_leaves_the_queue) {
+  ReverseGatewayLab lab({.connections = 1});
   lab.forward.upstream.answer = answer_null;
   TcpPeer& first = lab.side.add_peer();
   first.send_record(stuck_call(5));
@@ -194,9 +194,9 @@ TEST(IngressSharing, a_client_that_goes_while_it_waits_leaves_the_queue) {
   EXPECT_EQ(lab.side.connections.size(), 2u);
 }
 
-TEST(IngressSharing, long_replies_to_calls_that_nobody_can_read_take_no_memory_from_others) {
+TEST(ReverseGatewaySharing, long_replies_to_calls_that_nobody_can_read_take_no_memory_from_others) {
   constexpr std::uint32_t kAtOnce = 4;  // long messages per connection to the server
-  IngressLab lab({.record_buffers = 2});
+  ReverseGatewayLab lab({.record_buffers = 2});
   constexpr std::uint32_t kUnknown = 0x20000123;
   const Bytes results = pattern(300'000, 7);
   lab.forward.upstream.answer = answer_null;
@@ -225,7 +225,7 @@ TEST(IngressSharing, long_replies_to_calls_that_nobody_can_read_take_no_memory_f
   EXPECT_EQ(lab.side.count(Counter::calls_lost), 0u);
 }
 
-TEST(IngressListener, a_port_that_is_taken_is_a_defect_of_the_configuration) {
+TEST(ReverseGatewayListener, a_port_that_is_taken_is_a_defect_of_the_configuration) {
   sockaddr_storage address{};
   const socklen_t bytes = tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 1), 0, address);
   const tcp_clients::Listener first(address, bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reverse gateway's half of a test: an engine with an Ingress over the loopback driver, and TCP clients
-// of the test, in one thread.
+// The reverse gateway's half of a test: an engine with a ReverseGateway over the loopback driver, and TCP
+// clients of the test, in one thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "dataplane/gateway/tcp_clients/ingress.h"
+#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 #include "tests/conformance/lab.h"
 #include "tests/unit/gateway/rdma_server/dialing_side.h"
 
@@ -20,7 +20,7 @@ using conformance::append;
 using conformance::Bytes;
 using conformance::word_at;
 using conformance::words;
-using Counter = tcp_clients::Ingress::Counter;
+using Counter = tcp_clients::ReverseGateway::Counter;
 
 struct SideOptions {
   std::uint32_t version = 1;
@@ -67,13 +67,13 @@ class TcpPeer {
   Bytes out_;
 };
 
-class IngressSide final : public rdma_server_test::DialingSide {
+class ReverseGatewaySide final : public rdma_server_test::DialingSide {
  public:
   /// Creates a reverse gateway. `shared` is the listener of another reactor of the process.
-  IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& options, Clock clock,
-              std::shared_ptr<tcp_clients::Listener> shared = nullptr);
+  ReverseGatewaySide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& options, Clock clock,
+                     std::shared_ptr<tcp_clients::Listener> shared = nullptr);
 
-  ~IngressSide() override { close_connections(); }
+  ~ReverseGatewaySide() override { close_connections(); }
 
   TcpPeer& add_peer(std::uint8_t host = 1) {
     peers.push_back(std::make_unique<TcpPeer>(listener->port(), host));
@@ -89,9 +89,9 @@ class IngressSide final : public rdma_server_test::DialingSide {
   }
 
   const SideOptions options;
-  std::unique_ptr<segment::IngressArea> area = std::make_unique<segment::IngressArea>();
+  std::unique_ptr<segment::ReverseArea> area = std::make_unique<segment::ReverseArea>();
   std::shared_ptr<tcp_clients::Listener> listener;
-  std::unique_ptr<tcp_clients::Ingress> ingress;
+  std::unique_ptr<tcp_clients::ReverseGateway> gateway;
   std::vector<std::unique_ptr<TcpPeer>> peers;
 };
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "tests/conformance/raw_call.h"
-#include "tests/unit/gateway/tcp_clients/ingress_lab.h"
+#include "tests/unit/gateway/tcp_clients/reverse_gateway_lab.h"
 
 namespace sluice::tcp_clients_test {
 namespace {
@@ -86,7 +86,7 @@ class SlowServer {
 
   std::shared_ptr<rdma::loopback::Fabric> fabric_ = rdma::loopback::Fabric::in_process({.links = 64});
   std::unique_ptr<rdma::Device> device_ = rdma::loopback::make_device(fabric_, {.name = "raw"});
-  IngressSide side_;
+  ReverseGatewaySide side_;
   std::unique_ptr<conformance::RawPeer> peer_;
   TcpPeer* client_ = nullptr;
   std::size_t seen_ = 0;
@@ -109,7 +109,8 @@ void drop_call_7(SlowServer& server) {
   server.answers = [](std::uint32_t xid) { return xid != 7; };
 }
 
-TEST(IngressRetransmission, V1_152_a_call_dropped_after_a_lost_connection_is_sent_again_on_another_one) {
+TEST(ReverseGatewayRetransmission,
+     V1_152_a_call_dropped_after_a_lost_connection_is_sent_again_on_another_one) {
   SlowServer server;
   drop_call_7(server);
   server.break_connection();
@@ -126,7 +127,7 @@ TEST(IngressRetransmission, V1_152_a_call_dropped_after_a_lost_connection_is_sen
   EXPECT_EQ(server.count(Counter::server_resets), 0u);
 }
 
-TEST(IngressRetransmission, a_clients_own_retransmission_of_a_dropped_call_is_passed_on) {
+TEST(ReverseGatewayRetransmission, a_clients_own_retransmission_of_a_dropped_call_is_passed_on) {
   SlowServer server;
   drop_call_7(server);
   server.pass(kRetransmitSeconds + 1);
@@ -139,7 +140,7 @@ TEST(IngressRetransmission, a_clients_own_retransmission_of_a_dropped_call_is_pa
   EXPECT_EQ(server.replies(), (std::vector<std::uint32_t>{1, 6, 7}));
 }
 
-TEST(IngressRetransmission, a_dropped_call_that_nobody_repeats_is_sent_again_later) {
+TEST(ReverseGatewayRetransmission, a_dropped_call_that_nobody_repeats_is_sent_again_later) {
   SlowServer server;
   drop_call_7(server);
   server.pass(kUnansweredSeconds - 5);
@@ -150,7 +151,7 @@ TEST(IngressRetransmission, a_dropped_call_that_nobody_repeats_is_sent_again_lat
   EXPECT_EQ(server.arrivals(7), 3u) << "it has been sent over two connections, and the timeout has doubled";
 }
 
-TEST(IngressRetransmission, a_server_that_answers_nothing_is_left_to_the_liveness_timer) {
+TEST(ReverseGatewayRetransmission, a_server_that_answers_nothing_is_left_to_the_liveness_timer) {
   SlowServer server;
   server.answers = [](std::uint32_t) { return false; };
   server.call(7);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The reverse gateway between its clients and an upstream, with RPC-over-RDMA of both versions in between.
-#include "tests/unit/gateway/tcp_clients/ingress_lab.h"
+#include "tests/unit/gateway/tcp_clients/reverse_gateway_lab.h"
 
 namespace sluice::tcp_clients_test {
 namespace {
@@ -37,15 +37,15 @@ Bytes compound_result(std::uint32_t operations, const Bytes& body) {
   return joined({words({0, 0, operations}), body});
 }
 
-struct Ingress : testing::TestWithParam<std::uint32_t> {
+struct ReverseGateway : testing::TestWithParam<std::uint32_t> {
   /// Version of RPC-over-RDMA for both sides.
   static SideOptions options() { return {.version = GetParam()}; }
 };
-INSTANTIATE_TEST_SUITE_P(Ingress, Ingress, testing::Values(1u, 2u),
+INSTANTIATE_TEST_SUITE_P(ReverseGateway, ReverseGateway, testing::Values(1u, 2u),
                          [](const auto& version) { return "v" + std::to_string(version.param); });
 
 /// Makes the client's first call, whose reply grants all credits.
-void all_credits(IngressLab& lab, TcpPeer& client) {
+void all_credits(ReverseGatewayLab& lab, TcpPeer& client) {
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
   EXPECT_EQ(lab.call(client, with_xid(nfs3(0), 1)), success(1));
   lab.forward.upstream.answer = nullptr;
@@ -103,7 +103,7 @@ std::vector<Message> messages() {
   return all;
 }
 
-void exchange_all(IngressLab& lab) {
+void exchange_all(ReverseGatewayLab& lab) {
   TcpPeer& client = lab.side.add_peer();
   std::uint32_t xid = 0x70000000;
   for (const Message& message : messages()) {
@@ -118,8 +118,8 @@ void exchange_all(IngressLab& lab) {
   }
 }
 
-TEST_P(Ingress, V1_074_V1_103_X_13_calls_and_replies_arrive_as_they_were_sent) {
-  IngressLab lab(options());
+TEST_P(ReverseGateway, V1_074_V1_103_X_13_calls_and_replies_arrive_as_they_were_sent) {
+  ReverseGatewayLab lab(options());
   exchange_all(lab);
   EXPECT_EQ(lab.side.connections.at(0)->version(), GetParam());
   EXPECT_GT(lab.side.count(Counter::reduced_calls), 5u);
@@ -127,10 +127,10 @@ TEST_P(Ingress, V1_074_V1_103_X_13_calls_and_replies_arrive_as_they_were_sent) {
   EXPECT_EQ(lab.side.count(Counter::failures), 0u);
 }
 
-TEST_P(Ingress, four_mebibytes_are_one_write_and_one_read) {
+TEST_P(ReverseGateway, four_mebibytes_are_one_write_and_one_read) {
   constexpr std::uint32_t kBytes = 4u << 20;
-  IngressLab lab({.version = GetParam(), .max_io_bytes = kBytes},
-                 {.record_buffers = kRecordBuffers, .max_io_bytes = kBytes});
+  ReverseGatewayLab lab({.version = GetParam(), .max_io_bytes = kBytes},
+                        {.record_buffers = kRecordBuffers, .max_io_bytes = kBytes});
   TcpPeer& client = lab.side.add_peer();
   const Bytes written = words({0, 0, 0, kBytes, 2, 7, 8});
   lab.forward.upstream.answer = [&](const auto& call) { return success(call.xid(), written); };
@@ -147,13 +147,13 @@ TEST_P(Ingress, four_mebibytes_are_one_write_and_one_read) {
   EXPECT_EQ(lab.side.count(Counter::placed_replies), 1u);
 }
 
-TEST(IngressUring, is_served_without_what_only_newer_kernels_have) {
-  IngressLab lab({.uring = UringFeatures()});
+TEST(ReverseGatewayUring, is_served_without_what_only_newer_kernels_have) {
+  ReverseGatewayLab lab({.uring = UringFeatures()});
   exchange_all(lab);
 }
 
-TEST_P(Ingress, many_calls_of_many_clients_find_their_ways_back) {
-  IngressLab lab(options());
+TEST_P(ReverseGateway, many_calls_of_many_clients_find_their_ways_back) {
+  ReverseGatewayLab lab(options());
   std::vector<TcpPeer*> clients;
   for (int i = 0; i < 4; ++i) clients.push_back(&lab.side.add_peer());
   lab.forward.upstream.answer = [](const auto& call) {
@@ -184,9 +184,9 @@ TEST_P(Ingress, many_calls_of_many_clients_find_their_ways_back) {
   EXPECT_GT(lab.side.count(Counter::waits_call), 0u);
 }
 
-TEST_P(Ingress, as_many_calls_with_attributes_as_others_are_outstanding) {
+TEST_P(ReverseGateway, as_many_calls_with_attributes_as_others_are_outstanding) {
   for (const Bytes& call : {compound(0, {}), compound(1, words({kGetAttr, 1, 0x18}))}) {
-    IngressLab lab(options());
+    ReverseGatewayLab lab(options());
     TcpPeer& client = lab.side.add_peer();
     all_credits(lab, client);
     const std::uint32_t calls = SideOptions{}.calls;
@@ -196,8 +196,8 @@ TEST_P(Ingress, as_many_calls_with_attributes_as_others_are_outstanding) {
   }
 }
 
-TEST_P(Ingress, V1_200_the_servers_calls_reach_their_client_and_its_answers_the_server) {
-  IngressLab lab(options());
+TEST_P(ReverseGateway, V1_200_the_servers_calls_reach_their_client_and_its_answers_the_server) {
+  ReverseGatewayLab lab(options());
   TcpPeer& client = lab.side.add_peer();
   TcpPeer& other = lab.side.add_peer();
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
@@ -216,8 +216,8 @@ TEST_P(Ingress, V1_200_the_servers_calls_reach_their_client_and_its_answers_the_
   EXPECT_EQ(lab.side.count(Counter::callbacks), 1u);
 }
 
-TEST_P(Ingress, the_servers_calls_find_a_client_whose_connection_was_anothers_a_moment_ago) {
-  IngressLab lab(options());
+TEST_P(ReverseGateway, the_servers_calls_find_a_client_whose_connection_was_anothers_a_moment_ago) {
+  ReverseGatewayLab lab(options());
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
   TcpPeer& first = lab.side.add_peer();
   lab.call(first, with_xid(compound(0, {}), 1));
@@ -233,8 +233,8 @@ TEST_P(Ingress, the_servers_calls_find_a_client_whose_connection_was_anothers_a_
   EXPECT_EQ(without_xid(lab.answer(second)), without_xid(conformance::rpc_call(77, 0x40000000, 1, 1)));
 }
 
-TEST_P(Ingress, the_servers_calls_wait_for_their_clients_answer_as_long_as_it_takes) {
-  IngressLab lab(options());
+TEST_P(ReverseGateway, the_servers_calls_wait_for_their_clients_answer_as_long_as_it_takes) {
+  ReverseGatewayLab lab(options());
   TcpPeer& client = lab.side.add_peer();
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
   lab.call(client, with_xid(compound(0, {}), 1));
@@ -251,8 +251,8 @@ TEST_P(Ingress, the_servers_calls_wait_for_their_clients_answer_as_long_as_it_ta
   EXPECT_EQ(lab.side.count(Counter::callbacks_refused), 0u);
 }
 
-TEST_P(Ingress, the_servers_calls_wait_for_room_in_the_queue_to_their_client) {
-  IngressLab lab(options());
+TEST_P(ReverseGateway, the_servers_calls_wait_for_room_in_the_queue_to_their_client) {
+  ReverseGatewayLab lab(options());
   TcpPeer& client = lab.side.add_peer();
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
   lab.call(client, with_xid(compound(0, {}), 1));
@@ -279,8 +279,8 @@ TEST_P(Ingress, the_servers_calls_wait_for_room_in_the_queue_to_their_client) {
   EXPECT_EQ(lab.side.count(Counter::callbacks_refused), 0u);
 }
 
-TEST_P(Ingress, calls_go_on_over_a_new_connection_when_theirs_to_the_server_is_lost) {
-  IngressLab lab(options());
+TEST_P(ReverseGateway, calls_go_on_over_a_new_connection_when_theirs_to_the_server_is_lost) {
+  ReverseGatewayLab lab(options());
   TcpPeer& client = lab.side.add_peer();
   all_credits(lab, client);
   for (std::uint32_t i = 0; i < 3; ++i) client.send_record(with_xid(read3(30'000), 100 + i));
@@ -295,8 +295,8 @@ TEST_P(Ingress, calls_go_on_over_a_new_connection_when_theirs_to_the_server_is_l
   EXPECT_EQ(lab.side.count(Counter::disconnects), 1u);
 }
 
-TEST_P(Ingress, an_idle_connection_that_the_server_ends_comes_back_with_the_next_call) {
-  IngressLab lab(options());
+TEST_P(ReverseGateway, an_idle_connection_that_the_server_ends_comes_back_with_the_next_call) {
+  ReverseGatewayLab lab(options());
   TcpPeer& client = lab.side.add_peer();
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
   lab.call(client, with_xid(nfs3(0), 1));
@@ -308,8 +308,8 @@ TEST_P(Ingress, an_idle_connection_that_the_server_ends_comes_back_with_the_next
   EXPECT_EQ(lab.side.connections.size(), 2u);
 }
 
-TEST_P(Ingress, a_client_that_goes_leaves_nothing_behind) {
-  IngressLab lab(options());
+TEST_P(ReverseGateway, a_client_that_goes_leaves_nothing_behind) {
+  ReverseGatewayLab lab(options());
   for (int round = 0; round < 3; ++round) {
     TcpPeer& client = lab.side.add_peer();
     all_credits(lab, client);
@@ -338,8 +338,8 @@ TEST_P(Ingress, a_client_that_goes_leaves_nothing_behind) {
 
 // --- Invalid messages
 
-TEST(IngressFault, records_that_are_no_calls_end_their_client_and_no_other) {
-  IngressLab lab({.clients = 6});
+TEST(ReverseGatewayFault, records_that_are_no_calls_end_their_client_and_no_other) {
+  ReverseGatewayLab lab({.clients = 6});
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
   TcpPeer& good = lab.side.add_peer();
   const Bytes bad[] = {record(words({1, 2, 3})),                            // too short
@@ -356,8 +356,8 @@ TEST(IngressFault, records_that_are_no_calls_end_their_client_and_no_other) {
 }
 
 /// The gateway is the end of the transport, which has no TLS (RFC 9289, section 4.1).
-TEST(IngressFault, a_client_that_asks_for_tls_is_answered_here) {
-  IngressLab lab;
+TEST(ReverseGatewayFault, a_client_that_asks_for_tls_is_answered_here) {
+  ReverseGatewayLab lab;
   TcpPeer& client = lab.side.add_peer();
   for (const std::uint32_t procedure : {0u, 1u})
     EXPECT_EQ(lab.call(client, words({9, 0, 2, 100003, 3, procedure, 7, 0, 0, 0})), words({9, 1, 1, 1, 1}));
@@ -366,8 +366,8 @@ TEST(IngressFault, a_client_that_asks_for_tls_is_answered_here) {
   EXPECT_EQ(lab.side.count(Counter::bad_calls), 2u);
 }
 
-TEST(IngressFault, V1_165_calls_of_another_RPC_version_are_answered_here) {
-  IngressLab lab;
+TEST(ReverseGatewayFault, V1_165_calls_of_another_RPC_version_are_answered_here) {
+  ReverseGatewayLab lab;
   TcpPeer& client = lab.side.add_peer();
   EXPECT_EQ(lab.call(client, words({9, 0, 3, 100003, 3, 0, 0, 0, 0, 0})), words({9, 1, 1, 0, 2, 2}));
   Bytes long_credential = words({10, 0, 2, 100003, 3, 0, 1, 404});
@@ -377,8 +377,8 @@ TEST(IngressFault, V1_165_calls_of_another_RPC_version_are_answered_here) {
   EXPECT_EQ(lab.side.count(Counter::bad_calls), 2u);
 }
 
-TEST(IngressFault, a_call_that_is_too_long_ends_its_client) {
-  IngressLab lab;
+TEST(ReverseGatewayFault, a_call_that_is_too_long_ends_its_client) {
+  ReverseGatewayLab lab;
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
   TcpPeer& client = lab.side.add_peer();
   Bytes call = nfs3(0);
@@ -390,9 +390,9 @@ TEST(IngressFault, a_call_that_is_too_long_ends_its_client) {
   EXPECT_EQ(lab.side.count(Counter::long_records), 1u);
 }
 
-TEST(IngressFault, a_call_is_too_long_beyond_what_is_configured) {
+TEST(ReverseGatewayFault, a_call_is_too_long_beyond_what_is_configured) {
   constexpr std::uint32_t kBytes = 4u << 20;
-  IngressLab lab({.max_io_bytes = kBytes}, {.max_io_bytes = kBytes});
+  ReverseGatewayLab lab({.max_io_bytes = kBytes}, {.max_io_bytes = kBytes});
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
   TcpPeer& client = lab.side.add_peer();
   Bytes call = nfs3(0);
@@ -405,8 +405,8 @@ TEST(IngressFault, a_call_is_too_long_beyond_what_is_configured) {
   EXPECT_EQ(lab.side.count(Counter::long_records), 1u);
 }
 
-TEST(IngressFault, a_call_with_an_outstanding_XID_is_dropped) {
-  IngressLab lab;
+TEST(ReverseGatewayFault, a_call_with_an_outstanding_XID_is_dropped) {
+  ReverseGatewayLab lab;
   TcpPeer& client = lab.side.add_peer();
   client.send_record(with_xid(nfs3(0), 5));
   client.send_record(with_xid(nfs3(0), 5));
@@ -419,17 +419,17 @@ TEST(IngressFault, a_call_with_an_outstanding_XID_is_dropped) {
   EXPECT_EQ(lab.call(client, with_xid(nfs3(0), 5)), success(5));
 }
 
-TEST(IngressFault, calls_that_ask_for_more_than_a_reply_can_be_get_what_the_server_has) {
-  IngressLab lab;
+TEST(ReverseGatewayFault, calls_that_ask_for_more_than_a_reply_can_be_get_what_the_server_has) {
+  ReverseGatewayLab lab;
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid(), read3_result(70'000, 1)); };
   TcpPeer& client = lab.side.add_peer();
   EXPECT_EQ(lab.call(client, with_xid(read3(0xFFFFFFFF), 5)), success(5, read3_result(70'000, 1)));
   EXPECT_EQ(lab.call(client, with_xid(read3(0x7FFFFFFF), 6)), success(6, read3_result(70'000, 1)));
 }
 
-TEST(IngressFault, a_call_waits_for_a_slow_server) {
-  EXPECT_EQ(tcp_clients::IngressConfig{}.server_side.call_timeout_ns, 0u);
-  IngressLab lab;
+TEST(ReverseGatewayFault, a_call_waits_for_a_slow_server) {
+  EXPECT_EQ(tcp_clients::ReverseGatewayConfig{}.server_side.call_timeout_ns, 0u);
+  ReverseGatewayLab lab;
   TcpPeer& client = lab.side.add_peer();
   all_credits(lab, client);
   constexpr std::size_t kProcedure = 5;
@@ -450,8 +450,8 @@ TEST(IngressFault, a_call_waits_for_a_slow_server) {
   EXPECT_EQ(lab.answer(client), success(5, words({0})));
 }
 
-TEST(IngressFault, a_call_that_may_not_wait_for_ever_costs_its_client_the_connection) {
-  IngressLab lab({.call_timeout_ns = 5'000'000'000});
+TEST(ReverseGatewayFault, a_call_that_may_not_wait_for_ever_costs_its_client_the_connection) {
+  ReverseGatewayLab lab({.call_timeout_ns = 5'000'000'000});
   TcpPeer& client = lab.side.add_peer();
   client.send_record(with_xid(nfs3(0), 5));
   ASSERT_TRUE(lab.until([&] { return lab.forward.upstream.calls.size() == 1; }));
@@ -464,8 +464,8 @@ TEST(IngressFault, a_call_that_may_not_wait_for_ever_costs_its_client_the_connec
   EXPECT_EQ(lab.call(lab.side.add_peer(), with_xid(nfs3(0), 6)), success(6));
 }
 
-TEST(IngressFault, a_server_that_cannot_be_reached_is_tried_again) {
-  IngressLab lab;
+TEST(ReverseGatewayFault, a_server_that_cannot_be_reached_is_tried_again) {
+  ReverseGatewayLab lab;
   lab.side.may_dial = false;
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
   TcpPeer& client = lab.side.add_peer();
@@ -476,15 +476,15 @@ TEST(IngressFault, a_server_that_cannot_be_reached_is_tried_again) {
   EXPECT_EQ(lab.answer(client), success(5));
 }
 
-TEST(IngressFault, strangers_are_refused) {
-  IngressLab closed({.allowed = {{PeerAddress::from_ipv4(192, 0, 2, 0), 120}}});
+TEST(ReverseGatewayFault, strangers_are_refused) {
+  ReverseGatewayLab closed({.allowed = {{PeerAddress::from_ipv4(192, 0, 2, 0), 120}}});
   TcpPeer& stranger = closed.side.add_peer();
   ASSERT_TRUE(closed.until([&] { return stranger.ended(); }));
   EXPECT_EQ(closed.side.count(Counter::clients_refused), 1u);
 }
 
-TEST(IngressFault, only_clients_with_privileged_ports_are_served_where_that_is_required) {
-  IngressLab lab({.privileged_clients = true});
+TEST(ReverseGatewayFault, only_clients_with_privileged_ports_are_served_where_that_is_required) {
+  ReverseGatewayLab lab({.privileged_clients = true});
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
   TcpPeer& user = lab.side.add_peer();
   ASSERT_TRUE(lab.until([&] { return user.ended(); }));
@@ -494,8 +494,8 @@ TEST(IngressFault, only_clients_with_privileged_ports_are_served_where_that_is_r
   EXPECT_EQ(lab.call(lab.side.add_privileged_peer(), with_xid(nfs3(0), 6)), success(6));
 }
 
-TEST(IngressFault, a_client_that_takes_no_bytes_is_ended_and_its_memory_serves_others) {
-  IngressLab lab({.record_buffers = 8});
+TEST(ReverseGatewayFault, a_client_that_takes_no_bytes_is_ended_and_its_memory_serves_others) {
+  ReverseGatewayLab lab({.record_buffers = 8});
   lab.forward.upstream.answer = [](const auto& call) {
     return success(call.xid(), read3_result(1 << 20, 1));
   };
@@ -510,9 +510,9 @@ TEST(IngressFault, a_client_that_takes_no_bytes_is_ended_and_its_memory_serves_o
   EXPECT_EQ(lab.call(other, with_xid(read3(1 << 20), 6)), success(6, read3_result(1 << 20, 1)));
 }
 
-TEST(IngressFault, a_long_call_waits_for_one_of_few_records_and_is_counted) {
+TEST(ReverseGatewayFault, a_long_call_waits_for_one_of_few_records_and_is_counted) {
   constexpr std::uint32_t kBytes = 4u << 20;
-  IngressLab lab({.record_buffers = 2, .max_io_bytes = kBytes}, {.max_io_bytes = kBytes});
+  ReverseGatewayLab lab({.record_buffers = 2, .max_io_bytes = kBytes}, {.max_io_bytes = kBytes});
   TcpPeer& client = lab.side.add_peer();
   all_credits(lab, client);
   for (std::uint32_t i = 0; i < 3; ++i) client.send_record(with_xid(write3(kBytes, i), 100 + i));
@@ -528,9 +528,9 @@ TEST(IngressFault, a_long_call_waits_for_one_of_few_records_and_is_counted) {
 }
 
 /// Client libraries may use fragments as short as 2048 bytes, even for the longest WRITE.
-TEST(IngressFault, a_call_of_many_fragments_is_one_call) {
+TEST(ReverseGatewayFault, a_call_of_many_fragments_is_one_call) {
   constexpr std::uint32_t kFragment = 512, kXid = 5;
-  IngressLab lab;
+  ReverseGatewayLab lab;
   const Bytes results = words({0, 0, 0, 1 << 20, 2, 7, 8});
   lab.forward.upstream.answer = [&](const auto& call) { return success(call.xid(), results); };
   TcpPeer& client = lab.side.add_peer();
@@ -543,8 +543,8 @@ TEST(IngressFault, a_call_of_many_fragments_is_one_call) {
   EXPECT_EQ(without_xid(lab.forward.upstream.calls.back().message), without_xid(call));
 }
 
-TEST(IngressFault, a_client_that_has_sent_its_last_call_gets_its_reply) {
-  IngressLab lab;
+TEST(ReverseGatewayFault, a_client_that_has_sent_its_last_call_gets_its_reply) {
+  ReverseGatewayLab lab;
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
   TcpPeer& client = lab.side.add_peer();
   client.send_record(with_xid(nfs3(0), 5));
@@ -554,8 +554,8 @@ TEST(IngressFault, a_client_that_has_sent_its_last_call_gets_its_reply) {
   EXPECT_EQ(lab.side.area->outstanding.load(), 0u);
 }
 
-TEST(IngressFault, a_client_that_sends_nothing_more_is_ended_if_its_call_is_not_answered) {
-  IngressLab lab;
+TEST(ReverseGatewayFault, a_client_that_sends_nothing_more_is_ended_if_its_call_is_not_answered) {
+  ReverseGatewayLab lab;
   TcpPeer& client = lab.side.add_peer();
   client.send_record(with_xid(nfs3(0), 5));
   client.shut_sending();
@@ -567,8 +567,8 @@ TEST(IngressFault, a_client_that_sends_nothing_more_is_ended_if_its_call_is_not_
 }
 
 /// The client may have connected again and repeated the call, which must not be sent after a newer one.
-TEST(IngressFault, a_call_of_a_client_that_sends_nothing_more_is_not_sent_again) {
-  IngressLab lab;
+TEST(ReverseGatewayFault, a_call_of_a_client_that_sends_nothing_more_is_not_sent_again) {
+  ReverseGatewayLab lab;
   TcpPeer& client = lab.side.add_peer();
   client.send_record(with_xid(nfs3(0), 5));
   client.shut_sending();
@@ -580,8 +580,8 @@ TEST(IngressFault, a_call_of_a_client_that_sends_nothing_more_is_not_sent_again)
   EXPECT_EQ(lab.side.connections.size(), 1u);
 }
 
-TEST(IngressFault, a_client_that_stops_in_the_middle_of_a_long_call_is_ended) {
-  IngressLab lab;
+TEST(ReverseGatewayFault, a_client_that_stops_in_the_middle_of_a_long_call_is_ended) {
+  ReverseGatewayLab lab;
   TcpPeer& client = lab.side.add_peer();
   const Bytes call = record(write3(300'000, 1));
   client.send(std::span(call).first(200'000));
@@ -592,8 +592,8 @@ TEST(IngressFault, a_client_that_stops_in_the_middle_of_a_long_call_is_ended) {
   EXPECT_EQ(lab.side.count(Counter::clients_stuck), 1u);
 }
 
-TEST(IngressFault, answers_that_nobody_asked_for_are_counted) {
-  IngressLab lab;
+TEST(ReverseGatewayFault, answers_that_nobody_asked_for_are_counted) {
+  ReverseGatewayLab lab;
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
   TcpPeer& client = lab.side.add_peer();
   client.send_record(success(55, {}));

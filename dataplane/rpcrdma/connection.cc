@@ -169,10 +169,11 @@ template <std::uint32_t kVersion>
 /// Fast path of version 1. Returns false without side effects if the message is not plain.
 [[gnu::always_inline]] inline bool Connection::take_plain_version_1(
     std::uint16_t buffer, std::span<const std::byte> message) noexcept {
-  if (!v1::is_plain(message)) [[unlikely]]
+  const Shortcut shortcut = link_.shortcut();
+  if (shortcut == Shortcut::None || !v1::is_plain(message)) [[unlikely]]
     return false;
   if (v1::plain_response(message.data())) return take_plain_reply<v1::kVersion>(buffer, message);
-  if (config().credit_grant == 0) return false;
+  if (shortcut != Shortcut::CallsAndReplies) return false;
   return responder_.on_plain_call<v1::kVersion>(buffer, message), true;
 }
 

@@ -153,9 +153,10 @@ class IntakeV2 final : private ShareWaiter {
   }
   /// Updates the shortcut. Called at the end of every function that can change one of its conditions.
   void note_settled() noexcept {
+    if (link_.version_state() == VersionState::Version1) return;  // the connection has fallen back
     const bool settled = link_.is_open() && link_.version_state() == VersionState::Version2 &&
-                         link_.opening() == Opening::Complete && link_.flow().peer_limit() != 0 &&
-                         wait_ == Wait::Nothing && sequence_.idle();
+                         link_.config().shortcuts && link_.opening() == Opening::Complete &&
+                         link_.flow().peer_limit() != 0 && wait_ == Wait::Nothing && sequence_.idle();
     const ConnectionConfig& config = link_.config();
     const bool serves_calls = !config.active && config.credit_grant > 0;
     link_.set_shortcut(!settled       ? Shortcut::None

@@ -15,7 +15,6 @@ using v2::HeaderType;
 void IntakeV2::open() noexcept {
   static_cast<void>(SLUICE_INVARIANT(assembly_ == nullptr, pool_balance));
   static_cast<void>(SLUICE_INVARIANT(deferred_.empty() && wait_ == Wait::Nothing, list_membership));
-  link_.set_shortcut(Shortcut::None);
   sequence_ = {};
   assembly_ = nullptr;
   deferred_.clear();

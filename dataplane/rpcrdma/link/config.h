@@ -109,6 +109,8 @@ struct ConnectionConfig {
 
   /// True on the side that opened the connection; its calls are the forward direction.
   bool active = false;
+  /// Lets plain messages bypass the general path. False only in the test that compares the two paths.
+  bool shortcuts = true;
   /// Active side: the server's port. Together with the address it identifies the server.
   std::uint16_t server_port = 0;
 

@@ -29,8 +29,7 @@ void Link::transition(State to) noexcept {
 
 void Link::transition(VersionState to) noexcept {
   const bool legal = SLUICE_INVARIANT(may_follow(version_, to), connection_state);
-  version_ = to;
-  bound_receives();
+  set_version(to);
   if (!legal) close(CloseReason::InternalError);
 }
 
@@ -73,9 +72,17 @@ void Link::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const
 }
 
 void Link::begin(VersionState version, Opening opening) noexcept {
-  version_ = version;
+  set_version(version);
   opening_ = opening;
   hold_back();
+}
+
+/// Sets the version and everything that it determines. Calls of version 1 have no direction, so a connection
+/// that serves calls serves those of both directions (V1-157).
+void Link::set_version(VersionState version) noexcept {
+  version_ = version;
+  const Shortcut of_version_1 = config_.credit_grant > 0 ? Shortcut::CallsAndReplies : Shortcut::Replies;
+  shortcut_ = version == VersionState::Version1 && config_.shortcuts ? of_version_1 : Shortcut::None;
   bound_receives();
 }
 

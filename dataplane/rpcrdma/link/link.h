@@ -147,7 +147,7 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   std::uint32_t version() const noexcept {
     return smaller_of<std::uint32_t>(static_cast<std::uint32_t>(version_), 2);
   }
-  /// Returns the shortcut that the intake of version 2 has set.
+  /// Returns the shortcut, which set_version() determines for version 1 and the intake for version 2.
   Shortcut shortcut() const noexcept { return shortcut_; }
   void set_shortcut(Shortcut shortcut) noexcept { shortcut_ = shortcut; }
   bool speaks_version_2() const noexcept { return version_ >= VersionState::AwaitingAnswer; }
@@ -335,6 +335,7 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   static constexpr std::uint32_t kVersion1 = 1;
 
   void transition(State to) noexcept;
+  void set_version(VersionState version) noexcept;
   bool may_send_whole(std::int32_t least_balance) const noexcept {
     return flow_.balance() - held_back_ >= least_balance;
   }

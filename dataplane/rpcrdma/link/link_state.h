@@ -31,8 +31,8 @@ enum class Opening : std::uint8_t {
   AwaitingCall,        ///< the first call must be sent first, followed by properties (Greeting::Call)
 };
 
-/// Messages that may bypass the intake of version 2. They are complete and without chunks, and their
-/// connection has finished its opening and has no deferred messages.
+/// Plain messages that may bypass the general path. In version 2 the connection has also finished its opening
+/// and has no deferred messages.
 enum class Shortcut : std::uint8_t { None, Replies, CallsAndReplies };
 
 /// When waiting senders are retried.

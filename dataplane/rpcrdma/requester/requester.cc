@@ -21,7 +21,6 @@ using State = RequestSlot::State;
 Requester::Requester(RequesterContext context, rdma::Device& device, const RequesterConfig& config)
     : context_(*context.links_),
       config_(config),
-      plain_calls_(!config.keep_xids && config.inline_bytes >= v2::kMinMsgHeaderBytes),
       sends_(config.requests),
       xid_sequence_(random_value<std::uint32_t>()),
       send_stride_(static_cast<std::uint32_t>(buffer_stride(std::size_t{2} * config.inline_bytes))),
@@ -218,6 +217,8 @@ Counters& Requester::counters() noexcept {
 void Requester::attach(Link& link) noexcept {
   link_ = &link;
   established_ = false;
+  plain_calls_ =
+      !config_.keep_xids && config_.inline_bytes >= v2::kMinMsgHeaderBytes && link.config().shortcuts;
   granted_ = 1;
   no_msg_refused_ = false;
   ++attachments_;

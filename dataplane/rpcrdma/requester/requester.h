@@ -211,7 +211,7 @@ class Requester {
   bool is_plain(const Slot& slot) const noexcept {
     if (slot.read_items + slot.write_items > 0 || slot.force_long || slot.force_reply_chunk ||
         slot.call_memory != nullptr || slot.continued_bytes > 0 ||
-        config_.inline_bytes < v2::kMinMsgHeaderBytes)
+        config_.inline_bytes < v2::kMinMsgHeaderBytes || !link_->config().shortcuts)
       return false;
     if (link_->speaks_version_2())
       return v2::kMinMsgHeaderBytes + slot.payload_bytes <= link_->send_bytes() &&
@@ -276,9 +276,9 @@ class Requester {
 
   LinkContext& context_;
   const RequesterConfig config_;
-  /// True if the configuration allows plain calls: the requester chooses XIDs, and a Send has room for the
-  /// header.
-  const bool plain_calls_;
+  /// True if the configurations of the requester and its connection allow plain calls: the requester chooses
+  /// XIDs, and a Send has room for the header.
+  bool plain_calls_ = false;
   Counters& counters() noexcept;
   Link* link_ = nullptr;      ///< null: calls wait for a connection
   bool established_ = false;  ///< valid only with a link

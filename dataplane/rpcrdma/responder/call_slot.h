@@ -64,8 +64,8 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   bool into_sink_ = false;   ///< the RDMA Reads go to the service's pieces
   bool impossible_ = false;  ///< the service requested more result memory than any buffer has
   bool traced_ = false;      ///< the connection was traced when the call began
-  /// True if the call has no chunks, no handle to invalidate, no refusal, and uses only the memory of its
-  /// slot.
+  /// True if the call has no chunks, no handle to invalidate, no refusal, uses only the memory of its slot,
+  /// and is on a connection with shortcuts.
   bool plain_ = true;
   State state_ = State::Free;
   /// State last counted in slots_in_state, updated at the end of advance() and when the slot is freed.

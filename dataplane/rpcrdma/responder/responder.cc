@@ -107,8 +107,8 @@ void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) no
   CallSlot& slot = take_slot();
   if (&message != &slot.message_) slot.message_ = message;
   slot.offered_results_ = message.header.chunks.writes.size();
-  slot.plain_ = message.header.chunks.empty() && message.header.invalidate == rdma::Rkey{} && !refusal &&
-                message.assembly == nullptr;
+  slot.plain_ = link_.config().shortcuts && message.header.chunks.empty() &&
+                message.header.invalidate == rdma::Rkey{} && !refusal && message.assembly == nullptr;
   slot.holds_receive_ = message.buffer != kNoReceive;
   slot.refusal_ = refusal;
   start(slot);

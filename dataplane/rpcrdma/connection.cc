@@ -99,7 +99,7 @@ void Connection::set_credits(std::uint32_t credits) noexcept {
   responder_.set_grant(smaller_of(credits, credit_limit_));
   const auto grant = static_cast<std::uint32_t>(responder_.grant());
   link_.set_window(smaller_of(grant, config().credit_grant) + config().credits_requested);
-  if (speaks_version_2()) link_.repost_spares();
+  link_.repost_spares();
 }
 
 void Connection::limit_credits(std::uint32_t limit) noexcept {

@@ -7,6 +7,7 @@
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/rpcrdma/link/version_rules.h"
 #include "dataplane/rpcrdma/properties.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 
@@ -230,7 +231,7 @@ bool Properties::take(std::span<const std::byte> body, const v2::Header& header,
 bool Properties::send_host_authentication(std::span<const std::byte> octets) noexcept {
   SharedMemory& memory = link_.context().assembly;
   const std::size_t bytes = 3 * xdr::kUnit + xdr::kUnit + xdr::padded(octets.size());
-  if (!link_.is_open() || !link_.speaks_version_2() || outgoing_ != nullptr ||
+  if (!link_.is_open() || !link_.rules().has_properties || outgoing_ != nullptr ||
       bytes > smaller_of<std::size_t>(kMaxPropertyBytes, memory.most_bytes()))
     return false;
   outgoing_ = memory.acquire(link_.assembly_account(), bytes);

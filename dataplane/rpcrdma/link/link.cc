@@ -6,6 +6,7 @@
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/link/shared_memory.h"
+#include "dataplane/rpcrdma/link/version_rules.h"
 #include "pmd/device.h"
 
 namespace sluice::rpcrdma {
@@ -15,6 +16,7 @@ Link::Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const C
       context_(context),
       counters_(&context.counters.of(0)),
       receives_(receives, capacity.receives(), capacity.receive_bytes),
+      rules_(&kVersion1Rules),
       capacity_(capacity),
       owner_(owner),
       control_(control) {}
@@ -77,10 +79,11 @@ void Link::begin(VersionState version, Opening opening) noexcept {
   hold_back();
 }
 
-/// Sets the version and everything that it determines. Calls of version 1 have no direction, so a connection
-/// that serves calls serves those of both directions (V1-157).
+/// Sets the version, its rules, and the shortcut of version 1, where plain calls of both directions bypass
+/// the general path (V1-157).
 void Link::set_version(VersionState version) noexcept {
   version_ = version;
+  rules_ = speaks_version_2() ? &kVersion2Rules : &kVersion1Rules;
   const Shortcut of_version_1 = config_.credit_grant > 0 ? Shortcut::CallsAndReplies : Shortcut::Replies;
   shortcut_ = version == VersionState::Version1 && config_.shortcuts ? of_version_1 : Shortcut::None;
   bound_receives();
@@ -182,9 +185,9 @@ void Link::flush_receives() noexcept {
   transmit.receives_for = nullptr;
 }
 
-/// Limits the Receives in use. Version 2 needs as many as its window of credits.
+/// Limits the Receives in use to the window of credits if every message uses a credit.
 void Link::bound_receives() noexcept {
-  receives_.bound(speaks_version_2() ? flow_.most_receives() : Receives::kNoBound);
+  receives_.bound(rules_->credit_per_message ? flow_.most_receives() : Receives::kNoBound);
 }
 
 void Link::set_window(std::uint32_t credits) noexcept {

@@ -32,6 +32,8 @@
 
 namespace sluice::rpcrdma {
 
+struct VersionRules;
+
 /// Capacity of one connection object, equal for all connections of a reactor.
 struct ConnectionCapacity {
   std::uint32_t call_slots = 64;
@@ -151,6 +153,8 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   Shortcut shortcut() const noexcept { return shortcut_; }
   void set_shortcut(Shortcut shortcut) noexcept { shortcut_ = shortcut; }
   bool speaks_version_2() const noexcept { return version_ >= VersionState::AwaitingAnswer; }
+  /// Returns what the version determines in the general path of calls and replies.
+  const VersionRules& rules() const noexcept { return *rules_; }
   bool negotiating() const noexcept { return version_ == VersionState::AwaitingAnswer; }
   void transition(VersionState to) noexcept;
   /// Returns the versions that this end serves. Version 1 cannot authenticate a host, so version 2 is
@@ -383,6 +387,7 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   v2::Agreement agreement_;
   std::uint64_t last_post_ns_ = 0;
   Sender sender_;  ///< the sender inside a continued message
+  const VersionRules* rules_;
   const ConnectionCapacity capacity_;
   PeerAddress peer_;
   HostName peer_host_;

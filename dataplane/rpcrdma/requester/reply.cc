@@ -184,60 +184,6 @@ bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
   }
 }
 
-/// Returns the length of the call with all its arguments in the payload.
-std::uint64_t Requester::unreduced_bytes(const Slot& slot) const noexcept {
-  std::uint64_t bytes = slot.payload_bytes;
-  std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
-  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
-    bytes += xdr::padded(rdma::total_bytes(pieces.first(slot.chunks->read_pieces[i])));
-    pieces = pieces.subspan(slot.chunks->read_pieces[i]);
-  }
-  return bytes;
-}
-
-/// Puts the arguments back into the payload, for a responder that supports no Read chunks. Returns false if
-/// no memory is available now.
-bool Requester::unreduce(Slot& slot) noexcept {
-  if (slot.call_memory == nullptr) {
-    std::byte* const whole = long_memory_.acquire();
-    if (whole == nullptr) {
-      ++counters().waits_reply_memory;
-      link_->retry_at_turn_end();
-      return false;
-    }
-    std::memcpy(whole, payload_of(slot).address, slot.payload_bytes);
-    slot.call_memory = whole;
-  }
-  // Data is moved in place, from the end, so that nothing is overwritten before it has moved.
-  std::byte* const whole = slot.call_memory;
-  const std::uint64_t bytes = unreduced_bytes(slot);
-  static_cast<void>(SLUICE_INVARIANT(bytes <= long_memory_.buffer_bytes(), buffer_bounds));
-  std::uint64_t from = slot.payload_bytes;
-  std::uint64_t to = bytes;
-  for (std::uint32_t i = slot.read_items; i-- > 0;) {
-    std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
-    for (std::uint32_t before = 0; before < i; ++before)
-      pieces = pieces.subspan(slot.chunks->read_pieces[before]);
-    pieces = pieces.first(slot.chunks->read_pieces[i]);
-    const auto item_at = static_cast<std::uint32_t>(slot.chunks->read_positions[i]);
-    const std::uint64_t item_end = item_at + xdr::padded(rdma::total_bytes(pieces));
-    const std::uint64_t run = to - item_end;
-    static_cast<void>(SLUICE_INVARIANT(item_end <= to && run <= from, buffer_bounds));
-    from -= run;
-    std::memmove(whole + item_end, whole + from, run);
-    to = item_at;
-    std::byte* at = whole + item_at;
-    for (const rdma::Sge& piece : pieces) {
-      std::memcpy(at, piece.address, piece.length);
-      at += piece.length;
-    }
-    std::memset(at, 0, static_cast<std::size_t>(whole + item_end - at));
-  }
-  slot.payload_bytes = static_cast<std::uint32_t>(bytes);
-  slot.arguments = Slot::Arguments::InPayload;
-  return true;
-}
-
 /// Fences what was exposed, then sends the call again with the same XID.
 void Requester::resend(Slot& slot) noexcept {
   static_cast<void>(SLUICE_INVARIANT(outstanding_ > 0 && slot.state == State::AwaitingReply, request_state));
@@ -290,7 +236,7 @@ void Requester::set_outcome(Slot& slot, CallStatus status) noexcept {
   slot.reply.write_items_ = slot.write_items;
   slot.reply.returned_ = {slot.chunks->returned.data(), slot.write_items};
   slot.reply.write_segments_ = {slot.chunks->write_segments.data(), slot.write_items};
-  slot.reply.version_2_ = version_2();
+  slot.reply.exact_chunks_ = link_ != nullptr && link_->rules().exact_chunks;
   if (status != CallStatus::Ok) slot.reply.message_ = {};
 }
 

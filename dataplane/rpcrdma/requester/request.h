@@ -84,7 +84,7 @@ class Reply {
   CallStatus status_ = CallStatus::Ok;
   rpc::Xid xid_{};
   std::span<const std::byte> message_;
-  bool version_2_ = false;
+  bool exact_chunks_ = false;  ///< VersionRules::exact_chunks
   std::uint16_t slot_ = 0;
   v2::Error error_;
   std::size_t write_items_ = 0;

@@ -323,7 +323,7 @@ ItemResult Reply::item(std::size_t index, std::uint32_t count) const noexcept {
   using Where = ItemResult::Where;
   const bool offered = index < write_items_ && index < returned_.size();
   const std::uint64_t returned = offered ? returned_[index] : 0;
-  if (version_2_) {
+  if (exact_chunks_) {
     // A result that fits its chunk must not be inline, and its round-up is not part of the chunk (V2-071,
     // V2-096).
     if (!offered || write_segments_[index] == 0) return {Where::Inline};

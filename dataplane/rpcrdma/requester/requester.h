@@ -114,7 +114,8 @@ class Requester {
   std::uint32_t free_requests() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
   /// Returns the credits granted by the latest reply; in version 2 the peer's limit.
   Credits granted() const noexcept {
-    return static_cast<Credits>(version_2() ? link_->flow().peer_limit() : granted_);
+    const bool by_limit = link_ != nullptr && link_->speaks_version_2();
+    return static_cast<Credits>(by_limit ? link_->flow().peer_limit() : granted_);
   }
   bool is_outstanding(rpc::Xid xid) const noexcept;
   bool connected() const noexcept { return established_; }
@@ -170,6 +171,7 @@ class Requester {
     std::uint32_t segments = 0;
     std::size_t header_bytes = 0;
     bool possible = false;
+    bool plain = false;  ///< the common call: no chunks, and one Send for the call and one for its reply
   };
 
   void transition(Slot& slot, Slot::State to) noexcept;
@@ -199,7 +201,6 @@ class Requester {
                             std::uint64_t bytes = ~std::uint64_t{0}) const noexcept;
   std::uint32_t segments_of(std::uint64_t bytes) const noexcept;
   std::uint32_t max_segment_bytes() const noexcept;
-  bool version_2() const noexcept;
   bool may_send(const Slot& slot) noexcept;
   bool send(Slot& slot) noexcept;
   void on_sent(Slot& slot, const Shape& shape) noexcept;
@@ -207,22 +208,10 @@ class Requester {
   bool expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint64_t bytes,
               rdma::AccessFlags access) noexcept;
   void send_waiting() noexcept;
-  /// Returns true for the common call: no chunks, and one Send for the call and one for its reply.
-  bool is_plain(const Slot& slot) const noexcept {
-    if (slot.read_items + slot.write_items > 0 || slot.force_long || slot.force_reply_chunk ||
-        slot.call_memory != nullptr || slot.continued_bytes > 0 ||
-        config_.inline_bytes < v2::kMinMsgHeaderBytes || !link_->config().shortcuts)
-      return false;
-    if (link_->speaks_version_2())
-      return v2::kMinMsgHeaderBytes + slot.payload_bytes <= link_->send_bytes() &&
-             slot.reply_chunk_least == 0 && slot.max_reply_bytes <= config_.continue_up_to;
-    return kMinMsgHeaderBytes + slot.payload_bytes <= link_->send_bytes() &&
-           kMinMsgHeaderBytes + slot.max_reply_bytes <= link_->config().receive_inline_bytes;
-  }
-  Shape plain_shape() const noexcept {
-    return {.header_bytes = link_->speaks_version_2() ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes,
-            .possible = true};
-  }
+  template <std::uint32_t kVersion>
+  bool fits_plain(std::size_t payload_bytes, std::uint32_t max_reply_bytes) const noexcept;
+  template <std::uint32_t kVersion>
+  bool is_plain(const Slot& slot) const noexcept;
   bool is_plain_and_ready(const Request& request) const noexcept;
   template <std::uint32_t kVersion>
   bool sends_at_once(const Request& request) noexcept;

@@ -29,15 +29,9 @@ using State = RequestSlot::State;
 /// available.
 template <std::uint32_t kVersion>
 [[gnu::always_inline]] inline bool Requester::sends_at_once(const Request& request) noexcept {
-  const std::size_t bytes = request.payload.size();
-  if constexpr (kVersion == v2::kVersion)
-    return v2::kMinMsgHeaderBytes + bytes <= link_->send_bytes(true) &&
-           request.max_reply_bytes <= config_.continue_up_to && link_->may_call_now() &&
-           link_->has_room_for_one();
-  else
-    return kMinMsgHeaderBytes + bytes <= link_->send_bytes(false) &&
-           kMinMsgHeaderBytes + request.max_reply_bytes <= link_->config().receive_inline_bytes &&
-           has_credit(request.urgent) && link_->has_room_for_one();
+  if (!fits_plain<kVersion>(request.payload.size(), request.max_reply_bytes)) return false;
+  const bool may_send = kVersion == v2::kVersion ? link_->may_call_now() : has_credit(request.urgent);
+  return may_send && link_->has_room_for_one();
 }
 
 SubmittedXid Requester::submit(const Request& request) noexcept {
@@ -133,7 +127,6 @@ template <std::uint32_t kVersion>
   Reply& reply = plain_reply_;  // its status is Ok
   reply.xid_ = slot.xid;
   reply.slot_ = slot.index;
-  reply.version_2_ = version_2;
   reply.message_ = message.subspan(version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes);
   step<State::AwaitingReply, State::AwaitingSendDone>(slot);
   if (slot.completion != nullptr) slot.completion(slot.context, reply);
@@ -148,11 +141,7 @@ template void Requester::take_plain_reply<v2::kVersion>(Slot&, std::uint16_t,
 
 // --- Waiting calls
 
-bool Requester::version_2() const noexcept {
-  return link_ != nullptr && link_->speaks_version_2();
-}
-
-/// Counts a staged call with this credit word, in version 2.
+/// Counts a staged call that uses a credit, with this credit word.
 inline void Requester::count_send(v2::CreditWord credit) noexcept {
   link_->count_send(credit);
   if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
@@ -160,7 +149,7 @@ inline void Requester::count_send(v2::CreditWord credit) noexcept {
 
 bool Requester::may_send(const Slot& slot) noexcept {
   if (!connected() || !peer_ready_ || !link_->is_open() || link_->version() == 0) return false;
-  if (version_2()) return link_->may_send_now({Sender::Kind::Call, slot.index});
+  if (link_->rules().credit_per_message) return link_->may_send_now({Sender::Kind::Call, slot.index});
   return has_credit(slot.urgent);
 }
 
@@ -193,7 +182,7 @@ bool Requester::send(Slot& slot) noexcept {
     end_call(slot, CallStatus::TooLarge);
     return true;
   }
-  if (version_2() && link_->opening() == Opening::AwaitingCall &&
+  if (link_->opening() == Opening::AwaitingCall &&
       (shape.segments > 0 || shape.header_bytes + slot.payload_bytes > v2::kMaxFirstMessageBytes)) {
     link_->greet_with_properties();  // V2-006, V2-007
     return false;
@@ -205,8 +194,8 @@ bool Requester::send(Slot& slot) noexcept {
     return false;
   }
   if (!take_resources(slot, shape)) return false;
-  if (is_plain(slot) && link_->has_room_for_one()) {
-    stage_plain_send(slot, slot.index, version_2());
+  if (shape.plain && link_->has_room_for_one()) {
+    stage_plain_send(slot, slot.index, link_->speaks_version_2());
     if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
   } else {
     const SendStage::Mark mark = stage.mark();
@@ -297,10 +286,11 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
     pieces = pieces.subspan(item.size());
   }
   slot.first_write_segment = slot.segment_count;
+  const VersionRules& rules = link_->rules();
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {
     const std::uint16_t before = slot.segment_count;
     const auto item = pieces.first(slot.chunks->write_pieces[i]);
-    const std::uint64_t offered = version_2() ? slot.chunks->write_offers[i] : rdma::total_bytes(item);
+    const std::uint64_t offered = rules.grows_chunks ? slot.chunks->write_offers[i] : rdma::total_bytes(item);
     exposed = exposed && (slot.results_in_reply || expose(slot, item, offered, rdma::kRemoteWrite));
     slot.chunks->write_segments[i] = static_cast<std::uint8_t>(slot.segment_count - before);
     pieces = pieces.subspan(item.size());
@@ -313,7 +303,7 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
     link_->close(broken ? CloseReason::TransportError : CloseReason::InvalidationError);
     return false;
   }
-  if (version_2() && config_.remote_invalidation && context_.remote_invalidation)
+  if (rules.names_handle && config_.remote_invalidation && context_.remote_invalidation)
     slot.invalidate = slot.chunks->segments[0].handle;
   return true;
 }
@@ -377,22 +367,22 @@ bool Requester::stage_send(Slot& slot, const Shape& shape, const CallChunks& chu
   std::byte* header_at = send_buffer(slot.index) + config_.inline_bytes - shape.header_bytes;
   xdr::Writer header({header_at, shape.header_bytes});
   SLUICE_INVARIANT_DEBUG(shape.header_bytes <= config_.inline_bytes, buffer_bounds);
+  const VersionRules& rules = link_->rules();
   v2::CreditWord credit;
-  if (version_2()) {
-    credit = link_->offer();
-    v2::encode_call(header, {.xid = slot.xid, .credit = credit},
-                    shape.long_call ? v2::HeaderType::NoMsg : v2::HeaderType::Msg, slot.invalidate, chunks);
-  } else {
-    v1::encode_call(header, slot.xid, static_cast<Credits>(link_->config().credits_requested),
-                    shape.long_call ? v1::Procedure::NoMsg : v1::Procedure::Msg, chunks);
-  }
+  if (rules.credit_per_message) credit = link_->offer();
+  rules.encode_call(header,
+                    {.xid = slot.xid,
+                     .credits = rules.credit_per_message ? credit.word() : link_->config().credits_requested,
+                     .no_msg = shape.long_call,
+                     .invalidate = slot.invalidate},
+                    chunks);
   SendStage& stage = link_->stage();
   const rdma::Sge payload = payload_of(slot);
   if (!header.ok() ||
       !stage.append({header_at, static_cast<std::uint32_t>(shape.header_bytes), send_region_.lkey}) ||
       (!shape.long_call && !link_->append_payload({&payload, 1}, slot.continued_bytes)))
     return false;
-  if (version_2()) count_send(credit);
+  if (rules.credit_per_message) count_send(credit);
   link_->count_sent(&Counters::inline_bytes_sent,
                     shape.header_bytes + (shape.long_call ? 0 : payload.length - slot.continued_bytes));
   return true;

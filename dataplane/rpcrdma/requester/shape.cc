@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Selects the shape of a call: inline, with Read and Write chunks, as a long call, in parts, or with a Reply
-// chunk. Also moves arguments and results through bounce buffers where the configuration requires it.
+// chunk. Also puts arguments back into the payload where the responder requires it, and moves arguments and
+// results through bounce buffers where the configuration requires it.
 #include "dataplane/base/invariant.h"
 
 #include <cstring>
 
 #include "dataplane/base/siphash.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/rpcrdma/requester/steps.h"
 
 namespace sluice::rpcrdma {
 rdma::Sge Requester::payload_of(const Slot& slot) const noexcept {
@@ -17,8 +18,8 @@ rdma::Sge Requester::payload_of(const Slot& slot) const noexcept {
 }
 
 std::uint32_t Requester::max_segment_bytes() const noexcept {
-  return version_2() ? smaller_of(config_.max_segment_bytes, link_->agreement().max_segment_bytes)
-                     : config_.max_segment_bytes;
+  if (!link_->rules().has_properties) return config_.max_segment_bytes;
+  return smaller_of(config_.max_segment_bytes, link_->agreement().max_segment_bytes);
 }
 
 std::uint32_t Requester::segments_of(std::uint64_t bytes) const noexcept {
@@ -35,9 +36,22 @@ std::uint32_t Requester::segments_of(std::span<const rdma::Sge> pieces, std::uin
   return segments;
 }
 
+/// Returns true for the common call: no chunks, and one Send for the call and one for its reply.
+template <std::uint32_t kVersion>
+bool Requester::is_plain(const Slot& slot) const noexcept {
+  return slot.read_items + slot.write_items == 0 && !slot.force_long && !slot.force_reply_chunk &&
+         slot.call_memory == nullptr && slot.continued_bytes == 0 && slot.reply_chunk_least == 0 &&
+         config_.inline_bytes >= v2::kMinMsgHeaderBytes && link_->config().shortcuts &&
+         fits_plain<kVersion>(slot.payload_bytes, slot.max_reply_bytes);
+}
+
 Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
-  if (is_plain(slot)) return plain_shape();
-  return version_2() ? shape_v2(slot) : shape_v1(slot);
+  if (link_->speaks_version_2()) {
+    if (!is_plain<v2::kVersion>(slot)) return shape_v2(slot);
+    return {.header_bytes = v2::kMinMsgHeaderBytes, .possible = true, .plain = true};
+  }
+  if (!is_plain<v1::kVersion>(slot)) return shape_v1(slot);
+  return {.header_bytes = kMinMsgHeaderBytes, .possible = true, .plain = true};
 }
 
 /// Returns true if the requester has as many long buffers as the call needs simultaneously.
@@ -168,6 +182,62 @@ Requester::Shape Requester::shape_v1(const Slot& slot) const noexcept {
                    shape.reply_chunk_bytes <= long_memory_.buffer_bytes() && has_buffers_for(slot, shape) &&
                    (!config_.reverse || shape.segments == 0);
   return shape;
+}
+
+// --- Arguments that return to the payload
+
+/// Returns the length of the call with all its arguments in the payload.
+std::uint64_t Requester::unreduced_bytes(const Slot& slot) const noexcept {
+  std::uint64_t bytes = slot.payload_bytes;
+  std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    bytes += xdr::padded(rdma::total_bytes(pieces.first(slot.chunks->read_pieces[i])));
+    pieces = pieces.subspan(slot.chunks->read_pieces[i]);
+  }
+  return bytes;
+}
+
+/// Puts the arguments back into the payload, for a responder that supports no Read chunks. Returns false if
+/// no memory is available now.
+bool Requester::unreduce(Slot& slot) noexcept {
+  if (slot.call_memory == nullptr) {
+    std::byte* const whole = long_memory_.acquire();
+    if (whole == nullptr) {
+      ++counters().waits_reply_memory;
+      link_->retry_at_turn_end();
+      return false;
+    }
+    std::memcpy(whole, payload_of(slot).address, slot.payload_bytes);
+    slot.call_memory = whole;
+  }
+  // Data is moved in place, from the end, so that nothing is overwritten before it has moved.
+  std::byte* const whole = slot.call_memory;
+  const std::uint64_t bytes = unreduced_bytes(slot);
+  static_cast<void>(SLUICE_INVARIANT(bytes <= long_memory_.buffer_bytes(), buffer_bounds));
+  std::uint64_t from = slot.payload_bytes;
+  std::uint64_t to = bytes;
+  for (std::uint32_t i = slot.read_items; i-- > 0;) {
+    std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
+    for (std::uint32_t before = 0; before < i; ++before)
+      pieces = pieces.subspan(slot.chunks->read_pieces[before]);
+    pieces = pieces.first(slot.chunks->read_pieces[i]);
+    const auto item_at = static_cast<std::uint32_t>(slot.chunks->read_positions[i]);
+    const std::uint64_t item_end = item_at + xdr::padded(rdma::total_bytes(pieces));
+    const std::uint64_t run = to - item_end;
+    static_cast<void>(SLUICE_INVARIANT(item_end <= to && run <= from, buffer_bounds));
+    from -= run;
+    std::memmove(whole + item_end, whole + from, run);
+    to = item_at;
+    std::byte* at = whole + item_at;
+    for (const rdma::Sge& piece : pieces) {
+      std::memcpy(at, piece.address, piece.length);
+      at += piece.length;
+    }
+    std::memset(at, 0, static_cast<std::size_t>(whole + item_end - at));
+  }
+  slot.payload_bytes = static_cast<std::uint32_t>(bytes);
+  slot.arguments = Slot::Arguments::InPayload;
+  return true;
 }
 
 // --- Bounce buffers

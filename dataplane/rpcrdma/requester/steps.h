@@ -6,6 +6,7 @@
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/rpcrdma/link/version_rules.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 
 namespace sluice::rpcrdma {
@@ -27,6 +28,19 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
   std::uint32_t limit = smaller_of(link_->config().credits_requested, larger_of<std::uint32_t>(granted_, 1));
   if (config_.spare_credit && !urgent && limit > 1) --limit;
   return in_flight < limit && (granted_ > 0 || in_flight == 0);
+}
+
+/// Returns true if a call fits one Send, and its reply one Send or, where messages continue, a few. The
+/// version is a template parameter because every plain call passes here.
+template <std::uint32_t kVersion>
+[[gnu::always_inline]] inline bool Requester::fits_plain(std::size_t payload_bytes,
+                                                         std::uint32_t max_reply_bytes) const noexcept {
+  if constexpr (kVersion == v2::kVersion)
+    return v2::kMinMsgHeaderBytes + payload_bytes <= link_->send_bytes(true) &&
+           max_reply_bytes <= config_.continue_up_to;
+  else
+    return kMinMsgHeaderBytes + payload_bytes <= link_->send_bytes(false) &&
+           kMinMsgHeaderBytes + max_reply_bytes <= link_->config().receive_inline_bytes;
 }
 
 /// Called when a whole call, or its last part, is staged.

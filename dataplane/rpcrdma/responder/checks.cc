@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RX half of the responder: selects the service of a call and checks the call, in order, until the service
-// executes it.
+// RX half of the responder: gives each call a slot and checks the call, in order, until the service executes
+// it.
 #include "dataplane/base/invariant.h"
 
 #include <cstring>
-#include <string>
-#include <string_view>
 
-#include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/responder/responder_context.h"
 #include "dataplane/rpcrdma/responder/steps.h"
@@ -16,69 +13,6 @@
 namespace sluice::rpcrdma {
 
 using State = CallSlot::State;
-
-// --- Services
-
-void ServiceTable::add(service::Service& service, std::uint32_t port) {
-  const service::Binding& binding = service.binding();
-  if (count_ == kMaxServices)
-    throw SetupError("There are more than " + std::to_string(kMaxServices) +
-                     " programs and versions to serve. Configure fewer upstreams or services.");
-  if (!has_element(services_, &service)) services_.push_back(&service);
-  entries_[count_++] = {.program = binding.program,
-                        .version = binding.version,
-                        .port = port,
-                        .binding = &binding,
-                        .service = &service};
-}
-
-void ServiceTable::move(const service::Service& service, std::uint32_t port) noexcept {
-  for (std::uint32_t i = 0; i < count_; ++i)
-    if (entries_[i].service == &service) entries_[i].port = port;
-}
-
-std::optional<rpc::VersionRange> ServiceTable::versions_of(std::uint32_t program,
-                                                           std::uint16_t port) const noexcept {
-  std::optional<rpc::VersionRange> versions;
-  for (const Entry& entry : entries()) {
-    if (entry.program != program || entry.port != port) continue;
-    if (!versions) versions = rpc::VersionRange{entry.version, entry.version};
-    versions->low = smaller_of(versions->low, entry.version);
-    versions->high = larger_of(versions->high, entry.version);
-  }
-  return versions;
-}
-
-void ServiceTable::describe(segment::CallTable& table) {
-  const auto name = [](auto& to, std::string_view from) {
-    std::memset(to, 0, sizeof to);
-    std::memcpy(to, from.data(), smaller_of(from.size(), sizeof to - 1));
-  };
-  std::uint16_t next = segment::kOtherProcedure;
-  name(table.info[next].program_name, "other");
-  name(table.info[next++].procedure_name, "other");
-  for (Entry& entry : std::span(entries_).first(count_)) {
-    const service::Binding& binding = *entry.binding;
-    const Entry* same = entries_.data();
-    while (same->program != entry.program || same->version != entry.version) ++same;
-    if (same != &entry) {  // registered at another port; both share their counters
-      entry.first_procedure = same->first_procedure;
-      entry.procedures = same->procedures;
-      continue;
-    }
-    if (next + binding.procedure_names.size() > table.info.size()) continue;
-    entry.first_procedure = next;
-    entry.procedures = static_cast<std::uint32_t>(binding.procedure_names.size());
-    for (std::uint32_t procedure = 0; procedure < binding.procedure_names.size(); ++procedure) {
-      segment::ProcedureInfo& info = table.info[next++];
-      info = {.program = binding.program, .version = binding.version, .procedure = procedure};
-      name(info.program_name, binding.name);
-      name(info.procedure_name, binding.procedure_names[procedure]);
-    }
-  }
-  static_cast<void>(SLUICE_INVARIANT(next <= table.info.size(), table_index));
-  table.procedures.store(next, std::memory_order_release);
-}
 
 // --- Plain calls
 //
@@ -137,6 +71,43 @@ template void Responder::on_plain_call<v2::kVersion>(std::uint16_t, std::span<co
 
 // --- Calls that need all checks
 
+void Responder::on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept {
+  const bool held = holds_calls_;
+  const bool first = pending_.empty() || serving_pending_ || (held && refusal);
+  if (first && !free_.empty() && (!held || refusal)) return begin(message, refusal);
+  // The call must wait, to preserve the order of calls. If every message uses a credit, the intake counts
+  // overruns.
+  if (replying_ == 0 && !link_.rules().credit_per_message) ++link_.counters().credit_overruns;
+  ++link_.counters().waits_call_slot;
+  if (pending_.push_back({message, refusal})) return;
+  link_.context().assembly.release(message.assembly);
+  link_.close(CloseReason::TransportError);
+}
+
+void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) noexcept {
+  SLUICE_INVARIANT_DEBUG(!free_.empty() && link_.is_open(), pool_balance);
+  CallSlot& slot = take_slot();
+  if (&message != &slot.message_) slot.message_ = message;
+  slot.offered_results_ = message.header.chunks.writes.size();
+  slot.plain_ = link_.config().shortcuts && message.header.chunks.empty() &&
+                message.header.invalidate == rdma::Rkey{} && !refusal && message.assembly == nullptr;
+  slot.holds_receive_ = message.buffer != kNoReceive;
+  slot.refusal_ = refusal;
+  start(slot);
+  advance(slot);
+}
+
+void Responder::serve_pending() noexcept {
+  if (pending_.empty() || holds_calls_) return;
+  serving_pending_ = true;
+  while (!pending_.empty() && !free_.empty() && link_.is_open()) {
+    const Pending pending = pending_.front();
+    pending_.pop_front();
+    begin(pending.message, pending.refusal);
+  }
+  serving_pending_ = false;
+}
+
 /// Refuses a call. Version 1 answers every error but Vers with ERR_CHUNK.
 void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error) noexcept {
   ++counter;
@@ -145,8 +116,9 @@ void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& 
   set_state(slot, State::Pushing);
 }
 
-/// Runs steps 9 and 11 of the order of checks of version 2, except the checks that version 1 has as well.
-bool Responder::within_version_2(CallSlot& slot) noexcept {
+/// Runs steps 9 and 11 of the order of checks of version 2, except the checks that version 1 has as well; see
+/// VersionRules::limits_chunks.
+bool Responder::within_chunk_limits(CallSlot& slot) noexcept {
   Counters& counters = link_.counters();
   const ChunkLists& chunks = slot.message_.header.chunks;
   const Version2Config& limits = link_.config().version2;
@@ -201,7 +173,7 @@ void Responder::check_call(CallSlot& slot) noexcept {
   const bool has_chunks = !header.chunks.empty();
   if (has_chunks && context_.failed_transfers.take(slot.peer(), header.fixed.xid, link_.context().now_ns()))
     return refuse(slot, counters.failed_transfer_refused, kRefuseSystem);
-  if (has_chunks && link_.speaks_version_2() && !within_version_2(slot)) return;
+  if (has_chunks && link_.rules().limits_chunks && !within_chunk_limits(slot)) return;
 
   const auto payload = header.no_msg ? std::span<const std::byte>{} : slot.message_.payload();
   if (!header.no_msg) {
@@ -276,7 +248,7 @@ void Responder::dispatch_payload(CallSlot& slot) noexcept {
   if (slot.call_memory_ != nullptr && !chunks_stand_at_items(slot))
     return refuse(slot, link_.counters().not_eligible);
   if (slot.call_memory_ != nullptr && !counts_agree(slot)) {
-    if (link_.speaks_version_2()) return refuse(slot, link_.counters().count_mismatch);  // D2-49
+    if (link_.rules().exact_chunks) return refuse(slot, link_.counters().count_mismatch);
     slot.stat_ = rpc::AcceptStat::GarbageArgs;
     return answer(slot, CallSlot::Outcome::AcceptError);
   }
@@ -290,7 +262,7 @@ bool Responder::keep_eligible_chunks(CallSlot& slot) noexcept {
   CallLayout& layout = slot.layout_;
   const std::uint32_t eligible = binding.procedure(slot.header_.procedure).eligible_arguments;
   if (layout.chunk_count <= eligible) return true;
-  if (binding.unusable == service::UnusableChunks::Refuse || link_.speaks_version_2())  // V2-155
+  if (binding.unusable == service::UnusableChunks::Refuse || link_.rules().refuses_ineligible_reads)
     return refuse(slot, link_.counters().not_eligible), false;
   ++link_.counters().not_eligible;
   for (std::uint32_t i = eligible; i < layout.chunk_count; ++i)
@@ -299,13 +271,12 @@ bool Responder::keep_eligible_chunks(CallSlot& slot) noexcept {
   return true;
 }
 
-/// Compares the count word of each eligible item, a counted opaque, with the length of its chunk. Old
-/// requesters of version 1 may add up to three bytes of round-up (V1-073, A-07).
+/// Compares the count word of each eligible item, a counted opaque, with the length of its chunk.
 bool Responder::counts_agree(const CallSlot& slot) const noexcept {
   for (std::uint32_t i = 0; i < slot.layout_.chunk_count; ++i) {
     const ReadChunk& chunk = slot.layout_.chunks[i];
     const std::uint32_t count = xdr::load_u32(slot.call_memory_ + chunk.position - xdr::kUnit);
-    const std::uint64_t most = link_.speaks_version_2() ? count : xdr::padded(count);
+    const std::uint64_t most = link_.rules().exact_chunks ? count : xdr::padded(count);
     if (chunk.bytes < count || chunk.bytes > most) return false;
   }
   return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Placement of the Read chunks of a call, and the RDMA Reads that transfer them.
+// Placement of the Read chunks of a call, and the RDMA Reads and Writes that transfer chunks.
 #include "dataplane/base/invariant.h"
 
 #include <cstring>
@@ -86,8 +86,7 @@ void Responder::place_call(CallSlot& slot) noexcept {
 
   const ReadChunk& chunk = layout.chunks[0];
   if (layout.chunk_count == 1 && chunk.position == payload.size() && !slot.binding_->checks_positions) {
-    // Round-up is not part of a chunk in version 2 (V2-071).
-    if (link_.speaks_version_2() && xdr::load_u32(&payload[chunk.position - xdr::kUnit]) != chunk.bytes)
+    if (link_.rules().exact_chunks && xdr::load_u32(&payload[chunk.position - xdr::kUnit]) != chunk.bytes)
       return refuse(slot, link_.counters().count_mismatch);
     slot.message_span() = payload;
     slot.arguments_ = reader.rest();
@@ -231,6 +230,48 @@ void Responder::post_reads(CallSlot& slot) noexcept {
     dispatch_pulled(slot);
   }
   advance(slot);
+}
+
+// --- Results
+
+std::span<const rdma::Sge> Responder::item_sources(CallSlot& slot, const service::ResultItem& item) noexcept {
+  std::size_t count = 0;
+  std::uint32_t left = item.bytes;
+  for (std::uint32_t i = 0; i < item.pieces && left > 0; ++i) {
+    rdma::Sge piece = slot.pieces()[item.first_piece + i];
+    piece.length = smaller_of(piece.length, left);
+    left -= piece.length;
+    context_.sources[count++] = piece;
+  }
+  SLUICE_INVARIANT_DEBUG(left == 0 && count <= context_.sources.size(), buffer_bounds);
+  return {context_.sources.data(), count};
+}
+
+/// Stages RDMA Writes of `sources`, in order, into the segments of `target` in array order (V1-094, V1-126).
+bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
+                             const WriteChunk& target) noexcept {
+  SendStage& stage = link_.stage();
+  SLUICE_INVARIANT_DEBUG(slot.state_ == State::Pushing, call_slot_state);
+  const std::uint64_t wr_id = link_.wr_id(WrKind::Transfer, slot.index_);
+  stage.begin_transfers();
+  std::uint32_t next_segment = 0;
+  Segment remote;
+  for (rdma::Sge piece : sources) {
+    while (piece.length > 0) {
+      while (remote.length == 0) {
+        if (next_segment == target.size()) return false;
+        remote = target[next_segment++];
+      }
+      const std::uint32_t bytes = smaller_of(piece.length, remote.length);
+      if (!stage.transfer(rdma::SendOpcode::RdmaWrite, wr_id, remote, {piece.address, bytes, piece.lkey}))
+        return false;
+      piece.address += bytes;
+      piece.length -= bytes;
+      remote.offset += bytes;
+      remote.length -= bytes;
+    }
+  }
+  return true;
 }
 
 }  // namespace sluice::rpcrdma

@@ -6,7 +6,6 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/responder/steps.h"
-#include "dataplane/rpcrdma/wire/v1.h"
 
 namespace sluice::rpcrdma {
 
@@ -42,8 +41,7 @@ bool Responder::prepare_results(CallSlot& slot) noexcept {
   }
   const ChunkLists& chunks = slot.message_.header.chunks;
   const ReplyChunks returned{chunks.writes, {}, chunks.reply, 0};
-  return reserve_headroom(slot,
-                          link_.speaks_version_2() ? v2::header_bytes(returned) : v1::header_bytes(returned));
+  return reserve_headroom(slot, link_.rules().header_bytes(returned));
 }
 
 /// Finishes every payload but a Success whose RPC header the responder encodes.
@@ -129,67 +127,53 @@ bool Responder::reply_will_fit(CallSlot& slot, std::uint64_t results_bytes) noex
   return false;
 }
 
+/// Selects inline, Reply chunk, continuation or error, in this order (D2-42 to D2-44). The rules and the
+/// policy of version 1 may prefer the Reply chunk. Returns false if the call was refused.
 bool Responder::choose_mechanism(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
-  const bool version_2 = link_.speaks_version_2();
-  if (version_2 ? choose_version_2(slot, plan, pieces_fit) : choose_version_1(slot, plan, pieces_fit))
+  const VersionRules& rules = link_.rules();
+  const ChunkLists& chunks = slot.message_.header.chunks;
+  const std::uint32_t limit = link_.send_bytes();
+  const std::size_t with_chunk = rules.header_bytes({chunks.writes, {}, chunks.reply, 0});
+  plan.header_bytes =
+      rules.returns_unused_reply_chunk ? with_chunk : rules.header_bytes({chunks.writes, {}, {}, 0});
+  const bool continues = slot.continued_bytes_ > 0;  // a reply that has begun in parts is completed in parts
+  const bool inline_fits = !continues && plan.header_bytes + plan.payload_bytes <= limit && pieces_fit;
+  const bool chunk_fits =
+      !continues && chunks.reply && plan.payload_bytes <= chunks.reply->capacity() && with_chunk <= limit;
+  const bool chunk_preferred = rules.prefers_reply_chunk && slot.outcome_ == CallSlot::Outcome::Success &&
+                               link_.config().reply_chunks == ReplyChunkPolicy::Always;
+  if (chunk_fits && (chunk_preferred || !inline_fits)) {
+    plan.header_bytes = with_chunk;
+    plan.mechanism = ReplyPlan::Mechanism::ReplyChunk;
     return true;
+  }
+  if (inline_fits) return true;
+  if (continues_replies() && plan.header_bytes + xdr::kUnit <= limit) {
+    plan.mechanism = ReplyPlan::Mechanism::Continued;
+    return true;
+  }
   refuse_long_reply(slot, plan.payload_bytes);
   return false;
+}
+
+bool Responder::continues_replies() const noexcept {
+  return link_.rules().continues_messages && link_.config().version2.continue_replies;
 }
 
 void Responder::refuse_long_reply(CallSlot& slot, std::uint64_t bytes) noexcept {
   ++link_.counters().reply_too_large;
   slot.plain_ = false;
-  slot.refusal_ = link_.speaks_version_2() ? v2::Error{.code = v2::ErrorCode::ReplyResource,
-                                                       .bytes_needed = static_cast<std::uint32_t>(bytes)}
-                                           : kRefuseXdr;
+  slot.refusal_ =
+      v2::Error{.code = v2::ErrorCode::ReplyResource, .bytes_needed = static_cast<std::uint32_t>(bytes)};
 }
 
 std::uint64_t Responder::reply_room(const service::Call& call) const noexcept {
   const ChunkLists& chunks = static_cast<const CallSlot&>(call).message_.header.chunks;
-  if (link_.speaks_version_2() && link_.config().version2.continue_replies) return service::kAnyReply;
+  if (continues_replies()) return service::kAnyReply;
   std::uint64_t room = link_.send_bytes();
   if (chunks.reply) room = larger_of(room, chunks.reply->capacity());
   for (const WriteChunk chunk : chunks.writes) room += xdr::padded(chunk.capacity());
   return room;
-}
-
-bool Responder::choose_version_1(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
-  const ChunkLists& chunks = slot.message_.header.chunks;
-  const std::uint32_t limit = link_.send_bytes();
-  plan.header_bytes = v1::header_bytes(ReplyChunks{chunks.writes, {}, chunks.reply, 0});
-  const bool inline_fits = plan.header_bytes + plan.payload_bytes <= limit && pieces_fit;
-  const bool chunk_fits =
-      chunks.reply && plan.payload_bytes <= chunks.reply->capacity() && plan.header_bytes <= limit;
-  const bool chunk_wanted =
-      slot.outcome_ == CallSlot::Outcome::Success && link_.config().reply_chunks == ReplyChunkPolicy::Always;
-  if (chunk_fits && (chunk_wanted || !inline_fits)) {
-    plan.mechanism = ReplyPlan::Mechanism::ReplyChunk;
-    return true;
-  }
-  return inline_fits;
-}
-
-/// Selects inline, Reply chunk, continuation or error, in this order (D2-42 to D2-44).
-bool Responder::choose_version_2(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
-  const ChunkLists& chunks = slot.message_.header.chunks;
-  const std::uint32_t limit = link_.send_bytes();
-  plan.header_bytes = v2::header_bytes(ReplyChunks{chunks.writes, {}, {}, 0});
-  const bool continues = slot.continued_bytes_ > 0;  // a reply that has begun in parts is completed in parts
-  if (!continues && plan.header_bytes + plan.payload_bytes <= limit && pieces_fit) return true;
-  if (!continues && chunks.reply && plan.payload_bytes <= chunks.reply->capacity()) {
-    const std::size_t header_bytes = v2::header_bytes(ReplyChunks{chunks.writes, {}, chunks.reply, 0});
-    if (header_bytes <= limit) {
-      plan.header_bytes = header_bytes;
-      plan.mechanism = ReplyPlan::Mechanism::ReplyChunk;
-      return true;
-    }
-  }
-  if (link_.config().version2.continue_replies && plan.header_bytes + xdr::kUnit <= limit) {
-    plan.mechanism = ReplyPlan::Mechanism::Continued;
-    return true;
-  }
-  return false;
 }
 
 /// Returns the handle to invalidate, or zero. A handle that the call does not offer must not be invalidated
@@ -209,19 +193,6 @@ rdma::Rkey Responder::handle_to_invalidate(const CallSlot& slot) noexcept {
   if (header.chunks.reply && in(*header.chunks.reply)) return header.invalidate;
   ++link_.counters().unmatched_invalidate;
   return {};
-}
-
-std::span<const rdma::Sge> Responder::item_sources(CallSlot& slot, const service::ResultItem& item) noexcept {
-  std::size_t count = 0;
-  std::uint32_t left = item.bytes;
-  for (std::uint32_t i = 0; i < item.pieces && left > 0; ++i) {
-    rdma::Sge piece = slot.pieces()[item.first_piece + i];
-    piece.length = smaller_of(piece.length, left);
-    left -= piece.length;
-    context_.sources[count++] = piece;
-  }
-  SLUICE_INVARIANT_DEBUG(left == 0 && count <= context_.sources.size(), buffer_bounds);
-  return {context_.sources.data(), count};
 }
 
 /// Returns the pieces of the payload stream in order: results and, between them, inline items with their
@@ -253,33 +224,6 @@ std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const Repl
   return {sources.data(), count};
 }
 
-/// Stages RDMA Writes of `sources`, in order, into the segments of `target` in array order (V1-094, V1-126).
-bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
-                             const WriteChunk& target) noexcept {
-  SendStage& stage = link_.stage();
-  SLUICE_INVARIANT_DEBUG(slot.state_ == State::Pushing, call_slot_state);
-  const std::uint64_t wr_id = link_.wr_id(WrKind::Transfer, slot.index_);
-  stage.begin_transfers();
-  std::uint32_t next_segment = 0;
-  Segment remote;
-  for (rdma::Sge piece : sources) {
-    while (piece.length > 0) {
-      while (remote.length == 0) {
-        if (next_segment == target.size()) return false;
-        remote = target[next_segment++];
-      }
-      const std::uint32_t bytes = smaller_of(piece.length, remote.length);
-      if (!stage.transfer(rdma::SendOpcode::RdmaWrite, wr_id, remote, {piece.address, bytes, piece.lkey}))
-        return false;
-      piece.address += bytes;
-      piece.length -= bytes;
-      remote.offset += bytes;
-      remote.length -= bytes;
-    }
-  }
-  return true;
-}
-
 /// Stages all parts of a continued reply but the last, in version 2. Returns false if it has to wait.
 bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
   const std::uint64_t before = slot.continued_bytes_;
@@ -298,6 +242,13 @@ bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
   return last_is_next;
 }
 
+/// Returns the credit word of a reply that is not plain.
+std::uint32_t Responder::offer_credits(CallSlot& slot) noexcept {
+  if (!link_.rules().credit_per_message) return grant_;
+  slot.credit_ = link_.offer(slot.holds_receive_ ? 1 : 0);
+  return slot.credit_.word();
+}
+
 bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
   SendStage& stage = link_.stage();
@@ -312,23 +263,18 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   const bool in_reply_chunk = plan.in_reply_chunk();
   if (in_reply_chunk && !stage_writes(slot, payload_sources(slot, plan), *chunks.reply)) return false;
 
-  const rpc::Xid xid = slot.message_.header.fixed.xid;
-  const bool version_2 = link_.speaks_version_2();
   // The header ends where the payload begins, so that both form one piece.
-  std::byte* header_at = slot.reply_buffer_.data();
-  if (version_2 && slot.reply_memory_ == nullptr) header_at = slot.payload_ - plan.header_bytes;
+  std::byte* const header_at =
+      slot.reply_memory_ == nullptr ? slot.payload_ - plan.header_bytes : slot.reply_buffer_.data();
   xdr::Writer header({header_at, plan.header_bytes});
-  if (version_2) {
-    slot.credit_ = link_.offer(slot.holds_receive_ ? 1 : 0);
-    ReplyChunks returned{chunks.writes, plan.bytes_written(), {}, 0};
-    if (in_reply_chunk) returned.reply = chunks.reply, returned.reply_written = plan.payload_bytes;
-    v2::encode_reply(header, {.xid = xid, .credit = slot.credit_},
-                     in_reply_chunk ? v2::HeaderType::NoMsg : v2::HeaderType::Msg, returned);
-  } else {
-    v1::encode_reply(
-        header, xid, grant(), in_reply_chunk ? v1::Procedure::NoMsg : v1::Procedure::Msg,
-        {chunks.writes, plan.bytes_written(), chunks.reply, in_reply_chunk ? plan.payload_bytes : 0});
-  }
+  const VersionRules& rules = link_.rules();
+  ReplyChunks returned{chunks.writes, plan.bytes_written(), {}, 0};
+  if (in_reply_chunk || rules.returns_unused_reply_chunk) returned.reply = chunks.reply;
+  if (in_reply_chunk) returned.reply_written = plan.payload_bytes;
+  rules.encode_reply(
+      header,
+      {.xid = slot.message_.header.fixed.xid, .credits = offer_credits(slot), .no_msg = in_reply_chunk},
+      returned);
   SLUICE_INVARIANT_DEBUG(header.ok() && header.position() == plan.header_bytes, buffer_bounds);
   const bool invalidates = plan.invalidate != rdma::Rkey{};
   if (!stage.begin(invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send,
@@ -358,17 +304,16 @@ bool Responder::stage_refusal(CallSlot& slot) noexcept {
   SLUICE_INVARIANT_DEBUG(slot.refusal_.has_value(), call_slot_state);
   const FixedHeader& failing = slot.message_.header.fixed;
   const std::uint32_t version = link_.version();
-  const bool version_2 = link_.speaks_version_2();
+  const VersionRules& rules = link_.rules();
   xdr::Writer writer(slot.reply_buffer_);
   if (slot.refusal_->code == v2::ErrorCode::Vers) {
     // The version of a connection never changes (D2-02).
     const rpc::VersionRange range =
         version == 0 ? link_.supported_versions() : rpc::VersionRange{version, version};
     v1::encode_err_vers(writer, failing, grant(), range);
-  } else if (version_2) {
-    v2::encode_error(writer, failing.xid, link_.offer().limit(), *slot.refusal_);
   } else {
-    v1::encode_err_chunk(writer, failing, grant());
+    rules.encode_error(writer, failing, rules.credit_per_message ? link_.offer().limit() : grant_,
+                       *slot.refusal_);
   }
   SendStage& stage = link_.stage();
   return stage.begin(rdma::SendOpcode::Send, link_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled) &&
@@ -384,12 +329,11 @@ inline void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) n
                       static_cast<std::uint32_t>(slot.refusal_->code));
     if (link_.version() != v1::kVersion) link_.count_error_send();
     ++(slot.refusal_->code == v2::ErrorCode::Vers ? counters.err_vers_sent
-       : link_.speaks_version_2()                 ? counters.v2_errors_sent
-                                                  : counters.err_chunk_sent);
+                                                  : counters.*link_.rules().errors_sent);
     return;
   }
   probe::reply_posted(link_.number(), slot.xid(), slot.index_, plan.payload_bytes);
-  if (link_.speaks_version_2()) link_.count_send(slot.credit_);
+  if (link_.rules().credit_per_message) link_.count_send(slot.credit_);
   ++counters.replies_sent;
   if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
   link_.count_sent(
@@ -408,17 +352,21 @@ void Responder::push_reply(CallSlot& slot) noexcept {
   push_other_reply(slot);
 }
 
+/// Returns true if the slot has the credit for its reply, and stages all parts of a continued reply but the
+/// last. A reply that has begun in parts must stay first in the queue.
+bool Responder::may_push_now(CallSlot& slot, const ReplyPlan& plan) noexcept {
+  if (!link_.rules().credit_per_message) return true;
+  if (!retrying_ && !waiting_send_room_.empty()) return false;
+  const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
+  if (continued && !stage_parts(slot, plan)) return false;
+  return link_.may_send_now({Sender::Kind::Reply, slot.index_});
+}
+
 void Responder::push_other_reply(CallSlot& slot) noexcept {
   SLUICE_INVARIANT_DEBUG(slot.state_ == State::Pushing && !slot.waits(), call_slot_state);
-  const Sender sender{Sender::Kind::Reply, slot.index_};
   ReplyPlan plan;
   if (!slot.refusal_) plan_reply(slot, plan);
-  if (link_.speaks_version_2()) {
-    // A reply that has begun in parts must stay first in the queue.
-    if (!retrying_ && !waiting_send_room_.empty()) return wait_for_credit(slot);
-    const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
-    if ((continued && !stage_parts(slot, plan)) || !link_.may_send_now(sender)) return wait_for_credit(slot);
-  }
+  if (!may_push_now(slot, plan)) return wait_for_credit(slot);
   if (slot.refusal_ && !may_refuse_now(slot)) return;
   std::size_t work_requests = 0;
   for (int attempt = 0; attempt < 2; ++attempt) {

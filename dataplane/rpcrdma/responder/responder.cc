@@ -90,31 +90,6 @@ void Responder::look_for_oldest(const CallSlot& slot) noexcept {
     oldest_so_far_ = {slot.state_, slot.begun_ns_};
 }
 
-void Responder::on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept {
-  const bool held = holds_calls_;
-  const bool first = pending_.empty() || serving_pending_ || (held && refusal);
-  if (first && !free_.empty() && (!held || refusal)) return begin(message, refusal);
-  // The call must wait, to preserve the order of calls.
-  if (replying_ == 0 && !link_.speaks_version_2()) ++link_.counters().credit_overruns;
-  ++link_.counters().waits_call_slot;
-  if (pending_.push_back({message, refusal})) return;
-  link_.context().assembly.release(message.assembly);
-  link_.close(CloseReason::TransportError);
-}
-
-void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) noexcept {
-  SLUICE_INVARIANT_DEBUG(!free_.empty() && link_.is_open(), pool_balance);
-  CallSlot& slot = take_slot();
-  if (&message != &slot.message_) slot.message_ = message;
-  slot.offered_results_ = message.header.chunks.writes.size();
-  slot.plain_ = link_.config().shortcuts && message.header.chunks.empty() &&
-                message.header.invalidate == rdma::Rkey{} && !refusal && message.assembly == nullptr;
-  slot.holds_receive_ = message.buffer != kNoReceive;
-  slot.refusal_ = refusal;
-  start(slot);
-  advance(slot);
-}
-
 void Responder::advance(CallSlot& slot) noexcept {
   SLUICE_INVARIANT_DEBUG(slot.responder_ == this && slot.index_ < max_slots_, table_index);
   slot.advancing_ = true;
@@ -291,17 +266,6 @@ void Responder::finish(CallSlot& slot, bool replied) noexcept {
   context_.memory.replies.release(std::exchange(slot.reply_memory_, nullptr));
   release_assembly(slot);
   slot.refusal_.reset();
-}
-
-void Responder::serve_pending() noexcept {
-  if (pending_.empty() || holds_calls_) return;
-  serving_pending_ = true;
-  while (!pending_.empty() && !free_.empty() && link_.is_open()) {
-    const Pending pending = pending_.front();
-    pending_.pop_front();
-    begin(pending.message, pending.refusal);
-  }
-  serving_pending_ = false;
 }
 
 void Responder::wait_for_send_room(CallSlot& slot, std::size_t work_requests) noexcept {

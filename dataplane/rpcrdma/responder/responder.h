@@ -160,7 +160,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void execute(CallSlot& slot) noexcept;
   void run_service(CallSlot& slot) noexcept;
   void refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error = kRefuseXdr) noexcept;
-  bool within_version_2(CallSlot& slot) noexcept;
+  bool within_chunk_limits(CallSlot& slot) noexcept;
 
   // Functions called by the service.
   void on_complete(service::Call& call, rpc::AcceptStat stat) noexcept override;
@@ -189,8 +189,9 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   bool plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
   void refuse_long_reply(CallSlot& slot, std::uint64_t bytes) noexcept;
   bool choose_mechanism(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
-  bool choose_version_1(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
-  bool choose_version_2(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
+  bool continues_replies() const noexcept;
+  bool may_push_now(CallSlot& slot, const ReplyPlan& plan) noexcept;
+  std::uint32_t offer_credits(CallSlot& slot) noexcept;
   bool stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept;
   bool stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
   bool may_refuse_now(CallSlot& slot) noexcept;

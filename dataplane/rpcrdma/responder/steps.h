@@ -7,9 +7,8 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/probes.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/rpcrdma/link/version_rules.h"
 #include "dataplane/rpcrdma/responder/responder.h"
-#include "dataplane/rpcrdma/wire/v1.h"
-#include "dataplane/rpcrdma/wire/v2.h"
 
 namespace sluice::rpcrdma {
 
@@ -117,10 +116,11 @@ template <typename Prepare>
                                                            const Prepare& prepare) noexcept {
   Counters& counters = link_.counters();
   const rpc::CallDecode decoded = rpc::decode_call(reader, slot.header_);
-  if (decoded == rpc::CallDecode::NotACall && link_.speaks_version_2())
-    return refuse(slot, counters.direction_mismatch, kRefuseFlags), false;  // D2-11
-  if (decoded == rpc::CallDecode::Truncated || decoded == rpc::CallDecode::NotACall)
-    return refuse(slot, counters.no_payload), false;
+  if (decoded == rpc::CallDecode::NotACall) {
+    const VersionRules& rules = link_.rules();
+    return refuse(slot, counters.*rules.not_a_call_counter, rules.not_a_call), false;
+  }
+  if (decoded == rpc::CallDecode::Truncated) return refuse(slot, counters.no_payload), false;
   if (!prepare()) return false;
 
   switch (decoded) {
@@ -150,9 +150,9 @@ template <typename Prepare>
   const service::Binding& binding = *slot.binding_;
   const service::ProcedureBinding procedure = binding.procedure(slot.header_.procedure);
   if (!slot.plain_ && !slot.message_.header.chunks.writes.empty() &&
-      binding.unusable == service::UnusableChunks::Refuse && !link_.speaks_version_2() &&
+      binding.unusable == service::UnusableChunks::Refuse && link_.rules().refuses_useless_writes &&
       procedure.eligible_results == 0)
-    return refuse(slot, counters.not_eligible), false;  // V1-189
+    return refuse(slot, counters.not_eligible), false;
   return procedure.idempotent ||
          reply_will_fit(slot, binding.max_results_bytes(slot.header_.procedure, reader.rest()));
 }

@@ -176,7 +176,7 @@ class Script {
       case 7:
         return service_.finish(draw(4));
       case 8:
-        // All at once, because Sends of the plain path share completions.
+        // All Sends complete together because Sends of the plain path share completions.
         return device_.complete_sends();
       case 9:
         if (draw(8) == 0) connection_->set_credits(1 + draw(kServed));

@@ -58,7 +58,7 @@ class RecordingDevice final : public rdma::Device {
   }
   /// Returns the Sends since the last call of this function.
   std::vector<Bytes> take_sent() { return std::exchange(sent_, {}); }
-  /// Returns the number of Sends without a completion of their own.
+  /// Returns the number of unsignaled Sends.
   std::uint64_t silent_sends() const { return silent_sends_; }
 
  private:

@@ -12,6 +12,7 @@
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/rpcrdma/link/link_context.h"
+#include "dataplane/rpcrdma/link/version_rules.h"
 #include "tests/unit/base/counted_invariants.h"
 
 namespace sluice::rpcrdma {
@@ -100,6 +101,24 @@ TEST(BufferStride, is_an_odd_number_of_cache_lines_and_holds_the_buffer) {
     EXPECT_LE(stride, bytes + 2 * kCacheLine);
     EXPECT_EQ(stride % (2 * kCacheLine), kCacheLine) << bytes;
   }
+}
+
+// --- Version
+
+TEST_F(LinkTest, the_rules_and_the_shortcut_are_those_of_the_version) {
+  open({.credit_grant = 4, .max_version = 2});
+  link.begin(VersionState::AwaitingFirstMessage, Opening::Complete);
+  EXPECT_EQ(&link.rules(), &kVersion1Rules);
+  EXPECT_EQ(link.shortcut(), Shortcut::None);
+  link.transition(VersionState::Version2);
+  EXPECT_EQ(&link.rules(), &kVersion2Rules);
+  EXPECT_EQ(link.shortcut(), Shortcut::None);  // until the intake finds the connection settled
+
+  link.begin(VersionState::AwaitingAnswer, Opening::Complete);
+  EXPECT_EQ(&link.rules(), &kVersion2Rules);
+  link.transition(VersionState::Version1);
+  EXPECT_EQ(&link.rules(), &kVersion1Rules);
+  EXPECT_EQ(link.shortcut(), Shortcut::CallsAndReplies);
 }
 
 // --- Permission to send in version 2

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stub of an RDMA device: the functions of libibverbs that the verbs driver calls, and a provider behind
-// them. There is one device. Work requests complete immediately, or when the test says so. Any thread may
-// call the functions; the test reads the records while no other thread does.
+// Stub of an RDMA device: the functions of libibverbs that the verbs driver calls, and a model of a provider
+// behind them (verbs_models.h). There is one device. Work requests complete immediately, or when the test
+// says so. Queue pairs that are connected to a queue pair of the device move data and check rkeys. The peers
+// of all others are remote: an RDMA Read of such a peer returns remote_byte(). Any thread may call the
+// functions; the test reads the records while no other thread does.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -18,11 +20,28 @@
 #include <thread>
 #include <vector>
 
+#include "tests/driver/verbs_models.h"
+
 namespace sluice::rdma::conformance {
+
+/// A completion queue. The first member is what the driver has a pointer to.
+struct StubQueue {
+  ibv_cq_ex cq{};
+  std::deque<ibv_wc> completions;
+  ibv_wc current{};  ///< completion that the extended interface reads
+};
+
+/// The vendor_err of failed work requests, except flushed ones.
+inline constexpr std::uint32_t kVendorError = 0x52;
 
 class VerbsStub {
  public:
   static VerbsStub& get();
+
+  /// Returns the byte of a remote peer's memory at this address.
+  static std::byte remote_byte(std::uint64_t address) {
+    return static_cast<std::byte>(address * 7 + address / 256 + 3);
+  }
 
   struct Posted {
     std::uint64_t wr_id = 0;
@@ -31,10 +50,23 @@ class VerbsStub {
     bool signaled = false;
     std::uint32_t bytes = 0;
     bool inlined = false;
+    std::vector<ibv_sge> sges{};
+    std::uint32_t rkey = 0;  ///< RDMA, invalidation and bind
+    std::uint64_t remote_address = 0;
+    ibv_mw* window = nullptr;
+    ibv_mw_bind_info bind{};
   };
+
+  /// Behaves as this provider from now on. No device may be open.
+  void select(const Provider& provider);
+  const Provider& provider() const noexcept { return provider_; }
+  /// Hides the device's folder in sysfs, as a container may.
+  void hide_sysfs(bool hide);
 
   /// Work requests posted after this call are not acknowledged.
   void lose_peer() noexcept { peer_gone_ = true; }
+  /// Acknowledges all work requests, and those posted after this call.
+  void find_peer();
   /// Accepts `count` more work requests and refuses those behind them. The classic interface accepts the part
   /// of a chain before the refused one, the extended interface nothing of a batch.
   void refuse_posts_after(std::size_t count);
@@ -43,6 +75,7 @@ class VerbsStub {
   void provide_extended(bool provide);
   /// Simulates exhausted retries: the oldest work request fails and the others are flushed.
   void give_up();
+  /// Work requests of queue pairs whose peers are remote.
   const std::vector<Posted>& posted() const noexcept { return posted_; }
   std::uint32_t queue_pairs();
   /// Attributes with which the last queue pair was connected.
@@ -72,7 +105,7 @@ class VerbsStub {
   };
   const std::vector<Registered>& registered() const noexcept { return registered_; }
   /// Sets how much inline data the provider supports; more is refused.
-  void take_inline(std::uint32_t bytes) noexcept { max_inline_ = bytes; }
+  void take_inline(std::uint32_t bytes) noexcept { provider_.max_inline = bytes; }
   std::uint32_t refused() const noexcept { return refused_; }
   /// True if the last queue pair was created for one thread.
   bool made_for_one_thread() const noexcept { return for_one_thread_; }
@@ -96,17 +129,22 @@ class VerbsStub {
   int post(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused);
   // The extended interface (verbs_stub_extended.cc).
   ibv_qp* make_extended(const ibv_qp_init_attr_ex& wanted);
-  void stage(const ibv_qp_ex& qp, ibv_wr_opcode opcode);
+  void stage(const ibv_qp_ex& qp, Posted posted);
   /// Adds data to the work request staged last.
-  void add_data(std::size_t bytes, bool inlined);
+  void add_data(const ibv_sge& data, bool inlined);
   int post_staged(const ibv_qp_ex& qp);
   void abort_staged(const ibv_qp_ex& qp);
-  int poll(int count, ibv_wc* into);
+  StubQueue* make_queue(std::uint32_t entries);
+  ibv_cq_ex* make_extended_queue(std::uint32_t entries);
+  void destroy_queue(ibv_cq* queue);
+  int poll(StubQueue& queue, int count, ibv_wc* into);
   ibv_qp* make(ibv_pd* pd, const ibv_qp_init_attr& wanted);
   ibv_td* make_thread_domain();
   ibv_pd* make_domain_of(const ibv_parent_domain_init_attr& wanted);
   void forget_domain(const void* domain);
   void destroy(ibv_qp* qp);
+  void destroy_window(ibv_mw* window);
+  void remove_region(ibv_mr* region);
   void post(ibv_qp* qp, ibv_recv_wr* first);
   void post_shared(ibv_recv_wr* first);
   void forget_shared_receives();
@@ -114,37 +152,65 @@ class VerbsStub {
   void modify(const ibv_qp& qp, const ibv_qp_attr& attributes, int mask);
 
  private:
+  struct Pair {
+    ibv_qp_ex qp{};  ///< what the driver has a pointer to
+    StubQueue* sends = nullptr;
+    StubQueue* receives = nullptr;
+    std::uint32_t peer = 0;  ///< QPN
+    bool in_error = false;
+    bool shares_receives = false;
+    std::deque<Posted> posted_receives{};
+  };
+  struct Window {
+    ibv_mw mw{};  ///< what the driver has a pointer to
+    std::uint32_t rkey = 0;
+    std::uint32_t queue_pair = 0;  ///< QPN of the queue pair to which it is bound; zero if it is not bound
+    ibv_mw_bind_info bound{};
+  };
+
+  Pair* peer_of(const Pair& pair);
+  Window* window_at(std::uint32_t rkey, std::uint32_t queue_pair);
   void complete(const Posted& posted, ibv_wc_status status);
+  void complete_receive(Pair& pair, const Posted& receive, ibv_wc wc);
   void execute(const Posted& posted);
+  ibv_wc_status transfer(Pair& pair, Pair& peer, const Posted& posted);
+  ibv_wc_status send(Pair& peer, const Posted& posted);
+  ibv_wc_status access(Pair& peer, const Posted& posted);
+  ibv_wc_status bind(const Posted& posted);
+  void scatter(const Posted& posted, std::uint64_t at, bool remote) const;
+  void move_to_error(Pair& pair);
+  void flush(Pair& pair);
   /// Returns whether the provider accepts one more work request, and counts it.
   bool accepts_one();
+  bool accepts(const Posted& posted) const;
 
   std::mutex lock_;
+  Provider provider_ = kFullProvider;
   std::thread::id watched_;
   std::vector<std::string> noted_;
   std::uint32_t windows_made_ = 0;
   std::deque<ibv_async_event> events_;
-  std::map<std::uint32_t, ibv_qp*> made_;  ///< by number
+  std::map<std::uint32_t, Pair> pairs_;  ///< by QPN
+  std::set<StubQueue*> queues_;
+  std::set<Window*> windows_;
+  std::set<ibv_mr*> regions_;
   std::set<const void*> domains_of_threads_;
   bool for_one_thread_ = false;
   std::uint8_t address_ = 1;
   std::size_t gids_ = 1;
   std::size_t first_roce_v2_ = 0;
-  std::uint32_t max_inline_ = 1024;
   std::uint32_t refused_ = 0;
   std::vector<Registered> registered_;
   std::vector<Posted> posted_;
   std::vector<Posted> staged_;  ///< extended interface, of all queue pairs
   std::deque<Posted> outstanding_;
-  std::deque<Posted> receives_;
   std::deque<std::uint64_t> shared_receives_;  ///< wr_id of each
-  std::deque<ibv_wc> completions_;
+  std::set<std::uint32_t> unflushed_;          ///< QPNs that are flushed with the next asynchronous event
   ibv_qp_attr attributes_{};
   ibv_ah_attr address_vector_{};
-  std::uint32_t queue_pairs_ = 0;
   std::uint32_t next_number_ = 0x100;
+  std::uint32_t next_key_ = 1;
   bool peer_gone_ = false;
-  bool provides_extended_ = false;
   std::optional<std::size_t> accepts_;  ///< work requests that are accepted; empty: all
   bool refuses_ = false;
   std::atomic<bool> holds_errors_{false};

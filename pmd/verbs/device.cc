@@ -64,10 +64,7 @@ void VerbsDevice::attach() {
   if (context_ == nullptr) throw SetupError(no_such_device(config_.device));
   try {
     if (config_.device.empty()) config_.device = ibv_get_device_name(context_->device);
-    // rdma-core 44's rxe loses scatter/gather lists posted through the extended interface.
-    in_software_ = is_software(*context_->device);
-    prefers_extended_ =
-        config_.interface == Interface::Extended || (config_.interface == Interface::Newest && !in_software_);
+    provider_ = &provider_of(*context_->device);
     if (name_.empty()) name_ = config_.device + "/" + std::to_string(config_.port);
     node_path_ = context_->device->dev_path;
     ibv_port_attr port{};
@@ -106,7 +103,7 @@ VerbsDevice::Port VerbsDevice::port_of(const ibv_port_attr& port) const {
                  .max_message_bytes = port.max_msg_sz,
                  .max_send_bytes = smaller_of(kMaxSend, port.max_msg_sz),
                  .immediate_data = true,
-                 .remote_invalidation = has_remote_invalidation(attributes_)},
+                 .remote_invalidation = has_remote_invalidation(attributes_, *provider_)},
       .addresses = addresses_of(gids_of(context_), config_.port),
       .max_path_mtu = bytes_of(port.active_mtu)};
 }

@@ -24,6 +24,7 @@
 #include "dataplane/base/setup_error.h"
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
+#include "pmd/verbs/provider.h"
 #include "pmd/verbs/queue_pair.h"
 #include "pmd/verbs/setup_thread.h"
 #include "pmd/verbs/shared_receives.h"
@@ -94,8 +95,15 @@ class VerbsDevice final : public Verbs {
   ibv_srq* shared_receive_queue() const noexcept { return shared_ ? shared_->handle() : nullptr; }
   const ibv_device_attr& attributes() const noexcept { return attributes_; }
   std::uint8_t port() const noexcept { return config_.port; }
-  bool prefers_extended() const noexcept { return prefers_extended_; }
-  bool in_software() const noexcept { return in_software_; }
+  bool prefers_extended_posting() const noexcept {
+    return config_.interface == Interface::Extended ||
+           (config_.interface == Interface::Newest && provider_->extended_posting);
+  }
+  bool prefers_extended_polling() const noexcept {
+    return config_.interface == Interface::Extended ||
+           (config_.interface == Interface::Newest && provider_->extended_polling);
+  }
+  bool in_software() const noexcept { return provider_->in_software; }
   MemoryTable& memory() noexcept { return memory_; }
   Statistics& stats() noexcept { return statistics_; }
   void complete(const WorkCompletion& completion) noexcept;
@@ -208,8 +216,7 @@ class VerbsDevice final : public Verbs {
   bool armed_ = false;                   ///< completion queues are armed and were polled since
   std::string node_path_;                ///< exists as long as the device does
   ibv_device_attr attributes_{};
-  bool in_software_ = false;
-  bool prefers_extended_ = false;
+  const Provider* provider_ = &kUnknownProvider;
   bool extended_posting_ = false;
   bool extended_polling_ = false;
   Presence presence_ = Presence::Attached;  ///< written by the reactor only

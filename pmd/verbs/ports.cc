@@ -32,16 +32,26 @@ struct DeviceList {
   ibv_device** devices;
 };
 
-constexpr std::string_view kSoftwareProvider = "software";
+constexpr std::string_view kSoftwareDriver = "software";
+constexpr std::string_view kUnknownDriver = "unknown";
 
-/// Returns the name of the kernel driver, from the device's sysfs link. Software devices such as rxe have no
-/// link.
-std::string provider_of(const ibv_device& device) {
+std::string target_of(const std::string& link) {
   char target[256];
-  const std::string link = std::string(device.ibdev_path) + "/device/driver";
   const ssize_t length = ::readlink(link.c_str(), target, sizeof target);
-  const std::string_view path(target, length > 0 ? static_cast<std::size_t>(length) : 0);
-  return std::string(path.empty() ? kSoftwareProvider : path.substr(path.rfind('/') + 1));
+  return std::string(target, length > 0 ? static_cast<std::size_t>(length) : 0);
+}
+
+/// Returns the name of the kernel driver. A device without hardware has the name of its provider, or a folder
+/// among the virtual devices of sysfs. It is not recognized by the absence of a driver, because a container
+/// may hide sysfs.
+std::string driver_of(const ibv_device& device) {
+  const std::string_view name = device.name;
+  if (name.starts_with("rxe") || name.starts_with("siw")) return std::string(kSoftwareDriver);
+  const std::string folder = device.ibdev_path;
+  if (const std::string driver = target_of(folder + "/device/driver"); !driver.empty())
+    return driver.substr(driver.rfind('/') + 1);
+  const bool is_virtual = target_of(folder).find("/virtual/") != std::string::npos;
+  return std::string(is_virtual ? kSoftwareDriver : kUnknownDriver);
 }
 
 /// Returns the speed in Mbit/s, or zero if unknown.
@@ -76,9 +86,9 @@ PortInfo port_info(ibv_device& device, const ibv_device_attr& attributes, const 
                 .max_region_bytes = attributes.max_mr_size,
                 .max_windows = static_cast<std::uint32_t>(attributes.max_mw),
                 .windows = has_windows(attributes),
-                .remote_invalidation = has_remote_invalidation(attributes),
+                .remote_invalidation = has_remote_invalidation(attributes, provider_of(device)),
                 .problem = {}};
-  info.provider = provider_of(device);
+  info.provider = driver_of(device);
   info.problem = problem_of(port, !info.addresses.empty());
   return info;
 }
@@ -137,8 +147,8 @@ bool has_windows(const ibv_device_attr& attributes) noexcept {
   constexpr unsigned kType2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   return (attributes.device_cap_flags & kType2) != 0 && attributes.max_mw > 0;
 }
-bool has_remote_invalidation(const ibv_device_attr& attributes) noexcept {
-  return (attributes.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
+bool has_remote_invalidation(const ibv_device_attr& attributes, const Provider& provider) noexcept {
+  return provider.sends_rkey && (attributes.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
 }
 
 std::string problem_of(const ibv_port_attr& port, bool has_address) {
@@ -181,8 +191,8 @@ std::string no_such_device(const std::string& wanted) {
          ". Devices found: " + there + ". Set devices in [device] of the configuration.";
 }
 
-bool is_software(const ibv_device& device) {
-  return provider_of(device) == kSoftwareProvider;
+const Provider& provider_of(const ibv_device& device) {
+  return provider_of_driver(driver_of(device));
 }
 
 int numa_node_of(const ibv_device& device) {

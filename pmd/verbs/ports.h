@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dataplane/base/net_address.h"
+#include "pmd/verbs/provider.h"
 
 namespace sluice::rdma::verbs {
 
@@ -29,11 +30,11 @@ std::vector<PeerAddress> addresses_of(std::span<const ibv_gid_entry> gids, std::
 /// Reports whether the device has type 2 memory windows, which the requester needs.
 bool has_windows(const ibv_device_attr& attributes) noexcept;
 /// Reports whether the device supports Send with Invalidate.
-bool has_remote_invalidation(const ibv_device_attr& attributes) noexcept;
+bool has_remote_invalidation(const ibv_device_attr& attributes, const Provider& provider) noexcept;
 /// Returns the NUMA node of the device; negative if unknown or if the machine has only one node.
 int numa_node_of(const ibv_device& device);
-/// Reports whether the device is a kernel device without hardware, such as rxe.
-bool is_software(const ibv_device& device);
+/// Returns the row of the device in the table of providers.
+const Provider& provider_of(const ibv_device& device);
 
 /// Returns why Sluice cannot use a port, and the remedy. Empty if Sluice can use it.
 std::string problem_of(const ibv_port_attr& port, bool has_address);

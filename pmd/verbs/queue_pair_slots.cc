@@ -136,9 +136,9 @@ CompletionQueue& VerbsDevice::make_queue(std::uint32_t entries) {
   const std::uint32_t shared = shared_ ? shared_->count() : 0;
   const std::uint64_t all = std::uint64_t{entries} * slots_.size() + shared;
   const auto size = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(all, most));
-  auto queue = entries + shared <= size
-                   ? CompletionQueue::create(context_, channel_, size, prefers_extended_, in_software_)
-                   : nullptr;
+  auto queue = entries + shared <= size ? CompletionQueue::create(context_, channel_, size,
+                                                                  prefers_extended_polling(), in_software())
+                                        : nullptr;
   if (queue == nullptr)
     throw SetupError("The RDMA device " + name_ + " cannot create a completion queue with " +
                      std::to_string(entries + shared) + " entries (its limit is " + std::to_string(most) +

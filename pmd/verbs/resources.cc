@@ -292,6 +292,17 @@ bool SharedReceives::post() noexcept {
 
 // --- Completion queues
 
+namespace {
+
+/// Reports whether the provider has set every function that CompletionQueue::poll_extended() calls.
+bool has_functions(const ibv_cq_ex& cq) noexcept {
+  return cq.start_poll != nullptr && cq.next_poll != nullptr && cq.end_poll != nullptr &&
+         cq.read_opcode != nullptr && cq.read_vendor_err != nullptr && cq.read_byte_len != nullptr &&
+         cq.read_imm_data != nullptr && cq.read_qp_num != nullptr && cq.read_wc_flags != nullptr;
+}
+
+}  // namespace
+
 Owned<CompletionQueue> CompletionQueue::create(ibv_context* context, ibv_comp_channel* channel,
                                                std::uint32_t entries, bool extended, bool in_software) {
   if (extended) {
@@ -302,8 +313,9 @@ Owned<CompletionQueue> CompletionQueue::create(ibv_context* context, ibv_comp_ch
     // IBV_CREATE_CQ_ATTR_SINGLE_THREADED is not set, because a provider removes the completions of a queue
     // pair that the set-up thread destroys.
     ibv_cq_ex* const cq = ibv_create_cq_ex(context, &attributes);
-    if (cq != nullptr)
+    if (cq != nullptr && has_functions(*cq))
       return Owned<CompletionQueue>(new CompletionQueue(ibv_cq_ex_to_cq(cq), cq, entries, in_software));
+    if (cq != nullptr) ibv_destroy_cq(ibv_cq_ex_to_cq(cq));
   }
   ibv_cq* cq = ibv_create_cq(context, static_cast<int>(entries), nullptr, channel, 0);
   if (cq == nullptr) return nullptr;

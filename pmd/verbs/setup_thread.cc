@@ -54,6 +54,22 @@ void want_extended(const VerbsDevice& device, ibv_qp_init_attr_ex& wanted) noexc
     wanted.send_ops_flags |= IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
 }
 
+/// Reports whether the provider has set every function that the driver calls. A provider may accept a flag of
+/// send_ops_flags without implementing it.
+bool has_functions(const ibv_qp_ex& qp, std::uint64_t flags) noexcept {
+  const auto has = [flags](std::uint64_t flag, bool function) { return (flags & flag) == 0 || function; };
+  return qp.wr_start != nullptr && qp.wr_complete != nullptr && qp.wr_abort != nullptr &&
+         qp.wr_set_sge != nullptr && qp.wr_set_sge_list != nullptr && qp.wr_set_inline_data != nullptr &&
+         qp.wr_set_inline_data_list != nullptr && has(IBV_QP_EX_WITH_SEND, qp.wr_send != nullptr) &&
+         has(IBV_QP_EX_WITH_SEND_WITH_IMM, qp.wr_send_imm != nullptr) &&
+         has(IBV_QP_EX_WITH_RDMA_WRITE, qp.wr_rdma_write != nullptr) &&
+         has(IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, qp.wr_rdma_write_imm != nullptr) &&
+         has(IBV_QP_EX_WITH_RDMA_READ, qp.wr_rdma_read != nullptr) &&
+         has(IBV_QP_EX_WITH_SEND_WITH_INV, qp.wr_send_inv != nullptr) &&
+         has(IBV_QP_EX_WITH_LOCAL_INV, qp.wr_local_inv != nullptr) &&
+         has(IBV_QP_EX_WITH_BIND_MW, qp.wr_bind_mw != nullptr);
+}
+
 /// Moves the queue pair to Init. Returns zero or an error number.
 int to_init(ibv_qp* qp, std::uint8_t port) noexcept {
   ibv_qp_attr attributes{};
@@ -129,8 +145,8 @@ bool SetupThread::take_step(const Wanted& wanted) noexcept {
   return false;
 }
 
-/// Creates a queue pair. If the device refuses, tries less inline data, which some devices count differently,
-/// and then the classic interface.
+/// Creates a queue pair. If the device refuses, or if its extended interface lacks a function, tries less inline
+/// data, which some devices count differently, and then the classic interface.
 bool SetupThread::make(Hardware& hardware) noexcept {
   static_cast<void>(SLUICE_INVARIANT(
       hardware.completions != nullptr && inline_choice_ < std::size(kInlineChoices), queue_pair_state));
@@ -138,7 +154,7 @@ bool SetupThread::make(Hardware& hardware) noexcept {
   hardware.extended = nullptr;
   ibv_qp_init_attr_ex wanted = wanted_of(device_, hardware);
   for (const bool extended : {true, false}) {
-    if (extended && !device_.prefers_extended()) continue;
+    if (extended && !device_.prefers_extended_posting()) continue;
     for (std::size_t i = inline_choice_; i < std::size(kInlineChoices) && hardware.qp == nullptr; ++i) {
       wanted.cap.max_inline_data = kInlineChoices[i];
       wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
@@ -147,8 +163,12 @@ bool SetupThread::make(Hardware& hardware) noexcept {
       if (hardware.qp != nullptr) inline_choice_ = i;
     }
     if (hardware.qp == nullptr) continue;
-    if (extended) hardware.extended = ibv_qp_to_qp_ex(hardware.qp);
-    break;
+    if (!extended) break;
+    hardware.extended = ibv_qp_to_qp_ex(hardware.qp);
+    if (hardware.extended != nullptr && has_functions(*hardware.extended, wanted.send_ops_flags)) break;
+    ibv_destroy_qp(hardware.qp);
+    hardware.qp = nullptr;
+    hardware.extended = nullptr;
   }
   if (hardware.qp == nullptr) {
     hardware.problem = "The RDMA device " + device_.device_name() + " cannot create a queue pair with " +

@@ -21,9 +21,9 @@ namespace sluice::rdma::verbs {
 
 /// libibverbs interface for work requests and completions.
 enum class Interface : std::uint8_t {
-  Newest,    ///< ibv_wr_* and ibv_start_poll, if the provider has a correct implementation
+  Newest,    ///< ibv_wr_* and ibv_start_poll, if the table of providers allows them
   Classic,   ///< ibv_post_send and ibv_poll_cq
-  Extended,  ///< like Newest, also on software devices, whose provider supports only one Sge each
+  Extended,  ///< ibv_wr_* and ibv_start_poll on every provider that has all functions; for tests
 };
 
 struct DeviceConfig {

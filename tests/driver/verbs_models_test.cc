@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The verbs driver over every model of a provider: what a provider cannot do is not requested from it, and
+// everything else is equal.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataplane/base/setup_error.h"
+#include "pmd/verbs/verbs.h"
+#include "tests/driver/verbs_stub.h"
+
+namespace sluice::rdma::conformance {
+namespace {
+
+using State = QueuePair::State;
+using verbs::Interface;
+
+constexpr QueuePairLimits kLimits{.send_depth = 128, .recv_depth = 8};
+
+class VerbsModel : public testing::Test {
+ protected:
+  ~VerbsModel() override {
+    device_.reset();
+    stub_.find_peer();
+    stub_.select(kFullProvider);
+  }
+  void open(const Provider& provider, Interface interface = Interface::Newest) {
+    device_.reset();
+    stub_.select(provider);
+    device_ = verbs::open({.device = {}, .max_queue_pairs = 4, .interface = interface});
+    memory_ = device_->allocate_memory(1 << 16);
+  }
+  static const Provider& model(std::string_view name) {
+    for (const Provider& provider : kProviders)
+      if (provider.name == name) return provider;
+    ADD_FAILURE() << name;
+    return kFullProvider;
+  }
+  Owned<QueuePair> connected() {
+    auto qp = device_->create_queue_pair(kLimits);
+    RcAttributes attributes;
+    attributes.local = device_->addresses()[0];
+    attributes.remote = PeerAddress::from_ipv4(192, 0, 2, 9);
+    EXPECT_TRUE(qp->connect(attributes));
+    EXPECT_TRUE(until([&] { return qp->state() != State::Init; }));
+    EXPECT_EQ(qp->state(), State::ReadyToSend);
+    return qp;
+  }
+  /// Runs the reactor until `condition` holds. The limit is generous: it only bounds a failing test.
+  template <typename Condition>
+  bool until(const Condition& condition) {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!condition() && std::chrono::steady_clock::now() < give_up) turn();
+    return condition();
+  }
+  void turn() {
+    WorkCompletion some[16];
+    const std::size_t count = device_->poll(some);
+    completions_.insert(completions_.end(), some, some + count);
+    device_->handle_events();
+  }
+  /// Posts a work request and returns the status of its completion.
+  WcStatus result(QueuePair& qp, const SendWr& wr) {
+    completions_.clear();
+    EXPECT_EQ(qp.post_send({&wr, 1}), 1u);
+    EXPECT_TRUE(until([&] { return !completions_.empty(); }));
+    return completions_.empty() ? WcStatus::WrFlushError : completions_[0].status;
+  }
+
+  VerbsStub& stub_ = VerbsStub::get();
+  std::unique_ptr<verbs::Verbs> device_;
+  MemoryRegion memory_;
+  std::vector<WorkCompletion> completions_;
+};
+
+class EveryModel : public VerbsModel, public testing::WithParamInterface<std::tuple<Provider, Interface>> {
+ protected:
+  EveryModel() { open(provider(), std::get<Interface>(GetParam())); }
+  static const Provider& provider() { return std::get<Provider>(GetParam()); }
+};
+
+std::string name_of(const testing::TestParamInfo<std::tuple<Provider, Interface>>& row) {
+  constexpr const char* kNames[] = {"newest", "classic", "extended"};
+  return std::string(std::get<Provider>(row.param).name) + "_" +
+         kNames[static_cast<int>(std::get<Interface>(row.param))];
+}
+
+INSTANTIATE_TEST_SUITE_P(, EveryModel,
+                         testing::Combine(testing::ValuesIn(kProviders),
+                                          testing::Values(Interface::Newest, Interface::Classic,
+                                                          Interface::Extended)),
+                         name_of);
+
+TEST_P(EveryModel, completes_each_operation_that_its_limits_allow) {
+  const auto qp = connected();
+  const Sge piece{memory_.bytes.data(), 64, memory_.lkey};
+  SendWr wr{.wr_id = 7, .sges = {&piece, 1}};
+  for (const SendOpcode opcode :
+       {SendOpcode::Send, SendOpcode::RdmaWrite, SendOpcode::RdmaRead, SendOpcode::SendWithImmediate,
+        SendOpcode::RdmaWriteWithImmediate, SendOpcode::SendWithInvalidate}) {
+    if (opcode == SendOpcode::SendWithInvalidate && !device_->limits().remote_invalidation) continue;
+    wr.opcode = opcode;
+    wr.rkey = Rkey{0x100};
+    EXPECT_EQ(result(*qp, wr), WcStatus::Success) << static_cast<int>(opcode);
+  }
+  EXPECT_EQ(qp->state(), State::ReadyToSend);
+}
+
+TEST_P(EveryModel, flushes_what_is_outstanding_when_a_queue_pair_ends) {
+  const auto qp = connected();
+  const RecvWr receive{9, {memory_.bytes.data(), 64, memory_.lkey}};
+  ASSERT_EQ(qp->post_recv({&receive, 1}), 1u);
+  qp->to_error();
+  EXPECT_TRUE(until([&] { return completions_.size() == 1; }));
+  EXPECT_EQ(completions_[0].status, WcStatus::WrFlushError);
+}
+
+// --- The posting interface
+
+class PostingInterface : public VerbsModel {};
+
+TEST_F(PostingInterface, is_extended_only_where_the_provider_was_read) {
+  for (const Provider& provider : kProviders) {
+    open(provider);
+    const auto qp = connected();
+    EXPECT_EQ(device_->has_extended_posting(), provider.name == "mlx5") << provider.name;
+  }
+}
+
+TEST_F(PostingInterface, is_classic_if_a_function_of_the_extended_one_is_null) {
+  open(model("bnxt_re_56"), Interface::Extended);
+  const auto qp = connected();
+  EXPECT_FALSE(device_->has_extended_posting());
+}
+
+TEST_F(PostingInterface, is_classic_if_the_provider_cannot_be_known) {
+  stub_.hide_sysfs(true);
+  open(model("bnxt_re_56"));
+  const auto qp = connected();
+  EXPECT_FALSE(device_->has_extended_posting());
+  EXPECT_FALSE(device_->has_extended_polling());
+  stub_.hide_sysfs(false);
+}
+
+}  // namespace
+}  // namespace sluice::rdma::conformance

@@ -34,6 +34,7 @@ namespace sluice::rdma {
 struct DeviceLimits {
   std::uint32_t max_queue_pairs = 0;
   std::uint32_t max_send_sge = 0;
+  std::uint32_t max_read_sge = 1;  ///< per RDMA Read; at most max_send_sge
   std::uint32_t max_windows = 0;
   std::uint32_t max_message_bytes = 0;  ///< per RDMA Read or Write
   std::uint32_t max_send_bytes = 0;     ///< per Send

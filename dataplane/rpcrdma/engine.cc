@@ -50,7 +50,8 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config)
   const rdma::MemoryRegion pad = device.allocate_memory(xdr::kUnit);
   responders_.zero_pad = {pad.bytes.data(), xdr::kUnit, pad.lkey};
   links_.transmit.stage.set_max_sge(
-      smaller_of(queue_pair_limits().max_send_sge, device.limits().max_send_sge));
+      smaller_of(queue_pair_limits().max_send_sge, device.limits().max_send_sge),
+      device.limits().max_read_sge);
   for (std::uint32_t i = 0; i < config.callers; ++i) {
     callers_.add(make_owned<Requester>(requester_context(), device,
                                        RequesterConfig{.requests = kCallBacksAtOnce,

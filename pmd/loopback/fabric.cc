@@ -287,6 +287,7 @@ LoopbackDevice::~LoopbackDevice() {
 DeviceLimits LoopbackDevice::limits() const noexcept {
   return {.max_queue_pairs = config_.max_queue_pairs,
           .max_send_sge = kMaxSge,
+          .max_read_sge = kMaxSge,
           .max_windows = kMaxWindows,
           .max_message_bytes = 1u << 30,
           .max_send_bytes = kMaxSendBytes,

@@ -90,6 +90,7 @@ SoftDevice::~SoftDevice() {
 DeviceLimits SoftDevice::limits() const noexcept {
   return {.max_queue_pairs = config_.max_queue_pairs,
           .max_send_sge = kMaxPayloadPieces,
+          .max_read_sge = kMaxPayloadPieces,
           .max_windows = kMaxWindows,
           .max_message_bytes = kMaxMessage,
           .max_send_bytes = kMaxSend,

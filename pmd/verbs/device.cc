@@ -97,6 +97,9 @@ VerbsDevice::Port VerbsDevice::port_of(const ibv_port_attr& port) const {
       .limits = {.max_queue_pairs = config_.max_queue_pairs,
                  .max_send_sge =
                      smaller_of(kMaxSge, static_cast<std::uint32_t>(larger_of(attributes_.max_sge, 1))),
+                 .max_read_sge =
+                     smaller_of(kMaxSge, static_cast<std::uint32_t>(larger_of(
+                                             smaller_of(attributes_.max_sge_rd, attributes_.max_sge), 1))),
                  .max_windows = has_windows(attributes_)
                                     ? smaller_of(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw))
                                     : 0,

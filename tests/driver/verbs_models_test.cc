@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/rpcrdma/link/send_stage.h"
 #include "pmd/verbs/verbs.h"
 #include "tests/driver/verbs_stub.h"
 
@@ -108,6 +109,28 @@ TEST_P(EveryModel, completes_each_operation_that_its_limits_allow) {
     EXPECT_EQ(result(*qp, wr), WcStatus::Success) << static_cast<int>(opcode);
   }
   EXPECT_EQ(qp->state(), State::ReadyToSend);
+}
+
+TEST_P(EveryModel, reads_into_scattered_memory_byte_by_byte) {
+  constexpr std::size_t kPieces = 40;
+  constexpr std::uint32_t kBytes = 48;
+  constexpr std::uint64_t kRemote = 0x1230;
+  const auto qp = connected();
+  rpcrdma::SendStage stage;
+  stage.set_max_sge(device_->limits().max_send_sge, device_->limits().max_read_sge);
+  stage.begin_transfers();
+  const auto at = [&](std::size_t i) { return memory_.bytes.data() + i * 3 * kBytes; };
+  for (std::size_t i = 0; i < kPieces; ++i)
+    ASSERT_TRUE(stage.transfer(SendOpcode::RdmaRead, i,
+                               {.handle = Rkey{1}, .length = kBytes, .offset = kRemote + i * kBytes},
+                               {at(i), kBytes, memory_.lkey}));
+  stage.last().flags = kSignaled;
+  ASSERT_EQ(qp->post_send(stage.wrs()), stage.size());
+  EXPECT_TRUE(until([&] { return !completions_.empty(); }));
+  EXPECT_EQ(qp->state(), State::ReadyToSend);
+  for (std::size_t i = 0; i < kPieces; ++i)
+    for (std::uint32_t k = 0; k < kBytes; ++k)
+      ASSERT_EQ(at(i)[k], VerbsStub::remote_byte(kRemote + i * kBytes + k)) << i;
 }
 
 TEST_P(EveryModel, flushes_what_is_outstanding_when_a_queue_pair_ends) {

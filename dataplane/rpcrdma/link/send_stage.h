@@ -41,7 +41,12 @@ class SendStage {
     std::uint64_t used_ = 0;
   };
 
-  void set_max_sge(std::uint32_t max_sge) noexcept { max_sge_ = max_sge; }
+  /// Sets the largest number of pieces of a work request, and of an RDMA Read, for which devices have another
+  /// limit.
+  void set_max_sge(std::uint32_t max_sge, std::uint32_t max_read_sge) noexcept {
+    max_sge_ = max_sge;
+    max_read_sge_ = max_read_sge < max_sge ? max_read_sge : max_sge;
+  }
   std::uint32_t max_sge() const noexcept { return max_sge_; }
   std::size_t size() const noexcept { return mark_.wrs(); }
   bool empty() const noexcept { return size() == 0; }
@@ -92,7 +97,28 @@ class SendStage {
 
   /// Adds a piece to the last work request. A piece that continues the previous one extends it. The piece is
   /// passed by value, in registers, because a copy of fields that were just stored would stall on the stores.
-  bool append(rdma::Sge piece) noexcept {
+  bool append(rdma::Sge piece) noexcept { return append(piece, max_sge_); }
+
+  /// Adds an RDMA Read or Write between `remote` (its first piece.length bytes) and `piece`. Extends the last
+  /// work request if that ends at this remote address and begin_transfers() was not called in between.
+  bool transfer(rdma::SendOpcode opcode, std::uint64_t wr_id, const Segment& remote,
+                rdma::Sge piece) noexcept {
+    const std::uint32_t most = opcode == rdma::SendOpcode::RdmaRead ? max_read_sge_ : max_sge_;
+    if (continues_ && last().rkey == remote.handle && remote_end_ == remote.offset && append(piece, most)) {
+      remote_end_ += piece.length;
+      return true;
+    }
+    if (!begin(opcode, wr_id, 0) || !append(piece, most)) return false;
+    last().rkey = remote.handle;
+    last().remote_address = remote.offset;
+    remote_end_ = remote.offset + piece.length;
+    continues_ = true;
+    return true;
+  }
+  void begin_transfers() noexcept { continues_ = false; }
+
+ private:
+  [[gnu::always_inline]] bool append(rdma::Sge piece, std::uint32_t most) noexcept {
     rdma::SendWr& wr = last();
     const std::size_t used = wr.sges.size();
     SLUICE_INVARIANT_DEBUG(used <= mark_.sges() && mark_.sges() <= kMaxSges, ring_index);
@@ -103,34 +129,17 @@ class SendStage {
         return true;
       }
     }
-    if (used == max_sge_ || mark_.sges() == kMaxSges) return false;
+    if (used >= most || mark_.sges() == kMaxSges) return false;
     sges_[mark_.sges()] = piece;
     mark_.used_ += Mark::kOneSge;
     wr.sges = {wr.sges.data(), used + 1};
     return true;
   }
 
-  /// Adds an RDMA Read or Write between `remote` (its first piece.length bytes) and `piece`. Extends the last
-  /// work request if that ends at this remote address and begin_transfers() was not called in between.
-  bool transfer(rdma::SendOpcode opcode, std::uint64_t wr_id, const Segment& remote,
-                rdma::Sge piece) noexcept {
-    if (continues_ && last().rkey == remote.handle && remote_end_ == remote.offset && append(piece)) {
-      remote_end_ += piece.length;
-      return true;
-    }
-    if (!begin(opcode, wr_id, 0) || !append(piece)) return false;
-    last().rkey = remote.handle;
-    last().remote_address = remote.offset;
-    remote_end_ = remote.offset + piece.length;
-    continues_ = true;
-    return true;
-  }
-  void begin_transfers() noexcept { continues_ = false; }
-
- private:
   Mark mark_;
   std::uint32_t run_left_ = 0;  ///< Sends that may still share the completion of the last Send
   std::uint32_t max_sge_ = 16;
+  std::uint32_t max_read_sge_ = 16;
   std::array<rdma::SendWr, kMaxWrs> wrs_;
   std::array<rdma::Sge, kMaxSges> sges_;
   // State of the last transfer().

@@ -245,6 +245,7 @@ CopyDevice::CopyDevice(std::string name, std::uint8_t host)
 rdma::DeviceLimits CopyDevice::limits() const noexcept {
   return {.max_queue_pairs = kMaxQueuePairs,
           .max_send_sge = kMaxSge,
+          .max_read_sge = kMaxSge,
           .max_windows = kMaxWindows,
           .max_message_bytes = 1u << 30,
           .max_send_bytes = kMaxSendBytes,

@@ -54,6 +54,7 @@ class FakeDevice final : public rdma::Device {
   rdma::DeviceLimits limits() const noexcept override {
     return {.max_queue_pairs = 64,
             .max_send_sge = 16,
+            .max_read_sge = 16,
             .max_windows = 0,
             .max_message_bytes = 1u << 30,
             .max_send_bytes = 65536};

@@ -165,7 +165,7 @@ TEST_F(Stage, transfers_go_on_where_both_ends_do) {
 }
 
 TEST_F(Stage, a_work_request_has_as_many_pieces_as_the_device_takes) {
-  stage.set_max_sge(3);
+  stage.set_max_sge(3, 3);
   EXPECT_EQ(stage.max_sge(), 3u);
   ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, 1, 0));
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(stage.append(piece(i * 64, 8)));
@@ -180,6 +180,17 @@ TEST_F(Stage, a_work_request_has_as_many_pieces_as_the_device_takes) {
   EXPECT_EQ(stage.wrs()[0].sges.size(), 3u);
   EXPECT_EQ(stage.wrs()[1].sges.size(), 1u);
   EXPECT_EQ(stage.wrs()[1].remote_address, 1024u);
+}
+
+TEST_F(Stage, an_rdma_read_has_as_many_pieces_as_the_device_scatters) {
+  stage.set_max_sge(16, 2);
+  stage.begin_transfers();
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_TRUE(read(1, 1000 + 8 * i, piece(i * 64, 8)));
+  ASSERT_EQ(stage.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(stage.wrs()[i].sges.size(), i < 2 ? 2u : 1u);
+    EXPECT_EQ(stage.wrs()[i].remote_address, 1000 + 16 * i);
+  }
 }
 
 TEST_F(Stage, sends_that_follow_one_another_share_the_completion_of_the_last) {
@@ -230,7 +241,7 @@ TEST_F(Stage, it_holds_as_much_as_it_says) {
   EXPECT_EQ(stage.size(), SendStage::kMaxWrs);
   EXPECT_EQ(stage.last().wr_id, SendStage::kMaxWrs - 1);
   stage.clear();
-  stage.set_max_sge(16);
+  stage.set_max_sge(16, 16);
   std::size_t pieces = 0;
   for (std::size_t wr = 0; wr < SendStage::kMaxSges / 16; ++wr) {
     ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, wr, 0));

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/owned.h"
@@ -100,6 +101,8 @@ class Device {
   /// acts on the result.
   virtual void handle_events() noexcept {}
   virtual Condition condition() const noexcept { return Condition::Up; }
+  /// Returns sentences for the log since the last call, without a full stop. May allocate.
+  virtual std::vector<std::string> take_notices() { return {}; }
 
   /// Makes bounded progress on all queue pairs and returns the number of work completions written.
   virtual std::size_t poll(std::span<WorkCompletion> completions) noexcept = 0;

@@ -40,9 +40,10 @@ struct Completion {
   ibv_wc_status status = IBV_WC_SUCCESS;
   bool in_receive = true;  ///< Receive: the data is in its buffer; false: an RDMA Write with immediate
   std::uint32_t byte_len = 0;
-  std::uint32_t immediate = 0;    ///< host byte order
-  std::uint32_t invalidated = 0;  ///< rkey
-  unsigned flags = 0;             ///< ibv_wc_flags
+  std::uint32_t immediate = 0;     ///< host byte order
+  std::uint32_t invalidated = 0;   ///< rkey
+  unsigned flags = 0;              ///< ibv_wc_flags
+  std::uint32_t vendor_error = 0;  ///< the provider's reason of an error
 };
 
 class CompletionQueue {
@@ -118,6 +119,8 @@ class CompletionQueue {
           completion.immediate = be32toh(ibv_wc_read_imm_data(extended_));
       } else if (completion.status == IBV_WC_SUCCESS) {
         completion.byte_len = ibv_wc_read_byte_len(extended_);
+      } else {
+        completion.vendor_error = ibv_wc_read_vendor_err(extended_);
       }
       each(completion);
     } while (++count < limit && ibv_next_poll(extended_) == 0);
@@ -144,6 +147,8 @@ class CompletionQueue {
             completion.invalidated = wc.invalidated_rkey;
           else if (completion.flags & IBV_WC_WITH_IMM)
             completion.immediate = be32toh(wc.imm_data);
+        } else {
+          completion.vendor_error = wc.vendor_err;
         }
         each(completion);
       }

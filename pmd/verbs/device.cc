@@ -79,9 +79,12 @@ void VerbsDevice::attach() {
       throw SetupError("Cannot allocate a protection domain on the RDMA device " + name_ + " (" +
                        std::strerror(errno) + ").");
     make_thread_domain();
-    memory_.attach(pd_, has_windows(attributes_), numa_node_of(*context_->device));
+    memory_.attach(pd_, attached_port_.limits.max_windows > 0, numa_node_of(*context_->device));
     if (shared_) shared_->attach(pd_);
     make_channel();
+    notices_.add("The RDMA device " + name_ + " of provider " + std::string(provider_->name) + " has " +
+                 attached_port_.capabilities +
+                 ", pieces in an RDMA Read: " + std::to_string(attached_port_.limits.max_read_sge));
     if (prepared_) make_queues(entries_for(*prepared_));
     const int flags = ::fcntl(context_->async_fd, F_GETFL);
     ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK);
@@ -92,23 +95,25 @@ void VerbsDevice::attach() {
   condition_.store(Condition::Up, std::memory_order_relaxed);
 }
 
-VerbsDevice::Port VerbsDevice::port_of(const ibv_port_attr& port) const {
-  return {
-      .limits = {.max_queue_pairs = config_.max_queue_pairs,
-                 .max_send_sge =
-                     smaller_of(kMaxSge, static_cast<std::uint32_t>(larger_of(attributes_.max_sge, 1))),
-                 .max_read_sge =
-                     smaller_of(kMaxSge, static_cast<std::uint32_t>(larger_of(
-                                             smaller_of(attributes_.max_sge_rd, attributes_.max_sge), 1))),
-                 .max_windows = has_windows(attributes_)
-                                    ? smaller_of(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw))
-                                    : 0,
-                 .max_message_bytes = port.max_msg_sz,
-                 .max_send_bytes = smaller_of(kMaxSend, port.max_msg_sz),
-                 .immediate_data = true,
-                 .remote_invalidation = has_remote_invalidation(attributes_, *provider_)},
-      .addresses = addresses_of(gids_of(context_), config_.port),
-      .max_path_mtu = bytes_of(port.active_mtu)};
+VerbsDevice::Port VerbsDevice::port_of(const ibv_port_attr& port) {
+  const std::vector<ibv_gid_entry> gids = gids_of(context_);
+  const Capabilities has = capabilities_of(context_, attributes_, config_.port, port, gids);
+  return {.limits = {.max_queue_pairs = config_.max_queue_pairs,
+                     .max_send_sge =
+                         smaller_of(kMaxSge, static_cast<std::uint32_t>(larger_of(attributes_.max_sge, 1))),
+                     .max_read_sge = smaller_of(
+                         kMaxSge, static_cast<std::uint32_t>(
+                                      larger_of(smaller_of(attributes_.max_sge_rd, attributes_.max_sge), 1))),
+                     .max_windows =
+                         has.windows ? smaller_of(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw))
+                                     : 0,
+                     .max_message_bytes = port.max_msg_sz,
+                     .max_send_bytes = smaller_of(kMaxSend, port.max_msg_sz),
+                     .immediate_data = true,
+                     .remote_invalidation = has.remote_invalidation},
+          .addresses = addresses_of(gids, config_.port),
+          .max_path_mtu = bytes_of(port.active_mtu),
+          .capabilities = has.summary};
 }
 
 bool VerbsDevice::attach_again() noexcept {

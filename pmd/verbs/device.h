@@ -24,6 +24,7 @@
 #include "dataplane/base/setup_error.h"
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
+#include "pmd/verbs/notices.h"
 #include "pmd/verbs/provider.h"
 #include "pmd/verbs/queue_pair.h"
 #include "pmd/verbs/setup_thread.h"
@@ -62,6 +63,7 @@ class VerbsDevice final : public Verbs {
   bool wakes() const noexcept override { return presence_ == Presence::Attached && channel_ != nullptr; }
 
   void handle_events() noexcept override;
+  std::vector<std::string> take_notices() override { return notices_.take(name_); }
   Condition condition() const noexcept override { return condition_.load(std::memory_order_relaxed); }
   const std::string& device_name() const noexcept override { return config_.device; }
   Statistics statistics() const noexcept override;
@@ -107,6 +109,7 @@ class VerbsDevice final : public Verbs {
   MemoryTable& memory() noexcept { return memory_; }
   Statistics& stats() noexcept { return statistics_; }
   void complete(const WorkCompletion& completion) noexcept;
+  void add_notice(const Notices::Failure& failure) noexcept { notices_.add(failure); }
   void forget_completions_of(QueuePairNumber qp) noexcept {
     flushed_.erase_if([qp](const WorkCompletion& completion) { return completion.qp == qp; });
   }
@@ -142,6 +145,7 @@ class VerbsDevice final : public Verbs {
     DeviceLimits limits;
     std::vector<PeerAddress> addresses;
     std::uint16_t max_path_mtu = 1024;
+    std::string capabilities;  ///< Capabilities::summary
   };
   struct Slot {
     enum class Phase : std::uint8_t {
@@ -161,7 +165,7 @@ class VerbsDevice final : public Verbs {
   enum class Request : std::uint8_t { None, TakeEvents, Detach, Attach };
 
   void attach();
-  Port port_of(const ibv_port_attr& port) const;
+  Port port_of(const ibv_port_attr& port);
   void take_port() noexcept { port_ = std::exchange(attached_port_, {}); }
   void leave() noexcept;
   void on_attached(bool done) noexcept;
@@ -244,6 +248,7 @@ class VerbsDevice final : public Verbs {
   std::span<WorkCompletion> room_;
   std::size_t room_used_ = 0;
   Statistics statistics_;
+  Notices notices_;
 
   // Shared by the reactor and the thread that calls handle_events().
   std::mutex context_lock_;  ///< protects `context_`; poll() and handle_events() only try to lock it

@@ -30,6 +30,7 @@ struct PortInfo {
   std::uint32_t max_reads = 0;        ///< outstanding per queue pair
   std::uint64_t max_region_bytes = 0;
   std::uint32_t max_windows = 0;
+  // Probed; false if Sluice cannot use the port.
   bool windows = false;              ///< type 2 windows, which the requester side needs
   bool remote_invalidation = false;  ///< Send with Invalidate
   std::string problem;               ///< reason why Sluice cannot use the port; empty if it can

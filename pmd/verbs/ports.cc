@@ -9,8 +9,10 @@
 #include <iterator>
 #include <string_view>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/port_list.h"
+#include "pmd/verbs/probe.h"
 
 namespace sluice::rdma::verbs {
 namespace {
@@ -85,8 +87,6 @@ PortInfo port_info(ibv_device& device, const ibv_device_attr& attributes, const 
                 .max_reads = static_cast<std::uint32_t>(attributes.max_qp_rd_atom),
                 .max_region_bytes = attributes.max_mr_size,
                 .max_windows = static_cast<std::uint32_t>(attributes.max_mw),
-                .windows = has_windows(attributes),
-                .remote_invalidation = has_remote_invalidation(attributes, provider_of(device)),
                 .problem = {}};
   info.provider = driver_of(device);
   info.problem = problem_of(port, !info.addresses.empty());
@@ -143,12 +143,69 @@ std::vector<PeerAddress> addresses_of(std::span<const ibv_gid_entry> gids, std::
   return addresses;
 }
 
+namespace {
+
+struct Findings {
+  Finding windows = Finding::Unknown;
+  Finding remote_invalidation = Finding::Unknown;
+};
+
+/// Probes both features. Without windows only the acceptance of a Send with Invalidate is probed, because
+/// nothing can be invalidated. The second window has its own queue pair, because a refused RDMA Read ends the
+/// first queue pair.
+Findings probe(ibv_context* context, std::uint8_t number, const ibv_port_attr& port,
+               const ibv_gid_entry& gid) {
+  const auto deadline = probe_deadline();
+  Findings found;
+  SelfConnected first(context, number, gid, port.active_mtu, true, deadline);
+  if (first.connected()) found.windows = first.probe(IBV_WR_LOCAL_INV);
+  if (found.windows == Finding::Works) {
+    SelfConnected second(context, number, gid, port.active_mtu, true, deadline);
+    if (second.connected()) found.remote_invalidation = second.probe(IBV_WR_SEND_WITH_INV);
+    return found;
+  }
+  SelfConnected plain(context, number, gid, port.active_mtu, false, deadline);
+  if (!plain.connected()) return found;
+  if (!first.connected()) found.windows = Finding::Missing;  // memory for windows cannot be registered
+  if (!plain.accepts_invalidation()) found.remote_invalidation = Finding::Missing;
+  return found;
+}
+
+bool decide(Finding found, bool flag) noexcept {
+  return found == Finding::Works || (found == Finding::Unknown && flag);
+}
+
+std::string described(bool has, Finding found) {
+  return std::string(has ? "yes" : "no") + (found == Finding::Unknown ? " (by its flags)" : " (probed)");
+}
+
 bool has_windows(const ibv_device_attr& attributes) noexcept {
   constexpr unsigned kType2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   return (attributes.device_cap_flags & kType2) != 0 && attributes.max_mw > 0;
 }
 bool has_remote_invalidation(const ibv_device_attr& attributes, const Provider& provider) noexcept {
   return provider.sends_rkey && (attributes.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
+}
+
+}  // namespace
+
+Capabilities capabilities_of(ibv_context* context, const ibv_device_attr& attributes, std::uint8_t number,
+                             const ibv_port_attr& port, std::span<const ibv_gid_entry> gids) {
+  static_cast<void>(SLUICE_INVARIANT(context != nullptr && number > 0, table_index));
+  Findings found;
+  for (const ibv_gid_entry& gid : gids)
+    if (is_usable_gid(gid, number)) {
+      found = probe(context, number, port, gid);
+      break;
+    }
+  Capabilities has{
+      .windows = decide(found.windows, has_windows(attributes)),
+      .remote_invalidation = decide(found.remote_invalidation,
+                                    has_remote_invalidation(attributes, provider_of(*context->device))),
+      .summary = {}};
+  has.summary = "memory windows: " + described(has.windows, found.windows) +
+                ", Send with Invalidate: " + described(has.remote_invalidation, found.remote_invalidation);
+  return has;
 }
 
 std::string problem_of(const ibv_port_attr& port, bool has_address) {
@@ -230,7 +287,11 @@ std::vector<PortInfo> list_ports() {
     for (std::uint8_t number = 1; number <= device.phys_port_cnt; ++number) {
       ibv_port_attr port{};
       if (ibv_query_port(context, number, &port) != 0) continue;
-      ports.push_back(port_info(*list.devices[i], device, port, number, gids));
+      PortInfo& info = ports.emplace_back(port_info(*list.devices[i], device, port, number, gids));
+      if (!info.problem.empty()) continue;
+      const Capabilities has = capabilities_of(context, device, number, port, gids);
+      info.windows = has.windows;
+      info.remote_invalidation = has.remote_invalidation;
     }
     ibv_close_device(context);
   }

@@ -27,10 +27,16 @@ PeerAddress address_of(const ibv_gid_entry& entry) noexcept;
 /// Returns the port's usable RoCEv2 addresses, routable ones first, because peers may be on other networks.
 std::vector<PeerAddress> addresses_of(std::span<const ibv_gid_entry> gids, std::uint8_t port);
 
-/// Reports whether the device has type 2 memory windows, which the requester needs.
-bool has_windows(const ibv_device_attr& attributes) noexcept;
-/// Reports whether the device supports Send with Invalidate.
-bool has_remote_invalidation(const ibv_device_attr& attributes, const Provider& provider) noexcept;
+/// Features of a device, probed on one of its ports (probe.h). The device's flags decide about a feature that
+/// could not be probed.
+struct Capabilities {
+  bool windows = false;              ///< type 2 memory windows, which the requester needs
+  bool remote_invalidation = false;  ///< Send with Invalidate
+  std::string summary;               ///< both, for the log
+};
+/// Setup. Takes at most 100 ms. Without a usable GID nothing is probed.
+Capabilities capabilities_of(ibv_context* context, const ibv_device_attr& attributes, std::uint8_t number,
+                             const ibv_port_attr& port, std::span<const ibv_gid_entry> gids);
 /// Returns the NUMA node of the device; negative if unknown or if the machine has only one node.
 int numa_node_of(const ibv_device& device);
 /// Returns the row of the device in the table of providers.

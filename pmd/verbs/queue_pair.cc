@@ -135,13 +135,24 @@ WcStatus status_of(const Completion& completion, WcOpcode opcode) noexcept {
 
 void VerbsQueuePair::on_completion(const Cookie& cookie, const Completion& completion) noexcept {
   SLUICE_INVARIANT_DEBUG(cookie.slot == slot_ && cookie.generation == generation_, table_index);
-  if (completion.status != IBV_WC_SUCCESS && completion.status != IBV_WC_WR_FLUSH_ERR)
-    ++device_.stats().error_completions;
+  note_error(completion, cookie.receive);
   if (!cookie.receive)
     on_send(cookie.index, completion);
   else if (receives_.holds(cookie.index))
     on_receive(receives_.pop().wr_id, completion);
   after_completion(completion.status);
+}
+
+/// Counts an error, and records it for the log if it ends the connection.
+void VerbsQueuePair::note_error(const Completion& completion, bool receive) noexcept {
+  if (completion.status == IBV_WC_SUCCESS || completion.status == IBV_WC_WR_FLUSH_ERR) return;
+  ++device_.stats().error_completions;
+  if (state_ == State::Error) return;
+  SLUICE_INVARIANT_DEBUG(receive || sends_.depth() > 0, queue_pair_state);
+  device_.add_notice({.queue_pair = static_cast<std::uint32_t>(number_),
+                      .vendor_error = completion.vendor_error,
+                      .status = completion.status,
+                      .receive = receive});
 }
 
 void VerbsQueuePair::after_completion(ibv_wc_status status) noexcept {
@@ -165,8 +176,7 @@ void VerbsQueuePair::on_shared_receive(const Completion& completion,
   }
   const RecvWr to = receives_.pop();
   if (completion.status == IBV_WC_SUCCESS) judged.status = copy(message, to.sge);
-  if (judged.status != IBV_WC_SUCCESS && judged.status != IBV_WC_WR_FLUSH_ERR)
-    ++device_.stats().error_completions;
+  note_error(judged, true);
   on_receive(to.wr_id, judged);
   after_completion(judged.status);
 }

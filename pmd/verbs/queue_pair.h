@@ -134,6 +134,7 @@ class VerbsQueuePair final : public QueuePair {
   void on_send(std::uint32_t index, const Completion& completion) noexcept;
   void on_receive(std::uint64_t wr_id, const Completion& completion) noexcept;
   ibv_wc_status copy(std::span<const std::byte> message, const Sge& to) const noexcept;
+  void note_error(const Completion& completion, bool receive) noexcept;
   void after_completion(ibv_wc_status status) noexcept;
   void flush_sends_after_device() noexcept;
   void flush_receives_after_device() noexcept;

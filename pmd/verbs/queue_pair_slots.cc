@@ -130,19 +130,24 @@ CompletionQueue& VerbsDevice::completion_queue(std::uint32_t entries) {
 }
 
 /// Creates a completion queue as large as the device allows, so that few queues have to be polled. All shared
-/// Receives may complete in any one of the queues.
+/// Receives may complete in any one of the queues. Tries smaller queues if the provider refuses one of its
+/// reported limit.
 CompletionQueue& VerbsDevice::make_queue(std::uint32_t entries) {
   const auto most = static_cast<std::uint32_t>(larger_of(attributes_.max_cqe, 1));
   const std::uint32_t shared = shared_ ? shared_->count() : 0;
   const std::uint64_t all = std::uint64_t{entries} * slots_.size() + shared;
-  const auto size = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(all, most));
-  auto queue = entries + shared <= size ? CompletionQueue::create(context_, channel_, size,
-                                                                  prefers_extended_polling(), in_software())
-                                        : nullptr;
+  const auto wanted = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(all, most));
+  Owned<CompletionQueue> queue;
+  for (std::uint32_t size = wanted; queue == nullptr && size > 0 && size >= entries + shared; size /= 2)
+    queue = CompletionQueue::create(context_, channel_, size, prefers_extended_polling(), in_software());
   if (queue == nullptr)
     throw SetupError("The RDMA device " + name_ + " cannot create a completion queue with " +
                      std::to_string(entries + shared) + " entries (its limit is " + std::to_string(most) +
                      "). Lower [transport] credits.");
+  static_cast<void>(SLUICE_INVARIANT(queue->entries() >= entries + shared, ring_index));
+  if (queue->entries() < wanted)
+    notices_.add("The RDMA device " + name_ + " refused a completion queue of " + std::to_string(wanted) +
+                 " entries and has one of " + std::to_string(queue->entries()));
   queue->take_room(shared);
   extended_polling_ = queue->extended();
   completion_queues_.push_back(std::move(queue));

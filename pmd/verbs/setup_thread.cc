@@ -145,8 +145,9 @@ bool SetupThread::take_step(const Wanted& wanted) noexcept {
   return false;
 }
 
-/// Creates a queue pair. If the device refuses, or if its extended interface lacks a function, tries less inline
-/// data, which some devices count differently, and then the classic interface.
+/// Creates a queue pair. Tries less inline data if the device refuses, because some devices count it
+/// differently, and then the classic interface. Does the latter as well if the extended interface lacks a
+/// function.
 bool SetupThread::make(Hardware& hardware) noexcept {
   static_cast<void>(SLUICE_INVARIANT(
       hardware.completions != nullptr && inline_choice_ < std::size(kInlineChoices), queue_pair_state));

@@ -11,6 +11,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/rpcrdma/link/send_stage.h"
+#include "pmd/verbs/port_list.h"
 #include "pmd/verbs/verbs.h"
 #include "tests/driver/verbs_stub.h"
 
@@ -142,6 +143,66 @@ TEST_P(EveryModel, flushes_what_is_outstanding_when_a_queue_pair_ends) {
   EXPECT_EQ(completions_[0].status, WcStatus::WrFlushError);
 }
 
+TEST_P(EveryModel, has_the_features_that_its_provider_implements) {
+  const bool windows = provider().windows == Provider::Windows::Whole;
+  EXPECT_EQ(device_->limits().max_windows > 0, windows);
+  EXPECT_EQ(device_->limits().remote_invalidation,
+            provider().invalidation == Provider::Invalidation::Whole &&
+                (windows || (provider().flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0));
+  const auto ports = verbs::list_ports();
+  ASSERT_EQ(ports.size(), 1u);
+  EXPECT_EQ(ports[0].windows, windows);
+  EXPECT_EQ(ports[0].remote_invalidation, device_->limits().remote_invalidation);
+  if (windows) return void(device_->allocate_window());
+  try {
+    device_->allocate_window();
+    ADD_FAILURE() << "the provider has no windows";
+  } catch (const SetupError& error) {
+    EXPECT_NE(std::string(error.what()).find("no type 2 memory windows"), std::string::npos) << error.what();
+  }
+}
+
+// --- Limits and diagnosis
+
+class ReportedLimits : public VerbsModel {
+ protected:
+  bool has_notice(std::string_view part) {
+    for (const std::string& notice : device_->take_notices())
+      if (notice.find(part) != std::string::npos) return true;
+    return false;
+  }
+};
+
+TEST_F(ReportedLimits, of_a_completion_queue_that_the_provider_refuses_are_halved) {
+  Provider provider = model("irdma");
+  provider.max_completions = 1 << 10;  // fewer than all queue pairs need, so that the limit is requested
+  open(provider);
+  device_->prepare_queue_pairs(kLimits, 4);
+  EXPECT_TRUE(has_notice("refused a completion queue of 1024 entries and has one of 512"));
+  EXPECT_EQ(connected()->state(), State::ReadyToSend);
+}
+
+TEST_F(ReportedLimits, that_are_probed_are_in_the_log) {
+  open(model("mana"));
+  EXPECT_TRUE(has_notice(
+      "stub0/1 of provider mana has memory windows: no (probed), Send with Invalidate: no (probed)"));
+}
+
+TEST_F(ReportedLimits, do_not_hide_the_reason_of_an_error) {
+  for (const Interface interface : {Interface::Classic, Interface::Extended}) {
+    open(kFullProvider, interface);
+    device_->take_notices();
+    const auto qp = connected();
+    stub_.lose_peer();
+    const SendWr send{.wr_id = 1, .sges = {}, .flags = kSignaled};
+    ASSERT_EQ(qp->post_send({&send, 1}), 1u);
+    stub_.give_up();
+    EXPECT_TRUE(until([&] { return qp->state() == State::Error; }));
+    EXPECT_TRUE(has_notice("(status 12, vendor error 82). Its connection ends"));
+    stub_.find_peer();
+  }
+}
+
 // --- The posting interface
 
 class PostingInterface : public VerbsModel {};
@@ -151,6 +212,7 @@ TEST_F(PostingInterface, is_extended_only_where_the_provider_was_read) {
     open(provider);
     const auto qp = connected();
     EXPECT_EQ(device_->has_extended_posting(), provider.name == "mlx5") << provider.name;
+    EXPECT_EQ(device_->has_extended_polling(), provider.name.starts_with("mlx")) << provider.name;
   }
 }
 

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sentences of a verbs device for the log. The reactor records failed work requests without a lock or an
+// allocation; set-up adds whole sentences. One other thread takes both.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dataplane/base/spsc_ring.h"
+
+namespace sluice::rdma::verbs {
+
+class Notices {
+ public:
+  /// A work request whose failure ends a connection.
+  struct Failure {
+    std::uint32_t queue_pair = 0;  ///< QPN
+    std::uint32_t vendor_error = 0;
+    ibv_wc_status status = IBV_WC_SUCCESS;
+    bool receive = false;
+  };
+
+  /// Message path. Drops the failure if kFailures have not been taken yet.
+  void add(const Failure& failure) noexcept { failures_.push(failure); }
+  /// Setup. Any thread.
+  void add(std::string sentence) {
+    const std::lock_guard lock(lock_);
+    sentences_.push_back(std::move(sentence));
+  }
+  /// Returns the sentences and failures added since the last call.
+  std::vector<std::string> take(const std::string& device) {
+    std::vector<std::string> taken;
+    {
+      const std::lock_guard lock(lock_);
+      taken.swap(sentences_);
+    }
+    for (Failure failure; failures_.pop(failure);)
+      taken.push_back("A " + std::string(failure.receive ? "Receive" : "work request") + " of queue pair " +
+                      std::to_string(failure.queue_pair) + " of the RDMA device " + device + " failed: " +
+                      ibv_wc_status_str(failure.status) + " (status " + std::to_string(failure.status) +
+                      ", vendor error " + std::to_string(failure.vendor_error) + "). Its connection ends");
+    return taken;
+  }
+
+ private:
+  static constexpr std::uint32_t kFailures = 64;
+
+  std::mutex lock_;
+  std::vector<std::string> sentences_;  ///< guarded by lock_
+  SpscRing<Failure, kFailures> failures_;
+};
+
+}  // namespace sluice::rdma::verbs

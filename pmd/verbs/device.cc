@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "dataplane/base/invariant.h"
@@ -297,14 +298,7 @@ void VerbsDevice::handle_request() noexcept {
     case Request::None:
       return;
     case Request::TakeEvents:
-      if (!changed_addresses_.empty()) port_.addresses = std::exchange(changed_addresses_, {});
-      for (std::size_t i = 0; i < slots_.size(); ++i) {
-        const std::uint32_t ended = ended_[i].exchange(0, std::memory_order_relaxed);
-        VerbsQueuePair* const qp = slots_[i].qp;
-        const std::uint32_t number = qp != nullptr ? static_cast<std::uint32_t>(qp->number()) : 0;
-        if (number != 0 && ended == number) qp->on_error_event();
-      }
-      return;
+      return apply_events();
     case Request::Detach:
       return leave();
     case Request::Attach:
@@ -312,6 +306,38 @@ void VerbsDevice::handle_request() noexcept {
       presence_ = Presence::Attaching;
       return ask(SetupStep::Attach, 0);
   }
+}
+
+void VerbsDevice::apply_events() noexcept {
+  if (!changed_addresses_.empty()) port_.addresses = std::exchange(changed_addresses_, {});
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const std::uint32_t ended = ended_[i].exchange(0, std::memory_order_relaxed);
+    VerbsQueuePair* const qp = slots_[i].qp;
+    const std::uint32_t number = qp != nullptr ? static_cast<std::uint32_t>(qp->number()) : 0;
+    if (number != 0 && ended == number) qp->on_error_event();
+  }
+  if (awaits_flush_.load(std::memory_order_relaxed)) check_flushes();
+}
+
+/// Closes the device if it has not flushed a queue pair in time, because the connection holds memory until all
+/// its work requests have completed. Closing destroys all queue pairs, and the device is opened again.
+void VerbsDevice::check_flushes() {
+  static_cast<void>(SLUICE_INVARIANT(presence_ != Presence::Detached, queue_pair_state));
+  bool awaits = false;
+  const auto now = std::chrono::steady_clock::now();
+  for (const Slot& slot : slots_) {
+    if (slot.phase != Slot::Phase::Failed || slot.qp == nullptr || !slot.qp->awaits_flush()) continue;
+    awaits = true;
+    if (now - slot.failed_at < std::chrono::nanoseconds(config_.flush_limit_ns)) continue;
+    ++statistics_.flush_timeouts;
+    notices_.add("The RDMA device " + name_ + " did not flush queue pair " +
+                 std::to_string(static_cast<std::uint32_t>(slot.qp->number())) + " within " +
+                 std::to_string(config_.flush_limit_ns / 1'000'000'000) +
+                 " s. It is closed and opened again. Check its firmware and the kernel log");
+    awaits_flush_.store(false, std::memory_order_relaxed);
+    return leave();
+  }
+  awaits_flush_.store(awaits, std::memory_order_relaxed);
 }
 
 /// Starts to detach the removed device. The queue pairs end first, because the device may access their memory
@@ -390,6 +416,14 @@ void VerbsDevice::handle_events() noexcept {
     ibv_close_device(found);
     return;
   }
+  take_events();
+  if (awaits_flush_.load(std::memory_order_relaxed)) request(Request::TakeEvents);
+  if (!is_present()) request(Request::Detach);
+}
+
+/// Handles the events that have occurred. Requires context_lock_.
+void VerbsDevice::take_events() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(context_ != nullptr, queue_pair_state));
   for (std::size_t i = 0; i < kEventsPerLook; ++i) {
     pollfd ready{.fd = context_->async_fd, .events = POLLIN, .revents = 0};
     ibv_async_event event;
@@ -397,7 +431,26 @@ void VerbsDevice::handle_events() noexcept {
     on_event(event);
     ibv_ack_async_event(&event);
   }
-  if (!is_present()) request(Request::Detach);
+}
+
+bool VerbsDevice::has_last_receive(std::uint32_t queue_pair) noexcept {
+  const std::lock_guard lock(context_lock_);
+  if (context_ == nullptr) return true;
+  take_events();
+  for (std::uint32_t& number : last_receives_)
+    if (number == queue_pair) return number = 0, true;
+  return false;
+}
+
+void VerbsDevice::await_last_receive(std::uint32_t queue_pair) noexcept {
+  if (last_receive_misses_ >= kLastReceiveMisses) return;
+  const auto limit = std::chrono::steady_clock::now() + kLastReceiveLimit;
+  bool seen = has_last_receive(queue_pair);
+  for (; !seen && std::chrono::steady_clock::now() < limit; seen = has_last_receive(queue_pair))
+    std::this_thread::sleep_for(kLastReceiveLimit / 200);
+  if (seen) return;
+  const std::lock_guard lock(context_lock_);
+  if (last_receives_added_ == 0) ++last_receive_misses_;
 }
 
 void VerbsDevice::on_event(const ibv_async_event& event) noexcept {
@@ -421,6 +474,9 @@ void VerbsDevice::on_event(const ibv_async_event& event) noexcept {
     case IBV_EVENT_SRQ_ERR:  // the queue is shared by all queue pairs
       ++shared_receive_errors_;
       return request(Request::Detach);
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      last_receives_[last_receives_added_++ % kLastReceives] = event.element.qp->qp_num;
+      return;
     case IBV_EVENT_DEVICE_FATAL:
       return request(Request::Detach);
     case IBV_EVENT_PORT_ERR:

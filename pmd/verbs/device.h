@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -35,6 +36,12 @@ namespace sluice::rdma::verbs {
 
 /// Number of asynchronous events handled per handle_events().
 inline constexpr std::size_t kEventsPerLook = 64;
+/// Time limit for IBV_EVENT_QP_LAST_WQE_REACHED. Devices raise it within microseconds.
+inline constexpr std::chrono::milliseconds kLastReceiveLimit{20};
+/// Number of queue pairs without that event after which a device that has never raised it is known not to.
+inline constexpr std::uint32_t kLastReceiveMisses = 3;
+/// Number of QPNs remembered that have had that event.
+inline constexpr std::size_t kLastReceives = 64;
 /// Number of queue pairs created in advance, so that this many connections can start before the device has
 /// created another queue pair.
 inline constexpr std::uint32_t kReadyQueuePairs = 16;
@@ -129,6 +136,9 @@ class VerbsDevice final : public Verbs {
   // Interface for the set-up thread.
   /// Attaches a device that has returned. Returns false if it has not returned yet.
   bool attach_again() noexcept;
+  /// Waits until a queue pair in Error has taken its last shared Receive, so that the completions of all of
+  /// them can be polled before the queue pair is destroyed. Returns after kLastReceiveLimit at the latest.
+  void await_last_receive(std::uint32_t queue_pair) noexcept;
   /// Closes the device. Requires that all its queue pairs were destroyed.
   void detach() noexcept;
 
@@ -161,6 +171,7 @@ class VerbsDevice final : public Verbs {
     std::uint16_t generation = 0;
     Phase phase = Phase::Free;
     bool ends = false;  ///< to be destroyed once it is in Error
+    std::chrono::steady_clock::time_point failed_at{};
   };
   enum class Request : std::uint8_t { None, TakeEvents, Detach, Attach };
 
@@ -199,7 +210,11 @@ class VerbsDevice final : public Verbs {
   /// Returns a completion queue after reserving `entries` in it, creating a queue if necessary. Throws
   /// SetupError.
   CompletionQueue& completion_queue(std::uint32_t entries);
+  void take_events() noexcept;
   void on_event(const ibv_async_event& event) noexcept;
+  void apply_events() noexcept;
+  void check_flushes();
+  bool has_last_receive(std::uint32_t queue_pair) noexcept;
   bool is_present() const noexcept;
   void close_context() noexcept;
   void on_completion(const Completion& completion) noexcept;
@@ -254,6 +269,11 @@ class VerbsDevice final : public Verbs {
   std::mutex context_lock_;  ///< protects `context_`; poll() and handle_events() only try to lock it
   std::vector<PeerAddress>
       changed_addresses_;  ///< guarded by context_lock_; for the reactor; empty if unchanged
+  // Guarded by context_lock_: QPNs whose last shared Receive was reported, and whether the device reports it.
+  std::array<std::uint32_t, kLastReceives> last_receives_{};
+  std::size_t last_receives_added_ = 0;
+  std::uint32_t last_receive_misses_ = 0;
+  std::atomic<bool> awaits_flush_{false};  ///< queue pairs in Error may have outstanding work requests
   std::atomic<Request> request_{Request::None};
   std::atomic<Condition> condition_{Condition::Up};
   std::vector<std::atomic<std::uint32_t>> numbers_;  ///< by slot: QPN

@@ -100,6 +100,8 @@ class VerbsQueuePair final : public QueuePair {
   // Results of the set-up thread: the ibv_qp was connected or could not be, was moved to Error, or was
   // destroyed.
   void on_connected(bool done) noexcept;
+  /// Reports whether the ibv_qp is in Error and the device has not completed all work requests.
+  bool awaits_flush() const noexcept { return let_go_ && holds_device(); }
   void on_failed() noexcept;
   void on_destroyed() noexcept;
 

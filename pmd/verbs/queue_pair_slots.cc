@@ -299,6 +299,8 @@ void VerbsDevice::on_made(std::uint16_t slot, bool done) noexcept {
 void VerbsDevice::on_failed(std::uint16_t slot, bool done) noexcept {
   static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase == Slot::Phase::Failing, queue_pair_state));
   slots_[slot].phase = Slot::Phase::Failed;
+  slots_[slot].failed_at = std::chrono::steady_clock::now();
+  awaits_flush_.store(true, std::memory_order_relaxed);
   if (done && slots_[slot].qp != nullptr) slots_[slot].qp->on_failed();
   if (!done || slots_[slot].ends) destroy(slot);
 }

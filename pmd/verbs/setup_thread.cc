@@ -128,7 +128,9 @@ bool SetupThread::take_step(const Wanted& wanted) noexcept {
       return connect(hardware);
     case SetupStep::Fail:
       if (!SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state)) return false;
-      return to_error(hardware.qp);
+      if (!to_error(hardware.qp)) return false;
+      if (device_.shared_receive_queue() != nullptr) device_.await_last_receive(hardware.qp->qp_num);
+      return true;
     case SetupStep::Destroy:
       if (!SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state)) return false;
       return ibv_destroy_qp(hardware.qp) == 0;

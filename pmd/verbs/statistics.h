@@ -33,6 +33,7 @@ namespace sluice::rdma::verbs {
   X(shared_receive_errors, "shared receive queues that failed with an asynchronous event")              \
   X(port_down, "times that the port went down")                                                         \
   X(port_up, "times that the port came up")                                                             \
+  X(flush_timeouts, "times that the device did not flush a queue pair in time and was closed")          \
   X(device_lost, "times that the device was removed")                                                   \
   X(device_returned, "times that the device returned")
 

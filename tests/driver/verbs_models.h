@@ -57,6 +57,8 @@ struct Provider {
   bool shared_receives = true;
   std::uint32_t max_inline = 1024;  ///< bytes
   Flush flush = Flush::AtOnce;
+  bool last_receive_event = true;  ///< IBV_EVENT_QP_LAST_WQE_REACHED is raised
+  bool cleans_queues = false;      ///< ibv_destroy_qp() removes the completions of the queue pair
   bool thread_domains = false;
 };
 
@@ -66,10 +68,12 @@ inline constexpr Provider kFullProvider{.name = "mlx5",
                                         .posting = Provider::Extended::Whole,
                                         .polling = Provider::Extended::Whole,
                                         .windows = Provider::Windows::Whole,
+                                        .cleans_queues = true,
                                         .thread_domains = true};
 
 inline constexpr Provider kProviders[] = {
-    // mlx5/verbs.c, mlx5/qp.c: windows by UMR, both extended interfaces, thread domains.
+    // mlx5/verbs.c, mlx5/qp.c: windows by UMR, both extended interfaces, thread domains. mlx5/cq.c:
+    // __mlx5_cq_clean() when a queue pair is destroyed.
     kFullProvider,
     // mlx4/verbs.c, mlx4/qp.c: windows, no extended posting.
     {.name = "mlx4",
@@ -148,7 +152,8 @@ inline constexpr Provider kProviders[] = {
      .driver = {},
      .posting = Provider::Extended::Whole,
      .polling = Provider::Extended::Whole,
-     .windows = Provider::Windows::Whole},
+     .windows = Provider::Windows::Whole,
+     .last_receive_event = false},
 };
 
 }  // namespace sluice::rdma::conformance

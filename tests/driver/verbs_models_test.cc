@@ -30,10 +30,15 @@ class VerbsModel : public testing::Test {
     stub_.find_peer();
     stub_.select(kFullProvider);
   }
-  void open(const Provider& provider, Interface interface = Interface::Newest) {
+  void open(const Provider& provider, Interface interface = Interface::Newest,
+            std::uint32_t shared_receives = 0) {
     device_.reset();
     stub_.select(provider);
-    device_ = verbs::open({.device = {}, .max_queue_pairs = 4, .interface = interface});
+    device_ = verbs::open({.device = {},
+                           .max_queue_pairs = 4,
+                           .interface = interface,
+                           .shared_receives = shared_receives,
+                           .flush_limit_ns = flush_limit_ns_});
     memory_ = device_->allocate_memory(1 << 16);
   }
   static const Provider& model(std::string_view name) {
@@ -56,8 +61,9 @@ class VerbsModel : public testing::Test {
   template <typename Condition>
   bool until(const Condition& condition) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (!condition() && std::chrono::steady_clock::now() < give_up) turn();
-    return condition();
+    bool holds = condition();
+    for (; !holds && std::chrono::steady_clock::now() < give_up; holds = condition()) turn();
+    return holds;
   }
   void turn() {
     WorkCompletion some[16];
@@ -74,6 +80,7 @@ class VerbsModel : public testing::Test {
   }
 
   VerbsStub& stub_ = VerbsStub::get();
+  std::uint64_t flush_limit_ns_ = 60'000'000'000;
   std::unique_ptr<verbs::Verbs> device_;
   MemoryRegion memory_;
   std::vector<WorkCompletion> completions_;
@@ -201,6 +208,55 @@ TEST_F(ReportedLimits, do_not_hide_the_reason_of_an_error) {
     EXPECT_TRUE(has_notice("(status 12, vendor error 82). Its connection ends"));
     stub_.find_peer();
   }
+}
+
+// --- Ends of queue pairs
+
+class EndingQueuePair : public VerbsModel {};
+
+TEST_F(EndingQueuePair, returns_a_shared_receive_that_the_device_completes_late) {
+  for (const Provider& provider : kProviders) {
+    if (!provider.shared_receives || !provider.last_receive_event) continue;
+    constexpr std::uint32_t kShared = 32;
+    open(provider, Interface::Newest, kShared);
+    EXPECT_EQ(stub_.shared_receives(), kShared);
+    for (int round = 0; round < 3; ++round) {
+      auto qp = connected();
+      stub_.deliver_late(static_cast<std::uint32_t>(qp->number()));
+      qp.reset();
+      // Without handle_events(), which would take the event before the queue pair is destroyed.
+      while (stub_.queue_pairs() > 0) device_->poll({});
+    }
+    for (int i = 0; i < 100; ++i) turn();
+    EXPECT_EQ(stub_.shared_receives(), kShared) << provider.name;
+  }
+}
+
+TEST_F(EndingQueuePair, ends_without_the_event_of_the_last_receive) {
+  open(model("rxe"), Interface::Newest, 32);
+  for (int round = 0; round < 8; ++round) {
+    auto qp = connected();
+    qp.reset();
+    EXPECT_TRUE(until([&] { return stub_.queue_pairs() == 0; }));
+  }
+}
+
+TEST_F(EndingQueuePair, that_is_never_flushed_makes_the_device_broken) {
+  Provider provider = kFullProvider;
+  provider.flush = Provider::Flush::Never;
+  flush_limit_ns_ = 20'000'000;
+  open(provider);
+  auto ended = connected();
+  const auto other = connected();
+  const RecvWr receive{9, {memory_.bytes.data(), 64, memory_.lkey}};
+  ASSERT_EQ(ended->post_recv({&receive, 1}), 1u);
+  ended->to_error();
+  EXPECT_TRUE(until([&] { return completions_.size() == 1; }));
+  EXPECT_EQ(completions_[0].status, WcStatus::WrFlushError);
+  EXPECT_EQ(device_->statistics().flush_timeouts, 1u);
+  EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 1; }));
+  EXPECT_EQ(device_->condition(), rdma::Condition::Up);
+  EXPECT_EQ(connected()->state(), State::ReadyToSend);
 }
 
 // --- The posting interface

@@ -52,6 +52,12 @@ bool VerbsStub::take_event(ibv_async_event& event) {
   for (const std::uint32_t number : unflushed_)
     if (const auto pair = pairs_.find(number); pair != pairs_.end()) flush(pair->second);
   unflushed_.clear();
+  std::erase_if(late_, [this](const Posted& receive) {
+    const auto pair = pairs_.find(receive.queue_pair);
+    const bool due = pair != pairs_.end() && pair->second.in_error;
+    if (due) complete_receive(pair->second, receive, {});
+    return due;
+  });
   if (events_.empty()) return false;
   event = events_.front();
   events_.pop_front();
@@ -211,10 +217,15 @@ void VerbsStub::destroy(ibv_qp* qp) {
   unflushed_.erase(number);
   const std::size_t before = events_.size();
   std::erase_if(events_, [&](const ibv_async_event& event) {
-    return event.event_type <= IBV_EVENT_PATH_MIG_ERR && event.event_type != IBV_EVENT_CQ_ERR &&
-           event.element.qp == qp;
+    const bool of_queue_pair =
+        event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED ||
+        (event.event_type <= IBV_EVENT_PATH_MIG_ERR && event.event_type != IBV_EVENT_CQ_ERR);
+    return of_queue_pair && event.element.qp == qp;
   });
   for (std::size_t i = events_.size(); i < before; ++i) take_signal();
+  if (provider_.cleans_queues)
+    for (StubQueue* const queue : queues_)
+      std::erase_if(queue->completions, [&](const ibv_wc& wc) { return wc.qp_num == number; });
   pairs_.erase(number);
 }
 

@@ -96,6 +96,9 @@ class VerbsStub {
   void hold_errors(bool hold);
   /// Delivers a message of no bytes to a queue pair, in a shared Receive.
   void deliver(std::uint32_t queue_pair);
+  /// Takes a shared Receive for such a message, which completes once the queue pair is in Error and an
+  /// asynchronous event is taken: the device has not finished its work when the queue pair is moved.
+  void deliver_late(std::uint32_t queue_pair);
   std::size_t shared_receives();
   void refuse_queue_pairs(bool refuse);
   struct Registered {
@@ -206,6 +209,7 @@ class VerbsStub {
   std::deque<Posted> outstanding_;
   std::deque<std::uint64_t> shared_receives_;  ///< wr_id of each
   std::set<std::uint32_t> unflushed_;          ///< QPNs that are flushed with the next asynchronous event
+  std::vector<Posted> late_;                   ///< of deliver_late()
   ibv_qp_attr attributes_{};
   ibv_ah_attr address_vector_{};
   std::uint32_t next_number_ = 0x100;

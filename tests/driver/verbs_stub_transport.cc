@@ -127,7 +127,13 @@ std::size_t VerbsStub::shared_receives() {
 
 void VerbsStub::deliver(std::uint32_t queue_pair) {
   const std::lock_guard lock(lock_);
-  complete_receive(pairs_.at(queue_pair), {.wr_id = shared_receives_.front(), .queue_pair = queue_pair}, {});
+  complete_receive(pairs_.at(queue_pair), {.wr_id = shared_receives_.front()}, {});
+  shared_receives_.pop_front();
+}
+
+void VerbsStub::deliver_late(std::uint32_t queue_pair) {
+  const std::lock_guard lock(lock_);
+  late_.push_back({.wr_id = shared_receives_.front(), .queue_pair = queue_pair});
   shared_receives_.pop_front();
 }
 
@@ -271,7 +277,15 @@ void VerbsStub::give_up() {
 }
 
 void VerbsStub::move_to_error(Pair& pair) {
+  if (pair.in_error) return;
   pair.in_error = true;
+  if (pair.shares_receives && provider_.last_receive_event) {
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+    event.element.qp = &pair.qp.qp_base;
+    events_.push_back(event);
+    signal_event();
+  }
   switch (provider_.flush) {
     case Provider::Flush::AtOnce:
       return flush(pair);

@@ -73,14 +73,16 @@ void VerbsDevice::attach() {
       throw SetupError("The RDMA device " + config_.device + " cannot be queried about its port " +
                        std::to_string(config_.port) + ". See `sluicectl devices`.");
     attached_port_ = port_of(port);
-    if (const std::string problem = problem_of(port, !attached_port_.addresses.empty()); !problem.empty())
+    if (const std::string problem = problem_of(*context_->device, port, !attached_port_.addresses.empty());
+        !problem.empty())
       throw SetupError("The RDMA device " + name_ + " cannot be used: " + problem + ".");
     pd_ = ibv_alloc_pd(context_);
     if (pd_ == nullptr)
       throw SetupError("Cannot allocate a protection domain on the RDMA device " + name_ + " (" +
                        std::strerror(errno) + ").");
     make_thread_domain();
-    memory_.attach(pd_, attached_port_.limits.max_windows > 0, numa_node_of(*context_->device));
+    memory_.attach(pd_, attached_port_.limits.max_windows > 0, numa_node_of(*context_->device),
+                   attributes_.max_mr_size);
     if (shared_) shared_->attach(pd_);
     make_channel();
     notices_.add("The RDMA device " + name_ + " of provider " + std::string(provider_->name) + " has " +
@@ -170,15 +172,22 @@ void VerbsDevice::make_channel() noexcept {
 }
 
 /// Looks up the GID in the device's current table, because addresses change and a bond that fails over moves
-/// them to other indices.
+/// them to other indices. An interface and its VLANs have the same link-local GID, so the one of the address's
+/// zone is preferred.
 std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) const noexcept {
   try {
-    for (const ibv_gid_entry& entry : gids_of(context_))
-      if (is_usable_gid(entry, config_.port) && address_of(entry).bytes == local.bytes)
-        return static_cast<std::uint8_t>(entry.gid_index);
+    std::optional<std::uint8_t> found;
+    for (const ibv_gid_entry& entry : gids_of(context_)) {
+      if (!is_usable_gid(entry, config_.port) || address_of(entry).bytes != local.bytes) continue;
+      static_cast<void>(SLUICE_INVARIANT(entry.gid_index <= 0xFF, table_index));
+      const auto index = static_cast<std::uint8_t>(entry.gid_index);
+      if (local.zone == 0 || entry.ndev_ifindex == local.zone) return index;
+      if (!found) found = index;
+    }
+    return found;
   } catch (const std::bad_alloc&) {
+    return std::nullopt;
   }
-  return std::nullopt;
 }
 
 /// Reserves flush capacity of twice the depth, because everything outstanding may be flushed while earlier

@@ -43,9 +43,10 @@ class MemoryTable {
   MemoryRegion allocate(std::size_t bytes);
   MemoryRegion add(std::span<std::byte> bytes);
   MemoryWindow allocate_window();
-  /// Registers everything in a device's protection domain. Memory allocated later lies on the device's NUMA
+  /// Registers everything in a device's protection domain, in regions of at most `max_region_bytes`, of which
+  /// zero means unknown. Memory allocated later lies on the device's NUMA
   /// node. On SetupError nothing is registered.
-  void attach(ibv_pd* pd, bool windows, int node);
+  void attach(ibv_pd* pd, bool windows, int node, std::uint64_t max_region_bytes);
   /// Deregisters everything, before the protection domain is deallocated.
   void detach() noexcept;
 
@@ -62,8 +63,8 @@ class MemoryTable {
     std::uint32_t rkey = 0;
     ibv_mw_bind_info info{};
   };
-  /// Assigns a window to `owner`. Returns nullopt if the window is bound already, or if the window or region
-  /// does not exist.
+  /// Assigns a window to `owner`. Returns nullopt if the window is bound already, if the window or region does
+  /// not exist, or if `bytes` are not inside the region, which some devices do not check.
   std::optional<Binding> bind(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey, AccessFlags access,
                               const QueuePair& owner) noexcept;
   /// Releases the owner's window with this rkey after it was invalidated.
@@ -102,6 +103,7 @@ class MemoryTable {
 
   ibv_pd* pd_ = nullptr;
   bool windows_possible_ = false;
+  std::uint64_t max_region_bytes_ = 0;
   int node_ = -1;  ///< NUMA node of the device; negative if unknown
   SteeringTags tags_;
   const std::uint32_t tag_ = static_cast<std::uint32_t>(tags_.next())

@@ -89,7 +89,7 @@ PortInfo port_info(ibv_device& device, const ibv_device_attr& attributes, const 
                 .max_windows = static_cast<std::uint32_t>(attributes.max_mw),
                 .problem = {}};
   info.provider = driver_of(device);
-  info.problem = problem_of(port, !info.addresses.empty());
+  info.problem = problem_of(device, port, !info.addresses.empty());
   return info;
 }
 
@@ -208,20 +208,23 @@ Capabilities capabilities_of(ibv_context* context, const ibv_device_attr& attrib
   return has;
 }
 
-std::string problem_of(const ibv_port_attr& port, bool has_address) {
+std::string problem_of(const ibv_device& device, const ibv_port_attr& port, bool has_address) {
+  if (device.transport_type == IBV_TRANSPORT_IWARP)
+    return "its mode is iWARP: Sluice supports RoCEv2 only. A NIC with both modes is changed by `devlink dev "
+           "param set pci/ADDRESS name enable_roce value true cmode runtime`";
   if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return "not Ethernet: Sluice supports RoCEv2 only";
   if (port.state != IBV_PORT_ACTIVE) return "the port is down; check cable, switch and `ip link`";
   if (!has_address)
     return "no RoCEv2 address in the first " + std::to_string(kUsableGidsOfPort) +
            " entries of its GID table; assign an IP address to its network interface, and check its RoCE "
-           "mode";
+           "mode (devlink parameter enable_roce)";
   return {};
 }
 
 bool usable(ibv_context* context, std::uint8_t port) {
   ibv_port_attr attributes{};
   if (ibv_query_port(context, port, &attributes) != 0) return false;
-  return problem_of(attributes, !addresses_of(gids_of(context), port).empty()).empty();
+  return problem_of(*context->device, attributes, !addresses_of(gids_of(context), port).empty()).empty();
 }
 
 ibv_context* open_by_name(const std::string& wanted, std::uint8_t port) {

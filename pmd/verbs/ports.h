@@ -43,7 +43,7 @@ int numa_node_of(const ibv_device& device);
 const Provider& provider_of(const ibv_device& device);
 
 /// Returns why Sluice cannot use a port, and the remedy. Empty if Sluice can use it.
-std::string problem_of(const ibv_port_attr& port, bool has_address);
+std::string problem_of(const ibv_device& device, const ibv_port_attr& port, bool has_address);
 bool usable(ibv_context* context, std::uint8_t port);
 
 /// Opens the device of this name or, if the name is empty, the first device with a usable port. The caller

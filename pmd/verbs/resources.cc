@@ -24,6 +24,22 @@ unsigned verbs_access(AccessFlags access) noexcept {
   return flags;
 }
 
+/// Returns what to do about a refused registration.
+const char* remedy_of(int error) noexcept {
+  switch (error) {
+    case ENOMEM:
+    case EAGAIN:
+      return "Raise the limit of locked memory (LimitMEMLOCK of the service, or ulimit -l), or lower "
+             "[memory] "
+             "size_mib.";
+    case EPERM:
+    case EACCES:
+      return "Check the permissions of /dev/infiniband and the capabilities of the process.";
+    default:
+      return "See the kernel log for the reason of the device's driver.";
+  }
+}
+
 }  // namespace
 
 MemoryTable::~MemoryTable() {
@@ -39,12 +55,16 @@ void MemoryTable::register_region(Region& region) {
   // support it.
   const int access =
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING | (windows_possible_ ? IBV_ACCESS_MW_BIND : 0);
+  const std::string size =
+      std::to_string(region.bytes.size() >> 20) + " MiB of memory with the RDMA device (";
+  if (max_region_bytes_ != 0 && region.bytes.size() > max_region_bytes_)
+    throw SetupError("Cannot register " + size + "its limit is " + std::to_string(max_region_bytes_ >> 20) +
+                     " MiB for each region). Lower [memory] size_mib.");
   region.handle = ibv_reg_mr(pd_, region.bytes.data(), region.bytes.size(), access);
-  if (region.handle == nullptr)
-    throw SetupError("Cannot register " + std::to_string(region.bytes.size() >> 20) +
-                     " MiB of memory with the RDMA device (" + std::strerror(errno) +
-                     "). Raise the limit of locked memory (LimitMEMLOCK of the service, or ulimit -l), or "
-                     "lower [memory] size_mib.");
+  if (region.handle == nullptr) {
+    const int error = errno;
+    throw SetupError("Cannot register " + size + std::strerror(error) + "). " + remedy_of(error));
+  }
   region.device_lkey = region.handle->lkey;
 }
 
@@ -132,6 +152,8 @@ std::optional<MemoryTable::Binding> MemoryTable::bind(MemoryWindow window, std::
   const Region* region = find(lkey);
   if (window.number >= windows_.size() || region == nullptr) return std::nullopt;
   Window& entry = windows_[window.number];
+  if (bytes.size() > UINT32_MAX || !covers({bytes.data(), static_cast<std::uint32_t>(bytes.size()), lkey}))
+    return std::nullopt;
   if (entry.handle == nullptr || region->handle == nullptr || entry.owner != nullptr) return std::nullopt;
   SLUICE_INVARIANT_DEBUG(region->device_lkey != kNoKey || region->handle->lkey == kNoKey, table_index);
   entry.owner = &owner;
@@ -182,11 +204,12 @@ void MemoryTable::replace(std::span<const Replacement> windows) {
 
 // --- Attaching and detaching the device
 
-void MemoryTable::attach(ibv_pd* pd, bool windows, int node) {
+void MemoryTable::attach(ibv_pd* pd, bool windows, int node, std::uint64_t max_region_bytes) {
   static_cast<void>(SLUICE_INVARIANT(pd_ == nullptr && window_index_.empty(), queue_pair_state));
   pd_ = pd;
   node_ = node;
   windows_possible_ = windows;
+  max_region_bytes_ = max_region_bytes;
   try {
     for (Region& region : regions_) register_region(region);
     for (Window& window : windows_) make_window(window);

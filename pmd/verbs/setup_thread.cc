@@ -86,12 +86,14 @@ bool to_error(ibv_qp* qp) noexcept {
   return ibv_modify_qp(qp, &attributes, IBV_QP_STATE) == 0;
 }
 
+/// Replaces windows by new ones. A window that the device does not deallocate is not used again, because it may
+/// still be bound.
 bool replace_windows(std::vector<MemoryTable::Replacement>& windows) noexcept {
   for (MemoryTable::Replacement& window : windows) {
     ibv_pd* const pd = window.handle->pd;
     if (!SLUICE_INVARIANT(window.handle != nullptr, queue_pair_state)) continue;
-    ibv_dealloc_mw(window.handle);
-    window.handle = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+    const bool ended = ibv_dealloc_mw(window.handle) == 0;
+    window.handle = ended ? ibv_alloc_mw(pd, IBV_MW_TYPE_2) : nullptr;
   }
   return true;
 }

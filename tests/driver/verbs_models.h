@@ -54,6 +54,7 @@ struct Provider {
   std::uint32_t read_queue = 0;  ///< number of outstanding RDMA Reads that are accepted; zero: unlimited
   std::uint32_t max_completions = 1 << 16;  ///< reported limit of a completion queue, in entries
   std::uint32_t completion_factor = 1;      ///< entries that the provider uses for each requested one
+  std::uint64_t max_region_bytes = std::uint64_t{1} << 40;
   bool shared_receives = true;
   std::uint32_t max_inline = 1024;  ///< bytes
   Flush flush = Flush::AtOnce;

@@ -4,11 +4,14 @@
 // with a stub.
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "dataplane/base/setup_error.h"
+#include "pmd/verbs/port_list.h"
 #include "pmd/verbs/verbs.h"
 #include "tests/driver/verbs_stub.h"
 
@@ -71,6 +74,81 @@ TEST_F(VerbsProvider, takes_as_much_inline_data_as_it_has_room_for) {
   EXPECT_EQ(stub_.refused(), refused) << "what it takes is known";
 }
 
+std::string refusal(const std::function<void()>& setup) {
+  try {
+    setup();
+  } catch (const SetupError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST_F(VerbsProvider, that_refuses_memory_is_quoted_with_the_remedy) {
+  const auto allocate = [this] { device_->allocate_memory(4096); };
+  stub_.refuse_memory(ENOMEM);
+  EXPECT_NE(refusal(allocate).find("Raise the limit of locked memory"), std::string::npos)
+      << refusal(allocate);
+  stub_.refuse_memory(EPERM);
+  EXPECT_NE(refusal(allocate).find("not permitted"), std::string::npos) << refusal(allocate);
+  EXPECT_EQ(refusal(allocate).find("locked memory"), std::string::npos) << refusal(allocate);
+  stub_.refuse_memory(EINVAL);
+  EXPECT_NE(refusal(allocate).find("See the kernel log"), std::string::npos) << refusal(allocate);
+  stub_.refuse_memory(0);
+}
+
+TEST_F(VerbsProvider, has_a_limit_of_a_region) {
+  Provider small = kFullProvider;
+  small.max_region_bytes = 1 << 20;
+  device_.reset();
+  stub_.select(small);
+  device_ = verbs::open({.device = {}, .max_queue_pairs = 4});
+  const std::string said = refusal([this] { device_->allocate_memory(2 << 20); });
+  EXPECT_NE(said.find("its limit is 1 MiB"), std::string::npos) << said;
+  EXPECT_EQ(refusal([this] { device_->allocate_memory(1 << 20); }), "");
+  stub_.select(kFullProvider);
+}
+
+TEST_F(VerbsProvider, gets_no_window_outside_of_its_region) {
+  const MemoryWindow window = device_->allocate_window();
+  const MemoryRegion small = device_->allocate_memory(4096);
+  const auto qp = connected();
+  const auto bind = [&](std::byte* at, std::size_t bytes) {
+    return qp->bind_window(window, {at, bytes}, small.lkey, kRemoteRead);
+  };
+  EXPECT_FALSE(bind(small.bytes.data() + 64, small.bytes.size()));
+  EXPECT_FALSE(bind(small.bytes.data() - 64, 128));
+  EXPECT_TRUE(bind(small.bytes.data(), small.bytes.size())) << "the window was not taken";
+}
+
+TEST_F(VerbsProvider, that_keeps_a_window_loses_it) {
+  const MemoryWindow window = device_->allocate_window();
+  auto qp = connected();
+  ASSERT_TRUE(qp->bind_window(window, memory_.bytes.first(64), memory_.lkey, kRemoteRead));
+  const std::uint32_t made = stub_.windows_made();
+  stub_.keep_windows(true);
+  qp.reset();
+  const auto next = connected();
+  EXPECT_EQ(stub_.windows_made(), made);
+  EXPECT_FALSE(next->bind_window(window, memory_.bytes.first(64), memory_.lkey, kRemoteRead));
+  stub_.keep_windows(false);
+}
+
+TEST_F(VerbsProvider, in_iwarp_mode_is_refused_with_the_name_of_the_setting) {
+  device_.reset();
+  stub_.set_iwarp(true);
+  const std::string said = refusal([] { verbs::open({.device = "stub0"}); });
+  EXPECT_NE(said.find("iWARP"), std::string::npos) << said;
+  EXPECT_NE(said.find("enable_roce"), std::string::npos) << said;
+  stub_.set_iwarp(false);
+}
+
+TEST_F(VerbsProvider, is_unknown_if_sysfs_is_hidden) {
+  stub_.hide_sysfs(true);
+  EXPECT_EQ(verbs::list_ports().at(0).provider, "unknown");
+  stub_.hide_sysfs(false);
+  EXPECT_EQ(verbs::list_ports().at(0).provider, "mlx5_core");
+}
+
 /// The table of GIDs of a port may have more entries than an octet counts, and the index of a queue pair's
 /// GID is an octet.
 class GidTable : public VerbsProvider {
@@ -97,6 +175,22 @@ TEST_F(GidTable, gives_a_queue_pair_the_index_of_its_address) {
   const auto qp = connected();
   EXPECT_EQ(qp->state(), QueuePair::State::ReadyToSend);
   EXPECT_EQ(stub_.address_vector().grh.sgid_index, 255u);
+}
+
+TEST_F(GidTable, has_link_local_addresses_of_each_vlan) {
+  stub_.set_link_local({4, 9});
+  for (const std::uint32_t zone : {9u, 4u, 0u}) {
+    auto qp = device_->create_queue_pair(kLimits);
+    RcAttributes attributes;
+    attributes.local.bytes = {0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    attributes.local.zone = zone;
+    attributes.remote = attributes.local;
+    EXPECT_TRUE(qp->connect(attributes));
+    while (qp->state() == QueuePair::State::Init) device_->poll({});
+    EXPECT_EQ(qp->state(), QueuePair::State::ReadyToSend);
+    EXPECT_EQ(stub_.address_vector().grh.sgid_index, zone == 9 ? 2u : 1u) << zone;
+  }
+  stub_.set_link_local({});
 }
 
 TEST_F(GidTable, without_an_address_that_a_queue_pair_can_have_is_refused_with_a_sentence) {

@@ -25,6 +25,10 @@ void VerbsStub::hide_sysfs(bool hide) {
   hide_folder(hide);
 }
 
+void VerbsStub::set_iwarp(bool iwarp) {
+  set_transport(iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB);
+}
+
 void VerbsStub::watch_this_thread() {
   const std::lock_guard lock(lock_);
   watched_ = std::this_thread::get_id();

@@ -92,6 +92,17 @@ class VerbsStub {
     gids_ = count;
     first_roce_v2_ = first_roce_v2;
   }
+  /// Sets the interfaces of link-local GIDs with one address, which are at the end of the port's GID table.
+  void set_link_local(const std::vector<std::uint32_t>& interfaces) { link_local_ = interfaces; }
+  const std::vector<std::uint32_t>& link_local() const { return link_local_; }
+  /// Refuses registrations of memory with this error number; zero accepts them.
+  void refuse_memory(int error) noexcept { memory_error_ = error; }
+  int memory_error() const noexcept { return memory_error_; }
+  /// Refuses to deallocate windows.
+  void keep_windows(bool keep) noexcept { keeps_windows_ = keep; }
+  bool keeps_windows() const noexcept { return keeps_windows_; }
+  /// Is an iWARP device from now on, or one of RoCE.
+  void set_iwarp(bool iwarp);
   /// Blocks threads that move a queue pair to Error while `hold` is true, as a slow device does.
   void hold_errors(bool hold);
   /// Delivers a message of no bytes to a queue pair, in a shared Receive.
@@ -202,6 +213,9 @@ class VerbsStub {
   std::uint8_t address_ = 1;
   std::size_t gids_ = 1;
   std::size_t first_roce_v2_ = 0;
+  std::vector<std::uint32_t> link_local_;
+  std::atomic<int> memory_error_{0};
+  std::atomic<bool> keeps_windows_{false};
   std::uint32_t refused_ = 0;
   std::vector<Registered> registered_;
   std::vector<Posted> posted_;

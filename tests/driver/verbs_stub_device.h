@@ -17,6 +17,7 @@ ibv_pd* stub_domain();
 void set_driver(std::string_view driver);
 /// Hides or shows the device's folder of sysfs.
 void hide_folder(bool hide);
+void set_transport(ibv_transport_type type);
 /// Makes the descriptor of asynchronous events readable once more, and once less.
 void signal_event();
 void take_signal();

@@ -115,6 +115,7 @@ verbs_context with_extensions = [] {
   made.ops.alloc_mw = [](ibv_pd* pd, ibv_mw_type) { return VerbsStub::get().make_window(pd); };
   made.ops.dealloc_mw = [](ibv_mw* window) {
     VerbsStub::get().note("ibv_dealloc_mw");
+    if (VerbsStub::get().keeps_windows()) return EBUSY;
     VerbsStub::get().destroy_window(window);
     return 0;
   };
@@ -139,6 +140,10 @@ void set_driver(std::string_view driver) {
 void hide_folder(bool hide) {
   std::strncpy(device.ibdev_path, (folder().shown() + (hide ? "-hidden" : "")).c_str(),
                sizeof device.ibdev_path - 1);
+}
+
+void set_transport(ibv_transport_type type) {
+  device.transport_type = type;
 }
 
 void signal_event() {
@@ -183,7 +188,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
   attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 16;
   attributes->max_cqe = static_cast<int>(provider.max_completions);
   attributes->max_mw = provider.windows != stub::Provider::Windows::None || provider.flags != 0 ? 1 << 16 : 0;
-  attributes->max_mr_size = std::uint64_t{1} << 40;
+  attributes->max_mr_size = provider.max_region_bytes;
   attributes->max_srq = provider.shared_receives ? 1 : 0;
   attributes->phys_port_cnt = 1;
   attributes->device_cap_flags = provider.flags;
@@ -196,7 +201,7 @@ int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compat) {
   port.active_mtu = IBV_MTU_4096;
   port.max_msg_sz = 1u << 30;
   port.link_layer = IBV_LINK_LAYER_ETHERNET;
-  port.gid_tbl_len = static_cast<int>(VerbsStub::get().gids());
+  port.gid_tbl_len = static_cast<int>(VerbsStub::get().gids() + VerbsStub::get().link_local().size());
   return 0;
 }
 ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t room, std::uint32_t, size_t) {
@@ -204,7 +209,19 @@ ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t room, 
   constexpr std::size_t kAddressesOfOctet = 256;
   const std::size_t count = VerbsStub::get().gids();
   const std::size_t first = VerbsStub::get().first_roce_v2();
-  if (room < count) return -EINVAL;
+  const std::vector<std::uint32_t>& interfaces = VerbsStub::get().link_local();
+  if (room < count + interfaces.size()) return -EINVAL;
+  for (std::size_t i = 0; i < interfaces.size(); ++i) {
+    ibv_gid_entry& entry = entries[count + i];
+    entry = {};
+    entry.gid_index = static_cast<std::uint32_t>(count + i);
+    entry.port_num = 1;
+    entry.gid_type = IBV_GID_TYPE_ROCE_V2;
+    entry.ndev_ifindex = interfaces[i];
+    entry.gid.raw[0] = 0xFE;
+    entry.gid.raw[1] = 0x80;
+    entry.gid.raw[15] = 1;
+  }
   for (std::size_t i = 0; i < count; ++i) {
     entries[i] = {};
     entries[i].gid_index = static_cast<std::uint32_t>(i);
@@ -219,7 +236,7 @@ ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t room, 
                                    static_cast<std::uint8_t>(host % kAddressesOfOctet)};
     std::copy(std::begin(mapped), std::end(mapped), entries[i].gid.raw + 10);
   }
-  return static_cast<ssize_t>(count);
+  return static_cast<ssize_t>(count + interfaces.size());
 }
 ibv_pd* ibv_alloc_pd(ibv_context*) {
   VerbsStub::get().note("ibv_alloc_pd");
@@ -235,10 +252,14 @@ int ibv_dealloc_pd(ibv_pd* pd) {
 }
 ibv_mr* ibv_reg_mr(ibv_pd*, void* at, size_t bytes, int access) {
   VerbsStub::get().note("ibv_reg_mr");
+  errno = VerbsStub::get().memory_error();
+  if (errno != 0) return nullptr;
   return VerbsStub::get().add_region(at, bytes, access);
 }
 ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* at, size_t bytes, std::uint64_t, unsigned access) {
   VerbsStub::get().note("ibv_reg_mr_iova2");
+  errno = VerbsStub::get().memory_error();
+  if (errno != 0) return nullptr;
   return VerbsStub::get().add_region(at, bytes, static_cast<int>(access));
 }
 int ibv_dereg_mr(ibv_mr* region) {

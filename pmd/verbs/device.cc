@@ -98,15 +98,19 @@ void VerbsDevice::attach() {
   condition_.store(Condition::Up, std::memory_order_relaxed);
 }
 
+std::uint32_t VerbsDevice::max_read_sge() const noexcept {
+  if (provider_->max_posted_reads != 0) return 1;
+  const int both = smaller_of(attributes_.max_sge_rd, attributes_.max_sge);
+  return smaller_of(kMaxSge, static_cast<std::uint32_t>(larger_of(both, 1)));
+}
+
 VerbsDevice::Port VerbsDevice::port_of(const ibv_port_attr& port) {
   const std::vector<ibv_gid_entry> gids = gids_of(context_);
   const Capabilities has = capabilities_of(context_, attributes_, config_.port, port, gids);
   return {.limits = {.max_queue_pairs = config_.max_queue_pairs,
                      .max_send_sge =
                          smaller_of(kMaxSge, static_cast<std::uint32_t>(larger_of(attributes_.max_sge, 1))),
-                     .max_read_sge = smaller_of(
-                         kMaxSge, static_cast<std::uint32_t>(
-                                      larger_of(smaller_of(attributes_.max_sge_rd, attributes_.max_sge), 1))),
+                     .max_read_sge = max_read_sge(),
                      .max_windows =
                          has.windows ? smaller_of(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw))
                                      : 0,
@@ -172,8 +176,8 @@ void VerbsDevice::make_channel() noexcept {
 }
 
 /// Looks up the GID in the device's current table, because addresses change and a bond that fails over moves
-/// them to other indices. An interface and its VLANs have the same link-local GID, so the one of the address's
-/// zone is preferred.
+/// them to other indices. Prefers the GID of the address's zone, because an interface and its VLANs have the
+/// same link-local GID.
 std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) const noexcept {
   try {
     std::optional<std::uint8_t> found;
@@ -328,8 +332,8 @@ void VerbsDevice::apply_events() noexcept {
   if (awaits_flush_.load(std::memory_order_relaxed)) check_flushes();
 }
 
-/// Closes the device if it has not flushed a queue pair in time, because the connection holds memory until all
-/// its work requests have completed. Closing destroys all queue pairs, and the device is opened again.
+/// Closes the device if it has not flushed a queue pair in time, because the connection holds memory until
+/// all its work requests have completed. Closing destroys all queue pairs, and the device is opened again.
 void VerbsDevice::check_flushes() {
   static_cast<void>(SLUICE_INVARIANT(presence_ != Presence::Detached, queue_pair_state));
   bool awaits = false;

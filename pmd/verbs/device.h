@@ -113,6 +113,8 @@ class VerbsDevice final : public Verbs {
            (config_.interface == Interface::Newest && provider_->extended_polling);
   }
   bool in_software() const noexcept { return provider_->in_software; }
+  /// Returns zero if RDMA Reads are limited by the send queue only.
+  std::uint32_t max_posted_reads() const noexcept { return provider_->max_posted_reads; }
   MemoryTable& memory() noexcept { return memory_; }
   Statistics& stats() noexcept { return statistics_; }
   void complete(const WorkCompletion& completion) noexcept;
@@ -176,6 +178,7 @@ class VerbsDevice final : public Verbs {
   enum class Request : std::uint8_t { None, TakeEvents, Detach, Attach };
 
   void attach();
+  std::uint32_t max_read_sge() const noexcept;
   Port port_of(const ibv_port_attr& port);
   void take_port() noexcept { port_ = std::exchange(attached_port_, {}); }
   void leave() noexcept;

@@ -63,8 +63,8 @@ class MemoryTable {
     std::uint32_t rkey = 0;
     ibv_mw_bind_info info{};
   };
-  /// Assigns a window to `owner`. Returns nullopt if the window is bound already, if the window or region does
-  /// not exist, or if `bytes` are not inside the region, which some devices do not check.
+  /// Assigns a window to `owner`. Returns nullopt if the window is bound already, if the window or region
+  /// does not exist, or if `bytes` are not inside the region, which some devices do not check.
   std::optional<Binding> bind(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey, AccessFlags access,
                               const QueuePair& owner) noexcept;
   /// Releases the owner's window with this rkey after it was invalidated.

@@ -4,6 +4,7 @@
 // source that shows them. Nothing else in the driver depends on the name of a provider.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 namespace sluice::rdma::verbs {
@@ -16,6 +17,9 @@ struct Provider {
   bool extended_polling = false;
   /// Send with Invalidate transfers the rkey, if the device reports the feature.
   bool sends_rkey = true;
+  /// Number of RDMA Reads of one piece that a queue pair may have posted. Zero means as many as the send
+  /// queue holds.
+  std::uint32_t max_posted_reads = 0;
   bool in_software = false;    ///< a kernel device without hardware
   std::string_view deviation;  ///< empty if none is known
   std::string_view source;     ///< below rdma-core's providers/
@@ -59,6 +63,7 @@ inline constexpr Provider kProviders[] = {
      .source = "qedr/qelr_main.c"},
     {.name = "mana",
      .drivers = {"mana"},
+     .max_posted_reads = 128,
      .deviation = "windows can be allocated and not bound; RDMA Reads have a queue of 4096 bytes",
      .source = "mana/wr.c, mana/qp.c"},
     {.name = "erdma",

@@ -20,7 +20,9 @@ VerbsQueuePair::VerbsQueuePair(VerbsDevice& device, std::uint16_t slot, std::uin
       generation_(generation),
       max_inline_(hardware.max_inline),
       sends_(hardware.limits.send_depth),
-      receives_(hardware.limits.recv_depth) {
+      receives_(hardware.limits.recv_depth),
+      max_reads_(device.max_posted_reads()),
+      held_(max_reads_ != 0 ? hardware.limits.send_depth : 0) {
   static_cast<void>(SLUICE_INVARIANT(sends_.depth() > 0 && receives_.depth() > 0, queue_pair_state));
   device_.add_depth(std::size_t{sends_.depth()} + receives_.depth());
 }
@@ -35,6 +37,7 @@ VerbsQueuePair::~VerbsQueuePair() {
 void VerbsQueuePair::stop_posting() noexcept {
   static_cast<void>(SLUICE_INVARIANT(chain_length_ <= kClassicBatch, ring_index));
   state_ = State::Error;
+  held_.clear();
   chain_length_ = 0;
   if (!staged_) return;
   staged_ = false;
@@ -141,6 +144,8 @@ void VerbsQueuePair::on_completion(const Cookie& cookie, const Completion& compl
   else if (receives_.holds(cookie.index))
     on_receive(receives_.pop().wr_id, completion);
   after_completion(completion.status);
+  if (!held_.empty()) [[unlikely]]
+    release_held();
 }
 
 /// Counts an error, and records it for the log if it ends the connection.
@@ -197,6 +202,7 @@ void VerbsQueuePair::on_send(std::uint32_t index, const Completion& completion) 
   while (true) {
     const bool last = sends_.tail() == index;
     const SendEntry entry = sends_.pop();
+    if (max_reads_ != 0 && entry.opcode == WcOpcode::RdmaRead) --reads_;
     // Earlier unsignaled work requests have succeeded, because a failed or flushed one has a completion.
     const WcStatus status = last ? status_of(completion, entry.opcode) : WcStatus::Success;
     if (status == WcStatus::Success && entry.opcode == WcOpcode::LocalInvalidate)

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "pmd/queue_pair.h"
@@ -113,6 +114,14 @@ class VerbsQueuePair final : public QueuePair {
     bool signaled = false;  ///< a completion was requested by the caller
   };
 
+  /// A work request that waits until the device has room for its RDMA Read, or for one before it.
+  struct HeldWr {
+    SendWr wr;
+    std::uint32_t index = 0;  ///< in sends_
+    unsigned flags = 0;
+    std::array<Sge, kMaxSge> sges;
+  };
+
   /// Records that the device ends the connection, unless it has ended before.
   void note_broken() noexcept { broken_ = broken_ || state_ != State::Error; }
   /// Stops posting work requests to the provider.
@@ -123,6 +132,12 @@ class VerbsQueuePair final : public QueuePair {
   }
   bool can_inline(const SendWr& wr) const noexcept;
   void stage(const SendWr& wr) noexcept;
+  void stage_for_device(const SendWr& wr, std::uint32_t index, unsigned flags) noexcept;
+  bool must_hold(const SendWr& wr) const noexcept {
+    return !held_.empty() || (wr.opcode == SendOpcode::RdmaRead && reads_ == max_reads_);
+  }
+  void hold(const SendWr& wr, std::uint32_t index, unsigned flags) noexcept;
+  void release_held() noexcept;
   unsigned flags_for(std::uint8_t flags, bool& signaled) noexcept;
   std::uint64_t send_cookie(std::uint32_t index) const noexcept {
     return Cookie{slot_, generation_, false, index}.packed();
@@ -164,6 +179,11 @@ class VerbsQueuePair final : public QueuePair {
   // Index of the first work request that was not posted to the provider.
   std::uint32_t device_sends_ = 0;
   std::uint32_t device_receives_ = 0;
+
+  // Only on devices with a limit of posted RDMA Reads, of which zero means none.
+  const std::uint32_t max_reads_;
+  std::uint32_t reads_ = 0;  ///< posted to the provider and not completed
+  FixedRing<HeldWr> held_;
 
   // Classic interface: work requests staged for ibv_post_send().
   std::uint32_t chain_length_ = 0;

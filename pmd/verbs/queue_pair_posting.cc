@@ -4,6 +4,8 @@
 // libibverbs.
 #include <endian.h>
 
+#include <algorithm>
+
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/device.h"
@@ -89,10 +91,38 @@ void VerbsQueuePair::stage(const SendWr& wr) noexcept {
   SendEntry entry{
       .wr_id = wr.wr_id, .rkey = static_cast<std::uint32_t>(wr.rkey), .opcode = completion_opcode(wr.opcode)};
   const unsigned flags = flags_for(wr.flags, entry.signaled);
-  const std::uint64_t cookie = send_cookie(sends_.push(entry));
+  const std::uint32_t index = sends_.push(entry);
   if (state_ == State::Error) return;
-  SLUICE_INVARIANT_DEBUG(device_sends_ + 1 == sends_.head(), ring_index);
+  if (max_reads_ != 0 && must_hold(wr)) [[unlikely]]
+    return hold(wr, index, flags);
+  stage_for_device(wr, index, flags);
+}
+
+void VerbsQueuePair::hold(const SendWr& wr, std::uint32_t index, unsigned flags) noexcept {
+  SLUICE_INVARIANT_DEBUG(!held_.full() && wr.sges.size() <= kMaxSge, ring_index);
+  HeldWr held{.wr = wr, .index = index, .flags = flags, .sges = {}};
+  std::copy(wr.sges.begin(), wr.sges.end(), held.sges.begin());
+  held_.push_back(held);
+}
+
+/// Stages the work requests that wait, up to the next RDMA Read that has no room.
+void VerbsQueuePair::release_held() noexcept {
+  if (state_ != State::ReadyToSend) return held_.clear();
+  while (!held_.empty() && (held_.front().wr.opcode != SendOpcode::RdmaRead || reads_ < max_reads_)) {
+    HeldWr held = held_.pop_front();
+    held.wr.sges = {held.sges.data(), held.wr.sges.size()};
+    stage_for_device(held.wr, held.index, held.flags);
+  }
+}
+
+/// Stages a work request that the device has room for. The last RDMA Read that fits is signaled, because its
+/// completion releases the work requests that wait.
+void VerbsQueuePair::stage_for_device(const SendWr& wr, std::uint32_t index, unsigned flags) noexcept {
+  SLUICE_INVARIANT_DEBUG(device_sends_ == index, ring_index);
+  const std::uint64_t cookie = send_cookie(index);
   ++device_sends_;
+  if (max_reads_ != 0 && wr.opcode == SendOpcode::RdmaRead && ++reads_ == max_reads_)
+    flags |= IBV_SEND_SIGNALED;
   begin_batch();
   const bool inlined = can_inline(wr);
   device_.stats().inline_sends += inlined;
@@ -255,7 +285,7 @@ std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
 
 std::optional<Rkey> VerbsQueuePair::bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                                 AccessFlags access) noexcept {
-  if (state_ != State::ReadyToSend || sends_.room() == 0) return std::nullopt;
+  if (state_ != State::ReadyToSend || sends_.room() == 0 || !held_.empty()) return std::nullopt;
   const auto binding = device_.memory().bind(window, bytes, lkey, access, *this);
   if (!binding) return std::nullopt;
   ++device_.stats().windows_bound;

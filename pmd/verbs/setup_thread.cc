@@ -86,8 +86,8 @@ bool to_error(ibv_qp* qp) noexcept {
   return ibv_modify_qp(qp, &attributes, IBV_QP_STATE) == 0;
 }
 
-/// Replaces windows by new ones. A window that the device does not deallocate is not used again, because it may
-/// still be bound.
+/// Replaces windows by new ones. A window that the device does not deallocate is not used again, because it
+/// may still be bound.
 bool replace_windows(std::vector<MemoryTable::Replacement>& windows) noexcept {
   for (MemoryTable::Replacement& window : windows) {
     ibv_pd* const pd = window.handle->pd;

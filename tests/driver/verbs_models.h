@@ -124,13 +124,14 @@ inline constexpr Provider kProviders[] = {
     // qedr/qelr_main.c: neither windows nor extended interfaces; qedr/qelr_verbs.c: Send with Invalidate.
     {.name = "qedr", .driver = "qede", .flags = IBV_DEVICE_MEM_MGT_EXTENSIONS},
     // mana/mana.c: alloc_mw, but mana/wr.c's is_opcode_supported() knows neither the bind nor Send with
-    // Invalidate; mana/qp.c: a queue of 4096 bytes for RDMA Reads; flushes in software.
+    // Invalidate; mana/qp.c: a queue of 4096 bytes for RDMA Reads, with 32 bytes for each of one piece;
+    // flushes in software.
     {.name = "mana",
      .driver = "mana",
      .flags = 0,
      .windows = Provider::Windows::AllocateOnly,
      .invalidation = Provider::Invalidation::Refused,
-     .read_queue = 64,
+     .read_queue = 128,
      .max_completions = 1 << 12,
      .shared_receives = false,
      .flush = Provider::Flush::AtEvents},

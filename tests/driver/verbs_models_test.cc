@@ -47,8 +47,8 @@ class VerbsModel : public testing::Test {
     ADD_FAILURE() << name;
     return kFullProvider;
   }
-  Owned<QueuePair> connected() {
-    auto qp = device_->create_queue_pair(kLimits);
+  Owned<QueuePair> connected(const QueuePairLimits& limits = kLimits) {
+    auto qp = device_->create_queue_pair(limits);
     RcAttributes attributes;
     attributes.local = device_->addresses()[0];
     attributes.remote = PeerAddress::from_ipv4(192, 0, 2, 9);
@@ -257,6 +257,51 @@ TEST_F(EndingQueuePair, that_is_never_flushed_makes_the_device_broken) {
   EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 1; }));
   EXPECT_EQ(device_->condition(), rdma::Condition::Up);
   EXPECT_EQ(connected()->state(), State::ReadyToSend);
+}
+
+class PostedReads : public VerbsModel {
+ protected:
+  PostedReads() { open(model("mana")); }
+  /// Posts RDMA Reads with Sends among them.
+  void post(QueuePair& qp, std::size_t from, std::size_t count) {
+    for (std::size_t i = from; i < from + count; ++i) {
+      const Sge piece{memory_.bytes.data() + i * 16, 16, memory_.lkey};
+      const SendWr wr{.wr_id = i,
+                      .sges = {&piece, 1},
+                      .remote_address = 16 * i,
+                      .opcode = i % 10 == 9 ? SendOpcode::Send : SendOpcode::RdmaRead,
+                      .flags = static_cast<std::uint8_t>(i % 50 == 49 ? kSignaled : 0)};
+      ASSERT_EQ(qp.post_send({&wr, 1}), 1u) << i;
+    }
+  }
+};
+
+TEST_F(PostedReads, are_as_many_as_the_provider_has_room_for) {
+  constexpr std::size_t kAll = 400;
+  const auto qp = connected({.send_depth = 512, .recv_depth = 8});
+  const std::size_t before = stub_.posted().size();
+  stub_.lose_peer();
+  post(*qp, 0, kAll);
+  for (int i = 0; i < 10; ++i) turn();
+  EXPECT_EQ(qp->state(), State::ReadyToSend) << "the provider refused an RDMA Read";
+  EXPECT_LT(stub_.posted().size() - before, kAll);
+  while (completions_.size() < kAll / 50 && qp->state() == State::ReadyToSend) {
+    stub_.find_peer();
+    turn();
+  }
+  ASSERT_EQ(stub_.posted().size() - before, kAll);
+  for (std::size_t i = 0; i < kAll; ++i)
+    EXPECT_EQ(stub_.posted()[before + i].opcode, i % 10 == 9 ? IBV_WR_SEND : IBV_WR_RDMA_READ) << i;
+  for (std::size_t i = 0; i < completions_.size(); ++i) EXPECT_EQ(completions_[i].wr_id, 50 * i + 49);
+}
+
+TEST_F(PostedReads, that_were_held_are_flushed_with_the_others) {
+  const auto qp = connected({.send_depth = 512, .recv_depth = 8});
+  stub_.lose_peer();
+  post(*qp, 0, 400);
+  stub_.give_up();
+  EXPECT_TRUE(until([&] { return qp->state() == State::Error && completions_.size() == 400; }));
+  for (std::size_t i = 0; i < completions_.size(); ++i) EXPECT_EQ(completions_[i].wr_id, i);
 }
 
 // --- The posting interface

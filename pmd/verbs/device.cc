@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "dataplane/base/invariant.h"
@@ -321,38 +320,6 @@ void VerbsDevice::handle_request() noexcept {
   }
 }
 
-void VerbsDevice::apply_events() noexcept {
-  if (!changed_addresses_.empty()) port_.addresses = std::exchange(changed_addresses_, {});
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const std::uint32_t ended = ended_[i].exchange(0, std::memory_order_relaxed);
-    VerbsQueuePair* const qp = slots_[i].qp;
-    const std::uint32_t number = qp != nullptr ? static_cast<std::uint32_t>(qp->number()) : 0;
-    if (number != 0 && ended == number) qp->on_error_event();
-  }
-  if (awaits_flush_.load(std::memory_order_relaxed)) check_flushes();
-}
-
-/// Closes the device if it has not flushed a queue pair in time, because the connection holds memory until
-/// all its work requests have completed. Closing destroys all queue pairs, and the device is opened again.
-void VerbsDevice::check_flushes() {
-  static_cast<void>(SLUICE_INVARIANT(presence_ != Presence::Detached, queue_pair_state));
-  bool awaits = false;
-  const auto now = std::chrono::steady_clock::now();
-  for (const Slot& slot : slots_) {
-    if (slot.phase != Slot::Phase::Failed || slot.qp == nullptr || !slot.qp->awaits_flush()) continue;
-    awaits = true;
-    if (now - slot.failed_at < std::chrono::nanoseconds(config_.flush_limit_ns)) continue;
-    ++statistics_.flush_timeouts;
-    notices_.add("The RDMA device " + name_ + " did not flush queue pair " +
-                 std::to_string(static_cast<std::uint32_t>(slot.qp->number())) + " within " +
-                 std::to_string(config_.flush_limit_ns / 1'000'000'000) +
-                 " s. It is closed and opened again. Check its firmware and the kernel log");
-    awaits_flush_.store(false, std::memory_order_relaxed);
-    return leave();
-  }
-  awaits_flush_.store(awaits, std::memory_order_relaxed);
-}
-
 /// Starts to detach the removed device. The queue pairs end first, because the device may access their memory
 /// while it is attached.
 void VerbsDevice::leave() noexcept {
@@ -444,26 +411,6 @@ void VerbsDevice::take_events() noexcept {
     on_event(event);
     ibv_ack_async_event(&event);
   }
-}
-
-bool VerbsDevice::has_last_receive(std::uint32_t queue_pair) noexcept {
-  const std::lock_guard lock(context_lock_);
-  if (context_ == nullptr) return true;
-  take_events();
-  for (std::uint32_t& number : last_receives_)
-    if (number == queue_pair) return number = 0, true;
-  return false;
-}
-
-void VerbsDevice::await_last_receive(std::uint32_t queue_pair) noexcept {
-  if (last_receive_misses_ >= kLastReceiveMisses) return;
-  const auto limit = std::chrono::steady_clock::now() + kLastReceiveLimit;
-  bool seen = has_last_receive(queue_pair);
-  for (; !seen && std::chrono::steady_clock::now() < limit; seen = has_last_receive(queue_pair))
-    std::this_thread::sleep_for(kLastReceiveLimit / 200);
-  if (seen) return;
-  const std::lock_guard lock(context_lock_);
-  if (last_receives_added_ == 0) ++last_receive_misses_;
 }
 
 void VerbsDevice::on_event(const ibv_async_event& event) noexcept {

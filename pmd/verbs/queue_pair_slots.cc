@@ -241,6 +241,40 @@ void VerbsDevice::end_all() noexcept {
   refusal_.clear();
 }
 
+// --- Asynchronous events of queue pairs
+
+void VerbsDevice::apply_events() noexcept {
+  if (!changed_addresses_.empty()) port_.addresses = std::exchange(changed_addresses_, {});
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const std::uint32_t ended = ended_[i].exchange(0, std::memory_order_relaxed);
+    VerbsQueuePair* const qp = slots_[i].qp;
+    const std::uint32_t number = qp != nullptr ? static_cast<std::uint32_t>(qp->number()) : 0;
+    if (number != 0 && ended == number) qp->on_error_event();
+  }
+  if (awaits_flush_.load(std::memory_order_relaxed)) check_flushes();
+}
+
+/// Closes the device if it has not flushed a queue pair in time, because the connection holds memory until
+/// all its work requests have completed. Closing destroys all queue pairs, and the device is opened again.
+void VerbsDevice::check_flushes() {
+  static_cast<void>(SLUICE_INVARIANT(presence_ != Presence::Detached, queue_pair_state));
+  bool awaits = false;
+  const auto now = std::chrono::steady_clock::now();
+  for (const Slot& slot : slots_) {
+    if (slot.phase != Slot::Phase::Failed || slot.qp == nullptr || !slot.qp->awaits_flush()) continue;
+    awaits = true;
+    if (now - slot.failed_at < std::chrono::nanoseconds(config_.flush_limit_ns)) continue;
+    ++statistics_.flush_timeouts;
+    notices_.add("The RDMA device " + name_ + " did not flush queue pair " +
+                 std::to_string(static_cast<std::uint32_t>(slot.qp->number())) + " within " +
+                 std::to_string(config_.flush_limit_ns / 1'000'000'000) +
+                 " s. It is closed and opened again. Check its firmware and the kernel log");
+    awaits_flush_.store(false, std::memory_order_relaxed);
+    return leave();
+  }
+  awaits_flush_.store(awaits, std::memory_order_relaxed);
+}
+
 // --- Results of the set-up thread
 
 void VerbsDevice::handle(const SetupResult& result) noexcept {

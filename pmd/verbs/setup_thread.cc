@@ -232,4 +232,26 @@ bool SetupThread::connect(Hardware& hardware) const noexcept {
                            IBV_QP_MAX_QP_RD_ATOMIC) == 0;
 }
 
+// --- The part of VerbsDevice that the set-up thread executes
+
+bool VerbsDevice::has_last_receive(std::uint32_t queue_pair) noexcept {
+  const std::lock_guard lock(context_lock_);
+  if (context_ == nullptr) return true;
+  take_events();
+  for (std::uint32_t& number : last_receives_)
+    if (number == queue_pair) return number = 0, true;
+  return false;
+}
+
+void VerbsDevice::await_last_receive(std::uint32_t queue_pair) noexcept {
+  if (last_receive_misses_ >= kLastReceiveMisses) return;
+  const auto limit = std::chrono::steady_clock::now() + kLastReceiveLimit;
+  bool seen = has_last_receive(queue_pair);
+  for (; !seen && std::chrono::steady_clock::now() < limit; seen = has_last_receive(queue_pair))
+    std::this_thread::sleep_for(kLastReceiveLimit / 200);
+  if (seen) return;
+  const std::lock_guard lock(context_lock_);
+  if (last_receives_added_ == 0) ++last_receive_misses_;
+}
+
 }  // namespace sluice::rdma::verbs

@@ -21,7 +21,7 @@ namespace {
 using State = QueuePair::State;
 using verbs::Interface;
 
-constexpr QueuePairLimits kLimits{.send_depth = 128, .recv_depth = 8};
+constexpr QueuePairLimits kModelLimits{.send_depth = 128, .recv_depth = 8};
 
 class VerbsModel : public testing::Test {
  protected:
@@ -47,7 +47,7 @@ class VerbsModel : public testing::Test {
     ADD_FAILURE() << name;
     return kFullProvider;
   }
-  Owned<QueuePair> connected(const QueuePairLimits& limits = kLimits) {
+  Owned<QueuePair> connected(const QueuePairLimits& limits = kModelLimits) {
     auto qp = device_->create_queue_pair(limits);
     RcAttributes attributes;
     attributes.local = device_->addresses()[0];
@@ -184,7 +184,7 @@ TEST_F(ReportedLimits, of_a_completion_queue_that_the_provider_refuses_are_halve
   Provider provider = model("irdma");
   provider.max_completions = 1 << 10;  // fewer than all queue pairs need, so that the limit is requested
   open(provider);
-  device_->prepare_queue_pairs(kLimits, 4);
+  device_->prepare_queue_pairs(kModelLimits, 4);
   EXPECT_TRUE(has_notice("refused a completion queue of 1024 entries and has one of 512"));
   EXPECT_EQ(connected()->state(), State::ReadyToSend);
 }

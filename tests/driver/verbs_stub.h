@@ -37,6 +37,9 @@ inline constexpr std::uint32_t kVendorError = 0x52;
 class VerbsStub {
  public:
   static VerbsStub& get();
+  ~VerbsStub() {
+    for (Window* const window : windows_) delete window;  // those of keep_windows()
+  }
 
   /// Returns the byte of a remote peer's memory at this address.
   static std::byte remote_byte(std::uint64_t address) {

@@ -113,7 +113,7 @@ class SelfConnected {
     Failed,     ///< with a completion
     Unreached,  ///< no completion in time, or retries were exhausted
   };
-  static constexpr std::uint32_t kBytes = 64;
+  static constexpr std::size_t kBytes = 64;
   static constexpr std::uint32_t kDepth = 8;
   static constexpr std::uint64_t kSendId = 1;
   static constexpr std::uint64_t kReceiveId = 2;

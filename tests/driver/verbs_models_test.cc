@@ -195,6 +195,16 @@ TEST_F(ReportedLimits, that_are_probed_are_in_the_log) {
       "stub0/1 of provider mana has memory windows: no (probed), Send with Invalidate: no (probed)"));
 }
 
+TEST_F(ReportedLimits, are_by_flags_if_nothing_can_be_probed) {
+  stub_.refuse_queue_pairs(true);
+  open(kFullProvider);
+  EXPECT_GT(device_->limits().max_windows, 0u);
+  EXPECT_TRUE(has_notice("memory windows: yes (by its flags), Send with Invalidate: yes (by its flags)"));
+  open(model("irdma"));
+  EXPECT_EQ(device_->limits().max_windows, 0u);
+  stub_.refuse_queue_pairs(false);
+}
+
 TEST_F(ReportedLimits, do_not_hide_the_reason_of_an_error) {
   for (const Interface interface : {Interface::Classic, Interface::Extended}) {
     open(kFullProvider, interface);

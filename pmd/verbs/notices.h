@@ -18,12 +18,17 @@ namespace sluice::rdma::verbs {
 
 class Notices {
  public:
-  /// A work request whose failure ends a connection.
+  enum class Kind : std::uint8_t {
+    SendFailed,
+    ReceiveFailed,
+    NotFlushed,  ///< the device ends; without status and vendor error
+  };
+  /// A failure of a queue pair that ends a connection.
   struct Failure {
     std::uint32_t queue_pair = 0;  ///< QPN
     std::uint32_t vendor_error = 0;
     ibv_wc_status status = IBV_WC_SUCCESS;
-    bool receive = false;
+    Kind kind = Kind::SendFailed;
   };
 
   /// Message path. Drops the failure if kFailures have not been taken yet.
@@ -40,15 +45,22 @@ class Notices {
       const std::lock_guard lock(lock_);
       taken.swap(sentences_);
     }
-    for (Failure failure; failures_.pop(failure);)
-      taken.push_back("A " + std::string(failure.receive ? "Receive" : "work request") + " of queue pair " +
-                      std::to_string(failure.queue_pair) + " of the RDMA device " + device + " failed: " +
-                      ibv_wc_status_str(failure.status) + " (status " + std::to_string(failure.status) +
-                      ", vendor error " + std::to_string(failure.vendor_error) + "). Its connection ends");
+    for (Failure failure; failures_.pop(failure);) taken.push_back(sentence_of(failure, device));
     return taken;
   }
 
  private:
+  static std::string sentence_of(const Failure& failure, const std::string& device) {
+    const std::string pair = "queue pair " + std::to_string(failure.queue_pair);
+    if (failure.kind == Kind::NotFlushed)
+      return "The RDMA device " + device + " did not flush " + pair +
+             " in time. It is closed and opened again. Check its firmware and the kernel log";
+    return "A " + std::string(failure.kind == Kind::ReceiveFailed ? "Receive" : "work request") + " of " +
+           pair + " of the RDMA device " + device + " failed: " + ibv_wc_status_str(failure.status) +
+           " (status " + std::to_string(failure.status) + ", vendor error " +
+           std::to_string(failure.vendor_error) + "). Its connection ends";
+  }
+
   static constexpr std::uint32_t kFailures = 64;
 
   std::mutex lock_;

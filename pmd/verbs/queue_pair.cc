@@ -157,7 +157,7 @@ void VerbsQueuePair::note_error(const Completion& completion, bool receive) noex
   device_.add_notice({.queue_pair = static_cast<std::uint32_t>(number_),
                       .vendor_error = completion.vendor_error,
                       .status = completion.status,
-                      .receive = receive});
+                      .kind = receive ? Notices::Kind::ReceiveFailed : Notices::Kind::SendFailed});
 }
 
 void VerbsQueuePair::after_completion(ibv_wc_status status) noexcept {

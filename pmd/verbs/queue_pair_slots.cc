@@ -265,10 +265,8 @@ void VerbsDevice::check_flushes() {
     awaits = true;
     if (now - slot.failed_at < std::chrono::nanoseconds(config_.flush_limit_ns)) continue;
     ++statistics_.flush_timeouts;
-    notices_.add("The RDMA device " + name_ + " did not flush queue pair " +
-                 std::to_string(static_cast<std::uint32_t>(slot.qp->number())) + " within " +
-                 std::to_string(config_.flush_limit_ns / 1'000'000'000) +
-                 " s. It is closed and opened again. Check its firmware and the kernel log");
+    notices_.add(
+        {.queue_pair = static_cast<std::uint32_t>(slot.qp->number()), .kind = Notices::Kind::NotFlushed});
     awaits_flush_.store(false, std::memory_order_relaxed);
     return leave();
   }

@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/owned.h"
@@ -101,8 +100,8 @@ class Device {
   /// acts on the result.
   virtual void handle_events() noexcept {}
   virtual Condition condition() const noexcept { return Condition::Up; }
-  /// Returns sentences for the log since the last call, without a full stop. May allocate.
-  virtual std::vector<std::string> take_notices() { return {}; }
+  /// Takes the next sentence for the log, without a full stop. Returns false if there is none. May allocate.
+  virtual bool take_notice(std::string&) { return false; }
 
   /// Makes bounded progress on all queue pairs and returns the number of work completions written.
   virtual std::size_t poll(std::span<WorkCompletion> completions) noexcept = 0;

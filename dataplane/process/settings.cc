@@ -381,7 +381,7 @@ void Devices::poll_conditions() {
   }
   for (std::size_t i = 0; i < made_.size(); ++i) {
     made_[i]->handle_events();
-    for (const std::string& notice : made_[i]->take_notices()) log::info("{}", notice);
+    for (std::string notice; made_[i]->take_notice(notice);) log::info("{}", notice);
     log_notices();
     const rdma::Condition condition = made_[i]->condition();
     if (condition == logged_[i]) continue;

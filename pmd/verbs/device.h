@@ -11,7 +11,6 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -37,7 +36,7 @@ namespace sluice::rdma::verbs {
 /// Number of asynchronous events handled per handle_events().
 inline constexpr std::size_t kEventsPerLook = 64;
 /// Time limit for IBV_EVENT_QP_LAST_WQE_REACHED. Devices raise it within microseconds.
-inline constexpr std::chrono::milliseconds kLastReceiveLimit{20};
+inline constexpr std::uint32_t kLastReceiveLimitMs = 20;
 /// Number of queue pairs without that event after which a device that has never raised it is known not to.
 inline constexpr std::uint32_t kLastReceiveMisses = 3;
 /// Number of QPNs remembered that have had that event.
@@ -70,7 +69,7 @@ class VerbsDevice final : public Verbs {
   bool wakes() const noexcept override { return presence_ == Presence::Attached && channel_ != nullptr; }
 
   void handle_events() noexcept override;
-  std::vector<std::string> take_notices() override { return notices_.take(name_); }
+  bool take_notice(std::string& sentence) override { return notices_.take(name_, sentence); }
   Condition condition() const noexcept override { return condition_.load(std::memory_order_relaxed); }
   const std::string& device_name() const noexcept override { return config_.device; }
   Statistics statistics() const noexcept override;
@@ -139,7 +138,7 @@ class VerbsDevice final : public Verbs {
   /// Attaches a device that has returned. Returns false if it has not returned yet.
   bool attach_again() noexcept;
   /// Waits until a queue pair in Error has taken its last shared Receive, so that the completions of all of
-  /// them can be polled before the queue pair is destroyed. Returns after kLastReceiveLimit at the latest.
+  /// them can be polled before the queue pair is destroyed. Returns after kLastReceiveLimitMs at the latest.
   void await_last_receive(std::uint32_t queue_pair) noexcept;
   /// Closes the device. Requires that all its queue pairs were destroyed.
   void detach() noexcept;
@@ -172,8 +171,8 @@ class VerbsDevice final : public Verbs {
     VerbsQueuePair* qp = nullptr;  ///< null if created in advance or released
     std::uint16_t generation = 0;
     Phase phase = Phase::Free;
-    bool ends = false;  ///< to be destroyed once it is in Error
-    std::chrono::steady_clock::time_point failed_at{};
+    bool ends = false;            ///< to be destroyed once it is in Error
+    std::uint64_t failed_ns = 0;  ///< monotonic time at which the queue pair was moved to Error
   };
   enum class Request : std::uint8_t { None, TakeEvents, Detach, Attach };
 

@@ -38,15 +38,18 @@ class Notices {
     const std::lock_guard lock(lock_);
     sentences_.push_back(std::move(sentence));
   }
-  /// Returns the sentences and failures added since the last call.
-  std::vector<std::string> take(const std::string& device) {
-    std::vector<std::string> taken;
-    {
-      const std::lock_guard lock(lock_);
-      taken.swap(sentences_);
+  /// Takes a sentence of the device, or the sentence of a failure. Returns false if there is none.
+  bool take(const std::string& device, std::string& sentence) {
+    const std::lock_guard lock(lock_);
+    if (!sentences_.empty()) {
+      sentence = std::move(sentences_.front());
+      sentences_.erase(sentences_.begin());
+      return true;
     }
-    for (Failure failure; failures_.pop(failure);) taken.push_back(sentence_of(failure, device));
-    return taken;
+    Failure failure;
+    if (!failures_.pop(failure)) return false;
+    sentence = sentence_of(failure, device);
+    return true;
   }
 
  private:

@@ -155,16 +155,16 @@ struct Findings {
 /// first queue pair.
 Findings probe(ibv_context* context, std::uint8_t number, const ibv_port_attr& port,
                const ibv_gid_entry& gid) {
-  const auto deadline = probe_deadline();
+  const std::uint64_t deadline_ns = probe_deadline_ns();
   Findings found;
-  SelfConnected first(context, number, gid, port.active_mtu, true, deadline);
+  SelfConnected first(context, number, gid, port.active_mtu, true, deadline_ns);
   if (first.connected()) found.windows = first.probe(IBV_WR_LOCAL_INV);
   if (found.windows == Finding::Works) {
-    SelfConnected second(context, number, gid, port.active_mtu, true, deadline);
+    SelfConnected second(context, number, gid, port.active_mtu, true, deadline_ns);
     if (second.connected()) found.remote_invalidation = second.probe(IBV_WR_SEND_WITH_INV);
     return found;
   }
-  SelfConnected plain(context, number, gid, port.active_mtu, false, deadline);
+  SelfConnected plain(context, number, gid, port.active_mtu, false, deadline_ns);
   if (!plain.connected()) return found;
   if (!first.connected()) found.windows = Finding::Missing;  // memory for windows cannot be registered
   if (!plain.accepts_invalidation()) found.remote_invalidation = Finding::Missing;

@@ -2,21 +2,21 @@
 //
 // Probe of a device's features, because providers report features that they lack and lack flags of features
 // that they have. A queue pair that is connected to itself binds a window, reads through it, invalidates it,
-// and reads again, which must be refused. Setup only; takes at most kProbeLimit. For ports.cc only.
+// and reads again, which must be refused. Setup only; takes at most kProbeLimitNs. For ports.cc only.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
 #include "dataplane/base/invariant.h"
+#include "pmd/verbs/monotonic.h"
 
 namespace sluice::rdma::verbs {
 
-inline constexpr std::chrono::milliseconds kProbeLimit{100};
+inline constexpr std::uint64_t kProbeLimitNs = 100'000'000;
 
 enum class Finding : std::uint8_t {
   Works,
@@ -25,8 +25,8 @@ enum class Finding : std::uint8_t {
 };
 
 /// Returns a time after which a probe ends.
-inline std::chrono::steady_clock::time_point probe_deadline() {
-  return std::chrono::steady_clock::now() + kProbeLimit;
+inline std::uint64_t probe_deadline_ns() noexcept {
+  return monotonic_ns() + kProbeLimitNs;
 }
 
 /// A queue pair that is connected to itself, with registered memory. The destructor destroys everything.
@@ -34,8 +34,8 @@ class SelfConnected {
  public:
   /// `gid` is a RoCEv2 GID of the port. `windows` requests memory to which windows can be bound.
   SelfConnected(ibv_context* context, std::uint8_t port, const ibv_gid_entry& gid, ibv_mtu mtu, bool windows,
-                std::chrono::steady_clock::time_point deadline)
-      : deadline_(deadline) {
+                std::uint64_t deadline_ns)
+      : deadline_ns_(deadline_ns) {
     memory_[0] = std::byte{0x5A};
     pd_ = ibv_alloc_pd(context);
     if (pd_ == nullptr) return;
@@ -189,7 +189,7 @@ class SelfConnected {
     while (awaited > 0) {
       ibv_wc wc{};
       const int count = ibv_poll_cq(queue_, 1, &wc);
-      if (count == 0 && std::chrono::steady_clock::now() >= deadline_) return Outcome::Unreached;
+      if (count == 0 && monotonic_ns() >= deadline_ns_) return Outcome::Unreached;
       if (count == 0) continue;
       if (count < 0) return Outcome::Failed;
       if (wc.status == IBV_WC_RETRY_EXC_ERR || wc.status == IBV_WC_RESP_TIMEOUT_ERR)
@@ -201,7 +201,7 @@ class SelfConnected {
     return Outcome::Done;
   }
 
-  const std::chrono::steady_clock::time_point deadline_;
+  const std::uint64_t deadline_ns_;
   alignas(kBytes) std::array<std::byte, 2 * kBytes> memory_{};
   ibv_pd* pd_ = nullptr;
   ibv_mr* region_ = nullptr;

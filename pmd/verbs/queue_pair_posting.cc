@@ -4,8 +4,6 @@
 // libibverbs.
 #include <endian.h>
 
-#include <algorithm>
-
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/device.h"
@@ -101,7 +99,7 @@ void VerbsQueuePair::stage(const SendWr& wr) noexcept {
 void VerbsQueuePair::hold(const SendWr& wr, std::uint32_t index, unsigned flags) noexcept {
   SLUICE_INVARIANT_DEBUG(!held_.full() && wr.sges.size() <= kMaxSge, ring_index);
   HeldWr held{.wr = wr, .index = index, .flags = flags, .sges = {}};
-  std::copy(wr.sges.begin(), wr.sges.end(), held.sges.begin());
+  for (std::size_t i = 0; i < wr.sges.size(); ++i) held.sges[i] = wr.sges[i];
   held_.push_back(held);
 }
 

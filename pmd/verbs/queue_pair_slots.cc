@@ -8,6 +8,7 @@
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/device.h"
+#include "pmd/verbs/monotonic.h"
 
 namespace sluice::rdma::verbs {
 
@@ -259,11 +260,11 @@ void VerbsDevice::apply_events() noexcept {
 void VerbsDevice::check_flushes() {
   static_cast<void>(SLUICE_INVARIANT(presence_ != Presence::Detached, queue_pair_state));
   bool awaits = false;
-  const auto now = std::chrono::steady_clock::now();
+  const std::uint64_t now_ns = monotonic_ns();
   for (const Slot& slot : slots_) {
     if (slot.phase != Slot::Phase::Failed || slot.qp == nullptr || !slot.qp->awaits_flush()) continue;
     awaits = true;
-    if (now - slot.failed_at < std::chrono::nanoseconds(config_.flush_limit_ns)) continue;
+    if (now_ns - slot.failed_ns < config_.flush_limit_ns) continue;
     ++statistics_.flush_timeouts;
     notices_.add(
         {.queue_pair = static_cast<std::uint32_t>(slot.qp->number()), .kind = Notices::Kind::NotFlushed});
@@ -331,7 +332,7 @@ void VerbsDevice::on_made(std::uint16_t slot, bool done) noexcept {
 void VerbsDevice::on_failed(std::uint16_t slot, bool done) noexcept {
   static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase == Slot::Phase::Failing, queue_pair_state));
   slots_[slot].phase = Slot::Phase::Failed;
-  slots_[slot].failed_at = std::chrono::steady_clock::now();
+  slots_[slot].failed_ns = monotonic_ns();
   awaits_flush_.store(true, std::memory_order_relaxed);
   if (done && slots_[slot].qp != nullptr) slots_[slot].qp->on_failed();
   if (!done || slots_[slot].ends) destroy(slot);

@@ -11,6 +11,7 @@
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/device.h"
+#include "pmd/verbs/monotonic.h"
 
 namespace sluice::rdma::verbs {
 namespace {
@@ -245,10 +246,11 @@ bool VerbsDevice::has_last_receive(std::uint32_t queue_pair) noexcept {
 
 void VerbsDevice::await_last_receive(std::uint32_t queue_pair) noexcept {
   if (last_receive_misses_ >= kLastReceiveMisses) return;
-  const auto limit = std::chrono::steady_clock::now() + kLastReceiveLimit;
+  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = kLastReceiveLimitMs * 5'000};
+  const std::uint64_t limit_ns = monotonic_ns() + kLastReceiveLimitMs * std::uint64_t{1'000'000};
   bool seen = has_last_receive(queue_pair);
-  for (; !seen && std::chrono::steady_clock::now() < limit; seen = has_last_receive(queue_pair))
-    std::this_thread::sleep_for(kLastReceiveLimit / 200);
+  for (; !seen && monotonic_ns() < limit_ns; seen = has_last_receive(queue_pair))
+    ::nanosleep(&kPause, nullptr);
   if (seen) return;
   const std::lock_guard lock(context_lock_);
   if (last_receives_added_ == 0) ++last_receive_misses_;

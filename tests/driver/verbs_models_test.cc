@@ -174,7 +174,7 @@ TEST_P(EveryModel, has_the_features_that_its_provider_implements) {
 class ReportedLimits : public VerbsModel {
  protected:
   bool has_notice(std::string_view part) {
-    for (const std::string& notice : device_->take_notices())
+    for (std::string notice; device_->take_notice(notice);)
       if (notice.find(part) != std::string::npos) return true;
     return false;
   }
@@ -208,7 +208,7 @@ TEST_F(ReportedLimits, are_by_flags_if_nothing_can_be_probed) {
 TEST_F(ReportedLimits, do_not_hide_the_reason_of_an_error) {
   for (const Interface interface : {Interface::Classic, Interface::Extended}) {
     open(kFullProvider, interface);
-    device_->take_notices();
+    static_cast<void>(has_notice("none of these"));
     const auto qp = connected();
     stub_.lose_peer();
     const SendWr send{.wr_id = 1, .sges = {}, .flags = kSignaled};

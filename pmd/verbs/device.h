@@ -36,7 +36,7 @@ namespace sluice::rdma::verbs {
 /// Number of asynchronous events handled per handle_events().
 inline constexpr std::size_t kEventsPerLook = 64;
 /// Time limit for IBV_EVENT_QP_LAST_WQE_REACHED. Devices raise it within microseconds.
-inline constexpr std::uint32_t kLastReceiveLimitMs = 20;
+inline constexpr std::uint64_t kLastReceiveLimitNs = 20'000'000;
 /// Number of queue pairs without that event after which a device that has never raised it is known not to.
 inline constexpr std::uint32_t kLastReceiveMisses = 3;
 /// Number of QPNs remembered that have had that event.
@@ -138,7 +138,7 @@ class VerbsDevice final : public Verbs {
   /// Attaches a device that has returned. Returns false if it has not returned yet.
   bool attach_again() noexcept;
   /// Waits until a queue pair in Error has taken its last shared Receive, so that the completions of all of
-  /// them can be polled before the queue pair is destroyed. Returns after kLastReceiveLimitMs at the latest.
+  /// them can be polled before the queue pair is destroyed. Returns after kLastReceiveLimitNs at the latest.
   void await_last_receive(std::uint32_t queue_pair) noexcept;
   /// Closes the device. Requires that all its queue pairs were destroyed.
   void detach() noexcept;

@@ -246,8 +246,8 @@ bool VerbsDevice::has_last_receive(std::uint32_t queue_pair) noexcept {
 
 void VerbsDevice::await_last_receive(std::uint32_t queue_pair) noexcept {
   if (last_receive_misses_ >= kLastReceiveMisses) return;
-  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = kLastReceiveLimitMs * 5'000};
-  const std::uint64_t limit_ns = monotonic_ns() + kLastReceiveLimitMs * std::uint64_t{1'000'000};
+  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = kLastReceiveLimitNs / 200};
+  const std::uint64_t limit_ns = monotonic_ns() + kLastReceiveLimitNs;
   bool seen = has_last_receive(queue_pair);
   for (; !seen && monotonic_ns() < limit_ns; seen = has_last_receive(queue_pair))
     ::nanosleep(&kPause, nullptr);

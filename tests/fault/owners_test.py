@@ -147,7 +147,7 @@ def a_refused_start_changes_nothing():
     planes.start_control()
     planes.up()
     assert generation() == before + 1
-    assert planes.ctl("exports") == exports
+    planes.wait("the same exports", lambda: planes.ctl("exports") == exports)
 
 
 def a_killed_predecessor_that_nobody_reaps_is_in_nobodys_way():

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ownership of the segment. Only one control plane and one data plane write it at a time, whatever their PID
+// Only one control plane and one data plane own the segment and write it at a time, whatever their PID
 // namespaces.
 //
 // Each plane holds a lock on a byte of its own part's file while it lives (base/file_descriptor.h). The data

@@ -215,7 +215,7 @@ class VerbsDevice final : public Verbs {
   void take_events() noexcept;
   void on_event(const ibv_async_event& event) noexcept;
   void apply_events() noexcept;
-  void check_flushes();
+  void check_flushes() noexcept;
   bool has_last_receive(std::uint32_t queue_pair) noexcept;
   bool is_present() const noexcept;
   void close_context() noexcept;

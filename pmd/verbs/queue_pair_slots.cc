@@ -257,7 +257,7 @@ void VerbsDevice::apply_events() noexcept {
 
 /// Closes the device if it has not flushed a queue pair in time, because the connection holds memory until
 /// all its work requests have completed. Closing destroys all queue pairs, and the device is opened again.
-void VerbsDevice::check_flushes() {
+void VerbsDevice::check_flushes() noexcept {
   static_cast<void>(SLUICE_INVARIANT(presence_ != Presence::Detached, queue_pair_state));
   bool awaits = false;
   const std::uint64_t now_ns = monotonic_ns();

@@ -301,10 +301,13 @@ def loopback_cells(queue_pair):
 
 
 def softroce_cells(queue_pair):
-    return {"sends": sends(queue_pair),
-            **cells(queue_pair, receives=["recv_queue_", "count_"], rnr_rounds=["rnr_rounds_"], remote_qp=["remote_qp_"],
-                    next_psn=["psns_", "next_"], unacked_psn=["psns_", "unacknowledged_"], end_psn=["psns_", "end_"],
-                    expected_psn=["expected_psn_"], msn=["msn_"], reads_pending=["reads_pending_"], retries=["retries_"])}
+    requester, responder = member(queue_pair, "requester_"), member(queue_pair, "responder_")
+    queue = member(requester, "queue_")
+    return {"sends": lambda: distance(member(queue, "head"), member(queue, "tail")),
+            **cells(responder, receives=["recv_queue_", "count_"], expected_psn=["expected_psn_"], msn=["msn_"]),
+            **cells(queue_pair, remote_qp=["path_", "remote_qp_"]),
+            **cells(requester, next_psn=["psns_", "next_"], unacked_psn=["psns_", "unacknowledged_"], end_psn=["psns_", "end_"],
+                    reads_pending=["reads_pending_"], retries=["retries_"], rnr_rounds=["rnr_rounds_"])}
 
 
 def verbs_cells(queue_pair):
@@ -326,15 +329,28 @@ def add_queue_pair(table, connection):
               state=lambda: word(member(queue_pair, "state_")), **more(queue_pair))
 
 
+def send_queue(queue_pair):
+    """Returns the entries, the index mask, the head and the tail of the send queue of a software driver, or None for other drivers."""
+    names = [field.name for field in queue_pair.type.fields()]
+    if "requester_" in names:
+        queue = member(queue_pair, "requester_", "queue_")
+        return pointers(member(queue, "entries_"))[0], integer(member(queue, "mask_")), member(queue, "head"), member(queue, "tail")
+    if "send_queue_" in names:
+        return (pointers(member(queue_pair, "send_queue_"))[0], integer(member(queue_pair, "send_mask_")), member(queue_pair, "head_"),
+                member(queue_pair, "tail_"))
+    return None
+
+
 def add_work_requests(table, connection):
     """Adds the work requests in the send queue of a software driver, oldest first."""
     queue_pair = connection.queue_pair()
-    if queue_pair is None or "send_queue_" not in [field.name for field in queue_pair.type.fields()]:
+    queue = None if queue_pair is None else send_queue(queue_pair)
+    if queue is None:
         return
-    head, mask = integer(member(queue_pair, "head_")), integer(member(queue_pair, "send_mask_"))
-    entries = pointers(member(queue_pair, "send_queue_"))[0]
+    entries, mask, head, tail = queue
+    head = integer(head)
     kinds = {field.enumval: field.name.rsplit("::", 1)[-1] for field in gdb.lookup_type("sluice::rpcrdma::WrKind").fields()}
-    for i in range(distance(member(queue_pair, "head_"), member(queue_pair, "tail_"))):
+    for i in range(distance(head, tail)):
         entry = entries[(head + i) & mask]
         wr_id = integer(member(entry, "wr_id"))
         names = [field.name for field in entry.type.fields()]

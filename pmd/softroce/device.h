@@ -70,6 +70,10 @@ class SoftDevice final : public SoftRoce {
   Statistics& stats() noexcept { return statistics_; }
   const PortConfig& config() const noexcept { return config_; }
   double line_rate() const noexcept { return line_rate_; }  ///< bytes per ns
+  /// Returns the maximum number of packets that a queue pair has on the wire.
+  std::uint32_t max_inflight_packets() const noexcept {
+    return larger_of(config_.max_inflight_packets, CongestionWindow::kMin);
+  }
   std::uint64_t now_ns() const noexcept { return now_ns_; }
   std::size_t completion_room() const noexcept { return completions_.capacity() - completions_.size(); }
   void complete(const WorkCompletion& completion) noexcept;

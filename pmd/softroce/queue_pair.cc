@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// This file also contains the path of a queue pair and the registered memory of a device.
 #include "pmd/softroce/queue_pair.h"
 
+#include <array>
 #include <bit>
 #include <string>
 
@@ -17,32 +20,21 @@ constexpr bool valid_path_mtu(std::uint32_t bytes) noexcept {
   return std::has_single_bit(bytes) && bytes >= 256 && bytes <= 4096;
 }
 
-std::uint32_t max_inflight_packets(const SoftDevice& device) noexcept {
-  return larger_of(device.config().max_inflight_packets, CongestionWindow::kMin);
-}
-
 }  // namespace
 
 SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const QueuePairLimits& limits)
     : device_(device),
       number_(number),
-      send_depth_(limits.send_depth),
-      max_sge_(smaller_of<std::uint32_t>(limits.max_send_sge, kMaxPayloadPieces)),
-      send_mask_(std::bit_ceil(limits.send_depth) - 1),
-      responses_(max_inflight_packets(device) + kReadRequestPackets),
-      send_queue_(std::size_t{send_mask_} + 1),
-      send_sges_((std::size_t{send_mask_} + 1) * max_sge_),
-      recv_queue_(limits.recv_depth) {
-  attributes_.initiator_depth = limits.initiator_depth;
-  attributes_.rnr_retry = limits.rnr_retry;
-}
+      initiator_depth_(limits.initiator_depth),
+      rnr_retry_(limits.rnr_retry),
+      path_(device),
+      requester_(device, path_, *this, limits),
+      responder_(device, path_, *this, limits.recv_depth) {}
 
 SoftQueuePair::~SoftQueuePair() {
-  static_cast<void>(SLUICE_INVARIANT(state_ != State::ReadyToSend || indices_ordered(), ring_index));
+  static_cast<void>(SLUICE_INVARIANT(state_ != State::ReadyToSend || requester_.ordered(), ring_index));
   device_.transmitter().let_go_of_memory();
   device_.memory().unbind_all(*this);
-  device_.early_packets().release(early_);
-  static_cast<void>(SLUICE_INVARIANT(early_.count == 0, pool_balance));
   device_.remove(*this);
 }
 
@@ -50,49 +42,28 @@ bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
   if (state_ != State::Init || !valid_path_mtu(attributes.path_mtu) ||
       attributes.path_mtu > device_.max_path_mtu())
     return false;
-  if (!SLUICE_INVARIANT(head_ == tail_ && reads_.empty() && early_.count == 0, queue_pair_state))
-    return false;
-  const std::uint8_t depth = smaller_of(attributes.initiator_depth, attributes_.initiator_depth);
-  const std::uint8_t rnr_retry = smaller_of(attributes.rnr_retry, attributes_.rnr_retry);
-  attributes_ = attributes;
-  attributes_.initiator_depth = depth;
-  attributes_.rnr_retry = rnr_retry;
-  route_ = device_.route_to(attributes.local, attributes.remote, attributes.remote_link, number_);
-  route_.traffic_class = class_of(attributes.traffic_class);
-  route_.priority = attributes.service_level & 7;
-  headers_ = HeaderTemplate(route_);
-  latest_link_ = earlier_link_ = attributes.remote_link;
-  remote_qp_ = static_cast<std::uint32_t>(attributes.remote_qp);
-  path_mtu_ = attributes.path_mtu;
-  path_mtu_bits_ = static_cast<std::uint32_t>(std::countr_zero(path_mtu_));
-  static_cast<void>(SLUICE_INVARIANT(1u << path_mtu_bits_ == path_mtu_, buffer_bounds));
-  const std::uint32_t max_inflight = max_inflight_packets(device_);
-  psns_.open(attributes.send_psn, max_inflight - 1 + kReadRequestPackets);
-  expected_psn_ = attributes.receive_psn & kPsnMask;
-  window_.open(max_inflight);
-  rate_.open(device_.line_rate());
-  round_trip_.open(ack_timeout_ns(attributes.ack_timeout));
-  answered_ = cut_until_ = psns_.unacknowledged();
+  if (!SLUICE_INVARIANT(requester_.queue().empty() && responder_.idle(), queue_pair_state)) return false;
+  RcAttributes limited = attributes;
+  limited.initiator_depth = smaller_of(attributes.initiator_depth, initiator_depth_);
+  limited.rnr_retry = smaller_of(attributes.rnr_retry, rnr_retry_);
+  path_.open(limited, number_);
+  requester_.open(limited);
+  responder_.open(limited.receive_psn, limited.responder_resources);
   state_ = State::ReadyToSend;
   return true;
 }
 
 std::size_t SoftQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
   if (state_ == State::Init) return 0;
-  SLUICE_INVARIANT_DEBUG(state_ == State::Error ? head_ == tail_ : indices_ordered(), ring_index);
   std::size_t posted = 0;
   if (state_ == State::Error) {
-    for (; posted < wrs.size() && device_.completion_room() > 0; ++posted) {
-      add_entry(wrs[posted]);
-      complete(entry(head_), WcStatus::WrFlushError);
-    }
+    while (posted < wrs.size() && device_.completion_room() > 0) requester_.add_flushed(wrs[posted++]);
     return posted;
   }
-  while (posted < wrs.size() && tail_ - head_ < send_depth_) add_entry(wrs[posted++]);
-  if (posted > 0 && !active) {
-    // Transmits the first packets now and the rest from poll(), by round robin with other queue pairs.
-    if (transmit()) schedule_transmit();
-  }
+  SLUICE_INVARIANT_DEBUG(requester_.ordered(), ring_index);
+  while (posted < wrs.size() && send_room() > 0) requester_.add(wrs[posted++]);
+  // Transmits the first packets now and the rest from poll(), by round robin with other queue pairs.
+  if (posted > 0 && !active && transmit()) device_.activate(*this);
   return posted;
 }
 
@@ -108,8 +79,8 @@ std::size_t SoftQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
     }
     return posted;
   }
-  while (posted < wrs.size() && recv_queue_.push_back(wrs[posted])) ++posted;
-  SLUICE_INVARIANT_DEBUG(posted == wrs.size() || recv_queue_.full(), ring_index);
+  while (posted < wrs.size() && responder_.add_receive(wrs[posted])) ++posted;
+  SLUICE_INVARIANT_DEBUG(posted <= wrs.size(), ring_index);
   return posted;
 }
 
@@ -122,56 +93,46 @@ std::optional<Rkey> SoftQueuePair::bind_window(MemoryWindow window, std::span<st
 
 void SoftQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
-  static_cast<void>(SLUICE_INVARIANT(tail_ - head_ <= send_depth_, ring_index));
   state_ = State::Error;
-  deadline_ns_ = retry_at_ns_ = pace_until_ns_ = nak_at_ns_ = 0;
-  device_.early_packets().release(early_);
-  device_.give_back(responses_until_);
-  reads_.clear();
-  answer_ = Answer::None;
-  while (head_ != tail_) complete(entry(head_), WcStatus::WrFlushError);
-  next_ = started_ = head_;
-  static_cast<void>(SLUICE_INVARIANT(early_.count == 0 && early_.first == EarlyPackets::kNone, pool_balance));
-  while (!recv_queue_.empty()) {
-    ++device_.stats().flushed;
-    device_.complete({.wr_id = recv_queue_.pop_front().wr_id,
-                      .qp = number_,
-                      .status = WcStatus::WrFlushError,
-                      .opcode = WcOpcode::Receive});
-  }
-}
-
-/// Completes the oldest work request with `status` and flushes the others.
-void SoftQueuePair::fail(WcStatus status) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(state_ == State::ReadyToSend, queue_pair_state));
-  if (head_ != tail_) complete(entry(head_), status);
-  to_error();
+  deadline_ns_ = 0;
+  path_.end_pacing();
+  responder_.end_responses();
+  requester_.flush();
+  responder_.flush_receives();
+  static_cast<void>(SLUICE_INVARIANT(requester_.queue().empty() && responder_.idle(), queue_pair_state));
+  static_cast<void>(
+      SLUICE_INVARIANT(requester_.retry_at_ns() == 0 && responder_.nak_at_ns() == 0, timer_state));
 }
 
 void SoftQueuePair::on_packet(const Frame& frame, const std::byte* from, const Packet& packet) noexcept {
   if (state_ == State::Init) return;
-  if (!same(frame.source, route_.destination) || !same(frame.destination, route_.source)) {
+  if (!path_.connects(frame)) {
     ++device_.stats().wrong_peer;
     return;
   }
   const bool response = packet.kind.read_response || packet.bth.opcode == Opcode::Acknowledge;
   if (!response) locate_peer(packet, from);
   if (state_ == State::Error) {
-    if (!response) on_request_in_error(packet);
+    if (!response) responder_.on_request_in_error(packet);
     return;
   }
   heard_ = true;
-  if ((frame.traffic_class & kEcnMask) == kEcnCongested) notify_congestion();
+  if ((frame.traffic_class & kEcnMask) == kEcnCongested) path_.notify_congestion();
   if (packet.bth.opcode == Opcode::CongestionNotification) {
     ++device_.stats().cnps_received;
-    device_.stats().rate_cuts += rate_.on_notification(device_.now_ns());
+    device_.stats().rate_cuts += path_.rate().on_notification(device_.now_ns());
   } else if (response) {
-    const std::uint32_t before = psns_.unacknowledged();
-    on_response(packet);
-    if (psns_.unacknowledged() != before) follow(from);
+    apply(on_response(packet, from));
   } else if (packet.bth.opcode != Opcode::DatagramSendOnly) {
-    on_request(packet);
+    apply(responder_.on_request(packet));
   }
+}
+
+bool SoftQueuePair::on_response(const Packet& packet, const std::byte* from) noexcept {
+  const std::uint32_t before = requester_.unacknowledged();
+  const bool goes_on = requester_.on_response(packet);
+  if (requester_.unacknowledged() != before) path_.follow(from);
+  return goes_on;
 }
 
 /// Follows the peer to another link address. A peer without a reply retransmits its oldest request, which
@@ -179,67 +140,129 @@ void SoftQueuePair::on_packet(const Frame& frame, const std::byte* from, const P
 /// so that two damaged or forged packets cannot disconnect the peer.
 void SoftQueuePair::locate_peer(const Packet& packet, const std::byte* from) noexcept {
   if (packet.bth.opcode == Opcode::CongestionNotification) return;  // has no PSN of the connection
-  if (is_current(packet))
-    follow(from);
-  else if (same(earlier_link_, from) && is_repeated(packet))
-    send_to(earlier_link_);
+  if (responder_.expects(packet))
+    path_.follow(from);
+  else if (responder_.is_repeated(packet))
+    path_.follow_retransmission(from);
 }
 
-bool SoftQueuePair::is_repeated(const Packet& packet) const noexcept {
-  const std::int32_t ago = psn_distance(packet.bth.psn, expected_psn_);
-  return ago > 0 && ago <= kRepeatedPackets;
+/// Transmits responses before requests, because the peer's progress also releases our resources.
+bool SoftQueuePair::transmit() noexcept {
+  if (state_ != State::ReadyToSend) return false;
+  SLUICE_INVARIANT_DEBUG(requester_.ordered(), psn_window);
+  std::uint32_t budget = kPacketsPerTransmit;
+  if (!responder_.transmit(budget) || !requester_.transmit(budget, responder_.read_until())) {
+    to_error();
+    return false;
+  }
+  SLUICE_INVARIANT_DEBUG(budget <= kPacketsPerTransmit, queue_pair_state);
+  set_deadline();
+  return has_work();
 }
 
-/// Reports whether the request is the next one or a retransmission of the last one. An attacker with
-/// knowledge of only the addresses and queue pair numbers has to guess the PSN.
-bool SoftQueuePair::is_current(const Packet& packet) const noexcept {
-  const std::uint32_t packets = packet.bth.opcode == Opcode::ReadRequest ? packets_of(packet.reth.length) : 1;
-  return packet.bth.psn == expected_psn_ || psn_add(packet.bth.psn, packets) == expected_psn_;
+/// Returns whether a packet may be sent now, as far as the queue pair knows.
+bool SoftQueuePair::has_work() const noexcept {
+  if (responder_.has_answer()) return true;
+  return path_.paced_until_ns() == 0 && (responder_.has_responses() || requester_.may_send_more());
 }
 
-/// Records the link address of a packet of the peer, and sends to it after two packets in a row came from
-/// there. Link addresses change with the port of the peer or of a router, but a single packet may be forged
-/// or damaged.
-void SoftQueuePair::follow(const std::byte* from) noexcept {
+/// Enters Error if a packet or a timer has ended the connection. Otherwise sets the timer, and schedules the
+/// transmission of packets that may be sent.
+void SoftQueuePair::apply(bool goes_on) noexcept {
+  SLUICE_INVARIANT_DEBUG(state_ == State::ReadyToSend, queue_pair_state);
+  if (!goes_on) return to_error();
+  set_deadline();
+  if (!active && has_work()) device_.activate(*this);
+}
+
+void SoftQueuePair::set_deadline() noexcept {
+  SLUICE_INVARIANT_DEBUG(state_ == State::ReadyToSend, timer_state);
+  std::uint64_t earliest = 0;
+  for (const std::uint64_t at : {requester_.retry_at_ns(), path_.paced_until_ns(), responder_.nak_at_ns()})
+    if (at != 0 && (earliest == 0 || at < earliest)) earliest = at;
+  if (earliest == deadline_ns_) return;
+  deadline_ns_ = earliest;
+  if (deadline_ns_ != 0) device_.watch(*this);
+}
+
+void SoftQueuePair::on_timer(std::uint64_t now_ns) noexcept {
+  deadline_ns_ = 0;
+  if (state_ != State::ReadyToSend) return;
+  const auto is_due = [now_ns](std::uint64_t at_ns) { return at_ns != 0 && now_ns >= at_ns; };
+  if (is_due(path_.paced_until_ns())) {
+    path_.end_pacing();
+    requester_.on_rate_timer();
+  }
+  if (is_due(responder_.nak_at_ns())) responder_.on_gap_timer();
+  apply(!is_due(requester_.retry_at_ns()) || requester_.on_retry_timer(now_ns));
+}
+
+// --- The path to the peer
+
+void PeerPath::open(const RcAttributes& attributes, QueuePairNumber number) noexcept {
+  route_ = device_.route_to(attributes.local, attributes.remote, attributes.remote_link, number);
+  route_.traffic_class = class_of(attributes.traffic_class);
+  route_.priority = attributes.service_level & 7;
+  static_cast<void>(SLUICE_INVARIANT(paced_until_ns_ == 0, timer_state));
+  headers_ = HeaderTemplate(route_);
+  latest_link_ = earlier_link_ = attributes.remote_link;
+  remote_ = attributes.remote;
+  remote_qp_ = static_cast<std::uint32_t>(attributes.remote_qp);
+  mtu_ = attributes.path_mtu;
+  mtu_bits_ = static_cast<std::uint32_t>(std::countr_zero(mtu_));
+  static_cast<void>(SLUICE_INVARIANT(1u << mtu_bits_ == mtu_, buffer_bounds));
+  rate_.open(device_.line_rate());
+  round_trip_.open(ack_timeout_ns(attributes.ack_timeout));
+}
+
+void PeerPath::follow(const std::byte* from) noexcept {
   if (same(latest_link_, from))
     send_to(latest_link_);
   else
     latest_link_ = mac_at(from);
 }
 
-void SoftQueuePair::send_to(LinkAddress hop) noexcept {
+void PeerPath::follow_retransmission(const std::byte* from) noexcept {
+  if (same(earlier_link_, from)) send_to(earlier_link_);
+}
+
+void PeerPath::send_to(LinkAddress hop) noexcept {
   if (same(route_.destination_mac, std::as_bytes(std::span(hop)).data())) return;
   earlier_link_ = route_.destination_mac;
   route_.destination_mac = hop;
   headers_ = HeaderTemplate(route_);
 }
 
-void SoftQueuePair::send_from(const LinkAddress& own) noexcept {
+void PeerPath::send_from(const LinkAddress& own) noexcept {
   route_.source_mac = own;
   headers_ = HeaderTemplate(route_);
 }
 
-/// Transmits responses before requests, because the peer's progress also releases our resources.
-bool SoftQueuePair::transmit() noexcept {
-  if (state_ != State::ReadyToSend) return false;
-  SLUICE_INVARIANT_DEBUG(indices_ordered() && psns_.ordered(), psn_window);
-  const std::uint32_t budget = kPacketsPerTransmit - transmit_responses(kPacketsPerTransmit);
-  SLUICE_INVARIANT_DEBUG(budget <= kPacketsPerTransmit, queue_pair_state);
-  if (state_ == State::ReadyToSend) transmit_requests(budget);
-  if (state_ != State::ReadyToSend) return false;
-  if (reads_.empty() && answer_ != Answer::None) return true;
-  return pace_until_ns_ == 0 && (!reads_.empty() || may_send_more());
+void PeerPath::try_next_hop(std::uint32_t retries) noexcept {
+  const LinkAddress hop = device_.next_hop(remote_, route_.destination_mac);
+  const bool before = retries % kRetriesOfHop == 0 && hop == route_.destination_mac;
+  send_to(before ? earlier_link_ : hop);
 }
 
-bool SoftQueuePair::send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces,
-                                std::uint64_t& read_until) noexcept {
+bool PeerPath::send(Packet& packet, std::span<const std::span<const std::byte>> pieces,
+                    std::uint64_t& read_until) noexcept {
   packet.kind = traits(packet.bth.opcode);
-  SLUICE_INVARIANT_DEBUG(state_ != State::Init && pieces.size() <= pieces_.size(), queue_pair_state);
+  SLUICE_INVARIANT_DEBUG(pieces.size() <= kMaxPayloadPieces, queue_pair_state);
+  SLUICE_INVARIANT_DEBUG(packet.bth.psn <= kPsnMask, psn_window);
   packet.bth.destination_qp = remote_qp_;
   return device_.transmitter().send(headers_, packet, pieces, read_until);
 }
 
-void SoftQueuePair::notify_congestion() noexcept {
+void PeerPath::charge(std::uint32_t bytes) noexcept {
+  rate_.charge(bytes, device_.now_ns());
+}
+
+bool PeerPath::wait_for_rate() noexcept {
+  paced_until_ns_ = rate_.wait_until(device_.now_ns());
+  return paced_until_ns_ != 0;
+}
+
+void PeerPath::notify_congestion() noexcept {
   Statistics& stats = device_.stats();
   ++stats.congestion_marks;
   const std::uint64_t now = device_.now_ns();
@@ -260,10 +283,6 @@ void SoftQueuePair::notify_congestion() noexcept {
   if (!device_.transmitter().send(HeaderTemplate(route), packet, payload, read_until)) return;
   last_notification_ns_ = now;
   ++stats.cnps_sent;
-}
-
-void SoftQueuePair::schedule_transmit() noexcept {
-  device_.activate(*this);
 }
 
 // --- Registered memory of a device

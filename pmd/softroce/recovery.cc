@@ -12,29 +12,23 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/device.h"
-#include "pmd/softroce/queue_pair.h"
+#include "pmd/softroce/requester.h"
 
 namespace sluice::rdma::softroce {
 
-void SoftQueuePair::on_response(const Packet& packet) noexcept {
-  SLUICE_INVARIANT_DEBUG(state_ == State::ReadyToSend, queue_pair_state);
-  SLUICE_INVARIANT_DEBUG(indices_ordered() && psns_.ordered(), psn_window);
+bool Requester::on_response(const Packet& packet) noexcept {
+  SLUICE_INVARIANT_DEBUG(ordered(), psn_window);
   // The response acknowledges a PSN that was not sent (stale packet of an earlier connection, or forged), or
   // an old one.
   if (!psns_.contains(packet.bth.psn)) {
     ++device_.stats().stale_responses;
-    return;
+    return true;
   }
-  if (packet.kind.read_response)
-    on_read_response(packet);
-  else
-    on_acknowledge(packet);
-  if (state_ != State::ReadyToSend) return;
-  complete_sends();
-  if (state_ == State::ReadyToSend && may_send_more()) schedule_transmit();
+  const bool goes_on = packet.kind.read_response ? on_read_response(packet) : on_acknowledge(packet);
+  return goes_on && complete_sends();
 }
 
-void SoftQueuePair::on_acknowledge(const Packet& packet) noexcept {
+bool Requester::on_acknowledge(const Packet& packet) noexcept {
   Statistics& stats = device_.stats();
   const std::uint32_t psn = packet.bth.psn;
   switch (packet.aeth.syndrome) {
@@ -43,22 +37,20 @@ void SoftQueuePair::on_acknowledge(const Packet& packet) noexcept {
       return answered_before(psn_add(psn, 1));
     case Syndrome::RnrNak:
       ++stats.rnr_naks_received;
-      answered_before(psn);
-      if (psn == psns_.unacknowledged()) on_rnr_nak(packet.aeth.value);
-      return;
+      if (!answered_before(psn)) return false;
+      return psn != psns_.unacknowledged() || on_rnr_nak(packet.aeth.value);
     case Syndrome::Nak:
       break;
     default:
       ++stats.stale_responses;
-      return;
+      return true;
   }
   ++stats.naks_received;
-  answered_before(psn);
-  complete_sends();
-  if (state_ != State::ReadyToSend) return;
+  if (!answered_before(psn) || !complete_sends()) return false;
   switch (static_cast<NakCode>(packet.aeth.value)) {
     case NakCode::SequenceError:
-      return on_sequence_error(psn);
+      on_sequence_error(psn);
+      return true;
     case NakCode::InvalidRequest:
       return fail(WcStatus::RemoteInvalidRequest);
     case NakCode::RemoteAccess:
@@ -70,11 +62,11 @@ void SoftQueuePair::on_acknowledge(const Packet& packet) noexcept {
 
 /// Handles the information that the peer has executed everything before `psn`. Responses of earlier RDMA
 /// Reads that have not arrived were lost.
-void SoftQueuePair::answered_before(std::uint32_t psn) noexcept {
+bool Requester::answered_before(std::uint32_t psn) noexcept {
   const std::uint32_t answered = psn_distance(answered_, psn) > 0 ? psn : answered_;
   std::uint32_t complete = answered;
-  for (std::uint32_t i = head_; i != started_; ++i) {
-    const SendEntry& work = entry(i);
+  for (std::uint32_t i = queue_.head; i != queue_.started; ++i) {
+    const SendEntry& work = queue_.entry(i);
     if (work.packets == 0) continue;
     const std::int32_t into = psn_distance(work.first_psn, answered);
     if (into <= 0) break;
@@ -87,11 +79,11 @@ void SoftQueuePair::answered_before(std::uint32_t psn) noexcept {
   SLUICE_INVARIANT_DEBUG(psn_distance(answered, psns_.end()) >= 0, psn_window);
   SLUICE_INVARIANT_DEBUG(psn_distance(complete, answered) >= 0, psn_window);
   answered_ = answered;
-  acknowledge_before(complete);
+  return acknowledge_before(complete);
 }
 
 /// Requests again the responses from `from` to before `end` that have not arrived.
-void SoftQueuePair::ask_again(const SendEntry& work, std::uint32_t from, std::uint32_t end) noexcept {
+void Requester::ask_again(const SendEntry& work, std::uint32_t from, std::uint32_t end) noexcept {
   SLUICE_INVARIANT_DEBUG(work.opcode == SendOpcode::RdmaRead && end <= work.packets, psn_window);
   for (;;) {
     while (from < end && responses_.holds(psn_add(work.first_psn, from))) ++from;
@@ -105,20 +97,20 @@ void SoftQueuePair::ask_again(const SendEntry& work, std::uint32_t from, std::ui
   }
 }
 
-void SoftQueuePair::acknowledge_before(std::uint32_t psn) noexcept {
+bool Requester::acknowledge_before(std::uint32_t psn) noexcept {
   const std::int32_t packets = psn_distance(psns_.unacknowledged(), psn);
-  if (packets <= 0) return;
+  if (packets <= 0) return true;
   const bool unsent = psn_distance(psns_.next(), psn) > 0;  // since going back
-  if (!psns_.acknowledge_before(psn)) return to_error();
+  if (!psns_.acknowledge_before(psn)) return false;
   if (timed_since_ns_ != 0 && psn_distance(timed_psn_, psn) > 0) {
-    round_trip_.sample(device_.now_ns() - timed_since_ns_);
+    path_.round_trip().sample(device_.now_ns() - timed_since_ns_);
     timed_since_ns_ = 0;
   } else if (retries_ == 0) {
-    round_trip_.on_progress();
+    path_.round_trip().on_progress();
   }
   if (window_.after_timeout())
     device_.stats().spurious_timeouts +=
-        window_.undoes_timeout(device_.now_ns() - repaired_ns_, round_trip_.smoothed_ns());
+        window_.undoes_timeout(device_.now_ns() - repaired_ns_, path_.round_trip().smoothed_ns());
   window_.on_acknowledged(static_cast<std::uint32_t>(packets));
   repaired_ = probed_ = false;
   retries_ = 0;
@@ -132,53 +124,53 @@ void SoftQueuePair::acknowledge_before(std::uint32_t psn) noexcept {
     reposition();
   }
   restart_timer();
-  if (!single_ || psn_distance(single_psn_, psn) <= 0) return;
+  if (!single_ || psn_distance(single_psn_, psn) <= 0) return true;
   single_ = false;
   // The peer has kept none of the packets after the one that it missed.
-  if (psn == psn_add(single_psn_, 1) && outstanding()) go_back();
+  if (psn == psn_add(single_psn_, 1) && psns_.outstanding()) go_back();
+  return true;
 }
 
 // --- RDMA Read responses
 
-void SoftQueuePair::on_read_response(const Packet& packet) noexcept {
+bool Requester::on_read_response(const Packet& packet) noexcept {
   Statistics& stats = device_.stats();
   const std::uint32_t psn = packet.bth.psn;
-  const std::uint32_t index = find(psn);
-  if (index == started_ || entry(index).opcode != SendOpcode::RdmaRead) {
+  const std::uint32_t index = queue_.find(psn);
+  if (index == queue_.started || queue_.entry(index).opcode != SendOpcode::RdmaRead) {
     ++stats.stale_responses;
-    return;
+    return true;
   }
-  const SendEntry& work = entry(index);
+  const SendEntry& work = queue_.entry(index);
   const auto number = static_cast<std::uint32_t>(psn_distance(work.first_psn, psn));
   SLUICE_INVARIANT_DEBUG(number < work.packets && work.packets_received <= work.packets, psn_window);
   if (number < work.packets_received || responses_.holds(psn)) {
     ++stats.stale_responses;
-    return;
+    return true;
   }
-  if (packet.payload.size() != smaller_of(work.bytes - number * path_mtu_, path_mtu_))
+  if (packet.payload.size() != smaller_of(work.bytes - number * path_.mtu(), path_.mtu()))
     return fail(WcStatus::RemoteOperationError);
   place_response(index, number, packet);
   responses_.add(psn);
   pass_responses();
   if (responses_.holds(psn)) ++stats.packets_kept;
-  answered_before(psn_add(psn, 1));
+  return answered_before(psn_add(psn, 1));
 }
 
-void SoftQueuePair::place_response(std::uint32_t index, std::uint32_t number, const Packet& packet) noexcept {
-  const std::size_t pieces =
-      gather(index, number * path_mtu_, static_cast<std::uint32_t>(packet.payload.size()));
+void Requester::place_response(std::uint32_t index, std::uint32_t number, const Packet& packet) noexcept {
   const std::byte* from = packet.payload.data();
-  for (std::size_t i = 0; i < pieces; ++i) {
-    std::memcpy(const_cast<std::byte*>(pieces_[i].data()), from, pieces_[i].size());
-    from += pieces_[i].size();
+  for (const auto piece :
+       queue_.gather(index, number * path_.mtu(), static_cast<std::uint32_t>(packet.payload.size()))) {
+    std::memcpy(const_cast<std::byte*>(piece.data()), from, piece.size());
+    from += piece.size();
   }
   SLUICE_INVARIANT_DEBUG(from == packet.payload.data() + packet.payload.size(), buffer_bounds);
 }
 
 /// Counts the responses that have arrived without a gap, one RDMA Read after the other.
-void SoftQueuePair::pass_responses() noexcept {
-  for (std::uint32_t i = head_; i != started_; ++i) {
-    SendEntry& work = entry(i);
+void Requester::pass_responses() noexcept {
+  for (std::uint32_t i = queue_.head; i != queue_.started; ++i) {
+    SendEntry& work = queue_.entry(i);
     if (work.opcode != SendOpcode::RdmaRead) continue;
     while (work.packets_received < work.packets &&
            responses_.take(psn_add(work.first_psn, work.packets_received))) {
@@ -196,39 +188,31 @@ void SoftQueuePair::pass_responses() noexcept {
 
 // --- Retransmission
 
-/// Returns the started entry that the PSN belongs to, or started_ if there is none.
-std::uint32_t SoftQueuePair::find(std::uint32_t psn) noexcept {
-  for (std::uint32_t i = head_; i != started_; ++i) {
-    const std::int32_t number = psn_distance(entry(i).first_psn, psn);
-    if (number >= 0 && number < static_cast<std::int32_t>(entry(i).packets)) return i;
-  }
-  return started_;
-}
-
 /// Reduces the window once for all losses among the packets in flight (RFC 6582, recovery point).
-void SoftQueuePair::cut_window(std::uint32_t psn) noexcept {
+void Requester::cut_window(std::uint32_t psn) noexcept {
   if (psn_distance(cut_until_, psn) < 0) return;
   window_.on_loss();
   cut_until_ = psns_.end();
 }
 
-void SoftQueuePair::on_sequence_error(std::uint32_t psn) noexcept {
+void Requester::on_sequence_error(std::uint32_t psn) noexcept {
   // The NAK may refer to packets that were sent before going back.
-  if (repaired_ && device_.now_ns() - repaired_ns_ < round_trip_.smoothed_ns() / 2) return;
+  if (repaired_ && device_.now_ns() - repaired_ns_ < path_.round_trip().smoothed_ns() / 2) return;
   cut_window(psn);
   const bool oldest = psn == psns_.unacknowledged();  // otherwise an RDMA Read before it lacks responses
-  if (oldest && psn == psns_.next()) return schedule_transmit();
+  if (oldest && psn == psns_.next()) return;
   if (oldest && peer_keeps_) return repair(psn);
   go_back();
   after_nak_ = oldest;
 }
 
 /// Retransmits one packet.
-void SoftQueuePair::repair(std::uint32_t psn) noexcept {
+void Requester::repair(std::uint32_t psn) noexcept {
   static_cast<void>(SLUICE_INVARIANT(psns_.contains(psn), psn_window));
-  const std::uint32_t index = find(psn);
-  if (index == started_ || entry(index).opcode == SendOpcode::RdmaRead ||
-      !send_data_packet(index, static_cast<std::uint32_t>(psn_distance(entry(index).first_psn, psn)), true)) {
+  const std::uint32_t index = queue_.find(psn);
+  if (index == queue_.started || queue_.entry(index).opcode == SendOpcode::RdmaRead ||
+      !send_data_packet(index, static_cast<std::uint32_t>(psn_distance(queue_.entry(index).first_psn, psn)),
+                        true)) {
     go_back();
     after_nak_ = true;
     return;
@@ -244,8 +228,8 @@ void SoftQueuePair::repair(std::uint32_t psn) noexcept {
 }
 
 /// Retransmits from the oldest unacknowledged packet on (go-back-N).
-void SoftQueuePair::go_back() noexcept {
-  static_cast<void>(SLUICE_INVARIANT(state_ == State::ReadyToSend && indices_ordered(), queue_pair_state));
+void Requester::go_back() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(queue_.ordered(), queue_pair_state));
   ++device_.stats().go_backs;
   repaired_ = true;
   repaired_ns_ = device_.now_ns();
@@ -254,16 +238,15 @@ void SoftQueuePair::go_back() noexcept {
   timed_since_ns_ = 0;  // no round-trip sample from a retransmitted packet (RFC 6298, section 3)
   since_ack_request_ = 0;
   reposition();
-  schedule_transmit();
 }
 
 /// Makes the oldest unacknowledged packet the next one to send.
-void SoftQueuePair::reposition() noexcept {
+void Requester::reposition() noexcept {
   reads_pending_ = 0;
   psns_.go_back();
   next_packet_ = 0;
-  for (next_ = head_; next_ != started_; ++next_) {
-    const SendEntry& work = entry(next_);
+  for (queue_.next = queue_.head; queue_.next != queue_.started; ++queue_.next) {
+    const SendEntry& work = queue_.entry(queue_.next);
     const std::int32_t into = psn_distance(work.first_psn, psns_.unacknowledged());
     if (work.packets == 0 || into >= static_cast<std::int32_t>(work.packets)) continue;
     next_packet_ = static_cast<std::uint32_t>(larger_of(into, 0));
@@ -274,28 +257,27 @@ void SoftQueuePair::reposition() noexcept {
   }
 }
 
-void SoftQueuePair::on_rnr_nak(std::uint8_t code) noexcept {
+bool Requester::on_rnr_nak(std::uint8_t code) noexcept {
   static_cast<void>(SLUICE_INVARIANT(psns_.ordered(), psn_window));
-  if (attributes_.rnr_retry < 7 && rnr_rounds_ >= attributes_.rnr_retry)
-    return fail(WcStatus::RnrRetryExceeded);
+  if (rnr_retry_ < 7 && rnr_rounds_ >= rnr_retry_) return fail(WcStatus::RnrRetryExceeded);
   ++rnr_rounds_;
   go_back();
   rnr_wait_ = true;
   last_progress_ns_ = device_.now_ns();
   retry_at_ns_ = device_.now_ns() + rnr_timer_ns(code);
-  set_deadline();
+  return true;
 }
 
-void SoftQueuePair::complete_sends() noexcept {
-  while (head_ != tail_) {
-    SendEntry& work = entry(head_);
+bool Requester::complete_sends() noexcept {
+  while (queue_.head != queue_.tail) {
+    SendEntry& work = queue_.entry(queue_.head);
     if (work.status != WcStatus::Success) return fail(work.status);
-    if (head_ == started_) return;
+    if (queue_.head == queue_.started) return true;
     if (work.packets == 0 ? !work.done
                           : psn_distance(psn_add(work.first_psn, work.packets), psns_.unacknowledged()) < 0)
-      return;
-    if (work.opcode == SendOpcode::RdmaRead && work.packets_received < work.packets) return;
-    if (!SLUICE_INVARIANT(head_ != next_, psn_window)) return to_error();  // completed, but not sent
+      return true;
+    if (work.opcode == SendOpcode::RdmaRead && work.packets_received < work.packets) return true;
+    if (!SLUICE_INVARIANT(queue_.head != queue_.next, psn_window)) return false;  // completed, but not sent
     Statistics& stats = device_.stats();
     switch (completion_opcode(work.opcode)) {
       case WcOpcode::Send:
@@ -312,12 +294,26 @@ void SoftQueuePair::complete_sends() noexcept {
     }
     complete(work, WcStatus::Success);
   }
+  return true;
 }
 
-void SoftQueuePair::complete(SendEntry& work, WcStatus status) noexcept {
-  SLUICE_INVARIANT_DEBUG(head_ != tail_ && &work == &entry(head_), ring_index);
-  ++head_;
-  device_.give_back(larger_of(work.read_until, work.packets == 0 ? responses_until_ : 0));
+/// Completes the oldest work request with `status`, because of which the queue pair has to enter Error.
+bool Requester::fail(WcStatus status) noexcept {
+  if (!queue_.empty()) complete(queue_.entry(queue_.head), status);
+  return false;
+}
+
+void Requester::flush() noexcept {
+  retry_at_ns_ = 0;
+  while (!queue_.empty()) complete(queue_.entry(queue_.head), WcStatus::WrFlushError);
+  queue_.next = queue_.started = queue_.head;
+  static_cast<void>(SLUICE_INVARIANT(queue_.ordered(), ring_index));
+}
+
+void Requester::complete(SendEntry& work, WcStatus status) noexcept {
+  SLUICE_INVARIANT_DEBUG(queue_.head != queue_.tail && &work == &queue_.entry(queue_.head), ring_index);
+  ++queue_.head;
+  device_.give_back(work.read_until);
   if (status == WcStatus::WrFlushError) ++device_.stats().flushed;
   if (status == WcStatus::Success && (work.flags & kSignaled) == 0) return;
   device_.complete({.wr_id = work.wr_id,
@@ -329,95 +325,71 @@ void SoftQueuePair::complete(SendEntry& work, WcStatus status) noexcept {
 
 // --- Timers
 
-void SoftQueuePair::set_deadline() noexcept {
-  SLUICE_INVARIANT_DEBUG(state_ == State::ReadyToSend, timer_state);
-  deadline_ns_ = 0;
-  for (const std::uint64_t at : {retry_at_ns_, pace_until_ns_, nak_at_ns_})
-    if (at != 0 && (deadline_ns_ == 0 || at < deadline_ns_)) deadline_ns_ = at;
-  if (deadline_ns_ != 0) device_.watch(*this);
-}
-
 /// Restarts the timer after packets were sent or acknowledged. Without an acknowledge timeout the requester
 /// retransmits only on a NAK (InfiniBand 9.7.6.1.3).
-void SoftQueuePair::restart_timer() noexcept {
-  if (outstanding() && attributes_.ack_timeout != 0) {
+void Requester::restart_timer() noexcept {
+  if (psns_.outstanding() && ack_timeout_ != 0) {
     if (retry_at_ns_ == 0) last_progress_ns_ = device_.now_ns();
-    const std::uint64_t timeout = round_trip_.timeout_ns();
-    retry_at_ns_ = device_.now_ns() + (probed_ ? timeout : smaller_of(timeout, round_trip_.probe_ns()));
+    const std::uint64_t timeout = path_.round_trip().timeout_ns();
+    retry_at_ns_ =
+        device_.now_ns() + (probed_ ? timeout : smaller_of(timeout, path_.round_trip().probe_ns()));
   } else {
     retry_at_ns_ = 0;
   }
-  set_deadline();
 }
 
-void SoftQueuePair::on_timer(std::uint64_t now_ns) noexcept {
-  deadline_ns_ = 0;
-  if (state_ != State::ReadyToSend) return;
-  if (pace_until_ns_ != 0 && now_ns >= pace_until_ns_) {
-    pace_until_ns_ = 0;
-    if (!rnr_wait_) restart_timer();
-    schedule_transmit();
-  }
-  if (nak_at_ns_ != 0 && now_ns >= nak_at_ns_) on_gap_timer();
-  if (retry_at_ns_ != 0 && now_ns >= retry_at_ns_) on_timeout(now_ns);
-  if (state_ == State::ReadyToSend) set_deadline();
+void Requester::on_rate_timer() noexcept {
+  SLUICE_INVARIANT_DEBUG(path_.paced_until_ns() == 0, timer_state);
+  if (!rnr_wait_) restart_timer();
 }
 
-void SoftQueuePair::on_timeout(std::uint64_t now_ns) noexcept {
+bool Requester::on_retry_timer(std::uint64_t now_ns) noexcept {
   static_cast<void>(SLUICE_INVARIANT(retry_at_ns_ != 0 && now_ns >= retry_at_ns_, timer_state));
-  static_cast<void>(SLUICE_INVARIANT(indices_ordered() && psns_.ordered(), psn_window));
+  static_cast<void>(SLUICE_INVARIANT(ordered(), psn_window));
   retry_at_ns_ = 0;
   if (rnr_wait_) {
     rnr_wait_ = false;
-    return schedule_transmit();
+    return true;
   }
-  if (!outstanding()) return;
-  const std::uint64_t timeout = round_trip_.timeout_ns();
-  const std::uint64_t probe_after = round_trip_.probe_ns();
+  if (!psns_.outstanding()) return true;
+  const std::uint64_t timeout = path_.round_trip().timeout_ns();
+  const std::uint64_t probe_after = path_.round_trip().probe_ns();
   if (!probed_ && probe_after < timeout) {
     probed_ = true;
     probe();
     retry_at_ns_ = now_ns + timeout - probe_after;
-    return;
+    return true;
   }
   ++device_.stats().timeouts;
-  const std::uint64_t patience =
-      ack_timeout_ns(attributes_.ack_timeout) * (std::uint64_t{attributes_.retry_count} + 1);
+  const std::uint64_t patience = ack_timeout_ns(ack_timeout_) * (std::uint64_t{retry_count_} + 1);
   // Both conditions are required, because time also passes while this process is not scheduled, and that must
   // not end the connection.
-  const bool retried = retries_ >= attributes_.retry_count;
+  const bool retried = retries_ >= retry_count_;
   if (retried && now_ns - last_progress_ns_ >= patience) return fail(WcStatus::RetryExceeded);
-  if (++retries_ > kRetriesOfLoss) try_next_hop();
-  round_trip_.on_timeout();
+  if (++retries_ > kRetriesOfLoss) path_.try_next_hop(retries_);
+  path_.round_trip().on_timeout();
   window_.on_timeout();
   cut_until_ = psns_.end();
   go_back();
-  retry_at_ns_ = now_ns + round_trip_.timeout_ns();
-}
-
-/// Resolves the next hop again. One retry in kRetriesOfHop uses the earlier link address of the peer, because
-/// the result of ARP or neighbour discovery may be wrong.
-void SoftQueuePair::try_next_hop() noexcept {
-  const LinkAddress hop = device_.next_hop(attributes_.remote, route_.destination_mac);
-  const bool before = retries_ % kRetriesOfHop == 0 && hop == route_.destination_mac;
-  send_to(before ? earlier_link_ : hop);
+  retry_at_ns_ = now_ns + path_.round_trip().timeout_ns();
+  return true;
 }
 
 /// Requests an acknowledgement without going back. If the last packet or its acknowledgement was lost, the
 /// peer sends no NAK (RFC 8985, section 7). A peer that misses more packets replies with a NAK.
-void SoftQueuePair::probe() noexcept {
+void Requester::probe() noexcept {
   ++device_.stats().probes;
   timed_since_ns_ = 0;
-  std::uint32_t index = find(psns_.unacknowledged());
-  if (index == started_) return;
-  if (entry(index).opcode == SendOpcode::RdmaRead) {
-    send_read_request(entry(index), entry(index).packets_received);
+  std::uint32_t index = queue_.find(psns_.unacknowledged());
+  if (index == queue_.started) return;
+  if (queue_.entry(index).opcode == SendOpcode::RdmaRead) {
+    send_read_request(queue_.entry(index), queue_.entry(index).packets_received);
     return;
   }
   const std::uint32_t last = psn_add(psns_.next(), kPsnMask);
-  index = find(last);
-  if (index == started_) return;  // went back and could not send since
-  const SendEntry& work = entry(index);
+  index = queue_.find(last);
+  if (index == queue_.started) return;  // went back and could not send since
+  const SendEntry& work = queue_.entry(index);
   const auto number = static_cast<std::uint32_t>(psn_distance(work.first_psn, last));
   static_cast<void>(SLUICE_INVARIANT(number < work.packets, psn_window));
   if (work.opcode == SendOpcode::RdmaRead)

@@ -9,121 +9,75 @@
 // that an earlier message still has to write. Packets that cannot be kept are dropped. The NAK is repeated
 // until the gap is closed, because some peers (Linux's rxe) retransmit only the first packet after a NAK and
 // have no timer for the others.
-#include <array>
 #include <cstring>
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/device.h"
 #include "pmd/softroce/early_packets.h"
-#include "pmd/softroce/queue_pair.h"
+#include "pmd/softroce/responder.h"
 
 namespace sluice::rdma::softroce {
 
-void SoftQueuePair::on_request(const Packet& packet) noexcept {
-  SLUICE_INVARIANT_DEBUG(state_ == State::ReadyToSend && expected_psn_ <= kPsnMask, psn_window);
+bool Responder::on_request(const Packet& packet) noexcept {
+  SLUICE_INVARIANT_DEBUG(expected_psn_ <= kPsnMask, psn_window);
   const std::int32_t ahead = psn_distance(expected_psn_, packet.bth.psn);
-  if (ahead < 0) return on_duplicate(packet);
-  if (ahead > 0) return on_early(packet);
+  if (ahead != 0) {
+    ahead < 0 ? on_duplicate(packet) : on_early(packet);
+    return true;
+  }
   // All packets are executed through one call, which the compiler inlines. Very few packets close a gap.
   const Packet* next = &packet;
   std::uint32_t behind = packet.bth.psn;
   while (next != nullptr) {
     const std::uint32_t psn = expected_psn_;
-    execute(*next);
-    if (gap_ == Gap::None) [[likely]]
-      return;
-    if (expected_psn_ == psn || state_ != State::ReadyToSend) break;
+    if (!execute(*next)) return false;
+    if (gap_.state() == RequestGap::State::None) [[likely]]
+      return true;
+    if (expected_psn_ == psn) break;
     if (next == &packet) behind = expected_psn_;
     next = next_kept();
   }
   if (behind != packet.bth.psn) continue_behind_gap(expected_psn_ != behind);
-}
-
-void SoftQueuePair::transition(Gap to) noexcept {
-  static constexpr auto set = [](auto... states) {
-    return static_cast<std::uint8_t>(((1u << static_cast<unsigned>(states)) | ...));
-  };
-  static constexpr std::array<std::uint8_t, 4> kAfter{
-      set(Gap::NakScheduled, Gap::AwaitingReceive),                         // None
-      set(Gap::None, Gap::NakScheduled, Gap::AwaitingReceive),              // Known
-      set(Gap::None, Gap::Known, Gap::NakScheduled, Gap::AwaitingReceive),  // NakScheduled: may repeat
-      set(Gap::Known, Gap::AwaitingReceive),                                // AwaitingReceive: may repeat
-  };
-  if (!SLUICE_INVARIANT((kAfter[static_cast<std::size_t>(gap_)] >> static_cast<unsigned>(to) & 1) != 0,
-                        connection_state))
-    return to_error();
-  gap_ = to;
-}
-
-void SoftQueuePair::answer(Answer which) noexcept {
-  if (answer_ != Answer::Nak) answer_ = which;
-  schedule_transmit();
-}
-
-/// Schedules an RNR NAK (9.7.5.2.8) because the request at expected_psn_ needs a Receive and none is posted.
-/// The peer retransmits from this request on.
-void SoftQueuePair::await_receive() noexcept {
-  if (gap_ == Gap::None) highest_psn_ = expected_psn_;
-  transition(Gap::AwaitingReceive);
-  nak_at_ns_ = 0;
-  answer(Answer::Nak);
-}
-
-std::uint64_t SoftQueuePair::nak_interval_ns() const noexcept {
-  const std::uint64_t round_trip =
-      bounded(round_trip_.bound_ns(kUnmeasuredRoundTripNs), kMinNakIntervalNs, kMaxNakIntervalNs);
-  return smaller_of(round_trip << naks_without_progress_, kMaxNakIntervalNs);
+  return true;
 }
 
 /// Schedules a NAK for the gap at expected_psn_ and the repetition of the NAK.
-void SoftQueuePair::schedule_nak() noexcept {
-  transition(Gap::NakScheduled);
-  nak_at_ns_ = device_.now_ns() + nak_interval_ns();
-  ++naks_without_progress_;
-  static_cast<void>(SLUICE_INVARIANT(naks_without_progress_ <= kMaxNaksWithoutProgress, connection_state));
+void Responder::schedule_nak() noexcept {
+  gap_.schedule_nak(device_.now_ns(), path_.round_trip());
   answer(Answer::Nak);
-  set_deadline();
 }
 
 /// Drops the packets after the gap. Either the gap is closed, or the peer has not reacted to any NAK. In the
 /// second case only the peer's own timers can continue, or another host has sent those packets.
-void SoftQueuePair::forget_gap() noexcept {
-  transition(Gap::None);
-  nak_at_ns_ = 0;
+void Responder::forget_gap() noexcept {
+  gap_.forget();
   device_.early_packets().release(early_);
-  static_cast<void>(SLUICE_INVARIANT(early_.count == 0 && nak_at_ns_ == 0, pool_balance));
+  static_cast<void>(SLUICE_INVARIANT(early_.count == 0, pool_balance));
 }
 
-void SoftQueuePair::on_gap_timer() noexcept {
-  static_cast<void>(SLUICE_INVARIANT(gap_ == Gap::Known || gap_ == Gap::NakScheduled, connection_state));
-  if (naks_without_progress_ >= kMaxNaksWithoutProgress) return forget_gap();
-  schedule_nak();
+void Responder::on_gap_timer() noexcept {
+  using enum RequestGap::State;
+  static_cast<void>(
+      SLUICE_INVARIANT(gap_.state() == Known || gap_.state() == NakScheduled, connection_state));
+  gap_.is_hopeless() ? forget_gap() : schedule_nak();
 }
 
-/// Keeps the packet, and schedules a NAK if this is the first packet after the gap. A PSN that is not above
-/// the latest one shows that the peer has retransmitted and that the missing packet was lost again, so the
-/// NAK is repeated immediately.
-void SoftQueuePair::on_early(const Packet& packet) noexcept {
+/// Keeps the packet, and schedules a NAK if one is due.
+void Responder::on_early(const Packet& packet) noexcept {
   keep(packet);
-  // A PSN farther ahead is damaged or forged, because no peer has that many packets outstanding.
-  const bool plausible = psn_distance(expected_psn_, packet.bth.psn) <= kMaxGapPackets;
-  const std::uint32_t psn = plausible ? packet.bth.psn : expected_psn_;
-  if (gap_ == Gap::None || psn_distance(highest_psn_, psn) > 0) highest_psn_ = psn;
-  const bool gone_back = psn_distance(early_psn_, packet.bth.psn) <= 0;
-  early_psn_ = packet.bth.psn;
-  if (gap_ == Gap::AwaitingReceive || (gap_ == Gap::NakScheduled && !gone_back)) return;
-  device_.stats().sequence_errors += gap_ != Gap::NakScheduled;
-  naks_without_progress_ = 0;
+  const bool scheduled = gap_.state() == RequestGap::State::NakScheduled;
+  if (!gap_.on_early(packet.bth.psn, expected_psn_)) return;
+  device_.stats().sequence_errors += !scheduled;
   schedule_nak();
 }
 
 /// Keeps a packet until it is executed in order, which validates its opcode and its range.
-void SoftQueuePair::keep(const Packet& packet) noexcept {
+void Responder::keep(const Packet& packet) noexcept {
   SLUICE_INVARIANT_DEBUG(early_.count <= kEarlyPacketsPerQueuePair, pool_balance);
   const auto ahead = static_cast<std::uint32_t>(psn_distance(expected_psn_, packet.bth.psn));
   if (ahead < kMaxKeptPackets && length_fits(packet)) {
-    const bool of_write = incoming_ == Incoming::Write && ahead * path_mtu_ < incoming_bytes_;
+    const bool of_write = incoming_ == Incoming::Write && ahead * path_.mtu() < incoming_bytes_;
     const std::uint16_t before = early_.count;
     const bool placed = of_write && kept_.holds(packet.bth.psn);
     if (placed || (of_write ? place_early(packet, ahead) : device_.early_packets().add(early_, packet))) {
@@ -137,15 +91,15 @@ void SoftQueuePair::keep(const Packet& packet) noexcept {
 
 /// Places packet number `ahead` of the rest of the Write in progress. Returns false if that position needs
 /// another packet, or if the memory is no longer accessible.
-bool SoftQueuePair::place_early(const Packet& packet, std::uint32_t ahead) noexcept {
-  const std::uint32_t offset = ahead * path_mtu_;
+bool Responder::place_early(const Packet& packet, std::uint32_t ahead) noexcept {
+  const std::uint32_t offset = ahead * path_.mtu();
   SLUICE_INVARIANT_DEBUG(incoming_ == Incoming::Write && offset < incoming_bytes_, buffer_bounds);
   const std::uint32_t rest = incoming_bytes_ - offset;
-  const std::uint32_t bytes = smaller_of(rest, path_mtu_);
+  const std::uint32_t bytes = smaller_of(rest, path_.mtu());
   if (!packet.kind.write || packet.kind.first || packet.kind.has_immediate ||
-      packet.payload.size() != bytes || packet.kind.last != (rest <= path_mtu_))
+      packet.payload.size() != bytes || packet.kind.last != (rest <= path_.mtu()))
     return false;
-  std::byte* to = device_.memory().remote(write_rkey_, write_address_ + offset, bytes, kRemoteWrite, *this);
+  std::byte* to = device_.memory().remote(write_rkey_, write_address_ + offset, bytes, kRemoteWrite, owner_);
   if (to == nullptr) return false;
   std::memcpy(to, packet.payload.data(), bytes);
   kept_.add(packet.bth.psn);
@@ -154,11 +108,11 @@ bool SoftQueuePair::place_early(const Packet& packet, std::uint32_t ahead) noexc
 
 /// Counts the packets of the Write in progress that were placed already. Returns false if the next packet is
 /// missing.
-bool SoftQueuePair::pass_placed() noexcept {
+bool Responder::pass_placed() noexcept {
   const std::uint32_t before = expected_psn_;
   while (incoming_ == Incoming::Write && kept_.take(expected_psn_)) {
     SLUICE_INVARIANT_DEBUG(incoming_bytes_ > 0 && incoming_bytes_ <= write_bytes_, buffer_bounds);
-    const std::uint32_t bytes = smaller_of(incoming_bytes_, path_mtu_);
+    const std::uint32_t bytes = smaller_of(incoming_bytes_, path_.mtu());
     expected_psn_ = psn_add(expected_psn_, 1);
     write_address_ += bytes;
     incoming_bytes_ -= bytes;
@@ -171,36 +125,32 @@ bool SoftQueuePair::pass_placed() noexcept {
 
 /// Passes the placed packets after the request that closed the gap. Returns the kept packet that follows
 /// them, or null.
-const Packet* SoftQueuePair::next_kept() noexcept {
-  static_cast<void>(SLUICE_INVARIANT(gap_ != Gap::None, connection_state));
-  if (gap_ != Gap::Known) transition(Gap::Known);
+const Packet* Responder::next_kept() noexcept {
+  gap_.on_progress();
   if (answer_ == Answer::Nak) answer_ = Answer::Ack;
-  naks_without_progress_ = 0;
   while (pass_placed()) {
   }
   return device_.early_packets().find(early_, expected_psn_);
 }
 
 /// Acknowledges the kept packets that have been executed, if any, and schedules a NAK for the next gap.
-void SoftQueuePair::continue_behind_gap(bool passed) noexcept {
-  if (state_ != State::ReadyToSend) return;
+void Responder::continue_behind_gap(bool passed) noexcept {
   if (passed) answer(Answer::Ack);
-  if (gap_ == Gap::AwaitingReceive) return answer(Answer::Nak);
-  if (psn_distance(expected_psn_, highest_psn_) < 0) return forget_gap();
+  if (gap_.state() == RequestGap::State::AwaitingReceive) return answer(Answer::Nak);
+  if (psn_distance(expected_psn_, gap_.highest_psn()) < 0) return forget_gap();
   // If packets were kept, another one is missing after them. If none was kept, the peer may be retransmitting
   // the rest.
   if (passed) {
     ++device_.stats().sequence_errors;
-    early_psn_ = highest_psn_;
+    gap_.move_behind_kept();
     return schedule_nak();
   }
-  nak_at_ns_ = device_.now_ns() + nak_interval_ns();
-  set_deadline();
+  gap_.await_peer(device_.now_ns(), path_.round_trip());
 }
 
 /// Handles a duplicate request. Duplicate Sends and Writes are acknowledged again but not executed; RDMA
 /// Reads are executed (9.7.5.1.4).
-void SoftQueuePair::on_duplicate(const Packet& packet) noexcept {
+void Responder::on_duplicate(const Packet& packet) noexcept {
   ++device_.stats().duplicates;
   if (packet.kind.unsupported) return;  // it was never executed
   if (packet.bth.opcode == Opcode::ReadRequest) return on_duplicate_read(packet);
@@ -210,14 +160,14 @@ void SoftQueuePair::on_duplicate(const Packet& packet) noexcept {
 /// Inserts a duplicate RDMA Read so that the queue stays in PSN order. Pending responses are not sent twice:
 /// if the Read is being answered, the new request replaces the remainder when it reaches as far. Otherwise
 /// the new request is answered before the remainder.
-void SoftQueuePair::on_duplicate_read(const Packet& packet) noexcept {
+void Responder::on_duplicate_read(const Packet& packet) noexcept {
   ++device_.stats().duplicate_reads;
   const Reth& reth = packet.reth;
   const std::uint32_t psn = packet.bth.psn;
-  const std::uint32_t packets = packets_of(reth.length);
+  const std::uint32_t packets = path_.packets_of(reth.length);
   if (reth.length > kMaxMessageBytes || psn_distance(psn_add(psn, packets), expected_psn_) < 0) return;
   if (reth.length > 0 && device_.memory().remote(static_cast<Rkey>(reth.rkey), reth.address, reth.length,
-                                                 kRemoteRead, *this) == nullptr)
+                                                 kRemoteRead, owner_) == nullptr)
     return;  // the window was invalidated since, so the requester has the data already
   ReadServed again{.first_psn = psn,
                    .packets = packets,
@@ -237,14 +187,13 @@ void SoftQueuePair::on_duplicate_read(const Packet& packet) noexcept {
     if (psn_distance(psn_add(psn, packets), end) <= 0) {
       again.again = read.again;
       reads_[at] = again;
-      return schedule_transmit();
+      return;
     }
   }
   if (!reads_.push_back(again)) return;
   SLUICE_INVARIANT_DEBUG(at < reads_.size(), ring_index);
   for (std::size_t i = reads_.size() - 1; i > at; --i) reads_[i] = reads_[i - 1];
   reads_[at] = again;
-  schedule_transmit();
 }
 
 EarlyPackets::EarlyPackets(std::size_t payload_bytes)

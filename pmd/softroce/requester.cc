@@ -2,10 +2,10 @@
 //
 // Requester half of a queue pair: sending (InfiniBand 9.7.2, 9.7.3).
 
+#include "pmd/softroce/requester.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/device.h"
-#include "pmd/softroce/queue_pair.h"
 
 namespace sluice::rdma::softroce {
 namespace {
@@ -35,9 +35,30 @@ static_assert(static_cast<int>(SendOpcode::SendWithInvalidate) == 1 &&
 
 }  // namespace
 
-void SoftQueuePair::add_entry(const SendWr& wr) noexcept {
-  SLUICE_INVARIANT_DEBUG(tail_ - head_ <= send_mask_, ring_index);
-  SendEntry& added = entry(tail_);
+Requester::Requester(SoftDevice& device, PeerPath& path, const QueuePair& owner,
+                     const QueuePairLimits& limits)
+    : device_(device),
+      path_(path),
+      owner_(owner),
+      number_(owner.number()),
+      queue_(limits.send_depth, smaller_of<std::uint32_t>(limits.max_send_sge, kMaxPayloadPieces)),
+      responses_(device.max_inflight_packets() + kReadRequestPackets) {}
+
+void Requester::open(const RcAttributes& attributes) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(queue_.empty() && reads_pending_ == 0, queue_pair_state));
+  const std::uint32_t max_inflight = device_.max_inflight_packets();
+  psns_.open(attributes.send_psn, max_inflight - 1 + kReadRequestPackets);
+  window_.open(max_inflight);
+  answered_ = cut_until_ = psns_.unacknowledged();
+  initiator_depth_ = attributes.initiator_depth;
+  ack_timeout_ = attributes.ack_timeout;
+  retry_count_ = attributes.retry_count;
+  rnr_retry_ = attributes.rnr_retry;
+}
+
+void SendQueue::add(const SendWr& wr, const MemoryTable& memory, std::uint32_t max_message_bytes) noexcept {
+  SLUICE_INVARIANT_DEBUG(tail - head <= mask_, ring_index);
+  SendEntry& added = entry(tail);
   added = {.wr_id = wr.wr_id,
            .remote_address = wr.remote_address,
            .rkey = wr.rkey,
@@ -46,66 +67,108 @@ void SoftQueuePair::add_entry(const SendWr& wr) noexcept {
            .opcode = wr.opcode,
            .flags = wr.flags};
   if (wr.sges.size() > max_sge_) added.status = WcStatus::LocalLengthError;
-  Sge* sges = sges_of(tail_);
+  Sge* sges = sges_of(tail);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < added.sge_count; ++i) {
     const auto [address, length, lkey] = wr.sges[i];  // loads have the width of the stores
     sges[i] = {address, length, lkey};
     bytes += length;
-    if (!device_.memory().local_access({address, length, lkey}))
-      added.status = WcStatus::LocalProtectionError;
+    if (!memory.local_access({address, length, lkey})) added.status = WcStatus::LocalProtectionError;
   }
-  if (bytes > device_.limits().max_message_bytes) added.status = WcStatus::LocalLengthError;
+  if (bytes > max_message_bytes) added.status = WcStatus::LocalLengthError;
   added.bytes = static_cast<std::uint32_t>(bytes);
-  ++tail_;
+  ++tail;
+}
+
+std::uint32_t SendQueue::find(std::uint32_t psn) const noexcept {
+  SLUICE_INVARIANT_DEBUG(ordered() && psn <= kPsnMask, ring_index);
+  for (std::uint32_t i = head; i != started; ++i) {
+    const std::int32_t number = psn_distance(entry(i).first_psn, psn);
+    if (number >= 0 && number < static_cast<std::int32_t>(entry(i).packets)) return i;
+  }
+  return started;
+}
+
+std::span<const std::span<const std::byte>> SendQueue::gather(std::uint32_t index, std::uint32_t offset,
+                                                              std::uint32_t bytes) noexcept {
+  const SendEntry& work = entry(index);
+  const Sge* sges = sges_of(index);
+  SLUICE_INVARIANT_DEBUG(offset <= work.bytes && bytes <= work.bytes - offset, buffer_bounds);
+  SLUICE_INVARIANT_DEBUG(work.sge_count <= max_sge_, buffer_bounds);
+  if (work.sge_count == 1) {
+    pieces_[0] = {sges->address + offset, bytes};
+    return std::span(pieces_).first(bytes > 0 ? 1 : 0);
+  }
+  if (gathered_ != index || offset < gathered_sge_start_ || offset == 0) {
+    gathered_ = index;
+    gathered_sge_ = gathered_sge_start_ = 0;
+  }
+  std::size_t count = 0;
+  while (bytes > 0 && gathered_sge_ < work.sge_count) {
+    const Sge& sge = sges[gathered_sge_];
+    const std::uint32_t within = offset - gathered_sge_start_;
+    if (within >= sge.length) {
+      gathered_sge_start_ += sge.length;
+      ++gathered_sge_;
+      continue;
+    }
+    const std::uint32_t piece = smaller_of(sge.length - within, bytes);
+    pieces_[count++] = {sge.address + within, piece};
+    offset += piece;
+    bytes -= piece;
+    SLUICE_INVARIANT_DEBUG(count <= pieces_.size(), buffer_bounds);
+  }
+  SLUICE_INVARIANT_DEBUG(bytes == 0, buffer_bounds);
+  return std::span(pieces_).first(count);
+}
+
+void Requester::add(const SendWr& wr) noexcept {
+  queue_.add(wr, device_.memory(), device_.limits().max_message_bytes);
+}
+
+void Requester::add_flushed(const SendWr& wr) noexcept {
+  SLUICE_INVARIANT_DEBUG(queue_.empty(), queue_pair_state);
+  add(wr);
+  complete(queue_.entry(queue_.head), WcStatus::WrFlushError);
 }
 
 // --- Sending
 
-bool SoftQueuePair::may_send_more() const noexcept {
-  if (next_ == tail_ || rnr_wait_) return false;
-  const SendEntry& work = send_queue_[next_ & send_mask_];
+bool Requester::may_send_more() const noexcept {
+  if (queue_.next == queue_.tail || rnr_wait_) return false;
+  const SendEntry& work = queue_.entry(queue_.next);
   if (work.status != WcStatus::Success) return false;
   if (work.opcode == SendOpcode::LocalInvalidate) return true;
   if (psns_.in_flight() >= window_.packets()) return false;
-  if (next_ == started_ && (work.flags & kFence) != 0 && reads_pending_ > 0) return false;
-  return work.opcode != SendOpcode::RdmaRead || reads_pending_ < attributes_.initiator_depth;
+  if (queue_.next == queue_.started && (work.flags & kFence) != 0 && reads_pending_ > 0) return false;
+  return work.opcode != SendOpcode::RdmaRead || reads_pending_ < initiator_depth_;
 }
 
-/// Returns true if the rate does not allow a packet yet, after setting the timer for that packet.
-bool SoftQueuePair::wait_for_rate() noexcept {
-  pace_until_ns_ = rate_.wait_until(device_.now_ns());
-  if (pace_until_ns_ == 0) return false;
-  set_deadline();
-  return true;
-}
-
-void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
+bool Requester::transmit(std::uint32_t budget, std::uint64_t responses_until) noexcept {
   std::uint32_t sent = 0;
   bool local_work = false;
   while (sent < budget && may_send_more()) {
-    if (wait_for_rate()) break;
-    SendEntry& work = entry(next_);
-    if (next_ == started_ && !start(work)) {
+    if (path_.wait_for_rate()) break;
+    SendEntry& work = queue_.entry(queue_.next);
+    if (queue_.next == queue_.started && !start(work, responses_until)) {
       local_work = true;
       break;
     }
     if (work.packets == 0) {
-      ++next_;
+      ++queue_.next;
       local_work = true;
       continue;
     }
-    if (!SLUICE_INVARIANT(psn_add(work.first_psn, next_packet_) == psns_.next(), psn_window))
-      return to_error();
+    if (!SLUICE_INVARIANT(psn_add(work.first_psn, next_packet_) == psns_.next(), psn_window)) return false;
     const bool again = psns_.retransmitting();
     const bool reading = work.opcode == SendOpcode::RdmaRead;
     const std::uint32_t packets =
-        reading ? send_read_request(work, next_packet_) : send_data_packet(next_, next_packet_, false);
+        reading ? send_read_request(work, next_packet_) : send_data_packet(queue_.next, next_packet_, false);
     if (packets == 0) break;
     reads_pending_ += reading;
-    SLUICE_INVARIANT_DEBUG(reads_pending_ <= attributes_.initiator_depth, credit_balance);
+    SLUICE_INVARIANT_DEBUG(reads_pending_ <= initiator_depth_, credit_balance);
     const std::uint32_t end = psns_.end();
-    if (!psns_.sent(packets)) return to_error();
+    if (!psns_.sent(packets)) return false;
     next_packet_ += packets;
     SLUICE_INVARIANT_DEBUG(next_packet_ <= work.packets, psn_window);
     ++sent;
@@ -118,35 +181,39 @@ void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
     }
     if (next_packet_ == work.packets) {
       next_packet_ = 0;
-      do ++next_;
-      while (next_ != started_ && entry(next_).packets == 0);  // executed before going back
+      do ++queue_.next;
+      while (queue_.next != queue_.started &&
+             queue_.entry(queue_.next).packets == 0);  // executed before going back
     }
-    if (retry_at_ns_ == 0 || rate_.limited()) restart_timer();
+    if (retry_at_ns_ == 0 || path_.rate().limited()) restart_timer();
   }
-  if (local_work || (next_ != tail_ && entry(next_).status != WcStatus::Success)) complete_sends();
+  if (local_work || (queue_.next != queue_.tail && queue_.entry(queue_.next).status != WcStatus::Success))
+    return complete_sends();
+  return true;
 }
 
 /// Assigns PSNs to an entry, or executes it if it is local work. Returns false if the work failed.
-bool SoftQueuePair::start(SendEntry& work) noexcept {
-  SLUICE_INVARIANT_DEBUG(started_ != tail_ && &work == &entry(started_), ring_index);
-  ++started_;
+bool Requester::start(SendEntry& work, std::uint64_t responses_until) noexcept {
+  SLUICE_INVARIANT_DEBUG(queue_.started != queue_.tail && &work == &queue_.entry(queue_.started), ring_index);
+  ++queue_.started;
   work.first_psn = psns_.end();
   if (work.opcode != SendOpcode::LocalInvalidate) {
-    work.packets = packets_of(work.bytes);
+    work.packets = path_.packets_of(work.bytes);
     return true;
   }
   work.packets = 0;
-  work.done = device_.memory().invalidate(work.rkey, *this);
+  work.read_until = responses_until;  // responses may still be read from the window
+  work.done = device_.memory().invalidate(work.rkey, owner_);
   if (!work.done) work.status = WcStatus::BindError;
   return work.done;
 }
 
 /// Requests the responses from `number` to the end of their request (kReadRequestPackets). Returns the number
 /// of responses, or zero if the caller has to try again later.
-std::uint32_t SoftQueuePair::send_read_request(const SendEntry& work, std::uint32_t number) noexcept {
+std::uint32_t Requester::send_read_request(const SendEntry& work, std::uint32_t number) noexcept {
   const std::uint32_t end =
       smaller_of(work.packets, (number / kReadRequestPackets + 1) * kReadRequestPackets);
-  const std::uint32_t offset = number * path_mtu_;
+  const std::uint32_t offset = number * path_.mtu();
   SLUICE_INVARIANT_DEBUG(number < work.packets && number < end, psn_window);
   SLUICE_INVARIANT_DEBUG(offset <= work.bytes, buffer_bounds);
   Packet packet;
@@ -154,17 +221,17 @@ std::uint32_t SoftQueuePair::send_read_request(const SendEntry& work, std::uint3
   packet.bth.psn = psn_add(work.first_psn, number);
   packet.bth.ack_request = true;
   packet.reth = {work.remote_address + offset, static_cast<std::uint32_t>(work.rkey),
-                 smaller_of(work.bytes - offset, (end - number) * path_mtu_)};
-  if (!send_without_payload(packet)) return 0;
+                 smaller_of(work.bytes - offset, (end - number) * path_.mtu())};
+  if (!path_.send_without_payload(packet)) return 0;
   since_ack_request_ = 0;
   return end - number;
 }
 
 /// Reports whether no request follows the entry on the wire for now, so that no other packet would request
 /// its acknowledgement.
-bool SoftQueuePair::last_on_the_wire(std::uint32_t index) noexcept {
-  for (std::uint32_t i = index + 1; i != tail_; ++i) {
-    const SendEntry& work = entry(i);
+bool Requester::last_on_the_wire(std::uint32_t index) const noexcept {
+  for (std::uint32_t i = index + 1; i != queue_.tail; ++i) {
+    const SendEntry& work = queue_.entry(i);
     if (work.status != WcStatus::Success) return true;
     if (work.opcode != SendOpcode::LocalInvalidate) return false;
   }
@@ -173,16 +240,17 @@ bool SoftQueuePair::last_on_the_wire(std::uint32_t index) noexcept {
 
 /// Sends packet `number` of a Send or Write. `ask` requests an acknowledgement even if none is due. Returns
 /// false if the caller has to try again later.
-bool SoftQueuePair::send_data_packet(std::uint32_t index, std::uint32_t number, bool ask) noexcept {
-  SendEntry& work = entry(index);
+bool Requester::send_data_packet(std::uint32_t index, std::uint32_t number, bool ask) noexcept {
+  SendEntry& work = queue_.entry(index);
   const bool first = number == 0;
   const bool last = number + 1 == work.packets;
-  const std::uint32_t offset = number * path_mtu_;
-  SLUICE_INVARIANT_DEBUG(index - head_ < started_ - head_ && number < work.packets, psn_window);
+  const std::uint32_t offset = number * path_.mtu();
+  SLUICE_INVARIANT_DEBUG(index - queue_.head < queue_.started - queue_.head && number < work.packets,
+                         psn_window);
   SLUICE_INVARIANT_DEBUG(offset <= work.bytes, buffer_bounds);
   SLUICE_INVARIANT_DEBUG(work.opcode != SendOpcode::RdmaRead && work.opcode != SendOpcode::LocalInvalidate,
                          queue_pair_state);
-  const std::uint32_t bytes = smaller_of(work.bytes - offset, path_mtu_);
+  const std::uint32_t bytes = smaller_of(work.bytes - offset, path_.mtu());
   Packet packet;
   packet.bth.opcode = kDataOpcodes[static_cast<std::size_t>(work.opcode)].at(first, last);
   packet.bth.psn = psn_add(work.first_psn, number);
@@ -192,45 +260,10 @@ bool SoftQueuePair::send_data_packet(std::uint32_t index, std::uint32_t number, 
   packet.reth = {work.remote_address, static_cast<std::uint32_t>(work.rkey), work.bytes};
   packet.immediate = work.immediate;
   packet.invalidate_rkey = static_cast<std::uint32_t>(work.rkey);
-  const std::size_t pieces = gather(index, offset, bytes);
-  if (!send_packet(packet, {pieces_.data(), pieces}, work.read_until)) return false;
-  rate_.charge(bytes, device_.now_ns());
+  if (!path_.send(packet, queue_.gather(index, offset, bytes), work.read_until)) return false;
+  path_.charge(bytes);
   if (packet.bth.ack_request) since_ack_request_ = 0;
   return true;
-}
-
-/// Fills pieces_ with `bytes` of an entry's memory from `offset` on. Continues at the position of the last
-/// call.
-std::size_t SoftQueuePair::gather(std::uint32_t index, std::uint32_t offset, std::uint32_t bytes) noexcept {
-  const SendEntry& work = entry(index);
-  const Sge* sges = sges_of(index);
-  SLUICE_INVARIANT_DEBUG(offset <= work.bytes && bytes <= work.bytes - offset, buffer_bounds);
-  SLUICE_INVARIANT_DEBUG(work.sge_count <= max_sge_, buffer_bounds);
-  if (work.sge_count == 1) {
-    pieces_[0] = {sges->address + offset, bytes};
-    return bytes > 0 ? 1 : 0;
-  }
-  if (gather_entry_ != index || offset < gather_sge_start_ || offset == 0) {
-    gather_entry_ = index;
-    gather_sge_ = gather_sge_start_ = 0;
-  }
-  std::size_t count = 0;
-  while (bytes > 0 && gather_sge_ < work.sge_count) {
-    const Sge& sge = sges[gather_sge_];
-    const std::uint32_t within = offset - gather_sge_start_;
-    if (within >= sge.length) {
-      gather_sge_start_ += sge.length;
-      ++gather_sge_;
-      continue;
-    }
-    const std::uint32_t piece = smaller_of(sge.length - within, bytes);
-    pieces_[count++] = {sge.address + within, piece};
-    offset += piece;
-    bytes -= piece;
-    SLUICE_INVARIANT_DEBUG(count <= pieces_.size(), buffer_bounds);
-  }
-  SLUICE_INVARIANT_DEBUG(bytes == 0, buffer_bounds);
-  return count;
 }
 
 }  // namespace sluice::rdma::softroce

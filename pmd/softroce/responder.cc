@@ -7,47 +7,71 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/device.h"
-#include "pmd/softroce/queue_pair.h"
+#include "pmd/softroce/responder.h"
 
 namespace sluice::rdma::softroce {
 
-void SoftQueuePair::execute(const Packet& packet) noexcept {
+Responder::Responder(SoftDevice& device, PeerPath& path, const QueuePair& owner, std::uint32_t recv_depth)
+    : device_(device), path_(path), owner_(owner), number_(owner.number()), recv_queue_(recv_depth) {}
+
+Responder::~Responder() {
+  device_.early_packets().release(early_);
+  static_cast<void>(SLUICE_INVARIANT(early_.count == 0, pool_balance));
+}
+
+void Responder::open(std::uint32_t receive_psn, std::uint8_t responder_resources) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(idle() && incoming_ == Incoming::None, queue_pair_state));
+  expected_psn_ = receive_psn & kPsnMask;
+  responder_resources_ = responder_resources;
+}
+
+bool Responder::expects(const Packet& packet) const noexcept {
+  const std::uint32_t packets =
+      packet.bth.opcode == Opcode::ReadRequest ? path_.packets_of(packet.reth.length) : 1;
+  return packet.bth.psn == expected_psn_ || psn_add(packet.bth.psn, packets) == expected_psn_;
+}
+
+bool Responder::is_repeated(const Packet& packet) const noexcept {
+  const std::int32_t ago = psn_distance(packet.bth.psn, expected_psn_);
+  return ago > 0 && ago <= kRepeatedPackets;
+}
+
+bool Responder::execute(const Packet& packet) noexcept {
   SLUICE_INVARIANT_DEBUG(packet.bth.psn == expected_psn_, psn_window);
   if (!in_sequence(packet.kind, packet.bth.opcode)) return refuse(NakCode::InvalidRequest);
-  if (packet.kind.send)
-    on_send(packet);
-  else if (packet.kind.write)
-    on_write(packet);
-  else
-    on_read(packet);
+  if (packet.kind.send) return on_send(packet);
+  return packet.kind.write ? on_write(packet) : on_read(packet);
 }
 
 /// Reports whether the opcode may come next. First, Middle and Last follow each other, and all but the last
 /// packet of a message are full (9.7.4.1.2 to 9.7.4.1.5). Reserved and unsupported opcodes, including
 /// atomics, are invalid requests (9.9.3).
-bool SoftQueuePair::in_sequence(const OpcodeTraits& kind, Opcode opcode) const noexcept {
+bool Responder::in_sequence(const OpcodeTraits& kind, Opcode opcode) const noexcept {
   if (!kind.send && !kind.write) return opcode == Opcode::ReadRequest && incoming_ == Incoming::None;
   if (kind.first) return incoming_ == Incoming::None;
   return incoming_ == (kind.send ? Incoming::Send : Incoming::Write);
 }
 
-bool SoftQueuePair::length_fits(const Packet& packet) const noexcept {
+bool Responder::length_fits(const Packet& packet) const noexcept {
   const std::size_t bytes = packet.payload.size();
-  if (!packet.kind.last) return bytes == path_mtu_ && packet.bth.pad_bytes == 0;
-  if (bytes > path_mtu_ || packet.bth.pad_bytes != pad_bytes(bytes)) return false;
+  if (!packet.kind.last) return bytes == path_.mtu() && packet.bth.pad_bytes == 0;
+  if (bytes > path_.mtu() || packet.bth.pad_bytes != pad_bytes(bytes)) return false;
   return packet.kind.first || bytes > 0;
 }
 
-bool SoftQueuePair::receive_ready() noexcept {
+/// Returns whether a Receive is posted. Otherwise schedules an RNR NAK.
+bool Responder::receive_ready() noexcept {
   if (!recv_queue_.empty()) return true;
-  await_receive();
+  // The peer retransmits from this request on (9.7.5.2.8).
+  gap_.await_receive(expected_psn_);
+  answer(Answer::Nak);
   return false;
 }
 
-void SoftQueuePair::on_send(const Packet& packet) noexcept {
+bool Responder::on_send(const Packet& packet) noexcept {
   if (!length_fits(packet)) return refuse(NakCode::InvalidRequest);
   if (packet.kind.first) {
-    if (!receive_ready()) return;
+    if (!receive_ready()) return true;
     incoming_bytes_ = 0;
   }
   SLUICE_INVARIANT_DEBUG(!recv_queue_.empty(), queue_pair_state);
@@ -65,19 +89,19 @@ void SoftQueuePair::on_send(const Packet& packet) noexcept {
     return refuse(fault == WcStatus::LocalLengthError ? NakCode::InvalidRequest : NakCode::RemoteOperational);
   }
   if (packet.kind.has_ieth &&
-      !device_.memory().invalidate(static_cast<Rkey>(packet.invalidate_rkey), *this)) {
+      !device_.memory().invalidate(static_cast<Rkey>(packet.invalidate_rkey), owner_)) {
     ++device_.stats().access_errors;
     return refuse(NakCode::RemoteAccess);
   }
-  if (packet.kind.has_ieth) device_.give_back(responses_until_);  // readers of the window
+  if (packet.kind.has_ieth) device_.give_back(read_until_);  // readers of the window
   std::memcpy(receive.sge.address + incoming_bytes_, packet.payload.data(), bytes);
   incoming_bytes_ += bytes;
   incoming_ = Incoming::Send;
   if (packet.kind.last) end_message(packet, incoming_bytes_);
-  accepted(packet, 1);
+  return accepted(packet, 1);
 }
 
-void SoftQueuePair::on_write(const Packet& packet) noexcept {
+bool Responder::on_write(const Packet& packet) noexcept {
   if (!length_fits(packet)) return refuse(NakCode::InvalidRequest);
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
   if (packet.kind.first) {
@@ -88,7 +112,7 @@ void SoftQueuePair::on_write(const Packet& packet) noexcept {
     // The whole range is checked before any byte is placed. A Write of length zero is not checked
     // (9.7.4.1.6).
     if (write_bytes_ > 0 &&
-        device_.memory().remote(write_rkey_, write_address_, write_bytes_, kRemoteWrite, *this) == nullptr) {
+        device_.memory().remote(write_rkey_, write_address_, write_bytes_, kRemoteWrite, owner_) == nullptr) {
       ++device_.stats().access_errors;
       return refuse(NakCode::RemoteAccess);
     }
@@ -96,10 +120,10 @@ void SoftQueuePair::on_write(const Packet& packet) noexcept {
   SLUICE_INVARIANT_DEBUG(incoming_bytes_ <= write_bytes_, buffer_bounds);
   if (packet.kind.last ? bytes != incoming_bytes_ : bytes >= incoming_bytes_)
     return refuse(NakCode::InvalidRequest);
-  if (packet.kind.has_immediate && !receive_ready()) return;
+  if (packet.kind.has_immediate && !receive_ready()) return true;
   if (bytes > 0) {
     // The access is checked again for each packet, because the window may have been invalidated since.
-    std::byte* to = device_.memory().remote(write_rkey_, write_address_, bytes, kRemoteWrite, *this);
+    std::byte* to = device_.memory().remote(write_rkey_, write_address_, bytes, kRemoteWrite, owner_);
     if (to == nullptr) {
       ++device_.stats().access_errors;
       return refuse(NakCode::RemoteAccess);
@@ -110,10 +134,10 @@ void SoftQueuePair::on_write(const Packet& packet) noexcept {
   incoming_bytes_ -= bytes;
   incoming_ = Incoming::Write;
   if (packet.kind.last) end_message(packet, write_bytes_);
-  accepted(packet, 1);
+  return accepted(packet, 1);
 }
 
-void SoftQueuePair::end_message(const Packet& packet, std::uint32_t bytes) noexcept {
+void Responder::end_message(const Packet& packet, std::uint32_t bytes) noexcept {
   incoming_ = Incoming::None;
   msn_ = psn_add(msn_, 1);
   if (packet.kind.write && !packet.kind.has_immediate) return;
@@ -131,33 +155,34 @@ void SoftQueuePair::end_message(const Packet& packet, std::uint32_t bytes) noexc
                     .immediate = packet.kind.has_immediate ? packet.immediate : 0});
 }
 
-void SoftQueuePair::accepted(const Packet& packet, std::uint32_t packets) noexcept {
-  if (!SLUICE_INVARIANT(packet.bth.psn == expected_psn_, psn_window)) return to_error();
+bool Responder::accepted(const Packet& packet, std::uint32_t packets) noexcept {
+  if (!SLUICE_INVARIANT(packet.bth.psn == expected_psn_, psn_window)) return false;
   expected_psn_ = psn_add(expected_psn_, packets);
   if (packet.bth.ack_request && packet.bth.opcode != Opcode::ReadRequest) answer(Answer::Ack);
+  return true;
 }
 
 /// Returns the number of RDMA Reads that are answered for the first time. Repeated Reads do not count as
 /// outstanding.
-std::uint32_t SoftQueuePair::reads_unanswered() noexcept {
+std::uint32_t Responder::reads_unanswered() noexcept {
   std::uint32_t count = 0;
   for (std::size_t i = 0; i < reads_.size(); ++i) count += !reads_[i].again;
   return count;
 }
 
-void SoftQueuePair::on_read(const Packet& packet) noexcept {
+bool Responder::on_read(const Packet& packet) noexcept {
   const Reth& reth = packet.reth;
   if (reth.length > kMaxMessageBytes || !packet.payload.empty() ||
-      reads_unanswered() >= smaller_of<std::uint32_t>(attributes_.responder_resources, kMaxReadsServed))
+      reads_unanswered() >= smaller_of<std::uint32_t>(responder_resources_, kMaxReadsServed))
     return refuse(NakCode::InvalidRequest);
-  if (reads_.full()) return;  // full of repeated Reads: handled as if the request was lost
+  if (reads_.full()) return true;  // full of repeated Reads: handled as if the request was lost
   if (reth.length > 0 && device_.memory().remote(static_cast<Rkey>(reth.rkey), reth.address, reth.length,
-                                                 kRemoteRead, *this) == nullptr) {
+                                                 kRemoteRead, owner_) == nullptr) {
     ++device_.stats().access_errors;
     return refuse(NakCode::RemoteAccess);
   }
   msn_ = psn_add(msn_, 1);
-  const std::uint32_t packets = packets_of(reth.length);
+  const std::uint32_t packets = path_.packets_of(reth.length);
   SLUICE_INVARIANT_DEBUG(packets > 0 && !reads_.full(), ring_index);
   reads_.push_back({.first_psn = packet.bth.psn,
                     .packets = packets,
@@ -166,77 +191,73 @@ void SoftQueuePair::on_read(const Packet& packet) noexcept {
                     .bytes = reth.length,
                     .address = reth.address});
   ++device_.stats().reads_served;
-  accepted(packet, packets);
-  schedule_transmit();
+  return accepted(packet, packets);
 }
 
 /// Handles a fatal error. Sends the NAK now and again when the request is retransmitted, so that the peer
-/// receives the reason even if the NAK is lost.
-void SoftQueuePair::refuse(NakCode code) noexcept {
+/// receives the reason even if the NAK is lost. Returns false, because the queue pair has to enter Error.
+bool Responder::refuse(NakCode code) noexcept {
   if (code == NakCode::InvalidRequest) ++device_.stats().invalid_requests;
   refused_ = code;
   send_acknowledge(Syndrome::Nak, static_cast<std::uint8_t>(code), expected_psn_);
-  to_error();
+  return false;
 }
 
-void SoftQueuePair::on_request_in_error(const Packet& packet) noexcept {
+void Responder::on_request_in_error(const Packet& packet) noexcept {
   if (refused_ && packet.bth.psn == expected_psn_)
     send_acknowledge(Syndrome::Nak, static_cast<std::uint8_t>(*refused_), expected_psn_);
 }
 
-/// Sends read responses and then an acknowledgement or NAK, in PSN order. Returns the number of packets sent.
-std::uint32_t SoftQueuePair::transmit_responses(std::uint32_t budget) noexcept {
-  std::uint32_t sent = 0;
-  while (!reads_.empty() && sent < budget) {
-    if (wait_for_rate()) return sent;
+bool Responder::transmit(std::uint32_t& budget) noexcept {
+  while (!reads_.empty() && budget > 0) {
+    if (path_.wait_for_rate()) return true;
     ReadServed& read = reads_.front();
     if (read.again && !is_readable(read)) {  // invalidated since, so the requester has the data already
       reads_.pop_front();
       continue;
     }
-    if (!send_read_response(read)) return sent;
-    ++sent;
-    SLUICE_INVARIANT_DEBUG(sent <= budget && read.next < read.packets, psn_window);
+    const Response response = send_read_response(read);
+    if (response != Response::Sent) return response == Response::Later;
+    --budget;
     if (++read.next == read.packets) reads_.pop_front();
   }
-  if (!reads_.empty() || sent == budget) return sent;
-  if (answer_ == Answer::None || !send_answer()) return sent;
+  if (budget == 0 || !has_answer() || !send_answer()) return true;
   answer_ = Answer::None;
-  return sent + 1;
+  --budget;
+  return true;
 }
 
-bool SoftQueuePair::send_answer() noexcept {
+/// Sends the acknowledgement or NAK that answer_ names.
+bool Responder::send_answer() noexcept {
   SLUICE_INVARIANT_DEBUG(answer_ != Answer::None, connection_state);
   if (answer_ == Answer::Ack)
     return send_acknowledge(Syndrome::Ack, kCreditsInvalid, psn_add(expected_psn_, kPsnMask));
-  if (gap_ == Gap::AwaitingReceive) return send_acknowledge(Syndrome::RnrNak, kRnrTimerCode, expected_psn_);
+  if (gap_.state() == RequestGap::State::AwaitingReceive)
+    return send_acknowledge(Syndrome::RnrNak, kRnrTimerCode, expected_psn_);
   return send_acknowledge(Syndrome::Nak, static_cast<std::uint8_t>(NakCode::SequenceError), expected_psn_);
 }
 
-bool SoftQueuePair::is_readable(const ReadServed& read) const noexcept {
+bool Responder::is_readable(const ReadServed& read) const noexcept {
   return read.bytes == 0 ||
-         device_.memory().remote(read.rkey, read.address, read.bytes, kRemoteRead, *this) != nullptr;
+         device_.memory().remote(read.rkey, read.address, read.bytes, kRemoteRead, owner_) != nullptr;
 }
 
-bool SoftQueuePair::send_read_response(const ReadServed& read) noexcept {
-  if (!SLUICE_INVARIANT(read.next < read.packets, psn_window)) {
-    to_error();
-    return false;
-  }
+Responder::Response Responder::send_read_response(const ReadServed& read) noexcept {
+  if (!SLUICE_INVARIANT(read.next < read.packets, psn_window)) return Response::Refused;
   const bool first = read.next == 0;
   const bool last = read.next + 1 == read.packets;
-  const std::uint32_t offset = read.next * path_mtu_;
+  const std::uint32_t offset = read.next * path_.mtu();
   SLUICE_INVARIANT_DEBUG(offset <= read.bytes, buffer_bounds);
-  const std::uint32_t bytes = smaller_of(read.bytes - offset, path_mtu_);
+  const std::uint32_t bytes = smaller_of(read.bytes - offset, path_.mtu());
   std::span<const std::byte> payload;
   if (bytes > 0) {
     const std::byte* from =
-        device_.memory().remote(read.rkey, read.address + offset, bytes, kRemoteRead, *this);
+        device_.memory().remote(read.rkey, read.address + offset, bytes, kRemoteRead, owner_);
     if (from == nullptr) {
       ++device_.stats().access_errors;
       expected_psn_ = psn_add(read.first_psn, read.next);
       refuse(NakCode::RemoteAccess);
-      return false;
+      return Response::Refused;
     }
     payload = {from, bytes};
   }
@@ -245,22 +266,41 @@ bool SoftQueuePair::send_read_response(const ReadServed& read) noexcept {
                             : (last ? Opcode::ReadResponseLast : Opcode::ReadResponseMiddle);
   packet.bth.psn = psn_add(read.first_psn, read.next);
   packet.aeth.msn = read.msn;
-  if (!send_packet(packet, {&payload, bytes > 0 ? 1u : 0u}, responses_until_)) return false;
-  rate_.charge(bytes, device_.now_ns());
-  return true;
+  if (!path_.send(packet, {&payload, bytes > 0 ? 1u : 0u}, read_until_)) return Response::Later;
+  path_.charge(bytes);
+  return Response::Sent;
 }
 
-bool SoftQueuePair::send_acknowledge(Syndrome syndrome, std::uint8_t value, std::uint32_t psn) noexcept {
+bool Responder::send_acknowledge(Syndrome syndrome, std::uint8_t value, std::uint32_t psn) noexcept {
   SLUICE_INVARIANT_DEBUG(psn <= kPsnMask && msn_ <= kPsnMask, psn_window);
   Packet packet;
   packet.bth.opcode = Opcode::Acknowledge;
   packet.bth.psn = psn;
   packet.aeth = {syndrome, value, msn_};
-  if (!send_without_payload(packet)) return false;
+  if (!path_.send_without_payload(packet)) return false;
   Statistics& stats = device_.stats();
   ++(syndrome == Syndrome::Ack ? stats.acks_sent
                                : (syndrome == Syndrome::Nak ? stats.naks_sent : stats.rnr_naks_sent));
   return true;
+}
+
+void Responder::end_responses() noexcept {
+  gap_.stop();
+  device_.early_packets().release(early_);
+  static_cast<void>(SLUICE_INVARIANT(early_.count == 0 && early_.first == EarlyPackets::kNone, pool_balance));
+  device_.give_back(read_until_);
+  reads_.clear();
+  answer_ = Answer::None;
+}
+
+void Responder::flush_receives() noexcept {
+  while (!recv_queue_.empty()) {
+    ++device_.stats().flushed;
+    device_.complete({.wr_id = recv_queue_.pop_front().wr_id,
+                      .qp = number_,
+                      .status = WcStatus::WrFlushError,
+                      .opcode = WcOpcode::Receive});
+  }
 }
 
 }  // namespace sluice::rdma::softroce

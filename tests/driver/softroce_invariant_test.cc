@@ -10,25 +10,30 @@ namespace sluice::rdma::softroce {
 
 struct QueuePairProbe {
   static void skip_psns(SoftQueuePair& qp) {
-    qp.psns_.open(psn_add(qp.psns_.next(), 5), 64);
-    ++qp.started_;  // as if the entry had been given its PSNs
-    qp.entry(qp.next_).packets = 1;
+    Requester& requester = qp.requester_;
+    requester.psns_.open(psn_add(requester.psns_.next(), 5), 64);
+    ++requester.queue_.started;  // as if the entry had been given its PSNs
+    requester.queue_.entry(requester.queue_.next).packets = 1;
   }
   /// The entry at the head counts as acknowledged, although none of its packets was sent.
   static void acknowledge_unsent(SoftQueuePair& qp) {
-    ++qp.started_;
-    qp.entry(qp.head_).packets = 1;
-    qp.entry(qp.head_).first_psn = psn_add(qp.psns_.unacknowledged(), kPsnMask);
-    qp.complete_sends();
+    Requester& requester = qp.requester_;
+    ++requester.queue_.started;
+    requester.queue_.entry(requester.queue_.head).packets = 1;
+    requester.queue_.entry(requester.queue_.head).first_psn =
+        psn_add(requester.psns_.unacknowledged(), kPsnMask);
+    qp.apply(requester.complete_sends());
   }
   static void execute_out_of_order(SoftQueuePair& qp) {
     Packet packet;
-    packet.bth.psn = psn_add(qp.expected_psn_, 1);
-    qp.accepted(packet, 1);
+    packet.bth.psn = psn_add(qp.responder_.expected_psn_, 1);
+    qp.apply(qp.responder_.accepted(packet, 1));
   }
-  static void answer_beyond_the_read(SoftQueuePair& qp) { qp.reads_.push_back({.packets = 1, .next = 1}); }
+  static void answer_beyond_the_read(SoftQueuePair& qp) {
+    qp.responder_.reads_.push_back({.packets = 1, .next = 1});
+  }
   static void add_entry(SoftQueuePair& qp, Sge sge) {
-    qp.add_entry({.wr_id = 7, .sges = {&sge, 1}, .opcode = SendOpcode::Send});
+    qp.requester_.add({.wr_id = 7, .sges = {&sge, 1}, .opcode = SendOpcode::Send});
   }
 };
 

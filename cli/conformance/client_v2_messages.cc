@@ -13,7 +13,6 @@
 namespace sluice::conformance {
 namespace {
 
-constexpr std::size_t kPrefixBytes = 20;
 constexpr std::uint32_t kFirstMessageBytes = 1024;
 constexpr std::uint32_t kKnownFlags = v2::kResponse | v2::kMore;
 
@@ -60,7 +59,7 @@ void for_segments(const RawCall& header, Ask ask) {
     for (const auto& segment : *header.reply) ask(segment);
 }
 
-const Rule kRules[] = {
+const Rule kClientV2Rules[] = {
     {{"V2_002_V2_003_V2_017_each_message_has_the_prefix_of_version_2", Level::Must, Needs::Nothing,
       "Version 2, 4.2, 4.3.3.3 and 6.3.1: each Send begins with the prefix, and the version does not change "
       "during a connection.",
@@ -344,7 +343,7 @@ const Rule kRules[] = {
 }  // namespace
 
 std::span<const Rule> rules_of_version_2_messages() {
-  return kRules;
+  return kClientV2Rules;
 }
 
 }  // namespace sluice::conformance

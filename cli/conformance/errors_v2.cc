@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint32_t kReadChunks = 5;
 constexpr std::uint32_t kWriteChunks = 6;
-constexpr std::uint32_t kSegments = 7;
+constexpr std::uint32_t kErrSegments = 7;
 constexpr std::uint32_t kWriteResource = 8;
 constexpr std::uint32_t kReplyResource = 9;
 constexpr std::uint32_t kSystem = 10;
@@ -104,7 +104,7 @@ const Provocation kErrors[] = {
      [](Stage& s) {
        const WaitingCall call = s.await(has_chunks, "a call with chunks");
        const auto segments = static_cast<std::uint32_t>(segments_of(call.message.header));
-       s.responder.refuse(call, kSegments, {segments - 1});
+       s.responder.refuse(call, kErrSegments, {segments - 1});
        expect_replanned(
            s, call, [&](const WaitingCall& c) { return segments_of(c.message.header) < segments; },
            "with fewer segments", true);
@@ -152,9 +152,6 @@ std::span<const Provocation> errors_of_version_2() {
 namespace {
 
 using v2::Header;
-
-constexpr std::uint32_t kBadXdr = 2;
-constexpr std::uint32_t kInvalFlag = 4;
 
 Bytes reverse_call(std::uint32_t xid) {
   return rpc_call(xid, kCallBack, 1, 0);

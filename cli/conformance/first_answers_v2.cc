@@ -59,7 +59,7 @@ void refuse_version(Responder& responder, Visit& visit, const Bytes& form, std::
   responder.send_as_it_is(visit, message);
 }
 
-const Provocation kProvocations[] = {
+const Provocation kFirstAnswers[] = {
     {{"V2_008_the_first_answer_is_late", Level::Must, Needs::Nothing,
       "Version 2, 4.3.3: the client sends no second message before the first answer.", nullptr},
      [](Stage& s) {
@@ -203,7 +203,7 @@ const Provocation kProvocations[] = {
 }  // namespace
 
 std::span<const Provocation> first_answers_of_version_2() {
-  return kProvocations;
+  return kFirstAnswers;
 }
 
 }  // namespace sluice::conformance

@@ -15,6 +15,11 @@
 
 namespace sluice::conformance {
 
+/// Number of polls of the device between two polls of connection management, during a connection.
+inline constexpr std::uint32_t kTurnsPerManager = 64;
+/// Time limit for the end of a connection, in nanoseconds.
+inline constexpr std::uint64_t kFarewellNs = 2'000'000'000;
+
 /// Returns the time of the monotonic clock.
 std::uint64_t now_ns();
 

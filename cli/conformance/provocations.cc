@@ -130,8 +130,6 @@ void read_memory_of_an_answered_call(Stage& s) {
 
 namespace {
 
-constexpr std::uint32_t kCallsWithFewCredits = 20;
-
 /// Sends an RDMA_MSG without chunks.
 void send(Stage& s, const WaitingCall& to, std::uint32_t xid, std::span<const std::byte> payload,
           std::uint32_t proc = 0) {
@@ -146,7 +144,7 @@ void errors_end_the_call(Stage& s, std::uint32_t error) {
   s.expect_done(call);
 }
 
-const Provocation kProvocations[] = {
+const Provocation kV1Provocations[] = {
     {{"V1_121_a_reply_that_would_fit_comes_in_the_Reply_chunk", Level::Must, Needs::Nothing,
       "RFC 8166, 4.3.3: the responder may use an offered Reply chunk for a reply of any size.", nullptr},
      [](Stage& s) {
@@ -309,15 +307,12 @@ const Provocation kProvocations[] = {
 }  // namespace
 
 std::span<const Provocation> provocations() {
-  return kProvocations;
+  return kV1Provocations;
 }
 
 // --- Invalid replies of version 1: the client ends the call with an error and continues
 
 namespace {
-
-/// A segment that the client has not offered.
-constexpr rpcrdma::Segment kForeign{static_cast<rdma::Rkey>(0xEE1), 512, 0x7E0000004000};
 
 RawCall reply_to(Stage& s, const WaitingCall& call) {
   return {.xid = call.xid(),

@@ -9,7 +9,6 @@ namespace {
 
 using v2::Header;
 
-constexpr std::uint32_t kCallsWithFewCredits = 20;
 constexpr std::uint32_t kFourOctetsInAPart = 40;
 constexpr std::uint32_t kManyCredits = 64;
 
@@ -18,7 +17,7 @@ void tell(Stage& s, Visit& visit, std::span<const std::byte> message) {
   if (!visit.ended) s.responder.send(visit, message);
 }
 
-const Provocation kProvocations[] = {
+const Provocation kV2Provocations[] = {
     {{"V2_084_V2_091_V2_098_a_reply_comes_four_octets_at_a_time", Level::Must, Needs::Nothing,
       "Version 2, 4.5.2 and 6.3.2.2: a message may be split anywhere, and its receiver grants credits before "
       "the last part.",
@@ -254,15 +253,12 @@ const Provocation kProvocations[] = {
 }  // namespace
 
 std::span<const Provocation> provocations_of_version_2() {
-  return kProvocations;
+  return kV2Provocations;
 }
 
 // --- Invalid replies: the client ends the call with an error, sends no ERROR, and continues
 
 namespace {
-
-/// A segment that the client has not offered.
-constexpr rpcrdma::Segment kForeign{static_cast<rdma::Rkey>(0xEE1), 512, 0x7E0000004000};
 
 constexpr std::size_t kPartOfALongReply = 4060;
 constexpr std::uint32_t kPartsOfALongReply = 600;
@@ -271,14 +267,14 @@ Header reply_to(const WaitingCall& call) {
   return {.xid = call.xid(), .flags = v2::kResponse, .writes = call.message.header.writes};
 }
 
-void write_chunk_comes_back(Stage& s, void (*change)(Segments& chunk)) {
+void write_chunk_comes_back_v2(Stage& s, void (*change)(Segments& chunk)) {
   const WaitingCall call = s.await(is_read_with_a_chunk, "a READ with a Write chunk");
   Header reply = reply_to(call);
   change(reply.writes.front());
   expect_borne(s, call, reply.with(empty_reply(call.xid())));
 }
 
-const Provocation kBrokenReplies[] = {
+const Provocation kBrokenV2Replies[] = {
     {{"V2_079_a_Reply_has_a_Read_list", Level::Must, Needs::Nothing,
       "RFC 8166, 4.3.1 (D2-32): the Read list is empty in Replies; no data is fetched.", nullptr},
      [](Stage& s) {
@@ -290,10 +286,10 @@ const Provocation kBrokenReplies[] = {
     {{"V2_146_a_Write_chunk_comes_back_longer_than_it_was", Level::Decision, Needs::Nothing,
       "Version 2, 4.4.6: the lengths are those that were written, and do not exceed those that were offered.",
       nullptr},
-     [](Stage& s) { write_chunk_comes_back(s, [](Segments& chunk) { ++chunk.front().length; }); }},
+     [](Stage& s) { write_chunk_comes_back_v2(s, [](Segments& chunk) { ++chunk.front().length; }); }},
     {{"V2_146_a_Write_chunk_comes_back_with_another_segment", Level::Decision, Needs::Nothing,
       "Version 2, 4.4.6: all offered segments are returned, and no others.", nullptr},
-     [](Stage& s) { write_chunk_comes_back(s, [](Segments& chunk) { chunk.push_back(kForeign); }); }},
+     [](Stage& s) { write_chunk_comes_back_v2(s, [](Segments& chunk) { chunk.push_back(kForeign); }); }},
     {{"V2_146_V2_068_a_NOMSG_comes_without_a_Reply_chunk_in_the_call", Level::Decision, Needs::Nothing,
       "Version 2, 6.4.2: no memory was offered that could hold the Reply.", nullptr},
      [](Stage& s) {
@@ -363,7 +359,7 @@ const Provocation kBrokenReplies[] = {
 }  // namespace
 
 std::span<const Provocation> broken_replies_of_version_2() {
-  return kBrokenReplies;
+  return kBrokenV2Replies;
 }
 
 }  // namespace sluice::conformance

@@ -18,6 +18,10 @@ namespace sluice::conformance {
 inline constexpr std::size_t kReadCountWord = 6 + 1 + 1 + 21;
 /// A program of calls in the reverse direction that no client has.
 inline constexpr std::uint32_t kCallBack = 0x40000000;
+/// Number of calls that a client makes while it has few credits.
+inline constexpr std::uint32_t kCallsWithFewCredits = 20;
+/// A segment that the client has not offered.
+inline constexpr rpcrdma::Segment kForeign{static_cast<rdma::Rkey>(0xEE1), 512, 0x7E0000004000};
 
 bool has_chunks(const WaitingCall& call);
 bool has_read_chunk(const WaitingCall& call);

@@ -22,22 +22,12 @@ namespace {
 /// Size of a Receive. It exceeds the size announced to the client, so that a message that is too long is
 /// detected.
 constexpr std::uint32_t kReceiveRoom = 8192;
-constexpr std::uint32_t kReceives = 128;
+constexpr std::uint32_t kResponderReceives = 128;
 constexpr std::size_t kConnections = 8;
-constexpr std::uint32_t kTurnsPerManager = 64;
 /// Upper bound on the bytes of all Read chunks of a call, or of its results. The memory of the endpoint holds
 /// them twice.
 constexpr std::uint64_t kMostChunkBytes = 2u << 20;
 constexpr std::uint64_t kUpstreamNs = 30'000'000'000;
-constexpr std::uint64_t kFarewellNs = 2'000'000'000;
-// Errors of version 1.
-constexpr std::uint32_t kErrVers = 1;
-constexpr std::uint32_t kErrChunk = 2;
-// Errors and sizes of version 2.
-constexpr std::uint32_t kBadXdr = 2;
-constexpr std::uint32_t kInvalHtype = 3;
-constexpr std::uint32_t kInvalFlag = 4;
-constexpr std::size_t kPrefixBytes = 20;
 
 }  // namespace
 
@@ -122,7 +112,7 @@ void Responder::accept(const rdma::CmEvent& event) {
   if (visits_.size() == kConnections) return manager_.reject(event.id, {});
   std::unique_ptr<RawEndpoint> own;
   if (supply_->spare.empty()) {
-    own = std::make_unique<RawEndpoint>(device_, kReceiveRoom, kReceives);
+    own = std::make_unique<RawEndpoint>(device_, kReceiveRoom, kResponderReceives);
   } else {
     own = std::move(supply_->spare.back());
     supply_->spare.pop_back();

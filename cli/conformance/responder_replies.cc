@@ -26,8 +26,6 @@
 namespace sluice::conformance {
 namespace {
 
-constexpr std::uint32_t kErrVers = 1;
-constexpr std::uint32_t kErrChunk = 2;
 // Limits of version 2.
 constexpr std::uint32_t kLeastWindow = 2;
 constexpr std::uint32_t kLeastReceive = 1024;

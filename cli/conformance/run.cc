@@ -199,7 +199,7 @@ namespace {
 
 /// Number of calls that must follow a completed call. Several are required because the client may have sent
 /// some of them before the reply.
-constexpr int kCallsBehind = 10;
+constexpr int kPlainCallsBehind = 10;
 
 }  // namespace
 
@@ -251,7 +251,7 @@ void Stage::expect_done(const WaitingCall& call) {
 }
 
 std::optional<WaitingCall> Stage::expect_done_or_again(const WaitingCall& call) {
-  for (int i = 0; i < kCallsBehind; ++i) {
+  for (int i = 0; i < kPlainCallsBehind; ++i) {
     auto behind = next([](const WaitingCall&) { return true; });
     if (stopped_()) skip("It was stopped before the client went on.");
     expect(behind.has_value(), "further calls of the client");

@@ -16,16 +16,13 @@ namespace {
 /// Size of a Receive in both versions. It exceeds by far the size that a server may send before it has our
 /// limit.
 constexpr std::uint32_t kReceiveBytes = 8192;
-constexpr std::uint32_t kReceives = 256;
-/// Number of polls of the device between two polls of connection management, during a connection.
-constexpr std::uint32_t kTurnsPerManager = 64;
+constexpr std::uint32_t kTrialReceives = 256;
 /// Time limit for establishing a connection. A lost request is retransmitted after 4.3 s (rdma_cm).
 constexpr std::uint64_t kPatienceNs = 30'000'000'000;
 /// Time during which a refused connection is retried. Servers limit the number and the rate of a client's
 /// connections, and a closed connection may count a little longer.
 constexpr std::uint64_t kRefusalNs = 8'000'000'000;
 constexpr std::uint64_t kBetweenAttemptsNs = 100'000'000;
-constexpr std::uint64_t kFarewellNs = 2'000'000'000;
 
 }  // namespace
 
@@ -36,7 +33,7 @@ std::uint64_t now_ns() {
 }
 
 Link::Link(rdma::Device& device, rdma::ConnectionManager& manager, std::uint16_t port)
-    : manager_(manager), port_(port), end_(device, kReceiveBytes, kReceives) {}
+    : manager_(manager), port_(port), end_(device, kReceiveBytes, kTrialReceives) {}
 
 Link::~Link() {
   end_.owned_qp.reset();

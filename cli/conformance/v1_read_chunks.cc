@@ -44,7 +44,7 @@ void refused_or_garbage(Trial& t, const RawCall& call, const Bytes& payload) {
   t.expect_alive();
 }
 
-const Test kTests[] = {
+const Test kReadChunkTests[] = {
     {"V1_012_V1_072_V1_085_V1_087_data_of_odd_length_comes_by_a_chunk", Level::Must, Needs::File,
      "RFC 8166, 3.4.5: the position is that in the RPC message, and round-up is not in the chunk.",
      [](Trial& t) {
@@ -273,7 +273,7 @@ const Test kTests[] = {
 }  // namespace
 
 std::span<const Test> tests_of_read_chunks() {
-  return kTests;
+  return kReadChunkTests;
 }
 
 // --- Long calls

@@ -22,7 +22,7 @@ bool same_places(const Segments& a, const Segments& b) {
   return true;
 }
 
-const Test kTests[] = {
+const Test kWriteChunkTests[] = {
     {"V1_003_a_reply_with_a_long_chunk_list_is_one_Send", Level::Must, Needs::File,
      "RFC 8166, 4.1: the whole header and the payload are in one Send; no part of a header is moved by RDMA.",
      [](Trial& t) {
@@ -232,7 +232,7 @@ const Test kTests[] = {
 }  // namespace
 
 std::span<const Test> tests_of_write_chunks() {
-  return kTests;
+  return kWriteChunkTests;
 }
 
 // --- Reply chunks

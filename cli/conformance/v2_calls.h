@@ -29,6 +29,12 @@ inline constexpr std::uint32_t kSegmentCount = 4;
 inline constexpr std::uint32_t kReverseSupport = 5;
 inline constexpr std::uint32_t kHostAuthentication = 6;
 inline constexpr std::uint32_t kDefaultThreshold = 4096;
+// Errors of version 2.
+inline constexpr std::uint32_t kBadXdr = 2;
+inline constexpr std::uint32_t kInvalHtype = 3;
+inline constexpr std::uint32_t kInvalFlag = 4;
+/// Size in bytes of the prefix of a message of version 2.
+inline constexpr std::size_t kPrefixBytes = 20;
 
 /// Returns a CONNPROP with properties of one word each, and the given number of new credits for the server.
 Bytes properties(std::uint32_t xid, std::initializer_list<Property> list, std::uint16_t credits = 200);

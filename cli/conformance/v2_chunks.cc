@@ -47,7 +47,7 @@ bool served(const Bytes& answer, std::size_t chunks, std::size_t segments) {
          reply.writes.back().size() == segments && bytes_in(reply.writes.front()) == 16;
 }
 
-const Test kTests[] = {
+const Test kV2ChunkTests[] = {
     {"V2_067_a_Position_Zero_chunk_in_a_MSG_is_refused", Level::Decision, Needs::Nothing, "D2-34: BAD_XDR.",
      [](Trial& t) {
        t.connect_v2();
@@ -324,7 +324,7 @@ const Test kTests[] = {
 }  // namespace
 
 std::span<const Test> tests_of_version_2_chunks() {
-  return kTests;
+  return kV2ChunkTests;
 }
 
 }  // namespace sluice::conformance

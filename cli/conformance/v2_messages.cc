@@ -33,7 +33,7 @@ void goes_on_in_version_2(Trial& t) {
   t.expect_alive();
 }
 
-const Test kTests[] = {
+const Test kV2MessageTests[] = {
     {"V2_010_V2_036_the_first_answer_is_of_version_2_and_grants", Level::Must, Needs::Nothing,
      "Version 2, 4.3.3.1 and 4.3.1.1: a server that supports version 2 answers in it, with at least one "
      "credit.",
@@ -352,7 +352,7 @@ const Test kTests[] = {
 }  // namespace
 
 std::span<const Test> tests_of_version_2() {
-  return kTests;
+  return kV2MessageTests;
 }
 
 }  // namespace sluice::conformance

@@ -18,6 +18,10 @@
 
 namespace sluice::conformance {
 
+// Errors of version 1 (RFC 8166, 4.5).
+inline constexpr std::uint32_t kErrVers = 1;
+inline constexpr std::uint32_t kErrChunk = 2;
+
 /// A message that may have to wait for a credit of the client.
 struct Outgoing {
   Bytes bytes;

@@ -10,7 +10,6 @@ namespace sluice::ulb {
 namespace {
 
 // Sizes of RFC 1813 types, in bytes.
-constexpr std::uint64_t kFattr3 = 84;
 constexpr std::uint64_t kPostOpAttr = 4 + kFattr3;
 constexpr std::uint64_t kWccData = 4 + 24 + kPostOpAttr;
 constexpr std::uint64_t kPostOpHandle = 4 + 4 + 64;

@@ -12,6 +12,8 @@ inline constexpr std::uint32_t kNfsProgram = 100003;
 inline constexpr std::uint32_t kNfsAclProgram = 100227;
 inline constexpr std::uint32_t kMountProgram = 100005;
 inline constexpr std::uint32_t kNfs3Version = 3;
+/// Size in bytes of the attributes of a file.
+inline constexpr std::size_t kFattr3 = 84;
 
 /// Procedure numbers (RFC 1813, section 3).
 enum Nfs3Procedure : std::uint32_t {

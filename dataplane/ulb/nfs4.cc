@@ -99,15 +99,15 @@ constexpr std::uint32_t kSequence = 53;
 /// Procedures NULL and COMPOUND. A COMPOUND may have up to 255 Read chunks in the call and 255 Write chunks
 /// in the reply. It counts as idempotent, because its results have no exact bound, and because owners and
 /// sessions handle its retransmission.
-constexpr service::ProcedureBinding kProcedures[] = {{},
-                                                     {.eligible_arguments = 255, .eligible_results = 255}};
-constexpr std::string_view kNames[] = {"null", "compound"};
+constexpr service::ProcedureBinding kNfs4Procedures[] = {
+    {}, {.eligible_arguments = 255, .eligible_results = 255}};
+constexpr std::string_view kNfs4Names[] = {"null", "compound"};
 constexpr service::Binding kNfs4{.program = kNfsProgram,
                                  .version = kNfs4Version,
-                                 .procedures = kProcedures,
+                                 .procedures = kNfs4Procedures,
                                  .unusable = service::UnusableChunks::Ignore,
                                  .name = "nfs",
-                                 .procedure_names = kNames,
+                                 .procedure_names = kNfs4Names,
                                  .max_results_bytes = &max_nfs4_results,
                                  .argument_items = &nfs4_argument_items,
                                  .result_items = &nfs4_result_items,

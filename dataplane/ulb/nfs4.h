@@ -19,6 +19,9 @@ namespace sluice::ulb {
 
 inline constexpr std::uint32_t kNfs4Version = 4;
 inline constexpr std::uint32_t kNfs4Compound = 1;
+// Numbers of operations (RFC 7530, section 16).
+inline constexpr std::uint32_t kOpGetAttr = 9;
+inline constexpr std::uint32_t kOpReadDir = 26;
 /// Operation number of the result of an unknown operation (RFC 7530, section 15.2.3).
 inline constexpr std::uint32_t kNfs4Illegal = 10044;
 

@@ -14,7 +14,7 @@ namespace sluice::ulb {
 
 namespace {
 
-enum : std::uint32_t { kGetAttr = 9, kReadDir = 26, kExchangeId = 42, kCreateSession = 43 };
+enum : std::uint32_t { kExchangeId = 42, kCreateSession = 43 };
 static_assert(std::size(kNfs4Attributes) == kMaxWrite + 1);
 
 /// Reads a number at the reader's position in `bytes`, and lowers it in place to `most` if it is larger.
@@ -90,9 +90,9 @@ bool nfs4_announces_sizes(std::uint32_t procedure, std::span<const std::byte> ar
   CompoundWalker::Operation operation;
   while (walker.next(operation)) {
     if (operation.number == kCreateSession) return true;
-    if (operation.number == kGetAttr && asks_for_sizes(arguments, operation.begin + kBehindNumber))
+    if (operation.number == kOpGetAttr && asks_for_sizes(arguments, operation.begin + kBehindNumber))
       return true;
-    if (operation.number == kReadDir && asks_for_sizes(arguments, operation.begin + kReadDirBitmap))
+    if (operation.number == kOpReadDir && asks_for_sizes(arguments, operation.begin + kReadDirBitmap))
       return true;
   }
   return false;
@@ -107,9 +107,9 @@ void cap_nfs4_sizes(std::span<std::byte> results, const service::CarriedSizes& m
     const std::size_t begin = operation.begin + kBehindStatus;
     const auto body = results.subspan(begin, operation.end - begin);
     ValueReader in(body);
-    if (operation.number == kGetAttr) {
+    if (operation.number == kOpGetAttr) {
       cap_fattr(body, in, most);
-    } else if (operation.number == kReadDir) {
+    } else if (operation.number == kOpReadDir) {
       cap_entries(body, most);
     } else if (operation.number == kCreateSession) {
       in.skip("wwwwww");  // session, sequence, flags
@@ -183,8 +183,9 @@ bool withhold_in_nfs4_call(std::uint32_t procedure, std::span<std::byte> argumen
   CompoundWalker::Operation operation;
   while (walker.next(operation)) {
     if (operation.number == kExchangeId) results_tell = results_tell || withheld.pnfs;
-    if (operation.number != kGetAttr && operation.number != kReadDir) continue;
-    const std::size_t at = operation.begin + (operation.number == kGetAttr ? kBehindNumber : kReadDirBitmap);
+    if (operation.number != kOpGetAttr && operation.number != kOpReadDir) continue;
+    const std::size_t at =
+        operation.begin + (operation.number == kOpGetAttr ? kBehindNumber : kReadDirBitmap);
     const auto bitmap = arguments.subspan(at, operation.end - at);
     clear(bitmap, attributes);
     results_tell = results_tell || has_supported_attrs(bitmap);
@@ -202,9 +203,9 @@ void withhold_in_nfs4_results(std::span<std::byte> results, const service::Withh
     const std::size_t begin = operation.begin + kBehindStatus;
     const auto body = results.subspan(begin, operation.end - begin);
     ValueReader in(body);
-    if (operation.number == kGetAttr)
+    if (operation.number == kOpGetAttr)
       clear_supported(body, in, attributes);
-    else if (operation.number == kReadDir)
+    else if (operation.number == kOpReadDir)
       clear_supported_of_entries(body, attributes);
     else if (operation.number == kExchangeId && withheld.pnfs)
       clear_roles(body);
@@ -300,13 +301,13 @@ std::uint64_t attributes_bound(std::span<const std::byte> arguments) noexcept {
 /// Returns an upper bound of a result without its status.
 std::uint64_t body_bound(std::uint32_t number, std::span<const std::byte> arguments) noexcept {
   switch (number) {
-    case kGetAttr:
+    case kOpGetAttr:
       return 4 + 4 * kElements + 4 + attributes_bound(arguments);
     case kRead:  // stateid, offset, count
       return 8 + xdr::padded(word(arguments, 24));
     case kReadPlus:
       return kReadPlusOverhead + xdr::padded(word(arguments, 24));
-    case kReadDir:  // cookie, verifier, dircount, maxcount
+    case kOpReadDir:  // cookie, verifier, dircount, maxcount
       return 16 + word(arguments, 20);
     case kReadLink:
       return 4 + kPath;

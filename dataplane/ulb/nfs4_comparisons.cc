@@ -8,7 +8,7 @@
 namespace sluice::ulb {
 namespace {
 
-enum : std::uint32_t { kGetAttr = 9, kNVerify = 17, kReadDir = 26, kVerify = 37 };
+enum : std::uint32_t { kNVerify = 17, kVerify = 37 };
 
 /// Size in bytes that no server announces, so that a comparison with it finds a difference.
 constexpr std::uint64_t kNoServersSize = 1;
@@ -142,10 +142,10 @@ void ComparedAttributes::note(const service::Binding& binding, std::span<const s
   CompoundWalker walker(results, CompoundWalker::What::Reply, placed);
   CompoundWalker::Operation operation;
   while (walker.next(operation)) {
-    if (operation.status != 0 || (operation.number != kGetAttr && operation.number != kReadDir)) continue;
+    if (operation.status != 0 || (operation.number != kOpGetAttr && operation.number != kOpReadDir)) continue;
     const std::size_t begin = operation.begin + kBehindStatus;
     ValueReader in(results.subspan(begin, operation.end - begin));
-    if (operation.number == kGetAttr) {
+    if (operation.number == kOpGetAttr) {
       note_fattr(in);
       continue;
     }

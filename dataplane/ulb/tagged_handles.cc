@@ -11,7 +11,6 @@
 namespace sluice::ulb {
 namespace {
 
-constexpr std::size_t kFattr3 = 84;
 constexpr std::size_t kFsidAt = 44;  ///< offset in a fattr3
 constexpr std::size_t kWccAttributes = 24;
 /// Maximum length of a name, in bytes. The limit is generous, because the server checks the length.

@@ -26,7 +26,9 @@ inline constexpr std::uint16_t kArpRequest = 1;
 inline constexpr std::uint16_t kArpReply = 2;
 
 inline constexpr std::uint8_t kProtocolHopByHop = 0;
+inline constexpr std::uint8_t kProtocolIcmp = 1;
 inline constexpr std::uint8_t kProtocolIcmp6 = 58;
+inline constexpr std::size_t kIcmpBytes = 8;
 inline constexpr std::byte kNeighbourSolicitation{135};
 inline constexpr std::byte kNeighbourAdvertisement{136};
 inline constexpr std::size_t kNeighbourBytes = 24;  ///< with the target, without options

@@ -11,8 +11,6 @@
 namespace sluice::rdma::softroce {
 namespace {
 
-constexpr std::uint8_t kProtocolIcmp = 1;
-constexpr std::size_t kIcmpBytes = 8;
 constexpr std::byte kEchoRequest{8};
 constexpr std::byte kEchoReply{0};
 constexpr std::byte kEcho6Request{128};

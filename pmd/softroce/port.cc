@@ -200,7 +200,6 @@ Owned<Port> Port::open(const PortConfig& config) {
 
 namespace {
 
-constexpr std::uint8_t kProtocolIcmp = 1;
 constexpr std::uint8_t kProtocolTcp = 6;
 constexpr std::uint8_t kProtocolUdp = 17;
 constexpr std::byte kHops{64};
@@ -211,7 +210,6 @@ constexpr std::uint8_t kSyn = 2;
 constexpr std::uint8_t kReset = 4;
 constexpr std::uint8_t kAck = 16;
 
-constexpr std::size_t kIcmpBytes = 8;
 constexpr std::byte kUnreachable{3};       // RFC 792
 constexpr std::byte kPortUnreachable{3};   // code of the message
 constexpr std::byte kUnreachable6{1};      // RFC 4443

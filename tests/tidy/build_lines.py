@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tomllib
 
+import commands
+
 FOLDERS = ("dataplane/", "controlplane/", "pmd/", "cli/", "telemetry/")
 LINE_MARKER = re.compile(r'# \d+ "(.*?)"')
 
@@ -68,9 +70,7 @@ def first_error(entry, text):
 
 def sources(root, build):
     """Yields (source, entry of the compilation database) of each object of the product, without tests and generated sources."""
-    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
-        entries = json.load(file)
-    for entry in entries:
+    for entry in commands.entries(build):
         source = os.path.relpath(os.path.join(entry["directory"], entry["file"]), root)
         if source.startswith(FOLDERS) and source.endswith(".cc") and not entry["output"].startswith("tests/"):
             yield source, entry

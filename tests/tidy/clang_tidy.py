@@ -15,7 +15,6 @@ begins in the second half of the time that was left at the start. The remaining 
 With SLUICE_ANALYZE=1 in the environment each file is checked alone and by the analyzer, which takes long."""
 import collections
 import hashlib
-import json
 import os
 import re
 import shlex
@@ -26,6 +25,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import commands
 from layers import project_includes
 from tree import Tree
 
@@ -58,11 +58,9 @@ class ClangTidy:
 
     def groups(self):
         """Returns (sources, flags) of each group that can be one translation unit: sources of one folder with the same flags."""
-        with open(os.path.join(self.build, "compile_commands.json"), encoding="utf-8") as file:
-            commands = json.load(file)
         found = collections.defaultdict(dict)
         known = set()
-        for entry in commands:
+        for entry in commands.entries(self.build):
             name = os.path.relpath(os.path.join(entry["directory"], entry["file"]), self.tree.root)
             if name.endswith(".cc") and name.split("/")[0] in FOLDERS and name not in known:
                 known.add(name)

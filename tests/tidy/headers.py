@@ -3,7 +3,6 @@
 """Checks that each header compiles alone. Speaks TAP.
 
 headers.py SOURCE_ROOT BUILD_ROOT"""
-import json
 import os
 import re
 import subprocess
@@ -11,15 +10,14 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+import commands
 from tree import Tree
 
 FOLDER_FLAG = re.compile(r"-(?:isystem\s?|I)\S+")
 
 
 def include_folders(build):
-    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
-        commands = json.load(file)
-    return " ".join(sorted({flag for entry in commands for flag in FOLDER_FLAG.findall(entry["command"])})).split()
+    return " ".join(sorted({flag for entry in commands.entries(build) for flag in FOLDER_FLAG.findall(entry["command"])})).split()
 
 
 def proven(tree):

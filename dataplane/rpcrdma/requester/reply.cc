@@ -9,7 +9,7 @@
 #include "dataplane/rpcrdma/requester/steps.h"
 
 namespace sluice::rpcrdma {
-using State = RequestSlot::State;
+using RequestState = RequestSlot::State;
 
 void Requester::on_reply(const ReceivedMessage& message) noexcept {
   Slot* slot = find(message.header.fixed.xid);
@@ -131,11 +131,11 @@ void Requester::on_error(rpc::Xid xid, const v2::Error& error) noexcept {
 /// (D2-40). Returns false if there is no such call.
 bool Requester::refuse_in_parts(rpc::Xid xid, const v2::Error& error) noexcept {
   Slot& slot = slot_of(xid);
-  if (slot.xid != xid || slot.state != State::AwaitingNextPart) return false;
+  if (slot.xid != xid || slot.state != RequestState::AwaitingNextPart) return false;
   ++counters().errors_received;
   if (!slot.ends_as)
     slot.ends_as = error.code == v2::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::Refused;
-  transition(slot, State::AwaitingLastPart);
+  transition(slot, RequestState::AwaitingLastPart);
   slot.deadline_ns = 0;
   slot.read_items = slot.write_items = 0;
   slot.max_segments = 0;
@@ -186,7 +186,8 @@ bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
 
 /// Fences what was exposed, then sends the call again with the same XID.
 void Requester::resend(Slot& slot) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(outstanding_ > 0 && slot.state == State::AwaitingReply, request_state));
+  static_cast<void>(
+      SLUICE_INVARIANT(outstanding_ > 0 && slot.state == RequestState::AwaitingReply, request_state));
   --outstanding_;
   ++counters().calls_replanned;
   slot.plain = false;
@@ -196,27 +197,27 @@ void Requester::resend(Slot& slot) noexcept {
     slot.after_fence = Slot::AfterFence::Resend;
     fence(slot);
   } else {
-    transition(slot, State::AwaitingResend);
+    transition(slot, RequestState::AwaitingResend);
     requeue(slot);
   }
 }
 
 /// Returns a call to the waiting queue once all its Sends are complete.
 void Requester::requeue(Slot& slot) noexcept {
-  if (slot.state != State::AwaitingResend) return;
+  if (slot.state != RequestState::AwaitingResend) return;
   if (!send_done(slot)) return sends_.await();
   if (slot.parts_posted > 0) return;
   free_windows(slot);
   if (slot.reply_memory != nullptr) release_reply(std::exchange(slot.reply_memory, nullptr));
   if (slot.ends_as) return end_call(slot, *slot.ends_as);
-  transition(slot, State::AwaitingTurn);
+  transition(slot, RequestState::AwaitingTurn);
   waiting_.push_front(slot);
 }
 
 /// Sends calls of version 2 again, because the server has not processed them.
 void Requester::on_fallback() noexcept {
   for (std::uint32_t i = 0; i < config_.requests; ++i)
-    if (slots_[i].state == State::AwaitingReply) resend(slots_[i]);
+    if (slots_[i].state == RequestState::AwaitingReply) resend(slots_[i]);
   pump();
 }
 
@@ -241,9 +242,9 @@ void Requester::set_outcome(Slot& slot, CallStatus status) noexcept {
 }
 
 void Requester::end_call(Slot& slot, CallStatus status) noexcept {
-  SLUICE_INVARIANT_DEBUG(slot.state != State::AwaitingReply || outstanding_ > 0, request_state);
+  SLUICE_INVARIANT_DEBUG(slot.state != RequestState::AwaitingReply || outstanding_ > 0, request_state);
   SLUICE_INVARIANT_DEBUG(!slot.link.linked(), list_membership);
-  if (slot.state == State::AwaitingReply) --outstanding_;
+  if (slot.state == RequestState::AwaitingReply) --outstanding_;
   set_outcome(slot, status);
   if (fenced_by_us(slot) == 0) return deliver(slot);
   slot.after_fence = Slot::AfterFence::Deliver;
@@ -261,7 +262,7 @@ void Requester::fence(Slot& slot) noexcept {
   const std::uint32_t count = fenced_by_us(slot);
   SLUICE_INVARIANT_DEBUG(count > 0 && slot.window_count <= slot.segment_count, request_state);
   if (!link_->has_room(count)) {
-    if (slot.state != State::AwaitingFenceRoom) transition(slot, State::AwaitingFenceRoom);
+    if (slot.state != RequestState::AwaitingFenceRoom) transition(slot, RequestState::AwaitingFenceRoom);
     unfenced_.push_front(slot);
     link_->wait_for_send_room();
     return;
@@ -272,7 +273,7 @@ void Requester::fence(Slot& slot) noexcept {
     stage.last().rkey = slot.chunks->segments[i].handle;
   }
   stage.last().flags = rdma::kSignaled;
-  transition(slot, State::AwaitingFence);
+  transition(slot, RequestState::AwaitingFence);
   ++posted_;
 }
 
@@ -281,7 +282,7 @@ void Requester::fence(Slot& slot) noexcept {
   --posted_;
   Slot& slot = slots_[index];
   if (slot.after_fence == Slot::AfterFence::Resend) {
-    transition(slot, State::AwaitingResend);
+    transition(slot, RequestState::AwaitingResend);
     requeue(slot);
   } else {
     deliver(slot);
@@ -293,10 +294,10 @@ void Requester::fence(Slot& slot) noexcept {
   // The connection is being closed. detach() returns the memory once the queue pair is destroyed (V1-143).
   // Several invalidations of one call may fail.
   Slot& slot = slots_[index];
-  if (slot.state == State::AwaitingDetach) return;
+  if (slot.state == RequestState::AwaitingDetach) return;
   static_cast<void>(SLUICE_INVARIANT(posted_ > 0, pool_balance));
   --posted_;
-  transition(slot, State::AwaitingDetach);
+  transition(slot, RequestState::AwaitingDetach);
 }
 
 /// Handles the completion of a call's Send, which also completes the preceding unsignaled Sends.
@@ -309,12 +310,12 @@ void Requester::on_call_sent(std::uint16_t index) noexcept {
 bool Requester::end_send(std::uint16_t index) noexcept {
   Slot& slot = slots_[index];
   switch (slot.state) {
-    case State::AwaitingSendDone:
+    case RequestState::AwaitingSendDone:
       static_cast<void>(
           SLUICE_INVARIANT(slot.parts_posted == 0, request_state));  // parts were posted before it
       recycle(slot);
       return true;
-    case State::AwaitingResend:
+    case RequestState::AwaitingResend:
       requeue(slot);
       pump();
       return true;
@@ -336,7 +337,7 @@ void Requester::deliver(Slot& slot) noexcept {
     ++counters().exposed_memory_changed;
   if (slot.bounce_memory != nullptr && slot.reply.status_ == CallStatus::Ok) return_bounced(slot);
   free_windows(slot);
-  transition(slot, State::AwaitingSendDone);
+  transition(slot, RequestState::AwaitingSendDone);
   if (slot.completion != nullptr) slot.completion(slot.context, slot.reply);
   if (slot.reply_memory != nullptr) release_reply(std::exchange(slot.reply_memory, nullptr));
   context_.assembly.release(std::exchange(slot.assembly, nullptr));

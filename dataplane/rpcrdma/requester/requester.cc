@@ -16,7 +16,7 @@
 #include "pmd/device.h"
 
 namespace sluice::rpcrdma {
-using State = RequestSlot::State;
+using RequestState = RequestSlot::State;
 
 Requester::Requester(RequesterContext context, rdma::Device& device, const RequesterConfig& config)
     : context_(*context.links_),
@@ -70,9 +70,9 @@ bool Requester::balanced() const noexcept {
 }
 
 /// An illegal transition is still made because the code that follows relies on the new state.
-void Requester::transition(Slot& slot, State to) noexcept {
+void Requester::transition(Slot& slot, RequestState to) noexcept {
   const bool legal = SLUICE_INVARIANT(may_follow(slot.state, to), request_state) &&
-                     SLUICE_INVARIANT(to != State::AwaitingTurn || !slot.ends_as, request_state);
+                     SLUICE_INVARIANT(to != RequestState::AwaitingTurn || !slot.ends_as, request_state);
   slot.state = to;
   if (!legal && link_ != nullptr) link_->close(CloseReason::InternalError);
 }
@@ -81,14 +81,15 @@ void Requester::transition(Slot& slot, State to) noexcept {
 RequestSlot& Requester::slot_of(rpc::Xid xid) noexcept {
   if (!config_.keep_xids) return slots_[static_cast<std::uint32_t>(xid) & (config_.requests - 1)];
   for (std::uint32_t i = 0; i < config_.requests; ++i)
-    if (xids_[i] == xid && slots_[i].state != State::Free && slots_[i].state != State::AwaitingSendDone)
+    if (xids_[i] == xid && slots_[i].state != RequestState::Free &&
+        slots_[i].state != RequestState::AwaitingSendDone)
       return slots_[i];
   return slots_[0];
 }
 
 RequestSlot* Requester::find(rpc::Xid xid) noexcept {
   Slot& slot = slot_of(xid);
-  return slot.xid == xid && slot.state == State::AwaitingReply ? &slot : nullptr;
+  return slot.xid == xid && slot.state == RequestState::AwaitingReply ? &slot : nullptr;
 }
 
 bool Requester::is_outstanding(rpc::Xid xid) const noexcept {
@@ -158,7 +159,7 @@ bool Requester::call_back(std::span<const std::byte> call, service::Client::Call
                           void* context) noexcept {
   if (free_.empty() || call.size() > config_.inline_bytes) return false;
   Slot* const slot = &slots_[free_.top()];  // submit() will use this slot
-  static_cast<void>(SLUICE_INVARIANT(slot->state == State::Free, request_state));
+  static_cast<void>(SLUICE_INVARIANT(slot->state == RequestState::Free, request_state));
   slot->call_back_done = done;
   slot->call_back_context = context;
   const auto finished = [](void* which, const Reply& reply) noexcept {
@@ -171,26 +172,26 @@ bool Requester::call_back(std::span<const std::byte> call, service::Client::Call
 /// Ends a call before its reply. Returns false if it has already ended.
 bool Requester::give_up(Slot& slot, CallStatus status) noexcept {
   switch (slot.state) {
-    case State::AwaitingTurn:
+    case RequestState::AwaitingTurn:
       waiting_.remove(slot);
       break;
-    case State::AwaitingReply:
+    case RequestState::AwaitingReply:
       ++abandoned_;
       break;
-    case State::AwaitingFenceRoom:
-    case State::AwaitingFence:
-    case State::AwaitingDetach:
+    case RequestState::AwaitingFenceRoom:
+    case RequestState::AwaitingFence:
+    case RequestState::AwaitingDetach:
       if (!slot.being_resent()) return false;
       [[fallthrough]];
-    case State::AwaitingResend:
-    case State::AwaitingNextPart:
+    case RequestState::AwaitingResend:
+    case RequestState::AwaitingNextPart:
       // Between parts, the responder expects the remaining parts and accepts no other message.
       slot.ends_as = status;
       slot.deadline_ns = 0;
       return true;
-    case State::Free:
-    case State::AwaitingLastPart:
-    case State::AwaitingSendDone:
+    case RequestState::Free:
+    case RequestState::AwaitingLastPart:
+    case RequestState::AwaitingSendDone:
       return false;
   }
   end_call(slot, status);
@@ -261,35 +262,35 @@ void Requester::detach(Slot& slot) noexcept {
   slot.continued_bytes = 0;
   forget_refusal(slot);
   switch (slot.state) {
-    case State::Free:
+    case RequestState::Free:
       return;
-    case State::AwaitingTurn:
-    case State::AwaitingNextPart:
-    case State::AwaitingLastPart:
+    case RequestState::AwaitingTurn:
+    case RequestState::AwaitingNextPart:
+    case RequestState::AwaitingLastPart:
       free_windows(slot);
       if (slot.ends_as) {
         waiting_.remove(slot);
         return end_call(slot, *slot.ends_as);
       }
-      if (slot.state != State::AwaitingTurn) transition(slot, State::AwaitingTurn);
+      if (slot.state != RequestState::AwaitingTurn) transition(slot, RequestState::AwaitingTurn);
       return;
-    case State::AwaitingFenceRoom:
-    case State::AwaitingFence:
-    case State::AwaitingDetach:
+    case RequestState::AwaitingFenceRoom:
+    case RequestState::AwaitingFence:
+    case RequestState::AwaitingDetach:
       if (!slot.being_resent()) return deliver(slot);
       break;
-    case State::AwaitingReply:
+    case RequestState::AwaitingReply:
       if (!slot.send_once) break;
       set_outcome(slot, CallStatus::ConnectionLost);
       return deliver(slot);
-    case State::AwaitingResend:
+    case RequestState::AwaitingResend:
       break;
-    case State::AwaitingSendDone:
+    case RequestState::AwaitingSendDone:
       return recycle(slot);
   }
   free_windows(slot);
   if (slot.ends_as) return end_call(slot, *slot.ends_as);
-  transition(slot, State::AwaitingTurn);
+  transition(slot, RequestState::AwaitingTurn);
   by_sequence_.push_back(&slot);
 }
 

@@ -9,7 +9,7 @@
 #include "dataplane/rpcrdma/requester/steps.h"
 
 namespace sluice::rpcrdma {
-using State = RequestSlot::State;
+using RequestState = RequestSlot::State;
 
 // --- Plain calls
 //
@@ -54,9 +54,9 @@ template <std::uint32_t kVersion>
   std::byte* const payload = send_buffer(index) + config_.inline_bytes;
   std::memcpy(payload, request.payload.data(), request.payload.size());
   xdr::store_u32(payload, static_cast<std::uint32_t>(slot.xid));
-  step<State::Free, State::AwaitingTurn>(slot);
+  step<RequestState::Free, RequestState::AwaitingTurn>(slot);
   stage_plain_send(slot, index, kVersion == v2::kVersion);
-  step<State::AwaitingTurn, State::AwaitingReply>(slot);
+  step<RequestState::AwaitingTurn, RequestState::AwaitingReply>(slot);
   set_sent(slot, index);
   return SubmittedXid(slot.xid);
 }
@@ -65,7 +65,7 @@ template <std::uint32_t kVersion>
 [[gnu::always_inline]] inline RequestSlot& Requester::take_slot(const Request& request,
                                                                 std::uint16_t index) noexcept {
   Slot& slot = slots_[index];
-  SLUICE_INVARIANT_DEBUG(slot.index == index && slot.state == State::Free, request_state);
+  SLUICE_INVARIANT_DEBUG(slot.index == index && slot.state == RequestState::Free, request_state);
   SLUICE_INVARIANT_DEBUG(slot.receive == kNoReceive && !slot.link.linked(), list_membership);
   slot.xid = static_cast<rpc::Xid>(++xid_sequence_ * config_.requests | index);
   slot.sequence = ++sequence_;
@@ -104,7 +104,7 @@ std::uint32_t Requester::long_buffers_for_first() const noexcept {
     end_call(slot, CallStatus::TooLarge);
     return SubmittedXid(xid);
   }
-  transition(slot, State::AwaitingTurn);
+  transition(slot, RequestState::AwaitingTurn);
   // No call may be sent between the parts of a continued call.
   const Slot* const first = waiting_.front();
   if (slot.urgent && (first == nullptr || !first->in_parts()))
@@ -128,7 +128,7 @@ template <std::uint32_t kVersion>
   reply.xid_ = slot.xid;
   reply.slot_ = slot.index;
   reply.message_ = message.subspan(version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes);
-  step<State::AwaitingReply, State::AwaitingSendDone>(slot);
+  step<RequestState::AwaitingReply, RequestState::AwaitingSendDone>(slot);
   if (slot.completion != nullptr) slot.completion(slot.context, reply);
   end_delivery(slot, buffer);
   pump();
@@ -156,7 +156,7 @@ bool Requester::may_send(const Slot& slot) noexcept {
 void Requester::send_waiting() noexcept {
   while (Slot* slot = unfenced_.pop_front()) {
     fence(*slot);
-    if (slot->state == State::AwaitingFenceRoom) return;
+    if (slot->state == RequestState::AwaitingFenceRoom) return;
   }
   while (Slot* slot = waiting_.front()) {
     if (!may_send(*slot)) {
@@ -214,8 +214,8 @@ bool Requester::send(Slot& slot) noexcept {
 void Requester::on_sent(Slot& slot, const Shape& shape) noexcept {
   SLUICE_INVARIANT_DEBUG(!slot.link.linked(), list_membership);
   const bool in_parts = slot.in_parts();
-  const bool answered = slot.state == State::AwaitingLastPart;
-  transition(slot, State::AwaitingReply);
+  const bool answered = slot.state == RequestState::AwaitingLastPart;
+  transition(slot, RequestState::AwaitingReply);
   set_sent(slot, slot.index);
   slot.sent_no_msg = shape.long_call;
   // The sequence also ends if the rest fits one Send because the threshold was raised.
@@ -238,8 +238,8 @@ bool Requester::stage_parts(Slot& slot, const Shape& shape) noexcept {
                                         .last_header_bytes = shape.header_bytes},
                                        slot.continued_bytes, slot.parts_posted);
   posted_ += slot.parts_posted - before;
-  if (slot.continued_bytes > 0 && slot.state == State::AwaitingTurn)
-    transition(slot, State::AwaitingNextPart);
+  if (slot.continued_bytes > 0 && slot.state == RequestState::AwaitingTurn)
+    transition(slot, RequestState::AwaitingNextPart);
   return done && link_->may_send_now({Sender::Kind::Call, slot.index});
 }
 

@@ -12,7 +12,7 @@
 
 namespace sluice::rpcrdma {
 
-using State = CallSlot::State;
+using CallState = CallSlot::State;
 
 // --- Plain calls
 //
@@ -45,16 +45,16 @@ template <std::uint32_t kVersion>
   slot.message_span() = payload;
   slot.arguments_ = reader.rest();
   slot.with_service_ = true;
-  step<State::Received, State::Executing>(slot);
+  step<CallState::Received, CallState::Executing>(slot);
   execute(slot);
-  if (!slot.completed_ || slot.state_ != State::Executing) [[unlikely]]
+  if (!slot.completed_ || slot.state_ != CallState::Executing) [[unlikely]]
     return advance(slot);
   if (!slot.plain_ || !link_.is_open()) [[unlikely]]
     return advance_completed(slot);
   finish_payload(slot);
   if (!stage_plain_reply(slot, kVersion == v2::kVersion)) [[unlikely]]
     return advance_completed(slot);
-  step<State::Executing, State::Pushing, State::Replying>(slot);
+  step<CallState::Executing, CallState::Pushing, CallState::Replying>(slot);
   end_advance(slot);
 }
 
@@ -113,7 +113,7 @@ void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& 
   ++counter;
   slot.refusal_ = error;
   slot.plain_ = false;
-  set_state(slot, State::Pushing);
+  set_state(slot, CallState::Pushing);
 }
 
 /// Runs steps 9 and 11 of the order of checks of version 2, except the checks that version 1 has as well; see
@@ -167,7 +167,7 @@ void Responder::check_call(CallSlot& slot) noexcept {
   Counters& counters = link_.counters();
   const MessageHeader& header = slot.message_.header;
   if (slot.refusal_) {
-    set_state(slot, State::Pushing);
+    set_state(slot, CallState::Pushing);
     return;
   }
   const bool has_chunks = !header.chunks.empty();
@@ -198,7 +198,7 @@ void Responder::check_call(CallSlot& slot) noexcept {
       return refuse(slot, counters.call_too_long, kRefuseSystem);
   }
   if (header.no_msg)
-    set_state(slot, State::AwaitingCallMemory);
+    set_state(slot, CallState::AwaitingCallMemory);
   else if (slot.layout_.chunk_count == 0)
     dispatch_payload(slot);  // the Read list has only empty segments
   else
@@ -322,7 +322,7 @@ void Responder::await_reply_memory(CallSlot& slot) noexcept {
   SLUICE_INVARIANT_DEBUG(!slot.completed_ && !slot.waits(), call_slot_state);
   if (slot.impossible_) return complete(slot, rpc::AcceptStat::SystemErr);
   ++link_.counters().waits_reply_memory;
-  set_state(slot, State::AwaitingReplyMemory);
+  set_state(slot, CallState::AwaitingReplyMemory);
   context_.memory.replies.await(reply_account_, slot.wanted_results_, slot);
 }
 

@@ -12,7 +12,7 @@
 
 namespace sluice::rpcrdma {
 
-using State = CallSlot::State;
+using CallState = CallSlot::State;
 
 namespace {
 
@@ -94,7 +94,7 @@ void Responder::place_call(CallSlot& slot) noexcept {
     enter_service(slot);
     return placed(slot, slot.service_->place(slot));
   }
-  set_state(slot, State::AwaitingCallMemory);
+  set_state(slot, CallState::AwaitingCallMemory);
 }
 
 void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
@@ -104,12 +104,12 @@ void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
       if (rdma::total_bytes(slot.pieces()) < slot.layout_.chunks[0].bytes)
         return complete(slot, rpc::AcceptStat::SystemErr);
       slot.into_sink_ = true;
-      set_state(slot, State::AwaitingReadRoom);
+      set_state(slot, CallState::AwaitingReadRoom);
       return;
     case service::Placement::Assemble:
       slot.piece_count_ = 0;
       slot.placed_bytes_ = 0;
-      set_state(slot, State::AwaitingCallMemory);
+      set_state(slot, CallState::AwaitingCallMemory);
       return;
     case service::Placement::Reply:
     case service::Placement::Later:
@@ -145,7 +145,7 @@ void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
       to += run + (i < layout.chunk_count ? xdr::padded(layout.chunks[i].bytes) : 0);
     }
   }
-  set_state(slot, State::AwaitingReadRoom);
+  set_state(slot, CallState::AwaitingReadRoom);
 }
 
 std::optional<rdma::Lkey> Responder::message_lkey(const service::Call& call) const noexcept {
@@ -207,7 +207,7 @@ void Responder::post_reads(CallSlot& slot) noexcept {
       link_.counters().rdma_reads += work_requests;
       link_.count_received(&Counters::rdma_read_bytes, *bytes_read);
       ++posted_;
-      set_state(slot, State::Pulling);
+      set_state(slot, CallState::Pulling);
       probe::reads_posted(link_.number(), slot.xid(), slot.index_, *bytes_read);
       return;
     }
@@ -219,14 +219,14 @@ void Responder::post_reads(CallSlot& slot) noexcept {
 
 [[gnu::noinline]] void Responder::on_reads_done(std::uint16_t index) noexcept {
   CallSlot& slot = slots_[index];
-  SLUICE_INVARIANT_DEBUG(posted_ > 0 && slot.state_ == State::Pulling, call_slot_state);
+  SLUICE_INVARIANT_DEBUG(posted_ > 0 && slot.state_ == CallState::Pulling, call_slot_state);
   --posted_;
   probe::reads_finished(link_.number(), slot.xid(), slot.index_);
   if (!link_.is_open()) return finish(slot);
   if (slot.into_sink_) {
     run_service(slot);
   } else {
-    set_state(slot, State::Executing);
+    set_state(slot, CallState::Executing);
     dispatch_pulled(slot);
   }
   advance(slot);
@@ -251,7 +251,7 @@ std::span<const rdma::Sge> Responder::item_sources(CallSlot& slot, const service
 bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
                              const WriteChunk& target) noexcept {
   SendStage& stage = link_.stage();
-  SLUICE_INVARIANT_DEBUG(slot.state_ == State::Pushing, call_slot_state);
+  SLUICE_INVARIANT_DEBUG(slot.state_ == CallState::Pushing, call_slot_state);
   const std::uint64_t wr_id = link_.wr_id(WrKind::Transfer, slot.index_);
   stage.begin_transfers();
   std::uint32_t next_segment = 0;

@@ -9,7 +9,7 @@
 
 namespace sluice::rpcrdma {
 
-using State = CallSlot::State;
+using CallState = CallSlot::State;
 
 struct Responder::ReplyPlan {
   enum class Mechanism : std::uint8_t { Inline, ReplyChunk, Continued };
@@ -123,7 +123,7 @@ bool Responder::reply_will_fit(CallSlot& slot, std::uint64_t results_bytes) noex
   ReplyPlan plan;
   plan.payload_bytes = rpc::kMinReplyBytes + results_bytes;
   if (choose_mechanism(slot, plan, true)) return true;
-  set_state(slot, State::Pushing);
+  set_state(slot, CallState::Pushing);
   return false;
 }
 
@@ -347,7 +347,7 @@ void Responder::push_reply(CallSlot& slot) noexcept {
   if (!slot.refusal_) {
     finish_payload(slot);
     if (slot.plain_ && stage_plain_reply(slot, link_.speaks_version_2()))
-      return set_state(slot, State::Replying);
+      return set_state(slot, CallState::Replying);
   }
   push_other_reply(slot);
 }
@@ -363,7 +363,7 @@ bool Responder::may_push_now(CallSlot& slot, const ReplyPlan& plan) noexcept {
 }
 
 void Responder::push_other_reply(CallSlot& slot) noexcept {
-  SLUICE_INVARIANT_DEBUG(slot.state_ == State::Pushing && !slot.waits(), call_slot_state);
+  SLUICE_INVARIANT_DEBUG(slot.state_ == CallState::Pushing && !slot.waits(), call_slot_state);
   ReplyPlan plan;
   if (!slot.refusal_) plan_reply(slot, plan);
   if (!may_push_now(slot, plan)) return wait_for_credit(slot);
@@ -377,7 +377,7 @@ void Responder::push_other_reply(CallSlot& slot) noexcept {
       link_.counters().rdma_writes += stage.size() - mark.wrs() - 1;
       count_sent(slot, plan);
       on_reply_staged(slot);
-      set_state(slot, State::Replying);
+      set_state(slot, CallState::Replying);
       // A refusal may also end it, if the threshold was lowered between parts.
       if (plan.mechanism == ReplyPlan::Mechanism::Continued || slot.continued_bytes_ > 0)
         link_.end_continued_message();

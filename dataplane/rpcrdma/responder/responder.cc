@@ -11,7 +11,7 @@
 #include "dataplane/rpcrdma/responder/steps.h"
 
 namespace sluice::rpcrdma {
-using State = CallSlot::State;
+using CallState = CallSlot::State;
 
 Responder::Responder(ResponderContext& context, Link& link, service::Client& client,
                      const ConnectionCapacity& capacity, rdma::MemoryRegion reply_region)
@@ -34,7 +34,7 @@ Responder::Responder(ResponderContext& context, Link& link, service::Client& cli
     slot.client_ = &client;
     slot.set_host(*this, storage_[i]);
   }
-  context_.measurement.slots_in_state[static_cast<std::size_t>(State::Free)] += max_slots_;
+  context_.measurement.slots_in_state[static_cast<std::size_t>(CallState::Free)] += max_slots_;
 }
 
 void CallSlot::on_share() noexcept {
@@ -85,42 +85,43 @@ bool Responder::is_stalled(const CallSlot& slot, std::uint64_t now_ns) const noe
 
 void Responder::look_for_oldest(const CallSlot& slot) noexcept {
   if (next_checked_ == 0) oldest_ = std::exchange(oldest_so_far_, {});
-  if (slot.state_ == State::Free) return;
-  if (oldest_so_far_.state == State::Free || slot.begun_ns_ < oldest_so_far_.begun_ns)
+  if (slot.state_ == CallState::Free) return;
+  if (oldest_so_far_.state == CallState::Free || slot.begun_ns_ < oldest_so_far_.begun_ns)
     oldest_so_far_ = {slot.state_, slot.begun_ns_};
 }
 
 void Responder::advance(CallSlot& slot) noexcept {
   SLUICE_INVARIANT_DEBUG(slot.responder_ == this && slot.index_ < max_slots_, table_index);
   slot.advancing_ = true;
-  State before;
+  CallState before;
   do {
     before = slot.state_;
     if (slot.waits() || !link_.is_open()) break;
     switch (before) {
-      case State::Received:
+      case CallState::Received:
         check_call(slot);
         break;
-      case State::AwaitingCallMemory:
+      case CallState::AwaitingCallMemory:
         assemble_inline_parts(slot);
         break;
-      case State::AwaitingReadRoom:
+      case CallState::AwaitingReadRoom:
         post_reads(slot);
         break;
-      case State::AwaitingReplyMemory:
+      case CallState::AwaitingReplyMemory:
         run_service(slot);
         break;
-      case State::Pushing:
+      case CallState::Pushing:
         push_reply(slot);
         break;
-      case State::Free:
-      case State::Pulling:
-      case State::Executing:
-      case State::Replying:
+      case CallState::Free:
+      case CallState::Pulling:
+      case CallState::Executing:
+      case CallState::Replying:
         break;
     }
-    if (slot.completed_ && slot.state_ != State::Free && slot.state_ < State::Pushing) begin_pushing(slot);
-  } while (slot.state_ != before && slot.state_ != State::Replying);
+    if (slot.completed_ && slot.state_ != CallState::Free && slot.state_ < CallState::Pushing)
+      begin_pushing(slot);
+  } while (slot.state_ != before && slot.state_ != CallState::Replying);
   end_advance(slot);
   if (!link_.is_open()) abandon(slot);
 }
@@ -128,16 +129,16 @@ void Responder::advance(CallSlot& slot) noexcept {
 /// Frees a slot of a closed connection, unless the driver or the service still uses it.
 void Responder::abandon(CallSlot& slot) noexcept {
   switch (slot.state_) {
-    case State::AwaitingCallMemory:
-    case State::AwaitingReplyMemory:
-    case State::Received:
-    case State::AwaitingReadRoom:
-    case State::Pushing:
+    case CallState::AwaitingCallMemory:
+    case CallState::AwaitingReplyMemory:
+    case CallState::Received:
+    case CallState::AwaitingReadRoom:
+    case CallState::Pushing:
       break;
-    case State::Free:
-    case State::Pulling:
-    case State::Executing:
-    case State::Replying:
+    case CallState::Free:
+    case CallState::Pulling:
+    case CallState::Executing:
+    case CallState::Replying:
       return;
   }
   CallSlotQueue::unlink(slot);
@@ -156,7 +157,7 @@ void Responder::on_complete(service::Call& call, rpc::AcceptStat stat) noexcept 
 
 void Responder::complete(CallSlot& slot, rpc::AcceptStat stat) noexcept {
   if (slot.completed_) return;
-  SLUICE_INVARIANT_DEBUG(slot.state_ != State::Free && slot.state_ < State::Pushing, call_slot_state);
+  SLUICE_INVARIANT_DEBUG(slot.state_ != CallState::Free && slot.state_ < CallState::Pushing, call_slot_state);
   slot.completed_ = true;
   slot.stat_ = stat;
   slot.outcome_ =
@@ -178,7 +179,7 @@ void Responder::on_reply_too_long(service::Call& call, std::uint64_t bytes) noex
   if (slot.completed_) return;
   refuse_long_reply(slot, bytes);
   slot.completed_ = true;
-  set_state(slot, State::Pushing);
+  set_state(slot, CallState::Pushing);
   release_assembly(slot);
   if (!slot.advancing_) advance(slot);
 }
@@ -187,7 +188,7 @@ bool Responder::on_grow_results(service::Call& call, std::size_t bytes) noexcept
   auto& slot = static_cast<CallSlot&>(call);
   SharedMemory& memory = context_.memory.replies;
   slot.wanted_results_ = bytes + rpc::kMinReplyBytes;
-  SLUICE_INVARIANT_DEBUG(slot.state_ != State::Free && !slot.completed_, call_slot_state);
+  SLUICE_INVARIANT_DEBUG(slot.state_ != CallState::Free && !slot.completed_, call_slot_state);
   if (slot.reply_memory_ != nullptr || slot.wanted_results_ > memory.most_bytes()) {
     slot.impossible_ = true;
     return false;
@@ -226,7 +227,7 @@ void Responder::on_await_memory(service::Call& call) noexcept {
     --posted_;
     --replying_;
     let_go(slot, true);
-    step<State::Replying, State::Free>(slot);
+    step<CallState::Replying, CallState::Free>(slot);
     give_back(slot);
   } while (index != kNoWr);
   if (!pending_.empty()) serve_pending();
@@ -235,7 +236,7 @@ void Responder::on_await_memory(service::Call& call) noexcept {
 void Responder::on_part_sent(std::uint16_t index) noexcept {
   if (!SLUICE_INVARIANT(index < max_slots_ && slots_[index].parts_posted_ > 0, pool_balance)) return;
   CallSlot& slot = slots_[index];
-  if (--slot.parts_posted_ == 0 && !link_.is_open() && slot.state_ == State::Pushing) finish(slot);
+  if (--slot.parts_posted_ == 0 && !link_.is_open() && slot.state_ == CallState::Pushing) finish(slot);
 }
 
 void Responder::on_failed(std::uint16_t index, bool last) noexcept {
@@ -246,17 +247,17 @@ void Responder::on_failed(std::uint16_t index, bool last) noexcept {
     static_cast<void>(SLUICE_INVARIANT(posted_ > 0 && posted_ >= replying_, pool_balance));
     index = std::exchange(slot.sent_before_, kNoWr);
     --posted_;
-    if (slot.state_ == State::Replying) --replying_;
+    if (slot.state_ == CallState::Replying) --replying_;
     finish(slot, delivered);
     // A preceding Send that was flushed had its own completion, which also ended the Sends before it. The
     // other preceding Sends have been delivered.
     delivered = true;
-  } while (index != kNoWr && slots_[index].state_ == State::Replying);
+  } while (index != kNoWr && slots_[index].state_ == CallState::Replying);
 }
 
 void Responder::finish(CallSlot& slot, bool replied) noexcept {
   let_go(slot, replied);
-  set_state(slot, State::Free);
+  set_state(slot, CallState::Free);
   give_back(slot);
 }
 
@@ -269,7 +270,7 @@ void Responder::finish(CallSlot& slot, bool replied) noexcept {
 }
 
 void Responder::wait_for_send_room(CallSlot& slot, std::size_t work_requests) noexcept {
-  SLUICE_INVARIANT_DEBUG(slot.state_ == State::Pushing || slot.state_ == State::AwaitingReadRoom,
+  SLUICE_INVARIANT_DEBUG(slot.state_ == CallState::Pushing || slot.state_ == CallState::AwaitingReadRoom,
                          call_slot_state);
   slot.wanted_room_ = static_cast<std::uint32_t>(work_requests);
   waiting_send_room_.push_back(slot);
@@ -278,7 +279,7 @@ void Responder::wait_for_send_room(CallSlot& slot, std::size_t work_requests) no
 
 /// Queues the slot until a credit arrives or a continued message ends; the connection then retries it.
 void Responder::wait_for_credit(CallSlot& slot) noexcept {
-  SLUICE_INVARIANT_DEBUG(slot.state_ == State::Pushing, call_slot_state);
+  SLUICE_INVARIANT_DEBUG(slot.state_ == CallState::Pushing, call_slot_state);
   slot.wanted_room_ = 0;
   waiting_send_room_.push_back(slot);
 }
@@ -310,7 +311,7 @@ void Responder::on_connection_lost() noexcept {
     if (!slots_[i].advancing_) abandon(slots_[i]);  // an advancing slot abandons itself
   static_cast<void>(SLUICE_INVARIANT(pending_.empty() && waiting_send_room_.empty(), list_membership));
   for (std::uint32_t i = 0; i < max_slots_; ++i)
-    if (slots_[i].state_ == State::Executing && slots_[i].with_service_ && !slots_[i].completed_)
+    if (slots_[i].state_ == CallState::Executing && slots_[i].with_service_ && !slots_[i].completed_)
       slots_[i].service_->call_abandoned(slots_[i]);
   for (service::Service* service : context_.services.all()) service->client_gone(client_);
   if (sole_service_ != nullptr) sole_service_->client_gone(client_);

@@ -3,6 +3,7 @@
 """Each check of tidy passes on a small valid project, and detects each fault in it. Speaks TAP.
 
 tidy_test.py SOURCE_ROOT"""
+import json
 import os
 import shutil
 import sys
@@ -11,6 +12,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from planes_of_tests import Skipped, missing, run_tap  # noqa: E402
 
+import commands
 import lengths
 import layers  # noqa: E402
 import tidy
@@ -146,6 +148,19 @@ def functions_are_measured():
     assert found == [(4, 71), (76, 5), (83, 70)], found
 
 
+def each_source_of_a_unit_has_a_command():
+    with tempfile.TemporaryDirectory() as build:
+        os.mkdir(os.path.join(build, "x.p"))
+        with open(os.path.join(build, "x.p/x-unity0.cpp"), "w", encoding="utf-8") as file:
+            file.write(f"#include<{build}/../a/one.cc>\n#include<{build}/../a/two.cc>\n")
+        alone = {"directory": build, "file": "../b/three.cc", "command": "c++ -c ../b/three.cc"}
+        with open(os.path.join(build, "compile_commands.json"), "w", encoding="utf-8") as file:
+            json.dump([{"directory": build, "file": "x.p/x-unity0.cpp", "command": "c++ '-DV=\"1 2\"' -c x.p/x-unity0.cpp", "output": "x.o"}, alone], file)
+        one, two, three = commands.entries(build)
+    assert (one["file"], two["file"], one["output"]) == ("../a/one.cc", "../a/two.cc", "x.o"), (one, two)
+    assert one["command"] == "c++ '-DV=\"1 2\"' -c ../a/one.cc" and three == alone, (one, three)
+
+
 def long_functions_and_files_are_reported():
     with Project() as project:
         project.write("pmd/long.cc", lines_of(71) + lines_of(70))
@@ -221,6 +236,7 @@ TESTS = [
     noticed("comments_are_the_fields_english", "pmd/device.cc", "// Of the latest call.\nint a;\n// What it is.\nint b;\n", "pmd/device.cc:3: no subject"),
     noticed("comment_lines_fit", "pmd/device.cc", f"// {'a' * 108}\n", "pmd/device.cc:3 has 111 columns"),
     two_phrases_in_a_thousand_words_pass,
+    each_source_of_a_unit_has_a_command,
     functions_are_measured,
     long_functions_and_files_are_reported,
 ]

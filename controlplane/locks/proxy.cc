@@ -184,7 +184,7 @@ void LockProxy::settle(std::uint32_t procedure, Owner& owner, const LockArgument
   const Bytes& handle = arguments.lock.handle;
   const WaitKey waited{owner.id, handle, arguments.lock.offset, arguments.lock.length};
   if (is_lock(procedure)) {
-    if (result.stat != Stat::Blocked) forget(waited);
+    result.stat == Stat::Blocked ? ask_again_later(waited) : forget(waited);
     if (result.stat != Stat::Granted) return table_.not_granted(owner, handle, range_of(arguments));
     table_.hold(owner, handle, range_of(arguments));
     if (owner.leaving) release_file(owner, handle);
@@ -242,6 +242,77 @@ void LockProxy::forget(const WaitKey& key) {
   table_.unuse(key.id);
 }
 
+// --- Retransmission of LOCKs for which clients wait
+
+void LockProxy::ask_again_later(const WaitKey& key) {
+  const auto at = waiters_.find(key);
+  if (at != waiters_.end() && !std::exchange(at->second.queued, true))
+    to_ask_.emplace(now_ns_ + kAskAgainNs, key);
+}
+
+/// Sends the next LOCK again if one is due. An owner has one such LOCK outstanding, and none while its
+/// interrupted LOCKs are being repeated.
+void LockProxy::ask_again() {
+  while (!to_ask_.empty() && now_ns_ >= to_ask_.begin()->first && now_ns_ >= ask_ns_) {
+    const WaitKey key = to_ask_.begin()->second;
+    to_ask_.erase(to_ask_.begin());
+    const auto at = waiters_.find(key);
+    if (at == waiters_.end()) continue;
+    at->second.queued = false;
+    if (at->second.calling) continue;  // the client's reply to GRANTED decides
+    if (asking_.contains(key.id) || deferrals_.contains(key.id))
+      ask_again_later(key);
+    else
+      ask_again(key, at->second.arguments);
+  }
+}
+
+void LockProxy::ask_again(const WaitKey& key, const LockArguments& arguments) {
+  Owner& owner = *table_.by_id(key.id);
+  ask_ns_ = now_ns_ + kAskAgainPaceNs;
+  asking_.emplace(key.id, key);
+  count(statistics_.asked_again);
+  table_.use(owner);
+  table_.ask(owner, key.handle, range_of(arguments));
+  upstream_.send(
+      to_upstream(kLock, owner, arguments), now_ns_, kNoDeadline,
+      [this, key, arguments](std::span<const std::byte> reply) { asked_again(key, arguments, reply); });
+}
+
+/// Handles the reply to a retransmitted LOCK. The client gets a GRANTED for a granted lock, as if the
+/// upstream had sent one. A granted lock without a waiter is unlocked.
+void LockProxy::asked_again(const WaitKey& key, const LockArguments& arguments,
+                            std::span<const std::byte> reply) {
+  asking_.erase(key.id);
+  xdr::Reader reader(reply);
+  const auto decoded = rpc::decode_reply(reader);
+  const auto result = decoded.ok && decoded.header.success() ? decode_result(reader, false) : std::nullopt;
+  Owner& owner = *table_.by_id(key.id);  // in use by this call
+  const auto at = waiters_.find(key);
+  if (!result || result->stat != Stat::Granted) {
+    table_.not_granted(owner, key.handle, range_of(arguments));
+    if (at == waiters_.end() && result && result->stat == Stat::Blocked) cancel(owner, arguments);
+    ask_again_later(key);
+  } else if (at != waiters_.end() && !owner.leaving) {
+    at->second.acquired = true;
+    if (!std::exchange(at->second.calling, true)) call_client(key, now_ns_);
+  } else {
+    unlock(owner, arguments);
+  }
+  table_.unuse(key.id);
+}
+
+/// Unlocks a lock that was granted to the gateway, unless the client has acquired it by another call.
+void LockProxy::unlock(Owner& owner, const LockArguments& arguments) {
+  const Range range = range_of(arguments);
+  const auto file = owner.files.find(arguments.lock.handle);
+  table_.not_granted(owner, arguments.lock.handle, range);
+  if (!owner.leaving && file != owner.files.end() && file->second.covers(range)) return;
+  table_.use(owner);
+  upstream_.send(to_upstream(kUnlock, owner, arguments), now_ns_, kNoDeadline,
+                 [this, id = owner.id](std::span<const std::byte>) { table_.unuse(id); });
+}
+
 void LockProxy::reconcile() {
   const auto address = settings_.where();
   if (address) upstream_.move_to(*address);
@@ -260,6 +331,7 @@ void LockProxy::prepare(mount::PollSet& set) {
   set.wake_at(look_ns_ + kLookNs);
   if (!to_release_.empty()) set.wake_at(release_ns_);
   if (!to_repeat_.empty()) set.wake_at(repeat_ns_);
+  if (!to_ask_.empty()) set.wake_at(std::max(to_ask_.begin()->first, ask_ns_));
 }
 
 void LockProxy::poll(const mount::PollSet& set, std::uint64_t now_ns) {
@@ -271,6 +343,7 @@ void LockProxy::poll(const mount::PollSet& set, std::uint64_t now_ns) {
     reconcile();
   }
   repeat_and_release_later();
+  ask_again();
 }
 
 void LockProxy::repeat_and_release_later() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Proxy for the lock manager (NLM) of the upstream. Client calls are forwarded under the gateway's own owners
-// (table.h), and a GRANTED of the upstream is forwarded to the waiting client. Clients only get answers of
-// the upstream; they wait while it is silent. The proxy notifies clients when the upstream has restarted, and
+// (table.h), and a GRANTED of the upstream is forwarded to the waiting client. A LOCK for which a client
+// waits is also retransmitted, because not every upstream sends GRANTED. Clients only get answers of the
+// upstream; they wait while it is silent. The proxy notifies clients when the upstream has restarted, and
 // releases the locks of clients that have restarted.
 //
 // A LOCK is in the journal before it is sent. After a restart of the control plane, the LOCKs without an
@@ -45,6 +46,11 @@ inline constexpr std::uint64_t kUnknownNoticeNs = 60'000'000'000;
 inline constexpr std::uint64_t kReleaseAgainNs = 5'000'000'000;
 /// Retry interval for an interrupted LOCK that the upstream can neither grant nor deny.
 inline constexpr std::uint64_t kRepeatLockNs = 5'000'000'000;
+/// Delay in nanoseconds after which a LOCK for which a client waits is sent again. An upstream may grant the
+/// lock without a GRANTED, as the lock manager of Linux 6.12 does, and its clients ask again after 30 s only.
+inline constexpr std::uint64_t kAskAgainNs = 2'000'000'000;
+/// Minimum interval in nanoseconds between two LOCKs that are sent again for waiting clients.
+inline constexpr std::uint64_t kAskAgainPaceNs = 2'000'000;
 /// Interval between updates of the upstream's address and reports of its state.
 inline constexpr std::uint64_t kLookNs = 1'000'000'000;
 /// State of the gateway's NSM, as the upstream sees it. It is odd and constant, because the gateway's locks
@@ -119,6 +125,10 @@ class LockProxy {
   struct Waiter {
     LockArguments arguments;  ///< arguments of the client's call
     bool calling = false;
+    /// True if the reply to a retransmitted LOCK has granted the lock. If the client refuses the lock, the
+    /// proxy unlocks it at the upstream.
+    bool acquired = false;
+    bool queued = false;                                 ///< in to_ask_, in which a waiter has one place
     std::vector<std::pair<IncomingCall, Bytes>> grants;  ///< grants of the upstream, with their cookies
   };
 
@@ -145,6 +155,12 @@ class LockProxy {
   void respond(const CallKey& key, std::span<const std::byte> message);
   bool wait_for(Owner& owner, const LockArguments& arguments);
   void forget(const WaitKey& key);
+  void ask_again_later(const WaitKey& key);
+  void ask_again();
+  void ask_again(const WaitKey& key, const LockArguments& arguments);
+  void asked_again(const WaitKey& key, const LockArguments& arguments, std::span<const std::byte> reply);
+  void unlock(Owner& owner, const LockArguments& arguments);
+  void cancel(Owner& owner, const LockArguments& arguments);
   void call_client(const WaitKey& key, std::uint64_t now_ns);
   void delivered(const WaitKey& key, std::span<const std::byte> reply);
   void answer_grant(const IncomingCall& call, const Bytes& cookie, Stat stat);
@@ -175,6 +191,9 @@ class LockProxy {
   Shares call_shares_{kMaxCalls, kMaxCallsOfNetwork};
   std::map<WaitKey, Waiter> waiters_;
   Shares waiter_shares_{kMaxWaiters, kMaxWaitersOfNetwork};
+  std::multimap<std::uint64_t, WaitKey> to_ask_;  ///< waiters by the time at which their LOCK is sent again
+  std::map<std::uint32_t, WaitKey> asking_;       ///< owners with a LOCK that was sent again, and its waiter
+  std::uint64_t ask_ns_ = 0;                      ///< earliest time of the next such LOCK
   std::vector<std::pair<std::uint32_t, Bytes>> to_release_;  ///< owners and files whose release is retried
   std::uint64_t release_ns_ = 0;
   /// LOCKs to be repeated before calls of an owner are sent, and those calls. An owner without an entry has

@@ -88,7 +88,7 @@ void LockProxy::delivered(const WaitKey& key, std::span<const std::byte> reply) 
   const Stat stat = result ? result->stat : Stat::Denied;
   Owner& owner = *table_.by_id(key.id);
   const bool taken = stat == Stat::Granted && !owner.leaving;
-  at->second.calling = false;
+  at->second.calling = at->second.acquired = false;
   if (taken) {
     const Lock& lock = waiter.arguments.lock;
     table_.hold(owner, lock.handle, range_of(lock.offset, lock.length, waiter.arguments.exclusive));
@@ -98,7 +98,11 @@ void LockProxy::delivered(const WaitKey& key, std::span<const std::byte> reply) 
   }
   const bool later = stat == Stat::DeniedGracePeriod && !owner.leaving;
   at->second.grants.clear();
-  if (!later) forget(key);
+  if (waiter.acquired && !taken) unlock(owner, waiter.arguments);
+  if (later)
+    ask_again_later(key);
+  else
+    forget(key);
   for (const auto& [call, cookie] : waiter.grants)
     answer_grant(call, cookie, taken || later ? stat : Stat::Denied);
 }
@@ -259,15 +263,19 @@ void LockProxy::resume(std::uint64_t now_ns) {
   for (const auto& [to, state] : notices) notify(to, state);
 }
 
+void LockProxy::cancel(Owner& owner, const LockArguments& arguments) {
+  table_.use(owner);
+  upstream_.send(to_upstream(kCancel, owner, arguments), now_ns_, kNoDeadline,
+                 [this, id = owner.id](std::span<const std::byte>) { table_.unuse(id); });
+}
+
 void LockProxy::release(Owner& owner) {
   std::vector<std::pair<WaitKey, LockArguments>> waits;
   for (auto at = waiters_.lower_bound({.id = owner.id, .handle = {}});
        at != waiters_.end() && at->first.id == owner.id; ++at)
     waits.emplace_back(at->first, at->second.arguments);
   for (const auto& [key, arguments] : waits) {
-    table_.use(owner);
-    upstream_.send(to_upstream(kCancel, owner, arguments), now_ns_, kNoDeadline,
-                   [this, id = owner.id](std::span<const std::byte>) { table_.unuse(id); });
+    cancel(owner, arguments);
     forget(key);
   }
   std::vector<Bytes> handles;

@@ -20,6 +20,7 @@ namespace sluice::locks {
   X(grants_delivered) /* grants that the client accepted */                      \
   X(grants_refused)   /* grants refused: no waiter, or unreachable client */     \
   X(repeated)         /* retransmissions of outstanding calls */                 \
+  X(asked_again)      /* LOCKs sent again for waiting clients */                 \
   X(exhausted)        /* calls denied because a limit was reached */             \
   X(denied)           /* calls of hosts that are not permitted */                \
   X(malformed)        /* messages that are not calls, and malformed arguments */ \

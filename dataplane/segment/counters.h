@@ -227,6 +227,7 @@
   X(locks_grants_delivered, locks, grants_delivered)                                            \
   X(locks_grants_refused, locks, grants_refused)                                                \
   X(locks_repeated, locks, repeated)                                                            \
+  X(locks_asked_again, locks, asked_again)                                                      \
   X(locks_exhausted, locks, exhausted)                                                          \
   X(locks_denied, locks, denied)                                                                \
   X(locks_malformed, locks, malformed)                                                          \

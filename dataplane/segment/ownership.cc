@@ -131,7 +131,9 @@ void ControlOwnership::wait_for_predecessor() {
       if (turns_of(heart.owner.load()) == 0) return;
       throw SetupError(
           "The control plane" + process(heart.pid.load()) + " of segment '" + name_ +
-          "' is stopped in the middle of a write. Resume it (kill -CONT), or end it (kill -KILL " +
+          "' has had no heartbeat for " + std::to_string(kHeartbeatTimeoutNs / 1'000'000'000) +
+          " s and is in the middle of a write. It is stopped, or the host is overloaded. Resume it "
+          "(kill -CONT), wait for it, or end it (kill -KILL " +
           std::to_string(heart.pid.load()) + "), and start this one again.");
     }
     sleep_between_checks();

@@ -91,9 +91,10 @@ class Loop {
     std::ofstream(file_)
         << "segment = \"" << name_ << "\"\nlog_level = \"error\"\n"
         << "[reactor]\ncount = 8\ncpus = [0, 0, 0, 0, 0, 0, 0, 0]\n"
-        << "[transport]\ncredits = 4\nmax_connections = 16384\n"
+        // No data plane runs, so the credits need no memory; the check of a machine's memory counts them.
+        << "[transport]\ncredits = 1\nmax_connections = 16384\n"
         << "[device]\ndriver = \"softroce\"\nethdev = \"x\"\naddresses = [\"192.0.2.1/24\"]\n"
-        << "[admission]\nmax_requests_per_second = 10000\n[policy]\nmax_credits = 4\n"
+        << "[admission]\nmax_requests_per_second = 10000\n[policy]\nmax_credits = 1\n"
         << "[admin]\nsocket = \"" << file_ << ".sock\"\n[metrics]\naddress = \"\"\n"
         << "[mount]\nport = " << mount_port_ << "\nrpcbind = false\n"
         << "[[upstream]]\nname = \"silent\"\naddress = [\"127.0.0.1\", \"silent.invalid\"]\n"

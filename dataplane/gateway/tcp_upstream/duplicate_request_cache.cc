@@ -77,7 +77,9 @@ DuplicateRequestCache::~DuplicateRequestCache() = default;
 /// Returns whether the host is `client`, and adds a user if so. A free host never matches. The function is a
 /// user of the host during the comparison, so that the address cannot change.
 bool DuplicateRequestCache::is(RequestHost& host, const PeerAddress& client) noexcept {
-  std::uint32_t users = host.users.load(std::memory_order_acquire);
+  // Sequentially consistent, as is the store in enter(): of two reactors that enter the same client, at least
+  // one finds the host of the other.
+  std::uint32_t users = host.users.load();
   for (int i = 0; i < kAttempts; ++i) {
     if (users == 0 || (users & kEntering) != 0) return false;
     if (host.users.compare_exchange_weak(users, users + 1)) {

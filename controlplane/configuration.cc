@@ -221,7 +221,7 @@ void Configuration::save(const config::Change& change, const admin::Saved& done)
 }
 
 StartMonitor::Step StartMonitor::poll(std::uint64_t now_ns) {
-  asked_ = layout_.start_asked.load(std::memory_order_acquire);
+  asked_ = layout_.start_asked.load(std::memory_order_relaxed);
   if (asked_ == layout_.start_answered.load(std::memory_order_relaxed)) return Step::Nothing;
   if (!changed_ || files_ == Files::Unusable) return Step::Answer;
   if (files_ == Files::Usable) return Step::BeginAnew;
@@ -242,8 +242,9 @@ void StartMonitor::answered() {
 }
 
 bool data_plane_has_started(const segment::Segment& segment, const segment::Layout& layout) {
-  return segment.data_plane_runs() && layout.start_asked.load(std::memory_order_acquire) ==
-                                          layout.start_answered.load(std::memory_order_relaxed);
+  // Pairs with StartMonitor::answered() of a predecessor: the configuration of the data plane.
+  return segment.data_plane_runs() && layout.start_asked.load(std::memory_order_relaxed) ==
+                                          layout.start_answered.load(std::memory_order_acquire);
 }
 
 Reloader::Reloader(tasks::Arena& arena, Begin begin) : arena_(arena), begin_(std::move(begin)) {}

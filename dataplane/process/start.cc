@@ -72,7 +72,7 @@ Owned<segment::Segment> attach(const std::string& name, Patience& patience) {
 Owned<segment::ConfigBlock> ask(segment::Segment& segment, Patience& patience) {
   segment::Layout& layout = segment.layout();
   const std::uint64_t asked = segment::monotonic_ns();
-  layout.start_asked.store(asked, std::memory_order_release);
+  layout.start_asked.store(asked, std::memory_order_relaxed);
   for (;;) {
     if (layout.start_answered.load(std::memory_order_acquire) == asked) {
       auto config = layout.config.read_copy();

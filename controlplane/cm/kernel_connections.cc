@@ -299,7 +299,7 @@ std::uint32_t ChannelOffer::epoch() const noexcept {
 }
 
 void ChannelOffer::poll(int descriptor, std::uint64_t now_ns) {
-  if (layout_.kept_epoch.load(std::memory_order_acquire) == epoch()) {
+  if (layout_.kept_epoch.load(std::memory_order_relaxed) == epoch()) {
     waits_since_ns_ = 0;
     complained_ = false;
     return;

@@ -139,13 +139,13 @@ KeptConnections::KeptConnections(segment::Segment& segment)
       layout_(segment.layout()),
       inbox_(segment::kept_socket_of(segment.name()), kSocketMode,
              segment.file(segment::Part::Control)->user()) {
-  layout_.kept_epoch.store(0, std::memory_order_release);
+  layout_.kept_epoch.store(0, std::memory_order_relaxed);
 }
 
 void KeptConnections::poll() {
   take_offered();
-  const std::uint32_t owner = segment::epoch_of(layout_.control_plane.owner.load(std::memory_order_acquire));
-  layout_.kept_epoch.store(holds(owner) ? owner : 0, std::memory_order_release);
+  const std::uint32_t owner = segment::epoch_of(layout_.control_plane.owner.load(std::memory_order_relaxed));
+  layout_.kept_epoch.store(holds(owner) ? owner : 0, std::memory_order_relaxed);
   std::erase_if(channels_, [this](const Channel& channel) { return is_orphan(channel) && !in_use(channel); });
 }
 
@@ -171,7 +171,7 @@ bool KeptConnections::holds(std::uint32_t epoch) const {
 
 /// Returns whether the control plane that opened the channel has a successor or has ended.
 bool KeptConnections::is_orphan(const Channel& channel) const {
-  const std::uint64_t owner = layout_.control_plane.owner.load(std::memory_order_acquire);
+  const std::uint64_t owner = layout_.control_plane.owner.load(std::memory_order_relaxed);
   return segment::epoch_of(owner) != channel.epoch || !segment_.control_plane_runs(channel.epoch);
 }
 

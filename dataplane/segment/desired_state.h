@@ -145,7 +145,7 @@ bool follow(const DesiredStateArea& wanted, std::uint32_t number, std::uint32_t 
   // The course is read first, because admit() writes the class of the host to the grant before it sets the
   // flag.
   const std::uint64_t course_word = words.course.load(std::memory_order_acquire);
-  const std::uint64_t grant_word = words.grant.load(std::memory_order_acquire);
+  const std::uint64_t grant_word = words.grant.load(std::memory_order_relaxed);
   const bool course_changed = course_word != followed.course && incarnation_of(course_word) == incarnation;
   const bool grant_changed = grant_word != followed.grant && incarnation_of(grant_word) == incarnation;
   if (!course_changed && !grant_changed) return false;

@@ -76,7 +76,7 @@ void start_heartbeat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns,
 
 void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
   heartbeat.beat_ns.store(monotonic_now_ns, std::memory_order_relaxed);
-  heartbeat.beats.store(heartbeat.beats.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  heartbeat.beats.store(heartbeat.beats.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
 // --- Resource usage of the process

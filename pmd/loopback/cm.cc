@@ -184,7 +184,7 @@ void LoopbackCm::disconnect(CmId id) noexcept {
   if (!number) return;
   Link& link = fabric_.link(*number);
   Local& local = local_[*number];
-  link.closed.fetch_or(1u << local.side, std::memory_order_release);
+  link.closed.fetch_or(1u << local.side, std::memory_order_relaxed);
   if (local.qp != nullptr) local.qp->to_error();
   ring(link, 1 - local.side);
   ring(link, local.side);
@@ -195,7 +195,7 @@ void LoopbackCm::release_link(const LoopbackQueuePair& qp) noexcept {
     Local& local = local_[number];
     if (local.qp != &qp) continue;
     Link& link = fabric_.link(number);
-    link.closed.fetch_or(1u << local.side, std::memory_order_release);
+    link.closed.fetch_or(1u << local.side, std::memory_order_relaxed);
     ring(link, 1 - local.side);
     fabric_.drop_side(link, std::exchange(local, {}).side);
     return;
@@ -217,7 +217,7 @@ void LoopbackCm::give_up_for_peer(std::uint32_t number) noexcept {
   for (WindowEntry& window : side.windows) window.key.store(0, std::memory_order_relaxed);
   side.hazard.store(0, std::memory_order_relaxed);
   side.dead.store(1, std::memory_order_release);
-  link.closed.fetch_or(1u << dead_side, std::memory_order_release);
+  link.closed.fetch_or(1u << dead_side, std::memory_order_relaxed);
   fabric_.drop_side(link, dead_side);
 }
 
@@ -262,7 +262,7 @@ void LoopbackCm::withdraw(std::uint32_t number, CmEvent& event) noexcept {
   fill(event, CmEventType::Rejected, number, kAcceptor);
   event.private_data_bytes = 0;
   local_[number] = {};
-  link.closed.fetch_or(1u << kConnector, std::memory_order_release);
+  link.closed.fetch_or(1u << kConnector, std::memory_order_relaxed);
   ring(link, kAcceptor);
   fabric_.drop_side(link, kConnector);
 }
@@ -301,7 +301,7 @@ bool LoopbackCm::check_link(std::uint32_t number, CmEvent& event) noexcept {
     return true;
   }
   if (!local.mine || local.disconnect_reported ||
-      fabric_.link(number).closed.load(std::memory_order_acquire) == 0)
+      fabric_.link(number).closed.load(std::memory_order_relaxed) == 0)
     return false;
   local.disconnect_reported = true;
   fill(event, CmEventType::Disconnected, number, 1 - local.side);

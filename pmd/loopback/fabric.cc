@@ -94,7 +94,7 @@ Fabric::Fabric(std::byte* memory, std::size_t bytes, int descriptor, std::string
 
 Fabric::~Fabric() {
   if (!path_.empty()) {
-    header_->creator_alive.store(0, std::memory_order_release);
+    header_->creator_alive.store(0, std::memory_order_relaxed);
     ::unlink(path_.c_str());
   }
   ::munmap(memory_, bytes_);
@@ -153,12 +153,12 @@ void Fabric::look_for_peers() noexcept {
   bool any = false;
   for (std::uint32_t number = 0; number < kMaxDevices; ++number) {
     const DeviceEntry& entry = header_->devices[number];
-    if (entry.in_use.load(std::memory_order_acquire) == 0 || own_[number].load()) continue;
+    if (entry.in_use.load(std::memory_order_relaxed) == 0 || own_[number].load()) continue;
     // Loaded before the lock is tested, because a process that takes over the number afterwards increments
     // the claim.
     const std::uint32_t claim = entry.claims.load();
     if (file_lock::taken_by_other(descriptor_, kDeviceLocks + number)) continue;
-    any |= gone_[number].exchange(claim, std::memory_order_acq_rel) != claim;
+    any |= gone_[number].exchange(claim, std::memory_order_release) != claim;
   }
   free_links();
   for (std::uint32_t number = 0; any && number < kMaxDevices; ++number)
@@ -208,7 +208,7 @@ void Fabric::initialise(const FabricConfig& config, bool shared) {
   header->links = config.links;
   header->total_bytes = bytes_;
   header->arena_bytes = shared ? round_up(config.arena_bytes) : 0;
-  header->creator_alive.store(1, std::memory_order_release);
+  header->creator_alive.store(1, std::memory_order_relaxed);
   header->magic = kMagic;
   locate();
 }

@@ -171,7 +171,7 @@ class Fabric {
   /// kill both processes. Throws SetupError on failure.
   void allocate(const std::byte* memory, std::size_t bytes);
   /// Reports whether the creator still has the fabric open. Stays true if its process was killed.
-  bool creator_alive() const noexcept { return header_->creator_alive.load(std::memory_order_acquire) != 0; }
+  bool creator_alive() const noexcept { return header_->creator_alive.load(std::memory_order_relaxed) != 0; }
 
  private:
   Fabric(std::byte* memory, std::size_t bytes, int descriptor, std::string path);

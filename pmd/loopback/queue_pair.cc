@@ -436,7 +436,7 @@ bool LoopbackQueuePair::receive_record(std::uint32_t kind, std::uint32_t length,
     return refuse(WcStatus::RemoteAccessError), false;
   }
   // The peer starts its work requests in order: its Reads and Writes with this tag have completed.
-  tag.key.store(0, std::memory_order_release);
+  tag.key.store(0, std::memory_order_relaxed);
   owners[number] = nullptr;
   SLUICE_INVARIANT_DEBUG(windows_bound_ > 0, table_index);
   --windows_bound_;

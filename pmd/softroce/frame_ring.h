@@ -55,7 +55,7 @@ class FrameRing {
   /// Producer: returns a slot to fill, to be followed by publish(), or null if the ring is full.
   CapturedFrame* claim() noexcept {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
-    SLUICE_INVARIANT_DEBUG(tail - head_.load(std::memory_order_acquire) <= slots_ || slots_ == 0, ring_index);
+    SLUICE_INVARIANT_DEBUG(tail - head_.load(std::memory_order_relaxed) <= slots_ || slots_ == 0, ring_index);
     if (tail - head_.load(std::memory_order_acquire) >= slots_) return nullptr;
     return new (slot(tail)) CapturedFrame;
   }
@@ -71,7 +71,7 @@ class FrameRing {
   }
   void pop() noexcept {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
-    if (!SLUICE_INVARIANT(tail_.load(std::memory_order_acquire) != head, ring_index)) return;
+    if (!SLUICE_INVARIANT(tail_.load(std::memory_order_relaxed) != head, ring_index)) return;
     head_.store(head + 1, std::memory_order_release);
   }
 

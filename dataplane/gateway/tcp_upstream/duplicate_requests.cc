@@ -96,7 +96,7 @@ void DuplicateRequests::note_earlier(ForwardedCall& forwarded) noexcept {
       std::exchange(forwarded.earlier, true))
     return;
   forwarded.host->users.fetch_add(1, std::memory_order_relaxed);  // relaxed: the connection is a user already
-  forwarded.host->earlier.fetch_add(1, std::memory_order_release);
+  forwarded.host->earlier.fetch_add(1, std::memory_order_relaxed);
 }
 
 ForwardedCall* DuplicateRequests::adopt(ForwardedCall& forwarded) noexcept {

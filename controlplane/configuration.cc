@@ -238,7 +238,7 @@ void StartMonitor::has_read(bool usable) {
 void StartMonitor::answered() {
   files_ = Files::NotRead;
   if (asked_ != layout_.start_answered.load(std::memory_order_relaxed)) ++starts_answered_;
-  layout_.start_answered.store(asked_, std::memory_order_release);
+  layout_.start_answered.store(asked_, std::memory_order_release);  // pairs with ask(): the configuration
 }
 
 bool data_plane_has_started(const segment::Segment& segment, const segment::Layout& layout) {

@@ -123,6 +123,7 @@ void ControlPlane::take_over() {
   keeper_->set_draining(goes_on || config_.saved.drain);
   layout_.draining = draining() ? 1 : 0;
   keeper_->take_over();
+  // Pairs with Reactor::announce_requests(): the events for the predecessor have left the ring.
   layout_.reading_epoch.store(ownership_->epoch(), std::memory_order_release);
   addresses_ = std::make_unique<upstreams::AddressManager>(config_.block, layout_,
                                                            [this](const Function<void()>& write) {

@@ -140,6 +140,7 @@ class SegmentCollector final : public prometheus::Collectable {
                                                                         {"data", &layout_.data_plane}};
     for (const auto& [plane, heartbeat] : planes) {
       families.add("sluice_plane_up", segment::alive(*heartbeat, now), {plane});
+      // Pairs with start_heartbeat(): the first beat and the start time.
       if (heartbeat->pid.load(std::memory_order_acquire) == 0) continue;
       families.add("sluice_heartbeat_age_seconds",
                    static_cast<double>(segment::heartbeat_age_ns(*heartbeat, now)) * 1e-9, {plane});
@@ -277,7 +278,7 @@ class SegmentCollector final : public prometheus::Collectable {
   /// Adds the calls of all reactors. Only procedures that were called at least once have a series.
   void add_calls(Families& families, const Config& config) const {
     const segment::CallTable& first = layout_.reactors[0].calls;
-    const std::uint32_t procedures =
+    const std::uint32_t procedures =  // pairs with ServiceTable::describe(): `info`
         std::min(first.procedures.load(std::memory_order_acquire), segment::kMaxProcedures);
     for (std::uint32_t number = 0; number < classes(config); ++number)
       for (std::uint32_t procedure = 0; procedure < procedures; ++procedure) {

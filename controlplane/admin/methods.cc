@@ -216,7 +216,7 @@ struct Reader {
   /// another data plane, so reading starts over.
   std::uint64_t read(std::uint32_t reactor, std::uint64_t from) {
     const segment::SlowCallRing& ring = layout.slow_calls[reactor];
-    const std::uint64_t end = ring.written.load(std::memory_order_acquire);
+    const std::uint64_t end = ring.written.load(std::memory_order_acquire);  // pairs with add(): the records
     const std::uint64_t oldest = end > ring.kRecords ? end - ring.kRecords : 0;
     if (from > end) from = 0;
     if (from != 0 && from < oldest) missed += oldest - from;
@@ -263,7 +263,7 @@ Json read_trace(const segment::Layout& layout, const config::Config& config, con
   if (reactor >= config.block.reactors)
     throw MethodError("There is no reactor " + std::to_string(reactor) + ".");
   const segment::TraceRing& ring = layout.reactors[reactor].trace;
-  const std::uint64_t end = ring.written.load(std::memory_order_acquire);
+  const std::uint64_t end = ring.written.load(std::memory_order_acquire);  // pairs with add(): the records
   std::uint64_t at = std::min(parameters.at("from").get<std::uint64_t>(), end);
   at = std::max(at, end > ring.records.size() ? end - ring.records.size() : 0);
   Json calls = Json::array();

@@ -25,7 +25,7 @@ double seconds(std::uint64_t ns) {
 
 Json plane(const segment::Heartbeat& beat, std::uint64_t now_ns) {
   const bool alive = segment::alive(beat, now_ns);
-  const bool runs = beat.pid.load(std::memory_order_acquire) != 0;
+  const bool runs = beat.pid.load(std::memory_order_acquire) != 0;  // pairs with start_heartbeat(): its times
   return {{"alive", alive},
           {"started", segment::epoch_of(beat.owner.load()) != 0},
           {"heartbeat_age_s", runs ? seconds(segment::heartbeat_age_ns(beat, now_ns)) : 0},

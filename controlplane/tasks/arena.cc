@@ -125,10 +125,11 @@ bool Arena::start(Work work) {
   ++outstanding_;
   ++statistics_.started;
   shared_->add(std::move(work));
+  // Pairs with the load of `handed_over` in the task: its work.
   handed_over.fetch_add(1, std::memory_order_release);
   threads_.enqueue(
       [](void* argument) {
-        handed_over.load(std::memory_order_acquire);
+        handed_over.load(std::memory_order_acquire);  // pairs with start(): the work
         auto* const shared = static_cast<Shared*>(argument);
         shared->run_one();
         shared->let_go();

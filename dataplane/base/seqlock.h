@@ -41,11 +41,11 @@ class SeqLock {
     for (std::size_t w = 0; w < kWords; ++w) {
       std::uint64_t word = 0;
       std::memcpy(&word, bytes + w * sizeof word, bytes_of(w));
-      words_[w].store(word, std::memory_order_release);
+      words_[w].store(word, std::memory_order_release);  // pairs with read(): the odd sequence
     }
     SLUICE_STORE_POINT();
     SLUICE_INVARIANT_DEBUG(sequence_.load(std::memory_order_relaxed) == before, sequence_lock);
-    sequence_.store(before + 1, std::memory_order_release);
+    sequence_.store(before + 1, std::memory_order_release);  // pairs with read(): all words
   }
 
   /// Reads the value; any thread or process. Returns false if every attempt met a write in progress, because
@@ -54,10 +54,10 @@ class SeqLock {
     constexpr int kTries = 1000;
     auto* const bytes = reinterpret_cast<std::byte*>(&value);
     for (int i = 0; i < kTries; ++i) {
-      const std::uint32_t before = sequence_.load(std::memory_order_acquire);
+      const std::uint32_t before = sequence_.load(std::memory_order_acquire);  // pairs with write()
       if (before & 1) continue;
       for (std::size_t w = 0; w < kWords; ++w) {
-        const std::uint64_t word = words_[w].load(std::memory_order_acquire);
+        const std::uint64_t word = words_[w].load(std::memory_order_acquire);  // pairs with write()
         std::memcpy(bytes + w * sizeof word, &word, bytes_of(w));
       }
       if (sequence_.load(std::memory_order_relaxed) == before) return true;
@@ -81,7 +81,7 @@ class SeqLock {
     return value;
   }
 
-  /// Returns the sequence number, which changes with every write and is odd during one.
+  /// Returns the sequence number, which changes with every write and is odd during one. Pairs with write().
   std::uint32_t sequence() const noexcept { return sequence_.load(std::memory_order_acquire); }
 
  private:
@@ -104,14 +104,14 @@ class TwoCopies {
     const std::uint32_t next = written_.load(std::memory_order_relaxed) + 1;
     copies_[next % 2].write(value);
     SLUICE_STORE_POINT();
-    written_.store(next, std::memory_order_release);
+    written_.store(next, std::memory_order_release);  // pairs with read(): the copy is complete
   }
 
   /// Reads the value; any thread or process. Returns false if the writer overtook every attempt; `value` is
   /// then undefined.
   [[nodiscard]] bool read(T& value) const noexcept {
     constexpr int kTries = 8;
-    for (int i = 0; i < kTries; ++i)
+    for (int i = 0; i < kTries; ++i)  // pairs with write()
       if (copies_[written_.load(std::memory_order_acquire) % 2].read(value)) return true;
     return false;
   }
@@ -123,7 +123,7 @@ class TwoCopies {
     return value;
   }
 
-  /// Returns the sequence number, which changes with every write.
+  /// Returns the sequence number, which changes with every write. Pairs with write().
   std::uint32_t sequence() const noexcept { return written_.load(std::memory_order_acquire); }
 
  private:

@@ -46,29 +46,29 @@ class Ring {
   /// Appends an item. Returns false if the ring is full. Producer only.
   bool push(const T& item) const noexcept {
     const std::uint32_t tail = producer_.tail.load(std::memory_order_relaxed);
-    const std::uint32_t used = tail - consumer_.head.load(std::memory_order_acquire);
+    const std::uint32_t used = tail - consumer_.head.load(std::memory_order_acquire);  // pairs with pop()
     if (used == Slots || !is_possible(used)) return false;
     producer_.slots[tail & (Slots - 1)] = item;
     SLUICE_STORE_POINT();
-    producer_.tail.store(tail + 1, std::memory_order_release);
+    producer_.tail.store(tail + 1, std::memory_order_release);  // pairs with pop()
     return true;
   }
 
   /// Takes the oldest item. Returns false if the ring is empty. Consumer only.
   bool pop(T& item) const noexcept {
     const std::uint32_t head = consumer_.head.load(std::memory_order_relaxed);
-    const std::uint32_t used = producer_.tail.load(std::memory_order_acquire) - head;
+    const std::uint32_t used = producer_.tail.load(std::memory_order_acquire) - head;  // pairs with push()
     if (used == 0 || !is_possible(used)) return false;
     item = producer_.slots[head & (Slots - 1)];
     SLUICE_STORE_POINT();
-    consumer_.head.store(head + 1, std::memory_order_release);
+    consumer_.head.store(head + 1, std::memory_order_release);  // pairs with push()
     SLUICE_STORE_POINT();
     return true;
   }
 
   /// Returns a snapshot of the number of items, which may be stale but is never above `Slots`. Any thread.
   std::uint32_t size() const noexcept {
-    const std::uint32_t used =
+    const std::uint32_t used =  // pairs with push() and pop()
         producer_.tail.load(std::memory_order_acquire) - consumer_.head.load(std::memory_order_acquire);
     return used > Slots ? Slots : used;
   }
@@ -76,10 +76,12 @@ class Ring {
   /// Discards all entries, which were meant for a predecessor. Called when a consumer restarts with new
   /// memory.
   void begin_to_consume() const noexcept {
+    // The store pairs with push(), and the load with the store there.
     consumer_.head.store(producer_.tail.load(std::memory_order_acquire), std::memory_order_release);
   }
   /// Continues at the consumer's index. Called when a producer restarts with new memory.
   void begin_to_produce() const noexcept {
+    // Pairs with pop().
     producer_.tail.store(consumer_.head.load(std::memory_order_acquire), std::memory_order_release);
   }
 

@@ -56,14 +56,16 @@ class ExportUpdate {
  public:
   using List = std::vector<service::memory::ExportOptions>;
 
-  /// Offers a list to the reactor. Requires that the previous list has been returned. Main thread.
+  /// Offers a list to the reactor. Requires that the previous list has been returned. Main thread. Pairs with
+  /// take(): the list is complete.
   void offer(List& exports) noexcept { offered_.store(&exports, std::memory_order_release); }
   /// Returns the list that the reactor no longer uses, with the previously applied exports; null while the
-  /// reactor has not handled it. Main thread.
+  /// reactor has not handled it. Main thread. Pairs with give_back(): the previously applied exports.
   List* take_back() noexcept { return returned_.exchange(nullptr, std::memory_order_acquire); }
 
-  /// Returns the offered list; null if there is none. Reactor.
+  /// Returns the offered list; null if there is none. Reactor. Pairs with offer(): the list is complete.
   List* take() noexcept { return offered_.exchange(nullptr, std::memory_order_acquire); }
+  /// Returns the list to the main thread. Reactor. Pairs with take_back(): the previously applied exports.
   void give_back(List& exports) noexcept { returned_.store(&exports, std::memory_order_release); }
 
  private:

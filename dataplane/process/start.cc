@@ -74,6 +74,7 @@ Owned<segment::ConfigBlock> ask(segment::Segment& segment, Patience& patience) {
   const std::uint64_t asked = segment::monotonic_ns();
   layout.start_asked.store(asked, std::memory_order_relaxed);
   for (;;) {
+    // Pairs with StartMonitor::answered(): the configuration for this start.
     if (layout.start_answered.load(std::memory_order_acquire) == asked) {
       auto config = layout.config.read_copy();
       if (config) return config;

@@ -117,6 +117,7 @@ void Reactor::publish() noexcept {
 
 /// Sends announcements again to a new control plane, which takes over the requests of its predecessor.
 void Reactor::announce_requests() noexcept {
+  // Pairs with ControlPlane::take_over(): the events for the predecessor have left the ring.
   const std::uint32_t epoch = layout_.reading_epoch.load(std::memory_order_acquire);
   if (epoch != control_plane_epoch_) {
     control_plane_epoch_ = epoch;

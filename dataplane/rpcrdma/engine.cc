@@ -257,6 +257,7 @@ void ServiceTable::describe(segment::CallTable& table) {
     }
   }
   static_cast<void>(SLUICE_INVARIANT(next <= table.info.size(), table_index));
+  // Pairs with in_all() and procedures() of the admin views, and add_calls() of the exporter: `info`.
   table.procedures.store(next, std::memory_order_release);
 }
 

@@ -118,6 +118,7 @@ struct RecordRing {
     records[at % kRecords].write(record);
     SLUICE_INVARIANT_DEBUG(records[at % kRecords].sequence() % 2 == 0, sequence_lock);
     SLUICE_INVARIANT_DEBUG(written.load(std::memory_order_relaxed) == at, sequence_lock);
+    // Pairs with Reader::read() and read_trace() of the admin methods: the record is complete.
     written.store(at + 1, std::memory_order_release);
   }
 };

@@ -143,7 +143,7 @@ bool follow(const DesiredStateArea& wanted, std::uint32_t number, std::uint32_t 
   static_cast<void>(SLUICE_INVARIANT(number < kMaxConnections, table_index));
   const DesiredStateWords& words = wanted.words[number];
   // The course is read first, because admit() writes the class of the host to the grant before it sets the
-  // flag.
+  // flag. Pairs with store(): the details of the course, and that grant.
   const std::uint64_t course_word = words.course.load(std::memory_order_acquire);
   const std::uint64_t grant_word = words.grant.load(std::memory_order_relaxed);
   const bool course_changed = course_word != followed.course && incarnation_of(course_word) == incarnation;
@@ -282,6 +282,7 @@ class DesiredStateWriter {
     const std::uint64_t next = pack(incarnation, value);
     if (word.load(std::memory_order_relaxed) == next) return false;
     SLUICE_STORE_POINT();
+    // Pairs with follow(): the details of a course, and the grant.
     word.store(next, std::memory_order_release);
     SLUICE_STORE_POINT();
     hint(number);

@@ -45,6 +45,7 @@ std::uint64_t wall_ns() noexcept {
 }
 
 std::uint64_t heartbeat_age_ns(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
+  // Pairs with start_heartbeat(): the first beat.
   if (heartbeat.pid.load(std::memory_order_acquire) == 0) return std::numeric_limits<std::uint64_t>::max();
   const std::uint64_t last = heartbeat.beat_ns.load(std::memory_order_relaxed);
   return monotonic_now_ns > last ? monotonic_now_ns - last : 0;
@@ -71,6 +72,7 @@ void start_heartbeat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns,
     heartbeat.version[i].store(i < version.size() ? version[i] : '\0', std::memory_order_relaxed);
   heartbeat.started_ns.store(wall_now_ns, std::memory_order_relaxed);
   beat(heartbeat, monotonic_now_ns);
+  // Pairs with heartbeat_age_ns() and other loads of `pid`: the first beat, the version and the start time.
   heartbeat.pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_release);
 }
 

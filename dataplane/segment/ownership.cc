@@ -180,7 +180,7 @@ void ControlOwnership::take_shown() {
 std::optional<ControlOwnership::Turn> ControlOwnership::enter() noexcept {
   std::atomic<std::uint64_t>& word = layout().control_plane.owner;
   std::uint64_t owner = word.load(std::memory_order_relaxed);
-  while (epoch_of(owner) == epoch_)
+  while (epoch_of(owner) == epoch_)  // pairs with take_new() and take_shown(): no predecessor writes
     if (word.compare_exchange_weak(owner, owner + 1, std::memory_order_acquire)) return Turn(word);
   return std::nullopt;
 }

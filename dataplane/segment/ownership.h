@@ -50,7 +50,7 @@ class ControlOwnership {
       if (owner_ == nullptr) return;
       static_cast<void>(SLUICE_INVARIANT(
           static_cast<std::uint32_t>(owner_->load(std::memory_order_relaxed)) != 0, segment_state));
-      owner_->fetch_sub(1, std::memory_order_release);
+      owner_->fetch_sub(1, std::memory_order_release);  // pairs with take_shown(): the writes of this lease
     }
 
    private:

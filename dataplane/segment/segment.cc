@@ -258,7 +258,7 @@ struct sigaction before {};
 
 Place* place_of(std::uintptr_t address) noexcept {
   for (Place& place : places) {
-    const std::uintptr_t begin = place.begin.load(std::memory_order_acquire);
+    const std::uintptr_t begin = place.begin.load(std::memory_order_acquire);  // pairs with guard(): the size
     if (begin != 0 && address - begin < place.bytes.load(std::memory_order_relaxed)) return &place;
   }
   return nullptr;
@@ -271,7 +271,7 @@ bool read_as_zeros(Place& place) noexcept {
   if (::syscall(SYS_mmap, memory, place.bytes.load(std::memory_order_relaxed), PROT_READ,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == -1)
     return false;
-  place.cut.store(true, std::memory_order_release);
+  place.cut.store(true, std::memory_order_release);  // pairs with was_truncated(): the memory reads as zeros
   return true;
 }
 
@@ -315,6 +315,7 @@ void TruncationGuard::guard() {
   static_cast<void>(SLUICE_INVARIANT(place.taken.load(), segment_state));
   place.cut = false;
   place.bytes = bytes_;
+  // Pairs with place_of(): the size.
   place.begin.store(reinterpret_cast<std::uintptr_t>(memory_), std::memory_order_release);
 }
 
@@ -328,6 +329,7 @@ void TruncationGuard::release() noexcept {
 }
 
 bool TruncationGuard::was_truncated() const noexcept {
+  // Pairs with read_as_zeros(): the memory reads as zeros.
   return place_ >= 0 && places[static_cast<std::size_t>(place_)].cut.load(std::memory_order_acquire);
 }
 

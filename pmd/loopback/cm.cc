@@ -20,10 +20,12 @@ constexpr std::uint32_t kLinkBits = 8;
 static_assert(kMaxLinks == 1u << kLinkBits);
 
 LinkState state_of(const Link& link) noexcept {
+  // Pairs with set_state() and Fabric::drop_side(): the fields of the link that the state implies.
   return static_cast<LinkState>(link.state.load(std::memory_order_acquire) & kStateMask);
 }
 
 void set_state(Link& link, LinkState state) noexcept {
+  // Pairs with state_of(), Fabric::take_over() and Fabric::free_links(): the fields of the link.
   link.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }
 
@@ -95,6 +97,7 @@ void LoopbackCm::set_private_data(Link& link, std::uint32_t side, std::span<cons
 void LoopbackCm::ring(Link& link, std::uint32_t side) noexcept {
   static_cast<void>(SLUICE_INVARIANT(side < 2, table_index));
   const std::uint32_t device = link.devices[side].load(std::memory_order_relaxed) % kMaxDevices;
+  // Pairs with poll_events(): the link's state and its bit of `closed`.
   fabric_.header().devices[device].doorbell.fetch_add(1, std::memory_order_release);
 }
 
@@ -216,6 +219,7 @@ void LoopbackCm::give_up_for_peer(std::uint32_t number) noexcept {
   Side& side = link.sides[dead_side];
   for (WindowEntry& window : side.windows) window.key.store(0, std::memory_order_relaxed);
   side.hazard.store(0, std::memory_order_relaxed);
+  // Pairs with LoopbackQueuePair::poll(): all that this side sent.
   side.dead.store(1, std::memory_order_release);
   link.closed.fetch_or(1u << dead_side, std::memory_order_relaxed);
   fabric_.drop_side(link, dead_side);
@@ -314,6 +318,7 @@ bool LoopbackCm::check_link(std::uint32_t number, CmEvent& event) noexcept {
 }
 
 std::size_t LoopbackCm::poll_events(std::span<CmEvent> events) noexcept {
+  // Pairs with ring() and Fabric::look_for_peers(): states, `closed` and ended processes.
   const std::uint32_t doorbell = fabric_.header().devices[device_].doorbell.load(std::memory_order_acquire);
   if (doorbell == seen_doorbell_ && !more_) return 0;
   seen_doorbell_ = doorbell;

@@ -130,6 +130,7 @@ bool Fabric::take_over(std::uint32_t number) noexcept {
   if (!file_lock::take(descriptor_, kDeviceLocks + number)) return false;
   for (std::uint32_t i = 0; i < link_count_; ++i) {
     const Link& link = links_[i];
+    // Pairs with set_state(): the devices of the link. Pairs with drop_side(): the last use of the arena.
     const std::uint32_t state = link.state.load(std::memory_order_acquire);
     if (state != static_cast<std::uint32_t>(LinkState::Free) &&
         (state == claimed_by(number) || link.devices[kConnector].load() == number ||
@@ -144,6 +145,7 @@ bool Fabric::take_over(std::uint32_t number) noexcept {
 void Fabric::release_device(std::uint32_t number) noexcept {
   static_cast<void>(SLUICE_INVARIANT(number < kMaxDevices && own_[number].load(), table_index));
   own_[number].store(false);
+  // Pairs with claim_device(): the arena is unused.
   header_->devices[number].in_use.store(0, std::memory_order_release);
   if (across_processes()) file_lock::give_back(descriptor_, kDeviceLocks + number);
 }
@@ -158,11 +160,13 @@ void Fabric::look_for_peers() noexcept {
     // the claim.
     const std::uint32_t claim = entry.claims.load();
     if (file_lock::taken_by_other(descriptor_, kDeviceLocks + number)) continue;
+    // Pairs with gone(): the last writes of the process that has ended.
     any |= gone_[number].exchange(claim, std::memory_order_release) != claim;
   }
   free_links();
   for (std::uint32_t number = 0; any && number < kMaxDevices; ++number)
-    if (own_[number].load()) header_->devices[number].doorbell.fetch_add(1, std::memory_order_release);
+    if (own_[number].load())  // pairs with LoopbackCm::poll_events(): `gone_`
+      header_->devices[number].doorbell.fetch_add(1, std::memory_order_release);
 }
 
 /// Frees links whose connecting process has ended while it was claiming the link, or after the acceptor had
@@ -173,8 +177,9 @@ void Fabric::free_links() noexcept {
   constexpr std::uint32_t kFree = static_cast<std::uint32_t>(LinkState::Free);
   for (std::uint32_t i = 0; i < link_count_; ++i) {
     Link& link = links_[i];
+    // Pairs with drop_side(): the acceptor's last state.
     const bool only_connector_left = link.dropped.load(std::memory_order_acquire) == 1u << kAcceptor;
-    std::uint32_t state = link.state.load(std::memory_order_acquire);
+    std::uint32_t state = link.state.load(std::memory_order_acquire);  // pairs with set_state(): the devices
     const std::uint32_t number = state >> kStateBits;
     if (state == kRejected && only_connector_left &&
         gone(link.devices[kConnector].load(), link.claims[kConnector].load()))
@@ -188,8 +193,10 @@ void Fabric::free_links() noexcept {
 void Fabric::drop_side(Link& link, std::uint32_t side) noexcept {
   static_cast<void>(SLUICE_INVARIANT(side < 2, table_index));
   constexpr std::uint32_t kBoth = 3;
+  // Pairs with drop_side() of the other side: that side no longer uses the link.
   const std::uint32_t before = link.dropped.fetch_or(1u << side, std::memory_order_acq_rel);
   if (before != kBoth && (before | 1u << side) == kBoth)
+    // Pairs with LoopbackCm::connect() and take_over(): no side uses the link.
     link.state.store(static_cast<std::uint32_t>(LinkState::Free), std::memory_order_release);
 }
 

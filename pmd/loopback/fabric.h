@@ -158,6 +158,7 @@ class Fabric {
   void look_for_peers() noexcept;
   /// Reports whether the process that held the number with this claim has ended. Any thread.
   bool gone(std::uint32_t device, std::uint32_t claim) const noexcept {
+    // Pairs with look_for_peers(): the last writes of that process.
     return gone_[device % kMaxDevices].load(std::memory_order_acquire) == claim;
   }
   /// Records that a side no longer uses the link. Idempotent. Any thread.

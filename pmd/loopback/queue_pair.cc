@@ -156,7 +156,7 @@ bool LoopbackQueuePair::put_on_wire(std::uint32_t index) noexcept {
   const std::size_t offset = wire_offset(produced_);
   const std::uint64_t skipped = offset + needed > kWireBytes ? kWireBytes - offset : 0;
   if (produced_ + skipped + needed - acknowledged_ > kWireBytes) {
-    acknowledged_ =
+    acknowledged_ =  // pairs with receive(): the records have been copied from the wire
         larger_of(acknowledged_, smaller_of(peer().consumed.load(std::memory_order_acquire), produced_));
     if (produced_ + skipped + needed - acknowledged_ > kWireBytes) return false;
   }
@@ -190,6 +190,7 @@ void LoopbackQueuePair::publish() noexcept {
   if (published_ == produced_) return;
   SLUICE_INVARIANT_DEBUG(produced_ - published_ <= kWireBytes, ring_index);
   published_ = produced_;
+  // Pairs with receive(): the records on the wire.
   own().produced.store(produced_, std::memory_order_release);
 }
 
@@ -247,6 +248,7 @@ bool LoopbackQueuePair::copy_remote(std::uint32_t index, std::uint32_t& copy_bud
     }
   }
   SLUICE_INVARIANT_DEBUG(work.copied <= work.bytes, buffer_bounds);
+  // Pairs with invalidate_local() and flush(): the slice has been copied.
   own().hazard.store(0, std::memory_order_release);
 
   if (remote == nullptr) {
@@ -280,6 +282,7 @@ std::optional<Rkey> LoopbackQueuePair::bind_window(MemoryWindow window, std::spa
   tag.address.store(reinterpret_cast<std::uintptr_t>(bytes.data()), std::memory_order_relaxed);
   tag.bytes.store(bytes.size(), std::memory_order_relaxed);
   tag.arena_offset.store(*offset, std::memory_order_relaxed);
+  // Pairs with copy_remote(): the address, the size and the access of the window.
   tag.key.store(static_cast<std::uint32_t>(rkey), std::memory_order_release);
   device_.window_owners()[window.number] = this;
   SLUICE_INVARIANT_DEBUG(windows_bound_ < device_.window_owners().size(), table_index);
@@ -328,8 +331,9 @@ void LoopbackQueuePair::complete_sends(CompletionSink& sink) noexcept {
   SLUICE_INVARIANT_DEBUG(tail_ - head_ <= send_depth_ && on_wire_ <= tail_ - head_, ring_index);
   auto fault = WcStatus::Success;
   if (on_wire_ > 0) {
-    // The peer stores `consumed` before `fault`, so load them in reverse order.
+    // The peer stores `consumed` before `fault`, so load them in reverse order. Pairs with refuse().
     fault = static_cast<WcStatus>(peer().fault.load(std::memory_order_acquire));
+    // Pairs with receive() and refuse(): the records have been copied.
     const std::uint64_t consumed = peer().consumed.load(std::memory_order_acquire);
     if (waits_for_peer_ && consumed == acknowledged_ && fault == WcStatus::Success) return;
     if (consumed - acknowledged_ > produced_ - acknowledged_) return corrupt();
@@ -372,6 +376,7 @@ void LoopbackQueuePair::receive(CompletionSink& sink) noexcept {
   const std::uint64_t before = received_;
   for (std::uint32_t taken = 0; taken < kReceivesPerPoll && !sink.full() && state_ == State::ReadyToSend;) {
     if (received_ == available_) {
+      // Pairs with publish(): the records.
       const std::uint64_t produced = peer().produced.load(std::memory_order_acquire);
       if (produced - received_ > kWireBytes) return corrupt();
       available_ = produced;
@@ -400,6 +405,7 @@ void LoopbackQueuePair::receive(CompletionSink& sink) noexcept {
   }
   SLUICE_INVARIANT_DEBUG(available_ - received_ <= kWireBytes, ring_index);
   if (received_ != before && state_ == State::ReadyToSend)
+    // Pairs with put_on_wire() and complete_sends(): the records have been copied from the wire.
     own().consumed.store(received_, std::memory_order_release);
 }
 
@@ -457,7 +463,9 @@ void LoopbackQueuePair::not_ready() noexcept {
 
 /// Reports to the sender why the Send at our position fails, and moves to Error.
 void LoopbackQueuePair::refuse(WcStatus senders_status) noexcept {
+  // Pairs with put_on_wire() and complete_sends(): the records before the refused one have been copied.
   own().consumed.store(received_, std::memory_order_release);
+  // Pairs with complete_sends(): `consumed` is the position of the refused Send.
   own().fault.store(static_cast<std::uint32_t>(senders_status), std::memory_order_release);
   to_error();
 }
@@ -485,7 +493,7 @@ void LoopbackQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
   state_ = State::Error;
   if (link_ == nullptr) return;
-  own().dead.store(1, std::memory_order_release);
+  own().dead.store(1, std::memory_order_release);  // pairs with poll(): all that this side sent
   // Revokes remote access. Windows stay assigned until the queue pair is destroyed.
   auto& owners = device_.window_owners();
   for (std::uint32_t number = 0; windows_bound_ > 0 && number < owners.size(); ++number)
@@ -516,6 +524,7 @@ void LoopbackQueuePair::flush(CompletionSink& sink) noexcept {
 
 void LoopbackQueuePair::poll(CompletionSink& sink) noexcept {
   if (state_ == State::ReadyToSend) {
+    // Pairs with to_error(): all that the peer sent.
     const bool peer_dead = peer().dead.load(std::memory_order_acquire) != 0;
     std::uint32_t copy_budget = kCopyBytesPerPoll;
     complete_sends(sink);

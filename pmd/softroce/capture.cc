@@ -87,7 +87,7 @@ void Capture::add(std::uint32_t number, std::span<rte_mbuf* const> packets, Way 
     const std::uint64_t tsc = rte_rdtsc();
     for (const rte_mbuf* packet : packets) add_one(lane, *packet, way, tsc);
   }
-  lane.inside.store(false, std::memory_order_release);
+  lane.inside.store(false, std::memory_order_release);  // pairs with stop(): the lane no longer uses its ring
 }
 
 void Capture::add_one(Lane& lane, const rte_mbuf& packet, Way way, std::uint64_t tsc) noexcept {

@@ -152,7 +152,7 @@ void InterruptGuard::let_lanes_work() noexcept {
   };
   each([](Lane& lane) {
     lane.wanted.store(false, std::memory_order_relaxed);
-    lane.taken.store(false, std::memory_order_release);
+    lane.taken.store(false, std::memory_order_release);  // pairs with take(): the callbacks' changes
   });
   sleep_ns(kPeriodNs);
   each([](Lane& lane) { lane.wanted.store(true, std::memory_order_relaxed); });

@@ -56,23 +56,24 @@ class FrameRing {
   CapturedFrame* claim() noexcept {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     SLUICE_INVARIANT_DEBUG(tail - head_.load(std::memory_order_relaxed) <= slots_ || slots_ == 0, ring_index);
-    if (tail - head_.load(std::memory_order_acquire) >= slots_) return nullptr;
+    if (tail - head_.load(std::memory_order_acquire) >= slots_) return nullptr;  // pairs with pop()
     return new (slot(tail)) CapturedFrame;
   }
   void publish() noexcept {
+    // Pairs with front(): the frame is complete.
     tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
   /// Consumer: returns the oldest frame, which is valid until pop(), or null if the ring is empty.
   const CapturedFrame* front() const noexcept {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
-    if (slots_ == 0 || tail_.load(std::memory_order_acquire) == head) return nullptr;
+    if (slots_ == 0 || tail_.load(std::memory_order_acquire) == head) return nullptr;  // pairs with publish()
     return std::launder(reinterpret_cast<const CapturedFrame*>(slot(head)));
   }
   void pop() noexcept {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
     if (!SLUICE_INVARIANT(tail_.load(std::memory_order_relaxed) != head, ring_index)) return;
-    head_.store(head + 1, std::memory_order_release);
+    head_.store(head + 1, std::memory_order_release);  // pairs with claim(): the slot has been read
   }
 
  private:

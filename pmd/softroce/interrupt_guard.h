@@ -49,11 +49,13 @@ class InterruptGuard {
   }
   void leave(std::uint32_t lane) noexcept {
     SLUICE_INVARIANT_DEBUG(lanes_[lane].taken.load(std::memory_order_relaxed), object_owner);
+    // Pairs with take(): the lane's last use of the ethdev.
     lanes_[lane].taken.store(false, std::memory_order_release);
   }
 
  private:
   struct alignas(kCacheLine) Lane {
+    /// Returns false if the lock is taken. Pairs with leave() and let_lanes_work(): the ethdev.
     bool take() noexcept { return !taken.exchange(true, std::memory_order_acquire); }
 
     std::atomic<bool> taken{true};

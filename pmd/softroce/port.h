@@ -50,7 +50,9 @@ class EthernetPort final : public Port {
   const Transmission& transmission() const noexcept override { return transmission_; }
   std::vector<LinkNotice> take_notices() override { return std::exchange(notices_, {}); }
 
+  /// Sets the capture that the lanes call, or null. Pairs with capture(): the object is complete.
   void set_capture(Capture* capture) noexcept override { capture_.store(capture, std::memory_order_release); }
+  /// Returns the capture, or null. Pairs with set_capture(): the object is complete.
   Capture* capture() const noexcept { return capture_.load(std::memory_order_acquire); }
 
   /// Returns the rate of the link when the lanes were created, in bytes per ns.

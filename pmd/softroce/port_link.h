@@ -90,6 +90,7 @@ class PortLink {
   void confirm(std::uint32_t lane, EthdevUse use, std::uint32_t sequence) noexcept {
     static_cast<void>(SLUICE_INVARIANT(lane < lane_count_, table_index));
     lanes_[lane].use = use;
+    // Pairs with all_lanes_follow(): the lane's last use of the ethdev.
     lanes_[lane].seen.store(sequence, std::memory_order_release);
   }
   /// Returns the use of the ethdev that this lane has confirmed last.
@@ -138,6 +139,7 @@ inline void PortLink::transition(EthdevUse to) noexcept {
 
 inline bool PortLink::all_lanes_follow() const noexcept {
   for (std::uint32_t lane = 0; lane < lane_count_; ++lane)
+    // Pairs with confirm(): the lane's last use of the ethdev.
     if (lanes_[lane].seen.load(std::memory_order_acquire) != shared_.sequence()) return false;
   return true;
 }

@@ -305,6 +305,7 @@ void VerbsDevice::wait(std::uint64_t limit_ns) noexcept {
 void VerbsDevice::handle_request() noexcept {
   const std::unique_lock lock(context_lock_, std::try_to_lock);
   if (!lock.owns_lock()) return;
+  // Pairs with request(): the events that it announces.
   const Request wanted = request_.exchange(Request::None, std::memory_order_acquire);
   switch (wanted) {
     case Request::None:
@@ -376,7 +377,7 @@ std::size_t VerbsDevice::read_statistics(std::span<std::uint64_t> values) const 
 void VerbsDevice::request(Request wanted) noexcept {
   // Detach overrides every other request, which it makes meaningless.
   Request known = request_.load(std::memory_order_relaxed);
-  while (known != Request::Detach &&
+  while (known != Request::Detach &&  // pairs with handle_request(): the events that it announces
          !request_.compare_exchange_weak(known, wanted, std::memory_order_release)) {
   }
 }

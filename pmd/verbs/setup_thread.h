@@ -71,9 +71,10 @@ class HandOver {
     static_cast<void>(SLUICE_INVARIANT(std::has_single_bit(entries_.size()), ring_index));
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     entries_[tail & (entries_.size() - 1)] = entry;
-    tail_.store(tail + 1, std::memory_order_release);
+    tail_.store(tail + 1, std::memory_order_release);  // pairs with empty(): the entry and its Hardware
     tail_.notify_one();
   }
+  /// Returns whether there is no entry. Pairs with push(): the entry and its Hardware.
   bool empty() const noexcept { return tail_.load(std::memory_order_acquire) == head_; }
   bool pop(Entry& entry) noexcept {
     if (empty()) return false;

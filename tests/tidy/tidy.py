@@ -15,6 +15,7 @@ import citations
 import invariants
 import layers
 import lengths
+import memory_orders
 import wording
 from tables import Tables
 from tree import FOLDERS, Tree
@@ -101,6 +102,10 @@ def invariants_do_not_become_fewer(tree):
     return invariants.violations(tree, INVARIANTS)
 
 
+def memory_orders_name_their_partner(tree):
+    return memory_orders.violations(tree)
+
+
 def using_declarations_are_used(tree):
     """Checks only source files, because the declarations of a header may be meant for its users."""
     return [f"{name} does not use {used}" for name in tree.named(".cc")
@@ -130,7 +135,7 @@ def report(tree):
 
 
 CHECKS = [top_level_is_fixed, every_source_says_its_license, headers_are_read_once, sources_are_formatted, no_path_of_a_machine, includes_follow_the_layers, libraries_stay_in_their_folder,
-          invariants_do_not_become_fewer, using_declarations_are_used, requirement_tables_are_sound, cited_requirements_exist, documents_cite_what_is_there,
+          invariants_do_not_become_fewer, memory_orders_name_their_partner, using_declarations_are_used, requirement_tables_are_sound, cited_requirements_exist, documents_cite_what_is_there,
           equivalent_mutants_are_of_lines_that_exist, wording.comments_are_the_fields_english, wording.comment_lines_fit]
 
 

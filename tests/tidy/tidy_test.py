@@ -137,6 +137,27 @@ def invariants_are_counted():
         assert "has 2 uses of SLUICE_INVARIANT, not at least 3" in said[0] and "pmd/gone, which has no sources" in said[1], said
 
 
+def named_partners_pass():
+    with Project() as project:
+        project.add("pmd/device.cc", """// Takes a value. Pairs with g(): the value.
+int f() { return a.load(std::memory_order_acquire); }
+void g() {
+  // Pairs with
+  // S::f(): the value.
+  some_value_with_a_long_name.store(another_value_with_a_long_name,
+                                    std::memory_order_release);
+  int b =  // pairs with `c`: the value
+      a.exchange(2, std::memory_order::acq_rel);
+  if (b)
+    // Pairs with f().
+    std::atomic_thread_fence(std::memory_order_release);
+  a.store(3, std::memory_order_relaxed);  // not std::memory_order_release
+}
+""")
+        project.write("tests/unit/orders.cc", f"// {LICENSE}\nint b = a.load(std::memory_order_acquire);\n")
+        assert project.findings() == {}, project.findings()
+
+
 def lines_of(count):
     return "int f(int a,\n      int b) {\n" + "  if (a) { b = '{'; }  // {\n" * (count - 3) + "}\n"
 
@@ -206,6 +227,15 @@ TESTS = [
     noticed("includes_follow_the_layers", tidy.LAYERS, exception("pmd/device.cc", "pmd/device.h", ""), "gives no reason"),
     an_exception_is_for_one_include,
     invariants_are_counted,
+    named_partners_pass,
+    noticed("memory_orders_name_their_partner", "pmd/device.cc", "int b = a.load(std::memory_order_acquire);\n", "pmd/device.cc:3: no comment"),
+    noticed("memory_orders_name_their_partner", "pmd/device.cc", "int b = a.exchange(1, std::memory_order_acq_rel);  // the list\n", "memory_order_acq_rel"),
+    noticed("memory_orders_name_their_partner", "pmd/device.cc", "// It pairs with another thread.\nint b = a.load(std::memory_order::acquire);\n", "pmd/device.cc:4"),
+    noticed("memory_orders_name_their_partner", "pmd/device.cc",
+            "// Pairs with f(): the list.\nint c = a;\nint b = a.load(std::memory_order_acquire);\n", "pmd/device.cc:5"),
+    noticed("memory_orders_name_their_partner", "pmd/device.cc",
+            "int c = a.load(std::memory_order_acquire);  // pairs with f(): the list\nint b = a.load(std::memory_order_acquire);\n", "pmd/device.cc:4"),
+    noticed("memory_orders_name_their_partner", "pmd/device.cc", "void f() { std::atomic_thread_fence(std::memory_order_seq_cst); }\n", "atomic_thread_fence"),
     noticed("using_declarations_are_used", "pmd/device.cc", "using std::max;  // max\nusing std::size_t;\nsize_t n;\n", "max"),
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-001 | Again. | test |\n", "twice"),
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-003 | Three. | not shown |\n", "how it is shown"),

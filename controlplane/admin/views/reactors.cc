@@ -96,7 +96,7 @@ Json reactors(const segment::Layout& layout, const segment::ConfigBlock& config)
 Json procedures(const segment::Layout& layout, const segment::ConfigBlock& config) {
   Json list = Json::array();
   const segment::CallTable& first = layout.reactors[0].calls;
-  const std::uint32_t known =
+  const std::uint32_t known =  // pairs with ServiceTable::describe(): `info`
       std::min(first.procedures.load(std::memory_order_acquire), segment::kMaxProcedures);
   const std::uint32_t classes = std::clamp<std::uint32_t>(config.class_count, 1, segment::kMaxClasses);
   const std::uint32_t reactors = std::min(config.reactors, segment::kMaxReactors);

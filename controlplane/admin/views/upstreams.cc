@@ -231,7 +231,7 @@ Mean in_all(const segment::Layout& layout, const segment::ConfigBlock& block,
   Mean all;
   for (std::uint32_t reactor = 0; reactor < block.reactors; ++reactor) {
     const segment::CallTable& table = layout.reactors[reactor].calls;
-    const std::uint32_t procedures =
+    const std::uint32_t procedures =  // pairs with ServiceTable::describe(): `info`
         std::min(table.procedures.load(std::memory_order_acquire), segment::kMaxProcedures);
     for (std::uint32_t procedure = 0; procedure < procedures; ++procedure) {
       const segment::ProcedureInfo& info = table.info[procedure];

@@ -123,6 +123,7 @@ RequestHost* DuplicateRequestCache::enter(const PeerAddress& client) noexcept {
 }
 
 void DuplicateRequestCache::release(RequestHost& host) noexcept {
+  // Pairs with enter(), which reuses the host: the address has been read.
   const std::uint32_t before = host.users.fetch_sub(1, std::memory_order_release);
   static_cast<void>(SLUICE_INVARIANT((before & ~kEntering) != 0, pool_balance));
   if (before != 1) return;
@@ -188,6 +189,7 @@ std::uint32_t DuplicateRequestCache::place_for(std::uint32_t set, std::uint32_t 
   std::uint32_t best = kNowhere;
   std::uint64_t best_age = 0;
   for (std::uint32_t at = set * kCacheWays; at < (set + 1) * kCacheWays; ++at) {
+    // Pairs with answer() and look_up(): the host of the entry, and the time of its reply.
     const std::uint64_t seen = words_[at].load(std::memory_order_acquire);
     if ((seen & kPinsMask) != 0) continue;
     if (state_of(seen) == State::Free) {
@@ -280,6 +282,7 @@ void DuplicateRequestCache::answer(Entry& entry, std::span<const std::byte> repl
   std::memcpy(bytes_of(entry), reply.data(), reply.size());
   entry.bytes = static_cast<std::uint32_t>(reply.size());
   entry.answered_ns.store(now_ns, std::memory_order_relaxed);
+  // Pairs with compare() and place_for(): the reply and its time.
   word_of(entry).fetch_add(bits(State::Answered) - bits(State::Outstanding), std::memory_order_release);
 }
 
@@ -287,10 +290,12 @@ void DuplicateRequestCache::drop(Entry& entry) noexcept {
   const bool outstanding = state_of(word_of(entry).load(std::memory_order_relaxed)) == State::Outstanding;
   if (!SLUICE_INVARIANT(outstanding, pool_balance)) return;
   hosts_[entry.host.load(std::memory_order_relaxed)].entries.fetch_sub(1, std::memory_order_relaxed);
+  // Pairs with look_up(), which reuses the entry: the owner no longer writes it.
   word_of(entry).fetch_sub(bits(State::Outstanding), std::memory_order_release);
 }
 
 void DuplicateRequestCache::release(Entry& entry) noexcept {
+  // Pairs with look_up(), which reuses the entry: it has been read.
   const std::uint64_t before = word_of(entry).fetch_sub(kPin, std::memory_order_release);
   static_cast<void>(SLUICE_INVARIANT((before & kPinsMask) != 0, pool_balance));
 }

@@ -44,6 +44,7 @@ DuplicateRequests::Decision DuplicateRequests::decide(ForwardedCall& forwarded) 
   SLUICE_INVARIANT_DEBUG(forwarded.call->client()->number() < hosts_.size(), table_index);
   RequestHost*& host = hosts_[forwarded.call->client()->number()];
   if (host == nullptr) host = cache_->enter(forwarded.call->peer());
+  // Pairs with no_longer_earlier(): the cache has the results of all earlier calls.
   if (host == nullptr || host->earlier.load(std::memory_order_acquire) > 0) return Decision::Later;
   forwarded.host = host;
   // The retransmission of a signed call has another signature, so only the upstream can recognise it.
@@ -86,6 +87,7 @@ void DuplicateRequests::finished(ForwardedCall& forwarded) noexcept {
 
 void DuplicateRequests::no_longer_earlier(ForwardedCall& forwarded) noexcept {
   if (!std::exchange(forwarded.earlier, false)) return;
+  // Pairs with decide(): the entry of the call has its reply or is free.
   const std::uint32_t before = forwarded.host->earlier.fetch_sub(1, std::memory_order_release);
   static_cast<void>(SLUICE_INVARIANT(before > 0, pool_balance));
   cache_->release(*forwarded.host);

@@ -163,16 +163,17 @@ class UpstreamSlot {
   void offer(Identity identity) {
     static_cast<void>(SLUICE_INVARIANT(settled(), gateway_state));
     identity_ = std::move(identity);
-    offered_.store(true, std::memory_order_release);
+    offered_.store(true, std::memory_order_release);  // pairs with settled(): the identity is complete
   }
-  /// Returns true if the slot serves the upstream that was offered last. Any thread may call.
+  /// Returns true if the slot serves the upstream that was offered last. Any thread may call. Pairs with
+  /// offer(), before which the identity is complete, and with poll_slot(), after which it is not read.
   bool settled() const noexcept { return !offered_.load(std::memory_order_acquire); }
 
   /// Advances a pending offer. The owning reactor calls it in each loop iteration.
   void poll_slot() noexcept {
     if (settled() || !drain()) return;
     assign(identity_);
-    offered_.store(false, std::memory_order_release);
+    offered_.store(false, std::memory_order_release);  // pairs with settled(): the identity has been read
   }
 
  protected:

@@ -11,6 +11,7 @@
 #include "controlplane/properties/host_handshake.h"
 #include "controlplane/statistics.h"
 #include "controlplane/topology.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/log/log.h"
 
@@ -171,7 +172,12 @@ void ControlPlane::reconfigure(std::unique_ptr<properties::HostAuthentication> k
   addresses_->reconfigure(config_.block);
 }
 
+void ControlPlane::check_thread() const {
+  static_cast<void>(SLUICE_INVARIANT(loop_.is_caller(), object_owner));
+}
+
 void ControlPlane::set_draining(bool draining) {
+  check_thread();
   if (draining && !keeper_->draining())
     journal_->add(events::DrainBegun{.connections = keeper_->connections()});
   else if (!draining && keeper_->draining())
@@ -189,6 +195,7 @@ std::optional<std::uint32_t> ControlPlane::incarnation_of(std::uint32_t reactor,
 }
 
 bool ControlPlane::close_connection(std::uint32_t reactor, std::uint32_t connection) {
+  check_thread();
   const auto incarnation = incarnation_of(reactor, connection);
   if (incarnation)
     segment::DesiredStateWriter(layout_.reactors[reactor].wanted)
@@ -197,6 +204,7 @@ bool ControlPlane::close_connection(std::uint32_t reactor, std::uint32_t connect
 }
 
 bool ControlPlane::trace_connection(std::uint32_t reactor, std::uint32_t connection, bool on) {
+  check_thread();
   const auto incarnation = incarnation_of(reactor, connection);
   if (incarnation)
     segment::DesiredStateWriter(layout_.reactors[reactor].wanted).trace(connection, *incarnation, on);
@@ -262,6 +270,7 @@ void ControlPlane::check_configuration() {
 }
 
 ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
+  check_thread();
   // The previous iteration is measured here, because the caller's work between two calls is part of it.
   stalls_.turned(admin_->woke_ns(), segment::monotonic_ns());
   admin_->wait(admin_work_.pending() ? 0 : timeout_ms, {tasks_.descriptor(), file_tasks_.descriptor()});

@@ -36,6 +36,7 @@
 #include "controlplane/upstreams/address_manager.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/base/thread_owner.h"
 #include "dataplane/log/log_queue.h"
 #include "dataplane/segment/ownership.h"
 #include "dataplane/segment/segment.h"
@@ -116,11 +117,11 @@ class ControlPlane final : public admin::Operations {
   admin::ViewLimits admin_limits() { return {admin_pace_, admin_work_}; }
 
   // Operations as in admin::Operations. They throw config::ConfigError.
-  void reload(admin::Reloaded done) override { configuration_.reload(std::move(done)); }
-  void set_log_level(const std::string& level) override { configuration_.set_log_level(level); }
-  void set_export(const segment::ExportConfig& entry) override { configuration_.set_export(entry); }
-  bool remove_export(const std::string& path) override { return configuration_.remove_export(path); }
-  void save(const config::Change& change, admin::Saved done) override { configuration_.save(change, done); }
+  void reload(admin::Reloaded done) override { changing().reload(std::move(done)); }
+  void set_log_level(const std::string& level) override { changing().set_log_level(level); }
+  void set_export(const segment::ExportConfig& entry) override { changing().set_export(entry); }
+  bool remove_export(const std::string& path) override { return changing().remove_export(path); }
+  void save(const config::Change& change, admin::Saved done) override { changing().save(change, done); }
   void set_draining(bool draining) override;
   bool draining() const override { return keeper_->draining(); }
   bool close_connection(std::uint32_t reactor, std::uint32_t connection) override;
@@ -132,6 +133,9 @@ class ControlPlane final : public admin::Operations {
   /// Limits for files of the configuration (configuration.h).
   static constexpr tasks::ArenaLimits kFileTasks{.threads = 1, .queued = admin::kMaxClients + 1};
 
+  /// Checks that the thread of the loop calls.
+  void check_thread() const;
+  Configuration& changing() { return check_thread(), configuration_; }
   void make_servers();
   void make_sinks();
   void make_page();
@@ -182,6 +186,7 @@ class ControlPlane final : public admin::Operations {
   upstreams::ReachabilityMonitor reach_;
   DeviceMonitor devices_;
   std::uint64_t generation_told_ = 0;
+  ThreadOwner loop_;  ///< thread that polls
 };
 
 /// Adds all methods that sluicectl calls, and connects each with the part of the control plane that it shows

@@ -103,6 +103,8 @@ class Device {
   /// Takes the next sentence for the log, without a full stop. Returns false if there is none. May allocate.
   virtual bool take_notice(std::string&) { return false; }
 
+  /// Lets another thread become the owner of the device, with the next poll(). Requires that no thread calls.
+  virtual void pass_on() noexcept {}
   /// Makes bounded progress on all queue pairs and returns the number of work completions written.
   virtual std::size_t poll(std::span<WorkCompletion> completions) noexcept = 0;
   /// Reports whether the last poll() did work that has no completion yet, such as a part of a long transfer.

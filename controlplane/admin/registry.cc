@@ -12,6 +12,7 @@
 #include "controlplane/admin/json_rpc.h"
 #include "controlplane/admin/server.h"
 #include "controlplane/events/kinds.h"
+#include "dataplane/base/invariant.h"
 
 namespace sluice::admin {
 namespace {
@@ -74,6 +75,7 @@ std::vector<Declaration> Registry::declarations() const {
 
 std::string Registry::answer(const std::string& message, Access access, const FileDescriptor& passed,
                              const Later& later) const {
+  static_cast<void>(SLUICE_INVARIANT(owner_.is_caller(), object_owner));
   const std::optional<Json> parsed = Json::try_parse(message);
   if (!parsed) return error_line(nullptr, kParseError, "The message is not JSON.");
   const Json& request = *parsed;

@@ -16,6 +16,7 @@
 #include "controlplane/json/json.h"
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/function.h"
+#include "dataplane/base/thread_owner.h"
 
 namespace sluice::admin {
 
@@ -63,6 +64,7 @@ class Registry {
     LaterDescriptorMethod later;  ///< replaces `method` if the request is answered later
   };
   std::map<std::string, Entry> methods_;
+  ThreadOwner owner_;  ///< thread that answers
 };
 
 /// Returns the number `name` of `parameters`. Its declaration limits it to 32 bits.

@@ -11,6 +11,7 @@
 #include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/kinds.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/layout.h"
@@ -122,6 +123,7 @@ void ConnectionController::on_missed(std::uint32_t reactor, std::uint32_t, const
 }
 
 bool ConnectionController::poll(std::uint64_t now_ns) {
+  static_cast<void>(SLUICE_INVARIANT(owner_.is_caller(), object_owner));
   now_ns_ = now_ns;
   bool any = managed_->poll(now_ns);
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {

@@ -13,6 +13,7 @@
 #include "controlplane/policy/admission.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/owned.h"
+#include "dataplane/base/thread_owner.h"
 #include "dataplane/segment/messages.h"
 #include "dataplane/segment/tables.h"
 
@@ -92,6 +93,7 @@ class ConnectionController final : private ConnectionMonitor::Listener {
   /// Last incarnation of each reactor at the takeover. Later ones were created under this control plane.
   std::array<std::uint32_t, segment::kMaxReactors> inherited_{};
   std::uint64_t now_ns_ = 0;
+  ThreadOwner owner_;  ///< thread of the loop
 };
 
 }  // namespace sluice::cm

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::tasks {
@@ -117,6 +118,7 @@ Arena::~Arena() {
 }
 
 bool Arena::start(Work work) {
+  static_cast<void>(SLUICE_INVARIANT(owner_.is_caller(), object_owner));
   if (outstanding_ == limits_.threads + limits_.queued) {
     ++statistics_.refused;
     return false;
@@ -143,6 +145,7 @@ int Arena::descriptor() const {
 }
 
 void Arena::deliver() {
+  static_cast<void>(SLUICE_INVARIANT(owner_.is_caller(), object_owner));
   eventfd_t ignored = 0;
   ::eventfd_read(shared_->wake.get(), &ignored);
   Done done;

@@ -15,6 +15,7 @@
 
 #include "dataplane/base/function.h"
 #include "dataplane/base/owned.h"
+#include "dataplane/base/thread_owner.h"
 
 namespace sluice::tasks {
 
@@ -93,6 +94,7 @@ class Arena {
   Shared* const shared_;  ///< shared with the tasks, which may outlive the arena
   std::uint32_t outstanding_ = 0;
   ArenaStatistics statistics_;
+  ThreadOwner owner_;  ///< thread of the loop
 };
 
 }  // namespace sluice::tasks

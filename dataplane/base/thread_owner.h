@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owner of an object that only one thread may use, for builds that abort on a failed invariant. A release
-// build never reads it. The check detects a call from another thread even if the calls do not overlap, which
-// ThreadSanitizer does not report.
+// Owner of an object that only one thread may use. The check detects a call from another thread even if the
+// calls do not overlap, which ThreadSanitizer does not report. A release build never reads the owner of an
+// object of the message path, whose functions use SLUICE_INVARIANT_DEBUG. Functions off the message path use
+// SLUICE_INVARIANT.
 //
 //   SLUICE_INVARIANT_DEBUG(owner_.is_caller(), object_owner);
 #pragma once

@@ -35,6 +35,7 @@ void Reactor::measure_calls() {
 
 void Reactor::run() noexcept {
   owner_.pass_on();
+  engine_.pass_on();
   engine_.stages().start();
   while (!stopped()) {
     if (poll_once())

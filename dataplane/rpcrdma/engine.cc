@@ -94,7 +94,13 @@ rdma::QueuePairLimits Engine::queue_pair_limits() const noexcept {
   return limits;
 }
 
+void Engine::pass_on() noexcept {
+  owner_.pass_on();
+  device_.pass_on();
+}
+
 std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
+  SLUICE_INVARIANT_DEBUG(owner_.is_caller(), object_owner);
   links_.transmit.now_ns = now_ns;
   responders_.refusals.begin_turn();
   CallTimes& times = responders_.measurement.times;

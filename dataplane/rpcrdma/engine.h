@@ -10,6 +10,7 @@
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/clock.h"
+#include "dataplane/base/thread_owner.h"
 #include "dataplane/rpcrdma/connection.h"
 
 namespace sluice::rpcrdma {
@@ -113,6 +114,9 @@ class Engine {
   std::uint32_t connection_count() const noexcept { return static_cast<std::uint32_t>(connections_.size()); }
   rdma::QueuePairLimits queue_pair_limits() const noexcept;
 
+  /// Lets another thread become the owner of the engine and its device, with its next poll(). Requires that
+  /// no thread calls.
+  void pass_on() noexcept;
   /// Runs one loop iteration: RX completions, waiting calls, TX. `now_ns` is monotonic. Returns the number of
   /// work completions handled.
   std::size_t poll(std::uint64_t now_ns) noexcept;
@@ -141,6 +145,7 @@ class Engine {
   static constexpr std::uint64_t kTickNs = 1'000'000;
   PacedRound ticks_{kTickNs};
   std::size_t next_ticked_ = 0;
+  ThreadOwner owner_;  ///< thread that polls
   alignas(kCacheLine) std::array<rdma::WorkCompletion, kCompletionsPerTurn> completions_;
 };
 

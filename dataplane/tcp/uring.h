@@ -10,8 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/thread_owner.h"
 #include "dataplane/base/uring_features.h"
 
 namespace sluice::tcp {
@@ -77,6 +79,7 @@ class Uring {
   /// the ring to the calling thread (IORING_SETUP_SINGLE_ISSUER). Returns the number of completions handled.
   template <typename Handle>
   std::size_t poll(Handle&& handle) noexcept {
+    SLUICE_INVARIANT_DEBUG(owner_.is_caller(), object_owner);
     if (waiting_ > 0 || kernel_has_work()) enter();
     std::size_t count = 0;
     io_uring_cqe* completion = nullptr;
@@ -108,6 +111,7 @@ class Uring {
   unsigned waiting_ = 0;
   std::uint32_t groups_ = 0;
   bool enabled_ = false;
+  ThreadOwner owner_;  ///< thread that polls
 };
 
 /// Returns the io_uring features that the running kernel supports. Only the first call tries them: each is

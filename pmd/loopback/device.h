@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/base/thread_owner.h"
 #include "pmd/common/region_table.h"
 #include "pmd/loopback/queue_pair.h"
 
@@ -85,6 +86,7 @@ class LoopbackDevice final : public Loopback {
   Owned<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
   ConnectionManager* connection_manager() noexcept override { return &cm_; }
   void handle_events() noexcept override { fabric_->look_for_peers(); }
+  void pass_on() noexcept override { owner_.pass_on(); }
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
   const Statistics& statistics() const noexcept override { return statistics_; }
   DeviceConfig& config() noexcept override { return config_; }
@@ -116,6 +118,7 @@ class LoopbackDevice final : public Loopback {
   std::size_t next_polled_ = 0;
   std::uint32_t next_qpn_ = 1;
   std::uint64_t arena_used_ = 0;
+  ThreadOwner owner_;  ///< thread that polls
 };
 
 }  // namespace sluice::rdma::loopback

@@ -366,6 +366,7 @@ Rkey LoopbackDevice::next_rkey(std::uint32_t window) noexcept {
 }
 
 std::size_t LoopbackDevice::poll(std::span<WorkCompletion> completions) noexcept {
+  SLUICE_INVARIANT_DEBUG(owner_.is_caller(), object_owner);
   CompletionSink sink(completions);
   moved_ = false;
   const std::size_t count = queue_pairs_.size();

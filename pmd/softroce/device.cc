@@ -181,6 +181,7 @@ std::size_t SoftDevice::read_statistics(std::span<std::uint64_t> values) const n
 // --- Polling
 
 std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
+  SLUICE_INVARIANT_DEBUG(owner_.is_caller(), object_owner);
   now_ns_ = clock_ns_();
   const std::uint64_t sent = statistics_.packets_sent;
   if (port_.link().has_changed(lane_)) [[unlikely]]

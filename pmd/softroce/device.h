@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/thread_owner.h"
 #include "pmd/softroce/announcer.h"
 #include "pmd/softroce/completion_gate.h"
 #include "pmd/softroce/datagram_queue.h"
@@ -54,6 +55,7 @@ class SoftDevice final : public SoftRoce {
   std::span<const PeerAddress> addresses() const noexcept override { return addresses_; }
   std::uint16_t max_path_mtu() const noexcept override { return max_path_mtu_; }
   std::uint64_t guid() const noexcept override { return guid_; }
+  void pass_on() noexcept override { owner_.pass_on(); }
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
   const Statistics& statistics() const noexcept override { return statistics_; }
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
@@ -161,6 +163,7 @@ class SoftDevice final : public SoftRoce {
   std::uint32_t announced_ = 0;  ///< value of LinkFacts::announcements that was handled last
   std::uint64_t asked_ns_ = 0;   ///< time of the last request of next_hop()
   std::uint32_t datagram_psn_ = 0;
+  ThreadOwner owner_;  ///< thread that polls
 };
 
 }  // namespace sluice::rdma::softroce

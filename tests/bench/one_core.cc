@@ -40,7 +40,8 @@ class Pair {
         [this] {
           server_.poll_cm();
           server_.poll();
-        });
+        },
+        [this] { server_.pass_on(); });
     calls_ = std::make_unique<ClosedLoop>(*client_, call_.message(), rpc::kMinReplyBytes, outstanding);
     calls_->warm_up([this] { server_.poll(); });
   }

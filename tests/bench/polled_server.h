@@ -42,6 +42,8 @@ class PolledServer {
   }
 
   void poll() noexcept { engine_.poll(now_ns_); }
+  /// Lets another thread poll from now on.
+  void pass_on() noexcept { engine_.pass_on(); }
   /// Accepts pending connections.
   void poll_cm() {
     now_ns_ = now_ns();
@@ -79,10 +81,10 @@ class PolledServer {
 };
 
 /// Connects a client to servers that this thread polls. The client's constructor waits for its connections,
-/// so another thread polls the servers until it returns.
-template <typename PollServers>
+/// so another thread polls the servers until it returns. Then `pass_on` lets this thread poll them.
+template <typename PollServers, typename PassOn>
 std::unique_ptr<Client> connect_to(rdma::Device& device, const ClientConfig& config,
-                                   const PollServers& poll_servers) {
+                                   const PollServers& poll_servers, const PassOn& pass_on) {
   std::atomic<bool> connected{false};
   std::thread servers([&] {
     while (!connected) {
@@ -93,6 +95,7 @@ std::unique_ptr<Client> connect_to(rdma::Device& device, const ClientConfig& con
   auto client = std::make_unique<Client>(device, *device.connection_manager(), config);
   connected = true;
   servers.join();
+  pass_on();
   return client;
 }
 

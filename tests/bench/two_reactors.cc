@@ -72,6 +72,8 @@ class Reactors {
     rings_.collect();
   }
   void poll_cm() { caller_.poll_cm(); }
+  /// Lets another thread poll the caller from now on.
+  void pass_on() noexcept { caller_.pass_on(); }
 
  private:
   std::vector<service::CrossReactorCall::KeyPair> keys() {
@@ -109,10 +111,13 @@ class Calls {
  public:
   explicit Calls(std::uint16_t port)
       : device_(rdma::loopback::make_device(reactors_.fabric(), {.name = "client"})),
-        client_(connect_to(*device_, {.port = port, .connections = kConnections, .depth = kDepth}, [this] {
-          reactors_.poll_cm();
-          reactors_.poll();
-        })) {
+        client_(connect_to(
+            *device_, {.port = port, .connections = kConnections, .depth = kDepth},
+            [this] {
+              reactors_.poll_cm();
+              reactors_.poll();
+            },
+            [this] { reactors_.pass_on(); })) {
     call_.arguments().opaque(reactors_.root());
     calls_ = std::make_unique<ClosedLoop>(*client_, call_.message(), kReplyBytes, kConnections * kDepth);
     calls_->warm_up([this] { reactors_.poll(); });

@@ -64,10 +64,13 @@ class MemoryExport {
         device_(rdma::loopback::make_device(fabric_, {.name = "client"})) {
     server_.engine().add_service(memory_);
     server_.start(&now_ns);
-    client_ = connect_to(*device_, {.timeout_s = 600}, [this] {
-      server_.poll_cm();
-      server_.poll();
-    });
+    client_ = connect_to(
+        *device_, {.timeout_s = 600},
+        [this] {
+          server_.poll_cm();
+          server_.poll();
+        },
+        [this] { server_.pass_on(); });
     const auto root = memory_.root_handle(0);
     file_ =
         make_file(root, [this](std::span<const std::byte> call) { return serve({.payload = call}, false); });

@@ -19,6 +19,7 @@
 #include "dataplane/base/setup_error.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/driver/driver_fixture.h"
+#include "tests/unit/base/counted_invariants.h"
 
 namespace sluice::rdma::conformance {
 namespace {
@@ -190,6 +191,23 @@ TEST(LoopbackThreads, reads_writes_and_sends_cross_threads_in_order) {
   write_rounds(left);
   // The last answer has arrived before the queue pairs are destroyed.
   other.join();
+}
+
+TEST(LoopbackThreads, a_device_belongs_to_the_thread_that_polls_it) {
+  constexpr std::uint64_t kEvaluated = kAbortOnInvariant ? 1 : 0;
+  Party party(loopback::Fabric::in_process({.links = 1}), "party");
+  party.poll();
+  std::thread([&party] {
+    const CountedInvariants counted;
+    party.poll();
+    EXPECT_EQ(counted.failed(Invariant::object_owner), kEvaluated);
+    party.device->pass_on();
+    party.poll();
+    EXPECT_EQ(counted.failed(Invariant::object_owner), kEvaluated);
+  }).join();
+  const CountedInvariants counted;
+  party.poll();
+  EXPECT_EQ(counted.failed(Invariant::object_owner), kEvaluated);
 }
 
 TEST(LoopbackWire, a_message_with_its_length_fills_a_cache_line_and_a_handle_has_room_of_its_own) {

@@ -3,8 +3,11 @@
 // Internal errors of softroce: the behaviour of a queue pair whose packet sequence numbers contradict each
 // other. Builds that abort on an invariant abort; a release build counts it and moves the queue pair to
 // Error.
+#include <thread>
+
 #include "pmd/softroce/queue_pair.h"
 #include "tests/driver/raw_peer.h"
+#include "tests/unit/base/counted_invariants.h"
 
 namespace sluice::rdma::softroce {
 
@@ -64,6 +67,18 @@ class PsnInvariant : public RawPeerTest {
     }
   }
 };
+
+using SoftRoceOwner = RawPeerTest;
+
+TEST_F(SoftRoceOwner, a_lane_belongs_to_the_thread_that_polls_it) {
+  open();
+  own.device->poll({});
+  std::thread([this] {
+    const CountedInvariants counted;
+    own.device->poll({});
+    EXPECT_EQ(counted.failed(Invariant::object_owner), kAbortOnInvariant ? 1u : 0u);
+  }).join();
+}
 
 TEST_F(PsnInvariant, a_request_is_sent_with_the_next_psn) {
   QueuePairProbe::add_entry(qp(), own.sge(0, 10));

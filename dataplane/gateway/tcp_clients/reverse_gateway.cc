@@ -66,6 +66,7 @@ ReverseGateway::~ReverseGateway() {
 // --- The reactor's loop
 
 bool ReverseGateway::poll(std::uint64_t now_ns) noexcept {
+  SLUICE_INVARIANT_DEBUG(owner_.is_caller(), object_owner);
   if (server_.take_released()) waiting_.on_release();
   resume_waiting();
   for (TcpClient* const client : to_flush_) client->flush();

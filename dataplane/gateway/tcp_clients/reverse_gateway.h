@@ -15,6 +15,7 @@
 #include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
+#include "dataplane/base/thread_owner.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
 #include "dataplane/gateway/tcp_clients/hosts.h"
@@ -147,6 +148,7 @@ class ReverseGateway final : public service::Poller {
   sockaddr_storage peer_{};  ///< address of the next client
   socklen_t peer_bytes_ = 0;
   std::uint64_t ticked_ns_ = 0;
+  ThreadOwner owner_;  ///< thread that polls
 };
 
 }  // namespace sluice::tcp_clients

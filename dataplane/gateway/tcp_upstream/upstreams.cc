@@ -100,6 +100,7 @@ std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
 }
 
 bool Upstreams::poll(std::uint64_t now_ns) noexcept {
+  SLUICE_INVARIANT_DEBUG(owner_.is_caller(), object_owner);
   for (const auto& place : places_)
     if (place) place->poll_slot();
   for (const auto& upstream : upstreams_) upstream->flush();

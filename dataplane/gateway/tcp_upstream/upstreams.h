@@ -11,6 +11,7 @@
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
+#include "dataplane/base/thread_owner.h"
 #include "dataplane/gateway/tcp_upstream/forward_service.h"
 #include "dataplane/gateway/tcp_upstream/upstream.h"
 #include "dataplane/gateway/tcp_upstream/upstream_slot.h"
@@ -147,6 +148,7 @@ class Upstreams final : public service::Poller {
   std::vector<Owned<ExportGroup>> groups_;                     ///< one per program of several upstreams
   std::array<Owned<TcpSlot>, segment::kMaxUpstreams> places_;  ///< indexed by upstream number
   std::vector<Served> services_;
+  ThreadOwner owner_;  ///< thread that polls
 };
 
 }  // namespace sluice::tcp_upstream

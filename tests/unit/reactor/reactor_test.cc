@@ -2,7 +2,9 @@
 #include "dataplane/reactor/reactor.h"
 
 #include <functional>
+#include <thread>
 
+#include "tests/unit/base/counted_invariants.h"
 #include "tests/unit/reactor/reactor_lab.h"
 
 namespace sluice::reactor {
@@ -57,6 +59,19 @@ class ReactorTest : public testing::Test {
   Reactor reactor_{lab_config(), engine_, segment_.layout(), &clock};
   CountingTask task_;
 };
+
+TEST_F(ReactorTest, the_thread_that_runs_it_owns_it_with_its_engine) {
+  turns(1);
+  task_.on_pass = [this] { reactor_.stop(); };
+  std::thread([this] {
+    const CountedInvariants counted;
+    reactor_.run();
+    EXPECT_EQ(counted.failed(Invariant::object_owner), 0u);
+  }).join();
+  const CountedInvariants counted;
+  engine_.poll(now_ns);
+  EXPECT_EQ(counted.failed(Invariant::object_owner), kAbortOnInvariant ? 1u : 0u);
+}
 
 TEST_F(ReactorTest, a_control_pass_comes_first_and_then_every_so_many_turns) {
   turns(1);

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "tests/unit/base/counted_invariants.h"
 
 namespace sluice::admin {
 namespace {
@@ -47,6 +50,18 @@ TEST_F(Methods, a_result_comes_with_the_id_of_its_request) {
   EXPECT_EQ(answer["id"], 7);
   EXPECT_EQ(answer["result"]["a"], 1);
   EXPECT_FALSE(answer.contains("error"));
+}
+
+TEST_F(Methods, a_registry_belongs_to_the_thread_that_answers_first) {
+  ask(kEcho);
+  std::thread([this] {
+    const CountedInvariants counted;
+    ask(kEcho);
+    EXPECT_EQ(counted.failed(Invariant::object_owner), 1u);
+  }).join();
+  const CountedInvariants counted;
+  ask(kEcho);
+  EXPECT_EQ(counted.failed(Invariant::object_owner), 0u);
 }
 
 TEST_F(Methods, each_defect_has_its_error_code) {

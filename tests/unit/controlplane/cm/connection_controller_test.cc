@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Admission and connection management on a segment. The test plays the reactor and the peers.
+#include <thread>
+
 #include "controlplane/cm/connection_state.h"
+#include "tests/unit/base/counted_invariants.h"
 #include "tests/unit/controlplane/cm/keeper_lab.h"
 
 namespace sluice {
 namespace {
+
+TEST_F(Keepers, a_keeper_belongs_to_the_thread_that_polls_it) {
+  start("");
+  keeper_->poll(lab::kSecondNs);
+  std::thread([this] {
+    const CountedInvariants counted;
+    keeper_->poll(lab::kSecondNs);
+    EXPECT_EQ(counted.failed(Invariant::object_owner), 1u);
+  }).join();
+}
 
 TEST_F(Requests, an_admitted_client_gets_the_credits_of_its_class) {
   start("[[client_class]]\nname = \"few\"\nclients = [\"192.0.2.77/32\"]\nmax_credits = 3\n");

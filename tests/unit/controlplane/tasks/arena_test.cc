@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/base/counted_invariants.h"
+
 namespace sluice::tasks {
 namespace {
 
@@ -67,6 +69,22 @@ TEST(TaskArena, work_runs_elsewhere_and_its_result_comes_to_the_loop) {
   EXPECT_EQ(delivered, loop);
   EXPECT_NE(worked, loop);
   EXPECT_EQ(arena.outstanding(), 0u);
+}
+
+TEST(TaskArena, an_arena_belongs_to_the_thread_of_its_loop) {
+  Arena arena({.threads = 1, .queued = 1});
+  bool delivered = false;
+  ASSERT_TRUE(arena.start([&delivered] { return Arena::Done([&delivered] { delivered = true; }); }));
+  std::thread([&arena] {
+    const CountedInvariants counted;
+    arena.deliver();
+    EXPECT_EQ(counted.failed(Invariant::object_owner), 1u);
+    EXPECT_TRUE(arena.start([] { return Arena::Done(); }));
+    EXPECT_EQ(counted.failed(Invariant::object_owner), 2u);
+  }).join();
+  const CountedInvariants counted;
+  deliver_until(arena, [&] { return delivered && arena.outstanding() == 0; });
+  EXPECT_EQ(counted.failed(Invariant::object_owner), 0u);
 }
 
 TEST(TaskArena, nothing_waits_for_slow_work_while_a_thread_is_left) {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "dataplane/base/invariant.h"
+#include "tests/unit/base/counted_invariants.h"
 
 namespace sluice::tcp {
 namespace {
@@ -100,6 +101,16 @@ TEST(Uring, holds_all_operations_that_its_users_can_have) {
 
 TEST(Uring, more_operations_than_the_largest_ring_holds_are_submitted_early) {
   expect_all_to_end(kMostRingEntries + 1000, 1000);
+}
+
+TEST(Uring, a_ring_belongs_to_the_thread_that_polls_it) {
+  Uring ring(1);
+  EXPECT_EQ(completed(ring), 0u);
+  std::thread([&ring] {
+    const CountedInvariants counted;
+    EXPECT_EQ(completed(ring), 0u);
+    EXPECT_EQ(counted.failed(Invariant::object_owner), kAbortOnInvariant ? 1u : 0u);
+  }).join();
 }
 
 TEST(Uring, operations_that_the_kernel_does_not_take_are_offered_again) {

@@ -194,7 +194,7 @@ TEST(LoopbackThreads, reads_writes_and_sends_cross_threads_in_order) {
 }
 
 TEST(LoopbackThreads, a_device_belongs_to_the_thread_that_polls_it) {
-  constexpr std::uint64_t kEvaluated = kAbortOnInvariant ? 1 : 0;
+  static constexpr std::uint64_t kEvaluated = kAbortOnInvariant ? 1 : 0;
   Party party(loopback::Fabric::in_process({.links = 1}), "party");
   party.poll();
   std::thread([&party] {

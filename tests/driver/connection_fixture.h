@@ -52,6 +52,7 @@ class ConnectionTest : public testing::TestWithParam<DriverParam> {
  protected:
   void SetUp() override {
     pair_ = GetParam().second();
+    if (const char* const missing = pair_->missing()) GTEST_SKIP() << missing;
     right_manager().listen(kPort);
     renew();
   }

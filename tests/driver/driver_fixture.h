@@ -10,6 +10,8 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +35,13 @@ class DriverPair {
   /// Whether queue pairs share Receives: a message is received even if its queue pair has posted none or a
   /// short one.
   virtual bool shares_receives() { return false; }
+  /// Why the device cannot be opened as this pair needs it; null if it can. All tests are skipped then.
+  virtual const char* missing() { return nullptr; }
+  /// Gives the peer of a queue pair access to memory, if its device has no windows: the other end can be
+  /// tested then. Returns nothing if the pair cannot do that.
+  virtual std::optional<Rkey> expose(QueuePairNumber, std::span<std::byte>, AccessFlags) {
+    return std::nullopt;
+  }
   /// Whether poll() itself moves the data, instead of a card.
   virtual bool moves_data() { return true; }
   /// Connection managers of both ends, either the driver's or the process's. They do not outlive the devices.
@@ -83,6 +92,7 @@ class DriverTest : public testing::TestWithParam<DriverParam> {
  protected:
   void SetUp() override {
     pair_ = GetParam().second();
+    if (const char* const missing = pair_->missing()) GTEST_SKIP() << missing;
     if (ConnectionManager* cm = pair_->right().connection_manager()) cm->listen(kPort);
     connect();
   }
@@ -180,16 +190,23 @@ class DriverTest : public testing::TestWithParam<DriverParam> {
     return wc != nullptr ? wc->status : WcStatus::RetryExceeded;
   }
   struct Window {
-    MemoryWindow window;
+    MemoryWindow window{};
     Rkey rkey{};
     std::uint64_t address = 0;
   };
-  static Window expose(Endpoint& endpoint, std::size_t at, std::size_t bytes, AccessFlags access) {
-    Window w{endpoint.device->allocate_window(), {}, 0};
+  static bool has_windows(const Endpoint& endpoint) { return endpoint.device->limits().max_windows > 0; }
+  Window expose(Endpoint& endpoint, std::size_t at, std::size_t bytes, AccessFlags access) {
+    Window w;
     const auto range = endpoint.memory.bytes.subspan(at, bytes);
-    const auto rkey = endpoint.qp->bind_window(w.window, range, endpoint.memory.lkey, access);
+    std::optional<Rkey> rkey;
+    if (has_windows(endpoint)) {
+      w.window = endpoint.device->allocate_window();
+      rkey = endpoint.qp->bind_window(w.window, range, endpoint.memory.lkey, access);
+      endpoint.device->poll({});  // submits the bind: no later request does
+    } else {
+      rkey = pair_->expose(endpoint.qp->number(), range, access);
+    }
     EXPECT_TRUE(rkey.has_value());
-    endpoint.device->poll({});  // submits the bind: no later request does
     w.rkey = rkey.value_or(Rkey{});
     w.address = reinterpret_cast<std::uintptr_t>(range.data());
     return w;
@@ -233,6 +250,8 @@ class Refusal : public DriverTest {
     connect();
   }
 };
+
+inline constexpr const char* kNoWindows = "the device has no memory windows";
 
 inline std::string driver_name(const testing::TestParamInfo<DriverParam>& info) {
   return info.param.first;

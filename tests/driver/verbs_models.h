@@ -59,7 +59,14 @@ struct Provider {
   std::uint32_t max_inline = 1024;  ///< bytes
   Flush flush = Flush::AtOnce;
   bool last_receive_event = true;  ///< IBV_EVENT_QP_LAST_WQE_REACHED is raised
-  bool cleans_queues = false;      ///< ibv_destroy_qp() removes the completions of the queue pair
+  /// Status at the sender of a message that is longer than its Receive.
+  ibv_wc_status too_long = IBV_WC_REM_INV_REQ_ERR;
+  /// Flag of a received message that has invalidated an rkey.
+  unsigned invalidation_flag = IBV_WC_WITH_INV;
+  bool window_bounds = true;  ///< an access is checked against its window, not only against the region
+  int max_reads = 16;         ///< outstanding RDMA Reads of a queue pair, in each direction
+  std::uint32_t completions_taken = 0;  ///< largest completion queue; zero: the reported limit
+  bool cleans_queues = false;           ///< ibv_destroy_qp() removes the completions of the queue pair
   bool thread_domains = false;
 };
 
@@ -149,13 +156,18 @@ inline constexpr Provider kProviders[] = {
      .driver = "vmw_pvrdma",
      .flags = IBV_DEVICE_MEM_MGT_EXTENSIONS,
      .invalidation = Provider::Invalidation::KeyLost},
-    // rxe/rxe.c: windows, and extended interfaces that rdma-core 44 implements wrongly.
+    // rxe/rxe.c: windows, and extended interfaces that rdma-core 44 implements wrongly. sw/rxe/rxe_resp.c of
+    // Linux 6.1: check_rkey() compares with the region, send_data_in() returns an error that the requester
+    // reports as an operation error; sw/rxe/rxe_comp.c: the kernel's IB_WC_WITH_INVALIDATE.
     {.name = "rxe",
      .driver = {},
      .posting = Provider::Extended::Whole,
      .polling = Provider::Extended::Whole,
      .windows = Provider::Windows::Whole,
-     .last_receive_event = false},
+     .last_receive_event = false,
+     .too_long = IBV_WC_REM_OP_ERR,
+     .invalidation_flag = IBV_WC_IP_CSUM_OK,
+     .window_bounds = false},
 };
 
 }  // namespace sluice::rdma::conformance

@@ -42,31 +42,76 @@ void VerbsStub::note(const char* function) {
 
 // --- Asynchronous events
 
-void VerbsStub::raise(ibv_event_type type, std::uint32_t queue_pair) {
+ibv_context* VerbsStub::open() {
   const std::lock_guard lock(lock_);
-  ibv_async_event event{};
-  event.event_type = type;
-  if (queue_pair != 0) event.element.qp = &pairs_.at(queue_pair).qp.qp_base;
-  events_.push_back(event);
-  signal_event();
+  ibv_context* const made = make_context();
+  events_[made];
+  return made;
 }
 
-bool VerbsStub::take_event(ibv_async_event& event) {
+void VerbsStub::close(ibv_context* context) {
   const std::lock_guard lock(lock_);
-  for (const std::uint32_t number : unflushed_)
-    if (const auto pair = pairs_.find(number); pair != pairs_.end()) flush(pair->second);
-  unflushed_.clear();
-  std::erase_if(late_, [this](const Posted& receive) {
-    const auto pair = pairs_.find(receive.queue_pair);
-    const bool due = pair != pairs_.end() && pair->second.in_error;
-    if (due) complete_receive(pair->second, receive, {});
+  events_.erase(context);
+  free_context(context);
+}
+
+void VerbsStub::raise(ibv_event_type type, std::uint32_t queue_pair) {
+  const std::lock_guard lock(lock_);
+  if (queue_pair != 0) return add_event(type, pairs_.at(queue_pair));
+  ibv_async_event event{};
+  event.event_type = type;
+  for (const auto& [context, events] : events_) add_event(context, event);
+}
+
+void VerbsStub::add_event(ibv_event_type type, Pair& pair) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.qp = &pair.qp.qp_base;
+  add_event(pair.qp.qp_base.context, event);
+}
+
+void VerbsStub::add_event(ibv_context* context, const ibv_async_event& event) {
+  events_.at(context).push_back(event);
+  signal_event(context);
+}
+
+bool VerbsStub::take_event(ibv_context* context, ibv_async_event& event) {
+  const std::lock_guard lock(lock_);
+  const auto here = [&](std::uint32_t number) {
+    const auto pair = pairs_.find(number);
+    return pair != pairs_.end() && pair->second.qp.qp_base.context == context ? &pair->second : nullptr;
+  };
+  std::erase_if(unflushed_, [&](std::uint32_t number) {
+    Pair* const pair = here(number);
+    if (pair != nullptr) flush(*pair);
+    return pair != nullptr;
+  });
+  const std::size_t known = events_.at(context).size();
+  std::erase_if(unreached_, [&](std::uint32_t number) {
+    Pair* const pair = here(number);
+    if (pair != nullptr) add_event(IBV_EVENT_QP_LAST_WQE_REACHED, *pair);
+    return pair != nullptr;
+  });
+  auto& events = events_.at(context);
+  if (known == 0) {  // the signal without an event
+    take_signal(context);
+    return false;
+  }
+  std::erase_if(late_, [&](const Posted& receive) {
+    Pair* const pair = here(receive.queue_pair);
+    const bool due = pair != nullptr && pair->in_error;
+    if (due) complete_receive(*pair, receive, {});
     return due;
   });
-  if (events_.empty()) return false;
-  event = events_.front();
-  events_.pop_front();
-  take_signal();
+  event = events.front();
+  events.pop_front();
+  take_signal(context);
   return true;
+}
+
+void VerbsStub::delay_last_receives(bool delay) {
+  const std::lock_guard lock(lock_);
+  delays_last_receives_ = delay;
 }
 
 void VerbsStub::set_address(std::uint8_t last) {
@@ -115,33 +160,49 @@ void VerbsStub::destroy_window(ibv_mw* mw) {
   delete window;
 }
 
-ibv_mr* VerbsStub::add_region(void* at, std::size_t bytes, int access) {
+std::uint32_t VerbsStub::expose(std::uint32_t queue_pair, std::span<std::byte> bytes, unsigned access) {
+  const std::lock_guard lock(lock_);
+  auto* const window = new Window;
+  window->rkey = next_key_++ << 8;
+  window->queue_pair = queue_pair;
+  window->bound = {.mr = nullptr,
+                   .addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
+                   .length = bytes.size(),
+                   .mw_access_flags = access};
+  window->of_peer = true;
+  windows_.insert(window);
+  return window->rkey;
+}
+
+ibv_mr* VerbsStub::add_region(ibv_pd* pd, void* at, std::size_t bytes, int access) {
   const std::lock_guard lock(lock_);
   registered_.push_back({static_cast<const std::byte*>(at), bytes, access});
   auto* const region = new ibv_mr{};
+  region->context = pd->context;
+  region->pd = pd;
   region->addr = at;
   region->length = bytes;
   region->lkey = region->rkey = next_key_++ << 8;
-  regions_.insert(region);
+  regions_[region->lkey] = region;
   return region;
 }
 
 void VerbsStub::remove_region(ibv_mr* region) {
   const std::lock_guard lock(lock_);
-  regions_.erase(region);
+  regions_.erase(region->lkey);
   delete region;
 }
 
 // --- Domains
 
-ibv_td* VerbsStub::make_thread_domain() {
+ibv_td* VerbsStub::make_thread_domain(ibv_context* context) {
   note("ibv_alloc_td");
   const std::lock_guard lock(lock_);
   if (!provider_.thread_domains) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  auto* const made = new ibv_td{stub_context()};
+  auto* const made = new ibv_td{context};
   domains_of_threads_.insert(made);
   return made;
 }
@@ -149,8 +210,8 @@ ibv_td* VerbsStub::make_thread_domain() {
 ibv_pd* VerbsStub::make_domain_of(const ibv_parent_domain_init_attr& wanted) {
   note("ibv_alloc_parent_domain");
   const std::lock_guard lock(lock_);
-  auto* const made = new ibv_pd{stub_context(), 0};
-  if (wanted.pd == stub_domain() && domains_of_threads_.contains(wanted.td)) domains_of_threads_.insert(made);
+  auto* const made = new ibv_pd{wanted.pd->context, 0};
+  if (domains_of_threads_.contains(wanted.td)) domains_of_threads_.insert(made);
   return made;
 }
 
@@ -166,14 +227,16 @@ std::uint32_t VerbsStub::domains_of_threads() {
 
 // --- Queues
 
-StubQueue* VerbsStub::make_queue(std::uint32_t entries) {
+StubQueue* VerbsStub::make_queue(ibv_context* context, std::uint32_t entries) {
   const std::lock_guard lock(lock_);
-  if (std::uint64_t{entries} * provider_.completion_factor > provider_.max_completions) {
+  const std::uint32_t most =
+      provider_.completions_taken != 0 ? provider_.completions_taken : provider_.max_completions;
+  if (std::uint64_t{entries} * provider_.completion_factor > most) {
     errno = EINVAL;
     return nullptr;
   }
   auto* const made = new StubQueue;
-  made->cq.context = stub_context();
+  made->cq.context = context;
   queues_.insert(made);
   return made;
 }
@@ -188,6 +251,11 @@ void VerbsStub::destroy_queue(ibv_cq* queue) {
 void VerbsStub::refuse_queue_pairs(bool refuse) {
   const std::lock_guard lock(lock_);
   refuses_ = refuse;
+}
+
+void VerbsStub::set_next_number(std::uint32_t number) {
+  const std::lock_guard lock(lock_);
+  next_number_ = number;
 }
 
 std::uint32_t VerbsStub::queue_pairs() {
@@ -206,12 +274,12 @@ ibv_qp* VerbsStub::make(ibv_pd* pd, const ibv_qp_init_attr& wanted) {
   const std::uint32_t number = next_number_++;
   Pair& pair = pairs_[number];
   ibv_qp& qp = pair.qp.qp_base;
-  qp.context = stub_context();
+  qp.context = pd->context;
   qp.qp_context = wanted.qp_context;
   qp.qp_num = number;
   pair.sends = reinterpret_cast<StubQueue*>(wanted.send_cq);
   pair.receives = reinterpret_cast<StubQueue*>(wanted.recv_cq);
-  pair.shares_receives = wanted.srq != nullptr;
+  pair.shared = reinterpret_cast<StubReceives*>(wanted.srq);  // the first member
   return &qp;
 }
 
@@ -219,17 +287,25 @@ void VerbsStub::destroy(ibv_qp* qp) {
   const std::lock_guard lock(lock_);
   const std::uint32_t number = qp->qp_num;
   unflushed_.erase(number);
-  const std::size_t before = events_.size();
-  std::erase_if(events_, [&](const ibv_async_event& event) {
+  unreached_.erase(number);
+  auto& events = events_.at(qp->context);
+  const std::size_t before = events.size();
+  std::erase_if(events, [&](const ibv_async_event& event) {
     const bool of_queue_pair =
         event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED ||
         (event.event_type <= IBV_EVENT_PATH_MIG_ERR && event.event_type != IBV_EVENT_CQ_ERR);
     return of_queue_pair && event.element.qp == qp;
   });
-  for (std::size_t i = events_.size(); i < before; ++i) take_signal();
+  for (std::size_t i = events.size(); i < before; ++i) take_signal(qp->context);
   if (provider_.cleans_queues)
     for (StubQueue* const queue : queues_)
       std::erase_if(queue->completions, [&](const ibv_wc& wc) { return wc.qp_num == number; });
+  std::erase_if(outstanding_, [&](const Posted& posted) { return posted.queue_pair == number; });
+  std::erase_if(windows_, [&](const Window* window) {
+    const bool ends = window->of_peer && window->queue_pair == number;
+    if (ends) delete window;
+    return ends;
+  });
   pairs_.erase(number);
 }
 
@@ -239,7 +315,11 @@ void VerbsStub::modify(const ibv_qp& qp, const ibv_qp_attr& attributes, int mask
   const std::lock_guard lock(lock_);
   Pair& pair = pairs_.at(qp.qp_num);
   if ((mask & IBV_QP_AV) != 0) address_vector_ = attributes.ah_attr;
-  if ((mask & IBV_QP_DEST_QPN) != 0) pair.peer = attributes.dest_qp_num;
+  if ((mask & IBV_QP_DEST_QPN) != 0) {
+    pair.peer = attributes.dest_qp_num;
+    pair.has_peer_here = pairs_.contains(pair.peer);
+  }
+  if ((mask & IBV_QP_RNR_RETRY) != 0) pair.rnr_retry = attributes.rnr_retry;
   if ((mask & IBV_QP_RETRY_CNT) != 0) attributes_ = attributes;
   if (ends) move_to_error(pair);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Stub of an RDMA device: the functions of libibverbs that the verbs driver calls, and a model of a provider
-// behind them (verbs_models.h). There is one device. Work requests complete immediately, or when the test
-// says so. Queue pairs that are connected to a queue pair of the device move data and check rkeys. The peers
-// of all others are remote: an RDMA Read of such a peer returns remote_byte(). Any thread may call the
-// functions; the test reads the records while no other thread does.
+// behind them (verbs_models.h). There is one device, and each ibv_open_device() returns a context of its own.
+// Work requests complete immediately, or when the test says so. Queue pairs that are connected to a queue
+// pair of the device move data with the checks of InfiniBand, and a Send waits for a Receive. The peers of
+// all other queue pairs are remote: an RDMA Read from such a peer returns remote_byte(). Any thread may call
+// the functions; the test reads the records while no other thread does.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,6 +32,9 @@ struct StubQueue {
   std::deque<ibv_wc> completions;
   ibv_wc current{};  ///< completion that the extended interface reads
 };
+
+/// A shared receive queue. The first member is what the driver has a pointer to.
+struct StubReceives;
 
 /// The vendor_err of failed work requests, except flushed ones.
 inline constexpr std::uint32_t kVendorError = 0x52;
@@ -54,7 +59,8 @@ class VerbsStub {
     std::uint32_t bytes = 0;
     bool inlined = false;
     std::vector<ibv_sge> sges{};
-    std::uint32_t rkey = 0;  ///< RDMA, invalidation and bind
+    std::uint32_t rkey = 0;       ///< RDMA, invalidation and bind
+    std::uint32_t immediate = 0;  ///< network byte order
     std::uint64_t remote_address = 0;
     ibv_mw* window = nullptr;
     ibv_mw_bind_info bind{};
@@ -114,6 +120,13 @@ class VerbsStub {
   /// asynchronous event is taken: the device has not finished its work when the queue pair is moved.
   void deliver_late(std::uint32_t queue_pair);
   std::size_t shared_receives();
+  /// Gives the peer of a queue pair access to memory, as a peer with windows would, although the provider has
+  /// none. Returns the rkey, which ends with the queue pair.
+  std::uint32_t expose(std::uint32_t queue_pair, std::span<std::byte> bytes, unsigned access);
+  /// Delays IBV_EVENT_QP_LAST_WQE_REACHED until the second query of asynchronous events.
+  void delay_last_receives(bool delay);
+  /// Sets the QPN of the next queue pair.
+  void set_next_number(std::uint32_t number);
   void refuse_queue_pairs(bool refuse);
   struct Registered {
     const std::byte* at = nullptr;
@@ -135,14 +148,16 @@ class VerbsStub {
   std::uint32_t windows_made();
 
   // Called by the functions of libibverbs.
-  bool take_event(ibv_async_event& event);
+  ibv_context* open();
+  void close(ibv_context* context);
+  bool take_event(ibv_context* context, ibv_async_event& event);
   std::uint8_t address();
   std::size_t gids() const { return gids_; }
   std::size_t first_roce_v2() const { return first_roce_v2_; }
   /// Called by every function outside of the data path.
   void note(const char* function);
   ibv_mw* make_window(ibv_pd* pd);
-  ibv_mr* add_region(void* at, std::size_t bytes, int access);
+  ibv_mr* add_region(ibv_pd* pd, void* at, std::size_t bytes, int access);
   int post(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused);
   // The extended interface (verbs_stub_extended.cc).
   ibv_qp* make_extended(const ibv_qp_init_attr_ex& wanted);
@@ -151,20 +166,21 @@ class VerbsStub {
   void add_data(const ibv_sge& data, bool inlined);
   int post_staged(const ibv_qp_ex& qp);
   void abort_staged(const ibv_qp_ex& qp);
-  StubQueue* make_queue(std::uint32_t entries);
-  ibv_cq_ex* make_extended_queue(std::uint32_t entries);
+  StubQueue* make_queue(ibv_context* context, std::uint32_t entries);
+  ibv_cq_ex* make_extended_queue(ibv_context* context, std::uint32_t entries);
   void destroy_queue(ibv_cq* queue);
   int poll(StubQueue& queue, int count, ibv_wc* into);
   ibv_qp* make(ibv_pd* pd, const ibv_qp_init_attr& wanted);
-  ibv_td* make_thread_domain();
+  ibv_td* make_thread_domain(ibv_context* context);
   ibv_pd* make_domain_of(const ibv_parent_domain_init_attr& wanted);
   void forget_domain(const void* domain);
   void destroy(ibv_qp* qp);
   void destroy_window(ibv_mw* window);
   void remove_region(ibv_mr* region);
   void post(ibv_qp* qp, ibv_recv_wr* first);
-  void post_shared(ibv_recv_wr* first);
-  void forget_shared_receives();
+  ibv_srq* make_shared(ibv_pd* pd);
+  void post_shared(ibv_srq* queue, ibv_recv_wr* first);
+  void destroy_shared(ibv_srq* queue);
   /// Records the attributes of a connection. Flushes the Receives of a queue pair that moves to Error.
   void modify(const ibv_qp& qp, const ibv_qp_attr& attributes, int mask);
 
@@ -173,16 +189,21 @@ class VerbsStub {
     ibv_qp_ex qp{};  ///< what the driver has a pointer to
     StubQueue* sends = nullptr;
     StubQueue* receives = nullptr;
-    std::uint32_t peer = 0;  ///< QPN
+    StubReceives* shared = nullptr;
+    std::uint32_t peer = 0;      ///< QPN
+    bool has_peer_here = false;  ///< the peer was a queue pair of this device
+    std::uint8_t rnr_retry = 0;
     bool in_error = false;
-    bool shares_receives = false;
+    bool flushes = false;  ///< in Error, and work requests are flushed
     std::deque<Posted> posted_receives{};
+    std::deque<Posted> waiting{};  ///< the first one is a message that waits for a Receive of the peer
   };
   struct Window {
     ibv_mw mw{};  ///< what the driver has a pointer to
     std::uint32_t rkey = 0;
     std::uint32_t queue_pair = 0;  ///< QPN of the queue pair to which it is bound; zero if it is not bound
     ibv_mw_bind_info bound{};
+    bool of_peer = false;  ///< of expose()
   };
 
   Pair* peer_of(const Pair& pair);
@@ -190,13 +211,24 @@ class VerbsStub {
   void complete(const Posted& posted, ibv_wc_status status);
   void complete_receive(Pair& pair, const Posted& receive, ibv_wc wc);
   void execute(const Posted& posted);
-  ibv_wc_status transfer(Pair& pair, Pair& peer, const Posted& posted);
+  void progress(Pair& pair);
+  void progress_all();
+  bool reads_memory(const Posted& posted) const;
+  bool needs_receive(const Posted& posted) const;
+  /// Returns the own or the shared Receives of a queue pair.
+  std::deque<Posted>& receives_of(Pair& pair);
+  bool covered(const Pair& pair, const std::vector<ibv_sge>& sges) const;
+  ibv_wc_status transfer(Pair& pair, const Posted& posted);
+  ibv_wc_status invalidate(Pair& pair, std::uint32_t rkey);
   ibv_wc_status send(Pair& peer, const Posted& posted);
   ibv_wc_status access(Pair& peer, const Posted& posted);
+  bool is_allowed(const Window& window, const Posted& posted) const;
   ibv_wc_status bind(const Posted& posted);
   void scatter(const Posted& posted, std::uint64_t at, bool remote) const;
   void move_to_error(Pair& pair);
   void flush(Pair& pair);
+  void add_event(ibv_event_type type, Pair& pair);
+  void add_event(ibv_context* context, const ibv_async_event& event);
   /// Returns whether the provider accepts one more work request, and counts it.
   bool accepts_one();
   bool accepts(const Posted& posted) const;
@@ -206,11 +238,11 @@ class VerbsStub {
   std::thread::id watched_;
   std::vector<std::string> noted_;
   std::uint32_t windows_made_ = 0;
-  std::deque<ibv_async_event> events_;
-  std::map<std::uint32_t, Pair> pairs_;  ///< by QPN
+  std::map<ibv_context*, std::deque<ibv_async_event>> events_;  ///< of open contexts
+  std::map<std::uint32_t, Pair> pairs_;                         ///< by QPN
   std::set<StubQueue*> queues_;
   std::set<Window*> windows_;
-  std::set<ibv_mr*> regions_;
+  std::map<std::uint32_t, ibv_mr*> regions_;  ///< by lkey
   std::set<const void*> domains_of_threads_;
   bool for_one_thread_ = false;
   std::uint8_t address_ = 1;
@@ -224,9 +256,10 @@ class VerbsStub {
   std::vector<Posted> posted_;
   std::vector<Posted> staged_;  ///< extended interface, of all queue pairs
   std::deque<Posted> outstanding_;
-  std::deque<std::uint64_t> shared_receives_;  ///< wr_id of each
-  std::set<std::uint32_t> unflushed_;          ///< QPNs that are flushed with the next asynchronous event
-  std::vector<Posted> late_;                   ///< of deliver_late()
+  std::set<StubReceives*> shared_;
+  std::set<std::uint32_t> unflushed_;  ///< QPNs that are flushed with the next asynchronous event
+  std::set<std::uint32_t> unreached_;  ///< QPNs whose last Receive is reported with the next query of events
+  std::vector<Posted> late_;           ///< of deliver_late()
   ibv_qp_attr attributes_{};
   ibv_ah_attr address_vector_{};
   std::uint32_t next_number_ = 0x100;
@@ -234,7 +267,13 @@ class VerbsStub {
   bool peer_gone_ = false;
   std::optional<std::size_t> accepts_;  ///< work requests that are accepted; empty: all
   bool refuses_ = false;
+  bool delays_last_receives_ = false;
   std::atomic<bool> holds_errors_{false};
+};
+
+struct StubReceives {
+  ibv_srq srq{};
+  std::deque<VerbsStub::Posted> receives;
 };
 
 }  // namespace sluice::rdma::conformance

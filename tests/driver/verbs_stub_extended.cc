@@ -26,12 +26,17 @@ void add_inline(const void* at, std::size_t bytes) {
 void set_functions(ibv_qp_ex& qp, Extended extent) {
   qp.wr_start = [](ibv_qp_ex*) {};
   qp.wr_send = [](ibv_qp_ex* of) { stage(of, IBV_WR_SEND); };
-  qp.wr_send_imm = [](ibv_qp_ex* of, __be32) { stage(of, IBV_WR_SEND_WITH_IMM); };
+  qp.wr_send_imm = [](ibv_qp_ex* of, __be32 immediate) {
+    VerbsStub::get().stage(*of, {.opcode = IBV_WR_SEND_WITH_IMM, .immediate = immediate});
+  };
   qp.wr_rdma_write = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address) {
     stage(of, IBV_WR_RDMA_WRITE, rkey, address);
   };
-  qp.wr_rdma_write_imm = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address, __be32) {
-    stage(of, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, address);
+  qp.wr_rdma_write_imm = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address, __be32 immediate) {
+    VerbsStub::get().stage(*of, {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                 .rkey = rkey,
+                                 .immediate = immediate,
+                                 .remote_address = address});
   };
   qp.wr_rdma_read = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address) {
     stage(of, IBV_WR_RDMA_READ, rkey, address);
@@ -114,13 +119,13 @@ ibv_qp* VerbsStub::make_extended(const ibv_qp_init_attr_ex& wanted) {
   return qp;
 }
 
-ibv_cq_ex* VerbsStub::make_extended_queue(std::uint32_t entries) {
+ibv_cq_ex* VerbsStub::make_extended_queue(ibv_context* context, std::uint32_t entries) {
   note("ibv_create_cq_ex");
   if (provider().polling == Extended::None) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  StubQueue* const made = make_queue(entries);
+  StubQueue* const made = make_queue(context, entries);
   if (made == nullptr) return nullptr;
   set_functions(made->cq);
   return &made->cq;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -70,18 +71,18 @@ ibv_device device = [] {
   return made;
 }();
 ibv_device* devices[] = {&device, nullptr};
-ibv_pd domain;
-ibv_srq shared_queue;
 
 int post_receives(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr**) {
   VerbsStub::get().post(qp, wr);
   return 0;
 }
 
-verbs_context with_extensions = [] {
+verbs_context made_context() {
   verbs_context extended{};
   extended.sz = sizeof extended;
-  extended.alloc_td = [](ibv_context*, ibv_td_init_attr*) { return VerbsStub::get().make_thread_domain(); };
+  extended.alloc_td = [](ibv_context* of, ibv_td_init_attr*) {
+    return VerbsStub::get().make_thread_domain(of);
+  };
   extended.dealloc_td = [](ibv_td* gone) {
     VerbsStub::get().note("ibv_dealloc_td");
     VerbsStub::get().forget_domain(gone);
@@ -94,13 +95,12 @@ verbs_context with_extensions = [] {
   extended.create_qp_ex = [](ibv_context*, ibv_qp_init_attr_ex* wanted) {
     return VerbsStub::get().make_extended(*wanted);
   };
-  extended.create_cq_ex = [](ibv_context*, ibv_cq_init_attr_ex* wanted) {
-    return VerbsStub::get().make_extended_queue(wanted->cqe);
+  extended.create_cq_ex = [](ibv_context* of, ibv_cq_init_attr_ex* wanted) {
+    return VerbsStub::get().make_extended_queue(of, wanted->cqe);
   };
   ibv_context& made = extended.context;
   made.abi_compat = __VERBS_ABI_IS_EXTENDED;
   made.device = &device;
-  made.async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
   made.ops.poll_cq = [](ibv_cq* queue, int count, ibv_wc* into) {
     return VerbsStub::get().poll(*reinterpret_cast<StubQueue*>(queue), count, into);
   };
@@ -108,8 +108,8 @@ verbs_context with_extensions = [] {
     return VerbsStub::get().post(qp, wr, refused);
   };
   made.ops.post_recv = post_receives;
-  made.ops.post_srq_recv = [](ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr**) {
-    VerbsStub::get().post_shared(wr);
+  made.ops.post_srq_recv = [](ibv_srq* queue, ibv_recv_wr* wr, ibv_recv_wr**) {
+    VerbsStub::get().post_shared(queue, wr);
     return 0;
   };
   made.ops.alloc_mw = [](ibv_pd* pd, ibv_mw_type) { return VerbsStub::get().make_window(pd); };
@@ -120,17 +120,25 @@ verbs_context with_extensions = [] {
     return 0;
   };
   return extended;
-}();
-ibv_context& context = with_extensions.context;
+}
+
+/// Returns the structure that has this context as its last member.
+verbs_context* whole(ibv_context* context) {
+  return reinterpret_cast<verbs_context*>(reinterpret_cast<std::byte*>(context) -
+                                          offsetof(verbs_context, context));
+}
 
 }  // namespace
 
-ibv_context* stub_context() {
-  return &context;
+ibv_context* make_context() {
+  auto* const made = new verbs_context(made_context());
+  made->context.async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+  return &made->context;
 }
 
-ibv_pd* stub_domain() {
-  return &domain;
+void free_context(ibv_context* context) {
+  ::close(context->async_fd);
+  delete whole(context);
 }
 
 void set_driver(std::string_view driver) {
@@ -146,13 +154,13 @@ void set_transport(ibv_transport_type type) {
   device.transport_type = type;
 }
 
-void signal_event() {
-  ::eventfd_write(context.async_fd, 1);
+void signal_event(ibv_context* context) {
+  ::eventfd_write(context->async_fd, 1);
 }
 
-void take_signal() {
+void take_signal(ibv_context* context) {
   eventfd_t count = 0;
-  ::eventfd_read(context.async_fd, &count);
+  ::eventfd_read(context->async_fd, &count);
 }
 
 }  // namespace sluice::rdma::conformance
@@ -173,10 +181,11 @@ const char* ibv_get_device_name(ibv_device* device) {
 }
 ibv_context* ibv_open_device(ibv_device*) {
   VerbsStub::get().note("ibv_open_device");
-  return &stub::context;
+  return VerbsStub::get().open();
 }
-int ibv_close_device(ibv_context*) {
+int ibv_close_device(ibv_context* context) {
   VerbsStub::get().note("ibv_close_device");
+  VerbsStub::get().close(context);
   return 0;
 }
 int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
@@ -185,7 +194,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
   const stub::Provider& provider = VerbsStub::get().provider();
   attributes->max_sge = 16;
   attributes->max_sge_rd = static_cast<int>(provider.read_sges_reported);
-  attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 16;
+  attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = provider.max_reads;
   attributes->max_cqe = static_cast<int>(provider.max_completions);
   attributes->max_mw = provider.windows != stub::Provider::Windows::None || provider.flags != 0 ? 1 << 16 : 0;
   attributes->max_mr_size = provider.max_region_bytes;
@@ -238,29 +247,27 @@ ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t room, 
   }
   return static_cast<ssize_t>(count + interfaces.size());
 }
-ibv_pd* ibv_alloc_pd(ibv_context*) {
+ibv_pd* ibv_alloc_pd(ibv_context* context) {
   VerbsStub::get().note("ibv_alloc_pd");
-  stub::domain.context = &stub::context;
-  return &stub::domain;
+  return new ibv_pd{context, 0};
 }
 int ibv_dealloc_pd(ibv_pd* pd) {
   VerbsStub::get().note("ibv_dealloc_pd");
-  if (pd == &stub::domain) return 0;
   VerbsStub::get().forget_domain(pd);
   delete pd;
   return 0;
 }
-ibv_mr* ibv_reg_mr(ibv_pd*, void* at, size_t bytes, int access) {
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* at, size_t bytes, int access) {
   VerbsStub::get().note("ibv_reg_mr");
   errno = VerbsStub::get().memory_error();
   if (errno != 0) return nullptr;
-  return VerbsStub::get().add_region(at, bytes, access);
+  return VerbsStub::get().add_region(pd, at, bytes, access);
 }
-ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* at, size_t bytes, std::uint64_t, unsigned access) {
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* at, size_t bytes, std::uint64_t, unsigned access) {
   VerbsStub::get().note("ibv_reg_mr_iova2");
   errno = VerbsStub::get().memory_error();
   if (errno != 0) return nullptr;
-  return VerbsStub::get().add_region(at, bytes, static_cast<int>(access));
+  return VerbsStub::get().add_region(pd, at, bytes, static_cast<int>(access));
 }
 int ibv_dereg_mr(ibv_mr* region) {
   VerbsStub::get().note("ibv_dereg_mr");
@@ -272,9 +279,9 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context*) {
   errno = EOPNOTSUPP;
   return nullptr;
 }
-ibv_cq* ibv_create_cq(ibv_context*, int entries, void*, ibv_comp_channel*, int) {
+ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
   VerbsStub::get().note("ibv_create_cq");
-  stub::StubQueue* const made = VerbsStub::get().make_queue(static_cast<std::uint32_t>(entries));
+  stub::StubQueue* const made = VerbsStub::get().make_queue(context, static_cast<std::uint32_t>(entries));
   return made != nullptr ? ibv_cq_ex_to_cq(&made->cq) : nullptr;
 }
 int ibv_destroy_cq(ibv_cq* queue) {
@@ -282,23 +289,22 @@ int ibv_destroy_cq(ibv_cq* queue) {
   VerbsStub::get().destroy_queue(queue);
   return 0;
 }
-ibv_srq* ibv_create_srq(ibv_pd*, ibv_srq_init_attr*) {
+ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr*) {
   VerbsStub::get().note("ibv_create_srq");
   if (!VerbsStub::get().provider().shared_receives) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  stub::shared_queue.context = &stub::context;
-  return &stub::shared_queue;
+  return VerbsStub::get().make_shared(pd);
 }
-int ibv_destroy_srq(ibv_srq*) {
+int ibv_destroy_srq(ibv_srq* queue) {
   VerbsStub::get().note("ibv_destroy_srq");
-  VerbsStub::get().forget_shared_receives();
+  VerbsStub::get().destroy_shared(queue);
   return 0;
 }
-int ibv_get_async_event(ibv_context*, ibv_async_event* event) {
+int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
   VerbsStub::get().note("ibv_get_async_event");
-  return VerbsStub::get().take_event(*event) ? 0 : -1;
+  return VerbsStub::get().take_event(context, *event) ? 0 : -1;
 }
 void ibv_ack_async_event(ibv_async_event*) {
   VerbsStub::get().note("ibv_ack_async_event");

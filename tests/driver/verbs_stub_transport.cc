@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The data path of the stub: work requests, data of queue pairs that are connected to one of this device,
-// completions and flushes.
+// The data path of the stub: work requests, and data of queue pairs that are connected to one of this device.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -68,6 +67,7 @@ int VerbsStub::post(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused) {
     } else if (wr->opcode == IBV_WR_LOCAL_INV || wr->opcode == IBV_WR_SEND_WITH_INV) {
       posted.rkey = wr->invalidate_rkey;
     } else {
+      posted.immediate = wr->imm_data;
       posted.rkey = wr->wr.rdma.rkey;
       posted.remote_address = wr->wr.rdma.remote_addr;
     }
@@ -103,41 +103,68 @@ int VerbsStub::post_staged(const ibv_qp_ex& qp) {
 
 void VerbsStub::post(ibv_qp* qp, ibv_recv_wr* first) {
   const std::lock_guard lock(lock_);
+  Pair& pair = pairs_.at(qp->qp_num);
   for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next) {
     Posted receive{.wr_id = wr->wr_id, .queue_pair = qp->qp_num};
     receive.sges.assign(wr->sg_list, wr->sg_list + wr->num_sge);
-    pairs_.at(qp->qp_num).posted_receives.push_back(receive);
+    pair.posted_receives.push_back(receive);
   }
+  if (pair.flushes) flush(pair);
+  progress_all();
 }
 
-void VerbsStub::post_shared(ibv_recv_wr* first) {
+ibv_srq* VerbsStub::make_shared(ibv_pd* pd) {
   const std::lock_guard lock(lock_);
-  for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next) shared_receives_.push_back(wr->wr_id);
+  auto* const made = new StubReceives;
+  made->srq.context = pd->context;
+  shared_.insert(made);
+  return &made->srq;
 }
 
-void VerbsStub::forget_shared_receives() {
+void VerbsStub::post_shared(ibv_srq* queue, ibv_recv_wr* first) {
   const std::lock_guard lock(lock_);
-  shared_receives_.clear();
+  for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next) {
+    Posted receive{.wr_id = wr->wr_id};
+    receive.sges.assign(wr->sg_list, wr->sg_list + wr->num_sge);
+    reinterpret_cast<StubReceives*>(queue)->receives.push_back(receive);
+  }
+  progress_all();
+}
+
+void VerbsStub::destroy_shared(ibv_srq* queue) {
+  const std::lock_guard lock(lock_);
+  auto* const gone = reinterpret_cast<StubReceives*>(queue);
+  shared_.erase(gone);
+  delete gone;
 }
 
 std::size_t VerbsStub::shared_receives() {
   const std::lock_guard lock(lock_);
-  return shared_receives_.size();
+  std::size_t sum = 0;
+  for (const StubReceives* const shared : shared_) sum += shared->receives.size();
+  return sum;
 }
 
 void VerbsStub::deliver(std::uint32_t queue_pair) {
   const std::lock_guard lock(lock_);
-  complete_receive(pairs_.at(queue_pair), {.wr_id = shared_receives_.front()}, {});
-  shared_receives_.pop_front();
+  Pair& pair = pairs_.at(queue_pair);
+  auto& receives = receives_of(pair);
+  complete_receive(pair, receives.front(), {});
+  receives.pop_front();
 }
 
 void VerbsStub::deliver_late(std::uint32_t queue_pair) {
   const std::lock_guard lock(lock_);
-  late_.push_back({.wr_id = shared_receives_.front(), .queue_pair = queue_pair});
-  shared_receives_.pop_front();
+  auto& receives = receives_of(pairs_.at(queue_pair));
+  late_.push_back({.wr_id = receives.front().wr_id, .queue_pair = queue_pair});
+  receives.pop_front();
 }
 
 // --- Execution
+
+std::deque<VerbsStub::Posted>& VerbsStub::receives_of(Pair& pair) {
+  return pair.shared != nullptr ? pair.shared->receives : pair.posted_receives;
+}
 
 VerbsStub::Pair* VerbsStub::peer_of(const Pair& pair) {
   const auto peer = pairs_.find(pair.peer);
@@ -146,13 +173,9 @@ VerbsStub::Pair* VerbsStub::peer_of(const Pair& pair) {
 
 void VerbsStub::execute(const Posted& posted) {
   Pair& pair = pairs_.at(posted.queue_pair);
-  Pair* const peer = peer_of(pair);
-  if (pair.in_error) return complete(posted, IBV_WC_WR_FLUSH_ERR);
-  if (peer != nullptr) {
-    const ibv_wc_status status = transfer(pair, *peer, posted);
-    if (posted.signaled || status != IBV_WC_SUCCESS) complete(posted, status);
-    if (status != IBV_WC_SUCCESS) move_to_error(pair);
-    return;
+  if (pair.in_error || pair.has_peer_here) {
+    pair.waiting.push_back(posted);
+    return pair.flushes ? flush(pair) : progress(pair);
   }
   posted_.push_back(posted);
   if (posted.opcode == IBV_WR_RDMA_READ) scatter(posted, posted.remote_address, true);
@@ -162,23 +185,75 @@ void VerbsStub::execute(const Posted& posted) {
     complete(posted, IBV_WC_SUCCESS);
 }
 
-/// Executes a work request between queue pairs of this device. Returns the status of the sender.
-ibv_wc_status VerbsStub::transfer(Pair& pair, Pair& peer, const Posted& posted) {
-  switch (posted.opcode) {
-    case IBV_WR_BIND_MW:
-      return bind(posted);
-    case IBV_WR_LOCAL_INV: {
-      Window* const window = window_at(posted.rkey, pair.qp.qp_base.qp_num);
-      if (window == nullptr) return IBV_WC_MW_BIND_ERR;
-      window->queue_pair = 0;
-      return IBV_WC_SUCCESS;
-    }
-    case IBV_WR_RDMA_READ:
-    case IBV_WR_RDMA_WRITE:
-      return access(peer, posted);
-    default:
-      return send(peer, posted);
+/// Executes work requests in order, up to one that has to wait for a Receive of the peer.
+void VerbsStub::progress(Pair& pair) {
+  while (!pair.in_error && !pair.waiting.empty()) {
+    const Posted posted = pair.waiting.front();
+    Pair* const peer = peer_of(pair);
+    // The sender reads its memory before the peer answers that it is not ready.
+    const bool refused = reads_memory(posted) && !covered(pair, posted.sges);
+    const bool ready =
+        refused || peer == nullptr || peer->in_error || !needs_receive(posted) || !receives_of(*peer).empty();
+    constexpr std::uint8_t kForEver = 7;
+    if (!ready && pair.rnr_retry == kForEver) return;
+    pair.waiting.pop_front();
+    ibv_wc_status status = IBV_WC_RNR_RETRY_EXC_ERR;
+    if (refused)
+      status = IBV_WC_LOC_PROT_ERR;
+    else if (ready)
+      status = transfer(pair, posted);
+    if (posted.signaled || status != IBV_WC_SUCCESS) complete(posted, status);
+    if (status != IBV_WC_SUCCESS) move_to_error(pair);
   }
+}
+
+/// Continues the queue pairs that wait, because Receives were posted.
+void VerbsStub::progress_all() {
+  for (auto& [number, pair] : pairs_) progress(pair);
+}
+
+/// Returns whether the device accesses memory by the keys of the work request.
+bool VerbsStub::reads_memory(const Posted& posted) const {
+  return posted.opcode != IBV_WR_BIND_MW && posted.opcode != IBV_WR_LOCAL_INV && !posted.inlined;
+}
+
+bool VerbsStub::needs_receive(const Posted& posted) const {
+  switch (posted.opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool VerbsStub::covered(const Pair& pair, const std::vector<ibv_sge>& sges) const {
+  return std::all_of(sges.begin(), sges.end(), [&](const ibv_sge& sge) {
+    const auto region = regions_.find(sge.lkey);
+    if (region == regions_.end() || region->second->context != pair.qp.qp_base.context)
+      return sge.length == 0;
+    const auto start = reinterpret_cast<std::uintptr_t>(region->second->addr);
+    return sge.addr >= start && sge.addr - start <= region->second->length &&
+           sge.length <= region->second->length - (sge.addr - start);
+  });
+}
+
+/// Executes a work request of a queue pair whose peer is of this device. Returns the status of the sender.
+ibv_wc_status VerbsStub::transfer(Pair& pair, const Posted& posted) {
+  if (posted.opcode == IBV_WR_BIND_MW) return bind(posted);
+  if (posted.opcode == IBV_WR_LOCAL_INV) return invalidate(pair, posted.rkey);
+  Pair* const peer = peer_of(pair);
+  if (peer == nullptr || peer->in_error) return IBV_WC_RETRY_EXC_ERR;
+  const bool to_memory = posted.opcode == IBV_WR_RDMA_READ || posted.opcode == IBV_WR_RDMA_WRITE ||
+                         posted.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  const ibv_wc_status status = to_memory ? access(*peer, posted) : send(*peer, posted);
+  if (status == IBV_WC_REM_ACCESS_ERR) {
+    add_event(IBV_EVENT_QP_ACCESS_ERR, *peer);
+    move_to_error(*peer);
+  }
+  return status;
 }
 
 VerbsStub::Window* VerbsStub::window_at(std::uint32_t rkey, std::uint32_t queue_pair) {
@@ -196,31 +271,85 @@ ibv_wc_status VerbsStub::bind(const Posted& posted) {
   return IBV_WC_SUCCESS;
 }
 
-ibv_wc_status VerbsStub::access(Pair& peer, const Posted& posted) {
-  const Window* const window = window_at(posted.rkey, peer.qp.qp_base.qp_num);
-  if (window == nullptr) return IBV_WC_REM_ACCESS_ERR;
-  const std::uint64_t start = window->bound.addr;
-  if (posted.remote_address < start || posted.remote_address + posted.bytes > start + window->bound.length)
-    return IBV_WC_REM_ACCESS_ERR;
-  if (posted.opcode == IBV_WR_RDMA_READ) scatter(posted, posted.remote_address, false);
+ibv_wc_status VerbsStub::invalidate(Pair& pair, std::uint32_t rkey) {
+  Window* const window = window_at(rkey, pair.qp.qp_base.qp_num);
+  if (window == nullptr) return IBV_WC_MW_BIND_ERR;
+  window->queue_pair = 0;
   return IBV_WC_SUCCESS;
 }
 
-/// Delivers a message without its data.
-ibv_wc_status VerbsStub::send(Pair& peer, const Posted& posted) {
-  if (peer.posted_receives.empty()) return IBV_WC_RNR_RETRY_EXC_ERR;
+bool VerbsStub::is_allowed(const Window& window, const Posted& posted) const {
+  const unsigned right = posted.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+  if ((window.bound.mw_access_flags & right) == 0) return false;
+  std::uint64_t start = window.bound.addr;
+  std::uint64_t length = window.bound.length;
+  if (!provider_.window_bounds && window.bound.mr != nullptr) {
+    start = reinterpret_cast<std::uintptr_t>(window.bound.mr->addr);
+    length = window.bound.mr->length;
+  }
+  const std::uint64_t offset = posted.remote_address - start;
+  return posted.remote_address >= start && offset <= length && posted.bytes <= length - offset;
+}
+
+/// Executes an RDMA Read or Write. InfiniBand does not check the rkey of one of no bytes.
+ibv_wc_status VerbsStub::access(Pair& peer, const Posted& posted) {
+  const Window* const window = window_at(posted.rkey, peer.qp.qp_base.qp_num);
+  if (posted.bytes > 0 && (window == nullptr || !is_allowed(*window, posted))) return IBV_WC_REM_ACCESS_ERR;
+  if (posted.opcode == IBV_WR_RDMA_READ) {
+    scatter(posted, posted.remote_address, false);
+    return IBV_WC_SUCCESS;
+  }
+  auto* to = reinterpret_cast<std::byte*>(posted.remote_address);
+  for (const ibv_sge& sge : posted.sges) {
+    std::memmove(to, reinterpret_cast<const std::byte*>(sge.addr), sge.length);
+    to += sge.length;
+  }
+  if (posted.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return IBV_WC_SUCCESS;
   ibv_wc wc{};
+  wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+  wc.byte_len = posted.bytes;
+  wc.wc_flags = IBV_WC_WITH_IMM;
+  wc.imm_data = posted.immediate;
+  const Posted receive = receives_of(peer).front();
+  receives_of(peer).pop_front();
+  complete_receive(peer, receive, wc);
+  return IBV_WC_SUCCESS;
+}
+
+/// Delivers a message to the first Receive of the peer, which has one.
+ibv_wc_status VerbsStub::send(Pair& peer, const Posted& posted) {
+  ibv_wc wc{};
+  wc.opcode = IBV_WC_RECV;
   wc.byte_len = posted.bytes;
   if (posted.opcode == IBV_WR_SEND_WITH_INV) {
     const std::uint32_t key = provider_.invalidation == Provider::Invalidation::Whole ? posted.rkey : 0;
-    Window* const window = window_at(key, peer.qp.qp_base.qp_num);
-    if (window == nullptr) return IBV_WC_REM_OP_ERR;
-    window->queue_pair = 0;
-    wc.wc_flags = IBV_WC_WITH_INV;
+    if (invalidate(peer, key) != IBV_WC_SUCCESS) return IBV_WC_REM_OP_ERR;
+    wc.wc_flags = provider_.invalidation_flag;
     wc.invalidated_rkey = key;
+  } else if (posted.opcode == IBV_WR_SEND_WITH_IMM) {
+    wc.wc_flags = IBV_WC_WITH_IMM;
+    wc.imm_data = posted.immediate;
   }
-  const Posted receive = peer.posted_receives.front();
-  peer.posted_receives.pop_front();
+  const Posted receive = receives_of(peer).front();
+  receives_of(peer).pop_front();
+  std::uint64_t room = 0;
+  for (const ibv_sge& sge : receive.sges) room += sge.length;
+  if (posted.bytes > room)
+    wc.status = IBV_WC_LOC_LEN_ERR;
+  else if (!covered(peer, receive.sges))
+    wc.status = IBV_WC_LOC_PROT_ERR;
+  if (wc.status != IBV_WC_SUCCESS) {
+    complete_receive(peer, receive, wc);
+    move_to_error(peer);
+    return wc.status == IBV_WC_LOC_LEN_ERR ? provider_.too_long : IBV_WC_REM_OP_ERR;
+  }
+  if (posted.bytes > 0) {  // a Receive of the driver has one element
+    auto* to = reinterpret_cast<std::byte*>(receive.sges.at(0).addr);
+    for (const ibv_sge& sge : posted.sges) {
+      std::memcpy(to, reinterpret_cast<const std::byte*>(sge.addr), sge.length);
+      to += sge.length;
+    }
+  }
   complete_receive(peer, receive, wc);
   return IBV_WC_SUCCESS;
 }
@@ -239,85 +368,6 @@ void VerbsStub::scatter(const Posted& posted, std::uint64_t at, bool remote) con
       std::memmove(to, reinterpret_cast<const std::byte*>(at), sge.length);
     at += sge.length;
   }
-}
-
-// --- Completion
-
-void VerbsStub::complete(const Posted& posted, ibv_wc_status status) {
-  const auto pair = pairs_.find(posted.queue_pair);
-  if (pair == pairs_.end()) return;
-  ibv_wc wc{};
-  wc.wr_id = posted.wr_id;
-  wc.status = status;
-  wc.qp_num = posted.queue_pair;
-  if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) wc.vendor_err = kVendorError;
-  pair->second.sends->completions.push_back(wc);
-}
-
-void VerbsStub::complete_receive(Pair& pair, const Posted& receive, ibv_wc wc) {
-  wc.wr_id = receive.wr_id;
-  wc.qp_num = pair.qp.qp_base.qp_num;
-  wc.opcode = IBV_WC_RECV;
-  pair.receives->completions.push_back(wc);
-}
-
-void VerbsStub::find_peer() {
-  const std::lock_guard lock(lock_);
-  peer_gone_ = false;
-  for (; !outstanding_.empty(); outstanding_.pop_front())
-    if (outstanding_.front().signaled) complete(outstanding_.front(), IBV_WC_SUCCESS);
-}
-
-void VerbsStub::give_up() {
-  const std::lock_guard lock(lock_);
-  for (ibv_wc_status status = IBV_WC_RETRY_EXC_ERR; !outstanding_.empty(); status = IBV_WC_WR_FLUSH_ERR) {
-    complete(outstanding_.front(), status);
-    outstanding_.pop_front();
-  }
-}
-
-void VerbsStub::move_to_error(Pair& pair) {
-  if (pair.in_error) return;
-  pair.in_error = true;
-  if (pair.shares_receives && provider_.last_receive_event) {
-    ibv_async_event event{};
-    event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
-    event.element.qp = &pair.qp.qp_base;
-    events_.push_back(event);
-    signal_event();
-  }
-  switch (provider_.flush) {
-    case Provider::Flush::AtOnce:
-      return flush(pair);
-    case Provider::Flush::AtEvents: {
-      unflushed_.insert(pair.qp.qp_base.qp_num);
-      ibv_async_event event{};
-      event.event_type = IBV_EVENT_QP_FATAL;
-      event.element.qp = &pair.qp.qp_base;
-      events_.push_back(event);
-      return signal_event();
-    }
-    case Provider::Flush::Never:
-      return;
-  }
-}
-
-void VerbsStub::flush(Pair& pair) {
-  for (const Posted& receive : pair.posted_receives) {
-    ibv_wc wc{};
-    wc.status = IBV_WC_WR_FLUSH_ERR;
-    complete_receive(pair, receive, wc);
-  }
-  pair.posted_receives.clear();
-}
-
-int VerbsStub::poll(StubQueue& queue, int count, ibv_wc* into) {
-  const std::lock_guard lock(lock_);
-  auto& completions = queue.completions;
-  const auto taken = std::min(static_cast<std::size_t>(count), completions.size());
-  std::copy_n(completions.begin(), taken, into);
-  completions.erase(completions.begin(), completions.begin() + static_cast<std::ptrdiff_t>(taken));
-  return static_cast<int>(taken);
 }
 
 }  // namespace sluice::rdma::conformance

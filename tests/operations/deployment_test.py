@@ -283,6 +283,119 @@ def sluice_tune_finds_what_is_wrong_and_sets_what_it_can():
             assert file.read() == text, path
 
 
+def a_host_with_a_card(programs=(), **files):
+    """A made-up sysfs with an RDMA device of a PCI card. `files` are below the card's folder, unless they begin with a slash."""
+    root, config = a_fake_host(**{"/proc/irq/7/smp_affinity_list": "0-1", "/sys/devices/system/cpu/isolated": "2-3",
+                                  "/sys/devices/system/cpu/cpu2/cpufreq/scaling_governor": "performance", "/proc/net/fib_trie": ""})
+    space = bytearray(256)
+    space[0x34], space[0x40], space[0x41], space[0x60], space[0x68] = 0x40, 0x05, 0x60, 0x10, 0x10
+    card = "/sys/devices/pci0000:3a/0000:3b:00.0"
+    port = f"{card}/infiniband/mlx5_0/ports/1"
+    standard = {f"{port}/state": "4: ACTIVE", f"{port}/link_layer": "Ethernet", f"{port}/rate": "100 Gb/sec (4X EDR)", f"{port}/gid_attrs/ndevs/0": "ens1",
+                f"{card}/infiniband/mlx5_0/node_type": "1: CA", f"{card}/current_link_width": "16", f"{card}/max_link_width": "16",
+                f"{card}/current_link_speed": "16.0 GT/s PCIe", f"{card}/max_link_speed": "16.0 GT/s PCIe", f"{card}/numa_node": "0",
+                f"{card}/iommu_group/type": "identity", "/sys/class/net/ens1/mtu": "9000", "/proc/77/comm": "sluice-dataplan",
+                "/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos": "106", "/proc/77/limits": "Max locked memory  unlimited  unlimited  bytes\n",
+                "/sys/devices/system/cpu/cpu2/node0/x": "", "/sys/devices/system/cpu/cpu3/node0/x": "",
+                "/usr/sbin/dcb": "#!/bin/sh\n[ $1 = pfc ] && echo 'prio-pfc 0:off 1:off 2:off 3:on 4:off' || echo 'dscp-prio 26:3'\n"}
+    given = {(path if path.startswith("/") else f"{card}/{path}"): text for path, text in files.items()}
+    for path, text in {**standard, **given}.items():
+        if text is None:
+            continue
+        os.makedirs(os.path.dirname(root + path), exist_ok=True)
+        with open(root + path, "w", encoding="utf-8") as file:
+            file.write(text)
+    if f"{card}/config" not in given:
+        with open(f"{root}{card}/config", "wb") as file:
+            file.write(space)
+    else:
+        space[0x68] = 0
+        with open(f"{root}{card}/config", "wb") as file:
+            file.write(space)
+    os.chmod(f"{root}/usr/sbin/dcb", 0o755)
+    for name, script in programs:
+        with open(f"{root}/usr/sbin/{name}", "w", encoding="utf-8") as file:
+            file.write(script)
+        os.chmod(f"{root}/usr/sbin/{name}", 0o755)
+    os.makedirs(f"{root}/sys/class/infiniband")
+    os.symlink("../../devices/pci0000:3a/0000:3b:00.0/infiniband/mlx5_0", f"{root}/sys/class/infiniband/mlx5_0")
+    os.symlink("../../../0000:3b:00.0", f"{root}{card}/infiniband/mlx5_0/device")
+    with open(config, "w", encoding="utf-8") as file:
+        file.write('[reactor]\ncount = 2\ncpus = [2, 3]\n[device]\ndriver = "verbs"\n')
+    return root, config
+
+
+def sluice_tune_is_content_with_a_card_that_is_ready():
+    code, found = tune(*a_host_with_a_card())
+    of_card = {what: f for what, f in found.items() if what.startswith("mlx5_0/1 ")}
+    assert code == 0 and all(f["state"] == "ok" for f in of_card.values()), found
+    for what in ("port", "MTU", "RoCE TOS", "PFC and DCQCN", "PCIe", "relaxed ordering", "IOMMU", "NUMA"):
+        assert f"mlx5_0/1 {what}" in of_card, (what, of_card)
+    assert "path MTU is 4096" in of_card["mlx5_0/1 MTU"]["found"] and "priority 3 (DSCP 26): PFC on" in of_card["mlx5_0/1 PFC and DCQCN"]["found"], of_card
+    assert found["locked memory"]["state"] == "ok", found["locked memory"]
+
+
+def sluice_tune_names_the_command_for_each_defect_of_a_card():
+    ecn = "/sys/class/net/ens1/ecn/roce_np/enable/3"
+    defects = (
+        ("port", "bad", "ip link set ens1 up", {"infiniband/mlx5_0/ports/1/state": "1: DOWN"}),
+        ("mode", "bad", "devlink dev param set pci/0000:3b:00.0 name enable_roce value true", {"infiniband/mlx5_0/node_type": "4: RNIC"}),
+        ("MTU", "advice", "ip link set ens1 mtu 4200", {"/sys/class/net/ens1/mtu": "1500"}),
+        ("RoCE TOS", "advice", "cma_roce_tos -d mlx5_0 -p 1 -t 106", {"/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos": "0"}),
+        ("default RoCE mode", "bad", "cma_roce_mode -d mlx5_0 -p 1 -m 2", {"/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode": "IB/RoCE v1"}),
+        ("PFC and DCQCN", "bad", "dcb pfc set dev ens1 prio-pfc 3:on", {"/usr/sbin/dcb": "#!/bin/sh\necho 'prio-pfc 3:off'\n", ecn: "0"}),
+        ("PFC and DCQCN", "advice", "dcb", {"/usr/sbin/dcb": "#!/bin/sh\nexit 1\n"}),
+        ("PCIe", "bad", "lspci -vv -s 0000:3b:00.0", {"current_link_width": "8"}),
+        ("PCIe", "bad", "x16 at 16.0 GT/s", {"current_link_speed": "8.0 GT/s PCIe"}),
+        ("relaxed ordering", "advice", "setpci -s 0000:3b:00.0 CAP_EXP+8.w=0010:0010", {"config": ""}),
+        ("IOMMU", "advice", "iommu=pt", {"iommu_group/type": "DMA-FQ"}),
+        ("NUMA", "bad", "[reactor] cpus of node 1: 4-7", {"numa_node": "1", "/sys/devices/system/node/node1/cpulist": "4-7"}))
+    for what, state, command, files in defects:
+        code, found = tune(*a_host_with_a_card(**files))
+        finding = found[f"mlx5_0/1 {what}"]
+        assert finding["state"] == state and command in finding["do"], (what, finding)
+        assert code == (state == "bad"), (what, code)
+    limits = {"/proc/77/limits": "Max locked memory         8388608              8388608              bytes\n"}
+    _, found = tune(*a_host_with_a_card(**limits))
+    assert found["locked memory"]["state"] == "bad" and "LimitMEMLOCK=infinity" in found["locked memory"]["do"], found
+    off = "#!/bin/sh\necho '  name enable_roce type generic'; echo '    cmode driverinit value false'\n"
+    _, found = tune(*a_host_with_a_card(programs=[("devlink", off)]))
+    assert "devlink dev reload pci/0000:3b:00.0" in found["mlx5_0/1 enable_roce"]["do"], found
+
+
+def sluice_tune_finds_ecn_marks_that_a_card_does_not_answer():
+    counters = "infiniband/mlx5_0/ports/1/hw_counters"
+    unanswered = {f"{counters}/np_ecn_marked_roce_packets": "5000", f"{counters}/np_cnp_sent": "0", "/usr/sbin/dcb": "#!/bin/sh\necho 'prio-pfc 3:off'\n"}
+    _, found = tune(*a_host_with_a_card(**unanswered))
+    assert found["mlx5_0/1 PFC and DCQCN"]["state"] == "bad", found
+    _, found = tune(*a_host_with_a_card(**{"/sys/class/net/ens1/ecn/roce_np/enable/3": "1", "/usr/sbin/dcb": "#!/bin/sh\necho 'prio-pfc 3:off'\n"}))
+    assert found["mlx5_0/1 PFC and DCQCN"]["state"] == "ok", found
+
+
+def sluice_tune_looks_at_the_ports_that_are_configured():
+    root, config = a_host_with_a_card()
+    with open(config, "a", encoding="utf-8") as file:
+        file.write('devices = ["mlx5_0/2", "mlx5_9"]\n')
+    code, found = tune(root, config)
+    assert code == 1 and "`rdma link`" in found["mlx5_0/2 port"]["do"] and found["mlx5_9/1 port"]["state"] == "bad", found
+    shutil.rmtree(f"{root}/sys/class/infiniband")
+    with open(config, "w", encoding="utf-8") as file:
+        file.write('[device]\ndriver = "verbs"\n')
+    code, found = tune(root, config)
+    assert code == 1 and found["RDMA device"]["state"] == "bad", found
+
+
+def sluice_tune_reads_no_garbage_of_a_card():
+    garbage = {"current_link_width": "", "max_link_speed": "Unknown", "numa_node": "-1", "iommu_group/type": None, "/sys/class/net/ens1/mtu": "",
+               "/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos": "x", "/proc/77/limits": ""}
+    _, found = tune(*a_host_with_a_card(**garbage))
+    assert "mlx5_0/1 PCIe" not in found and "mlx5_0/1 MTU" not in found and found["mlx5_0/1 RoCE TOS"]["state"] == "advice", found
+    root, config = a_host_with_a_card()
+    with open(f"{root}/sys/devices/pci0000:3a/0000:3b:00.0/config", "wb") as file:
+        file.write(b"\xff" * 64)  # what others than root can read
+    assert "mlx5_0/1 relaxed ordering" not in tune(root, config)[1]
+
+
 def sluice_tune_is_content_with_a_host_that_is_ready():
     root, config = a_fake_host(**{"/sys/devices/system/cpu/isolated": "2-3", "/proc/irq/7/smp_affinity_list": "0-1",
                                   "/sys/devices/system/cpu/cpu2/cpufreq/scaling_governor": "performance",
@@ -316,4 +429,6 @@ sys.exit(run_tap([(f.__name__, f) for f in (
     its_planes_serve_in_containers, systemd_starts_watches_and_restarts_both_planes, units_are_well_formed_and_exposed_below_3,
     udev_gives_the_cards_of_vfio_to_the_data_plane, samples_are_accepted,
     sluice_tune_finds_what_is_wrong_and_sets_what_it_can, sluice_tune_is_content_with_a_host_that_is_ready,
-    sluice_tune_looks_for_room_where_the_segment_is)]))
+    sluice_tune_looks_for_room_where_the_segment_is, sluice_tune_is_content_with_a_card_that_is_ready,
+    sluice_tune_names_the_command_for_each_defect_of_a_card, sluice_tune_finds_ecn_marks_that_a_card_does_not_answer,
+    sluice_tune_looks_at_the_ports_that_are_configured, sluice_tune_reads_no_garbage_of_a_card)]))

@@ -160,9 +160,10 @@ DeviceMonitor::Counts DeviceMonitor::counts_of(segment::Driver driver, std::uint
                ? read(segment::CounterFamily::Verbs, rdma::verbs::kStatistics, name)
                : read(segment::CounterFamily::SoftRoce, rdma::softroce::kStatistics, name);
   };
-  return {.downs = of("port_down"),
-          .ups = of("port_up"),
-          .reopened = of("port_reopened"),
+  return {.downs = of("port_down") + of("device_lost") + of("flush_timeouts"),
+          .ups = of("port_up") + of("device_returned"),
+          .reopened = of("port_reopened") + of("device_returned"),
+          .broken = of("flush_timeouts"),
           .mac_changes = of("mac_changes"),
           .mtu_changes = of("mtu_changes")};
 }
@@ -171,8 +172,12 @@ void DeviceMonitor::compare(std::uint32_t reactor, const segment::ReactorInfo& i
                             const Counts& now) {
   const bool reopened = now.reopened > before.reopened;
   const bool gone = info.condition == segment::DeviceCondition::Gone || reopened;
+  const bool broken = info.condition == segment::DeviceCondition::Broken || now.broken > before.broken;
   if (now.downs > before.downs)
-    journal_.add(events::DeviceDown{.reactor = reactor, .reason = gone ? "gone" : "no_link"});
+    journal_.add(events::DeviceDown{.reactor = reactor,
+                                    .reason = broken ? "broken"
+                                              : gone ? "gone"
+                                                     : "no_link"});
   if (now.ups > before.ups) journal_.add(events::DeviceUp{.reactor = reactor, .reopened = reopened});
   if (now.mac_changes > before.mac_changes)
     journal_.add(events::DeviceChanged{.reactor = reactor, .what = "mac_address", .path_mtu = info.path_mtu});

@@ -83,6 +83,7 @@ class DeviceMonitor {
     std::uint64_t downs = 0;
     std::uint64_t ups = 0;
     std::uint64_t reopened = 0;
+    std::uint64_t broken = 0;
     std::uint64_t mac_changes = 0;
     std::uint64_t mtu_changes = 0;
   };

@@ -43,7 +43,15 @@ struct DeviceLimits {
 };
 
 /// State of the link and of the device.
-enum class Condition : std::uint8_t { Up, PortDown, Gone };
+enum class Condition : std::uint8_t {
+  Up,
+  PortDown,
+  Gone,    ///< removed; opened again when it returns
+  Broken,  ///< closed because of an error, and being opened again
+};
+
+/// Result of Device::take_notice().
+enum Notice : std::uint8_t { kNoNotice = 0, kInformation, kWarning };
 
 class Device {
  public:
@@ -100,8 +108,9 @@ class Device {
   /// acts on the result.
   virtual void handle_events() noexcept {}
   virtual Condition condition() const noexcept { return Condition::Up; }
-  /// Takes the next sentence for the log, without a full stop. Returns false if there is none. May allocate.
-  virtual bool take_notice(std::string&) { return false; }
+  /// Takes the next sentence for the log, without a full stop. Returns kNoNotice if there is none. May
+  /// allocate.
+  virtual Notice take_notice(std::string&) { return kNoNotice; }
 
   /// Lets another thread become the owner of the device, with the next poll(). Requires that no thread calls.
   virtual void pass_on() noexcept {}

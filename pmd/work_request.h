@@ -104,8 +104,9 @@ struct WorkCompletion {
   WcStatus status = WcStatus::Success;
   WcOpcode opcode = WcOpcode::Send;
   bool remote_invalidate = false;
-  bool has_immediate = false;   ///< Receive
-  std::uint32_t immediate = 0;  ///< Receive with has_immediate
+  bool has_immediate = false;      ///< Receive
+  std::uint32_t immediate = 0;     ///< Receive with has_immediate
+  std::uint32_t vendor_error = 0;  ///< the device's own number of an error; zero if it has none
 };
 
 }  // namespace sluice::rdma

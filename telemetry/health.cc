@@ -14,6 +14,17 @@ namespace {
 constexpr const char* kTooLong = " for more than 3 s";
 static_assert(segment::kHeartbeatTimeoutNs == 3'000'000'000);
 
+const char* why_not_up(segment::DeviceCondition condition) {
+  switch (condition) {
+    case segment::DeviceCondition::Gone:
+      return "the RDMA device was removed; see sluicectl events and the data plane's log";
+    case segment::DeviceCondition::Broken:
+      return "the RDMA device failed and is opened again; see sluicectl events and the data plane's log";
+    default:
+      return "the RDMA device has no link; check cable, switch and peer";
+  }
+}
+
 /// Returns the reason why clients cannot reach any device of the reactors, or an empty string if one of the
 /// devices is up.
 const char* why_no_device(const segment::Layout& layout, std::uint32_t reactors) {
@@ -21,9 +32,7 @@ const char* why_no_device(const segment::Layout& layout, std::uint32_t reactors)
   for (std::uint32_t i = 0; i < reactors; ++i) {
     const auto info = layout.reactors[i].info.read();
     if (!info || info->condition == segment::DeviceCondition::Up) return "";
-    why = info->condition == segment::DeviceCondition::Gone
-              ? "the RDMA device was removed; see sluicectl events and the data plane's log"
-              : "the RDMA device has no link; check cable, switch and peer";
+    why = why_not_up(info->condition);
   }
   return why;
 }

@@ -148,7 +148,7 @@ void ConnectionController::on_event(std::uint32_t reactor, const segment::Event&
       managed_->on_connect_wanted(reactor, event, now_ns);
       return expect(reactor, event, true);
     case segment::EventType::ConnectionDown:
-      reports_.reason(reactor, event.incarnation, event.reason, now_ns);
+      reports_.reason(reactor, event, now_ns);
       [[fallthrough]];
     case segment::EventType::ConnectionUp:
       return watch_.sample(reactor, event.connection);
@@ -222,6 +222,13 @@ const char* name_of(std::uint32_t reason) {
   return "unknown";
 }
 
+/// Returns a name for the status of a failed work request. `status` may be any number.
+const char* name_of_status(std::uint32_t status) {
+  if (status == 0) return "";
+  if (status > static_cast<std::uint32_t>(rdma::WcStatus::RnrRetryExceeded)) return "unknown";
+  return rdma::to_string(static_cast<rdma::WcStatus>(status));
+}
+
 double seconds_since(std::uint64_t wall_ns) {
   const std::uint64_t now_ns = segment::wall_ns();
   return wall_ns != 0 && now_ns > wall_ns ? static_cast<double>(now_ns - wall_ns) * 1e-9 : 0;
@@ -266,21 +273,24 @@ void ConnectionReports::gone(std::uint32_t reactor, std::uint32_t number, const 
     waiting_[key] = {.number = number, .seen = seen, .since_ns = now_ns};
     return;
   }
-  report(reactor, {.number = number, .seen = seen, .why = at != waiting_.end() ? at->second.why : nullptr});
+  Half whole = at != waiting_.end() ? at->second : Half{};
+  whole.number = number;
+  whole.seen = seen;
+  report(reactor, whole);
   if (at != waiting_.end()) waiting_.erase(at);
 }
 
-void ConnectionReports::reason(std::uint32_t reactor, std::uint32_t incarnation, std::uint32_t reason,
-                               std::uint64_t now_ns) {
-  if (incarnation == 0) return;
-  const char* const why = name_of(reason);
-  const Key key{reactor, incarnation};
-  const auto at = waiting_.find(key);
+void ConnectionReports::reason(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) {
+  if (event.incarnation == 0) return;
+  const Key key{reactor, event.incarnation};
+  auto at = waiting_.find(key);
   if (at == waiting_.end()) {
-    if (waiting_.size() < kMaxWaiting) waiting_[key] = {.why = why, .since_ns = now_ns};
-    return;
+    if (waiting_.size() >= kMaxWaiting) return;
+    at = waiting_.emplace(key, Half{.since_ns = now_ns}).first;
   }
-  at->second.why = why;
+  at->second.why = name_of(event.reason);
+  at->second.work_status = name_of_status(event.work_status);
+  at->second.vendor_error = event.vendor_error;
   if (at->second.seen.incarnation == 0) return;
   report(reactor, at->second);
   waiting_.erase(at);
@@ -305,7 +315,9 @@ void ConnectionReports::report(std::uint32_t reactor, const Half& half) {
                                       .outgoing = half.seen.outgoing,
                                       .reason = half.why != nullptr ? half.why : "unknown",
                                       .was_up = half.seen.was_up,
-                                      .age_s = seconds_since(half.seen.since_ns)});
+                                      .age_s = seconds_since(half.seen.since_ns),
+                                      .work_status = half.work_status,
+                                      .vendor_error = half.vendor_error});
 }
 
 }  // namespace sluice::cm

@@ -19,8 +19,9 @@
 #include "dataplane/segment/tables.h"
 
 namespace sluice::segment {
+struct Event;
 struct Layout;
-}
+}  // namespace sluice::segment
 namespace sluice::events {
 class Journal;
 }
@@ -183,8 +184,8 @@ class ConnectionReports {
   /// Reports a connection on which the peer was heard.
   void up(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen);
   void gone(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen, std::uint64_t now_ns);
-  /// Records the reason from the reactor's event. `reason` is an rpcrdma::CloseReason, or any number.
-  void reason(std::uint32_t reactor, std::uint32_t incarnation, std::uint32_t reason, std::uint64_t now_ns);
+  /// Records the reason from the reactor's ConnectionDown. Its fields may have any values.
+  void reason(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
   /// Reports the connections that have waited for kReasonWaitNs.
   void poll(std::uint64_t now_ns);
   std::size_t waiting() const { return waiting_.size(); }
@@ -196,6 +197,8 @@ class ConnectionReports {
     std::uint32_t number = 0;
     SeenConnection seen{};  ///< incarnation is zero until the connection has disappeared
     const char* why = nullptr;
+    const char* work_status = "";  ///< of the failed work request
+    std::uint32_t vendor_error = 0;
     std::uint64_t since_ns = 0;
   };
   using Key = std::pair<std::uint32_t, std::uint32_t>;  ///< reactor, incarnation

@@ -48,8 +48,12 @@ constexpr std::uint16_t bytes_of(ibv_mtu mtu) {
   return static_cast<std::uint16_t>(128u << mtu);
 }
 
-constexpr std::uint8_t reads_of(std::uint8_t asked) {
-  return asked < kMaxReads ? asked : kMaxReads;
+constexpr std::uint8_t smaller(std::uint8_t a, std::uint8_t b) {
+  return a < b ? a : b;
+}
+
+constexpr std::uint8_t reads_of(int limit) {
+  return limit < 0 ? std::uint8_t{0} : limit < kMaxReads ? static_cast<std::uint8_t>(limit) : kMaxReads;
 }
 
 }  // namespace
@@ -246,6 +250,9 @@ void RdmaCm::handle(const Event& event) {
       if (rdma_resolve_route(entry.id, kResolveMs) != 0) fail(id, std::strerror(errno));
       return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: {
+      const Depths& most = depths_of(entry.id->verbs);
+      entry.responder_resources = most.responder_resources;
+      entry.initiator_depth = most.initiator_depth;
       rdma_conn_param parameters = parameters_of(entry);
       if (rdma_connect(entry.id, &parameters) != 0) return fail(id, std::strerror(errno));
       ++statistics_.sent;
@@ -287,6 +294,18 @@ bool RdmaCm::device_removed() const {
   return false;
 }
 
+/// Returns the limits that are offered to peers of this device. The default is kMaxReads, if the device
+/// cannot be queried.
+const RdmaCm::Depths& RdmaCm::depths_of(ibv_context* device) {
+  const auto [at, is_new] = depths_.try_emplace(device);
+  if (!is_new) return at->second;
+  ibv_device_attr attributes{};
+  const bool known = ibv_query_device(device, &attributes) == 0;
+  at->second = {.responder_resources = known ? reads_of(attributes.max_qp_rd_atom) : kMaxReads,
+                .initiator_depth = known ? reads_of(attributes.max_qp_init_rd_atom) : kMaxReads};
+  return at->second;
+}
+
 /// Reads the attributes of both transitions, to ready-to-receive and to ready-to-send.
 std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
   int mask = 0;
@@ -298,8 +317,9 @@ std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
   send.qp_state = IBV_QPS_RTS;
   if (rdma_init_qp_attr(entry.id, &send, &mask) != 0) return std::nullopt;
   // The peer's initiator depth is the own responder resources, and vice versa.
-  entry.responder_resources = reads_of(event.parameters.responder_resources);
-  entry.initiator_depth = reads_of(event.parameters.initiator_depth);
+  const Depths& most = depths_of(entry.id->verbs);
+  entry.responder_resources = smaller(event.parameters.responder_resources, most.responder_resources);
+  entry.initiator_depth = smaller(event.parameters.initiator_depth, most.initiator_depth);
   RdmaCmPeer peer{
       .device = ibv_get_device_name(entry.id->verbs->device),
       .device_port = entry.id->port_num,

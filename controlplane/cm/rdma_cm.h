@@ -126,7 +126,14 @@ class RdmaCm {
     std::vector<std::byte> private_data;
   };
 
+  /// Numbers of outstanding RDMA Reads that a device allows for a queue pair.
+  struct Depths {
+    std::uint8_t responder_resources = 0;
+    std::uint8_t initiator_depth = 0;
+  };
+
   void handle(const Event& event);
+  const Depths& depths_of(ibv_context* device);
   void on_request(const Event& event);
   void on_response(Id id, Entry& entry, const Event& event);
   void fail(Id id, const std::string& why, std::span<const std::byte> private_data = {});
@@ -147,7 +154,8 @@ class RdmaCm {
   std::vector<rdma_cm_id*> listeners_;
   std::uint32_t next_id_;
   std::map<Id, Entry> entries_;
-  std::set<std::string> device_nodes_;  ///< nodes that exist as long as their devices
+  std::map<ibv_context*, Depths> depths_;  ///< librdmacm never closes a context
+  std::set<std::string> device_nodes_;     ///< nodes that exist as long as their devices
   AgentStatistics statistics_;
 };
 

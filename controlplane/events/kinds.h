@@ -38,6 +38,8 @@ struct ConnectionDown {
   std::string reason{};
   bool was_up = false;
   double age_s = 0;
+  std::string work_status{};
+  std::uint32_t vendor_error = 0;
   template <typename Visit>
   void each(Visit&& visit) const {
     visit("reactor", reactor, "reactor that served it");
@@ -47,6 +49,8 @@ struct ConnectionDown {
     visit("reason", reason, "reason for the end, reported by the reactor; unknown if the report was lost");
     visit("was_up", was_up, "whether it was open before it ended");
     visit("age_s", age_s, "seconds since it was established");
+    visit("work_status", work_status, "status of the work request that failed; empty if none did");
+    visit("vendor_error", vendor_error, "the RDMA device's own number of that error; 0 if it has none");
   }
 };
 
@@ -235,15 +239,17 @@ struct DataPlaneLost {
 };
 
 struct DeviceDown {
-  static constexpr Kind kKind{"device_down", "An RDMA device has lost its link, or was removed",
+  static constexpr Kind kKind{"device_down", "An RDMA device has lost its link, was removed, or failed",
                               Severity::Error, Cause::Ourselves};
   std::uint32_t reactor = 0;
   std::string reason{};
   template <typename Visit>
   void each(Visit&& visit) const {
     visit("reactor", reactor, "reactor that polls it; with softroce the first of the reactors that share it");
-    visit("reason", reason,
-          "no_link if it has no carrier; gone if its interface or card was removed or reset");
+    visit(
+        "reason", reason,
+        "no_link if it has no carrier; gone if its interface or card was removed or reset; broken if Sluice "
+        "closes it because of an error");
   }
 };
 
@@ -254,7 +260,9 @@ struct DeviceUp {
   template <typename Visit>
   void each(Visit&& visit) const {
     visit("reactor", reactor, "reactor that polls it; with softroce the first of the reactors that share it");
-    visit("reopened", reopened, "whether it was opened again because its interface or card had been removed");
+    visit(
+        "reopened", reopened,
+        "whether it was opened again because its interface or card had been removed, or because of an error");
   }
 };
 

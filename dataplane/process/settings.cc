@@ -381,7 +381,13 @@ void Devices::poll_conditions() {
   }
   for (std::size_t i = 0; i < made_.size(); ++i) {
     made_[i]->handle_events();
-    for (std::string notice; made_[i]->take_notice(notice);) log::info("{}", notice);
+    std::string notice;
+    while (const rdma::Notice kind = made_[i]->take_notice(notice)) {
+      if (kind == rdma::kWarning)
+        log::warn("{}", notice);
+      else
+        log::info("{}", notice);
+    }
     log_notices();
     const rdma::Condition condition = made_[i]->condition();
     if (condition == logged_[i]) continue;
@@ -404,6 +410,12 @@ void Devices::poll_conditions() {
           log::warn(
               "The RDMA device {} was removed. Its connections have ended, and Sluice waits until it returns",
               made_[i]->name());
+        break;
+      case rdma::Condition::Broken:
+        log::warn(
+            "The RDMA device {} was closed because of an error. Its connections have ended, and Sluice opens "
+            "it again",
+            made_[i]->name());
         break;
     }
   }

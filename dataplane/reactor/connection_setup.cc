@@ -65,6 +65,8 @@ void ConnectionSetup::report_closed() noexcept {
                   .queue_pair = record.queue_pair,
                   .outgoing = record.outgoing,
                   .reason = static_cast<std::uint32_t>(connection->close_reason()),
+                  .work_status = static_cast<std::uint32_t>(connection->failure().status),
+                  .vendor_error = connection->failure().vendor_error,
                   .peer = connection->peer()});
   }
 }

@@ -197,6 +197,8 @@ segment::DeviceCondition condition_of(const rdma::Device& device) {
       return segment::DeviceCondition::NoLink;
     case rdma::Condition::Gone:
       return segment::DeviceCondition::Gone;
+    case rdma::Condition::Broken:
+      return segment::DeviceCondition::Broken;
   }
   return segment::DeviceCondition::Up;
 }

@@ -221,6 +221,8 @@ template <std::uint32_t kVersion>
 [[gnu::cold, gnu::noinline]] void Connection::on_failed_completion(const rdma::WorkCompletion& wc,
                                                                    WrId id) noexcept {
   const bool transfer = id.kind == WrKind::Transfer || id.kind == WrKind::ReadsDone;
+  if (wc.status != rdma::WcStatus::WrFlushError)
+    link_.set_failure({.status = wc.status, .vendor_error = wc.vendor_error});
   switch (wc.status) {
     case rdma::WcStatus::RemoteAccessError:
       if (transfer) responder_.note_failed_transfer(id.index);

@@ -80,6 +80,7 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   State state() const noexcept { return link_.state(); }
   bool is_open() const noexcept { return link_.is_open(); }
   CloseReason close_reason() const noexcept { return link_.close_reason(); }
+  const WorkFailure& failure() const noexcept { return link_.failure(); }
   const ConnectionConfig& config() const noexcept { return link_.config(); }
   /// Returns the counters of the client's class.
   Counters& counters() noexcept { return link_.counters(); }

@@ -70,6 +70,8 @@ struct Event {
   std::uint32_t queue_pair = 0;   ///< CommandDone of Accept; ConnectWanted; ConnectionDown
   std::uint32_t outgoing = 0;     ///< ConnectionDown: nonzero if the data plane opened it
   std::uint32_t reason = 0;       ///< ConnectionDown: rpcrdma::CloseReason
+  std::uint32_t work_status = 0;  ///< ConnectionDown: rdma::WcStatus of the failed work request; zero if none
+  std::uint32_t vendor_error = 0;  ///< ConnectionDown: the device's own number of that error; zero if none
   std::uint32_t port = 0;
   std::uint32_t peer_pid = 0;  ///< loopback: the client's process; zero if unknown
   PeerAddress peer;

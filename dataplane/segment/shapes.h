@@ -208,8 +208,9 @@ SLUICE_SHAPE(rdma::Datagram, local, remote, remote_link, remote_qp, bytes, data)
 SLUICE_SHAPE(Command, type, id, cm_id, connection, queue_pair, services_at, credits, first_grant,
              client_class, receive_inline_bytes, send_inline_bytes, private_data_bytes, private_data,
              attributes, cm_state)
-SLUICE_SHAPE(Event, type, id, status, cm_id, connection, incarnation, queue_pair, outgoing, reason, port,
-             peer_pid, peer, local, path_mtu, private_data_bytes, private_data)
+SLUICE_SHAPE(Event, type, id, status, cm_id, connection, incarnation, queue_pair, outgoing, reason,
+             work_status, vendor_error, port, peer_pid, peer, local, path_mtu, private_data_bytes,
+             private_data)
 SLUICE_SHAPE(Punt, datagram)
 SLUICE_SHAPE(PropertyPart, connection, incarnation, first_set, total_bytes, offset, bytes, octets)
 SLUICE_SHAPE(DesiredStateWords, course, grant)

@@ -136,7 +136,7 @@ enum class ReactorState : std::uint32_t { Unused, Starting, Running, Stopped };
 
 /// Condition of a reactor's device (rdma::Condition). All reactors of a softroce port share the condition of
 /// the port.
-enum class DeviceCondition : std::uint64_t { Up, NoLink, Gone };
+enum class DeviceCondition : std::uint64_t { Up, NoLink, Gone, Broken };
 
 struct ReactorInfo {
   ReactorState state{};

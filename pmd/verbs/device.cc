@@ -135,7 +135,7 @@ bool VerbsDevice::attach_again() noexcept {
 void VerbsDevice::detach() noexcept {
   const std::lock_guard lock(context_lock_);
   close_context();
-  condition_.store(Condition::Gone, std::memory_order_relaxed);
+  condition_.store(is_present() ? Condition::Broken : Condition::Gone, std::memory_order_relaxed);
 }
 
 void VerbsDevice::close_context() noexcept {
@@ -313,6 +313,7 @@ void VerbsDevice::handle_request() noexcept {
     case Request::TakeEvents:
       return apply_events();
     case Request::Detach:
+      if (presence_ == Presence::Attached) ++statistics_.device_lost;
       return leave();
     case Request::Attach:
       if (presence_ != Presence::Detached) return;
@@ -321,11 +322,10 @@ void VerbsDevice::handle_request() noexcept {
   }
 }
 
-/// Starts to detach the removed device. The queue pairs end first, because the device may access their memory
-/// while it is attached.
+/// Starts to detach a device that was removed or failed. The queue pairs end first, because the device may
+/// access their memory while it is attached.
 void VerbsDevice::leave() noexcept {
   if (presence_ != Presence::Attached) return;
-  ++statistics_.device_lost;
   presence_ = Presence::Leaving;
   end_all();
   detach_if_left();
@@ -392,7 +392,7 @@ void VerbsDevice::handle_events() noexcept {
   if (!lock.owns_lock()) return;
   if (context_ == nullptr) {
     ibv_context* const found = open_by_name(config_.device, config_.port);
-    if (found == nullptr) return;
+    if (found == nullptr) return condition_.store(Condition::Gone, std::memory_order_relaxed);
     if (usable(found, config_.port)) request(Request::Attach);
     ibv_close_device(found);
     return;

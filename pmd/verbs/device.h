@@ -69,7 +69,7 @@ class VerbsDevice final : public Verbs {
   bool wakes() const noexcept override { return presence_ == Presence::Attached && channel_ != nullptr; }
 
   void handle_events() noexcept override;
-  bool take_notice(std::string& sentence) override { return notices_.take(name_, sentence); }
+  Notice take_notice(std::string& sentence) override { return notices_.take(name_, sentence); }
   Condition condition() const noexcept override { return condition_.load(std::memory_order_relaxed); }
   const std::string& device_name() const noexcept override { return config_.device; }
   Statistics statistics() const noexcept override;
@@ -140,6 +140,7 @@ class VerbsDevice final : public Verbs {
   /// Waits until a queue pair in Error has taken its last shared Receive, so that the completions of all of
   /// them can be polled before the queue pair is destroyed. Returns after kLastReceiveLimitNs at the latest.
   void await_last_receive(std::uint32_t queue_pair) noexcept;
+  bool destroy(ibv_qp* qp) noexcept;
   /// Closes the device. Requires that all its queue pairs were destroyed.
   void detach() noexcept;
 
@@ -191,6 +192,7 @@ class VerbsDevice final : public Verbs {
   void make_ahead() noexcept;
   void throw_refusal();
   void make_queues(std::uint32_t entries);
+  Owned<CompletionQueue> largest_queue(std::uint32_t least, std::uint32_t most);
   CompletionQueue& make_queue(std::uint32_t entries);
   void await_step() noexcept { handle(setup_.await()); }
   void await_steps() noexcept {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dataplane/base/spsc_ring.h"
+#include "pmd/device.h"
 
 namespace sluice::rdma::verbs {
 
@@ -38,18 +39,18 @@ class Notices {
     const std::lock_guard lock(lock_);
     sentences_.push_back(std::move(sentence));
   }
-  /// Takes a sentence of the device, or the sentence of a failure. Returns false if there is none.
-  bool take(const std::string& device, std::string& sentence) {
+  /// Takes a sentence of the device, or the sentence of a failure, which is a warning.
+  Notice take(const std::string& device, std::string& sentence) {
     const std::lock_guard lock(lock_);
     if (!sentences_.empty()) {
       sentence = std::move(sentences_.front());
       sentences_.erase(sentences_.begin());
-      return true;
+      return kInformation;
     }
     Failure failure;
-    if (!failures_.pop(failure)) return false;
+    if (!failures_.pop(failure)) return kNoNotice;
     sentence = sentence_of(failure, device);
-    return true;
+    return kWarning;
   }
 
  private:

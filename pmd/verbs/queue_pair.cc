@@ -212,13 +212,15 @@ void VerbsQueuePair::on_send(std::uint32_t index, const Completion& completion) 
                         .byte_len = completion.byte_len,
                         .qp = number_,
                         .status = status,
-                        .opcode = entry.opcode});
+                        .opcode = entry.opcode,
+                        .vendor_error = last ? completion.vendor_error : 0});
     if (last) return;
   }
 }
 
 void VerbsQueuePair::on_receive(std::uint64_t wr_id, const Completion& completion) noexcept {
-  WorkCompletion out{.wr_id = wr_id, .qp = number_, .opcode = WcOpcode::Receive};
+  WorkCompletion out{
+      .wr_id = wr_id, .qp = number_, .opcode = WcOpcode::Receive, .vendor_error = completion.vendor_error};
   out.status = status_of(completion, WcOpcode::Receive);
   if (out.status == WcStatus::Success) {
     heard_ = true;

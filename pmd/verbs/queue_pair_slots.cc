@@ -130,6 +130,30 @@ CompletionQueue& VerbsDevice::completion_queue(std::uint32_t entries) {
   return *queue;
 }
 
+/// Creates a completion queue of `most` entries, or of nearly as many as the provider creates: at least 15/16
+/// of them. Returns null if it refuses even `least` entries. Each attempt is a system call.
+Owned<CompletionQueue> VerbsDevice::largest_queue(std::uint32_t least, std::uint32_t most) {
+  static_cast<void>(SLUICE_INVARIANT(least > 0, ring_index));
+  const auto create = [this](std::uint32_t size) {
+    return CompletionQueue::create(context_, channel_, size, prefers_extended_polling(), in_software());
+  };
+  Owned<CompletionQueue> queue;
+  std::uint32_t refused = most;
+  for (std::uint32_t size = most; queue == nullptr && size >= least; size /= 2) {
+    queue = create(size);
+    if (queue == nullptr) refused = size;
+  }
+  if (queue == nullptr && refused > least) queue = create(least);
+  while (queue != nullptr && refused > queue->entries() && refused - queue->entries() > refused / 16) {
+    const std::uint32_t size = queue->entries() + (refused - queue->entries()) / 2;
+    if (Owned<CompletionQueue> larger = create(size))
+      queue = std::move(larger);
+    else
+      refused = size;
+  }
+  return queue;
+}
+
 /// Creates a completion queue as large as the device allows, so that few queues have to be polled. All shared
 /// Receives may complete in any one of the queues. Tries smaller queues if the provider refuses one of its
 /// reported limit.
@@ -138,17 +162,17 @@ CompletionQueue& VerbsDevice::make_queue(std::uint32_t entries) {
   const std::uint32_t shared = shared_ ? shared_->count() : 0;
   const std::uint64_t all = std::uint64_t{entries} * slots_.size() + shared;
   const auto wanted = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(all, most));
-  Owned<CompletionQueue> queue;
-  for (std::uint32_t size = wanted; queue == nullptr && size > 0 && size >= entries + shared; size /= 2)
-    queue = CompletionQueue::create(context_, channel_, size, prefers_extended_polling(), in_software());
+  Owned<CompletionQueue> queue = largest_queue(entries + shared, wanted);
   if (queue == nullptr)
     throw SetupError("The RDMA device " + name_ + " cannot create a completion queue with " +
                      std::to_string(entries + shared) + " entries (its limit is " + std::to_string(most) +
                      "). Lower [transport] credits.");
   static_cast<void>(SLUICE_INVARIANT(queue->entries() >= entries + shared, ring_index));
-  if (queue->entries() < wanted)
+  if (queue->entries() < wanted) {
+    attributes_.max_cqe = static_cast<int>(queue->entries());  // no further queue is tried with more
     notices_.add("The RDMA device " + name_ + " refused a completion queue of " + std::to_string(wanted) +
                  " entries and has one of " + std::to_string(queue->entries()));
+  }
   queue->take_room(shared);
   extended_polling_ = queue->extended();
   completion_queues_.push_back(std::move(queue));

@@ -136,7 +136,7 @@ bool SetupThread::take_step(const Wanted& wanted) noexcept {
       return true;
     case SetupStep::Destroy:
       if (!SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state)) return false;
-      return ibv_destroy_qp(hardware.qp) == 0;
+      return device_.destroy(hardware.qp);
     case SetupStep::ReplaceWindows:
       return replace_windows(hardware.windows);
     case SetupStep::Attach:
@@ -244,11 +244,22 @@ bool VerbsDevice::has_last_receive(std::uint32_t queue_pair) noexcept {
   return false;
 }
 
+/// Destroys a queue pair, and removes its last shared Receive from the list, because a later queue pair may
+/// have its number. ibv_destroy_qp() returns after all events of the queue pair were acknowledged.
+bool VerbsDevice::destroy(ibv_qp* qp) noexcept {
+  const std::uint32_t number = qp->qp_num;
+  const bool done = ibv_destroy_qp(qp) == 0;
+  const std::lock_guard lock(context_lock_);
+  for (std::uint32_t& reported : last_receives_)
+    if (reported == number) reported = 0;
+  return done;
+}
+
 void VerbsDevice::await_last_receive(std::uint32_t queue_pair) noexcept {
   if (last_receive_misses_ >= kLastReceiveMisses) return;
   constexpr timespec kPause{.tv_sec = 0, .tv_nsec = kLastReceiveLimitNs / 200};
-  const std::uint64_t limit_ns = monotonic_ns() + kLastReceiveLimitNs;
   bool seen = has_last_receive(queue_pair);
+  const std::uint64_t limit_ns = monotonic_ns() + kLastReceiveLimitNs;
   for (; !seen && monotonic_ns() < limit_ns; seen = has_last_receive(queue_pair))
     ::nanosleep(&kPause, nullptr);
   if (seen) return;

@@ -34,8 +34,8 @@ namespace sluice::rdma::verbs {
   X(port_down, "times that the port went down")                                                         \
   X(port_up, "times that the port came up")                                                             \
   X(flush_timeouts, "times that the device did not flush a queue pair in time and was closed")          \
-  X(device_lost, "times that the device was removed")                                                   \
-  X(device_returned, "times that the device returned")
+  X(device_lost, "times that the device was removed, or closed because of an error")                    \
+  X(device_returned, "times that the device was opened again")
 
 struct Statistics {
 #define SLUICE_VERBS_FIELD(name, help) std::uint64_t name = 0;

@@ -66,6 +66,7 @@ struct Provider {
   bool window_bounds = true;  ///< an access is checked against its window, not only against the region
   int max_reads = 16;         ///< outstanding RDMA Reads of a queue pair, in each direction
   std::uint32_t completions_taken = 0;  ///< largest completion queue; zero: the reported limit
+  bool poll_calls_kernel = false;       ///< a poll moves the queue pair of a failed work request to Error
   bool cleans_queues = false;           ///< ibv_destroy_qp() removes the completions of the queue pair
   bool thread_domains = false;
 };
@@ -119,14 +120,15 @@ inline constexpr Provider kProviders[] = {
      .driver = "bnxt_en",
      .posting = Provider::Extended::PartlyNull,
      .flush = Provider::Flush::AtEvents},
-    // hns/hns_roce_u.c: no windows; hns/hns_roce_u_hw_v2.c: extended interfaces; hw/hns/hns_roce_main.c:
-    // max_sge_rd 1.
+    // hns/hns_roce_u.c: no windows; hns/hns_roce_u_hw_v2.c: extended interfaces, and ibv_modify_qp() by a
+    // poll that finds an error; hw/hns/hns_roce_main.c: max_sge_rd 1.
     {.name = "hns",
      .driver = "hns3",
      .flags = IBV_DEVICE_MEM_MGT_EXTENSIONS,
      .posting = Provider::Extended::Whole,
      .polling = Provider::Extended::Whole,
      .read_sges_reported = 1,
+     .poll_calls_kernel = true,
      .thread_domains = true},
     // qedr/qelr_main.c: neither windows nor extended interfaces; qedr/qelr_verbs.c: Send with Invalidate.
     {.name = "qedr", .driver = "qede", .flags = IBV_DEVICE_MEM_MGT_EXTENSIONS},

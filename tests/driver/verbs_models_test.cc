@@ -2,89 +2,18 @@
 //
 // The verbs driver over every model of a provider: what a provider cannot do is not requested from it, and
 // everything else is equal.
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/rpcrdma/link/send_stage.h"
 #include "pmd/verbs/port_list.h"
-#include "pmd/verbs/verbs.h"
-#include "tests/driver/verbs_stub.h"
+#include "tests/driver/verbs_model_fixture.h"
 
 namespace sluice::rdma::conformance {
 namespace {
 
-using State = QueuePair::State;
 using verbs::Interface;
-
-constexpr QueuePairLimits kModelLimits{.send_depth = 128, .recv_depth = 8};
-
-class VerbsModel : public testing::Test {
- protected:
-  ~VerbsModel() override {
-    device_.reset();
-    stub_.find_peer();
-    stub_.select(kFullProvider);
-  }
-  void open(const Provider& provider, Interface interface = Interface::Newest,
-            std::uint32_t shared_receives = 0) {
-    device_.reset();
-    stub_.select(provider);
-    device_ = verbs::open({.device = {},
-                           .max_queue_pairs = 4,
-                           .interface = interface,
-                           .shared_receives = shared_receives,
-                           .flush_limit_ns = flush_limit_ns_});
-    memory_ = device_->allocate_memory(1 << 16);
-  }
-  static const Provider& model(std::string_view name) {
-    for (const Provider& provider : kProviders)
-      if (provider.name == name) return provider;
-    ADD_FAILURE() << name;
-    return kFullProvider;
-  }
-  Owned<QueuePair> connected(const QueuePairLimits& limits = kModelLimits) {
-    auto qp = device_->create_queue_pair(limits);
-    RcAttributes attributes;
-    attributes.local = device_->addresses()[0];
-    attributes.remote = PeerAddress::from_ipv4(192, 0, 2, 9);
-    EXPECT_TRUE(qp->connect(attributes));
-    EXPECT_TRUE(until([&] { return qp->state() != State::Init; }));
-    EXPECT_EQ(qp->state(), State::ReadyToSend);
-    return qp;
-  }
-  /// Runs the reactor until `condition` holds. The limit is generous: it only bounds a failing test.
-  template <typename Condition>
-  bool until(const Condition& condition) {
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    bool holds = condition();
-    for (; !holds && std::chrono::steady_clock::now() < give_up; holds = condition()) turn();
-    return holds;
-  }
-  void turn() {
-    WorkCompletion some[16];
-    const std::size_t count = device_->poll(some);
-    completions_.insert(completions_.end(), some, some + count);
-    device_->handle_events();
-  }
-  /// Posts a work request and returns the status of its completion.
-  WcStatus result(QueuePair& qp, const SendWr& wr) {
-    completions_.clear();
-    EXPECT_EQ(qp.post_send({&wr, 1}), 1u);
-    EXPECT_TRUE(until([&] { return !completions_.empty(); }));
-    return completions_.empty() ? WcStatus::WrFlushError : completions_[0].status;
-  }
-
-  VerbsStub& stub_ = VerbsStub::get();
-  std::uint64_t flush_limit_ns_ = 60'000'000'000;
-  std::unique_ptr<verbs::Verbs> device_;
-  MemoryRegion memory_;
-  std::vector<WorkCompletion> completions_;
-};
 
 class EveryModel : public VerbsModel, public testing::WithParamInterface<std::tuple<Provider, Interface>> {
  protected:
@@ -171,14 +100,7 @@ TEST_P(EveryModel, has_the_features_that_its_provider_implements) {
 
 // --- Limits and diagnosis
 
-class ReportedLimits : public VerbsModel {
- protected:
-  bool has_notice(std::string_view part) {
-    for (std::string notice; device_->take_notice(notice);)
-      if (notice.find(part) != std::string::npos) return true;
-    return false;
-  }
-};
+class ReportedLimits : public VerbsModel {};
 
 TEST_F(ReportedLimits, of_a_completion_queue_that_the_provider_refuses_are_halved) {
   Provider provider = model("irdma");
@@ -186,6 +108,31 @@ TEST_F(ReportedLimits, of_a_completion_queue_that_the_provider_refuses_are_halve
   open(provider);
   device_->prepare_queue_pairs(kModelLimits, 4);
   EXPECT_TRUE(has_notice("refused a completion queue of 1024 entries and has one of 512"));
+  EXPECT_EQ(connected()->state(), State::ReadyToSend);
+}
+
+TEST_F(ReportedLimits, of_a_completion_queue_are_approached_from_below) {
+  constexpr std::uint32_t kTaken = 800;
+  Provider provider = kFullProvider;
+  provider.max_completions = 1 << 10;
+  provider.completions_taken = kTaken;
+  open(provider);
+  device_->prepare_queue_pairs(kModelLimits, 4);
+  std::string said;
+  while (device_->take_notice(said) && said.find("refused a completion queue") == std::string::npos) {
+  }
+  const std::size_t at = said.find("has one of ");
+  ASSERT_NE(at, std::string::npos) << said;
+  const int entries = std::stoi(said.substr(at + 11));
+  EXPECT_LE(entries, static_cast<int>(kTaken));
+  EXPECT_GE(entries, static_cast<int>(kTaken - kTaken / 16));
+}
+
+TEST_F(ReportedLimits, of_a_completion_queue_may_be_what_one_queue_pair_needs) {
+  Provider provider = kFullProvider;
+  provider.max_completions = 1 << 10;
+  provider.completions_taken = kModelLimits.send_depth + kModelLimits.recv_depth;
+  open(provider);
   EXPECT_EQ(connected()->state(), State::ReadyToSend);
 }
 
@@ -220,54 +167,7 @@ TEST_F(ReportedLimits, do_not_hide_the_reason_of_an_error) {
   }
 }
 
-// --- Ends of queue pairs
-
-class EndingQueuePair : public VerbsModel {};
-
-TEST_F(EndingQueuePair, returns_a_shared_receive_that_the_device_completes_late) {
-  for (const Provider& provider : kProviders) {
-    if (!provider.shared_receives || !provider.last_receive_event) continue;
-    constexpr std::uint32_t kShared = 32;
-    open(provider, Interface::Newest, kShared);
-    EXPECT_EQ(stub_.shared_receives(), kShared);
-    for (int round = 0; round < 3; ++round) {
-      auto qp = connected();
-      stub_.deliver_late(static_cast<std::uint32_t>(qp->number()));
-      qp.reset();
-      // Without handle_events(), which would take the event before the queue pair is destroyed.
-      while (stub_.queue_pairs() > 0) device_->poll({});
-    }
-    for (int i = 0; i < 100; ++i) turn();
-    EXPECT_EQ(stub_.shared_receives(), kShared) << provider.name;
-  }
-}
-
-TEST_F(EndingQueuePair, ends_without_the_event_of_the_last_receive) {
-  open(model("rxe"), Interface::Newest, 32);
-  for (int round = 0; round < 8; ++round) {
-    auto qp = connected();
-    qp.reset();
-    EXPECT_TRUE(until([&] { return stub_.queue_pairs() == 0; }));
-  }
-}
-
-TEST_F(EndingQueuePair, that_is_never_flushed_makes_the_device_broken) {
-  Provider provider = kFullProvider;
-  provider.flush = Provider::Flush::Never;
-  flush_limit_ns_ = 20'000'000;
-  open(provider);
-  auto ended = connected();
-  const auto other = connected();
-  const RecvWr receive{9, {memory_.bytes.data(), 64, memory_.lkey}};
-  ASSERT_EQ(ended->post_recv({&receive, 1}), 1u);
-  ended->to_error();
-  EXPECT_TRUE(until([&] { return completions_.size() == 1; }));
-  EXPECT_EQ(completions_[0].status, WcStatus::WrFlushError);
-  EXPECT_EQ(device_->statistics().flush_timeouts, 1u);
-  EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 1; }));
-  EXPECT_EQ(device_->condition(), rdma::Condition::Up);
-  EXPECT_EQ(connected()->state(), State::ReadyToSend);
-}
+// --- Posted RDMA Reads
 
 class PostedReads : public VerbsModel {
  protected:

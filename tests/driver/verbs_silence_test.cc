@@ -64,6 +64,8 @@ TEST_F(VerbsSilence, a_client_that_lost_power_is_found_out_by_a_write_of_no_byte
   stub_.give_up();
   pass(10 * kMs);
   EXPECT_EQ(connection_->close_reason(), rpcrdma::CloseReason::TransportError);
+  EXPECT_EQ(connection_->failure().status, WcStatus::RetryExceeded);
+  EXPECT_EQ(connection_->failure().vendor_error, kVendorError);
   const rpcrdma::Connection* closed = nullptr;
   while ((closed = engine_->take_closed()) == nullptr) pass(kMs);  // the set-up thread ends the queue pair
   EXPECT_EQ(closed, connection_);

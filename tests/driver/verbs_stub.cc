@@ -35,6 +35,11 @@ void VerbsStub::watch_this_thread() {
   noted_.clear();
 }
 
+void VerbsStub::watch_no_thread() {
+  const std::lock_guard lock(lock_);
+  watched_ = {};
+}
+
 void VerbsStub::note(const char* function) {
   const std::lock_guard lock(lock_);
   if (std::this_thread::get_id() == watched_) noted_.push_back(function);

@@ -143,6 +143,7 @@ class VerbsStub {
   std::uint32_t domains_of_threads();
   /// Records the calling thread's calls outside of the data path from now on.
   void watch_this_thread();
+  void watch_no_thread();
   /// Their names.
   const std::vector<std::string>& noted() const noexcept { return noted_; }
   std::uint32_t windows_made();
@@ -170,6 +171,7 @@ class VerbsStub {
   ibv_cq_ex* make_extended_queue(ibv_context* context, std::uint32_t entries);
   void destroy_queue(ibv_cq* queue);
   int poll(StubQueue& queue, int count, ibv_wc* into);
+  int take(StubQueue& queue, int count, ibv_wc* into);
   ibv_qp* make(ibv_pd* pd, const ibv_qp_init_attr& wanted);
   ibv_td* make_thread_domain(ibv_context* context);
   ibv_pd* make_domain_of(const ibv_parent_domain_init_attr& wanted);

@@ -83,6 +83,15 @@ void VerbsStub::flush(Pair& pair) {
 }
 
 int VerbsStub::poll(StubQueue& queue, int count, ibv_wc* into) {
+  const int taken = take(queue, count, into);
+  for (int i = 0; i < taken; ++i)
+    if (provider_.poll_calls_kernel && into[i].status != IBV_WC_SUCCESS &&
+        into[i].status != IBV_WC_WR_FLUSH_ERR)
+      note("ibv_modify_qp");
+  return taken;
+}
+
+int VerbsStub::take(StubQueue& queue, int count, ibv_wc* into) {
   const std::lock_guard lock(lock_);
   auto& completions = queue.completions;
   const auto taken = std::min(static_cast<std::size_t>(count), completions.size());

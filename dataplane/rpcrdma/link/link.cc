@@ -57,6 +57,7 @@ void Link::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const
   peer_ = peer;
   peer_host_ = {};
   close_reason_ = CloseReason::None;
+  failure_ = {};
   transition(State::Open);
   retry_ = Retry::None;
   send_room_ = 0;

@@ -56,6 +56,12 @@ struct Traffic {
   std::uint64_t sent = 0;
 };
 
+/// The work request whose error has closed a connection; without an error if there was none.
+struct WorkFailure {
+  rdma::WcStatus status = rdma::WcStatus::Success;
+  std::uint32_t vendor_error = 0;
+};
+
 /// Interface of the connection that owns the link and the two roles.
 class LinkOwner {
  public:
@@ -99,6 +105,11 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   State state() const noexcept { return state_; }
   bool is_open() const noexcept { return state_ == State::Open; }
   CloseReason close_reason() const noexcept { return close_reason_; }
+  /// Records the work request whose error closes the connection. Call before close().
+  void set_failure(const WorkFailure& failure) noexcept {
+    if (is_open()) failure_ = failure;
+  }
+  const WorkFailure& failure() const noexcept { return failure_; }
   rdma::QueuePair& queue_pair() noexcept { return *qp_; }
   /// Called when a work request has completed successfully, which shows that the peer is alive unless the
   /// request was local.
@@ -393,6 +404,7 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   HostName peer_host_;
   LinkOwner& owner_;
   CloseReason close_reason_ = CloseReason::None;
+  WorkFailure failure_;
   bool probing_ = false;  ///< a probe is outstanding
   std::uint32_t property_xid_ = 0;
   SharedMemory::Account assembly_account_;

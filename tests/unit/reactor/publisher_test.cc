@@ -26,6 +26,7 @@ TEST_F(PublisherTest, a_reactor_shows_the_condition_of_its_device) {
   constexpr std::pair<rdma::Condition, segment::DeviceCondition> kConditions[] = {
       {rdma::Condition::PortDown, segment::DeviceCondition::NoLink},
       {rdma::Condition::Gone, segment::DeviceCondition::Gone},
+      {rdma::Condition::Broken, segment::DeviceCondition::Broken},
       {rdma::Condition::Up, segment::DeviceCondition::Up}};
   for (const auto& [condition, shown] : kConditions) {
     device_.own_condition = condition;

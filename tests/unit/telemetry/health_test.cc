@@ -78,6 +78,8 @@ TEST_F(HealthOfPlanes, it_is_not_ready_when_no_device_has_a_link) {
   expect_unready("has no link");
   set(1, segment::DeviceCondition::Gone);
   expect_unready("was removed");
+  set(1, segment::DeviceCondition::Broken);
+  expect_unready("failed and is opened again");
   set(1, segment::DeviceCondition::Up);
   EXPECT_TRUE(readiness(layout(), kNowNs).good);
 }

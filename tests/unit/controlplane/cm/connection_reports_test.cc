@@ -131,6 +131,43 @@ TEST_F(Reports, the_reason_may_come_after_the_connection_is_gone) {
   EXPECT_EQ(events("connection_down").size(), 1u);
 }
 
+TEST_F(Reports, the_failed_work_request_is_named_with_the_devices_own_error) {
+  start("");
+  connect(3);
+  const std::uint32_t incarnation = segment_.incarnation(3);
+  disconnect(3);
+  ASSERT_TRUE(area().events.push({.type = segment::EventType::ConnectionDown,
+                                  .connection = 3,
+                                  .incarnation = incarnation,
+                                  .reason = static_cast<std::uint32_t>(rpcrdma::CloseReason::TransportError),
+                                  .work_status = static_cast<std::uint32_t>(rdma::WcStatus::RetryExceeded),
+                                  .vendor_error = 0x81,
+                                  .peer = {}}));
+  keeper_->poll(now_ns_);
+  ASSERT_EQ(events("connection_down").size(), 1u);
+  EXPECT_NE(events("connection_down")[0].find("work_status=\"retries exceeded\" vendor_error=129"),
+            std::string::npos)
+      << events("connection_down")[0];
+}
+
+TEST_F(Reports, any_status_of_a_work_request_is_valid_input) {
+  start("");
+  connect(3);
+  const std::uint32_t incarnation = segment_.incarnation(3);
+  ASSERT_TRUE(area().events.push({.type = segment::EventType::ConnectionDown,
+                                  .connection = 3,
+                                  .incarnation = incarnation,
+                                  .work_status = 0xFFFFFFFF,
+                                  .vendor_error = 0xFFFFFFFF,
+                                  .peer = {}}));
+  keeper_->poll(now_ns_);
+  disconnect(3);
+  ASSERT_EQ(events("connection_down").size(), 1u);
+  EXPECT_NE(events("connection_down")[0].find("work_status=unknown vendor_error=4294967295"),
+            std::string::npos)
+      << events("connection_down")[0];
+}
+
 TEST_F(Reports, the_reason_may_come_before) {
   start("");
   connect(3);

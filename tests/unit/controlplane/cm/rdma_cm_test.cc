@@ -67,7 +67,9 @@ struct Kernel {
   std::uint32_t acknowledged = 0;
   std::uint32_t accepted = 0;
   std::uint32_t disconnected = 0;
-  std::optional<sockaddr_in6> source;  ///< of the last address resolution
+  int device_reads = 16;                   ///< limit of outstanding RDMA Reads, in each direction
+  std::optional<rdma_conn_param> offered;  ///< by the last rdma_connect() or rdma_accept()
+  std::optional<sockaddr_in6> source;      ///< of the last address resolution
   sockaddr_in6 destination{};
 };
 
@@ -106,7 +108,8 @@ int rdma_ack_cm_event(rdma_cm_event* event) {
   delete event;
   return 0;
 }
-int rdma_accept(rdma_cm_id*, rdma_conn_param*) {
+int rdma_accept(rdma_cm_id*, rdma_conn_param* parameters) {
+  kernel->offered = *parameters;
   ++kernel->accepted;
   return 0;
 }
@@ -128,6 +131,18 @@ int rdma_resolve_addr(rdma_cm_id*, sockaddr* from, sockaddr* to, int) {
   kernel->source.reset();
   if (from != nullptr) std::memcpy(&kernel->source.emplace(), from, sizeof(sockaddr_in6));
   std::memcpy(&kernel->destination, to, sizeof(sockaddr_in6));
+  return 0;
+}
+int rdma_resolve_route(rdma_cm_id*, int) {
+  return 0;
+}
+int rdma_connect(rdma_cm_id*, rdma_conn_param* parameters) {
+  kernel->offered = *parameters;
+  return 0;
+}
+int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
+  *attributes = {};
+  attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = kernel->device_reads;
   return 0;
 }
 int rdma_init_qp_attr(rdma_cm_id*, ibv_qp_attr*, int*) {
@@ -232,6 +247,35 @@ TEST_F(RdmaCmTest, events_of_an_identifier_that_is_being_destroyed_are_acknowled
   EXPECT_EQ(kernel_.acknowledged, before + 1);
   EXPECT_EQ(disconnected_.size(), 1u);
   EXPECT_EQ(kernel_.disconnected, 1u);
+}
+
+TEST_F(RdmaCmTest, a_peer_is_offered_no_more_reads_than_the_device_allows) {
+  kernel_.device_reads = 4;
+  ASSERT_TRUE(manager_->connect({}, PeerAddress::from_ipv4(192, 0, 2, 1), 20049, 17, {}));
+  rdma_cm_id* own = nullptr;
+  for (rdma_cm_id* const id : kernel_.ids)
+    if (id->context != nullptr) own = id;
+  ASSERT_NE(own, nullptr);
+  add_event(RDMA_CM_EVENT_ADDR_RESOLVED, own);
+  add_event(RDMA_CM_EVENT_ROUTE_RESOLVED, own);
+  manager_->poll();
+  ASSERT_TRUE(kernel_.offered);
+  EXPECT_EQ(kernel_.offered->responder_resources, 4);
+  EXPECT_EQ(kernel_.offered->initiator_depth, 4);
+
+  kernel_.offered.reset();
+  rdma_cm_id* const id = kernel_.make(channel_, nullptr);
+  add_event(RDMA_CM_EVENT_CONNECT_REQUEST, id);
+  kernel_.events.back().param.conn.responder_resources = 16;
+  kernel_.events.back().param.conn.initiator_depth = 2;
+  manager_->poll();
+  EXPECT_EQ(attributes_.responder_resources, 4);
+  EXPECT_EQ(attributes_.initiator_depth, 2) << "the peer allows fewer";
+  ASSERT_TRUE(manager_->accept(requests_.back(), 17, {}));
+  ASSERT_TRUE(kernel_.offered);
+  EXPECT_EQ(kernel_.offered->responder_resources, 4);
+  EXPECT_EQ(kernel_.offered->initiator_depth, 2);
+  peer_disconnects(id);
 }
 
 TEST_F(RdmaCmTest, a_link_local_address_keeps_its_zone_in_both_directions) {

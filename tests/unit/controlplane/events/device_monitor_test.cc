@@ -12,6 +12,7 @@
 
 #include "controlplane/events/journal.h"
 #include "pmd/softroce/statistics.h"
+#include "pmd/verbs/statistics.h"
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice::controlplane {
@@ -89,6 +90,39 @@ TEST_F(Devices, one_that_is_down_when_its_data_plane_is_new_is_an_event_and_earl
   counter("port_up") = 0;
   show(segment::DeviceCondition::Gone);
   EXPECT_EQ(events(), Names{"device_down gone"});
+}
+
+class VerbsDevices : public Devices {
+ protected:
+  VerbsDevices() {
+    config_.driver = segment::Driver::Verbs;
+    config_.reactors = 1;
+  }
+  std::atomic<std::uint64_t>& count(std::string_view name) {
+    std::size_t i = 0;
+    while (rdma::verbs::kStatistics[i].name != name) ++i;
+    return segment_.layout().reactors[0].device_statistics[i];
+  }
+};
+
+TEST_F(VerbsDevices, one_that_was_removed_is_gone_until_it_is_opened_again) {
+  EXPECT_EQ(events(), Names{});
+  show(segment::DeviceCondition::Gone);
+  ++count("device_lost");
+  EXPECT_EQ(events(), Names{"device_down gone"});
+  show(segment::DeviceCondition::Up);
+  ++count("device_returned");
+  EXPECT_EQ(events(), Names{"device_up yes"});
+}
+
+TEST_F(VerbsDevices, one_that_does_not_flush_a_queue_pair_is_broken_however_soon_it_is_opened_again) {
+  EXPECT_EQ(events(), Names{});
+  ++count("flush_timeouts");
+  ++count("device_returned");
+  EXPECT_EQ(events(), (Names{"device_down broken", "device_up yes"}));
+  show(segment::DeviceCondition::Broken);
+  ++count("device_lost");
+  EXPECT_EQ(events(), Names{"device_down broken"});
 }
 
 TEST_F(Devices, a_client_that_is_the_other_end_of_the_link_comes_and_goes_without_an_event) {

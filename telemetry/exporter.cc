@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "telemetry/exporter.h"
 
+#include <dirent.h>
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
@@ -11,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "dataplane/base/invariant.h"
@@ -21,6 +23,7 @@
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"
 #include "telemetry/health.h"
+#include "telemetry/rdma_counters.h"
 #include "telemetry/schema.h"
 
 namespace sluice::telemetry {
@@ -93,8 +96,8 @@ void fill(ClientMetric& metric, const segment::Histogram& histogram) {
 
 class SegmentCollector final : public prometheus::Collectable {
  public:
-  SegmentCollector(const segment::Layout& layout, const PendingKeys& pending)
-      : layout_(layout), pending_(pending) {}
+  SegmentCollector(const segment::Layout& layout, const PendingKeys& pending, std::string rdma_devices)
+      : layout_(layout), pending_(pending), rdma_devices_(std::move(rdma_devices)) {}
 
   std::vector<MetricFamily> Collect() const override {
     Families families;
@@ -112,6 +115,7 @@ class SegmentCollector final : public prometheus::Collectable {
     add_planes(families, config);
     for (std::uint32_t number = 0; number < config.reactors; ++number)
       add_reactor(families, config, layout_.reactors[number], std::to_string(number));
+    if (config.driver == segment::Driver::Verbs) add_rdma_ports(families, config);
     add_calls(families, config);
     add_upstreams(families, config);
     add_reverse_gateway(families, config);
@@ -227,6 +231,28 @@ class SegmentCollector final : public prometheus::Collectable {
     ring("punt_down", area.punt_down);
     ring("properties_up", area.properties_up);
     ring("properties_down", area.properties_down);
+  }
+
+  /// Adds the counters of the configured ports, or of port 1 of each device if none is configured. A counter
+  /// that the provider does not have has no series.
+  void add_rdma_ports(Families& families, const Config& config) const {
+    std::set<std::string> ports;  // "device/port"
+    for (std::uint32_t i = 0; i < std::min(config.verbs_port_count, segment::kMaxReactors); ++i)
+      ports.insert(std::string(config.verbs_ports[i].device) + '/' +
+                   std::to_string(config.verbs_ports[i].port));
+    DIR* const devices = ports.empty() ? ::opendir(rdma_devices_.c_str()) : nullptr;
+    while (const dirent* const device = devices != nullptr ? ::readdir(devices) : nullptr)
+      if (device->d_name[0] != '.') ports.insert(std::string(device->d_name) + "/1");
+    if (devices != nullptr) ::closedir(devices);
+    for (const std::string& name : ports) {
+      const std::size_t slash = name.find('/');
+      const std::string device = name.substr(0, slash);
+      const std::string port = name.substr(slash + 1);
+      const std::string folder = rdma_devices_ + '/' + device + "/ports/" + port;
+      for (const RdmaCounter& counter : kRdmaCounters)
+        if (const auto value = read_rdma_counter(folder, counter))
+          families.add("sluice_rdma_port_" + std::string(counter.name) + "_total", *value, {device, port});
+    }
   }
 
   template <typename Counters>
@@ -416,6 +442,7 @@ class SegmentCollector final : public prometheus::Collectable {
 
   const segment::Layout& layout_;
   const PendingKeys& pending_;
+  const std::string rdma_devices_;
 };
 
 /// Lifetime of a metrics response: requests within this time get the same one, so that frequent scrapes add
@@ -428,8 +455,9 @@ http::Content content_of(const Health& health) {
   return {.status = health.good ? kOk : kServiceUnavailable, .text = health.text + '\n'};
 }
 
-http::Site site_of(const std::string& address, const segment::Layout& layout, const PendingKeys& pending) {
-  const auto collector = std::make_shared<const SegmentCollector>(layout, pending);
+http::Site site_of(const std::string& address, const segment::Layout& layout, const PendingKeys& pending,
+                   const std::string& rdma_devices) {
+  const auto collector = std::make_shared<const SegmentCollector>(layout, pending, rdma_devices);
   const std::string text = "text/plain; charset=utf-8";
   return {.address = address,
           .what = "metrics",
@@ -453,7 +481,8 @@ http::Site site_of(const std::string& address, const segment::Layout& layout, co
 
 }  // namespace
 
-Exporter::Exporter(const std::string& address, const segment::Layout& layout, const PendingKeys& pending)
-    : http::Server(site_of(address, layout, pending), {.look_ns = kKeptNs}) {}
+Exporter::Exporter(const std::string& address, const segment::Layout& layout, const PendingKeys& pending,
+                   const std::string& rdma_devices)
+    : http::Server(site_of(address, layout, pending, rdma_devices), {.look_ns = kKeptNs}) {}
 
 }  // namespace sluice::telemetry

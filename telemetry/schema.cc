@@ -12,6 +12,7 @@
 #include "dataplane/segment/gateways.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"
+#include "telemetry/rdma_counters.h"
 
 namespace sluice::telemetry {
 namespace {
@@ -309,6 +310,7 @@ std::vector<MetricInfo> build() {
   add_counters(all, segment::kReverseCounters, "reverse_", {"reactor"});
   add_counters(all, rdma::softroce::kStatistics, "roce_", {"reactor"}, "softroce: ");
   add_counters(all, rdma::verbs::kStatistics, "verbs_", {"reactor"}, "verbs: ");
+  add_counters(all, kRdmaCounters, "rdma_port_", {"device", "port"}, "verbs, counted by the device: ");
   return all;
 }
 

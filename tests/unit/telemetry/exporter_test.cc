@@ -7,8 +7,16 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dataplane/base/file_descriptor.h"
@@ -57,7 +65,9 @@ class ExporterTest : public ::testing::Test {
 
   lab::TestSegment segment{"exporter"};
   PendingKeys pending;
-  Exporter exporter{"127.0.0.1:0", segment.layout(), pending};
+  const std::filesystem::path rdma_devices{testing::TempDir() + "sluice-exporter-" +
+                                           std::to_string(::getpid())};
+  Exporter exporter{"127.0.0.1:0", segment.layout(), pending, rdma_devices};
 };
 
 TEST_F(ExporterTest, metrics_are_in_prometheus_text_format_whatever_the_host_is_called) {
@@ -103,6 +113,88 @@ TEST_F(ExporterTest, connections_that_send_half_a_request_keep_no_probe_waiting)
     char byte;
     EXPECT_EQ(::recv(fd.get(), &byte, 1, MSG_DONTWAIT), -1);
   }
+}
+
+/// Counters of RDMA ports in a made-up sysfs.
+class RdmaPorts : public ExporterTest {
+ protected:
+  ~RdmaPorts() override { std::filesystem::remove_all(rdma_devices); }
+  void poll_verbs(std::initializer_list<const char*> devices) {
+    segment::ConfigBlock config;
+    config.generation = 2;
+    config.reactors = 1;
+    config.driver = segment::Driver::Verbs;
+    for (const char* const device : devices)
+      std::strcpy(config.verbs_ports[config.verbs_port_count++].device, device);
+    segment.layout().config.write(config);
+  }
+  void write(const std::string& device, const std::string& file, const std::string& text) const {
+    const auto path = rdma_devices / device / "ports/1" / file;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text << '\n';
+  }
+};
+
+TEST_F(RdmaPorts, have_one_meaning_whatever_the_provider_calls_it) {
+  poll_verbs({});
+  const std::pair<const char*, const char*> kTimeouts[] = {{"mlx5_0", "local_ack_timeout_err"},
+                                                           {"bnxt_re0", "to_retransmits"},
+                                                           {"irdma0", "RTO"},
+                                                           {"mana_0", "requester_timeout"}};
+  int value = 7;
+  for (const auto& [device, file] : kTimeouts)
+    write(device, std::string("hw_counters/") + file, std::to_string(value++));
+  write("hns_0", "hw_counters/rx_cnp_pkt", "3");
+  write("rxe0", "hw_counters/out_of_seq_request", "5");
+  const std::string answer = ask("GET", "/metrics");
+  value = 7;
+  for (const auto& [device, file] : kTimeouts)
+    EXPECT_TRUE(has(answer, "\nsluice_rdma_port_ack_timeouts_total{device=\"" + std::string(device) +
+                                "\",port=\"1\"} " + std::to_string(value++) + "\n"))
+        << answer;
+  EXPECT_TRUE(has(answer, "\nsluice_rdma_port_cnps_received_total{device=\"hns_0\",port=\"1\"} 3\n"));
+  EXPECT_TRUE(has(answer, "\nsluice_rdma_port_out_of_sequence_total{device=\"rxe0\",port=\"1\"} 5\n"));
+  EXPECT_FALSE(has(answer, "sluice_rdma_port_out_of_sequence_total{device=\"hns_0\""))
+      << "a provider without a counter has no series";
+}
+
+TEST_F(RdmaPorts, are_those_that_are_configured_and_files_of_one_meaning_are_added) {
+  poll_verbs({"irdma0"});
+  write("irdma0", "hw_counters/ip4InDiscards", "4");
+  write("irdma0", "hw_counters/ip6InDiscards", "6");
+  write("irdma0", "counters/port_xmit_discards", "2");
+  write("mlx5_0", "hw_counters/out_of_sequence", "9");
+  const std::string answer = ask("GET", "/metrics");
+  EXPECT_TRUE(has(answer, "\nsluice_rdma_port_receive_discards_total{device=\"irdma0\",port=\"1\"} 10\n"));
+  EXPECT_TRUE(has(answer, "\nsluice_rdma_port_transmit_discards_total{device=\"irdma0\",port=\"1\"} 2\n"));
+  EXPECT_FALSE(has(answer, "mlx5_0"));
+}
+
+TEST_F(RdmaPorts, without_a_number_have_no_series) {
+  poll_verbs({"mlx5_0", "mlx5_1"});
+  write("mlx5_0", "hw_counters/out_of_sequence", "N/A (not supported)");
+  write("mlx5_0", "hw_counters/np_cnp_sent", "");
+  const std::string answer = ask("GET", "/metrics");
+  EXPECT_TRUE(has(answer, "HTTP/1.1 200 OK\r\n"));
+  EXPECT_FALSE(has(answer, "sluice_rdma_port_out_of_sequence_total{"));
+  EXPECT_FALSE(has(answer, "sluice_rdma_port_cnps_sent_total{"));
+}
+
+TEST_F(RdmaPorts, of_other_drivers_are_not_read) {
+  write("mlx5_0", "hw_counters/out_of_sequence", "9");
+  EXPECT_FALSE(has(ask("GET", "/metrics"), "mlx5_0"));
+}
+
+TEST(RdmaCounters, each_file_has_a_counter_of_the_list_and_each_counter_a_file) {
+  for (const RdmaCounterFile& file : kRdmaCounterFiles)
+    EXPECT_EQ(std::count_if(std::begin(kRdmaCounters), std::end(kRdmaCounters),
+                            [&](const RdmaCounter& counter) { return counter.name == file.counter; }),
+              1)
+        << file.file;
+  for (const RdmaCounter& counter : kRdmaCounters)
+    EXPECT_TRUE(std::any_of(std::begin(kRdmaCounterFiles), std::end(kRdmaCounterFiles),
+                            [&](const RdmaCounterFile& file) { return counter.name == file.counter; }))
+        << counter.name;
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 //
 // Probe of a device's features, because providers report features that they lack and lack flags of features
 // that they have. A queue pair that is connected to itself binds a window, reads through it, invalidates it,
-// and reads again, which must be refused. Setup only; takes at most kProbeLimitNs. For ports.cc only.
+// and reads again, which must be refused. Setup only; takes at most kProbeLimitNs when ports.cc uses it. For
+// ports.cc and cli/card_check only.
 #pragma once
 
 #include <infiniband/verbs.h>

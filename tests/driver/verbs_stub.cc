@@ -189,12 +189,14 @@ ibv_mr* VerbsStub::add_region(ibv_pd* pd, void* at, std::size_t bytes, int acces
   region->length = bytes;
   region->lkey = region->rkey = next_key_++ << 8;
   regions_[region->lkey] = region;
+  rights_[region->lkey] = access;
   return region;
 }
 
 void VerbsStub::remove_region(ibv_mr* region) {
   const std::lock_guard lock(lock_);
   regions_.erase(region->lkey);
+  rights_.erase(region->lkey);
   delete region;
 }
 

@@ -110,6 +110,16 @@ class VerbsStub {
   /// Refuses to deallocate windows.
   void keep_windows(bool keep) noexcept { keeps_windows_ = keep; }
   bool keeps_windows() const noexcept { return keeps_windows_; }
+  /// Refuses to open the device with this error number; zero opens it.
+  void refuse_open(int error) noexcept { open_error_ = error; }
+  int open_error() const noexcept { return open_error_; }
+  /// Sets the number of devices, at most one.
+  void set_devices(int count) noexcept { devices_ = count; }
+  int devices() const noexcept { return devices_; }
+  /// Ends the process in this function, as a provider does whose function is null.
+  enum class Function : std::uint8_t { None, Poll, Query };
+  void clear_function(Function function) noexcept { cleared_ = function; }
+  bool is_cleared(Function function) const noexcept { return cleared_ == function; }
   /// Is an iWARP device from now on, or one of RoCE.
   void set_iwarp(bool iwarp);
   /// Blocks threads that move a queue pair to Error while `hold` is true, as a slow device does.
@@ -225,6 +235,8 @@ class VerbsStub {
   ibv_wc_status send(Pair& peer, const Posted& posted);
   ibv_wc_status access(Pair& peer, const Posted& posted);
   bool is_allowed(const Window& window, const Posted& posted) const;
+  /// Reports whether the rkey is that of a region with remote access.
+  bool is_in_region(const Pair& peer, const Posted& posted) const;
   ibv_wc_status bind(const Posted& posted);
   void scatter(const Posted& posted, std::uint64_t at, bool remote) const;
   void move_to_error(Pair& pair);
@@ -245,6 +257,7 @@ class VerbsStub {
   std::set<StubQueue*> queues_;
   std::set<Window*> windows_;
   std::map<std::uint32_t, ibv_mr*> regions_;  ///< by lkey
+  std::map<std::uint32_t, int> rights_;       ///< ibv_access_flags of regions, by lkey
   std::set<const void*> domains_of_threads_;
   bool for_one_thread_ = false;
   std::uint8_t address_ = 1;
@@ -252,6 +265,9 @@ class VerbsStub {
   std::size_t first_roce_v2_ = 0;
   std::vector<std::uint32_t> link_local_;
   std::atomic<int> memory_error_{0};
+  std::atomic<int> open_error_{0};
+  std::atomic<int> devices_{1};
+  std::atomic<Function> cleared_{Function::None};
   std::atomic<bool> keeps_windows_{false};
   std::uint32_t refused_ = 0;
   std::vector<Registered> registered_;

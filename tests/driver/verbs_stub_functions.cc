@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The functions of libibverbs, and the device that they return.
+#include <endian.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -102,6 +104,7 @@ verbs_context made_context() {
   made.abi_compat = __VERBS_ABI_IS_EXTENDED;
   made.device = &device;
   made.ops.poll_cq = [](ibv_cq* queue, int count, ibv_wc* into) {
+    if (VerbsStub::get().is_cleared(VerbsStub::Function::Poll)) std::raise(SIGSEGV);
     return VerbsStub::get().poll(*reinterpret_cast<StubQueue*>(queue), count, into);
   };
   made.ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** refused) {
@@ -172,7 +175,7 @@ extern "C" {
 
 ibv_device** ibv_get_device_list(int* count) {
   VerbsStub::get().note("ibv_get_device_list");
-  *count = 1;
+  *count = VerbsStub::get().devices();
   return stub::devices;
 }
 void ibv_free_device_list(ibv_device**) {}
@@ -181,6 +184,8 @@ const char* ibv_get_device_name(ibv_device* device) {
 }
 ibv_context* ibv_open_device(ibv_device*) {
   VerbsStub::get().note("ibv_open_device");
+  errno = VerbsStub::get().open_error();
+  if (errno != 0) return nullptr;
   return VerbsStub::get().open();
 }
 int ibv_close_device(ibv_context* context) {
@@ -190,9 +195,13 @@ int ibv_close_device(ibv_context* context) {
 }
 int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
   VerbsStub::get().note("ibv_query_device");
+  if (VerbsStub::get().is_cleared(VerbsStub::Function::Query)) std::raise(SIGSEGV);
   *attributes = {};
+  attributes->node_guid = attributes->sys_image_guid = htobe64(0x02C903FFFE0A1B2C);
   const stub::Provider& provider = VerbsStub::get().provider();
   attributes->max_sge = 16;
+  attributes->max_qp = 1 << 16;
+  attributes->max_qp_wr = attributes->max_srq_wr = 1 << 14;
   attributes->max_sge_rd = static_cast<int>(provider.read_sges_reported);
   attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = provider.max_reads;
   attributes->max_cqe = static_cast<int>(provider.max_completions);

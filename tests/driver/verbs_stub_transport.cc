@@ -291,10 +291,21 @@ bool VerbsStub::is_allowed(const Window& window, const Posted& posted) const {
   return posted.remote_address >= start && offset <= length && posted.bytes <= length - offset;
 }
 
+bool VerbsStub::is_in_region(const Pair& peer, const Posted& posted) const {
+  const auto found = regions_.find(posted.rkey);
+  if (found == regions_.end() || found->second->context != peer.qp.qp_base.context) return false;
+  const int right = posted.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+  const auto start = reinterpret_cast<std::uintptr_t>(found->second->addr);
+  return (rights_.at(posted.rkey) & right) != 0 && posted.remote_address >= start &&
+         posted.remote_address - start <= found->second->length &&
+         posted.bytes <= found->second->length - (posted.remote_address - start);
+}
+
 /// Executes an RDMA Read or Write. InfiniBand does not check the rkey of one of no bytes.
 ibv_wc_status VerbsStub::access(Pair& peer, const Posted& posted) {
   const Window* const window = window_at(posted.rkey, peer.qp.qp_base.qp_num);
-  if (posted.bytes > 0 && (window == nullptr || !is_allowed(*window, posted))) return IBV_WC_REM_ACCESS_ERR;
+  const bool allowed = window != nullptr ? is_allowed(*window, posted) : is_in_region(peer, posted);
+  if (posted.bytes > 0 && !allowed) return IBV_WC_REM_ACCESS_ERR;
   if (posted.opcode == IBV_WR_RDMA_READ) {
     scatter(posted, posted.remote_address, false);
     return IBV_WC_SUCCESS;

@@ -22,6 +22,8 @@ import tomllib
 import commands
 
 FOLDERS = ("dataplane/", "controlplane/", "pmd/", "cli/", "telemetry/")
+# Programs that are built only if their libraries are installed. Their sources have limits, and are not in the sum.
+OPTIONAL = ("cli/card_check/",)
 LINE_MARKER = re.compile(r'# \d+ "(.*?)"')
 
 
@@ -123,7 +125,7 @@ def main():
         found = measured(root, build, sys.argv[4] if len(sys.argv) > 4 else "")
         for count, source in found:
             print(f"{count:7}  {source}")
-        print(f"{sum(count for count, _ in found):7}  {len(found)} objects")
+        print(f"{sum(count for count, source in found if not source.startswith(OPTIONAL)):7}  {len(found)} objects")
         return 0
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "build_lines.toml"), "rb") as file:
         limits = tomllib.load(file)
@@ -131,7 +133,7 @@ def main():
     found = check(root, build, compiled_before(memory))
     with open(memory, "w", encoding="utf-8") as file:
         json.dump([digest for _, _, error, digest in found if error is None], file)
-    total = sum(count for count, *_ in found)
+    total = sum(count for count, source, *_ in found if not source.startswith(OPTIONAL))
     long = [f"{source} has {count} preprocessed lines, more than {limit_of(source, limits['lines'])}" for count, source, *_ in found
             if count > limit_of(source, limits["lines"])]
     if total > limits["total"]:
@@ -144,7 +146,7 @@ def main():
         print(f"{'not ok' if wrong else 'ok'} {number} {name}")
         for line in wrong[:40]:
             print(f"# {line}")
-    print("# " + json.dumps({"figure": "product_build_lines", "value": round(total / 1e6, 2), "unit": "million", "objects": len(found), "goal": 9}))
+    print("# " + json.dumps({"figure": "product_build_lines", "value": round(total / 1e6, 2), "unit": "million", "objects": sum(not source.startswith(OPTIONAL) for _, source, *_ in found), "goal": 9}))
     return 1 if long or broken else 0
 
 

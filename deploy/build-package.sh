@@ -17,6 +17,10 @@ copy=$(mktemp -d)/sluice
 trap 'rm -rf "$(dirname "$copy")"' EXIT
 mkdir "$copy"
 for part in meson.build README.md LICENSE dataplane controlplane pmd cli telemetry deploy; do cp -r "$source/$part" "$copy/"; done
+# sluice-card-check is made of the driver suite.
+mkdir -p "$copy/tests/driver"
+for name in connection_fixture.h connection_test.cc driver_fixture.h driver_test.cc verbs_pair.cc; do cp "$source/tests/driver/$name" "$copy/tests/driver/"; done
+git -C "$source" describe --always --dirty --abbrev=12 >"$copy/commit" 2>/dev/null || rm -f "$copy/commit"
 mv "$copy/deploy/debian" "$copy/debian"
 
 if [ "$architecture" = "$native" ]; then

@@ -3,7 +3,7 @@
 """The verbs driver on a real kernel's RDMA: Sluice runs in one Linux guest, on its rxe, and another Linux guest is its
 client, or its server. Also tests softroce in the guest, on a network card that DPDK drives.
 
-verbs_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH DRIVER_TEST CONFORMANCE [TEST...]      results in TAP"""
+verbs_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH DRIVER_TEST CONFORMANCE CARD_CHECK [TEST...]      results in TAP"""
 import contextlib
 import json
 import os
@@ -141,6 +141,30 @@ def the_driver_suite_passes_on_rxe(bench):
     text = bench.sluice(f"cp {SLUICE}/verbs_driver_test /tmp; /tmp/verbs_driver_test --gtest_filter=-{lists} --gtest_brief=1")
     if "[  PASSED  ] 66 tests." not in text:
         raise Failed(text)
+
+
+def the_card_check_passes_on_rxe(bench):
+    """Only what rxe cannot do is skipped (cli/card_check/known.h), and what a port with one address does not have."""
+    bench.sluice(f"cp {SLUICE}/sluice-card-check /tmp; /tmp/sluice-card-check > /mnt/host/card.txt 2> /mnt/host/card-errors.log || true", 900)
+    with open(f"{bench.server.dir}/card.txt", encoding="utf-8") as file:
+        text = file.read()
+    wrong = [line for line in text.splitlines() if line.startswith("not ok")]
+    ends = [line for line in text.splitlines() if line.startswith("# end: ")]
+    if wrong or not ends:
+        raise Failed(text + bench.state())
+    skipped = [line.split(" - ")[1] for line in text.splitlines() if line.startswith("ok") and " # SKIP " in line]
+    print("".join(f"# {line}\n" for line in skipped), end="")
+    unknown = [line for line in skipped if "rxe" not in line]
+    if unknown:
+        raise Failed("\n".join(unknown))
+    if ROCE_HOST in text or mac(2, 0) in text:
+        raise Failed(f"The report has an address:\n{text}")
+    end = json.loads(ends[0].removeprefix("# end: "))
+    print("# " + json.dumps({"figure": "card_check_s", "where": "rxe in the guest", "value": round(end["seconds"], 1), "unit": "s", "goal": 60}), flush=True)
+    explained = bench.sluice("/tmp/sluice-card-check --explain /mnt/host/card.txt")
+    roles = [line.strip() for line in explained.splitlines() if line.startswith("  ") and line.strip().startswith(("server:", "RDMA upstreams:", "reverse gateway:"))]
+    if len(roles) != 3 or not all(": yes" in line for line in roles):
+        raise Failed(explained)
 
 
 def a_kernel_client_mounts_writes_and_reads(bench):
@@ -563,7 +587,7 @@ def gdb_shows_queue_pairs_in_a_core(bench):
         raise Failed(f"{shown} but\n{printed}")
 
 
-TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads,
+TESTS = [the_driver_suite_passes_on_rxe, the_card_check_passes_on_rxe, a_kernel_client_mounts_writes_and_reads,
          both_versions_work_by_ipv6_to_an_address_that_is_new, meets_every_row_of(1), meets_every_row_of(2), clients_are_judged_over_verbs(1, 14), clients_are_judged_over_verbs(2, 12),
          random_files_are_read_back,
          administrators_see_ports_and_their_limits, a_device_that_goes_and_comes_back_loses_nothing,
@@ -576,7 +600,7 @@ TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads
 
 
 def main():
-    programs, wanted = sys.argv[1:7], sys.argv[7:]
+    programs, wanted = sys.argv[1:8], sys.argv[8:]
     tests = [test for test in TESTS if not wanted or test.__name__ in wanted]
     need_lab()
     bench = VerbsBench(programs)

@@ -47,7 +47,7 @@ def the_package_is_built():
     assert len(packages) == 1, os.listdir(folder)
     listing = run("dpkg-deb", "-c", packages[0]).stdout
     for path in ("usr/bin/sluicectl", "usr/bin/sluice-controlplane", "usr/bin/sluice-dataplane", "usr/bin/sluice-bench", "usr/bin/sluice-tune",
-                 "usr/bin/sluice-conformance", "share/man/man1/sluice-conformance.1", "doc/sluice-gateway/conformance.md", "etc/sluice/sluice.toml", "systemd/system/sluice-controlplane.service", "systemd/system/sluice-dataplane.service",
+                 "usr/bin/sluice-conformance", "share/man/man1/sluice-conformance.1", "usr/bin/sluice-card-check", "share/man/man1/sluice-card-check.1", "doc/sluice-gateway/cards.md", "doc/sluice-gateway/conformance.md", "etc/sluice/sluice.toml", "systemd/system/sluice-controlplane.service", "systemd/system/sluice-dataplane.service",
                  "systemd/system/sluice-controlplane@.service", "systemd/system/sluice-dataplane@.service",
                  "sysusers.d/sluice.conf", "tmpfiles.d/sluice.conf", "share/man/man8/sluicectl.8", "share/man/man5/sluice.toml.5",
                  "bash-completion/completions/sluicectl", "doc/sluice-gateway/upgrade.md", "doc/sluice-gateway/json-rpc-methods.md", "doc/sluice-gateway/configuration-keys.md",

@@ -25,7 +25,7 @@ struct Options {
   bool statics = false, loopback = false, two_gids = false, peer = false;
   bool json = false, list = false;
   std::string device, test, report;
-  std::uint32_t port = 0, gid = kUnset, limit_s = 600;
+  std::uint32_t port = 0, gid = kUnset, limit_s = 600, test_limit_s = 45;
 };
 
 void add_options(cli::Command& app, Options& options) {
@@ -39,6 +39,7 @@ void add_options(cli::Command& app, Options& options) {
   app.option("--gid", options.gid, "Index in the GID table of the port (default: the first usable one)");
   app.option("--test", options.test, "Run only tests that have this text in their names");
   app.option("--limit", options.limit_s, "Start no test after this many seconds").shows_default();
+  app.option("--test-limit", options.test_limit_s, "Seconds after which a test is ended").shows_default();
   app.flag("--json", options.json, "Print JSON instead of TAP");
   app.flag("--list", options.list, "Print the names of the tests");
   app.option("--explain", options.report, "Read a report, and print which roles of Sluice work on its card");
@@ -58,17 +59,18 @@ int run_tests(const Options& options) {
     std::cerr << "No test has '" << options.test << "' in its name. --list prints the names.\n";
     return kNotRun;
   }
-  Runner runner({.device = options.device,
-                 .port = options.port,
-                 .gid = options.gid == kUnset ? std::nullopt : std::optional(options.gid)},
-                std::move(cases));
+  Runner runner(
+      {.device = options.device,
+       .port = options.port,
+       .gid = options.gid == kUnset ? std::nullopt : std::optional(options.gid)},
+      std::move(cases),
+      {.run = std::chrono::seconds(options.limit_s), .test = std::chrono::seconds(options.test_limit_s)});
   if (!options.json) write_tap_start(std::cout, runner.facts(), runner.tests());
-  const bool whole =
-      runner.run(std::chrono::seconds(options.limit_s), [&](std::size_t number, const Result& result) {
-        if (options.json) return;
-        write_tap_result(std::cout, number, result);
-        cli::flush_output();
-      });
+  const bool whole = runner.run([&](std::size_t number, const Result& result) {
+    if (options.json) return;
+    write_tap_result(std::cout, number, result);
+    cli::flush_output();
+  });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) write_json(std::cout, runner.report(), seconds);
   if (!whole) {

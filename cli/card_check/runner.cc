@@ -12,10 +12,6 @@
 namespace sluice::card_check {
 namespace {
 
-constexpr std::chrono::seconds kFactsLimit{30};
-/// The tests of the driver wait for a completion for thirty seconds.
-constexpr std::chrono::seconds kTestLimit{45};
-
 bool is_static(const std::string& name) {
   return name.starts_with("Static.");
 }
@@ -44,8 +40,9 @@ std::vector<Case> cases_of(const Modes& modes, const std::string& only) {
   return cases;
 }
 
-Runner::Runner(const Choice& choice, std::vector<Case> cases) : cases_(std::move(cases)) {
-  const Ended ended = run_child({.test = {}, .choice = choice}, kFactsLimit);
+Runner::Runner(const Choice& choice, std::vector<Case> cases, const Limits& limits)
+    : cases_(std::move(cases)), limits_(limits) {
+  const Ended ended = run_child({.test = {}, .choice = choice}, limits_.test);
   const std::optional<Json> message = Json::try_parse(ended.messages);
   if (ended.how != Ended::How::Exited || !message) {
     // The provider's library is the reason, which is a result.
@@ -76,7 +73,7 @@ Result Runner::run_case(const Case& one, bool& stuck) const {
       run_child({.test = one.filter,
                  .choice = {.device = selection_.device, .port = selection_.port, .gid = left},
                  .peer_gid = right},
-                kTestLimit);
+                limits_.test);
   stuck = ended.how == Ended::How::Stuck;
   Result result = result_of(one.name, ended);
   const Json changed = differences(before, read_counters(folder));
@@ -87,8 +84,8 @@ Result Runner::run_case(const Case& one, bool& stuck) const {
   return result;
 }
 
-bool Runner::run(std::chrono::seconds limit, const std::function<void(std::size_t, const Result&)>& each) {
-  const auto end = std::chrono::steady_clock::now() + limit;
+bool Runner::run(const std::function<void(std::size_t, const Result&)>& each) {
+  const auto end = std::chrono::steady_clock::now() + limits_.run;
   bool stuck = false;
   if (broken_) {
     report_.results.push_back(*broken_);

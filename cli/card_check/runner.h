@@ -38,23 +38,29 @@ class NoCard : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+struct Limits {
+  std::chrono::seconds run{600};  ///< no test starts after this time
+  std::chrono::seconds test{45};  ///< of each test. The tests of the driver wait for a completion for 30 s
+};
+
 class Runner {
  public:
   /// Collects the facts. Throws NoCard. If the process that collects them crashes, the only result is that.
-  Runner(const Choice& choice, std::vector<Case> cases);
+  Runner(const Choice& choice, std::vector<Case> cases, const Limits& limits = {});
 
   const Json& facts() const noexcept { return report_.facts; }
   /// Number of results that run() will have.
   std::size_t tests() const noexcept { return cases_.size() + (broken_ ? 1 : 0); }
   /// Runs all tests, and calls `each` with the number and the result of each. Tests that would start after
   /// the limit fail instead. Returns false if a process cannot be ended, after which no other test is run.
-  bool run(std::chrono::seconds limit, const std::function<void(std::size_t, const Result&)>& each);
+  bool run(const std::function<void(std::size_t, const Result&)>& each);
   const Report& report() const noexcept { return report_; }
 
  private:
   Result run_case(const Case& one, bool& stuck) const;
 
   std::vector<Case> cases_;
+  const Limits limits_;
   Masking masking_;
   Selection selection_;
   std::optional<Result> broken_;

@@ -280,6 +280,7 @@ TEST(VerbsDevice, completion_queues_have_room_for_all_that_can_be_outstanding) {
   for (int turns = 0; turns < 100'000 && flushed < 20 * kDepth; ++turns) {
     WorkCompletion completions[64];
     flushed += device->poll(completions);
+    if (turns % 1000 == 0) device->handle_events();  // some providers flush with an event
   }
   EXPECT_EQ(flushed, 20 * kDepth);
   device->handle_events();

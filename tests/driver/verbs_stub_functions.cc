@@ -171,6 +171,8 @@ void take_signal(ibv_context* context) {
 using sluice::rdma::conformance::VerbsStub;
 namespace stub = sluice::rdma::conformance;
 
+constexpr std::uint32_t kMaxWorkRequests = 1 << 14;
+
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* count) {
@@ -201,7 +203,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
   const stub::Provider& provider = VerbsStub::get().provider();
   attributes->max_sge = 16;
   attributes->max_qp = 1 << 16;
-  attributes->max_qp_wr = attributes->max_srq_wr = 1 << 14;
+  attributes->max_qp_wr = attributes->max_srq_wr = kMaxWorkRequests;
   attributes->max_sge_rd = static_cast<int>(provider.read_sges_reported);
   attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = provider.max_reads;
   attributes->max_cqe = static_cast<int>(provider.max_completions);
@@ -298,10 +300,14 @@ int ibv_destroy_cq(ibv_cq* queue) {
   VerbsStub::get().destroy_queue(queue);
   return 0;
 }
-ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr*) {
+ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* wanted) {
   VerbsStub::get().note("ibv_create_srq");
   if (!VerbsStub::get().provider().shared_receives) {
     errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  if (wanted->attr.max_wr > kMaxWorkRequests) {
+    errno = EINVAL;
     return nullptr;
   }
   return VerbsStub::get().make_shared(pd);

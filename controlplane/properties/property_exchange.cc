@@ -33,7 +33,8 @@ PropertyExchange::PropertyExchange(segment::Layout& layout, const config::Config
       config_(config),
       outbox_(outbox),
       journal_(journal),
-      authentication_(std::move(authentication)) {}
+      authentication_(std::move(authentication)),
+      next_to_check_(config.block.reactors) {}
 
 segment::DesiredStateWriter PropertyExchange::wanted(const Key& of) {
   return segment::DesiredStateWriter(layout_.reactors[of.reactor].wanted);
@@ -50,10 +51,7 @@ bool PropertyExchange::poll(std::uint64_t now_ns) {
       on_part(reactor, part);
     }
   }
-  if (now_ns - checked_ns_ >= kCheckIntervalNs) {
-    checked_ns_ = now_ns;
-    check_connections(now_ns);
-  }
+  check_next_reactor();
   return any;
 }
 
@@ -175,28 +173,37 @@ void PropertyExchange::send(const Key& to, std::span<const std::byte> octets) {
 
 /// Reconciles with the connection tables. A previous control plane may have consumed messages without
 /// answering them, so this function finds connections that are held and properties that have not been
-/// evaluated. It also drops the state of closed connections.
-void PropertyExchange::check_connections(std::uint64_t now_ns) {
-  for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
-    const auto& table = layout_.reactors[reactor].connections;
-    for (std::uint32_t number = 0; number < table.size(); ++number) {
-      if (table[number].sequence() == 0) continue;  // never used
-      const auto info = table[number].read();
-      if (!info || info->state == segment::ConnectionState::Unused || info->outgoing != 0) continue;
-      const Key key{reactor, number, info->incarnation};
-      if (info->held != 0) check_held(key, now_ns);
-      if (info->heard_properties == 0 || wanted(key).course(number, info->incarnation).parameters) continue;
-      const segment::PropertyInfo& peer = info->peer_properties;
-      rpcrdma::v2::Parameters heard;
-      heard.max_send_bytes = peer.max_send_bytes;
-      heard.receive_buffer_bytes = peer.receive_buffer_bytes;
-      heard.max_segment_bytes = peer.max_segment_bytes;
-      heard.max_segments = peer.max_segments;
-      heard.reverse = static_cast<rpcrdma::v2::ReverseSupport>(peer.reverse);
-      want_parameters(key, heard, info->own_properties.max_send_bytes);
-    }
+/// evaluated. It also drops the state of closed connections. A round over all tables begins every
+/// kCheckIntervalNs. One iteration of the control loop reads the table of one reactor, because the tables
+/// have up to 131,072 entries in total.
+void PropertyExchange::check_next_reactor() {
+  if (next_to_check_ == config_.block.reactors) {
+    if (now_ns_ - checked_ns_ < kCheckIntervalNs) return;
+    checked_ns_ = now_ns_;
+    next_to_check_ = 0;
   }
-  forget_absent_connections();
+  check_connections(next_to_check_++);
+  if (next_to_check_ == config_.block.reactors) forget_absent_connections();
+}
+
+void PropertyExchange::check_connections(std::uint32_t reactor) {
+  const auto& table = layout_.reactors[reactor].connections;
+  for (std::uint32_t number = 0; number < table.size(); ++number) {
+    if (table[number].sequence() == 0) continue;  // never used
+    const auto info = table[number].read();
+    if (!info || info->state == segment::ConnectionState::Unused || info->outgoing != 0) continue;
+    const Key key{reactor, number, info->incarnation};
+    if (info->held != 0) check_held(key, now_ns_);
+    if (info->heard_properties == 0 || wanted(key).course(number, info->incarnation).parameters) continue;
+    const segment::PropertyInfo& peer = info->peer_properties;
+    rpcrdma::v2::Parameters heard;
+    heard.max_send_bytes = peer.max_send_bytes;
+    heard.receive_buffer_bytes = peer.receive_buffer_bytes;
+    heard.max_segment_bytes = peer.max_segment_bytes;
+    heard.max_segments = peer.max_segments;
+    heard.reverse = static_cast<rpcrdma::v2::ReverseSupport>(peer.reverse);
+    want_parameters(key, heard, info->own_properties.max_send_bytes);
+  }
 }
 
 /// Closes a connection that has waited for authentication longer than the timeout.

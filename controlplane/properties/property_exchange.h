@@ -84,7 +84,8 @@ class PropertyExchange {
   void report_refusal(const Key& connection, const char* reason);
   void send(const Key& to, std::span<const std::byte> octets);
   void want_parameters(const Key& of, const rpcrdma::v2::Parameters& peer, std::uint32_t max_send_bytes);
-  void check_connections(std::uint64_t now_ns);
+  void check_next_reactor();
+  void check_connections(std::uint32_t reactor);
   void check_held(const Key& connection, std::uint64_t now_ns);
   void forget_absent_connections();
   segment::DesiredStateWriter wanted(const Key& of);
@@ -102,7 +103,8 @@ class PropertyExchange {
   std::array<Incoming, segment::kMaxReactors> incoming_;
   std::map<Key, Peer> peers_;
   std::uint64_t now_ns_ = 0;
-  std::uint64_t checked_ns_ = 0;
+  std::uint64_t checked_ns_ = 0;  ///< time at which the last round of checks began
+  std::uint32_t next_to_check_;   ///< reactor to check next; the number of reactors: the round has ended
 };
 
 }  // namespace sluice::properties

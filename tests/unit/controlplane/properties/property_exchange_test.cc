@@ -270,6 +270,23 @@ TEST_F(Exchange, properties_that_a_predecessor_took_and_did_not_judge_are_judged
       (segment::Parameters{.send_bytes = 4096, .max_segment_bytes = 65536, .max_segments = 7, .reverse = 0}));
 }
 
+TEST_F(Exchange, an_iteration_of_the_control_loop_checks_the_connections_of_one_reactor) {
+  config_.block.reactors = 2;
+  auto info = area().connections[3].read().value();
+  info.heard_properties = 1;
+  for (std::uint32_t reactor = 0; reactor < 2; ++reactor)
+    layout().reactors[reactor].connections[3].write(info);
+  segment::DesiredStateWriter second(layout().reactors[1].wanted);
+  PropertyExchange exchange(layout(), config_, outbox_, {}, journal_);
+  for (int round = 0; round < 2; ++round) {
+    exchange.poll(now_ns_ += 600'000'000);
+    EXPECT_TRUE(course().parameters);
+    EXPECT_EQ(bool{second.course(3, 77).parameters}, round > 0);
+    exchange.poll(now_ns_ += 1);
+    EXPECT_TRUE(second.course(3, 77).parameters);
+  }
+}
+
 TEST_F(Exchange, an_answer_that_finds_no_room_is_sent_when_there_is) {
   PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})),
                             journal_);

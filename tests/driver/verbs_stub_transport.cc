@@ -52,6 +52,7 @@ bool VerbsStub::accepts(const Posted& posted) const {
 
 int VerbsStub::post(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused) {
   const std::lock_guard lock(lock_);
+  std::uint32_t reads = 0;  // of the chain, none of which has completed
   for (ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
     Posted posted{.wr_id = wr->wr_id,
                   .queue_pair = qp->qp_num,
@@ -71,7 +72,9 @@ int VerbsStub::post(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** refused) {
       posted.rkey = wr->wr.rdma.rkey;
       posted.remote_address = wr->wr.rdma.remote_addr;
     }
-    if (!accepts(posted) || !accepts_one()) {
+    reads += wr->opcode == IBV_WR_RDMA_READ;
+    const bool full = provider_.read_queue != 0 && reads > provider_.read_queue;
+    if (full || !accepts(posted) || !accepts_one()) {
       *refused = wr;
       return ENOMEM;
     }

@@ -23,7 +23,7 @@ constexpr Avoided kAvoided[] = {
      "Windows are not used, because they can be allocated and not bound."},
     {"Static.send_with_invalidate_ends", "Replies are sent without invalidation."},
     {"Static.a_completion_queue_has",
-     "A completion queue that the device refuses is requested with half of the entries."},
+     "A completion queue that the device refuses is requested with fewer entries."},
     {"Static.extended_posting_has",
      "The classic interface is used, because functions of extended posting are missing."},
     {"Static.extended_polling_has",

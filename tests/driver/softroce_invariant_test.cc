@@ -72,10 +72,10 @@ using SoftRoceOwner = RawPeerTest;
 
 TEST_F(SoftRoceOwner, a_lane_belongs_to_the_thread_that_polls_it) {
   open();
-  own.device->poll({});
+  device().poll({});
   std::thread([this] {
     const CountedInvariants counted;
-    own.device->poll({});
+    device().poll({});
     EXPECT_EQ(counted.failed(Invariant::object_owner), kAbortOnInvariant ? 1u : 0u);
   }).join();
 }

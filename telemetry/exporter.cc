@@ -248,7 +248,8 @@ class SegmentCollector final : public prometheus::Collectable {
       const std::size_t slash = name.find('/');
       const std::string device = name.substr(0, slash);
       const std::string port = name.substr(slash + 1);
-      const std::string folder = rdma_devices_ + '/' + device + "/ports/" + port;
+      std::string folder = rdma_devices_;
+      folder.append("/").append(device).append("/ports/").append(port);
       for (const RdmaCounter& counter : kRdmaCounters)
         if (const auto value = read_rdma_counter(folder, counter))
           families.add("sluice_rdma_port_" + std::string(counter.name) + "_total", *value, {device, port});

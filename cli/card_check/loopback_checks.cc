@@ -38,7 +38,7 @@ class Loopback : public testing::TestWithParam<Variant> {
   }
   static void fill(Loop& loop, std::size_t at, std::size_t bytes, std::uint32_t seed) {
     for (std::size_t i = 0; i < bytes; ++i)
-      loop.memory()[at + i] = static_cast<std::byte>(i * 37 + seed * 11 + (i >> 9));
+      loop.memory()[at + i] = static_cast<std::byte>(i * 37 + std::size_t{seed} * 11 + (i >> 9));
   }
 };
 
@@ -63,7 +63,7 @@ ibv_send_wr read_of(std::uint64_t wr_id, std::span<ibv_sge> into, std::uint64_t 
 }
 
 TEST_P(Loopback, reads_bring_every_byte_into_1_to_16_pieces) {
-  constexpr std::uint32_t kBytes = 200;
+  constexpr std::size_t kBytes = 200;
   constexpr std::size_t kTarget = 1u << 16;
   std::unique_ptr<Loop> loop = make({});
   if (loop == nullptr) GTEST_SKIP() << kNoInterface;
@@ -73,7 +73,8 @@ TEST_P(Loopback, reads_bring_every_byte_into_1_to_16_pieces) {
     fill(*loop, 0, pieces * kBytes, pieces);
     std::memset(loop->memory().data() + kTarget, 0xEE, 1u << 15);
     std::vector<ibv_sge> sges;
-    for (std::uint32_t i = 0; i < pieces; ++i) sges.push_back(loop->sge(kTarget + i * 3 * kBytes, kBytes));
+    for (std::uint32_t i = 0; i < pieces; ++i)
+      sges.push_back(loop->sge(kTarget + std::size_t{3} * i * kBytes, kBytes));
     const bool refused = loop->post(loop->left(), read_of(pieces, sges, loop->address(0), loop->rkey())) != 0;
     if (refused || loop->await(pieces).status != IBV_WC_SUCCESS) {
       EXPECT_GT(pieces, reported) << "An RDMA Read with " << pieces
@@ -82,7 +83,7 @@ TEST_P(Loopback, reads_bring_every_byte_into_1_to_16_pieces) {
     }
     bool whole = true;
     for (std::uint32_t i = 0; i < pieces; ++i)
-      whole = whole && std::memcmp(loop->memory().data() + kTarget + i * 3 * kBytes,
+      whole = whole && std::memcmp(loop->memory().data() + kTarget + std::size_t{3} * i * kBytes,
                                    loop->memory().data() + i * kBytes, kBytes) == 0;
     EXPECT_TRUE(whole)
         << "An RDMA Read with " << pieces
@@ -95,7 +96,7 @@ TEST_P(Loopback, reads_bring_every_byte_into_1_to_16_pieces) {
 
 TEST_P(Loopback, batches_of_16_are_executed_in_order) {
   constexpr std::uint32_t kBatch = 16;
-  constexpr std::uint32_t kBytes = 48;
+  constexpr std::size_t kBytes = 48;
   constexpr std::size_t kTarget = 1u << 16;
   std::unique_ptr<Loop> loop = make({.inline_bytes = 64});
   if (loop == nullptr) GTEST_SKIP() << kNoInterface;
@@ -130,17 +131,18 @@ TEST_P(Loopback, as_many_reads_as_the_send_queue_holds_are_accepted) {
   constexpr std::uint32_t kDepth = 256;
   std::unique_ptr<Loop> loop = make({.depth = kDepth});
   if (loop == nullptr) GTEST_SKIP() << kNoInterface;
-  fill(*loop, 0, kDepth * 64, 3);
+  fill(*loop, 0, std::size_t{kDepth} * 64, 3);
   std::vector<ibv_sge> sges;
-  for (std::uint32_t i = 0; i < kDepth; ++i) sges.push_back(loop->sge((1u << 16) + i * 64, 64));
+  for (std::uint32_t i = 0; i < kDepth; ++i) sges.push_back(loop->sge((1u << 16) + std::size_t{i} * 64, 64));
   std::vector<ibv_send_wr> wrs;
   for (std::uint32_t i = 0; i < kDepth; ++i)
-    wrs.push_back(read_of(i, {&sges[i], 1}, loop->address(i * 64), loop->rkey()));
+    wrs.push_back(read_of(i, {&sges[i], 1}, loop->address(std::size_t{i} * 64), loop->rkey()));
   ASSERT_EQ(loop->post(loop->left(), wrs), 0) << "The provider refuses RDMA Reads that its send queue has "
                                                  "room for. Sluice posts fewer with providers "
                                                  "that are known for it.";
   EXPECT_EQ(loop->await(kDepth - 1).status, IBV_WC_SUCCESS);
-  EXPECT_EQ(std::memcmp(loop->memory().data(), loop->memory().data() + (1u << 16), kDepth * 64), 0);
+  EXPECT_EQ(std::memcmp(loop->memory().data(), loop->memory().data() + (1u << 16), std::size_t{kDepth} * 64),
+            0);
 }
 
 TEST_P(Loopback, a_queue_pair_in_error_flushes_every_depth) {

@@ -95,6 +95,7 @@ Ended run_process(const std::vector<std::string>& arguments, std::chrono::millis
   Pipe messages;
   Pipe errors;
   std::vector<char*> words;
+  words.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
   const pid_t process = messages.writer && errors.writer ? ::fork() : -1;

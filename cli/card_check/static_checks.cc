@@ -208,7 +208,8 @@ TEST_F(Static, setup_times_are_measured) {
                                             .max_inline_data = 0});
   EXPECT_NE(pair, nullptr);
   watch.next("region_of_16_mib");
-  const Region region(ibv_reg_mr(domain_.get(), memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE));
+  int access = IBV_ACCESS_LOCAL_WRITE;
+  const Region region(ibv_reg_mr(domain_.get(), memory.data(), memory.size(), access));
   EXPECT_NE(region, nullptr) << std::strerror(errno) << ". Raise the limit of locked memory, or run as root.";
   watch.next("window");
   const Window window(ibv_alloc_mw(domain_.get(), IBV_MW_TYPE_2));

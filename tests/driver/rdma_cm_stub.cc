@@ -57,7 +57,8 @@ struct Channel : rdma_event_channel {
 class Kernel {
  public:
   static Kernel& get() {
-    static Kernel kernel;
+    // Never destroyed, because threads that end identifiers may outlive the static objects of the process.
+    static Kernel& kernel = *new Kernel;
     return kernel;
   }
 

@@ -67,6 +67,17 @@ class Loop {
   ibv_sge sge(std::size_t at, std::uint32_t bytes) const noexcept {
     return {.addr = address(at), .length = bytes, .lkey = region_->lkey};
   }
+  /// Posts a signaled Send of the first `bytes` of the memory at the left end. Returns zero or an errno.
+  int send(std::uint64_t wr_id, std::uint32_t bytes) {
+    ibv_sge piece = sge(0, bytes);
+    ibv_send_wr wr{};
+    wr.wr_id = wr_id;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    return post(left(), wr);
+  }
   /// The rkey of the whole memory, for accesses without a window.
   std::uint32_t rkey() const noexcept { return region_->rkey; }
   std::uint32_t max_read_sges() const noexcept { return static_cast<std::uint32_t>(attributes_.max_sge_rd); }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The port that the tests of this process use. Each test runs in a process of its own, which sets the port
-// before the test starts.
+// Port under test. Each test runs in a separate process, which sets the port before the test starts.
 #pragma once
 
 #include <cstdint>

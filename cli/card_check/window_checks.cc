@@ -75,7 +75,7 @@ TEST_F(Windows, an_rkey_is_refused_after_its_window_was_bound_again) {
 
 TEST_F(Windows, a_window_is_not_valid_on_another_queue_pair) {
   if (!make()) GTEST_SKIP() << kNoWindows;
-  // The peer reads through a window of its own end.
+  // The RDMA Read arrives on a queue pair to which the window is not bound.
   ibv_sge into = loop_->sge(kTarget, 64);
   ibv_send_wr wr{};
   wr.wr_id = 1;

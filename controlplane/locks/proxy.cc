@@ -270,7 +270,7 @@ void LockProxy::ask_again() {
 void LockProxy::ask_again(const WaitKey& key, const LockArguments& arguments) {
   Owner& owner = *table_.by_id(key.id);
   ask_ns_ = now_ns_ + kAskAgainPaceNs;
-  asking_.emplace(key.id, key);
+  asking_.insert(key.id);
   count(statistics_.asked_again);
   table_.use(owner);
   table_.ask(owner, key.handle, range_of(arguments));

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -192,7 +193,7 @@ class LockProxy {
   std::map<WaitKey, Waiter> waiters_;
   Shares waiter_shares_{kMaxWaiters, kMaxWaitersOfNetwork};
   std::multimap<std::uint64_t, WaitKey> to_ask_;  ///< waiters by the time at which their LOCK is sent again
-  std::map<std::uint32_t, WaitKey> asking_;       ///< owners with a LOCK that was sent again, and its waiter
+  std::set<std::uint32_t> asking_;                ///< owners with a LOCK that was sent again
   std::uint64_t ask_ns_ = 0;                      ///< earliest time of the next such LOCK
   std::vector<std::pair<std::uint32_t, Bytes>> to_release_;  ///< owners and files whose release is retried
   std::uint64_t release_ns_ = 0;

@@ -81,7 +81,6 @@ class Requester {
   bool answered_before(std::uint32_t psn) noexcept;
   void ask_again(const SendEntry& work, std::uint32_t from, std::uint32_t end) noexcept;
   bool acknowledge_before(std::uint32_t psn) noexcept;
-  void note_progress(std::uint32_t psn, std::uint32_t packets) noexcept;
   void cut_window(std::uint32_t psn) noexcept;
   void repair(std::uint32_t psn) noexcept;
   void go_back() noexcept;

@@ -193,7 +193,8 @@ def two_gids_are_used_or_the_reason_is_said():
 def a_function_that_is_null_is_a_failed_test():
     _, results = report_of(run("--loopback", "--test", "Loopback.reads", fault="null_poll"))
     found = [result for result in results if not result["ok"]]
-    need(found and any("SIGSEGV" in failure for failure in found[0]["diagnostics"]["failures"]), results)
+    # A sanitizer reports the signal itself and ends the process with a status.
+    need(found and re.search("SIGSEGV|: SEGV on", str(found[0]["diagnostics"])), results)
     done = run(fault="null_query")
     _, results = report_of(done)
     need(done.returncode == 1 and failed(results) == ["facts: the device can be opened and queried"], results)

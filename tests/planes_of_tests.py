@@ -115,7 +115,11 @@ class Planes:
         def it_is():
             status = self.ctl("status")
             return status and status["data_plane"]["alive"] and status["data_plane"]["pid"] == self.data.pid and self.ctl("exports")
-        self.wait("both planes up", it_is)
+        try:
+            self.wait("both planes up", it_is)
+        except AssertionError as error:
+            ends = ", ".join(f"{name} plane: {plane and plane.poll()}" for name, plane in (("control", self.control), ("data", self.data)))
+            raise Failed(f"{error}\nExit status of the {ends}\n{self.text_of_log()[-8000:]}") from None
 
     def run_ctl(self, *words):
         return subprocess.run([self.programs["ctl"], "--socket", self.socket, *words], capture_output=True, text=True, check=False)

@@ -130,9 +130,11 @@ class Loop {
   Queue queue_;
   ibv_cq_ex* extended_queue_ = nullptr;  ///< the same queue, or null
   SharedQueue shared_;
-  std::vector<Window> windows_;
   Pair left_;
   Pair right_;
+  /// Destroyed before the queue pairs. Linux's rxe lets a bound window refer to a queue pair that is gone
+  /// (drivers/infiniband/sw/rxe/rxe_mw.c, rxe_do_bind_mw).
+  std::vector<Window> windows_;
   std::vector<Done> done_;
   std::vector<Event> events_;
 };

@@ -53,8 +53,9 @@ class SelfConnected {
     connected_ = qp_ != nullptr && connect(port, gid, mtu);
   }
   ~SelfConnected() {
-    if (qp_ != nullptr) ibv_destroy_qp(qp_);
+    // The window goes first. Linux's rxe lets a bound window refer to a queue pair that is gone.
     if (window_ != nullptr) ibv_dealloc_mw(window_);
+    if (qp_ != nullptr) ibv_destroy_qp(qp_);
     if (queue_ != nullptr) ibv_destroy_cq(queue_);
     if (region_ != nullptr) ibv_dereg_mr(region_);
     if (pd_ != nullptr) ibv_dealloc_pd(pd_);

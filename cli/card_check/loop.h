@@ -132,8 +132,8 @@ class Loop {
   SharedQueue shared_;
   Pair left_;
   Pair right_;
-  /// Destroyed before the queue pairs. Linux's rxe lets a bound window refer to a queue pair that is gone
-  /// (drivers/infiniband/sw/rxe/rxe_mw.c, rxe_do_bind_mw).
+  /// Destroyed before the queue pairs. A bound window has a reference to its queue pair in Linux's rxe, for
+  /// which ibv_destroy_qp() waits (drivers/infiniband/sw/rxe/rxe_mw.c, rxe_do_bind_mw).
   std::vector<Window> windows_;
   std::vector<Done> done_;
   std::vector<Event> events_;

@@ -53,7 +53,8 @@ class SelfConnected {
     connected_ = qp_ != nullptr && connect(port, gid, mtu);
   }
   ~SelfConnected() {
-    // The window goes first. Linux's rxe lets a bound window refer to a queue pair that is gone.
+    // The window goes first. In Linux's rxe, ibv_destroy_qp() waits for the windows that are bound to the
+    // queue pair.
     if (window_ != nullptr) ibv_dealloc_mw(window_);
     if (qp_ != nullptr) ibv_destroy_qp(qp_);
     if (queue_ != nullptr) ibv_destroy_cq(queue_);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/card_check/loop.h"
+#include "cli/card_check/probes.h"
 
 namespace sluice::card_check {
 namespace {
@@ -179,6 +180,14 @@ TEST_P(Loopback, a_message_too_long_for_its_receive_is_an_invalid_request) {
   EXPECT_EQ(loop->await(2).status, IBV_WC_LOC_LEN_ERR);
   const Done done = loop->await(1);
   EXPECT_EQ(done.status, IBV_WC_REM_INV_REQ_ERR) << ibv_wc_status_str(done.status);
+}
+
+class PlainLoopback : public testing::Test {};
+
+TEST_F(PlainLoopback, a_request_that_breaks_a_local_rule_names_its_error) {
+  const ibv_wc_status status = status_of_local_error();
+  EXPECT_EQ(status, IBV_WC_LOC_PROT_ERR)
+      << ibv_wc_status_str(status) << " instead: the log and the events of Sluice do not name the cause.";
 }
 
 class SharedLoopback : public testing::Test {};

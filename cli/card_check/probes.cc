@@ -44,6 +44,19 @@ ibv_wc_status status_of_too_long() {
   return loop.send(1, 64) == 0 ? loop.await(1).status : IBV_WC_GENERAL_ERR;
 }
 
+ibv_wc_status status_of_local_error() {
+  Loop loop({});
+  ibv_sge outside = loop.sge(0, 64);
+  outside.lkey ^= 0xDEAD00;
+  ibv_send_wr wr{};
+  wr.wr_id = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.sg_list = &outside;
+  wr.num_sge = 1;
+  return loop.post(loop.left(), wr) == 0 ? loop.await(1).status : IBV_WC_GENERAL_ERR;
+}
+
 bool has_shared_receives() {
   const Context context = open_subject();
   return attributes_of(context.get()).max_srq > 0;

@@ -23,6 +23,9 @@ bool holds_window_bounds();
 /// Returns the sender's status of a message that is longer than its Receive.
 ibv_wc_status status_of_too_long();
 
+/// Returns the status of a Send whose memory is in no region.
+ibv_wc_status status_of_local_error();
+
 bool has_shared_receives();
 
 /// Returns the address of this entry of the GID table.

@@ -54,6 +54,10 @@ class VerbsPair final : public DriverPair {
     return card_check::status_of_too_long() == IBV_WC_REM_OP_ERR ? WcStatus::RemoteOperationError
                                                                  : WcStatus::RemoteInvalidRequest;
   }
+  // rxe of newer kernels completes the request as flushed.
+  WcStatus local_error(WcStatus named) override {
+    return card_check::status_of_local_error() == IBV_WC_WR_FLUSH_ERR ? WcStatus::WrFlushError : named;
+  }
   bool holds_window_bounds() override { return card_check::holds_window_bounds(); }
   bool shares_receives() override { return shares_receives_; }
   bool moves_data() override { return false; }

@@ -1,32 +1,66 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# image.sh [--force]
+# image.sh [--force] [KERNEL]
 #
 # Builds the guest of the interoperability tests, a kernel file and an initial RAM disk, from Debian's kernel and its NFS, RDMA and fio
-# programs. Prints the path of their folder. The image is cached under a hash of its inputs, and --force builds it again. A concurrent
-# call waits. The exit status is 75 if the packages cannot be fetched.
+# programs. Prints the path of their folder. KERNEL is 6.1 (the default), 6.12 or newest, or $SLUICE_GUEST_KERNEL; the programs are of the
+# release of Debian that has that kernel. The image is cached under a hash of its inputs, and --force builds it again. A concurrent call
+# waits. The exit status is 75 if the packages cannot be fetched.
 set -euo pipefail
 here="$(dirname "$(readlink -f "$0")")"
 cache="${SLUICE_INTEROP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice-interop}"
+force=
+if [ "${1:-}" = --force ]; then force=1; shift; fi
 
-suite=bookworm
+case "${1:-${SLUICE_GUEST_KERNEL:-6.1}}" in
+  6.1) suite=bookworm ;;
+  6.12) suite=trixie ;;
+  newest) suite=sid ;;
+  *)
+    echo "There is no image with the kernel '${1:-$SLUICE_GUEST_KERNEL}': choose 6.1, 6.12 or newest." >&2
+    exit 2
+    ;;
+esac
+
+# Packages of another release are found by lists of their own, which are fetched once a day. The mirror is that of this machine.
+if [ "$suite" != "$(. /etc/os-release; echo "${VERSION_CODENAME:-}")" ]; then
+  mirror=$(apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' | awk '$2 == "main" && $1 !~ /security/ {print $1; exit}')
+  lists="$cache/apt-$suite"
+  mkdir -p "$lists"/{lists/partial,archives/partial}
+  touch "$lists/status"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian/} $suite main" > "$lists/sources.list"
+  printf '%s\n' "Dir::State \"$lists\";" "Dir::State::status \"$lists/status\";" "Dir::Cache \"$lists\";" \
+    "Dir::Etc::sourcelist \"$lists/sources.list\";" 'Dir::Etc::sourceparts "/dev/null";' 'APT::Architecture "amd64";' > "$lists/apt.conf"
+  export APT_CONFIG="$lists/apt.conf"
+  exec 8> "$lists/lock"
+  flock 8
+  if [ -z "$(find "$lists/updated" -mtime -1 2>/dev/null)" ]; then
+    apt-get update -q >&2 || exit 75
+    touch "$lists/updated"
+  fi
+  flock -u 8
+fi
 kernel_package=$(apt-cache depends linux-image-amd64 | awk '/Depends:/ {print $2; exit}')
 release=${kernel_package#linux-image-}
+# Newer kernels have their modules in a package of their own.
+kernel_packages="$kernel_package $(apt-cache depends "$kernel_package" | awk '/Depends:/ {print $2}' | grep "^linux-.*$release" || true)"
 user_packages=busybox-static,bash,coreutils,findutils,kmod,iproute2,mount,util-linux,rdma-core,ibverbs-providers,rdmacm-utils
 user_packages+=,perftest,nfs-common,nfs-kernel-server,rpcbind,netbase,fio,tcpdump,acl,nfs4-acl-tools,libnss-systemd-
 modules="virtio_pci virtio_net virtio_rng 9pnet_virtio 9p rdma_rxe rdma_cm rdma_ucm ib_uverbs rpcrdma nfs nfsv3 nfsv4 nfsd lockd
-  crc32c_generic crc32c-intel crc32_generic crc32-pclmul libcrc32c rpcsec_gss_krb5 cts sch_netem sch_ingress ifb cls_matchall act_mirred 8021q bonding veth uio_pci_generic
+  rpcsec_gss_krb5 cts sch_netem sch_ingress ifb cls_matchall act_mirred 8021q bonding veth uio_pci_generic
   vfio_pci vfio_iommu_type1"
+optional_modules="crc32c_generic crc32c-intel crc32_generic crc32-pclmul libcrc32c"  # built in, or named otherwise, in newer kernels
+optional_programs="nfsdcld"  # keeps the record of NFS 4 clients for servers that have none in the kernel
 programs="bash mount umount kmod ip tc rdma tcpdump rping ib_send_lat ib_read_bw ib_write_bw fio
   mount.nfs umount.nfs getfacl setfacl nfs4_getfacl nfs4_setfacl rpc.gssd setpriv exportfs rpc.nfsd rpc.mountd rpc.statd sm-notify rpcbind dd sha256sum md5sum head stat sync timeout find sort readlink cp mv ln"
 
-key=$({ cat "$0" "$here"/guest/*; echo "$kernel_package"; apt-cache policy fio nfs-common rdma-core "$kernel_package" | grep Candidate; } |
+key=$({ cat "$0" "$here"/guest/*; echo "$suite $kernel_packages"; apt-cache policy fio nfs-common rdma-core "$kernel_package" | grep Candidate; } |
   sha256sum | cut -c1-16)
 image="$cache/$key"
 mkdir -p "$cache"
 exec 9> "$cache/$key.lock"
 flock 9
-if [ "${1:-}" != --force ] && [ -e "$image/complete" ]; then
+if [ -z "$force" ] && [ -e "$image/complete" ]; then
   echo "$image"
   exit 0
 fi
@@ -38,9 +72,12 @@ mkdir -p "$image"
   cd "$work"
 
   # A kernel that is an ELF file starts without a boot loader and without unpacking itself.
-  apt-get download -q "$kernel_package" || exit 75
-  dpkg -x "$kernel_package"_*.deb kernel
-  python3 - "kernel/boot/vmlinuz-$release" "$image/vmlinux" <<'PYTHON'
+  apt-get download -q $kernel_packages || exit 75
+  for package in $kernel_packages; do dpkg -x "$package"_*.deb kernel; done
+  if [ ! -e kernel/lib ]; then ln -s usr/lib kernel/lib; fi
+  packed=kernel/boot/vmlinuz-$release
+  if [ ! -e "$packed" ]; then packed=kernel/lib/modules/$release/vmlinuz; fi
+  python3 - "$packed" "$image/vmlinux" <<'PYTHON'
 import subprocess
 import sys
 
@@ -56,7 +93,7 @@ for magic, tool in ((b"\xfd7zXZ\0", ["xz", "-dc"]), (b"\x28\xb5\x2f\xfd", ["zstd
 sys.exit("no kernel found in " + sys.argv[1])
 PYTHON
 
-  mmdebstrap --quiet --variant=extract --include="$user_packages" "$suite" base || exit 75
+  APT_CONFIG='' mmdebstrap --quiet --variant=extract --include="$user_packages" "$suite" base || exit 75
   for program in random_io locks names once; do gcc -O2 -static -o $program "$here/guest/$program.c"; done
 
   # Only programs that the tests use, and their libraries.
@@ -85,9 +122,14 @@ PYTHON
     echo "None of the packages has $program." >&2
     exit 1
   done
+  for program in $optional_programs; do
+    for folder in bin sbin usr/bin usr/sbin; do
+      if [ -e "base/$folder/$program" ]; then add "$folder/$program"; continue 2; fi
+    done
+  done
   add bin/busybox
   add lib64/ld-linux-x86-64.so.2
-  for file in etc/libibverbs.d/rxe.driver usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so etc/netconfig etc/rpc etc/services \
+  for file in etc/libibverbs.d/rxe.driver $(cd base; ls usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav*.so) etc/netconfig etc/rpc etc/services \
       etc/protocols lib/x86_64-linux-gnu/libnss_files.so.2 lib/x86_64-linux-gnu/libgcc_s.so.1; do
     if [ -e "base/$file" ]; then add "$file"; fi
   done
@@ -111,13 +153,19 @@ PYTHON
   depmod -b kernel "$release"
   for module in $modules; do
     modprobe -d "$work/kernel" -S "$release" --show-depends -a "$module" 2>/dev/null | awk '/^insmod/ {print $2}'
-  done | sort -u | while read -r file; do
+  done > modules
+  for module in $optional_modules; do
+    modprobe -d "$work/kernel" -S "$release" --show-depends -a "$module" 2>/dev/null | awk '/^insmod/ {print $2}' || true
+  done >> modules
+  sort -u modules | while read -r file; do
     case $file in *.xz) xz -dc "$file" > "$to/kernel/$(basename "${file%.xz}")" ;; *) cp "$file" "$to/kernel/" ;; esac
   done
   strip -g "$to"/kernel/*.ko
   cp kernel/lib/modules/"$release"/modules.{builtin,builtin.modinfo,order} "$to/"
   depmod -b root "$release"
 
+  # Programs from outside use these instead of their own.
+  (cd root && find lib usr/lib -name '*.so*' -printf '%f\n' | sort -u) > "$image/libraries"
   (cd root && find . -print0 | LC_ALL=C sort -z | cpio -0 -o -H newc --quiet) > "$image/initrd.cpio"
   touch "$image/complete"
 } >&2

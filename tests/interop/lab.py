@@ -62,8 +62,9 @@ class TimedOut(Failed):
     pass
 
 
+@functools.cache
 def build_image():
-    """Returns the folder with the guest's kernel and initial RAM disk."""
+    """Returns the folder with the guest's kernel and initial RAM disk. SLUICE_GUEST_KERNEL chooses the kernel."""
     done = subprocess.run([f"{HERE}/image.sh"], check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode == NO_MIRROR:
         skip_all("The guest's packages cannot be fetched from the Debian mirror that apt-get uses here.")
@@ -92,7 +93,8 @@ def libraries_of(file):
 
 
 def pack(folder, programs, drivers=()):
-    """Copies the programs with the libraries and DPDK drivers they need; returns where DPDK looks for its drivers."""
+    """Copies the programs with the libraries and DPDK drivers they need; returns where DPDK looks for its drivers. Libraries that the
+    guest has are left out, because its providers and its loader need libraries of their own release."""
     os.makedirs(f"{folder}/lib")
     os.makedirs(f"{folder}/pmds")
     wanted = set()
@@ -107,8 +109,11 @@ def pack(folder, programs, drivers=()):
         shutil.copy(file, f"{folder}/lib/{name}")
         os.symlink(f"../lib/{name}", f"{folder}/pmds/{os.path.basename(file)}")
         wanted.update(libraries_of(file))
+    with open(f"{build_image()}/libraries", encoding="utf-8") as file:
+        in_guest = set(file.read().split())
     for library in wanted:
-        shutil.copy(library, f"{folder}/lib")
+        if os.path.basename(library) not in in_guest:
+            shutil.copy(library, f"{folder}/lib")
     return where
 
 

@@ -176,7 +176,7 @@ locks fcntl /export/reclaimed 0 try
 notify {PLAIN_HOST}
 for i in $(seq 200); do locks fcntl /export/reclaimed 0 try || break; usleep 50000; done
 refused /export/reclaimed 0
-echo Y > /proc/fs/nfsd/v4_end_grace
+end_grace
 refused /mnt/other/reclaimed 0
 release; locks fcntl /mnt/other/reclaimed 0 try""")
         if b.count("notices") != before + 1:

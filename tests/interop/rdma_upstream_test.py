@@ -57,7 +57,7 @@ class RdmaUpstreamBench(Bench):
         self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
         self.serve(1, ROCE_GUEST)
         self.connect_guest(image)
-        self.sh("modprobe nfsv4\nnfsd_on_rdma\necho Y > /proc/fs/nfsd/v4_end_grace")
+        self.sh("modprobe nfsv4\nnfsd_on_rdma\nend_grace")
 
     def serve(self, version, address, more="", connections=16):
         """Starts the near Sluice with the server at that address, and with further upstreams in `more`."""

@@ -5,6 +5,7 @@
 #                                 and a short end-to-end test of each kind on the release build
 # tests/run.sh all                runs everything; 'rest' runs everything except the quick tier
 # tests/run.sh SUITE...           runs suites by name; an unknown name prints the names
+# tests/run.sh SUITE... KERNEL=6.12   uses a guest with this kernel (6.1, 6.12 or newest) and the programs of its release of Debian
 # tests/run.sh coverage           prints the requirements row by row, and fails if one is not shown
 # tests/run.sh mutate [WHAT...]   changes lines, and reports the changes that no test detects (tests/mutation/README.md)
 # tests/run.sh portability        builds and tests on Debian 13, with other compilers, and for ARM64
@@ -13,6 +14,15 @@
 # The last lines are the seconds of each build and suite, and 'N passed, N failed[, N skipped]'.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
+
+words=()
+for word in "$@"; do
+  case $word in
+    KERNEL=*) export SLUICE_GUEST_KERNEL=${word#KERNEL=} ;;
+    *) words+=("$word") ;;
+  esac
+done
+set -- ${words[@]+"${words[@]}"}
 
 bash deploy/install-packages.sh tests || exit 1
 case "${1:-}" in

@@ -32,7 +32,7 @@ class DriverPair {
   virtual WcStatus refusal_of_too_long() { return WcStatus::RemoteInvalidRequest; }
   /// Whether an access through a window is checked against the window's bounds, not only its region's.
   virtual bool holds_window_bounds() { return true; }
-  /// Returns the status of a request that breaks a local rule, which is `named` unless the device only flushes.
+  /// Returns the status of a request that breaks a local rule: `named`, unless the device only flushes it.
   virtual WcStatus local_error(WcStatus named) { return named; }
   /// Whether queue pairs share Receives: a message is received even if its queue pair has posted none or a
   /// short one.

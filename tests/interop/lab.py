@@ -372,9 +372,18 @@ def state_of(bench):
     return planes + (f"\n--- console\n{guest.tail(60)}" if guest else "")
 
 
+def kernel_reports(lab):
+    """Returns the lines of the guests' consoles by which their kernels report defects of their own."""
+    found = []
+    for console in sorted(glob.glob(f"{lab.dir}/guest*/console")):
+        with open(console, encoding="utf-8", errors="replace") as file:
+            found += [f"{os.path.basename(os.path.dirname(console))}: {line.strip()}" for line in file if re.search(r"BUG:|Oops|general protection", line)]
+    return found
+
+
 def run_tests(bench, tests, around=None):
-    """Runs each test on the bench and reports in TAP; returns how many failed. `around(test)` is a context for each. Files of the
-    bench are kept in the folder SLUICE_INTEROP_KEEP, if set."""
+    """Runs each test on the bench and reports in TAP, and prints the defects that the kernels of the guests report; returns how many tests
+    failed. `around(test)` is a context for each. Files of the bench are kept in the folder SLUICE_INTEROP_KEEP, if set."""
     def within(test):
         with around(test) if around else contextlib.nullcontext():
             test(bench)
@@ -383,6 +392,7 @@ def run_tests(bench, tests, around=None):
         return [run_test(number, test.__name__, functools.partial(within, test), lambda: state_of(bench))
                 for number, test in enumerate(tests, 1)].count(False)
     finally:
+        print("".join(f"# {line}\n" for line in kernel_reports(bench.lab)), end="", flush=True)
         if os.environ.get("SLUICE_INTEROP_KEEP"):
             shutil.copytree(bench.lab.dir, os.environ["SLUICE_INTEROP_KEEP"], dirs_exist_ok=True,
                             ignore=shutil.ignore_patterns("*.sock"))

@@ -6,7 +6,8 @@
 // perftest exchanges parameters over TCP, and each message of the client is answered by a message of equal
 // length. The first message holds version and limits. The next ones hold the key of each side (queue pair,
 // packet sequence number, rkey, address, GID, in text) and are exchanged several times. After the test the
-// bandwidth programs may compare numbers; a last key and "done" follow.
+// bandwidth programs may compare numbers, and "done" or the end of the connection follows. The number of keys
+// depends on the release.
 //
 //  perftest_peer send_lat|read_bw|write_bw ETHDEV ADDRESS/BITS PEER-ADDRESS PEER-MAC BYTES
 #include <arpa/inet.h>
@@ -43,7 +44,7 @@ struct Program {
 };
 constexpr Program kPrograms[] = {
     {"send_lat", 0}, {"read_bw", rdma::kRemoteRead}, {"write_bw", rdma::kRemoteWrite}};
-constexpr int kKeys = 5;  // sent by the client in all
+constexpr char kDone[] = "done";  // sent with its zero
 
 /// Parameters that each side sends.
 struct Key {
@@ -111,14 +112,8 @@ class Peer {
     echo(sizeof(std::uint16_t));
     connect(Key::parse(read(Key::kBytes)), static_cast<std::uint16_t>(ntohl(path_mtu)));
     write(own_.text());
-    for (int keys = 1; keys < kKeys;) {
-      const std::string begun = read(sizeof(std::uint64_t));
-      const bool is_key = begun[0] == '0';  // no number begins with a 0
-      if (is_key) read(Key::kBytes - begun.size()), ++keys;
-      write(is_key ? own_.text() : begun);
+    while (answer_next()) {
     }
-    write(std::string("done", 5));
-    if (read(5).substr(0, 4) != "done") throw std::runtime_error("the client did not send 'done'");
   }
   std::uint64_t messages() const { return messages_; }
   bool was_written() const {
@@ -127,6 +122,18 @@ class Peer {
   }
 
  private:
+  /// Answers the next message of the client. Returns false at the end.
+  bool answer_next() {
+    const std::string begun = read(sizeof kDone, true);
+    if (begun.empty()) return false;
+    const bool is_key = begun[0] == '0';  // no number begins with a 0
+    const bool is_done = begun == std::string(kDone, sizeof kDone);
+    const std::size_t bytes = is_key ? Key::kBytes : is_done ? sizeof kDone : sizeof(std::uint64_t);
+    const std::string text = begun + read(bytes - begun.size());
+    write(is_key ? own_.text() : text);
+    return !is_done;
+  }
+
   std::span<std::byte> slot(std::uint64_t number) const {
     const std::size_t size = std::max<std::size_t>(bytes_, kOwnBytes);
     return data_.bytes.subspan(number * size, size);
@@ -192,11 +199,14 @@ class Peer {
     interop::until(
         what, [this] { turn(); }, condition);
   }
-  std::string read(std::size_t bytes) {
+  /// Returns this number of bytes. `may_end` allows the end of the connection instead of the first byte.
+  std::string read(std::size_t bytes, bool may_end = false) {
     std::string out;
+    if (bytes == 0) return out;
     until("data of the client", [&] {
       std::array<char, Key::kBytes> part;
       const ssize_t got = ::recv(socket_, part.data(), bytes - out.size(), 0);
+      if (got == 0 && may_end && out.empty()) return true;
       if (got == 0) throw std::runtime_error("the client has closed the connection");
       if (got > 0) out.append(part.data(), static_cast<std::size_t>(got));
       return out.size() == bytes;

@@ -38,12 +38,14 @@ struct Options {
   std::uint32_t quiet_ms = 50;
   std::string listen;
   ListenOptions client;
-  bool strict = false, json = false, list = false;
+  bool strict = false, json = false, list = false, destructive = false;
 };
 
 std::vector<const Test*> chosen_tests(const Options& options) {
   const auto version = static_cast<std::uint32_t>(options.version);
   std::vector<const Test*> tests = options.listen.empty() ? tests_of(version) : client_tests(version);
+  if (!options.destructive && !options.list)
+    std::erase_if(tests, [](const Test* test) { return test->destructive; });
   if (options.rows.empty()) return tests;
   std::erase_if(tests, [&](const Test* test) {
     const auto rows = rows_of(*test);
@@ -180,6 +182,8 @@ void add_options(cli::Command& app, Options& options) {
   app.option("--patience", options.patience_s, "Maximum wait for an answer, in seconds").shows_default();
   app.option("--quiet-ms", options.quiet_ms, "Wait for messages that must not arrive, in ms").shows_default();
   app.flag("--strict", options.strict, "Treat SHOULD and decisions like MUST");
+  app.flag("--destructive", options.destructive,
+           "Also run tests after which a server may be unusable; they come last");
   app.flag("--json", options.json, "Print JSON instead of TAP");
   app.flag("--list", options.list, "List the tests with their requirements, and count the rows");
 }
@@ -196,7 +200,7 @@ int main(int argc, char** argv) {
   try {
     const auto tests = conformance::chosen_tests(options);
     if (tests.empty()) {
-      std::cerr << "No test has this --row. See --list.\n";
+      std::cerr << "No test has this --row, or it runs with --destructive only. See --list.\n";
       return conformance::kUsage;
     }
     return cli::finish_output(conformance::carry_out(options, tests), conformance::kNotJudged);

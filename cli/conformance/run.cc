@@ -60,6 +60,7 @@ std::vector<const Test*> tests_of(std::uint32_t version) {
   }
   std::stable_sort(result.begin(), result.end(),
                    [](const Test* a, const Test* b) { return rows_of(*a).front() < rows_of(*b).front(); });
+  std::stable_partition(result.begin(), result.end(), [](const Test* test) { return !test->destructive; });
   return result;
 }
 
@@ -189,7 +190,8 @@ std::size_t count_rows(std::span<const Test* const> tests) {
 
 void print_list(std::ostream& out, std::span<const Test* const> tests) {
   for (const Test* test : tests)
-    out << test->name << "\n    " << to_string(test->level) << ". " << test->asks << '\n';
+    out << test->name << "\n    " << to_string(test->level) << ". " << test->asks
+        << (test->destructive ? " Runs with --destructive only.\n" : "\n");
   out << tests.size() << " tests of " << count_rows(tests) << " rows\n";
 }
 

@@ -27,9 +27,10 @@ struct Test {
   Needs needs;
   const char* asks;  ///< requirement of the documents, with its source
   void (*run)(Trial& trial);
+  bool destructive = false;  ///< a server may be unusable afterwards; runs last, and only on request
 };
 
-/// Returns the tests for the version of RPC-over-RDMA, in the order of the rows.
+/// Returns the tests for the version of RPC-over-RDMA, in the order of the rows; destructive ones are last.
 std::vector<const Test*> tests_of(std::uint32_t version);
 /// Returns the rows of a test: "V1-022" and so on.
 std::vector<std::string> rows_of(const Test& test);

@@ -187,7 +187,8 @@ const Test kReadChunkTests[] = {
        t.connect();
        written(t, 500, {0, 200, 0, 300}, 10);
        restore(t);
-     }},
+     },
+     true},
     {"V1_083_all_is_read_before_the_reply", Level::Must, Needs::File,
      "RFC 8166, 3.4.5.3: the reply indicates that the memory may be reused.",
      [](Trial& t) {

@@ -81,7 +81,7 @@ def unless_passed(result):
 def sluice_meets_every_row(version):
     def test():
         with planes() as there:
-            status, result = there.judged("--strict", "--rpcrdma", str(version))
+            status, result = there.judged("--strict", "--destructive", "--rpcrdma", str(version))
             if status != 0 or result["passed"] != len(result["tests"]) or not result["tests"]:
                 raise Failed(unless_passed(result) if status in (0, 1) else str(result))
             print(f"# version {version}: {result['passed']} tests of {result['rows']} rows")

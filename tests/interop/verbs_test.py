@@ -193,7 +193,7 @@ def meets_every_row_of(version):
     """sluice-conformance also runs in the server's guest, because rxe loops back packets to its own address."""
     def test(bench):
         # Shows the kernel stacks of blocked threads if the connection failed.
-        said = bench.sluice(f"{SLUICE}/sluice-conformance --device verbs --server {ROCE_HOST} --mount-host 127.0.0.1 --mount-port 20048 --strict --json "
+        said = bench.sluice(f"{SLUICE}/sluice-conformance --device verbs --server {ROCE_HOST} --mount-host 127.0.0.1 --mount-port 20048 --strict --destructive --json "
                             f"--rpcrdma {version} > /mnt/host/rows.json || [ $? -eq 1 ] || {{ "
                             "head -20 $(printf '/proc/%s/stack ' $(cd /proc; ls -d $(cat /tmp/admin-control.pid)/task/*; "
                             "grep -l '^State:.D' [0-9]*/task/*/status | sed s:/status::)); exit 1; }", 900)

@@ -22,7 +22,8 @@ case "${1:-${SLUICE_GUEST_KERNEL:-6.1}}" in
     ;;
 esac
 
-# Packages of another release are found by lists of their own, which are fetched once a day. The mirror is that of this machine.
+# Packages of another release are found by lists of their own, which are fetched once a day. The mirror is that of this machine, and may be
+# a snapshot: signatures are checked, dates are not.
 if [ "$suite" != "$(. /etc/os-release; echo "${VERSION_CODENAME:-}")" ]; then
   mirror=$(apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' | awk '$2 == "main" && $1 !~ /security/ {print $1; exit}')
   lists="$cache/apt-$suite"
@@ -30,7 +31,7 @@ if [ "$suite" != "$(. /etc/os-release; echo "${VERSION_CODENAME:-}")" ]; then
   touch "$lists/status"
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian/} $suite main" > "$lists/sources.list"
   printf '%s\n' "Dir::State \"$lists\";" "Dir::State::status \"$lists/status\";" "Dir::Cache \"$lists\";" \
-    "Dir::Etc::sourcelist \"$lists/sources.list\";" 'Dir::Etc::sourceparts "/dev/null";' 'APT::Architecture "amd64";' > "$lists/apt.conf"
+    "Dir::Etc::sourcelist \"$lists/sources.list\";" 'Dir::Etc::sourceparts "/dev/null";' 'APT::Architecture "amd64";' 'Acquire::Check-Valid-Until "false";' > "$lists/apt.conf"
   export APT_CONFIG="$lists/apt.conf"
   exec 8> "$lists/lock"
   flock 8
@@ -40,10 +41,10 @@ if [ "$suite" != "$(. /etc/os-release; echo "${VERSION_CODENAME:-}")" ]; then
   fi
   flock -u 8
 fi
-kernel_package=$(apt-cache depends linux-image-amd64 | awk '/Depends:/ {print $2; exit}')
+kernel_package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ {print $2; exit}')
 release=${kernel_package#linux-image-}
 # Newer kernels have their modules in a package of their own.
-kernel_packages="$kernel_package $(apt-cache depends "$kernel_package" | awk '/Depends:/ {print $2}' | grep "^linux-.*$release" || true)"
+kernel_packages="$kernel_package $(apt-cache depends "$kernel_package" | awk '/Depends:/ {print $2}' | grep "^linux-.*-$release\$" || true)"
 user_packages=busybox-static,bash,coreutils,findutils,kmod,iproute2,mount,util-linux,rdma-core,ibverbs-providers,rdmacm-utils
 user_packages+=,perftest,nfs-common,nfs-kernel-server,rpcbind,netbase,fio,tcpdump,acl,nfs4-acl-tools,libnss-systemd-
 modules="virtio_pci virtio_net virtio_rng 9pnet_virtio 9p rdma_rxe rdma_cm rdma_ucm ib_uverbs rpcrdma nfs nfsv3 nfsv4 nfsd lockd
@@ -93,7 +94,7 @@ for magic, tool in ((b"\xfd7zXZ\0", ["xz", "-dc"]), (b"\x28\xb5\x2f\xfd", ["zstd
 sys.exit("no kernel found in " + sys.argv[1])
 PYTHON
 
-  APT_CONFIG='' mmdebstrap --quiet --variant=extract --include="$user_packages" "$suite" base || exit 75
+  APT_CONFIG='' mmdebstrap --quiet --variant=extract --aptopt='Acquire::Check-Valid-Until "false"' --include="$user_packages" "$suite" base || exit 75
   for program in random_io locks names once; do gcc -O2 -static -o $program "$here/guest/$program.c"; done
 
   # Only programs that the tests use, and their libraries.

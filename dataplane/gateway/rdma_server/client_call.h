@@ -79,7 +79,7 @@ struct ClientCall {
   void transition(State to) noexcept;
 };
 
-using ClientCallTransitions = gateway::TransitionTable<ClientCall::State, ClientCall::State::Sending>;
+using ClientCallTransitions = TransitionTable<ClientCall::State, ClientCall::State::Sending>;
 /// Successors of each state of a client's call at a server. A call of an RDMA client is never Ready or
 /// Sending.
 inline constexpr ClientCallTransitions kClientCallTransitions = [] {

@@ -197,7 +197,7 @@ class ServerConnection {
 };
 
 using ServerConnectionTransitions =
-    gateway::TransitionTable<ServerConnection::State, ServerConnection::State::Returned>;
+    TransitionTable<ServerConnection::State, ServerConnection::State::Returned>;
 /// Successors of each state of a connection to a server.
 inline constexpr ServerConnectionTransitions kServerConnectionTransitions = [] {
   using enum ServerConnection::State;

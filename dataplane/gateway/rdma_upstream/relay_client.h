@@ -42,7 +42,7 @@ struct RelayCall {
   void transition(State to) noexcept;
 };
 
-using RelayCallTransitions = gateway::TransitionTable<RelayCall::State, RelayCall::State::Lost>;
+using RelayCallTransitions = TransitionTable<RelayCall::State, RelayCall::State::Lost>;
 /// Successors of each state of a forwarded call.
 inline constexpr RelayCallTransitions kRelayCallTransitions = [] {
   using enum RelayCall::State;

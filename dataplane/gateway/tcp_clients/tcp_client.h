@@ -207,7 +207,7 @@ class TcpClient final : public rdma_server::ServerUser {
   ServerCalls server_calls_;
 };
 
-using TcpClientTransitions = gateway::TransitionTable<TcpClient::State, TcpClient::State::Closing>;
+using TcpClientTransitions = TransitionTable<TcpClient::State, TcpClient::State::Closing>;
 /// Successors of each state of a TCP client.
 inline constexpr TcpClientTransitions kTcpClientTransitions = [] {
   using enum TcpClient::State;

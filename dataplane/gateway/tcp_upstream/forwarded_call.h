@@ -105,7 +105,7 @@ struct ForwardedCall {
   }
 };
 
-using CallTransitions = gateway::TransitionTable<ForwardedCall::State, ForwardedCall::State::Discarded>;
+using CallTransitions = TransitionTable<ForwardedCall::State, ForwardedCall::State::Discarded>;
 /// Successors of each state of a forwarded call.
 inline constexpr CallTransitions kCallTransitions = [] {
   using enum ForwardedCall::State;

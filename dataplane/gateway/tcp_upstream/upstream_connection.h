@@ -345,8 +345,7 @@ class ConnectionWork {
   std::uint32_t attended_ = 0;
 };
 
-using ConnectionTransitions =
-    gateway::TransitionTable<UpstreamConnection::State, UpstreamConnection::State::Retrying>;
+using ConnectionTransitions = TransitionTable<UpstreamConnection::State, UpstreamConnection::State::Retrying>;
 /// Successors of each state of a connection to an upstream.
 inline constexpr ConnectionTransitions kConnectionTransitions = [] {
   using enum UpstreamConnection::State;

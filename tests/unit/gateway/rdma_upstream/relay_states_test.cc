@@ -3,7 +3,7 @@
 // Transition table of calls that a relay forwards.
 #include "dataplane/gateway/rdma_upstream/relay_client.h"
 #include "tests/unit/base/counted_invariants.h"
-#include "tests/unit/gateway/transition_checks.h"
+#include "tests/unit/base/transition_checks.h"
 
 namespace sluice::rdma_upstream_test {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 using rdma_upstream::RelayCall;
 
 TEST(RelayCallStates, every_state_is_reached_and_left) {
-  gateway_test::expect_rest_is_left_and_reached(rdma_upstream::kRelayCallTransitions);
+  expect_rest_is_left_and_reached(rdma_upstream::kRelayCallTransitions);
 }
 
 TEST(RelayCallStates, a_call_that_was_not_sent_has_no_reply) {

@@ -2,7 +2,7 @@
 //
 // Transition table of TCP clients of the reverse gateway.
 #include "dataplane/gateway/tcp_clients/tcp_client.h"
-#include "tests/unit/gateway/transition_checks.h"
+#include "tests/unit/base/transition_checks.h"
 
 namespace sluice::tcp_clients_test {
 namespace {
@@ -11,7 +11,7 @@ using tcp_clients::kTcpClientTransitions;
 using enum tcp_clients::TcpClient::State;
 
 TEST(TcpClientStates, every_state_is_reached_and_left) {
-  gateway_test::expect_rest_is_left_and_reached(kTcpClientTransitions);
+  expect_rest_is_left_and_reached(kTcpClientTransitions);
 }
 
 TEST(TcpClientStates, a_connection_ends_only_through_closing) {

@@ -8,16 +8,16 @@
 #include "dataplane/gateway/tcp_upstream/upstream_connection.h"
 #include "dataplane/gateway/tcp_upstream/upstream_shared.h"
 #include "tests/unit/base/counted_invariants.h"
-#include "tests/unit/gateway/transition_checks.h"
+#include "tests/unit/base/transition_checks.h"
 
 namespace sluice::tcp_upstream_test {
 namespace {
 
 TEST(GatewayStates, every_state_is_reached_and_left) {
-  gateway_test::expect_rest_is_left_and_reached(tcp_upstream::kCallTransitions);
-  gateway_test::expect_rest_is_left_and_reached(tcp_upstream::kConnectionTransitions);
-  gateway_test::expect_rest_is_left_and_reached(rdma_server::kClientCallTransitions);
-  gateway_test::expect_rest_is_left_and_reached(rdma_server::kServerConnectionTransitions);
+  expect_rest_is_left_and_reached(tcp_upstream::kCallTransitions);
+  expect_rest_is_left_and_reached(tcp_upstream::kConnectionTransitions);
+  expect_rest_is_left_and_reached(rdma_server::kClientCallTransitions);
+  expect_rest_is_left_and_reached(rdma_server::kServerConnectionTransitions);
 }
 
 TEST(GatewayStates, a_call_that_was_never_admitted_is_not_sent) {

@@ -5,15 +5,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 
-#include "dataplane/gateway/call_state.h"
+#include "dataplane/base/transition_table.h"
 
-namespace sluice::gateway_test {
+namespace sluice {
 
 /// Returns the states that can follow `from`, directly or not, as bits.
 template <typename State, State kLast>
-inline std::uint32_t reachable(const gateway::TransitionTable<State, kLast>& table, State from) {
+inline std::uint32_t reachable(const TransitionTable<State, kLast>& table, State from) {
   std::uint32_t seen = 0;
   std::uint32_t before = 1;
   while (seen != before) {
@@ -30,11 +31,11 @@ inline std::uint32_t reachable(const gateway::TransitionTable<State, kLast>& tab
 
 /// Checks that every state is reached from the first one, and leads back to it.
 template <typename State, State kLast>
-void expect_rest_is_left_and_reached(const gateway::TransitionTable<State, kLast>& table) {
+void expect_rest_is_left_and_reached(const TransitionTable<State, kLast>& table) {
   const std::uint32_t all = (1u << table.kStates) - 1;
   EXPECT_EQ(reachable(table, State{}), all);
   for (std::size_t i = 0; i < table.kStates; ++i)
     EXPECT_EQ(reachable(table, static_cast<State>(i)) & 1u, 1u) << "from state " << i;
 }
 
-}  // namespace sluice::gateway_test
+}  // namespace sluice

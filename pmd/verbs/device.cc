@@ -229,7 +229,7 @@ std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
     waiting = flushed_.pop_front(completions);
   room_ = completions.subspan(waiting);
   room_used_ = 0;
-  if (presence_ == Presence::Attached) [[likely]]
+  if (presence_.is(Presence::Attached)) [[likely]]
     poll_queues();
   SLUICE_INVARIANT_DEBUG(waiting + room_used_ <= completions.size(), ring_index);
   const std::size_t count = waiting + room_used_;
@@ -313,11 +313,11 @@ void VerbsDevice::handle_request() noexcept {
     case Request::TakeEvents:
       return apply_events();
     case Request::Detach:
-      if (presence_ == Presence::Attached) ++statistics_.device_lost;
+      if (presence_.is(Presence::Attached)) ++statistics_.device_lost;
       return leave();
     case Request::Attach:
-      if (presence_ != Presence::Detached) return;
-      presence_ = Presence::Attaching;
+      if (!presence_.is(Presence::Detached)) return;
+      presence_.transition(Presence::Attaching);
       return ask(SetupStep::Attach, 0);
   }
 }
@@ -325,24 +325,24 @@ void VerbsDevice::handle_request() noexcept {
 /// Starts to detach a device that was removed or failed. The queue pairs end first, because the device may
 /// access their memory while it is attached.
 void VerbsDevice::leave() noexcept {
-  if (presence_ != Presence::Attached) return;
-  presence_ = Presence::Leaving;
+  if (!presence_.is(Presence::Attached)) return;
+  presence_.transition(Presence::Leaving);
   end_all();
   detach_if_left();
 }
 
 void VerbsDevice::detach_if_left() noexcept {
-  if (presence_ != Presence::Leaving || steps_asked_ > 0) return;
+  if (!presence_.is(Presence::Leaving) || steps_asked_ > 0) return;
   static_cast<void>(SLUICE_INVARIANT(making_ == 0 && ready_.empty() && staged_.empty(), queue_pair_state));
-  presence_ = Presence::Detaching;
+  presence_.transition(Presence::Detaching);
   ask(SetupStep::Detach, 0);
 }
 
 /// Completes an Attach step. If the device was not there after all, the next handle_events() requests it
 /// again.
 void VerbsDevice::on_attached(bool done) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(presence_ == Presence::Attaching, queue_pair_state));
-  presence_ = done ? Presence::Attached : Presence::Detached;
+  static_cast<void>(SLUICE_INVARIANT(presence_.is(Presence::Attaching), queue_pair_state));
+  presence_.transition(done ? Presence::Attached : Presence::Detached);
   if (!done) return;
   take_port();
   ++statistics_.device_returned;

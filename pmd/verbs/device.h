@@ -29,6 +29,7 @@
 #include "pmd/verbs/queue_pair.h"
 #include "pmd/verbs/setup_thread.h"
 #include "pmd/verbs/shared_receives.h"
+#include "pmd/verbs/states.h"
 #include "pmd/verbs/verbs.h"
 
 namespace sluice::rdma::verbs {
@@ -66,7 +67,7 @@ class VerbsDevice final : public Verbs {
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
   void wait(std::uint64_t limit_ns) noexcept override;
-  bool wakes() const noexcept override { return presence_ == Presence::Attached && channel_ != nullptr; }
+  bool wakes() const noexcept override { return presence_.is(Presence::Attached) && channel_ != nullptr; }
 
   void handle_events() noexcept override;
   Notice take_notice(std::string& sentence) override { return notices_.take(name_, sentence); }
@@ -145,13 +146,6 @@ class VerbsDevice final : public Verbs {
   void detach() noexcept;
 
  private:
-  enum class Presence : std::uint8_t {
-    Attached,
-    Leaving,    ///< its queue pairs are being destroyed
-    Detaching,  ///< Detach is pending
-    Detached,   ///< not found again by handle_events() yet
-    Attaching,  ///< Attach is pending
-  };
   /// Result of attach(), for the reactor.
   struct Port {
     DeviceLimits limits;
@@ -160,19 +154,9 @@ class VerbsDevice final : public Verbs {
     std::string capabilities;  ///< Capabilities::summary
   };
   struct Slot {
-    enum class Phase : std::uint8_t {
-      Free,
-      Making,      ///< Make is pending
-      Made,        ///< in Init or ReadyToSend
-      Failing,     ///< Fail is pending
-      Failed,      ///< in Error
-      Destroying,  ///< Destroy is pending
-      Destroyed,   ///< release() is pending
-    };
     VerbsQueuePair* qp = nullptr;  ///< null if created in advance or released
     std::uint16_t generation = 0;
-    Phase phase = Phase::Free;
-    bool ends = false;            ///< to be destroyed once it is in Error
+    SlotMachine phase;
     std::uint64_t failed_ns = 0;  ///< monotonic time at which the queue pair was moved to Error
   };
   enum class Request : std::uint8_t { None, TakeEvents, Detach, Attach };
@@ -242,8 +226,8 @@ class VerbsDevice final : public Verbs {
   const Provider* provider_ = &kUnknownProvider;
   bool extended_posting_ = false;
   bool extended_polling_ = false;
-  Presence presence_ = Presence::Attached;  ///< written by the reactor only
-  Port port_;                               ///< used by the reactor only
+  PresenceMachine presence_;  ///< used by the reactor only
+  Port port_;                 ///< used by the reactor only
   Port attached_port_;
   MemoryTable memory_;
   Owned<SharedReceives> shared_;

@@ -36,7 +36,7 @@ VerbsQueuePair::~VerbsQueuePair() {
 
 void VerbsQueuePair::stop_posting() noexcept {
   static_cast<void>(SLUICE_INVARIANT(chain_length_ <= kClassicBatch, ring_index));
-  state_ = State::Error;
+  if (!has_ended()) stage_.transition(QueuePairStage::Ended);
   held_.clear();
   chain_length_ = 0;
   if (!staged_) return;
@@ -52,18 +52,18 @@ void VerbsQueuePair::lose() noexcept {
 }
 
 bool VerbsQueuePair::connect(const RcAttributes& attributes) noexcept {
-  if (state_ != State::Init || connecting_) return false;
-  connecting_ = true;
+  if (!stage_.is(QueuePairStage::Init)) return false;
+  stage_.transition(QueuePairStage::Connecting);
   hardware_.attributes = attributes;
   device_.ask(SetupStep::Connect, slot_);
   return true;
 }
 
 void VerbsQueuePair::on_connected(bool done) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(connecting_, queue_pair_state));
-  if (state_ != State::Init) return;
+  static_cast<void>(SLUICE_INVARIANT(!stage_.is(QueuePairStage::Init), queue_pair_state));
+  if (has_ended()) return;
   if (done)
-    state_ = State::ReadyToSend;
+    stage_.transition(QueuePairStage::Connected);
   else
     on_error_event();
 }
@@ -74,23 +74,22 @@ void VerbsQueuePair::on_error_event() noexcept {
 }
 
 void VerbsQueuePair::to_error() noexcept {
-  if (state_ == State::Error) return;
+  if (has_ended()) return;
   ring_doorbell();
-  if (state_ == State::Error) return;  // the provider refused
-  state_ = State::Error;
+  if (has_ended()) return;  // the provider refused
+  stage_.transition(QueuePairStage::Ended);
   device_.fail(slot_);
 }
 
 void VerbsQueuePair::on_failed() noexcept {
-  static_cast<void>(SLUICE_INVARIANT(state_ == State::Error, queue_pair_state));
-  let_go_ = true;
+  if (!stage_.is(QueuePairStage::Flushing)) stage_.transition(QueuePairStage::Flushing);
   flush_sends_after_device();
   flush_receives_after_device();
 }
 
 /// Called when the ibv_qp is destroyed and the device no longer accesses memory for this queue pair.
 void VerbsQueuePair::on_destroyed() noexcept {
-  state_ = State::Error;
+  static_cast<void>(SLUICE_INVARIANT(has_ended(), queue_pair_state));
   device_sends_ = sends_.tail();
   device_receives_ = receives_.tail();
   on_failed();
@@ -152,7 +151,7 @@ void VerbsQueuePair::on_completion(const Cookie& cookie, const Completion& compl
 void VerbsQueuePair::note_error(const Completion& completion, bool receive) noexcept {
   if (completion.status == IBV_WC_SUCCESS || completion.status == IBV_WC_WR_FLUSH_ERR) return;
   ++device_.stats().error_completions;
-  if (state_ == State::Error) return;
+  if (has_ended()) return;
   SLUICE_INVARIANT_DEBUG(receive || sends_.depth() > 0, queue_pair_state);
   device_.add_notice({.queue_pair = static_cast<std::uint32_t>(number_),
                       .vendor_error = completion.vendor_error,
@@ -161,8 +160,8 @@ void VerbsQueuePair::note_error(const Completion& completion, bool receive) noex
 }
 
 void VerbsQueuePair::after_completion(ibv_wc_status status) noexcept {
-  if (status != IBV_WC_SUCCESS && state_ != State::Error) {
-    state_ = State::Error;
+  if (status != IBV_WC_SUCCESS && !has_ended()) {
+    stage_.transition(QueuePairStage::Ended);
     device_.add_failed(*this);
   }
   flush_sends_after_device();
@@ -172,7 +171,7 @@ void VerbsQueuePair::after_completion(ibv_wc_status status) noexcept {
 void VerbsQueuePair::on_shared_receive(const Completion& completion,
                                        std::span<const std::byte> message) noexcept {
   SLUICE_INVARIANT_DEBUG(shares_receives_, queue_pair_state);
-  if (state_ == State::Error) return;
+  if (has_ended()) return;
   Completion judged = completion;
   if (receives_.empty()) {
     ++device_.stats().receive_overruns;
@@ -242,7 +241,7 @@ void VerbsQueuePair::on_receive(std::uint64_t wr_id, const Completion& completio
 /// flushes, because not every provider completes work requests posted in Error. Does nothing before the
 /// ibv_qp is in Error, because until then the peer may read and write through its windows.
 void VerbsQueuePair::flush_sends_after_device() noexcept {
-  if (!let_go_ || sends_.tail() != device_sends_) return;
+  if (!stage_.is(QueuePairStage::Flushing) || sends_.tail() != device_sends_) return;
   while (!sends_.empty()) {
     const SendEntry entry = sends_.pop();
     ++device_sends_;
@@ -257,7 +256,8 @@ void VerbsQueuePair::flush_receives_after_device() noexcept {
   SLUICE_INVARIANT_DEBUG(
       shares_receives_ || device_receives_ - receives_.tail() <= receives_.head() - receives_.tail(),
       ring_index);
-  if (!let_go_ || (!shares_receives_ && receives_.tail() != device_receives_)) return;
+  if (!stage_.is(QueuePairStage::Flushing) || (!shares_receives_ && receives_.tail() != device_receives_))
+    return;
   while (!receives_.empty()) {
     ++device_receives_;
     ++device_.stats().flushed_by_driver;

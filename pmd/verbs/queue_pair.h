@@ -17,6 +17,7 @@
 #include "dataplane/base/setup_error.h"
 #include "pmd/queue_pair.h"
 #include "pmd/verbs/completion_queue.h"
+#include "pmd/verbs/states.h"
 
 namespace sluice::rdma::verbs {
 
@@ -74,7 +75,10 @@ class VerbsQueuePair final : public QueuePair {
   ~VerbsQueuePair() override;
 
   QueuePairNumber number() const noexcept override { return number_; }
-  State state() const noexcept override { return state_; }
+  State state() const noexcept override {
+    if (has_ended()) return State::Error;
+    return stage_.is(QueuePairStage::Connected) ? State::ReadyToSend : State::Init;
+  }
   std::size_t post_send(std::span<const SendWr> wrs) noexcept override;
   std::size_t post_recv(std::span<const RecvWr> wrs) noexcept override;
   std::size_t send_room() const noexcept override { return sends_.room(); }
@@ -82,7 +86,7 @@ class VerbsQueuePair final : public QueuePair {
                                   AccessFlags access) noexcept override;
   void to_error() noexcept override;
   bool connect(const RcAttributes& attributes) noexcept override;
-  bool heard_from_peer() const noexcept override { return heard_ && state_ == State::ReadyToSend; }
+  bool heard_from_peer() const noexcept override { return heard_ && stage_.is(QueuePairStage::Connected); }
   bool is_broken() const noexcept override { return broken_; }
 
   // Interface for the device.
@@ -102,7 +106,7 @@ class VerbsQueuePair final : public QueuePair {
   // destroyed.
   void on_connected(bool done) noexcept;
   /// Reports whether the ibv_qp is in Error and the device has not completed all work requests.
-  bool awaits_flush() const noexcept { return let_go_ && holds_device(); }
+  bool awaits_flush() const noexcept { return stage_.is(QueuePairStage::Flushing) && holds_device(); }
   void on_failed() noexcept;
   void on_destroyed() noexcept;
 
@@ -123,7 +127,8 @@ class VerbsQueuePair final : public QueuePair {
   };
 
   /// Records that the device ends the connection, unless it has ended before.
-  void note_broken() noexcept { broken_ = broken_ || state_ != State::Error; }
+  void note_broken() noexcept { broken_ = broken_ || !has_ended(); }
+  bool has_ended() const noexcept { return stage_.state() >= QueuePairStage::Ended; }
   /// Stops posting work requests to the provider.
   void stop_posting() noexcept;
   /// Reports whether work requests are outstanding that the device must complete.
@@ -164,13 +169,11 @@ class VerbsQueuePair final : public QueuePair {
   const QueuePairNumber number_;
   const std::uint16_t slot_;
   const std::uint16_t generation_;
-  State state_ = State::Init;
-  bool connecting_ = false;
-  bool let_go_ =
-      false;  ///< the device accepts and flushes no further work requests; the driver flushes the remaining
-              ///< ones
-  bool heard_ = false;
-  bool broken_ = false;
+  QueuePairMachine stage_;
+  // These flags are not stages. A message may have arrived before Connected. The reason of the end persists
+  // in both stages after it. Work requests are staged and posted per message, in Connected.
+  bool heard_ = false;   ///< a message from the peer has arrived
+  bool broken_ = false;  ///< the device has ended the connection
   bool staged_ = false;  ///< between ibv_wr_start() and ibv_wr_complete(), or in `chain_`
   const std::uint32_t max_inline_;
   std::uint32_t since_signaled_ = 0;

@@ -64,7 +64,7 @@ bool VerbsQueuePair::can_inline(const SendWr& wr) const noexcept {
 unsigned VerbsQueuePair::flags_for(std::uint8_t flags, bool& signaled) noexcept {
   unsigned out = 0;
   signaled = (flags & kSignaled) != 0;
-  if (signaled || ++since_signaled_ >= larger_of(sends_.depth() / 4, 1u) || state_ == State::Error) {
+  if (signaled || ++since_signaled_ >= larger_of(sends_.depth() / 4, 1u) || has_ended()) {
     out |= IBV_SEND_SIGNALED;
     since_signaled_ = 0;
   }
@@ -75,9 +75,9 @@ unsigned VerbsQueuePair::flags_for(std::uint8_t flags, bool& signaled) noexcept 
 }
 
 std::size_t VerbsQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
-  if (state_ == State::Init) return 0;
+  if (stage_.state() < QueuePairStage::Connected) return 0;
   std::size_t count = smaller_of<std::size_t>(wrs.size(), sends_.room());
-  if (state_ == State::Error) count = smaller_of(count, device_.completion_room());
+  if (has_ended()) count = smaller_of(count, device_.completion_room());
   for (const SendWr& wr : wrs.first(count)) stage(wr);
   ring_doorbell();
   flush_sends_after_device();
@@ -90,7 +90,7 @@ void VerbsQueuePair::stage(const SendWr& wr) noexcept {
       .wr_id = wr.wr_id, .rkey = static_cast<std::uint32_t>(wr.rkey), .opcode = completion_opcode(wr.opcode)};
   const unsigned flags = flags_for(wr.flags, entry.signaled);
   const std::uint32_t index = sends_.push(entry);
-  if (state_ == State::Error) return;
+  if (has_ended()) return;
   if (max_reads_ != 0 && must_hold(wr)) [[unlikely]]
     return hold(wr, index, flags);
   stage_for_device(wr, index, flags);
@@ -105,7 +105,7 @@ void VerbsQueuePair::hold(const SendWr& wr, std::uint32_t index, unsigned flags)
 
 /// Stages the work requests that wait, up to the next RDMA Read that has no room.
 void VerbsQueuePair::release_held() noexcept {
-  if (state_ != State::ReadyToSend) return held_.clear();
+  if (!stage_.is(QueuePairStage::Connected)) return held_.clear();
   while (!held_.empty() && (held_.front().wr.opcode != SendOpcode::RdmaRead || reads_ < max_reads_)) {
     HeldWr held = held_.pop_front();
     held.wr.sges = {held.sges.data(), held.wr.sges.size()};
@@ -132,7 +132,7 @@ void VerbsQueuePair::stage_for_device(const SendWr& wr, std::uint32_t index, uns
 
 void VerbsQueuePair::begin_batch() noexcept {
   if (staged_) return;
-  SLUICE_INVARIANT_DEBUG(chain_length_ == 0 && state_ == State::ReadyToSend, queue_pair_state);
+  SLUICE_INVARIANT_DEBUG(chain_length_ == 0 && stage_.is(QueuePairStage::Connected), queue_pair_state);
   staged_ = true;
   device_.add_staged(*this);
   if (extended_ != nullptr) ibv_wr_start(extended_);
@@ -251,9 +251,9 @@ void VerbsQueuePair::ring_doorbell() noexcept {
 
 std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
   std::size_t count = smaller_of<std::size_t>(wrs.size(), receives_.room());
-  if (state_ == State::Error) count = smaller_of(count, device_.completion_room());
+  if (has_ended()) count = smaller_of(count, device_.completion_room());
   std::size_t done = 0;
-  while (state_ != State::Error && !shares_receives_ && done < count) {
+  while (!has_ended() && !shares_receives_ && done < count) {
     std::array<ibv_recv_wr, kClassicBatch> chain;
     std::array<ibv_sge, kClassicBatch> sges;
     const std::size_t part = smaller_of<std::size_t>(count - done, kClassicBatch);
@@ -283,7 +283,7 @@ std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
 
 std::optional<Rkey> VerbsQueuePair::bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                                 AccessFlags access) noexcept {
-  if (state_ != State::ReadyToSend || sends_.room() == 0 || !held_.empty()) return std::nullopt;
+  if (!stage_.is(QueuePairStage::Connected) || sends_.room() == 0 || !held_.empty()) return std::nullopt;
   const auto binding = device_.memory().bind(window, bytes, lkey, access, *this);
   if (!binding) return std::nullopt;
   ++device_.stats().windows_bound;
@@ -306,7 +306,7 @@ std::optional<Rkey> VerbsQueuePair::bind_window(MemoryWindow window, std::span<s
   // The provider of the classic interface reads the ibv_mw, so the request is posted before the rkey in the
   // ibv_mw is updated.
   if (extended_ == nullptr) ring_doorbell();
-  if (state_ == State::Error) return std::nullopt;
+  if (has_ended()) return std::nullopt;
   binding->window->rkey = binding->rkey;
   return static_cast<Rkey>(binding->rkey);
 }

@@ -32,7 +32,7 @@ void VerbsDevice::throw_refusal() {
 }
 
 void VerbsDevice::make_ahead() noexcept {
-  if (!prepared_ || presence_ != Presence::Attached || !refusal_.empty()) return;
+  if (!prepared_ || !presence_.is(Presence::Attached) || !refusal_.empty()) return;
   const std::uint32_t entries = entries_for(*prepared_);
   while (ready_.size() + making_ < ready_wanted_ && !free_slots_.empty()) {
     CompletionQueue* const queue = completion_room(entries);
@@ -46,11 +46,9 @@ std::uint16_t VerbsDevice::begin_make(const QueuePairLimits& limits, CompletionQ
   const std::uint16_t number = free_slots_.back();
   free_slots_.pop_back();
   Slot& slot = slots_[number];
-  static_cast<void>(
-      SLUICE_INVARIANT(slot.phase == Slot::Phase::Free && slot.qp == nullptr, queue_pair_state));
-  slot = {.qp = nullptr,
-          .generation = static_cast<std::uint16_t>((slot.generation + 1) % Cookie::kGenerations),
-          .phase = Slot::Phase::Making};
+  static_cast<void>(SLUICE_INVARIANT(slot.qp == nullptr, queue_pair_state));
+  slot.phase.transition(SlotPhase::Making);
+  slot.generation = static_cast<std::uint16_t>((slot.generation + 1) % Cookie::kGenerations);
   Hardware& hardware = setup_.hardware(number);
   hardware.limits = limits;
   hardware.completions = &queue;
@@ -61,16 +59,17 @@ std::uint16_t VerbsDevice::begin_make(const QueuePairLimits& limits, CompletionQ
 
 bool VerbsDevice::has_queue_pair() const noexcept {
   const bool on_the_way = making_ > 0 || steps_asked_ > 0;
-  return !prepared_ || presence_ != Presence::Attached || !ready_.empty() || !refusal_.empty() || !on_the_way;
+  return !prepared_ || !presence_.is(Presence::Attached) || !ready_.empty() || !refusal_.empty() ||
+         !on_the_way;
 }
 
 Owned<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits& limits) {
   try {
-    if (presence_ != Presence::Attached)
+    if (!presence_.is(Presence::Attached))
       throw SetupError("The RDMA device " + name_ + " was removed. Sluice waits until it returns.");
     throw_refusal();
     const std::uint16_t slot = take_ready(limits);
-    static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase == Slot::Phase::Made && slots_[slot].qp == nullptr,
+    static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase.is(SlotPhase::Made) && slots_[slot].qp == nullptr,
                                        queue_pair_state));
     auto qp = make_owned<VerbsQueuePair>(*this, slot, slots_[slot].generation, setup_.hardware(slot));
     slots_[slot].qp = qp.get();
@@ -200,17 +199,18 @@ void VerbsDevice::ask(SetupStep step, std::uint16_t slot) noexcept {
 
 void VerbsDevice::fail(std::uint16_t slot) noexcept {
   static_cast<void>(SLUICE_INVARIANT(slot < slots_.size(), table_index));
-  if (slots_[slot].phase != Slot::Phase::Made) return;
-  slots_[slot].phase = Slot::Phase::Failing;
+  if (!slots_[slot].phase.is(SlotPhase::Made)) return;
+  slots_[slot].phase.transition(SlotPhase::Failing);
   ask(SetupStep::Fail, slot);
 }
 
-/// Destroys the queue pair after moving it to Error, so that it consumes no further shared Receives.
+/// Destroys the queue pair after moving it to Error, so that it consumes no further shared Receives. Does
+/// nothing if the queue pair ends already.
 void VerbsDevice::end(std::uint16_t slot) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase != Slot::Phase::Free, queue_pair_state));
-  slots_[slot].ends = true;
+  static_cast<void>(SLUICE_INVARIANT(!slots_[slot].phase.is(SlotPhase::Free), queue_pair_state));
   fail(slot);
-  if (slots_[slot].phase == Slot::Phase::Failed) destroy(slot);
+  if (slots_[slot].phase.is(SlotPhase::Failing)) slots_[slot].phase.transition(SlotPhase::Ending);
+  if (slots_[slot].phase.is(SlotPhase::Failed)) destroy(slot);
 }
 
 void VerbsDevice::end(VerbsQueuePair& qp) noexcept {
@@ -226,32 +226,31 @@ void VerbsDevice::release(VerbsQueuePair& qp, bool await) noexcept {
   const std::uint16_t number = qp.slot();
   Slot& slot = slots_[number];
   static_cast<void>(SLUICE_INVARIANT(slot.qp == &qp && slot.generation == qp.generation(), table_index));
-  if (slot.phase != Slot::Phase::Destroyed) end(qp);
-  while (await && slot.phase != Slot::Phase::Destroyed) await_step();
+  if (!slot.phase.is(SlotPhase::Destroyed)) end(qp);
+  while (await && !slot.phase.is(SlotPhase::Destroyed)) await_step();
   slot.qp = nullptr;
   numbers_[number].store(0, std::memory_order_relaxed);
   std::erase(failed_, &qp);
-  if (slot.phase == Slot::Phase::Destroyed) free_slot(number);
+  if (slot.phase.is(SlotPhase::Destroyed)) free_slot(number);
 }
 
 void VerbsDevice::destroy(std::uint16_t slot) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase == Slot::Phase::Failed, queue_pair_state));
   const Hardware& hardware = setup_.hardware(slot);
+  static_cast<void>(SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state));
   if (shared_) {
     // Recovers the shared Receives that the queue pair has consumed. Bounded by the capacity of the queue.
     hardware.completions->poll(hardware.completions->entries(),
                                [this](const Completion& completion) noexcept { on_completion(completion); });
     slots_by_number_.erase(hardware.qp->qp_num);
   }
-  slots_[slot].phase = Slot::Phase::Destroying;
+  slots_[slot].phase.transition(SlotPhase::Destroying);
   ask(SetupStep::Destroy, slot);
 }
 
 void VerbsDevice::free_slot(std::uint16_t slot) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(slots_[slot].qp == nullptr && slots_[slot].phase != Slot::Phase::Free,
-                                     queue_pair_state));
+  static_cast<void>(SLUICE_INVARIANT(slots_[slot].qp == nullptr, queue_pair_state));
   static_cast<void>(SLUICE_INVARIANT(free_slots_.size() < slots_.size(), pool_balance));
-  slots_[slot].phase = Slot::Phase::Free;
+  slots_[slot].phase.transition(SlotPhase::Free);
   free_slots_.push_back(slot);
 }
 
@@ -282,11 +281,11 @@ void VerbsDevice::apply_events() noexcept {
 /// Closes the device if it has not flushed a queue pair in time, because the connection holds memory until
 /// all its work requests have completed. Closing destroys all queue pairs, and the device is opened again.
 void VerbsDevice::check_flushes() noexcept {
-  static_cast<void>(SLUICE_INVARIANT(presence_ != Presence::Detached, queue_pair_state));
+  static_cast<void>(SLUICE_INVARIANT(!presence_.is(Presence::Detached), queue_pair_state));
   bool awaits = false;
   const std::uint64_t now_ns = monotonic_ns();
   for (const Slot& slot : slots_) {
-    if (slot.phase != Slot::Phase::Failed || slot.qp == nullptr || !slot.qp->awaits_flush()) continue;
+    if (!slot.phase.is(SlotPhase::Failed) || slot.qp == nullptr || !slot.qp->awaits_flush()) continue;
     awaits = true;
     if (now_ns - slot.failed_ns < config_.flush_limit_ns) continue;
     ++statistics_.flush_timeouts;
@@ -324,8 +323,8 @@ void VerbsDevice::take(const SetupResult& result) noexcept {
     case SetupStep::Attach:
       return on_attached(result.done);
     case SetupStep::Detach:
-      static_cast<void>(SLUICE_INVARIANT(presence_ == Presence::Detaching, queue_pair_state));
-      presence_ = Presence::Detached;
+      static_cast<void>(SLUICE_INVARIANT(presence_.is(Presence::Detaching), queue_pair_state));
+      presence_.transition(Presence::Detached);
       return;
     case SetupStep::Stop:
       return;
@@ -333,15 +332,14 @@ void VerbsDevice::take(const SetupResult& result) noexcept {
 }
 
 void VerbsDevice::on_made(std::uint16_t slot, bool done) noexcept {
-  static_cast<void>(
-      SLUICE_INVARIANT(making_ > 0 && slots_[slot].phase == Slot::Phase::Making, queue_pair_state));
+  static_cast<void>(SLUICE_INVARIANT(making_ > 0, queue_pair_state));
   --making_;
   Hardware& hardware = setup_.hardware(slot);
   static_cast<void>(SLUICE_INVARIANT((hardware.qp != nullptr) == done, queue_pair_state));
   if (done) {
-    slots_[slot].phase = Slot::Phase::Made;
+    slots_[slot].phase.transition(SlotPhase::Made);
     extended_posting_ = hardware.extended != nullptr;
-    if (presence_ == Presence::Attached)
+    if (presence_.is(Presence::Attached))
       ready_.push_back(slot);
     else
       end(slot);
@@ -354,19 +352,20 @@ void VerbsDevice::on_made(std::uint16_t slot, bool done) noexcept {
 
 /// Completes a Fail step. If the device refuses even that, the ibv_qp is destroyed.
 void VerbsDevice::on_failed(std::uint16_t slot, bool done) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase == Slot::Phase::Failing, queue_pair_state));
-  slots_[slot].phase = Slot::Phase::Failed;
+  static_cast<void>(SLUICE_INVARIANT(setup_.hardware(slot).qp != nullptr, queue_pair_state));
+  const bool ends = slots_[slot].phase.is(SlotPhase::Ending);
+  slots_[slot].phase.transition(SlotPhase::Failed);
   slots_[slot].failed_ns = monotonic_ns();
   awaits_flush_.store(true, std::memory_order_relaxed);
   if (done && slots_[slot].qp != nullptr) slots_[slot].qp->on_failed();
-  if (!done || slots_[slot].ends) destroy(slot);
+  if (!done || ends) destroy(slot);
 }
 
 void VerbsDevice::on_destroyed(std::uint16_t slot) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(slots_[slot].phase == Slot::Phase::Destroying, queue_pair_state));
   const Hardware& hardware = setup_.hardware(slot);
+  static_cast<void>(SLUICE_INVARIANT(hardware.qp == nullptr, queue_pair_state));
   hardware.completions->leave_room(entries_for(hardware.limits));
-  slots_[slot].phase = Slot::Phase::Destroyed;
+  slots_[slot].phase.transition(SlotPhase::Destroyed);
   if (slots_[slot].qp != nullptr)
     slots_[slot].qp->on_destroyed();
   else

@@ -91,8 +91,8 @@ bool to_error(ibv_qp* qp) noexcept {
 /// may still be bound.
 bool replace_windows(std::vector<MemoryTable::Replacement>& windows) noexcept {
   for (MemoryTable::Replacement& window : windows) {
-    ibv_pd* const pd = window.handle->pd;
     if (!SLUICE_INVARIANT(window.handle != nullptr, queue_pair_state)) continue;
+    ibv_pd* const pd = window.handle->pd;
     const bool ended = ibv_dealloc_mw(window.handle) == 0;
     window.handle = ended ? ibv_alloc_mw(pd, IBV_MW_TYPE_2) : nullptr;
   }
@@ -127,21 +127,18 @@ bool SetupThread::take_step(const Wanted& wanted) noexcept {
     case SetupStep::Make:
       return make(hardware);
     case SetupStep::Connect:
-      if (!SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state)) return false;
       return connect(hardware);
     case SetupStep::Fail:
-      if (!SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state)) return false;
-      if (!to_error(hardware.qp)) return false;
-      if (device_.shared_receive_queue() != nullptr) device_.await_last_receive(hardware.qp->qp_num);
-      return true;
+      return fail(hardware);
     case SetupStep::Destroy:
-      if (!SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state)) return false;
-      return device_.destroy(hardware.qp);
+      return destroy(hardware);
     case SetupStep::ReplaceWindows:
       return replace_windows(hardware.windows);
     case SetupStep::Attach:
       return device_.attach_again();
     case SetupStep::Detach:
+      for (const Hardware& other : hardware_)
+        static_cast<void>(SLUICE_INVARIANT(other.state.is(HardwareState::None), queue_pair_state));
       device_.detach();
       return true;
     case SetupStep::Stop:
@@ -190,14 +187,17 @@ bool SetupThread::make(Hardware& hardware) noexcept {
   if (const int failed = to_init(hardware.qp, device_.port()); failed != 0) {
     ibv_destroy_qp(hardware.qp);
     hardware.qp = nullptr;
+    hardware.extended = nullptr;
     hardware.problem = "The RDMA device " + device_.device_name() + " refuses a queue pair on port " +
                        std::to_string(device_.port()) + " (" + std::strerror(failed) + ").";
     return false;
   }
+  hardware.state.transition(HardwareState::Init);
   return true;
 }
 
 bool SetupThread::connect(Hardware& hardware) const noexcept {
+  if (!SLUICE_INVARIANT(hardware.state.is(HardwareState::Init), queue_pair_state)) return false;
   const RcAttributes& attributes = hardware.attributes;
   const auto gid = device_.gid_index(attributes.local);
   if (!gid) return false;
@@ -228,9 +228,31 @@ bool SetupThread::connect(Hardware& hardware) const noexcept {
   send.sq_psn = attributes.send_psn;
   send.max_rd_atomic = static_cast<std::uint8_t>(
       smaller_of<int>(attributes.initiator_depth, device_.attributes().max_qp_init_rd_atom));
-  return ibv_modify_qp(hardware.qp, &send,
-                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                           IBV_QP_MAX_QP_RD_ATOMIC) == 0;
+  if (ibv_modify_qp(hardware.qp, &send,
+                    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                        IBV_QP_MAX_QP_RD_ATOMIC) != 0)
+    return false;
+  hardware.state.transition(HardwareState::ReadyToSend);
+  return true;
+}
+
+/// Moves the queue pair to Error. Returns false if the device refuses.
+bool SetupThread::fail(Hardware& hardware) noexcept {
+  if (!SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state)) return false;
+  if (!to_error(hardware.qp)) return false;
+  hardware.state.transition(HardwareState::Error);
+  if (device_.shared_receive_queue() != nullptr) device_.await_last_receive(hardware.qp->qp_num);
+  return true;
+}
+
+/// Destroys the queue pair. An ibv_qp that the provider refuses to destroy is not used again.
+bool SetupThread::destroy(Hardware& hardware) noexcept {
+  if (!SLUICE_INVARIANT(hardware.qp != nullptr, queue_pair_state)) return false;
+  const bool done = device_.destroy(hardware.qp);
+  hardware.qp = nullptr;
+  hardware.extended = nullptr;
+  hardware.state.transition(HardwareState::None);
+  return done;
 }
 
 // --- The part of VerbsDevice that the set-up thread executes

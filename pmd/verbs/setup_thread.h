@@ -24,6 +24,7 @@
 #include "pmd/queue_pair.h"
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
+#include "pmd/verbs/states.h"
 
 namespace sluice::rdma::verbs {
 
@@ -31,10 +32,11 @@ class VerbsDevice;
 
 /// The provider's objects of a queue pair, one for each slot.
 struct Hardware {
+  HardwareMachine state;  ///< used by the set-up thread only
   // Fields for Make: the reactor sets limits and completions, the set-up thread the next four.
   QueuePairLimits limits;
   CompletionQueue* completions = nullptr;
-  ibv_qp* qp = nullptr;                           ///< in Init; null if the device refuses
+  ibv_qp* qp = nullptr;                           ///< null if the device refuses
   ibv_qp_ex* extended = nullptr;                  ///< the same queue pair in the extended interface, or null
   std::uint32_t max_inline = 0;                   ///< bytes
   std::string problem;                            ///< sentence with the reason why the device refuses
@@ -128,6 +130,8 @@ class SetupThread {
   bool take_step(const Wanted& wanted) noexcept;
   bool make(Hardware& hardware) noexcept;
   bool connect(Hardware& hardware) const noexcept;
+  bool fail(Hardware& hardware) noexcept;
+  bool destroy(Hardware& hardware) noexcept;
 
   VerbsDevice& device_;
   std::vector<Hardware> hardware_;

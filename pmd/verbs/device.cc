@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/verbs/device.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <utility>
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
@@ -58,45 +53,6 @@ VerbsDevice::~VerbsDevice() {
   close_context();
 }
 
-/// Opens the device, both at setup and after a removed device has returned.
-void VerbsDevice::attach() {
-  context_ = open_by_name(config_.device, config_.port);
-  if (context_ == nullptr) throw SetupError(no_such_device(config_.device));
-  try {
-    if (config_.device.empty()) config_.device = ibv_get_device_name(context_->device);
-    provider_ = &provider_of(*context_->device);
-    if (name_.empty()) name_ = config_.device + "/" + std::to_string(config_.port);
-    node_path_ = context_->device->dev_path;
-    ibv_port_attr port{};
-    if (ibv_query_device(context_, &attributes_) != 0 || ibv_query_port(context_, config_.port, &port) != 0)
-      throw SetupError("The RDMA device " + config_.device + " cannot be queried about its port " +
-                       std::to_string(config_.port) + ". See `sluicectl devices`.");
-    attached_port_ = port_of(port);
-    if (const std::string problem = problem_of(*context_->device, port, !attached_port_.addresses.empty());
-        !problem.empty())
-      throw SetupError("The RDMA device " + name_ + " cannot be used: " + problem + ".");
-    pd_ = ibv_alloc_pd(context_);
-    if (pd_ == nullptr)
-      throw SetupError("Cannot allocate a protection domain on the RDMA device " + name_ + " (" +
-                       std::strerror(errno) + ").");
-    make_thread_domain();
-    memory_.attach(pd_, attached_port_.limits.max_windows > 0, numa_node_of(*context_->device),
-                   attributes_.max_mr_size);
-    if (shared_) shared_->attach(pd_);
-    make_channel();
-    notices_.add("The RDMA device " + name_ + " of provider " + std::string(provider_->name) + " has " +
-                 attached_port_.capabilities +
-                 ", pieces in an RDMA Read: " + std::to_string(attached_port_.limits.max_read_sge));
-    if (prepared_) make_queues(entries_for(*prepared_));
-    const int flags = ::fcntl(context_->async_fd, F_GETFL);
-    ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK);
-  } catch (...) {
-    close_context();
-    throw;
-  }
-  condition_.store(Condition::Up, std::memory_order_relaxed);
-}
-
 std::uint32_t VerbsDevice::max_read_sge() const noexcept {
   if (provider_->max_posted_reads != 0) return 1;
   const int both = smaller_of(attributes_.max_sge_rd, attributes_.max_sge);
@@ -120,58 +76,6 @@ VerbsDevice::Port VerbsDevice::port_of(const ibv_port_attr& port) {
           .addresses = addresses_of(gids, config_.port),
           .max_path_mtu = bytes_of(port.active_mtu),
           .capabilities = has.summary};
-}
-
-bool VerbsDevice::attach_again() noexcept {
-  const std::lock_guard lock(context_lock_);
-  try {
-    attach();
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
-}
-
-void VerbsDevice::detach() noexcept {
-  const std::lock_guard lock(context_lock_);
-  close_context();
-  condition_.store(is_present() ? Condition::Broken : Condition::Gone, std::memory_order_relaxed);
-}
-
-void VerbsDevice::close_context() noexcept {
-  if (context_ == nullptr) return;
-  completion_queues_.clear();
-  if (channel_ != nullptr) ibv_destroy_comp_channel(channel_);
-  channel_ = nullptr;
-  armed_ = false;
-  if (shared_) shared_->detach();
-  memory_.detach();
-  if (of_thread_ != nullptr) ibv_dealloc_pd(of_thread_);
-  of_thread_ = nullptr;
-  if (thread_domain_ != nullptr) ibv_dealloc_td(thread_domain_);
-  thread_domain_ = nullptr;
-  if (pd_ != nullptr) ibv_dealloc_pd(pd_);
-  pd_ = nullptr;
-  ibv_close_device(context_);
-  context_ = nullptr;
-}
-
-void VerbsDevice::make_thread_domain() noexcept {
-  ibv_td_init_attr none{};
-  thread_domain_ = ibv_alloc_td(context_, &none);
-  if (thread_domain_ == nullptr) return;
-  ibv_parent_domain_init_attr domain{};
-  domain.pd = pd_;
-  domain.td = thread_domain_;
-  of_thread_ = ibv_alloc_parent_domain(context_, &domain);
-}
-
-/// Creates the completion channel, which is optional: without a channel the reactor sleeps for fixed times.
-void VerbsDevice::make_channel() noexcept {
-  channel_ = ibv_create_comp_channel(context_);
-  if (channel_ == nullptr) return;
-  const int flags = ::fcntl(channel_->fd, F_GETFL);
-  ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK);
 }
 
 /// Looks up the GID in the device's current table, because addresses change and a bond that fails over moves

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/verbs/setup_thread.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 
 #include <cerrno>
@@ -12,6 +13,7 @@
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/verbs/device.h"
 #include "pmd/verbs/monotonic.h"
+#include "pmd/verbs/ports.h"
 
 namespace sluice::rdma::verbs {
 namespace {
@@ -256,6 +258,97 @@ bool SetupThread::destroy(Hardware& hardware) noexcept {
 }
 
 // --- The part of VerbsDevice that the set-up thread executes
+
+/// Opens the device, both at setup and after a removed device has returned.
+void VerbsDevice::attach() {
+  context_ = open_by_name(config_.device, config_.port);
+  if (context_ == nullptr) throw SetupError(no_such_device(config_.device));
+  try {
+    if (config_.device.empty()) config_.device = ibv_get_device_name(context_->device);
+    provider_ = &provider_of(*context_->device);
+    if (name_.empty()) name_ = config_.device + "/" + std::to_string(config_.port);
+    node_path_ = context_->device->dev_path;
+    ibv_port_attr port{};
+    if (ibv_query_device(context_, &attributes_) != 0 || ibv_query_port(context_, config_.port, &port) != 0)
+      throw SetupError("The RDMA device " + config_.device + " cannot be queried about its port " +
+                       std::to_string(config_.port) + ". See `sluicectl devices`.");
+    attached_port_ = port_of(port);
+    if (const std::string problem = problem_of(*context_->device, port, !attached_port_.addresses.empty());
+        !problem.empty())
+      throw SetupError("The RDMA device " + name_ + " cannot be used: " + problem + ".");
+    pd_ = ibv_alloc_pd(context_);
+    if (pd_ == nullptr)
+      throw SetupError("Cannot allocate a protection domain on the RDMA device " + name_ + " (" +
+                       std::strerror(errno) + ").");
+    make_thread_domain();
+    memory_.attach(pd_, attached_port_.limits.max_windows > 0, numa_node_of(*context_->device),
+                   attributes_.max_mr_size);
+    if (shared_) shared_->attach(pd_);
+    make_channel();
+    notices_.add("The RDMA device " + name_ + " of provider " + std::string(provider_->name) + " has " +
+                 attached_port_.capabilities +
+                 ", pieces in an RDMA Read: " + std::to_string(attached_port_.limits.max_read_sge));
+    if (prepared_) make_queues(entries_for(*prepared_));
+    const int flags = ::fcntl(context_->async_fd, F_GETFL);
+    ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK);
+  } catch (...) {
+    close_context();
+    throw;
+  }
+  condition_.store(Condition::Up, std::memory_order_relaxed);
+}
+
+bool VerbsDevice::attach_again() noexcept {
+  const std::lock_guard lock(context_lock_);
+  try {
+    attach();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void VerbsDevice::detach() noexcept {
+  const std::lock_guard lock(context_lock_);
+  close_context();
+  condition_.store(is_present() ? Condition::Broken : Condition::Gone, std::memory_order_relaxed);
+}
+
+void VerbsDevice::close_context() noexcept {
+  if (context_ == nullptr) return;
+  completion_queues_.clear();
+  if (channel_ != nullptr) ibv_destroy_comp_channel(channel_);
+  channel_ = nullptr;
+  armed_ = false;
+  if (shared_) shared_->detach();
+  memory_.detach();
+  if (of_thread_ != nullptr) ibv_dealloc_pd(of_thread_);
+  of_thread_ = nullptr;
+  if (thread_domain_ != nullptr) ibv_dealloc_td(thread_domain_);
+  thread_domain_ = nullptr;
+  if (pd_ != nullptr) ibv_dealloc_pd(pd_);
+  pd_ = nullptr;
+  ibv_close_device(context_);
+  context_ = nullptr;
+}
+
+void VerbsDevice::make_thread_domain() noexcept {
+  ibv_td_init_attr none{};
+  thread_domain_ = ibv_alloc_td(context_, &none);
+  if (thread_domain_ == nullptr) return;
+  ibv_parent_domain_init_attr domain{};
+  domain.pd = pd_;
+  domain.td = thread_domain_;
+  of_thread_ = ibv_alloc_parent_domain(context_, &domain);
+}
+
+/// Creates the completion channel, which is optional: without a channel the reactor sleeps for fixed times.
+void VerbsDevice::make_channel() noexcept {
+  channel_ = ibv_create_comp_channel(context_);
+  if (channel_ == nullptr) return;
+  const int flags = ::fcntl(channel_->fd, F_GETFL);
+  ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK);
+}
 
 bool VerbsDevice::has_last_receive(std::uint32_t queue_pair) noexcept {
   const std::lock_guard lock(context_lock_);

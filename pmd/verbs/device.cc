@@ -205,8 +205,11 @@ void VerbsDevice::wait(std::uint64_t limit_ns) noexcept {
   armed_ = false;
 }
 
-/// Handles a request of handle_events(). Never blocks on the thread that calls handle_events().
+/// Handles a request of handle_events(). Never blocks on the thread that calls handle_events(). A request
+/// stays pending while the set-up thread attaches the device, because the device may already be open and
+/// fail.
 void VerbsDevice::handle_request() noexcept {
+  if (presence_.is(Presence::Attaching)) return;
   const std::unique_lock lock(context_lock_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   // Pairs with request(): the events that it announces.

@@ -268,6 +268,7 @@ void VerbsDevice::end_all() noexcept {
 // --- Asynchronous events of queue pairs
 
 void VerbsDevice::apply_events() noexcept {
+  static_cast<void>(SLUICE_INVARIANT(!presence_.is(Presence::Attaching), queue_pair_state));
   if (!changed_addresses_.empty()) port_.addresses = std::exchange(changed_addresses_, {});
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const std::uint32_t ended = ended_[i].exchange(0, std::memory_order_relaxed);
@@ -280,8 +281,9 @@ void VerbsDevice::apply_events() noexcept {
 
 /// Closes the device if it has not flushed a queue pair in time, because the connection holds memory until
 /// all its work requests have completed. Closing destroys all queue pairs, and the device is opened again.
+/// Does nothing for a device that is already being closed or is closed.
 void VerbsDevice::check_flushes() noexcept {
-  static_cast<void>(SLUICE_INVARIANT(!presence_.is(Presence::Detached), queue_pair_state));
+  if (!presence_.is(Presence::Attached)) return;
   bool awaits = false;
   const std::uint64_t now_ns = monotonic_ns();
   for (const Slot& slot : slots_) {

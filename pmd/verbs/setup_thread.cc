@@ -310,6 +310,7 @@ bool VerbsDevice::attach_again() noexcept {
 
 void VerbsDevice::detach() noexcept {
   const std::lock_guard lock(context_lock_);
+  static_cast<void>(SLUICE_INVARIANT(context_ != nullptr, queue_pair_state));
   close_context();
   condition_.store(is_present() ? Condition::Broken : Condition::Gone, std::memory_order_relaxed);
 }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <thread>
 
 #include "pmd/verbs/verbs.h"
 #include "tests/driver/verbs_stub.h"
@@ -89,6 +90,22 @@ TEST_F(VerbsEvents, shared_receives_that_fail_are_made_anew_with_the_device) {
   EXPECT_EQ(device_->statistics().shared_receive_errors, 1u);
   EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 1; }));
   EXPECT_EQ(device_->condition(), Condition::Up);
+  EXPECT_EQ(connected()->state(), State::ReadyToSend);
+}
+
+TEST_F(VerbsEvents, a_device_that_fails_while_it_is_opened_again_is_opened_once_more) {
+  open(0);
+  stub_.raise(IBV_EVENT_DEVICE_FATAL);
+  EXPECT_TRUE(until([&] { return device_->condition() != Condition::Up; }));
+  // The set-up thread opens the device before the reactor handles the result of that step.
+  while (device_->condition() != Condition::Up) {
+    device_->handle_events();
+    turn();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  stub_.raise(IBV_EVENT_DEVICE_FATAL);
+  EXPECT_TRUE(until([&] { return device_->statistics().device_lost == 2; }));
+  EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 2; }));
   EXPECT_EQ(connected()->state(), State::ReadyToSend);
 }
 

@@ -220,10 +220,14 @@ class VerbsDevice final : public Verbs {
   ibv_td* thread_domain_ = nullptr;
   ibv_pd* of_thread_ = nullptr;          ///< parent domain of pd_ and thread_domain_
   ibv_comp_channel* channel_ = nullptr;  ///< null if not supported; then wait() only sleeps
-  bool armed_ = false;                   ///< completion queues are armed and were polled since
-  std::string node_path_;                ///< exists as long as the device does
+  /// True if the completion queues are armed and were polled since. This flag is not a state, because it
+  /// changes with each sleep of an attached device.
+  bool armed_ = false;
+  std::string node_path_;  ///< exists as long as the device does
   ibv_device_attr attributes_{};
   const Provider* provider_ = &kUnknownProvider;
+  // Interfaces of the last queue pair and of the last completion queue. These flags are not states, because
+  // they stay as they are while the device is away.
   bool extended_posting_ = false;
   bool extended_polling_ = false;
   PresenceMachine presence_;  ///< used by the reactor only
@@ -261,7 +265,9 @@ class VerbsDevice final : public Verbs {
   std::array<std::uint32_t, kLastReceives> last_receives_{};
   std::size_t last_receives_added_ = 0;
   std::uint32_t last_receive_misses_ = 0;
-  std::atomic<bool> awaits_flush_{false};  ///< queue pairs in Error may have outstanding work requests
+  /// True if queue pairs in Error may have outstanding work requests. This flag is not a state, because it
+  /// sums up the slots for the thread that calls handle_events().
+  std::atomic<bool> awaits_flush_{false};
   std::atomic<Request> request_{Request::None};
   std::atomic<Condition> condition_{Condition::Up};
   std::vector<std::atomic<std::uint32_t>> numbers_;  ///< by slot: QPN

@@ -17,7 +17,7 @@
 #include "controlplane/events/kinds.h"
 #include "controlplane/mount/export_sources.h"
 #include "controlplane/mount/exports.h"
-#include "controlplane/mount/registration.h"
+#include "controlplane/onc_rpc/rpcbind.h"
 #include "controlplane/properties/host_handshake.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/log/log.h"
@@ -294,7 +294,7 @@ std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
   if (reverse.in_use != 0)
     return std::make_unique<mount::UpstreamExports>(
         config::mount_of_server(reverse), [address = reverse.mount_address] { return address; }, statistics,
-        mount::kRpcbindPort,
+        onc_rpc::kRpcbindPort,
         reverse.privileged_clients != 0 ? mount::UpstreamExports::Ports::Privileged
                                         : mount::UpstreamExports::Ports::Any);
   return std::make_unique<mount::SegmentExports>(layout);
@@ -334,7 +334,7 @@ locks::LockSettings lock_settings(const config::Config& config, const segment::L
   if (::getrandom(&random, sizeof random, 0) == static_cast<ssize_t>(sizeof random))
     proxy.first_id = random % (1u << 30) + 1;
   return {.port = config.locks_port,
-          .rpcbind = config.locks_rpcbind ? mount::kRpcbindSocket : "",
+          .rpcbind = config.locks_rpcbind ? onc_rpc::kRpcbindSocket : "",
           .may_lock =
               [upstream](const PeerAddress& address) {
                 return mount::allowed(upstream.allowed, upstream.allowed_count, address);

@@ -19,7 +19,7 @@
 #include "controlplane/events/journal.h"
 #include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/exports.h"
-#include "controlplane/mount/registration.h"
+#include "controlplane/mount/nfs_listener.h"
 #include "controlplane/mount/statistics.h"
 #include "controlplane/properties/host_handshake.h"
 #include "controlplane/tasks/arena.h"

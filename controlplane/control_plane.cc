@@ -76,7 +76,7 @@ void ControlPlane::make_servers() {
   if (!config_.page_address.empty()) make_page();
   if (config_.mount_enabled) {
     mount_ = std::make_unique<mount::MountServer>(
-        config_.mount_port, config_.mount_rpcbind ? mount::kRpcbindSocket : "",
+        config_.mount_port, config_.mount_rpcbind ? onc_rpc::kRpcbindSocket : "",
         [this](mount::MountStatistics& statistics) {
           return mount_exports(config_.block, layout_, statistics);
         },

@@ -67,10 +67,17 @@ void publish_servers(const Writer& writer, const StatisticsSources& sources) {
 #define SLUICE_MOUNT_SET(name) writer.set(ControlCounter::mount_##name, mount->name);
     SLUICE_MOUNT_STATISTICS(SLUICE_MOUNT_SET)
 #undef SLUICE_MOUNT_SET
+#define SLUICE_MOUNT_SET(name) writer.set(ControlCounter::mount_##name, mount->sockets.name);
+    SLUICE_RPC_SOCKET_STATISTICS(SLUICE_MOUNT_SET)
+#undef SLUICE_MOUNT_SET
+    writer.set(ControlCounter::mount_registrations_foreign, mount->sockets.registrations_foreign);
   }
-  if (const mount::MountStatistics* contexts = sources.contexts) {
+  if (const kerberos::ContextStatistics* contexts = sources.contexts) {
 #define SLUICE_CONTEXTS_SET(name) writer.set(ControlCounter::kerberos_##name, contexts->name);
     SLUICE_CONTEXT_STATISTICS(SLUICE_CONTEXTS_SET)
+#undef SLUICE_CONTEXTS_SET
+#define SLUICE_CONTEXTS_SET(name) writer.set(ControlCounter::kerberos_##name, contexts->sockets.name);
+    SLUICE_RPC_SOCKET_STATISTICS(SLUICE_CONTEXTS_SET)
 #undef SLUICE_CONTEXTS_SET
   }
 }
@@ -80,8 +87,9 @@ void publish_locks(const Writer& writer, const locks::LockStatistics& locks) {
   SLUICE_LOCK_STATISTICS(SLUICE_LOCKS_SET)
 #undef SLUICE_LOCKS_SET
 #define SLUICE_LOCKS_SET(name) writer.set(ControlCounter::locks_##name, locks.sockets.name);
-  SLUICE_LOCK_SOCKET_STATISTICS(SLUICE_LOCKS_SET)
+  SLUICE_RPC_SOCKET_STATISTICS(SLUICE_LOCKS_SET)
 #undef SLUICE_LOCKS_SET
+  writer.set(ControlCounter::locks_registrations_foreign, locks.sockets.registrations_foreign);
   writer.set(segment::LockGauge::Held, locks.held);
   writer.set(segment::LockGauge::Owners, locks.owners);
   writer.set(segment::LockGauge::Waiting, locks.waiting);

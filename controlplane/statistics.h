@@ -52,7 +52,7 @@ struct StatisticsSources {
   const policy::CreditController& credits;
   const cm::Outbox& outbox;
   const mount::MountStatistics* mount = nullptr;
-  const mount::MountStatistics* contexts = nullptr;  ///< counters of Kerberos contexts
+  const kerberos::ContextStatistics* contexts = nullptr;
   const locks::LockStatistics* locks = nullptr;
   std::array<const tasks::ArenaStatistics*, 3> arenas{};
   EventCounts events;

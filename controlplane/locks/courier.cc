@@ -15,7 +15,7 @@
 
 namespace sluice::locks {
 
-using mount::Failure;
+using onc_rpc::Failure;
 
 void Courier::move_to(const PeerAddress& address) {
   if (address == to_.address) return;
@@ -36,7 +36,7 @@ void Courier::send(Bytes call, std::uint64_t now_ns, std::uint64_t deadline_ns, 
 void Courier::find_port(std::uint64_t now_ns) {
   if (to_.address == PeerAddress{}) return again(Failure::Unresolved);
   if (std::exchange(finding_port_, true)) return;
-  rpcbind_.set_server({mount::server_at(to_.address, to_.rpcbind_port, false)});
+  rpcbind_.set_server({onc_rpc::server_at(to_.address, to_.rpcbind_port, false)});
   std::array<std::byte, 64> room;
   xdr::Writer arguments(room);
   const bool four = is_mapped_ipv4(to_.address);
@@ -44,9 +44,9 @@ void Courier::find_port(std::uint64_t now_ns) {
     arguments.words(to_.program, to_.version, IPPROTO_TCP, 0);
   else
     encode(arguments,
-           mount::Registration{
+           onc_rpc::Registration{
                .program = to_.program, .version = to_.version, .netid = "tcp6", .address = {}, .owner = {}});
-  rpcbind_.call(four ? mount::kGetPort : mount::kGetAddress, arguments.written(), false, now_ns,
+  rpcbind_.call(four ? onc_rpc::kGetPort : onc_rpc::kGetAddress, arguments.written(), false, now_ns,
                 now_ns + kAskPortNs, [this, address = to_.address](Failure failure, xdr::Reader results) {
                   finding_port_ = false;
                   if (address == to_.address) port_found(failure, results);  // else it is repeated
@@ -55,8 +55,9 @@ void Courier::find_port(std::uint64_t now_ns) {
 
 void Courier::port_found(Failure failure, xdr::Reader results) {
   if (failure != Failure::None) return again(failure);
-  const std::uint32_t port =
-      is_mapped_ipv4(to_.address) ? results.u32() : mount::port_of_universal(results.string(mount::kMaxName));
+  const std::uint32_t port = is_mapped_ipv4(to_.address)
+                                 ? results.u32()
+                                 : onc_rpc::port_of_universal(results.string(onc_rpc::kMaxUniversalAddress));
   if (!results.ok() || port == 0 || port > 65535) return again(Failure::Unreachable);
   port_ = static_cast<std::uint16_t>(port);
   dispatch(now_ns_);
@@ -68,7 +69,7 @@ void Courier::dispatch(std::uint64_t now_ns) {
       std::any_of(calls_.begin(), calls_.end(), [](const Call& call) { return !call.under_way; });
   if (!waiting || now_ns < not_before_ns_) return;
   if (port_ == 0) return find_port(now_ns);
-  mount::Server server = mount::server_at(to_.address, port_, to_.privileged_port);
+  onc_rpc::Server server = onc_rpc::server_at(to_.address, port_, to_.privileged_port);
   server.from = to_.from;
   link_.set_server(server);
   for (Call& call : calls_) {
@@ -106,13 +107,13 @@ void Courier::answered(std::uint64_t number, Failure failure, std::span<const st
 
 void Courier::again(Failure failure) {
   if (failure != Failure::Lost) {
-    problem_ = mount::to_string(failure);
+    problem_ = onc_rpc::to_string(failure);
     port_ = 0;
   }
   not_before_ns_ = now_ns_ + kAgainNs;
 }
 
-void Courier::prepare(mount::PollSet& set) {
+void Courier::prepare(onc_rpc::PollSet& set) {
   rpcbind_.prepare(set);
   link_.prepare(set);
   for (const Call& call : calls_) {
@@ -121,7 +122,7 @@ void Courier::prepare(mount::PollSet& set) {
   }
 }
 
-void Courier::poll(const mount::PollSet& set, std::uint64_t now_ns) {
+void Courier::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   rpcbind_.poll(set, now_ns);
   link_.poll(set, now_ns);
@@ -136,7 +137,7 @@ void Courier::poll(const mount::PollSet& set, std::uint64_t now_ns) {
   for (const Call& call : overdue) call.done({});
 }
 
-Bytes call_message(const mount::Procedure& procedure, const rpc::OpaqueAuth& credential,
+Bytes call_message(const onc_rpc::Procedure& procedure, const rpc::OpaqueAuth& credential,
                    std::span<const std::byte> arguments) {
   Bytes message(rpc::kMinCallBytes + rpc::kMaxAuthBytes + arguments.size());
   xdr::Writer writer(message);
@@ -169,14 +170,14 @@ bool Callbacks::call(const Destination& to, Bytes message, std::uint64_t now_ns,
   return true;
 }
 
-void Callbacks::prepare(mount::PollSet& set) {
+void Callbacks::prepare(onc_rpc::PollSet& set) {
   for (auto& [key, callee] : callees_) {
     callee.courier.prepare(set);
     if (callee.courier.idle()) set.wake_at(callee.used_ns + kIdleCalleeNs);
   }
 }
 
-void Callbacks::poll(const mount::PollSet& set, std::uint64_t now_ns) {
+void Callbacks::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
   // Iterates over a snapshot, because callbacks may add callees, which are not processed in this iteration.
   std::vector<Callee*> all;
   for (auto& [key, callee] : callees_) all.push_back(&callee);

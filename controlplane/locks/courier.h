@@ -19,8 +19,8 @@
 
 #include "controlplane/locks/protocol.h"
 #include "controlplane/locks/statistics.h"
-#include "controlplane/mount/protocol.h"
-#include "controlplane/mount/rpc_link.h"
+#include "controlplane/onc_rpc/rpc_link.h"
+#include "controlplane/onc_rpc/rpcbind.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/rpc/message.h"
@@ -41,7 +41,7 @@ struct Destination {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
   bool privileged_port = true;
-  std::uint16_t rpcbind_port = mount::kRpcbindPort;
+  std::uint16_t rpcbind_port = onc_rpc::kRpcbindPort;
 };
 
 /// Deadline of a call that is retransmitted without a limit.
@@ -68,8 +68,8 @@ class Courier {
   /// Returns the last failure as a clause, or null if there is none.
   const char* problem() const { return problem_; }
 
-  void prepare(mount::PollSet& set);
-  void poll(const mount::PollSet& set, std::uint64_t now_ns);
+  void prepare(onc_rpc::PollSet& set);
+  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Call {
@@ -82,15 +82,15 @@ class Courier {
   };
 
   void find_port(std::uint64_t now_ns);
-  void port_found(mount::Failure failure, xdr::Reader results);
+  void port_found(onc_rpc::Failure failure, xdr::Reader results);
   void dispatch(std::uint64_t now_ns);
-  void answered(std::uint64_t number, mount::Failure failure, std::span<const std::byte> reply);
-  void again(mount::Failure failure);
+  void answered(std::uint64_t number, onc_rpc::Failure failure, std::span<const std::byte> reply);
+  void again(onc_rpc::Failure failure);
 
   Destination to_;
   LockStatistics& statistics_;
-  mount::RpcLink rpcbind_;
-  mount::RpcLink link_;
+  onc_rpc::RpcLink rpcbind_;
+  onc_rpc::RpcLink link_;
   std::uint16_t port_ = 0;  ///< zero if unknown
   bool finding_port_ = false;
   std::uint64_t not_before_ns_ = 0;
@@ -101,7 +101,7 @@ class Courier {
 };
 
 /// Encodes a call with this credential, for send().
-Bytes call_message(const mount::Procedure& procedure, const rpc::OpaqueAuth& credential,
+Bytes call_message(const onc_rpc::Procedure& procedure, const rpc::OpaqueAuth& credential,
                    std::span<const std::byte> arguments);
 
 /// Limit of client programs with calls in progress or within the last kIdleCalleeNs.
@@ -118,8 +118,8 @@ class Callbacks {
   bool call(const Destination& to, Bytes message, std::uint64_t now_ns, std::uint64_t deadline_ns,
             Courier::Done done);
   std::size_t callees() const { return callees_.size(); }
-  void prepare(mount::PollSet& set);
-  void poll(const mount::PollSet& set, std::uint64_t now_ns);
+  void prepare(onc_rpc::PollSet& set);
+  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Callee {

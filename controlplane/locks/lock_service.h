@@ -13,10 +13,10 @@
 #include "controlplane/locks/journal.h"
 #include "controlplane/locks/proxy.h"
 #include "controlplane/locks/statistics.h"
-#include "controlplane/mount/poll_thread.h"
-#include "controlplane/mount/registration.h"
-#include "controlplane/mount/sockets.h"
-#include "controlplane/mount/tcp_clients.h"
+#include "controlplane/onc_rpc/poll_thread.h"
+#include "controlplane/onc_rpc/registration.h"
+#include "controlplane/onc_rpc/sockets.h"
+#include "controlplane/onc_rpc/tcp_clients.h"
 #include "dataplane/base/function.h"
 
 namespace sluice::locks {
@@ -27,7 +27,7 @@ inline constexpr std::size_t kMaxLockCallBytes =
 
 /// Procedures of NLM version 4 and NSM version 1 (RFC 5531; protocol.h), independent of the transport.
 /// Decides which hosts may call which procedure.
-class LockProcedures final : public mount::CallHandler {
+class LockProcedures final : public onc_rpc::CallHandler {
  public:
   using MayCall = Function<bool(const PeerAddress&)>;
 
@@ -39,7 +39,7 @@ class LockProcedures final : public mount::CallHandler {
         upstream_(std::move(upstream)),
         statistics_(statistics) {}
 
-  bool answer(std::span<const std::byte> call, const mount::Asker& asker, std::size_t max_reply_bytes,
+  bool answer(std::span<const std::byte> call, const onc_rpc::Asker& asker, std::size_t max_reply_bytes,
               const Reply& reply) override;
 
  private:
@@ -62,27 +62,27 @@ struct LockSettings {
 };
 
 /// The procedures and the proxy with their sockets. Single-threaded.
-class LockService final : public mount::PolledService {
+class LockService final : public onc_rpc::PolledService {
  public:
   /// Binds the sockets and loads the journal. Throws SetupError. `statistics` outlives this object.
   LockService(const LockSettings& settings, LockStatistics& statistics);
 
   std::uint16_t port() const { return sockets_.port(); }
-  void prepare(mount::PollSet& set) override;
-  void poll(const mount::PollSet& set, std::uint64_t now_ns) override;
+  void prepare(onc_rpc::PollSet& set) override;
+  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
   void finish(std::uint64_t now_ns) override;
   bool finished() const override;
 
  private:
-  std::vector<mount::Registration> registrations(std::uint32_t program, std::uint32_t version) const;
+  std::vector<onc_rpc::Registration> registrations(std::uint32_t program, std::uint32_t version) const;
 
   std::optional<Journal> journal_;  ///< empty if locks are not recorded
   LockProxy proxy_;
   LockProcedures procedures_;
-  mount::Sockets sockets_;
-  mount::TcpClients clients_;
-  std::vector<mount::Datagrams> datagrams_;
-  std::list<mount::Registrar> registrars_;
+  onc_rpc::Sockets sockets_;
+  onc_rpc::TcpClients clients_;
+  std::vector<onc_rpc::Datagrams> datagrams_;
+  std::list<onc_rpc::Registrar> registrars_;
   bool finishing_ = false;
 };
 
@@ -97,7 +97,7 @@ class LockServer {
  private:
   LockStatistics statistics_;
   LockService service_;
-  mount::PollThread thread_;
+  onc_rpc::PollThread thread_;
 };
 
 }  // namespace sluice::locks

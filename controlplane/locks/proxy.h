@@ -24,7 +24,7 @@
 #include "controlplane/locks/courier.h"
 #include "controlplane/locks/protocol.h"
 #include "controlplane/locks/table.h"
-#include "controlplane/mount/sockets.h"
+#include "controlplane/onc_rpc/sockets.h"
 #include "dataplane/base/function.h"
 #include "dataplane/rpc/message.h"
 
@@ -59,16 +59,16 @@ inline constexpr std::uint64_t kLookNs = 1'000'000'000;
 inline constexpr std::uint32_t kOwnState = 1;
 
 struct ProxySettings {
-  std::string upstream;                                  ///< name of the upstream for the log
-  std::string name;                                      ///< caller_name at the upstream
-  bool privileged_port = true;                           ///< use a privileged port for calls to the upstream
-                                                         ///< and to clients
-  Function<std::optional<PeerAddress>()> where;          ///< returns the address of the upstream, or nothing
-                                                         ///< if it is unknown
-  Function<bool(const PeerAddress&)> is_upstream;        ///< returns true for addresses of the upstream
-  std::vector<std::string> upstream_names{};             ///< names in the upstream's notices
-  std::uint16_t upstream_rpcbind = mount::kRpcbindPort;  ///< default except in tests
-  std::uint16_t client_rpcbind = mount::kRpcbindPort;
+  std::string upstream;                            ///< name of the upstream for the log
+  std::string name;                                ///< caller_name at the upstream
+  bool privileged_port = true;                     ///< use a privileged port for calls to the upstream
+                                                   ///< and to clients
+  Function<std::optional<PeerAddress>()> where;    ///< returns the address of the upstream, or nothing
+                                                   ///< if it is unknown
+  Function<bool(const PeerAddress&)> is_upstream;  ///< returns true for addresses of the upstream
+  std::vector<std::string> upstream_names{};       ///< names in the upstream's notices
+  std::uint16_t upstream_rpcbind = onc_rpc::kRpcbindPort;  ///< default except in tests
+  std::uint16_t client_rpcbind = onc_rpc::kRpcbindPort;
   std::uint32_t first_id = 1;     ///< id of the first owner
   std::uint32_t first_state = 1;  ///< first NSM state that clients see; odd, and higher than earlier ones
 };
@@ -77,9 +77,9 @@ struct ProxySettings {
 struct IncomingCall {
   rpc::Xid xid{};
   std::uint32_t procedure = 0;
-  mount::Asker asker;
+  onc_rpc::Asker asker;
   rpc::OpaqueAuth credential;
-  mount::CallHandler::Reply reply;
+  onc_rpc::CallHandler::Reply reply;
 };
 
 class LockProxy {
@@ -102,15 +102,15 @@ class LockProxy {
   /// Handles FREE_ALL, by which a client releases all its locks.
   void free_all(const PeerAddress& from, const HostState& state, std::uint64_t now_ns);
 
-  void prepare(mount::PollSet& set);
-  void poll(const mount::PollSet& set, std::uint64_t now_ns);
+  void prepare(onc_rpc::PollSet& set);
+  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns);
 
  private:
   using CallKey = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  ///< owner, XID, procedure
   struct Pending {
     PeerAddress address;
     LockArguments arguments;
-    mount::CallHandler::Reply reply;
+    onc_rpc::CallHandler::Reply reply;
   };
   struct WaitKey {
     std::uint32_t id = 0;

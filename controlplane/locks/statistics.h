@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "controlplane/mount/statistics.h"
+#include "controlplane/onc_rpc/statistics.h"
 
 namespace sluice::locks {
 
@@ -31,25 +31,18 @@ namespace sluice::locks {
   X(notices_failed)   /* clients that could not be notified */                   \
   X(notices_unknown)  /* notices about hosts without locks, or from other addresses */
 
-/// Counters of mount/statistics.h that the lock proxy uses as well.
-// clang-format off
-#define SLUICE_LOCK_SOCKET_STATISTICS(X)                                                                         \
-  X(connections) X(connections_refused) X(connections_replaced) X(connections_overdue) X(records_too_long)       \
-  X(registrations_foreign)
-// clang-format on
-
 struct LockStatistics {
 #define SLUICE_LOCK_FIELD(name) std::atomic<std::uint64_t> name = 0;
   SLUICE_LOCK_STATISTICS(SLUICE_LOCK_FIELD)
 #undef SLUICE_LOCK_FIELD
   /// Counters of sockets and registrations.
-  mount::MountStatistics sockets;
+  onc_rpc::ServerStatistics sockets;
   // Current numbers of held ranges, owners and waiting requests.
   std::atomic<std::uint64_t> held = 0;
   std::atomic<std::uint64_t> owners = 0;
   std::atomic<std::uint64_t> waiting = 0;
 };
 
-using mount::count;
+using onc_rpc::count;
 
 }  // namespace sluice::locks

@@ -93,7 +93,7 @@ class Shares {
   std::map<PeerAddress, std::size_t> networks_;
 };
 
-/// Limits of owners and locked ranges: in total, and per network (mount/network.h).
+/// Limits of owners and locked ranges: in total, and per network (base/net_address.h).
 inline constexpr std::size_t kMaxOwners = 65536;
 inline constexpr std::size_t kMaxOwnersOfNetwork = 8192;
 inline constexpr std::size_t kMaxLocks = 262144;

@@ -17,8 +17,9 @@
 
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/protocol.h"
-#include "controlplane/mount/rpc_link.h"
 #include "controlplane/mount/statistics.h"
+#include "controlplane/onc_rpc/rpc_link.h"
+#include "controlplane/onc_rpc/rpcbind.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/config_block.h"
@@ -57,11 +58,11 @@ class UpstreamExports final : public Exports {
   /// `statistics` outlives this object. `rpcbind_port` is the port of the upstream's rpcbind; tests use
   /// another one.
   UpstreamExports(const segment::UpstreamConfig& upstream, Where where, MountStatistics& statistics,
-                  std::uint16_t rpcbind_port = kRpcbindPort, Ports client_ports = Ports::Any);
-  void mount(const std::string& path, const Asker& asker, OnMount done) override;
-  void list(const Asker& asker, OnList done) override;
-  void prepare(PollSet& set) override;
-  void poll(const PollSet& set, std::uint64_t now_ns) override;
+                  std::uint16_t rpcbind_port = onc_rpc::kRpcbindPort, Ports client_ports = Ports::Any);
+  void mount(const std::string& path, const onc_rpc::Asker& asker, OnMount done) override;
+  void list(const onc_rpc::Asker& asker, OnList done) override;
+  void prepare(onc_rpc::PollSet& set) override;
+  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
 
   std::size_t remembered() const { return answers_.size(); }
 
@@ -90,34 +91,34 @@ class UpstreamExports final : public Exports {
     bool asked_port_twice = false;
   };
 
-  void ask(const Subject& subject, const Asker& asker, Function<void(const Answer*)> done);
-  bool room_for(const Asker& asker) const;
+  void ask(const Subject& subject, const onc_rpc::Asker& asker, Function<void(const Answer*)> done);
+  bool room_for(const onc_rpc::Asker& asker) const;
   const Answer* remembered(const Subject& subject, std::uint64_t now_ns) const;
   bool find_address();
   void find_port(const Subject& subject);
-  void port_found(Failure failure, xdr::Reader results);
+  void port_found(onc_rpc::Failure failure, xdr::Reader results);
   void send(const Subject& subject);
-  void replied(const Subject& subject, Failure failure, xdr::Reader results);
-  void finish(const Subject& subject, Failure failure, const Answer* answer);
+  void replied(const Subject& subject, onc_rpc::Failure failure, xdr::Reader results);
+  void finish(const Subject& subject, onc_rpc::Failure failure, const Answer* answer);
   void remember(const Subject& subject, const Answer& answer);
-  void report(Failure failure);
+  void report(onc_rpc::Failure failure);
 
   const segment::UpstreamConfig upstream_;
   const Where where_;
   MountStatistics& statistics_;
-  RpcLink rpcbind_;
-  RpcLink mount_;
+  onc_rpc::RpcLink rpcbind_;
+  onc_rpc::RpcLink mount_;
   std::uint64_t now_ns_ = 0;
   const std::uint16_t rpcbind_port_;
   const Ports client_ports_;
   PeerAddress address_{};
   std::uint16_t port_ = 0;  ///< zero if unknown
-  std::uint64_t port_until_ns_ = PollSet::kNever;
+  std::uint64_t port_until_ns_ = onc_rpc::PollSet::kNever;
   bool finding_port_ = false;
   std::deque<Subject> without_port_;  ///< queries that wait for the port
   std::map<Subject, Question> questions_;
   std::map<Subject, Answer> answers_;
-  Failure reported_ = Failure::None;
+  onc_rpc::Failure reported_ = onc_rpc::Failure::None;
   std::uint64_t next_report_ns_ = 0;
 };
 
@@ -148,11 +149,11 @@ class GroupExports final : public Exports {
 
   /// `statistics` outlives this object.
   GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics, MemberSource source);
-  void mount(const std::string& path, const Asker& asker, OnMount done) override;
+  void mount(const std::string& path, const onc_rpc::Asker& asker, OnMount done) override;
   /// Lists the paths of all upstreams that answer. The result is null if none answers.
-  void list(const Asker& asker, OnList done) override;
-  void prepare(PollSet& set) override;
-  void poll(const PollSet& set, std::uint64_t now_ns) override;
+  void list(const onc_rpc::Asker& asker, OnList done) override;
+  void prepare(onc_rpc::PollSet& set) override;
+  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
 
  private:
   void follow_reloads(std::uint64_t now_ns);
@@ -196,10 +197,10 @@ class SegmentExports final : public Exports {
  public:
   /// `layout` outlives this object; only `path_question` is written.
   explicit SegmentExports(const segment::Layout& layout);
-  void mount(const std::string& path, const Asker& asker, OnMount done) override;
-  void list(const Asker& asker, OnList done) override;
-  void prepare(PollSet& set) override;
-  void poll(const PollSet& set, std::uint64_t now_ns) override;
+  void mount(const std::string& path, const onc_rpc::Asker& asker, OnMount done) override;
+  void list(const onc_rpc::Asker& asker, OnList done) override;
+  void prepare(onc_rpc::PollSet& set) override;
+  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
 
  private:
   struct Waiter {
@@ -212,7 +213,7 @@ class SegmentExports final : public Exports {
   };
 
   MountAnswer root(std::uint32_t export_number) const;
-  bool room_for(const Asker& asker) const;
+  bool room_for(const onc_rpc::Asker& asker) const;
   void ask_next();
   void finish_first(const MountAnswer& answer);
   void fail_late();

@@ -53,11 +53,11 @@ bool UpstreamExports::find_address() {
   if (!address || *address == address_) return address.has_value();
   address_ = *address;
   if (upstream_.mount_port == 0) port_ = 0;
-  rpcbind_.set_server(server_at(address_, rpcbind_port_, false));
+  rpcbind_.set_server(onc_rpc::server_at(address_, rpcbind_port_, false));
   return true;
 }
 
-void UpstreamExports::mount(const std::string& path, const Asker& asker, OnMount done) {
+void UpstreamExports::mount(const std::string& path, const onc_rpc::Asker& asker, OnMount done) {
   const bool port_is_allowed = client_ports_ == Ports::Any || asker.privileged;
   if (!port_is_allowed || !allowed(upstream_.allowed, upstream_.allowed_count, asker.address))
     return done({MountStatus::Acces, {}});
@@ -66,7 +66,7 @@ void UpstreamExports::mount(const std::string& path, const Asker& asker, OnMount
   });
 }
 
-void UpstreamExports::list(const Asker& asker, OnList done) {
+void UpstreamExports::list(const onc_rpc::Asker& asker, OnList done) {
   if (!allowed(upstream_.allowed, upstream_.allowed_count, asker.address)) {
     const std::vector<std::string> none;
     return done(&none);
@@ -75,7 +75,8 @@ void UpstreamExports::list(const Asker& asker, OnList done) {
       [done = std::move(done)](const Answer* answer) { done(answer != nullptr ? &answer->paths : nullptr); });
 }
 
-void UpstreamExports::ask(const Subject& subject, const Asker& asker, Function<void(const Answer*)> done) {
+void UpstreamExports::ask(const Subject& subject, const onc_rpc::Asker& asker,
+                          Function<void(const Answer*)> done) {
   now_ns_ = asker.now_ns;
   if (const Answer* known = remembered(subject, asker.now_ns)) {
     count(statistics_.questions_cached);
@@ -87,7 +88,7 @@ void UpstreamExports::ask(const Subject& subject, const Asker& asker, Function<v
   }
   if (!find_address()) {
     count(statistics_.questions_failed);
-    report(Failure::Unresolved);
+    report(onc_rpc::Failure::Unresolved);
     return done(nullptr);
   }
   const auto [at, first] = questions_.try_emplace(subject);
@@ -102,7 +103,7 @@ void UpstreamExports::ask(const Subject& subject, const Asker& asker, Function<v
     send(subject);
 }
 
-bool UpstreamExports::room_for(const Asker& asker) const {
+bool UpstreamExports::room_for(const onc_rpc::Asker& asker) const {
   const PeerAddress network = network_of(asker.address);
   std::size_t all = 0;
   std::size_t of_network = 0;
@@ -133,19 +134,24 @@ void UpstreamExports::find_port(const Subject& subject) {
   if (four)
     arguments.words(kMountProgram, kMountVersion, IPPROTO_TCP, 0);
   else
-    encode(arguments, Registration{.netid = "tcp6", .address = {}, .owner = {}});
-  rpcbind_.call(four ? kGetPort : kGetAddress, arguments.written(), false, now_ns_, now_ns_ + kQuestionNs,
-                [this](Failure failure, xdr::Reader results) { port_found(failure, results); });
+    encode(
+        arguments,
+        onc_rpc::Registration{
+            .program = kMountProgram, .version = kMountVersion, .netid = "tcp6", .address = {}, .owner = {}});
+  rpcbind_.call(four ? onc_rpc::kGetPort : onc_rpc::kGetAddress, arguments.written(), false, now_ns_,
+                now_ns_ + kQuestionNs,
+                [this](onc_rpc::Failure failure, xdr::Reader results) { port_found(failure, results); });
 }
 
-void UpstreamExports::port_found(Failure failure, xdr::Reader results) {
+void UpstreamExports::port_found(onc_rpc::Failure failure, xdr::Reader results) {
   finding_port_ = false;
   port_ = 0;
-  if (failure == Failure::None) {
+  if (failure == onc_rpc::Failure::None) {
     const std::uint32_t port =
-        is_mapped_ipv4(address_) ? results.u32() : port_of_universal(results.string(kMaxName));
+        is_mapped_ipv4(address_) ? results.u32()
+                                 : onc_rpc::port_of_universal(results.string(onc_rpc::kMaxUniversalAddress));
     if (results.ok() && port <= 65535) port_ = static_cast<std::uint16_t>(port);
-    if (port_ == 0) failure = Failure::Unreachable;  // the upstream has no MOUNT server
+    if (port_ == 0) failure = onc_rpc::Failure::Unreachable;  // the upstream has no MOUNT server
   }
   port_until_ns_ = now_ns_ + kPortAgeNs;
   std::deque<Subject> waiting;
@@ -161,25 +167,26 @@ void UpstreamExports::port_found(Failure failure, xdr::Reader results) {
 void UpstreamExports::send(const Subject& subject) {
   const auto at = questions_.find(subject);
   if (at == questions_.end()) return;
-  mount_.set_server(server_at(address_, port_, upstream_.privileged_port != 0));
+  mount_.set_server(onc_rpc::server_at(address_, port_, upstream_.privileged_port != 0));
   std::array<std::byte, xdr::kUnit + xdr::padded(kMaxPath)> room;
   xdr::Writer arguments(room);
   if (!subject.list) arguments.string(subject.path);
-  mount_.call({kMountProgram, kMountVersion, subject.list ? kExport : kMnt}, arguments.written(), true,
-              now_ns_, at->second.deadline_ns,
-              [this, subject](Failure failure, xdr::Reader results) { replied(subject, failure, results); });
+  mount_.call(
+      {kMountProgram, kMountVersion, subject.list ? kExport : kMnt}, arguments.written(), true, now_ns_,
+      at->second.deadline_ns,
+      [this, subject](onc_rpc::Failure failure, xdr::Reader results) { replied(subject, failure, results); });
 }
 
-void UpstreamExports::replied(const Subject& subject, Failure failure, xdr::Reader results) {
+void UpstreamExports::replied(const Subject& subject, onc_rpc::Failure failure, xdr::Reader results) {
   const auto at = questions_.find(subject);
   if (at == questions_.end()) return;
   // The upstream's server may have restarted at another port.
-  if (failure == Failure::Unreachable && upstream_.mount_port == 0 && now_ns_ < at->second.deadline_ns &&
-      !std::exchange(at->second.asked_port_twice, true)) {
+  if (failure == onc_rpc::Failure::Unreachable && upstream_.mount_port == 0 &&
+      now_ns_ < at->second.deadline_ns && !std::exchange(at->second.asked_port_twice, true)) {
     port_ = 0;
     return find_port(subject);
   }
-  if (failure != Failure::None) return finish(subject, failure, nullptr);
+  if (failure != onc_rpc::Failure::None) return finish(subject, failure, nullptr);
   Answer answer;
   bool sound = false;
   if (subject.list) {
@@ -191,17 +198,17 @@ void UpstreamExports::replied(const Subject& subject, Failure failure, xdr::Read
     sound = mounted.has_value();
     if (sound) answer.mount = std::move(*mounted);
   }
-  if (!sound) return finish(subject, Failure::Refused, nullptr);
+  if (!sound) return finish(subject, onc_rpc::Failure::Refused, nullptr);
   remember(subject, answer);
-  finish(subject, Failure::None, &answer);
+  finish(subject, onc_rpc::Failure::None, &answer);
 }
 
-void UpstreamExports::finish(const Subject& subject, Failure failure, const Answer* answer) {
+void UpstreamExports::finish(const Subject& subject, onc_rpc::Failure failure, const Answer* answer) {
   auto question = questions_.extract(subject);
   if (question.empty()) return;
-  if (failure == Failure::TimedOut)
+  if (failure == onc_rpc::Failure::TimedOut)
     count(statistics_.questions_timed_out);
-  else if (failure != Failure::None)
+  else if (failure != onc_rpc::Failure::None)
     count(statistics_.questions_failed);
   report(failure);
   for (const Waiter& waiter : question.mapped().waiters) waiter.done(answer);
@@ -218,22 +225,22 @@ void UpstreamExports::remember(const Subject& subject, const Answer& answer) {
 }
 
 /// Logs a change of the state, at a limited rate, so that clients cannot fill the log.
-void UpstreamExports::report(Failure failure) {
+void UpstreamExports::report(onc_rpc::Failure failure) {
   if (failure == reported_ || now_ns_ < next_report_ns_) return;
   reported_ = failure;
   next_report_ns_ = now_ns_ + kReportNs;
-  if (failure == Failure::None)
+  if (failure == onc_rpc::Failure::None)
     log::info("MOUNT of upstream '{}' answers again", upstream_.name);
   else
     log::warn("MOUNT of upstream '{}' {}", upstream_.name, to_string(failure));
 }
 
-void UpstreamExports::prepare(PollSet& set) {
+void UpstreamExports::prepare(onc_rpc::PollSet& set) {
   rpcbind_.prepare(set);
   mount_.prepare(set);
 }
 
-void UpstreamExports::poll(const PollSet& set, std::uint64_t now_ns) {
+void UpstreamExports::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   rpcbind_.poll(set, now_ns);
   mount_.poll(set, now_ns);
@@ -301,7 +308,7 @@ void GroupExports::follow_reloads(std::uint64_t now_ns) {
   }
 }
 
-void GroupExports::mount(const std::string& path, const Asker& asker, OnMount done) {
+void GroupExports::mount(const std::string& path, const onc_rpc::Asker& asker, OnMount done) {
   follow_reloads(asker.now_ns);
   for (const Member& member : members_) {
     if (member.retired_ns != 0) continue;
@@ -344,7 +351,7 @@ MountAnswer GroupExports::refused(const Member& member, MountStatus status, cons
   return {status, {}};
 }
 
-void GroupExports::list(const Asker& asker, OnList done) {
+void GroupExports::list(const onc_rpc::Asker& asker, OnList done) {
   follow_reloads(asker.now_ns);
   const auto listing = std::make_shared<Listing>();
   listing->done = std::move(done);
@@ -365,11 +372,11 @@ void GroupExports::list(const Asker& asker, OnList done) {
   listing->one_less();
 }
 
-void GroupExports::prepare(PollSet& set) {
+void GroupExports::prepare(onc_rpc::PollSet& set) {
   for (const Member& member : members_) member.exports->prepare(set);
 }
 
-void GroupExports::poll(const PollSet& set, std::uint64_t now_ns) {
+void GroupExports::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
   for (const Member& member : members_) member.exports->poll(set, now_ns);
 }
 

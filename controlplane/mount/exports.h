@@ -13,7 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "controlplane/mount/poll_thread.h"
+#include "controlplane/onc_rpc/call_handler.h"
+#include "controlplane/onc_rpc/poll_thread.h"
 #include "dataplane/base/export_path.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
@@ -39,15 +40,6 @@ struct MountAnswer {
   std::vector<std::uint32_t> flavors{1, 0};  ///< authentication flavors by preference: AUTH_SYS, AUTH_NONE
 };
 
-/// Source and time of a call.
-struct Asker {
-  PeerAddress address;
-  std::uint64_t now_ns = 0;  ///< monotonic
-  bool connected = true;     ///< false for UDP, where the source address can be forged
-  PeerAddress local{};       ///< local address that the call was sent to; zero if unknown
-  bool privileged = false;   ///< true if the source port is below 1024
-};
-
 /// Source of exports: the data plane, an upstream, or several upstreams (export_sources.h).
 class Exports {
  public:
@@ -57,12 +49,12 @@ class Exports {
 
   virtual ~Exports() = default;
   /// Mounts `path`. Like list(), calls `done` exactly once, before it returns or during a later poll().
-  virtual void mount(const std::string& path, const Asker& asker, OnMount done) = 0;
+  virtual void mount(const std::string& path, const onc_rpc::Asker& asker, OnMount done) = 0;
   /// Lists the paths that this client may mount, in the order in which they are shown.
-  virtual void list(const Asker& asker, OnList done) = 0;
+  virtual void list(const onc_rpc::Asker& asker, OnList done) = 0;
 
-  virtual void prepare(PollSet&) {}
-  virtual void poll(const PollSet&, std::uint64_t /*now_ns*/) {}
+  virtual void prepare(onc_rpc::PollSet&) {}
+  virtual void poll(const onc_rpc::PollSet&, std::uint64_t /*now_ns*/) {}
 };
 
 /// Returns true if `client` is in one of the first `count` prefixes, or if the list is empty.

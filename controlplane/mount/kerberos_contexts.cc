@@ -11,8 +11,6 @@
 namespace sluice::kerberos {
 namespace {
 
-using mount::count;
-
 constexpr std::uint32_t kNullProcedure = 0;
 /// Maximum size of a reply that the gateway generates itself.
 constexpr std::size_t kShortReplyBytes = rpc::kMinReplyBytes + 2 * xdr::kUnit;
@@ -27,8 +25,7 @@ std::uint16_t context_port(segment::Transport transport, std::uint32_t port) {
 }  // namespace
 
 ContextRelay::ContextRelay(const segment::ConfigBlock& block,
-                           const segment::SharedUpstreamAddresses& addresses,
-                           mount::MountStatistics& statistics)
+                           const segment::SharedUpstreamAddresses& addresses, ContextStatistics& statistics)
     : addresses_(addresses), statistics_(statistics) {
   for (std::uint32_t i = 0; i < block.upstream_count; ++i)
     upstreams_.emplace_back(std::make_unique<Upstream>())->config = block.upstreams[i];
@@ -54,7 +51,7 @@ ContextRelay::Route ContextRelay::route(std::uint32_t program, std::uint32_t ver
 /// `to`.
 std::span<const std::byte> ContextRelay::local_answer(xdr::Writer& writer, rpc::CallDecode decoded,
                                                       const rpc::CallHeader& header, const Route& to,
-                                                      const mount::Asker& asker) {
+                                                      const onc_rpc::Asker& asker) {
   if (decoded == rpc::CallDecode::RpcMismatch) {
     rpc::encode_rpc_mismatch(writer, header.xid);
   } else if (decoded == rpc::CallDecode::BadCred) {
@@ -76,7 +73,7 @@ std::span<const std::byte> ContextRelay::local_answer(xdr::Writer& writer, rpc::
   return writer.written();
 }
 
-bool ContextRelay::answer(std::span<const std::byte> call, const mount::Asker& asker,
+bool ContextRelay::answer(std::span<const std::byte> call, const onc_rpc::Asker& asker,
                           std::size_t /*max_reply_bytes*/, const Reply& reply) {
   xdr::Reader reader(call);
   rpc::CallHeader header;
@@ -97,17 +94,17 @@ bool ContextRelay::answer(std::span<const std::byte> call, const mount::Asker& a
 }
 
 void ContextRelay::pass_on(Upstream& upstream, std::span<const std::byte> call, rpc::Xid xid,
-                           const mount::Asker& asker, const Reply& reply) {
+                           const onc_rpc::Asker& asker, const Reply& reply) {
   count(statistics_.questions);
   const segment::UpstreamConfig& config = upstream.config;
   if (const auto at = segment::answering_endpoint(addresses_, config.name))  // else the last server stays
-    upstream.link.set_server(
-        mount::server_at(at->address, context_port(config.transport, at->port), config.privileged_port != 0));
+    upstream.link.set_server(onc_rpc::server_at(at->address, context_port(config.transport, at->port),
+                                                config.privileged_port != 0));
   upstream.link.pass_on(call, asker.now_ns, asker.now_ns + kAnswerNs,
-                        [this, xid, reply](mount::Failure failure, std::span<const std::byte> message) {
-                          if (failure != mount::Failure::None) {
-                            count(failure == mount::Failure::TimedOut ? statistics_.questions_timed_out
-                                                                      : statistics_.questions_failed);
+                        [this, xid, reply](onc_rpc::Failure failure, std::span<const std::byte> message) {
+                          if (failure != onc_rpc::Failure::None) {
+                            count(failure == onc_rpc::Failure::TimedOut ? statistics_.questions_timed_out
+                                                                        : statistics_.questions_failed);
                             return reply({});
                           }
                           std::vector<std::byte> answer(message.begin(), message.end());
@@ -116,29 +113,29 @@ void ContextRelay::pass_on(Upstream& upstream, std::span<const std::byte> call, 
                         });
 }
 
-void ContextRelay::prepare(mount::PollSet& set) {
+void ContextRelay::prepare(onc_rpc::PollSet& set) {
   for (const auto& upstream : upstreams_) upstream->link.prepare(set);
 }
 
-void ContextRelay::poll(const mount::PollSet& set, std::uint64_t now_ns) {
+void ContextRelay::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
   for (const auto& upstream : upstreams_) upstream->link.poll(set, now_ns);
 }
 
 ContextService::ContextService(std::uint16_t port, const segment::ConfigBlock& block,
                                const segment::SharedUpstreamAddresses& addresses,
-                               mount::MountStatistics& statistics)
+                               ContextStatistics& statistics)
     : relay_(block, addresses, statistics),
-      sockets_(port, mount::Sockets::Transports::Tcp, "Kerberos contexts",
+      sockets_(port, onc_rpc::Sockets::Transports::Tcp, "Kerberos contexts",
                "A server of this host uses the port, and clients use only 2049. Set kerberos.port to another "
                "port only behind an address translation, or set kerberos.enabled = false."),
-      clients_(sockets_.listeners(), relay_, statistics, kMaxCallBytes) {}
+      clients_(sockets_.listeners(), relay_, statistics.sockets, kMaxCallBytes) {}
 
-void ContextService::prepare(mount::PollSet& set) {
+void ContextService::prepare(onc_rpc::PollSet& set) {
   relay_.prepare(set);
   clients_.prepare(set);
 }
 
-void ContextService::poll(const mount::PollSet& set, std::uint64_t now_ns) {
+void ContextService::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
   relay_.poll(set, now_ns);
   clients_.poll(set, now_ns);
 }

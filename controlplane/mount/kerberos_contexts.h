@@ -18,11 +18,11 @@
 #include <span>
 #include <vector>
 
-#include "controlplane/mount/poll_thread.h"
-#include "controlplane/mount/rpc_link.h"
-#include "controlplane/mount/sockets.h"
 #include "controlplane/mount/statistics.h"
-#include "controlplane/mount/tcp_clients.h"
+#include "controlplane/onc_rpc/poll_thread.h"
+#include "controlplane/onc_rpc/rpc_link.h"
+#include "controlplane/onc_rpc/sockets.h"
+#include "controlplane/onc_rpc/tcp_clients.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/control_tables.h"
@@ -35,21 +35,21 @@ inline constexpr std::size_t kMaxCallBytes = 64u << 10;
 inline constexpr std::uint64_t kAnswerNs = 20'000'000'000;
 
 /// Forwards the calls to the upstreams. Single-threaded; runs on the service's thread.
-class ContextRelay final : public mount::CallHandler {
+class ContextRelay final : public onc_rpc::CallHandler {
  public:
   /// Relays to the upstreams of `block`. `addresses` and `statistics` outlive this object.
   ContextRelay(const segment::ConfigBlock& block, const segment::SharedUpstreamAddresses& addresses,
-               mount::MountStatistics& statistics);
+               ContextStatistics& statistics);
 
-  bool answer(std::span<const std::byte> call, const mount::Asker& asker, std::size_t max_reply_bytes,
+  bool answer(std::span<const std::byte> call, const onc_rpc::Asker& asker, std::size_t max_reply_bytes,
               const Reply& reply) override;
-  void prepare(mount::PollSet& set);
-  void poll(const mount::PollSet& set, std::uint64_t now_ns);
+  void prepare(onc_rpc::PollSet& set);
+  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Upstream {
     segment::UpstreamConfig config;
-    mount::RpcLink link;
+    onc_rpc::RpcLink link;
   };
 
   struct Route {
@@ -60,31 +60,31 @@ class ContextRelay final : public mount::CallHandler {
   Route route(std::uint32_t program, std::uint32_t version) const;
   std::span<const std::byte> local_answer(xdr::Writer& writer, rpc::CallDecode decoded,
                                           const rpc::CallHeader& header, const Route& to,
-                                          const mount::Asker& asker);
-  void pass_on(Upstream& upstream, std::span<const std::byte> call, rpc::Xid xid, const mount::Asker& asker,
+                                          const onc_rpc::Asker& asker);
+  void pass_on(Upstream& upstream, std::span<const std::byte> call, rpc::Xid xid, const onc_rpc::Asker& asker,
                const Reply& reply);
 
   const segment::SharedUpstreamAddresses& addresses_;
   std::vector<std::unique_ptr<Upstream>> upstreams_;
-  mount::MountStatistics& statistics_;
+  ContextStatistics& statistics_;
 };
 
 /// The relay with its sockets. Single-threaded.
-class ContextService final : public mount::PolledService {
+class ContextService final : public onc_rpc::PolledService {
  public:
   /// Binds `port`, or any free port if it is zero. Throws SetupError. `addresses` and `statistics` outlive
   /// this object.
   ContextService(std::uint16_t port, const segment::ConfigBlock& block,
-                 const segment::SharedUpstreamAddresses& addresses, mount::MountStatistics& statistics);
+                 const segment::SharedUpstreamAddresses& addresses, ContextStatistics& statistics);
 
   std::uint16_t port() const { return sockets_.port(); }
-  void prepare(mount::PollSet& set) override;
-  void poll(const mount::PollSet& set, std::uint64_t now_ns) override;
+  void prepare(onc_rpc::PollSet& set) override;
+  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
 
  private:
   ContextRelay relay_;
-  mount::Sockets sockets_;
-  mount::TcpClients clients_;
+  onc_rpc::Sockets sockets_;
+  onc_rpc::TcpClients clients_;
 };
 
 /// The service with its thread.
@@ -96,12 +96,12 @@ class ContextServer {
                 const segment::SharedUpstreamAddresses& addresses);
 
   std::uint16_t port() const { return service_.port(); }
-  const mount::MountStatistics& statistics() const { return statistics_; }
+  const ContextStatistics& statistics() const { return statistics_; }
 
  private:
-  mount::MountStatistics statistics_;
+  ContextStatistics statistics_;
   ContextService service_;
-  mount::PollThread thread_;
+  onc_rpc::PollThread thread_;
 };
 
 }  // namespace sluice::kerberos

@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "controlplane/mount/exports.h"
-#include "controlplane/mount/poll_thread.h"
-#include "controlplane/mount/registration.h"
-#include "controlplane/mount/sockets.h"
+#include "controlplane/mount/nfs_listener.h"
 #include "controlplane/mount/statistics.h"
-#include "controlplane/mount/tcp_clients.h"
+#include "controlplane/onc_rpc/call_handler.h"
+#include "controlplane/onc_rpc/poll_thread.h"
+#include "controlplane/onc_rpc/registration.h"
+#include "controlplane/onc_rpc/sockets.h"
+#include "controlplane/onc_rpc/tcp_clients.h"
 #include "dataplane/base/function.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/xdr/cursor.h"
@@ -29,21 +31,25 @@ class Journal;
 
 namespace sluice::mount {
 
+/// Maximum size of a call. A header with the longest credential and verifier and the longest path are
+/// shorter.
+inline constexpr std::size_t kMaxCallBytes = 2048;
+
 /// Procedures of MOUNT version 3 (RFC 5531), independent of the transport. They run on the MOUNT thread.
-class Procedures final : public CallHandler {
+class Procedures final : public onc_rpc::CallHandler {
  public:
   /// All referenced objects outlive this object.
   Procedures(Exports& exports, MountStatistics& statistics, events::Journal& journal)
       : exports_(exports), statistics_(statistics), journal_(journal) {}
 
-  bool answer(std::span<const std::byte> call, const Asker& asker, std::size_t max_reply_bytes,
+  bool answer(std::span<const std::byte> call, const onc_rpc::Asker& asker, std::size_t max_reply_bytes,
               const Reply& reply) override;
 
  private:
-  void mount(rpc::Xid xid, xdr::Reader arguments, const Asker& asker, const Reply& reply);
-  void list(rpc::Xid xid, const Asker& asker, std::size_t max_reply_bytes, const Reply& reply);
+  void mount(rpc::Xid xid, xdr::Reader arguments, const onc_rpc::Asker& asker, const Reply& reply);
+  void list(rpc::Xid xid, const onc_rpc::Asker& asker, std::size_t max_reply_bytes, const Reply& reply);
 
-  void refused(const std::string& path, const Asker& asker);
+  void refused(const std::string& path, const onc_rpc::Asker& asker);
 
   Exports& exports_;
   MountStatistics& statistics_;
@@ -51,7 +57,7 @@ class Procedures final : public CallHandler {
 };
 
 /// The service with all its parts. Single-threaded.
-class MountService final : public PolledService {
+class MountService final : public onc_rpc::PolledService {
  public:
   /// Binds `port`, or any free port if it is zero. `rpcbind` is the path of rpcbind's socket for the
   /// registration, or empty. `nfs` is registered as well. `statistics` and `journal` outlive this object.
@@ -64,8 +70,8 @@ class MountService final : public PolledService {
 
   std::uint16_t port() const { return sockets_.port(); }
   std::size_t clients() const { return clients_.clients(); }
-  void prepare(PollSet& set) override;
-  void poll(const PollSet& set, std::uint64_t now_ns) override;
+  void prepare(onc_rpc::PollSet& set) override;
+  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
 
   /// Begins the shutdown. Only the registrations are served until finished().
   void finish(std::uint64_t now_ns) override;
@@ -74,10 +80,10 @@ class MountService final : public PolledService {
  private:
   const std::unique_ptr<Exports> exports_;
   Procedures procedures_;
-  Sockets sockets_;
-  TcpClients clients_;
-  std::vector<Datagrams> datagrams_;
-  std::list<Registrar> registrars_;
+  onc_rpc::Sockets sockets_;
+  onc_rpc::TcpClients clients_;
+  std::vector<onc_rpc::Datagrams> datagrams_;
+  std::list<onc_rpc::Registrar> registrars_;
   bool finishing_ = false;
 };
 
@@ -99,7 +105,8 @@ class MountServer {
  private:
   MountStatistics statistics_;
   MountService service_;
-  PollThread thread_;  ///< its destructor withdraws the registration, for which rpcbind has kWithdrawNs
+  onc_rpc::PollThread
+      thread_;  ///< its destructor withdraws the registration, for which rpcbind has kWithdrawNs
 };
 
 }  // namespace sluice::mount

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/mount/poll_thread.h"
+#include "controlplane/onc_rpc/poll_thread.h"
 #include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/address_table.h"
 #include "dataplane/base/function.h"
@@ -42,7 +42,7 @@ inline constexpr std::uint32_t kLookupThreads = 8;
 inline constexpr std::uint32_t kLookupsQueued = 2 * segment::kMaxUpstreams * segment::kMaxUpstreamHosts;
 
 /// The work of the thread, one poll() at a time.
-class AddressService final : public mount::PolledService {
+class AddressService final : public onc_rpc::PolledService {
  public:
   using Upstreams = std::vector<segment::UpstreamConfig>;
   /// Returns the total number of failed connections to upstreams.
@@ -60,8 +60,8 @@ class AddressService final : public mount::PolledService {
   void reconfigure(Upstreams upstreams);
   const tasks::ArenaStatistics& lookups() const { return arena_.statistics(); }
   // Functions for the service's thread.
-  void prepare(mount::PollSet& set) override;
-  void poll(const mount::PollSet& set, std::uint64_t now_ns) override;
+  void prepare(onc_rpc::PollSet& set) override;
+  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
 
  private:
   void read(const Upstreams& upstreams);
@@ -92,7 +92,7 @@ class AddressManager {
 
  private:
   AddressService service_;
-  mount::PollThread thread_;
+  onc_rpc::PollThread thread_;
 };
 
 /// Records an event when an upstream becomes unreachable or reachable, judged by the connections of all

@@ -264,7 +264,7 @@ bool AddressTable::is_bad(const PeerAddress& address) const {
 void AddressTable::ask(Check& check, std::uint64_t now_ns) {
   check.waits = true;
   check.next_ns = now_ns + segment::kAddressCheckNs;
-  check.link.set_server(mount::server_at(check.address, static_cast<std::uint16_t>(upstream_.port), false));
+  check.link.set_server(onc_rpc::server_at(check.address, static_cast<std::uint16_t>(upstream_.port), false));
   rpc::CallHeader null;
   null.program = upstream_.routes[0].program;
   null.version = upstream_.routes[0].version;
@@ -272,7 +272,7 @@ void AddressTable::ask(Check& check, std::uint64_t now_ns) {
   xdr::Writer writer(call);
   rpc::encode_call(writer, null);
   check.link.pass_on(call, now_ns, check.next_ns,
-                     [this, &check](mount::Failure, auto reply) { answered(check, is_well(reply)); });
+                     [this, &check](onc_rpc::Failure, auto reply) { answered(check, is_well(reply)); });
 }
 
 void AddressTable::answered(Check& check, bool well) {
@@ -293,7 +293,7 @@ void AddressTable::answered(Check& check, bool well) {
   write_list();
 }
 
-void AddressTable::prepare(mount::PollSet& set) {
+void AddressTable::prepare(onc_rpc::PollSet& set) {
   for (const auto& host : hosts_)
     if (host->is_name && !host->lookup.running()) set.wake_at(host->next_ns);
   if (checks_.size() < 2) return;
@@ -303,7 +303,7 @@ void AddressTable::prepare(mount::PollSet& set) {
   }
 }
 
-bool AddressTable::poll(const mount::PollSet& set, std::uint64_t now_ns) {
+bool AddressTable::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   look_up_hosts(now_ns);
   if (checks_.size() > 1)

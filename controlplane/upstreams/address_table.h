@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/mount/poll_thread.h"
-#include "controlplane/mount/rpc_link.h"
+#include "controlplane/onc_rpc/poll_thread.h"
+#include "controlplane/onc_rpc/rpc_link.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/config_block.h"
@@ -85,9 +85,9 @@ class AddressTable {
   const segment::UpstreamAddressList& list() const { return list_; }
   /// Schedules an early lookup of all names, because connections to the upstream have failed.
   void hurry(std::uint64_t now_ns);
-  void prepare(mount::PollSet& set);
+  void prepare(onc_rpc::PollSet& set);
   /// Processes lookups and probes. Returns true if the list has changed.
-  bool poll(const mount::PollSet& set, std::uint64_t now_ns);
+  bool poll(const onc_rpc::PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Known {
@@ -107,7 +107,7 @@ class AddressTable {
   struct Check {
     PeerAddress address;
     std::uint32_t host = 0;  ///< index into hosts_
-    mount::RpcLink link;
+    onc_rpc::RpcLink link;
     std::uint32_t answers = 0;
     std::uint32_t failures = 0;
     std::uint64_t next_ns = 0;

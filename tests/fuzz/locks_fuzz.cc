@@ -48,10 +48,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   LockProcedures procedures(
       proxy, [](const PeerAddress& address) { return address == kClient; }, settings.is_upstream, statistics);
   int replies = 0;
-  const mount::Asker asker{.address = data[0] == 0   ? kUpstream
-                                      : data[0] == 1 ? kClient
-                                                     : PeerAddress::from_ipv4(127, 0, 0, 3),
-                           .now_ns = 1};
+  const onc_rpc::Asker asker{.address = data[0] == 0   ? kUpstream
+                                        : data[0] == 1 ? kClient
+                                                       : PeerAddress::from_ipv4(127, 0, 0, 3),
+                             .now_ns = 1};
   const bool called = procedures.answer(bytes, asker, 1024, [&](std::span<const std::byte> reply) {
     ++replies;
     xdr::Reader reader(reply);

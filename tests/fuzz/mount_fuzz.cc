@@ -7,6 +7,7 @@
 #include "controlplane/events/journal.h"
 #include "controlplane/mount/mount_service.h"
 #include "controlplane/mount/protocol.h"
+#include "controlplane/onc_rpc/rpcbind.h"
 
 using namespace sluice;
 using namespace sluice::mount;
@@ -14,10 +15,10 @@ using namespace sluice::mount;
 namespace {
 
 struct OneExport final : Exports {
-  void mount(const std::string& path, const Asker&, OnMount done) override {
+  void mount(const std::string& path, const onc_rpc::Asker&, OnMount done) override {
     done({path == "/export" ? MountStatus::Ok : MountStatus::NoEnt, std::vector<std::byte>(kMaxHandle)});
   }
-  void list(const Asker&, OnList done) override {
+  void list(const onc_rpc::Asker&, OnList done) override {
     const std::vector<std::string> paths{"/export"};
     done(&paths);
   }
@@ -47,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (const auto paths = decode_paths(listed))
     if (encoded_bytes(*paths) > listed.position()) std::abort();
   xdr::Reader registered(bytes);
-  decode_registrations(registered);
-  port_of_universal({reinterpret_cast<const char*>(data), size});
+  onc_rpc::decode_registrations(registered);
+  onc_rpc::port_of_universal({reinterpret_cast<const char*>(data), size});
   return 0;
 }

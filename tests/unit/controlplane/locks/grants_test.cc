@@ -72,7 +72,7 @@ TEST_F(LockGrants, a_client_that_does_not_want_it_or_cannot_be_reached_leaves_it
   EXPECT_EQ(answer_to(refused), LK_DENIED);
   const Call second = blocked(machine(2), {});
   machine(2).server.stop();
-  now_ns_ += mount::kReopenNs;
+  now_ns_ += onc_rpc::kReopenNs;
   const std::uint32_t unreachable = grant(second);
   until([&] { return value(statistics_.resent) > 0; });
   turns();

@@ -16,11 +16,11 @@
 
 #include "controlplane/locks/lock_service.h"
 #include "nlm4.h"
-#include "tests/unit/controlplane/mount/mount_lab.h"
+#include "tests/unit/controlplane/onc_rpc/rpc_lab.h"
 
 namespace sluice::locks::lab {
 
-using namespace mount::lab;
+using namespace onc_rpc::lab;
 using Call = FakeServer::Call;
 
 inline lk_obj obj(const std::string& text) {
@@ -108,10 +108,10 @@ inline Bytes notice(const std::string& name, int state) {
   return encode_by_rpcgen<lk_notify>(&xdr_lk_notify, {const_cast<char*>(name.c_str()), state});
 }
 
-constexpr mount::Procedure nlm(std::uint32_t procedure) {
+constexpr onc_rpc::Procedure nlm(std::uint32_t procedure) {
   return {100021, 4, procedure};
 }
-constexpr mount::Procedure kNotify{100024, 1, 6};
+constexpr onc_rpc::Procedure kNotify{100024, 1, 6};
 
 /// A host at 127.0.0.`last`: its rpcbind, its lock manager and status monitor on one port, and its connection
 /// to the gateway.
@@ -125,10 +125,10 @@ struct Machine {
   void pump() {
     server.pump();
     std::erase_if(server.calls, [&](const Call& call) {
-      if (call.procedure.program != mount::kRpcbindProgram) return false;
+      if (call.procedure.program != onc_rpc::kRpcbindProgram) return false;
       ++asked_for_port;
       server.answer(call, encoded([&](xdr::Writer& writer) {
-                      if (call.procedure.version == mount::kGetPort.version)
+                      if (call.procedure.version == onc_rpc::kGetPort.version)
                         writer.u32(registered ? server.port() : 0u);
                       else
                         writer.string(registered ? universal_address(server.peer(), server.port()) : "");
@@ -179,7 +179,7 @@ class Locks : public testing::Test {
   }
   void until(const std::function<bool()>& done) {
     start();
-    mount::lab::turn_until(*service_, now_ns_, [&] {
+    onc_rpc::lab::turn_until(*service_, now_ns_, [&] {
       upstream_->pump();
       for (auto& [last, machine] : machines_) machine->pump();
       return done();
@@ -189,12 +189,12 @@ class Locks : public testing::Test {
     until([&] { return count-- == 0; });
   }
   /// Sends a call without waiting for the reply. Returns its XID.
-  std::uint32_t send(Machine& from, const mount::Procedure& procedure, const Bytes& arguments,
+  std::uint32_t send(Machine& from, const onc_rpc::Procedure& procedure, const Bytes& arguments,
                      std::uint32_t xid = 0) {
     start();
     if (!from.stream) from.stream = connect_to(service_->port(), from.last_);
     if (xid == 0) xid = ++from.xid;
-    from.stream->send(record(mount::lab::call_message(xid, procedure, arguments)));
+    from.stream->send(record(onc_rpc::lab::call_message(xid, procedure, arguments)));
     return xid;
   }
   /// Returns the results of the next reply, and checks that it answers this call.

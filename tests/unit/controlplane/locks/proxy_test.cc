@@ -251,7 +251,7 @@ TEST_F(Locks, an_upstream_that_has_moved_is_asked_where_it_is_now) {
 
 TEST_F(Locks, whoever_may_not_call_is_refused_and_so_is_what_is_not_known) {
   start();
-  const auto refused = [&](Machine& from, const mount::Procedure& procedure) {
+  const auto refused = [&](Machine& from, const onc_rpc::Procedure& procedure) {
     const std::uint32_t xid = send(from, procedure, lock_arguments({}));
     std::optional<Bytes> message;
     until([&] {
@@ -280,7 +280,7 @@ TEST_F(Locks, whoever_may_not_call_is_refused_and_so_is_what_is_not_known) {
 TEST_F(Locks, a_network_has_a_share_of_the_calls_that_wait) {
   std::vector<std::unique_ptr<Stream>> streams;  // the number of calls of a connection is limited
   for (std::size_t i = 0; i < kMaxCallsOfNetwork; ++i) {
-    if (i % mount::kMaxCallsOfClient == 0) streams.push_back(std::move(machine(2).stream));
+    if (i % onc_rpc::kMaxCallsOfClient == 0) streams.push_back(std::move(machine(2).stream));
     send(machine(2), nlm(2), lock_arguments({.svid = 1000 + static_cast<std::uint32_t>(i)}));
   }
   until([&] { return upstream_->server.calls.size() == kMaxCallsOfNetwork; });

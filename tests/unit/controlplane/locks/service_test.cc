@@ -60,7 +60,7 @@ TEST_F(LockServiceTest, a_datagram_is_answered_once_however_often_it_comes) {
   start();
   const Datagram client(PeerAddress::from_ipv4(127, 0, 0, 2), PeerAddress::from_ipv4(127, 0, 0, 7),
                         service_->port());
-  const Bytes call = mount::lab::call_message(42, nlm(2), lock_arguments({.block = true}));
+  const Bytes call = onc_rpc::lab::call_message(42, nlm(2), lock_arguments({.block = true}));
   client.send(call);
   const Call lock = next_call(*upstream_);
   client.send(call);
@@ -86,7 +86,7 @@ TEST_F(LockServiceTest, clients_may_come_by_ipv6) {
   if (!there) GTEST_SKIP() << "no IPv6 here";
   start();
   const Datagram client(kSix, kSix, service_->port());
-  client.send(mount::lab::call_message(42, nlm(2), lock_arguments({})));
+  client.send(onc_rpc::lab::call_message(42, nlm(2), lock_arguments({})));
   upstream_->server.answer(next_call(*upstream_), result(LK_GRANTED));
   expect_reply(client, 42);
 }
@@ -100,7 +100,7 @@ class OnLink final : public LockServiceTest {
     Machine host(on_link, upstream_->server.port());
     start();
     const Datagram client(on_link, on_link, service_->port());
-    client.send(mount::lab::call_message(42, nlm(2), lock_arguments({.block = true})));
+    client.send(onc_rpc::lab::call_message(42, nlm(2), lock_arguments({.block = true})));
     const Call lock = next_call(*upstream_);
     upstream_->server.answer(lock, result(LK_BLOCKED));
     until([&] { return client.next().has_value(); });
@@ -125,17 +125,17 @@ TEST_F(LockServiceTest, lock_managers_that_are_registered_stay_and_the_log_says_
   CapturedLog log;
   settings_.rpcbind = testing::TempDir() + "sluice-locks-rpcbind-" + std::to_string(::getpid());
   FakeServer rpcbind(settings_.rpcbind);
-  std::vector<mount::Registration> known{
+  std::vector<onc_rpc::Registration> known{
       {.program = 100024, .version = 1, .netid = "udp", .address = "0.0.0.0.3.232", .owner = {}}};
   std::size_t dumps = 0;
   const auto serve = [&] {
     rpcbind.pump();
     for (const Call& call : std::exchange(rpcbind.calls, {})) {
-      const bool dump = call.procedure.procedure == mount::kDumpAddresses.procedure;
+      const bool dump = call.procedure.procedure == onc_rpc::kDumpAddresses.procedure;
       dumps += dump ? 1 : 0;
       if (!dump) {
         xdr::Reader reader(call.arguments);
-        mount::Registration one;
+        onc_rpc::Registration one;
         one.program = reader.u32();
         one.version = reader.u32();
         one.netid = reader.string(100);
@@ -144,7 +144,8 @@ TEST_F(LockServiceTest, lock_managers_that_are_registered_stay_and_the_log_says_
       }
       rpcbind.answer(call, encoded([&](xdr::Writer& writer) {
                        if (!dump) return writer.boolean(true);
-                       for (const mount::Registration& one : known) writer.boolean(true), encode(writer, one);
+                       for (const onc_rpc::Registration& one : known)
+                         writer.boolean(true), encode(writer, one);
                        writer.boolean(false);
                      }));
     }
@@ -159,9 +160,9 @@ TEST_F(LockServiceTest, lock_managers_that_are_registered_stay_and_the_log_says_
       << log.text();
   EXPECT_EQ(known[0].address, "0.0.0.0.3.232");
   const auto registered = [&](std::uint32_t program, const std::string& netid) {
-    return std::any_of(known.begin() + 1, known.end(), [&](const mount::Registration& one) {
+    return std::any_of(known.begin() + 1, known.end(), [&](const onc_rpc::Registration& one) {
       return one.program == program && one.netid == netid &&
-             mount::port_of_universal(one.address) == service_->port();
+             onc_rpc::port_of_universal(one.address) == service_->port();
     });
   };
   EXPECT_TRUE(registered(100021, "tcp") && registered(100021, "udp") && registered(100024, "tcp"));

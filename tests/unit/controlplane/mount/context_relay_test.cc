@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "dataplane/base/setup_error.h"
-#include "tests/unit/controlplane/mount/mount_lab.h"
+#include "tests/unit/controlplane/onc_rpc/rpc_lab.h"
 
 namespace sluice::kerberos {
 namespace {
 
-using namespace mount::lab;
+using namespace onc_rpc::lab;
 
 constexpr std::uint32_t kNfs = 100003;
 constexpr std::uint32_t kNfsAcl = 100227;
@@ -39,7 +39,7 @@ Bytes context_call(std::uint32_t xid, std::uint32_t version = 4, std::size_t tok
 
 class Contexts : public testing::Test {
  protected:
-  void serve(std::initializer_list<segment::RouteConfig> routes, mount::lab::FakeServer& server) {
+  void serve(std::initializer_list<segment::RouteConfig> routes, onc_rpc::lab::FakeServer& server) {
     segment::UpstreamConfig& upstream = block_.upstreams[block_.upstream_count++];
     const std::string name = "u" + std::to_string(block_.upstream_count);
     std::memcpy(upstream.name, name.c_str(), name.size() + 1);
@@ -93,7 +93,7 @@ class Contexts : public testing::Test {
   segment::ConfigBlock block_{};
   segment::UpstreamAddressTable table_{};
   segment::SharedUpstreamAddresses addresses_{};
-  mount::MountStatistics statistics_;
+  ContextStatistics statistics_;
   FakeServer server_;
   std::vector<FakeServer*> servers_;
   std::optional<ContextService> service_;
@@ -188,7 +188,7 @@ TEST_F(Contexts, a_call_that_the_upstream_loses_is_not_sent_again_and_its_client
   server_.end_connections();
   until_ended(*client);
   const auto again = open();
-  now_ns_ += mount::kReopenNs;
+  now_ns_ += onc_rpc::kReopenNs;
   again->send(record(context_call(2)));
   until_calls(server_, 2);
   EXPECT_EQ(value(statistics_.questions_failed), 1u);
@@ -207,7 +207,7 @@ TEST_F(Contexts, nor_is_it_when_the_connection_is_replaced) {
   until_calls(server_, 2);
   now_ns_ += kAnswerNs / 2;
   until_ended(*first);
-  now_ns_ += mount::kReopenNs;
+  now_ns_ += onc_rpc::kReopenNs;
   until_ended(*second);
   EXPECT_EQ(server_.calls.size(), 2u);
   EXPECT_EQ(value(statistics_.questions_timed_out), 1u);
@@ -231,7 +231,7 @@ TEST_F(Contexts, tokens_may_be_long_but_not_too_long) {
   const auto other = open();
   other->send(record(context_call(2, 4, kMaxCallBytes)));
   until_ended(*other);
-  EXPECT_EQ(value(statistics_.records_too_long), 1u);
+  EXPECT_EQ(value(statistics_.sockets.records_too_long), 1u);
 }
 
 TEST_F(Contexts, a_port_that_is_taken_is_a_clear_sentence) {

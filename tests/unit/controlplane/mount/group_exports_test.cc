@@ -15,6 +15,7 @@ namespace sluice::mount {
 namespace {
 
 using namespace lab;
+using namespace onc_rpc;
 
 constexpr std::uint32_t kTag = 0x01020304;
 

@@ -19,6 +19,8 @@
 namespace sluice::mount {
 namespace {
 
+using namespace onc_rpc;
+
 constexpr PeerAddress kFour = PeerAddress::from_ipv4(127, 0, 0, 1);
 constexpr PeerAddress kSix{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
 

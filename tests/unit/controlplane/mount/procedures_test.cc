@@ -11,6 +11,7 @@ namespace sluice::mount {
 namespace {
 
 using namespace lab;
+using namespace onc_rpc;
 
 class SomeExports final : public Exports {
  public:

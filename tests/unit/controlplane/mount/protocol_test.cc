@@ -76,13 +76,6 @@ TEST(MountProtocol, lists_are_those_of_rpcgen) {
 TEST(MountProtocol, every_truncation_is_refused) {
   const Bytes answer = rpcgen_answer();
   const Bytes exports = rpcgen_exports();
-  const Bytes registrations = encoded([](xdr::Writer& writer) {
-    writer.boolean(true);
-    encode(writer, Registration{.netid = "tcp", .address = "0.0.0.0.78.80", .owner = "0"});
-    writer.boolean(false);
-  });
-  xdr::Reader whole(registrations);
-  EXPECT_EQ(decode_registrations(whole)->size(), 1u);
   for (std::size_t bytes = 0; bytes < answer.size(); ++bytes) {
     xdr::Reader reader{std::span<const std::byte>(answer).first(bytes)};
     EXPECT_FALSE(decode_mount_answer(reader)) << bytes;
@@ -91,23 +84,12 @@ TEST(MountProtocol, every_truncation_is_refused) {
     xdr::Reader reader{std::span<const std::byte>(exports).first(bytes)};
     EXPECT_FALSE(decode_paths(reader)) << bytes;
   }
-  for (std::size_t bytes = 0; bytes < registrations.size(); ++bytes) {
-    xdr::Reader reader{std::span<const std::byte>(registrations).first(bytes)};
-    EXPECT_FALSE(decode_registrations(reader)) << bytes;
-  }
 }
 
 TEST(MountProtocol, a_count_of_flavors_is_not_trusted) {
   const Bytes hostile = encoded([](xdr::Writer& writer) { writer.words(0, 4, 0, 0xFFFFFFFF, 1, 2); });
   xdr::Reader reader(hostile);
   EXPECT_FALSE(decode_mount_answer(reader));
-}
-
-TEST(MountProtocol, ports_of_universal_addresses) {
-  EXPECT_EQ(port_of_universal("0.0.0.0.78.80"), 20048u);
-  EXPECT_EQ(port_of_universal("::.3.232"), 1000u);
-  for (const char* wrong : {"", ".", "1", "78.80", "::.256.1", "::.1.-1", "::.1.x", "::..1"})
-    EXPECT_EQ(port_of_universal(wrong), 0u) << wrong;
 }
 
 }  // namespace

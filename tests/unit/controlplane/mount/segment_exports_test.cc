@@ -12,6 +12,8 @@
 namespace sluice::mount {
 namespace {
 
+using namespace onc_rpc;
+
 /// Exports of a segment, which answer immediately.
 class SegmentExportsTest : public testing::Test {
  protected:

@@ -13,6 +13,7 @@ namespace sluice::mount {
 namespace {
 
 using namespace lab;
+using namespace onc_rpc;
 
 Bytes handle_results(std::uint8_t byte) {
   return encoded([&](xdr::Writer& writer) {

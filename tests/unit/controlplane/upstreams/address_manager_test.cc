@@ -7,12 +7,12 @@
 #include <cstring>
 #include <memory>
 
-#include "tests/unit/controlplane/mount/mount_lab.h"
+#include "tests/unit/controlplane/onc_rpc/rpc_lab.h"
 
 namespace sluice::upstreams {
 namespace {
 
-using namespace mount::lab;
+using namespace onc_rpc::lab;
 
 segment::UpstreamConfig upstream(const char* name, std::initializer_list<const char*> hosts) {
   segment::UpstreamConfig config;

@@ -17,11 +17,11 @@
 
 #include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/address_table.h"
-#include "tests/unit/controlplane/mount/mount_lab.h"
+#include "tests/unit/controlplane/onc_rpc/rpc_lab.h"
 
 namespace sluice::upstreams::lab {
 
-using namespace mount::lab;
+using namespace onc_rpc::lab;
 
 inline const PeerAddress kOther = PeerAddress::from_ipv4(127, 0, 0, 2);
 

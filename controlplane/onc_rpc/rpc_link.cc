@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/mount/rpc_link.h"
+#include "controlplane/onc_rpc/rpc_link.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "dataplane/rpc/message.h"
 #include "dataplane/tcp/sockets.h"
 
-namespace sluice::mount {
+namespace sluice::onc_rpc {
 namespace {
 
 /// Maximum size of a call's record mark, header and credential.
@@ -286,4 +286,4 @@ void RpcLink::poll(const PollSet& set, std::uint64_t now_ns) {
   if (state_ != State::Down && calls_.empty() && now_ns >= idle_since_ns_ + kIdleLinkNs) close();
 }
 
-}  // namespace sluice::mount
+}  // namespace sluice::onc_rpc

@@ -12,7 +12,7 @@
 
 #include "dataplane/base/owned.h"
 
-namespace sluice::mount {
+namespace sluice::onc_rpc {
 
 /// File descriptors and the earliest deadline for one iteration of a poll loop. Single-threaded.
 class PollSet {
@@ -77,4 +77,4 @@ class PollThread {
   const Owned<Running> running_;
 };
 
-}  // namespace sluice::mount
+}  // namespace sluice::onc_rpc

@@ -11,15 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/mount/poll_thread.h"
-#include "controlplane/mount/protocol.h"
-#include "controlplane/mount/rpc_link.h"
-#include "controlplane/mount/statistics.h"
+#include "controlplane/onc_rpc/poll_thread.h"
+#include "controlplane/onc_rpc/rpc_link.h"
+#include "controlplane/onc_rpc/rpcbind.h"
+#include "controlplane/onc_rpc/statistics.h"
 #include "dataplane/base/function.h"
 
-namespace sluice::mount {
+namespace sluice::onc_rpc {
 
-inline constexpr const char* kRpcbindSocket = "/run/rpcbind.sock";
 inline constexpr std::uint64_t kRegistrationNs = 5'000'000'000;  ///< timeout for each reply of rpcbind
 inline constexpr std::uint64_t kRegisterAgainNs = 60'000'000'000;
 inline constexpr std::uint64_t kWithdrawNs = 60'000'000;  ///< total time for the withdrawal; rpcbind may
@@ -32,34 +31,16 @@ struct ServiceName {
   std::string name;      ///< such as "MOUNT"
   std::string if_other;  ///< consequence of another server at rpcbind, and what to do
 };
-inline const ServiceName kMountName{
-    "MOUNT",
-    "Clients that query rpcbind use that server. If it does not run, remove it with 'rpcinfo -d 100005 3'"};
-
-inline const ServiceName kNfsName{
-    "NFS",
-    "Clients that query rpcbind use that server, unless they mount with port=. This host's own NFS server "
-    "registers it while it runs. Stop it, or run 'rpcinfo -d 100003 3' and 'rpcinfo -d 100003 4' if it does "
-    "not run"};
-
-/// Listener of the reverse gateway: NFS over TCP, served by the data plane process.
-struct NfsListener {
-  PeerAddress address;  ///< all zero for every address of the host
-  std::uint16_t port = 0;
-  Function<bool()> serves;  ///< returns true if the listener is served now
-};
-/// Returns the registrations for NFS versions 3 and 4 at that listener. `six` is true if the host has IPv6.
-std::vector<Registration> registrations_of(const NfsListener& listener, bool six);
 
 class Registrar {
  public:
   /// Returns true if the addresses are served. Called on the registrar's thread; empty means always.
   using Served = Function<bool()>;
 
-  /// `own` has universal addresses by netid, and `socket_path` is rpcbind's socket. `statistics` outlives
+  /// `own` are the registrations of the service, and `socket_path` is rpcbind's socket. `statistics` outlives
   /// this object.
-  Registrar(std::vector<Registration> own, const std::string& socket_path, MountStatistics& statistics,
-            ServiceName service = kMountName, Served served = {});
+  Registrar(std::vector<Registration> own, const std::string& socket_path, ServerStatistics& statistics,
+            ServiceName service, Served served = {});
 
   void prepare(PollSet& set);
   void poll(const PollSet& set, std::uint64_t now_ns);
@@ -87,7 +68,7 @@ class Registrar {
   void have_withdrawn();
 
   const std::vector<Registration> own_;
-  MountStatistics& statistics_;
+  ServerStatistics& statistics_;
   const ServiceName service_;
   const Served served_;
   RpcLink rpcbind_;
@@ -104,4 +85,4 @@ class Registrar {
   std::string foreign_;  ///< addresses of other servers, for the log
 };
 
-}  // namespace sluice::mount
+}  // namespace sluice::onc_rpc

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/mount/tcp_clients.h"
+#include "controlplane/onc_rpc/tcp_clients.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -8,10 +8,11 @@
 #include "controlplane/mount/mount_service.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 
-namespace sluice::mount {
+namespace sluice::onc_rpc {
 namespace {
 
-using namespace lab;
+using namespace mount;
+using namespace mount::lab;
 
 /// Withholds answers for /held until the test sends them, and lists many exports.
 class HeldExports final : public Exports {
@@ -80,7 +81,7 @@ TEST_F(MountClients, two_bytes_delay_nobody_and_are_waited_for_no_longer_than_a_
   EXPECT_TRUE(stranger->receive());
   now_ns_ += 1;
   until_ended(*stranger);
-  EXPECT_EQ(value(statistics_.connections_overdue), 1u);
+  EXPECT_EQ(value(statistics_.sockets.connections_overdue), 1u);
   EXPECT_TRUE(client->receive()) << "who sends whole calls is idle for longer";
 }
 
@@ -94,7 +95,7 @@ TEST_F(MountClients, a_call_that_trickles_has_its_first_bytes_time) {
   }
   now_ns_ += kCallNs / 10;  // after the deadline of the first byte, before that of the last one
   until_ended(*stranger);
-  EXPECT_EQ(value(statistics_.connections_overdue), 1u);
+  EXPECT_EQ(value(statistics_.sockets.connections_overdue), 1u);
 }
 
 TEST_F(MountClients, a_connection_without_calls_ends) {
@@ -116,18 +117,18 @@ TEST_F(MountClients, replies_that_are_not_taken_end_the_connection_and_stop_its_
   EXPECT_EQ(reply(*client), Bytes{});
   now_ns_ += kReplyNs;
   until_clients(1);
-  EXPECT_EQ(value(statistics_.connections_overdue), 1u);
+  EXPECT_EQ(value(statistics_.sockets.connections_overdue), 1u);
 }
 
 TEST_F(MountClients, a_record_longer_than_any_call_ends_the_connection_at_once) {
   for (const std::uint32_t bytes : {static_cast<std::uint32_t>(kMaxCallBytes) + 5, 0x7FFFFFFFu}) {
-    const std::uint64_t before = value(statistics_.records_too_long);
+    const std::uint64_t before = value(statistics_.sockets.records_too_long);
     const auto stranger = connect();
     Bytes begin(12);
     xdr::store_u32(begin.data(), 1u << 31 | bytes);
     stranger->send(begin);
     until_ended(*stranger);
-    EXPECT_EQ(value(statistics_.records_too_long), before + 1);
+    EXPECT_EQ(value(statistics_.sockets.records_too_long), before + 1);
   }
 }
 
@@ -156,7 +157,7 @@ TEST_F(MountClients, one_network_has_a_share_of_the_connections) {
   }
   turns(*service_, now_ns_);
   until_ended(*connect());
-  EXPECT_EQ(value(statistics_.connections_refused), 1u);
+  EXPECT_EQ(value(statistics_.sockets.connections_refused), 1u);
   const auto other = connect(2);
   other->send(record(call_message(1, kNullCall)));
   EXPECT_EQ(reply(*other), Bytes{}) << "another host is served";
@@ -177,7 +178,7 @@ TEST_F(MountClients, the_connection_that_has_been_idle_longest_gives_way_to_a_ne
   EXPECT_FALSE(idle[0]->receive());
   EXPECT_TRUE(idle[1]->receive());
   EXPECT_EQ(service_->clients(), kMaxClients);
-  EXPECT_EQ(value(statistics_.connections_replaced), 1u);
+  EXPECT_EQ(value(statistics_.sockets.connections_replaced), 1u);
 }
 
 TEST_F(MountClients, hosts_that_hold_every_place_give_way_to_another) {
@@ -192,8 +193,8 @@ TEST_F(MountClients, hosts_that_hold_every_place_give_way_to_another) {
   const auto client = connect(99);
   client->send(record(call_message(1, kNullCall)));
   EXPECT_EQ(reply(*client), Bytes{});
-  EXPECT_EQ(value(statistics_.connections_replaced), 1u);
-  EXPECT_EQ(value(statistics_.connections_refused), 0u);
+  EXPECT_EQ(value(statistics_.sockets.connections_replaced), 1u);
+  EXPECT_EQ(value(statistics_.sockets.connections_refused), 0u);
 }
 
 TEST_F(MountClients, calls_of_a_connection_that_wait_are_bounded_and_the_rest_follows) {
@@ -269,4 +270,4 @@ TEST_F(MountClients, what_is_no_call_ends_the_connection) {
 }
 
 }  // namespace
-}  // namespace sluice::mount
+}  // namespace sluice::onc_rpc

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/mount/registration.h"
+#include "controlplane/onc_rpc/registration.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,20 +10,24 @@
 #include "controlplane/mount/mount_service.h"
 #include "tests/unit/controlplane/mount/mount_lab.h"
 
-namespace sluice::mount {
+namespace sluice::onc_rpc {
 namespace {
 
-using namespace lab;
+using namespace mount;
+using namespace mount::lab;
+
+const ServiceName kService{.name = "MOUNT", .if_other = "Remove it."};
 
 /// An rpcbind that stores its registrations.
 class MountRegistration : public testing::Test {
  protected:
   MountRegistration() : path_(testing::TempDir() + "sluice-rpcbind-" + std::to_string(::getpid())) {
     rpcbind_.emplace(path_);
-    registrar_.emplace(own_, path_, statistics_);
+    registrar_.emplace(own_, path_, statistics_.sockets, kService);
   }
   static Registration registration(const std::string& netid, const std::string& address) {
-    return {.netid = netid, .address = address, .owner = {}};
+    return {
+        .program = kMountProgram, .version = kMountVersion, .netid = netid, .address = address, .owner = {}};
   }
   /// Answers all calls that have arrived.
   void serve() {
@@ -61,7 +65,7 @@ class MountRegistration : public testing::Test {
   /// Replaces the registrar by one whose addresses are served while `served_` is true.
   void register_while_served(bool served) {
     served_ = served;
-    registrar_.emplace(own_, path_, statistics_, kNfsName, [this] { return served_; });
+    registrar_.emplace(own_, path_, statistics_.sockets, kService, [this] { return served_; });
   }
   void serve_for_a_while() {
     int left = 20;
@@ -94,7 +98,7 @@ TEST_F(MountRegistration, an_address_of_another_server_stays_from_beginning_to_e
   known_ = {registration("tcp", "0.0.0.0.3.232")};
   until([&] { return known_.size() == 2; });
   EXPECT_EQ(known_[0].address, "0.0.0.0.3.232");
-  EXPECT_EQ(statistics_.registrations_foreign.load(), 1u);
+  EXPECT_EQ(statistics_.sockets.registrations_foreign.load(), 1u);
   serve_for_a_while();
   registrar_->withdraw(now_ns_);
   until([&] { return registrar_->withdrawn(); });
@@ -116,7 +120,7 @@ TEST_F(MountRegistration, other_programs_of_the_same_transport_do_not_matter) {
   other.program = 100003;
   known_ = {other};
   until([&] { return known_.size() == 3; });
-  EXPECT_EQ(statistics_.registrations_foreign.load(), 0u);
+  EXPECT_EQ(statistics_.sockets.registrations_foreign.load(), 0u);
 }
 
 TEST_F(MountRegistration, a_later_rpcbind_one_that_forgets_and_one_that_becomes_free_are_noticed) {
@@ -245,4 +249,4 @@ TEST(NfsRegistrations, are_of_the_families_at_which_it_listens) {
 }
 
 }  // namespace
-}  // namespace sluice::mount
+}  // namespace sluice::onc_rpc

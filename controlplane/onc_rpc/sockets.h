@@ -6,30 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "controlplane/mount/exports.h"
-#include "controlplane/mount/poll_thread.h"
-#include "controlplane/mount/statistics.h"
-#include "dataplane/base/function.h"
+#include "controlplane/onc_rpc/call_handler.h"
+#include "controlplane/onc_rpc/poll_thread.h"
 
-namespace sluice::mount {
-
-/// Handler of the calls that a service receives from its sockets.
-class CallHandler {
- public:
-  /// Receives the reply. An empty message means that no reply exists. The client's connection is closed in
-  /// this case, so that the client retransmits on a new connection.
-  using Reply = Function<void(std::span<const std::byte>)>;
-
-  virtual ~CallHandler() = default;
-  /// Calls `reply` once with a message of at most `max_reply_bytes`, before this function returns or later.
-  /// Returns false without a reply if `call` is not an RPC call.
-  virtual bool answer(std::span<const std::byte> call, const Asker& asker, std::size_t max_reply_bytes,
-                      const Reply& reply) = 0;
-};
+namespace sluice::onc_rpc {
 
 /// The bound sockets of a service. Used at setup.
 class Sockets {
@@ -89,4 +72,4 @@ class Datagrams {
   std::size_t place_ = PollSet::kNowhere;
 };
 
-}  // namespace sluice::mount
+}  // namespace sluice::onc_rpc

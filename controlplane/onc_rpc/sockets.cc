@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sockets of a service, and calls over UDP.
-#include "controlplane/mount/sockets.h"
+#include "controlplane/onc_rpc/sockets.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -18,7 +18,7 @@
 #include "dataplane/base/setup_error.h"
 #include "dataplane/tcp/sockets.h"
 
-namespace sluice::mount {
+namespace sluice::onc_rpc {
 namespace {
 
 constexpr int kBacklog = 64;
@@ -203,4 +203,4 @@ bool Datagrams::receive(std::uint64_t now_ns) {
   return true;
 }
 
-}  // namespace sluice::mount
+}  // namespace sluice::onc_rpc

@@ -15,15 +15,15 @@
 #include <span>
 #include <vector>
 
-#include "controlplane/mount/poll_thread.h"
+#include "controlplane/onc_rpc/poll_thread.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/xdr/cursor.h"
 
-namespace sluice::mount {
+namespace sluice::onc_rpc {
 
-/// Maximum size of a reply, enough for some thousand exports.
+/// Maximum size of a reply over TCP, enough for a list of some thousand paths.
 inline constexpr std::uint32_t kMaxReplyBytes = 256u << 10;
 /// Time without calls after which the connection is closed.
 inline constexpr std::uint64_t kIdleLinkNs = 10'000'000'000;
@@ -135,4 +135,4 @@ class RpcLink {
   std::vector<std::byte> long_reply_;
 };
 
-}  // namespace sluice::mount
+}  // namespace sluice::onc_rpc

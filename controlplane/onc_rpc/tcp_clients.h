@@ -11,20 +11,17 @@
 #include <utility>
 #include <vector>
 
-#include "controlplane/mount/poll_thread.h"
-#include "controlplane/mount/sockets.h"
-#include "controlplane/mount/statistics.h"
+#include "controlplane/onc_rpc/call_handler.h"
+#include "controlplane/onc_rpc/poll_thread.h"
+#include "controlplane/onc_rpc/statistics.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/xdr/cursor.h"
 
-namespace sluice::mount {
+namespace sluice::onc_rpc {
 
 inline constexpr std::size_t kMaxClients = 128;
 inline constexpr std::size_t kMaxClientsOfNetwork = 32;
-/// Maximum size of a MOUNT call. A header with the longest credential and verifier and the longest path are
-/// shorter.
-inline constexpr std::size_t kMaxCallBytes = 2048;
 /// Calls of a connection that may wait for an upstream. Further calls stay in the socket's buffer.
 inline constexpr std::size_t kMaxCallsOfClient = 4;
 /// Timeouts from a call's first byte to its last, from a reply's first byte to its last, and without either.
@@ -39,8 +36,8 @@ inline constexpr std::uint64_t kAcceptRestNs = 200'000'000;
 class TcpClients {
  public:
   /// The caller keeps ownership of the listeners. They, `handler` and `statistics` outlive this object.
-  TcpClients(std::vector<int> listeners, CallHandler& handler, MountStatistics& statistics,
-             std::size_t max_call_bytes = kMaxCallBytes);
+  TcpClients(std::vector<int> listeners, CallHandler& handler, ServerStatistics& statistics,
+             std::size_t max_call_bytes);
   ~TcpClients();
   TcpClients(const TcpClients&) = delete;
   TcpClients& operator=(const TcpClients&) = delete;
@@ -95,7 +92,7 @@ class TcpClients {
   const std::vector<int> listeners_;
   std::vector<std::size_t> places_;  ///< poll indices of the listeners
   CallHandler& handler_;
-  MountStatistics& statistics_;
+  ServerStatistics& statistics_;
   const std::size_t max_call_bytes_;
   std::list<Client> clients_;
   std::uint64_t last_number_ = 0;
@@ -103,4 +100,4 @@ class TcpClients {
   std::uint64_t now_ns_ = 0;
 };
 
-}  // namespace sluice::mount
+}  // namespace sluice::onc_rpc

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/mount/tcp_clients.h"
+#include "controlplane/onc_rpc/tcp_clients.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "controlplane/mount/rpc_link.h"
+#include "controlplane/onc_rpc/rpc_link.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/tcp/sockets.h"
 
-namespace sluice::mount {
+namespace sluice::onc_rpc {
 
-TcpClients::TcpClients(std::vector<int> listeners, CallHandler& handler, MountStatistics& statistics,
+TcpClients::TcpClients(std::vector<int> listeners, CallHandler& handler, ServerStatistics& statistics,
                        std::size_t max_call_bytes)
     : listeners_(std::move(listeners)),
       places_(listeners_.size(), PollSet::kNowhere),
@@ -219,4 +219,4 @@ void TcpClients::send(Client& client) {
   client.reply_since_ns = 0;
 }
 
-}  // namespace sluice::mount
+}  // namespace sluice::onc_rpc

@@ -76,7 +76,7 @@ void ControlPlane::make_servers() {
   if (!config_.page_address.empty()) make_page();
   if (config_.mount_enabled) {
     mount_ = std::make_unique<mount::MountServer>(
-        config_.mount_port, config_.mount_rpcbind ? onc_rpc::kRpcbindSocket : "",
+        services_, config_.mount_port, config_.mount_rpcbind ? onc_rpc::kRpcbindSocket : "",
         [this](mount::MountStatistics& statistics) {
           return mount_exports(config_.block, layout_, statistics);
         },
@@ -84,7 +84,7 @@ void ControlPlane::make_servers() {
     log::info("MOUNT is served on port {}", mount_->port());
   }
   if (config_.kerberos_enabled) {
-    contexts_ = std::make_unique<kerberos::ContextServer>(config_.kerberos_port, config_.block,
+    contexts_ = std::make_unique<kerberos::ContextServer>(services_, config_.kerberos_port, config_.block,
                                                           layout_.upstream_addresses);
     log::info("Kerberos contexts are served on port {}", contexts_->port());
   }
@@ -126,7 +126,7 @@ void ControlPlane::take_over() {
   keeper_->take_over();
   // Pairs with Reactor::announce_requests(): the events for the predecessor have left the ring.
   layout_.reading_epoch.store(ownership_->epoch(), std::memory_order_release);
-  addresses_ = std::make_unique<upstreams::AddressManager>(config_.block, layout_,
+  addresses_ = std::make_unique<upstreams::AddressManager>(services_, config_.block, layout_,
                                                            [this](const Function<void()>& write) {
                                                              if (const auto own = ownership_->enter())
                                                                write();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane: its parts, and the operations that administrators call. Single-threaded. MOUNT,
-// Kerberos contexts, NLM, the exporter and the status page have their own threads, which only read the
-// segment. The address thread also writes the addresses of upstreams there. Every writer must hold the
-// right to write (segment/ownership.h). Work that may block on a disk runs in an arena (tasks/arena.h).
+// The control plane: its parts, and the operations that administrators call. Single-threaded. NLM, the
+// exporter and the status page have their own threads, which only read the segment. MOUNT, Kerberos contexts
+// and the addresses of upstreams share a thread, which writes the addresses to the segment. Every writer must
+// hold the right to write (segment/ownership.h). Work that may block on a disk runs in an arena
+// (tasks/arena.h).
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@
 #include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/kerberos_contexts.h"
 #include "controlplane/mount/mount_service.h"
+#include "controlplane/onc_rpc/poll_thread.h"
 #include "controlplane/page/status.h"
 #include "controlplane/policy/client_monitor.h"
 #include "controlplane/policy/credit_controller.h"
@@ -170,6 +172,7 @@ class ControlPlane final : public admin::Operations {
   telemetry::PendingKeys pending_keys_;
   std::unique_ptr<telemetry::Exporter> exporter_;
   std::unique_ptr<page::PageServer> page_;
+  onc_rpc::PollThread services_{"services"};  ///< polls MOUNT, Kerberos contexts and the addresses
   std::unique_ptr<upstreams::AddressManager> addresses_;
   std::unique_ptr<policy::ClientMonitor> clients_;
   std::unique_ptr<mount::MountServer> mount_;

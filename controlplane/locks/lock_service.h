@@ -86,10 +86,10 @@ class LockService final : public onc_rpc::PolledService {
   bool finishing_ = false;
 };
 
-/// The lock service with its thread.
+/// The lock service on a separate thread, because writing the journal may block.
 class LockServer {
  public:
-  explicit LockServer(const LockSettings& settings) : service_(settings, statistics_), thread_(service_) {}
+  explicit LockServer(const LockSettings& settings) : service_(settings, statistics_) {}
 
   std::uint16_t port() const { return service_.port(); }
   const LockStatistics& statistics() const { return statistics_; }
@@ -97,7 +97,8 @@ class LockServer {
  private:
   LockStatistics statistics_;
   LockService service_;
-  onc_rpc::PollThread thread_;
+  onc_rpc::PollThread thread_{"locks"};
+  onc_rpc::PollThread::Attachment attachment_{thread_, service_};
 };
 
 }  // namespace sluice::locks

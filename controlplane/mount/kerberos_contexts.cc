@@ -140,8 +140,9 @@ void ContextService::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
   clients_.poll(set, now_ns);
 }
 
-ContextServer::ContextServer(std::uint16_t port, const segment::ConfigBlock& block,
+ContextServer::ContextServer(onc_rpc::PollThread& thread, std::uint16_t port,
+                             const segment::ConfigBlock& block,
                              const segment::SharedUpstreamAddresses& addresses)
-    : service_(port, block, addresses, statistics_), thread_(service_) {}
+    : service_(port, block, addresses, statistics_), attachment_(thread, service_) {}
 
 }  // namespace sluice::kerberos

@@ -7,8 +7,8 @@
 //
 // Such a call cannot be retransmitted, because its token is valid for one use. If the call is lost, the
 // client's connection is closed and the client starts over. The number of calls in progress is bounded by
-// the client slots (tcp_clients.h), the size of a reply by rpc_link.h. The server has its own thread, and
-// nothing on it blocks.
+// the client slots (tcp_clients.h), the size of a reply by rpc_link.h. Nothing blocks, so that other services
+// may share the thread.
 #pragma once
 
 #include <cstddef>
@@ -87,12 +87,12 @@ class ContextService final : public onc_rpc::PolledService {
   onc_rpc::TcpClients clients_;
 };
 
-/// The service with its thread.
+/// The service on a poll thread.
 class ContextServer {
  public:
-  /// Binds `port` and starts the thread. `addresses` outlives this object. Throws SetupError if the port is
-  /// in use.
-  ContextServer(std::uint16_t port, const segment::ConfigBlock& block,
+  /// Binds `port` and attaches the service to `thread`. `thread` and `addresses` outlive this object. Throws
+  /// SetupError if the port is in use.
+  ContextServer(onc_rpc::PollThread& thread, std::uint16_t port, const segment::ConfigBlock& block,
                 const segment::SharedUpstreamAddresses& addresses);
 
   std::uint16_t port() const { return service_.port(); }
@@ -101,7 +101,7 @@ class ContextServer {
  private:
   ContextStatistics statistics_;
   ContextService service_;
-  onc_rpc::PollThread thread_;
+  onc_rpc::PollThread::Attachment attachment_;
 };
 
 }  // namespace sluice::kerberos

@@ -267,9 +267,11 @@ bool MountService::finished() const {
                      [](const onc_rpc::Registrar& registrar) { return registrar.withdrawn(); });
 }
 
-MountServer::MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports,
-                         events::Journal& journal, const std::optional<NfsListener>& nfs)
-    : service_(port, rpcbind, make_exports(statistics_), statistics_, journal, nfs), thread_(service_) {}
+MountServer::MountServer(onc_rpc::PollThread& thread, std::uint16_t port, const std::string& rpcbind,
+                         const MakeExports& make_exports, events::Journal& journal,
+                         const std::optional<NfsListener>& nfs)
+    : service_(port, rpcbind, make_exports(statistics_), statistics_, journal, nfs),
+      attachment_(thread, service_) {}
 
 namespace {
 

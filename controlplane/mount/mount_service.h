@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MOUNT version 3 over TCP and UDP, IPv4 and IPv6 (RFC 1813, appendix I). NFSv3 clients get the root handle
-// here before they connect over RDMA. The server has its own thread, and nothing on it blocks.
+// here before they connect over RDMA. Nothing blocks, so that other services may share the thread.
 #pragma once
 
 #include <cstddef>
@@ -90,14 +90,16 @@ class MountService final : public onc_rpc::PolledService {
 /// Creates the exports; called once.
 using MakeExports = Function<std::unique_ptr<Exports>(MountStatistics&)>;
 
-/// The service with its thread.
+/// The service on a poll thread.
 class MountServer {
  public:
-  /// Binds `port`, or any free port if it is zero, and starts the thread. `rpcbind` is the path of rpcbind's
-  /// socket for the registration, or empty; a missing rpcbind is not an error. `nfs` is registered as well.
-  /// `journal` outlives this object. Throws SetupError if the port is in use.
-  MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports,
-              events::Journal& journal, const std::optional<NfsListener>& nfs = {});
+  /// Binds `port`, or any free port if it is zero, and attaches the service to `thread`, which outlives this
+  /// object. `rpcbind` is the path of rpcbind's socket for the registration, or empty; a missing rpcbind is
+  /// not an error. `nfs` is registered as well. `journal` outlives this object. Throws SetupError if the port
+  /// is in use.
+  MountServer(onc_rpc::PollThread& thread, std::uint16_t port, const std::string& rpcbind,
+              const MakeExports& make_exports, events::Journal& journal,
+              const std::optional<NfsListener>& nfs = {});
 
   std::uint16_t port() const { return service_.port(); }
   const MountStatistics& statistics() const { return statistics_; }
@@ -105,8 +107,8 @@ class MountServer {
  private:
   MountStatistics statistics_;
   MountService service_;
-  onc_rpc::PollThread
-      thread_;  ///< its destructor withdraws the registration, for which rpcbind has kWithdrawNs
+  /// The destructor withdraws the registrations, for which rpcbind has kWithdrawNs.
+  onc_rpc::PollThread::Attachment attachment_;
 };
 
 }  // namespace sluice::mount

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A thread with a poll loop that drives a service. prepare() registers the events to wait for, and poll()
-// does the work that is possible without blocking.
+// A thread with a poll loop that drives services. prepare() registers the events to wait for, and poll() does
+// the work that is possible without blocking. The services of a thread are polled one after the other, so a
+// service that may block needs a separate thread.
 #pragma once
 
 #include <poll.h>
@@ -52,24 +53,40 @@ class PollSet {
   std::uint64_t wake_ns_ = kNever;
 };
 
+/// The loop's thread calls all functions.
 class PolledService {
  public:
   virtual ~PolledService() = default;
   virtual void prepare(PollSet& set) = 0;
   virtual void poll(const PollSet& set, std::uint64_t now_ns) = 0;
-  /// Begins the shutdown. The loop continues until finished().
+  /// Begins the shutdown. The loop continues to poll this service until finished().
   virtual void finish(std::uint64_t /*now_ns*/) {}
   virtual bool finished() const { return true; }
 };
 
 class PollThread {
  public:
-  /// Starts the thread. `service` outlives this object. Throws SetupError.
-  explicit PollThread(PolledService& service);
-  /// Begins the shutdown and blocks until the service is finished.
+  /// Starts the thread. `name` has at most 15 characters; debuggers and `ps` show it. Throws SetupError.
+  explicit PollThread(const char* name);
+  /// Ends the thread. All services must have been detached.
   ~PollThread();
   PollThread(const PollThread&) = delete;
   PollThread& operator=(const PollThread&) = delete;
+
+  /// The time during which a thread polls a service. Created and destroyed by any other thread.
+  class Attachment {
+   public:
+    /// Adds `service` to the services of `thread`. Both outlive this object.
+    Attachment(PollThread& thread, PolledService& service);
+    /// Begins the shutdown of the service, and blocks until it is finished.
+    ~Attachment();
+    Attachment(const Attachment&) = delete;
+    Attachment& operator=(const Attachment&) = delete;
+
+   private:
+    PollThread& thread_;
+    PolledService& service_;
+  };
 
  private:
   struct Running;

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registration with rpcbind, the messages of rpcbind, and the thread of a service.
+// Registration with rpcbind, the messages of rpcbind, and the poll loop of services.
 #include "controlplane/onc_rpc/registration.h"
 
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <charconv>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "controlplane/onc_rpc/poll_thread.h"
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/log/log.h"
 #include "dataplane/segment/heartbeat.h"
@@ -34,34 +38,97 @@ FileDescriptor wake_event() {
 }  // namespace
 
 struct PollThread::Running {
-  explicit Running(PolledService& polled) : service(polled) {}
+  enum class Phase : std::uint8_t {
+    Serving,
+    Detaching,  ///< the attachment's destructor waits; finish() has not been called
+    Finishing,  ///< finish() has been called
+  };
+  struct Attached {
+    PolledService* service = nullptr;
+    Phase phase = Phase::Serving;
+  };
 
   void run() {
     PollSet set;
-    const auto turn = [&](bool until_stopped) {
+    while (next_iteration()) {
       set.clear();
-      if (until_stopped) set.add(wake.get(), POLLIN);
-      service.prepare(set);
+      const std::size_t woken = set.add(wake.get(), POLLIN);
+      for (PolledService* const service : services) service->prepare(set);
       set.wait(segment::monotonic_ns());
-      service.poll(set, segment::monotonic_ns());
-    };
-    while (!stop) turn(true);
-    service.finish(segment::monotonic_ns());
-    while (!service.finished()) turn(false);
+      eventfd_t ignored = 0;
+      if (set.events(woken) != 0) ::eventfd_read(wake.get(), &ignored);
+      for (PolledService* const service : services) service->poll(set, segment::monotonic_ns());
+    }
   }
 
-  PolledService& service;
+  /// Updates `services`. Returns false if the thread ends.
+  bool next_iteration() {
+    const std::lock_guard lock(mutex);
+    for (Attached& one : attached) {
+      if (one.phase != Phase::Detaching) continue;
+      one.service->finish(segment::monotonic_ns());
+      one.phase = Phase::Finishing;
+    }
+    const auto has_finished = [](const Attached& one) {
+      return one.phase == Phase::Finishing && one.service->finished();
+    };
+    if (std::erase_if(attached, has_finished) > 0) detached.notify_all();
+    services.clear();
+    for (const Attached& one : attached) services.push_back(one.service);
+    return !stop;
+  }
+
+  void attach(PolledService& service) {
+    const std::lock_guard lock(mutex);
+    attached.push_back({.service = &service});
+    ::eventfd_write(wake.get(), 1);
+  }
+
+  void detach(const PolledService& service) {
+    std::unique_lock lock(mutex);
+    const auto find_it = [&] {
+      return std::find_if(attached.begin(), attached.end(),
+                          [&](const Attached& one) { return one.service == &service; });
+    };
+    if (!SLUICE_INVARIANT(find_it() != attached.end(), list_membership)) return;
+    find_it()->phase = Phase::Detaching;
+    ::eventfd_write(wake.get(), 1);
+    detached.wait(lock, [&] { return find_it() == attached.end(); });
+  }
+
+  void end() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    ::eventfd_write(wake.get(), 1);
+    thread.join();
+  }
+
   const FileDescriptor wake = wake_event();  ///< wakes the thread from its wait
-  std::atomic<bool> stop{false};
+  std::mutex mutex;
+  std::condition_variable detached;
+  std::vector<Attached> attached;        ///< guarded by mutex
+  bool stop = false;                     ///< guarded by mutex
+  std::vector<PolledService*> services;  ///< services of this iteration; used by the thread only
   std::thread thread{[this] { run(); }};
 };
 
-PollThread::PollThread(PolledService& service) : running_(make_owned<Running>(service)) {}
+PollThread::PollThread(const char* name) : running_(make_owned<Running>()) {
+  ::pthread_setname_np(running_->thread.native_handle(), name);
+}
 
 PollThread::~PollThread() {
-  running_->stop = true;
-  ::eventfd_write(running_->wake.get(), 1);
-  running_->thread.join();
+  running_->end();
+}
+
+PollThread::Attachment::Attachment(PollThread& thread, PolledService& service)
+    : thread_(thread), service_(service) {
+  thread_.running_->attach(service_);
+}
+
+PollThread::Attachment::~Attachment() {
+  thread_.running_->detach(service_);
 }
 
 namespace {

@@ -88,12 +88,12 @@ void AddressService::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
   reconcile(now_ns);
 }
 
-AddressManager::AddressManager(const segment::ConfigBlock& config, segment::Layout& layout,
-                               AddressService::AsOwner as_owner)
+AddressManager::AddressManager(onc_rpc::PollThread& thread, const segment::ConfigBlock& config,
+                               segment::Layout& layout, AddressService::AsOwner as_owner)
     : service_(
           upstreams_of(config), config.driver, layout.upstream_addresses,
           [&layout] { return failures_of(layout); }, look_up, std::move(as_owner)),
-      thread_(service_) {}
+      attachment_(thread, service_) {}
 
 void AddressManager::reconfigure(const segment::ConfigBlock& config) {
   service_.reconfigure(upstreams_of(config));

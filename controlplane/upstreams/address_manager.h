@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Keeps the addresses of all upstreams in the segment up to date (segment/upstream_addresses.h), and
-// records which upstreams the data plane reaches. The addresses have their own thread, on which nothing
-// blocks, because names are resolved in an arena.
+// records which upstreams the data plane reaches. Nothing blocks, because names are resolved in an arena, so
+// that other services may share the thread.
 #pragma once
 
 #include <array>
@@ -81,18 +81,18 @@ class AddressService final : public onc_rpc::PolledService {
   std::optional<Upstreams> next_;  ///< guarded by mutex_
 };
 
-/// The addresses of all upstreams with their thread.
+/// The addresses of all upstreams on a poll thread.
 class AddressManager {
  public:
-  /// Starts the thread. `layout` outlives this object. Throws SetupError.
-  AddressManager(const segment::ConfigBlock& config, segment::Layout& layout,
+  /// Attaches the service to `thread`. `thread` and `layout` outlive this object. Throws SetupError.
+  AddressManager(onc_rpc::PollThread& thread, const segment::ConfigBlock& config, segment::Layout& layout,
                  AddressService::AsOwner as_owner);
   void reconfigure(const segment::ConfigBlock& config);
   const tasks::ArenaStatistics& lookups() const { return service_.lookups(); }
 
  private:
   AddressService service_;
-  onc_rpc::PollThread thread_;
+  onc_rpc::PollThread::Attachment attachment_;
 };
 
 /// Records an event when an upstream becomes unreachable or reachable, judged by the connections of all

@@ -53,8 +53,9 @@ class Mount : public testing::TestWithParam<std::tuple<bool, bool>> {};
 TEST_P(Mount, V1_182_clients_get_handles_over_tcp_and_udp) {
   const auto [tcp, six] = GetParam();
   events::Journal journal([](const events::Event&) {});
+  PollThread thread("mount");
   MountServer server(
-      0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
+      thread, 0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
   sockaddr_storage address;
   const socklen_t bytes = tcp::socket_address(six ? kSix : kFour, server.port(), address);
   const int socket = ::socket(six ? AF_INET6 : AF_INET, tcp ? SOCK_STREAM : SOCK_DGRAM, 0);
@@ -105,8 +106,9 @@ TEST_P(Mount, V1_182_clients_get_handles_over_tcp_and_udp) {
 TEST_P(Mount, calls_from_privileged_ports_are_told_from_others) {
   const auto [tcp, six] = GetParam();
   events::Journal journal([](const events::Event&) {});
+  PollThread thread("mount");
   MountServer server(
-      0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
+      thread, 0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
   for (const bool privileged : {false, true}) {
     sockaddr_storage address;
     const socklen_t bytes = tcp::socket_address(six ? kSix : kFour, server.port(), address);
@@ -141,8 +143,9 @@ INSTANTIATE_TEST_SUITE_P(Transports, Mount, testing::Combine(testing::Bool(), te
 TEST(MountOnLink, a_client_with_a_link_local_address_is_known_by_its_zone_over_tcp_and_udp) {
   if (const std::string why = make_link_of_own(); !why.empty()) GTEST_SKIP() << why;
   events::Journal journal([](const events::Event&) {});
+  PollThread thread("mount");
   MountServer server(
-      0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
+      thread, 0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
   const auto host = parse_address(kOnLinkOfOwn);
   ASSERT_TRUE(host);
   sockaddr_storage address;
@@ -170,8 +173,9 @@ TEST(MountOnLink, a_client_with_a_link_local_address_is_known_by_its_zone_over_t
 /// one.
 TEST(MountDatagrams, a_reply_leaves_from_where_the_call_went) {
   events::Journal journal([](const events::Event&) {});
+  PollThread thread("mount");
   MountServer server(
-      0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
+      thread, 0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
   sockaddr_storage other;
   socklen_t bytes = tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 9), server.port(), other);
   const int socket = ::socket(AF_INET, SOCK_DGRAM, 0);

@@ -311,8 +311,9 @@ def softroce_cells(queue_pair):
 
 
 def verbs_cells(queue_pair):
-    return {ring: lambda ring=ring: distance(member(queue_pair, f"{ring}_", "tail_"), member(queue_pair, f"{ring}_", "head_"))
-            for ring in ("sends", "receives")}
+    rings = {ring: lambda ring=ring: distance(member(queue_pair, f"{ring}_", "tail_"), member(queue_pair, f"{ring}_", "head_"))
+             for ring in ("sends", "receives")}
+    return {"state": lambda: word(member(queue_pair, "stage_", "state_")), **rings}
 
 
 DRIVERS = {"LoopbackQueuePair": ("loopback", loopback_cells), "SoftQueuePair": ("softroce", softroce_cells),
@@ -326,7 +327,7 @@ def add_queue_pair(table, connection):
     kind = str(queue_pair.type.unqualified()).rsplit("::", 1)[-1]
     driver, more = DRIVERS.get(kind, (kind, lambda _: {}))
     table.add(connection=connection.name, driver=driver, queue_pair=lambda: integer(member(queue_pair, "number_")),
-              state=lambda: word(member(queue_pair, "state_")), **more(queue_pair))
+              **{"state": lambda: word(member(queue_pair, "state_")), **more(queue_pair)})
 
 
 def send_queue(queue_pair):

@@ -580,7 +580,7 @@ def gdb_shows_queue_pairs_in_a_core(bench):
     printed = gdb("-iex", f"set solib-search-path {packed}/lib", f"{packed}/sluice-dataplane", f"{bench.server.dir}/core",
                   commands=["sluice connections", "sluice queue-pairs"])
     queue_pair, = table(printed, ["connection", "driver", "queue-pair"])
-    wanted = {"driver": "verbs", "queue-pair": str(shown["queue_pair"]), "state": "ReadyToSend", "sends": "0"}
+    wanted = {"driver": "verbs", "queue-pair": str(shown["queue_pair"]), "state": "Connected", "sends": "0"}
     # All calls are answered, so no Send is outstanding, and each credit has a Receive, with a few spare ones.
     receives_agree = shown["credits"] <= int(queue_pair["receives"]) <= 2 * shown["credits"]
     if {name: queue_pair[name] for name in wanted} != wanted or not receives_agree:

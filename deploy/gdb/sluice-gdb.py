@@ -348,10 +348,10 @@ def add_work_requests(table, connection):
     queue = None if queue_pair is None else send_queue(queue_pair)
     if queue is None:
         return
-    entries, mask, head, tail = queue
-    head = integer(head)
+    entries, mask, first, end = queue
+    head = integer(first)
     kinds = {field.enumval: field.name.rsplit("::", 1)[-1] for field in gdb.lookup_type("sluice::rpcrdma::WrKind").fields()}
-    for i in range(distance(head, tail)):
+    for i in range(distance(first, end)):
         entry = entries[(head + i) & mask]
         wr_id = integer(member(entry, "wr_id"))
         names = [field.name for field in entry.type.fields()]

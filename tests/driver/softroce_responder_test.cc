@@ -320,7 +320,7 @@ TEST_F(Classes, data_and_acknowledgements_have_that_of_their_connection_and_noti
     expect(each, kClass, kEcnCapable, 3);
   }
   EXPECT_EQ(data, 1);
-  EXPECT_EQ(acknowledgements, 2);
+  EXPECT_GE(acknowledgements, 2);  // the NAK of a gap is repeated after a round trip
   EXPECT_EQ(notifications, 1);
 }
 

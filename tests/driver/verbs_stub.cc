@@ -47,6 +47,15 @@ void VerbsStub::note(const char* function) {
 
 // --- Asynchronous events
 
+namespace {
+
+bool is_of_queue_pair(const ibv_async_event& event) {
+  return event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED ||
+         (event.event_type <= IBV_EVENT_PATH_MIG_ERR && event.event_type != IBV_EVENT_CQ_ERR);
+}
+
+}  // namespace
+
 ibv_context* VerbsStub::open() {
   const std::lock_guard lock(lock_);
   ibv_context* const made = make_context();
@@ -111,7 +120,15 @@ bool VerbsStub::take_event(ibv_context* context, ibv_async_event& event) {
   event = events.front();
   events.pop_front();
   take_signal(context);
+  if (is_of_queue_pair(event)) ++unacknowledged_[event.element.qp];
   return true;
+}
+
+void VerbsStub::acknowledge(const ibv_async_event& event) {
+  if (!is_of_queue_pair(event)) return;
+  const std::lock_guard lock(lock_);
+  if (--unacknowledged_.at(event.element.qp) == 0) unacknowledged_.erase(event.element.qp);
+  acknowledged_.notify_all();
 }
 
 void VerbsStub::delay_last_receives(bool delay) {
@@ -291,19 +308,18 @@ ibv_qp* VerbsStub::make(ibv_pd* pd, const ibv_qp_init_attr& wanted) {
 }
 
 void VerbsStub::destroy(ibv_qp* qp) {
-  const std::lock_guard lock(lock_);
+  std::unique_lock lock(lock_);
   const std::uint32_t number = qp->qp_num;
   unflushed_.erase(number);
   unreached_.erase(number);
   auto& events = events_.at(qp->context);
   const std::size_t before = events.size();
   std::erase_if(events, [&](const ibv_async_event& event) {
-    const bool of_queue_pair =
-        event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED ||
-        (event.event_type <= IBV_EVENT_PATH_MIG_ERR && event.event_type != IBV_EVENT_CQ_ERR);
-    return of_queue_pair && event.element.qp == qp;
+    return is_of_queue_pair(event) && event.element.qp == qp;
   });
   for (std::size_t i = events.size(); i < before; ++i) take_signal(qp->context);
+  // ibv_destroy_qp(3) waits until the events of the queue pair that were taken are acknowledged.
+  acknowledged_.wait(lock, [&] { return !unacknowledged_.contains(qp); });
   if (provider_.cleans_queues)
     for (StubQueue* const queue : queues_)
       std::erase_if(queue->completions, [&](const ibv_wc& wc) { return wc.qp_num == number; });

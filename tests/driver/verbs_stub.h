@@ -11,6 +11,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -162,6 +163,7 @@ class VerbsStub {
   ibv_context* open();
   void close(ibv_context* context);
   bool take_event(ibv_context* context, ibv_async_event& event);
+  void acknowledge(const ibv_async_event& event);
   std::uint8_t address();
   std::size_t gids() const { return gids_; }
   std::size_t first_roce_v2() const { return first_roce_v2_; }
@@ -253,7 +255,9 @@ class VerbsStub {
   std::vector<std::string> noted_;
   std::uint32_t windows_made_ = 0;
   std::map<ibv_context*, std::deque<ibv_async_event>> events_;  ///< of open contexts
-  std::map<std::uint32_t, Pair> pairs_;                         ///< by QPN
+  std::map<const ibv_qp*, std::uint32_t> unacknowledged_;       ///< taken events of each queue pair
+  std::condition_variable acknowledged_;
+  std::map<std::uint32_t, Pair> pairs_;  ///< by QPN
   std::set<StubQueue*> queues_;
   std::set<Window*> windows_;
   std::map<std::uint32_t, ibv_mr*> regions_;  ///< by lkey

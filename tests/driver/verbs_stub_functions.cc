@@ -321,8 +321,9 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
   VerbsStub::get().note("ibv_get_async_event");
   return VerbsStub::get().take_event(context, *event) ? 0 : -1;
 }
-void ibv_ack_async_event(ibv_async_event*) {
+void ibv_ack_async_event(ibv_async_event* event) {
   VerbsStub::get().note("ibv_ack_async_event");
+  VerbsStub::get().acknowledge(*event);
 }
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wanted) {
   VerbsStub::get().note("ibv_create_qp");

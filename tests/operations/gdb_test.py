@@ -39,10 +39,12 @@ NULL = "536871065.1.0"  # dataplane/service/api/null.h
 EVERYTHING = ["sluice reactors", "sluice connections", "sluice slots", "sluice queue-pairs", "sluice queue-pairs 0.0"]
 
 
-def compare(printed, planes):
-    """Compares gdb's view of the connection with sluicectl's. The replies were sent and not yet received by the client. Returns the queue pair."""
-    # The data plane may have counted as dead while gdb had stopped it.
+def compare(look, planes):
+    """Compares gdb's view of the connection, which look() returns, with sluicectl's. The replies were sent and not yet received by the client.
+    Returns gdb's queue pair and sluicectl's connection."""
+    # Asked before gdb stops the data plane, which may then count as dead, and whose peer may time out.
     shown = planes.wait("the connection", lambda: planes.ctl("connections", "show", "0", "0"))
+    printed = look()
     connection, = table(printed, ["connection", "state", "peer"])
     same = {"state": "Open", "peer": shown["peer"], "version": f"Version{shown['version']}", "credits": str(shown["credits"]),
             "busy": str(shown["busy"]), "calls": str(shown["calls"])}
@@ -61,7 +63,7 @@ def compare(printed, planes):
     # Every slot in Replying waits for one of these Sends: its own, or the last one that shares a completion with it.
     replies = {entry["of"] for entry in work if entry["of"].startswith("ReplySent ")}
     assert replies <= {f"ReplySent {slot['slot']}" for slot in slots} and len(slots) < len(replies) + SENDS_PER_COMPLETION, (work, slots)
-    return queue_pair
+    return queue_pair, shown
 
 
 def with_client_stopped(planes, load, body):
@@ -97,11 +99,10 @@ def a_live_data_plane_and_its_core_show_what_sluicectl_shows():
 
     def look():
         target = ["-p", str(planes.data.pid)]
-        live = gdb(*target, commands=[*EVERYTHING, f"gcore {core}"])
-        queue_pair = compare(live, planes)
+        queue_pair, _ = compare(lambda: gdb(*target, commands=[*EVERYTHING, f"gcore {core}"]), planes)
         assert queue_pair["driver"] == "loopback" and int(queue_pair["produced"]) > int(queue_pair["acknowledged"]) > 0, queue_pair
-        of_core = gdb(DATA, core, commands=EVERYTHING)
-        assert compare(of_core, planes) == queue_pair, of_core
+        of_core, _ = compare(lambda: gdb(DATA, core, commands=EVERYTHING), planes)
+        assert of_core == queue_pair, of_core
         # The numbers are of an open connection, a closed one, one that does not exist, and an invalid number.
         named = gdb(*target, commands=["sluice connections 0.0", "sluice connections 0.3", "sluice slots 0.99"])
         assert [row["connection"] for row in table(named, ["connection"])] == ["0.0"], named
@@ -124,12 +125,11 @@ def packet_sequence_numbers_of_softroce():
     planes = OverMemif(*PROGRAMS)
 
     def look():
-        queue_pair = compare(gdb("-p", str(planes.data.pid), commands=EVERYTHING), planes)
+        queue_pair, shown = compare(lambda: gdb("-p", str(planes.data.pid), commands=EVERYTHING), planes)
         assert queue_pair["driver"] == "softroce", queue_pair
         first, next_psn, end_psn = (int(queue_pair[name]) for name in ("unacked-psn", "next-psn", "end-psn"))
         # At most as many packets as the work requests have are outstanding, and some are not acknowledged.
         assert 0 < end_psn - first & 0xffffff <= int(queue_pair["sends"]) and next_psn - first & 0xffffff <= end_psn - first & 0xffffff, queue_pair
-        shown = planes.ctl("connections", "show", "0", "0")
         assert int(queue_pair["queue-pair"]) == shown["queue_pair"] and int(queue_pair["msn"]) == shown["calls"] & 0xffffff, (queue_pair, shown)
 
     planes.start()

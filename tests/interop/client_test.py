@@ -9,7 +9,7 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from judged import JudgedKernel, deviations, page_of, read_result, rows_of  # noqa: E402
+from judged import JudgedKernel, deviations, need_the_kernel_of_the_page, page_of, read_result, rows_of  # noqa: E402
 from lab import ETHDEV, PLAIN_GUEST, ROCE_HOST, Failed, need_lab, run_tests  # noqa: E402
 
 CONFORMANCE, PAGE = sys.argv[1:3]
@@ -117,6 +117,7 @@ def merged(runs):
 
 
 def the_page_says_what_linux_does_otherwise(bench):
+    need_the_kernel_of_the_page()
     result = merged(bench.runs)
     if "--write" in sys.argv:
         not_seen = "".join(f"- `{test['name']}`: {test['detail']}\n" for test in result["tests"] if test["outcome"] == "skipped")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from judged import JudgedKernel, deviations, page_of, rows_of  # noqa: E402
+from judged import JudgedKernel, deviations, need_the_kernel_of_the_page, page_of, rows_of  # noqa: E402
 from lab import ETHDEV, PLAIN_GUEST, ROCE_GUEST, ROCE_HOST, Failed, need_lab, run_tests  # noqa: E402
 
 CONFORMANCE, PAGE = sys.argv[1:3]
@@ -51,6 +51,7 @@ def odd_ones(result, documented):
 
 
 def the_page_says_what_linux_does_otherwise(bench):
+    need_the_kernel_of_the_page()
     result = bench.judged("--rpcrdma", "1")
     if len(result["tests"]) < 100 or result["skipped"]:
         raise Failed(f"{len(result['tests'])} tests, {result['skipped']} skipped")

@@ -51,7 +51,6 @@ modules="virtio_pci virtio_net virtio_rng 9pnet_virtio 9p rdma_rxe rdma_cm rdma_
   rpcsec_gss_krb5 cts sch_netem sch_ingress ifb cls_matchall act_mirred 8021q bonding veth uio_pci_generic
   vfio_pci vfio_iommu_type1"
 optional_modules="crc32c_generic crc32c-intel crc32_generic crc32-pclmul libcrc32c"  # built in, or named otherwise, in newer kernels
-optional_programs="nfsdcld"  # keeps the record of NFS 4 clients for servers that have none in the kernel
 programs="bash mount umount kmod ip tc rdma tcpdump rping ib_send_lat ib_read_bw ib_write_bw fio
   mount.nfs umount.nfs getfacl setfacl nfs4_getfacl nfs4_setfacl rpc.gssd setpriv exportfs rpc.nfsd rpc.mountd rpc.statd sm-notify rpcbind dd sha256sum md5sum head stat sync timeout find sort readlink cp mv ln"
 
@@ -122,11 +121,6 @@ PYTHON
     done
     echo "None of the packages has $program." >&2
     exit 1
-  done
-  for program in $optional_programs; do
-    for folder in bin sbin usr/bin usr/sbin; do
-      if [ -e "base/$folder/$program" ]; then add "$folder/$program"; continue 2; fi
-    done
   done
   add bin/busybox
   add lib64/ld-linux-x86-64.so.2

@@ -20,7 +20,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-from planes_of_tests import Failed, need, run_test, skip_all  # noqa: E402
+from planes_of_tests import Failed, Skipped, need, run_test, skip_all  # noqa: E402,F401
 
 ROCE_HOST, ROCE_GUEST, ROCE_OTHER = "10.77.0.1", "10.77.0.2", "10.77.0.3"
 PLAIN_HOST, PLAIN_GUEST = "10.78.0.1", "10.78.0.2"

@@ -2,6 +2,7 @@
 """Functions that tests and benchmarks share, and both planes as processes."""
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -68,11 +69,27 @@ def need(*programs, root_for=None):
         skip_all(sentence)
 
 
+# Below the range from which Linux takes the ports of outgoing connections (net.ipv4.ip_local_port_range): such a connection
+# from any address keeps a server from its port.
+PORTS_OF_TESTS = range(21000, 32768)
+ports_held = []
+
+
 def free_port():
-    """Returns a TCP port of 127.0.0.1 that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Returns a port that no socket of this host uses and that no other test gets as long as this process runs."""
+    for port in random.sample(PORTS_OF_TESTS, len(PORTS_OF_TESTS)):
+        hold = socket.socket(socket.AF_UNIX)
+        try:
+            hold.bind(f"\0sluice-tests-port-{port}")
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                with socket.socket(socket.AF_INET, kind) as probe:
+                    probe.bind(("0.0.0.0", port))
+        except OSError:
+            hold.close()
+            continue
+        ports_held.append(hold)
+        return port
+    raise Failed(f"No port of {PORTS_OF_TESTS} is free.")
 
 
 def memif_ethdev(folder, role):

@@ -36,6 +36,9 @@ struct DeviceLimits {
   std::uint32_t max_send_sge = 0;
   std::uint32_t max_read_sge = 1;  ///< per RDMA Read; at most max_send_sge
   std::uint32_t max_windows = 0;
+  /// Regions that can be registered for calls at a time. Zero unless the device has no memory windows and its
+  /// configuration allows regions.
+  std::uint32_t max_call_regions = 0;
   std::uint32_t max_message_bytes = 0;  ///< per RDMA Read or Write
   std::uint32_t max_send_bytes = 0;     ///< per Send
   bool immediate_data = false;
@@ -64,6 +67,9 @@ class Device {
   /// Registers the caller's memory for local use; it must outlive the device.
   virtual MemoryRegion register_memory(std::span<std::byte> bytes) = 0;
   virtual MemoryWindow allocate_window() = 0;
+  /// Setup. Adds a protection domain for the queue pairs of one peer that register regions, and registers all
+  /// memory in it for local use. Returns the first domain on a device with memory windows.
+  virtual ProtectionDomain allocate_domain() { return {}; }
 
   /// Setup. Announces that `count` queue pairs with these limits will be requested. A device that is slow to
   /// create a queue pair creates some in advance, in parallel to the reactor.

@@ -22,6 +22,7 @@ struct QueuePairLimits {
   std::uint32_t max_send_sge = 16;
   std::uint8_t initiator_depth = 16;  ///< our outstanding RDMA Reads; further ones wait in the queue
   std::uint8_t rnr_retry = 7;         ///< 7 means unlimited
+  ProtectionDomain domain{};          ///< from Device::allocate_domain()
   friend bool operator==(const QueuePairLimits&, const QueuePairLimits&) = default;
 };
 
@@ -52,6 +53,25 @@ class QueuePair {
   /// otherwise).
   virtual std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                           AccessFlags access) noexcept = 0;
+
+  /// Starts to register `bytes`, inside the region of `lkey`, as a region with remote access, in the
+  /// protection domain of the queue pair. The work completion, of WcOpcode::RegisterRegion, has the new rkey,
+  /// or status BindError if the device refuses. Work requests posted before that completion must not name the
+  /// region. Returns false if `window` is in use or the queue pair is not connected. Only for devices without
+  /// memory windows (DeviceLimits::max_call_regions). The end of the queue pair ends the access.
+  virtual bool register_region(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey, AccessFlags access,
+                               std::uint64_t wr_id) noexcept {
+    static_cast<void>(window), static_cast<void>(bytes), static_cast<void>(lkey);
+    static_cast<void>(access), static_cast<void>(wr_id);
+    return false;
+  }
+  /// Starts to deregister the region of `window`. The work completion, of WcOpcode::LocalInvalidate and only
+  /// with kSignaled, comes when the peer can no longer access it and all regions before it. Returns false if
+  /// the queue pair has no such region.
+  virtual bool deregister_region(MemoryWindow window, std::uint64_t wr_id, std::uint8_t flags) noexcept {
+    static_cast<void>(window), static_cast<void>(wr_id), static_cast<void>(flags);
+    return false;
+  }
 
   /// Moves to State::Error. Outstanding work requests are flushed through Device::poll() once the peer can no
   /// longer access the memory.

@@ -76,7 +76,15 @@ enum class WcStatus : std::uint8_t {
 };
 const char* to_string(WcStatus status) noexcept;
 
-enum class WcOpcode : std::uint8_t { Send, RdmaWrite, RdmaRead, LocalInvalidate, BindWindow, Receive };
+enum class WcOpcode : std::uint8_t {
+  Send,
+  RdmaWrite,
+  RdmaRead,
+  LocalInvalidate,
+  BindWindow,
+  RegisterRegion,  ///< QueuePair::register_region()
+  Receive,
+};
 
 /// Opcode of the work completion of a send work request.
 constexpr WcOpcode completion_opcode(SendOpcode opcode) noexcept {
@@ -100,7 +108,9 @@ struct WorkCompletion {
   std::uint64_t wr_id = 0;
   std::uint32_t byte_len = 0;  ///< Receive, RdmaRead: bytes placed. Only valid with Success.
   QueuePairNumber qp{};
-  Rkey invalidated{};  ///< Receive with remote_invalidate: the handle that the peer invalidated; else zero
+  /// Receive with remote_invalidate: the handle that the peer invalidated. RegisterRegion: the key of the
+  /// region. Else zero.
+  Rkey rkey{};
   WcStatus status = WcStatus::Success;
   WcOpcode opcode = WcOpcode::Send;
   bool remote_invalidate = false;

@@ -112,7 +112,10 @@ ToolDevice open_device(const DeviceOptions& options) {
   if (options.driver == "verbs") {
     // The device is opened before this thread is pinned. Otherwise the device's set-up thread would inherit
     // the affinity and share the processor of the poll loop.
-    result.device = rdma::verbs::open({.device = options.rdma_device, .max_queue_pairs = 64});
+    result.device = rdma::verbs::open({.device = options.rdma_device,
+                                       .max_queue_pairs = 64,
+                                       .windows = !options.no_memory_windows,
+                                       .call_regions = options.no_memory_windows});
     pin(cpu);
     result.own_manager = std::make_unique<cm::RdmaCmManager>(address_in(options.server));
     return result;

@@ -17,10 +17,11 @@ struct DeviceOptions {
   std::string driver = "loopback";
   std::string fabric = "/dev/shm/sluice-loopback";  ///< loopback: fabric of the server
   // Options of softroce.
-  std::string ethdev;       ///< DPDK vdev with its arguments, or PCI address
-  std::string address;      ///< our own address, with prefix length
-  std::string server;       ///< address of the server; also for verbs
-  std::string rdma_device;  ///< verbs: such as "mlx5_0"; empty selects the first usable device
+  std::string ethdev;              ///< DPDK vdev with its arguments, or PCI address
+  std::string address;             ///< our own address, with prefix length
+  std::string server;              ///< address of the server; also for verbs
+  std::string rdma_device;         ///< verbs: such as "mlx5_0"; empty selects the first usable device
+  bool no_memory_windows = false;  ///< verbs: a region is registered for each segment instead
   std::uint16_t mtu = 4200;
   std::uint32_t dpdk_memory_mib = 192;
   int cpu = -1;  ///< CPU to run on; -1 selects the first that this process may use

@@ -184,6 +184,8 @@ void add_device_options(cli::Command& app, DeviceOptions& device) {
   app.option("--address", device.address, "softroce: local address, with prefix length");
   app.option("--server", device.server, "softroce, verbs: address of the server; fe80::1%eth0 with verbs");
   app.option("--rdma-device", device.rdma_device, "verbs: RDMA device (default: the first usable one)");
+  app.flag("--no-memory-windows", device.no_memory_windows,
+           "verbs: register a region for each segment of a call, as on a device without memory windows");
   app.option("--mtu", device.mtu, "softroce: size of an IP packet on the link, in bytes")
       .shows_default()
       .from_to(512, 9000);

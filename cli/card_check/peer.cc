@@ -17,8 +17,9 @@ void print_peer_commands(std::ostream& out, const std::string& device) {
          "  sluice-bench --device verbs"
       << chosen
       << " --server ADDRESS --seconds 10 --json nfs3 --mount-host ADDRESS --verify > bench.json\n\n"
-         "Both are clients, so the card of their machine needs memory windows. Send both files with the "
-         "report.\n";
+         "Both are clients, so the card of their machine needs memory windows. Without them run sluice-bench "
+         "with\n"
+         "--no-memory-windows, and not the other. Send the files with the report.\n";
 }
 
 }  // namespace sluice::card_check

@@ -100,6 +100,9 @@ constexpr Key<ConfigBlock> kTransportKeys[] = {
 constexpr Word kDrivers[] = {{"loopback", number_of(segment::Driver::Loopback)},
                              {"softroce", number_of(segment::Driver::SoftRoce)},
                              {"verbs", number_of(segment::Driver::Verbs)}};
+constexpr Word kWindowLess[] = {{"refuse", number_of(segment::WindowLess::Refuse)},
+                                {"regions", number_of(segment::WindowLess::Regions)},
+                                {"pool", number_of(segment::WindowLess::Pool)}};
 constexpr Key<ConfigBlock> kDeviceKeys[] = {
     choice<&ConfigBlock::driver>("driver", kDrivers, BothPlanes,
                                  "loopback: between processes of this machine; softroce: RoCEv2 on a network "
@@ -144,6 +147,15 @@ constexpr Key<ConfigBlock> kDeviceKeys[] = {
     integer<&ConfigBlock::shared_receives>("shared_receives", BothPlanes,
                                            "verbs: Receives in a shared queue per reactor; 0: a queue per "
                                            "connection"),
+    flag<&ConfigBlock::memory_windows>("memory_windows", BothPlanes,
+                                       "verbs: false: the device is used as if it had no memory windows"),
+    choice<&ConfigBlock::window_less>(
+        "window_less", kWindowLess, BothPlanes,
+        "verbs: how calls to servers expose memory on a device without memory windows: refuse: such a device "
+        "only serves clients; regions: a region is registered for each segment; pool: short segments are "
+        "copied through memory that the server can always access. See security.md"),
+    integer<&ConfigBlock::pool_segment_bytes>("pool_segment_bytes", BothPlanes,
+                                              "verbs: longest segment that window_less = \"pool\" copies"),
     integer<&ConfigBlock::traffic_class>("traffic_class", BothPlanes,
                                          "softroce, verbs: DSCP and ECN (4 * DSCP) of our packets, such as "
                                          "a lossless class; 0: as the client requests"),

@@ -33,5 +33,12 @@ constexpr bool has_match(const Range& range, const Predicate& matches) {
     if (matches(element)) return true;
   return false;
 }
+/// Returns the first element for which `matches` returns true, or null.
+template <typename Range, typename Predicate>
+constexpr auto* first_match(Range& range, const Predicate& matches) {
+  for (auto& element : range)
+    if (matches(element)) return &element;
+  return static_cast<decltype(&*range.begin())>(nullptr);
+}
 
 }  // namespace sluice

@@ -112,10 +112,10 @@ std::uint64_t relay_bytes(const segment::ConfigBlock& config) {
   const std::uint32_t record_bytes = tcp::record_bytes(config.max_io_bytes());
   const std::uint64_t each = config.record_buffers * std::uint64_t{record_bytes} +
                              config.item_buffers * std::uint64_t{tcp::kStreamBytes};
-  return config.reactors *
-         (rdma_upstreams(config) * each +
-          (config.connections_to_servers() - reversed) *
-              rdma_server::server_connection_bytes(config.calls_to_upstream(), record_bytes));
+  return config.reactors * (rdma_upstreams(config) * each +
+                            (config.connections_to_servers() - reversed) *
+                                rdma_server::server_connection_bytes(config.calls_to_upstream(), record_bytes,
+                                                                     config.copied_segment_bytes()));
 }
 
 std::uint64_t cache_bytes(const segment::ConfigBlock& config) {
@@ -130,7 +130,8 @@ std::uint64_t reverse_bytes(const segment::ConfigBlock& config) {
          (reverse.record_buffers * std::uint64_t{record_bytes} +
           reverse.item_buffers * std::uint64_t{tcp::kStreamBytes} +
           reverse.clients * tcp_clients::client_bytes() +
-          reverse.connections * rdma_server::server_connection_bytes(reverse.calls, record_bytes));
+          reverse.connections * rdma_server::server_connection_bytes(reverse.calls, record_bytes,
+                                                                     config.copied_segment_bytes()));
 }
 
 Line driver_line(const segment::ConfigBlock& config) {

@@ -72,6 +72,7 @@ rdma_upstream::RelayConfig relay_config(const segment::ConfigBlock& config,
                                                          {{"a long call", 1}, {"its reply", 1}}),
                           .item_buffers = config.item_buffers,
                           .max_io_bytes = config.max_io_bytes(),
+                          .pool_segment_bytes = config.copied_segment_bytes(),
                           .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
                           .withheld = withheld(from.withheld)},
           .routes = routes(from)};
@@ -146,6 +147,7 @@ tcp_clients::ReverseGatewayConfig reverse_gateway_config(const segment::ConfigBl
                                                          {{"a long call", 1}, {"its reply", 1}}),
                           .item_buffers = from.item_buffers,
                           .max_io_bytes = config.max_io_bytes(),
+                          .pool_segment_bytes = config.copied_segment_bytes(),
                           .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
                           .withheld = withheld(from.withheld)}};
 }
@@ -350,7 +352,9 @@ std::unique_ptr<rdma::Device> Devices::open(const segment::ConfigBlock& config, 
       rdma::verbs::DeviceConfig device{.device = {},
                                        .max_queue_pairs = queue_pairs_of_device(config),
                                        .shared_receives = config.shared_receives,
-                                       .shared_receive_bytes = config.inline_bytes};
+                                       .shared_receive_bytes = config.inline_bytes,
+                                       .windows = config.memory_windows != 0,
+                                       .call_regions = config.window_less != segment::WindowLess::Refuse};
       if (const segment::VerbsPort* port = config.verbs_port(reactor)) {
         device.device = port->device;
         device.port = static_cast<std::uint8_t>(port->port);

@@ -147,7 +147,9 @@ rdma::QueuePair* ConnectionSetup::open(rpcrdma::Connection& connection,
   static_cast<void>(SLUICE_INVARIANT(!connection.is_open(), reactor_state));
   Owned<rdma::QueuePair> qp;
   try {
-    qp = engine_.device().create_queue_pair(engine_.queue_pair_limits());
+    rdma::QueuePairLimits limits = engine_.queue_pair_limits();
+    if (requester != nullptr) limits.domain = requester->domain();
+    qp = engine_.device().create_queue_pair(limits);
   } catch (const std::exception&) {
     ++counters_.connect_requests_refused;
     return nullptr;

@@ -151,6 +151,9 @@ void Connection::admit(const HostName& host) noexcept {
       return on_control_sent(id.index);
     case WrKind::Probe:
       return link_.on_probed();
+    case WrKind::Registered:
+      SLUICE_INVARIANT_DEBUG(roles_.requester() != nullptr, connection_state);
+      return roles_.requester()->on_registered(id.index, wc.rkey);
   }
 }
 
@@ -205,7 +208,7 @@ template <std::uint32_t kVersion>
   const std::span<const std::byte> message = link_.receive_buffer(buffer).first(wc.byte_len);
   if (link_.version_state() == VersionState::Version1) {
     if (take_plain_version_1(buffer, message)) return;
-  } else if (wc.invalidated == rdma::Rkey{}) {
+  } else if (wc.rkey == rdma::Rkey{}) {
     if (take_plain_version_2(buffer, message)) return;
   }
   on_other_received(buffer, wc);
@@ -214,7 +217,7 @@ template <std::uint32_t kVersion>
 [[gnu::noinline]] void Connection::on_other_received(std::uint16_t buffer,
                                                      const rdma::WorkCompletion& wc) noexcept {
   if (link_.version_state() != VersionState::Version1 && version_.is_version_2(buffer, wc.byte_len))
-    return intake_v2_.arrive(buffer, wc.byte_len, wc.invalidated);
+    return intake_v2_.arrive(buffer, wc.byte_len, wc.rkey);
   intake_v1_.arrive(buffer, link_.receive_buffer(buffer).first(wc.byte_len));
 }
 
@@ -255,6 +258,8 @@ template <std::uint32_t kVersion>
       return on_control_sent(id.index);
     case WrKind::Probe:
       return link_.on_probed();
+    case WrKind::Registered:
+      return roles_.requester()->on_registration_failed(id.index);
   }
 }
 

@@ -181,6 +181,13 @@ struct VerbsPort {
 };
 enum class IdlePolicy : std::uint32_t { Spin, Backoff };
 
+/// Selects how calls to servers give access to their memory on an RDMA device without memory windows.
+enum class WindowLess : std::uint32_t {
+  Refuse,   ///< not at all: the data plane does not start with a server over RDMA
+  Regions,  ///< by a region that is registered for each segment of a call
+  Pool,     ///< short segments by a pool that the server can always access, others by regions
+};
+
 struct ConfigBlock {
   std::uint64_t generation = 0;
   std::uint32_t reactors = 1;
@@ -198,10 +205,13 @@ struct ConfigBlock {
   std::array<AllowedPrefix, kMaxAddresses> addresses;  ///< softroce: local addresses
   std::uint32_t verbs_port_count = 0;                  ///< verbs; zero: the first usable port
   std::array<VerbsPort, kMaxReactors> verbs_ports{};
-  std::uint32_t shared_receives = 0;      ///< verbs, per reactor; zero: Receives per connection
-  std::uint32_t traffic_class = 0;        ///< softroce and verbs; zero: the client's request decides
-  std::uint32_t service_level = 0xFF;     ///< above kMaxServiceLevel: derived from the traffic class
-  std::uint32_t cnp_traffic_class = 192;  ///< softroce: traffic class of congestion notifications
+  std::uint32_t shared_receives = 0;            ///< verbs, per reactor; zero: Receives per connection
+  std::uint32_t memory_windows = 1;             ///< verbs; zero: not used although the device has them
+  WindowLess window_less = WindowLess::Refuse;  ///< verbs
+  std::uint32_t pool_segment_bytes = 16384;     ///< verbs: longest segment in the pool of WindowLess::Pool
+  std::uint32_t traffic_class = 0;              ///< softroce and verbs; zero: the client's request decides
+  std::uint32_t service_level = 0xFF;           ///< above kMaxServiceLevel: derived from the traffic class
+  std::uint32_t cnp_traffic_class = 192;        ///< softroce: traffic class of congestion notifications
   std::uint32_t gateway_count = 0;
   std::array<PeerAddress, 2> gateways;
   std::uint32_t vlan = 0xFFFF;  ///< 0xFFFF: untagged
@@ -266,6 +276,11 @@ struct ConfigBlock {
   /// that uses it, and one liveness probe of the gateway.
   std::uint32_t calls_to_upstream() const noexcept {
     return smaller_of(std::bit_ceil(credits + 1), kMaxCallsToUpstream);
+  }
+  /// Returns the length of the longest segment that calls to servers copy through a pool; zero: none is
+  /// copied.
+  std::uint32_t copied_segment_bytes() const noexcept {
+    return window_less == WindowLess::Pool ? pool_segment_bytes : 0;
   }
   /// Returns the maximum of calls outstanding at RPC-over-RDMA servers, per reactor.
   std::uint32_t calls_to_servers() const noexcept {

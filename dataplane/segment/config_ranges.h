@@ -31,6 +31,7 @@ inline constexpr IntegerRange<ConfigBlock> kBlockRanges[] = {
     {"reactor.count", &ConfigBlock::reactors, 1, kMaxReactors},
     {"device.loopback_links", &ConfigBlock::loopback_links, 1, 256},
     {"device.shared_receives", &ConfigBlock::shared_receives, 0, kMaxSharedReceives},
+    {"device.pool_segment_bytes", &ConfigBlock::pool_segment_bytes, 1024, 1u << 20},
     {"device.traffic_class", &ConfigBlock::traffic_class, 0, 255},
     {"device.cnp_traffic_class", &ConfigBlock::cnp_traffic_class, 0, 255},
     {"device.mtu", &ConfigBlock::mtu, 512, 9000},

@@ -190,13 +190,14 @@ SLUICE_SHAPE(ReverseConfig, in_use, listen_address, listen_port, server, server_
 SLUICE_SHAPE(VerbsPort, device, port)
 SLUICE_SHAPE(ConfigBlock, generation, reactors, choose_cpus, cpus, numa_nodes, driver, idle, loopback_path,
              loopback_links, loopback_arena_bytes, ethdev, address_count, addresses, verbs_port_count,
-             verbs_ports, shared_receives, traffic_class, service_level, cnp_traffic_class, gateway_count,
-             gateways, vlan, mtu, hardware_queues, hugepages, payload_in_place, dpdk_memory_mib, port,
-             class_count, class_names, log_level, max_connections, credits, inline_bytes, max_version,
-             max_segments, keep_alive_s, probe_after_s, progress_timeout_s, hold_calls, version_1_memory_s,
-             reply_buffer_bytes, call_buffers, large_reply_buffers, max_io_mib, reply_chunks_if_needed,
-             memory_bytes, max_files, handle_key, upstream_count, upstreams, record_buffers, item_buffers,
-             request_cache, callback_clients, spare_upstreams, reverse, slow_call_ms, exports)
+             verbs_ports, shared_receives, memory_windows, window_less, pool_segment_bytes, traffic_class,
+             service_level, cnp_traffic_class, gateway_count, gateways, vlan, mtu, hardware_queues, hugepages,
+             payload_in_place, dpdk_memory_mib, port, class_count, class_names, log_level, max_connections,
+             credits, inline_bytes, max_version, max_segments, keep_alive_s, probe_after_s,
+             progress_timeout_s, hold_calls, version_1_memory_s, reply_buffer_bytes, call_buffers,
+             large_reply_buffers, max_io_mib, reply_chunks_if_needed, memory_bytes, max_files, handle_key,
+             upstream_count, upstreams, record_buffers, item_buffers, request_cache, callback_clients,
+             spare_upstreams, reverse, slow_call_ms, exports)
 
 SLUICE_SHAPE(UpstreamAddress, address, answers, failures, host)
 SLUICE_SHAPE(UpstreamAddressList, name, port, count, addresses)

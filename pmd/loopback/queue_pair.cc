@@ -446,7 +446,7 @@ bool LoopbackQueuePair::receive_record(std::uint32_t kind, std::uint32_t length,
   owners[number] = nullptr;
   SLUICE_INVARIANT_DEBUG(windows_bound_ > 0, table_index);
   --windows_bound_;
-  wc.invalidated = rkey;
+  wc.rkey = rkey;
   wc.remote_invalidate = true;
   return true;
 }

@@ -148,7 +148,7 @@ void Responder::end_message(const Packet& packet, std::uint32_t bytes) noexcept 
   device_.complete({.wr_id = recv_queue_.pop_front().wr_id,
                     .byte_len = bytes,
                     .qp = number_,
-                    .invalidated = static_cast<Rkey>(packet.kind.has_ieth ? packet.invalidate_rkey : 0),
+                    .rkey = static_cast<Rkey>(packet.kind.has_ieth ? packet.invalidate_rkey : 0),
                     .opcode = WcOpcode::Receive,
                     .remote_invalidate = packet.kind.has_ieth,
                     .has_immediate = packet.kind.has_immediate,

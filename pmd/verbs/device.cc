@@ -25,7 +25,7 @@ VerbsDevice::VerbsDevice(const DeviceConfig& config)
       slots_(config.max_queue_pairs + kSpareSlots + kReadyQueuePairs),
       numbers_(slots_.size()),
       ended_(slots_.size()),
-      setup_(*this, slots_.size()) {
+      setup_(*this, slots_.size(), config.call_regions ? kMaxCallRegions : 0) {
   staged_.reserve(slots_.size());
   failed_.reserve(slots_.size());
   ready_.reserve(slots_.size());
@@ -61,7 +61,11 @@ std::uint32_t VerbsDevice::max_read_sge() const noexcept {
 
 VerbsDevice::Port VerbsDevice::port_of(const ibv_port_attr& port) {
   const std::vector<ibv_gid_entry> gids = gids_of(context_);
-  const Capabilities has = capabilities_of(context_, attributes_, config_.port, port, gids);
+  Capabilities has = capabilities_of(context_, attributes_, config_.port, port, gids);
+  if (!config_.windows) {
+    has.windows = false;
+    has.summary += ", memory windows are not used (memory_windows = false)";
+  }
   return {.limits = {.max_queue_pairs = config_.max_queue_pairs,
                      .max_send_sge =
                          smaller_of(kMaxSge, static_cast<std::uint32_t>(larger_of(attributes_.max_sge, 1))),
@@ -69,6 +73,7 @@ VerbsDevice::Port VerbsDevice::port_of(const ibv_port_attr& port) {
                      .max_windows =
                          has.windows ? smaller_of(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw))
                                      : 0,
+                     .max_call_regions = config_.call_regions && !has.windows ? kMaxCallRegions : 0,
                      .max_message_bytes = port.max_msg_sz,
                      .max_send_bytes = smaller_of(kMaxSend, port.max_msg_sz),
                      .immediate_data = true,
@@ -101,8 +106,13 @@ std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) con
 /// flushes still wait for poll().
 void VerbsDevice::add_depth(std::size_t depth) {
   depth_ += depth;
-  if (flushed_.capacity() < 2 * depth_) flushed_.grow(2 * depth_);
-  static_cast<void>(SLUICE_INVARIANT(flushed_.capacity() >= 2 * depth_, ring_index));
+  grow_completions();
+}
+
+void VerbsDevice::grow_completions() {
+  const std::size_t wanted = 2 * depth_ + kCompletionsPerRegion * call_regions_.size();
+  if (flushed_.capacity() < wanted) flushed_.grow(wanted);
+  static_cast<void>(SLUICE_INVARIANT(flushed_.capacity() >= wanted, ring_index));
 }
 
 void VerbsDevice::remove_staged(VerbsQueuePair& qp) noexcept {
@@ -126,7 +136,7 @@ std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
   for (SetupResult result; setup_.take(result);) handle(result);
   if (ready_.size() + making_ < ready_wanted_) [[unlikely]]
     make_ahead();
-  moved_ = !staged_.empty() || !failed_.empty();
+  moved_ = !staged_.empty() || !failed_.empty() || call_regions_.pending() > 0;
   while (!staged_.empty()) staged_.back()->ring_doorbell();
   std::size_t waiting = 0;
   if (!flushed_.empty()) [[unlikely]]

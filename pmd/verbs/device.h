@@ -22,6 +22,7 @@
 #include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
+#include "pmd/verbs/call_regions.h"
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
 #include "pmd/verbs/notices.h"
@@ -45,6 +46,8 @@ inline constexpr std::size_t kLastReceives = 64;
 /// Number of queue pairs created in advance, so that this many connections can start before the device has
 /// created another queue pair.
 inline constexpr std::uint32_t kReadyQueuePairs = 16;
+/// Number of completions that a region for a call can have in the queue of completions.
+inline constexpr std::size_t kCompletionsPerRegion = 2;
 /// Number of slots for queue pairs of closing connections whose successors are already open.
 inline constexpr std::uint32_t kSpareSlots = 16;
 
@@ -57,7 +60,8 @@ class VerbsDevice final : public Verbs {
   DeviceLimits limits() const noexcept override { return port_.limits; }
   MemoryRegion allocate_memory(std::size_t bytes) override { return memory_.allocate(bytes); }
   MemoryRegion register_memory(std::span<std::byte> bytes) override { return memory_.add(bytes); }
-  MemoryWindow allocate_window() override { return memory_.allocate_window(); }
+  MemoryWindow allocate_window() override;
+  ProtectionDomain allocate_domain() override;
   void prepare_queue_pairs(const QueuePairLimits& limits, std::uint32_t count) override;
   bool has_queue_pair() const noexcept override;
   Owned<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
@@ -78,6 +82,12 @@ class VerbsDevice final : public Verbs {
   bool has_extended_polling() const noexcept override { return extended_polling_; }
 
   // Interface for queue pairs.
+  /// Requests the registration of a region for a call. Returns false if it is in use.
+  bool register_region(MemoryWindow window, VerbsQueuePair& qp,
+                       const CallRegions::Registration& registration) noexcept;
+  bool deregister_region(MemoryWindow window, VerbsQueuePair& qp, std::uint64_t wr_id,
+                         bool signaled) noexcept;
+  CallRegions& call_regions() noexcept { return call_regions_; }
   void ask(SetupStep step, std::uint16_t slot) noexcept;
   /// Moves the ibv_qp to Error.
   void fail(std::uint16_t slot) noexcept;
@@ -96,9 +106,15 @@ class VerbsDevice final : public Verbs {
   }
   /// Returns the free space for flushed completions, which limits the work requests that may be posted to a
   /// queue pair in Error.
-  std::size_t completion_room() const noexcept { return flushed_.capacity() - flushed_.size(); }
-  /// Returns the protection domain for queue pairs.
-  ibv_pd* protection_domain() const noexcept { return of_thread_ != nullptr ? of_thread_ : pd_; }
+  std::size_t completion_room() const noexcept {
+    const std::size_t used = flushed_.size() + kCompletionsPerRegion * call_regions_.size();
+    return flushed_.capacity() > used ? flushed_.capacity() - used : 0;
+  }
+  /// Returns the protection domain for queue pairs of this domain.
+  ibv_pd* protection_domain(ProtectionDomain domain) const noexcept {
+    if (domain != ProtectionDomain{}) return memory_.domain(domain);
+    return of_thread_ != nullptr ? of_thread_ : pd_;
+  }
   ibv_context* context() const noexcept { return context_; }
   /// Returns null if queue pairs have their own Receives.
   ibv_srq* shared_receive_queue() const noexcept { return shared_ ? shared_->handle() : nullptr; }
@@ -187,6 +203,9 @@ class VerbsDevice final : public Verbs {
   void on_made(std::uint16_t slot, bool done) noexcept;
   void on_failed(std::uint16_t slot, bool done) noexcept;
   void on_destroyed(std::uint16_t slot) noexcept;
+  void take_region(const SetupResult& result) noexcept;
+  void end_regions(const VerbsQueuePair& qp) noexcept;
+  void grow_completions();
   void end(std::uint16_t slot) noexcept;
   void destroy(std::uint16_t slot) noexcept;
   void free_slot(std::uint16_t slot) noexcept;
@@ -234,6 +253,7 @@ class VerbsDevice final : public Verbs {
   Port port_;                 ///< used by the reactor only
   Port attached_port_;
   MemoryTable memory_;
+  CallRegions call_regions_;
   Owned<SharedReceives> shared_;
   std::unordered_map<std::uint32_t, std::uint16_t> slots_by_number_;  ///< by QPN; only with shared Receives
   std::vector<Owned<CompletionQueue>> completion_queues_;

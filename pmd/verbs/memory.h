@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "pmd/common/pages.h"
 #include "pmd/common/steering_tags.h"
 #include "pmd/queue_pair.h"
@@ -43,6 +44,8 @@ class MemoryTable {
   MemoryRegion allocate(std::size_t bytes);
   MemoryRegion add(std::span<std::byte> bytes);
   MemoryWindow allocate_window();
+  /// Adds a protection domain, in which everything is registered too.
+  ProtectionDomain add_domain();
   /// Registers everything in a device's protection domain, in regions of at most `max_region_bytes`, of which
   /// zero means unknown. Memory allocated later lies on the device's NUMA
   /// node. On SetupError nothing is registered.
@@ -54,6 +57,20 @@ class MemoryTable {
   std::uint32_t device_lkey(Lkey lkey) const noexcept {
     const Region* region = find(lkey);
     return region != nullptr ? region->device_lkey : kNoKey;
+  }
+  /// Like device_lkey(lkey), for queue pairs of another domain than the first.
+  std::uint32_t device_lkey(Lkey lkey, ProtectionDomain domain) const noexcept {
+    const std::uint32_t region = static_cast<std::uint32_t>(lkey) ^ tag_;
+    const auto number = static_cast<std::size_t>(domain);
+    if (number == 0) return device_lkey(lkey);
+    if (number > domains_.size() || region >= domains_[number - 1].regions.size()) return kNoKey;
+    return domains_[number - 1].regions[region]->lkey;
+  }
+  /// Returns a domain of add_domain(), or null if the device is away.
+  ibv_pd* domain(ProtectionDomain domain) const noexcept {
+    const auto number = static_cast<std::size_t>(domain);
+    static_cast<void>(SLUICE_INVARIANT(number > 0 && number <= domains_.size(), table_index));
+    return domains_[number - 1].pd;
   }
   /// Reports whether `sge` lies entirely inside the region of its lkey.
   bool covers(const Sge& sge) const noexcept;
@@ -94,8 +111,14 @@ class MemoryTable {
     std::bitset<kKeys> drawn;  ///< keys used since the last time all keys were used
   };
 
+  struct Domain {
+    ibv_pd* pd = nullptr;
+    std::vector<ibv_mr*> regions;  ///< by index in regions_; empty if the device is away
+  };
+
   const Region* find(Lkey lkey) const noexcept;
-  void register_region(Region& region);
+  ibv_mr* register_in(ibv_pd* pd, std::span<std::byte> bytes) const;
+  void register_all(Domain& domain);
   void make_window(Window& window);
   void index_windows();
   Window* window_of(std::uint32_t rkey) noexcept;
@@ -110,6 +133,7 @@ class MemoryTable {
                              << kRegionBits;  ///< upper bits of our lkeys
   Pages pages_;
   std::vector<Region> regions_;
+  std::vector<Domain> domains_;
   std::vector<Window> windows_;
   /// Maps the device's part of an rkey to an index in windows_. Sorted.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> window_index_;

@@ -22,7 +22,9 @@ class Notices {
   enum class Kind : std::uint8_t {
     SendFailed,
     ReceiveFailed,
-    NotFlushed,  ///< the device ends; without status and vendor error
+    NotFlushed,      ///< the device ends; without status and vendor error
+    RegionNotMade,   ///< without status and vendor error
+    RegionNotEnded,  ///< like NotFlushed
   };
   /// A failure of a queue pair that ends a connection.
   struct Failure {
@@ -56,6 +58,13 @@ class Notices {
  private:
   static std::string sentence_of(const Failure& failure, const std::string& device) {
     const std::string pair = "queue pair " + std::to_string(failure.queue_pair);
+    if (failure.kind == Kind::RegionNotMade)
+      return "The RDMA device " + device + " refused to register memory for a call of " + pair +
+             ". Its connection ends. Raise the limit of locked memory (LimitMEMLOCK of the service), or see "
+             "the kernel log";
+    if (failure.kind == Kind::RegionNotEnded)
+      return "The RDMA device " + device + " refused to deregister memory of a call of " + pair +
+             ". It is closed and opened again. See the kernel log";
     if (failure.kind == Kind::NotFlushed)
       return "The RDMA device " + device + " did not flush " + pair +
              " in time. It is closed and opened again. Check its firmware and the kernel log";

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The part of VerbsQueuePair from connect() to its end: its stages, its completions, and its regions for
+// calls, with the part of VerbsDevice that has them registered.
 #include "pmd/verbs/queue_pair.h"
 
 #include <cstring>
@@ -11,6 +14,7 @@ namespace sluice::rdma::verbs {
 VerbsQueuePair::VerbsQueuePair(VerbsDevice& device, std::uint16_t slot, std::uint16_t generation,
                                Hardware& hardware)
     : device_(device),
+      domain_(hardware.limits.domain),
       shares_receives_(device.shared_receives() != nullptr),
       hardware_(hardware),
       qp_(hardware.qp),
@@ -226,7 +230,7 @@ void VerbsQueuePair::on_receive(std::uint64_t wr_id, const Completion& completio
     out.byte_len = completion.byte_len;
     if (completion.flags & IBV_WC_WITH_INV) {
       out.remote_invalidate = true;
-      out.invalidated = static_cast<Rkey>(completion.invalidated);
+      out.rkey = static_cast<Rkey>(completion.invalidated);
       device_.memory().unbind(completion.invalidated, *this);
     }
     if (completion.flags & IBV_WC_WITH_IMM) {
@@ -266,6 +270,85 @@ void VerbsQueuePair::flush_receives_after_device() noexcept {
                       .status = WcStatus::WrFlushError,
                       .opcode = WcOpcode::Receive});
   }
+}
+
+// --- Regions for calls, on a device without memory windows
+
+bool VerbsQueuePair::register_region(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
+                                     AccessFlags access, std::uint64_t wr_id) noexcept {
+  if (!stage_.is(QueuePairStage::Connected) || bytes.empty() || bytes.size() > UINT32_MAX) return false;
+  if (!device_.memory().covers({bytes.data(), static_cast<std::uint32_t>(bytes.size()), lkey})) return false;
+  return device_.register_region(
+      window, *this,
+      {.pd = device_.protection_domain(domain_), .bytes = bytes, .access = access, .wr_id = wr_id});
+}
+
+bool VerbsQueuePair::deregister_region(MemoryWindow window, std::uint64_t wr_id,
+                                       std::uint8_t flags) noexcept {
+  return device_.deregister_region(window, *this, wr_id, (flags & kSignaled) != 0);
+}
+
+MemoryWindow VerbsDevice::allocate_window() {
+  if (port_.limits.max_call_regions == 0) return memory_.allocate_window();
+  const MemoryWindow window = call_regions_.allocate();
+  grow_completions();
+  return window;
+}
+
+ProtectionDomain VerbsDevice::allocate_domain() {
+  if (port_.limits.max_call_regions == 0) return {};
+  if (config_.shared_receives > 0)
+    throw SetupError(
+        "Shared Receives are of one protection domain, and an upstream of a device without memory windows "
+        "has "
+        "a domain of its own. Set shared_receives = 0 in [device].");
+  return memory_.add_domain();
+}
+
+bool VerbsDevice::register_region(MemoryWindow window, VerbsQueuePair& qp,
+                                  const CallRegions::Registration& registration) noexcept {
+  if (!call_regions_.begin(window, qp, registration)) return false;
+  ask(SetupStep::RegisterRegion, static_cast<std::uint16_t>(window.number));
+  return true;
+}
+
+bool VerbsDevice::deregister_region(MemoryWindow window, VerbsQueuePair& qp, std::uint64_t wr_id,
+                                    bool signaled) noexcept {
+  if (!call_regions_.end(window, qp, wr_id, signaled)) return false;
+  ask(SetupStep::DeregisterRegion, static_cast<std::uint16_t>(window.number));
+  return true;
+}
+
+/// Requests the deregistration of the regions of a queue pair that ends, because other queue pairs of its
+/// domain could access them.
+void VerbsDevice::end_regions(const VerbsQueuePair& qp) noexcept {
+  call_regions_.end_all(qp, [this](std::uint16_t index) { ask(SetupStep::DeregisterRegion, index); });
+}
+
+void VerbsDevice::take_region(const SetupResult& result) noexcept {
+  const bool registered = result.step == SetupStep::RegisterRegion;
+  const CallRegions::Result region = registered ? call_regions_.on_registered(result.slot, result.done)
+                                                : call_regions_.on_deregistered(result.slot);
+  static_cast<void>(SLUICE_INVARIANT(region.owner != nullptr, queue_pair_state));
+  const auto number = static_cast<std::uint32_t>(region.owner->number());
+  const bool ended = region.owner->state() == QueuePair::State::Error;
+  statistics_.call_regions_registered += registered && result.done;
+  statistics_.call_regions_refused += !result.done;
+  if (region.completes)
+    complete({.wr_id = region.wr_id,
+              .qp = region.owner->number(),
+              .rkey = static_cast<Rkey>(region.rkey),
+              .status = ended         ? WcStatus::WrFlushError
+                        : result.done ? WcStatus::Success
+                                      : WcStatus::BindError,
+              .opcode = registered ? WcOpcode::RegisterRegion : WcOpcode::LocalInvalidate});
+  if (result.done) return;
+  notices_.add({.queue_pair = number,
+                .kind = registered ? Notices::Kind::RegionNotMade : Notices::Kind::RegionNotEnded});
+  if (registered)
+    region.owner->to_error();
+  else
+    request(Request::Detach);  // the peers can access the region as long as the device is open
 }
 
 }  // namespace sluice::rdma::verbs

@@ -84,6 +84,9 @@ class VerbsQueuePair final : public QueuePair {
   std::size_t send_room() const noexcept override { return sends_.room(); }
   std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                   AccessFlags access) noexcept override;
+  bool register_region(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey, AccessFlags access,
+                       std::uint64_t wr_id) noexcept override;
+  bool deregister_region(MemoryWindow window, std::uint64_t wr_id, std::uint8_t flags) noexcept override;
   void to_error() noexcept override;
   bool connect(const RcAttributes& attributes) noexcept override;
   bool heard_from_peer() const noexcept override { return heard_ && stage_.is(QueuePairStage::Connected); }
@@ -162,6 +165,7 @@ class VerbsQueuePair final : public QueuePair {
   void flush_receives_after_device() noexcept;
 
   VerbsDevice& device_;
+  const ProtectionDomain domain_;
   const bool shares_receives_;  ///< messages are copied from the device's SharedReceives
   Hardware& hardware_;
   ibv_qp* const qp_;           ///< unused in Error

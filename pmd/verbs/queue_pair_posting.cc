@@ -40,7 +40,7 @@ std::uint32_t VerbsQueuePair::gather(const SendWr& wr, std::span<ibv_sge> into) 
     if (count == into.size()) break;
     into[count++] = {.addr = reinterpret_cast<std::uintptr_t>(sge.address),
                      .length = sge.length,
-                     .lkey = device_.memory().device_lkey(sge.lkey)};
+                     .lkey = device_.memory().device_lkey(sge.lkey, domain_)};
   }
   SLUICE_INVARIANT_DEBUG(count <= into.size(), buffer_bounds);
   return count;
@@ -261,7 +261,7 @@ std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
       const RecvWr& wr = wrs[done + i];
       sges[i] = {.addr = reinterpret_cast<std::uintptr_t>(wr.sge.address),
                  .length = wr.sge.length,
-                 .lkey = device_.memory().device_lkey(wr.sge.lkey)};
+                 .lkey = device_.memory().device_lkey(wr.sge.lkey, domain_)};
       chain[i] = {.wr_id = Cookie{slot_, generation_, true, receives_.push(wr)}.packed(),
                   .next = i + 1 < part ? &chain[i + 1] : nullptr,
                   .sg_list = &sges[i],

@@ -192,7 +192,7 @@ void VerbsDevice::make_queues(std::uint32_t entries) {
 // --- Destruction of queue pairs
 
 void VerbsDevice::ask(SetupStep step, std::uint16_t slot) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(slot < slots_.size(), table_index));
+  static_cast<void>(SLUICE_INVARIANT(is_region_step(step) || slot < slots_.size(), table_index));
   ++steps_asked_;
   setup_.ask(step, slot);
 }
@@ -202,6 +202,7 @@ void VerbsDevice::fail(std::uint16_t slot) noexcept {
   if (!slots_[slot].phase.is(SlotPhase::Made)) return;
   slots_[slot].phase.transition(SlotPhase::Failing);
   ask(SetupStep::Fail, slot);
+  if (slots_[slot].qp != nullptr) end_regions(*slots_[slot].qp);
 }
 
 /// Destroys the queue pair after moving it to Error, so that it consumes no further shared Receives. Does
@@ -227,7 +228,7 @@ void VerbsDevice::release(VerbsQueuePair& qp, bool await) noexcept {
   Slot& slot = slots_[number];
   static_cast<void>(SLUICE_INVARIANT(slot.qp == &qp && slot.generation == qp.generation(), table_index));
   if (!slot.phase.is(SlotPhase::Destroyed)) end(qp);
-  while (await && !slot.phase.is(SlotPhase::Destroyed)) await_step();
+  while ((await && !slot.phase.is(SlotPhase::Destroyed)) || call_regions_.holds(qp)) await_step();
   slot.qp = nullptr;
   numbers_[number].store(0, std::memory_order_relaxed);
   std::erase(failed_, &qp);
@@ -302,13 +303,17 @@ void VerbsDevice::check_flushes() noexcept {
 // --- Results of the set-up thread
 
 void VerbsDevice::handle(const SetupResult& result) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(steps_asked_ > 0 && result.slot < slots_.size(), table_index));
-  take(result);
+  static_cast<void>(SLUICE_INVARIANT(steps_asked_ > 0, ring_index));
+  if (is_region_step(result.step))
+    take_region(result);
+  else
+    take(result);
   --steps_asked_;
   detach_if_left();
 }
 
 void VerbsDevice::take(const SetupResult& result) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(result.slot < slots_.size(), table_index));
   VerbsQueuePair* const qp = slots_[result.slot].qp;
   switch (result.step) {
     case SetupStep::Make:
@@ -328,6 +333,8 @@ void VerbsDevice::take(const SetupResult& result) noexcept {
       static_cast<void>(SLUICE_INVARIANT(presence_.is(Presence::Detaching), queue_pair_state));
       presence_.transition(Presence::Detached);
       return;
+    case SetupStep::RegisterRegion:
+    case SetupStep::DeregisterRegion:
     case SetupStep::Stop:
       return;
   }

@@ -48,30 +48,47 @@ MemoryTable::~MemoryTable() {
 
 // --- Regions
 
-void MemoryTable::register_region(Region& region) {
-  if (pd_ == nullptr) return;
+ibv_mr* MemoryTable::register_in(ibv_pd* pd, std::span<std::byte> bytes) const {
   // Relaxed ordering lets data writes overtake each other on the bus. This is safe, because no code reads the
   // data before the completion, which is never reordered. libibverbs omits the flag if the kernel does not
   // support it.
   const int access =
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING | (windows_possible_ ? IBV_ACCESS_MW_BIND : 0);
-  const std::string size =
-      std::to_string(region.bytes.size() >> 20) + " MiB of memory with the RDMA device (";
-  if (max_region_bytes_ != 0 && region.bytes.size() > max_region_bytes_)
+  const std::string size = std::to_string(bytes.size() >> 20) + " MiB of memory with the RDMA device (";
+  if (max_region_bytes_ != 0 && bytes.size() > max_region_bytes_)
     throw SetupError("Cannot register " + size + "its limit is " + std::to_string(max_region_bytes_ >> 20) +
                      " MiB for each region). Lower [memory] size_mib.");
-  region.handle = ibv_reg_mr(pd_, region.bytes.data(), region.bytes.size(), access);
-  if (region.handle == nullptr) {
+  ibv_mr* const region = ibv_reg_mr(pd, bytes.data(), bytes.size(), access);
+  if (region == nullptr) {
     const int error = errno;
     throw SetupError("Cannot register " + size + std::strerror(error) + "). " + remedy_of(error));
   }
-  region.device_lkey = region.handle->lkey;
+  return region;
+}
+
+void MemoryTable::register_all(Domain& domain) {
+  static_cast<void>(SLUICE_INVARIANT(domain.pd == nullptr && domain.regions.empty(), queue_pair_state));
+  domain.pd = ibv_alloc_pd(pd_->context);
+  if (domain.pd == nullptr)
+    throw SetupError("The RDMA device cannot allocate a protection domain for an upstream (" +
+                     std::string(std::strerror(errno)) + "). Configure fewer upstreams over RDMA.");
+  for (const Region& region : regions_) domain.regions.push_back(register_in(domain.pd, region.bytes));
+}
+
+ProtectionDomain MemoryTable::add_domain() {
+  domains_.emplace_back();
+  if (pd_ != nullptr) register_all(domains_.back());
+  return static_cast<ProtectionDomain>(domains_.size());
 }
 
 MemoryRegion MemoryTable::add(std::span<std::byte> bytes) {
   if (regions_.size() >> kRegionBits != 0) throw SetupError("Too many memory regions on the RDMA device.");
   Region region{.bytes = bytes};
-  register_region(region);
+  if (pd_ != nullptr) {
+    region.handle = register_in(pd_, bytes);
+    region.device_lkey = region.handle->lkey;
+    for (Domain& domain : domains_) domain.regions.push_back(register_in(domain.pd, bytes));
+  }
   regions_.push_back(region);
   return {bytes, static_cast<Lkey>(tag_ | static_cast<std::uint32_t>(regions_.size() - 1))};
 }
@@ -110,7 +127,10 @@ MemoryWindow MemoryTable::allocate_window() {
   if (!windows_possible_)
     throw SetupError(
         "The RDMA device has no type 2 memory windows: it can be used to serve clients, but not as a client. "
-        "Use another device for the reverse gateway, for upstreams that call back, and for sluice-bench.");
+        "Use another device for upstreams over RDMA and for sluice-bench, or set window_less in [device]: "
+        "\"regions\" registers memory for each call, \"pool\" copies short data through memory that the "
+        "server "
+        "can always access (security.md says what each exposes).");
   Window window;
   if (pd_ != nullptr) make_window(window);
   windows_.push_back(window);
@@ -211,7 +231,11 @@ void MemoryTable::attach(ibv_pd* pd, bool windows, int node, std::uint64_t max_r
   windows_possible_ = windows;
   max_region_bytes_ = max_region_bytes;
   try {
-    for (Region& region : regions_) register_region(region);
+    for (Region& region : regions_) {
+      region.handle = register_in(pd_, region.bytes);
+      region.device_lkey = region.handle->lkey;
+    }
+    for (Domain& domain : domains_) register_all(domain);
     for (Window& window : windows_) make_window(window);
   } catch (...) {
     detach();
@@ -230,6 +254,12 @@ void MemoryTable::detach() noexcept {
     if (region.handle != nullptr) ibv_dereg_mr(region.handle);
     region.handle = nullptr;
     region.device_lkey = kNoKey;
+  }
+  for (Domain& domain : domains_) {
+    for (ibv_mr* const region : domain.regions) ibv_dereg_mr(region);
+    domain.regions.clear();
+    if (domain.pd != nullptr) ibv_dealloc_pd(domain.pd);
+    domain.pd = nullptr;
   }
   window_index_.clear();
   pd_ = nullptr;

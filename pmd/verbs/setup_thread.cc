@@ -44,7 +44,7 @@ ibv_qp_init_attr_ex wanted_of(const VerbsDevice& device, const Hardware& hardwar
                 .max_recv_sge = shared != nullptr ? 0u : 1u,
                 .max_inline_data = 0};
   wanted.srq = shared;
-  wanted.pd = device.protection_domain();
+  wanted.pd = device.protection_domain(limits.domain);
   return wanted;
 }
 
@@ -103,11 +103,11 @@ bool replace_windows(std::vector<MemoryTable::Replacement>& windows) noexcept {
 
 }  // namespace
 
-SetupThread::SetupThread(VerbsDevice& device, std::size_t slots)
+SetupThread::SetupThread(VerbsDevice& device, std::size_t slots, std::size_t regions)
     : device_(device),
       hardware_(slots),
-      wanted_(slots * kStepsPerSlot),
-      results_(slots * kStepsPerSlot),
+      wanted_(slots * kStepsPerSlot + regions * kStepsPerRegion),
+      results_(slots * kStepsPerSlot + regions * kStepsPerRegion),
       thread_([this] { run(); }) {
   ::pthread_setname_np(thread_.native_handle(), "verbs-setup");
 }
@@ -123,6 +123,8 @@ void SetupThread::run() noexcept {
 }
 
 bool SetupThread::take_step(const Wanted& wanted) noexcept {
+  if (wanted.step == SetupStep::RegisterRegion) return device_.call_regions().register_now(wanted.slot);
+  if (wanted.step == SetupStep::DeregisterRegion) return device_.call_regions().deregister_now(wanted.slot);
   if (!SLUICE_INVARIANT(wanted.slot < hardware_.size(), table_index)) return false;
   Hardware& hardware = hardware_[wanted.slot];
   switch (wanted.step) {
@@ -143,6 +145,8 @@ bool SetupThread::take_step(const Wanted& wanted) noexcept {
         static_cast<void>(SLUICE_INVARIANT(other.state.is(HardwareState::None), queue_pair_state));
       device_.detach();
       return true;
+    case SetupStep::RegisterRegion:
+    case SetupStep::DeregisterRegion:
     case SetupStep::Stop:
       break;
   }

@@ -49,11 +49,17 @@ enum class SetupStep : std::uint8_t {
   Connect,  ///< to ReadyToSend
   Fail,     ///< to Error
   Destroy,
-  ReplaceWindows,  ///< replaces windows that were bound to the queue pair
-  Attach,          ///< VerbsDevice::attach()
-  Detach,          ///< VerbsDevice::detach()
-  Stop,            ///< ends the thread
+  ReplaceWindows,    ///< replaces windows that were bound to the queue pair
+  RegisterRegion,    ///< `slot` is the index of a region for a call
+  DeregisterRegion,  ///< like RegisterRegion
+  Attach,            ///< VerbsDevice::attach()
+  Detach,            ///< VerbsDevice::detach()
+  Stop,              ///< ends the thread
 };
+
+constexpr bool is_region_step(SetupStep step) noexcept {
+  return step == SetupStep::RegisterRegion || step == SetupStep::DeregisterRegion;
+}
 
 struct SetupResult {
   SetupStep step = SetupStep::Stop;
@@ -98,7 +104,7 @@ class HandOver {
 class SetupThread {
  public:
   /// Setup. The thread inherits the CPU affinity of the calling thread.
-  SetupThread(VerbsDevice& device, std::size_t slots);
+  SetupThread(VerbsDevice& device, std::size_t slots, std::size_t regions);
   /// Stops the thread. Requires that the results of all steps were handled.
   ~SetupThread();
   SetupThread(const SetupThread&) = delete;
@@ -109,7 +115,7 @@ class SetupThread {
     return hardware_[slot];
   }
   void ask(SetupStep step, std::uint16_t slot) noexcept {
-    static_cast<void>(SLUICE_INVARIANT(slot < hardware_.size(), table_index));
+    SLUICE_INVARIANT_DEBUG(is_region_step(step) || slot < hardware_.size(), table_index);
     wanted_.push({step, slot});
   }
   bool has_results() const noexcept { return !results_.empty(); }
@@ -125,6 +131,8 @@ class SetupThread {
   /// Capacity per slot: Connect, ReplaceWindows, Fail and Destroy of a queue pair that ends as soon as it
   /// starts, the Make of the next one, and a margin.
   static constexpr std::size_t kStepsPerSlot = 8;
+  /// Capacity per region for a call: an abandoned one has both steps pending.
+  static constexpr std::size_t kStepsPerRegion = 2;
 
   void run() noexcept;
   bool take_step(const Wanted& wanted) noexcept;

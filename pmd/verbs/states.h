@@ -85,6 +85,26 @@ inline constexpr TransitionTable<HardwareState, HardwareState::Error> kHardwareT
 };
 using HardwareMachine = StateMachine<HardwareState, HardwareState::Error, kHardwareTransitions>;
 
+/// State of a region that is registered for one call. Owned by the reactor.
+enum class CallRegionState : std::uint8_t {
+  Free,
+  Registering,  ///< its registration is pending
+  Abandoned,    ///< its registration is pending, and its deregistration follows
+  Registered,
+  Deregistering,  ///< its deregistration is pending
+};
+/// Successors of each state of a region for a call.
+inline constexpr TransitionTable<CallRegionState, CallRegionState::Deregistering> kCallRegionTransitions{
+    {CallRegionState::Registering},  // Free
+    {CallRegionState::Free, CallRegionState::Abandoned,
+     CallRegionState::Registered},     // Registering (Free if the device refuses)
+    {CallRegionState::Deregistering},  // Abandoned
+    {CallRegionState::Deregistering},  // Registered
+    {CallRegionState::Free},           // Deregistering
+};
+using CallRegionMachine =
+    StateMachine<CallRegionState, CallRegionState::Deregistering, kCallRegionTransitions>;
+
 /// Stage of a queue pair, which QueuePair::State summarizes. Owned by the reactor.
 enum class QueuePairStage : std::uint8_t {
   Init,

@@ -21,6 +21,8 @@ namespace sluice::rdma::verbs {
   X(inline_sends, "send work requests posted with inline data")                                         \
   X(unsignaled, "send work requests posted without a work completion")                                  \
   X(windows_bound, "memory windows bound")                                                              \
+  X(call_regions_registered, "regions registered for one call, on a device without memory windows")     \
+  X(call_regions_refused, "regions for one call that the device refused to register or deregister")     \
   X(error_completions, "work completions with an error, except flushed ones")                           \
   X(stale_completions, "work completions of destroyed queue pairs")                                     \
   X(post_failures, "work requests that the provider refused")                                           \

@@ -34,6 +34,8 @@ struct DeviceConfig {
   std::uint32_t shared_receives = 0;          ///< number shared by all queue pairs; zero means Receives per
                                               ///< queue pair
   std::uint32_t shared_receive_bytes = 4096;  ///< size of each in bytes, which limits the length of a message
+  bool windows = true;        ///< false: memory windows are not used although the device has them
+  bool call_regions = false;  ///< without memory windows, a region is registered for each call
   /// Time after which a device is broken that has not flushed a queue pair in Error.
   std::uint64_t flush_limit_ns = 10'000'000'000;
 };

@@ -208,6 +208,15 @@ class DriverTest : public testing::TestWithParam<DriverParam> {
     std::uint64_t address = 0;
   };
   static bool has_windows(const Endpoint& endpoint) { return endpoint.device->limits().max_windows > 0; }
+  static bool has_regions(const Endpoint& endpoint) { return endpoint.device->limits().max_call_regions > 0; }
+  std::optional<Rkey> register_region(Endpoint& endpoint, MemoryWindow window, std::span<std::byte> bytes,
+                                      AccessFlags access) {
+    constexpr std::uint64_t kRegistration = 0x7E610;
+    std::erase_if(endpoint.completions, [](const auto& done) { return done.wr_id == kRegistration; });
+    if (!endpoint.qp->register_region(window, bytes, endpoint.memory.lkey, access, kRegistration)) return {};
+    if (status_of(endpoint, kRegistration) != WcStatus::Success) return {};
+    return endpoint.find(kRegistration)->rkey;
+  }
   Window expose(Endpoint& endpoint, std::size_t at, std::size_t bytes, AccessFlags access) {
     Window w;
     const auto range = endpoint.memory.bytes.subspan(at, bytes);
@@ -216,10 +225,14 @@ class DriverTest : public testing::TestWithParam<DriverParam> {
       w.window = endpoint.device->allocate_window();
       rkey = endpoint.qp->bind_window(w.window, range, endpoint.memory.lkey, access);
       endpoint.device->poll({});  // submits the bind: no later request does
+    } else if (has_regions(endpoint)) {
+      w.window = endpoint.device->allocate_window();
+      rkey = register_region(endpoint, w.window, range, access);
     } else {
       rkey = pair_->expose(endpoint.qp->number(), range, access);
     }
-    if (!rkey && !has_windows(endpoint)) skip_rest("the device has no memory windows");
+    if (!rkey && !has_windows(endpoint) && !has_regions(endpoint))
+      skip_rest("the device has no memory windows");
     EXPECT_TRUE(rkey.has_value());
     w.rkey = rkey.value_or(Rkey{});
     w.address = reinterpret_cast<std::uintptr_t>(range.data());

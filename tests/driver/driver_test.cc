@@ -180,6 +180,21 @@ TEST_P(Refusal, V1_139_invalidated_and_foreign_windows_are_refused) {
   expect_refused(SendOpcode::RdmaWrite, foreign.address, foreign.rkey, 64);
 }
 
+TEST_P(Refusal, V1_138_regions_for_one_call_end_with_it_or_with_their_queue_pair) {
+  if (!has_regions(a)) GTEST_SKIP() << "the device has no regions for calls";
+  const Window region = expose(a, 0, 4096, kRemoteWrite);
+  ASSERT_TRUE(b.post(SendOpcode::RdmaWrite, 4, {b.sge(0, 64)}, region.address, region.rkey));
+  ASSERT_EQ(status_of(b, 4), WcStatus::Success);
+  ASSERT_TRUE(a.qp->deregister_region(region.window, 5, kSignaled));
+  ASSERT_EQ(status_of(a, 5), WcStatus::Success);
+  expect_refused(SendOpcode::RdmaWrite, region.address, region.rkey, 64);
+
+  connect();
+  const Window ended = expose(a, 0, 4096, kRemoteWrite);
+  connect();  // with the first region's queue pair gone
+  expect_refused(SendOpcode::RdmaWrite, ended.address, ended.rkey, 64);
+}
+
 TEST_P(DriverTest, V1_144_rkeys_differ_with_every_binding_and_do_not_count) {
   if (!has_windows(a)) GTEST_SKIP() << kNoWindows;
   const MemoryWindow window = a.device->allocate_window();
@@ -216,7 +231,7 @@ TEST_P(DriverTest, send_with_invalidate_tells_the_handle_and_ends_access) {
   ASSERT_TRUE(b.post(SendOpcode::SendWithInvalidate, 2, {b.sge(0, 8)}, 0, window.rkey));
   ASSERT_EQ(status_of(a, 1), WcStatus::Success);
   EXPECT_TRUE(a.find(1)->remote_invalidate);
-  EXPECT_EQ(a.find(1)->invalidated, window.rkey);
+  EXPECT_EQ(a.find(1)->rkey, window.rkey);
   ASSERT_TRUE(b.post(SendOpcode::RdmaWrite, 3, {b.sge(0, 8)}, window.address, window.rkey));
   EXPECT_EQ(status_of(b, 3), WcStatus::RemoteAccessError);
 }

@@ -237,7 +237,7 @@ TEST(LoopbackWire, a_message_with_its_length_fills_a_cache_line_and_a_handle_has
     ASSERT_TRUE(received);
     EXPECT_EQ(received->byte_len, kLength);
     EXPECT_EQ(received->remote_invalidate, invalidates);
-    EXPECT_EQ(received->invalidated, invalidates ? *rkey : Rkey{});
+    EXPECT_EQ(received->rkey, invalidates ? *rkey : Rkey{});
     EXPECT_EQ(std::memcmp(right.memory.bytes.data() + kBytes, left.memory.bytes.data(), kLength), 0);
   }
 }

@@ -22,8 +22,8 @@ constexpr std::uint32_t kSharedBytes = 1u << 20;  // of the longest Send in the 
 
 class ModelPair final : public DriverPair {
  public:
-  ModelPair(const Provider& provider, std::uint32_t shared_receives)
-      : provider_(provider), shared_receives_(shared_receives) {
+  ModelPair(const Provider& provider, std::uint32_t shared_receives, bool windows)
+      : provider_(provider), shared_receives_(shared_receives), windows_(windows) {
     VerbsStub::get().select(provider);
     if (missing() != nullptr) return;
     left_ = open();
@@ -49,7 +49,7 @@ class ModelPair final : public DriverPair {
     return provider_.too_long == IBV_WC_REM_OP_ERR ? WcStatus::RemoteOperationError
                                                    : WcStatus::RemoteInvalidRequest;
   }
-  bool holds_window_bounds() override { return provider_.window_bounds; }
+  bool holds_window_bounds() override { return !windows_ || provider_.window_bounds; }
   bool shares_receives() override { return shared_receives_ > 0; }
   bool moves_data() override { return false; }
   const char* missing() override {
@@ -70,7 +70,9 @@ class ModelPair final : public DriverPair {
     return verbs::open({.device = {},
                         .max_queue_pairs = 16,
                         .shared_receives = shared_receives_,
-                        .shared_receive_bytes = kSharedBytes});
+                        .shared_receive_bytes = kSharedBytes,
+                        .windows = windows_,
+                        .call_regions = !windows_});
   }
   /// Both ends are addresses of the same machine.
   ConnectionManager* managed(std::unique_ptr<cm::RdmaCmManager>& by) {
@@ -80,6 +82,7 @@ class ModelPair final : public DriverPair {
 
   const Provider provider_;
   const std::uint32_t shared_receives_;
+  const bool windows_;
   std::unique_ptr<verbs::Verbs> left_;
   std::unique_ptr<verbs::Verbs> right_;
   std::unique_ptr<cm::RdmaCmManager> left_manager_;
@@ -87,23 +90,27 @@ class ModelPair final : public DriverPair {
   std::uint32_t carries_ = 0;
 };
 
-std::vector<DriverParam> over_every_model(const char* suffix, std::uint32_t shared_receives) {
+std::vector<DriverParam> over_every_model(const char* suffix, std::uint32_t shared_receives,
+                                          bool windows = true) {
   static std::deque<std::string> names;
   std::vector<DriverParam> params;
   for (const Provider& provider : kProviders) {
     names.push_back(std::string(provider.name) + suffix);
-    params.emplace_back(names.back().c_str(),
-                        [=, &provider] { return std::make_unique<ModelPair>(provider, shared_receives); });
+    params.emplace_back(names.back().c_str(), [=, &provider] {
+      return std::make_unique<ModelPair>(provider, shared_receives, windows);
+    });
   }
   return params;
 }
 
 const std::vector<DriverParam> kOwn = over_every_model("", 0);
+const std::vector<DriverParam> kRegions = over_every_model("_regions", 0, false);
 const std::vector<DriverParam> kSharing = over_every_model("_sharing", kShared);
 
 INSTANTIATE_TEST_SUITE_P(Models, DriverTest, testing::ValuesIn(kOwn), driver_name);
 INSTANTIATE_TEST_SUITE_P(ModelsSharing, DriverTest, testing::ValuesIn(kSharing), driver_name);
 INSTANTIATE_TEST_SUITE_P(Models, Refusal, testing::ValuesIn(kOwn), driver_name);
+INSTANTIATE_TEST_SUITE_P(ModelsRegions, Refusal, testing::ValuesIn(kRegions), driver_name);
 INSTANTIATE_TEST_SUITE_P(Models, ConnectionTest, testing::ValuesIn(kOwn), driver_name);
 
 /// Prints the figure provider_models after all tests. Two versions of one provider are one model.

@@ -24,11 +24,11 @@ verbs::DeviceConfig config_of_subject() {
 
 class VerbsPair final : public DriverPair {
  public:
-  explicit VerbsPair(verbs::Interface interface, std::uint32_t shared_receives = 0)
+  explicit VerbsPair(verbs::Interface interface, std::uint32_t shared_receives = 0, bool windows = true)
       : missing_(missing_of(interface, shared_receives)), shares_receives_(shared_receives > 0) {
     if (missing_ != nullptr) return;
-    left_ = open(interface, shared_receives);
-    right_ = open(interface, shared_receives);
+    left_ = open(interface, shared_receives, windows);
+    right_ = open(interface, shared_receives, windows);
   }
   ~VerbsPair() override {
     std::string all;
@@ -58,17 +58,22 @@ class VerbsPair final : public DriverPair {
   WcStatus local_error(WcStatus named) override {
     return card_check::status_of_local_error() == IBV_WC_WR_FLUSH_ERR ? WcStatus::WrFlushError : named;
   }
-  bool holds_window_bounds() override { return card_check::holds_window_bounds(); }
+  bool holds_window_bounds() override {
+    return left_->limits().max_windows == 0 || card_check::holds_window_bounds();
+  }
   bool shares_receives() override { return shares_receives_; }
   bool moves_data() override { return false; }
 
  private:
-  static std::unique_ptr<verbs::Verbs> open(verbs::Interface interface, std::uint32_t shared_receives) {
+  static std::unique_ptr<verbs::Verbs> open(verbs::Interface interface, std::uint32_t shared_receives,
+                                            bool windows) {
     verbs::DeviceConfig config = config_of_subject();
     config.max_queue_pairs = 16;
     config.interface = interface;
     config.shared_receives = shared_receives;
     config.shared_receive_bytes = kSharedBytes;
+    config.windows = windows;
+    config.call_regions = !windows;
     return verbs::open(config);
   }
   /// Returns which feature of the device the tests need and do not find, or null.
@@ -76,7 +81,7 @@ class VerbsPair final : public DriverPair {
     if (shared_receives > 0 && !card_check::has_shared_receives())
       return "the device has no shared receive queue";
     if (interface != verbs::Interface::Extended) return nullptr;
-    const auto device = open(interface, 0);
+    const auto device = open(interface, 0, true);
     const auto qp = device->create_queue_pair({});
     return device->has_extended_posting() && device->has_extended_polling()
                ? nullptr
@@ -100,8 +105,9 @@ class VerbsPair final : public DriverPair {
   std::uint32_t carries_ = 0;
 };
 
-DriverParam over(const char* name, verbs::Interface interface, std::uint32_t shared_receives = 0) {
-  return {name, [=] { return std::make_unique<VerbsPair>(interface, shared_receives); }};
+DriverParam over(const char* name, verbs::Interface interface, std::uint32_t shared_receives = 0,
+                 bool windows = true) {
+  return {name, [=] { return std::make_unique<VerbsPair>(interface, shared_receives, windows); }};
 }
 
 const DriverParam kNewest = over("newest", verbs::Interface::Newest);
@@ -109,9 +115,12 @@ const DriverParam kExtended = over("extended", verbs::Interface::Extended);
 
 const DriverParam kSharing = over("sharing", verbs::Interface::Newest, kShared);
 
+/// The device as if it had no memory windows.
+const DriverParam kRegions = over("regions", verbs::Interface::Newest, 0, false);
+
 INSTANTIATE_TEST_SUITE_P(Verbs, DriverTest, testing::Values(kNewest, kExtended, kSharing), driver_name);
 INSTANTIATE_TEST_SUITE_P(Verbs, ConnectionTest, testing::Values(kNewest), driver_name);
-INSTANTIATE_TEST_SUITE_P(Verbs, Refusal, testing::Values(kNewest, kExtended), driver_name);
+INSTANTIATE_TEST_SUITE_P(Verbs, Refusal, testing::Values(kNewest, kExtended, kRegions), driver_name);
 
 class SharedReceives : public DriverTest {
  protected:

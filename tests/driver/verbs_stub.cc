@@ -210,6 +210,21 @@ ibv_mr* VerbsStub::add_region(ibv_pd* pd, void* at, std::size_t bytes, int acces
   return region;
 }
 
+std::size_t VerbsStub::regions_at(const std::byte* address) {
+  const std::lock_guard lock(lock_);
+  return static_cast<std::size_t>(std::count_if(
+      regions_.begin(), regions_.end(), [&](const auto& region) { return region.second->addr == address; }));
+}
+
+void VerbsStub::hold_registrations(bool hold) {
+  holds_registrations_.store(hold);
+  holds_registrations_.notify_all();
+}
+
+void VerbsStub::await_registrations() {
+  holds_registrations_.wait(true);
+}
+
 void VerbsStub::remove_region(ibv_mr* region) {
   const std::lock_guard lock(lock_);
   regions_.erase(region->lkey);
@@ -236,12 +251,14 @@ ibv_pd* VerbsStub::make_domain_of(const ibv_parent_domain_init_attr& wanted) {
   const std::lock_guard lock(lock_);
   auto* const made = new ibv_pd{wanted.pd->context, 0};
   if (domains_of_threads_.contains(wanted.td)) domains_of_threads_.insert(made);
+  parents_[made] = wanted.pd;
   return made;
 }
 
 void VerbsStub::forget_domain(const void* gone) {
   const std::lock_guard lock(lock_);
   domains_of_threads_.erase(gone);
+  parents_.erase(gone);
 }
 
 std::uint32_t VerbsStub::domains_of_threads() {
@@ -299,6 +316,7 @@ ibv_qp* VerbsStub::make(ibv_pd* pd, const ibv_qp_init_attr& wanted) {
   Pair& pair = pairs_[number];
   ibv_qp& qp = pair.qp.qp_base;
   qp.context = pd->context;
+  qp.pd = pd;
   qp.qp_context = wanted.qp_context;
   qp.qp_num = number;
   pair.sends = reinterpret_cast<StubQueue*>(wanted.send_cq);

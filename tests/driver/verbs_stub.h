@@ -145,6 +145,11 @@ class VerbsStub {
     int access = 0;  ///< ibv_access_flags
   };
   const std::vector<Registered>& registered() const noexcept { return registered_; }
+  /// Returns the number of registered regions that begin at this address.
+  std::size_t regions_at(const std::byte* address);
+  /// Blocks threads that register memory while `hold` is true, as a slow device does.
+  void hold_registrations(bool hold);
+  void await_registrations();
   /// Sets how much inline data the provider supports; more is refused.
   void take_inline(std::uint32_t bytes) noexcept { provider_.max_inline = bytes; }
   std::uint32_t refused() const noexcept { return refused_; }
@@ -231,6 +236,7 @@ class VerbsStub {
   bool needs_receive(const Posted& posted) const;
   /// Returns the own or the shared Receives of a queue pair.
   std::deque<Posted>& receives_of(Pair& pair);
+  bool are_of_one_domain(const ibv_pd* one, const ibv_pd* other) const;
   bool covered(const Pair& pair, const std::vector<ibv_sge>& sges) const;
   ibv_wc_status transfer(Pair& pair, const Posted& posted);
   ibv_wc_status invalidate(Pair& pair, std::uint32_t rkey);
@@ -263,12 +269,14 @@ class VerbsStub {
   std::map<std::uint32_t, ibv_mr*> regions_;  ///< by lkey
   std::map<std::uint32_t, int> rights_;       ///< ibv_access_flags of regions, by lkey
   std::set<const void*> domains_of_threads_;
+  std::map<const void*, const void*> parents_;  ///< of protection domains of threads
   bool for_one_thread_ = false;
   std::uint8_t address_ = 1;
   std::size_t gids_ = 1;
   std::size_t first_roce_v2_ = 0;
   std::vector<std::uint32_t> link_local_;
   std::atomic<int> memory_error_{0};
+  std::atomic<bool> holds_registrations_{false};
   std::atomic<int> open_error_{0};
   std::atomic<int> devices_{1};
   std::atomic<Function> cleared_{Function::None};

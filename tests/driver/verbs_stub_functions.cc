@@ -270,12 +270,14 @@ int ibv_dealloc_pd(ibv_pd* pd) {
 }
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* at, size_t bytes, int access) {
   VerbsStub::get().note("ibv_reg_mr");
+  VerbsStub::get().await_registrations();
   errno = VerbsStub::get().memory_error();
   if (errno != 0) return nullptr;
   return VerbsStub::get().add_region(pd, at, bytes, access);
 }
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* at, size_t bytes, std::uint64_t, unsigned access) {
   VerbsStub::get().note("ibv_reg_mr_iova2");
+  VerbsStub::get().await_registrations();
   errno = VerbsStub::get().memory_error();
   if (errno != 0) return nullptr;
   return VerbsStub::get().add_region(pd, at, bytes, static_cast<int>(access));

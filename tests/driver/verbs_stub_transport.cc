@@ -232,10 +232,19 @@ bool VerbsStub::needs_receive(const Posted& posted) const {
   }
 }
 
+/// A domain of a thread gives the rights of its parent.
+bool VerbsStub::are_of_one_domain(const ibv_pd* one, const ibv_pd* other) const {
+  const auto root = [&](const void* domain) {
+    const auto parent = parents_.find(domain);
+    return parent != parents_.end() ? parent->second : domain;
+  };
+  return root(one) == root(other);
+}
+
 bool VerbsStub::covered(const Pair& pair, const std::vector<ibv_sge>& sges) const {
   return std::all_of(sges.begin(), sges.end(), [&](const ibv_sge& sge) {
     const auto region = regions_.find(sge.lkey);
-    if (region == regions_.end() || region->second->context != pair.qp.qp_base.context)
+    if (region == regions_.end() || !are_of_one_domain(region->second->pd, pair.qp.qp_base.pd))
       return sge.length == 0;
     const auto start = reinterpret_cast<std::uintptr_t>(region->second->addr);
     return sge.addr >= start && sge.addr - start <= region->second->length &&
@@ -296,7 +305,7 @@ bool VerbsStub::is_allowed(const Window& window, const Posted& posted) const {
 
 bool VerbsStub::is_in_region(const Pair& peer, const Posted& posted) const {
   const auto found = regions_.find(posted.rkey);
-  if (found == regions_.end() || found->second->context != peer.qp.qp_base.context) return false;
+  if (found == regions_.end() || !are_of_one_domain(found->second->pd, peer.qp.qp_base.pd)) return false;
   const int right = posted.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
   const auto start = reinterpret_cast<std::uintptr_t>(found->second->addr);
   return (rights_.at(posted.rkey) & right) != 0 && posted.remote_address >= start &&

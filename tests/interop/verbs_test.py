@@ -71,6 +71,7 @@ class VerbsBench(Bench):
                        f"ln -sfn /run /var/run; mkdir -p {os.path.dirname(drivers)}; ln -s {SLUICE}/pmds {drivers}\necho /mnt/host/core > /proc/sys/kernel/core_pattern")
         self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24")
         self.planes = self
+        self.polled_at_end = []  # counters of the last reverse gateway's devices
         self.of_two_users = {"admin"}
         self.server.sh(f"mkdir /run/segment; chown 0:{GROUP} /run/segment; chmod 3770 /run/segment")
         self.start("admin", EXPORT)
@@ -464,9 +465,23 @@ def the_requester_side_reads_and_writes_the_kernels_server(bench):
         read_and_write_by_bench(bench)
 
 
-def read_and_write_by_bench(bench):
+def without_windows_it_reads_and_writes_the_kernels_server_too(bench):
+    with kernel_server(bench, "nfsd_on_rdma"):
+        read_and_write_by_bench(bench, "--no-memory-windows")
+        for form in ("regions", "pool"):
+            reverse_gateway_reads_and_writes(bench, f'memory_windows = false\nwindow_less = "{form}"')
+            log = bench.server.sh("cat /mnt/host/reverse-data.log")
+            if "memory windows are not used" not in log:
+                raise Failed(log)
+            polled, = bench.polled_at_end
+            if polled["windows_bound"] or polled["call_regions_registered"] < 10 or polled["call_regions_refused"] or polled["error_completions"]:
+                raise Failed(str(polled))
+            print(f"# {form}: {polled['call_regions_registered']} regions", flush=True)
+
+
+def read_and_write_by_bench(bench, option=""):
     for mix, block in (("read=1", 4096), ("read=1", 1048576), ("write=1,read=1,getattr=1,lookup=1", 65536)):
-        text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --server {ROCE_GUEST} --seconds 1 --depth 4 --json "
+        text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs {option} --server {ROCE_GUEST} --seconds 1 --depth 4 --json "
                             f"nfs3 --mount-host {PLAIN_GUEST} --mount-port 20048 --verify --file-mib 4 --block {block} --mix {mix}")
         report = report_of(text)
         if report["errors"] or report["mismatches"] or not report["verified_bytes"]:
@@ -475,7 +490,11 @@ def read_and_write_by_bench(bench):
 
 def tcp_clients_reach_the_kernels_server_by_rdma(bench):
     with kernel_server(bench, "nfsd_on_rdma"):
-        bench.start("reverse", f"""
+        reverse_gateway_reads_and_writes(bench, "")
+
+
+def reverse_gateway_reads_and_writes(bench, device):
+    bench.start("reverse", f"""
 [memory]
 size_mib = 16
 [reverse]
@@ -485,19 +504,20 @@ server = "{ROCE_GUEST}"
 mount_address = "{PLAIN_GUEST}"
 mount_port = 20048
 connections = 4
-""", mount_port=20051, port=20052)
+""", device=device, mount_port=20051, port=20052)
+    try:
+        bench.sh(f"mount -t nfs -o proto=tcp,port=2050,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20051 "
+                 f"{PLAIN_HOST}:/export /mnt/other")
         try:
-            bench.sh(f"mount -t nfs -o proto=tcp,port=2050,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20051 "
-                     f"{PLAIN_HOST}:/export /mnt/other")
-            try:
-                print("# " + bench.sh("random_io /mnt/other/reversed 4 4716; drop_caches; rm /mnt/other/reversed").strip())
-                connection, = bench.ctl("connections", name="reverse")
-                if connection["state"] != "open":
-                    raise Failed(str(connection))
-            finally:
-                bench.unmount("/mnt/other")
+            print("# " + bench.sh("random_io /mnt/other/reversed 4 4716; drop_caches; rm /mnt/other/reversed").strip())
+            connection, = bench.ctl("connections", name="reverse")
+            if connection["state"] != "open":
+                raise Failed(str(connection))
+            bench.polled_at_end = bench.ctl("devices", name="reverse")["polled"]
         finally:
-            bench.stop("reverse")
+            bench.unmount("/mnt/other")
+    finally:
+        bench.stop("reverse")
 
 
 def two_devices_are_polled_by_a_reactor_each(bench):
@@ -593,6 +613,7 @@ TESTS = [the_driver_suite_passes_on_rxe, the_card_check_passes_on_rxe, a_kernel_
          administrators_see_ports_and_their_limits, a_device_that_goes_and_comes_back_loses_nothing,
          the_control_plane_is_restarted_under_io, a_client_that_vanishes_is_let_go_and_comes_back,
          the_requester_side_reads_and_writes_the_kernels_server, tcp_clients_reach_the_kernels_server_by_rdma,
+         without_windows_it_reads_and_writes_the_kernels_server_too,
          version_4_1_is_forwarded, two_devices_are_polled_by_a_reactor_each,
          receives_are_shared_and_packets_carry_the_traffic_class, a_vlan_is_crossed, a_bond_changes_its_link_under_io,
          gdb_shows_queue_pairs_in_a_core, softroce_takes_a_network_card_from_the_kernel, softroce_takes_a_network_card_by_vfio,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/gateway/rdma_server/server_connection.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "dataplane/base/invariant.h"
@@ -15,11 +14,15 @@ constexpr std::uint32_t kWindowsPerCall = 2;
 /// Requests reserved for probes of a silent server.
 constexpr std::uint32_t kRequestsForProbes = 1;
 
-rpcrdma::RequesterConfig requester_config(const ServerSideConfig& config) {
+rpcrdma::RequesterConfig requester_config(const ServerSide& side) {
+  const ServerSideConfig& config = side.config();
   return {.requests = config.calls,
           .inline_bytes = config.inline_bytes,
           .credits_requested = config.calls,
           .windows = kWindowsPerCall * config.calls,
+          .domain = side.domain(),
+          .pool_buffer_bytes = config.pool_segment_bytes,
+          .pool_buffers = config.pool_segment_bytes > 0 ? config.calls : 0,
           .long_buffers = kLongBuffers,
           .long_buffer_bytes = config.record_bytes(),
           .short_reply_buffers = config.calls,
@@ -49,7 +52,7 @@ bool is_answer(rpcrdma::CallStatus status) noexcept {
 
 ServerConnection::ServerConnection(ServerSide& side, rpcrdma::Engine& engine)
     : side_(side),
-      requester_(engine.requester_context(), engine.device(), requester_config(side.config())),
+      requester_(engine.requester_context(), engine.device(), requester_config(side)),
       calls_(side.config().calls),
       small_replies_(decltype(small_replies_)::for_overwrite(side.config().calls)),
       xids_(side.config().calls) {
@@ -176,10 +179,9 @@ void ServerConnection::retransmit_overdue(std::uint64_t now_ns) noexcept {
 
 /// Sends a NULL call to the program of an outstanding call.
 void ServerConnection::probe() noexcept {
-  const auto waiting = std::find_if(calls_.begin(), calls_.end(), [](const ClientCall& call) {
-    return call.state == ClientCall::State::Outstanding;
-  });
-  if (waiting == calls_.end() || probing_) return;
+  const ClientCall* const waiting = first_match(
+      calls_, [](const ClientCall& call) { return call.state == ClientCall::State::Outstanding; });
+  if (waiting == nullptr || probing_) return;
   constexpr std::uint32_t kFarAway = 1u << 31;  // clients increment their XIDs
   probe_xid_ = waiting->xid + kFarAway;
   while (is_outstanding(probe_xid_)) ++probe_xid_;

@@ -88,11 +88,12 @@ inline constexpr std::uint32_t kLongBuffers = 4;
 inline constexpr std::uint32_t kShortReplyBytes = tcp::kStreamBytes;
 
 /// Returns the approximate memory of one connection in bytes, including its requester. The longest message
-/// has `record_bytes`.
-inline std::uint64_t server_connection_bytes(std::uint32_t calls, std::uint32_t record_bytes) noexcept {
+/// has `record_bytes`, and the longest segment in its pool `pool_segment_bytes`.
+inline std::uint64_t server_connection_bytes(std::uint32_t calls, std::uint32_t record_bytes,
+                                             std::uint32_t pool_segment_bytes) noexcept {
   const std::uint64_t requests = std::uint64_t{2} * rpcrdma::RequesterConfig{}.inline_bytes * calls;
   return requests + kLongBuffers * std::uint64_t{record_bytes} +
-         calls * (std::uint64_t{kSmallReplyBytes} + kShortReplyBytes);
+         calls * (std::uint64_t{kSmallReplyBytes} + kShortReplyBytes + pool_segment_bytes);
 }
 
 class ServerConnection {

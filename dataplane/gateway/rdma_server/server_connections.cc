@@ -7,6 +7,8 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/gateway/rdma_server/call_translation.h"
 #include "dataplane/gateway/rdma_server/server_side.h"
+#include "pmd/device.h"
+
 namespace sluice::rdma_server {
 
 using State = ServerConnection::State;
@@ -149,6 +151,7 @@ ServerSide::ServerSide(rpcrdma::Engine& engine, Dialer& dialer, const ServerSide
       dialer_(dialer),
       counters_(counters),
       clock_(clock),
+      domain_(engine.device().allocate_domain()),
       records_(engine.device(), config.record_buffers, config.record_bytes()),
       items_(engine.device(), config.item_buffers, tcp::kStreamBytes),
       scratch_(FixedArray<std::byte>::for_overwrite(config.record_bytes())),

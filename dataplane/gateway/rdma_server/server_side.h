@@ -41,6 +41,8 @@ struct ServerSideConfig {
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 256;
   std::uint32_t max_io_bytes = tcp::kMaxDataBytes;  ///< maximum data bytes of one READ or WRITE
+  /// Longest segment in the pool of each connection, on a device without memory windows; zero: no pool.
+  std::uint32_t pool_segment_bytes = 0;
   std::uint64_t call_timeout_ns =
       0;  ///< a call without a reply for this long disconnects its client; zero: never
   service::Withheld withheld{};
@@ -115,6 +117,8 @@ class ServerSide {
     ServerConnection*& owner = by_connection_[connection.number()];
     if (owner == &server) owner = nullptr;
   }
+  /// Returns the protection domain of the connections to the server.
+  rdma::ProtectionDomain domain() const noexcept { return domain_; }
   const ServerCounters& counters() const noexcept { return counters_; }
   static void count(std::atomic<std::uint64_t>& counter) noexcept {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -144,6 +148,7 @@ class ServerSide {
   const ServerCounters counters_;
   const Clock clock_;
   std::optional<Server> server_;
+  const rdma::ProtectionDomain domain_;
   Callee callee_{*this};
   rdma::BufferPool records_;
   rdma::BufferPool items_;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/gateway/rdma_upstream/relay.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
 #include "dataplane/gateway/rdma_upstream/relay_client.h"
 #include "dataplane/ulb/bindings.h"
@@ -134,16 +134,15 @@ void RelayService::release(service::Call& call) noexcept {
 }
 
 bool ServerCalls::empty() const noexcept {
-  return std::none_of(outstanding_.begin(), outstanding_.end(),
-                      [](const Outstanding& outstanding) { return outstanding.call != nullptr; });
+  return !has_match(outstanding_, [](const Outstanding& outstanding) { return outstanding.call != nullptr; });
 }
 
 bool ServerCalls::start(service::Call& call, service::Client& client) noexcept {
-  const auto place = std::find_if(outstanding_.begin(), outstanding_.end(),
-                                  [](const Outstanding& other) { return !other.in_use; });
-  if (place == outstanding_.end()) return false;
+  Outstanding* const place =
+      first_match(outstanding_, [](const Outstanding& other) { return !other.in_use; });
+  if (place == nullptr) return false;
   *place = {.call = &call, .in_use = true};
-  if (client.call_back(call.message(), &on_reply, &*place)) return true;
+  if (client.call_back(call.message(), &on_reply, place)) return true;
   *place = {};
   return false;
 }

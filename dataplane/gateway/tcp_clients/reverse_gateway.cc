@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <tuple>
@@ -129,9 +128,9 @@ std::uint16_t Listener::port() const noexcept {
 }
 
 bool ServerCalls::start(service::Call& call, tcp::SendQueue& queue) noexcept {
-  const auto place = std::find_if(outstanding_.begin(), outstanding_.end(),
-                                  [](const Outstanding& other) { return other.call == nullptr; });
-  if (place == outstanding_.end() || call.message().size() > kMaxServerCallBytes) return false;
+  Outstanding* const place =
+      first_match(outstanding_, [](const Outstanding& other) { return other.call == nullptr; });
+  if (place == nullptr || call.message().size() > kMaxServerCallBytes) return false;
   static_cast<void>(SLUICE_INVARIANT(call.message().size() >= xdr::kUnit, buffer_bounds));
   *place = {&call, xdr::load_u32(call.message().data()), ++sequence_, false};
   pump(queue);
@@ -161,8 +160,7 @@ ServerCalls::Outstanding* ServerCalls::next_to_queue() noexcept {
 }
 
 bool ServerCalls::empty() const noexcept {
-  return std::all_of(outstanding_.begin(), outstanding_.end(),
-                     [](const Outstanding& outstanding) { return outstanding.call == nullptr; });
+  return !has_match(outstanding_, [](const Outstanding& outstanding) { return outstanding.call != nullptr; });
 }
 
 ServerCalls::Answer ServerCalls::on_reply(std::span<const std::byte> record) noexcept {
@@ -189,7 +187,7 @@ std::uint32_t ServerCalls::drop_all() noexcept {
 // --- Places: accepts clients, and evicts a client for a newcomer while all places are in use.
 
 bool ReverseGateway::is_allowed(const PeerAddress& peer) const noexcept {
-  return allowed_.empty() || std::any_of(allowed_.begin(), allowed_.end(), [&](const auto& prefix) {
+  return allowed_.empty() || has_match(allowed_, [&](const auto& prefix) {
            return peer.within(prefix.address, prefix.prefix_bits);
          });
 }

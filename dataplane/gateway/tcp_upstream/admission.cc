@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/gateway/tcp_upstream/admission.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::tcp_upstream {
 
@@ -97,9 +97,8 @@ std::uint32_t Admission::calls_of(std::uint32_t client) const noexcept {
 }
 
 bool Admission::lacks_numbers(std::uint32_t client) const noexcept {
-  const auto& queues = shares_[client].queues;
-  return std::any_of(queues.begin(), queues.end(),
-                     [](const Queue& queue) { return !queue.calls.empty() && queue.lack == Lack::Number; });
+  return has_match(shares_[client].queues,
+                   [](const Queue& queue) { return !queue.calls.empty() && queue.lack == Lack::Number; });
 }
 
 std::uint64_t Admission::held_bytes(std::uint32_t client) const noexcept {

@@ -16,6 +16,7 @@ enum class WrKind : std::uint8_t {
   Invalidated,  ///< last LocalInvalidate of a request; index: request slot
   ControlSent,  ///< version 2: grant, properties, or a part of a message; index: control buffer
   Probe,        ///< RDMA Write of no bytes
+  Registered,   ///< registration of a region; index: request slot, or kNoWr for the requester's pool
 };
 
 inline constexpr std::uint16_t kNoWr = 0xffff;  ///< no index

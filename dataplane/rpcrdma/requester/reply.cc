@@ -33,6 +33,7 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
   ++held_receives_;
 
   bool usable = check_returned_chunks(*slot, message.header);
+  if (by_regions_) take_from_pool(*slot);
   if (usable) {
     // check_returned_chunks() has limited the sum to the offered length.
     std::span<const std::byte>& reply = slot->reply.message_;
@@ -261,6 +262,7 @@ void Requester::fence(Slot& slot) noexcept {
   SendStage& stage = link_->stage();
   const std::uint32_t count = fenced_by_us(slot);
   SLUICE_INVARIANT_DEBUG(count > 0 && slot.window_count <= slot.segment_count, request_state);
+  if (by_regions_) return deregister(slot);
   if (!link_->has_room(count)) {
     if (slot.state != RequestState::AwaitingFenceRoom) transition(slot, RequestState::AwaitingFenceRoom);
     unfenced_.push_front(slot);
@@ -358,6 +360,8 @@ std::byte* Requester::keep_reply(const Reply& reply) noexcept {
 void Requester::free_windows(Slot& slot) noexcept {
   SLUICE_INVARIANT_DEBUG(free_windows_ + slot.window_count <= windows_.size(), pool_balance);
   while (slot.window_count > 0) windows_[free_windows_++] = slot.chunks->windows[--slot.window_count];
+  if (slot.exposed_version != 0) return_to_pool(slot);
+  slot.exposed_version = 0;
 }
 
 /// Resets everything that only some calls use.

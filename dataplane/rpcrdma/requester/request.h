@@ -9,6 +9,7 @@
 
 #include "dataplane/rpcrdma/wire/header.h"
 #include "dataplane/rpcrdma/wire/v2.h"
+#include "pmd/memory.h"
 #include "pmd/work_request.h"
 
 namespace sluice::rpcrdma {
@@ -140,7 +141,15 @@ struct RequesterConfig {
   std::uint32_t requests = 128;          ///< request slots: calls queued and outstanding; a power of two
   std::uint32_t inline_bytes = 4096;     ///< largest Send, in bytes
   std::uint32_t credits_requested = 64;  ///< equal in every call (V1-040)
-  std::uint32_t windows = 512;           ///< memory windows for all requests
+  /// Memory windows for all requests; on a device without memory windows, regions that are registered for one
+  /// request each.
+  std::uint32_t windows = 512;
+  rdma::ProtectionDomain domain{};  ///< of its queue pairs; see rdma::Device::allocate_domain()
+  /// On a device without memory windows, segments of at most this size are copied through a pool of
+  /// `pool_buffers`, which the peer can access as long as the connection exists. Zero: every segment has a
+  /// region, and so has one that finds the pool empty.
+  std::uint32_t pool_buffer_bytes = 0;
+  std::uint32_t pool_buffers = 0;
   /// Buffers for Long Calls and Reply chunks. A call with both uses two.
   std::uint32_t long_buffers = 8;
   std::uint32_t long_buffer_bytes = 128 * 1024;

@@ -40,7 +40,9 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
                          : rdma::BufferPool(device.allocate_memory(std::size_t{config.bounce_buffers} *
                                                                    config.bounce_buffer_bytes),
                                             config.bounce_buffer_bytes)),
+      by_regions_(device.limits().max_windows == 0 && device.limits().max_call_regions > 0),
       chunk_arrays_(config.requests),
+      region_arrays_(by_regions_ ? config.requests : 0),
       slots_(config.requests),
       free_(config.requests) {
   if (!std::has_single_bit(config.requests) || config.requests > kMaxCredits)
@@ -48,12 +50,18 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
   if (!config.reverse || config.reverse_chunks)
     for (std::uint32_t i = 0; i < config.windows; ++i) windows_.push_back(device.allocate_window());
   free_windows_ = windows_.size();
+  if (by_regions_ && config.pool_buffers > 0) {
+    pool_region_ = device.allocate_memory(std::size_t{config.pool_buffers} * config.pool_buffer_bytes);
+    pool_ = rdma::BufferPool(pool_region_, config.pool_buffer_bytes);
+    pool_window_ = device.allocate_window();
+  }
   by_sequence_.reserve(config.requests);
   if (config.keep_xids) xids_.resize(config.requests);
   for (std::uint32_t i = 0; i < config.requests; ++i) {
     slots_[i].index = static_cast<std::uint16_t>(i);
     slots_[i].reply.slot_ = static_cast<std::uint16_t>(i);
     slots_[i].chunks = &chunk_arrays_[i];
+    if (by_regions_) slots_[i].regions = &region_arrays_[i];
   }
   for (std::uint32_t i = config.requests; i-- > 0;) free_.push(slots_[i].index);
 }
@@ -66,7 +74,8 @@ bool Requester::balanced() const noexcept {
   return outstanding_ == 0 && quiescent() && free_.size() == config_.requests &&
          free_windows_ == windows_.size() && long_memory_.available() == config_.long_buffers &&
          short_replies_.available() == config_.short_reply_buffers &&
-         bounce_memory_.available() == config_.bounce_buffers;
+         bounce_memory_.available() == config_.bounce_buffers &&
+         (pool_.buffer_bytes() == 0 || pool_.available() == config_.pool_buffers);
 }
 
 /// An illegal transition is still made because the code that follows relies on the new state.
@@ -183,9 +192,11 @@ bool Requester::give_up(Slot& slot, CallStatus status) noexcept {
     case RequestState::AwaitingDetach:
       if (!slot.being_resent()) return false;
       [[fallthrough]];
+    case RequestState::AwaitingRegions:
     case RequestState::AwaitingResend:
     case RequestState::AwaitingNextPart:
-      // Between parts, the responder expects the remaining parts and accepts no other message.
+      // Between parts, the responder expects the remaining parts and accepts no other message. A region is
+      // deregistered after its registration has ended.
       slot.ends_as = status;
       slot.deadline_ns = 0;
       return true;
@@ -237,6 +248,7 @@ void Requester::detach() noexcept {
   established_ = false;
   granted_ = 1;
   outstanding_ = abandoned_ = 0;
+  pool_state_ = PoolState::Inaccessible;
   unfenced_.clear();
   by_sequence_.clear();
   for (std::uint32_t i = 0; i < config_.requests; ++i) detach(slots_[i]);
@@ -283,6 +295,7 @@ void Requester::detach(Slot& slot) noexcept {
       if (!slot.send_once) break;
       set_outcome(slot, CallStatus::ConnectionLost);
       return deliver(slot);
+    case RequestState::AwaitingRegions:
     case RequestState::AwaitingResend:
       break;
     case RequestState::AwaitingSendDone:

@@ -108,6 +108,8 @@ class Requester {
   /// Ends calls whose deadline has passed. Linear in the request slots, so call it at a low rate.
   void expire(std::uint64_t now_ns) noexcept;
 
+  /// Returns the protection domain for its queue pairs.
+  rdma::ProtectionDomain domain() const noexcept { return config_.domain; }
   std::uint32_t outstanding() const noexcept { return outstanding_; }
   /// Returns the number of awaited replies, including those to abandoned calls.
   std::uint32_t awaited_replies() const noexcept { return outstanding_ + abandoned_; }
@@ -155,6 +157,9 @@ class Requester {
   void on_call_sent(std::uint16_t slot) noexcept;
   void on_invalidated(std::uint16_t slot) noexcept;
   void on_invalidation_failed(std::uint16_t slot) noexcept;
+  // Only on a device without memory windows. `slot` is kNoWr for the pool.
+  void on_registered(std::uint16_t slot, rdma::Rkey rkey) noexcept;
+  void on_registration_failed(std::uint16_t slot) noexcept;
   /// Sends waiting calls, as far as credits and memory allow.
   void pump() noexcept {
     if (!waiting_.empty() || !unfenced_.empty()) send_waiting();
@@ -207,6 +212,16 @@ class Requester {
   bool take_resources(Slot& slot, const Shape& shape) noexcept;
   bool expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint64_t bytes,
               rdma::AccessFlags access) noexcept;
+  // On a device without memory windows.
+  bool register_segments(Slot& slot, const Shape& shape) noexcept;
+  bool expose_segment(Slot& slot, const rdma::Sge& piece, rdma::AccessFlags access) noexcept;
+  bool expose_in_pool(Slot& slot, const rdma::Sge& piece, rdma::AccessFlags access) noexcept;
+  void request_pool_key() noexcept;
+  bool end_outdated(Slot& slot) noexcept;
+  void deregister(Slot& slot) noexcept;
+  void take_from_pool(Slot& slot) noexcept;
+  void return_to_pool(Slot& slot) noexcept;
+  bool bind(Slot& slot, const rdma::Sge& piece, rdma::AccessFlags access) noexcept;
   void send_waiting() noexcept;
   template <std::uint32_t kVersion>
   bool fits_plain(std::size_t payload_bytes, std::uint32_t max_reply_bytes) const noexcept;
@@ -290,9 +305,18 @@ class Requester {
   rdma::BufferPool long_memory_;
   rdma::BufferPool short_replies_;
   rdma::BufferPool bounce_memory_;
+  /// True on a device without memory windows: regions are registered instead, and windows_ has their numbers.
+  const bool by_regions_;
+  rdma::MemoryRegion pool_region_;
+  rdma::BufferPool pool_;  ///< buffers that the peer can access, of pool_region_
+  rdma::MemoryWindow pool_window_;
+  enum class PoolState : std::uint8_t { Inaccessible, Registering, Accessible };
+  PoolState pool_state_ = PoolState::Inaccessible;  ///< of the current connection
+  rdma::Rkey pool_key_{};
   std::vector<rdma::MemoryWindow> windows_;  ///< the first free_windows_ are free
   std::size_t free_windows_ = 0;
   FixedArray<ChunkArrays> chunk_arrays_;
+  FixedArray<RegionArrays> region_arrays_;
   FixedArray<Slot> slots_;
   FixedStack<std::uint16_t> free_;  ///< indices of free slots
   RequestQueue waiting_;

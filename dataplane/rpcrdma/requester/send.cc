@@ -187,13 +187,18 @@ bool Requester::send(Slot& slot) noexcept {
     link_->greet_with_properties();  // V2-006, V2-007
     return false;
   }
+  if (by_regions_ && shape.segments > 0) {
+    if (slot.exposed_version == 0 && !register_segments(slot, shape)) return false;
+    if (slot.state == RequestState::AwaitingRegions) return true;
+    if (slot.exposed_version != link_->version()) return end_outdated(slot);
+  }
   if (shape.continued && !stage_parts(slot, shape)) return false;
   SendStage& stage = link_->stage();
   if (!link_->has_room(shape.segments + 1)) {
     link_->wait_for_send_room();
     return false;
   }
-  if (!take_resources(slot, shape)) return false;
+  if (slot.exposed_version == 0 && !take_resources(slot, shape)) return false;
   if (shape.plain && link_->has_room_for_one()) {
     stage_plain_send(slot, slot.index, link_->speaks_version_2());
     if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
@@ -303,31 +308,8 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
     link_->close(broken ? CloseReason::TransportError : CloseReason::InvalidationError);
     return false;
   }
-  if (rules.names_handle && config_.remote_invalidation && context_.remote_invalidation)
+  if (rules.names_handle && config_.remote_invalidation && context_.remote_invalidation && !by_regions_)
     slot.invalidate = slot.chunks->segments[0].handle;
-  return true;
-}
-
-/// Binds a window over each segment of the first `bytes`: read access for Read chunks, write access for Write
-/// and Reply chunks (V1-147).
-bool Requester::expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint64_t bytes,
-                       rdma::AccessFlags access) noexcept {
-  for (rdma::Sge piece : pieces) {
-    piece.length = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(piece.length, bytes));
-    bytes -= piece.length;
-    while (piece.length > 0) {
-      const std::uint32_t length = smaller_of(piece.length, max_segment_bytes());
-      SLUICE_INVARIANT_DEBUG(free_windows_ > 0 && slot.segment_count < kMaxRequestSegments, pool_balance);
-      const rdma::MemoryWindow window = windows_[--free_windows_];
-      slot.chunks->windows[slot.window_count++] = window;
-      const auto rkey = link_->queue_pair().bind_window(window, {piece.address, length}, piece.lkey, access);
-      if (!rkey) return false;
-      slot.chunks->segments[slot.segment_count++] = {*rkey, length,
-                                                     reinterpret_cast<std::uintptr_t>(piece.address)};
-      piece.address += length;
-      piece.length -= length;
-    }
-  }
   return true;
 }
 

@@ -60,6 +60,8 @@ struct CallForm {
   std::uint8_t piece_count = 0;
   std::uint8_t callers_piece_count = 0;
   std::uint16_t window_count = 0;
+  std::uint16_t registered = 0;      ///< of window_count; only on a device without memory windows
+  std::uint8_t exposed_version = 0;  ///< version in which its segments were registered; zero: they are not
   std::uint16_t first_write_segment = 0;
   std::uint16_t segment_count = 0;
 };
@@ -80,11 +82,21 @@ struct ChunkArrays {
   std::array<rdma::Sge, kMaxRequestPieces> callers_pieces;  ///< pieces of bounced results
 };
 
+/// Fields that only calls with chunks use on a device without memory windows.
+struct RegionArrays {
+  std::array<std::uint8_t, kMaxRequestSegments> segment_of_window;
+  std::array<std::byte*, kMaxRequestSegments> pooled;  ///< by segment: buffer of the pool, or null
+  std::array<std::byte*, kMaxRequestSegments>
+      placed;  ///< by segment: where the copied result belongs, or null
+};
+static_assert(kMaxRequestSegments <= 256);
+
 /// Fields that every call uses, in one cache line.
 struct alignas(kCacheLine) PlainRequest {
   enum class State : std::uint8_t {
     Free,              ///< waits for a request
     AwaitingTurn,      ///< waits for a credit, windows, memory, room in the send queue, or a connection
+    AwaitingRegions,   ///< waits for the registration of its memory, on a device without memory windows
     AwaitingNextPart,  ///< some parts are sent; waits for a credit or room to send the next one
     /// Refused and reported while in AwaitingNextPart; the remaining parts only end the sequence (D2-40).
     AwaitingLastPart,
@@ -135,6 +147,7 @@ struct RequestSlot : PlainRequest, CallForm {
   std::uint64_t exposed_sum = 0;  ///< RequesterConfig::check_exposed_memory
 
   ChunkArrays* chunks = nullptr;
+  RegionArrays* regions = nullptr;  ///< null on a device with memory windows
 
   bool in_parts() const noexcept {
     return state == State::AwaitingNextPart || state == State::AwaitingLastPart;
@@ -159,8 +172,9 @@ inline constexpr auto kAfterRequestState = [] {
   };
   return std::array{
       any_of(AwaitingTurn, AwaitingSendDone),  // Free: AwaitingSendDone ends a call that cannot be sent
-      any_of(AwaitingNextPart, AwaitingReply, AwaitingFenceRoom, AwaitingFence,
+      any_of(AwaitingRegions, AwaitingNextPart, AwaitingReply, AwaitingFenceRoom, AwaitingFence,
              AwaitingSendDone),                                                 // AwaitingTurn
+      any_of(AwaitingTurn, AwaitingFence, AwaitingSendDone),                    // AwaitingRegions
       any_of(AwaitingTurn, AwaitingLastPart, AwaitingReply, AwaitingSendDone),  // AwaitingNextPart
       any_of(AwaitingReply, AwaitingSendDone),                                  // AwaitingLastPart
       any_of(AwaitingTurn, AwaitingFenceRoom, AwaitingFence, AwaitingResend,

@@ -169,7 +169,7 @@ WcStatus CopyQueuePair::receive(const Posted& posted) noexcept {
     } else {
       *window = {};
       done.remote_invalidate = true;
-      done.invalidated = posted.wr.rkey;
+      done.rkey = posted.wr.rkey;
     }
   }
   received_.push_back(done);

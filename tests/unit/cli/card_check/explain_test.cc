@@ -38,13 +38,31 @@ TEST(Explain, a_card_with_windows_has_all_roles) {
   for (const Role& role : roles_of(report_of("yes"))) EXPECT_EQ(role.verdict, Verdict::Works) << role.name;
 }
 
-TEST(Explain, a_card_without_windows_serves_and_is_no_client) {
-  const Report report = report_of("no");
+TEST(Explain, a_card_without_windows_serves_and_is_a_client_by_regions) {
+  Report report = report_of("no");
   EXPECT_EQ(verdict_of(report, "server"), Verdict::Works);
   EXPECT_EQ(verdict_of(report, "gateway with TCP upstreams"), Verdict::Works);
   EXPECT_EQ(verdict_of(report, "version 2"), Verdict::Works);
-  EXPECT_EQ(verdict_of(report, "RDMA upstreams"), Verdict::Fails);
+  EXPECT_EQ(verdict_of(report, "RDMA upstreams"), Verdict::Expected);
+  // It cannot bind the windows that it allocates, and nothing uses them.
+  report.results.push_back(
+      {"static: Static.a_window_that_can_be_allocated_can_be_used", Outcome::Failed, "", {}});
+  report.results.push_back({"loopback: Verbs/Refusal.keys/regions", Outcome::Passed, "", {}});
+  EXPECT_EQ(verdict_of(report, "RDMA upstreams"), Verdict::Works);
+  EXPECT_EQ(verdict_of(report, "reverse gateway"), Verdict::Works);
+  for (const Role& role : roles_of(report))
+    if (role.name == "reverse gateway") {
+      EXPECT_NE(role.remark.find("window_less"), std::string::npos) << role.remark;
+    }
+  report.results.back().outcome = Outcome::Failed;
   EXPECT_EQ(verdict_of(report, "reverse gateway"), Verdict::Fails);
+  EXPECT_EQ(verdict_of(report, "server"), Verdict::Works);
+}
+
+TEST(Explain, a_failure_of_regions_is_nothing_to_a_card_with_windows) {
+  Report report = report_of("yes");
+  report.results.push_back({"loopback: Verbs/Refusal.keys/regions", Outcome::Failed, "", {}});
+  for (const Role& role : roles_of(report)) EXPECT_EQ(role.verdict, Verdict::Works) << role.name;
 }
 
 TEST(Explain, without_a_test_of_the_data_path_roles_are_only_expected) {

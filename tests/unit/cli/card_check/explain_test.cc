@@ -51,7 +51,7 @@ TEST(Explain, a_card_without_windows_serves_and_is_a_client_by_regions) {
   EXPECT_EQ(verdict_of(report, "RDMA upstreams"), Verdict::Works);
   EXPECT_EQ(verdict_of(report, "reverse gateway"), Verdict::Works);
   for (const Role& role : roles_of(report))
-    if (role.name == "reverse gateway") {
+    if (std::string(role.name) == "reverse gateway") {
       EXPECT_NE(role.remark.find("window_less"), std::string::npos) << role.remark;
     }
   report.results.back().outcome = Outcome::Failed;

@@ -199,18 +199,19 @@ bool Configuration::remove_export(const std::string& path) {
   return false;
 }
 
-void Configuration::save(const config::Change& change, const admin::Saved& done) {
-  if (config_.saved_changes.empty())
+void Configuration::save_export(const segment::ExportConfig& entry, const admin::Saved& done) {
+  if (config_.exports_directory.empty())
     return done((config_.file.empty()
                      ? "The control plane runs on its built-in defaults. Start it with "
                        "--config FILE, and set "
-                     : "No file for saved changes is configured. In " + config_.file + " set ") +
-                "saved_changes to one, such as \"/var/lib/sluice/saved.toml\", and reload.");
-  const bool started = files_.start([this, change, done, running = config_]() -> tasks::Arena::Done {
+                     : "No directory of exports is configured. In " + config_.file + " set ") +
+                "exports_directory to one, such as \"/etc/sluice/exports.d\", and reload.");
+  const bool started = files_.start([this, entry, done, running = config_]() -> tasks::Arena::Done {
     try {
-      const config::SavedChanges saved = config::save_change(change, running);
+      const auto saved = std::make_shared<config::Config>(config::save_export(entry, running));
       return [this, done, saved] {
-        config_.saved = saved;
+        config_.named = saved->named;
+        config_.export_files = saved->export_files;
         done({});
       };
     } catch (const std::exception& error) {

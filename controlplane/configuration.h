@@ -145,7 +145,7 @@ class Configuration {
   void set_log_level(const std::string& level);
   void set_export(const segment::ExportConfig& entry);
   bool remove_export(const std::string& path);
-  void save(const config::Change& change, const admin::Saved& done);
+  void save_export(const segment::ExportConfig& entry, const admin::Saved& done);
 
  private:
   Reloader::Read begin_reload();

@@ -119,9 +119,8 @@ void ControlPlane::take_over() {
   data_plane_epoch_ = segment::epoch_of(layout_.data_plane.owner.load());
   data_plane_alive_ = data_plane_alive();
   if (data_plane_alive_) keep_off_reactors();
-  // A drain continues under a new control plane. It ends with the data plane, unless it is saved.
-  const bool goes_on = layout_.draining != 0 && data_plane_alive_;
-  keeper_->set_draining(goes_on || config_.saved.drain);
+  // A drain continues under a new control plane, and ends with the data plane.
+  keeper_->set_draining(layout_.draining != 0 && data_plane_alive_);
   layout_.draining = draining() ? 1 : 0;
   keeper_->take_over();
   // Pairs with Reactor::announce_requests(): the events for the predecessor have left the ring.
@@ -138,11 +137,6 @@ void ControlPlane::take_over() {
   journal_->add(events::Takeover{.segment = config_.segment,
                                  .process = static_cast<std::uint64_t>(::getpid()),
                                  .connections = keeper_->connections()});
-  if (draining() && !goes_on) {
-    journal_->add(events::DrainBegun{.connections = keeper_->connections()});
-    log::warn("The appliance is draining, as saved in {}. 'sluicectl drain --stop --save' ends the drain",
-              config_.saved_changes);
-  }
   if (ownership_->stopped_predecessor() != 0)
     log::warn("The previous control plane is suspended (SIGSTOP) and will exit when resumed");
 }

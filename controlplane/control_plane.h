@@ -123,7 +123,9 @@ class ControlPlane final : public admin::Operations {
   void set_log_level(const std::string& level) override { changing().set_log_level(level); }
   void set_export(const segment::ExportConfig& entry) override { changing().set_export(entry); }
   bool remove_export(const std::string& path) override { return changing().remove_export(path); }
-  void save(const config::Change& change, admin::Saved done) override { changing().save(change, done); }
+  void save_export(const segment::ExportConfig& entry, admin::Saved done) override {
+    changing().save_export(entry, done);
+  }
   void set_draining(bool draining) override;
   bool draining() const override { return keeper_->draining(); }
   bool close_connection(std::uint32_t reactor, std::uint32_t connection) override;

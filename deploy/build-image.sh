@@ -33,6 +33,7 @@ mmdebstrap --quiet --variant=essential --architectures="$architecture" \
   --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
   --customize-hook='chroot "$1" install -d -o root -g sluice-controlplane -m 1775 /run/sluice' \
   --customize-hook='chroot "$1" install -d -o root -g sluice -m 3770 /run/sluice/segment' \
+  --customize-hook='chroot "$1" install -d -o root -g sluice-controlplane -m 3770 /etc/sluice/exports.d' \
   --customize-hook='chroot "$1" install -d -o sluice-controlplane -g sluice-controlplane -m 0750 /var/lib/sluice' \
   --customize-hook='chroot "$1" install -d -o sluice-dataplane -g sluice-dataplane -m 0755 /run/sluice-dataplane' \
   --customize-hook='rm -rf "$1"/etc/apt/sources.list.d "$1"/var/log/*.log "$1"/var/log/apt "$1"/var/cache/ldconfig' \

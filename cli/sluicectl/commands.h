@@ -24,15 +24,10 @@ struct TraceOptions {
 /// with `last` the recorded ones.
 Json trace(const Client& client, const TraceOptions& options);
 
-/// Adds the parameter that keeps a change over restarts. A control plane of an older release does not support
-/// it.
-Json to_be_saved(Json parameters, bool save);
-
 struct DrainOptions {
   unsigned seconds = 30;
   bool stop = false;
   bool no_wait = false;
-  bool save = false;  ///< persists over restarts
 };
 /// Drains the gateway and waits until no connection is left. Throws if connections are left after `seconds`.
 Json drain(const Client& client, const DrainOptions& options);

@@ -41,12 +41,6 @@ struct Session {
   sluice::Function<void(const Client&)> chosen;
 
   void show(const Json& result) const { print(result, as_json); }
-  /// Shows the result of a change. `not_saved` is the sentence for a change that a restart undoes; JSON
-  /// output has a key for that.
-  void show_change(const Json& result, const char* not_saved) const {
-    show(result);
-    if (!as_json && !result.value("saved", false)) std::cout << not_saved << '\n';
-  }
 };
 
 cli::Command command(cli::Command& parent, Session& session, const std::string& name, const std::string& help,
@@ -156,8 +150,9 @@ void add_exports(cli::Command& app, Session& session) {
   static std::vector<std::string> hosts;
   static bool save = false;
   const auto show = [&](const Json& result) {
-    session.show_change(result,
-                        "The change applies until the next reload or restart. Use --save to keep it.");
+    session.show(result);
+    if (!session.as_json && !save)
+      std::cout << "The change applies until the next reload or restart. Use --save to keep it.\n";
   };
   cli::Command stats =
       command(exports, session, "stats", "Show calls and errors by procedure", [&](const Client& client) {
@@ -174,8 +169,9 @@ void add_exports(cli::Command& app, Session& session) {
                                  {"anongid", anongid},
                                  {"quota_mib", quota_mib},
                                  {"clients", clients},
-                                 {"hosts", hosts}};
-        const Json result = client.ask("export_add", to_be_saved(parameters, save));
+                                 {"hosts", hosts},
+                                 {"save", save}};
+        const Json result = client.ask("export_add", parameters);
         wait_until_in_force(client);
         show(result);
       });
@@ -192,14 +188,14 @@ void add_exports(cli::Command& app, Session& session) {
   cli::Command remove =
       command(exports, session, "remove", "Remove an export; its files are kept until it is added again",
               [&, show](const Client& client) {
-                const Json result = client.ask("export_remove", to_be_saved({{"path", path}}, save));
+                const Json result = client.ask("export_remove", {{"path", path}, {"save", save}});
                 wait_until_in_force(client);
                 show(result);
               });
   remove.option("path", path, "Path, as shown by 'sluicectl exports'").required();
   for (cli::Command* change : {&add, &remove})
     change->flag("--save", save,
-                 "Keep the change after reloads and restarts, in the file that saved_changes names");
+                 "Keep the change after reloads and restarts, in a file of exports_directory");
 }
 
 void add_gateways(cli::Command& app, Session& session) {
@@ -294,17 +290,10 @@ void add_operations(cli::Command& app, Session& session) {
   cli::Command draining =
       command(app, session, "drain",
               "Refuse new connections, and close existing ones once they are idle; for upgrades",
-              [&](const Client& client) {
-                session.show_change(drain(client, drain_options),
-                                    drain_options.stop
-                                        ? "The next start drains again. Use --save to prevent that."
-                                        : "A restart of both planes ends the drain. Use --save to keep it.");
-              });
+              [&](const Client& client) { session.show(drain(client, drain_options)); });
   draining.option("--seconds", drain_options.seconds, "Maximum wait until all connections are closed")
       .shows_default();
   draining.flag("--stop", drain_options.stop, "Admit connections again");
-  draining.flag("--save", drain_options.save,
-                "Keep the state after restarts, in the file that saved_changes names");
   draining.flag("--no-wait", drain_options.no_wait, "Start the drain without waiting");
 
   static double interval = 1;

@@ -238,14 +238,9 @@ Json trace(const Client& client, const TraceOptions& options) {
   return calls;
 }
 
-Json to_be_saved(Json parameters, bool save) {
-  if (save) parameters["save"] = true;
-  return parameters;
-}
-
 Json drain(const Client& client, const DrainOptions& options) {
-  if (options.stop) return client.ask("drain_stop", to_be_saved(Json::object(), options.save));
-  Json status = client.ask("drain_start", to_be_saved(Json::object(), options.save));
+  if (options.stop) return client.ask("drain_stop");
+  Json status = client.ask("drain_start");
   if (options.no_wait) return status;
   const auto end = SteadyClock::now() + std::chrono::seconds(options.seconds);
   while (status["connections"].get<std::uint64_t>() > 0) {

@@ -39,12 +39,12 @@ Json set_log_level(Operations& operations, const std::string& level) {
   return {{"log_level", level}};
 }
 
-/// Calls `apply`, which applies the change and returns the result. With the parameter "save" the change is
-/// saved first, and is not applied if that fails.
+/// Calls `apply`, which applies the change and returns the result. With the parameter "save" the export, or
+/// its removal if it is not in use, is saved first, and is not applied if that fails.
 void carry_out(Operations& operations, const Json& parameters, const Answer& answer,
-               const config::Change& change, const Function<Json(bool saved)>& apply) {
+               const segment::ExportConfig& entry, const Function<Json(bool saved)>& apply) {
   if (!parameters.at("save").get<bool>()) return answer.result(apply(false));
-  operations.save(change, [answer, apply](const std::string& problem) {
+  operations.save_export(entry, [answer, apply](const std::string& problem) {
     if (!problem.empty()) return answer.problem("Nothing was saved, and nothing has changed. " + problem);
     try {
       answer.result(apply(true));
@@ -64,15 +64,20 @@ void add_export(Operations& operations, const Json& parameters, const Answer& an
   });
 }
 
+MethodError no_such_export(const std::string& path) {
+  return MethodError("There is no export '" + path + "'. 'sluicectl exports' lists the exports.");
+}
+
 void remove_export(Operations& operations, const Json& parameters, const Answer& answer) {
   const auto path = parameters.at("path").get<std::string>();
-  carry_out(
-      operations, parameters, answer, config::RemovedExport{path}, [&operations, path](bool saved) -> Json {
-        // A saved export may have been removed before.
-        if (!operations.remove_export(path) && !saved)
-          throw MethodError("There is no export '" + path + "'. 'sluicectl exports' lists the exports.");
-        return {{"path", path}, {"saved", saved}};
-      });
+  segment::ExportConfig removed;
+  if (path.size() >= sizeof removed.path || path.find('\0') != path.npos) throw no_such_export(path);
+  path.copy(removed.path, path.size());
+  carry_out(operations, parameters, answer, removed, [&operations, path](bool saved) -> Json {
+    // An export that a file defines may have been removed from the running planes before.
+    if (!operations.remove_export(path) && !saved) throw no_such_export(path);
+    return {{"path", path}, {"saved", saved}};
+  });
 }
 
 Json close_connection(Operations& operations, const Json& parameters) {
@@ -87,13 +92,10 @@ void add_drain(Registry& registry, Operations& operations, const segment::Layout
                const config::Config& config) {
   const auto status = [&] { return drain_status(layout, config, operations.draining()); };
   const auto add = [&](const char* name, bool on) {
-    registry.add_later(
-        declared(name), [&operations, status, on](const Json& parameters, const Answer& answer) {
-          carry_out(operations, parameters, answer, config::Drain{on}, [&operations, status, on](bool) {
-            operations.set_draining(on);
-            return status();
-          });
-        });
+    registry.add(declared(name), [&operations, status, on](const Json&) {
+      operations.set_draining(on);
+      return status();
+    });
   };
   add("drain_start", true);
   add("drain_stop", false);

@@ -117,11 +117,7 @@ void add_segment_views(Registry& registry, const segment::Layout& layout, const 
   read("counters", [&](const Json&) { return counters(layout, config.block); });
   read("memory", [&](const Json&) { return memory(layout, config.block); });
   read("devices", [&](const Json&) { return devices(layout, config.block); });
-  read("config_show", [&](const Json&) {
-    Json shown = config::describe(config);
-    shown["saved"] = config::describe(config.saved);
-    return shown;
-  });
+  read("config_show", [&](const Json&) { return config::describe(config); });
 }
 
 namespace {

@@ -39,9 +39,9 @@ class Operations {
   virtual void set_export(const segment::ExportConfig& entry) = 0;
   /// Removes an export. Returns false if there is no export with this path.
   virtual bool remove_export(const std::string& path) = 0;
-  /// Saves a change, so that it is applied at each restart. Does not apply it to the running planes. Calls
-  /// `done` on completion, which may be before save() returns.
-  virtual void save(const config::Change& change, Saved done) = 0;
+  /// Saves an export, or its removal if it is not in use, for reloads and restarts. Does not apply it to the
+  /// running planes. Calls `done` on completion, which may be before save_export() returns.
+  virtual void save_export(const segment::ExportConfig& entry, Saved done) = 0;
   /// Starts or ends draining. While draining, new connections are refused, and each existing connection is
   /// closed once it has no calls in progress.
   virtual void set_draining(bool draining) = 0;

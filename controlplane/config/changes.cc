@@ -210,7 +210,7 @@ std::string unsaid_removals(const Config& running, const Config& next) {
 Config live_part(const Config& running, const Config& next, const segment::UpstreamPlaces& places) {
   Config result = running;
   result.named = next.named;
-  result.saved = next.saved;
+  result.export_files = next.export_files;
   copy_live_keys(result, next);
   result.authentication_hosts = next.authentication_hosts;
   result.classes = next.classes;

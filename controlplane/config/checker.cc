@@ -40,7 +40,7 @@ bool is_label(std::string_view name) {
 }
 
 void Checker::defect(const toml::source_region& where, const std::string& what) {
-  defects_ += name_ + ':' + std::to_string(where.begin.line) + ": " + what + '\n';
+  defects_ += file_of(where) + ':' + std::to_string(where.begin.line) + ": " + what + '\n';
   failed_ = true;
 }
 

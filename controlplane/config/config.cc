@@ -63,10 +63,12 @@ void read_top(Checker& check, const toml::table& root, Config& config) {
         root["segment"].node()->source(),
         "segment has to be a name of files in /dev/shm, without '/', or a path that begins with '/'; no "
         "part of it may be empty or begin with '.'.");
-  if (!config.saved_changes.empty() &&
-      (config.saved_changes.front() != '/' || config.saved_changes.back() == '/'))
-    check.defect(root["saved_changes"].node()->source(),
-                 "saved_changes has to be the path of a file, from '/', or \"\" for none.");
+  if (!config.exports_directory.empty() && config.exports_directory.front() != '/')
+    check.defect(root["exports_directory"].node()->source(),
+                 "exports_directory has to be the path of a directory, from '/', or \"\" for none.");
+  if (root.contains("saved_changes"))
+    check.defect(check.take(root, "saved_changes")->source(),
+                 "The file of saved_changes" + std::string(kFormerChanges) + "this key.");
 }
 
 /// Reads the tables of which only the control plane uses all or most keys.
@@ -198,6 +200,12 @@ bool Config::has_key(const std::string& name) const {
   return std::binary_search(named.begin(), named.end(), name);
 }
 
+std::string Config::file_of_export(const std::string& path) const {
+  for (const auto& [exported, defined_in] : export_files)
+    if (exported == path) return defined_in;
+  return {};
+}
+
 policy::CreditSettings Config::credit_settings() const {
   policy::CreditLimits limits;
   limits.slots = policy_slots != 0 ? policy_slots : std::uint64_t{block.max_connections} * block.credits;
@@ -230,18 +238,19 @@ Config defaults() {
   return config;
 }
 
-Config parse(const std::string& text, const std::string& name) {
+Config parse(const std::string& text, const std::string& name, std::span<const ExportFile> files) {
   Config config = defaults();
-  const toml::table root = parse_toml(text, name);
-  config.named = named_keys(root);
+  toml::table root = parse_toml(text, name);
   Checker check(name);
+  for (const ExportFile& file : files) add_exports(check, root, file);
+  config.named = named_keys(root);
   read_top(check, root, config);
   read_control(check, root, config);
   read_section(check, root, "reactor", config);
   read_transport(check, root, config);
   read_device(check, root, config);
   read_section(check, root, "memory", config);
-  read_exports(check, root, config.block);
+  config.export_files = read_exports(check, root, config.block);
   read_policy(check, root, config);
   read_host_authentication(check, root, config);
   read_upstreams(check, root, config);
@@ -281,8 +290,9 @@ std::string absolute(const std::string& path) {
 
 Config load_file(const std::string& path) {
   try {
-    Config config = parse(read_text_file(path), path);
-    load_saved_changes(config);
+    const std::string text = read_text_file(path);
+    Config config = parse(text, path);
+    config = parse(text, path, read_export_files(config.exports_directory));
     check_for_start(config);
     config.file = absolute(path);
     return config;

@@ -1,58 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration: one TOML file for both planes, which is checked as a whole before anything starts, and
-// the file of saved changes, which is read after it. Value types; any thread.
+// The configuration: one TOML file for both planes, with the files of its exports_directory, all of which are
+// checked as a whole before anything starts. Value types; any thread.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <variant>
+#include <utility>
 #include <vector>
 
-#include "controlplane/json/json.h"
 #include "controlplane/policy/credit_policy.h"
 #include "controlplane/policy/verdicts.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
-
-struct Config;
-
-/// Changes that 'sluicectl ... --save' preserves over restarts. They are stored in the file that the key
-/// saved_changes names, which is read after the configuration. The control plane rewrites the file as a
-/// whole; administrators may edit it.
-struct SavedChanges {
-  std::vector<segment::ExportConfig> exports;  ///< exports to add to the configured ones or to replace
-  std::vector<std::string> removed_exports;    ///< paths of the configuration that are not exported
-  bool drain = false;                          ///< true to drain from the start on
-};
-
-struct RemovedExport {
-  std::string path;
-};
-struct Drain {
-  bool on = false;
-};
-/// A change by an administrator. An export is added, or replaces the export with its path.
-using Change = std::variant<segment::ExportConfig, RemovedExport, Drain>;
-
-/// Adds the saved changes in `text` to `config`, which names their file. Throws ConfigError with all defects
-/// of the file.
-void add_saved_changes(Config& config, const std::string& text, const std::string& name);
-/// Calls add_saved_changes() with the file that `config` names, if it exists. Throws std::runtime_error.
-void load_saved_changes(Config& config);
-/// Saves one more change and returns all saved changes. Reads the file of `running` again, because the
-/// configuration and the saved changes together must be valid for a start. Throws std::runtime_error; the
-/// file is unchanged in this case.
-SavedChanges save_change(const Change& change, const Config& running);
-
-/// Formats the file that add_saved_changes() reads.
-std::string to_toml(const SavedChanges& saved);
-/// Describes the saved changes; exports are listed by their paths.
-Json describe(const SavedChanges& saved);
 
 /// Defects of a file, one line each, with file, line number and a sentence that states what is allowed.
 class ConfigError : public std::runtime_error {
@@ -75,10 +40,11 @@ struct Config {
   /// Names of the keys in the file, sorted: "table.key", and "export./path.key" or "client_class.name.key"
   /// for entries of lists. The name of an empty list is included.
   std::vector<std::string> named{};
-  std::string notes{};          ///< settings with which a data plane in this process's environment would
-                                ///< refuse to start; a line each
-  std::string saved_changes{};  ///< file of saved changes; empty for none
-  SavedChanges saved{};         ///< content of saved_changes; already merged into `block`
+  /// Path of each export with the file that defines it.
+  std::vector<std::pair<std::string, std::string>> export_files{};
+  std::string notes{};              ///< settings with which a data plane in this process's environment would
+                                    ///< refuse to start; a line each
+  std::string exports_directory{};  ///< directory with files of further exports; empty for none
   std::string admin_socket = "/run/sluice/admin.sock";
   std::string admin_change_group{};                ///< group with access to all methods, like root
   std::string admin_read_group{};                  ///< group with read access; empty for none
@@ -118,6 +84,8 @@ struct Config {
 
   /// Returns true if the file has this key (see `named`).
   bool has_key(const std::string& name) const;
+  /// Returns the file that defines the export; empty if none does.
+  std::string file_of_export(const std::string& path) const;
   policy::CreditSettings credit_settings() const;
   policy::AdmissionLimits admission_limits() const;
 };
@@ -134,11 +102,25 @@ Config defaults();
 /// Checks for conditions under which either plane would refuse to start on this machine, and for an export
 /// whose table was truncated. Throws ConfigError.
 void check_for_start(Config& config);
-/// Reads a file and its saved changes for a start or a reload, and calls check_for_start(). Throws
-/// ConfigError with all defects of the file.
+/// Reads a file and its exports_directory for a start or a reload, and calls check_for_start(). Throws
+/// ConfigError with all defects of the first step that finds any: the file, its directory, the machine.
 Config load_file(const std::string& path);
-/// Parses a configuration without its saved changes.
-Config parse(const std::string& text, const std::string& name);
+
+/// A file of exports_directory, which consists of tables [[export]].
+struct ExportFile {
+  std::string name;  ///< path
+  std::string text;
+};
+/// Parses a configuration with the files of its exports_directory, which have equal rank.
+Config parse(const std::string& text, const std::string& name, std::span<const ExportFile> files = {});
+/// Reads the files *.toml of a directory in the order of their names, except for hidden files. Returns none
+/// if `directory` is empty. Throws std::runtime_error if the directory or one of the files cannot be read.
+std::vector<ExportFile> read_export_files(const std::string& directory);
+/// Writes the export to its own file in exports_directory, or removes this file if the entry is not in use.
+/// Reads the files of `running` again, because all of them together must be valid for a start. Returns the
+/// new configuration. Throws std::runtime_error, in particular if another file defines the export; the
+/// directory is unchanged in this case.
+Config save_export(const segment::ExportConfig& entry, const Config& running);
 /// Parses `text`, which is one table [[export]]. The hosts that it names must be hosts of `running`. Throws
 /// ConfigError.
 segment::ExportConfig parse_export(const std::string& text, const Config& running);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "controlplane/config/readers.h"
 #include "dataplane/base/export_path.h"
@@ -32,33 +31,64 @@ bool overlap(const std::string& one, const std::string& other) {
          (outer.back() == '/' || inner[outer.size()] == '/');
 }
 
-std::string overlap_defect(const std::string& one, const std::string& other) {
-  return "The exports '" + one + "' and '" + other +
-         "' overlap. Rename one, so that neither lies in the other.";
+namespace {
+
+/// `in` is the file that has the other export; empty if it is the file of the defect.
+std::string overlap_defect(const std::string& one, const std::string& other, const std::string& in = {}) {
+  return "The exports '" + one + "' and '" + other + "'" + in +
+         " overlap. Rename one, so that neither lies in the other.";
 }
 
-void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
+}  // namespace
+
+void add_exports(Checker& check, toml::table& root, const ExportFile& file) {
+  toml::table part = parse_toml(file.text, file.name);
+  for (const auto& [key, node] : part)
+    if (key != "export")
+      check.defect(node.source(),
+                   "The key '" + std::string(key.str()) +
+                       "' is not allowed here. Files of exports_directory have [[export]] only.");
+  toml::array* const more = part["export"].as_array();
+  if (more == nullptr || more->empty() || !more->is_array_of_tables())
+    return check.defect(part.source(),
+                        "The file has no [[export]], so it may have been truncated. Complete or remove it.");
+  if (!root.contains("export")) {
+    root.insert("export", std::move(*more));
+    return;
+  }
+  if (toml::array* const all = root["export"].as_array())
+    for (toml::node& table : *more) all->push_back(std::move(*table.as_table()));
+}
+
+std::vector<std::pair<std::string, std::string>> read_exports(Checker& check, const toml::table& root,
+                                                              segment::ConfigBlock& block) {
+  std::vector<std::pair<std::string, std::string>> found;
   const toml::node* node = check.take(root, "export");
-  if (node == nullptr) return;
+  if (node == nullptr) return found;
   const toml::array* list = node->as_array();
-  const bool tables = list != nullptr && (list->empty() || list->is_array_of_tables());
-  if (!tables || list->size() > segment::kMaxExports)
-    return check.defect(node->source(), "export has to be a list of at most " +
-                                            std::to_string(segment::kMaxExports) + " tables: [[export]].");
+  if (list == nullptr || !(list->empty() || list->is_array_of_tables()) ||
+      list->size() > segment::kMaxExports) {
+    check.defect(node->source(), "export has to be a list of at most " +
+                                     std::to_string(segment::kMaxExports) + " tables: [[export]].");
+    return found;
+  }
   block.exports = {};
-  std::uint32_t count = 0;
-  std::set<std::string> paths;
   for (const toml::node& item : *list) {
     segment::ExportConfig entry;
     entry.in_use = 1;
     read_entry(check, *item.as_table(), entry);
-    if (!paths.insert(entry.path).second)
-      check.defect(item.source(),
-                   "There is an export '" + std::string(entry.path) + "' already. Remove one.");
-    for (const std::string& other : paths)
-      if (overlap(entry.path, other)) check.defect(item.source(), overlap_defect(entry.path, other));
-    block.exports[count++] = entry;
+    const std::string& file = check.file_of(item.source());
+    for (const auto& [other, its_file] : found) {
+      const std::string in = its_file == file ? "" : " in " + its_file;
+      if (other == entry.path)
+        check.defect(item.source(), "There is an export '" + other + "' already" + in + ". Remove one.");
+      else if (overlap(entry.path, other))
+        check.defect(item.source(), overlap_defect(entry.path, other, in));
+    }
+    block.exports[found.size()] = entry;
+    found.emplace_back(entry.path, file);
   }
+  return found;
 }
 
 segment::ExportConfig parse_export(const std::string& text, const Config& running) {
@@ -76,16 +106,11 @@ segment::ExportConfig parse_export(const std::string& text, const Config& runnin
 
 void check_clients_of_exports(const Config& config) {
   std::string defects;
-  constexpr std::string_view kPrefix = "export.";
-  constexpr std::string_view kPath = ".path";
-  for (const std::string& name : config.named) {
-    if (!name.starts_with(kPrefix) || !name.ends_with(kPath)) continue;
-    const std::string entry = name.substr(0, name.size() - kPath.size());
-    if (config.has_key(entry + ".clients")) continue;
-    defects +=
-        "The [[export]] '" + entry.substr(kPrefix.size()) +
-        "' has no clients. Name the addresses that may mount it, or write 'clients = []' if all may.\n";
-  }
+  for (const auto& [path, file] : config.export_files)
+    if (!config.has_key("export." + path + ".clients"))
+      defects +=
+          file + ": The [[export]] '" + path +
+          "' has no clients. Name the addresses that may mount it, or write 'clients = []' if all may.\n";
   if (!defects.empty()) throw ConfigError(defects);
 }
 

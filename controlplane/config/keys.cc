@@ -36,8 +36,9 @@ constexpr Key<Config> kTopKeys[] = {
     text<&Config::segment>("segment", 64, BothPlanes,
                            "name in `/dev/shm`, or a path on a tmpfs that others cannot write to (units: "
                            "`/run/sluice/segment/sluice`). The data plane has it by `--segment`"),
-    path<&Config::saved_changes>("saved_changes", 255, Live,
-                                 "file of changes that `sluicectl` saves; empty: none"),
+    path<&Config::exports_directory>("exports_directory", 255, Live,
+                                     "its files `*.toml` have further exports, and `sluicectl` saves exports "
+                                     "there; empty: none"),
     choice<&Config::log_level>(
         "log_level", kLogLevels, Live,
         "\"debug\" shows no more than \"info\": connections and their ends are events"),

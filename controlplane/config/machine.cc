@@ -315,6 +315,7 @@ Machine this_machine() {
   machine.mtu_of = mtu_of_interface;
   machine.has_address = is_address_of_interface;
   machine.service_user = user_of_service();
+  machine.former_changes = "/var/lib/sluice/saved.toml";
   return machine;
 }
 
@@ -327,7 +328,8 @@ Findings judge(const Config& config, const Machine& machine) {
   judge_loops(found, config, machine);
   check_group(found.defects, "change_group in [admin]", config.admin_change_group);
   check_group(found.defects, "read_group in [admin]", config.admin_read_group);
-  check_new_file(found.defects, "saved_changes", config.saved_changes);
+  if (!machine.former_changes.empty() && ::access(machine.former_changes.c_str(), F_OK) == 0)
+    found.defects += machine.former_changes + kFormerChanges + "the file.\n";
   check_new_file(found.defects, "file in [events]", config.events_file);
   if (config.locks_enabled) check_new_file(found.defects, "state in [locks]", config.locks_state);
   if (is_directory(config.admin_socket))

@@ -28,6 +28,12 @@ struct User {
   std::vector<std::uint32_t> groups{};
 };
 
+/// Instruction for a file in which a former release saved changes.
+inline constexpr const char* kFormerChanges =
+    " is no longer read. Move each [[export]] in it, with its clients, to a file *.toml in "
+    "exports_directory, "
+    "delete the exports in its list removed_exports from the configuration, and remove ";
+
 /// The machine as seen by this process.
 struct Machine {
   std::uint32_t processors = 0;  ///< number of processors that are configured in the kernel
@@ -38,6 +44,9 @@ struct Machine {
   std::function<bool(const PeerAddress&)> has_address{};  ///< returns true if an interface has the address
   /// kServiceUser, if it exists and this process runs as root, which can read every file.
   std::optional<User> service_user{};
+  /// File in which the package of a former release saved changes. A start without it would export what was
+  /// removed.
+  std::string former_changes{};
 };
 Machine this_machine();
 

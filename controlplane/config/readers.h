@@ -29,7 +29,12 @@ class Checker {
  public:
   explicit Checker(std::string name) : name_(std::move(name)) {}
 
+  /// Records a defect at a place in the file from which the node was parsed.
   void defect(const toml::source_region& where, const std::string& what);
+  /// Returns the file of a node.
+  const std::string& file_of(const toml::source_region& where) const {
+    return where.path ? *where.path : name_;
+  }
 
   const toml::node* take(const toml::table& table, const std::string& key);
 
@@ -116,8 +121,12 @@ void read_address(Checker& check, const toml::table& table, const std::string& k
 
 /// Returns the names of all keys of `root`, for Config::named.
 std::vector<std::string> named_keys(const toml::table& root);
-/// Replaces the exports of `block` by the exports of `root`, if `root` has any.
-void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block);
+/// Moves the exports of a file of exports_directory to `root`. Anything else in the file is a defect.
+void add_exports(Checker& check, toml::table& root, const ExportFile& file);
+/// Replaces the exports of `block` by the exports of `root`, if `root` has any. Returns their paths and
+/// files.
+std::vector<std::pair<std::string, std::string>> read_exports(Checker& check, const toml::table& root,
+                                                              segment::ConfigBlock& block);
 /// Reads [forward] and [[upstream]].
 void read_upstreams(Checker& check, const toml::table& root, Config& config);
 /// Reads [reverse]. Requires that device, exports and upstreams have been read.

@@ -21,8 +21,7 @@ inline constexpr std::uint32_t kMaxQuotaMib = 1u << 20;
 /// Returns true if one path lies inside the other. Clients would take it for a folder of the other export,
 /// although each export has its own files.
 bool overlap(const std::string& one, const std::string& other);
-std::string overlap_defect(const std::string& one, const std::string& other);
-/// Throws ConfigError if an [[export]] of the file does not state its clients, which can be the result of a
+/// Throws ConfigError if an [[export]] of a file does not state its clients, which can be the result of a
 /// truncated file.
 void check_clients_of_exports(const Config& config);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parses the input both as a configuration file and as a file of saved changes. A text either has defects,
-// each reported with its line, or yields a configuration whose every key can be printed, whose limits hold,
-// which grants nothing that the text does not state, and which a data plane accepts on a machine that the
-// checks accept it for.
+// Parses the input both as a configuration file and as a file of exports_directory. A text either has
+// defects, each reported with its line, or yields a configuration whose every key can be printed, whose
+// limits hold, which grants nothing that the text does not state, and which a data plane accepts on a machine
+// that the checks accept it for.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -22,16 +22,12 @@ using namespace sluice;
 
 namespace {
 
-/// Saved changes survive being written and read again.
-void read_as_saved(const std::string& text) {
+/// A file of exports adds what it adds as the configuration file.
+void read_as_exports(const std::string& text) {
+  const config::ExportFile file{.name = "f", .text = text};
   try {
-    config::Config once = config::defaults();
-    config::add_saved_changes(once, text, "f");
-    config::Config again = config::defaults();
-    config::add_saved_changes(again, config::to_toml(once.saved), "f");
-    if (config::describe(once) != config::describe(again) ||
-        config::describe(once.saved) != config::describe(again.saved))
-      std::abort();
+    const config::Config parsed = config::parse("", "main", {&file, 1});
+    if (config::describe(parsed) != config::describe(config::parse(text, "f"))) std::abort();
   } catch (const config::ConfigError& error) {
     if (std::string(error.what()).rfind("f:", 0) != 0) std::abort();
   }
@@ -102,7 +98,7 @@ void start(const config::Config& parsed) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  read_as_saved({reinterpret_cast<const char*>(data), size});
+  read_as_exports({reinterpret_cast<const char*>(data), size});
   static const config::Config kDefaults = config::defaults();
   try {
     const config::Config parsed = config::parse({reinterpret_cast<const char*>(data), size}, "f");

@@ -96,6 +96,8 @@ def a_started_unit_serves(machine):
     """Type=notify: a unit has started when it is ready."""
     machine.done("systemctl", "start", *UNITS)
     machine.done("sluicectl", "status")
+    machine.done("sluicectl", "exports", "add", "/saved", "--save")
+    machine.done("test", "-f", "/etc/sluice/exports.d/saved.toml")
     machine.done("sluice-bench", "probe")
 
 

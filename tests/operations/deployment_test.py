@@ -85,6 +85,7 @@ def neither_writes_what_is_the_others(segment):
                          ("sluice-controlplane", f"{both} && ! echo x >> {segment}.data && ! rm -f {segment}.data"),
                          ("sluice-dataplane", "! ls /etc/sluice && ! touch /run/sluice/x && ! mv /run/sluice/admin.sock /run/sluice/x"),
                          ("sluice-controlplane", "cat /etc/sluice/sluice.toml > /dev/null && ! mv /run/sluice/segment /run/sluice/x"),
+                         ("sluice-controlplane", "cd /etc/sluice/exports.d && cat mine.toml > /dev/null && ! rm -f mine.toml && ! mv added.toml mine.toml"),
                          ("nobody", f"test -S /run/sluice/admin.sock && ! ls /run/sluice/segment && ! cat {segment}.data")):
         done = run("setpriv", f"--reuid={user}", f"--regid={user if user != 'nobody' else 'nogroup'}", "--init-groups", "sh", "-c", script)
         assert done.returncode == 0, (user, script, done)
@@ -112,7 +113,7 @@ def it_is_installed_and_each_plane_runs_as_a_user_of_its_own():
             text = file.read()
         segment = f"/run/sluice/segment/package-{os.getpid()}"
         assert 'segment = "/run/sluice/segment/sluice"' in text
-        assert 'saved_changes = "/var/lib/sluice/saved.toml"' in text
+        assert 'exports_directory = "/etc/sluice/exports.d"' in text
         text = text.replace("/run/sluice/segment/sluice", segment)
         text = text.replace('"/dev/shm/sluice-loopback"', f'"/dev/shm/sluice-package-{os.getpid()}-loopback"')
         text = text.replace("port = 20048", "port = 0").replace("rpcbind = true", "rpcbind = false").replace("127.0.0.1:9464", f"127.0.0.1:{free_port()}")
@@ -148,8 +149,14 @@ def it_is_installed_and_each_plane_runs_as_a_user_of_its_own():
         probe = run("setpriv", "--reuid=sluice-dataplane", "--regid=sluice-dataplane", "--clear-groups", "sluice-bench", "--fabric",
                     f"/dev/shm/sluice-package-{os.getpid()}-loopback", "probe")
         assert probe.returncode == 0, probe
+        with open("/etc/sluice/exports.d/mine.toml", "w", encoding="utf-8") as file:
+            file.write('[[export]]\npath = "/mine"\nclients = []\n')
         saved = run("sluicectl", "exports", "add", "/added", "--save")
-        assert saved.returncode == 0 and os.stat("/var/lib/sluice/saved.toml").st_mode & 0o777 == os.stat(config).st_mode & 0o666, saved
+        assert saved.returncode == 0 and os.path.exists("/etc/sluice/exports.d/added.toml"), saved
+        with open("/var/lib/sluice/saved.toml", "w", encoding="utf-8") as file:
+            file.write('removed_exports = ["/export"]\n')
+        former = run("sluice-controlplane", "--check", "--config", config)
+        assert former.returncode == 2 and "/var/lib/sluice/saved.toml is no longer read" in former.stderr, former
         neither_writes_what_is_the_others(segment)
     finally:
         for plane in planes:
@@ -158,7 +165,7 @@ def it_is_installed_and_each_plane_runs_as_a_user_of_its_own():
             plane.wait()
         for path in glob.glob(f"/dev/shm/sluice-package-{os.getpid()}*"):
             os.unlink(path)
-        for left in ("/run/sluice", "/run/sluice-dataplane", "/var/lib/sluice"):
+        for left in ("/run/sluice", "/run/sluice-dataplane", "/var/lib/sluice", "/etc/sluice"):
             shutil.rmtree(left, ignore_errors=True)
         run("dpkg", "--purge", "sluice-gateway")
     assert run("dpkg", "-s", "sluice-gateway").returncode != 0

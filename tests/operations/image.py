@@ -69,6 +69,7 @@ def run(folder, version):
         pair = Pair(podman, images, "loopback", data=("--shm-size", "256m"))
         assert pair.wait()["version"] == version
         podman.done("exec", pair.names[1], "sluice-bench", "probe")
+        podman.done("exec", pair.names[0], "sluicectl", "exports", "add", "/saved", "--save")
         pair.stop()
         with open(f"{folder}/interface.toml", "w", encoding="utf-8") as file:
             file.write(ON_INTERFACE)

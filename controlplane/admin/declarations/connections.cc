@@ -210,16 +210,11 @@ Declaration credits() {
 Field drain_result() {
   return object(
       "", "",
-      {flag("draining", "whether connections are drained"), whole("connections", "remaining connections"),
-       flag("saved", "whether it applies after the next start too")});
+      {flag("draining", "whether connections are drained"), whole("connections", "remaining connections")});
 }
 
 Declaration drain(std::string name, std::string summary) {
-  return {.name = std::move(name),
-          .summary = std::move(summary),
-          .parameters = {save_parameter()},
-          .result = drain_result(),
-          .errors = {"The change cannot be saved, and nothing has changed."}};
+  return {.name = std::move(name), .summary = std::move(summary), .result = drain_result()};
 }
 
 }  // namespace
@@ -275,6 +270,11 @@ Declaration export_stats() {
           .result = rows("", "",
                          {text("path", "the export's path"), text("procedure", "the procedure's name"),
                           whole("calls", "calls"), whole("errors", "calls that were answered by an error")})};
+}
+
+Field save_parameter() {
+  return flag("save", "whether to keep the change after restarts, in a file of exports_directory")
+      .or_else(false);
 }
 
 Field change_result() {

@@ -162,18 +162,12 @@ Fields keys_of_file() {
 
 /// Declares config_show. Its fields have the names of the keys in the file.
 Declaration config_show() {
-  Fields keys = keys_of_file();
-  keys.push_back(object(
-      "saved", "changes that were saved (saved_changes)",
-      {flag("drain", "whether the appliance drains from its start"),
-       list("export", "exports that were added", text("", "a path")),
-       list("removed_exports", "exports of the configuration that were removed", text("", "a path"))}));
   return {.name = "config_show",
           .needed = Access::Read,
           .summary =
               "Returns all keys of the configuration in force, as described in "
               "[configuration](configuration.md).",
-          .result = object("", "", keys)};
+          .result = object("", "", keys_of_file())};
 }
 
 Declaration config_check() {

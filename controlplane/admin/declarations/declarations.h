@@ -44,11 +44,6 @@ inline Field connection_number() {
 inline Field age_s(std::string meaning) {
   return number("age_s", std::move(meaning) + ", in seconds");
 }
-inline Field save_parameter() {
-  return flag("save", "whether to keep the change after restarts, in the file that saved_changes names")
-      .or_else(false);
-}
-
 /// Returns a field for each counter of a table, named like the counter.
 template <typename Infos>
 Fields counters_of(const Infos& infos) {

@@ -79,9 +79,7 @@ Json status(const segment::Layout& layout, const config::Config& config, const C
 }
 
 Json drain_status(const segment::Layout& layout, const config::Config& config, bool draining) {
-  return {{"draining", draining},
-          {"connections", count_connections(layout, config.block)},
-          {"saved", draining == config.saved.drain}};
+  return {{"draining", draining}, {"connections", count_connections(layout, config.block)}};
 }
 
 Json version() {
@@ -98,9 +96,10 @@ Json check_configuration(const std::string& text, const std::string& name, const
                          const segment::UpstreamPlaces& places) {
   try {
     config::Config next = config::parse(text, name);
-    // Load saved changes only from the file already in use, because clients must not be able to make the
-    // control plane open other files.
-    if (next.saved_changes == running.saved_changes) config::load_saved_changes(next);
+    // Only the directory already in use is read, because clients must not be able to make the control plane
+    // open other files.
+    if (next.exports_directory == running.exports_directory)
+      next = config::parse(text, name, config::read_export_files(next.exports_directory));
     if (const std::string unsaid = config::unsaid_removals(running, next); !unsaid.empty())
       return {{"ok", false}, {"defects", unsaid}};
     config::check_for_start(next);

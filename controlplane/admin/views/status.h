@@ -30,7 +30,7 @@ struct ControlPlaneState {
 };
 
 Json status(const segment::Layout& layout, const config::Config& config, const ControlPlaneState& state);
-/// Returns the state of a drain. "saved" is true if the state survives a restart.
+/// Returns the state of a drain.
 Json drain_status(const segment::Layout& layout, const config::Config& config, bool draining);
 Json version();
 

@@ -93,11 +93,9 @@ TEST_F(Changes, only_known_log_levels_are_set) {
 }
 
 TEST_F(Changes, a_drain_starts_and_stops) {
-  EXPECT_EQ(result("drain_start"), (Json{{"draining", true}, {"connections", 0}, {"saved", false}}));
+  EXPECT_EQ(result("drain_start"), (Json{{"draining", true}, {"connections", 0}}));
   EXPECT_EQ(result("drain_status")["draining"], true);
-  EXPECT_EQ(result("drain_stop"), (Json{{"draining", false}, {"connections", 0}, {"saved", true}}));
-  config.saved.drain = true;
-  EXPECT_EQ(result("drain_stop")["saved"], false) << "the next start drains again";
+  EXPECT_EQ(result("drain_stop"), (Json{{"draining", false}, {"connections", 0}}));
 }
 
 TEST_F(Changes, what_is_to_be_saved_is_in_force_when_it_has_been) {
@@ -106,23 +104,23 @@ TEST_F(Changes, what_is_to_be_saved_is_in_force_when_it_has_been) {
   operations.waiting("");
   EXPECT_EQ(Json::parse(answer_of_save)["result"], (Json{{"path", "/b"}, {"saved", true}}));
   ASSERT_EQ(operations.exports.size(), 1u);
-  EXPECT_STREQ(std::get<segment::ExportConfig>(operations.saved.at(0)).path, "/b");
+  EXPECT_STREQ(operations.saved.at(0).path, "/b");
+  EXPECT_EQ(operations.saved.at(0).in_use, 1u);
   EXPECT_EQ(saved_result("export_remove", {{"path", "/a"}}), (Json{{"path", "/a"}, {"saved", true}}));
-  EXPECT_EQ(std::get<config::RemovedExport>(operations.saved.at(1)).path, "/a");
+  EXPECT_STREQ(operations.saved.at(1).path, "/a");
+  EXPECT_EQ(operations.saved.at(1).in_use, 0u);
   EXPECT_EQ(saved_result("export_remove", {{"path", "/z"}})["saved"], true) << "it was removed before";
-  EXPECT_EQ(saved_result("drain_start", Json::object())["draining"], true);
-  EXPECT_TRUE(std::get<config::Drain>(operations.saved.at(3)).on);
-  EXPECT_EQ(saved_result("drain_stop", Json::object())["draining"], false);
-  EXPECT_FALSE(std::get<config::Drain>(operations.saved.at(4)).on);
+  for (const std::string& path : {'/' + std::string(300, 'x'), std::string("/a\0b", 4)})
+    EXPECT_EQ(error("export_remove", {{"path", path}, {"save", true}}).find("There is no"), 0u);
+  EXPECT_EQ(operations.saved.size(), 3u);
 }
 
 TEST_F(Changes, what_cannot_be_saved_changes_nothing) {
   EXPECT_EQ(saved_result("export_add", {{"path", "/b"}}, "The disk is full."),
             "Nothing was saved, and nothing has changed. The disk is full.");
-  EXPECT_EQ(saved_result("drain_start", Json::object(), "The disk is full."),
+  EXPECT_EQ(saved_result("export_remove", {{"path", "/a"}}, "The disk is full."),
             "Nothing was saved, and nothing has changed. The disk is full.");
   EXPECT_TRUE(operations.exports.empty());
-  EXPECT_FALSE(operations.draining());
   EXPECT_NE(error("export_add", {{"path", "/b"}, {"save", 3}}).find("true or false"), std::string::npos);
   EXPECT_NE(error("export_add", {{"path", "relative"}, {"save", true}}).find("start with '/'"),
             std::string::npos);

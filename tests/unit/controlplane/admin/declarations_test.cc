@@ -229,13 +229,13 @@ TEST_F(Declarations, every_default_is_a_value_that_may_be_given) {
 
 TEST_F(Declarations, are_printed_as_json_schemas) {
   const Json methods = Json::parse(schemas());
-  const auto drain = std::find_if(methods.begin(), methods.end(),
-                                  [](const Json& one) { return one["name"] == "drain_start"; });
-  ASSERT_NE(drain, methods.end());
-  EXPECT_EQ((*drain)["params"][0]["name"], "save");
-  EXPECT_EQ((*drain)["params"][0]["required"], false);
-  EXPECT_EQ((*drain)["params"][0]["schema"]["default"], false);
-  EXPECT_EQ((*drain)["result"]["type"], "object");
+  const auto removal = std::find_if(methods.begin(), methods.end(),
+                                    [](const Json& one) { return one["name"] == "export_remove"; });
+  ASSERT_NE(removal, methods.end());
+  EXPECT_EQ((*removal)["params"][1]["name"], "save");
+  EXPECT_EQ((*removal)["params"][1]["required"], false);
+  EXPECT_EQ((*removal)["params"][1]["schema"]["default"], false);
+  EXPECT_EQ((*removal)["result"]["type"], "object");
 }
 
 }  // namespace

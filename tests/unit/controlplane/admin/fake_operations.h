@@ -27,8 +27,8 @@ class FakeOperations final : public Operations {
   bool remove_export(const std::string& path) override { return path == "/a"; }
   void set_draining(bool draining) override { draining_ = draining; }
   bool draining() const override { return draining_; }
-  void save(const config::Change& change, Saved done) override {
-    saved.push_back(change);
+  void save_export(const segment::ExportConfig& entry, Saved done) override {
+    saved.push_back(entry);
     waiting = std::move(done);
   }
   bool close_connection(std::uint32_t reactor, std::uint32_t connection) override {
@@ -48,7 +48,7 @@ class FakeOperations final : public Operations {
   int closed = 0;
   std::optional<bool> traced;
   bool full = false;
-  std::vector<config::Change> saved;
+  std::vector<segment::ExportConfig> saved;
   Saved waiting;
 
  private:

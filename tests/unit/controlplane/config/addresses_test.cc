@@ -187,7 +187,7 @@ TEST(Listeners, two_at_one_address_and_port_are_a_defect) {
 }
 
 TEST(Paths, have_neither_dot_segments_nor_control_characters) {
-  const std::pair<const char*, const char*> keys[] = {{"", "saved_changes"},
+  const std::pair<const char*, const char*> keys[] = {{"", "exports_directory"},
                                                       {"[events]\n", "file"},
                                                       {"[locks]\n", "state"},
                                                       {"[admin]\n", "socket"},
@@ -218,10 +218,11 @@ TEST(CutExports, an_export_that_does_not_say_who_may_have_it_does_not_start) {
   const std::string whole = "[[export]]\npath = \"/a\"\nclients = [\"192.0.2.1\"]\n";
   EXPECT_EQ(start(whole), "");
   EXPECT_EQ(start("[[export]]\npath = \"/a\"\nclients = []\n"), "");
-  EXPECT_EQ(start("[[export]]\npath = \"/a\"\n"),
-            "The [[export]] '/a' has no clients. Name the addresses that may mount it, or write 'clients = "
-            "[]' if all "
-            "may.\n");
+  EXPECT_EQ(
+      start("[[export]]\npath = \"/a\"\n"),
+      "f: The [[export]] '/a' has no clients. Name the addresses that may mount it, or write 'clients = "
+      "[]' if all "
+      "may.\n");
   for (std::size_t bytes = std::string("[[export]]\n").size(); bytes + 1 < whole.size(); ++bytes) {
     std::string problem;
     try {

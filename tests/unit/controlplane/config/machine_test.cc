@@ -216,6 +216,20 @@ TEST(Machine, a_directory_is_no_file) {
             "key_files of host 'a' has '/tmp', which is a directory. Name the file.\n");
 }
 
+TEST(Machine, changes_that_a_former_release_saved_are_not_ignored) {
+  config::Machine on = machine(2, {0, 1});
+  on.former_changes = testing::TempDir() + "sluice-saved-" + std::to_string(::getpid());
+  EXPECT_EQ(found("", on).defects, "");
+  std::ofstream(on.former_changes) << "removed_exports = [\"/export\"]\n";
+  EXPECT_EQ(
+      found("", on).defects,
+      on.former_changes +
+          " is no longer read. Move each [[export]] in it, with its clients, to a file *.toml in "
+          "exports_directory, delete the exports in its list removed_exports from the configuration, and "
+          "remove the file.\n");
+  std::filesystem::remove(on.former_changes);
+}
+
 TEST(Machine, exports_neither_overlap_nor_end_in_a_slash) {
   const auto problem = [](const std::string& one, const std::string& other) -> std::string {
     try {

@@ -48,8 +48,12 @@ bool Requester::bind(Slot& slot, const rdma::Sge& piece, rdma::AccessFlags acces
 /// false if the call has to wait first.
 bool Requester::register_segments(Slot& slot, const Shape& shape) noexcept {
   slot.registered = 0;
-  if (!take_resources(slot, shape)) return false;
   slot.exposed_version = static_cast<std::uint8_t>(link_->version());
+  if (!take_resources(slot, shape)) {
+    // With some segments exposed, the connection is being closed, and detach() takes them back.
+    if (slot.segment_count == 0) slot.exposed_version = 0;
+    return false;
+  }
   if (slot.window_count == 0) return true;
   waiting_.remove(slot);
   transition(slot, RequestState::AwaitingRegions);

@@ -33,7 +33,7 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
   ++held_receives_;
 
   bool usable = check_returned_chunks(*slot, message.header);
-  if (by_regions_) take_from_pool(*slot);
+  if (usable && by_regions_) take_from_pool(*slot);
   if (usable) {
     // check_returned_chunks() has limited the sum to the offered length.
     std::span<const std::byte>& reply = slot->reply.message_;

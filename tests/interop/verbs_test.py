@@ -5,6 +5,7 @@ client, or its server. Also tests softroce in the guest, on a network card that 
 
 verbs_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH DRIVER_TEST CONFORMANCE CARD_CHECK [TEST...]      results in TAP"""
 import contextlib
+import glob
 import json
 import os
 import shutil
@@ -13,8 +14,8 @@ import sys
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
 from gdb_script import gdb, table  # noqa: E402
-from lab import (MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Failed, Guest, build_image,  # noqa: E402
-                 mac, need_lab, pack, run_tests)
+from lab import (MTU, NO_MIRROR, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Failed, Guest, Skipped,  # noqa: E402
+                 build_image, mac, need_lab, pack, run_tests)
 
 SLUICE = "/mnt/host/sluice"
 # rxe of rdma-core 44 does not support scatter/gather lists in the extended interface.
@@ -250,6 +251,33 @@ def administrators_see_ports_and_their_limits(bench):
         raise Failed(str(polled))
     stall = bench.ctl("status")["control_loop_stall_ms"]["since_start"]
     print(f"# the control plane's loop has not turned for {stall:.1f} ms at most", flush=True)
+
+
+def siw_is_refused_with_a_sentence(bench):
+    """siw is Linux's iWARP device in software. Debian's kernels lack it, so siw.sh builds it from Debian's source."""
+    if os.environ.get("SLUICE_GUEST_KERNEL", "6.1") != "6.1":
+        raise Skipped("siw.sh builds the module for Linux 6.1 only.")
+    built = subprocess.run([f"{os.path.dirname(os.path.abspath(__file__))}/siw.sh"], check=False, text=True, capture_output=True)
+    if built.returncode == NO_MIRROR:
+        raise Skipped("The source of the guest's kernel cannot be fetched from the Debian mirror that apt-get uses here.")
+    if built.returncode != 0:
+        raise Failed(built.stderr[-2000:])
+    shutil.copy(built.stdout.strip(), f"{bench.server.dir}/siw.ko")
+    providers = glob.glob("/usr/lib/*/libibverbs/libsiw-rdmav*.so")
+    if not providers:
+        raise Skipped("ibverbs-providers is not installed: run deploy/install-packages.sh tests.")
+    shutil.copy(providers[0], bench.server.dir)
+    bench.server.sh(f"cp /mnt/host/libsiw-rdmav*.so {os.path.dirname(providers[0])}/; echo 'driver siw' > /etc/libibverbs.d/siw.driver\n"
+                    f"modprobe -a ib_core libcrc32c; insmod /mnt/host/siw.ko; rdma link add siw0 type siw netdev $(card {mac(2, 1)})")
+    try:
+        # libibverbs loads its providers once, so programs that run already do not know this one.
+        for said in (bench.sluice(f"! {SLUICE}/sluice-card-check --device siw0 2>&1"),
+                     bench.sluice(f"! {SLUICE}/sluice-bench --device verbs --rdma-device siw0 --server {ROCE_GUEST} probe 2>&1")):
+            if "iWARP" not in said or "RoCEv2 only" not in said:
+                raise Failed(said)
+        print(f"# {said.strip()}", flush=True)
+    finally:
+        bench.server.sh("rdma link delete siw0; rmmod siw; rm /etc/libibverbs.d/siw.driver")
 
 
 @contextlib.contextmanager
@@ -610,7 +638,7 @@ def gdb_shows_queue_pairs_in_a_core(bench):
 TESTS = [the_driver_suite_passes_on_rxe, the_card_check_passes_on_rxe, a_kernel_client_mounts_writes_and_reads,
          both_versions_work_by_ipv6_to_an_address_that_is_new, meets_every_row_of(1), meets_every_row_of(2), clients_are_judged_over_verbs(1, 14), clients_are_judged_over_verbs(2, 12),
          random_files_are_read_back,
-         administrators_see_ports_and_their_limits, a_device_that_goes_and_comes_back_loses_nothing,
+         administrators_see_ports_and_their_limits, siw_is_refused_with_a_sentence, a_device_that_goes_and_comes_back_loses_nothing,
          the_control_plane_is_restarted_under_io, a_client_that_vanishes_is_let_go_and_comes_back,
          the_requester_side_reads_and_writes_the_kernels_server, tcp_clients_reach_the_kernels_server_by_rdma,
          without_windows_it_reads_and_writes_the_kernels_server_too,

@@ -25,10 +25,10 @@ struct MemoryRegion {
   Lkey lkey{};
 };
 
-/// A type 2 memory window grants the peer of one queue pair access to a part of a region, from bind until
-/// invalidation. A queue pair in Error grants no remote access. Destroying a queue pair unbinds its windows,
-/// which queue pairs connected later can bind. The driver assigns `number`. On a device without memory
-/// windows it stands for a region of its own, which is registered for one call; see
+/// Handle of a type 2 memory window, which grants the peer of one queue pair access to a part of a region,
+/// from bind until invalidation. A queue pair in Error grants no remote access. Destroying a queue pair
+/// unbinds its windows, which queue pairs connected later can bind. The driver assigns `number`. On a device
+/// without memory windows the handle stands for a region of its own, which is registered for one call; see
 /// QueuePair::register_region().
 struct MemoryWindow {
   std::uint32_t number = 0;

@@ -50,7 +50,7 @@ bool Requester::register_segments(Slot& slot, const Shape& shape) noexcept {
   slot.registered = 0;
   slot.exposed_version = static_cast<std::uint8_t>(link_->version());
   if (!take_resources(slot, shape)) {
-    // With some segments exposed, the connection is being closed, and detach() takes them back.
+    // The connection is being closed if a later segment was refused. detach() takes back the earlier ones.
     if (slot.segment_count == 0) slot.exposed_version = 0;
     return false;
   }

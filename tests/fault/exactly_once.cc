@@ -254,7 +254,8 @@ int main(int argc, char** argv) {
                        {"bytes_compared", counts.bytes_compared},
                        {"errors", counts.errors},
                        {"lost", lost}};
-  std::cout << result.dump() << '\n';
+  // The result is complete before SIGTERM ends the process again.
+  std::cout << result.dump() << '\n' << std::flush;
   if (counts.errors > 0) return 1;
   return lost.empty() ? 0 : 3;
 }

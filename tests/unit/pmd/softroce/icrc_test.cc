@@ -65,9 +65,10 @@ TEST(InvariantCrc, of_headers_with_any_number_of_bytes_behind) {
       const std::uint32_t expected = bit_by_bit(0, masked(some, v4));
       ASSERT_EQ(icrc_start(some.data(), network, transport), expected) << network << ' ' << transport;
       ASSERT_EQ(icrc_start_copied(some.data(), network, transport), expected) << network << ' ' << transport;
-      if (icrc_folds())
+      if (icrc_folds()) {
         ASSERT_EQ(icrc_start_folded(some.data(), network, transport), expected)
             << network << ' ' << transport;
+      }
     }
   }
 }

@@ -136,7 +136,7 @@ class Guest:
             "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35,i8042=off",
             "-smp", str(cpus), "-m", str(memory_mib), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
             "-serial", f"file:{self.console}", "-kernel", f"{image}/vmlinux", "-initrd", f"{image}/initrd.cpio",
-            "-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable" + (" intel_iommu=on" if behind_iommu else ""),
+            "-append", "console=ttyS0 loglevel=5 panic=-1 mitigations=off nokaslr tsc=reliable" + (" intel_iommu=on" if behind_iommu else ""),
             # The IOMMU has addresses as wide as on a server, and precedes the devices that it translates for.
             *(["-device", "intel-iommu,intremap=on,aw-bits=48"] if behind_iommu else []),
             "-fsdev", f"local,id=host,path={self.dir},security_model=none,multidevs=remap",
@@ -372,27 +372,39 @@ def state_of(bench):
     return planes + (f"\n--- console\n{guest.tail(60)}" if guest else "")
 
 
+KERNEL_DEFECT = r"BUG:|Oops|general protection|WARNING: CPU|INFO: task .* blocked"
+
+
 def kernel_reports(lab):
-    """Returns the lines of the guests' consoles by which their kernels report defects of their own."""
+    """Returns the lines of the guests' consoles by which their kernels report defects of their own. The console has messages of the level
+    of warnings and above."""
     found = []
     for console in sorted(glob.glob(f"{lab.dir}/guest*/console")):
         with open(console, encoding="utf-8", errors="replace") as file:
-            found += [f"{os.path.basename(os.path.dirname(console))}: {line.strip()}" for line in file if re.search(r"BUG:|Oops|general protection", line)]
+            found += [f"{os.path.basename(os.path.dirname(console))}: {line.strip()}" for line in file if re.search(KERNEL_DEFECT, line)]
     return found
 
 
 def run_tests(bench, tests, around=None):
-    """Runs each test on the bench and reports in TAP, and prints the defects that the kernels of the guests report; returns how many tests
-    failed. `around(test)` is a context for each. Files of the bench are kept in the folder SLUICE_INTEROP_KEEP, if set."""
+    """Runs each test on the bench and reports in TAP; returns how many tests failed. The last test fails if the kernel of a guest has
+    reported a defect, because results after it are worth nothing. `around(test)` is a context for each. Files of the bench are kept in the folder SLUICE_INTEROP_KEEP, if set."""
     def within(test):
         with around(test) if around else contextlib.nullcontext():
             test(bench)
 
+    def the_kernels_of_the_guests_report_no_defect(_):
+        if not glob.glob(f"{bench.lab.dir}/guest*/console"):
+            raise Skipped("No guest was started.")
+        reports = kernel_reports(bench.lab)
+        if reports:
+            raise Failed("\n".join(reports))
+
+    tests = [*tests, the_kernels_of_the_guests_report_no_defect]
+    print(f"1..{len(tests)}", flush=True)
     try:
         return [run_test(number, test.__name__, functools.partial(within, test), lambda: state_of(bench))
                 for number, test in enumerate(tests, 1)].count(False)
     finally:
-        print("".join(f"# {line}\n" for line in kernel_reports(bench.lab)), end="", flush=True)
         if os.environ.get("SLUICE_INTEROP_KEEP"):
             shutil.copytree(bench.lab.dir, os.environ["SLUICE_INTEROP_KEEP"], dirs_exist_ok=True,
                             ignore=shutil.ignore_patterns("*.sock"))

@@ -87,5 +87,4 @@ if __name__ == "__main__":
         skip_all("SLUICE_PYNFS does not name a folder with the source of pynfs.")
     need_lab("ganesha.nfsd")
     bench = PynfsBench(*sys.argv[1:4])
-    print(f"1..{len(chosen)}", flush=True)
     sys.exit(1 if run_tests(bench, chosen) else 0)

@@ -88,7 +88,6 @@ def main():
     programs, names = sys.argv[1:4], sys.argv[4:]
     need_lab()
     tests = [test for test in TESTS if not names or test.__name__ in names]
-    print(f"1..{len(tests)}")
     return 1 if run_tests(MachineBench(*programs), tests) else 0
 
 

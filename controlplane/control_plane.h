@@ -188,7 +188,7 @@ class ControlPlane final : public admin::Operations {
   std::uint64_t data_parts_cut_ = 0;
   std::string data_part_problem_;  ///< problem that was logged last
   StallClock stalls_;
-  upstreams::ReachabilityMonitor reach_;
+  upstreams::UpstreamMonitor reach_;
   DeviceMonitor devices_;
   std::uint64_t generation_told_ = 0;
   ThreadOwner loop_;  ///< thread that polls

@@ -136,6 +136,19 @@ struct UpstreamLost {
   }
 };
 
+struct OperationRefused {
+  static constexpr Kind kKind{"operation_refused",
+                              "A gateway has refused an operation of NFS 4 that it does not know",
+                              Severity::Warning, Cause::Peers};
+  std::string upstream{};
+  std::uint32_t operation = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("upstream", upstream, "the upstream's name; \"reverse\" for the reverse gateway");
+    visit("operation", operation, "number of the operation");
+  }
+};
+
 struct UpstreamFound {
   static constexpr Kind kKind{"upstream_found", "An upstream is reached", Severity::Info, Cause::Ourselves};
   std::string upstream{};
@@ -311,8 +324,8 @@ struct EventsSuppressed {
 
 using AllKinds =
     std::tuple<ConnectionUp, ConnectionDown, ConnectionRefused, ServerRefused, HostAuthenticated, HostRefused,
-               MountDenied, UpstreamLost, UpstreamFound, ConfigurationInForce, ConfigurationRead,
-               ConfigurationRefused, ExportChanged, Takeover, TakenOver, DataPlaneFound, DataPlaneLost,
-               DeviceDown, DeviceUp, DeviceChanged, DrainBegun, DrainEnded, EventsSuppressed>;
+               MountDenied, UpstreamLost, UpstreamFound, OperationRefused, ConfigurationInForce,
+               ConfigurationRead, ConfigurationRefused, ExportChanged, Takeover, TakenOver, DataPlaneFound,
+               DataPlaneLost, DeviceDown, DeviceUp, DeviceChanged, DrainBegun, DrainEnded, EventsSuppressed>;
 
 }  // namespace sluice::events

@@ -107,34 +107,51 @@ constexpr std::uint32_t kLooksUntilLost = 2;
 
 }  // namespace
 
-void ReachabilityMonitor::poll(const segment::ConfigBlock& config, bool data_plane_alive,
-                               std::uint64_t now_ns) {
+void UpstreamMonitor::poll(const segment::ConfigBlock& config, bool data_plane_alive, std::uint64_t now_ns) {
   if (!data_plane_alive) return;
   for (std::uint32_t i = 0; i < std::min(config.upstream_count, segment::kMaxUpstreams); ++i) {
-    std::uint64_t connections = 0;
-    std::uint64_t connecting = 0;
-    std::uint64_t waiting = 0;
-    for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
-      const segment::UpstreamArea& area = layout_.reactors[reactor].upstreams[i];
-      connections += area.connections.load(std::memory_order_relaxed);
-      connecting += area.connecting.load(std::memory_order_relaxed);
-      waiting += area.waiting.load(std::memory_order_relaxed);
-    }
     State& state = states_[i];
     if (state.upstream != config.upstreams[i].name) state = {.upstream = config.upstreams[i].name};
-    state.looks_without = connections == 0 && connecting > 0 ? state.looks_without + 1 : 0;
-    if (connections > 0 && state.reach != Reach::Found) {
-      const bool was_lost = state.reach == Reach::Lost;
-      const std::uint64_t lost_ms = was_lost ? (now_ns - state.lost_ns) / 1'000'000 : 0;
-      state.reach = Reach::Found;
-      journal_.add(events::UpstreamFound{.upstream = config.upstreams[i].name,
-                                         .lost_s = static_cast<double>(lost_ms) * 1e-3});
-    } else if (state.looks_without >= kLooksUntilLost && state.reach != Reach::Lost) {
-      state.reach = Reach::Lost;
-      state.lost_ns = now_ns;
-      journal_.add(events::UpstreamLost{.upstream = config.upstreams[i].name, .waiting = waiting});
-    }
+    watch_reach(state, i, config.reactors, now_ns);
+    for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
+      watch_operations(state.upstream, layout_.reactors[reactor].upstreams[i].unknown_operation);
   }
+  for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
+    watch_operations("reverse", layout_.reactors[reactor].reverse.unknown_operation);
+}
+
+void UpstreamMonitor::watch_reach(State& state, std::uint32_t number, std::uint32_t reactors,
+                                  std::uint64_t now_ns) {
+  std::uint64_t connections = 0;
+  std::uint64_t connecting = 0;
+  std::uint64_t waiting = 0;
+  for (std::uint32_t reactor = 0; reactor < reactors; ++reactor) {
+    const segment::UpstreamArea& area = layout_.reactors[reactor].upstreams[number];
+    connections += area.connections.load(std::memory_order_relaxed);
+    connecting += area.connecting.load(std::memory_order_relaxed);
+    waiting += area.waiting.load(std::memory_order_relaxed);
+  }
+  state.looks_without = connections == 0 && connecting > 0 ? state.looks_without + 1 : 0;
+  if (connections > 0 && state.reach != Reach::Found) {
+    const bool was_lost = state.reach == Reach::Lost;
+    const std::uint64_t lost_ms = was_lost ? (now_ns - state.lost_ns) / 1'000'000 : 0;
+    state.reach = Reach::Found;
+    journal_.add(
+        events::UpstreamFound{.upstream = state.upstream, .lost_s = static_cast<double>(lost_ms) * 1e-3});
+  } else if (state.looks_without >= kLooksUntilLost && state.reach != Reach::Lost) {
+    state.reach = Reach::Lost;
+    state.lost_ns = now_ns;
+    journal_.add(events::UpstreamLost{.upstream = state.upstream, .waiting = waiting});
+  }
+}
+
+void UpstreamMonitor::watch_operations(const std::string& upstream, const LastValue& last) {
+  const std::optional<std::uint32_t> number = last.get();
+  if (!number || refused_.size() == kMaxOperationsRefused) return;
+  const std::pair reported{upstream, *number};
+  if (std::find(refused_.begin(), refused_.end(), reported) != refused_.end()) return;
+  refused_.push_back(reported);
+  journal_.add(events::OperationRefused{.upstream = upstream, .operation = *number});
 }
 
 }  // namespace sluice::upstreams

@@ -17,6 +17,7 @@
 #include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/address_table.h"
 #include "dataplane/base/function.h"
+#include "dataplane/base/last_value.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/control_tables.h"
 #include "dataplane/segment/gateways.h"
@@ -95,16 +96,20 @@ class AddressManager {
   onc_rpc::PollThread::Attachment attachment_;
 };
 
+/// Maximum number of unknown operations that an UpstreamMonitor reports.
+inline constexpr std::size_t kMaxOperationsRefused = 64;
+
 /// Records an event when an upstream becomes unreachable or reachable, judged by the connections of all
-/// reactors. Runs on the control plane's thread.
-class ReachabilityMonitor {
+/// reactors, and when a gateway refuses an unknown operation for the first time. Runs on the control plane's
+/// thread.
+class UpstreamMonitor {
  public:
   /// `journal` and `layout` outlive this object.
-  ReachabilityMonitor(events::Journal& journal, const segment::Layout& layout)
+  UpstreamMonitor(events::Journal& journal, const segment::Layout& layout)
       : journal_(journal), layout_(layout) {}
 
-  /// Samples the connections. Called periodically. Without a data plane the state of upstreams is unknown,
-  /// and nothing changes.
+  /// Samples the state of the gateways. Called periodically. Without a data plane the state of upstreams is
+  /// unknown, and nothing changes.
   void poll(const segment::ConfigBlock& config, bool data_plane_alive, std::uint64_t now_ns);
 
  private:
@@ -115,9 +120,13 @@ class ReachabilityMonitor {
     std::uint64_t lost_ns = 0;
     std::uint32_t looks_without = 0;  ///< consecutive samples with attempts but no connection
   };
+  void watch_reach(State& state, std::uint32_t number, std::uint32_t reactors, std::uint64_t now_ns);
+  void watch_operations(const std::string& upstream, const LastValue& last);
+
   events::Journal& journal_;
   const segment::Layout& layout_;
   std::array<State, segment::kMaxUpstreams> states_{};
+  std::vector<std::pair<std::string, std::uint32_t>> refused_;  ///< upstreams and operations reported
 };
 
 }  // namespace sluice::upstreams

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "dataplane/base/last_value.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/seqlock.h"
 #include "dataplane/segment/counters.h"
@@ -67,6 +68,8 @@ inline constexpr std::uint32_t kMaxUpstreams = 8;
   X(unknown_handles,                                                                                        \
     "Calls with a file handle of none of the upstreams with exports of their own, refused (STALE or "       \
     "BADHANDLE); counted at the first of them")                                                             \
+  X(unknown_operations,                                                                                     \
+    "Calls of NFS 4 ended at an operation that the gateway does not know (NFS4ERR_OP_ILLEGAL)")             \
   X(across_upstreams, "RENAME and LINK from this upstream to another one, refused (XDEV)")                  \
   X(long_handles, "File handles of the upstream that leave no room for a tag, kept from clients")           \
   X(signed_calls_refused,                                                                                   \
@@ -104,14 +107,16 @@ struct UpstreamArea {
   std::atomic<std::uint32_t> uring_features{0};  ///< UringFeatures in use; none over RDMA
   SeqLock<PeerAddress> address{};                ///< address of new connections; all zero: unknown
   std::array<PoolUse, kUpstreamPools.size()> pools{};
-  Histogram upstream_ns;  ///< time from sending the call to the last byte of its reply
-  Histogram gateway_ns;   ///< time from the service's execute() to sending the call
+  LastValue unknown_operation{};  ///< number of the operation of NFS 4 that was refused as unknown last
+  Histogram upstream_ns;          ///< time from sending the call to the last byte of its reply
+  Histogram gateway_ns;           ///< time from the service's execute() to sending the call
 
   /// Resets the counters when the slot is assigned to another upstream. Called by the single writer; gauges
   /// are updated anyway.
   void clear() noexcept {
     for (auto& counter : counters) counter.store(0, std::memory_order_relaxed);
     address.write({});
+    unknown_operation.clear();
     upstream_ns.clear();
     gateway_ns.clear();
   }
@@ -133,6 +138,8 @@ struct UpstreamArea {
   X(failures, "Calls that the server refused with an error of RPC-over-RDMA: answered with SYSTEM_ERR")      \
   X(timeouts, "Calls that the server did not answer within call_timeout_s, among those lost")                \
   X(calls_lost, "Calls that can no longer get a reply, whose client was disconnected to retransmit them")    \
+  X(unknown_operations,                                                                                      \
+    "Calls of NFS 4 ended at an operation that the gateway does not know (NFS4ERR_OP_ILLEGAL)")              \
   X(clients_reset, "TCP connections closed so that the client retransmits its calls")                        \
   X(probes, "NULL calls sent to probe a silent server")                                                      \
   X(server_resets, "Connections to the server replaced because it answered no calls, not even NULL")         \
@@ -178,7 +185,8 @@ struct ReverseArea {
   std::atomic<std::uint32_t> clients{0};      ///< TCP connections
   std::atomic<std::uint32_t> connected{0};    ///< open connections to the server
   std::atomic<std::uint32_t> outstanding{0};  ///< calls received and not answered
-  Histogram server_ns;                        ///< from receiving a call to the server's reply
+  LastValue unknown_operation{};  ///< number of the operation of NFS 4 that was refused as unknown last
+  Histogram server_ns;            ///< from receiving a call to the server's reply
 };
 
 }  // namespace sluice::segment

@@ -111,6 +111,10 @@ struct Of<Histogram> {
   static constexpr Hash value = named("Histogram", Histogram::kSubBits, sizeof(Histogram));
 };
 template <>
+struct Of<LastValue> {
+  static constexpr Hash value = named("LastValue", sizeof(LastValue));
+};
+template <>
 struct Of<HostName> {
   static constexpr Hash value = named("HostName", sizeof(HostName));
 };
@@ -241,8 +245,8 @@ SLUICE_SHAPE(TraceRing, written, records)
 SLUICE_SHAPE(SlowCall, number, ended_ns, upstream_ns, peer, client_class, replied, call)
 SLUICE_SHAPE(SlowCallRing, written, records)
 SLUICE_SHAPE(UpstreamArea, counters, connections, connecting, outstanding, waiting, credit_limit,
-             uring_features, address, pools, upstream_ns, gateway_ns)
-SLUICE_SHAPE(ReverseArea, counters, clients, connected, outstanding, server_ns)
+             uring_features, address, pools, unknown_operation, upstream_ns, gateway_ns)
+SLUICE_SHAPE(ReverseArea, counters, clients, connected, outstanding, unknown_operation, server_ns)
 
 SLUICE_SHAPE(CounterNames, names)
 SLUICE_SHAPE(ProcessUse, cpu_ns, resident_bytes, virtual_bytes, open_descriptors, max_descriptors, started_ns,

@@ -115,8 +115,9 @@ constexpr service::Binding kNfs4{.program = kNfsProgram,
                                  .repetition = &nfs4_repetition,
                                  .announces_sizes = &nfs4_announces_sizes,
                                  .cap_sizes = &cap_nfs4_sizes,
-                                 .withhold_in_call = &withhold_in_nfs4_call,
+                                 .change_call = &change_nfs4_call,
                                  .withhold_in_results = &withhold_in_nfs4_results,
+                                 .unknown_operation_at = &unknown_nfs4_operation_at,
                                  .checks_positions = true};
 
 }  // namespace
@@ -158,6 +159,7 @@ bool CompoundWalker::next(Operation& operation) noexcept {
   operation.number = in.u32();
   const char* grammar = grammar_of(operation.number, operation);
   if (grammar == nullptr) {
+    unknown_ = in.ok();
     in.fail();
     return false;
   }

@@ -55,6 +55,9 @@ class CompoundWalker {
   std::uint32_t minor_version() const noexcept { return minor_version_; }  ///< valid for a call
   std::uint32_t status() const noexcept { return status_; }                ///< valid for a reply
   std::uint32_t operations() const noexcept { return operations_; }        ///< count word of the message
+  /// After next() has returned false: returns true if it has found an unknown operation, of which it has set
+  /// number and begin.
+  bool at_unknown_operation() const noexcept { return unknown_; }
 
  private:
   bool is_reply() const noexcept { return what_ == What::Reply || what_ == What::CallbackReply; }
@@ -66,6 +69,7 @@ class CompoundWalker {
   std::uint32_t status_ = 0;
   std::uint32_t operations_ = 0;
   std::uint32_t left_ = 0;
+  bool unknown_ = false;
 };
 
 /// Returns an upper bound in bytes of the results of a COMPOUND, eligible items included. Where the protocol
@@ -85,9 +89,15 @@ void cap_nfs4_sizes(std::span<std::byte> results, const service::CarriedSizes& m
                     service::PlacedResults* placed);
 
 /// Hooks of Binding for withheld information, which is roles and attributes of pNFS, and attributes of
-/// locations.
-bool withhold_in_nfs4_call(std::uint32_t procedure, std::span<std::byte> arguments,
-                           const service::Withheld& withheld);
+/// locations, and for unknown operations.
+///
+/// An unknown operation becomes OP_ILLEGAL, at which every server ends the COMPOUND with
+/// NFS4ERR_OP_ILLEGAL (RFC 8881, section 15.2.3). The operations before it are executed, so a SEQUENCE
+/// advances its session, and the client gets the reply of a server that does not know the operation either.
+service::CallChanges change_nfs4_call(std::uint32_t procedure, std::span<std::byte> arguments,
+                                      const service::Withheld& withheld);
+std::optional<std::size_t> unknown_nfs4_operation_at(std::uint32_t procedure,
+                                                     std::span<const std::byte> arguments);
 void withhold_in_nfs4_results(std::span<std::byte> results, const service::Withheld& withheld,
                               service::PlacedResults* placed);
 

@@ -172,25 +172,56 @@ void clear_roles(std::span<std::byte> bytes) noexcept {
 
 }  // namespace
 
-bool withhold_in_nfs4_call(std::uint32_t procedure, std::span<std::byte> arguments,
-                           const service::Withheld& withheld) {
-  if (procedure != kNfs4Compound || !withheld.any()) return false;
+namespace {
+
+/// Replaces the unknown operation at `at`, the operation `index` of the COMPOUND, by OP_ILLEGAL, and lets the
+/// COMPOUND end there. The count word of the operations follows the tag and the minor version.
+void end_at_illegal(std::span<std::byte> arguments, std::size_t at, std::uint32_t index) noexcept {
+  ValueReader in(arguments);
+  in.skip("ow");
+  xdr::store_u32(&arguments[in.reader().position()], index + 1);
+  xdr::store_u32(&arguments[at], kNfs4Illegal);
+}
+
+}  // namespace
+
+service::CallChanges change_nfs4_call(std::uint32_t procedure, std::span<std::byte> arguments,
+                                      const service::Withheld& withheld) {
+  if (procedure != kNfs4Compound) return {};
   constexpr std::size_t kBehindNumber = 4;
   constexpr std::size_t kReadDirBitmap = kBehindNumber + 24;  // after cookie, verifier, dircount, maxcount
   const Attributes attributes = withheld_attributes(withheld);
   bool results_tell = false;
+  std::uint32_t index = 0;
   CompoundWalker walker(arguments, CompoundWalker::What::Call);
   CompoundWalker::Operation operation;
-  while (walker.next(operation)) {
+  for (; walker.next(operation); ++index) {
     if (operation.number == kExchangeId) results_tell = results_tell || withheld.pnfs;
     if (operation.number != kOpGetAttr && operation.number != kOpReadDir) continue;
     const std::size_t at =
         operation.begin + (operation.number == kOpGetAttr ? kBehindNumber : kReadDirBitmap);
     const auto bitmap = arguments.subspan(at, operation.end - at);
     clear(bitmap, attributes);
-    results_tell = results_tell || has_supported_attrs(bitmap);
+    results_tell = results_tell || (withheld.any() && has_supported_attrs(bitmap));
   }
-  return results_tell;
+  service::CallChanges changes{.results_tell = results_tell};
+  if (walker.at_unknown_operation()) {
+    changes.unknown_operation = operation.number;
+    end_at_illegal(arguments, operation.begin, index);
+  }
+  const bool ends_at_illegal = index > 0 && index == walker.operations() && operation.number == kNfs4Illegal;
+  if (changes.unknown_operation || ends_at_illegal) changes.arguments_bytes = operation.begin + kBehindNumber;
+  return changes;
+}
+
+std::optional<std::size_t> unknown_nfs4_operation_at(std::uint32_t procedure,
+                                                     std::span<const std::byte> arguments) {
+  if (procedure != kNfs4Compound) return std::nullopt;
+  CompoundWalker walker(arguments, CompoundWalker::What::Call);
+  CompoundWalker::Operation operation;
+  while (walker.next(operation)) {
+  }
+  return walker.at_unknown_operation() ? std::optional(operation.begin) : std::nullopt;
 }
 
 void withhold_in_nfs4_results(std::span<std::byte> results, const service::Withheld& withheld,
@@ -228,8 +259,8 @@ constexpr std::uint64_t kReadPlusOverhead = 4096;    // segments of a READ_PLUS 
 constexpr std::uint64_t kXattrValue = 64 << 10;      // XATTR_SIZE_MAX of Linux
 constexpr std::uint64_t kUnknownOperation = 64 << 10;
 /// Attributes acl, fs_locations, dacl, sacl, fs_layout_types, layout_hint and fs_locations_info (RFC 8881,
-/// sections 5.6, 11 and 12).
-constexpr std::uint32_t kLargeAttributes[] = {12, 24, 58, 59, 62, 63, 67};
+/// sections 5.6, 11 and 12), posix_default_acl and posix_access_acl (draft-ietf-nfsv4-posix-acls).
+constexpr std::uint32_t kLargeAttributes[] = {12, 24, 58, 59, 62, 63, 67, 91, 92};
 
 enum : std::uint32_t {
   kRead = 25,

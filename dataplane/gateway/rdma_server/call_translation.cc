@@ -158,8 +158,15 @@ Submission submit_call(ClientCall& call, const OutgoingCall& outgoing, ServerSid
   SLUICE_INVARIANT_DEBUG(call.state == ClientCall::State::Outstanding && call.reply.address == nullptr,
                          gateway_state);
   SLUICE_INVARIANT_DEBUG(outgoing.arguments_at <= message.size(), buffer_bounds);
-  const auto arguments = message.subspan(outgoing.arguments_at);
-  call.tells_withheld = call.binding->withhold(call.procedure, arguments, side.config().withheld);
+  auto arguments = message.subspan(outgoing.arguments_at);
+  const service::CallChanges changes =
+      call.binding->change(call.procedure, arguments, side.config().withheld);
+  call.tells_withheld = changes.results_tell;
+  if (changes.unknown_operation) side.note_unknown_operation(*changes.unknown_operation);
+  if (changes.arguments_bytes) {
+    arguments = arguments.first(*changes.arguments_bytes);
+    message = message.first(outgoing.arguments_at + arguments.size());
+  }
   const std::uint32_t planned = plan_reply(call, outgoing.header, arguments, side.config().record_bytes());
   const auto max_reply = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(planned, outgoing.reply_room));
   // A longer reply without Write chunks stays in the memory of its Reply chunk.

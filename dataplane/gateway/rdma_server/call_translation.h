@@ -90,9 +90,9 @@ enum class Submission : std::uint8_t {
 };
 
 /// Submits an identified call to its connection. Acquires the memory that the server reads and writes, offers
-/// it as chunks, and removes requests for withheld features. The reply bound for a call with
-/// integrity protection is computed as for any other call, but none of its results is eligible. A call with
-/// privacy protection may have a reply of any size.
+/// it as chunks, removes requests for withheld features, and ends the call at an unknown operation. The reply
+/// bound for a call with integrity protection is computed as for any other call, but none of its results is
+/// eligible. A call with privacy protection may have a reply of any size.
 Submission submit_call(ClientCall& call, const OutgoingCall& outgoing, ServerSide& side,
                        ClientBuffers& buffers) noexcept;
 

@@ -24,6 +24,7 @@
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/last_value.h"
 #include "dataplane/gateway/rdma_server/dialer.h"
 #include "dataplane/gateway/rdma_server/server_connections.h"
 #include "dataplane/rpcrdma/engine.h"
@@ -58,15 +59,17 @@ struct ServerSideConfig {
 /// Counters of this side. Another component owns them; this side is their only writer.
 struct ServerCounters {
   using Counter = std::atomic<std::uint64_t>;
-  Counter& calls;            ///< calls submitted
-  Counter& probes;           ///< NULL calls sent to a silent server
-  Counter& resets;           ///< connections replaced because of silence
-  Counter& retransmissions;  ///< retransmission timers that expired
-  Counter& dials;            ///< connections started
-  Counter& dials_failed;     ///< connections not started because resources or the server's address were
-                             ///< missing
-  Counter& disconnects;      ///< connections that ended or failed while assigned
-  Counter& taken;            ///< connections taken from idle clients for waiting ones
+  Counter& calls;                ///< calls submitted
+  Counter& probes;               ///< NULL calls sent to a silent server
+  Counter& resets;               ///< connections replaced because of silence
+  Counter& retransmissions;      ///< retransmission timers that expired
+  Counter& dials;                ///< connections started
+  Counter& dials_failed;         ///< connections not started because resources or the server's address were
+                                 ///< missing
+  Counter& disconnects;          ///< connections that ended or failed while assigned
+  Counter& taken;                ///< connections taken from idle clients for waiting ones
+  Counter& unknown_operations;   ///< calls ended at an operation that the gateway does not know
+  LastValue& unknown_operation;  ///< number of the last such operation
 };
 
 class ServerSide {
@@ -103,6 +106,11 @@ class ServerSide {
   std::uint64_t now_ns() const noexcept { return clock_(); }
   /// Returns true once after each release of a resource that a waiting client may need.
   bool take_released() noexcept { return std::exchange(released_, false); }
+  /// Counts a call that was ended at an operation with this number, which the gateway does not know.
+  void note_unknown_operation(std::uint32_t number) noexcept {
+    count(counters_.unknown_operations);
+    counters_.unknown_operation.note(number);
+  }
 
   void tick(std::uint64_t now_ns) noexcept { connections_.tick(now_ns); }
 

@@ -22,7 +22,9 @@ rdma_server::ServerCounters counters_of(segment::UpstreamArea& area) {
           .dials = of(Relay::Counter::connects),
           .dials_failed = of(Relay::Counter::connect_failures),
           .disconnects = of(Relay::Counter::disconnects),
-          .taken = of(Relay::Counter::connections_taken)};
+          .taken = of(Relay::Counter::connections_taken),
+          .unknown_operations = of(Relay::Counter::unknown_operations),
+          .unknown_operation = area.unknown_operation};
 }
 
 }  // namespace

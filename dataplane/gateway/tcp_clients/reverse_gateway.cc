@@ -32,7 +32,9 @@ rdma_server::ServerCounters counters_of(segment::ReverseArea& area) {
           .dials = of(ReverseGateway::Counter::dials),
           .dials_failed = of(ReverseGateway::Counter::dials_failed),
           .disconnects = of(ReverseGateway::Counter::disconnects),
-          .taken = of(ReverseGateway::Counter::connections_taken)};
+          .taken = of(ReverseGateway::Counter::connections_taken),
+          .unknown_operations = of(ReverseGateway::Counter::unknown_operations),
+          .unknown_operation = area.unknown_operation};
 }
 
 }  // namespace

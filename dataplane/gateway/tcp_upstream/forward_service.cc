@@ -31,7 +31,6 @@ service::Execution ForwardService::execute(service::Call& call) noexcept {
     return service::Execution::Started;
   }
   begin(call, forwarded);
-  forwarded.message = call.message();
   upstream_.calls().submit(forwarded);
   return service::Execution::Started;
 }
@@ -66,9 +65,24 @@ void ForwardService::begin(service::Call& call, ForwardedCall& forwarded) noexce
   const bool clear = !rpc::is_wrapped(call.header().credential);
   if (clear) compared_.restore(binding_, call.header().procedure, call.writable_arguments());
   forwarded.announces_sizes = clear && binding_.announces(call.header().procedure, call.arguments());
-  forwarded.tells_withheld = clear && binding_.withhold(call.header().procedure, call.writable_arguments(),
-                                                        upstream_.shared().config.withheld);
+  forwarded.message = call.message();
+  if (clear) change_call(call, forwarded);
   forwarded.begun_ns = upstream_.shared().now_ns();
+}
+
+/// Changes the arguments of a call, which are not encrypted, and ends its message at an unknown operation.
+void ForwardService::change_call(service::Call& call, ForwardedCall& forwarded) noexcept {
+  UpstreamShared& shared = upstream_.shared();
+  const auto arguments = call.writable_arguments();
+  const service::CallChanges changes =
+      binding_.change(call.header().procedure, arguments, shared.config.withheld);
+  forwarded.tells_withheld = changes.results_tell;
+  if (changes.arguments_bytes)
+    forwarded.message =
+        forwarded.message.first(forwarded.message.size() - arguments.size() + *changes.arguments_bytes);
+  if (!changes.unknown_operation) return;
+  shared.count(segment::UpstreamCounter::unknown_operations);
+  shared.area.unknown_operation.note(*changes.unknown_operation);
 }
 
 void ForwardService::release(service::Call& call) noexcept {

@@ -64,6 +64,7 @@ class ForwardService final : public service::Service {
 
  private:
   void begin(service::Call& call, ForwardedCall& forwarded) noexcept;
+  void change_call(service::Call& call, ForwardedCall& forwarded) noexcept;
   static bool is_stateful(const service::Binding& binding) noexcept;
   ReplyNeed need_of(service::Call& call) const noexcept;
 

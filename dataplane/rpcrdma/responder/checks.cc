@@ -283,7 +283,9 @@ bool Responder::counts_agree(const CallSlot& slot) const noexcept {
 }
 
 /// Checks that chunks are at the positions of eligible items. Required where the procedure alone does not
-/// determine them, as in a COMPOUND (RFC 8267, section 6).
+/// determine them, as in a COMPOUND (RFC 8267, section 6). Positions behind an unknown operation cannot be
+/// checked. The service refuses that operation. An ERR_CHUNK would leave the client without a reply to the
+/// operations before it.
 bool Responder::chunks_stand_at_items(const CallSlot& slot) const noexcept {
   const service::Binding& binding = *slot.binding_;
   if (!binding.checks_positions || slot.layout_.chunk_count == 0) return true;
@@ -295,7 +297,12 @@ bool Responder::chunks_stand_at_items(const CallSlot& slot) const noexcept {
   for (std::uint32_t i = 0; i < slot.layout_.chunk_count; ++i) {
     const std::size_t position = slot.layout_.chunks[i].position;
     while (next < count && arguments_at + items[next].offset < position) ++next;
-    if (next == count || arguments_at + items[next].offset != position) return false;
+    if (next < count && arguments_at + items[next].offset == position) continue;
+    const std::optional<std::size_t> unknown =
+        binding.unknown_operation_at != nullptr
+            ? binding.unknown_operation_at(slot.header_.procedure, slot.arguments_)
+            : std::nullopt;
+    return unknown && position > arguments_at + *unknown;
   }
   return true;
 }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -69,6 +70,16 @@ struct Withheld {
   bool any() const noexcept { return pnfs || referrals; }
 };
 
+/// Result of Binding::change_call.
+struct CallChanges {
+  bool results_tell = false;  ///< the results may still contain withheld information
+  /// Number of bytes of the arguments to send, if an operation that the binding does not know follows them.
+  /// The last operation in them is one that every server refuses as unknown.
+  std::optional<std::size_t> arguments_bytes{};
+  /// Number of that operation. Nothing if it was replaced by an earlier change of the same arguments.
+  std::optional<std::uint32_t> unknown_operation{};
+};
+
 /// Identifies the calls that a service handles.
 struct Route {
   std::uint32_t program = 0;
@@ -111,14 +122,19 @@ struct Binding {
   /// Data that cannot be parsed, and everything after it, stays unchanged. `placed` is used as in
   /// result_items.
   void (*cap_sizes)(std::span<std::byte> results, const CarriedSizes& most, PlacedResults* placed) = nullptr;
-  /// Removes requests for withheld information from the arguments, in place and without moving bytes. Returns
-  /// true if the results may still contain such information.
-  bool (*withhold_in_call)(std::uint32_t procedure, std::span<std::byte> arguments,
-                           const Withheld& withheld) = nullptr;
+  /// Removes requests for withheld information from the arguments, and replaces the first operation that the
+  /// binding does not know, in place and without moving bytes. The results of an unknown operation could not
+  /// be parsed, and what they tell the client could not be withheld.
+  CallChanges (*change_call)(std::uint32_t procedure, std::span<std::byte> arguments,
+                             const Withheld& withheld) = nullptr;
   /// Removes withheld information from the results of such a call, in the manner of cap_sizes.
   void (*withhold_in_results)(std::span<std::byte> results, const Withheld& withheld,
                               PlacedResults* placed) = nullptr;
-  /// True if Read chunks are refused unless they are at the positions that argument_items returns.
+  /// Returns the offset in `arguments` of the first operation that the binding does not know, or nothing.
+  std::optional<std::size_t> (*unknown_operation_at)(std::uint32_t procedure,
+                                                     std::span<const std::byte> arguments) = nullptr;
+  /// True if Read chunks are refused unless they are at the positions that argument_items returns, or behind
+  /// an unknown operation.
   bool checks_positions = false;
 
   ProcedureBinding procedure(std::uint32_t number) const noexcept {
@@ -131,9 +147,9 @@ struct Binding {
   bool announces(std::uint32_t number, std::span<const std::byte> arguments) const noexcept {
     return announces_sizes != nullptr && announces_sizes(number, arguments);
   }
-  bool withhold(std::uint32_t number, std::span<std::byte> arguments,
-                const Withheld& withheld) const noexcept {
-    return withhold_in_call != nullptr && withhold_in_call(number, arguments, withheld);
+  CallChanges change(std::uint32_t number, std::span<std::byte> arguments,
+                     const Withheld& withheld) const noexcept {
+    return change_call != nullptr ? change_call(number, arguments, withheld) : CallChanges{};
   }
 };
 

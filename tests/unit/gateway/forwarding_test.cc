@@ -18,6 +18,7 @@ using conformance::words;
 using rpcrdma::CallStatus;
 using tcp_upstream_test::call_of;
 using tcp_upstream_test::ForwardLab;
+using tcp_upstream_test::joined;
 using tcp_upstream_test::kResultsAt;
 using tcp_upstream_test::LongWrite;
 using tcp_upstream_test::nfs3;
@@ -105,6 +106,57 @@ TEST_P(Gateways, a_client_compares_what_it_was_shown) {
         words({0, 0, 1, kGetAttr, 0, 1, kSupported, 8, 1, kLocations | 7}));
   const Bytes restored = behind_xid(call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, verify(kLocations | 7)));
   EXPECT_EQ(asked(verify(7), words({0, 0, 1, kVerify, 0})), restored);
+}
+
+constexpr std::uint32_t kSequence = 53, kPutRootFh = 24, kWrite4 = 38, kUnknown4 = 4711;
+
+/// Returns a COMPOUND of NFS 4.2 that begins with SEQUENCE.
+Bytes in_session(std::uint32_t operations, const Bytes& body) {
+  return call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound,
+                 joined({words({0, 2, operations + 1, kSequence, 1, 2, 3, 4, 5, 0, 0, 0}), body}));
+}
+
+/// The server executes the operations before the unknown one, so the session stays usable.
+TEST_P(Gateways, an_unknown_operation_of_nfs_4_is_refused_by_the_server_as_illegal) {
+  GatewayLab lab(GetParam());
+  LabClient& client = lab.add_client();
+  lab.upstream().answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
+  for (std::uint32_t at = 0; at < 3; ++at) {
+    Bytes before;
+    for (std::uint32_t i = 0; i < at; ++i) append(before, words({kPutRootFh}));
+    const Bytes body = joined({before, words({kUnknown4, 1, 2, 3, kPutRootFh})});
+    const Bytes ended = in_session(at + 1, joined({before, words({ulb::kNfs4Illegal})}));
+    const Outcome outcome = lab.call(client, {.payload = in_session(at + 2, body), .max_reply_bytes = 200});
+    ASSERT_EQ(outcome.status, CallStatus::Ok);
+    EXPECT_EQ(behind_xid(lab.upstream().calls.back().message), behind_xid(ended));
+    EXPECT_EQ(lab.count(Counter::unknown_operations), at + 1);
+    EXPECT_EQ(lab.area().unknown_operation.get(), kUnknown4);
+  }
+  const Bytes known = in_session(1, words({kPutRootFh}));
+  ASSERT_EQ(lab.call(client, {.payload = known, .max_reply_bytes = 200}).status, CallStatus::Ok);
+  EXPECT_EQ(behind_xid(lab.upstream().calls.back().message), behind_xid(known));
+  EXPECT_EQ(lab.count(Counter::unknown_operations), 3u);
+  EXPECT_TRUE(lab.until([&] { return lab.balanced(); }));
+}
+
+/// An ERR_CHUNK would leave the client without the reply to its SEQUENCE.
+TEST_P(Gateways, the_data_of_a_write_behind_an_unknown_operation_is_dropped) {
+  GatewayLab lab(GetParam());
+  LabClient& client = lab.add_client();
+  lab.upstream().answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
+  for (const std::uint32_t bytes : {9000u, 200'000u}) {
+    client.region_used = 0;
+    const auto data = client.memory(bytes);
+    const rdma::Sge piece = client.piece(data);
+    const Bytes call = in_session(2, words({kUnknown4, kWrite4, 1, 2, 3, 4, 0, 0, 2, bytes}));
+    const rpcrdma::ReadItem item{.position = rpcrdma::Position{static_cast<std::uint32_t>(call.size())},
+                                 .pieces = {&piece, 1}};
+    const Outcome outcome = lab.call(client, {.payload = call, .reads = {&item, 1}, .max_reply_bytes = 200});
+    ASSERT_EQ(outcome.status, CallStatus::Ok);
+    EXPECT_EQ(behind_xid(lab.upstream().calls.back().message),
+              behind_xid(in_session(1, words({ulb::kNfs4Illegal}))));
+  }
+  EXPECT_TRUE(lab.until([&] { return lab.balanced(); }));
 }
 
 TEST_P(Gateways, every_kind_of_rpc_reply_comes_back_as_it_is) {

@@ -73,6 +73,15 @@ TEST_F(ReverseGatewayWithheld, unless_configured_clients_stay) {
   EXPECT_EQ(roles.told, success(kXid, exchange_id_reply(kNonPnfs | 3)));
 }
 
+TEST_F(ReverseGatewayWithheld, an_unknown_operation_ends_the_compound) {
+  constexpr std::uint32_t kPutRootFh = 24, kUnknown = 4711;
+  const Seen refused = seen(compound(words({0, 1, 3, kPutRootFh, kUnknown, 1, 2, kPutRootFh})),
+                            words({10044, 0, 2, kPutRootFh, 0, ulb::kNfs4Illegal, 10044}));
+  EXPECT_EQ(refused.asked, behind_xid(compound(words({0, 1, 2, kPutRootFh, ulb::kNfs4Illegal}))));
+  EXPECT_EQ(refused.told, success(kXid, words({10044, 0, 2, kPutRootFh, 0, ulb::kNfs4Illegal, 10044})));
+  EXPECT_EQ(lab.side.count(segment::ReverseCounter::unknown_operations), 1u);
+}
+
 /// Returns a VERIFY of FATTR4_SUPPORTED_ATTRS.
 Bytes verify_call(std::uint32_t first, std::uint32_t second) {
   constexpr std::uint32_t kVerify = 37, kSuppattrExclcreat = 1u << 11;

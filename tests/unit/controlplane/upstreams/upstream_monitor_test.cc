@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events of the journal about upstreams that are lost or found. The test publishes the state of the reactors.
+// Events of the journal about upstreams that are lost or found, and about operations that gateways refuse.
+// The test publishes the state of the reactors.
 #include "controlplane/upstreams/address_manager.h"
 
 #include <gtest/gtest.h>
@@ -59,10 +60,36 @@ class ReachWatches : public testing::Test {
   segment::ConfigBlock config_{};
   std::uint64_t now_ns_ = sluice::lab::kSecondNs;
   events::Journal journal_{[](const events::Event&) {}};
-  ReachabilityMonitor watch_{journal_, segment_.layout()};
+  UpstreamMonitor watch_{journal_, segment_.layout()};
 };
 
 using Events = std::vector<std::string>;
+
+TEST_F(ReachWatches, each_unknown_operation_is_told_once) {
+  segment::ReactorArea& first = segment_.layout().reactors[0];
+  segment::ReactorArea& second = segment_.layout().reactors[1];
+  look();
+  EXPECT_TRUE(events().empty());
+  first.upstreams[0].unknown_operation.note(76);
+  second.upstreams[0].unknown_operation.note(76);
+  look();
+  look();
+  second.upstreams[0].unknown_operation.note(0);
+  first.reverse.unknown_operation.note(76);
+  look();
+  first.upstreams[0].unknown_operation.note(0);
+  look();
+  EXPECT_EQ(events(), (Events{"operation_refused filer 76", "operation_refused filer 0",
+                              "operation_refused reverse 76"}));
+}
+
+TEST_F(ReachWatches, unknown_operations_of_any_number_fill_neither_journal_nor_memory) {
+  for (std::uint32_t number = 100; number < 100 + 2 * kMaxOperationsRefused; ++number) {
+    segment_.layout().reactors[0].upstreams[0].unknown_operation.note(number);
+    look();
+  }
+  EXPECT_EQ(events().size(), kMaxOperationsRefused);
+}
 
 TEST_F(ReachWatches, one_connection_of_any_reactor_is_enough) {
   publish(0, 0, 1);

@@ -75,8 +75,8 @@ std::optional<std::uint32_t> gss_service(const OpaqueAuth& credential) noexcept 
 
 }  // namespace
 
-bool is_wrapped(const OpaqueAuth& credential) noexcept {
-  return credential.flavor == AuthFlavor::RpcSecGss && gss_service(credential) != kServiceNone;
+bool is_wrapped_gss(const OpaqueAuth& credential) noexcept {
+  return gss_service(credential) != kServiceNone;
 }
 
 bool has_integrity(const OpaqueAuth& credential) noexcept {
@@ -89,7 +89,7 @@ void encode_call(xdr::Writer& writer, const CallHeader& header) noexcept {
   encode_auth(writer, header.verifier);
 }
 
-ReplyDecodeResult decode_reply(xdr::Reader& reader) noexcept {
+ReplyDecodeResult decode_any_reply(xdr::Reader& reader) noexcept {
   ReplyDecodeResult result;
   ReplyHeader& header = result.header;
   header.xid = static_cast<Xid>(reader.u32());

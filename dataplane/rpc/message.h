@@ -59,7 +59,10 @@ struct OpaqueAuth {
 /// Returns true for RPCSEC_GSS with integrity or privacy (RFC 2203, section 5.3.2). Arguments and results are
 /// wrapped then, so nothing in them may be reduced (RFC 8166, section 8.2.2; V1-176). An RPCSEC_GSS
 /// credential that cannot be decoded counts as wrapped.
-bool is_wrapped(const OpaqueAuth& credential) noexcept;
+bool is_wrapped_gss(const OpaqueAuth& credential) noexcept;
+inline bool is_wrapped(const OpaqueAuth& credential) noexcept {
+  return credential.flavor == AuthFlavor::RpcSecGss && is_wrapped_gss(credential);
+}
 /// Returns true for RPCSEC_GSS with integrity, which signs the arguments but does not encrypt them.
 bool has_integrity(const OpaqueAuth& credential) noexcept;
 
@@ -144,9 +147,6 @@ struct ReplyDecodeResult {
   ReplyHeader header;
 };
 
-/// Consumes the reply header. On success the reader is at the first result byte.
-ReplyDecodeResult decode_reply(xdr::Reader& reader) noexcept;
-
 /// Writes an accepted reply with any accept_stat but ProgMismatch. After Success, the caller appends the
 /// results.
 void encode_accepted(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier, AcceptStat stat) noexcept;
@@ -163,6 +163,18 @@ inline bool begins_with_success(std::span<const std::byte> reply) noexcept {
   constexpr auto kReply = static_cast<std::uint32_t>(MessageType::Reply);
   return ((xdr::load_encoded_pair(at) ^ xdr::encoded_pair(kReply, 0)) |
           xdr::load_encoded_pair(at + 2 * xdr::kUnit) | xdr::load_encoded(at + 4 * xdr::kUnit)) == 0;
+}
+
+/// Decodes any reply header; decode_reply() is faster for most of them.
+ReplyDecodeResult decode_any_reply(xdr::Reader& reader) noexcept;
+/// Consumes the reply header. On success the reader is at the first result byte.
+inline ReplyDecodeResult decode_reply(xdr::Reader& reader) noexcept {
+  if (!begins_with_success(reader.rest())) return decode_any_reply(reader);
+  ReplyDecodeResult result;
+  result.ok = true;
+  result.header.xid = static_cast<Xid>(reader.u32());
+  reader.skip(kMinReplyBytes - xdr::kUnit);
+  return result;
 }
 void encode_prog_mismatch(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier,
                           VersionRange supported) noexcept;

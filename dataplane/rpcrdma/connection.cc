@@ -63,9 +63,8 @@ void Connection::on_link_closed() noexcept {
   responder_.on_connection_lost();
 }
 
-bool Connection::reap() noexcept {
-  if (state() != State::Draining || !link_.drained() || !responder_.quiescent() || !responder_.idle())
-    return false;
+bool Connection::reap_drained() noexcept {
+  if (!link_.drained() || !responder_.quiescent() || !responder_.idle()) return false;
   Requester* const requester = roles_.requester();
   if (requester != nullptr && !requester->quiescent()) return false;
   version_.on_drained();

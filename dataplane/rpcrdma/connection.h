@@ -154,11 +154,12 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   void end_turn() noexcept;
   /// Returns true once, when a draining connection has no outstanding work requests left. The connection is
   /// then Closed and may be opened again.
-  bool reap() noexcept;
+  bool reap() noexcept { return state() == State::Draining && reap_drained(); }
   /// Returns true if the first part of a continued message waits for assembly memory.
   bool waits_for_assembly() const noexcept { return intake_v2_.waits_for_memory(); }
 
  private:
+  bool reap_drained() noexcept;
   void on_link_closed() noexcept override;
   bool no_calls_in_progress() const noexcept override {
     return responder_.idle() && (roles_.requester() == nullptr || roles_.requester()->awaited_replies() == 0);

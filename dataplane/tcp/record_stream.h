@@ -68,7 +68,14 @@ class RecordStream {
   /// Returns true if room() is the rest of a fragment, so that the peer will send enough bytes to fill it.
   bool awaits_all_of_room() const noexcept { return memory_ != nullptr && fragment_left_ > 0 && !skipping_; }
   /// Reports that `bytes` were received into room().
-  void received(std::size_t bytes) noexcept;
+  void received(std::size_t bytes) noexcept {
+    if (awaits_all_of_room()) {
+      joined_ += bytes;
+      fragment_left_ -= bytes;
+    } else {
+      filled_ += bytes;
+    }
+  }
   /// Advances to the next record. record() of the previous one becomes invalid, unless its memory was taken.
   Step next() noexcept;
   std::span<std::byte> record() const noexcept { return record_; }

@@ -141,15 +141,6 @@ std::span<std::byte> RecordStream::room() noexcept {
   return buffer_.subspan(filled_);
 }
 
-void RecordStream::received(std::size_t bytes) noexcept {
-  if (awaits_all_of_room()) {
-    joined_ += bytes;
-    fragment_left_ -= bytes;
-  } else {
-    filled_ += bytes;
-  }
-}
-
 /// Moves the record to the front of the buffer, followed by the unparsed bytes.
 void RecordStream::compact() noexcept {
   const std::size_t kept = memory_ != nullptr || skipping_ ? 0 : joined_;

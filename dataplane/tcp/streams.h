@@ -12,6 +12,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/small_algorithms.h"
@@ -158,9 +159,11 @@ class StreamReceiver {
 
  private:
   std::uint16_t group() const noexcept { return static_cast<std::uint16_t>(number_); }
-  bool prepare() noexcept;
+  bool register_buffers() noexcept;
   void offer(std::span<std::byte> room) noexcept;
-  std::optional<int> answer(int result) noexcept;
+  std::optional<int> answer(int result) noexcept {
+    return std::exchange(asked_, false) ? std::optional(result) : std::nullopt;
+  }
 
   Uring& uring_;
   void* const target_;

@@ -54,10 +54,6 @@ io_uring_sqe& Uring::prepare() noexcept {
   return *entry;
 }
 
-void Uring::finish(io_uring_sqe& entry, void* target, Kind kind) noexcept {
-  entry.user_data = reinterpret_cast<std::uint64_t>(target) | static_cast<std::uint64_t>(kind);
-}
-
 void Uring::connect(void* target, int socket, const sockaddr* address, socklen_t bytes) noexcept {
   io_uring_sqe& entry = prepare();
   io_uring_prep_connect(&entry, socket, address, bytes);
@@ -103,11 +99,6 @@ void Uring::await_end(void* target, int socket) noexcept {
   io_uring_sqe& entry = prepare();
   io_uring_prep_poll_add(&entry, socket, POLLRDHUP);
   finish(entry, target, kEnded);
-}
-
-bool Uring::kernel_has_work() const noexcept {
-  return (__atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) !=
-         0;
 }
 
 /// Enables the ring. The calling thread owns it from now on.
@@ -257,9 +248,8 @@ StreamReceiver::~StreamReceiver() {
 
 /// Registers the buffer group. Returns false if there is none. Called at a connection's first receive rather
 /// than at setup, because most of the possible connections are never opened.
-bool StreamReceiver::prepare() noexcept {
-  if (!ready_ && buffers_ != nullptr) ready_ = uring_.provide(buffers_, group());
-  return ready_;
+bool StreamReceiver::register_buffers() noexcept {
+  return buffers_ != nullptr && uring_.provide(buffers_, group());
 }
 
 /// Provides a buffer. Replaces a provided buffer that was never used. This is safe, because the kernel has no
@@ -271,7 +261,8 @@ void StreamReceiver::offer(std::span<std::byte> room) noexcept {
 
 void StreamReceiver::receive(int socket, std::span<std::byte> room) noexcept {
   asked_ = true;
-  if (!prepare()) {
+  if (!ready_) ready_ = register_buffers();
+  if (!ready_) {
     once_ = true;
     return uring_.receive(target_, socket, room.data(), room.size());
   }
@@ -283,11 +274,6 @@ void StreamReceiver::receive(int socket, std::span<std::byte> room) noexcept {
 void StreamReceiver::receive_all(int socket, std::span<std::byte> room) noexcept {
   asked_ = once_ = true;
   uring_.receive_all(target_, socket, room.data(), room.size());
-}
-
-std::optional<int> StreamReceiver::answer(int result) noexcept {
-  if (!std::exchange(asked_, false)) return std::nullopt;
-  return result;
 }
 
 std::optional<int> StreamReceiver::on_received(const Uring::Completion& end) noexcept {

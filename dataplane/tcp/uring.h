@@ -100,8 +100,13 @@ class Uring {
   static constexpr std::uint64_t kKindMask = 7;
 
   io_uring_sqe& prepare() noexcept;
-  void finish(io_uring_sqe& entry, void* target, Kind kind) noexcept;
-  bool kernel_has_work() const noexcept;
+  static void finish(io_uring_sqe& entry, void* target, Kind kind) noexcept {
+    entry.user_data = reinterpret_cast<std::uint64_t>(target) | static_cast<std::uint64_t>(kind);
+  }
+  bool kernel_has_work() const noexcept {
+    constexpr unsigned kWork = IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW;
+    return (__atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED) & kWork) != 0;
+  }
   void enable() noexcept;
   void enter() noexcept;
 

@@ -39,7 +39,8 @@ class Gateway {
 
   /// One iteration of the reactor, as a function.
   using Turn = std::function<void()>;
-  /// Makes one call without data. `around` runs each iteration of the reactor until the call is answered.
+  /// Makes one call without data. `around` runs each iteration of the reactor until the call is answered. All
+  /// iterations have the same time, so that periodic work, which is not a part of the call, is not due.
   void call_once(const ForwardedShape& shape, const std::function<void(const Turn&)>& around);
 
  private:

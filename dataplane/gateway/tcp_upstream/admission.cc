@@ -20,34 +20,6 @@ Admission::Admission(rdma::Device& device, std::uint32_t numbers, const ReplyBuf
     }
 }
 
-Admission::Queue& Admission::enter(ForwardedCall& forwarded) noexcept {
-  SLUICE_INVARIANT_DEBUG(forwarded.awaits_admission(), gateway_state);
-  Queue& queue = queue_of(forwarded);
-  queue.calls.push_back(forwarded);
-  ++waiting_;
-  return queue;
-}
-
-/// Acquires all resources of the call or none, so that a waiting call holds nothing.
-Admission::Lack Admission::let_in(Queue& queue) noexcept {
-  SLUICE_INVARIANT_DEBUG(!queue.calls.empty() && queue.owner == this, list_membership);
-  ForwardedCall& first = *queue.calls.first();
-  ClientShare& client = *queue.client;
-  if (!numbers_.may_take(client.numbers)) return await(queue, Lack::Number);
-  if (queue.need != ReplyNeed::None) {
-    static_cast<void>(SLUICE_INVARIANT(first.memory == nullptr, pool_balance));
-    first.memory = memory_.of(queue.need).acquire(client.memory(queue.need));
-    if (first.memory == nullptr) return await(queue, Lack::Memory);
-  }
-  const bool taken = numbers_.take(client.numbers);
-  SLUICE_INVARIANT_DEBUG(taken, pool_balance);
-  queue.calls.remove(first);
-  if (SLUICE_INVARIANT(waiting_ > 0, pool_balance)) --waiting_;
-  queue.lack = Lack::Nothing;
-  if (!queue.calls.empty()) numbers_.await(client.numbers, queue);
-  return Lack::Nothing;
-}
-
 Admission::Lack Admission::await(Queue& queue, Lack lack) noexcept {
   SLUICE_INVARIANT_DEBUG(!queue.calls.empty() && !queue.link.linked(), list_membership);
   queue.lack = lack;
@@ -78,16 +50,6 @@ void Admission::remove(ForwardedCall& forwarded) noexcept {
   memory_.of(queue.need).ledger().forget(queue.client->memory(queue.need), queue);
   behind_earlier_count_ -= behind_earlier_.contains(queue);
   Queues::unlink(queue);
-}
-
-void Admission::finished(const ForwardedCall& forwarded) noexcept {
-  SLUICE_INVARIANT_DEBUG(share_of(forwarded).numbers.held() > 0, pool_balance);
-  numbers_.give_back(share_of(forwarded).numbers);
-}
-
-void Admission::release(ForwardedCall& forwarded) noexcept {
-  if (std::byte* const memory = std::exchange(forwarded.memory, nullptr))
-    memory_.of(forwarded.need).release(memory);
 }
 
 std::uint32_t Admission::calls_of(std::uint32_t client) const noexcept {

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/intrusive_lists.h"
@@ -52,19 +53,48 @@ class Admission {
 
   /// Adds a call that awaits admission to its queue. If the call is the first, the caller admits it or calls
   /// await().
-  Queue& enter(ForwardedCall& forwarded) noexcept;
+  Queue& enter(ForwardedCall& forwarded) noexcept {
+    SLUICE_INVARIANT_DEBUG(forwarded.awaits_admission(), gateway_state);
+    Queue& queue = queue_of(forwarded);
+    queue.calls.push_back(forwarded);
+    ++waiting_;
+    return queue;
+  }
   /// Acquires the number and memory of the queue's first call, and removes the call from the queue. The
   /// remaining calls wait for the client's next round. Returns what the call lacks; unless that is Nothing,
   /// the call waits and holds neither.
-  Lack let_in(Queue& queue) noexcept;
+  Lack let_in(Queue& queue) noexcept {
+    SLUICE_INVARIANT_DEBUG(!queue.calls.empty() && queue.owner == this, list_membership);
+    ForwardedCall& first = *queue.calls.first();
+    ClientShare& client = *queue.client;
+    if (!numbers_.may_take(client.numbers)) return await(queue, Lack::Number);
+    if (queue.need != ReplyNeed::None) {
+      static_cast<void>(SLUICE_INVARIANT(first.memory == nullptr, pool_balance));
+      first.memory = memory_.of(queue.need).acquire(client.memory(queue.need));
+      if (first.memory == nullptr) return await(queue, Lack::Memory);
+    }
+    const bool taken = numbers_.take(client.numbers);
+    SLUICE_INVARIANT_DEBUG(taken, pool_balance);
+    queue.calls.remove(first);
+    if (SLUICE_INVARIANT(waiting_ > 0, pool_balance)) --waiting_;
+    queue.lack = Lack::Nothing;
+    if (!queue.calls.empty()) numbers_.await(client.numbers, queue);
+    return Lack::Nothing;
+  }
   /// Makes the first call of the queue wait for `lack`. Returns `lack`.
   Lack await(Queue& queue, Lack lack) noexcept;
   /// Removes a waiting call from its queue, because the call is given up.
   void remove(ForwardedCall& forwarded) noexcept;
   /// Gives back the number of a started call, which is no longer outstanding.
-  void finished(const ForwardedCall& forwarded) noexcept;
+  void finished(const ForwardedCall& forwarded) noexcept {
+    SLUICE_INVARIANT_DEBUG(share_of(forwarded).numbers.held() > 0, pool_balance);
+    numbers_.give_back(share_of(forwarded).numbers);
+  }
   /// Releases the memory of the call.
-  void release(ForwardedCall& forwarded) noexcept;
+  void release(ForwardedCall& forwarded) noexcept {
+    if (std::byte* const memory = std::exchange(forwarded.memory, nullptr))
+      memory_.of(forwarded.need).release(memory);
+  }
   ReplyMemory& memory() noexcept { return memory_; }
 
   // The next three functions return null or a queue that has calls. The caller admits the first call of the

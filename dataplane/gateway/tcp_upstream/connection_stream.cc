@@ -62,26 +62,20 @@ ForwardedCall* UpstreamConnection::next_call() noexcept {
   return call;
 }
 
-std::uint32_t UpstreamConnection::new_xid() noexcept {
-  std::uint32_t xid = shared_.xids.next();
-  while (find_kept(xid) != nullptr) xid = shared_.xids.next();
-  return xid;
-}
-
-ForwardedCall* UpstreamConnection::find_kept(std::uint32_t xid) noexcept {
-  if (kept_xids_ == 0) return nullptr;
+ForwardedCall* UpstreamConnection::find_among_calls(std::uint32_t xid) noexcept {
   ForwardedCall* forwarded = calls_.first();
   while (forwarded != nullptr && !(forwarded->keeps_xid && forwarded->xid == xid))
     forwarded = forwarded->next;
   return forwarded;
 }
 
-void UpstreamConnection::pump() noexcept {
+void UpstreamConnection::send_unsent() noexcept {
   while (state_ == State::Up && unsent_ != nullptr && may_send() && enqueue(*unsent_))
     unsent_ = unsent_->next;
 }
 
-bool UpstreamConnection::may_send() noexcept {
+/// Returns whether another call may be sent while a probe batch lasts or calls are sent again.
+bool UpstreamConnection::batch_permits() noexcept {
   const bool lasts = batch_lasts();
   if (to_resend_ == 0) return !lasts;
   if (batch_.sent < batch_.most) return true;

@@ -39,18 +39,10 @@ DuplicateRequests::DuplicateRequests(UpstreamShared& shared)
       hosts_(shared.config.max_clients),
       orphans_(shared.config.numbers()) {}
 
-DuplicateRequests::Decision DuplicateRequests::decide(ForwardedCall& forwarded) noexcept {
-  if (forwarded.entry != nullptr) return Decision::Now;
-  SLUICE_INVARIANT_DEBUG(forwarded.call->client()->number() < hosts_.size(), table_index);
-  RequestHost*& host = hosts_[forwarded.call->client()->number()];
-  if (host == nullptr) host = cache_->enter(forwarded.call->peer());
-  // Pairs with no_longer_earlier(): the cache has the results of all earlier calls.
-  if (host == nullptr || host->earlier.load(std::memory_order_acquire) > 0) return Decision::Later;
-  forwarded.host = host;
-  // The retransmission of a signed call has another signature, so only the upstream can recognise it.
-  if (forwarded.repetition == service::Repetition::Harmless || forwarded.keeps_xid) return Decision::Now;
+/// Finds or adds the entry of a call that must not be executed twice.
+DuplicateRequests::Decision DuplicateRequests::look_up(ForwardedCall& forwarded) noexcept {
   const DuplicateRequestCache::Found found =
-      cache_->look_up(key_of(forwarded, *cache_), *host, shared_.now_ns());
+      cache_->look_up(key_of(forwarded, *cache_), *forwarded.host, shared_.now_ns());
   forwarded.entry = found.entry;
   switch (found.seen) {
     case Seen::New:
@@ -68,21 +60,18 @@ DuplicateRequests::Decision DuplicateRequests::decide(ForwardedCall& forwarded) 
   return Decision::Later;
 }
 
-void DuplicateRequests::answered(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
-  if (forwarded.entry == nullptr || forwarded.repetition != service::Repetition::OnlyOnce) return;
+void DuplicateRequests::keep_reply(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
   if (!is_success(record)) return;
   if (record.size() > kKeptBytes) return shared_.count(Counter::unkept_replies);
   cache_->answer(*std::exchange(forwarded.entry, nullptr), record, shared_.now_ns());
 }
 
-void DuplicateRequests::finished(ForwardedCall& forwarded) noexcept {
-  if (DuplicateRequestCache::Entry* const entry = std::exchange(forwarded.entry, nullptr)) {
-    if (forwarded.state == ForwardedCall::State::AwaitingReplay)
-      cache_->release(*entry);
-    else
-      cache_->drop(*entry);
-  }
-  no_longer_earlier(forwarded);
+void DuplicateRequests::release_entry(ForwardedCall& forwarded) noexcept {
+  DuplicateRequestCache::Entry& entry = *std::exchange(forwarded.entry, nullptr);
+  if (forwarded.state == ForwardedCall::State::AwaitingReplay)
+    cache_->release(entry);
+  else
+    cache_->drop(entry);
 }
 
 void DuplicateRequests::no_longer_earlier(ForwardedCall& forwarded) noexcept {

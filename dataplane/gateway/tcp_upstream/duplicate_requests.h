@@ -93,7 +93,18 @@ class DuplicateRequests {
     Later,   ///< waits until earlier calls of its client have ended
   };
   /// Decides whether a call that awaits its admission proceeds, is answered from the cache, or waits.
-  Decision decide(ForwardedCall& forwarded) noexcept;
+  Decision decide(ForwardedCall& forwarded) noexcept {
+    if (forwarded.entry != nullptr) return Decision::Now;
+    SLUICE_INVARIANT_DEBUG(forwarded.call->client()->number() < hosts_.size(), table_index);
+    RequestHost*& host = hosts_[forwarded.call->client()->number()];
+    if (host == nullptr) host = cache_->enter(forwarded.call->peer());
+    // Pairs with no_longer_earlier(): the cache has the results of all earlier calls.
+    if (host == nullptr || host->earlier.load(std::memory_order_acquire) > 0) return Decision::Later;
+    forwarded.host = host;
+    // The retransmission of a signed call has another signature, so only the upstream can recognise it.
+    if (forwarded.repetition == service::Repetition::Harmless || forwarded.keeps_xid) return Decision::Now;
+    return look_up(forwarded);
+  }
   /// Returns the cached reply of a call for which decide() has returned Replay.
   std::span<const std::byte> reply_to(const ForwardedCall& forwarded) const noexcept {
     SLUICE_INVARIANT_DEBUG(forwarded.entry != nullptr, pool_balance);
@@ -106,14 +117,20 @@ class DuplicateRequests {
   /// Releases a cache entry that take_reply() has returned.
   void let_go(DuplicateRequestCache::Entry* replayed) noexcept;
   /// Caches a successful reply for retransmissions of the call, if the call must not be executed twice.
-  void answered(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept;
+  void answered(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
+    if (forwarded.entry != nullptr && forwarded.repetition == service::Repetition::OnlyOnce)
+      keep_reply(forwarded, record);
+  }
   /// Releases the cache entry of a call that is no longer at the upstream, and reverts note_earlier().
-  void finished(ForwardedCall& forwarded) noexcept;
+  void finished(ForwardedCall& forwarded) noexcept {
+    if (forwarded.entry != nullptr) release_entry(forwarded);
+    if (forwarded.earlier) no_longer_earlier(forwarded);
+  }
 
   /// Makes later calls of the client wait for a call that the upstream may still execute after the client's
   /// connection has ended. Has no effect on a call that may be executed twice.
   void note_earlier(ForwardedCall& forwarded) noexcept;
-  /// Reverts note_earlier().
+  /// Reverts note_earlier(), if it had an effect.
   void no_longer_earlier(ForwardedCall& forwarded) noexcept;
   /// Moves the state of a call at the upstream to an orphan, and returns the orphan. Returns null if none is
   /// free.
@@ -131,6 +148,10 @@ class DuplicateRequests {
   void client_gone(std::uint16_t client) noexcept;
 
  private:
+  Decision look_up(ForwardedCall& forwarded) noexcept;
+  void keep_reply(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept;
+  void release_entry(ForwardedCall& forwarded) noexcept;
+
   UpstreamShared& shared_;
   DuplicateRequestCache* const cache_;
   std::vector<RequestHost*> hosts_;  ///< indexed by client number; null until the client's first call

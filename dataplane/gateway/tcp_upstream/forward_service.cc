@@ -63,7 +63,8 @@ void ForwardService::begin(service::Call& call, ForwardedCall& forwarded) noexce
   forwarded.need = need_of(call);
   forwarded.repetition = binding_.repetition_of(call.header().procedure, call.arguments());
   const bool clear = !rpc::is_wrapped(call.header().credential);
-  if (clear) compared_.restore(binding_, call.header().procedure, call.writable_arguments());
+  if (clear && own_connections_)
+    compared_.restore(binding_, call.header().procedure, call.writable_arguments());
   forwarded.announces_sizes = clear && binding_.announces(call.header().procedure, call.arguments());
   forwarded.message = call.message();
   if (clear) change_call(call, forwarded);
@@ -109,7 +110,6 @@ ReplyNeed ForwardService::need_of(service::Call& call) const noexcept {
 }
 
 void ForwardService::adapt(const ForwardedCall& forwarded, std::span<std::byte> record) noexcept {
-  if (!forwarded.announces_sizes && !forwarded.tells_withheld && forwarded.handle_tag == 0) return;
   xdr::Reader reader(record);
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
   if (!reply.ok || !reply.header.success()) return;
@@ -123,9 +123,7 @@ void ForwardService::adapt(const ForwardedCall& forwarded, std::span<std::byte> 
     ulb::tag_file_systems(binding_.program, forwarded.procedure, results, forwarded.handle_tag);
 }
 
-bool ForwardService::refuses_connection(const ForwardedCall& forwarded,
-                                        std::span<const std::byte> record) const noexcept {
-  if (!forwarded.in_session) return false;
+bool ForwardService::refuses_connection(std::span<const std::byte> record) noexcept {
   xdr::Reader reader(record);
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
   return reply.ok && reply.header.success() && ulb::nfs4_refuses_connection(reader.rest());

@@ -49,11 +49,12 @@ class ForwardService final : public service::Service {
     bool registered = false;  ///< true if the bytes are in the call's registered memory
     rdma::Lkey lkey{};        ///< local key of the call's memory
   };
-  /// Adapts a reply to the gateway: caps announced sizes, removes withheld features, and
-  /// adds the tag to file system identifiers.
+  /// Adapts the reply of a call that announces sizes, tells withheld features or has a handle tag. Caps
+  /// announced sizes, removes withheld features, and adds the tag to file system identifiers.
   void adapt(const ForwardedCall& forwarded, std::span<std::byte> record) noexcept;
-  /// Returns whether the upstream has refused, without execution, a call of a session on this connection.
-  bool refuses_connection(const ForwardedCall& forwarded, std::span<const std::byte> record) const noexcept;
+  /// Returns whether this is the reply to a call of a session that the upstream has refused, without
+  /// execution, on this connection.
+  static bool refuses_connection(std::span<const std::byte> record) noexcept;
   enum class Written : std::uint8_t {
     Nothing,  ///< nothing written: the transport lacks memory, and executes the call again when it has some
     Copy,     ///< written; the results do not refer to the call's memory

@@ -20,7 +20,7 @@ void UpstreamCalls::take_records(UpstreamConnection& connection) noexcept {
         return;
       case Arrival::Record:
         on_record(connection);
-        take_memory_back(connection);
+        if (connection.record_in_memory()) take_memory_back(connection);
         break;
       case Arrival::Long:
         connection.lend(memory_for(connection));
@@ -82,21 +82,17 @@ void UpstreamCalls::on_record(UpstreamConnection& connection) noexcept {
   shared_.count(Counter::bad_records);
 }
 
-ForwardedCall* UpstreamCalls::find_awaited(UpstreamConnection& connection, std::uint32_t xid) noexcept {
-  ForwardedCall* const found = find(connection, xid);
-  return found != nullptr && found->awaits_reply() ? found : nullptr;
-}
-
 void UpstreamCalls::on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept {
   const std::uint32_t xid = xdr::load_u32(record.data());
   if (connection.take_probe_answer(xid)) return;
   ForwardedCall* const found = find_awaited(connection, xid);
   if (found == nullptr) return shared_.count(Counter::unmatched_replies);
   ForwardedCall& forwarded = *found;
-  if (!forwarded.own_connection && forwarded.service->refuses_connection(forwarded, record) &&
-      !forwarded.in_send_queue() && !connection.record_in_memory())
+  if (forwarded.in_session && !forwarded.own_connection && !forwarded.in_send_queue() &&
+      !connection.record_in_memory() && ForwardService::refuses_connection(record))
     return send_on_own(forwarded);
-  forwarded.service->adapt(forwarded, record);
+  if (forwarded.announces_sizes || forwarded.tells_withheld || forwarded.handle_tag != 0)
+    forwarded.service->adapt(forwarded, record);
   repeats_.answered(forwarded, record);
   if (forwarded.call == nullptr) {
     connection.note_answer();
@@ -109,7 +105,7 @@ void UpstreamCalls::on_reply(UpstreamConnection& connection, std::span<std::byte
     return refuse_reply(forwarded, record.size());
   if (registered) forwarded.memory = connection.take_memory();
   if (forwarded.in_send_queue()) return hold(forwarded, record);  // the call is not fully sent yet
-  deliver(forwarded, record, registered);
+  if (!complete(forwarded, record, registered)) keep_until_room(forwarded, record);
 }
 
 /// Sends the call again on its client's dedicated connection, because the upstream refuses the session on
@@ -127,9 +123,8 @@ void UpstreamCalls::send_on_own(ForwardedCall& forwarded) noexcept {
   submit(forwarded);
 }
 
-void UpstreamCalls::deliver(ForwardedCall& forwarded, std::span<const std::byte> record,
-                            bool registered) noexcept {
-  if (complete(forwarded, record, registered)) return;
+/// Keeps a reply that complete() could not deliver.
+void UpstreamCalls::keep_until_room(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
   // A call without memory can only have replies that fit its call slot, so this reply exceeds the client's
   // room.
   if (forwarded.memory == nullptr) return refuse_reply(forwarded, record.size());

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// This file has what the reactor's loop runs: the poll of all upstreams, and the work of each. upstreams.cc
+// sets them up.
 #include "dataplane/gateway/tcp_upstream/upstream.h"
 
 #include <utility>
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 
 namespace sluice::tcp_upstream {
 
@@ -18,11 +23,8 @@ Upstream::Upstream(const UpstreamConfig& config, const UpstreamContext& context,
   if (!config.spare) credits_.use(number);
 }
 
-void Upstream::register_client(service::Client& client) noexcept {
-  SLUICE_INVARIANT_DEBUG(client.number() < clients_.size(), table_index);
-  ClientEntry& entry = clients_[client.number()];
-  if (entry.client == &client) return;
-  entry = {.client = &client};
+void Upstream::replace_client(service::Client& client) noexcept {
+  clients_[client.number()] = {.client = &client};
   shared_.unsent[client.number()] = {};
 }
 
@@ -35,9 +37,21 @@ void Upstream::client_gone(service::Client& client) noexcept {
   clients_[number] = {};
 }
 
-void Upstream::flush() noexcept {
-  calls_.settle_closed();
-  while (UpstreamConnection* const connection = connections_.work.to_flush.pop_front()) connection->flush();
+bool Upstreams::poll(std::uint64_t now_ns) noexcept {
+  SLUICE_INVARIANT_DEBUG(owner_.is_caller(), object_owner);
+  for (const auto& place : places_)
+    if (place) place->poll_slot();
+  for (const auto& upstream : upstreams_) upstream->flush();
+  clock_.pass();
+  const std::size_t count =
+      uring_.poll([this](void* target, tcp::Uring::Kind kind, const tcp::Uring::Completion& end) {
+        auto& connection = *static_cast<UpstreamConnection*>(target);
+        SLUICE_INVARIANT_DEBUG(by_number_[connection.upstream_number()] != nullptr, table_index);
+        by_number_[connection.upstream_number()]->on_completion(connection, kind, end);
+      });
+  for (const auto& upstream : upstreams_) upstream->background(now_ns);
+  clock_.pass();
+  return count > 0;
 }
 
 void Upstream::on_completion(UpstreamConnection& connection, tcp::Uring::Kind kind,
@@ -56,15 +70,20 @@ void Upstream::on_completion(UpstreamConnection& connection, tcp::Uring::Kind ki
 
 void Upstream::background(std::uint64_t now_ns) noexcept {
   calls_.serve_waiting();
-  attend_connections(now_ns);
+  if (const std::uint32_t due = attention_round_.due(now_ns, connections_.work.attended()); due > 0)
+    attend_connections(due, now_ns);
   calls_.serve_behind_earlier(now_ns);
-  reconcile(now_ns);
-  watch_orphans(now_ns);
+  const std::uint32_t due = round_.due(now_ns, static_cast<std::uint32_t>(connections_.all().size()));
+  if (due > 0 || among_calls_) reconcile(larger_of(due, 1u));
+  Orphans& orphans = calls_.repeats().orphans();
+  if (const std::uint32_t watched = orphans_round_.due(now_ns, orphans.places());
+      watched > 0 && !orphans.none())
+    watch_orphans(watched);
   calls_.settle_closed();
 }
 
-void Upstream::attend_connections(std::uint64_t now_ns) noexcept {
-  for (std::uint32_t due = attention_round_.due(now_ns, connections_.work.attended()); due > 0; --due) {
+void Upstream::attend_connections(std::uint32_t due, std::uint64_t now_ns) noexcept {
+  for (; due > 0; --due) {
     UpstreamConnection& connection = connections_.work.next_attended();
     static_cast<void>(SLUICE_INVARIANT(connection.upstream_number() == shared_.number, list_membership));
     connection.attend(now_ns);
@@ -77,14 +96,11 @@ void Upstream::attend_connections(std::uint64_t now_ns) noexcept {
   }
 }
 
-/// Checks the connections and clients that are due, so that each of them is checked once per round. The calls
+/// Checks the next `due` connections and clients, so that each of them is checked once per round. The calls
 /// of a connection are checked with the connection, which may take several loop iterations.
-void Upstream::reconcile(std::uint64_t now_ns) noexcept {
+void Upstream::reconcile(std::uint32_t due) noexcept {
   const auto count = static_cast<std::uint32_t>(connections_.all().size());
-  std::uint32_t due = round_.due(now_ns, count);
-  if (among_calls_) due = larger_of(due, 1u);
-  if (due == 0) return;
-  // The clock is read again, because calls may have begun after `now_ns` was read, and ages are unsigned.
+  // The clock is read again, because calls may have begun since the iteration began, and ages are unsigned.
   const std::uint64_t clock_ns = shared_.now_ns();
   for (std::uint32_t calls = kCallsInATurn; due > 0; --due) {
     static_cast<void>(SLUICE_INVARIANT(next_looked_at_ < count, table_index));
@@ -130,12 +146,9 @@ void Upstream::look_at_client(std::uint32_t client, std::uint64_t now_ns) noexce
   if (clients_[client].client != nullptr) update_credit_limit(client, now_ns);
 }
 
-void Upstream::watch_orphans(std::uint64_t now_ns) noexcept {
-  Orphans& orphans = calls_.repeats().orphans();
-  const std::uint32_t due = orphans_round_.due(now_ns, orphans.places());
-  if (due == 0 || orphans.none()) return;
+void Upstream::watch_orphans(std::uint32_t due) noexcept {
   const std::uint64_t clock_ns = shared_.now_ns();
-  orphans.visit_next(due, [&](ForwardedCall& orphan) { calls_.watch(orphan, clock_ns); });
+  calls_.repeats().orphans().visit_next(due, [&](ForwardedCall& orphan) { calls_.watch(orphan, clock_ns); });
 }
 
 /// Returns the next credit limit. Only waiting calls lower it, not calls at the upstream, regardless of their

@@ -47,11 +47,18 @@ class Upstream {
   /// true.
   void assign(std::string_view name, std::uint16_t port) noexcept;
   /// Registers the client of a call that is about to be submitted.
-  void register_client(service::Client& client) noexcept;
+  void register_client(service::Client& client) noexcept {
+    SLUICE_INVARIANT_DEBUG(client.number() < clients_.size(), table_index);
+    if (clients_[client.number()].client != &client) replace_client(client);
+  }
   void client_gone(service::Client& client) noexcept;
 
   // The reactor's loop calls the next three functions.
-  void flush() noexcept;
+  /// Settles closed connections, and submits the bytes that are queued on the others to io_uring.
+  void flush() noexcept {
+    calls_.settle_closed();
+    while (UpstreamConnection* const connection = connections_.work.to_flush.pop_front()) connection->flush();
+  }
   /// Handles the completion of an io_uring operation of a connection of this upstream.
   void on_completion(UpstreamConnection& connection, tcp::Uring::Kind kind,
                      const tcp::Uring::Completion& end) noexcept;
@@ -59,11 +66,12 @@ class Upstream {
   void background(std::uint64_t now_ns) noexcept;
 
  private:
-  void attend_connections(std::uint64_t now_ns) noexcept;
-  void reconcile(std::uint64_t now_ns) noexcept;
+  void replace_client(service::Client& client) noexcept;
+  void attend_connections(std::uint32_t due, std::uint64_t now_ns) noexcept;
+  void reconcile(std::uint32_t due) noexcept;
   bool look_at(UpstreamConnection& connection, std::uint64_t now_ns, std::uint32_t& calls) noexcept;
   void look_at_client(std::uint32_t client, std::uint64_t now_ns) noexcept;
-  void watch_orphans(std::uint64_t now_ns) noexcept;
+  void watch_orphans(std::uint32_t due) noexcept;
   std::uint32_t next_credit_limit(std::uint32_t client, std::uint64_t now_ns) const noexcept;
   void update_credit_limit(std::uint32_t client, std::uint64_t now_ns) noexcept;
   void publish() noexcept;

@@ -66,9 +66,9 @@ void UpstreamCalls::start(ForwardedCall& forwarded, UpstreamConnection& connecti
   connection.submit(forwarded);
 }
 
-void UpstreamCalls::serve_waiting() noexcept {
-  // Calls are completed here, not where their end is detected, because a disconnect also ends the client's
-  // other calls.
+/// Completes the calls that end without a reply. They are not completed where their end is detected, because
+/// a disconnect also ends the client's other calls.
+void UpstreamCalls::complete_unanswerable() noexcept {
   while (ForwardedCall* const forwarded = unanswerable_.first()) {
     unanswerable_.remove(*forwarded);
     static_cast<void>(SLUICE_INVARIANT(
@@ -76,18 +76,15 @@ void UpstreamCalls::serve_waiting() noexcept {
     forwarded->call->client()->disconnect();
     forwarded->call->complete(rpc::AcceptStat::SystemErr);  // not sent: the client is disconnected
   }
-  if (admission_.waiting() == 0) return;
+}
+
+void UpstreamCalls::admit_waiting() noexcept {
   for (const ReplyNeed pool : {ReplyNeed::None, ReplyNeed::Item, ReplyNeed::Record})
     for (std::uint32_t most = kAdmittedInOneTurn; most > 0; --most) {
       Admission::Queue* const queue = admission_.next_with_share(pool);
       if (queue == nullptr) break;
       admit(*queue);
     }
-}
-
-void UpstreamCalls::serve_behind_earlier(std::uint64_t now_ns) noexcept {
-  for (std::uint32_t due = admission_.due_behind_earlier(now_ns); due > 0; --due)
-    if (Admission::Queue* const queue = admission_.next_behind_earlier()) admit(*queue);
 }
 
 void UpstreamCalls::serve_without_connection() noexcept {
@@ -112,14 +109,9 @@ void UpstreamCalls::replay(ForwardedCall& forwarded) noexcept {
   admission_.finished(forwarded);
   const auto reply = repeats_.reply_to(forwarded);
   DuplicateRequestCache::Entry* const entry = DuplicateRequests::take_reply(forwarded);
-  deliver(forwarded, reply, false);  // afterwards `forwarded` may belong to another call
+  // After complete() has returned true, `forwarded` may belong to another call.
+  if (!complete(forwarded, reply, false)) keep_until_room(forwarded, reply);
   repeats_.let_go(entry);
-}
-
-ForwardedCall* UpstreamCalls::find(UpstreamConnection& connection, std::uint32_t xid) noexcept {
-  ForwardedCall* const forwarded = shared_.xids.find(xid);
-  if (forwarded != nullptr && forwarded->connection == &connection) return forwarded;
-  return connection.find_kept(xid);
 }
 
 // --- Ends of calls
@@ -232,17 +224,16 @@ void UpstreamCalls::requeue(UpstreamConnection& connection, const ForwardedCall*
   }
 }
 
-void UpstreamCalls::settle_closed() noexcept {
-  while (UpstreamConnection* const connection = connections_.work.closed.pop_front()) {
-    take_memory_back(*connection);
-    const ForwardedCall* const guilty = connection->end_stream();
-    if (guilty != nullptr) {
-      shared_.count(Counter::given_up);
-      if (!guilty->message.empty()) suspects_.add(repeats_.checksum(guilty->message));
-    }
-    requeue(*connection, guilty);
-    connection->settle();
+/// Ends or requeues the calls of a closed connection.
+void UpstreamCalls::settle(UpstreamConnection& connection) noexcept {
+  take_memory_back(connection);
+  const ForwardedCall* const guilty = connection.end_stream();
+  if (guilty != nullptr) {
+    shared_.count(Counter::given_up);
+    if (!guilty->message.empty()) suspects_.add(repeats_.checksum(guilty->message));
   }
+  requeue(connection, guilty);
+  connection.settle();
 }
 
 void UpstreamCalls::end_calls_of(UpstreamConnection& connection) noexcept {

@@ -52,9 +52,15 @@ class UpstreamCalls {
   void forget_suspects() noexcept { suspects_ = {}; }
   /// Completes the calls that end without a reply, and admits waiting calls. Called once per loop iteration,
   /// after all steps that end calls.
-  void serve_waiting() noexcept;
+  void serve_waiting() noexcept {
+    if (!unanswerable_.empty()) complete_unanswerable();
+    if (admission_.waiting() > 0) admit_waiting();
+  }
   /// Admits calls whose client's earlier calls have ended. Called once per loop iteration.
-  void serve_behind_earlier(std::uint64_t now_ns) noexcept;
+  void serve_behind_earlier(std::uint64_t now_ns) noexcept {
+    for (std::uint32_t due = admission_.due_behind_earlier(now_ns); due > 0; --due)
+      if (Admission::Queue* const queue = admission_.next_behind_earlier()) admit(*queue);
+  }
   /// Admits calls that wait for a dedicated connection.
   void serve_without_connection() noexcept;
   /// Handles the records that the connection has received.
@@ -62,7 +68,9 @@ class UpstreamCalls {
   /// Changes the state of a call whose message the send queue has released.
   void on_message_sent(ForwardedCall& forwarded) noexcept;
   /// Ends or requeues the calls of connections that have been closed.
-  void settle_closed() noexcept;
+  void settle_closed() noexcept {
+    while (UpstreamConnection* const connection = connections_.work.closed.pop_front()) settle(*connection);
+  }
   /// Closes the connection and ends its calls. Calls to which the send queue refers end when the connection
   /// is closed.
   void end_calls_of(UpstreamConnection& connection) noexcept;
@@ -75,11 +83,22 @@ class UpstreamCalls {
   void watch(ForwardedCall& orphan, std::uint64_t now_ns) noexcept;
 
  private:
+  void complete_unanswerable() noexcept;
+  void admit_waiting() noexcept;
+  void settle(UpstreamConnection& connection) noexcept;
   Admission::Lack admit(Admission::Queue& queue) noexcept;
   void start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept;
   void replay(ForwardedCall& forwarded) noexcept;
-  ForwardedCall* find(UpstreamConnection& connection, std::uint32_t xid) noexcept;
-  ForwardedCall* find_awaited(UpstreamConnection& connection, std::uint32_t xid) noexcept;
+  /// Returns the call or the orphan on the connection that has this XID, or null.
+  ForwardedCall* find(UpstreamConnection& connection, std::uint32_t xid) noexcept {
+    ForwardedCall* const forwarded = shared_.xids.find(xid);
+    if (forwarded != nullptr && forwarded->connection == &connection) return forwarded;
+    return connection.find_kept(xid);
+  }
+  ForwardedCall* find_awaited(UpstreamConnection& connection, std::uint32_t xid) noexcept {
+    ForwardedCall* const found = find(connection, xid);
+    return found != nullptr && found->awaits_reply() ? found : nullptr;
+  }
 
   void unlink(ForwardedCall& forwarded) noexcept;
   void end(ForwardedCall& forwarded) noexcept;
@@ -96,7 +115,7 @@ class UpstreamCalls {
   void on_skipped(UpstreamConnection& connection, UpstreamConnection::Arrival arrival) noexcept;
   void send_on_own(ForwardedCall& forwarded) noexcept;
   void hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept;
-  void deliver(ForwardedCall& forwarded, std::span<const std::byte> record, bool registered) noexcept;
+  void keep_until_room(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept;
   bool complete(ForwardedCall& forwarded, std::span<const std::byte> record, bool registered) noexcept;
   void refuse_reply(ForwardedCall& forwarded, std::uint64_t bytes) noexcept;
   void wait_for_results(ForwardedCall& forwarded) noexcept;

@@ -149,10 +149,16 @@ class UpstreamConnection {
     probe_answer_ns_ = kFirstProbeAnswerNs;
   }
   /// Returns an XID that no call on the connection has.
-  std::uint32_t new_xid() noexcept;
+  std::uint32_t new_xid() noexcept {
+    std::uint32_t xid = shared_.xids.next();
+    while (find_kept(xid) != nullptr) xid = shared_.xids.next();
+    return xid;
+  }
   /// Returns the call on the connection that keeps its client's XID and has this XID, or null. Linear in the
   /// number of calls if any of them keeps its XID, which occurs only on dedicated connections.
-  ForwardedCall* find_kept(std::uint32_t xid) noexcept;
+  ForwardedCall* find_kept(std::uint32_t xid) noexcept {
+    return kept_xids_ == 0 ? nullptr : find_among_calls(xid);
+  }
   /// Removes a finished call, which must not be in_send_queue().
   void remove(ForwardedCall& forwarded) noexcept;
   /// Replaces a call that has been sent by its copy `other`.
@@ -254,8 +260,14 @@ class UpstreamConnection {
   bool note_sent(int result) noexcept;
   bool prepare_socket(const PeerAddress& address) noexcept;
   bool nothing_in_flight() const noexcept;
-  void pump() noexcept;
-  bool may_send() noexcept;
+  /// Sends the calls that are AwaitingSend, as far as the connection and its send queue permit.
+  void pump() noexcept {
+    if (unsent_ != nullptr && state_ == State::Up) send_unsent();
+  }
+  void send_unsent() noexcept;
+  ForwardedCall* find_among_calls(std::uint32_t xid) noexcept;
+  bool may_send() noexcept { return (to_resend_ == 0 && batch_.open == 0) || batch_permits(); }
+  bool batch_permits() noexcept;
   bool batch_lasts() const noexcept;
   void next_batch(std::uint32_t most) noexcept;
   ForwardedCall* judge_suspects() noexcept;

@@ -99,23 +99,6 @@ std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
   return bytes;
 }
 
-bool Upstreams::poll(std::uint64_t now_ns) noexcept {
-  SLUICE_INVARIANT_DEBUG(owner_.is_caller(), object_owner);
-  for (const auto& place : places_)
-    if (place) place->poll_slot();
-  for (const auto& upstream : upstreams_) upstream->flush();
-  clock_.pass();
-  const std::size_t count =
-      uring_.poll([this](void* target, tcp::Uring::Kind kind, const tcp::Uring::Completion& end) {
-        auto& connection = *static_cast<UpstreamConnection*>(target);
-        SLUICE_INVARIANT_DEBUG(by_number_[connection.upstream_number()] != nullptr, table_index);
-        by_number_[connection.upstream_number()]->on_completion(connection, kind, end);
-      });
-  for (const auto& upstream : upstreams_) upstream->background(now_ns);
-  clock_.pass();
-  return count > 0;
-}
-
 Addresses::Addresses(const segment::SharedUpstreamAddresses& shared, std::string upstream, std::uint16_t port)
     : shared_(shared), upstream_(std::move(upstream)), port_(port) {
   upstream_.reserve(segment::kMaxNameBytes);

@@ -179,9 +179,8 @@ void Link::discard(const ReceivedMessage& message) noexcept {
   touch();
 }
 
-void Link::flush_receives() noexcept {
+void Link::post_receives() noexcept {
   Transmit& transmit = context_.transmit;
-  if (transmit.receives_for != this) return;
   receives_.flush(*qp_, transmit.receives);
   transmit.receives_for = nullptr;
 }
@@ -207,12 +206,6 @@ void Link::take_stage() noexcept {
   if (transmit.staged_for != nullptr) transmit.staged_for->flush_stage();
   transmit.staged_for = this;
   touch();
-}
-
-void Link::give_up_stage() noexcept {
-  if (context_.transmit.staged_for != this) return;
-  flush_stage();
-  context_.transmit.staged_for = nullptr;
 }
 
 bool Link::make_room_for_one() noexcept {
@@ -246,7 +239,7 @@ void Link::flush_stage() noexcept {
 
 void Link::flush() noexcept {
   if (state_ != State::Closed) {
-    if (grant_goes_now()) send_grant();
+    if (rules_->credit_per_message && grant_goes_now()) send_grant();
     give_up_stage();
     flush_receives();
   }
@@ -332,12 +325,6 @@ void SharedMemory::forget(Account& account, ShareWaiter& waiter) noexcept {
 void SharedMemory::forget_all(Account& account) noexcept {
   small_.ledger().forget_all(account.small);
   large_.ledger().forget_all(account.large);
-}
-
-void SharedMemory::resume_waiters() noexcept {
-  if (!awaited()) return;
-  small_.ledger().resume(small_.ledger().limits().elements);
-  large_.ledger().resume(large_.ledger().limits().elements);
 }
 
 }  // namespace sluice::rpcrdma

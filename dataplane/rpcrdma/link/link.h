@@ -363,12 +363,20 @@ class alignas(kCacheLine) Link final : private FlushEntry {
     held_back_ = free ? 0 : v2::FlowControl::kMaxBalance;
   }
   void take_stage() noexcept;
-  void give_up_stage() noexcept;
+  /// Posts what is staged for this link, so that another link can use the stage.
+  void give_up_stage() noexcept {
+    if (context_.transmit.staged_for != this) return;
+    flush_stage();
+    context_.transmit.staged_for = nullptr;
+  }
   void take_receives() noexcept;
   bool make_room_for_one() noexcept;
   bool may_send_out_of_turn(Sender sender) noexcept;
   bool grant_goes_now() noexcept;
-  void flush_receives() noexcept;
+  void flush_receives() noexcept {
+    if (context_.transmit.receives_for == this) post_receives();
+  }
+  void post_receives() noexcept;
   void bound_receives() noexcept;
   void wait_for_notice() noexcept {
     if (retry_ == Retry::None) retry_ = Retry::OnNotice;

@@ -146,11 +146,11 @@ bool Link::append_payload(std::span<const rdma::Sge> payload, std::uint64_t from
 
 // --- Grants and the greeting
 
-/// Decides whether a grant that is due is sent now. It waits for one iteration because a payload message may
-/// carry it, such as the calls that follow replies. A peer without credits gets it immediately (V2-036).
+/// Decides whether a grant that is due is sent now, in version 2. It waits for one iteration, because a
+/// payload message may carry it, such as the calls that follow replies. A peer without credits gets it
+/// immediately (V2-036).
 bool Link::grant_goes_now() noexcept {
-  const bool due = rules_->credit_per_message && is_open() && opening_ == Opening::Complete &&
-                   flow_.grant_due(receives_.posted());
+  const bool due = is_open() && opening_ == Opening::Complete && flow_.grant_due(receives_.posted());
   const bool goes = due && (grant_put_off_ || flow_.unused() <= 0);
   grant_put_off_ = due && !goes;
   return goes;

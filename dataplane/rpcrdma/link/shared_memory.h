@@ -81,7 +81,11 @@ class SharedMemory {
   void forget_all(Account& account) noexcept;
   bool awaited() const noexcept { return small_.ledger().waiters() + large_.ledger().waiters() > 0; }
   /// Calls waiters, as far as buffers are available. Called once per loop iteration.
-  void resume_waiters() noexcept;
+  void resume_waiters() noexcept {
+    if (!awaited()) return;
+    small_.ledger().resume(small_.ledger().limits().elements);
+    large_.ledger().resume(large_.ledger().limits().elements);
+  }
 
  private:
   bool fits_small(std::size_t bytes) const noexcept {

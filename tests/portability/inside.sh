@@ -99,7 +99,8 @@ cross() {
       *) tools+=("$package") ;;
     esac
   done < <(sed -e 's/#.*//' -e 's/ *|.*//' -e '/^ *$/d' deploy/packages.txt)
-  needs "ARM64" "${apt[@]}" -y install --no-install-recommends ccache "${tools[@]}" "${libraries[@]}"
+  libraries+=(libgtest-dev:arm64 libgmock-dev:arm64)
+  needs "ARM64" "${apt[@]}" -y install --no-install-recommends ccache qemu-user "${tools[@]}" "${libraries[@]}"
   cat >/build/arm64.ini <<'INI'
 [binaries]
 c = ['ccache', 'aarch64-linux-gnu-gcc']
@@ -107,6 +108,7 @@ cpp = ['ccache', 'aarch64-linux-gnu-g++']
 ar = 'aarch64-linux-gnu-ar'
 strip = 'aarch64-linux-gnu-strip'
 pkg-config = 'pkg-config'
+exe_wrapper = 'qemu-aarch64'
 [properties]
 pkg_config_libdir = '/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig'
 [host_machine]
@@ -118,6 +120,17 @@ INI
   configured arm64 --buildtype=release --cross-file /build/arm64.ini
   check "the product compiles for ARM64, DPDK and all" built arm64 "${product[@]}"
   check "it is ARM64's" bash -c 'aarch64-linux-gnu-readelf -h /build/arm64/sluice-dataplane | grep -q "Machine: *AArch64"'
+}
+
+# Runs the GoogleTest programs of the suites unit and conformance in QEMU's emulation of a process. A program that needs a system call that
+# the emulation does not have skips its tests.
+cross_suites() {
+  local targets
+  read -ra targets <<<"$(python3 tests/portability/suites.py targets /build/arm64 gtest)"
+  check "unit and conformance tests build for ARM64" built arm64 "${targets[@]}"
+  read -ra targets <<<"$(python3 tests/portability/suites.py names /build/arm64 gtest)"
+  meson test -C /build/arm64 --no-rebuild --print-errorlogs -t 10 "${targets[@]}" || true
+  python3 tests/portability/suites.py results /build/arm64
 }
 
 "$@"; exit

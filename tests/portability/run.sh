@@ -5,7 +5,8 @@
 # Without arguments it runs all of:
 #   trixie    installs the packages, builds and runs the suites unit and conformance; compiles the product with each other compiler
 #   bookworm  compiles the product with each compiler
-#   arm64     compiles the product for ARM64, with trixie's cross-compiler and libraries
+#   arm64     compiles the product for ARM64, with trixie's cross-compiler and libraries, and runs the GoogleTest programs of the suites
+#             unit and conformance in an emulation of its processes
 # Roots, build directories and compiler caches are kept in $SLUICE_PORTABILITY_CACHE (~/.cache/sluice-portability). Its folder logs
 # contains the output of the steps. The first run takes about an hour on two cores and 8 GB. The last line is 'N passed, N failed[, N skipped]'.
 set -uo pipefail
@@ -116,6 +117,7 @@ for part in "${parts[@]}"; do
     arm64)
       prepared arm64 trixie amd64,arm64 || continue
       step arm64 cross
+      step arm64 cross_suites
       ;;
   esac
 done

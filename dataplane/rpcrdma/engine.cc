@@ -136,15 +136,6 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
   return count;
 }
 
-/// Dispatches completions. The connection number in the work request identifier is enough to find the
-/// connection.
-[[gnu::always_inline]] inline void Engine::handle(
-    std::span<const rdma::WorkCompletion> completions) noexcept {
-  const auto connections = connections_.base();
-  for (const rdma::WorkCompletion& completion : completions)
-    connections[WrId::decode(completion.wr_id).connection].on_completion(completion);
-}
-
 /// Handles a sampled iteration (one in CallTimes::kTurnsPerSample) and attributes the time of each completion
 /// to its call.
 void Engine::handle_sampled(std::span<const rdma::WorkCompletion> completions) noexcept {

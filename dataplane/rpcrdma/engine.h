@@ -127,7 +127,13 @@ class Engine {
   Connection* take_closed() noexcept;
 
  private:
-  void handle(std::span<const rdma::WorkCompletion> completions) noexcept;
+  /// Dispatches completions. The connection number in the work request identifier is enough to find the
+  /// connection.
+  [[gnu::always_inline]] void handle(std::span<const rdma::WorkCompletion> completions) noexcept {
+    const auto connections = connections_.base();
+    for (const rdma::WorkCompletion& completion : completions)
+      connections[WrId::decode(completion.wr_id).connection].on_completion(completion);
+  }
   void handle_sampled(std::span<const rdma::WorkCompletion> completions) noexcept;
   void tick(std::uint32_t connections) noexcept;
   void end_turn() noexcept;

@@ -155,14 +155,6 @@ bool Responder::within_chunk_limits(CallSlot& slot) noexcept {
   return true;
 }
 
-/// Returns false if the call was refused.
-[[gnu::always_inline]] inline bool Responder::xid_agrees(CallSlot& slot,
-                                                         std::span<const std::byte> message) noexcept {
-  if (message.size() < xdr::kUnit) return refuse(slot, link_.counters().no_payload), false;
-  if (static_cast<rpc::Xid>(xdr::load_u32(message.data())) == slot.message_.header.fixed.xid) return true;
-  return refuse(slot, link_.counters().xid_mismatch), false;
-}
-
 void Responder::check_call(CallSlot& slot) noexcept {
   Counters& counters = link_.counters();
   const MessageHeader& header = slot.message_.header;
@@ -327,7 +319,7 @@ void Responder::run_service(CallSlot& slot) noexcept {
 
 void Responder::await_reply_memory(CallSlot& slot) noexcept {
   SLUICE_INVARIANT_DEBUG(!slot.completed_ && !slot.waits(), call_slot_state);
-  if (slot.impossible_) return complete(slot, rpc::AcceptStat::SystemErr);
+  if (slot.impossible_) return on_complete(slot, rpc::AcceptStat::SystemErr);
   ++link_.counters().waits_reply_memory;
   set_state(slot, CallState::AwaitingReplyMemory);
   context_.memory.replies.await(reply_account_, slot.wanted_results_, slot);

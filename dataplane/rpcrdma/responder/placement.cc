@@ -102,7 +102,7 @@ void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
     case service::Placement::Sink:
       SLUICE_INVARIANT_DEBUG(slot.layout_.chunk_count == 1, call_slot_state);
       if (rdma::total_bytes(slot.pieces()) < slot.layout_.chunks[0].bytes)
-        return complete(slot, rpc::AcceptStat::SystemErr);
+        return on_complete(slot, rpc::AcceptStat::SystemErr);
       slot.into_sink_ = true;
       set_state(slot, CallState::AwaitingReadRoom);
       return;

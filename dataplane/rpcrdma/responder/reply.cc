@@ -11,22 +11,6 @@ namespace sluice::rpcrdma {
 
 using CallState = CallSlot::State;
 
-struct Responder::ReplyPlan {
-  enum class Mechanism : std::uint8_t { Inline, ReplyChunk, Continued };
-  Mechanism mechanism = Mechanism::Inline;
-  /// Bit mask: result item i goes to a Write chunk if bit i is set, otherwise to the payload.
-  std::uint32_t items_in_chunks = 0;
-  std::uint32_t chunk_count = 0;  ///< Write chunks with an entry in `written`
-  std::array<std::uint64_t, kMaxWriteChunks> written;
-  std::uint64_t payload_bytes = 0;  ///< length of the payload stream with the items that stay in it
-  std::size_t header_bytes = 0;
-  rdma::Rkey invalidate{};
-
-  bool in_reply_chunk() const noexcept { return mechanism == Mechanism::ReplyChunk; }
-  /// Returns the bytes written to each Write chunk.
-  std::span<const std::uint64_t> bytes_written() const noexcept { return {written.data(), chunk_count}; }
-};
-
 static_assert(service::kMaxResultItems <= 32, "items_in_chunks is a bit mask");
 static_assert(service::kMaxResultItems >= kMaxWriteChunks, "a result with a chunk is never inline");
 
@@ -113,7 +97,7 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
     send_pieces += item.pieces + 2;
   }
   if (!choose_mechanism(slot, plan, send_pieces <= link_.context().transmit.stage.max_sge())) return false;
-  plan.invalidate = handle_to_invalidate(slot);
+  if (slot.message_.header.invalidate != rdma::Rkey{}) plan.invalidate = handle_to_invalidate(slot);
   return true;
 }
 
@@ -176,11 +160,11 @@ std::uint64_t Responder::reply_room(const service::Call& call) const noexcept {
   return room;
 }
 
-/// Returns the handle to invalidate, or zero. A handle that the call does not offer must not be invalidated
-/// (D2-51).
+/// Returns the handle to invalidate of a call that names one, or zero. A handle that the call does not offer
+/// must not be invalidated (D2-51).
 rdma::Rkey Responder::handle_to_invalidate(const CallSlot& slot) noexcept {
   const MessageHeader& header = slot.message_.header;
-  if (header.invalidate == rdma::Rkey{} || !link_.context().remote_invalidation) return {};
+  if (!link_.context().remote_invalidation) return {};
   const auto in = [&header](const WriteChunk& chunk) {
     for (std::uint32_t i = 0; i < chunk.size(); ++i)
       if (chunk[i].handle == header.invalidate) return true;
@@ -242,9 +226,8 @@ bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
   return last_is_next;
 }
 
-/// Returns the credit word of a reply that is not plain.
+/// Returns the credit word of a reply that is not plain, in version 2.
 std::uint32_t Responder::offer_credits(CallSlot& slot) noexcept {
-  if (!link_.rules().credit_per_message) return grant_;
   slot.credit_ = link_.offer(slot.holds_receive_ ? 1 : 0);
   return slot.credit_.word();
 }
@@ -271,10 +254,11 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   ReplyChunks returned{chunks.writes, plan.bytes_written(), {}, 0};
   if (in_reply_chunk || rules.returns_unused_reply_chunk) returned.reply = chunks.reply;
   if (in_reply_chunk) returned.reply_written = plan.payload_bytes;
-  rules.encode_reply(
-      header,
-      {.xid = slot.message_.header.fixed.xid, .credits = offer_credits(slot), .no_msg = in_reply_chunk},
-      returned);
+  rules.encode_reply(header,
+                     {.xid = slot.message_.header.fixed.xid,
+                      .credits = rules.credit_per_message ? offer_credits(slot) : grant_,
+                      .no_msg = in_reply_chunk},
+                     returned);
   SLUICE_INVARIANT_DEBUG(header.ok() && header.position() == plan.header_bytes, buffer_bounds);
   const bool invalidates = plan.invalidate != rdma::Rkey{};
   if (!stage.begin(invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send,
@@ -321,28 +305,6 @@ bool Responder::stage_refusal(CallSlot& slot) noexcept {
              {slot.reply_buffer_.data(), static_cast<std::uint32_t>(writer.position()), reply_lkey_});
 }
 
-inline void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept {
-  Counters& counters = link_.counters();
-  context_.measurement.times.replied(link_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
-  if (slot.refusal_) [[unlikely]] {
-    probe::error_sent(link_.number(), slot.xid(), slot.index_,
-                      static_cast<std::uint32_t>(slot.refusal_->code));
-    if (link_.version() != v1::kVersion) link_.count_error_send();
-    ++(slot.refusal_->code == v2::ErrorCode::Vers ? counters.err_vers_sent
-                                                  : counters.*link_.rules().errors_sent);
-    return;
-  }
-  probe::reply_posted(link_.number(), slot.xid(), slot.index_, plan.payload_bytes);
-  if (link_.rules().credit_per_message) link_.count_send(slot.credit_);
-  ++counters.replies_sent;
-  if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
-  link_.count_sent(
-      &Counters::inline_bytes_sent,
-      plan.header_bytes + (plan.in_reply_chunk() ? 0 : plan.payload_bytes - slot.continued_bytes_));
-  if (plan.in_reply_chunk()) link_.count_sent(&Counters::rdma_write_bytes, plan.payload_bytes);
-  for (std::uint64_t bytes : plan.bytes_written()) link_.count_sent(&Counters::rdma_write_bytes, bytes);
-}
-
 void Responder::push_reply(CallSlot& slot) noexcept {
   if (!slot.refusal_) {
     finish_payload(slot);
@@ -352,10 +314,9 @@ void Responder::push_reply(CallSlot& slot) noexcept {
   push_other_reply(slot);
 }
 
-/// Returns true if the slot has the credit for its reply, and stages all parts of a continued reply but the
-/// last. A reply that has begun in parts must stay first in the queue.
+/// Returns true if the slot has the credit for its reply, in version 2, and stages all parts of a continued
+/// reply but the last. A reply that has begun in parts must stay first in the queue.
 bool Responder::may_push_now(CallSlot& slot, const ReplyPlan& plan) noexcept {
-  if (!link_.rules().credit_per_message) return true;
   if (!retrying_ && !waiting_send_room_.empty()) return false;
   const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
   if (continued && !stage_parts(slot, plan)) return false;
@@ -366,7 +327,7 @@ void Responder::push_other_reply(CallSlot& slot) noexcept {
   SLUICE_INVARIANT_DEBUG(slot.state_ == CallState::Pushing && !slot.waits(), call_slot_state);
   ReplyPlan plan;
   if (!slot.refusal_) plan_reply(slot, plan);
-  if (!may_push_now(slot, plan)) return wait_for_credit(slot);
+  if (link_.rules().credit_per_message && !may_push_now(slot, plan)) return wait_for_credit(slot);
   if (slot.refusal_ && !may_refuse_now(slot)) return;
   std::size_t work_requests = 0;
   for (int attempt = 0; attempt < 2; ++attempt) {

@@ -152,10 +152,7 @@ void Responder::abandon(CallSlot& slot) noexcept {
 // --- Functions called by the service
 
 void Responder::on_complete(service::Call& call, rpc::AcceptStat stat) noexcept {
-  complete(static_cast<CallSlot&>(call), stat);
-}
-
-void Responder::complete(CallSlot& slot, rpc::AcceptStat stat) noexcept {
+  auto& slot = static_cast<CallSlot&>(call);
   if (slot.completed_) return;
   SLUICE_INVARIANT_DEBUG(slot.state_ != CallState::Free && slot.state_ < CallState::Pushing, call_slot_state);
   slot.completed_ = true;

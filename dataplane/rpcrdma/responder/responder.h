@@ -170,7 +170,6 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   std::uint64_t reply_room(const service::Call& call) const noexcept override;
   std::optional<rdma::Lkey> message_lkey(const service::Call& call) const noexcept override;
   void on_reply_too_long(service::Call& call, std::uint64_t bytes) noexcept override;
-  void complete(CallSlot& slot, rpc::AcceptStat stat) noexcept;
   void advance_completed(CallSlot& slot) noexcept;
   void begin_pushing(CallSlot& slot) noexcept;
   void answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept;

@@ -4,6 +4,10 @@
 // per step would double their cost.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <span>
+
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/probes.h"
 #include "dataplane/base/small_algorithms.h"
@@ -11,6 +15,25 @@
 #include "dataplane/rpcrdma/responder/responder.h"
 
 namespace sluice::rpcrdma {
+
+// --- Replies
+
+/// Destinations of the parts of a reply.
+struct Responder::ReplyPlan {
+  enum class Mechanism : std::uint8_t { Inline, ReplyChunk, Continued };
+  Mechanism mechanism = Mechanism::Inline;
+  /// Bit mask: result item i goes to a Write chunk if bit i is set, otherwise to the payload.
+  std::uint32_t items_in_chunks = 0;
+  std::uint32_t chunk_count = 0;  ///< Write chunks with an entry in `written`
+  std::array<std::uint64_t, kMaxWriteChunks> written;
+  std::uint64_t payload_bytes = 0;  ///< length of the payload stream with the items that stay in it
+  std::size_t header_bytes = 0;
+  rdma::Rkey invalidate{};
+
+  bool in_reply_chunk() const noexcept { return mechanism == Mechanism::ReplyChunk; }
+  /// Returns the bytes written to each Write chunk.
+  std::span<const std::uint64_t> bytes_written() const noexcept { return {written.data(), chunk_count}; }
+};
 
 // --- States
 
@@ -280,6 +303,38 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   if (!link_.is_open()) [[unlikely]]
     link_.touch();
   free_.push(slot);
+}
+
+// --- Checks and counters
+
+/// Returns false if the call was refused.
+[[gnu::always_inline]] inline bool Responder::xid_agrees(CallSlot& slot,
+                                                         std::span<const std::byte> message) noexcept {
+  if (message.size() < xdr::kUnit) return refuse(slot, link_.counters().no_payload), false;
+  if (static_cast<rpc::Xid>(xdr::load_u32(message.data())) == slot.message_.header.fixed.xid) return true;
+  return refuse(slot, link_.counters().xid_mismatch), false;
+}
+
+inline void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept {
+  Counters& counters = link_.counters();
+  context_.measurement.times.replied(link_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
+  if (slot.refusal_) [[unlikely]] {
+    probe::error_sent(link_.number(), slot.xid(), slot.index_,
+                      static_cast<std::uint32_t>(slot.refusal_->code));
+    if (link_.version() != v1::kVersion) link_.count_error_send();
+    ++(slot.refusal_->code == v2::ErrorCode::Vers ? counters.err_vers_sent
+                                                  : counters.*link_.rules().errors_sent);
+    return;
+  }
+  probe::reply_posted(link_.number(), slot.xid(), slot.index_, plan.payload_bytes);
+  if (link_.rules().credit_per_message) link_.count_send(slot.credit_);
+  ++counters.replies_sent;
+  if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
+  link_.count_sent(
+      &Counters::inline_bytes_sent,
+      plan.header_bytes + (plan.in_reply_chunk() ? 0 : plan.payload_bytes - slot.continued_bytes_));
+  if (plan.in_reply_chunk()) link_.count_sent(&Counters::rdma_write_bytes, plan.payload_bytes);
+  for (std::uint64_t bytes : plan.bytes_written()) link_.count_sent(&Counters::rdma_write_bytes, bytes);
 }
 
 }  // namespace sluice::rpcrdma

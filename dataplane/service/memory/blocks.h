@@ -83,7 +83,14 @@ class BlockPool {
     SLUICE_INVARIANT_DEBUG(block != 0 && pages_[block].doomed == 0, file_storage);
     ++pages_[block].pins;
   }
-  void unpin(Block block) noexcept;
+  /// Frees a block that was freed while it was pinned, if this was the last pin.
+  void unpin(Block block) noexcept {
+    Page& page = pages_[block];
+    SLUICE_INVARIANT_DEBUG(page.pins > 0, file_storage);
+    if (--page.pins > 0 || page.doomed == 0) return;
+    page.doomed = 0;
+    make_dirty(block);
+  }
   std::uint32_t pins(Block block) const noexcept { return pages_[block].pins; }
 
   /// Marks a block: the bytes after the end of its file have to be cleared once it is no longer pinned.

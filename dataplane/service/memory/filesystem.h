@@ -231,7 +231,10 @@ class FileSystem {
   EntryNumber entry_next(EntryNumber number) const noexcept;
 
   // Files. `block` is an index in units of kLargeBytes.
-  Block block_of(const Inode& inode, std::uint32_t block) const noexcept;
+  Block block_of(const Inode& inode, std::uint32_t block) const noexcept {
+    SLUICE_INVARIANT_DEBUG(!inode.small || (inode.map_root == 0 && inode.direct[1] == 0), file_storage);
+    return block < kDirectBlocks ? inode.direct[block] : mapped_block_of(inode, block);
+  }
   /// Allocates the missing blocks of a range, at most 18 for one WRITE. NoSpc leaves those allocated so far.
   Status ensure_blocks(Inode& inode, std::uint64_t offset, std::uint32_t bytes) noexcept;
   /// Truncates a file in at most 2 * kRootEntries steps. Returns Jukebox, with no effect, if a transfer is in
@@ -243,12 +246,15 @@ class FileSystem {
   void forget_tail(Inode& inode, std::uint32_t index) noexcept;
   /// Returns true if an earlier forget_tail() was deferred to the caller, which holds the last pin of the
   /// block and must call forget_tail() too.
-  bool must_forget_tail(const Inode& inode, std::uint32_t index, Block pinned) const noexcept;
+  bool must_forget_tail(const Inode& inode, std::uint32_t index, Block pinned) const noexcept {
+    return blocks_.tail_marked(pinned) && blocks_.pins(pinned) == 1 && block_of(inode, index) == pinned;
+  }
 
   /// Performs one bounded slice of reclaiming and scrubbing. Returns true if there is more to do.
   bool background() noexcept;
 
  private:
+  Block mapped_block_of(const Inode& inode, std::uint32_t block) const noexcept;
   InodeNumber new_inode(std::uint32_t export_id, const NewInode& what) noexcept;
   void free_inode(InodeNumber number) noexcept;
   void drop_link(InodeNumber number) noexcept;

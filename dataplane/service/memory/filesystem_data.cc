@@ -96,14 +96,6 @@ void BlockPool::give_back(Block block, bool small) noexcept {
     make_dirty(block);
 }
 
-void BlockPool::unpin(Block block) noexcept {
-  Page& page = pages_[block];
-  SLUICE_INVARIANT_DEBUG(page.pins > 0, file_storage);
-  if (--page.pins > 0 || page.doomed == 0) return;
-  page.doomed = 0;
-  make_dirty(block);
-}
-
 void BlockPool::make_dirty(Block block) noexcept {
   SLUICE_INVARIANT_DEBUG(pages_[block].pins == 0 && free_bytes_ < capacity_bytes(), pool_balance);
   if (pages_[block].small == 0) {
@@ -191,9 +183,8 @@ void FileSystem::give_back(Inode& inode, Block& block, bool small) noexcept {
 
 // --- Block lookup --------------------------------------------------------------------------------
 
-Block FileSystem::block_of(const Inode& inode, std::uint32_t block) const noexcept {
-  SLUICE_INVARIANT_DEBUG(!inode.small || (inode.map_root == 0 && inode.direct[1] == 0), file_storage);
-  if (block < kDirectBlocks) return inode.direct[block];
+/// Returns a block that the inode does not refer to directly, or zero.
+Block FileSystem::mapped_block_of(const Inode& inode, std::uint32_t block) const noexcept {
   if (inode.map_root == 0 || block >= kMaxFileBlocks) return 0;
   const std::uint32_t at = block - kDirectBlocks;
   const Block page = root_of(inode)[at / kMapEntries];
@@ -335,10 +326,6 @@ void FileSystem::forget_tail(Inode& inode, std::uint32_t index) noexcept {
   const std::uint64_t keep = inode.size - begin;
   const std::uint64_t block_bytes = inode.small ? kSmallBytes : kLargeBytes;
   if (keep < block_bytes) std::memset(blocks_.data(block) + keep, 0, block_bytes - keep);
-}
-
-bool FileSystem::must_forget_tail(const Inode& inode, std::uint32_t index, Block pinned) const noexcept {
-  return block_of(inode, index) == pinned && blocks_.pins(pinned) == 1 && blocks_.tail_marked(pinned);
 }
 
 // --- Reclaiming ----------------------------------------------------------------------------------

@@ -153,13 +153,12 @@ MemoryService::Credential MemoryService::squash(const Call& call, const ExportOp
   const rpc::AuthSys sys = rpc::decode_auth_sys(call.header().credential.body).sys;
   const bool root = sys.uid == 0 && options.root_squash;
   if (root) return credential;
-  const auto gid_of = [&](std::uint32_t gid) {
-    return gid == 0 && options.root_squash ? options.anongid : gid;
-  };
+  const std::uint32_t root_gid = options.root_squash ? options.anongid : 0;
   credential.uid = sys.uid;
-  credential.gid = gid_of(sys.gid);
+  credential.gid = sys.gid == 0 ? root_gid : sys.gid;
   credential.gid_count = sys.gid_count;
-  for (std::uint32_t i = 0; i < sys.gid_count; ++i) credential.gids[i] = gid_of(sys.gids[i]);
+  for (std::uint32_t i = 0; i < sys.gid_count; ++i)
+    credential.gids[i] = sys.gids[i] == 0 ? root_gid : sys.gids[i];
   return credential;
 }
 

@@ -372,7 +372,7 @@ def state_of(bench):
     return planes + (f"\n--- console\n{guest.tail(60)}" if guest else "")
 
 
-KERNEL_DEFECT = r"BUG:|Oops|general protection|WARNING: CPU|INFO: task .* blocked"
+KERNEL_DEFECT = r"BUG:|Oops|general protection|WARNING: CPU"
 
 
 def kernel_reports(lab):

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -36,6 +37,9 @@ class Releases : public testing::Test {
       if (child_ == 0) {
         ::dup2(in[0], STDIN_FILENO);
         ::dup2(out[1], STDOUT_FILENO);
+        // Programs for another architecture run in an emulator.
+        if (const char* const emulator = std::getenv("MESON_EXE_WRAPPER"))
+          ::execl(emulator, emulator, SLUICE_OTHER_RELEASE, plane, name.c_str(), nullptr);
         ::execl(SLUICE_OTHER_RELEASE, SLUICE_OTHER_RELEASE, plane, name.c_str(), nullptr);
         ::_exit(127);
       }

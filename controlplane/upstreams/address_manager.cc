@@ -147,9 +147,12 @@ void UpstreamMonitor::watch_reach(State& state, std::uint32_t number, std::uint3
 
 void UpstreamMonitor::watch_operations(const std::string& upstream, const LastValue& last) {
   const std::optional<std::uint32_t> number = last.get();
-  if (!number || refused_.size() == kMaxOperationsRefused) return;
+  if (!number) return;
   const std::pair reported{upstream, *number};
   if (std::find(refused_.begin(), refused_.end(), reported) != refused_.end()) return;
+  const auto of_upstream =
+      std::count_if(refused_.begin(), refused_.end(), [&](const auto& one) { return one.first == upstream; });
+  if (static_cast<std::size_t>(of_upstream) >= kMaxOperationsRefused) return;
   refused_.push_back(reported);
   journal_.add(events::OperationRefused{.upstream = upstream, .operation = *number});
 }

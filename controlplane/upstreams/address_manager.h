@@ -96,7 +96,7 @@ class AddressManager {
   onc_rpc::PollThread::Attachment attachment_;
 };
 
-/// Maximum number of unknown operations that an UpstreamMonitor reports.
+/// Maximum number of unknown operations that an UpstreamMonitor reports of each upstream.
 inline constexpr std::size_t kMaxOperationsRefused = 64;
 
 /// Records an event when an upstream becomes unreachable or reachable, judged by the connections of all

@@ -89,6 +89,9 @@ TEST_F(ReachWatches, unknown_operations_of_any_number_fill_neither_journal_nor_m
     look();
   }
   EXPECT_EQ(events().size(), kMaxOperationsRefused);
+  segment_.layout().reactors[0].reverse.unknown_operation.note(7);
+  look();
+  EXPECT_EQ(events().back(), "operation_refused reverse 7");  // another gateway has its own share
 }
 
 TEST_F(ReachWatches, one_connection_of_any_reactor_is_enough) {

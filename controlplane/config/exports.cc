@@ -39,6 +39,17 @@ std::string overlap_defect(const std::string& one, const std::string& other, con
          " overlap. Rename one, so that neither lies in the other.";
 }
 
+/// Returns the message for a path that another export has. `where` names that export's file if it is another.
+std::string repeated_path(const std::string& path, const std::string& where) {
+  return "There is an export '" + path + "' already" + where + ". Remove one.";
+}
+
+/// Returns the line for an export whose configuration names no clients.
+std::string without_clients(const std::string& path, const std::string& file) {
+  return file + ": The [[export]] '" + path +
+         "' has no clients. Name the addresses that may mount it, or write 'clients = []' if all may.\n";
+}
+
 }  // namespace
 
 void add_exports(Checker& check, toml::table& root, const ExportFile& file) {
@@ -81,7 +92,7 @@ std::vector<std::pair<std::string, std::string>> read_exports(Checker& check, co
     for (const auto& [other, its_file] : found) {
       const std::string in = its_file == file ? "" : " in " + its_file;
       if (other == entry.path)
-        check.defect(item.source(), "There is an export '" + other + "' already" + in + ". Remove one.");
+        check.defect(item.source(), repeated_path(other, in));
       else if (overlap(entry.path, other))
         check.defect(item.source(), overlap_defect(entry.path, other, in));
     }
@@ -107,10 +118,7 @@ segment::ExportConfig parse_export(const std::string& text, const Config& runnin
 void check_clients_of_exports(const Config& config) {
   std::string defects;
   for (const auto& [path, file] : config.export_files)
-    if (!config.has_key("export." + path + ".clients"))
-      defects +=
-          file + ": The [[export]] '" + path +
-          "' has no clients. Name the addresses that may mount it, or write 'clients = []' if all may.\n";
+    if (!config.has_key("export." + path + ".clients")) defects += without_clients(path, file);
   if (!defects.empty()) throw ConfigError(defects);
 }
 

@@ -283,14 +283,12 @@ std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
   std::vector<mount::GroupExports::Member> group;
   for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
     const segment::UpstreamConfig& upstream = block.upstreams[i];
-    if (upstream.handle_tag != 0) group.push_back({upstream, of_upstream(upstream)});
+    if (upstream.is_mounted_here()) group.push_back({upstream, of_upstream(upstream)});
   }
   if (!group.empty())
     return std::make_unique<mount::GroupExports>(
         std::move(group), [&layout](const std::string& name) { return mount::export_paths_of(layout, name); },
         statistics, std::move(source));
-  if (const auto* upstream = config::upstream_of(block, {ulb::kNfsProgram, ulb::kNfs3Version}))
-    return of_upstream(*upstream);
   const segment::ReverseConfig& reverse = block.reverse;
   if (reverse.in_use != 0)
     return std::make_unique<mount::UpstreamExports>(

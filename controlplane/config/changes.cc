@@ -34,6 +34,13 @@ bool is_part_of_upstream(const std::string& key) {
   return key.starts_with(kUpstream) && key.find('.', kUpstream.size()) != std::string::npos;
 }
 
+/// Returns true for a key of an upstream that the servers for locks and Kerberos contexts read when the
+/// control plane starts. All other parts of both planes follow a reload.
+bool is_read_at_start(const Config& config, const std::string& key) {
+  return (config.locks_enabled || config.kerberos_enabled) && is_part_of_upstream(key) &&
+         (key.ends_with(".clients") || key.ends_with(".privileged_port"));
+}
+
 /// Splits off the keys of each upstream that a reload changes as separate keys. A change between having and
 /// not having `exports` or a `prefix` remains a change of the upstream itself, because it affects the data
 /// plane.
@@ -58,14 +65,16 @@ void take_live_parts(segment::UpstreamConfig& upstream, const segment::ConfigBlo
     if (upstream.removed == 0 && serves_only_exports(upstream)) upstream.removed = generation;
     return;
   }
+  if (entry->transport != upstream.transport) return;  // other keys have other meanings then
   upstream.removed = 0;
   copy_live_keys(upstream, *entry, changes_live(upstream, *entry));
 }
 
-/// Keys of upstreams that a reload adds, removes or restores.
+/// Keys of upstreams that a reload adds, removes or restores, and those of other ones that wait for a start.
 struct Movements {
   std::set<std::string> live;
   std::set<std::string> back;
+  std::set<std::string> later;
 };
 
 Movements movements(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
@@ -79,6 +88,12 @@ Movements movements(const segment::ConfigBlock& running, const segment::ConfigBl
     const bool stays = upstream_named(next, entry.name) != nullptr;
     if (!stays && serves_only_exports(entry)) found.live.insert(key(entry));
     if (stays && entry.removed != 0) found.back.insert(key(entry));
+    const segment::UpstreamConfig* const then = upstream_named(next, entry.name);
+    if (then == nullptr || then->fits_slot_of(entry)) continue;
+    if (then->transport == entry.transport)
+      found.later.insert(key(entry) + ".connections");
+    else
+      for (const char* const part : live_keys_of_upstream(true)) found.later.insert(key(entry) + '.' + part);
   }
   return found;
 }
@@ -116,10 +131,12 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
     if (names.insert(key).second) upstreams.live.insert(key);
   Changes changes;
   for (const std::string& key : names) {
-    const bool live = is_part_of_upstream(key) || upstreams.live.count(key) != 0;
-    switch (live ? Scope::Live : scope_of(key)) {
+    const bool waits = upstreams.later.count(key) != 0;
+    const bool live = !waits && (is_part_of_upstream(key) || upstreams.live.count(key) != 0);
+    switch (live ? Scope::Live : waits ? Scope::BothPlanes : scope_of(key)) {
       case Scope::Live:
         changes.live.push_back(key);
+        if (is_read_at_start(next, key)) changes.restart_control.push_back(key);
         break;
       case Scope::ControlPlane:
         changes.restart_control.push_back(key);
@@ -225,6 +242,7 @@ Config live_part(const Config& running, const Config& next, const segment::Upstr
   for (const auto& [place, upstream] : newcomers(running.block, next.block, places)) {
     const bool spare = place >= running.block.upstream_count;
     result.block.upstreams[place] = *upstream;
+    result.block.upstreams[place].most_connections = running.block.model_of_spares()->connection_room();
     result.block.upstreams[place].hot_added = spare ? 1 : running.block.upstreams[place].hot_added;
     result.block.upstream_count = std::max(result.block.upstream_count, place + 1);
   }

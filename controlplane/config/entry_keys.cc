@@ -161,6 +161,21 @@ constexpr Key<UpstreamConfig> transport() {
   return key;
 }
 
+/// Makes the row of the number of connections. Over RDMA, a reload cannot exceed the number at start, for
+/// which both planes have made room.
+constexpr Key<UpstreamConfig> connections() {
+  auto key =
+      preset(integer<&UpstreamConfig::connections>(
+                 "connections", Live,
+                 "per reactor. TCP: shared, besides one per client of NFS 4 or Kerberos. RDMA: one per "
+                 "client with calls; times `credits` at most 2048; more than at start: both planes"),
+             "4; rdma: 16");
+  key.copy = [](UpstreamConfig& to, const UpstreamConfig& from) {
+    if (from.fits_slot_of(to)) to.connections = from.connections;
+  };
+  return key;
+}
+
 constexpr Key<UpstreamConfig> kUpstreamKeys[] = {
     {{.name = "name",
       .kind = Kind::Text,
@@ -189,25 +204,20 @@ constexpr Key<UpstreamConfig> kUpstreamKeys[] = {
     preset(integer<&UpstreamConfig::listen_port>("listen_port", {1, kMaxPort}, BothPlanes,
                                                  "port for clients, where several upstreams serve NFS 4"),
            "`[transport] port`"),
-    preset(integer<&UpstreamConfig::connections>(
-               "connections", BothPlanes,
-               "per reactor. TCP: shared, besides one per client of NFS 4 or Kerberos. RDMA: one per client "
-               "with calls; times `credits` at most 2048"),
-           "4; rdma: 16"),
-    power_of_two<&UpstreamConfig::max_calls>("max_calls", BothPlanes, "outstanding per reactor (TCP)"),
-    integer<&UpstreamConfig::call_timeout_s>("call_timeout_s", BothPlanes,
+    connections(),
+    integer<&UpstreamConfig::call_timeout_s>("call_timeout_s", Live,
                                              "disconnects a client whose call has no reply; 0: never"),
-    flag<&UpstreamConfig::privileged_port>("privileged_port", BothPlanes,
-                                           "connects from a port below 1024 (TCP)"),
+    flag<&UpstreamConfig::privileged_port>("privileged_port", Live,
+                                           "new connections are made from a port below 1024 (TCP); for locks "
+                                           "and Kerberos when the control plane "
+                                           "starts"),
     choice<&UpstreamConfig::withheld, &WithheldConfig::pnfs>(
-        "pnfs", kWithheld, BothPlanes, "\"pass\" shows NFS 4 clients data servers, which they use directly"),
+        "pnfs", kWithheld, Live, "\"pass\" shows NFS 4 clients data servers, which they use directly"),
     choice<&UpstreamConfig::withheld, &WithheldConfig::referrals>(
-        "referrals", kWithheld, BothPlanes, "\"pass\" shows NFS 4 clients other locations of a file system"),
-    integer<&UpstreamConfig::mount_port>("mount_port", LiveWithExports,
-                                         "port of its MOUNT; 0: its rpcbind is queried"),
+        "referrals", kWithheld, Live, "\"pass\" shows NFS 4 clients other locations of a file system"),
+    integer<&UpstreamConfig::mount_port>("mount_port", Live, "port of its MOUNT; 0: its rpcbind is queried"),
     prefixes<At<&UpstreamConfig::allowed>, At<&UpstreamConfig::allowed_count>, UpstreamConfig>(
-        "clients", LiveWithExports,
-        "clients that MOUNT serves; empty: all. Handles work for every admitted client"),
+        "clients", Live, "clients that MOUNT serves; empty: all. Handles work for every admitted client"),
     {{.name = "programs",
       .kind = Kind::List,
       .range = "1 to 16 programs",

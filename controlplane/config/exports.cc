@@ -184,7 +184,7 @@ FreePlaces places_for_others(const segment::ConfigBlock& running, const segment:
 /// Returns true if the running data plane has services for the upstream. Its spare services were created like
 /// the services of its initial upstreams.
 bool may_come(const segment::UpstreamConfig& entry, const segment::ConfigBlock& running, bool to_spare) {
-  if (!entry.is_served_like(*running.model_of_spares())) return false;
+  if (!entry.fits_slot_of(*running.model_of_spares())) return false;
   if (entry.listen_port != 0)
     return to_spare && running.listens_later() && entry.has_programs_of(*running.model_at_port());
   const segment::UpstreamConfig* const model = running.model_with_exports();

@@ -288,6 +288,8 @@ constexpr Key<ConfigBlock> kForwardKeys[] = {
                                           "`max_io_mib` each, per reactor and upstream: calls whose replies "
                                           "may exceed 16 KiB; further ones wait"),
     integer<&ConfigBlock::item_buffers>("item_buffers", BothPlanes, "16 KiB each: shorter replies with data"),
+    power_of_two<&ConfigBlock::max_calls>("max_calls", BothPlanes,
+                                          "calls outstanding per reactor and upstream (TCP)"),
     integer<&ConfigBlock::request_cache>("request_cache", BothPlanes,
                                          "2 KiB each, per upstream: calls that must not be executed twice, "
                                          "with replies"),

@@ -133,9 +133,8 @@ void set_defaults_of_transport(Checker& check, const toml::table& table, segment
   out.connections = 16;
   if (out.host_count > 1)
     check.defect(table.source(), "An upstream with transport = \"rdma\" has one address. Remove the others.");
-  for (const char* const key : {"max_calls", "privileged_port"})
-    if (table.contains(key))
-      check.defect(table.source(), std::string(key) + " is for an upstream over TCP. Remove it.");
+  if (table.contains("privileged_port"))
+    check.defect(table.source(), "privileged_port is for an upstream over TCP. Remove it.");
 }
 
 void read_upstreams(Checker& check, const toml::table& root, Config& config) {
@@ -151,7 +150,10 @@ void read_upstreams(Checker& check, const toml::table& root, Config& config) {
                                             " tables: [[upstream]].");
   for (const toml::node& item : *list) {
     segment::UpstreamConfig entry;
+    if (check.take(*item.as_table(), "max_calls") != nullptr)
+      check.defect(item.source(), "max_calls is a key of [forward] now, for every upstream. Move it there.");
     read_entry(check, *item.as_table(), entry);
+    entry.most_connections = entry.connections;
     check_own_exports(check, *item.as_table(), entry);
     check_own_port(check, *item.as_table(), entry);
     if (entry.listen_port == block.port)

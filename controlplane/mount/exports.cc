@@ -19,12 +19,18 @@
 #include "dataplane/segment/layout.h"
 
 namespace sluice::mount {
+namespace {
+
+/// Paths of an upstream that has none here.
+const ExportPaths kNoPaths{.prefix = "//", .exports = {}};
+
+}  // namespace
 
 ExportPaths export_paths_of(const segment::Layout& layout, const std::string& upstream) {
   if (const auto published = layout.config.read_copy())
     for (const segment::UpstreamConfig& entry : published->upstreams)
       if (upstream == entry.name && entry.removed == 0) return export_paths(entry);
-  return {.prefix = "//", .exports = {}};
+  return kNoPaths;
 }
 
 std::vector<segment::UpstreamConfig> group_in_force(const segment::Layout& layout) {
@@ -34,7 +40,7 @@ std::vector<segment::UpstreamConfig> group_in_force(const segment::Layout& layou
   if (!published || !places || published->generation != layout.generation_applied.load()) return group;
   const auto count = std::min(published->upstream_count, segment::kMaxUpstreams);
   for (const segment::UpstreamConfig& entry : std::span(published->upstreams).first(count))
-    if (entry.handle_tag != 0 && entry.removed == 0 && places->serves(entry.name)) group.push_back(entry);
+    if (entry.is_mounted_here() && entry.removed == 0 && places->serves(entry.name)) group.push_back(entry);
   return group;
 }
 
@@ -268,6 +274,11 @@ struct Listing {
   }
 };
 
+/// Returns true if the upstream is the only one for NFS 3. Its paths and handles pass unchanged.
+bool has_all_paths(const segment::UpstreamConfig& upstream) {
+  return upstream.handle_tag == 0;
+}
+
 /// Returns true if the UpstreamExports of one configuration can be used for the other.
 bool is_asked_like(const segment::UpstreamConfig& one, const segment::UpstreamConfig& other) {
   const auto same = [](const segment::AllowedPrefix& mine, const segment::AllowedPrefix& its) {
@@ -276,8 +287,8 @@ bool is_asked_like(const segment::UpstreamConfig& one, const segment::UpstreamCo
   const auto allowed = [](const segment::UpstreamConfig& of) {
     return std::span(of.allowed).first(std::min(of.allowed_count, segment::kMaxAllowed));
   };
-  return std::string_view(one.name) == other.name && one.mount_port == other.mount_port &&
-         one.privileged_port == other.privileged_port &&
+  return std::string_view(one.name) == other.name && one.handle_tag == other.handle_tag &&
+         one.mount_port == other.mount_port && one.privileged_port == other.privileged_port &&
          std::ranges::equal(allowed(one), allowed(other), same);
 }
 
@@ -312,7 +323,8 @@ void GroupExports::mount(const std::string& path, const onc_rpc::Asker& asker, O
   follow_reloads(asker.now_ns);
   for (const Member& member : members_) {
     if (member.retired_ns != 0) continue;
-    const auto its_path = parts_(member.upstream.name).of_upstream(path);
+    const auto its_path =
+        has_all_paths(member.upstream) ? std::optional(path) : parts_(member.upstream.name).of_upstream(path);
     if (!its_path) continue;
     return member.exports->mount(*its_path, asker,
                                  [this, &member, now_ns = asker.now_ns, done = std::move(done)](
@@ -322,7 +334,7 @@ void GroupExports::mount(const std::string& path, const onc_rpc::Asker& asker, O
 }
 
 MountAnswer GroupExports::tagged(const Member& member, MountAnswer answer, std::uint64_t now_ns) {
-  if (answer.status != MountStatus::Ok) return answer;
+  if (answer.status != MountStatus::Ok || has_all_paths(member.upstream)) return answer;
   if (answer.handle.size() + kTagBytes > kMaxHandle) {
     count(statistics_.handles_too_long);
     return refused(member, MountStatus::ServerFault,
@@ -362,7 +374,8 @@ void GroupExports::list(const onc_rpc::Asker& asker, OnList done) {
     member.exports->list(asker, [this, &member, &known_as, listing](const std::vector<std::string>* paths) {
       if (paths != nullptr) {
         listing->answered = true;
-        const ExportPaths part = parts_(member.upstream.name);
+        if (has_all_paths(member.upstream)) known_as = *paths;
+        const ExportPaths part = has_all_paths(member.upstream) ? kNoPaths : parts_(member.upstream.name);
         for (const std::string& path : *paths)
           if (auto clients = part.of_clients(path)) known_as.push_back(std::move(*clients));
       }

@@ -11,15 +11,31 @@
 #include <string_view>
 #include <utility>
 
+#include "dataplane/base/small_algorithms.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/log/log.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/segment/checked.h"
+#include "dataplane/ulb/bindings.h"
 
 namespace sluice::process {
 namespace {
 
 void set_log_level(const segment::ConfigBlock& config) {
   log::set_level(static_cast<log::Level>(config.log_level));
+}
+
+/// Returns whether calls select the upstream only by the tags of file handles. Another upstream can then have
+/// its slot.
+bool serves_only_exports(const segment::UpstreamConfig& entry) {
+  const auto routes = std::span(entry.routes).first(smaller_of(entry.route_count, segment::kMaxRoutes));
+  return entry.handle_tag != 0 && std::ranges::all_of(routes, [](const segment::RouteConfig& route) {
+           return tcp_upstream::ExportGroup::shares(ulb::binding_or_plain(route.program, route.version));
+         });
+}
+
+bool is_same_upstream(const tcp_upstream::UpstreamSettings& served, const segment::UpstreamConfig& entry) {
+  return served.is_same_upstream(upstream_settings(entry));
 }
 
 }  // namespace
@@ -76,7 +92,7 @@ UpstreamHotAdd::UpstreamHotAdd(const segment::ConfigBlock& started, std::vector<
     const segment::UpstreamConfig& entry = started.upstreams[i];
     const bool spare = i >= started.upstream_count;
     const bool can_change = i < on_reactors_.size() && !on_reactors_[i].empty();
-    places_.changes[i] = can_change && (spare || entry.is_served_like(*model_)) ? 1 : 0;
+    places_.changes[i] = can_change && (spare || serves_only_exports(entry)) ? 1 : 0;
     if (!spare) std::ranges::copy(entry.name, places_.names[i].begin());
   }
   shown_.write(places_);
@@ -86,22 +102,35 @@ bool UpstreamHotAdd::may_come(const segment::UpstreamConfig& entry, std::uint32_
   const bool at_port = entry.listen_port != 0 && places_.has_spare(place) && at_port_.has_value() &&
                        entry.has_programs_of(*at_port_);
   const bool with_exports = entry.handle_tag != 0 && with_exports_;
-  return (at_port || with_exports) && entry.removed == 0 && entry.is_served_like(*model_) &&
+  return (at_port || with_exports) && entry.removed == 0 && entry.fits_slot_of(*model_) &&
          !places_.serves(entry.name);
 }
 
+/// Offers the settings to the slots with other ones. Those of one upstream have been offered the same.
+void UpstreamHotAdd::offer(std::uint32_t place, const segment::UpstreamConfig& entry) {
+  const tcp_upstream::UpstreamSettings settings = upstream_settings(entry);
+  for (tcp_upstream::UpstreamSlot* const slot : on_reactors_[place]) {
+    if (slot->offered() == settings) continue;
+    if (slot == on_reactors_[place].front() && !slot->offered().privileged_port)
+      if (const std::string problem = tcp_upstream::privilege_problem(settings); !problem.empty())
+        log::error("{}", problem);
+    slot->offer(settings);
+  }
+}
+
 void UpstreamHotAdd::apply(const segment::ConfigBlock& config) {
-  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
+  for (std::uint32_t i = 0; i < smaller_of(config.upstream_count, places_.count); ++i) {
     const segment::UpstreamConfig& entry = config.upstreams[i];
+    if (std::string_view(places_.names[i].data()) == entry.name && i < on_reactors_.size() &&
+        (on_reactors_[i].empty() || is_same_upstream(on_reactors_[i].front()->offered(), entry))) {
+      offer(i, entry);
+      continue;
+    }
     if (!places_.may_change(i) || !may_come(entry, i)) continue;
     if (!places_.has_spare(i))
       log::info("Upstream '{}' is no longer served", std::string_view(places_.names[i].data()));
     std::ranges::copy(entry.name, places_.names[i].begin());
-    for (tcp_upstream::UpstreamSlot* const place : on_reactors_[i])
-      place->offer({.name = entry.name,
-                    .port = static_cast<std::uint16_t>(entry.port),
-                    .handle_tag = entry.handle_tag,
-                    .listen_port = static_cast<std::uint16_t>(entry.listen_port)});
+    offer(i, entry);
     if (entry.listen_port != 0) places_.changes[i] = 0;  // its clients keep using its port
     log::info("Upstream '{}' is now served", entry.name);
   }

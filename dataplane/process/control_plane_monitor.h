@@ -20,11 +20,12 @@
 
 namespace sluice::process {
 
-/// Upstreams that a reload adds: each is assigned a slot on every reactor, either a spare slot or that of an
-/// upstream that this or an earlier reload has removed.
+/// Changes of upstreams by a reload. An upstream that is served gets its new settings on every reactor. One
+/// that the reload adds is assigned a slot on every reactor, either a spare slot or that of an upstream that
+/// this or an earlier reload has removed.
 class UpstreamHotAdd {
  public:
-  /// Slots of one upstream, one per reactor; empty for an upstream that cannot change.
+  /// Slots of one upstream, one per reactor.
   using Places = std::vector<tcp_upstream::UpstreamSlot*>;
 
   /// `started` is the configuration that the data plane was built from. `places`, indexed by upstream,
@@ -32,14 +33,15 @@ class UpstreamHotAdd {
   UpstreamHotAdd(const segment::ConfigBlock& started, std::vector<Places> places,
                  SeqLock<segment::UpstreamPlaces>& shown);
 
-  /// Assigns slots to upstreams that have been added. An upstream that is served differently from the spare
-  /// slots, or for which no slot is left, waits for the next start.
+  /// Applies the settings of the upstreams that are served, and assigns slots to those that have been added.
+  /// An upstream that fits no slot, or for which no slot is left, waits for the next start.
   void apply(const segment::ConfigBlock& config);
   /// Returns whether every reactor serves the upstreams that it was assigned; apply() is called only then.
   bool taken() const noexcept;
 
  private:
   bool may_come(const segment::UpstreamConfig& entry, std::uint32_t place) const;
+  void offer(std::uint32_t place, const segment::UpstreamConfig& entry);
 
   const std::vector<Places> on_reactors_;         ///< indexed by upstream
   std::optional<segment::UpstreamConfig> model_;  ///< none: no upstream has its own exports or port

@@ -35,8 +35,7 @@ struct Core {
   Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, const Shared& shared,
        segment::Layout& layout, Clock clock);
 
-  /// Returns the slot of the upstream with this number, for the main thread; null if a reload cannot reassign
-  /// the slot.
+  /// Returns the slot of the upstream with this number, for the main thread; null if there is none.
   tcp_upstream::UpstreamSlot* place(std::uint32_t upstream) const noexcept;
 
   // Built in order and destroyed in reverse.

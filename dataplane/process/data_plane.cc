@@ -158,10 +158,11 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
     reactor.add_poller(*upstreams);
   }
   for (RelaySetup& setup : relays_config(config, area, layout.upstream_addresses)) {
-    if (setup.listen_port == service::kNoPort) setup.config.ports = &engine.service_ports();
+    if (setup.spare) setup.config.ports = &engine.service_ports();
+    const std::uint32_t port = setup.spare ? service::kNoPort : setup.config.listen_port;
     relays.push_back(std::make_unique<rdma_upstream::Relay>(engine, reactor.dialer(), credits, setup.config,
                                                             *setup.area, clock));
-    for (const auto& service : relays.back()->services()) engine.add_service(*service, setup.listen_port);
+    for (const auto& service : relays.back()->services()) engine.add_service(*service, port);
     reactor.add_poller(*relays.back());
   }
   if (shared.listener != nullptr) {
@@ -174,7 +175,7 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
 
 tcp_upstream::UpstreamSlot* Core::place(std::uint32_t upstream) const noexcept {
   for (const auto& relay : relays)
-    if (relay->number() == upstream) return relay->place();
+    if (relay->number() == upstream) return &relay->place();
   return upstreams ? upstreams->place(upstream) : nullptr;
 }
 

@@ -34,17 +34,13 @@ tcp_upstream::UpstreamConfig upstream_config(const segment::ConfigBlock& config,
                                              const segment::UpstreamConfig& from,
                                              const segment::SharedUpstreamAddresses& addresses,
                                              const tcp_upstream::ReplyBuffers& replies) {
-  return tcp_upstream::UpstreamConfig{.name = from.name,
-                                      .addresses = &addresses,
-                                      .port = static_cast<std::uint16_t>(from.port),
-                                      .shared_connections = from.connections,
-                                      .max_calls = from.max_calls,
-                                      .max_clients = config.all_connections(),
-                                      .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
-                                      .privileged_port = from.privileged_port != 0,
-                                      .credits = config.credits,
-                                      .withheld = withheld(from.withheld),
-                                      .replies = replies};
+  return tcp_upstream::UpstreamConfig{upstream_settings(from),
+                                      &addresses,
+                                      segment::kMaxUpstreamConnections,
+                                      config.max_calls,
+                                      config.all_connections(),
+                                      config.credits,
+                                      replies};
 }
 
 bool is_rdma(const segment::UpstreamConfig& upstream) {
@@ -63,9 +59,11 @@ rdma_upstream::RelayConfig relay_config(const segment::ConfigBlock& config,
                                         const segment::SharedUpstreamAddresses& addresses) {
   return {.name = from.name,
           .number = number,
+          .listen_port = static_cast<std::uint16_t>(from.listen_port),
           .addresses = &addresses,
           .port = static_cast<std::uint16_t>(from.port),
           .server_side = {.connections = from.connections,
+                          .most_connections = from.connection_room(),
                           .calls = config.calls_to_upstream(),
                           .inline_bytes = config.inline_bytes,
                           .record_buffers = require_pool("[forward] record_buffers", config.record_buffers,
@@ -94,6 +92,17 @@ std::vector<service::Route> routes_of_spares(const segment::ConfigBlock& config)
 }
 
 }  // namespace
+
+tcp_upstream::UpstreamSettings upstream_settings(const segment::UpstreamConfig& from) {
+  return {.name = from.name,
+          .port = static_cast<std::uint16_t>(from.port),
+          .connections = from.connections,
+          .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
+          .privileged_port = from.privileged_port != 0,
+          .withheld = withheld(from.withheld),
+          .handle_tag = from.handle_tag,
+          .listen_port = static_cast<std::uint16_t>(from.listen_port)};
+}
 
 std::vector<service::memory::ExportOptions> export_options(const segment::ConfigBlock& config) {
   std::vector<service::memory::ExportOptions> exports;
@@ -189,10 +198,8 @@ tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& confi
     tcp_upstream::UpstreamSetup setup{.config = upstream_config(config, from, addresses, replies),
                                       .number = i,
                                       .routes = {},
-                                      .listen_port = from.listen_port,
                                       .area = &area.upstreams[i]};
     setup.config.cache = caches[i].get();
-    setup.config.handle_tag = from.handle_tag;
     setup.routes = routes(from);
     upstreams.upstreams.push_back(std::move(setup));
   }
@@ -202,9 +209,9 @@ tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& confi
     tcp_upstream::UpstreamSetup setup{.config = upstream_config(config, model, addresses, replies),
                                       .number = i,
                                       .routes = routes_of_spares(config),
-                                      .listen_port = service::kNoPort,
                                       .area = &area.upstreams[i]};
     setup.config.name.clear();  // no upstream has an empty name
+    setup.config.handle_tag = setup.config.listen_port = 0;
     setup.config.cache = caches[i].get();
     setup.config.spare = true;
     upstreams.upstreams.push_back(std::move(setup));
@@ -216,9 +223,8 @@ std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segmen
                                       const segment::SharedUpstreamAddresses& addresses) {
   std::vector<RelaySetup> relays;
   const auto add = [&](std::uint32_t number, const segment::UpstreamConfig& from) {
-    relays.push_back({.config = relay_config(config, from, number, addresses),
-                      .listen_port = from.listen_port,
-                      .area = &area.upstreams[number]});
+    relays.push_back(
+        {.config = relay_config(config, from, number, addresses), .area = &area.upstreams[number]});
   };
   for (std::uint32_t i = 0; i < config.upstream_count; ++i)
     if (is_rdma(config.upstreams[i])) add(i, config.upstreams[i]);
@@ -226,7 +232,8 @@ std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segmen
   for (std::uint32_t i = config.upstream_count; i < config.upstream_places(); ++i) {
     add(i, *config.model_of_spares());
     relays.back().config.name.clear();  // no upstream has an empty name
-    relays.back().listen_port = service::kNoPort;
+    relays.back().config.listen_port = 0;
+    relays.back().spare = true;
   }
   return relays;
 }

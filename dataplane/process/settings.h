@@ -30,11 +30,11 @@ Owned<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config);
 /// Creates the request caches of all reactors, indexed by upstream, including spare slots; null for upstreams
 /// over RDMA.
 tcp_upstream::DuplicateRequestCaches request_caches(const segment::ConfigBlock& config);
+/// Returns the settings of an upstream that a reload can change.
+tcp_upstream::UpstreamSettings upstream_settings(const segment::UpstreamConfig& from);
 struct RelaySetup {
   rdma_upstream::RelayConfig config;
-  /// Port at which the upstream's services are alone. Zero: they share the gateway's port. service::kNoPort:
-  /// the slot is spare.
-  std::uint32_t listen_port = 0;
+  bool spare = false;                     ///< its services have no port until an upstream is assigned
   segment::UpstreamArea* area = nullptr;  ///< outlives the relay
 };
 /// Returns the upstreams over RDMA, followed by spare slots if those are over RDMA, for the reactor of

@@ -73,6 +73,8 @@ struct WithheldConfig {
 enum class Transport : std::uint32_t { Tcp, Rdma };
 /// Maximum of calls outstanding on one connection to an RDMA upstream. Servers grant less.
 inline constexpr std::uint32_t kMaxCallsToUpstream = 128;
+/// Maximum of connections to one upstream, per reactor.
+inline constexpr std::uint32_t kMaxUpstreamConnections = 64;
 
 struct UpstreamConfig {
   char name[kMaxNameBytes]{};
@@ -88,7 +90,8 @@ struct UpstreamConfig {
   /// Connections per reactor. Tcp: shared by clients, in addition to dedicated ones. Rdma: each client with
   /// calls in progress has one.
   std::uint32_t connections = 4;
-  std::uint32_t max_calls = 1024;
+  /// Rdma: connections for which the planes have made room at start. A reload cannot exceed it.
+  std::uint32_t most_connections = 0;
   std::uint32_t call_timeout_s = 0;
   std::uint32_t privileged_port = 0;
   WithheldConfig withheld;
@@ -109,12 +112,19 @@ struct UpstreamConfig {
   std::uint32_t removed = 0;
   std::uint32_t hot_added = 0;  ///< nonzero: a reload added it, in a spare slot
 
-  /// Returns whether the data plane serves both upstreams alike, except for their names, addresses, ports and
-  /// programs.
-  bool is_served_like(const UpstreamConfig& other) const noexcept {
-    return transport == other.transport && connections == other.connections && max_calls == other.max_calls &&
-           call_timeout_s == other.call_timeout_s && privileged_port == other.privileged_port &&
-           withheld.pnfs == other.withheld.pnfs && withheld.referrals == other.withheld.referrals;
+  /// Returns whether the gateway's MOUNT service mounts its exports: it serves NFS 3 at the gateway's port.
+  bool is_mounted_here() const noexcept {
+    constexpr RouteConfig kNfs3{.program = 100003, .version = 3};
+    static_cast<void>(SLUICE_INVARIANT(route_count <= kMaxRoutes, table_index));
+    return listen_port == 0 && has_element(std::span(routes).first(route_count), kNfs3);
+  }
+  /// Returns the number of connections for which the planes make room.
+  std::uint32_t connection_room() const noexcept { return larger_of(connections, most_connections); }
+  /// Returns whether a slot that was made for `made_for` has what this upstream needs, besides services of
+  /// its programs.
+  bool fits_slot_of(const UpstreamConfig& made_for) const noexcept {
+    return transport == made_for.transport &&
+           (transport == Transport::Tcp || connections <= made_for.connection_room());
   }
   /// Returns whether both upstreams serve the same programs. Each lists a program only once.
   bool has_programs_of(const UpstreamConfig& other) const noexcept {
@@ -250,6 +260,7 @@ struct ConfigBlock {
   std::array<UpstreamConfig, kMaxUpstreams> upstreams;
   std::uint32_t record_buffers = 128;   ///< per reactor and upstream, for calls with long replies
   std::uint32_t item_buffers = 512;     ///< per reactor and upstream, for calls with short replies
+  std::uint32_t max_calls = 1024;       ///< outstanding per reactor and upstream over TCP
   std::uint32_t request_cache = 4096;   ///< calls and replies kept per upstream
   std::uint32_t callback_clients = 64;  ///< per reactor: clients that upstreams may call back
   std::uint32_t spare_upstreams = 0;    ///< slots made at start for upstreams that a reload adds
@@ -269,8 +280,8 @@ struct ConfigBlock {
     static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
     std::uint32_t count = reverse.in_use != 0 ? reverse.connections : 0;
     for (std::uint32_t i = 0; i < upstream_count; ++i)
-      if (upstreams[i].transport == Transport::Rdma) count += upstreams[i].connections;
-    return spares_over_rdma() ? count + spare_places() * model_of_spares()->connections : count;
+      if (upstreams[i].transport == Transport::Rdma) count += upstreams[i].connection_room();
+    return spares_over_rdma() ? count + spare_places() * model_of_spares()->connection_room() : count;
   }
   /// Returns the maximum of calls outstanding on one connection to an RDMA upstream: the calls of the client
   /// that uses it, and one liveness probe of the gateway.

@@ -53,6 +53,7 @@ inline constexpr IntegerRange<ConfigBlock> kBlockRanges[] = {
     {"memory.max_files", &ConfigBlock::max_files, 64, 8'000'000},
     {"forward.record_buffers", &ConfigBlock::record_buffers, 1, 4096},
     {"forward.item_buffers", &ConfigBlock::item_buffers, 1, 65536},
+    {"forward.max_calls", &ConfigBlock::max_calls, 16, 65536},
     {"forward.request_cache", &ConfigBlock::request_cache, 16, 1u << 20},
     {"forward.callback_clients", &ConfigBlock::callback_clients, 0, 4096},
     {"forward.spare_upstreams", &ConfigBlock::spare_upstreams, 0, kMaxUpstreams - 1},
@@ -61,8 +62,7 @@ inline constexpr IntegerRange<ConfigBlock> kBlockRanges[] = {
 
 inline constexpr IntegerRange<UpstreamConfig> kUpstreamRanges[] = {
     {"upstream.port", &UpstreamConfig::port, 1, kMaxPort},
-    {"upstream.connections", &UpstreamConfig::connections, 1, 64},
-    {"upstream.max_calls", &UpstreamConfig::max_calls, 16, 65536},
+    {"upstream.connections", &UpstreamConfig::connections, 1, kMaxUpstreamConnections},
     {"upstream.call_timeout_s", &UpstreamConfig::call_timeout_s, 0, kMaxTimeoutS},
     {"upstream.mount_port", &UpstreamConfig::mount_port, 0, kMaxPort},
 };

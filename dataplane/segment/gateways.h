@@ -62,7 +62,7 @@ inline constexpr std::uint32_t kMaxUpstreams = 8;
     "Connections to an RDMA upstream released because their client had no calls and another client waited") \
   X(callbacks, "Calls of the upstream that were passed on to their client")                                 \
   X(callbacks_refused, "Calls of the upstream that no client could take")                                   \
-  X(waits_number, "Calls that waited for a share of upstream.max_calls, or for a connection")               \
+  X(waits_number, "Calls that waited for a share of forward.max_calls, or for a connection")                \
   X(waits_room, "Calls that waited for the connection or for room in its queue")                            \
   X(waits_memory, "Calls that waited for memory for their replies")                                         \
   X(unknown_handles,                                                                                        \

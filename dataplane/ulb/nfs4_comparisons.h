@@ -33,6 +33,11 @@ class ComparedAttributes {
   /// server. Called once per call.
   void restore(const service::Binding& binding, std::uint32_t procedure,
                std::span<std::byte> arguments) const noexcept;
+  /// Sets what is withheld from clients. What the server has announced of it is recorded anew.
+  void withhold(const service::Withheld& withheld) noexcept {
+    withheld_ = withheld_attributes(withheld);
+    announced_.hidden = {};
+  }
   /// Discards the recorded values, because another server has replaced this one.
   void forget() noexcept { announced_ = {}; }
 
@@ -51,7 +56,7 @@ class ComparedAttributes {
   void restore_size(std::span<std::byte> values, ValueReader& in, std::uint64_t announced) const noexcept;
 
   const std::uint64_t carried_bytes_;  ///< maximum data of one READ or WRITE that the gateway carries
-  const Attributes withheld_;
+  Attributes withheld_;
   Announced announced_;
 };
 

@@ -93,7 +93,7 @@ tcp_upstream::UpstreamsConfig Gateway::upstream_config(std::uint16_t port, const
   setup.config.name = kUpstream;
   setup.config.addresses = addresses_.get();
   setup.config.port = port;
-  setup.config.shared_connections = shape.upstream_connections;
+  setup.config.connections = shape.upstream_connections;
   setup.config.max_clients = std::max(2u, shape.clients);
   setup.config.credits = kCredits;
   setup.config.replies.max_io_bytes = shape.max_io_bytes;

@@ -24,6 +24,7 @@ LOG {{ Default_Log_Level = EVENT; }}
 class Filer:
     def __init__(self, folder, name, port, mount, twin_of=None):
         self.name, self.port, self.mount, self.dir = name, port, mount, f"{folder}/{name}"
+        self.settings = ""
         self.exported = twin_of.exported if twin_of else f"{self.dir}/vfs"
         for below in ("vfs", "recovery"):
             os.makedirs(f"{self.dir}/{below}")
@@ -35,7 +36,7 @@ class Filer:
 
     def entry(self):
         return (f'[[upstream]]\nname = "{self.name}"\naddress = "127.0.0.1"\nport = {self.port}\nprograms = ["nfs3"]\n'
-                f'mount_port = {self.mount}\nprefix = "/{self.name}"\n')
+                f'mount_port = {self.mount}\nprefix = "/{self.name}"\n{self.settings}')
 
     def path(self):
         return f"/{self.name}{self.exported}"
@@ -114,6 +115,7 @@ def come_and_go(planes):
     for name in ("first", "second"):
         assert re.search(rf"^{name} +\S+ +[1-9]\d* ", top.stdout, re.M), top  # with a nonzero number of calls
 
+    settings_change(planes)
     assert planes.reload(planes.first) == ["upstream.second"]
     planes.wait("it can be mounted no more", lambda: not planes.can_be_mounted(planes.second))
     shown = planes.shown()["second"]
@@ -126,6 +128,14 @@ def come_and_go(planes):
     takes_its_place(planes)
     moves(planes)
     all_is_well(load)
+
+
+def settings_change(planes):
+    """Changes settings of an upstream under load. Its connections become fewer, and then more."""
+    for connections in (1, 6):
+        planes.first.settings = f"connections = {connections}\ncall_timeout_s = {100 * connections}\n"
+        assert planes.reload(planes.first, planes.second) == ["upstream.first.call_timeout_s", "upstream.first.connections"]
+        planes.wait(f"{connections} connections", lambda: planes.shown()["first"]["connections"] == connections)
 
 
 def all_is_well(load):

@@ -13,14 +13,15 @@ namespace sluice::rdma_server {
 
 using State = ServerConnection::State;
 
-ServerConnections::ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count)
-    : side_(side), free_(count) {
+ServerConnections::ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count,
+                                     std::uint32_t limit)
+    : side_(side), limit_(limit), free_(count) {
   for (std::uint32_t i = 0; i < count; ++i)
     free_.push(connections_.emplace_back(make_owned<ServerConnection>(side, engine)).get());
 }
 
 ServerConnection* ServerConnections::take(ServerUser& client) noexcept {
-  if (wanted_.empty() && !free_.empty()) return &assign(client);
+  if (wanted_.empty() && may_assign()) return &assign(client);
   if (client.wanted_link.linked()) return nullptr;
   wanted_.push_back(client);
   ++wanted_count_;
@@ -54,14 +55,14 @@ void ServerConnections::tick(std::uint64_t now_ns) noexcept {
   for (const auto& connection : connections_) connection->tick(now_ns);
   return_moving();
   collect_returned();
-  while (!wanted_.empty() && !free_.empty()) {
+  while (!wanted_.empty() && may_assign()) {
     ServerUser& client = *wanted_.pop_front();
     --wanted_count_;
     static_cast<void>(SLUICE_INVARIANT((wanted_count_ == 0) == wanted_.empty(), list_membership));
     client.on_lent(assign(client));
   }
-  if (wanted_count_ > returned_count_) take_idle(now_ns);
-  if (wanted_count_ > returned_count_)
+  if (needed() > returned_count_) take_idle(now_ns);
+  if (needed() > returned_count_)
     ask_to_yield(now_ns);
   else
     stop_yielding();
@@ -95,7 +96,7 @@ void ServerConnections::return_moving() noexcept {
 /// Reassigns the connections that have been idle longest to waiting clients.
 void ServerConnections::take_idle(std::uint64_t now_ns) noexcept {
   ServerConnection* next = idle_.front();
-  while (next != nullptr && wanted_count_ > returned_count_) {
+  while (next != nullptr && needed() > returned_count_) {
     ServerConnection& connection = *next;
     static_cast<void>(
         SLUICE_INVARIANT(connection.state() == State::Assigned && connection.in_use() == 0, list_membership));
@@ -155,7 +156,7 @@ ServerSide::ServerSide(rpcrdma::Engine& engine, Dialer& dialer, const ServerSide
       records_(engine.device(), config.record_buffers, config.record_bytes()),
       items_(engine.device(), config.item_buffers, tcp::kStreamBytes),
       scratch_(FixedArray<std::byte>::for_overwrite(config.record_bytes())),
-      connections_(*this, engine, config.connections),
+      connections_(*this, engine, config.connection_room(), config.connections),
       by_connection_(engine.connection_count()) {}
 
 PoolBuffer ServerSide::acquire_buffer(std::size_t bytes) noexcept {

@@ -12,6 +12,7 @@
 #include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/intrusive_lists.h"
 #include "dataplane/base/owned.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/rdma_server/server_connection.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
 
@@ -24,8 +25,13 @@ inline constexpr std::uint64_t kTurnNs = 1'000'000'000;
 class ServerConnections {
  public:
   /// Setup only.
-  ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count);
+  ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count, std::uint32_t limit);
 
+  /// Sets the number of connections to use, which is raised to 1 or lowered to the number that was allocated.
+  /// Surplus connections are drained one after another.
+  void set_limit(std::uint32_t limit) noexcept {
+    limit_ = smaller_of(larger_of(limit, 1u), static_cast<std::uint32_t>(connections_.size()));
+  }
   /// Returns a connection, or null after queueing the client, which then gets one through
   /// ServerUser::on_lent().
   ServerConnection* take(ServerUser& client) noexcept;
@@ -48,6 +54,14 @@ class ServerConnections {
   std::uint32_t outstanding() const noexcept;
 
  private:
+  std::uint32_t in_use() const noexcept {
+    return static_cast<std::uint32_t>(connections_.size() - free_.size());
+  }
+  bool may_assign() const noexcept { return !free_.empty() && in_use() < limit_; }
+  /// Returns how many connections have to be returned, for waiting clients and because of the limit.
+  std::uint32_t needed() const noexcept {
+    return wanted_count_ + (in_use() > limit_ ? in_use() - limit_ : 0);
+  }
   ServerConnection& assign(ServerUser& client) noexcept;
   void collect_returned() noexcept;
   void return_moving() noexcept;
@@ -56,6 +70,7 @@ class ServerConnections {
   void stop_yielding() noexcept;
 
   ServerSide& side_;
+  std::uint32_t limit_;  ///< maximum number of connections in use
   std::vector<Owned<ServerConnection>> connections_;
   FixedStack<ServerConnection*> free_;
   IntrusiveQueue<ServerUser, &ServerUser::wanted_link> wanted_;

@@ -36,6 +36,7 @@ Relay::Relay(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, tcp_upstream:
       area_(area),
       clock_(clock),
       ports_(config.ports),
+      place_(*this, config),
       addresses_(*config.addresses, config.name, config.port),
       server_(engine, dialer, config.server_side, counters_of(area), clock) {
   std::construct_at(&area_);  // discards the counters of an earlier data plane
@@ -48,12 +49,26 @@ Relay::Relay(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, tcp_upstream:
   follow_address();
 }
 
-void Relay::assign(const tcp_upstream::UpstreamSlot::Identity& identity) noexcept {
+Relay::Place::Place(Relay& relay, const RelayConfig& config)
+    : UpstreamSlot({.name = config.name,
+                    .port = config.port,
+                    .connections = config.server_side.connections,
+                    .call_timeout_ns = config.server_side.call_timeout_ns,
+                    .withheld = config.server_side.withheld,
+                    .listen_port = config.listen_port}),
+      relay_(relay) {}
+
+void Relay::apply(const tcp_upstream::UpstreamSettings& settings) noexcept {
+  server_.apply(settings.connections, settings.call_timeout_ns, settings.withheld);
+}
+
+void Relay::assign(const tcp_upstream::UpstreamSettings& settings) noexcept {
   if (!SLUICE_INVARIANT(ports_ != nullptr && calls_waiting_ == 0, gateway_state)) return;
+  apply(settings);
   credits_.use(number_);
-  addresses_.select(identity.name, identity.port);
+  addresses_.select(settings.name, settings.port);
   follow_address();
-  for (const auto& service : services_) ports_->move(*service, identity.listen_port);
+  for (const auto& service : services_) ports_->move(*service, settings.listen_port);
 }
 
 bool Relay::poll(std::uint64_t now_ns) noexcept {

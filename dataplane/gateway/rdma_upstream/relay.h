@@ -29,14 +29,14 @@ inline constexpr std::uint64_t kTickNs = 20'000'000;
 
 struct RelayConfig {
   std::string name;
-  std::uint32_t number = 0;                                     ///< index among all upstreams of the
-                                                                ///< configuration
+  std::uint32_t number = 0;       ///< index among all upstreams of the configuration
+  std::uint16_t listen_port = 0;  ///< as in tcp_upstream::UpstreamSettings
   const segment::SharedUpstreamAddresses* addresses = nullptr;  ///< outlives the relay
   std::uint16_t port = 0;  ///< initial port; later ports are resolved together with the addresses
   rdma_server::ServerSideConfig server_side{};
   std::vector<service::Route> routes;
   /// Set for a spare slot, which has no name: assigns the port of its services when the slot becomes an
-  /// upstream. Outlives the relay. Null if the upstream of this slot never changes.
+  /// upstream. Outlives the relay. Null if the slot has an upstream from the start, which keeps it.
   service::ServicePorts* ports = nullptr;
 };
 
@@ -53,8 +53,8 @@ class Relay final : public service::Poller {
   /// Returns the services for the engine; the relay owns them.
   const std::vector<Owned<service::Service>>& services() const noexcept { return services_; }
   std::uint32_t number() const noexcept { return number_; }
-  /// Returns the slot, for the main thread, or null if this upstream is not a spare slot.
-  tcp_upstream::UpstreamSlot* place() noexcept { return ports_ != nullptr ? &place_ : nullptr; }
+  /// Returns the slot, for the main thread.
+  tcp_upstream::UpstreamSlot& place() noexcept { return place_; }
 
   bool poll(std::uint64_t now_ns) noexcept override;
   std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
@@ -91,17 +91,19 @@ class Relay final : public service::Poller {
  private:
   class Place final : public tcp_upstream::UpstreamSlot {
    public:
-    explicit Place(Relay& relay) : relay_(relay) {}
+    Place(Relay& relay, const RelayConfig& config);
 
    private:
-    /// Returns true. Only a spare slot is offered, and only once, so there are no calls to drain.
+    void apply(const tcp_upstream::UpstreamSettings& settings) noexcept override { relay_.apply(settings); }
+    /// Returns true. Only a spare slot is assigned, and only once, so there are no calls to drain.
     bool drain() noexcept override { return true; }
-    void assign(const Identity& identity) noexcept override { relay_.assign(identity); }
+    void assign(const tcp_upstream::UpstreamSettings& settings) noexcept override { relay_.assign(settings); }
 
     Relay& relay_;
   };
 
-  void assign(const tcp_upstream::UpstreamSlot::Identity& identity) noexcept;
+  void apply(const tcp_upstream::UpstreamSettings& settings) noexcept;
+  void assign(const tcp_upstream::UpstreamSettings& settings) noexcept;
   void tick(std::uint64_t now_ns) noexcept;
   void resume_waiting() noexcept;
   void finish_closing() noexcept;
@@ -113,7 +115,7 @@ class Relay final : public service::Poller {
   segment::UpstreamArea& area_;
   const Clock clock_;
   service::ServicePorts* const ports_;
-  Place place_{*this};
+  Place place_;
   tcp_upstream::Addresses addresses_;
   rdma_server::ServerSide server_;
   std::vector<Owned<RelayClient>> clients_;  ///< by number of their connection

@@ -34,6 +34,8 @@ class ForwardService final : public service::Service {
   std::uint32_t handle_tag() const noexcept { return handle_tag_; }
   /// Sets the tag of all calls that begin later. A member of a group with the tag 0 gets no calls.
   void set_handle_tag(std::uint32_t tag) noexcept { handle_tag_ = tag; }
+  /// Sets what is withheld from clients.
+  void withhold(const service::Withheld& withheld) noexcept { compared_.withhold(withheld); }
   void count(segment::UpstreamCounter counter) noexcept { upstream_.shared().count(counter); }
   service::Execution execute(service::Call& call) noexcept override;
   /// Executes a call whose handles have the service's tag. The call must not use RPCSEC_GSS, which signs the

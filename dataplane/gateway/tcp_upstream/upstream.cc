@@ -105,8 +105,10 @@ void Upstream::reconcile(std::uint32_t due) noexcept {
   for (std::uint32_t calls = kCallsInATurn; due > 0; --due) {
     static_cast<void>(SLUICE_INVARIANT(next_looked_at_ < count, table_index));
     if (next_looked_at_ == 0 && !among_calls_ && shared_.addresses.poll(clock_ns)) shared_.address_changed();
-    among_calls_ = !look_at(*connections_.all()[next_looked_at_], clock_ns, calls);
+    UpstreamConnection& connection = *connections_.all()[next_looked_at_];
+    among_calls_ = !look_at(connection, clock_ns, calls);
     if (among_calls_) return;
+    if (connections_.is_surplus(next_looked_at_) && connection.calls().empty()) connection.lose();
     if (next_looked_at_ < clients_.size()) look_at_client(next_looked_at_, clock_ns);
     if (++next_looked_at_ < count) continue;
     next_looked_at_ = 0;
@@ -190,13 +192,21 @@ void Upstream::publish() noexcept {
   store(shared_.area.credit_limit, found_.lowest_credit_limit == kNoLimit ? 0 : found_.lowest_credit_limit);
 }
 
-// The remainder of this file replaces the upstream by another one (upstream_slot.h).
+// The remainder of this file changes the settings and the upstream itself (upstream_slot.h).
 
-void Upstream::assign(std::string_view name, std::uint16_t port) noexcept {
+void Upstream::apply(const UpstreamSettings& settings) noexcept {
+  const auto room = static_cast<std::uint32_t>(connections_.shared_ones().size());
+  static_cast<void>(SLUICE_INVARIANT(settings.name.size() <= shared_.config.name.capacity(), buffer_bounds));
+  static_cast<UpstreamSettings&>(shared_.config) = settings;
+  shared_.config.connections = smaller_of(larger_of(settings.connections, 1u), room);
+}
+
+void Upstream::assign(const UpstreamSettings& settings) noexcept {
   static_cast<void>(SLUICE_INVARIANT(draining_since_ns_ == 0 && !parted_, gateway_state));
+  apply(settings);
   shared_.area.clear();
   credits_.use(shared_.number);
-  shared_.addresses.select(name, port);
+  shared_.addresses.select(settings.name, settings.port);
   shared_.publish_address();
 }
 
@@ -205,7 +215,7 @@ void Upstream::assign(std::string_view name, std::uint16_t port) noexcept {
 void Upstream::detach_clients() noexcept {
   for (std::uint32_t i = 0; i < connections_.all().size(); ++i) {
     UpstreamConnection& connection = *connections_.all()[i];
-    if (i < shared_.config.shared_connections || connection.state() != UpstreamConnection::State::Idle)
+    if (i < connections_.shared_ones().size() || connection.state() != UpstreamConnection::State::Idle)
       calls_.end_calls_of(connection);
   }
   for (const ClientEntry& entry : clients_) {

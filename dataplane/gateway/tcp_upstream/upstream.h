@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "dataplane/base/clock.h"
@@ -43,9 +42,11 @@ class Upstream {
   /// neither calls nor connections remain. Disconnects the clients of calls that are not answered within
   /// kLeaveNs.
   bool drain() noexcept;
+  /// Changes the settings of the upstream. Surplus connections are closed when they have no calls.
+  void apply(const UpstreamSettings& settings) noexcept;
   /// Reassigns this object to another upstream and resets its counters. Requires that drain() has returned
   /// true.
-  void assign(std::string_view name, std::uint16_t port) noexcept;
+  void assign(const UpstreamSettings& settings) noexcept;
   /// Registers the client of a call that is about to be submitted.
   void register_client(service::Client& client) noexcept {
     SLUICE_INVARIANT_DEBUG(client.number() < clients_.size(), table_index);

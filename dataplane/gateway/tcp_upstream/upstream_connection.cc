@@ -51,6 +51,8 @@ UpstreamConnection::~UpstreamConnection() {
 /// port, among other properties.
 int UpstreamConnection::next_socket() noexcept {
   const bool privileged = shared_.config.privileged_port;
+  if (privileged && port_ >= tcp::kPrivilegedPortsEnd && !wants_port())
+    port_ = 0;  // a reload has changed the setting
   const int socket = tcp::bound_socket(family_, privileged, tcp::kPeerTimeoutMs, port_);
   if (socket >= 0)
     port_ = tcp::local_port(socket);

@@ -24,12 +24,15 @@ class UpstreamConnections {
  public:
   /// Setup. `shared` outlives this object.
   explicit UpstreamConnections(UpstreamShared& shared)
-      : shared_(shared), own_(shared.config.max_clients), long_messages_(shared.config.max_clients) {
-    const std::uint32_t total = shared.config.connections();
+      : shared_(shared),
+        shared_room_(shared.config.shared_room()),
+        own_(shared.config.max_clients),
+        long_messages_(shared.config.max_clients) {
+    const std::uint32_t total = shared.config.all_connections();
     free_.reserve(total);
     for (std::uint32_t i = 0; i < total; ++i) {
       all_.push_back(make_owned<UpstreamConnection>(shared, work));
-      if (i >= shared.config.shared_connections) free_.push_back(all_.back().get());
+      if (i >= shared_room_) free_.push_back(all_.back().get());
     }
   }
 
@@ -41,7 +44,7 @@ class UpstreamConnections {
     SLUICE_INVARIANT_DEBUG(number < own_.size(), table_index);
     if (!forwarded.own_connection) {
       const std::uint32_t turn = forwarded.has_long_message() ? long_messages_[number] : 0;
-      return all_[(number + turn) % shared_.config.shared_connections].get();
+      return all_[(number + turn) % shared_.config.connections].get();
     }
     UpstreamConnection*& own = own_[number];
     SLUICE_INVARIANT_DEBUG(own == nullptr || own->client() == &client, table_index);
@@ -74,8 +77,13 @@ class UpstreamConnections {
   }
 
   std::span<const Owned<UpstreamConnection>> all() const noexcept { return all_; }
+  /// Returns the shared connections, including those that are not in use because the settings ask for fewer.
   std::span<const Owned<UpstreamConnection>> shared_ones() const noexcept {
-    return all().first(shared_.config.shared_connections);
+    return all().first(shared_room_);
+  }
+  /// Returns whether the connection with this index is a shared one that gets no more calls.
+  bool is_surplus(std::uint32_t index) const noexcept {
+    return index >= shared_.config.connections && index < shared_room_;
   }
   /// Returns whether all shared connections and all dedicated connections of disconnected clients are closed,
   /// so that the upstream can be replaced.
@@ -89,6 +97,7 @@ class UpstreamConnections {
 
  private:
   UpstreamShared& shared_;
+  const std::uint32_t shared_room_;             ///< number of shared connections that were allocated
   std::vector<Owned<UpstreamConnection>> all_;  ///< shared connections, followed by the dedicated ones
   std::vector<UpstreamConnection*> own_;        ///< dedicated connections, indexed by client number
   std::vector<UpstreamConnection*> free_;       ///< dedicated connections without a client

@@ -144,24 +144,22 @@ class ReplyMemory {
 /// Number of dedicated connections that may still be closing while their successors are open.
 inline constexpr std::uint32_t kSpareConnections = 16;
 
-struct UpstreamConfig {
-  std::string name;
+/// The settings of an upstream, and what its slot allocates at setup, which no reload changes.
+struct UpstreamConfig : UpstreamSettings {
   const segment::SharedUpstreamAddresses* addresses = nullptr;  ///< outlives the upstream
-  std::uint16_t port = 0;  ///< initial port, until the addresses are known together with their port
-  std::uint32_t shared_connections = 4;
-  std::uint32_t max_calls = 1024;     ///< configured limit of outstanding calls; numbers() may be higher
-  std::uint32_t max_clients = 64;     ///< number of client connections of the reactor
-  std::uint64_t call_timeout_ns = 0;  ///< age at which a call disconnects its client; zero: unlimited
-  bool privileged_port = false;       ///< true: bind to a port below 1024
-  std::uint32_t credits = 64;         ///< maximum credits per client
-  service::Withheld withheld{};
+  /// Maximum of `connections` after a reload. Zero: a reload cannot raise their number.
+  std::uint32_t most_connections = 0;
+  std::uint32_t max_calls = 1024;  ///< configured limit of outstanding calls; numbers() may be higher
+  std::uint32_t max_clients = 64;  ///< number of client connections of the reactor
+  std::uint32_t credits = 64;      ///< maximum credits per client
   ReplyBuffers replies;
   DuplicateRequestCache* cache = nullptr;  ///< shared by all reactors; outlives the upstream
-  std::uint32_t handle_tag = 0;            ///< tag of its NFS 3 handles on the client side; zero: none
   bool spare = false;                      ///< true: a reload assigns the upstream later (UpstreamSlot)
 
-  /// Returns the number of the reactor's connections, shared and dedicated.
-  std::uint32_t connections() const noexcept { return shared_connections + max_clients + kSpareConnections; }
+  /// Returns the number of shared connections to allocate at setup.
+  std::uint32_t shared_room() const noexcept { return larger_of(connections, most_connections); }
+  /// Returns the number of the reactor's connections to allocate at setup, shared and dedicated.
+  std::uint32_t all_connections() const noexcept { return shared_room() + max_clients + kSpareConnections; }
   /// Returns the maximum number of outstanding calls: max_calls, or the higher number that guarantees each
   /// client one.
   std::uint32_t numbers() const noexcept {
@@ -191,6 +189,7 @@ class UpstreamShared {
         addresses(*config.addresses, config.name, config.port),
         xids(2 * config.numbers(), random_value<std::uint32_t>()),
         unsent(config.max_clients) {
+    config.name.reserve(segment::kMaxNameBytes);  // no later name allocates
     publish_address();
   }
 
@@ -235,7 +234,7 @@ class UpstreamShared {
     if (forwarded.resent) count(Counter::resent);
   }
 
-  const UpstreamConfig config;
+  UpstreamConfig config;       ///< the settings change by Upstream::apply()
   const std::uint32_t number;  ///< number of the upstream in the configuration
   tcp::Uring& uring;
   IterationClock& clock;

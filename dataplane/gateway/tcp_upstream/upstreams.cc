@@ -14,24 +14,24 @@
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/ulb/bindings.h"
 namespace sluice::tcp_upstream {
-namespace {
 
-/// Checks that a privileged port can be bound, so that a lack of permission is reported at setup and not at
-/// the first call. Throws SetupError.
-void check_privilege(const UpstreamConfig& config) {
-  if (!config.privileged_port) return;
+/// The check at setup and at a reload reports a lack of permission before the first call.
+std::string privilege_problem(const UpstreamSettings& settings) {
+  if (!settings.privileged_port) return {};
   const int socket = tcp::connecting_socket(AF_INET, true, tcp::kPeerTimeoutMs);
   if (socket < 0)
-    throw SetupError("Upstream '" + config.name + "' needs a local port below 1024 (" +
-                     std::strerror(-socket) +
-                     "): give the data plane CAP_NET_BIND_SERVICE, or set privileged_port = false.");
+    return "Upstream '" + settings.name + "' needs a local port below 1024 (" + std::strerror(-socket) +
+           "): give the data plane CAP_NET_BIND_SERVICE, or set privileged_port = false.";
   ::close(socket);
+  return {};
 }
+
+namespace {
 
 std::uint32_t operations(const UpstreamsConfig& config) {
   std::uint32_t most = 0;
   for (const UpstreamSetup& setup : config.upstreams)
-    most += kConnectionOperations * setup.config.connections();
+    most += kConnectionOperations * setup.config.all_connections();
   return most;
 }
 
@@ -41,7 +41,8 @@ Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const Upstream
                      std::uint64_t (*clock)() noexcept)
     : uring_(operations(config), config.uring), clock_(clock) {
   for (const UpstreamSetup& setup : config.upstreams) {
-    check_privilege(setup.config);
+    if (std::string problem = privilege_problem(setup.config); !problem.empty())
+      throw SetupError(std::move(problem));
     std::construct_at(setup.area);  // resets the counters of an earlier data plane
     const UpstreamContext context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
     upstreams_.push_back(make_owned<Upstream>(setup.config, context, setup.number, *setup.area));
@@ -60,13 +61,13 @@ Owned<TcpSlot> Upstreams::add_routes(Upstream& upstream, const UpstreamSetup& se
                                      service::ServicePorts* ports) {
   std::vector<ForwardService*> shared;
   std::vector<ForwardService*> alone;
+  const std::uint32_t port = setup.config.spare ? service::kNoPort : setup.config.listen_port;
   for (const Route& route : setup.routes) {
     if (is_by_export(setup.config, route))
       shared.push_back(&add_shared(upstream, route));
     else
-      alone.push_back(&add_alone(upstream, route, setup.listen_port));
+      alone.push_back(&add_alone(upstream, route, port));
   }
-  if (!setup.config.spare && !alone.empty()) return nullptr;
   return make_owned<TcpSlot>(upstream, std::move(shared), std::move(alone), ports);
 }
 

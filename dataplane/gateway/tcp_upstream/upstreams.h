@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -58,8 +59,8 @@ class ExportGroup final : public service::Service {
   std::size_t count_ = 0;
 };
 
-/// Slot of an upstream over TCP that has either its own exports or its own listen port. Only the owning
-/// reactor may call, except where upstream_slot.h permits other threads.
+/// Slot of an upstream over TCP. Only the owning reactor may call, except where upstream_slot.h permits other
+/// threads.
 class TcpSlot final : public UpstreamSlot {
  public:
   /// Setup. The upstream and its services outlive this object. Calls select the `shared` services by the tag
@@ -67,17 +68,30 @@ class TcpSlot final : public UpstreamSlot {
   /// is null if no upstream with a listen port can be assigned.
   TcpSlot(Upstream& upstream, std::vector<ForwardService*> shared, std::vector<ForwardService*> alone,
           service::ServicePorts* ports)
-      : upstream_(upstream), shared_(std::move(shared)), alone_(std::move(alone)), ports_(ports) {}
+      : UpstreamSlot(upstream.shared().config),
+        upstream_(upstream),
+        shared_(std::move(shared)),
+        alone_(std::move(alone)),
+        ports_(ports) {}
 
  private:
+  void apply(const UpstreamSettings& settings) noexcept override {
+    upstream_.apply(settings);
+    withhold(settings.withheld);
+  }
   bool drain() noexcept override {
     set_handle_tag(0);
     return upstream_.drain();
   }
-  void assign(const Identity& identity) noexcept override {
-    upstream_.assign(identity.name, identity.port);
-    set_handle_tag(identity.handle_tag);
-    if (identity.listen_port != 0) listen(identity.listen_port);
+  void assign(const UpstreamSettings& settings) noexcept override {
+    upstream_.assign(settings);
+    withhold(settings.withheld);
+    set_handle_tag(settings.handle_tag);
+    if (settings.listen_port != 0) listen(settings.listen_port);
+  }
+  void withhold(const service::Withheld& withheld) noexcept {
+    for (ForwardService* const service : shared_) service->withhold(withheld);
+    for (ForwardService* const service : alone_) service->withhold(withheld);
   }
   void set_handle_tag(std::uint32_t tag) noexcept {
     for (ForwardService* const service : shared_) service->set_handle_tag(tag);
@@ -95,14 +109,16 @@ class TcpSlot final : public UpstreamSlot {
 
 using service::Route;
 
+/// Returns a sentence that says why no connection can be bound to a privileged port as the settings ask for;
+/// empty if one can. Called on the main thread.
+std::string privilege_problem(const UpstreamSettings& settings);
+
 struct UpstreamSetup {
   UpstreamConfig config;
   std::uint32_t number = 0;  ///< number among all upstreams of the configuration
-  std::vector<Route> routes;
-  /// Port at which only the services of this upstream are available. Zero: they use the common ports.
-  /// service::kNoPort, for a spare slot: its services that are not shared have no port until an upstream with
+  /// Programs to serve. If the slot is spare, those that are not shared have no port until an upstream with
   /// its own port is assigned.
-  std::uint32_t listen_port = 0;
+  std::vector<Route> routes;
   /// Counters in shared memory, which are reset at setup. The area outlives the upstream.
   segment::UpstreamArea* area = nullptr;
 };
@@ -126,8 +142,7 @@ class Upstreams final : public service::Poller {
   /// Returns the services to add to the engine of the same reactor. This object owns them.
   const std::vector<Served>& services() const noexcept { return services_; }
 
-  /// Returns the slot of the upstream with this number, for the main thread. Returns null if a reload cannot
-  /// reassign the slot.
+  /// Returns the slot of the upstream with this number, for the main thread. Returns null if there is none.
   UpstreamSlot* place(std::uint32_t number) const noexcept { return places_[number].get(); }
 
   bool poll(std::uint64_t now_ns) noexcept override;
@@ -135,7 +150,7 @@ class Upstreams final : public service::Poller {
 
  private:
   static bool is_by_export(const UpstreamConfig& config, const Route& route);
-  /// Creates the services of an upstream. Returns its slot, or null if the slot cannot be reassigned.
+  /// Creates the services of an upstream. Returns its slot.
   Owned<TcpSlot> add_routes(Upstream& upstream, const UpstreamSetup& setup, service::ServicePorts* ports);
   ForwardService& add_shared(Upstream& upstream, const Route& route);
   ForwardService& add_alone(Upstream& upstream, const Route& route, std::uint32_t port);

@@ -68,6 +68,7 @@ struct Withheld {
   bool pnfs = true;       ///< layouts on data servers (RFC 8881, section 12)
   bool referrals = true;  ///< other locations of a file system (RFC 8881, section 11)
   bool any() const noexcept { return pnfs || referrals; }
+  bool operator==(const Withheld&) const = default;
 };
 
 /// Result of Binding::change_call.

@@ -89,11 +89,11 @@ TEST(Settings, services_of_an_upstream_are_at_its_port) {
   const segment::SharedUpstreamAddresses& addresses = segment->layout().upstream_addresses;
   const auto over_tcp = upstreams_config(config, area, addresses, request_caches(config));
   ASSERT_EQ(over_tcp.upstreams.size(), 2u);
-  EXPECT_EQ(over_tcp.upstreams[0].listen_port, 0u);
-  EXPECT_EQ(over_tcp.upstreams[1].listen_port, 20050u);
+  EXPECT_EQ(over_tcp.upstreams[0].config.listen_port, 0u);
+  EXPECT_EQ(over_tcp.upstreams[1].config.listen_port, 20050u);
   const auto relays = relays_config(config, area, addresses);
   ASSERT_EQ(relays.size(), 1u);
-  EXPECT_EQ(relays[0].listen_port, 20051u);
+  EXPECT_EQ(relays[0].config.listen_port, 20051u);
   config.reverse.in_use = 1;
   EXPECT_TRUE(config.listen_ports().empty()) << "its clients come over TCP";
 }
@@ -253,7 +253,7 @@ TEST(Settings, spare_upstreams_are_like_the_first_that_has_exports_of_its_own) {
   std::strcpy(model.name, "nas");
   model.handle_tag = 7;
   model.port = 1234;
-  model.max_calls = 32;
+  config.max_calls = 32;
   model.route_count = 3;
   model.routes[0] = {100003, 3};
   model.routes[1] = {100003, 4};
@@ -291,20 +291,20 @@ TEST(Settings, spare_upstreams_have_the_programs_of_the_first_at_a_port_of_its_o
   };
   segment::UpstreamConfig& at_port = config.upstreams[1];
   at_port.listen_port = 20050;
-  at_port.max_calls = 32;
+  config.max_calls = 32;
   at_port.route_count = 1;
   at_port.routes[0] = {100003, 4};
   EXPECT_TRUE(spare().config.spare);
   EXPECT_EQ(spare().config.max_calls, 32u);
-  EXPECT_EQ(spare().listen_port, service::kNoPort);
+  EXPECT_EQ(spare().config.listen_port, 0u);
   ASSERT_EQ(spare().routes.size(), 1u);
   EXPECT_EQ(spare().routes[0].version, 4u);
   segment::UpstreamConfig& with_exports = config.upstreams[0];
   with_exports.handle_tag = 7;
-  with_exports.max_calls = 64;
+  with_exports.port = 64;
   with_exports.route_count = 1;
   with_exports.routes[0] = {100003, 3};
-  EXPECT_EQ(spare().config.max_calls, 64u);
+  EXPECT_EQ(spare().config.port, 64u);
   EXPECT_EQ(spare().routes.size(), 2u);
 }
 
@@ -327,13 +327,15 @@ TEST(Settings, spare_upstreams_are_over_rdma_where_no_other_one_can_be_their_mod
   const auto relays = relays_config(config, area, kAddresses);
   ASSERT_EQ(relays.size(), 3u);
   EXPECT_EQ(relays[0].config.name, "far");
-  EXPECT_EQ(relays[0].listen_port, 20050u);
+  EXPECT_EQ(relays[0].config.listen_port, 20050u);
+  EXPECT_FALSE(relays[0].spare);
   for (std::uint32_t i = 1; i < 3; ++i) {
     EXPECT_EQ(relays[i].config.name, "");
     EXPECT_EQ(relays[i].config.number, i);
     EXPECT_EQ(relays[i].config.server_side.connections, 3u);
     EXPECT_EQ(relays[i].config.routes.size(), 1u);
-    EXPECT_EQ(relays[i].listen_port, service::kNoPort);
+    EXPECT_EQ(relays[i].config.listen_port, 0u);
+    EXPECT_TRUE(relays[i].spare);
     EXPECT_EQ(relays[i].area, &area.upstreams[i]);
   }
   config.upstream_count = 2;

@@ -21,6 +21,11 @@ class NewcomersTest : public testing::Test {
     config_.record_buffers = config_.item_buffers = 2;
     add("first");
     devices_ = std::make_unique<Devices>(config_);
+    rebuild();
+  }
+  /// Builds the cores of the present configuration.
+  void rebuild() {
+    cores_.clear();
     caches_ = request_caches(config_);
     for (std::uint32_t i = 0; i < 2; ++i) {
       cores_.push_back(std::make_unique<Core>(config_, i, *devices_,
@@ -32,7 +37,8 @@ class NewcomersTest : public testing::Test {
   std::vector<UpstreamHotAdd::Places> places() const {
     std::vector<UpstreamHotAdd::Places> all(3);
     for (std::uint32_t i = 0; i < all.size(); ++i)
-      for (const auto& core : cores_) all[i].push_back(core->place(i));
+      for (const auto& core : cores_)
+        if (tcp_upstream::UpstreamSlot* const place = core->place(i)) all[i].push_back(place);
     return all;
   }
   segment::UpstreamConfig& add(const char* name) {
@@ -77,16 +83,43 @@ TEST_F(NewcomersTest, one_that_comes_takes_the_spare_place_that_is_its_own_on_ev
   EXPECT_TRUE(hot_add_->taken()) << "for the fourth there is no place";
 }
 
-TEST_F(NewcomersTest, one_that_is_served_otherwise_or_is_known_waits_for_the_next_start) {
-  add("second").connections = 5;
+TEST_F(NewcomersTest, one_without_exports_or_that_is_known_waits_for_the_next_start) {
+  add("second").handle_tag = 0;
   add("first");
-  hot_add_->apply(config_);
-  config_.upstreams[1].connections = 4;
-  config_.upstreams[1].handle_tag = 0;
   hot_add_->apply(config_);
   EXPECT_TRUE(hot_add_->taken());
   EXPECT_TRUE(settled(0, 1) && settled(0, 2));
   EXPECT_TRUE(shown().has_spare(1) && shown().has_spare(2));
+}
+
+TEST_F(NewcomersTest, settings_reach_the_upstream_on_every_reactor) {
+  const auto settings = [this](std::size_t reactor) -> const tcp_upstream::UpstreamSettings& {
+    return cores_[reactor]->place(0)->offered();
+  };
+  for (const std::uint32_t tag : {1u, 0u}) {  // with exports and without
+    config_.upstreams[0].handle_tag = tag;
+    if (tag == 0) hot_add_ = nullptr, rebuild();
+    config_.upstreams[0].call_timeout_s = 9;
+    config_.upstreams[0].connections = 7;
+    config_.upstreams[0].withheld.pnfs = 0;
+    hot_add_->apply(config_);
+    EXPECT_FALSE(hot_add_->taken());
+    turn(0);
+    EXPECT_FALSE(hot_add_->taken()) << "not on every reactor";
+    turn(1);
+    EXPECT_TRUE(hot_add_->taken());
+    for (const std::size_t reactor : {0u, 1u}) {
+      EXPECT_EQ(settings(reactor).call_timeout_ns, 9'000'000'000u);
+      EXPECT_EQ(settings(reactor).connections, 7u);
+      EXPECT_FALSE(settings(reactor).withheld.pnfs);
+    }
+    hot_add_->apply(config_);
+    EXPECT_TRUE(hot_add_->taken()) << "nothing has changed";
+    EXPECT_TRUE(shown().serves("first"));
+    config_.upstreams[0] = segment::UpstreamConfig{};
+    config_.upstream_count = 0;
+    add("first");
+  }
 }
 
 TEST_F(NewcomersTest, one_at_a_port_of_its_own_has_its_place_for_good) {
@@ -155,11 +188,11 @@ TEST_F(NewcomersTest, one_over_rdma_takes_a_spare_place_where_there_are_only_suc
   first.listen_port = 20050;
   const auto caches = request_caches(started);
   Core core(started, 0, *devices_, {.listener = nullptr, .caches = caches}, segment_.layout(), &test_clock);
-  EXPECT_EQ(core.place(0), nullptr) << "it keeps its clients";
+  ASSERT_NE(core.place(0), nullptr);
   ASSERT_NE(core.place(1), nullptr);
   started.driver = segment::Driver::SoftRoce;  // the loopback driver listens only at start
-  UpstreamHotAdd hot_add(started, {{}, {core.place(1)}}, segment_.layout().upstream_places);
-  EXPECT_TRUE(shown().has_spare(1));
+  UpstreamHotAdd hot_add(started, {{core.place(0)}, {core.place(1)}}, segment_.layout().upstream_places);
+  EXPECT_TRUE(shown().has_spare(1) && !shown().may_change(0)) << "it keeps its clients";
   segment::ConfigBlock next = started;
   next.upstream_count = 2;
   segment::UpstreamConfig& second = next.upstreams[1];

@@ -178,7 +178,7 @@ TEST(Config, what_contradicts_itself_is_refused) {
       {"[[upstream]]\nname = \"u\"\ntransport = \"rdma\"\naddress = \"::1\"\nprograms = [\"nfs4\"]\n",
        "The loopback driver reaches no server"},
       {kOverRdma + "address = [\"::1\", \"::2\"]\n", "has one address"},
-      {kOverRdma + "address = \"::1\"\nmax_calls = 16\n", "max_calls is for an upstream over TCP"},
+      {kOverRdma + "address = \"::1\"\nmax_calls = 16\n", "max_calls is a key of [forward] now"},
       {kOverRdma + "address = \"::1\"\nprivileged_port = true\n",
        "privileged_port is for an upstream over TCP"},
       {kOverRdma + "address = \"::1\"\nconnections = 64\n", "the memory windows of a device set"},

@@ -90,8 +90,7 @@ TEST(Config, addresses_and_ports_of_upstreams_change_with_a_reload) {
                                     "f");
   const auto after = config::parse(
       upstream("c", "address = \"192.0.2.3\"\nprograms = [\"mount3\"]\n") +
-          upstream("b",
-                   "address = [\"nas\", \"192.0.2.5\"]\nprograms = [\"nfs3\"]\nport = 7\nmax_calls = 64\n") +
+          upstream("b", "address = [\"nas\", \"192.0.2.5\"]\nprograms = [\"nfs3\", \"nlm4\"]\nport = 7\n") +
           upstream("a", "address = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n"),
       "f");
   const config::Changes changes = config::compare(before, after);
@@ -104,8 +103,80 @@ TEST(Config, addresses_and_ports_of_upstreams_change_with_a_reload) {
   EXPECT_STREQ(live.block.upstreams[1].hosts[0].data(), "nas");
   EXPECT_STREQ(live.block.upstreams[1].hosts[1].data(), "192.0.2.5");
   EXPECT_EQ(live.block.upstreams[1].port, 7u);
-  EXPECT_EQ(live.block.upstreams[1].max_calls, 1024u);
+  EXPECT_EQ(live.block.upstreams[1].route_count, 1u);
   EXPECT_TRUE(config::compare(before, live).restart_both.empty()) << "nothing else has changed";
+}
+
+TEST(Config, the_settings_of_an_upstream_change_with_a_reload) {
+  const auto parsed = [](const std::string& rest, const std::string& more = "") {
+    return config::parse(
+        "[[upstream]]\nname = \"u\"\naddress = \"192.0.2.1\"\nprograms = [\"nfs3\"]\n" + rest + more, "f");
+  };
+  const std::string settings =
+      "connections = 7\ncall_timeout_s = 9\nprivileged_port = true\npnfs = \"pass\"\nreferrals = \"pass\"\n"
+      "mount_port = 8\nclients = [\"192.0.2.0/24\"]\n";
+  const auto before = parsed("");
+  const auto after = parsed(settings);
+  const config::Changes changes = config::compare(before, after);
+  EXPECT_EQ(changes.live,
+            (std::vector<std::string>{"upstream.u.call_timeout_s", "upstream.u.clients",
+                                      "upstream.u.connections", "upstream.u.mount_port", "upstream.u.pnfs",
+                                      "upstream.u.privileged_port", "upstream.u.referrals"}));
+  EXPECT_TRUE(changes.restart_both.empty());
+  EXPECT_TRUE(changes.restart_control.empty());
+  const segment::UpstreamConfig live = config::live_part(before, after).block.upstreams[0];
+  EXPECT_EQ(live.connections, 7u);
+  EXPECT_EQ(live.call_timeout_s, 9u);
+  EXPECT_EQ(live.privileged_port, 1u);
+  EXPECT_EQ(live.withheld.pnfs, 0u);
+  EXPECT_EQ(live.withheld.referrals, 0u);
+  EXPECT_EQ(live.mount_port, 8u);
+  EXPECT_EQ(live.allowed_count, 1u);
+  const std::string kerberos = "[kerberos]\nenabled = true\n";
+  EXPECT_EQ(config::compare(parsed("", kerberos), parsed(settings, kerberos)).restart_control,
+            (std::vector<std::string>{"upstream.u.clients", "upstream.u.privileged_port"}))
+      << "its server reads them at the start";
+}
+
+TEST(Config, an_upstream_over_rdma_has_no_more_connections_than_at_the_start) {
+  const auto with = [](int connections) {
+    return config::parse(
+        "[device]\ndriver = \"verbs\"\n[[upstream]]\nname = \"u\"\ntransport = \"rdma\"\n"
+        "address = \"192.0.2.1\"\nprograms = [\"nfs3\"]\nconnections = " +
+            std::to_string(connections) + "\n",
+        "f");
+  };
+  const std::vector<std::string> key{"upstream.u.connections"};
+  const auto started = with(8);
+  EXPECT_EQ(config::compare(started, with(9)).restart_both, key);
+  EXPECT_EQ(config::live_part(started, with(9)).block.upstreams[0].connections, 8u);
+  EXPECT_EQ(config::compare(started, with(2)).live, key);
+  const auto fewer = config::live_part(started, with(2));
+  EXPECT_EQ(fewer.block.upstreams[0].connections, 2u);
+  EXPECT_EQ(fewer.block.connections_to_servers(), 8u) << "as many as the planes have room for";
+  EXPECT_EQ(config::live_part(fewer, with(8)).block.upstreams[0].connections, 8u);
+  EXPECT_EQ(config::live_part(fewer, with(9)).block.upstreams[0].connections, 2u);
+}
+
+/// The port and the connections of the other transport would be applied to the present one.
+TEST(Config, an_upstream_that_changes_its_transport_waits_for_a_restart_with_all_keys) {
+  const auto over = [](const std::string& transport) {
+    return config::parse(
+        "[device]\ndriver = \"verbs\"\n[[upstream]]\nname = \"u\"\naddress = \"192.0.2.1\"\n"
+        "programs = [\"nfs3\"]\n" +
+            transport,
+        "f");
+  };
+  const auto before = over("");
+  const auto after = over("transport = \"rdma\"\ncall_timeout_s = 9\n");
+  const config::Changes changes = config::compare(before, after);
+  EXPECT_TRUE(changes.live.empty());
+  EXPECT_EQ(changes.restart_both, (std::vector<std::string>{"upstream.u", "upstream.u.call_timeout_s",
+                                                            "upstream.u.connections", "upstream.u.port"}));
+  const segment::UpstreamConfig live = config::live_part(before, after).block.upstreams[0];
+  EXPECT_EQ(live.port, 2049u);
+  EXPECT_EQ(live.connections, 4u);
+  EXPECT_EQ(live.call_timeout_s, 0u);
 }
 
 TEST(Config, an_upstream_may_be_called_like_a_part_of_one) {
@@ -113,7 +184,7 @@ TEST(Config, an_upstream_may_be_called_like_a_part_of_one) {
     return config::parse(
         "[[upstream]]\nname = \"port\"\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n" + rest, "f");
   };
-  EXPECT_EQ(config::compare(port(""), port("max_calls = 64")).restart_both,
+  EXPECT_EQ(config::compare(port(""), port("listen_port = 64")).restart_both,
             std::vector<std::string>{"upstream.port"});
 }
 

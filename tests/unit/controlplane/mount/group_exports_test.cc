@@ -131,6 +131,28 @@ TEST_F(MountGroup, the_client_gets_the_handle_behind_the_tag_of_its_upstream) {
   EXPECT_EQ(fakes_["a"]->askers.back().address, asker_.address) << "whose clients it is for";
 }
 
+TEST_F(MountGroup, paths_and_answers_of_an_upstream_without_a_tag_pass_as_they_are) {
+  segment::UpstreamConfig only = upstream("a");
+  only.handle_tag = 0;
+  in_force_ = {only};
+  for (const char* const path : {"/vol1/../vol2", "share", "//x/./y"})
+    EXPECT_EQ(asked(path), Asked("a", path));
+  const MountAnswer long_handle{MountStatus::Ok, Bytes(64, std::byte{7}), {390003, 1}};
+  const MountAnswer answer = answered("/vol1", long_handle);
+  EXPECT_EQ(answer.handle, long_handle.handle);
+  EXPECT_EQ(answer.flavors, long_handle.flavors);
+  std::vector<std::string> listed;
+  exports_->list(asker_, [&](const std::vector<std::string>* paths) { listed = *paths; });
+  const std::vector<std::string> paths = {"/b", "share"};
+  fakes_["a"]->lists.back()(&paths);
+  EXPECT_EQ(listed, paths);
+  in_force_[0].allowed_count = 1;
+  fakes_["a"]->asked.clear();
+  const FakeExports* const before = fakes_["a"];
+  EXPECT_EQ(asked("/vol1"), Asked("a", "/vol1"));
+  EXPECT_NE(fakes_["a"], before) << "it has other clients by a reload";
+}
+
 TEST_F(MountGroup, an_export_whose_handles_have_no_room_for_a_tag_is_refused_and_the_log_says_why) {
   const CapturedLog log;
   for (const std::size_t bytes : {61u, 64u})
@@ -251,6 +273,10 @@ TEST(MountGroupParts, the_upstreams_with_a_part_count_once_they_are_served) {
   auto block = std::make_unique<segment::ConfigBlock>();
   block->generation = 5;
   block->upstream_count = 3;
+  for (const std::uint32_t i : {1u, 2u}) {
+    block->upstreams[i].route_count = 1;
+    block->upstreams[i].routes[0] = {100003, 3};
+  }
   block->upstreams[1].handle_tag = block->upstreams[2].handle_tag = 7;
   std::strcpy(block->upstreams[2].name, "c");
   std::strcpy(block->upstreams[1].name, "b");

@@ -170,6 +170,54 @@ TEST(RelayFault, a_call_that_is_answered_too_late_ends_its_client_where_that_is_
   EXPECT_EQ(lab.count(Counter::timeouts), 1u);
 }
 
+TEST(RelayFault, a_time_limit_that_a_reload_sets_ends_calls_that_are_made_from_then_on) {
+  RelayLab lab;
+  LabClient& client = lab.add_client();
+  tcp_upstream::UpstreamSlot& slot = lab.side.relay->place();
+  tcp_upstream::UpstreamSettings settings = slot.offered();
+  settings.call_timeout_ns = 5'000'000'000;
+  slot.offer(settings);
+  ASSERT_TRUE(lab.until([&] { return slot.settled(); }));
+  submit(client, 7);
+  ASSERT_TRUE(lab.until([&] { return lab.upstream().calls.size() == 1; }));
+  lab.forward.pass(6'000'000'000);
+  ASSERT_TRUE(lab.until([&] { return lab.side.accepted[0]->state() != rpcrdma::Connection::State::Open; }));
+  EXPECT_EQ(lab.count(Counter::timeouts), 1u);
+}
+
+TEST(RelayFault, surplus_connections_are_returned_when_a_reload_lowers_their_number) {
+  RelayLab lab({.connections = 3});
+  lab.upstream().answer = tcp_upstream_test::echo;
+  std::vector<LabClient*> clients;
+  const auto call_all = [&] {
+    for (LabClient* const client : clients) {
+      const std::size_t call = submit(*client, 5);
+      EXPECT_TRUE(lab.until([&] {
+        lab.forward.pass(rdma_upstream::kTickNs);
+        return client->finished[call].has_value();
+      }));
+    }
+  };
+  for (int i = 0; i < 3; ++i) clients.push_back(&lab.add_client());
+  call_all();
+  EXPECT_EQ(lab.side.relay->server().connections().connected(), 3u);
+  tcp_upstream::UpstreamSlot& slot = lab.side.relay->place();
+  tcp_upstream::UpstreamSettings settings = slot.offered();
+  for (const std::uint32_t connections : {1u, 64u}) {
+    settings.connections = connections;
+    slot.offer(settings);
+    ASSERT_TRUE(lab.until([&] { return slot.settled(); }));
+    const std::uint32_t expected = connections == 1 ? 1 : 3;
+    if (connections != 1) call_all();
+    EXPECT_TRUE(lab.until([&] {
+      lab.forward.pass(rdma_server::kTurnNs / 4);
+      return lab.side.relay->server().connections().connected() == expected;
+    })) << connections;
+    call_all();
+    if (connections == 1) EXPECT_LE(lab.side.relay->server().connections().connected(), 1u);
+  }
+}
+
 /// Makes calls that are answered with 100,000 bytes, for which the transport has one buffer.
 std::vector<std::size_t> long_replies(RelayLab& lab, LabClient& client, std::size_t count) {
   lab.upstream().answer = [](const auto& call) { return success(call.xid(), Bytes(100'000)); };

@@ -102,10 +102,10 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
     hung = std::make_unique<FakeUpstream>();
     config.upstreams.push_back(setup_of(*hung, options.hung_routes, options.hung_tag, *hung_area));
     config.upstreams.back().number = 1;
-    config.upstreams.back().listen_port = options.hung_port;
+    config.upstreams.back().config.listen_port = options.hung_port;
     config.ports = &engine->service_ports();
     if (options.hung_is_spare) {
-      config.upstreams.back().listen_port = service::kNoPort;
+      config.upstreams.back().config.listen_port = 0;
       config.upstreams.back().config.name.clear();
       config.upstreams.back().config.port = 1;
       config.upstreams.back().config.spare = true;
@@ -125,7 +125,8 @@ tcp_upstream::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
   setup.config.name = kName;
   setup.config.addresses = addresses.get();
   setup.config.port = server.port();
-  setup.config.shared_connections = options.shared_connections;
+  setup.config.connections = options.shared_connections;
+  setup.config.most_connections = options.most_connections;
   setup.config.max_calls = options.max_calls;
   setup.config.max_clients = engine->connection_count();
   setup.config.call_timeout_ns = options.call_timeout_ns;

@@ -29,6 +29,7 @@ struct ForwardOptions {
   std::uint32_t max_io_bytes = tcp::kMaxDataBytes;
   std::uint32_t reply_buffers = 4;
   std::uint32_t shared_connections = 2;
+  std::uint32_t most_connections = 0;
   std::uint32_t max_calls = 64;
   std::uint32_t callers = 4;
   std::uint64_t call_timeout_ns = 0;

@@ -20,7 +20,7 @@ struct IdleUpstream {
     setup.config.max_clients = clients;
     setup.config.cache = &cache;
     setup.area = area.get();
-    most = setup.config.connections();
+    most = setup.config.all_connections();
     upstreams = std::make_unique<tcp_upstream::Upstreams>(
         *device, credits, tcp_upstream::UpstreamsConfig{.upstreams = {setup}}, &ForwardLab::clock);
   }

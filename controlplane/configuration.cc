@@ -285,7 +285,7 @@ std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
     const segment::UpstreamConfig& upstream = block.upstreams[i];
     if (upstream.is_mounted_here()) group.push_back({upstream, of_upstream(upstream)});
   }
-  if (!group.empty())
+  if (!group.empty() || (block.reverse.in_use == 0 && block.slots().memory_exports == 0))
     return std::make_unique<mount::GroupExports>(
         std::move(group), [&layout](const std::string& name) { return mount::export_paths_of(layout, name); },
         statistics, std::move(source));

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
+#include <span>
+#include <string_view>
 
 #include "controlplane/config/keys.h"
 #include "controlplane/config/upstreams.h"
@@ -27,75 +30,40 @@ void add_flat(std::map<std::string, Json>& keys, const std::string& prefix, cons
   }
 }
 
-/// Returns true for a key that can change without the rest of its upstream, such as "upstream.name.address".
-/// Names contain no dots.
+constexpr std::string_view kUpstream = "upstream.";
+
+/// Returns the name of the upstream that a key is of, or nothing. Names contain no dots.
+std::optional<std::string_view> upstream_of_key(std::string_view key) {
+  if (!key.starts_with(kUpstream)) return std::nullopt;
+  key.remove_prefix(kUpstream.size());
+  return key.substr(0, key.find('.'));
+}
+
+/// Returns true for a key such as "upstream.name.address".
 bool is_part_of_upstream(const std::string& key) {
-  constexpr std::string_view kUpstream = "upstream.";
   return key.starts_with(kUpstream) && key.find('.', kUpstream.size()) != std::string::npos;
 }
 
-/// Returns true for a key of an upstream that the servers for locks and Kerberos contexts read when the
-/// control plane starts. All other parts of both planes follow a reload.
+/// Returns true if the servers for locks and Kerberos contexts have to start again for a change of the key,
+/// because they read it at the start of the control plane. All other parts of both planes follow a reload.
 bool is_read_at_start(const Config& config, const std::string& key) {
-  return (config.locks_enabled || config.kerberos_enabled) && is_part_of_upstream(key) &&
-         (key.ends_with(".clients") || key.ends_with(".privileged_port"));
+  if (!config.locks_enabled && !config.kerberos_enabled) return false;
+  if (!is_part_of_upstream(key)) return upstream_of_key(key).has_value();
+  for (const char* const part : {".clients", ".privileged_port", ".programs", ".transport", ".listen_port"})
+    if (key.ends_with(part)) return true;
+  return false;
 }
 
-/// Splits off the keys of each upstream that a reload changes as separate keys. A change between having and
-/// not having `exports` or a `prefix` remains a change of the upstream itself, because it affects the data
-/// plane.
+/// Splits off the keys of each upstream as separate keys.
 void split_upstreams(std::map<std::string, Json>& keys) {
   std::map<std::string, Json> parts;
   for (auto& [key, value] : keys) {
-    if (!key.starts_with("upstream.") || !value.is_object()) continue;
-    const auto split = [&, name = key, entry = &value](const char* part) {
-      parts[name + '.' + part] = (*entry)[part];
-      entry->erase(part);
-    };
-    const bool by_export = !value["exports"].empty() || value["prefix"] != "";
-    for (const char* const part : live_keys_of_upstream(by_export)) split(part);
+    if (!key.starts_with(kUpstream) || !value.is_object()) continue;
+    for (const auto& [part, of_entry] : value.items())
+      if (part != "name") parts[key + '.' + part] = of_entry;
+    value = value["name"];
   }
   keys.merge(parts);
-}
-
-void take_live_parts(segment::UpstreamConfig& upstream, const segment::ConfigBlock& next,
-                     std::uint32_t generation) {
-  const segment::UpstreamConfig* const entry = upstream_named(next, upstream.name);
-  if (entry == nullptr) {
-    if (upstream.removed == 0 && serves_only_exports(upstream)) upstream.removed = generation;
-    return;
-  }
-  if (entry->transport != upstream.transport) return;  // other keys have other meanings then
-  upstream.removed = 0;
-  copy_live_keys(upstream, *entry, changes_live(upstream, *entry));
-}
-
-/// Keys of upstreams that a reload adds, removes or restores, and those of other ones that wait for a start.
-struct Movements {
-  std::set<std::string> live;
-  std::set<std::string> back;
-  std::set<std::string> later;
-};
-
-Movements movements(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
-                    const segment::UpstreamPlaces& places) {
-  Movements found;
-  const auto key = [](const segment::UpstreamConfig& entry) { return "upstream." + std::string(entry.name); };
-  for (const Newcomer& newcomer : newcomers(running, next, places))
-    found.live.insert(key(*newcomer.upstream));
-  for (std::uint32_t i = 0; i < running.upstream_count; ++i) {
-    const segment::UpstreamConfig& entry = running.upstreams[i];
-    const bool stays = upstream_named(next, entry.name) != nullptr;
-    if (!stays && serves_only_exports(entry)) found.live.insert(key(entry));
-    if (stays && entry.removed != 0) found.back.insert(key(entry));
-    const segment::UpstreamConfig* const then = upstream_named(next, entry.name);
-    if (then == nullptr || then->fits_slot_of(entry)) continue;
-    if (then->transport == entry.transport)
-      found.later.insert(key(entry) + ".connections");
-    else
-      for (const char* const part : live_keys_of_upstream(true)) found.later.insert(key(entry) + '.' + part);
-  }
-  return found;
 }
 
 /// Returns `running` with all upstreams that are in `next` marked as not removed.
@@ -103,6 +71,15 @@ Config with_those_of(Config running, const segment::ConfigBlock& next) {
   for (segment::UpstreamConfig& entry : running.block.upstreams)
     if (upstream_named(next, entry.name) != nullptr) entry.removed = 0;
   return running;
+}
+
+/// Returns when a change of the key takes effect.
+Scope scope_of_change(const std::string& key, const segment::ConfigBlock& running, const UpstreamPlan& plan) {
+  if (const auto upstream = upstream_of_key(key))
+    return plan.later.count(*upstream) != 0 ? Scope::BothPlanes : Scope::Live;
+  // NFS 3 of a data plane that has started with an upstream for it is not served from memory.
+  if (key.starts_with("export.") && !running.slots().memory_exports) return Scope::BothPlanes;
+  return scope_of(key);
 }
 
 }  // namespace
@@ -115,7 +92,7 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
     split_upstreams(keys);
     return keys;
   };
-  Movements upstreams = movements(running.block, next.block, places);
+  const UpstreamPlan plan = plan_upstreams(running.block, next.block, places);
   const auto before = flat(with_those_of(running, next.block));
   const auto after = flat(next);
   std::set<std::string> names;
@@ -127,13 +104,13 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
   std::erase_if(names, [&](const std::string& key) {
     return is_part_of_upstream(key) && !(before.count(key) != 0 && after.count(key) != 0);
   });
-  for (const std::string& key : upstreams.back)
-    if (names.insert(key).second) upstreams.live.insert(key);
+  for (const segment::UpstreamConfig& entry :
+       std::span(running.block.upstreams).first(running.block.upstream_count))
+    if (entry.removed != 0 && upstream_named(next.block, entry.name) != nullptr)
+      names.insert(std::string(kUpstream) + entry.name);  // it is back
   Changes changes;
   for (const std::string& key : names) {
-    const bool waits = upstreams.later.count(key) != 0;
-    const bool live = !waits && (is_part_of_upstream(key) || upstreams.live.count(key) != 0);
-    switch (live ? Scope::Live : waits ? Scope::BothPlanes : scope_of(key)) {
+    switch (scope_of_change(key, running.block, plan)) {
       case Scope::Live:
         changes.live.push_back(key);
         if (is_read_at_start(next, key)) changes.restart_control.push_back(key);
@@ -141,7 +118,6 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
       case Scope::ControlPlane:
         changes.restart_control.push_back(key);
         break;
-      case Scope::LiveWithExports:
       case Scope::BothPlanes:
         changes.restart_both.push_back(key);
     }
@@ -237,16 +213,18 @@ Config live_part(const Config& running, const Config& next, const segment::Upstr
     entry.credits.min_credits = std::min(entry.credits.min_credits, entry.credits.max_credits);
   }
   const auto generation = static_cast<std::uint32_t>(running.block.generation) + 1;
-  for (std::uint32_t i = 0; i < result.block.upstream_count; ++i)
-    take_live_parts(result.block.upstreams[i], next.block, generation);
-  for (const auto& [place, upstream] : newcomers(running.block, next.block, places)) {
-    const bool spare = place >= running.block.upstream_count;
-    result.block.upstreams[place] = *upstream;
-    result.block.upstreams[place].most_connections = running.block.model_of_spares()->connection_room();
-    result.block.upstreams[place].hot_added = spare ? 1 : running.block.upstreams[place].hot_added;
-    result.block.upstream_count = std::max(result.block.upstream_count, place + 1);
+  const UpstreamPlan plan = plan_upstreams(running.block, next.block, places);
+  for (std::uint32_t i = 0; i < plan.slots.size(); ++i) {
+    const PlannedSlot& slot = plan.slots[i];
+    segment::UpstreamConfig& entry = result.block.upstreams[i];
+    if (slot.then != nullptr)
+      entry = *slot.then;
+    else if (slot.now != nullptr && slot.now->removed == 0 &&
+             upstream_named(next.block, slot.now->name) == nullptr)
+      entry.removed = generation;
+    if (slot.served() != nullptr) result.block.upstream_count = std::max(result.block.upstream_count, i + 1);
   }
-  result.block.exports = next.block.exports;
+  if (running.block.slots().memory_exports) result.block.exports = next.block.exports;
   fill_derived(result);
   return result;
 }

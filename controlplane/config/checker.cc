@@ -290,16 +290,12 @@ constexpr const char* kHead =
     "has recipes and explains checks and reloads.\n"
     "A change of a key takes effect after a reload (`sluicectl config reload`, SIGHUP), a restart of the "
     "control plane, or a restart of both planes.\n"
-    "\"reload *\": a reload suffices if the upstream has and keeps `exports` or a `prefix`; it applies to "
-    "new "
-    "mounts. Otherwise both planes are restarted.\n";
+    "An upstream that does not fit the slots of the running data plane waits for a restart of both planes.\n";
 
 const char* name_of(Scope scope) {
   switch (scope) {
     case Scope::Live:
       return "reload";
-    case Scope::LiveWithExports:
-      return "reload *";
     case Scope::ControlPlane:
       return "control plane";
     case Scope::BothPlanes:

@@ -268,6 +268,7 @@ Config parse(const std::string& text, const std::string& name, std::span<const E
   check_listeners(check, root, config);
   check.finish();
   fill_derived(config);
+  config.block.started_slots = config.block.slots();
   return config;
 }
 

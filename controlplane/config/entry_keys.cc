@@ -152,26 +152,11 @@ constexpr Word kTransports[] = {{"tcp", static_cast<std::uint32_t>(segment::Tran
 
 /// Makes the row of the transport, which other keys have defaults of.
 constexpr Key<UpstreamConfig> transport() {
-  auto key = choice<&UpstreamConfig::transport>("transport", kTransports, BothPlanes,
+  auto key = choice<&UpstreamConfig::transport>("transport", kTransports, Live,
                                                 "\"rdma\": the server speaks RPC-over-RDMA");
   key.read = [](Checker& check, const toml::table& table, const KeyRow& row, UpstreamConfig& entry) {
     read_choice<At<&UpstreamConfig::transport>>(check, table, row, entry);
     set_defaults_of_transport(check, table, entry);
-  };
-  return key;
-}
-
-/// Makes the row of the number of connections. Over RDMA, a reload cannot exceed the number at start, for
-/// which both planes have made room.
-constexpr Key<UpstreamConfig> connections() {
-  auto key =
-      preset(integer<&UpstreamConfig::connections>(
-                 "connections", Live,
-                 "per reactor. TCP: shared, besides one per client of NFS 4 or Kerberos. RDMA: one per "
-                 "client with calls; times `credits` at most 2048; more than at start: both planes"),
-             "4; rdma: 16");
-  key.copy = [](UpstreamConfig& to, const UpstreamConfig& from) {
-    if (from.fits_slot_of(to)) to.connections = from.connections;
   };
   return key;
 }
@@ -181,7 +166,7 @@ constexpr Key<UpstreamConfig> kUpstreamKeys[] = {
       .kind = Kind::Text,
       .range = "a-z, 0-9, - and _; at most 31 characters",
       .preset = "needed",
-      .scope = BothPlanes,
+      .scope = Live,
       .sentence = "metrics label; with `exports` or `prefix` part of file handles: after a change clients "
                   "mount again"},
      read_upstream_name,
@@ -201,10 +186,14 @@ constexpr Key<UpstreamConfig> kUpstreamKeys[] = {
      }},
     transport(),
     preset(integer<&UpstreamConfig::port>("port", Live, "the server's port"), "2049; rdma: 20049"),
-    preset(integer<&UpstreamConfig::listen_port>("listen_port", {1, kMaxPort}, BothPlanes,
+    preset(integer<&UpstreamConfig::listen_port>("listen_port", {1, kMaxPort}, Live,
                                                  "port for clients, where several upstreams serve NFS 4"),
            "`[transport] port`"),
-    connections(),
+    preset(integer<&UpstreamConfig::connections>(
+               "connections", Live,
+               "per reactor. TCP: shared, besides one per client of NFS 4 or Kerberos. RDMA: one per client "
+               "with calls; times `credits` at most 2048; more than at start: both planes"),
+           "4; rdma: 16"),
     integer<&UpstreamConfig::call_timeout_s>("call_timeout_s", Live,
                                              "disconnects a client whose call has no reply; 0: never"),
     flag<&UpstreamConfig::privileged_port>("privileged_port", Live,
@@ -222,7 +211,7 @@ constexpr Key<UpstreamConfig> kUpstreamKeys[] = {
       .kind = Kind::List,
       .range = "1 to 16 programs",
       .preset = "needed",
-      .scope = BothPlanes,
+      .scope = Live,
       .sentence = "\"nfs2\", \"nfsacl2\", \"nfs3\", \"nfsacl3\", \"nfs4\", \"mount3\", \"nlm4\", or numbers "
                   "(\"100003.3\"). \"nfs3\" excludes `[[export]]`"},
      read_routes,
@@ -236,7 +225,7 @@ constexpr Key<UpstreamConfig> kUpstreamKeys[] = {
       .kind = Kind::List,
       .limits = {0, segment::kMaxUpstreamExports},
       .range = "16 paths",
-      .scope = LiveWithExports,
+      .scope = Live,
       .sentence = "this upstream's part, with all below, where several upstreams serve NFS 3"},
      read_paths,
      [](const KeyRow&, const UpstreamConfig& entry) { return texts(entry.exports, entry.export_count); },
@@ -247,7 +236,7 @@ constexpr Key<UpstreamConfig> kUpstreamKeys[] = {
     {{.name = "prefix",
       .kind = Kind::Text,
       .range = "a path",
-      .scope = LiveWithExports,
+      .scope = Live,
       .sentence = "in front of its paths on the clients' side; alone: all its exports"},
      read_prefix,
      [](const KeyRow&, const UpstreamConfig& entry) { return Json(entry.prefix); },
@@ -304,18 +293,6 @@ Json describe_entry(const ClientClass& entry) {
 
 Json describe_entry(const UpstreamConfig& entry) {
   return describe_keys<UpstreamConfig>(kUpstreamKeys, entry);
-}
-
-void copy_live_keys(UpstreamConfig& running, const UpstreamConfig& next, bool with_exports) {
-  copy_keys<UpstreamConfig>(kUpstreamKeys, Live, running, next);
-  if (with_exports) copy_keys<UpstreamConfig>(kUpstreamKeys, LiveWithExports, running, next);
-}
-
-std::vector<const char*> live_keys_of_upstream(bool with_exports) {
-  std::vector<const char*> names;
-  for (const auto& [row, read, show, copy] : kUpstreamKeys)
-    if (row.scope == Live || (with_exports && row.scope == LiveWithExports)) names.push_back(row.name);
-  return names;
 }
 
 }  // namespace sluice::config

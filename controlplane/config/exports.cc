@@ -156,41 +156,6 @@ std::vector<std::string> roots_of(const segment::UpstreamConfig& upstream) {
   return roots;
 }
 
-/// Free slots in the order of assignment. The spare slots come first.
-struct FreePlaces {
-  std::vector<std::uint32_t> places;
-  std::size_t spare = 0;
-};
-
-FreePlaces places_for_others(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
-                             const segment::UpstreamPlaces& places) {
-  std::vector<std::uint32_t> free;
-  for (std::uint32_t i = running.upstream_count; places.has_spare(i); ++i) free.push_back(i);
-  const auto spare = static_cast<std::ptrdiff_t>(free.size());
-  for (std::uint32_t i = 0; i < running.upstream_count; ++i)
-    if (places.may_change(i) && serves_only_exports(running.upstreams[i]) &&
-        upstream_named(next, running.upstreams[i].name) == nullptr)
-      free.push_back(i);
-  constexpr std::uint32_t kNow = ~std::uint32_t{0};
-  const auto since = [&](std::uint32_t place) {
-    const std::uint32_t removed = running.upstreams[place].removed;
-    return removed != 0 ? removed : kNow;
-  };
-  std::stable_sort(free.begin() + spare, free.end(),
-                   [&](std::uint32_t one, std::uint32_t other) { return since(one) < since(other); });
-  return {std::move(free), static_cast<std::size_t>(spare)};
-}
-
-/// Returns true if the running data plane has services for the upstream. Its spare services were created like
-/// the services of its initial upstreams.
-bool may_come(const segment::UpstreamConfig& entry, const segment::ConfigBlock& running, bool to_spare) {
-  if (!entry.fits_slot_of(*running.model_of_spares())) return false;
-  if (entry.listen_port != 0)
-    return to_spare && running.listens_later() && entry.has_programs_of(*running.model_at_port());
-  const segment::UpstreamConfig* const model = running.model_with_exports();
-  return model != nullptr && serves_only_exports(entry) && takes(entry, kNfsAcl3) == takes(*model, kNfsAcl3);
-}
-
 }  // namespace
 
 void check_own_port(Checker& check, const toml::table& table, const segment::UpstreamConfig& entry) {
@@ -289,27 +254,107 @@ const segment::UpstreamConfig* upstream_named(const segment::ConfigBlock& block,
   return nullptr;
 }
 
-bool serves_only_exports(const segment::UpstreamConfig& upstream) {
-  return upstream.handle_tag != 0 &&
-         upstream.route_count == std::uint32_t{takes(upstream, kNfs3)} + takes(upstream, kNfsAcl3);
+namespace {
+
+/// Returns whether both upstreams have services that clients would find at the same place.
+bool clash(const segment::UpstreamConfig& one, const segment::UpstreamConfig& other) {
+  if (one.listen_port != other.listen_port) return false;
+  for (std::uint32_t r = 0; r < one.route_count; ++r) {
+    const segment::RouteConfig& route = one.routes[r];
+    const bool shared = is_same(route, kNfs3) || is_same(route, kNfsAcl3);
+    const bool by_tags =
+        shared && one.handle_tag != 0 && other.handle_tag != 0 && one.handle_tag != other.handle_tag;
+    if (takes(other, route) && !by_tags) return true;
+  }
+  return false;
 }
 
-std::vector<Newcomer> newcomers(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
-                                const segment::UpstreamPlaces& places) {
-  std::vector<Newcomer> found;
-  if (running.model_of_spares() == nullptr) return found;
-  const FreePlaces free = places_for_others(running, next, places);
-  for (std::uint32_t i = 0; i < next.upstream_count && found.size() < free.places.size(); ++i) {
+bool is_unchanged(const segment::UpstreamConfig& now, const segment::UpstreamConfig& then) {
+  return now.removed == 0 && describe_entry(now) == describe_entry(then);
+}
+
+/// Returns the slot for an upstream that the running data plane does not serve yet, or null if none is left.
+/// A removed upstream that clients would find at the same place gives its slot. Otherwise a free slot is
+/// used, and then that of the upstream that was removed first.
+PlannedSlot* slot_for(std::vector<PlannedSlot>& slots, const segment::UpstreamConfig& entry,
+                      const segment::ConfigBlock& next) {
+  constexpr std::uint32_t kNow = ~std::uint32_t{0};
+  PlannedSlot* free = nullptr;
+  PlannedSlot* first_removed = nullptr;
+  const auto since = [](const PlannedSlot& slot) {
+    return slot.now->removed != 0 ? slot.now->removed : kNow;
+  };
+  for (PlannedSlot& slot : slots) {
+    if (slot.then != nullptr) continue;
+    if (slot.now == nullptr) {
+      if (free == nullptr) free = &slot;
+    } else if (upstream_named(next, slot.now->name) == nullptr) {
+      if (clash(*slot.now, entry)) return &slot;
+      if (first_removed == nullptr || since(slot) < since(*first_removed)) first_removed = &slot;
+    }
+  }
+  return free != nullptr ? free : first_removed;
+}
+
+/// Leaves the slot with its upstream until the next start.
+void postpone(UpstreamPlan& plan, PlannedSlot& slot) {
+  plan.later.insert(slot.then->name);
+  slot.then = nullptr;
+}
+
+/// Postpones the last changes to RDMA for which the data plane has nothing left.
+void bound_over_rdma(UpstreamPlan& plan, const segment::UpstreamSlots& made) {
+  const auto over_rdma = [](const segment::UpstreamConfig* upstream) {
+    return upstream != nullptr && upstream->transport == segment::Transport::Rdma;
+  };
+  auto count = std::count_if(plan.slots.begin(), plan.slots.end(),
+                             [&](const PlannedSlot& slot) { return over_rdma(slot.served()); });
+  for (auto slot = plan.slots.rbegin(); slot != plan.slots.rend() && count > made.over_rdma; ++slot) {
+    if (!over_rdma(slot->then) || over_rdma(slot->now)) continue;
+    postpone(plan, *slot);
+    --count;
+  }
+}
+
+/// Postpones changes to a place where clients find an upstream that stays.
+void postpone_clashes(UpstreamPlan& plan) {
+  const auto clashes = [&](const PlannedSlot& slot) {
+    return slot.then != nullptr &&
+           std::any_of(plan.slots.begin(), plan.slots.end(), [&](const PlannedSlot& other) {
+             return &other != &slot && other.served() != nullptr && clash(*slot.then, *other.served());
+           });
+  };
+  for (auto at = plan.slots.begin();
+       (at = std::find_if(plan.slots.begin(), plan.slots.end(), clashes)) != plan.slots.end();)
+    postpone(plan, *at);
+}
+
+}  // namespace
+
+UpstreamPlan plan_upstreams(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
+                            const segment::UpstreamPlaces& places) {
+  UpstreamPlan plan;
+  for (std::uint32_t i = 0; i < running.upstream_count; ++i) {
+    const segment::UpstreamConfig& now = running.upstreams[i];
+    const segment::UpstreamConfig* const then = upstream_named(next, now.name);
+    plan.slots.push_back({.now = &now, .then = then});
+    if (then != nullptr && !is_unchanged(now, *then) && !segment::may_serve(running, *then))
+      postpone(plan, plan.slots.back());
+  }
+  plan.slots.resize(std::max<std::size_t>(plan.slots.size(), std::min(running.slots().count, places.count)));
+  for (std::uint32_t i = 0; i < next.upstream_count; ++i) {
     const segment::UpstreamConfig& entry = next.upstreams[i];
     if (upstream_named(running, entry.name) != nullptr) continue;
-    if (may_come(entry, running, found.size() < free.spare))
-      found.push_back({free.places[found.size()], &entry});
+    PlannedSlot* const slot =
+        places.count > 0 && segment::may_serve(running, entry) ? slot_for(plan.slots, entry, next) : nullptr;
+    if (slot != nullptr)
+      slot->then = &entry;
+    else
+      plan.later.insert(entry.name);
   }
-  return found;
-}
-
-bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next) {
-  return running.handle_tag != 0 && running.handle_tag == next.handle_tag;
+  bound_over_rdma(plan, running.slots());
+  postpone_clashes(plan);
+  return plan;
 }
 
 }  // namespace sluice::config

@@ -296,9 +296,10 @@ constexpr Key<ConfigBlock> kForwardKeys[] = {
     integer<&ConfigBlock::callback_clients>("callback_clients", BothPlanes,
                                             "per reactor: clients that upstreams may call back (NFS 4.1 "
                                             "delegations)"),
-    integer<&ConfigBlock::spare_upstreams>("spare_upstreams", BothPlanes,
-                                           "slots for upstreams that a reload adds; at most 8 with all "
-                                           "upstreams"),
+    integer<&ConfigBlock::upstreams_max>("upstreams_max", BothPlanes,
+                                         "slots for upstreams, which reloads assign; 0: as many as at start"),
+    integer<&ConfigBlock::rdma_upstreams_max>("rdma_upstreams_max", BothPlanes,
+                                              "of them, over RDMA at one time; 0: as many as at start"),
 };
 
 /// An address of [reverse].

@@ -18,10 +18,9 @@ namespace sluice::config {
 
 /// When a change of a key takes effect.
 enum class Scope : std::uint8_t {
-  Live,             ///< at a reload
-  LiveWithExports,  ///< at a reload if the upstream has `exports` or a `prefix`; otherwise like BothPlanes
-  ControlPlane,     ///< at a restart of the control plane
-  BothPlanes,       ///< at a restart of both planes
+  Live,          ///< at a reload
+  ControlPlane,  ///< at a restart of the control plane
+  BothPlanes,    ///< at a restart of both planes
 };
 
 enum class Kind : std::uint8_t { Integer, Boolean, Text, List, IntegerList, TextOrList };
@@ -76,12 +75,6 @@ Json describe_entry(const policy::ClientClass& entry);
 Json describe_entry(const segment::UpstreamConfig& entry);
 /// Copies the keys with Scope::Live from `next`, except for entries of lists.
 void copy_live_keys(Config& running, const Config& next);
-/// Copies the keys of an upstream that a reload changes. `with_exports` selects those with
-/// Scope::LiveWithExports as well.
-void copy_live_keys(segment::UpstreamConfig& running, const segment::UpstreamConfig& next, bool with_exports);
-/// Returns the names of the keys that copy_live_keys() copies.
-std::vector<const char*> live_keys_of_upstream(bool with_exports);
-
 /// Returns every key of the configuration with its value, nested as in the file.
 Json describe(const Config& config);
 

@@ -64,16 +64,23 @@ void check_rdma(Checker& check, const toml::node& node, const segment::ConfigBlo
                                     " together. Lower one of them.");
 }
 
-void check_spares(Checker& check, const toml::table& root, const segment::ConfigBlock& block) {
-  if (block.spare_upstreams == 0) return;
-  const toml::source_region& where = root.get("forward")->source();
-  if (block.model_of_spares() == nullptr)
-    check.defect(where,
-                 "spare_upstreams needs an [[upstream]] with exports, prefix or listen_port, whose settings "
-                 "spare upstreams have. Add one, or remove spare_upstreams.");
-  if (block.upstream_count + block.spare_upstreams > segment::kMaxUpstreams)
-    check.defect(where, "spare_upstreams and the [[upstream]] tables exceed " +
-                            std::to_string(segment::kMaxUpstreams) + " together. Lower one of them.");
+/// Checks that the configured numbers of slots suffice for the upstreams of the file.
+void check_slots(Checker& check, const toml::table& root, const segment::ConfigBlock& block) {
+  const toml::node* const where = root.get("forward");
+  if (where == nullptr) return;
+  std::uint32_t over_rdma = 0;
+  for (std::uint32_t i = 0; i < block.upstream_count; ++i)
+    over_rdma += block.upstreams[i].transport == segment::Transport::Rdma ? 1 : 0;
+  if (block.upstreams_max != 0 && block.upstream_count > block.upstreams_max)
+    check.defect(where->source(),
+                 "There are more [[upstream]] tables than upstreams_max allows. Raise upstreams_max.");
+  if (block.rdma_upstreams_max != 0 && over_rdma > block.rdma_upstreams_max)
+    check.defect(
+        where->source(),
+        "There are more upstreams over RDMA than rdma_upstreams_max allows. Raise rdma_upstreams_max.");
+  if (block.rdma_upstreams_max > std::max(block.upstreams_max, block.upstream_count))
+    check.defect(where->source(),
+                 "rdma_upstreams_max exceeds the number of slots. Raise upstreams_max as well.");
 }
 
 }  // namespace
@@ -138,10 +145,14 @@ void set_defaults_of_transport(Checker& check, const toml::table& table, segment
 }
 
 void read_upstreams(Checker& check, const toml::table& root, Config& config) {
+  if (const toml::table* const forward = root["forward"].as_table())
+    if (check.take(*forward, "spare_upstreams") != nullptr)
+      check.defect(forward->source(),
+                   "spare_upstreams has become upstreams_max, which counts the slots of all upstreams.");
   read_section(check, root, "forward", config);
   segment::ConfigBlock& block = config.block;
   const toml::node* node = check.take(root, "upstream");
-  if (node == nullptr) return check_spares(check, root, block);
+  if (node == nullptr) return check_slots(check, root, block);
   const toml::array* list = node->as_array();
   if (list == nullptr || !(list->empty() || list->is_array_of_tables()) ||
       list->size() > segment::kMaxUpstreams)
@@ -153,7 +164,6 @@ void read_upstreams(Checker& check, const toml::table& root, Config& config) {
     if (check.take(*item.as_table(), "max_calls") != nullptr)
       check.defect(item.source(), "max_calls is a key of [forward] now, for every upstream. Move it there.");
     read_entry(check, *item.as_table(), entry);
-    entry.most_connections = entry.connections;
     check_own_exports(check, *item.as_table(), entry);
     check_own_port(check, *item.as_table(), entry);
     if (entry.listen_port == block.port)
@@ -169,7 +179,7 @@ void read_upstreams(Checker& check, const toml::table& root, Config& config) {
     block.upstreams[block.upstream_count++] = entry;
   }
   check_rdma(check, *node, block);
-  check_spares(check, root, block);
+  check_slots(check, root, block);
   if (!serves_exports_beside_upstreams(block)) {
     if (root.contains("export"))
       check.defect(node->source(), "An upstream has nfs3, and so has [[export]]. Remove one of them.");

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,21 +49,20 @@ Json describe_upstreams(const segment::ConfigBlock& block);
 
 /// Returns the upstream with this name, as a pointer into `block`, or null.
 const segment::UpstreamConfig* upstream_named(const segment::ConfigBlock& block, std::string_view name);
-/// Returns true if the export keys of the upstream can change while the data plane runs. This requires that
-/// both configurations have the same handle tag.
-bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next);
-/// Returns true if the upstream serves only its own exports. A reload can add and remove such upstreams.
-bool serves_only_exports(const segment::UpstreamConfig& upstream);
-/// An upstream that a running data plane can add.
-struct Newcomer {
-  std::uint32_t place = 0;
-  const segment::UpstreamConfig* upstream = nullptr;
+/// Slot of a running data plane at a reload.
+struct PlannedSlot {
+  const segment::UpstreamConfig* now = nullptr;   ///< upstream in the slot; null: free
+  const segment::UpstreamConfig* then = nullptr;  ///< upstream after the reload; null: as now
+  const segment::UpstreamConfig* served() const { return then != nullptr ? then : now; }
 };
-/// Returns the upstreams of `next` that `running` lacks, as pointers into `next`. They are assigned to the
-/// spare slots after the existing upstreams first, and then to the slots of removed upstreams, in the order
-/// of their removal.
-std::vector<Newcomer> newcomers(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
-                                const segment::UpstreamPlaces& places);
+/// Plan of a reload for the upstreams. The pointers are into the two configurations.
+struct UpstreamPlan {
+  std::vector<PlannedSlot> slots;
+  std::set<std::string, std::less<>> later;  ///< names of upstreams that wait for the next start
+};
+/// Plans the change from `running` to `next` on a data plane that has `places`.
+UpstreamPlan plan_upstreams(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
+                            const segment::UpstreamPlaces& places);
 
 /// Returns the server's MOUNT service in the form of an upstream.
 segment::UpstreamConfig mount_of_server(const segment::ReverseConfig& reverse);

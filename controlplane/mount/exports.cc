@@ -374,10 +374,13 @@ void GroupExports::list(const onc_rpc::Asker& asker, OnList done) {
     member.exports->list(asker, [this, &member, &known_as, listing](const std::vector<std::string>* paths) {
       if (paths != nullptr) {
         listing->answered = true;
-        if (has_all_paths(member.upstream)) known_as = *paths;
-        const ExportPaths part = has_all_paths(member.upstream) ? kNoPaths : parts_(member.upstream.name);
-        for (const std::string& path : *paths)
-          if (auto clients = part.of_clients(path)) known_as.push_back(std::move(*clients));
+        if (has_all_paths(member.upstream)) {
+          known_as = *paths;
+        } else {
+          const ExportPaths part = parts_(member.upstream.name);
+          for (const std::string& path : *paths)
+            if (auto clients = part.of_clients(path)) known_as.push_back(std::move(*clients));
+        }
       }
       listing->one_less();
     });

@@ -16,7 +16,6 @@
 #include "dataplane/log/log.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/segment/checked.h"
-#include "dataplane/ulb/bindings.h"
 
 namespace sluice::process {
 namespace {
@@ -25,26 +24,13 @@ void set_log_level(const segment::ConfigBlock& config) {
   log::set_level(static_cast<log::Level>(config.log_level));
 }
 
-/// Returns whether calls select the upstream only by the tags of file handles. Another upstream can then have
-/// its slot.
-bool serves_only_exports(const segment::UpstreamConfig& entry) {
-  const auto routes = std::span(entry.routes).first(smaller_of(entry.route_count, segment::kMaxRoutes));
-  return entry.handle_tag != 0 && std::ranges::all_of(routes, [](const segment::RouteConfig& route) {
-           return tcp_upstream::ExportGroup::shares(ulb::binding_or_plain(route.program, route.version));
-         });
-}
-
-bool is_same_upstream(const tcp_upstream::UpstreamSettings& served, const segment::UpstreamConfig& entry) {
-  return served.is_same_upstream(upstream_settings(entry));
-}
-
 }  // namespace
 
-ConfigMonitor::ConfigMonitor(segment::Layout& layout, ExportUpdate& exports, UpstreamHotAdd& hot_add,
+ConfigMonitor::ConfigMonitor(segment::Layout& layout, ExportUpdate& exports, UpstreamChanges& upstreams,
                              SetSlowCall set_slow_call_ns, const segment::ConfigBlock& started)
     : layout_(layout),
       exports_(exports),
-      hot_add_(hot_add),
+      upstreams_(upstreams),
       set_slow_call_ns_(std::move(set_slow_call_ns)),
       generation_(started.generation) {
   apply_at_once(started);
@@ -58,7 +44,7 @@ void ConfigMonitor::apply_at_once(const segment::ConfigBlock& config) const {
 
 void ConfigMonitor::poll() {
   if (pending_ && exports_.take_back() != nullptr) pending_.reset();
-  if (pending_ || !hot_add_.taken()) return;
+  if (pending_ || !upstreams_.taken()) return;
   if (layout_.generation_applied != generation_) {
     layout_.generation_applied = generation_;
     log::info("Configuration {} is in force", generation_);
@@ -74,72 +60,55 @@ void ConfigMonitor::poll() {
   }
   generation_ = config->generation;
   apply_at_once(*config);
-  hot_add_.apply(*config);
+  upstreams_.apply(*config);
   pending_ = std::make_unique<ExportUpdate::List>(export_options(*config));
   exports_.offer(*pending_);
 }
 
-// --- Upstreams that a reload adds
+// --- Upstreams that a reload changes, adds or removes
 
-UpstreamHotAdd::UpstreamHotAdd(const segment::ConfigBlock& started, std::vector<Places> places,
-                               SeqLock<segment::UpstreamPlaces>& shown)
-    : on_reactors_(std::move(places)), shown_(shown) {
-  if (const segment::UpstreamConfig* const model = started.model_of_spares()) model_ = *model;
-  if (started.listens_later()) at_port_ = *started.model_at_port();
-  with_exports_ = started.model_with_exports() != nullptr;
-  places_.count = started.upstream_places();
-  for (std::uint32_t i = 0; i < places_.count; ++i) {
-    const segment::UpstreamConfig& entry = started.upstreams[i];
-    const bool spare = i >= started.upstream_count;
-    const bool can_change = i < on_reactors_.size() && !on_reactors_[i].empty();
-    places_.changes[i] = can_change && (spare || serves_only_exports(entry)) ? 1 : 0;
-    if (!spare) std::ranges::copy(entry.name, places_.names[i].begin());
-  }
+UpstreamChanges::UpstreamChanges(const segment::ConfigBlock& started, std::vector<Slots> slots,
+                                 SeqLock<segment::UpstreamPlaces>& shown)
+    : slots_(std::move(slots)),
+      started_(std::make_unique<const segment::ConfigBlock>(started)),
+      shown_(shown) {
+  places_.count = static_cast<std::uint32_t>(slots_.size());
+  for (std::uint32_t i = 0; i < smaller_of(started.upstream_count, places_.count); ++i)
+    std::ranges::copy(started.upstreams[i].name, places_.names[i].begin());
   shown_.write(places_);
-}
-
-bool UpstreamHotAdd::may_come(const segment::UpstreamConfig& entry, std::uint32_t place) const {
-  const bool at_port = entry.listen_port != 0 && places_.has_spare(place) && at_port_.has_value() &&
-                       entry.has_programs_of(*at_port_);
-  const bool with_exports = entry.handle_tag != 0 && with_exports_;
-  return (at_port || with_exports) && entry.removed == 0 && entry.fits_slot_of(*model_) &&
-         !places_.serves(entry.name);
 }
 
 /// Offers the settings to the slots with other ones. Those of one upstream have been offered the same.
-void UpstreamHotAdd::offer(std::uint32_t place, const segment::UpstreamConfig& entry) {
-  const tcp_upstream::UpstreamSettings settings = upstream_settings(entry);
-  for (tcp_upstream::UpstreamSlot* const slot : on_reactors_[place]) {
-    if (slot->offered() == settings) continue;
-    if (slot == on_reactors_[place].front() && !slot->offered().privileged_port)
-      if (const std::string problem = tcp_upstream::privilege_problem(settings); !problem.empty())
-        log::error("{}", problem);
-    slot->offer(settings);
+void UpstreamChanges::offer(std::uint32_t slot, const segment::UpstreamConfig& entry) {
+  const gateway::UpstreamSettings settings = upstream_settings(entry);
+  const gateway::UpstreamSettings& before = slots_[slot].front()->offered();
+  if (before == settings) return;
+  if (!before.privileged_port)
+    if (const std::string problem = tcp_upstream::privilege_problem(settings); !problem.empty())
+      log::error("{}", problem);
+  if (before.name != settings.name) {
+    if (!before.name.empty()) log::info("Upstream '{}' is no longer served", before.name);
+    log::info("Upstream '{}' is now served", settings.name);
   }
+  std::ranges::copy(entry.name, places_.names[slot].begin());
+  for (gateway::UpstreamSlot* const each : slots_[slot]) each->offer(settings);
 }
 
-void UpstreamHotAdd::apply(const segment::ConfigBlock& config) {
+void UpstreamChanges::apply(const segment::ConfigBlock& config) {
+  std::uint32_t over_rdma = 0;
   for (std::uint32_t i = 0; i < smaller_of(config.upstream_count, places_.count); ++i) {
     const segment::UpstreamConfig& entry = config.upstreams[i];
-    if (std::string_view(places_.names[i].data()) == entry.name && i < on_reactors_.size() &&
-        (on_reactors_[i].empty() || is_same_upstream(on_reactors_[i].front()->offered(), entry))) {
-      offer(i, entry);
-      continue;
-    }
-    if (!places_.may_change(i) || !may_come(entry, i)) continue;
-    if (!places_.has_spare(i))
-      log::info("Upstream '{}' is no longer served", std::string_view(places_.names[i].data()));
-    std::ranges::copy(entry.name, places_.names[i].begin());
-    offer(i, entry);
-    if (entry.listen_port != 0) places_.changes[i] = 0;  // its clients keep using its port
-    log::info("Upstream '{}' is now served", entry.name);
+    if (entry.transport == segment::Transport::Rdma) ++over_rdma;
+    const bool too_many =
+        entry.transport == segment::Transport::Rdma && over_rdma > started_->slots().over_rdma;
+    if (entry.removed == 0 && !too_many && segment::may_serve(*started_, entry)) offer(i, entry);
   }
   shown_.write(places_);
 }
 
-bool UpstreamHotAdd::taken() const noexcept {
-  return std::all_of(on_reactors_.begin(), on_reactors_.end(), [](const Places& places) {
-    return std::all_of(places.begin(), places.end(), [](const auto* place) { return place->settled(); });
+bool UpstreamChanges::taken() const noexcept {
+  return std::all_of(slots_.begin(), slots_.end(), [](const Slots& slots) {
+    return std::all_of(slots.begin(), slots.end(), [](const auto* slot) { return slot->settled(); });
   });
 }
 

@@ -6,13 +6,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/seqlock.h"
-#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
+#include "dataplane/gateway/tcp_upstream/upstream_addresses.h"
 #include "dataplane/process/core.h"
 #include "dataplane/segment/channels.h"
 #include "dataplane/segment/config_block.h"
@@ -20,34 +19,29 @@
 
 namespace sluice::process {
 
-/// Changes of upstreams by a reload. An upstream that is served gets its new settings on every reactor. One
-/// that the reload adds is assigned a slot on every reactor, either a spare slot or that of an upstream that
-/// this or an earlier reload has removed.
-class UpstreamHotAdd {
+/// Applies the upstreams of a reload: the settings of those that are served, and other upstreams in their
+/// slots or in free ones.
+class UpstreamChanges {
  public:
-  /// Slots of one upstream, one per reactor.
-  using Places = std::vector<tcp_upstream::UpstreamSlot*>;
+  /// One slot of each reactor.
+  using Slots = std::vector<gateway::UpstreamSlot*>;
 
-  /// `started` is the configuration that the data plane was built from. `places`, indexed by upstream,
-  /// outlive this object. `shown` publishes which upstream each slot serves, and outlives it too.
-  UpstreamHotAdd(const segment::ConfigBlock& started, std::vector<Places> places,
-                 SeqLock<segment::UpstreamPlaces>& shown);
+  /// `started` is the configuration that the data plane was built from. The slots, by upstream, outlive this
+  /// object. `shown` publishes which upstream each slot serves, and outlives it too.
+  UpstreamChanges(const segment::ConfigBlock& started, std::vector<Slots> slots,
+                  SeqLock<segment::UpstreamPlaces>& shown);
 
-  /// Applies the settings of the upstreams that are served, and assigns slots to those that have been added.
-  /// An upstream that fits no slot, or for which no slot is left, waits for the next start.
+  /// Offers each upstream of the configuration its slot on every reactor. An upstream that fits no slot waits
+  /// for the next start, and the slot keeps the one that it has.
   void apply(const segment::ConfigBlock& config);
-  /// Returns whether every reactor serves the upstreams that it was assigned; apply() is called only then.
+  /// Returns whether every reactor serves the upstreams that it was offered; apply() is called only then.
   bool taken() const noexcept;
 
  private:
-  bool may_come(const segment::UpstreamConfig& entry, std::uint32_t place) const;
-  void offer(std::uint32_t place, const segment::UpstreamConfig& entry);
+  void offer(std::uint32_t slot, const segment::UpstreamConfig& entry);
 
-  const std::vector<Places> on_reactors_;         ///< indexed by upstream
-  std::optional<segment::UpstreamConfig> model_;  ///< none: no upstream has its own exports or port
-  /// Template of an upstream with its own port; none: such an upstream cannot be added.
-  std::optional<segment::UpstreamConfig> at_port_;
-  bool with_exports_ = false;  ///< upstreams with their own exports can be added
+  const std::vector<Slots> slots_;
+  const std::unique_ptr<const segment::ConfigBlock> started_;
   segment::UpstreamPlaces places_;
   SeqLock<segment::UpstreamPlaces>& shown_;
 };
@@ -60,7 +54,7 @@ class ConfigMonitor {
 
   /// Applies the parts of `started` that need no restart. `started` is the configuration that the data plane
   /// was built from. The other arguments outlive the watch.
-  ConfigMonitor(segment::Layout& layout, ExportUpdate& exports, UpstreamHotAdd& hot_add,
+  ConfigMonitor(segment::Layout& layout, ExportUpdate& exports, UpstreamChanges& upstreams,
                 SetSlowCall set_slow_call_ns, const segment::ConfigBlock& started);
 
   /// Applies a newly published configuration. Layout::generation_applied is set when the reactors have
@@ -72,7 +66,7 @@ class ConfigMonitor {
 
   segment::Layout& layout_;
   ExportUpdate& exports_;
-  UpstreamHotAdd& hot_add_;
+  UpstreamChanges& upstreams_;
   const SetSlowCall set_slow_call_ns_;
   std::uint64_t generation_ = 0;
   /// Sequence of Layout::config; zero: a configuration published during the start is read as well.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dataplane/gateway/rdma_upstream/relay.h"
+#include "dataplane/gateway/slots/upstream_slots.h"
 #include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/process/devices.h"
@@ -35,17 +36,19 @@ struct Core {
   Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, const Shared& shared,
        segment::Layout& layout, Clock clock);
 
-  /// Returns the slot of the upstream with this number, for the main thread; null if there is none.
-  tcp_upstream::UpstreamSlot* place(std::uint32_t upstream) const noexcept;
+  void make_slots(const segment::ConfigBlock& config, segment::ReactorArea& area,
+                  const segment::SharedUpstreamAddresses& addresses,
+                  const tcp_upstream::DuplicateRequestCaches& caches, Clock clock);
 
   // Built in order and destroyed in reverse.
   std::unique_ptr<rdma::Device> device;
   rpcrdma::Engine engine;
   service::NullService null;
   tcp_upstream::CreditLimits credits;                  ///< credit limits that upstreams set for clients
-  std::unique_ptr<tcp_upstream::Upstreams> upstreams;  ///< null without upstreams
+  std::unique_ptr<tcp_upstream::Upstreams> upstreams;  ///< null if no upstream can be reached over TCP
   reactor::Reactor reactor;
-  std::vector<std::unique_ptr<rdma_upstream::Relay>> relays;     ///< upstreams over RDMA
+  std::vector<Owned<rdma_upstream::Relay>> relays;               ///< for upstreams over RDMA
+  std::unique_ptr<gateway::UpstreamSlots> slots;                 ///< null without upstreams
   std::unique_ptr<tcp_clients::ReverseGateway> reverse_gateway;  ///< null without the reverse gateway
 };
 

@@ -108,15 +108,14 @@ void DataPlane::look_at_control_part() {
 
 void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, StopSignal& stop,
                           const LogQueue& log) {
-  std::vector<UpstreamHotAdd::Places> places(config_.upstream_places());
-  for (std::uint32_t i = 0; i < places.size(); ++i)
-    for (const auto& core : cores_)
-      if (tcp_upstream::UpstreamSlot* const place = core->place(i)) places[i].push_back(place);
-  UpstreamHotAdd hot_add(config_, std::move(places), layout_.upstream_places);
+  std::vector<UpstreamChanges::Slots> slots(config_.slots().count);
+  for (std::uint32_t i = 0; i < slots.size(); ++i)
+    for (const auto& core : cores_) slots[i].push_back(&core->slots->slot(i));
+  UpstreamChanges upstreams(config_, std::move(slots), layout_.upstream_places);
   const auto set_slow_call_ns = [this](std::uint64_t ns) {
     for (auto& core : cores_) core->engine.set_slow_call_ns(ns);
   };
-  ConfigMonitor config(layout_, exports_->update(), hot_add, set_slow_call_ns, config_);
+  ConfigMonitor config(layout_, exports_->update(), upstreams, set_slow_call_ns, config_);
   notify::ready();
   for (unsigned turn = 0; !stop.requested() && !any_stopped(); ++turn) {
     for (int i = 0; i < kPollsPerBeat && !stop.requested() && !any_stopped(); ++i) {
@@ -149,22 +148,7 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
   engine.add_service(null);
   for (const std::uint16_t port : config.listen_ports())
     if (config.services_at(port) != 0) engine.add_service(null, port);
-  if (config.upstream_count > 0) {
-    tcp_upstream::UpstreamsConfig settings =
-        upstreams_config(config, area, layout.upstream_addresses, shared.caches);
-    settings.ports = &engine.service_ports();
-    upstreams = std::make_unique<tcp_upstream::Upstreams>(*device, credits, settings, clock);
-    for (const auto& [service, port] : upstreams->services()) engine.add_service(*service, port);
-    reactor.add_poller(*upstreams);
-  }
-  for (RelaySetup& setup : relays_config(config, area, layout.upstream_addresses)) {
-    if (setup.spare) setup.config.ports = &engine.service_ports();
-    const std::uint32_t port = setup.spare ? service::kNoPort : setup.config.listen_port;
-    relays.push_back(std::make_unique<rdma_upstream::Relay>(engine, reactor.dialer(), credits, setup.config,
-                                                            *setup.area, clock));
-    for (const auto& service : relays.back()->services()) engine.add_service(*service, port);
-    reactor.add_poller(*relays.back());
-  }
+  if (config.slots().count > 0) make_slots(config, area, layout.upstream_addresses, shared.caches, clock);
   if (shared.listener != nullptr) {
     reverse_gateway = std::make_unique<tcp_clients::ReverseGateway>(
         engine, reactor.dialer(), *shared.listener, reverse_gateway_config(config), area.reverse, clock);
@@ -173,10 +157,36 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
   for (const std::uint16_t port : config.listen_ports()) reactor.listen(port);
 }
 
-tcp_upstream::UpstreamSlot* Core::place(std::uint32_t upstream) const noexcept {
-  for (const auto& relay : relays)
-    if (relay->number() == upstream) return &relay->place();
-  return upstreams ? upstreams->place(upstream) : nullptr;
+/// Makes the upstream slots, and serves the upstreams of the configuration.
+void Core::make_slots(const segment::ConfigBlock& config, segment::ReactorArea& area,
+                      const segment::SharedUpstreamAddresses& addresses,
+                      const tcp_upstream::DuplicateRequestCaches& caches, Clock clock) {
+  const segment::UpstreamSlots sizes = config.slots();
+  for (const ulb::NamedProgram& named : ulb::named_programs())
+    if (const service::Binding* const binding = ulb::find_binding(named.program, named.version))
+      engine.add_later(*binding);
+  std::vector<segment::UpstreamArea*> areas;
+  for (std::uint32_t i = 0; i < sizes.count; ++i)
+    areas.push_back(std::construct_at(&area.upstreams[i]));  // resets the counters of an earlier data plane
+  if (!caches.empty())
+    upstreams = std::make_unique<tcp_upstream::Upstreams>(
+        *device, credits, engine.registry(), upstreams_config(config, area, addresses, caches), clock);
+  for (std::uint32_t i = 0; i < sizes.over_rdma; ++i)
+    relays.push_back(make_owned<rdma_upstream::Relay>(engine, reactor.dialer(), credits,
+                                                      relay_config(config, addresses), clock));
+  gateway::UpstreamSlots::Sides over_rdma;
+  for (const auto& relay : relays) over_rdma.push_back(relay.get());
+  slots = std::make_unique<gateway::UpstreamSlots>(
+      areas, upstreams ? upstreams->sides() : gateway::UpstreamSlots::Sides{}, std::move(over_rdma));
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
+    const gateway::UpstreamSettings settings = upstream_settings(config.upstreams[i]);
+    if (const std::string problem = tcp_upstream::privilege_problem(settings); !problem.empty())
+      throw SetupError(problem);
+    slots->start(i, settings);
+  }
+  reactor.add_poller(*slots);
+  if (upstreams) reactor.add_poller(*upstreams);
+  for (const auto& relay : relays) reactor.add_poller(*relay);
 }
 
 // --- The memory exports

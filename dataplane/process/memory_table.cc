@@ -68,11 +68,7 @@ rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
 }
 
 bool serves_memory(const segment::ConfigBlock& config) {
-  for (std::uint32_t i = 0; i < config.upstream_count; ++i)
-    for (std::uint32_t r = 0; r < config.upstreams[i].route_count; ++r)
-      if (config.upstreams[i].routes[r] == segment::RouteConfig{ulb::kNfsProgram, ulb::kNfs3Version})
-        return false;
-  return config.reverse.in_use == 0;
+  return config.serves_memory();
 }
 
 std::uint64_t export_bytes(const segment::ConfigBlock& config) {
@@ -84,16 +80,8 @@ namespace {
 
 using Line = std::pair<const char*, std::uint64_t>;
 
-/// Returns the number of upstreams over RDMA, including spare slots.
-std::uint32_t rdma_upstreams(const segment::ConfigBlock& config) {
-  const auto first = config.upstreams.begin();
-  const auto at_start = std::count_if(first, first + config.upstream_count, [](const auto& upstream) {
-    return upstream.transport == segment::Transport::Rdma;
-  });
-  return static_cast<std::uint32_t>(at_start) + (config.spares_over_rdma() ? config.spare_places() : 0);
-}
 std::uint32_t tcp_upstreams(const segment::ConfigBlock& config) {
-  return config.upstream_places() - rdma_upstreams(config);
+  return config.slots().over_tcp != 0 ? config.slots().count : 0;
 }
 
 std::uint64_t upstream_bytes(const segment::ConfigBlock& config) {
@@ -112,7 +100,7 @@ std::uint64_t relay_bytes(const segment::ConfigBlock& config) {
   const std::uint32_t record_bytes = tcp::record_bytes(config.max_io_bytes());
   const std::uint64_t each = config.record_buffers * std::uint64_t{record_bytes} +
                              config.item_buffers * std::uint64_t{tcp::kStreamBytes};
-  return config.reactors * (rdma_upstreams(config) * each +
+  return config.reactors * (config.slots().over_rdma * each +
                             (config.connections_to_servers() - reversed) *
                                 rdma_server::server_connection_bytes(config.calls_to_upstream(), record_bytes,
                                                                      config.copied_segment_bytes()));

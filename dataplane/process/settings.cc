@@ -30,78 +30,22 @@ service::Withheld withheld(const segment::WithheldConfig& from) {
   return {.pnfs = from.pnfs != 0, .referrals = from.referrals != 0};
 }
 
-tcp_upstream::UpstreamConfig upstream_config(const segment::ConfigBlock& config,
-                                             const segment::UpstreamConfig& from,
-                                             const segment::SharedUpstreamAddresses& addresses,
-                                             const tcp_upstream::ReplyBuffers& replies) {
-  return tcp_upstream::UpstreamConfig{upstream_settings(from),
-                                      &addresses,
-                                      segment::kMaxUpstreamConnections,
-                                      config.max_calls,
-                                      config.all_connections(),
-                                      config.credits,
-                                      replies};
-}
-
-bool is_rdma(const segment::UpstreamConfig& upstream) {
-  return upstream.transport == segment::Transport::Rdma;
-}
-
-std::vector<service::Route> routes(const segment::UpstreamConfig& from) {
-  std::vector<service::Route> routes;
-  for (std::uint32_t r = 0; r < from.route_count; ++r)
-    routes.push_back({from.routes[r].program, from.routes[r].version});
-  return routes;
-}
-
-rdma_upstream::RelayConfig relay_config(const segment::ConfigBlock& config,
-                                        const segment::UpstreamConfig& from, std::uint32_t number,
-                                        const segment::SharedUpstreamAddresses& addresses) {
-  return {.name = from.name,
-          .number = number,
-          .listen_port = static_cast<std::uint16_t>(from.listen_port),
-          .addresses = &addresses,
-          .port = static_cast<std::uint16_t>(from.port),
-          .server_side = {.connections = from.connections,
-                          .most_connections = from.connection_room(),
-                          .calls = config.calls_to_upstream(),
-                          .inline_bytes = config.inline_bytes,
-                          .record_buffers = require_pool("[forward] record_buffers", config.record_buffers,
-                                                         {{"a long call", 1}, {"its reply", 1}}),
-                          .item_buffers = config.item_buffers,
-                          .max_io_bytes = config.max_io_bytes(),
-                          .pool_segment_bytes = config.copied_segment_bytes(),
-                          .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
-                          .withheld = withheld(from.withheld)},
-          .routes = routes(from)};
-}
-
-/// Returns the programs of spare slots: programs that upstreams can share, for upstreams with their own
-/// exports; and the other programs, for upstreams with their own port.
-std::vector<service::Route> routes_of_spares(const segment::ConfigBlock& config) {
-  std::vector<service::Route> all;
-  const auto add = [&all](const segment::UpstreamConfig* model, bool shared) {
-    if (model == nullptr) return;
-    for (const service::Route& route : routes(*model))
-      if (tcp_upstream::ExportGroup::shares(ulb::binding_or_plain(route.program, route.version)) == shared)
-        all.push_back(route);
-  };
-  add(config.model_with_exports(), true);
-  add(config.model_at_port(), false);
-  return all;
-}
-
 }  // namespace
 
-tcp_upstream::UpstreamSettings upstream_settings(const segment::UpstreamConfig& from) {
-  return {.name = from.name,
-          .port = static_cast<std::uint16_t>(from.port),
-          .connections = from.connections,
-          .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
-          .privileged_port = from.privileged_port != 0,
-          .withheld = withheld(from.withheld),
-          .handle_tag = from.handle_tag,
-          .listen_port = static_cast<std::uint16_t>(from.listen_port)};
+gateway::UpstreamSettings upstream_settings(const segment::UpstreamConfig& from) {
+  gateway::UpstreamSettings settings{.name = from.name,
+                                     .transport = from.transport,
+                                     .port = static_cast<std::uint16_t>(from.port),
+                                     .connections = from.connections,
+                                     .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
+                                     .privileged_port = from.privileged_port != 0,
+                                     .withheld = withheld(from.withheld),
+                                     .handle_tag = from.handle_tag,
+                                     .listen_port = static_cast<std::uint16_t>(from.listen_port)};
+  settings.route_count = smaller_of(from.route_count, segment::kMaxRoutes);
+  for (std::uint32_t r = 0; r < settings.route_count; ++r)
+    settings.routes[r] = {from.routes[r].program, from.routes[r].version};
+  return settings;
 }
 
 std::vector<service::memory::ExportOptions> export_options(const segment::ConfigBlock& config) {
@@ -172,70 +116,46 @@ Owned<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config) {
 
 tcp_upstream::DuplicateRequestCaches request_caches(const segment::ConfigBlock& config) {
   tcp_upstream::DuplicateRequestCaches caches;
-  for (std::uint32_t i = 0; i < config.upstream_places(); ++i) {
-    const bool over_rdma =
-        i < config.upstream_count ? is_rdma(config.upstreams[i]) : config.spares_over_rdma();
-    caches.emplace_back(over_rdma ? nullptr
-                                  : new tcp_upstream::DuplicateRequestCache(
-                                        config.request_cache, config.reactors * config.all_connections()));
-  }
+  if (!config.slots().over_tcp) return caches;
+  for (std::uint32_t i = 0; i < config.slots().count; ++i)
+    caches.push_back(make_owned<tcp_upstream::DuplicateRequestCache>(
+        config.request_cache, config.reactors * config.all_connections()));
   return caches;
 }
 
 tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                                const segment::SharedUpstreamAddresses& addresses,
                                                const tcp_upstream::DuplicateRequestCaches& caches) {
-  const tcp_upstream::ReplyBuffers replies{
-      .records = require_pool("[forward] record_buffers", config.record_buffers,
-                              {{"a call with a long reply, until it is released", 1}}),
-      .items = require_pool("[forward] item_buffers", config.item_buffers,
-                            {{"a call with a short reply, until it is released", 1}}),
-      .max_io_bytes = config.max_io_bytes()};
+  tcp_upstream::UpstreamConfig each;
+  each.addresses = &addresses;
+  each.most_connections = segment::kMaxUpstreamConnections;
+  each.max_calls = config.max_calls;
+  each.max_clients = config.all_connections();
+  each.credits = config.credits;
+  each.replies = {.records = require_pool("[forward] record_buffers", config.record_buffers,
+                                          {{"a call with a long reply, until it is released", 1}}),
+                  .items = require_pool("[forward] item_buffers", config.item_buffers,
+                                        {{"a call with a short reply, until it is released", 1}}),
+                  .max_io_bytes = config.max_io_bytes()};
   tcp_upstream::UpstreamsConfig upstreams;
-  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
-    const segment::UpstreamConfig& from = config.upstreams[i];
-    if (is_rdma(from)) continue;
-    tcp_upstream::UpstreamSetup setup{.config = upstream_config(config, from, addresses, replies),
-                                      .number = i,
-                                      .routes = {},
-                                      .area = &area.upstreams[i]};
-    setup.config.cache = caches[i].get();
-    setup.routes = routes(from);
-    upstreams.upstreams.push_back(std::move(setup));
-  }
-  if (config.spares_over_rdma()) return upstreams;
-  for (std::uint32_t i = config.upstream_count; i < config.upstream_places(); ++i) {
-    const segment::UpstreamConfig& model = *config.model_of_spares();
-    tcp_upstream::UpstreamSetup setup{.config = upstream_config(config, model, addresses, replies),
-                                      .number = i,
-                                      .routes = routes_of_spares(config),
-                                      .area = &area.upstreams[i]};
-    setup.config.name.clear();  // no upstream has an empty name
-    setup.config.handle_tag = setup.config.listen_port = 0;
-    setup.config.cache = caches[i].get();
-    setup.config.spare = true;
-    upstreams.upstreams.push_back(std::move(setup));
+  for (std::uint32_t i = 0; i < caches.size(); ++i) {
+    each.cache = caches[i].get();
+    upstreams.upstreams.push_back({.config = each, .number = i, .area = &area.upstreams[i]});
   }
   return upstreams;
 }
 
-std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
-                                      const segment::SharedUpstreamAddresses& addresses) {
-  std::vector<RelaySetup> relays;
-  const auto add = [&](std::uint32_t number, const segment::UpstreamConfig& from) {
-    relays.push_back(
-        {.config = relay_config(config, from, number, addresses), .area = &area.upstreams[number]});
-  };
-  for (std::uint32_t i = 0; i < config.upstream_count; ++i)
-    if (is_rdma(config.upstreams[i])) add(i, config.upstreams[i]);
-  if (!config.spares_over_rdma()) return relays;
-  for (std::uint32_t i = config.upstream_count; i < config.upstream_places(); ++i) {
-    add(i, *config.model_of_spares());
-    relays.back().config.name.clear();  // no upstream has an empty name
-    relays.back().config.listen_port = 0;
-    relays.back().spare = true;
-  }
-  return relays;
+rdma_upstream::RelayConfig relay_config(const segment::ConfigBlock& config,
+                                        const segment::SharedUpstreamAddresses& addresses) {
+  return {.addresses = &addresses,
+          .server_side = {.connections = config.slots().rdma_connections,
+                          .calls = config.calls_to_upstream(),
+                          .inline_bytes = config.inline_bytes,
+                          .record_buffers = require_pool("[forward] record_buffers", config.record_buffers,
+                                                         {{"a long call", 1}, {"its reply", 1}}),
+                          .item_buffers = config.item_buffers,
+                          .max_io_bytes = config.max_io_bytes(),
+                          .pool_segment_bytes = config.copied_segment_bytes()}};
 }
 
 reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::uint32_t number) {

@@ -27,22 +27,16 @@ reactor::DialConfig dial_config(const segment::ConfigBlock& config);
 tcp_clients::ReverseGatewayConfig reverse_gateway_config(const segment::ConfigBlock& config);
 /// Creates the listener of the reverse gateway; null without a reverse gateway.
 Owned<tcp_clients::Listener> make_listener(const segment::ConfigBlock& config);
-/// Creates the request caches of all reactors, indexed by upstream, including spare slots; null for upstreams
-/// over RDMA.
+/// Creates the request caches of all reactors, indexed by upstream slot; none if no slot is for TCP.
 tcp_upstream::DuplicateRequestCaches request_caches(const segment::ConfigBlock& config);
-/// Returns the settings of an upstream that a reload can change.
-tcp_upstream::UpstreamSettings upstream_settings(const segment::UpstreamConfig& from);
-struct RelaySetup {
-  rdma_upstream::RelayConfig config;
-  bool spare = false;                     ///< its services have no port until an upstream is assigned
-  segment::UpstreamArea* area = nullptr;  ///< outlives the relay
-};
-/// Returns the upstreams over RDMA, followed by spare slots if those are over RDMA, for the reactor of
-/// `area`. `addresses` and the area outlive the relays.
-std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
-                                      const segment::SharedUpstreamAddresses& addresses);
-/// Returns the upstreams over TCP, followed by spare slots if those are over TCP, for the reactor of `area`.
-/// `addresses` and the area outlive the upstreams.
+/// Returns the settings of an upstream.
+gateway::UpstreamSettings upstream_settings(const segment::UpstreamConfig& from);
+/// Returns the configuration of a relay, which serves the upstream of any slot over RDMA. `addresses` outlive
+/// the relay.
+rdma_upstream::RelayConfig relay_config(const segment::ConfigBlock& config,
+                                        const segment::SharedUpstreamAddresses& addresses);
+/// Returns the configuration of each slot over TCP, for the reactor of `area`. `addresses`, the area and the
+/// caches outlive the upstreams.
 tcp_upstream::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                                const segment::SharedUpstreamAddresses& addresses,
                                                const tcp_upstream::DuplicateRequestCaches& caches);

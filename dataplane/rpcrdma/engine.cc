@@ -197,21 +197,48 @@ bool Engine::memory_balanced() const noexcept {
 // --- Services
 
 void ServiceTable::add(service::Service& service, std::uint32_t port) {
-  const service::Binding& binding = service.binding();
-  if (count_ == kMaxServices)
+  add_unoffered(service);
+  if (!offer(service, port))
     throw SetupError("There are more than " + std::to_string(kMaxServices) +
                      " programs and versions to serve. Configure fewer upstreams or services.");
-  if (!has_element(services_, &service)) services_.push_back(&service);
-  entries_[count_++] = {.program = binding.program,
-                        .version = binding.version,
-                        .port = port,
-                        .binding = &binding,
-                        .service = &service};
 }
 
-void ServiceTable::move(const service::Service& service, std::uint32_t port) noexcept {
+void ServiceTable::add_unoffered(service::Service& service) {
+  if (!has_element(services_, &service)) services_.push_back(&service);
+}
+
+bool ServiceTable::offer(service::Service& service, std::uint32_t port) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(has_element(services_, &service), list_membership));
+  if (count_ == kMaxServices) return false;
+  const service::Binding& binding = service.binding();
+  Entry& entry = entries_[count_++];
+  entry = {.program = binding.program,
+           .version = binding.version,
+           .port = port,
+           .binding = &binding,
+           .service = &service};
+  set_procedures(entry);
+  return true;
+}
+
+void ServiceTable::withdraw(const service::Service& service) noexcept {
+  std::uint32_t kept = 0;
   for (std::uint32_t i = 0; i < count_; ++i)
-    if (entries_[i].service == &service) entries_[i].port = port;
+    if (entries_[i].service != &service) entries_[kept++] = entries_[i];
+  count_ = kept;
+}
+
+const ServiceTable::Described* ServiceTable::described(const service::Binding& binding) const noexcept {
+  for (const Described& each : std::span(described_).first(described_count_))
+    if (each.program == binding.program && each.version == binding.version) return &each;
+  return nullptr;
+}
+
+void ServiceTable::set_procedures(Entry& entry) const noexcept {
+  const Described* const known = described(*entry.binding);
+  if (known == nullptr) return;
+  entry.first_procedure = known->first_procedure;
+  entry.procedures = known->procedures;
 }
 
 std::optional<rpc::VersionRange> ServiceTable::versions_of(std::uint32_t program,
@@ -234,25 +261,26 @@ void ServiceTable::describe(segment::CallTable& table) {
   std::uint16_t next = segment::kOtherProcedure;
   name(table.info[next].program_name, "other");
   name(table.info[next++].procedure_name, "other");
-  for (Entry& entry : std::span(entries_).first(count_)) {
-    const service::Binding& binding = *entry.binding;
-    const Entry* same = entries_.data();
-    while (same->program != entry.program || same->version != entry.version) ++same;
-    if (same != &entry) {  // registered at another port; both share their counters
-      entry.first_procedure = same->first_procedure;
-      entry.procedures = same->procedures;
-      continue;
-    }
-    if (next + binding.procedure_names.size() > table.info.size()) continue;
-    entry.first_procedure = next;
-    entry.procedures = static_cast<std::uint32_t>(binding.procedure_names.size());
-    for (std::uint32_t procedure = 0; procedure < binding.procedure_names.size(); ++procedure) {
+  const auto add = [&](const service::Binding& binding) {
+    const std::size_t procedures = binding.procedure_names.size();
+    if (described(binding) != nullptr || procedures == 0 || described_count_ == kMaxDescribed ||
+        next + procedures > table.info.size())
+      return;
+    described_[described_count_++] = {.program = binding.program,
+                                      .version = binding.version,
+                                      .first_procedure = next,
+                                      .procedures = static_cast<std::uint32_t>(procedures)};
+    for (std::uint32_t procedure = 0; procedure < procedures; ++procedure) {
       segment::ProcedureInfo& info = table.info[next++];
       info = {.program = binding.program, .version = binding.version, .procedure = procedure};
       name(info.program_name, binding.name);
       name(info.procedure_name, binding.procedure_names[procedure]);
     }
-  }
+  };
+  described_count_ = 0;
+  for (const Entry& entry : entries()) add(*entry.binding);
+  for (const service::Binding* const binding : later_) add(*binding);
+  for (Entry& entry : std::span(entries_).first(count_)) set_procedures(entry);
   static_cast<void>(SLUICE_INVARIANT(next <= table.info.size(), table_index));
   // Pairs with in_all() and procedures() of the admin views, and add_calls() of the exporter: `info`.
   table.procedures.store(next, std::memory_order_release);

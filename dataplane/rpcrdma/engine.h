@@ -58,8 +58,10 @@ class Engine {
   void add_service(service::Service& service, std::uint32_t port = 0) {
     responders_.services.add(service, port);
   }
-  /// Returns the ports of the registered services. The result lives as long as the engine.
-  service::ServicePorts& service_ports() noexcept { return responders_.services; }
+  /// Counts calls by procedure for a program that may be served later. Called at setup, before measure().
+  void add_later(const service::Binding& binding) { responders_.services.add_later(binding); }
+  /// Returns the registry for services that change while calls are served. It lives as long as the engine.
+  service::ServiceRegistry& registry() noexcept { return responders_.services; }
   const std::vector<service::Service*>& services() const noexcept { return responders_.services.all(); }
   /// Returns the context for requesters, which share memory and counters with the connections they are
   /// attached to.

@@ -90,8 +90,6 @@ struct UpstreamConfig {
   /// Connections per reactor. Tcp: shared by clients, in addition to dedicated ones. Rdma: each client with
   /// calls in progress has one.
   std::uint32_t connections = 4;
-  /// Rdma: connections for which the planes have made room at start. A reload cannot exceed it.
-  std::uint32_t most_connections = 0;
   std::uint32_t call_timeout_s = 0;
   std::uint32_t privileged_port = 0;
   WithheldConfig withheld;
@@ -110,42 +108,35 @@ struct UpstreamConfig {
   /// Generation of the reload that removed this upstream. MOUNT no longer offers it, and the data plane
   /// serves the clients that have mounted it until another upstream takes its slot. Zero: not removed.
   std::uint32_t removed = 0;
-  std::uint32_t hot_added = 0;  ///< nonzero: a reload added it, in a spare slot
 
   /// Returns whether the gateway's MOUNT service mounts its exports: it serves NFS 3 at the gateway's port.
-  bool is_mounted_here() const noexcept {
+  bool is_mounted_here() const noexcept { return listen_port == 0 && has_nfs3(); }
+  bool has_nfs3() const noexcept {
     constexpr RouteConfig kNfs3{.program = 100003, .version = 3};
-    static_cast<void>(SLUICE_INVARIANT(route_count <= kMaxRoutes, table_index));
-    return listen_port == 0 && has_element(std::span(routes).first(route_count), kNfs3);
-  }
-  /// Returns the number of connections for which the planes make room.
-  std::uint32_t connection_room() const noexcept { return larger_of(connections, most_connections); }
-  /// Returns whether a slot that was made for `made_for` has what this upstream needs, besides services of
-  /// its programs.
-  bool fits_slot_of(const UpstreamConfig& made_for) const noexcept {
-    return transport == made_for.transport &&
-           (transport == Transport::Tcp || connections <= made_for.connection_room());
-  }
-  /// Returns whether both upstreams serve the same programs. Each lists a program only once.
-  bool has_programs_of(const UpstreamConfig& other) const noexcept {
-    if (route_count != other.route_count) return false;
-    const std::uint32_t count = smaller_of(route_count, kMaxRoutes);
-    for (std::uint32_t i = 0; i < count; ++i)
-      if (!has_element(std::span(other.routes).first(count), routes[i])) return false;
-    return true;
+    return has_element(std::span(routes).first(smaller_of(route_count, kMaxRoutes)), kNfs3);
   }
 };
 
-/// Upstream slots of a data plane, and the upstreams that it serves.
-struct UpstreamPlaces {
+/// Upstream slots of a data plane, which are alike, and what each of them has. Fixed at start.
+struct UpstreamSlots {
   std::uint32_t count = 0;
-  std::array<std::array<char, kMaxNameBytes>, kMaxUpstreams> names{};  ///< empty: spare slot
-  std::array<std::uint32_t, kMaxUpstreams> changes{};  ///< nonzero: slot may be assigned to another upstream
+  std::uint32_t over_tcp = 0;          ///< nonzero: each slot can be used over TCP
+  std::uint32_t over_rdma = 0;         ///< maximum number of upstreams over RDMA at one time
+  std::uint32_t rdma_connections = 0;  ///< connections per reactor of each upstream over RDMA
+  std::uint32_t memory_exports = 0;    ///< nonzero: NFS 3 is served from the exports in memory
 
-  bool may_change(std::size_t place) const noexcept {
-    return place < smaller_of(count, kMaxUpstreams) && changes[place] != 0;
+  /// Returns whether a slot has what the upstream needs, if it is one of at most `over_rdma` over RDMA.
+  bool fit(const UpstreamConfig& upstream) const noexcept {
+    return upstream.transport == Transport::Tcp ? over_tcp != 0
+                                                : over_rdma != 0 && upstream.connections <= rdma_connections;
   }
-  bool has_spare(std::size_t place) const noexcept { return may_change(place) && names[place][0] == '\0'; }
+};
+
+/// Upstreams that a data plane serves.
+struct UpstreamPlaces {
+  std::uint32_t count = 0;                                             ///< number of slots
+  std::array<std::array<char, kMaxNameBytes>, kMaxUpstreams> names{};  ///< empty: free slot
+
   bool serves(std::string_view name) const noexcept {
     for (const auto& each : names) {
       const std::string_view all(each.data(), each.size());
@@ -258,12 +249,14 @@ struct ConfigBlock {
   std::array<std::byte, 16> handle_key{};  ///< MAC key of file handles; kept across data plane restarts
   std::uint32_t upstream_count = 0;
   std::array<UpstreamConfig, kMaxUpstreams> upstreams;
-  std::uint32_t record_buffers = 128;   ///< per reactor and upstream, for calls with long replies
-  std::uint32_t item_buffers = 512;     ///< per reactor and upstream, for calls with short replies
-  std::uint32_t max_calls = 1024;       ///< outstanding per reactor and upstream over TCP
-  std::uint32_t request_cache = 4096;   ///< calls and replies kept per upstream
-  std::uint32_t callback_clients = 64;  ///< per reactor: clients that upstreams may call back
-  std::uint32_t spare_upstreams = 0;    ///< slots made at start for upstreams that a reload adds
+  std::uint32_t record_buffers = 128;    ///< per reactor and upstream, for calls with long replies
+  std::uint32_t item_buffers = 512;      ///< per reactor and upstream, for calls with short replies
+  std::uint32_t max_calls = 1024;        ///< outstanding per reactor and upstream over TCP
+  std::uint32_t request_cache = 4096;    ///< calls and replies kept per upstream
+  std::uint32_t callback_clients = 64;   ///< per reactor: clients that upstreams may call back
+  std::uint32_t upstreams_max = 0;       ///< slots made at start; zero: one for each upstream
+  std::uint32_t rdma_upstreams_max = 0;  ///< of them, over RDMA; zero: as many as there are at start
+  UpstreamSlots started_slots;           ///< of the running data plane; empty: as the other members require
   ReverseConfig reverse;
   std::uint32_t slow_call_ms = 1000;  ///< calls that take longer are recorded; zero: none
 
@@ -277,11 +270,27 @@ struct ConfigBlock {
   /// servers.
   std::uint32_t all_connections() const noexcept { return max_connections + connections_to_servers(); }
   std::uint32_t connections_to_servers() const noexcept {
+    const UpstreamSlots made = slots();
+    return (reverse.in_use != 0 ? reverse.connections : 0) + made.over_rdma * made.rdma_connections;
+  }
+  /// Returns the upstream slots of the running data plane, or those that a start would make.
+  UpstreamSlots slots() const noexcept {
     static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
-    std::uint32_t count = reverse.in_use != 0 ? reverse.connections : 0;
-    for (std::uint32_t i = 0; i < upstream_count; ++i)
-      if (upstreams[i].transport == Transport::Rdma) count += upstreams[i].connection_room();
-    return spares_over_rdma() ? count + spare_places() * model_of_spares()->connection_room() : count;
+    if (started_slots.count != 0) return started_slots;
+    constexpr std::uint32_t kUsualConnections = 16;  // of an upstream over RDMA that a reload adds
+    std::uint32_t now_over_rdma = 0;
+    UpstreamSlots made;
+    for (std::uint32_t i = 0; i < upstream_count; ++i) {
+      if (upstreams[i].transport != Transport::Rdma) continue;
+      ++now_over_rdma;
+      made.rdma_connections = larger_of(made.rdma_connections, upstreams[i].connections);
+    }
+    made.memory_exports = serves_memory() ? 1 : 0;
+    made.count = larger_of(upstream_count, smaller_of(upstreams_max, kMaxUpstreams));
+    made.over_tcp = made.count > now_over_rdma ? 1 : 0;
+    made.over_rdma = larger_of(now_over_rdma, smaller_of(rdma_upstreams_max, made.count));
+    if (made.over_rdma > now_over_rdma && now_over_rdma == 0) made.rdma_connections = kUsualConnections;
+    return made;
   }
   /// Returns the maximum of calls outstanding on one connection to an RDMA upstream: the calls of the client
   /// that uses it, and one liveness probe of the gateway.
@@ -314,57 +323,20 @@ struct ConfigBlock {
       if (upstreams[i].listen_port != 0) add(upstreams[i].listen_port);
     return ports;
   }
+  /// Returns whether memory exports are served: not by the reverse gateway, and not if NFS 3 is forwarded to
+  /// an upstream.
+  bool serves_memory() const noexcept {
+    static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
+    for (std::uint32_t i = 0; i < upstream_count; ++i)
+      if (upstreams[i].has_nfs3()) return false;
+    return reverse.in_use == 0;
+  }
   /// Returns the port at which clients reach the upstream.
   std::uint32_t port_of(const UpstreamConfig& upstream) const noexcept {
     return upstream.listen_port != 0 ? upstream.listen_port : port;
   }
   /// Returns UpstreamConfig::listen_port of the services for clients that connect to port `asked`.
   std::uint32_t services_at(std::uint32_t asked) const noexcept { return asked == port ? 0 : asked; }
-
-  // Templates for upstreams that a reload adds: the first upstream with its own exports, and the first one
-  // over TCP with its own port. If there is neither, the first one over RDMA with its own port. Null if there
-  // is no template. The pointers point into this block.
-  const UpstreamConfig* model_with_exports() const noexcept {
-    static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
-    for (std::uint32_t i = 0; i < upstream_count; ++i)
-      if (upstreams[i].handle_tag != 0) return &upstreams[i];
-    return nullptr;
-  }
-  const UpstreamConfig* model_at_port() const noexcept {
-    static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
-    const UpstreamConfig* over_rdma = nullptr;
-    for (std::uint32_t i = 0; i < upstream_count; ++i) {
-      if (upstreams[i].listen_port == 0) continue;
-      if (upstreams[i].transport == Transport::Tcp) return &upstreams[i];
-      if (over_rdma == nullptr) over_rdma = &upstreams[i];
-    }
-    return model_with_exports() == nullptr ? over_rdma : nullptr;
-  }
-  /// Returns the template of spare upstreams, except for their programs; null if there is none.
-  const UpstreamConfig* model_of_spares() const noexcept {
-    const UpstreamConfig* const model = model_with_exports();
-    return model != nullptr ? model : model_at_port();
-  }
-  /// Returns whether a reload may add an upstream with its own port. The loopback driver listens at start
-  /// only.
-  bool listens_later() const noexcept { return driver != Driver::Loopback && model_at_port() != nullptr; }
-  /// Returns whether all upstreams that a reload adds are reached over RDMA, rather than all over TCP.
-  bool spares_over_rdma() const noexcept {
-    const UpstreamConfig* const model = model_of_spares();
-    return model != nullptr && model->transport == Transport::Rdma;
-  }
-  std::uint32_t spare_places() const noexcept {
-    static_cast<void>(SLUICE_INVARIANT(upstream_count <= kMaxUpstreams, table_index));
-    if (model_of_spares() == nullptr) return 0;
-    // Over RDMA each upstream has its own connections, and a data plane that restarts under this control
-    // plane must have as many as its predecessor.
-    std::uint32_t taken = 0;
-    for (std::uint32_t i = 0; i < upstream_count; ++i)
-      if (upstreams[i].transport == Transport::Rdma) taken += upstreams[i].hot_added;
-    return smaller_of(spare_upstreams - smaller_of(taken, spare_upstreams), kMaxUpstreams - upstream_count);
-  }
-  /// Returns the number of upstream slots, including spare ones.
-  std::uint32_t upstream_places() const noexcept { return upstream_count + spare_places(); }
 
   /// Returns the configured port that `reactor` polls; null: the first usable port. Points into this block.
   const VerbsPort* verbs_port(std::uint32_t reactor) const noexcept {
@@ -375,6 +347,16 @@ struct ConfigBlock {
   /// Exports. The index of an entry is part of its file handles, so a path keeps its index.
   std::array<ExportConfig, kMaxExports> exports;
 };
+
+/// Returns whether the data plane that has started with `started` can serve an upstream that a reload adds or
+/// changes. The loopback driver listens at the ports of the start only, and NFS 3 of the memory exports is
+/// served until the data plane ends.
+inline bool may_serve(const ConfigBlock& started, const UpstreamConfig& upstream) {
+  if (!started.slots().fit(upstream)) return false;
+  if (upstream.is_mounted_here() && started.slots().memory_exports != 0) return false;
+  return started.driver != Driver::Loopback || upstream.listen_port == 0 ||
+         has_element(started.listen_ports(), static_cast<std::uint16_t>(upstream.listen_port));
+}
 
 /// Returns whether the other end of the ethdev is a client's process or virtual machine. Such a link is down
 /// before the client starts and after it has ended.

@@ -56,7 +56,8 @@ inline constexpr IntegerRange<ConfigBlock> kBlockRanges[] = {
     {"forward.max_calls", &ConfigBlock::max_calls, 16, 65536},
     {"forward.request_cache", &ConfigBlock::request_cache, 16, 1u << 20},
     {"forward.callback_clients", &ConfigBlock::callback_clients, 0, 4096},
-    {"forward.spare_upstreams", &ConfigBlock::spare_upstreams, 0, kMaxUpstreams - 1},
+    {"forward.upstreams_max", &ConfigBlock::upstreams_max, 0, kMaxUpstreams},
+    {"forward.rdma_upstreams_max", &ConfigBlock::rdma_upstreams_max, 0, kMaxUpstreams},
     {"observability.slow_call_ms", &ConfigBlock::slow_call_ms, 0, 3'600'000},
 };
 

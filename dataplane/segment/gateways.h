@@ -111,6 +111,15 @@ struct UpstreamArea {
   Histogram upstream_ns;          ///< time from sending the call to the last byte of its reply
   Histogram gateway_ns;           ///< time from the service's execute() to sending the call
 
+  /// Resets the gauges when no upstream is served over a transport any more. Called by the single writer.
+  void clear_gauges() noexcept {
+    for (auto* const gauge :
+         {&connections, &connecting, &outstanding, &waiting, &credit_limit, &uring_features})
+      gauge->store(0, std::memory_order_relaxed);
+    for (PoolUse& pool : pools)
+      for (auto* const gauge : {&pool.buffers, &pool.held, &pool.waiting})
+        gauge->store(0, std::memory_order_relaxed);
+  }
   /// Resets the counters when the slot is assigned to another upstream. Called by the single writer; gauges
   /// are updated anyway.
   void clear() noexcept {

@@ -243,6 +243,10 @@ std::string defect_of(const ConfigBlock& config) {
   validation.within("upstream", config.upstream_count, 0, kMaxUpstreams);
   for (std::uint32_t i = 0; i < smaller_of(config.upstream_count, kMaxUpstreams); ++i)
     validate_upstream(validation, config.upstreams[i]);
+  const UpstreamSlots& made = config.started_slots;
+  validation.within("upstream slots", made.count, made.count > 0 ? config.upstream_count : 0, kMaxUpstreams);
+  validation.within("upstream slots over RDMA", made.over_rdma, 0, kMaxUpstreams);
+  validation.within("connections of a slot over RDMA", made.rdma_connections, 0, kMaxUpstreamConnections);
   if (config.reverse.in_use != 0) validate_reverse(validation, config.reverse);
   validate_exports(validation, config);
   if (!validation.defect().empty()) return validation.defect();

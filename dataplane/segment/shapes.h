@@ -185,9 +185,10 @@ SLUICE_SHAPE(ExportConfig, in_use, path, read_only, root_squash, all_squash, ano
 SLUICE_SHAPE(RouteConfig, program, version)
 SLUICE_SHAPE(WithheldConfig, pnfs, referrals)
 SLUICE_SHAPE(UpstreamConfig, name, host_count, hosts, transport, port, listen_port, connections,
-             most_connections, call_timeout_s, privileged_port, withheld, mount_port, allowed_count, allowed,
-             route_count, routes, handle_tag, prefix, export_count, exports, removed, hot_added)
-SLUICE_SHAPE(UpstreamPlaces, count, names, changes)
+             call_timeout_s, privileged_port, withheld, mount_port, allowed_count, allowed, route_count,
+             routes, handle_tag, prefix, export_count, exports, removed)
+SLUICE_SHAPE(UpstreamSlots, count, over_tcp, over_rdma, rdma_connections, memory_exports)
+SLUICE_SHAPE(UpstreamPlaces, count, names)
 SLUICE_SHAPE(ReverseConfig, in_use, listen_address, listen_port, server, server_port, clients, connections,
              calls, record_buffers, item_buffers, call_timeout_s, withheld, mount_address, mount_port,
              privileged_clients, allowed_count, allowed)
@@ -201,7 +202,8 @@ SLUICE_SHAPE(ConfigBlock, generation, reactors, choose_cpus, cpus, numa_nodes, d
              progress_timeout_s, hold_calls, version_1_memory_s, reply_buffer_bytes, call_buffers,
              large_reply_buffers, max_io_mib, reply_chunks_if_needed, memory_bytes, max_files, handle_key,
              upstream_count, upstreams, record_buffers, item_buffers, max_calls, request_cache,
-             callback_clients, spare_upstreams, reverse, slow_call_ms, exports)
+             callback_clients, upstreams_max, rdma_upstreams_max, started_slots, reverse, slow_call_ms,
+             exports)
 
 SLUICE_SHAPE(UpstreamAddress, address, answers, failures, host)
 SLUICE_SHAPE(UpstreamAddressList, name, port, count, addresses)

@@ -17,6 +17,7 @@ constexpr std::uint16_t kPort = 20049;
 constexpr std::uint32_t kCredits = 128;
 constexpr std::uint32_t kInlineBytes = 4096;
 constexpr const char* kUpstream = "upstream";
+constexpr service::Route kPrograms[] = {{ulb::kNfsProgram, ulb::kNfs3Version}};
 
 rpcrdma::EngineConfig server_config(const GatewayShape& shape) {
   rpcrdma::EngineConfig config;
@@ -58,27 +59,39 @@ Gateway::Gateway(const GatewayShape& shape)
 }
 
 Gateway::Gateway(std::uint16_t upstream_port, const GatewayShape& shape) : Gateway(shape) {
-  upstreams_ = std::make_unique<tcp_upstream::Upstreams>(*server_device_, credits_,
-                                                         upstream_config(upstream_port, shape), &now_ns);
-  for (const auto& [service, port] : upstreams_->services()) server_.add_service(*service, port);
+  const tcp_upstream::UpstreamsConfig config = upstream_config(upstream_port, shape);
+  upstreams_ = std::make_unique<tcp_upstream::Upstreams>(*server_device_, credits_, server_.registry(),
+                                                         config, &now_ns);
+  serve(config.upstreams.front().config);
   for (std::uint32_t i = 0; i < shape.clients; ++i) connect();
 }
 
 Gateway::Gateway(const ForwardedShape& calls, const GatewayShape& shape) : Gateway(shape) {
   rdma_server_ = std::make_unique<RdmaServer>(fabric_, calls);
-  relay_ = std::make_unique<rdma_upstream::Relay>(
+  relays_.push_back(make_owned<rdma_upstream::Relay>(
       server_, dialer_, credits_,
-      rdma_upstream::RelayConfig{.name = kUpstream,
-                                 .addresses = addresses_.get(),
-                                 .port = kRdmaServerPort,
+      rdma_upstream::RelayConfig{.addresses = addresses_.get(),
                                  .server_side = {.connections = shape.clients,
                                                  .calls = kCredits,
                                                  .record_buffers = 64,
-                                                 .max_io_bytes = shape.max_io_bytes},
-                                 .routes = {{ulb::kNfsProgram, ulb::kNfs3Version}}},
-      *area_, &now_ns);
-  for (const auto& service : relay_->services()) server_.add_service(*service);
+                                                 .max_io_bytes = shape.max_io_bytes}},
+      &now_ns));
+  gateway::UpstreamSettings settings{.name = kUpstream,
+                                     .transport = segment::Transport::Rdma,
+                                     .port = kRdmaServerPort,
+                                     .connections = shape.clients};
+  settings.set_programs(kPrograms);
+  serve(settings);
   for (std::uint32_t i = 0; i < shape.clients; ++i) connect();
+}
+
+void Gateway::serve(const gateway::UpstreamSettings& settings) {
+  gateway::UpstreamSlots::Sides over_rdma;
+  for (const auto& relay : relays_) over_rdma.push_back(relay.get());
+  slots_ = std::make_unique<gateway::UpstreamSlots>(
+      std::vector<segment::UpstreamArea*>{area_.get()},
+      upstreams_ ? upstreams_->sides() : gateway::UpstreamSlots::Sides{}, std::move(over_rdma));
+  slots_->start(0, settings);
 }
 
 /// Closes the connections and polls until they have ended, because connections use the relay until then.
@@ -98,7 +111,7 @@ tcp_upstream::UpstreamsConfig Gateway::upstream_config(std::uint16_t port, const
   setup.config.credits = kCredits;
   setup.config.replies.max_io_bytes = shape.max_io_bytes;
   setup.config.cache = &cache_;
-  setup.routes = {{ulb::kNfsProgram, ulb::kNfs3Version}};
+  setup.config.set_programs(kPrograms);
   setup.area = area_.get();
   return {.upstreams = {setup}};
 }
@@ -216,9 +229,9 @@ void Gateway::poll(std::uint64_t now) {
 void Gateway::poll_reactor(std::uint64_t now) {
   server_.poll(now);
   if (upstreams_) upstreams_->poll(now);
-  if (!relay_) return;
+  if (relays_.empty()) return;
   dialer_.poll();
-  relay_->poll(now);
+  relays_.front()->poll(now);
 }
 
 }  // namespace sluice::bench

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dataplane/gateway/rdma_upstream/relay.h"
+#include "dataplane/gateway/slots/upstream_slots.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/bench/forward_calls.h"
@@ -56,6 +57,7 @@ class Gateway {
 
   explicit Gateway(const GatewayShape& shape);
   tcp_upstream::UpstreamsConfig upstream_config(std::uint16_t port, const GatewayShape& shape);
+  void serve(const gateway::UpstreamSettings& settings);
   void connect();
   void begin(Call& call, const ForwardedShape& shape);
   static void submit(Call& call);
@@ -77,7 +79,8 @@ class Gateway {
   std::unique_ptr<tcp_upstream::Upstreams> upstreams_;
   std::unique_ptr<RdmaServer> rdma_server_;
   RelayDialer dialer_;
-  std::unique_ptr<rdma_upstream::Relay> relay_;
+  std::vector<Owned<rdma_upstream::Relay>> relays_;  ///< at most one
+  std::unique_ptr<gateway::UpstreamSlots> slots_;
   std::vector<std::unique_ptr<rpcrdma::Requester>> requesters_;  ///< requesters of the clients
   std::vector<std::byte> message_;
   Rate rate_;

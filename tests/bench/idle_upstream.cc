@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "cli/bench/client.h"
+#include "dataplane/gateway/slots/upstream_slots.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/ulb/nfs3.h"
 #include "pmd/loopback/loopback.h"
+#include "tests/unit/gateway/open_registry.h"
 
 namespace sluice::bench {
 namespace {
@@ -48,10 +50,12 @@ double longest_turn_us(std::uint32_t clients, double seconds) {
   setup.config.addresses = addresses.get();
   setup.config.max_clients = clients;
   setup.config.cache = &cache;
-  setup.routes = {{ulb::kNfsProgram, ulb::kNfs3Version}};
   setup.area = area.get();
   made_up_ns = now_ns();
-  tcp_upstream::Upstreams upstreams(*device, credits, {.upstreams = {setup}}, &made_up_clock);
+  OpenRegistry registry;
+  tcp_upstream::Upstreams upstreams(*device, credits, registry, {.upstreams = {setup}}, &made_up_clock);
+  gateway::UpstreamSlots slots({area.get()}, upstreams.sides(), {});
+  slots.start(0, setup.config);
   longest_of_interval_us(upstreams);
   std::vector<double> longest;
   for (const std::uint64_t begin_ns = now_ns();

@@ -177,7 +177,7 @@ def at_a_port_of_its_own(b):
 
 
 def another_one_comes_by_a_reload(b):
-    b.serve(1, ROCE_GUEST, AT_ITS_PORT + "[forward]\nspare_upstreams = 1\n", connections=4)
+    b.serve(1, ROCE_GUEST, AT_ITS_PORT + "[forward]\nupstreams_max = 3\nrdma_upstreams_max = 3\n", connections=4)
     with mounted_at(b, OWN_PORT), b.under_random_io("/mnt/nfs/meanwhile", 4719):
         with open(b.planes.config, "a", encoding="utf-8") as file:
             file.write(AT_A_PORT.format(name="later", port=LATER_PORT))
@@ -191,6 +191,27 @@ def another_one_comes_by_a_reload(b):
     calls = calls_by_upstream(b)
     if calls["upstream"] > 0 or calls["own"] == 0 or calls["later"] < 100:
         raise Failed(f"calls: {calls}")
+
+
+def an_upstream_changes_its_transport(b):
+    """A reload moves an upstream to TCP under I/O, and back. The server takes the session on the new connection (RFC 8881, section 2.10.3.1)."""
+    b.serve(1, ROCE_GUEST, AT_ITS_PORT + "[forward]\nupstreams_max = 2\nrdma_upstreams_max = 2\n", connections=4)
+    over_rdma = AT_ITS_PORT
+    over_tcp = AT_ITS_PORT.replace('transport = "rdma"', 'transport = "tcp"').replace(ROCE_GUEST, PLAIN_GUEST)
+    with mounted_at(b, OWN_PORT), b.under_random_io("/mnt/nfs/across", 4723):
+        for now, then in ((over_rdma, over_tcp), (over_tcp, over_rdma)):
+            with open(b.planes.config, encoding="utf-8") as file:
+                text = file.read()
+            with open(b.planes.config, "w", encoding="utf-8") as file:
+                file.write(text.replace(now, then))
+            told = b.ask(b.planes, "config", "reload")
+            if told["in_force"] != [f"upstream.own.{key}" for key in ("address", "port", "transport")] or told["restart_both_planes"]:
+                raise Failed(told)
+            before = calls_by_upstream(b)["own"]
+            b.lab.wait("further calls", lambda before=before: calls_by_upstream(b)["own"] > before + 100)
+            io_uring = {each["name"]: each["io_uring"] for each in b.ask(b.planes, "upstreams")}["own"]
+            if bool(io_uring) != (then == over_tcp):
+                raise Failed(f"io_uring: {io_uring}")
 
 
 def the_connection_to_the_server_is_lost(b):
@@ -253,7 +274,7 @@ def data_plane_is_killed(b):
 
 TESTS = [tree("3"), tree("4.0"), tree("4.1"), tree("4.2"), verified_random_io("3"), verified_random_io("4.1"),
          a_delegation_is_recalled_through_the_gateway, the_connection_to_the_server_is_lost, control_plane_is_killed,
-         at_a_port_of_its_own, another_one_comes_by_a_reload, version_2_on_the_far_side, data_plane_is_killed]
+         at_a_port_of_its_own, another_one_comes_by_a_reload, an_upstream_changes_its_transport, version_2_on_the_far_side, data_plane_is_killed]
 
 if __name__ == "__main__":
     chosen = [test for test in TESTS if len(sys.argv) < 5 or test.__name__ in sys.argv[4:]]

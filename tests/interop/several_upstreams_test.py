@@ -49,7 +49,7 @@ LATER_PORT = 20051
 LATER = AT_ITS_PORT % ("later", LATER_PORT)
 PLACE = """
 [forward]
-spare_upstreams = 1
+upstreams_max = 5
 record_buffers = 64
 """
 

@@ -591,7 +591,7 @@ def upstream_of(name, more=""):
 
 
 def forward_to_it(bench):
-    bench.start("forward", "[memory]\nsize_mib = 16\n[forward]\nspare_upstreams = 1\nrecord_buffers = 32\n" +
+    bench.start("forward", "[memory]\nsize_mib = 16\n[forward]\nupstreams_max = 3\nrecord_buffers = 32\n" +
                 upstream_of("nas") + upstream_of("another", "listen_port = 20053"), mount_port=20050, port=20051)
     try:
         with open(f"{bench.server.dir}/forward.toml", "a", encoding="utf-8") as file:

@@ -60,7 +60,7 @@ class Planes(common.Planes):
     def serve(self, *filers):
         self.write_config(f'segment = "{self.name}"\n[reactor]\nidle = "backoff"\n[device]\nloopback_path = "{self.fabric}"\n'
                           f'[admin]\nsocket = "{self.socket}"\n[metrics]\naddress = ""\n[mount]\nport = 0\nrpcbind = false\n'
-                          "[forward]\nspare_upstreams = 1\nrecord_buffers = 64\n" + "".join(filer.entry() for filer in filers))
+                          "[forward]\nupstreams_max = 2\nrecord_buffers = 64\n" + "".join(filer.entry() for filer in filers))
 
     def up(self):
         self.wait("both planes up", lambda: (s := self.ctl("status")) and s["data_plane"]["alive"])

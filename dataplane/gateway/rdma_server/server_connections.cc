@@ -173,7 +173,7 @@ void ServerSide::release_buffer(PoolBuffer& buffer) noexcept {
 
 rpcrdma::Connection* ServerSide::dial(ServerConnection& connection, rpcrdma::Requester& requester) noexcept {
   rpcrdma::Connection* const dialed = server_ ? dialer_.dial(*server_, requester, callee_) : nullptr;
-  count(dialed == nullptr ? counters_.dials_failed : counters_.dials);
+  count(dialed == nullptr ? counters().dials_failed : counters().dials);
   static_cast<void>(
       SLUICE_INVARIANT(dialed == nullptr || dialed->number() < by_connection_.size(), table_index));
   if (dialed != nullptr) by_connection_[dialed->number()] = &connection;

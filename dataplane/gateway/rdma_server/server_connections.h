@@ -32,6 +32,10 @@ class ServerConnections {
   void set_limit(std::uint32_t limit) noexcept {
     limit_ = smaller_of(larger_of(limit, 1u), static_cast<std::uint32_t>(connections_.size()));
   }
+  /// Returns the number of connections that are assigned or not closed yet.
+  std::uint32_t in_use() const noexcept {
+    return static_cast<std::uint32_t>(connections_.size() - free_.size());
+  }
   /// Returns a connection, or null after queueing the client, which then gets one through
   /// ServerUser::on_lent().
   ServerConnection* take(ServerUser& client) noexcept;
@@ -54,9 +58,6 @@ class ServerConnections {
   std::uint32_t outstanding() const noexcept;
 
  private:
-  std::uint32_t in_use() const noexcept {
-    return static_cast<std::uint32_t>(connections_.size() - free_.size());
-  }
   bool may_assign() const noexcept { return !free_.empty() && in_use() < limit_; }
   /// Returns how many connections have to be returned, for waiting clients and because of the limit.
   std::uint32_t needed() const noexcept {

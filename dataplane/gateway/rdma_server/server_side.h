@@ -84,6 +84,13 @@ class ServerSide {
   ServerSide(const ServerSide&) = delete;
   ServerSide& operator=(const ServerSide&) = delete;
 
+  /// Sets the counters, which outlive their use.
+  void set_counters(const ServerCounters& counters) noexcept { counters_.emplace(counters); }
+  /// Forgets the server, because another one replaces it. Requires that no connection is in use.
+  void forget_server() noexcept {
+    server_.reset();
+    compared_.forget();
+  }
   /// Sets the server's address. No connection is made before the first call.
   void set_server(const Server& server) noexcept {
     server_ = server;
@@ -121,8 +128,8 @@ class ServerSide {
   bool take_released() noexcept { return std::exchange(released_, false); }
   /// Counts a call that was ended at an operation with this number, which the gateway does not know.
   void note_unknown_operation(std::uint32_t number) noexcept {
-    count(counters_.unknown_operations);
-    counters_.unknown_operation.note(number);
+    count(counters().unknown_operations);
+    counters().unknown_operation.note(number);
   }
 
   void tick(std::uint64_t now_ns) noexcept { connections_.tick(now_ns); }
@@ -140,7 +147,7 @@ class ServerSide {
   }
   /// Returns the protection domain of the connections to the server.
   rdma::ProtectionDomain domain() const noexcept { return domain_; }
-  const ServerCounters& counters() const noexcept { return counters_; }
+  const ServerCounters& counters() const noexcept { return *counters_; }
   static void count(std::atomic<std::uint64_t>& counter) noexcept {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -166,7 +173,7 @@ class ServerSide {
   ServerSideConfig config_;  ///< changed by apply()
   ulb::ComparedAttributes compared_{config_.carried(), config_.withheld};
   Dialer& dialer_;
-  const ServerCounters counters_;
+  std::optional<ServerCounters> counters_;  ///< always has a value
   const Clock clock_;
   std::optional<Server> server_;
   const rdma::ProtectionDomain domain_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/gateway/rdma_upstream/relay.h"
 
+#include <memory>
 #include <utility>
 
 #include "dataplane/base/invariant.h"
@@ -30,54 +31,73 @@ rdma_server::ServerCounters counters_of(segment::UpstreamArea& area) {
 }  // namespace
 
 Relay::Relay(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, tcp_upstream::CreditLimits& credits,
-             const RelayConfig& config, segment::UpstreamArea& area, Clock clock)
+             const RelayConfig& config, Clock clock)
     : credits_(credits),
-      number_(config.number),
-      area_(area),
+      registry_(engine.registry()),
       clock_(clock),
-      ports_(config.ports),
-      place_(*this, config),
-      addresses_(*config.addresses, config.name, config.port),
-      server_(engine, dialer, config.server_side, counters_of(area), clock) {
-  std::construct_at(&area_);  // discards the counters of an earlier data plane
+      addresses_(*config.addresses, {}),
+      server_(engine, dialer, config.server_side, counters_of(unused_area_), clock) {
   for (std::uint32_t i = 0; i < engine.connection_count(); ++i)
     clients_.push_back(make_owned<RelayClient>(*this));
-  for (const service::Route& route : config.routes)
-    services_.push_back(make_owned<RelayService>(*this, ulb::binding_or_plain(route.program, route.version)));
-  if (ports_ != nullptr) return;  // a spare slot does not limit client credits before it is assigned
-  credits_.use(number_);
-  follow_address();
+  services_ = make_owned<gateway::ProgramServices<RelayService, std::uint32_t>>([this] {
+    auto service = make_owned<RelayService>(*this);
+    registry_.add_unoffered(*service);
+    return service;
+  });
 }
 
-Relay::Place::Place(Relay& relay, const RelayConfig& config)
-    : UpstreamSlot({.name = config.name,
-                    .port = config.port,
-                    .connections = config.server_side.connections,
-                    .call_timeout_ns = config.server_side.call_timeout_ns,
-                    .withheld = config.server_side.withheld,
-                    .listen_port = config.listen_port}),
-      relay_(relay) {}
+Relay::~Relay() = default;
 
-void Relay::apply(const tcp_upstream::UpstreamSettings& settings) noexcept {
-  server_.apply(settings.connections, settings.call_timeout_ns, settings.withheld);
-}
-
-void Relay::assign(const tcp_upstream::UpstreamSettings& settings) noexcept {
-  if (!SLUICE_INVARIANT(ports_ != nullptr && calls_waiting_ == 0, gateway_state)) return;
-  apply(settings);
+void Relay::begin(const gateway::UpstreamSettings& settings, std::uint32_t number,
+                  segment::UpstreamArea& area) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(!in_use() && calls_waiting_ == 0, gateway_state));
+  number_ = number;
+  area_ = &area;
+  server_.set_counters(counters_of(area));
+  server_.forget_server();
   credits_.use(number_);
   addresses_.select(settings.name, settings.port);
   follow_address();
-  for (const auto& service : services_) ports_->move(*service, settings.listen_port);
+}
+
+bool Relay::serve(const gateway::UpstreamSettings& settings) noexcept {
+  server_.apply(settings.connections, settings.call_timeout_ns, settings.withheld);
+  return services_->serve(
+      settings.programs(), [&](const service::Binding&) -> std::uint32_t { return settings.listen_port; },
+      [this](RelayService& service, std::uint32_t port) { return registry_.offer(service, port); },
+      [this](RelayService& service, std::uint32_t) { registry_.withdraw(service); });
+}
+
+void Relay::withdraw() noexcept {
+  services_->withdraw_all([this](RelayService& service, std::uint32_t) { registry_.withdraw(service); });
+}
+
+bool Relay::drain() noexcept {
+  const std::uint64_t now_ns = clock_();
+  if (draining_since_ns_ == 0) draining_since_ns_ = now_ns;
+  if (!parted_) {
+    const bool has_calls = calls_waiting_ > 0 || server_.connections().outstanding() > 0;
+    if (has_calls && now_ns - draining_since_ns_ < gateway::kLeaveNs) return false;
+    for (const auto& client : clients_) client->leave();
+    parted_ = true;
+  }
+  const bool closing = has_match(clients_, [](const auto& client) { return client->closing(); });
+  if (closing || server_.connections().in_use() > 0) return false;
+  static_cast<void>(SLUICE_INVARIANT(calls_waiting_ == 0 && scheduled_.empty(), pool_balance));
+  area_->clear_gauges();
+  area_ = &unused_area_;
+  server_.set_counters(counters_of(unused_area_));
+  parted_ = false;
+  draining_since_ns_ = 0;
+  return true;
 }
 
 bool Relay::poll(std::uint64_t now_ns) noexcept {
-  place_.poll_slot();
   const bool work = !scheduled_.empty();
   while (RelayClient* const client = scheduled_.pop_front()) client->act();
   if (server_.take_released()) waiting_.on_release();
   resume_waiting();
-  if (now_ns - ticked_ns_ >= kTickNs) {
+  if (in_use() && now_ns - ticked_ns_ >= kTickNs) {
     ticked_ns_ = now_ns;
     tick(clock_());
   }
@@ -115,14 +135,14 @@ void Relay::follow_address() noexcept {
   if (address == nullptr) return;
   server_.set_server(
       {.address = *address, .port = addresses_.port(), .credits_requested = server_.config().calls});
-  area_.address.write(*address);
+  area_->address.write(*address);
 }
 
 void Relay::publish() noexcept {
-  area_.waiting.store(calls_waiting_, std::memory_order_relaxed);
-  area_.connections.store(server_.connections().connected(), std::memory_order_relaxed);
-  area_.connecting.store(server_.connections().connecting(), std::memory_order_relaxed);
-  area_.outstanding.store(server_.connections().outstanding(), std::memory_order_relaxed);
+  area_->waiting.store(calls_waiting_, std::memory_order_relaxed);
+  area_->connections.store(server_.connections().connected(), std::memory_order_relaxed);
+  area_->connecting.store(server_.connections().connecting(), std::memory_order_relaxed);
+  area_->outstanding.store(server_.connections().outstanding(), std::memory_order_relaxed);
 }
 
 std::uint64_t Relay::held_bytes(std::uint16_t client) const noexcept {
@@ -138,6 +158,7 @@ service::Execution RelayService::execute(service::Call& call) noexcept {
     call.complete(rpc::AcceptStat::SystemErr);
     return service::Execution::Started;
   }
+  ++calls_;
   relayed.call = &call;
   relayed.binding = &binding_;
   relayed.client = &relay_.client(*call.client());
@@ -147,7 +168,9 @@ service::Execution RelayService::execute(service::Call& call) noexcept {
 
 void RelayService::release(service::Call& call) noexcept {
   auto& relayed = call.state<RelayCall>();
-  if (relayed.client != nullptr) relayed.client->release(relayed);
+  if (relayed.client == nullptr) return;
+  relayed.client->release(relayed);
+  if (SLUICE_INVARIANT(calls_ > 0, pool_balance)) --calls_;
 }
 
 bool ServerCalls::empty() const noexcept {

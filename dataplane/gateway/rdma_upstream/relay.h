@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "dataplane/base/invariant.h"
@@ -18,7 +17,9 @@
 #include "dataplane/gateway/rdma_server/server_side.h"
 #include "dataplane/gateway/rdma_server/server_user.h"
 #include "dataplane/gateway/rdma_upstream/relay_client.h"
-#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
+#include "dataplane/gateway/slots/program_services.h"
+#include "dataplane/gateway/slots/upstream_slot.h"
+#include "dataplane/gateway/tcp_upstream/upstream_addresses.h"
 #include "dataplane/segment/gateways.h"
 #include "dataplane/service/api/service.h"
 
@@ -28,33 +29,30 @@ namespace sluice::rdma_upstream {
 inline constexpr std::uint64_t kTickNs = 20'000'000;
 
 struct RelayConfig {
-  std::string name;
-  std::uint32_t number = 0;       ///< index among all upstreams of the configuration
-  std::uint16_t listen_port = 0;  ///< as in tcp_upstream::UpstreamSettings
   const segment::SharedUpstreamAddresses* addresses = nullptr;  ///< outlives the relay
-  std::uint16_t port = 0;  ///< initial port; later ports are resolved together with the addresses
   rdma_server::ServerSideConfig server_side{};
-  std::vector<service::Route> routes;
-  /// Set for a spare slot, which has no name: assigns the port of its services when the slot becomes an
-  /// upstream. Outlives the relay. Null if the slot has an upstream from the start, which keeps it.
-  service::ServicePorts* ports = nullptr;
 };
 
-class Relay final : public service::Poller {
+class RelayService;
+
+/// A relay serves the upstream of any slot, and that of another one after it has been drained.
+class Relay final : public service::Poller, public gateway::SlotSide {
  public:
   using Counter = segment::UpstreamCounter;
 
   /// Setup only. The references and `clock` outlive this object.
   Relay(rpcrdma::Engine& engine, rdma_server::Dialer& dialer, tcp_upstream::CreditLimits& credits,
-        const RelayConfig& config, segment::UpstreamArea& area, Clock clock);
+        const RelayConfig& config, Clock clock);
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
+  ~Relay() override;
 
-  /// Returns the services for the engine; the relay owns them.
-  const std::vector<Owned<service::Service>>& services() const noexcept { return services_; }
-  std::uint32_t number() const noexcept { return number_; }
-  /// Returns the slot, for the main thread.
-  tcp_upstream::UpstreamSlot& place() noexcept { return place_; }
+  void begin(const gateway::UpstreamSettings& settings, std::uint32_t number,
+             segment::UpstreamArea& area) noexcept override;
+  bool serve(const gateway::UpstreamSettings& settings) noexcept override;
+  void withdraw() noexcept override;
+  bool drain() noexcept override;
+  bool in_use() const noexcept override { return area_ != &unused_area_; }
 
   bool poll(std::uint64_t now_ns) noexcept override;
   std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
@@ -65,7 +63,7 @@ class Relay final : public service::Poller {
     return *clients_[client.number()];
   }
   rdma_server::ServerSide& server() noexcept { return server_; }
-  segment::UpstreamArea& area() noexcept { return area_; }
+  segment::UpstreamArea& area() noexcept { return *area_; }
   /// Limits a client's credits after its first call to the calls that one connection to the server takes,
   /// because more calls would only wait here.
   void limit_credits(service::Client& client) noexcept {
@@ -73,7 +71,7 @@ class Relay final : public service::Poller {
   }
   void forget_credits(service::Client& client) noexcept { credits_.forget(client.number(), number_); }
   void count(Counter counter) noexcept {
-    rdma_server::ServerSide::count(area_.counters[static_cast<std::size_t>(counter)]);
+    rdma_server::ServerSide::count(area_->counters[static_cast<std::size_t>(counter)]);
   }
   void schedule(RelayClient& client) noexcept {
     if (!client.scheduled_link.linked()) scheduled_.push_back(client);
@@ -89,21 +87,6 @@ class Relay final : public service::Poller {
   }
 
  private:
-  class Place final : public tcp_upstream::UpstreamSlot {
-   public:
-    Place(Relay& relay, const RelayConfig& config);
-
-   private:
-    void apply(const tcp_upstream::UpstreamSettings& settings) noexcept override { relay_.apply(settings); }
-    /// Returns true. Only a spare slot is assigned, and only once, so there are no calls to drain.
-    bool drain() noexcept override { return true; }
-    void assign(const tcp_upstream::UpstreamSettings& settings) noexcept override { relay_.assign(settings); }
-
-    Relay& relay_;
-  };
-
-  void apply(const tcp_upstream::UpstreamSettings& settings) noexcept;
-  void assign(const tcp_upstream::UpstreamSettings& settings) noexcept;
   void tick(std::uint64_t now_ns) noexcept;
   void resume_waiting() noexcept;
   void finish_closing() noexcept;
@@ -111,27 +94,37 @@ class Relay final : public service::Poller {
   void publish() noexcept;
 
   tcp_upstream::CreditLimits& credits_;
-  const std::uint32_t number_;
-  segment::UpstreamArea& area_;
+  service::ServiceRegistry& registry_;
+  segment::UpstreamArea unused_area_;  ///< counters while no upstream is served
+  segment::UpstreamArea* area_ = &unused_area_;
+  std::uint32_t number_ = 0;  ///< number of the slot; of no meaning while no upstream is served
   const Clock clock_;
-  service::ServicePorts* const ports_;
-  Place place_;
   tcp_upstream::Addresses addresses_;
   rdma_server::ServerSide server_;
   std::vector<Owned<RelayClient>> clients_;  ///< by number of their connection
-  std::vector<Owned<service::Service>> services_;
+  Owned<gateway::ProgramServices<RelayService, std::uint32_t>> services_;
   IntrusiveQueue<RelayClient, &RelayClient::scheduled_link> scheduled_;
   rdma_server::ReleaseWaiters<RelayClient, &RelayClient::waiting_link> waiting_;
   IntrusiveQueue<RelayClient, &RelayClient::closing_link> closing_;
   std::uint32_t calls_waiting_ = 0;
   std::uint64_t ticked_ns_ = 0;
+  std::uint64_t draining_since_ns_ = 0;  ///< time of the first drain(); zero: not leaving
+  bool parted_ = false;                  ///< the clients of a leaving upstream have been detached
 };
 
 /// Program and version that an RPC-over-RDMA server provides. The transport owns the calls, and the Relay
 /// outlives the service.
 class RelayService final : public service::Service {
  public:
-  RelayService(Relay& relay, const service::Binding& binding) : relay_(relay), binding_(binding) {}
+  explicit RelayService(Relay& relay) : relay_(relay) {}
+
+  /// Gives the service a program. Requires that it has no calls in progress and is not offered.
+  void assign(const service::Binding& binding) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(calls_ == 0, gateway_state));
+    binding_ = binding;
+  }
+  service::Route route() const noexcept { return {binding_.program, binding_.version}; }
+  bool has_calls() const noexcept { return calls_ > 0; }
 
   const service::Binding& binding() const noexcept override { return binding_; }
   service::Execution execute(service::Call& call) noexcept override;
@@ -140,7 +133,8 @@ class RelayService final : public service::Service {
 
  private:
   Relay& relay_;
-  const service::Binding binding_;
+  service::Binding binding_;
+  std::uint32_t calls_ = 0;  ///< calls from their first execute() to release()
 };
 
 }  // namespace sluice::rdma_upstream

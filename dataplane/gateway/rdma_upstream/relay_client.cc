@@ -205,6 +205,13 @@ void RelayClient::gone() noexcept {
   relay_.schedule(*this);
 }
 
+void RelayClient::leave() noexcept {
+  if (client_ == nullptr) return;
+  const bool has_calls = !waiting_.empty() || (server_ != nullptr && server_->in_use() > 0);
+  if (has_calls) client_->disconnect();
+  gone();
+}
+
 void RelayClient::cancel_calls() noexcept {
   relay_.schedule_closing(*this);
   if (server_ == nullptr) return;

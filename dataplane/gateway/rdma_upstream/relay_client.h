@@ -131,6 +131,11 @@ class RelayClient final : public rdma_server::ServerUser {
   void release(RelayCall& relayed) noexcept;
   /// The client's connection has ended.
   void gone() noexcept;
+  /// Ends the service for the client, because the upstream is replaced. Disconnects it if it has calls here.
+  /// Requires that neither the requester nor the transport is busy.
+  void leave() noexcept;
+  /// Returns whether calls of a disconnected client are still at the server.
+  bool closing() const noexcept { return closing_; }
 
   // Called by the relay.
   std::uint32_t records_held() const noexcept { return buffers_.records_held(); }

@@ -43,10 +43,10 @@ struct RequestKey {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
   std::uint32_t procedure = 0;
-  std::uint32_t handle_tag = 0;  ///< tag of the upstream, because its slot may have had another upstream
-  std::uint32_t bytes = 0;       ///< size of the message
-  std::uint32_t zero = 0;        ///< explicit padding, because all bytes of the key are hashed
-  std::uint64_t checksum = 0;    ///< checksum of the beginning of the message, without the XID
+  std::uint32_t upstream = 0;  ///< identity of the upstream, because its slot may have had another upstream
+  std::uint32_t bytes = 0;     ///< size of the message
+  std::uint32_t zero = 0;      ///< explicit padding, because all bytes of the key are hashed
+  std::uint64_t checksum = 0;  ///< checksum of the beginning of the message, without the XID
   bool operator==(const RequestKey&) const = default;
 };
 

@@ -11,14 +11,15 @@ namespace {
 using Counter = segment::UpstreamCounter;
 using Seen = DuplicateRequestCache::Seen;
 
-RequestKey key_of(const ForwardedCall& forwarded, const DuplicateRequestCache& cache) noexcept {
+RequestKey key_of(const ForwardedCall& forwarded, std::uint32_t upstream,
+                  const DuplicateRequestCache& cache) noexcept {
   const rpc::CallHeader& header = forwarded.call->header();
   return {.client = forwarded.call->peer(),
           .xid = static_cast<std::uint32_t>(header.xid),
           .program = header.program,
           .version = header.version,
           .procedure = header.procedure,
-          .handle_tag = forwarded.handle_tag,
+          .upstream = upstream,
           .bytes = static_cast<std::uint32_t>(forwarded.message.size()),
           .checksum = cache.checksum(forwarded.message)};
 }
@@ -42,7 +43,7 @@ DuplicateRequests::DuplicateRequests(UpstreamShared& shared)
 /// Finds or adds the entry of a call that must not be executed twice.
 DuplicateRequests::Decision DuplicateRequests::look_up(ForwardedCall& forwarded) noexcept {
   const DuplicateRequestCache::Found found =
-      cache_->look_up(key_of(forwarded, *cache_), *forwarded.host, shared_.now_ns());
+      cache_->look_up(key_of(forwarded, shared_.identity, *cache_), *forwarded.host, shared_.now_ns());
   forwarded.entry = found.entry;
   switch (found.seen) {
     case Seen::New:

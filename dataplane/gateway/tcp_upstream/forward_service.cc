@@ -55,6 +55,7 @@ void ForwardService::begin(service::Call& call, ForwardedCall& forwarded) noexce
   upstream_.register_client(*call.client());
   forwarded.call = &call;
   forwarded.service = this;
+  ++calls_;
   forwarded.handle_tag = handle_tag_;
   forwarded.own_connection = own_connections_ || signs_xid;
   forwarded.keeps_xid = signs_xid;
@@ -87,7 +88,9 @@ void ForwardService::change_call(service::Call& call, ForwardedCall& forwarded) 
 }
 
 void ForwardService::release(service::Call& call) noexcept {
-  upstream_.calls().admission().release(call.state<ForwardedCall>());
+  auto& forwarded = call.state<ForwardedCall>();
+  upstream_.calls().admission().release(forwarded);
+  if (forwarded.service == this && SLUICE_INVARIANT(calls_ > 0, pool_balance)) --calls_;
 }
 
 void ForwardService::call_abandoned(service::Call& call) noexcept {
@@ -208,7 +211,7 @@ bool ExportGroup::shares(const service::Binding& binding) noexcept {
 
 ForwardService* ExportGroup::find(std::uint32_t tag) const noexcept {
   for (std::size_t i = 0; i < count_; ++i)
-    if (tag != 0 && members_[i]->handle_tag() == tag) return members_[i];  // spare members have the tag 0
+    if (members_[i]->handle_tag() == tag) return members_[i];
   return nullptr;
 }
 
@@ -272,8 +275,16 @@ void ExportGroup::call_abandoned(service::Call& call) noexcept {
   if (ForwardService* const service = call.state<ForwardedCall>().service) service->call_abandoned(call);
 }
 
-void ExportGroup::client_gone(service::Client& client) noexcept {
-  for (std::size_t i = 0; i < count_; ++i) members_[i]->client_gone(client);
+void ExportGroup::add(ForwardService& member) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(member.handle_tag() != 0, gateway_state));
+  if (SLUICE_INVARIANT(count_ < members_.size(), table_index)) members_[count_++] = &member;
+}
+
+void ExportGroup::remove(const ForwardService& member) noexcept {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count_; ++i)
+    if (members_[i] != &member) members_[kept++] = members_[i];
+  count_ = kept;
 }
 
 }  // namespace sluice::tcp_upstream

@@ -21,18 +21,23 @@ namespace sluice::tcp_upstream {
 
 class ForwardService final : public service::Service {
  public:
-  /// Setup. `handle_tag` is the tag of the program's file handles on the client side, or zero if they have
-  /// none.
-  ForwardService(Upstream& upstream, const service::Binding& binding, std::uint32_t handle_tag = 0)
+  /// Setup. The service has no program yet.
+  explicit ForwardService(Upstream& upstream)
       : upstream_(upstream),
-        binding_(binding),
-        own_connections_(is_stateful(binding)),
-        handle_tag_(handle_tag),
         compared_(upstream.shared().config.replies.carried(), upstream.shared().config.withheld) {}
 
+  /// Gives the service a program. Requires that it has no calls in progress and is not offered.
+  void assign(const service::Binding& binding) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(calls_ == 0, gateway_state));
+    binding_ = binding;
+    own_connections_ = is_stateful(binding);
+    compared_.forget();
+  }
   const service::Binding& binding() const noexcept override { return binding_; }
+  service::Route route() const noexcept { return {binding_.program, binding_.version}; }
+  bool has_calls() const noexcept { return calls_ > 0; }
   std::uint32_t handle_tag() const noexcept { return handle_tag_; }
-  /// Sets the tag of all calls that begin later. A member of a group with the tag 0 gets no calls.
+  /// Sets the tag of the program's file handles on the client side, or zero, for all calls that begin later.
   void set_handle_tag(std::uint32_t tag) noexcept { handle_tag_ = tag; }
   /// Sets what is withheld from clients.
   void withhold(const service::Withheld& withheld) noexcept { compared_.withhold(withheld); }
@@ -72,9 +77,10 @@ class ForwardService final : public service::Service {
   ReplyNeed need_of(service::Call& call) const noexcept;
 
   Upstream& upstream_;
-  const service::Binding binding_;
-  const bool own_connections_;
-  std::uint32_t handle_tag_;
+  service::Binding binding_;
+  bool own_connections_ = false;
+  std::uint32_t handle_tag_ = 0;
+  std::uint32_t calls_ = 0;  ///< calls from begin() to release()
   ulb::ComparedAttributes compared_;
 };
 

@@ -4,11 +4,12 @@
 // sets them up.
 #include "dataplane/gateway/tcp_upstream/upstream.h"
 
+#include <span>
 #include <utility>
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
+#include "dataplane/gateway/tcp_upstream/upstream_addresses.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 
 namespace sluice::tcp_upstream {
@@ -19,9 +20,7 @@ Upstream::Upstream(const UpstreamConfig& config, const UpstreamContext& context,
       credits_(context.credits),
       connections_(shared_),
       calls_(shared_, context.device, connections_),
-      clients_(config.max_clients) {
-  if (!config.spare) credits_.use(number);
-}
+      clients_(config.max_clients) {}
 
 void Upstream::replace_client(service::Client& client) noexcept {
   clients_[client.number()] = {.client = &client};
@@ -39,8 +38,6 @@ void Upstream::client_gone(service::Client& client) noexcept {
 
 bool Upstreams::poll(std::uint64_t now_ns) noexcept {
   SLUICE_INVARIANT_DEBUG(owner_.is_caller(), object_owner);
-  for (const auto& place : places_)
-    if (place) place->poll_slot();
   for (const auto& upstream : upstreams_) upstream->flush();
   clock_.pass();
   const std::size_t count =
@@ -49,7 +46,8 @@ bool Upstreams::poll(std::uint64_t now_ns) noexcept {
         SLUICE_INVARIANT_DEBUG(by_number_[connection.upstream_number()] != nullptr, table_index);
         by_number_[connection.upstream_number()]->on_completion(connection, kind, end);
       });
-  for (const auto& upstream : upstreams_) upstream->background(now_ns);
+  for (const auto& upstream : upstreams_)
+    if (upstream->in_use()) upstream->background(now_ns);
   clock_.pass();
   return count > 0;
 }
@@ -201,10 +199,12 @@ void Upstream::apply(const UpstreamSettings& settings) noexcept {
   shared_.config.connections = smaller_of(larger_of(settings.connections, 1u), room);
 }
 
-void Upstream::assign(const UpstreamSettings& settings) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(draining_since_ns_ == 0 && !parted_, gateway_state));
+void Upstream::begin(const UpstreamSettings& settings) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(draining_since_ns_ == 0 && !parted_ && !in_use_, gateway_state));
+  in_use_ = true;
   apply(settings);
-  shared_.area.clear();
+  constexpr HashKey kKey{};
+  shared_.identity = static_cast<std::uint32_t>(siphash(kKey, std::as_bytes(std::span(settings.name))));
   credits_.use(shared_.number);
   shared_.addresses.select(settings.name, settings.port);
   shared_.publish_address();
@@ -234,7 +234,7 @@ bool Upstream::drain() noexcept {
   const std::uint64_t now_ns = shared_.now_ns();
   if (draining_since_ns_ == 0) draining_since_ns_ = now_ns;
   if (!parted_) {
-    if (calls_.any() && now_ns - draining_since_ns_ < kLeaveNs) return false;
+    if (calls_.any() && now_ns - draining_since_ns_ < gateway::kLeaveNs) return false;
     detach_clients();
     static_cast<void>(SLUICE_INVARIANT(calls_.admission().waiting() == 0, pool_balance));
     parted_ = true;
@@ -242,7 +242,8 @@ bool Upstream::drain() noexcept {
   if (!connections_.retired()) return false;
   for (const auto& connection : connections_.shared_ones()) connection->reuse();
   calls_.forget_suspects();
-  parted_ = false;
+  shared_.area.clear_gauges();
+  parted_ = in_use_ = false;
   draining_since_ns_ = 0;
   return true;
 }

@@ -22,15 +22,12 @@ inline constexpr std::uint64_t kCreditIntervalNs = 200'000'000;
 /// Maximum number of calls on connections that one loop iteration checks.
 inline constexpr std::uint32_t kCallsInATurn = 64;
 
-/// Time in nanoseconds for which the calls of a replaced upstream may still be answered.
-inline constexpr std::uint64_t kLeaveNs = 30'000'000'000;
-
 class Upstream {
  public:
   using Counter = segment::UpstreamCounter;
 
-  /// Setup. `number` identifies the upstream among all upstreams that share the context. The references
-  /// outlive this object.
+  /// Setup. `number` is the slot that this object serves if an upstream in it is reached over TCP. The
+  /// references outlive this object.
   Upstream(const UpstreamConfig& config, const UpstreamContext& context, std::uint32_t number,
            segment::UpstreamArea& area);
   Upstream(const Upstream&) = delete;
@@ -40,13 +37,14 @@ class Upstream {
   UpstreamCalls& calls() noexcept { return calls_; }
   /// Drains the upstream, which gets no new calls. Called in each loop iteration until it returns true, when
   /// neither calls nor connections remain. Disconnects the clients of calls that are not answered within
-  /// kLeaveNs.
+  /// gateway::kLeaveNs.
   bool drain() noexcept;
   /// Changes the settings of the upstream. Surplus connections are closed when they have no calls.
   void apply(const UpstreamSettings& settings) noexcept;
-  /// Reassigns this object to another upstream and resets its counters. Requires that drain() has returned
-  /// true.
-  void assign(const UpstreamSettings& settings) noexcept;
+  /// Begins to serve an upstream. Requires that none is served.
+  void begin(const UpstreamSettings& settings) noexcept;
+  /// Returns whether an upstream is served or drained.
+  bool in_use() const noexcept { return in_use_; }
   /// Registers the client of a call that is about to be submitted.
   void register_client(service::Client& client) noexcept {
     SLUICE_INVARIANT_DEBUG(client.number() < clients_.size(), table_index);
@@ -105,6 +103,7 @@ class Upstream {
   bool among_calls_ = false;
   Found found_;
   PacedRound orphans_round_{kCreditIntervalNs};
+  bool in_use_ = false;                  ///< begin() was called, and drain() has not returned true since
   std::uint64_t draining_since_ns_ = 0;  ///< time of the first drain(); zero: not leaving
   /// True if a leaving upstream has no calls and clients left. This flag is not a state, because
   /// draining_since_ns_ is still needed.

@@ -77,11 +77,11 @@ class UpstreamConnections {
   }
 
   std::span<const Owned<UpstreamConnection>> all() const noexcept { return all_; }
-  /// Returns the shared connections, including those that are not in use because the settings ask for fewer.
+  /// Returns all shared connections, also those beyond the number that the settings allow.
   std::span<const Owned<UpstreamConnection>> shared_ones() const noexcept {
     return all().first(shared_room_);
   }
-  /// Returns whether the connection with this index is a shared one that gets no more calls.
+  /// Returns whether the connection with this index is shared and gets no more calls.
   bool is_surplus(std::uint32_t index) const noexcept {
     return index >= shared_.config.connections && index < shared_room_;
   }

@@ -15,8 +15,9 @@
 #include "dataplane/base/probes.h"
 #include "dataplane/base/siphash.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/gateway/slots/upstream_slot.h"
 #include "dataplane/gateway/tcp_upstream/forwarded_call.h"
-#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
+#include "dataplane/gateway/tcp_upstream/upstream_addresses.h"
 #include "dataplane/segment/gateways.h"
 #include "dataplane/service/api/binding.h"
 #include "dataplane/tcp/record_stream.h"
@@ -141,6 +142,8 @@ class ReplyMemory {
   rdma::SharedBuffers records_;
 };
 
+using gateway::UpstreamSettings;
+
 /// Number of dedicated connections that may still be closing while their successors are open.
 inline constexpr std::uint32_t kSpareConnections = 16;
 
@@ -154,7 +157,6 @@ struct UpstreamConfig : UpstreamSettings {
   std::uint32_t credits = 64;      ///< maximum credits per client
   ReplyBuffers replies;
   DuplicateRequestCache* cache = nullptr;  ///< shared by all reactors; outlives the upstream
-  bool spare = false;                      ///< true: a reload assigns the upstream later (UpstreamSlot)
 
   /// Returns the number of shared connections to allocate at setup.
   std::uint32_t shared_room() const noexcept { return larger_of(connections, most_connections); }
@@ -234,7 +236,9 @@ class UpstreamShared {
     if (forwarded.resent) count(Counter::resent);
   }
 
-  UpstreamConfig config;       ///< the settings change by Upstream::apply()
+  UpstreamConfig config;  ///< the settings change by Upstream::apply()
+  /// Identity of the upstream in the keys of its calls, which is the same on all reactors.
+  std::uint32_t identity = 0;
   const std::uint32_t number;  ///< number of the upstream in the configuration
   tcp::Uring& uring;
   IterationClock& clock;

@@ -10,9 +10,11 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
-#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
+#include "dataplane/gateway/tcp_upstream/upstream_addresses.h"
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/ulb/bindings.h"
+#include "dataplane/ulb/nfs3.h"
+
 namespace sluice::tcp_upstream {
 
 /// The check at setup and at a reload reports a lack of permission before the first call.
@@ -37,61 +39,74 @@ std::uint32_t operations(const UpstreamsConfig& config) {
 
 }  // namespace
 
-Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const UpstreamsConfig& config,
-                     std::uint64_t (*clock)() noexcept)
+Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, service::ServiceRegistry& registry,
+                     const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept)
     : uring_(operations(config), config.uring), clock_(clock) {
+  for (const std::uint32_t program : {ulb::kNfsProgram, ulb::kNfsAclProgram}) {
+    groups_.push_back(make_owned<ExportGroup>(ulb::binding_or_plain(program, ulb::kNfs3Version)));
+    registry.add_unoffered(*groups_.back());
+  }
   for (const UpstreamSetup& setup : config.upstreams) {
-    if (std::string problem = privilege_problem(setup.config); !problem.empty())
-      throw SetupError(std::move(problem));
+    if (std::string problem = privilege_problem(setup.config); !problem.empty()) throw SetupError(problem);
     std::construct_at(setup.area);  // resets the counters of an earlier data plane
     const UpstreamContext context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
     upstreams_.push_back(make_owned<Upstream>(setup.config, context, setup.number, *setup.area));
     static_cast<void>(SLUICE_INVARIANT(by_number_[setup.number] == nullptr, table_index));
     by_number_[setup.number] = upstreams_.back().get();
-    places_[setup.number] = add_routes(*upstreams_.back(), setup, config.ports);
+    sides_[setup.number] = make_owned<TcpSide>(*upstreams_.back(), registry, groups_);
   }
 }
 
-bool Upstreams::is_by_export(const UpstreamConfig& config, const Route& route) {
-  return ExportGroup::shares(ulb::binding_or_plain(route.program, route.version)) &&
-         (config.handle_tag != 0 || config.spare);
+TcpSide::TcpSide(Upstream& upstream, service::ServiceRegistry& registry,
+                 std::span<const Owned<ExportGroup>> groups)
+    : upstream_(upstream), registry_(registry), groups_(groups), services_([&] {
+        auto service = make_owned<ForwardService>(upstream);
+        registry.add_unoffered(*service);
+        return service;
+      }) {}
+
+void TcpSide::begin(const UpstreamSettings& settings, std::uint32_t number,
+                    segment::UpstreamArea& area) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(number == upstream_.shared().number && &area == &upstream_.shared().area,
+                                     table_index));
+  upstream_.begin(settings);
 }
 
-Owned<TcpSlot> Upstreams::add_routes(Upstream& upstream, const UpstreamSetup& setup,
-                                     service::ServicePorts* ports) {
-  std::vector<ForwardService*> shared;
-  std::vector<ForwardService*> alone;
-  const std::uint32_t port = setup.config.spare ? service::kNoPort : setup.config.listen_port;
-  for (const Route& route : setup.routes) {
-    if (is_by_export(setup.config, route))
-      shared.push_back(&add_shared(upstream, route));
-    else
-      alone.push_back(&add_alone(upstream, route, port));
-  }
-  return make_owned<TcpSlot>(upstream, std::move(shared), std::move(alone), ports);
+/// Returns the place of a program: the group of an upstream with its own exports, or the upstream's port.
+TcpSide::Place TcpSide::place_of(const service::Binding& binding,
+                                 const UpstreamSettings& settings) const noexcept {
+  if (settings.handle_tag != 0)
+    for (const auto& group : groups_)
+      if (group->binding().program == binding.program && group->binding().version == binding.version)
+        return {.group = group.get(), .handle_tag = settings.handle_tag};
+  return {.port = settings.listen_port};
 }
 
-ForwardService& Upstreams::add_alone(Upstream& upstream, const Route& route, std::uint32_t port) {
-  const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
-  forwarding_.push_back(make_owned<ForwardService>(upstream, binding));
-  services_.push_back({forwarding_.back().get(), port});
-  return *forwarding_.back();
+bool TcpSide::offer(ForwardService& service, const Place& place) noexcept {
+  service.set_handle_tag(place.handle_tag);
+  if (place.group == nullptr) return registry_.offer(service, place.port);
+  if (place.group->empty() && !registry_.offer(*place.group, 0)) return false;
+  place.group->add(service);
+  return true;
 }
 
-ForwardService& Upstreams::add_shared(Upstream& upstream, const Route& route) {
-  const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
-  forwarding_.push_back(make_owned<ForwardService>(upstream, binding, upstream.shared().config.handle_tag));
-  const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
-    return group->binding().program == binding.program;
-  });
-  if (known != groups_.end()) {
-    (*known)->add(*forwarding_.back());
-    return *forwarding_.back();
-  }
-  groups_.push_back(make_owned<ExportGroup>(binding));
-  services_.push_back({groups_.back().get()});
-  groups_.back()->add(*forwarding_.back());
-  return *forwarding_.back();
+void TcpSide::withdraw(ForwardService& service, const Place& place) noexcept {
+  if (place.group == nullptr) return registry_.withdraw(service);
+  place.group->remove(service);
+  if (place.group->empty()) registry_.withdraw(*place.group);
+}
+
+bool TcpSide::serve(const UpstreamSettings& settings) noexcept {
+  upstream_.apply(settings);
+  services_.for_each([&](ForwardService& service) { service.withhold(settings.withheld); });
+  return services_.serve(
+      settings.programs(), [&](const service::Binding& binding) { return place_of(binding, settings); },
+      [this](ForwardService& service, const Place& place) { return offer(service, place); },
+      [this](ForwardService& service, const Place& place) { withdraw(service, place); });
+}
+
+void TcpSide::withdraw() noexcept {
+  services_.withdraw_all([this](ForwardService& service, const Place& place) { withdraw(service, place); });
 }
 
 std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {

@@ -6,16 +6,17 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/base/thread_owner.h"
+#include "dataplane/gateway/slots/program_services.h"
 #include "dataplane/gateway/tcp_upstream/forward_service.h"
 #include "dataplane/gateway/tcp_upstream/upstream.h"
-#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
+#include "dataplane/gateway/tcp_upstream/upstream_addresses.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/tcp/uring.h"
 #include "dataplane/ulb/tagged_handles.h"
@@ -37,17 +38,16 @@ class ExportGroup final : public service::Service {
 
   /// Setup.
   explicit ExportGroup(const service::Binding& binding) : binding_(binding) {}
-  /// Adds a member at setup. A group has 1 to segment::kMaxUpstreams members. Each has a unique tag, or no
-  /// tag while it is spare, and outlives the group.
-  void add(ForwardService& member) noexcept {
-    if (SLUICE_INVARIANT(count_ < members_.size(), table_index)) members_[count_++] = &member;
-  }
+  /// Adds a member, which has a tag of its own. The member outlives the group.
+  void add(ForwardService& member) noexcept;
+  /// Removes a member. Calls in progress are not affected.
+  void remove(const ForwardService& member) noexcept;
+  bool empty() const noexcept { return count_ == 0; }
 
   const service::Binding& binding() const noexcept override { return binding_; }
   service::Execution execute(service::Call& call) noexcept override;
   void release(service::Call& call) noexcept override;
   void call_abandoned(service::Call& call) noexcept override;
-  void client_gone(service::Client& client) noexcept override;
 
  private:
   ForwardService* find(std::uint32_t tag) const noexcept;
@@ -59,52 +59,36 @@ class ExportGroup final : public service::Service {
   std::size_t count_ = 0;
 };
 
-/// Slot of an upstream over TCP. Only the owning reactor may call, except where upstream_slot.h permits other
-/// threads.
-class TcpSlot final : public UpstreamSlot {
+/// Serves the upstream of a slot over TCP. Only the owning reactor may call.
+class TcpSide final : public gateway::SlotSide {
  public:
-  /// Setup. The upstream and its services outlive this object. Calls select the `shared` services by the tag
-  /// of a handle, and the `alone` services by the upstream's listen port. `ports` outlives this object, and
-  /// is null if no upstream with a listen port can be assigned.
-  TcpSlot(Upstream& upstream, std::vector<ForwardService*> shared, std::vector<ForwardService*> alone,
-          service::ServicePorts* ports)
-      : UpstreamSlot(upstream.shared().config),
-        upstream_(upstream),
-        shared_(std::move(shared)),
-        alone_(std::move(alone)),
-        ports_(ports) {}
+  /// Setup. The references outlive this object. `groups` are the programs that several upstreams may serve.
+  TcpSide(Upstream& upstream, service::ServiceRegistry& registry, std::span<const Owned<ExportGroup>> groups);
+
+  void begin(const UpstreamSettings& settings, std::uint32_t number,
+             segment::UpstreamArea& area) noexcept override;
+  bool serve(const UpstreamSettings& settings) noexcept override;
+  void withdraw() noexcept override;
+  bool drain() noexcept override { return upstream_.drain(); }
+  bool in_use() const noexcept override { return upstream_.in_use(); }
 
  private:
-  void apply(const UpstreamSettings& settings) noexcept override {
-    upstream_.apply(settings);
-    withhold(settings.withheld);
-  }
-  bool drain() noexcept override {
-    set_handle_tag(0);
-    return upstream_.drain();
-  }
-  void assign(const UpstreamSettings& settings) noexcept override {
-    upstream_.assign(settings);
-    withhold(settings.withheld);
-    set_handle_tag(settings.handle_tag);
-    if (settings.listen_port != 0) listen(settings.listen_port);
-  }
-  void withhold(const service::Withheld& withheld) noexcept {
-    for (ForwardService* const service : shared_) service->withhold(withheld);
-    for (ForwardService* const service : alone_) service->withhold(withheld);
-  }
-  void set_handle_tag(std::uint32_t tag) noexcept {
-    for (ForwardService* const service : shared_) service->set_handle_tag(tag);
-  }
-  void listen(std::uint16_t port) noexcept {
-    if (ports_ == nullptr) return;
-    for (const ForwardService* const service : alone_) ports_->move(*service, port);
-  }
+  /// Clients find a service in a group by the tags of file handles, or at a port.
+  struct Place {
+    ExportGroup* group = nullptr;
+    std::uint32_t handle_tag = 0;
+    std::uint32_t port = 0;
+    bool operator==(const Place&) const = default;
+  };
+
+  Place place_of(const service::Binding& binding, const UpstreamSettings& settings) const noexcept;
+  bool offer(ForwardService& service, const Place& place) noexcept;
+  void withdraw(ForwardService& service, const Place& place) noexcept;
 
   Upstream& upstream_;
-  const std::vector<ForwardService*> shared_;
-  const std::vector<ForwardService*> alone_;
-  service::ServicePorts* const ports_;
+  service::ServiceRegistry& registry_;
+  const std::span<const Owned<ExportGroup>> groups_;
+  gateway::ProgramServices<ForwardService, Place> services_;
 };
 
 using service::Route;
@@ -116,9 +100,6 @@ std::string privilege_problem(const UpstreamSettings& settings);
 struct UpstreamSetup {
   UpstreamConfig config;
   std::uint32_t number = 0;  ///< number among all upstreams of the configuration
-  /// Programs to serve. If the slot is spare, those that are not shared have no port until an upstream with
-  /// its own port is assigned.
-  std::vector<Route> routes;
   /// Counters in shared memory, which are reset at setup. The area outlives the upstream.
   segment::UpstreamArea* area = nullptr;
 };
@@ -126,44 +107,34 @@ struct UpstreamSetup {
 struct UpstreamsConfig {
   std::vector<UpstreamSetup> upstreams;
   UringFeatures uring = UringFeatures::all();  ///< features to use if the kernel supports them
-  service::ServicePorts* ports = nullptr;      ///< assigns ports to spare slots; outlives the upstreams
 };
 
 class Upstreams final : public service::Poller {
  public:
-  /// Setup. `device`, `credits` and `clock` outlive this object. Throws SetupError.
-  Upstreams(rdma::Device& device, CreditLimits& credits, const UpstreamsConfig& config,
-            std::uint64_t (*clock)() noexcept);
+  /// Setup. The references and `clock` outlive this object. Serves the upstreams that have a name. Throws
+  /// SetupError.
+  Upstreams(rdma::Device& device, CreditLimits& credits, service::ServiceRegistry& registry,
+            const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept);
 
-  struct Served {
-    service::Service* service = nullptr;
-    std::uint32_t port = 0;
-  };
-  /// Returns the services to add to the engine of the same reactor. This object owns them.
-  const std::vector<Served>& services() const noexcept { return services_; }
-
-  /// Returns the slot of the upstream with this number, for the main thread. Returns null if there is none.
-  UpstreamSlot* place(std::uint32_t number) const noexcept { return places_[number].get(); }
+  /// Returns what serves the upstream of each slot over TCP. This object owns it.
+  std::vector<gateway::SlotSide*> sides() const {
+    std::vector<gateway::SlotSide*> all;
+    for (const auto& side : sides_)
+      if (side) all.push_back(side.get());
+    return all;
+  }
 
   bool poll(std::uint64_t now_ns) noexcept override;
   std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
 
  private:
-  static bool is_by_export(const UpstreamConfig& config, const Route& route);
-  /// Creates the services of an upstream. Returns its slot.
-  Owned<TcpSlot> add_routes(Upstream& upstream, const UpstreamSetup& setup, service::ServicePorts* ports);
-  ForwardService& add_shared(Upstream& upstream, const Route& route);
-  ForwardService& add_alone(Upstream& upstream, const Route& route, std::uint32_t port);
-
   tcp::Uring uring_;
   IterationClock clock_;
   std::vector<Owned<Upstream>> upstreams_;
   std::array<Upstream*, segment::kMaxUpstreams> by_number_{};
-  std::vector<Owned<ForwardService>> forwarding_;              ///< one per program and upstream
-  std::vector<Owned<ExportGroup>> groups_;                     ///< one per program of several upstreams
-  std::array<Owned<TcpSlot>, segment::kMaxUpstreams> places_;  ///< indexed by upstream number
-  std::vector<Served> services_;
-  ThreadOwner owner_;  ///< thread that polls
+  std::vector<Owned<ExportGroup>> groups_;                    ///< one per program of several upstreams
+  std::array<Owned<TcpSide>, segment::kMaxUpstreams> sides_;  ///< indexed by upstream number
+  ThreadOwner owner_;                                         ///< thread that polls
 };
 
 }  // namespace sluice::tcp_upstream

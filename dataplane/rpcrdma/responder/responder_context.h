@@ -124,7 +124,7 @@ class FailedTransfers {
 
 /// Services of one engine, by program, version and, where there are several, the port that clients connect
 /// to. Confined to one reactor.
-class ServiceTable final : public service::ServicePorts {
+class ServiceTable final : public service::ServiceRegistry {
  public:
   /// Maximum number of services; larger than the routes of all upstreams of a data plane.
   static constexpr std::uint32_t kMaxServices = 160;
@@ -146,14 +146,18 @@ class ServiceTable final : public service::ServicePorts {
     }
   };
 
-  /// Adds a service at setup. Its binding must not change afterwards. `port` is the
-  /// ConnectionConfig::services_at of its connections, or service::kNoPort. Throws SetupError if there are
-  /// already kMaxServices.
+  /// Adds a service at setup and makes it available at `port`. Throws SetupError if there are already
+  /// kMaxServices.
   void add(service::Service& service, std::uint32_t port);
-  /// Changes the port of a service. Linear in the number of services.
-  void move(const service::Service& service, std::uint32_t port) noexcept override;
-  /// Assigns the procedures of all services to entries of the call table. Called at setup, after all services
-  /// have been added.
+  void add_unoffered(service::Service& service) override;
+  // The next two functions are linear in the number of services.
+  bool offer(service::Service& service, std::uint32_t port) noexcept override;
+  void withdraw(const service::Service& service) noexcept override;
+  /// Adds a static binding under which a service may become available later, so that its calls are counted by
+  /// procedure. Called at setup.
+  void add_later(const service::Binding& binding) { later_.push_back(&binding); }
+  /// Assigns the procedures of all available services to entries of the call table, and then those of
+  /// add_later(). Other procedures count as "other". Called at setup.
   void describe(segment::CallTable& table);
   /// Returns the entry for a program and version at a port, or null if there is none.
   const Entry* find(std::uint32_t program, std::uint32_t version, std::uint16_t port) const noexcept {
@@ -167,12 +171,27 @@ class ServiceTable final : public service::ServicePorts {
   const std::vector<service::Service*>& all() const noexcept { return services_; }
 
  private:
+  /// Entries of the call table for one program and version, whatever the port.
+  struct Described {
+    std::uint32_t program = 0;
+    std::uint32_t version = 0;
+    std::uint16_t first_procedure = segment::kOtherProcedure;
+    std::uint32_t procedures = 0;
+  };
+  /// Maximum number of programs and versions with entries of their own in the call table.
+  static constexpr std::size_t kMaxDescribed = 16;
+
   std::span<const Entry> entries() const noexcept { return std::span(entries_).first(count_); }
+  const Described* described(const service::Binding& binding) const noexcept;
+  void set_procedures(Entry& entry) const noexcept;
 
   std::uint32_t count_ = 0;
   /// Stored next to the count because most calls find their entry in that cache line.
   std::array<Entry, kMaxServices> entries_;
   std::vector<service::Service*> services_;
+  std::vector<const service::Binding*> later_;
+  std::array<Described, kMaxDescribed> described_;
+  std::size_t described_count_ = 0;
 };
 
 /// Memory for calls and replies that exceed a slot's own buffers.

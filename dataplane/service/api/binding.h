@@ -85,6 +85,7 @@ struct CallChanges {
 struct Route {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
+  bool operator==(const Route&) const = default;
 };
 
 struct Binding {

@@ -350,18 +350,21 @@ class Service {
   virtual bool background(std::uint64_t now_ns) noexcept { return static_cast<void>(now_ns), false; }
 };
 
-/// Port of a service that has no port yet.
-inline constexpr std::uint32_t kNoPort = 0x10000;
-
-/// Ports at which clients find services.
-class ServicePorts {
+/// Services of one engine that become available and unavailable while it serves calls. Called on the reactor
+/// that serves them.
+class ServiceRegistry {
  public:
-  /// Makes the service available at `port`, compared with ConnectionConfig::services_at, or nowhere with
-  /// kNoPort. Called on the reactor that serves it.
-  virtual void move(const Service& service, std::uint32_t port) noexcept = 0;
+  /// Makes the service known at setup, so that it learns of disconnected clients. The service outlives the
+  /// engine, and is not available yet.
+  virtual void add_unoffered(Service& service) = 0;
+  /// Makes a known service available under its binding, which must not change before withdraw(). `port` is
+  /// compared with ConnectionConfig::services_at. Returns false, without effect, if the engine has no room.
+  virtual bool offer(Service& service, std::uint32_t port) noexcept = 0;
+  /// Makes the service unavailable to further calls, at all ports. Calls in progress are not affected.
+  virtual void withdraw(const Service& service) noexcept = 0;
 
  protected:
-  ~ServicePorts() = default;
+  ~ServiceRegistry() = default;
 };
 
 }  // namespace sluice::service

@@ -81,8 +81,7 @@ TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
   config.upstreams[0].transport = segment::Transport::Tcp;
   config.max_io_mib = 1;
   const std::uint64_t of_one = reserved(config, "replies of upstreams");
-  config.upstreams[0].handle_tag = 7;
-  config.spare_upstreams = 2;
+  config.upstreams_max = 3;
   EXPECT_EQ(reserved(config, "replies of upstreams"), 3 * of_one);
   EXPECT_EQ(reserved(config, "calls kept"), 3 * std::uint64_t{config.request_cache} * 2048);
   config.reverse.in_use = 1;
@@ -96,18 +95,18 @@ TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
   EXPECT_LT(reserved(config, "file data"), 5ull << 30);
 }
 
-TEST(MemoryTable, spare_upstreams_over_rdma_count_as_such) {
+TEST(MemoryTable, slots_over_rdma_count_as_such) {
   segment::ConfigBlock config;
   config.upstream_count = 1;
-  segment::UpstreamConfig& model = config.upstreams[0];
-  model.transport = segment::Transport::Rdma;
-  model.listen_port = 20050;
+  config.upstreams[0].transport = segment::Transport::Rdma;
   const std::uint64_t of_one = reserved(config, "calls and replies of RDMA upstreams");
   EXPECT_GT(of_one, std::uint64_t{config.record_buffers} * tcp::kMaxRecordBytes);
-  config.spare_upstreams = 2;
-  EXPECT_EQ(reserved(config, "calls and replies of RDMA upstreams"), 3 * of_one);
-  EXPECT_EQ(reserved(config, "replies of upstreams"), 0u);
+  EXPECT_EQ(reserved(config, "replies of upstreams"), 0u) << "no upstream over TCP can come";
   EXPECT_EQ(reserved(config, "calls kept"), 0u);
+  config.upstreams_max = 3;
+  config.rdma_upstreams_max = 2;
+  EXPECT_EQ(reserved(config, "calls and replies of RDMA upstreams"), 2 * of_one);
+  EXPECT_EQ(reserved(config, "calls kept"), 3 * std::uint64_t{config.request_cache} * 2048);
 }
 
 TEST(MemoryTable, long_calls_are_joined_from_chunks_and_from_parts) {

@@ -41,8 +41,7 @@ void expect_sizes(const std::string& first, std::uint32_t bytes) {
   EXPECT_EQ(upstreams_config(over_tcp, area, addresses, caches).upstreams.at(0).config.replies.max_io_bytes,
             bytes);
   EXPECT_EQ(engine_config(over_tcp).reply_buffer_bytes, tcp::record_bytes(bytes));
-  EXPECT_EQ(relays_config(block(upstream("rdma")), area, addresses).at(0).config.server_side.max_io_bytes,
-            bytes);
+  EXPECT_EQ(relay_config(block(upstream("rdma")), addresses).server_side.max_io_bytes, bytes);
 }
 
 TEST(ParsedSettings, max_io_mib_is_the_size_of_one_read_or_write_everywhere) {

@@ -77,25 +77,11 @@ TEST(Settings, files_are_served_unless_nfs3_goes_elsewhere) {
   EXPECT_FALSE(serves_memory(reverse));
 }
 
-TEST(Settings, services_of_an_upstream_are_at_its_port) {
+TEST(Settings, clients_of_the_reverse_gateway_come_over_tcp) {
   segment::ConfigBlock config = with_route(100003, 4);
-  config.upstreams[1] = config.upstreams[2] = config.upstreams[0];
-  config.upstream_count = 3;
-  config.upstreams[1].listen_port = 20050;
-  config.upstreams[2].listen_port = 20051;
-  config.upstreams[2].transport = segment::Transport::Rdma;
-  const auto segment = segment::Segment::in_memory();
-  segment::ReactorArea& area = segment->layout().reactors[0];
-  const segment::SharedUpstreamAddresses& addresses = segment->layout().upstream_addresses;
-  const auto over_tcp = upstreams_config(config, area, addresses, request_caches(config));
-  ASSERT_EQ(over_tcp.upstreams.size(), 2u);
-  EXPECT_EQ(over_tcp.upstreams[0].config.listen_port, 0u);
-  EXPECT_EQ(over_tcp.upstreams[1].config.listen_port, 20050u);
-  const auto relays = relays_config(config, area, addresses);
-  ASSERT_EQ(relays.size(), 1u);
-  EXPECT_EQ(relays[0].config.listen_port, 20051u);
+  EXPECT_FALSE(config.listen_ports().empty());
   config.reverse.in_use = 1;
-  EXPECT_TRUE(config.listen_ports().empty()) << "its clients come over TCP";
+  EXPECT_TRUE(config.listen_ports().empty());
 }
 
 TEST(Settings, memory_is_reserved_for_exports_that_are_served) {
@@ -190,6 +176,7 @@ TEST(Settings, a_pool_too_small_for_any_call_refuses_start_and_names_its_holders
   const auto segment = segment::Segment::in_memory();
   segment::ReactorArea* const area = &segment->layout().reactors[0];
   segment::ConfigBlock config;
+  config.upstream_count = 1;
   config.reverse.record_buffers = 1;
   EXPECT_EQ(refusal([&] { reverse_gateway_config(config); }),
             "[reverse] record_buffers is 1, less than the sum of 1 for a long call, 1 for its reply.");
@@ -230,152 +217,117 @@ TEST(Settings, the_reverse_gateway_adds_its_connections_and_calls) {
   EXPECT_EQ(dial_config(config).call_backs, 2u);
 }
 
-TEST(Settings, an_upstream_has_the_tag_of_its_file_handles) {
-  segment::ConfigBlock config;
-  config.upstream_count = 2;
-  config.upstreams[1].handle_tag = 7;
-  const auto segment = segment::Segment::in_memory();
-  segment::ReactorArea* const area = &segment->layout().reactors[0];
-  const auto upstreams = upstreams_config(config, *area, kAddresses, request_caches(config)).upstreams;
-  EXPECT_EQ(upstreams.at(0).config.handle_tag, 0u);
-  EXPECT_EQ(upstreams.at(1).config.handle_tag, 7u);
+TEST(Settings, an_upstream_has_its_settings) {
+  segment::UpstreamConfig from = rdma_upstream("far", 3);
+  from.port = 1234;
+  from.listen_port = 20050;
+  from.call_timeout_s = 7;
+  from.privileged_port = 1;
+  from.withheld = {.pnfs = 1, .referrals = 0};
+  from.handle_tag = 5;
+  from.route_count = 2;
+  from.routes[0] = {100003, 3};
+  from.routes[1] = {100227, 3};
+  const gateway::UpstreamSettings settings = upstream_settings(from);
+  EXPECT_EQ(settings.name, "far");
+  EXPECT_EQ(settings.transport, segment::Transport::Rdma);
+  EXPECT_EQ(settings.port, 1234u);
+  EXPECT_EQ(settings.listen_port, 20050u);
+  EXPECT_EQ(settings.connections, 3u);
+  EXPECT_EQ(settings.call_timeout_ns, 7'000'000'000u);
+  EXPECT_TRUE(settings.privileged_port);
+  EXPECT_TRUE(settings.withheld.pnfs);
+  EXPECT_FALSE(settings.withheld.referrals);
+  EXPECT_EQ(settings.handle_tag, 5u);
+  ASSERT_EQ(settings.programs().size(), 2u);
+  EXPECT_EQ(settings.programs()[1].program, 100227u);
 }
 
-TEST(Settings, spare_upstreams_are_like_the_first_that_has_exports_of_its_own) {
+TEST(Settings, every_slot_has_the_same_over_tcp) {
   segment::ConfigBlock config;
-  config.upstream_count = 2;
-  config.spare_upstreams = 3;
-  segment::UpstreamConfig& model = config.upstreams[1];
+  config.upstream_count = 1;
+  config.upstreams_max = 3;
+  config.max_calls = 32;
   const auto segment = segment::Segment::in_memory();
   segment::ReactorArea& area = segment->layout().reactors[0];
-  EXPECT_EQ(upstreams_config(config, area, kAddresses, request_caches(config)).upstreams.size(), 2u)
-      << "there is none";
-  std::strcpy(model.name, "nas");
-  model.handle_tag = 7;
-  model.port = 1234;
-  config.max_calls = 32;
-  model.route_count = 3;
-  model.routes[0] = {100003, 3};
-  model.routes[1] = {100003, 4};
-  model.routes[2] = {100227, 3};
   const auto caches = request_caches(config);
   const auto upstreams = upstreams_config(config, area, kAddresses, caches).upstreams;
-  ASSERT_EQ(upstreams.size(), 5u);
-  EXPECT_FALSE(upstreams[1].config.spare);
-  for (std::uint32_t i = 2; i < 5; ++i) {
-    const tcp_upstream::UpstreamSetup& spare = upstreams[i];
-    EXPECT_TRUE(spare.config.spare);
-    EXPECT_EQ(spare.config.name, "");
-    EXPECT_EQ(spare.config.handle_tag, 0u);
-    EXPECT_EQ(spare.config.port, 1234u);
-    EXPECT_EQ(spare.config.max_calls, 32u);
-    EXPECT_EQ(spare.number, i);
-    EXPECT_EQ(spare.area, &area.upstreams[i]);
-    EXPECT_EQ(spare.config.cache, caches.at(i).get());
-    ASSERT_EQ(spare.routes.size(), 2u) << "NFS 4 is the model's alone";
-    EXPECT_EQ(spare.routes[1].program, 100227u);
+  ASSERT_EQ(upstreams.size(), 3u);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(upstreams[i].number, i);
+    EXPECT_EQ(upstreams[i].area, &area.upstreams[i]);
+    EXPECT_EQ(upstreams[i].config.name, "");
+    EXPECT_EQ(upstreams[i].config.addresses, &kAddresses);
+    EXPECT_EQ(upstreams[i].config.max_calls, 32u);
+    EXPECT_EQ(upstreams[i].config.shared_room(), segment::kMaxUpstreamConnections);
+    EXPECT_EQ(upstreams[i].config.cache, caches.at(i).get());
   }
-  EXPECT_NE(caches[3].get(), caches[4].get());
-  config.spare_upstreams = 100;
-  EXPECT_EQ(config.upstream_places(), segment::kMaxUpstreams);
+  EXPECT_NE(caches[1].get(), caches[2].get());
 }
 
-TEST(Settings, spare_upstreams_have_the_programs_of_the_first_at_a_port_of_its_own_too) {
-  segment::ConfigBlock config;
-  config.upstream_count = 2;
-  config.spare_upstreams = 1;
-  const auto segment = segment::Segment::in_memory();
-  segment::ReactorArea& area = segment->layout().reactors[0];
-  const auto spare = [&] {
-    return upstreams_config(config, area, kAddresses, request_caches(config)).upstreams.back();
-  };
-  segment::UpstreamConfig& at_port = config.upstreams[1];
-  at_port.listen_port = 20050;
-  config.max_calls = 32;
-  at_port.route_count = 1;
-  at_port.routes[0] = {100003, 4};
-  EXPECT_TRUE(spare().config.spare);
-  EXPECT_EQ(spare().config.max_calls, 32u);
-  EXPECT_EQ(spare().config.listen_port, 0u);
-  ASSERT_EQ(spare().routes.size(), 1u);
-  EXPECT_EQ(spare().routes[0].version, 4u);
-  segment::UpstreamConfig& with_exports = config.upstreams[0];
-  with_exports.handle_tag = 7;
-  with_exports.port = 64;
-  with_exports.route_count = 1;
-  with_exports.routes[0] = {100003, 3};
-  EXPECT_EQ(spare().config.port, 64u);
-  EXPECT_EQ(spare().routes.size(), 2u);
-}
-
-TEST(Settings, spare_upstreams_are_over_rdma_where_no_other_one_can_be_their_model) {
+TEST(Settings, slots_follow_from_the_upstreams_of_the_start_unless_configured) {
   segment::ConfigBlock config;
   config.credits = 20;
-  config.upstream_count = 1;
-  config.spare_upstreams = 2;
-  segment::UpstreamConfig& model = config.upstreams[0] = rdma_upstream("far", 3);
-  EXPECT_EQ(config.upstream_places(), 1u) << "it has no port of its own";
-  EXPECT_EQ(config.connections_to_servers(), 3u);
-  model.listen_port = 20050;
-  EXPECT_EQ(config.connections_to_servers(), 9u);
-  const auto segment = segment::Segment::in_memory();
-  segment::ReactorArea& area = segment->layout().reactors[0];
-  const auto caches = request_caches(config);
-  EXPECT_EQ(caches.size(), 3u);
-  for (const auto& cache : caches) EXPECT_EQ(cache, nullptr);
-  EXPECT_EQ(upstreams_config(config, area, kAddresses, caches).upstreams.size(), 0u);
-  const auto relays = relays_config(config, area, kAddresses);
-  ASSERT_EQ(relays.size(), 3u);
-  EXPECT_EQ(relays[0].config.name, "far");
-  EXPECT_EQ(relays[0].config.listen_port, 20050u);
-  EXPECT_FALSE(relays[0].spare);
-  for (std::uint32_t i = 1; i < 3; ++i) {
-    EXPECT_EQ(relays[i].config.name, "");
-    EXPECT_EQ(relays[i].config.number, i);
-    EXPECT_EQ(relays[i].config.server_side.connections, 3u);
-    EXPECT_EQ(relays[i].config.routes.size(), 1u);
-    EXPECT_EQ(relays[i].config.listen_port, 0u);
-    EXPECT_TRUE(relays[i].spare);
-    EXPECT_EQ(relays[i].area, &area.upstreams[i]);
-  }
+  EXPECT_EQ(config.slots().count, 0u);
+  EXPECT_TRUE(request_caches(config).empty());
   config.upstream_count = 2;
-  config.upstreams[1] = model;
-  config.upstreams[1].hot_added = 1;
-  EXPECT_EQ(config.upstream_places(), 3u) << "it has one of the spare places";
-  EXPECT_EQ(config.connections_to_servers(), 9u);
-  config.upstreams[1].transport = segment::Transport::Tcp;
-  config.upstreams[1].hot_added = 0;
-  EXPECT_EQ(config.connections_to_servers(), 3u) << "spare ones are over TCP then";
+  config.upstreams[0] = rdma_upstream("far", 3);
+  config.upstreams[1] = rdma_upstream("farther", 5);
+  EXPECT_EQ(config.slots().count, 2u);
+  EXPECT_EQ(config.slots().over_rdma, 2u);
+  EXPECT_EQ(config.slots().rdma_connections, 5u) << "slots are alike";
+  EXPECT_EQ(config.slots().over_tcp, 0u);
+  EXPECT_TRUE(request_caches(config).empty());
+  EXPECT_EQ(config.connections_to_servers(), 10u);
+  config.upstreams[0].transport = segment::Transport::Tcp;
+  EXPECT_NE(config.slots().over_tcp, 0u);
+  EXPECT_EQ(config.slots().over_rdma, 1u);
+  EXPECT_EQ(config.connections_to_servers(), 5u);
+  config.upstreams_max = 4;
+  config.rdma_upstreams_max = 3;
+  EXPECT_EQ(config.slots().count, 4u);
+  EXPECT_EQ(config.connections_to_servers(), 15u);
+  EXPECT_EQ(request_caches(config).size(), 4u);
+  config.upstreams_max = 100;
+  EXPECT_EQ(config.slots().count, segment::kMaxUpstreams);
+  config.started_slots = config.slots();
+  config.upstream_count = 1;
+  config.upstreams_max = 0;
+  EXPECT_EQ(config.slots().count, segment::kMaxUpstreams) << "those of the start stay";
 }
 
-TEST(Settings, an_upstream_over_rdma_is_no_upstream_over_tcp) {
+TEST(Settings, a_slot_over_rdma_that_no_upstream_has_at_the_start_has_the_usual_connections) {
+  segment::ConfigBlock config;
+  config.upstream_count = 1;
+  config.upstreams_max = 2;
+  config.rdma_upstreams_max = 1;
+  EXPECT_EQ(config.slots().rdma_connections, 16u);
+  EXPECT_TRUE(config.slots().fit(rdma_upstream("far", 16)));
+  EXPECT_FALSE(config.slots().fit(rdma_upstream("far", 17)));
+}
+
+TEST(Settings, what_a_data_plane_can_serve_follows_from_its_start) {
+  segment::ConfigBlock started = with_route(100003, 4);
+  segment::UpstreamConfig nfs3 = with_route(100003, 3).upstreams[0];
+  EXPECT_TRUE(may_serve(started, started.upstreams[0]));
+  EXPECT_FALSE(may_serve(started, nfs3)) << "NFS 3 is served from memory";
+  EXPECT_FALSE(may_serve(started, rdma_upstream("far", 1))) << "nothing is for RDMA";
+  started = with_route(100003, 3);
+  EXPECT_TRUE(may_serve(started, nfs3));
+  nfs3.listen_port = 20050;
+  EXPECT_FALSE(may_serve(started, nfs3)) << "the loopback driver listens at the start only";
+  started.driver = segment::Driver::Verbs;
+  EXPECT_TRUE(may_serve(started, nfs3));
+}
+
+TEST(Settings, connections_to_upstreams_over_rdma_add_to_those_of_clients) {
   segment::ConfigBlock config;
   config.max_connections = 5;
   config.credits = 20;
-  config.upstream_count = 2;
-  config.upstreams[0].route_count = config.upstreams[1].route_count = 1;
-  config.upstreams[0].routes[0] = {100003, 3};
-  config.upstreams[1].routes[0] = {100003, 4};
-  config.upstreams[1].transport = segment::Transport::Rdma;
-  config.upstreams[1].port = 1234;
-  config.upstreams[1].connections = 3;
-  config.upstreams[1].call_timeout_s = 7;
-  const auto segment = segment::Segment::in_memory();
-  segment::ReactorArea* const area = &segment->layout().reactors[0];
-  const auto caches = request_caches(config);
-  EXPECT_NE(caches[0], nullptr);
-  EXPECT_EQ(caches[1], nullptr);
-  const tcp_upstream::UpstreamsConfig over_tcp = upstreams_config(config, *area, kAddresses, caches);
-  ASSERT_EQ(over_tcp.upstreams.size(), 1u);
-  EXPECT_EQ(over_tcp.upstreams[0].area, &area->upstreams[0]);
-  const std::vector<RelaySetup> relays = relays_config(config, *area, kAddresses);
-  ASSERT_EQ(relays.size(), 1u);
-  EXPECT_EQ(relays[0].area, &area->upstreams[1]);
-  EXPECT_EQ(relays[0].config.port, 1234u);
-  EXPECT_EQ(relays[0].config.server_side.connections, 3u);
-  EXPECT_EQ(relays[0].config.server_side.calls, 32u);
-  EXPECT_EQ(relays[0].config.server_side.call_timeout_ns, 7'000'000'000u);
-  EXPECT_EQ(relays[0].config.routes.at(0).version, 4u);
+  config.upstream_count = 1;
+  config.upstreams[0] = rdma_upstream("far", 3);
+  EXPECT_EQ(relay_config(config, kAddresses).server_side.connections, 3u);
+  EXPECT_EQ(relay_config(config, kAddresses).server_side.calls, 32u);
   EXPECT_EQ(engine_config(config).max_connections, 8u);
   EXPECT_EQ(engine_config(config).capacity.requests, 32u);
 }
@@ -406,29 +358,6 @@ TEST(Settings, a_reactor_gets_its_own_processor) {
   EXPECT_TRUE(reactor.version2.hold_calls);
   EXPECT_EQ(reactor.version2.parameters.max_segments, 12u);
   EXPECT_EQ(reactor_config({}, 0).reply_chunks, rpcrdma::ReplyChunkPolicy::Always);
-}
-
-TEST(Settings, an_upstream_has_its_area_and_its_routes) {
-  segment::ConfigBlock config = with_route(100003, 4);
-  std::strcpy(config.upstreams[0].name, "first");
-  config.upstreams[0].call_timeout_s = 9;
-  config.upstreams[0].withheld = {.pnfs = 1, .referrals = 0};
-  const auto segment = segment::Segment::in_memory();
-  segment::ReactorArea* const area = &segment->layout().reactors[0];
-  const tcp_upstream::UpstreamsConfig upstreams =
-      upstreams_config(config, *area, kAddresses, request_caches(config));
-  ASSERT_EQ(upstreams.upstreams.size(), 1u);
-  EXPECT_EQ(upstreams.upstreams[0].area, &area->upstreams[0]);
-  EXPECT_EQ(upstreams.upstreams[0].config.name, "first");
-  EXPECT_EQ(upstreams.upstreams[0].config.call_timeout_ns, 9'000'000'000u);
-  EXPECT_EQ(upstreams.upstreams[0].config.addresses, &kAddresses);
-  EXPECT_EQ(upstreams.upstreams[0].config.port, 2049u);
-  EXPECT_TRUE(upstreams.upstreams[0].config.withheld.pnfs);
-  EXPECT_FALSE(upstreams.upstreams[0].config.withheld.referrals);
-  EXPECT_NE(upstreams.upstreams[0].config.cache, nullptr);
-  ASSERT_EQ(upstreams.upstreams[0].routes.size(), 1u);
-  EXPECT_EQ(upstreams.upstreams[0].routes[0].program, 100003u);
-  EXPECT_EQ(upstreams.upstreams[0].routes[0].version, 4u);
 }
 
 }  // namespace

@@ -205,6 +205,15 @@ TEST(Checked, a_configuration_that_no_control_plane_writes_has_a_defect) {
               c.upstreams[0].listen_port = 65536;
             }),
             "upstream.listen_port is 65536, not from 0 to 65535");
+  EXPECT_EQ(defect([](auto& c) { c.started_slots.count = kMaxUpstreams + 1; }),
+            "upstream slots is 9, not from 0 to 8");
+  EXPECT_NE(defect([](auto& c) {
+              c.started_slots.count = 1;
+              c.upstream_count = 2;
+            }),
+            "");
+  EXPECT_NE(defect([](auto& c) { c.started_slots.over_rdma = kMaxUpstreams + 1; }), "");
+  EXPECT_NE(defect([](auto& c) { c.started_slots.rdma_connections = kMaxUpstreamConnections + 1; }), "");
   EXPECT_EQ(defect([](auto& c) { c.keep_alive_s = 3601; }),
             "transport.keep_alive_s is 3601, not from 0 to 3600");
   EXPECT_NE(defect([](auto& c) { c.class_count = 0; }), "");

@@ -94,8 +94,9 @@ TEST(Config, addresses_and_ports_of_upstreams_change_with_a_reload) {
           upstream("a", "address = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n"),
       "f");
   const config::Changes changes = config::compare(before, after);
-  EXPECT_EQ(changes.live, (std::vector<std::string>{"upstream.b.address", "upstream.b.port"}));
-  EXPECT_EQ(changes.restart_both, (std::vector<std::string>{"upstream.b", "upstream.c"}));
+  EXPECT_EQ(changes.live,
+            (std::vector<std::string>{"upstream.b.address", "upstream.b.port", "upstream.b.programs"}));
+  EXPECT_EQ(changes.restart_both, std::vector<std::string>{"upstream.c"});
   const config::Config live = config::live_part(before, after);
   ASSERT_EQ(live.block.upstream_count, 2u);
   EXPECT_STREQ(live.block.upstreams[0].hosts[0].data(), "192.0.2.1");
@@ -103,7 +104,7 @@ TEST(Config, addresses_and_ports_of_upstreams_change_with_a_reload) {
   EXPECT_STREQ(live.block.upstreams[1].hosts[0].data(), "nas");
   EXPECT_STREQ(live.block.upstreams[1].hosts[1].data(), "192.0.2.5");
   EXPECT_EQ(live.block.upstreams[1].port, 7u);
-  EXPECT_EQ(live.block.upstreams[1].route_count, 1u);
+  EXPECT_EQ(live.block.upstreams[1].route_count, 2u);
   EXPECT_TRUE(config::compare(before, live).restart_both.empty()) << "nothing else has changed";
 }
 
@@ -159,7 +160,7 @@ TEST(Config, an_upstream_over_rdma_has_no_more_connections_than_at_the_start) {
 }
 
 /// The port and the connections of the other transport would be applied to the present one.
-TEST(Config, an_upstream_that_changes_its_transport_waits_for_a_restart_with_all_keys) {
+TEST(Config, an_upstream_that_fits_no_slot_waits_for_a_restart_with_all_keys) {
   const auto over = [](const std::string& transport) {
     return config::parse(
         "[device]\ndriver = \"verbs\"\n[[upstream]]\nname = \"u\"\naddress = \"192.0.2.1\"\n"
@@ -171,8 +172,9 @@ TEST(Config, an_upstream_that_changes_its_transport_waits_for_a_restart_with_all
   const auto after = over("transport = \"rdma\"\ncall_timeout_s = 9\n");
   const config::Changes changes = config::compare(before, after);
   EXPECT_TRUE(changes.live.empty());
-  EXPECT_EQ(changes.restart_both, (std::vector<std::string>{"upstream.u", "upstream.u.call_timeout_s",
-                                                            "upstream.u.connections", "upstream.u.port"}));
+  EXPECT_EQ(changes.restart_both,
+            (std::vector<std::string>{"upstream.u.call_timeout_s", "upstream.u.connections",
+                                      "upstream.u.port", "upstream.u.transport"}));
   const segment::UpstreamConfig live = config::live_part(before, after).block.upstreams[0];
   EXPECT_EQ(live.port, 2049u);
   EXPECT_EQ(live.connections, 4u);
@@ -185,7 +187,7 @@ TEST(Config, an_upstream_may_be_called_like_a_part_of_one) {
         "[[upstream]]\nname = \"port\"\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n" + rest, "f");
   };
   EXPECT_EQ(config::compare(port(""), port("listen_port = 64")).restart_both,
-            std::vector<std::string>{"upstream.port"});
+            std::vector<std::string>{"upstream.port.listen_port"});
 }
 
 TEST(Config, hosts_and_their_keys_change_with_a_reload) {

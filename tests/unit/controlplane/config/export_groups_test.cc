@@ -157,14 +157,7 @@ TEST(OwnPorts, what_contradicts_itself_is_refused) {
     EXPECT_NE(refusal(text).find(expected), std::string::npos) << text << refusal(text);
 }
 
-TEST(OwnPorts, another_one_wants_a_restart) {
-  const auto with = [](const char* port) { return config::parse(upstream("a", port, R"(["nfs4"])"), "f"); };
-  const config::Changes changes = config::compare(with("listen_port = 20050"), with("listen_port = 20051"));
-  EXPECT_TRUE(changes.live.empty());
-  EXPECT_EQ(changes.restart_both, std::vector<std::string>{"upstream.a"});
-}
-
-TEST(ExportGroups, exports_change_with_a_reload_and_whether_there_are_any_does_not) {
+TEST(ExportGroups, exports_change_with_a_reload) {
   const auto parsed = [](const std::string& text) { return config::parse(text, "f"); };
   const std::string b = upstream("b", "prefix = \"/b\"");
   const auto before = parsed(upstream("a", exports("\"/vol1\"")) + b);
@@ -177,249 +170,197 @@ TEST(ExportGroups, exports_change_with_a_reload_and_whether_there_are_any_does_n
   EXPECT_STREQ(live.upstreams[0].exports[1].data(), "/vol2");
   EXPECT_STREQ(live.upstreams[0].prefix, "/a");
 
-  const auto otherwise =
-      parsed(upstream("a", exports("\"/vol1\"") + "\nclients = [\"192.0.2.0/24\"]\nmount_port = 7") + b);
-  EXPECT_EQ(config::compare(before, otherwise).live,
-            (std::vector<std::string>{"upstream.a.clients", "upstream.a.mount_port"}));
-  EXPECT_TRUE(config::compare(before, otherwise).restart_both.empty());
-  EXPECT_EQ(config::live_part(before, otherwise).block.upstreams[0].allowed_count, 1u);
-  EXPECT_EQ(config::live_part(before, otherwise).block.upstreams[0].mount_port, 7u);
-
   const auto without = parsed(upstream("a", ""));
   const auto with = parsed(upstream("a", exports("\"/vol1\"")));
   for (const auto& [from, to] : {std::pair(without, with), std::pair(with, without)}) {
-    EXPECT_TRUE(config::compare(from, to).live.empty());
-    EXPECT_EQ(config::compare(from, to).restart_both, std::vector<std::string>{"upstream.a"});
-    const segment::UpstreamConfig kept = config::live_part(from, to).block.upstreams[0];
-    EXPECT_EQ(kept.handle_tag, from.block.upstreams[0].handle_tag);
-    EXPECT_EQ(kept.export_count, from.block.upstreams[0].export_count);
+    EXPECT_EQ(config::compare(from, to).live, std::vector<std::string>{"upstream.a.exports"});
+    const segment::UpstreamConfig then = config::live_part(from, to).block.upstreams[0];
+    EXPECT_EQ(then.handle_tag, to.block.upstreams[0].handle_tag);
+    EXPECT_EQ(then.export_count, to.block.upstreams[0].export_count);
   }
 }
 
-/// Returns the slots of a data plane that serves one upstream.
-segment::UpstreamPlaces places(std::uint32_t count) {
-  segment::UpstreamPlaces places{.count = count, .names = {}, .changes = {}};
-  places.names[0] = {'a'};
-  for (std::uint32_t i = 1; i < count; ++i) places.changes[i] = 1;
-  return places;
+/// A running data plane. It has no names, because the plan follows from the configuration.
+constexpr segment::UpstreamPlaces kDataPlane{.count = segment::kMaxUpstreams, .names = {}};
+
+/// Reads a file with two upstream slots, on a device that listens at further ports at any time.
+config::Config with_slots(const std::string& text, int slots = 2, const std::string& more = "") {
+  return config::parse("[forward]\nupstreams_max = " + std::to_string(slots) + "\n" + more +
+                           "[device]\ndriver = \"verbs\"\n" + text,
+                       "f");
+}
+std::string at(const std::string& name, int port, const std::string& programs = R"(["nfs4"])") {
+  return upstream(name, "listen_port = " + std::to_string(port), programs);
+}
+std::string over_rdma(const std::string& name, const std::string& more = "",
+                      const std::string& programs = R"(["nfs3"])") {
+  return upstream(name, "transport = \"rdma\"\nconnections = 4\n" + more, programs);
 }
 
-TEST(SpareUpstreams, one_with_exports_of_its_own_comes_by_a_reload_while_there_is_a_place) {
-  const auto parsed = [](const std::string& text) {
-    return config::parse("[forward]\nspare_upstreams = 1\n" + text, "f");
-  };
+TEST(UpstreamSlots, one_of_any_kind_comes_by_a_reload_while_there_is_a_slot) {
   const std::string a = upstream("a", exports("\"/vol1\""));
-  const std::string b = upstream("b", "prefix = \"/b\"");
-  const std::string c = upstream("c", "prefix = \"/c\"");
-  const auto before = parsed(a);
-  const auto after = parsed(c + a + b);
-  const config::Changes changes = config::compare(before, after, places(2));
-  EXPECT_EQ(changes.live, std::vector<std::string>{"upstream.c"});
-  EXPECT_EQ(changes.restart_both, std::vector<std::string>{"upstream.b"}) << "the place is taken";
-  const config::Config live = config::live_part(before, after, places(2));
-  ASSERT_EQ(live.block.upstream_count, 2u);
-  EXPECT_STREQ(live.block.upstreams[0].name, "a");
-  EXPECT_STREQ(live.block.upstreams[1].name, "c");
-  EXPECT_STREQ(live.block.upstreams[1].prefix, "/c");
-  EXPECT_EQ(config::compare(live, after, places(2)).live, std::vector<std::string>{});
-  EXPECT_EQ(config::compare(live, after, places(3)).live, std::vector<std::string>{"upstream.b"});
-  EXPECT_EQ(config::compare(before, after).live, std::vector<std::string>{}) << "no data plane has a place";
-  EXPECT_EQ(config::live_part(before, after).block.upstream_count, 1u);
-  segment::UpstreamPlaces taken = places(2);
-  taken.names[1] = {'z'};
-  EXPECT_EQ(config::live_part(before, after, taken).block.upstream_count, 1u) << "another one has it";
-}
-
-TEST(SpareUpstreams, settings_may_differ_from_those_of_the_first_and_programs_may_not) {
-  const auto parsed = [](const std::string& text) {
-    return config::parse("[forward]\nspare_upstreams = 1\n" + text, "f");
-  };
-  const std::string a = upstream("a", exports("\"/vol1\""), R"(["nfs3", "nfs4"])");
-  const auto before = parsed(a);
-  const std::string mine = "prefix = \"/b\"\n";
-  EXPECT_EQ(config::compare(before, parsed(a + upstream("b", mine)), places(2)).live.size(), 1u);
-  EXPECT_EQ(config::compare(
-                before, parsed(a + upstream("b", mine + "port = 2050\nmount_port = 7\nclients = [\"::/0\"]")),
-                places(2))
-                .live.size(),
-            1u)
-      << "what its place can take";
-  for (const char* const other : {"connections = 5", "call_timeout_s = 9", "privileged_port = true",
-                                  "pnfs = \"pass\"", "referrals = \"pass\""}) {
-    const auto after = parsed(a + upstream("b", mine + other));
-    EXPECT_EQ(config::compare(before, after, places(2)).live, std::vector<std::string>{"upstream.b"})
-        << other;
-    EXPECT_EQ(config::live_part(before, after, places(2)).block.upstream_count, 2u) << other;
+  const auto before = with_slots(a);
+  const std::vector<std::string> b{"upstream.b"};
+  for (const std::string& more :
+       {upstream("b", "prefix = \"/b\""), upstream("b", "prefix = \"/b\"\nconnections = 9\npnfs = \"pass\""),
+        upstream("b", "", R"(["536871203.1"])"), upstream("b", "", R"(["nfs4"])"), at("b", 20051)}) {
+    const auto after = with_slots(a + more);
+    EXPECT_EQ(config::compare(before, after, kDataPlane).live, b) << more;
+    EXPECT_TRUE(config::compare(before, after, kDataPlane).restart_both.empty()) << more;
+    const config::Config live = config::live_part(before, after, kDataPlane);
+    ASSERT_EQ(live.block.upstream_count, 2u) << more;
+    EXPECT_STREQ(live.block.upstreams[1].name, "b");
+    EXPECT_TRUE(config::compare(live, after, kDataPlane).live.empty()) << more;
+    EXPECT_EQ(config::compare(before, after).restart_both, b) << "there is no data plane";
   }
-  const auto programs = [&](const std::string& list) {
-    return config::compare(before, parsed(a + upstream("b", mine, list)), places(2)).live.size();
-  };
-  EXPECT_EQ(programs(R"(["nfs3", "536871203.1"])"), 0u) << "a program that no place has";
-  const auto plain = parsed(a + upstream("b", "", R"(["536871203.1"])"));
-  EXPECT_TRUE(config::compare(before, plain, places(2)).live.empty()) << "it has no exports of its own";
-  // Access control lists (nfsacl3) follow the files: all upstreams have them, or none.
-  auto without = parsed(upstream("a", exports("\"/vol1\"")));
-  const auto with = parsed(upstream("a", exports("\"/vol1\""), R"(["nfs3", "nfsacl3"])") +
-                           upstream("b", mine, R"(["nfs3", "nfsacl3"])"));
-  EXPECT_TRUE(config::compare(without, with, places(2)).live.empty());
+  const auto two = with_slots(upstream("c", "prefix = \"/c\"") + a + upstream("b", "prefix = \"/b\""), 3);
+  EXPECT_EQ(config::compare(before, two, kDataPlane).live, std::vector<std::string>{"upstream.c"});
+  EXPECT_EQ(config::compare(before, two, kDataPlane).restart_both,
+            (std::vector<std::string>{"forward.upstreams_max", "upstream.b"}))
+      << "the slots of the start are taken";
+  EXPECT_EQ(config::live_part(before, two, kDataPlane).block.slots().count, 2u);
 }
 
-TEST(SpareUpstreams, one_at_a_port_of_its_own_comes_by_a_reload_beside_one_that_has_a_port) {
-  const auto parsed = [](const std::string& text) {
-    auto config = config::parse("[forward]\nspare_upstreams = 2\n" + text, "f");
-    config.block.driver = segment::Driver::SoftRoce;
-    return config;
-  };
-  const auto at = [](const std::string& name, int port, const std::string& programs = R"(["nfs4"])") {
-    return upstream(name, "listen_port = " + std::to_string(port), programs);
-  };
+TEST(UpstreamSlots, programs_and_ports_change_by_a_reload) {
+  const auto before = with_slots(upstream("a", "", R"(["nfs3", "nfs4"])"));
+  const auto after = with_slots(upstream("a", "", R"(["nfs3", "nfsacl3"])"));
+  EXPECT_EQ(config::compare(before, after).live, std::vector<std::string>{"upstream.a.programs"});
+  EXPECT_TRUE(takes(config::live_part(before, after).block.upstreams[0], {100227, 3}));
+  EXPECT_EQ(config::compare(with_slots(at("a", 20050)), with_slots(at("a", 20051))).live,
+            std::vector<std::string>{"upstream.a.listen_port"});
+  auto loopback = with_slots(at("a", 20050));
+  loopback.block.driver = segment::Driver::Loopback;
+  EXPECT_EQ(config::compare(loopback, with_slots(at("a", 20051))).restart_both,
+            (std::vector<std::string>{"device.driver", "upstream.a.listen_port"}))
+      << "it listens at the start only";
+}
+
+TEST(UpstreamSlots, two_upstreams_exchange_their_programs_by_a_reload) {
+  const auto before = with_slots(upstream("a", "", R"(["nfs3"])") + upstream("b", "", R"(["nfs4"])"));
+  const auto after = with_slots(upstream("a", "", R"(["nfs4"])") + upstream("b", "", R"(["nfs3"])"));
+  EXPECT_EQ(config::compare(before, after).live,
+            (std::vector<std::string>{"upstream.a.programs", "upstream.b.programs"}));
+}
+
+/// The data plane has started without files, so it serves NFS 3 from an upstream until it ends.
+TEST(UpstreamSlots, nfs3_goes_where_it_went_at_the_start) {
+  const std::string files = "[[export]]\npath = \"/a\"\nclients = []\n";
+  const std::string nfs4 = upstream("a", "", R"(["nfs4"])");
+  const auto memory = with_slots(nfs4 + files);
+  const auto forwarded = with_slots(upstream("a", "", R"(["nfs3"])"));
+  EXPECT_EQ(config::compare(memory, forwarded).restart_both, std::vector<std::string>{"upstream.a.programs"});
+  const auto to_memory = config::live_part(forwarded, memory);
+  EXPECT_EQ(to_memory.block.exports[0].in_use, 0u);
+  EXPECT_EQ(config::compare(forwarded, memory).restart_both, std::vector<std::string>{"export./a"});
+}
+
+TEST(UpstreamSlots, upstreams_over_rdma_come_while_there_are_connections_for_them) {
+  const std::string one_more = "rdma_upstreams_max = 2\n";
+  const auto before = with_slots(over_rdma("a"), 3, one_more);
+  EXPECT_EQ(before.block.connections_to_servers(), 8u);
   const std::vector<std::string> b{"upstream.b"};
-  const auto before = parsed(at("a", 20050));
-  const auto after = parsed(at("a", 20050) + at("b", 20051));
-  EXPECT_EQ(config::compare(before, after, places(3)).live, b);
-  const config::Config live = config::live_part(before, after, places(3));
-  EXPECT_EQ(live.block.listen_ports(), (std::vector<std::uint16_t>{20049, 20050, 20051}));
-  EXPECT_TRUE(config::compare(live, after, places(3)).live.empty());
-  EXPECT_EQ(config::compare(live, before, places(3)).restart_both, b) << "its clients would be lost";
-  EXPECT_EQ(config::compare(live, parsed(at("a", 20050) + at("b", 20052)), places(3)).restart_both, b);
+  const auto after =
+      with_slots(over_rdma("a") + over_rdma("b", "listen_port = 20051", R"(["nfs4"])"), 3, one_more);
+  EXPECT_EQ(config::compare(before, after, kDataPlane).live, b);
+  const auto two = config::live_part(before, after, kDataPlane);
+  EXPECT_EQ(two.block.connections_to_servers(), 8u) << "as many as the planes have room for";
+  EXPECT_EQ(two.block.listen_ports(), (std::vector<std::uint16_t>{20049, 20051}));
+  const auto three = with_slots(over_rdma("a") + over_rdma("b", "listen_port = 20051", R"(["nfs4"])") +
+                                    over_rdma("c", "listen_port = 20052", R"(["nfs4"])"),
+                                3, one_more);
+  EXPECT_EQ(config::compare(two, three, kDataPlane).restart_both, std::vector<std::string>{"upstream.c"});
+  const auto larger = with_slots(
+      over_rdma("a") + upstream("b", "transport = \"rdma\"\nconnections = 5", R"(["nfs4"])"), 3, one_more);
+  EXPECT_EQ(config::compare(before, larger, kDataPlane).restart_both, b) << "there are four for each";
 
-  EXPECT_EQ(config::compare(before, after, places(1)).restart_both, b) << "there is no place";
-  const auto waits = [&](const config::Config& running, const std::string& more) {
-    return config::compare(running, parsed(at("a", 20050) + more), places(3)).restart_both == b;
-  };
-  EXPECT_TRUE(waits(before, at("b", 20051, R"(["nfs4", "536871203.1"])"))) << "a program that no place has";
-  EXPECT_TRUE(waits(before, at("b", 20051, R"(["536871203.1"])")));
-  EXPECT_FALSE(waits(before, at("b", 20051) + "connections = 5\n"));
-  EXPECT_TRUE(waits(before, upstream("b", "prefix = \"/b\""))) << "nobody has exports of his own";
-  auto loopback = before;
-  auto more = after;
-  loopback.block.driver = more.block.driver = segment::Driver::Loopback;
-  EXPECT_EQ(config::compare(loopback, more, places(3)).restart_both, b) << "it listens at start only";
-
-  // Both kinds are added together. A slot that has been in use accepts upstreams with exports only.
-  const std::string c = upstream("c", "prefix = \"/c\"");
-  const auto both = parsed(at("a", 20050) + c);
-  EXPECT_EQ(config::compare(both, parsed(at("a", 20050) + c + at("b", 20051)), places(4)).live, b);
-  auto freed = places(2);
-  freed.names[1] = {'c'};
-  EXPECT_EQ(config::compare(both, parsed(at("a", 20050) + at("b", 20051)), freed).restart_both, b);
+  const auto both_kinds = with_slots(over_rdma("a") + upstream("b", "", R"(["nfs4"])"), 3, one_more);
+  const auto changed = with_slots(over_rdma("a") + over_rdma("b", "", R"(["nfs4"])"), 3, one_more);
+  EXPECT_EQ(config::compare(both_kinds, changed).live,
+            (std::vector<std::string>{"upstream.b.port", "upstream.b.transport"}));
+  EXPECT_EQ(config::live_part(both_kinds, changed).block.upstreams[1].port, 20049u);
 }
 
-TEST(SpareUpstreams, one_over_rdma_comes_by_a_reload_where_all_with_a_port_are_over_rdma) {
-  const auto parsed = [](const std::string& text) {
-    return config::parse("[forward]\nspare_upstreams = 2\n[device]\ndriver = \"verbs\"\n" + text, "f");
-  };
-  const auto at = [](const std::string& name, int port, const std::string& more = "") {
-    return upstream(
-        name, "transport = \"rdma\"\nconnections = 4\nlisten_port = " + std::to_string(port) + "\n" + more,
-        R"(["nfs4"])");
-  };
-  const std::vector<std::string> b{"upstream.b"};
-  const auto before = parsed(at("a", 20050));
-  const auto after = parsed(at("a", 20050) + at("b", 20051));
-  EXPECT_EQ(before.block.connections_to_servers(), 12u);
-  EXPECT_EQ(after.block.connections_to_servers(), 16u) << "with a restart it would leave both places";
-  EXPECT_EQ(config::compare(before, after, places(3)).live, b);
-  const config::Config live = config::live_part(before, after, places(3));
-  EXPECT_EQ(live.block.listen_ports(), (std::vector<std::uint16_t>{20049, 20050, 20051}));
-  EXPECT_EQ(live.block.connections_to_servers(), 12u) << "as many as the data plane has";
-  EXPECT_TRUE(config::compare(live, after, places(3)).live.empty());
-  EXPECT_EQ(config::compare(live, before, places(3)).restart_both, b) << "its clients would be lost";
-
-  const auto waits = [&](const config::Config& running, const std::string& more) {
-    return config::compare(running, parsed(at("a", 20050) + more), places(3)).restart_both == b;
-  };
-  EXPECT_FALSE(waits(before, at("b", 20051, "call_timeout_s = 9\n")));
-  EXPECT_TRUE(waits(
-      before, upstream("b", "transport = \"rdma\"\nconnections = 5\nlisten_port = 20051\n", R"(["nfs4"])")))
-      << "there are four for each slot";
-  EXPECT_TRUE(waits(before, upstream("b", "listen_port = 20051", R"(["nfs4"])"))) << "places are over RDMA";
-  const auto mixed = config::parse("[forward]\nspare_upstreams = 2\n[device]\ndriver = \"verbs\"\n" +
-                                       at("a", 20050) + upstream("c", "listen_port = 20052", R"(["nfs4"])"),
-                                   "f");
-  EXPECT_EQ(mixed.block.connections_to_servers(), 4u) << "places are over TCP";
+TEST(UpstreamSlots, one_goes_and_comes_back_by_a_reload) {
+  for (const std::string& b :
+       {upstream("b", "prefix = \"/b\""), at("b", 20050), upstream("b", "", R"(["nfs4"])")}) {
+    const std::string a = upstream("a", exports("\"/vol1\""));
+    const auto both = with_slots(a + b);
+    config::Changes changes = config::compare(both, with_slots(a));
+    EXPECT_EQ(changes.live, std::vector<std::string>{"upstream.b"});
+    EXPECT_TRUE(changes.restart_both.empty());
+    const config::Config without = config::live_part(both, with_slots(a));
+    ASSERT_EQ(without.block.upstream_count, 2u) << "it keeps its slot";
+    EXPECT_EQ(without.block.upstreams[0].removed, 0u);
+    EXPECT_EQ(without.block.upstreams[1].removed, 1u);
+    EXPECT_EQ(config::describe(without), config::describe(with_slots(a)));
+    EXPECT_TRUE(config::compare(without, with_slots(a)).live.empty()) << "it is removed already";
+    changes = config::compare(without, both);
+    EXPECT_EQ(changes.live, std::vector<std::string>{"upstream.b"});
+    EXPECT_EQ(config::live_part(without, both).block.upstreams[1].removed, 0u);
+  }
 }
 
-TEST(RemovedUpstreams, one_with_nothing_but_its_exports_goes_and_comes_back_by_a_reload) {
-  const auto parsed = [](const std::string& text) { return config::parse(text, "f"); };
-  const std::string a = upstream("a", exports("\"/vol1\""), R"(["nfs3", "nfs4"])");
-  const std::string b = upstream("b", "prefix = \"/b\"");
-  const auto both = parsed(a + b);
-  config::Changes changes = config::compare(both, parsed(a));
-  EXPECT_EQ(changes.live, std::vector<std::string>{"upstream.b"});
-  EXPECT_TRUE(changes.restart_both.empty());
-  const config::Config without = config::live_part(both, parsed(a));
-  ASSERT_EQ(without.block.upstream_count, 2u) << "it keeps its place";
-  EXPECT_EQ(without.block.upstreams[0].removed, 0u);
-  EXPECT_EQ(without.block.upstreams[1].removed, 1u);
-  EXPECT_EQ(config::describe(without), config::describe(parsed(a)));
-  EXPECT_TRUE(config::compare(without, parsed(a)).live.empty()) << "it is removed already";
-
-  changes = config::compare(without, both);
-  EXPECT_EQ(changes.live, std::vector<std::string>{"upstream.b"});
-  EXPECT_TRUE(changes.restart_both.empty());
-  EXPECT_EQ(config::live_part(without, both).block.upstreams[1].removed, 0u);
-  changes = config::compare(without, parsed(a + upstream("b", "prefix = \"/b\"\nconnections = 7")));
-  EXPECT_EQ(changes.live, (std::vector<std::string>{"upstream.b", "upstream.b.connections"}));
-  EXPECT_TRUE(changes.restart_both.empty());
-
-  EXPECT_EQ(config::compare(both, parsed(b)).restart_both, std::vector<std::string>{"upstream.a"})
-      << "NFS 4 goes with it";
-  EXPECT_EQ(config::live_part(both, parsed(b)).block.upstreams[0].removed, 0u);
-}
-
-TEST(RemovedUpstreams,
-     their_places_are_given_to_others_behind_the_spare_ones_who_went_first_before_the_rest) {
+TEST(UpstreamSlots, those_of_removed_ones_are_given_to_others_behind_the_free_ones_who_went_first_first) {
   const auto parsed = [](const std::string& listed) {
     std::string text;
     for (const char name : listed) text += upstream({name}, "prefix = \"/" + std::string{name} + "\"");
-    return config::parse("[forward]\nspare_upstreams = 1\n" + text, "f");
+    return with_slots(text, 4);
   };
-  segment::UpstreamPlaces served = places(4);
-  served.names[1] = {'b'};
-  served.names[2] = {'c'};
   auto running = parsed("abc");
   const auto reload = [&](const std::string& listed) {
     auto next = parsed(listed);
-    const config::Changes changes = config::compare(running, next, served);
+    const config::Changes changes = config::compare(running, next, kDataPlane);
     const std::uint64_t generation = running.block.generation + 1;
-    running = config::live_part(running, next, served);
+    const segment::ConfigBlock before = running.block;
+    running = config::live_part(running, next, kDataPlane);
     running.block.generation = generation;
-    config::keep_upstreams(running.block, running.block);
+    config::keep_upstreams(before, running.block);
     std::string names;
-    for (std::uint32_t i = 0; i < running.block.upstream_count; ++i) {
-      std::memcpy(served.names[i].data(), running.block.upstreams[i].name, segment::kMaxNameBytes);
-      names += running.block.upstreams[i].name;
-    }
+    for (std::uint32_t i = 0; i < running.block.upstream_count; ++i) names += running.block.upstreams[i].name;
     for (const std::string& key : changes.restart_both) names += " " + key;
     return names;
   };
   EXPECT_EQ(reload("ab"), "abc");
   EXPECT_EQ(reload("a"), "abc");
-  EXPECT_EQ(reload("ax"), "abcx") << "a spare place";
+  EXPECT_EQ(reload("ax"), "abcx") << "a free slot";
   EXPECT_EQ(reload("axy"), "abyx") << "that of the one removed first";
   EXPECT_EQ(reload("abxy"), "abyx") << "it is back";
   EXPECT_EQ(reload("abxyz"), "abyx upstream.z") << "nobody has gone";
   EXPECT_EQ(reload("abxz"), "abzx") << "of one that goes by the same reload";
-  EXPECT_EQ(reload("xz"), "abzx");
-  EXPECT_EQ(reload("xzcd"), "aczx upstream.d") << "the first one is none that changes";
 }
 
-TEST(SpareUpstreams, there_are_none_without_one_to_be_made_like_nor_more_than_fit) {
-  const std::string spare = "[forward]\nspare_upstreams = 7\n";
-  const std::string none =
-      "spare_upstreams needs an [[upstream]] with exports, prefix or listen_port, whose settings spare "
-      "upstreams have. Add one, or remove spare_upstreams.";
-  EXPECT_NE(refusal(spare).find(none), std::string::npos);
-  EXPECT_NE(refusal(spare + upstream("a", "")).find(none), std::string::npos);
+/// Clients find both at the same port under the same program, so both cannot be served.
+TEST(UpstreamSlots, a_newcomer_has_the_slot_of_the_removed_one_that_it_replaces) {
+  const auto before = with_slots(upstream("a", "", R"(["nfs3"])") + upstream("b", "", R"(["nfs4"])"), 4);
+  const auto after = with_slots(upstream("a", "", R"(["nfs3"])") + upstream("c", "", R"(["nfs4"])"), 4);
+  EXPECT_EQ(config::compare(before, after, kDataPlane).live,
+            (std::vector<std::string>{"upstream.b", "upstream.c"}));
+  const auto live = config::live_part(before, after, kDataPlane).block;
+  ASSERT_EQ(live.upstream_count, 2u);
+  EXPECT_STREQ(live.upstreams[1].name, "c");
+  const auto of_both = with_slots(upstream("c", "", R"(["nfs3", "nfs4"])"), 4);
+  EXPECT_EQ(config::compare(before, of_both, kDataPlane).restart_both, std::vector<std::string>{"upstream.c"})
+      << "one of the two slots is not enough";
+}
+
+TEST(UpstreamSlots, there_are_enough_for_the_file) {
   const std::string a = upstream("a", exports("\"/vol1\""));
-  EXPECT_EQ(refusal(spare + a), "");
-  EXPECT_NE(refusal(spare + a + upstream("b", "prefix = \"/b\""))
-                .find("spare_upstreams and the [[upstream]] tables exceed 8 together."),
+  const std::string b = upstream("b", "prefix = \"/b\"");
+  EXPECT_EQ(refusal("[forward]\nupstreams_max = 1\n" + a), "");
+  EXPECT_NE(
+      refusal("[forward]\nupstreams_max = 1\n" + a + b).find("more [[upstream]] tables than upstreams_max"),
+      std::string::npos);
+  EXPECT_NE(refusal("[forward]\nrdma_upstreams_max = 2\n" + a).find("exceeds the number of slots"),
+            std::string::npos);
+  EXPECT_NE(refusal("[forward]\nrdma_upstreams_max = 1\n[device]\ndriver = \"verbs\"\n" + over_rdma("a") +
+                    over_rdma("b", "", R"(["nfs4"])"))
+                .find("more upstreams over RDMA than rdma_upstreams_max"),
+            std::string::npos);
+  EXPECT_NE(refusal("[forward]\nspare_upstreams = 1\n" + a).find("spare_upstreams has become upstreams_max"),
             std::string::npos);
 }
 
-TEST(SpareUpstreams, upstreams_keep_their_order) {
+TEST(UpstreamSlots, upstreams_keep_their_order) {
   const auto names = [](const segment::ConfigBlock& block) {
     std::string all;
     for (std::uint32_t i = 0; i < block.upstream_count; ++i) all += block.upstreams[i].name;
@@ -435,7 +376,7 @@ TEST(SpareUpstreams, upstreams_keep_their_order) {
   EXPECT_EQ(names(next), "abcdx");
   next = block_of("xdy");
   config::keep_upstreams(block_of("abcd"), next);
-  EXPECT_EQ(names(next), "xyd") << "hot_add take the places that are left";
+  EXPECT_EQ(names(next), "xyd") << "others take the slots that are left";
   next = block_of("axcy");
   config::keep_upstreams(block_of("abc"), next);
   EXPECT_EQ(names(next), "axcy");

@@ -45,7 +45,7 @@ const Json* shown(const Json& described, const KnownKey& key) {
 
 TEST(Keys, a_change_takes_effect_as_the_row_says) {
   // These values need other keys besides.
-  const std::set<std::string> incomplete = {"forward.spare_upstreams", "host_authentication.method",
+  const std::set<std::string> incomplete = {"forward.rdma_upstreams_max", "host_authentication.method",
                                             "host_authentication.required", "locks.enabled"};
   const Config usual = parse("", "f");
   std::size_t tried = 0;
@@ -148,7 +148,7 @@ TEST(Keys, the_reference_has_a_row_for_each_key) {
         "\"info\", \"warn\", \"error\" | reload | ",
         "| `vlan` | integer | untagged | 0 to 4094 | both planes | ",
         "| `port` | integer | 2049; rdma: 20049 | 1 to 65535 | reload | ",
-        "| `prefix` | text | \"\" | a path | reload * | ",
+        "| `prefix` | text | \"\" | a path | reload | ",
         "| `max_calls` | integer | 1024 | 16 to 65536, rounded up to a power of two | both planes | ",
         "| `enabled` | boolean | true |  | control plane | ",
         "| `size_mib` | integer | 1024 | 16 to 1048576 | "})

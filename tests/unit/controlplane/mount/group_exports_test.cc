@@ -281,7 +281,7 @@ TEST(MountGroupParts, the_upstreams_with_a_part_count_once_they_are_served) {
   std::strcpy(block->upstreams[2].name, "c");
   std::strcpy(block->upstreams[1].name, "b");
   layout.config.write(*block);
-  segment::UpstreamPlaces places{.count = 2, .names = {}, .changes = {}};
+  segment::UpstreamPlaces places{.count = 2, .names = {}};
   places.names[1] = {'b'};
   layout.upstream_places.write(places);
   layout.generation_applied = 4;

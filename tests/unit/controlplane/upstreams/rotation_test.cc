@@ -6,7 +6,7 @@
 #include <cstring>
 #include <random>
 
-#include "dataplane/gateway/tcp_upstream/upstream_slot.h"
+#include "dataplane/gateway/tcp_upstream/upstream_addresses.h"
 #include "tests/unit/controlplane/upstreams/book_lab.h"
 
 namespace sluice::upstreams {

@@ -110,8 +110,8 @@ TEST(SpareRelay, serves_nobody_before_it_is_an_upstream_and_its_clients_from_the
   constexpr std::uint32_t kProgUnavail = 1;
   EXPECT_EQ(word_at(call(1).message, 5), kProgUnavail);
   EXPECT_TRUE(lab.side.servers.empty());
-  tcp_upstream::UpstreamSlot& place = lab.side.relay->place();
-  place.offer({.name = "server", .port = 20049});
+  gateway::UpstreamSlot& place = lab.side.slots->slot(0);
+  place.offer(lab.side.settings);
   EXPECT_FALSE(place.settled());
   ASSERT_TRUE(lab.until([&] { return place.settled(); }));
   const Outcome outcome = call(2);
@@ -124,6 +124,84 @@ TEST(SpareRelay, serves_nobody_before_it_is_an_upstream_and_its_clients_from_the
   for (std::size_t i = 0; i < kMore; ++i) client.submit({.payload = plain(3), .max_reply_bytes = 64});
   EXPECT_TRUE(lab.until([&] { return lab.upstream().calls.size() == before + kMore; }))
       << "it has more than one credit";
+}
+
+// --- A slot that another upstream gets. Its address is that of the first one.
+
+struct ReplacedRelay : testing::Test {
+  ReplacedRelay() { lab.upstream().answer = echo; }
+  std::size_t submit(std::uint32_t word) {
+    return client.submit({.payload = plain(word), .max_reply_bytes = 64});
+  }
+  std::uint32_t accept_stat() {
+    return word_at(lab.call(client, {.payload = plain(1), .max_reply_bytes = 64}).message, 5);
+  }
+  gateway::UpstreamSlot& slot() { return lab.side.slots->slot(0); }
+  bool settles() {
+    return static_cast<bool>(lab.until([&] {
+      lab.forward.pass(kTickNs);
+      return slot().settled();
+    }));
+  }
+
+  static constexpr std::uint32_t kProgUnavail = 1;
+  RelayLab lab;
+  LabClient& client = lab.add_client();
+  gateway::UpstreamSettings settings = lab.side.settings;
+};
+
+TEST_F(ReplacedRelay, one_without_calls_leaves_at_once_and_its_connection_closes) {
+  EXPECT_EQ(accept_stat(), 0u);
+  settings.name = "newcomer";
+  slot().offer(settings);
+  ASSERT_TRUE(settles());
+  EXPECT_EQ(lab.side.hung_up.size(), 1u);
+  EXPECT_EQ(lab.count(Counter::calls), 0u) << "the counters are another's";
+  EXPECT_TRUE(lab.side.relay->in_use());
+  settings.name = "server";
+  slot().offer(settings);
+  ASSERT_TRUE(settles());
+  EXPECT_EQ(accept_stat(), 0u) << "the client has stayed";
+  slot().offer({});
+  ASSERT_TRUE(settles());
+  EXPECT_FALSE(lab.side.relay->in_use());
+  EXPECT_EQ(accept_stat(), kProgUnavail);
+  EXPECT_TRUE(lab.balanced());
+}
+
+TEST_F(ReplacedRelay, calls_of_the_former_one_are_answered_by_it) {
+  EXPECT_EQ(accept_stat(), 0u);
+  lab.upstream().answer = nullptr;
+  const std::size_t before = lab.upstream().calls.size();
+  const std::size_t call = submit(7);
+  ASSERT_TRUE(lab.until([&] { return lab.upstream().calls.size() > before; }));
+  settings.name = "newcomer";
+  slot().offer(settings);
+  lab.forward.turns(100);
+  EXPECT_FALSE(slot().settled());
+  lab.upstream().send(lab.upstream().calls.back().connection,
+                      tcp_upstream_test::record(echo(lab.upstream().calls.back())));
+  ASSERT_TRUE(settles());
+  ASSERT_TRUE(client.finished[call].has_value());
+  EXPECT_EQ(word_at(client.finished[call]->message, 6), 7u);
+  EXPECT_EQ(client.connection->state(), rpcrdma::Connection::State::Open);
+}
+
+TEST_F(ReplacedRelay, clients_of_calls_that_are_not_answered_in_time_are_disconnected) {
+  EXPECT_EQ(accept_stat(), 0u);
+  LabClient& other = lab.add_client();
+  lab.upstream().answer = nullptr;
+  const std::size_t before = lab.upstream().calls.size();
+  submit(7);
+  ASSERT_TRUE(lab.until([&] { return lab.upstream().calls.size() > before; }));
+  slot().offer({});
+  lab.forward.turns(100);
+  EXPECT_FALSE(slot().settled());
+  lab.forward.pass(gateway::kLeaveNs);
+  ASSERT_TRUE(settles());
+  ASSERT_TRUE(lab.until([&] { return client.connection->state() == rpcrdma::Connection::State::Closed; }));
+  EXPECT_EQ(other.connection->state(), rpcrdma::Connection::State::Open) << "nobody else is";
+  EXPECT_TRUE(lab.balanced());
 }
 
 }  // namespace

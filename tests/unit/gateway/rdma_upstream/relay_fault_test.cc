@@ -173,8 +173,8 @@ TEST(RelayFault, a_call_that_is_answered_too_late_ends_its_client_where_that_is_
 TEST(RelayFault, a_time_limit_that_a_reload_sets_ends_calls_that_are_made_from_then_on) {
   RelayLab lab;
   LabClient& client = lab.add_client();
-  tcp_upstream::UpstreamSlot& slot = lab.side.relay->place();
-  tcp_upstream::UpstreamSettings settings = slot.offered();
+  gateway::UpstreamSlot& slot = lab.side.slots->slot(0);
+  gateway::UpstreamSettings settings = slot.offered();
   settings.call_timeout_ns = 5'000'000'000;
   slot.offer(settings);
   ASSERT_TRUE(lab.until([&] { return slot.settled(); }));
@@ -201,8 +201,8 @@ TEST(RelayFault, surplus_connections_are_returned_when_a_reload_lowers_their_num
   for (int i = 0; i < 3; ++i) clients.push_back(&lab.add_client());
   call_all();
   EXPECT_EQ(lab.side.relay->server().connections().connected(), 3u);
-  tcp_upstream::UpstreamSlot& slot = lab.side.relay->place();
-  tcp_upstream::UpstreamSettings settings = slot.offered();
+  gateway::UpstreamSlot& slot = lab.side.slots->slot(0);
+  gateway::UpstreamSettings settings = slot.offered();
   for (const std::uint32_t connections : {1u, 64u}) {
     settings.connections = connections;
     slot.offer(settings);

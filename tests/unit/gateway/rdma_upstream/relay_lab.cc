@@ -33,21 +33,27 @@ RelaySide::RelaySide(std::shared_ptr<rdma::loopback::Fabric> fabric, const Relay
   if (options.knows_address) set_address();
   relay = std::make_unique<rdma_upstream::Relay>(
       engine, *this, limits,
-      rdma_upstream::RelayConfig{.name = options.spare ? "" : kName,
-                                 .addresses = addresses.get(),
-                                 .port = 20049,
+      rdma_upstream::RelayConfig{.addresses = addresses.get(),
                                  .server_side = {.connections = options.connections,
                                                  .calls = options.calls,
                                                  .record_buffers = options.record_buffers,
                                                  .item_buffers = options.item_buffers,
                                                  .max_io_bytes = options.max_io_bytes,
                                                  .call_timeout_ns = options.call_timeout_ns,
-                                                 .withheld = options.withheld},
-                                 .routes = {{ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {0x20000123, 1}},
-                                 .ports = options.spare ? &engine.service_ports() : nullptr},
-      *area, clock);
-  for (const auto& service : relay->services())
-    engine.add_service(*service, options.spare ? service::kNoPort : 0);
+                                                 .withheld = options.withheld}},
+      clock);
+  slots = std::make_unique<gateway::UpstreamSlots>(std::vector<segment::UpstreamArea*>{area.get()},
+                                                   gateway::UpstreamSlots::Sides{},
+                                                   gateway::UpstreamSlots::Sides{relay.get()});
+  settings = {.name = kName,
+              .transport = segment::Transport::Rdma,
+              .port = 20049,
+              .connections = options.connections,
+              .call_timeout_ns = options.call_timeout_ns,
+              .withheld = options.withheld};
+  constexpr service::Route kPrograms[] = {{ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {0x20000123, 1}};
+  settings.set_programs(kPrograms);
+  if (!options.spare) slots->start(0, settings);
   device->connection_manager()->listen(kRelayPort);
 }
 
@@ -79,6 +85,7 @@ void RelaySide::on_connect_request(rdma::CmId id) {
 
 void RelaySide::poll(std::uint64_t now_ns) {
   poll_connections(now_ns);
+  slots->poll(now_ns);
   relay->poll(now_ns);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "dataplane/gateway/rdma_upstream/relay.h"
+#include "dataplane/gateway/slots/upstream_slots.h"
 #include "tests/unit/gateway/rdma_server/dialing_side.h"
 #include "tests/unit/gateway/tcp_upstream/forward_lab.h"
 
@@ -54,6 +55,8 @@ class RelaySide final : public rdma_server_test::DialingSide {
   std::unique_ptr<segment::UpstreamArea> area = std::make_unique<segment::UpstreamArea>();
   tcp_upstream::CreditLimits limits;
   std::unique_ptr<rdma_upstream::Relay> relay;
+  std::unique_ptr<gateway::UpstreamSlots> slots;
+  gateway::UpstreamSettings settings;          ///< of the upstream from the start
   std::vector<rpcrdma::Connection*> accepted;  ///< from clients, in order
 
  private:

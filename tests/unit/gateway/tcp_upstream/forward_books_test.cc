@@ -97,7 +97,8 @@ TEST(ForwardBooks, what_a_predecessor_left_in_the_segment_is_gone) {
   setup.config.addresses = lab.addresses.get();
   setup.config.replies = {.records = 1, .items = 1};
   const tcp_upstream::UpstreamsConfig config{.upstreams = {setup}};
-  const tcp_upstream::Upstreams upstreams(*lab.device, *lab.credits, config, &ForwardLab::clock);
+  const tcp_upstream::Upstreams upstreams(*lab.device, *lab.credits, lab.engine->registry(), config,
+                                          &ForwardLab::clock);
   for (const auto& counter : area.counters) EXPECT_EQ(counter.load(), 0u);
   EXPECT_EQ(area.connections.load(), 0u);
   EXPECT_EQ(area.upstream_ns.count(), 0u);

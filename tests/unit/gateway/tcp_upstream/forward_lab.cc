@@ -10,7 +10,6 @@ namespace sluice::tcp_upstream_test {
 namespace {
 
 constexpr std::uint32_t kCallBacks = 8;
-constexpr const char* kName = "fake";
 
 rpcrdma::EngineConfig client_engine() {
   rpcrdma::EngineConfig config;
@@ -103,17 +102,16 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
     config.upstreams.push_back(setup_of(*hung, options.hung_routes, options.hung_tag, *hung_area));
     config.upstreams.back().number = 1;
     config.upstreams.back().config.listen_port = options.hung_port;
-    config.ports = &engine->service_ports();
-    if (options.hung_is_spare) {
-      config.upstreams.back().config.listen_port = 0;
-      config.upstreams.back().config.name.clear();
-      config.upstreams.back().config.port = 1;
-      config.upstreams.back().config.spare = true;
-    }
   }
   credits = std::make_unique<tcp_upstream::CreditLimits>(engine->connection_count());
-  upstreams = std::make_unique<tcp_upstream::Upstreams>(*device, *credits, config, &clock);
-  for (const auto& [service, port] : upstreams->services()) engine->add_service(*service, port);
+  upstreams =
+      std::make_unique<tcp_upstream::Upstreams>(*device, *credits, engine->registry(), config, &clock);
+  std::vector<segment::UpstreamArea*> areas = {area.get()};
+  if (hung) areas.push_back(hung_area.get());
+  slots =
+      std::make_unique<gateway::UpstreamSlots>(areas, upstreams->sides(), gateway::UpstreamSlots::Sides{});
+  for (const tcp_upstream::UpstreamSetup& setup : config.upstreams)
+    if (setup.number == 0 || !options.hung_is_spare) slots->start(setup.number, setup.config);
   device->connection_manager()->listen(conformance::kPort);
   if (options.hung_port != 0) device->connection_manager()->listen(options.hung_port);
 }
@@ -139,7 +137,7 @@ tcp_upstream::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
       make_owned<tcp_upstream::DuplicateRequestCache>(options.cache_entries, setup.config.max_clients));
   setup.config.cache = caches.back().get();
   setup.config.handle_tag = tag;
-  setup.routes = routes;
+  setup.config.set_programs(routes);
   setup.area = &counters;
   return setup;
 }
@@ -149,15 +147,19 @@ void ForwardLab::set_addresses(const std::vector<segment::UpstreamAddress>& list
   table_[0].port = port;
   table_[0].count = static_cast<std::uint32_t>(list.size());
   std::copy(list.begin(), list.end(), table_[0].addresses.begin());
+  table_[1] = table_[0];
+  std::strcpy(table_[1].name, kNewcomer);
   addresses->write(table_);
 }
 
 void ForwardLab::bring(std::uint32_t tag, std::uint16_t port) {
-  tcp_upstream::UpstreamSlot& place = *upstreams->place(1);
-  place.offer({.name = kName, .port = hung->port(), .handle_tag = tag, .listen_port = port});
-  EXPECT_FALSE(place.settled());
+  gateway::UpstreamSettings settings{
+      .name = kName, .port = hung->port(), .handle_tag = tag, .listen_port = port};
+  settings.set_programs(options.hung_routes);
+  slots->slot(1).offer(settings);
+  EXPECT_FALSE(slots->slot(1).settled());
   turn();
-  EXPECT_TRUE(place.settled());
+  EXPECT_TRUE(slots->slot(1).settled());
 }
 
 ForwardLab::~ForwardLab() {
@@ -254,6 +256,7 @@ void ForwardLab::turn() {
   engine->poll(now_ns);
   while (const rpcrdma::Connection* const closed = engine->take_closed())
     ends.push_back(closed->close_reason());
+  slots->poll(0);
   upstreams->poll(now_ns);
   upstream.poll();
   if (hung) hung->poll();

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/gateway/slots/upstream_slots.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/ulb/nfs3.h"
 #include "dataplane/ulb/nfs4.h"
@@ -20,6 +21,10 @@
 namespace sluice::tcp_upstream_test {
 
 using rpcrdma::CallStatus;
+
+/// Names of the upstreams, and of one that a reload assigns to a slot. All have the same addresses.
+inline constexpr const char* kName = "fake";
+inline constexpr const char* kNewcomer = "newcomer";
 
 struct ForwardOptions {
   std::uint32_t version = 1;
@@ -144,6 +149,7 @@ class ForwardLab {
   std::unique_ptr<tcp_upstream::CreditLimits> credits;
   tcp_upstream::DuplicateRequestCaches caches;
   std::unique_ptr<tcp_upstream::Upstreams> upstreams;
+  std::unique_ptr<gateway::UpstreamSlots> slots;
   std::deque<std::unique_ptr<LabClient>> clients;
   std::vector<std::unique_ptr<rdma::Device>> raw_devices;
   std::vector<conformance::RawPeer*> raw_peers;

@@ -57,10 +57,18 @@ struct ForwardPlaces : testing::Test {
     return word_at(results_of(outcome), 0);
   }
   void offer() {
-    place().offer({.name = "fake", .port = newcomer.port(), .handle_tag = kNewTag});
+    place().offer(settings_of(false));
     lab.turn();
   }
-  tcp_upstream::UpstreamSlot& place() { return *lab.upstreams->place(1); }
+  gateway::UpstreamSlot& place() { return lab.slots->slot(1); }
+  /// Returns the settings of the former upstream or of the newcomer.
+  gateway::UpstreamSettings settings_of(bool former) const {
+    gateway::UpstreamSettings settings{.name = former ? kName : kNewcomer,
+                                       .port = former ? lab.hung->port() : newcomer.port(),
+                                       .handle_tag = former ? kFormerTag : kNewTag};
+    settings.set_programs(lab.options.hung_routes);
+    return settings;
+  }
   bool settled() { return place().settled(); }
 
   ForwardLab lab;
@@ -91,7 +99,7 @@ TEST_F(ForwardPlaces, calls_that_the_former_one_has_are_answered_by_it_with_its_
   ASSERT_TRUE(lab.until([&] { return lab.hung->calls.size() == 1; }));
   offer();
   EXPECT_EQ(status(client, kFormerTag), kStaleStatus) << "it gets no further ones";
-  lab.pass(tcp_upstream::kLeaveNs / 2);
+  lab.pass(gateway::kLeaveNs / 2);
   lab.turns();
   EXPECT_FALSE(settled());
   EXPECT_EQ(status(client, kNewTag), kStaleStatus) << "which is not there yet";
@@ -109,7 +117,7 @@ TEST_F(ForwardPlaces, clients_of_calls_that_are_not_answered_in_time_are_disconn
     submit(client, procedure, kFormerTag);
   ASSERT_TRUE(lab.until([&] { return !lab.hung->calls.empty(); }));
   offer();
-  lab.pass(tcp_upstream::kLeaveNs);
+  lab.pass(gateway::kLeaveNs);
   ASSERT_TRUE(lab.until([&] { return settled() && lab.ends.size() == 1; }));
   EXPECT_EQ(status(other, kNewTag), 0u);
   ASSERT_TRUE(lab.until([&] { return client.connection->state() == rpcrdma::Connection::State::Closed; }));
@@ -134,7 +142,7 @@ TEST_F(ForwardPlaces, a_former_one_that_cannot_be_reached_or_takes_no_bytes_leav
   submit(other, ulb::kNfs3GetAttr, kFormerTag);
   lab.turns();
   offer();
-  lab.pass(tcp_upstream::kLeaveNs);
+  lab.pass(gateway::kLeaveNs);
   ASSERT_TRUE(lab.until([&] { return settled() && lab.ends.size() == 2; }));
   LabClient& third = add_client();
   for (int i = 0; i < 20; ++i) EXPECT_EQ(status(third, kNewTag), 0u);
@@ -149,7 +157,7 @@ TEST_F(ForwardPlaces, what_a_client_left_at_the_former_one_is_forgotten_with_it)
   offer();
   lab.turns();
   EXPECT_FALSE(settled()) << "it may be executed, and its client asks again";
-  lab.pass(tcp_upstream::kLeaveNs);
+  lab.pass(gateway::kLeaveNs);
   ASSERT_TRUE(lab.until([&] { return settled(); }));
   lab.reconnect(client);
   EXPECT_EQ(status(client, kNewTag), 0u);
@@ -220,11 +228,9 @@ TEST_F(ForwardPlaces, connections_of_single_clients_leave_as_well) {
   EXPECT_EQ(status(other, kFormerTag), 0u);
   EXPECT_NE(lab.hung->calls.back().connection, own);
   for (const bool back : {false, true}) {
-    place().offer({.name = "fake",
-                   .port = back ? lab.hung->port() : newcomer.port(),
-                   .handle_tag = back ? kFormerTag : kNewTag});
+    place().offer(settings_of(back));
     lab.turn();
-    lab.pass(tcp_upstream::kLeaveNs);
+    lab.pass(gateway::kLeaveNs);
     ASSERT_TRUE(lab.until([&] { return settled(); })) << back;
     EXPECT_FALSE(lab.hung->open(own));
     EXPECT_EQ(status(other, back ? kFormerTag : kNewTag), 0u);
@@ -235,9 +241,7 @@ TEST_F(ForwardPlaces, a_place_changes_hands_again_and_again) {
   lab.hung->answer = answer;
   for (int i = 0; i < 50; ++i) {
     const bool back = i % 2 != 0;
-    place().offer({.name = "fake",
-                   .port = back ? lab.hung->port() : newcomer.port(),
-                   .handle_tag = back ? kFormerTag : kNewTag});
+    place().offer(settings_of(back));
     ASSERT_TRUE(lab.until([&] { return settled(); }));
     EXPECT_EQ(status(client, back ? kFormerTag : kNewTag), 0u);
     EXPECT_EQ(status(client, back ? kNewTag : kFormerTag), kStaleStatus);

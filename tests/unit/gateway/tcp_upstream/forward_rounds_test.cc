@@ -3,6 +3,7 @@
 // Periodic work of an upstream, for any number of clients and calls: everything is done once per interval, a
 // little in each iteration.
 #include "dataplane/base/clock.h"
+#include "tests/unit/gateway/open_registry.h"
 #include "tests/unit/gateway/tcp_upstream/echoed_calls.h"
 
 namespace sluice::tcp_upstream_test {
@@ -22,7 +23,10 @@ struct IdleUpstream {
     setup.area = area.get();
     most = setup.config.all_connections();
     upstreams = std::make_unique<tcp_upstream::Upstreams>(
-        *device, credits, tcp_upstream::UpstreamsConfig{.upstreams = {setup}}, &ForwardLab::clock);
+        *device, credits, registry, tcp_upstream::UpstreamsConfig{.upstreams = {setup}}, &ForwardLab::clock);
+    slots = std::make_unique<gateway::UpstreamSlots>(std::vector<segment::UpstreamArea*>{area.get()},
+                                                     upstreams->sides(), gateway::UpstreamSlots::Sides{});
+    slots->start(0, setup.config);
   }
   bool published(std::uint64_t now_ns) {
     area->connections = 99;
@@ -38,7 +42,9 @@ struct IdleUpstream {
   std::unique_ptr<rdma::loopback::Loopback> device = rdma::loopback::make_device(fabric, {.name = "gateway"});
   tcp_upstream::CreditLimits credits;
   tcp_upstream::DuplicateRequestCache cache;
+  OpenRegistry registry;
   std::unique_ptr<tcp_upstream::Upstreams> upstreams;
+  std::unique_ptr<gateway::UpstreamSlots> slots;
 };
 
 constexpr std::uint64_t kHourNs = 3600 * kSecond;

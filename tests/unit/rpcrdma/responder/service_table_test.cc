@@ -47,21 +47,41 @@ TEST(ServiceTable, a_program_is_served_at_each_port_by_its_own) {
   EXPECT_EQ(table.all().size(), 3u) << "each has its background work once";
 }
 
-TEST(ServiceTable, a_service_is_found_at_the_port_that_it_was_moved_to) {
+TEST(ServiceTable, a_service_is_found_while_it_is_offered) {
   ServiceTable table;
   OfProgram first(7, 1);
   OfProgram later(7, 1);
+  OfProgram last(9, 1);
   table.add(first, 20050);
-  table.add(later, service::kNoPort);
+  table.add_unoffered(later);
+  table.add(last, 0);
   for (const std::uint16_t port : std::array<std::uint16_t, 3>{0, 20051, 65535})
     EXPECT_EQ(table.find(7, 1, port), nullptr) << port;
-  EXPECT_EQ(table.all().size(), 2u) << "it has its background work before";
-  table.move(later, 20051);
+  EXPECT_EQ(table.all().size(), 3u) << "it has its background work before";
+  EXPECT_TRUE(table.offer(later, 20051));
+  EXPECT_TRUE(table.offer(later, 20052));
   EXPECT_EQ(table.find(7, 1, 20051)->service, &later);
+  EXPECT_EQ(table.find(7, 1, 20052)->service, &later);
   EXPECT_EQ(table.find(7, 1, 20050)->service, &first);
   EXPECT_TRUE(table.versions_of(7, 20051));
-  table.move(later, service::kNoPort);
-  EXPECT_EQ(table.find(7, 1, 20051), nullptr);
+  table.withdraw(first);
+  table.withdraw(later);
+  for (const std::uint16_t port : std::array<std::uint16_t, 3>{20050, 20051, 20052})
+    EXPECT_EQ(table.find(7, 1, port), nullptr) << port;
+  EXPECT_EQ(table.find(9, 1, 0)->service, &last) << "others stay";
+  EXPECT_EQ(table.all().size(), 3u);
+}
+
+TEST(ServiceTable, a_full_table_offers_no_further_service) {
+  ServiceTable table;
+  OfProgram service(7, 1);
+  table.add_unoffered(service);
+  for (std::uint32_t port = 0; port < ServiceTable::kMaxServices; ++port)
+    ASSERT_TRUE(table.offer(service, port));
+  EXPECT_FALSE(table.offer(service, ServiceTable::kMaxServices));
+  EXPECT_EQ(table.find(7, 1, ServiceTable::kMaxServices), nullptr);
+  table.withdraw(service);
+  EXPECT_TRUE(table.offer(service, 0)) << "there is room again";
 }
 
 TEST(ServiceTable, calls_of_a_program_are_counted_together_whatever_the_port) {

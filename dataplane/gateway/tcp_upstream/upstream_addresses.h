@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parts of one reactor that upstreams over either transport have in common: the selection of an address, the
-// credit limits of clients, and the slot that a reload can reassign.
+// Parts of one reactor that upstreams over either transport have in common: the selection of an address, and
+// the credit limits of clients.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -137,83 +136,6 @@ class CreditLimits {
 
   std::vector<OfClient> of_clients_;
   std::array<bool, segment::kMaxUpstreams> in_use_{};
-};
-
-/// Settings of one upstream on one reactor that a reload can change.
-struct UpstreamSettings {
-  std::string name;        ///< empty: the slot is spare
-  std::uint16_t port = 0;  ///< initial port, until the addresses are known together with their port
-  /// Connections of the reactor. Over TCP, these are shared by the clients. Over RDMA, each client with calls
-  /// has one.
-  std::uint32_t connections = 4;
-  std::uint64_t call_timeout_ns = 0;  ///< age at which a call disconnects its client; zero: unlimited
-  bool privileged_port = false;       ///< true: bind to a port below 1024
-  service::Withheld withheld{};
-  std::uint32_t handle_tag = 0;  ///< tag of its NFS 3 handles on the client side; zero: none
-  /// Port at which only the services of this upstream are available. Zero: they use the common ports.
-  std::uint16_t listen_port = 0;
-
-  bool operator==(const UpstreamSettings&) const = default;
-  /// Returns whether clients find both upstreams by the same port and handles, so that one can have the
-  /// settings of the other while it serves them.
-  bool is_same_upstream(const UpstreamSettings& other) const noexcept {
-    return name == other.name && handle_tag == other.handle_tag && listen_port == other.listen_port;
-  }
-};
-
-/// Preallocated slot of an upstream on one reactor. A reload can change the settings of its upstream, or
-/// assign the slot to another upstream. Its memory, connections and services are allocated at start, so that
-/// a reload allocates nothing on the reactor. A spare slot is not assigned to any upstream yet.
-///
-/// The main thread calls offer(), and any thread may call settled(). Only the owning reactor may call the
-/// other functions.
-class UpstreamSlot {
- public:
-  /// Setup. `settings` are those of the current upstream.
-  explicit UpstreamSlot(UpstreamSettings settings) : settings_(std::move(settings)) {}
-  UpstreamSlot(const UpstreamSlot&) = delete;
-  UpstreamSlot& operator=(const UpstreamSlot&) = delete;
-
-  /// Returns the settings that were offered last. The main thread calls it.
-  const UpstreamSettings& offered() const noexcept { return settings_; }
-  /// Offers settings to the current upstream, or the slot to another upstream. The main thread calls it while
-  /// the slot is settled. An upstream that is replaced is drained first.
-  void offer(UpstreamSettings settings) {
-    static_cast<void>(SLUICE_INVARIANT(settled(), gateway_state));
-    same_upstream_ = settings_.is_same_upstream(settings);
-    settings_ = std::move(settings);
-    offered_.store(true, std::memory_order_release);  // pairs with settled(): the settings are complete
-  }
-  /// Returns true if the slot serves the upstream that was offered last. Any thread may call. Pairs with
-  /// offer(), before which the settings are complete, and with poll_slot(), after which they are not read.
-  bool settled() const noexcept { return !offered_.load(std::memory_order_acquire); }
-
-  /// Advances a pending offer. The owning reactor calls it in each loop iteration.
-  void poll_slot() noexcept {
-    if (settled()) return;
-    if (same_upstream_)
-      apply(settings_);
-    else if (drain())
-      assign(settings_);
-    else
-      return;
-    offered_.store(false, std::memory_order_release);  // pairs with settled(): the settings have been read
-  }
-
- protected:
-  ~UpstreamSlot() = default;
-
- private:
-  /// Changes the settings of the current upstream. Calls in progress are not affected.
-  virtual void apply(const UpstreamSettings& settings) noexcept = 0;
-  /// Drains the current upstream, which accepts no further calls. Returns false while calls are in progress.
-  virtual bool drain() noexcept = 0;
-  /// Assigns the slot to another upstream.
-  virtual void assign(const UpstreamSettings& settings) noexcept = 0;
-
-  UpstreamSettings settings_;   ///< written by the main thread while the slot is settled
-  bool same_upstream_ = false;  ///< as settings_: the offer does not replace the upstream
-  std::atomic<bool> offered_{false};
 };
 
 }  // namespace sluice::tcp_upstream

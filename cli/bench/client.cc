@@ -90,7 +90,7 @@ bool Client::ready(Session& session) {
   using Verdict = properties::HostHandshake::Verdict;
   if (!session.requester->connected() || session.connection->negotiating()) return false;
   if (!session.handshake) return true;
-  if (!session.connection->speaks_version_2())
+  if (session.connection->version() < rpcrdma::v2::kVersion)
     throw ClientError("The server supports only version 1, which has no host authentication.");
   if (session.verdict == Verdict::Refused)
     throw ClientError("Host authentication failed, because the server does not have the key of --psk.");

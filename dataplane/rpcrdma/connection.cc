@@ -6,6 +6,7 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/probes.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/rpcrdma/link/version_rules.h"
 
 namespace sluice::rpcrdma {
 
@@ -14,11 +15,11 @@ Connection::Connection(LinkContext& links, ResponderContext& responders, Reverse
                        const ConnectionMemory& memory)
     : roles_(link_, responder_),
       intake_v1_(link_, roles_, version_),
-      link_(links, *this, number, capacity, memory.receives, memory.control),
-      responder_(responders, link_, *this, capacity, memory.replies),
-      intake_v2_(link_, roles_, version_, properties_, capacity.receives()),
-      version_(link_, roles_),
-      properties_(link_, *this),
+      link_(links, *this, number, capacity, memory.receives),
+      session_(link_, *this, memory.control),
+      responder_(responders, link_, session_, *this, capacity, memory.replies),
+      intake_v2_(link_, session_, roles_, version_, capacity.receives()),
+      version_(link_, session_, roles_),
       callers_(callers) {}
 
 // --- Setup and teardown
@@ -31,9 +32,9 @@ void Connection::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config,
   static_cast<void>(SLUICE_INVARIANT(responder_.idle() && responder_.quiescent(), pool_balance));
   ConnectionQueue::unlink(*this);
   link_.open(std::move(qp), config, peer);
+  session_.open();
   opened_ns_ = link_.context().now_ns();
   version_.open();
-  properties_.open();
   intake_v2_.open();
   const ConnectionConfig& clamped = link_.config();
   const bool version_2 = link_.version_state() != VersionState::Version1;
@@ -46,25 +47,25 @@ void Connection::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config,
   if (clamped.first_grant != 0) set_credits(clamped.first_grant);
   link_.post_first_receives();
   roles_.set_requester(requester);
-  if (requester != nullptr) requester->attach(link_);
+  if (requester != nullptr) requester->attach(link_, session_);
 }
 
 void Connection::established() noexcept {
   link_.established();
   opened_ns_ = link_.context().now_ns();
   probe::connection_established(number());
-  if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
+  session_.greet();
   if (roles_.requester() != nullptr) roles_.requester()->on_established();
 }
 
 void Connection::on_link_closed() noexcept {
+  session_.on_closed();
   intake_v2_.on_closed();
-  properties_.on_closed();
   responder_.on_connection_lost();
 }
 
 bool Connection::reap_drained() noexcept {
-  if (!link_.drained() || !responder_.quiescent() || !responder_.idle()) return false;
+  if (!link_.drained() || !session_.drained() || !responder_.quiescent() || !responder_.idle()) return false;
   Requester* const requester = roles_.requester();
   if (requester != nullptr && !requester->quiescent()) return false;
   version_.on_drained();
@@ -87,7 +88,7 @@ bool Connection::call_back(std::span<const std::byte> call, CallBackDone done, v
     if (requester == nullptr) return false;
     roles_.set_requester(requester);
     requester_borrowed_ = true;
-    requester->attach(link_);
+    requester->attach(link_, session_);
     requester->on_established();
   }
   return roles_.requester()->call_back(call, done, context);
@@ -97,7 +98,7 @@ void Connection::set_credits(std::uint32_t credits) noexcept {
   credits_ = credits;
   responder_.set_grant(smaller_of(credits, credit_limit_));
   const auto grant = static_cast<std::uint32_t>(responder_.grant());
-  link_.set_window(smaller_of(grant, config().credit_grant) + config().credits_requested);
+  session_.set_window(smaller_of(grant, config().credit_grant) + config().credits_requested);
   link_.repost_spares();
 }
 
@@ -186,7 +187,7 @@ template <std::uint32_t kVersion>
   const Shortcut shortcut = link_.shortcut();
   if (shortcut == Shortcut::None || !v2::is_plain(message)) [[unlikely]]
     return false;
-  if (!link_.flow().on_credited_message(v2::plain_credit(message.data()))) [[unlikely]]
+  if (!session_.flow().on_credited_message(v2::plain_credit(message.data()))) [[unlikely]]
     return false;
   link_.notify_waiting_senders();
   if (v2::plain_response(message.data())) {
@@ -263,19 +264,17 @@ template <std::uint32_t kVersion>
 }
 
 [[gnu::noinline]] void Connection::on_control_sent(std::uint16_t index) noexcept {
-  const Sender sender = link_.on_control_sent(index);
+  const v2::Sender sender = session_.on_control_sent(index);
   switch (sender.kind) {
-    case Sender::Kind::None:
+    case v2::Sender::Kind::None:
+    case v2::Sender::Kind::Properties:
       break;
-    case Sender::Kind::Reply:
+    case v2::Sender::Kind::Reply:
       responder_.on_part_sent(sender.index);
       break;
-    case Sender::Kind::Call:
+    case v2::Sender::Kind::Call:
       SLUICE_INVARIANT_DEBUG(roles_.requester() != nullptr, connection_state);
       roles_.requester()->on_part_sent(sender.index);
-      break;
-    case Sender::Kind::Properties:
-      properties_.on_part_sent(sender.index);
       break;
   }
   if (!is_open()) return;
@@ -290,12 +289,13 @@ void Connection::end_turn() noexcept {
   if (link_.retry_due()) {
     link_.begin_retry();
     if (is_open()) {
-      if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
-      properties_.retry();
+      session_.greet();
+      session_.retry();
       responder_.retry_send_room();
       if (roles_.requester() != nullptr) roles_.requester()->pump();
     }
   }
+  if (link_.rules().credit_per_message) session_.send_due_grant();
   link_.flush();
 }
 
@@ -318,11 +318,7 @@ void Connection::tick() noexcept {
   version_.tick();
   if (!is_open()) return;
   intake_v2_.tick();
-  const std::uint64_t keep_alive_ns = config().version2.keep_alive_ns;
-  const std::uint64_t now_ns = link_.context().now_ns();
-  if (is_open() && keep_alive_ns > 0 && !negotiating() && link_.flow().balance() > 0 &&
-      now_ns > link_.last_post_ns() && now_ns - link_.last_post_ns() > keep_alive_ns)
-    link_.send_grant();
+  session_.tick();
 }
 
 }  // namespace sluice::rpcrdma

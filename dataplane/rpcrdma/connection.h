@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One RPC-over-RDMA connection: a link and its two roles. The class opens and closes them together and
-// dispatches work completions to their owners and received messages to the intake of the connection's
-// version. Confined to one reactor. Nothing here allocates after construction.
+// One RPC-over-RDMA connection: a link, its session of version 2 and its two roles. The class opens and
+// closes them together and dispatches work completions to their owners and received messages to the intake
+// of the connection's version. Confined to one reactor. Nothing here allocates after construction.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 #include "dataplane/base/owned.h"
 #include "dataplane/rpcrdma/intake.h"
 #include "dataplane/rpcrdma/link/link.h"
-#include "dataplane/rpcrdma/properties.h"
 #include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/rpcrdma/v2/session.h"
 
 namespace sluice::rpcrdma {
 
@@ -45,14 +45,21 @@ class ReverseCallers {
   std::vector<Requester*> free_;  ///< never reallocates: add() has made room for all of them
 };
 
+class Connection;
+
+/// Receives each set of properties that can be decoded. `first` is true for the only set that determines
+/// properties 1 to 5 (D2-24). Returns false if the sink has no room; the caller retries.
+using PropertySink = bool (*)(void* context, Connection& connection, std::span<const std::byte> body,
+                              bool first) noexcept;
+
 /// Registered memory of one connection.
 struct ConnectionMemory {
   rdma::MemoryRegion receives;  ///< capacity.receives() buffers of receive_bytes, buffer_stride() apart
   rdma::MemoryRegion replies;   ///< capacity.slots() buffers of reply_buffer_bytes, buffer_stride() apart
-  rdma::MemoryRegion control;   ///< kControlBuffers buffers of kControlBytes
+  rdma::MemoryRegion control;   ///< v2::kControlBuffers buffers of v2::kControlBytes
 };
 
-class alignas(kCacheLine) Connection final : public service::Client, private LinkOwner {
+class alignas(kCacheLine) Connection final : public service::Client, private v2::SessionOwner {
  public:
   using State = LinkState;
 
@@ -95,7 +102,7 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   bool heard_from_peer() const noexcept { return link_.heard_from_peer(); }
   const Traffic& traffic() const noexcept { return link_.traffic(); }
   /// Returns the bytes of shared memory that the connection holds.
-  std::uint64_t shared_bytes() const noexcept { return link_.shared_bytes() + responder_.shared_bytes(); }
+  std::uint64_t shared_bytes() const noexcept { return session_.shared_bytes() + responder_.shared_bytes(); }
 
   // --- Version, credits and properties
   /// Returns the version of RPC-over-RDMA; zero until the client's first message has settled it.
@@ -103,13 +110,13 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   bool speaks_version_2() const noexcept { return link_.speaks_version_2(); }
   /// Returns true on the active side in version 2 until the server has confirmed the version.
   bool negotiating() const noexcept { return link_.negotiating(); }
-  const v2::FlowControl& flow_control() const noexcept { return link_.flow(); }
-  const v2::Agreement& agreement() const noexcept { return link_.agreement(); }
+  const v2::FlowControl& flow_control() const noexcept { return session_.flow(); }
+  const v2::Agreement& agreement() const noexcept { return session_.agreement(); }
   /// Returns the properties that the peer has announced, or the defaults.
-  const v2::Parameters& peer_parameters() const noexcept { return properties_.peer(); }
-  bool heard_properties() const noexcept { return properties_.heard(); }
+  const v2::Parameters& peer_parameters() const noexcept { return session_.peer_parameters(); }
+  bool heard_properties() const noexcept { return session_.heard_properties(); }
   /// Returns the properties that this end has announced, or the defaults.
-  v2::Parameters own_parameters() const noexcept { return link_.own_parameters(); }
+  v2::Parameters own_parameters() const noexcept { return session_.own_parameters(); }
   /// Returns the largest Send that the peer accepts now, in bytes.
   std::uint32_t send_bytes() const noexcept { return link_.send_bytes(); }
   /// Sets the number of calls that the peer may have outstanding, clamped to the connection's capacity. The
@@ -122,12 +129,15 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   bool call_back(std::span<const std::byte> call, CallBackDone done, void* context) noexcept override;
   /// Sets the property sink of version 2. The peer's first properties are applied by v2::agree() once the
   /// sink has accepted them.
-  void set_property_sink(PropertySink sink, void* context) noexcept { properties_.set_sink(sink, context); }
-  void apply(const v2::Agreement& agreement) noexcept { link_.apply(agreement); }
+  void set_property_sink(PropertySink sink, void* context) noexcept {
+    property_sink_ = sink;
+    property_context_ = context;
+  }
+  void apply(const v2::Agreement& agreement) noexcept { session_.apply(agreement); }
   /// Sends host authentication, in as many parts as necessary. Returns false if the previous one is still
   /// being sent.
   bool send_host_authentication(std::span<const std::byte> octets) noexcept {
-    return properties_.send_host_authentication(octets);
+    return session_.send_host_authentication(octets);
   }
   /// Called when the peer has authenticated itself as `host`: gives its calls that name and ends
   /// Version2Config::hold_calls.
@@ -164,6 +174,9 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   bool no_calls_in_progress() const noexcept override {
     return responder_.idle() && (roles_.requester() == nullptr || roles_.requester()->awaited_replies() == 0);
   }
+  bool on_properties(std::span<const std::byte> body, bool first) noexcept override {
+    return property_sink_ == nullptr || property_sink_(property_context_, *this, body, first);
+  }
   void on_received(std::uint16_t buffer, const rdma::WorkCompletion& wc) noexcept;
   void on_other_received(std::uint16_t buffer, const rdma::WorkCompletion& wc) noexcept;
   template <std::uint32_t kVersion>
@@ -180,10 +193,12 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   Roles roles_;
   IntakeV1 intake_v1_;
   Link link_;
+  v2::Session session_;
   Responder responder_;
   IntakeV2 intake_v2_;
   VersionChoice version_;
-  Properties properties_;
+  PropertySink property_sink_ = nullptr;
+  void* property_context_ = nullptr;
   ReverseCallers& callers_;
   std::uint64_t opened_ns_ = 0;                     ///< time of open(), later of established()
   bool requester_borrowed_ = false;                 ///< the requester is returned to callers_ at the end

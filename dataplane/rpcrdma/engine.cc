@@ -65,7 +65,7 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config)
   const ConnectionCapacity& capacity = config.capacity;
   const std::size_t receive_bytes = capacity.receives() * buffer_stride(capacity.receive_bytes);
   const std::size_t reply_bytes = capacity.slots() * buffer_stride(capacity.reply_buffer_bytes);
-  constexpr std::size_t control_bytes = kControlBuffers * kControlBytes;
+  constexpr std::size_t control_bytes = v2::kControlBuffers * v2::kControlBytes;
   const rdma::MemoryRegion receives = device.allocate_memory(config.max_connections * receive_bytes);
   const rdma::MemoryRegion replies = device.allocate_memory(config.max_connections * reply_bytes);
   const rdma::MemoryRegion control = device.allocate_memory(config.max_connections * control_bytes);

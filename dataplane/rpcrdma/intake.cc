@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version negotiation, intake of version 1 messages, and the properties of version 2.
+// Version negotiation, intake of version 1 messages, and the way of whole messages of version 2 to a role.
 #include "dataplane/rpcrdma/intake.h"
 
 #include <utility>
 
 #include "dataplane/base/invariant.h"
-#include "dataplane/base/small_algorithms.h"
-#include "dataplane/rpcrdma/link/version_rules.h"
-#include "dataplane/rpcrdma/properties.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 
 namespace sluice::rpcrdma {
@@ -20,6 +17,8 @@ ServerAddress server_of(const Link& link) noexcept {
 
 }  // namespace
 
+// --- Version
+
 void VersionChoice::open() noexcept {
   const ConnectionConfig& config = link_.config();
   LinkContext& context = link_.context();
@@ -27,14 +26,15 @@ void VersionChoice::open() noexcept {
       config.max_version >= v2::kVersion &&
       !(config.active && context.version_memory.version_1_only(server_of(link_), context.now_ns()));
   VersionState version = VersionState::Version1;
-  Opening opening = Opening::Complete;
+  v2::Opening opening = v2::Opening::Complete;
   if (version_2) version = config.active ? VersionState::AwaitingAnswer : VersionState::AwaitingFirstMessage;
   if (version == VersionState::AwaitingAnswer)
-    opening =
-        config.version2.greeting == Greeting::Call ? Opening::AwaitingCall : Opening::AwaitingProperties;
+    opening = config.version2.greeting == Greeting::Call ? v2::Opening::AwaitingCall
+                                                         : v2::Opening::AwaitingProperties;
   asked_ns_ = 0;
   delivered_ = false;
-  link_.begin(version, opening);
+  link_.begin(version);
+  session_.begin(opening);
 }
 
 void VersionChoice::on_drained() noexcept {
@@ -54,7 +54,7 @@ void VersionChoice::tick() noexcept {
   const std::uint64_t now_ns = link_.context().now_ns();
   // Connections are opened outside of loop iterations, where the clock may be stale. The first tick starts
   // the timer.
-  if (link_.opening() == Opening::Complete && asked_ns_ == 0) asked_ns_ = now_ns;
+  if (session_.opening() == v2::Opening::Complete && asked_ns_ == 0) asked_ns_ = now_ns;
   if (asked_ns_ > 0 && now_ns > asked_ns_ && now_ns - asked_ns_ > link_.config().version2.first_answer_ns)
     link_.close(CloseReason::NoAnswer);
 }
@@ -67,16 +67,17 @@ bool VersionChoice::is_version_2(std::uint16_t buffer, std::uint32_t bytes) noex
   const FixedHeader fixed = load_fixed(link_.receive_buffer(buffer).data());
   if (fixed.version == v2::kVersion) return true;
   // The version may be unsupported: ERR_VERS uses a credit as every message does (D2-16).
-  if (fixed.version != v1::kVersion) static_cast<void>(link_.flow().on_receive());
+  if (fixed.version != v1::kVersion) static_cast<void>(session_.flow().on_receive());
   return false;
 }
 
 void VersionChoice::settle(VersionState version) noexcept {
   const bool by_first_message = link_.version_state() == VersionState::AwaitingFirstMessage;
   link_.transition(version);
+  session_.on_version();
   if (!by_first_message) return;
   if (version == VersionState::Version2 && link_.config().version2.announce)
-    link_.transition(Opening::AwaitingProperties);
+    session_.transition(v2::Opening::AwaitingProperties);
   link_.retry_at_turn_end();  // reverse calls waited for the version
 }
 
@@ -88,11 +89,13 @@ void VersionChoice::fall_back(rpc::VersionRange supported) noexcept {
   }
   ++link_.counters().fallbacks;
   settle(VersionState::Version1);
-  if (link_.opening() != Opening::Complete) link_.transition(Opening::Complete);
+  if (session_.opening() != v2::Opening::Complete) session_.transition(v2::Opening::Complete);
   roles_.responder().set_holding(false);
   link_.repost_spares();
   if (roles_.requester() != nullptr) roles_.requester()->on_fallback();
 }
+
+// --- Messages of version 1
 
 [[gnu::always_inline]] inline void IntakeV1::on_msg(const ReceivedMessage& message) noexcept {
   Counters& counters = link_.counters();
@@ -126,7 +129,7 @@ void IntakeV1::arrive(std::uint16_t buffer, std::span<const std::byte> bytes) no
   if (!usable(decoded, message)) return;
   if (link_.version_state() == VersionState::AwaitingFirstMessage &&
       decoded.header.procedure != v1::Procedure::Error) {
-    if (link_.supported_versions().low > v1::kVersion) {
+    if (link_.config().supported_versions().low > v1::kVersion) {
       ++counters.bad_version;
       return roles_.responder().on_call(message, kRefuseVersion);
     }
@@ -185,100 +188,82 @@ bool IntakeV1::usable(const v1::DecodeResult& decoded, const ReceivedMessage& me
   return true;
 }
 
-// --- Properties
+// --- Whole messages of version 2
 
-namespace {
-
-/// Sender of host authentication. The greeting is number 0.
-constexpr Sender kHostAuthentication{Sender::Kind::Properties, 1};
-
-}  // namespace
-
-void Properties::open() noexcept {
-  static_cast<void>(SLUICE_INVARIANT(outgoing_ == nullptr, pool_balance));
-  heard_ = false;
-  peer_ = {};
-  posted_ = 0;
+[[gnu::noinline]] void IntakeV2::on_plain(std::uint16_t buffer, std::span<const std::byte> octets) noexcept {
+  SLUICE_INVARIANT_DEBUG(sequence_.idle() && wait_ == Wait::Nothing, connection_state);
+  const bool response = v2::plain_response(octets.data());
+  ReceivedMessage& message = roles_.responder().next_message();
+  message.begin(buffer, octets);
+  message.header.fixed = v2::load_plain(octets.data());
+  message.header.header_bytes = v2::kMinMsgHeaderBytes;
+  if (response) return roles_.to_requester(message);
+  hand_over({buffer, static_cast<std::uint32_t>(octets.size()), {}}, message, false);
 }
 
-void Properties::on_closed() noexcept {
-  // If Sends are posted, the driver uses the buffer until they are flushed.
-  if (posted_ == 0) link_.context().assembly.release(std::exchange(outgoing_, nullptr));
+/// Runs step 10: the RPC message must agree with its transport header.
+void IntakeV2::take_message(Arrived arrived, const v2::Header& header, bool assembled) noexcept {
+  ReceivedMessage& message = roles_.responder().next_message();
+  message.begin(arrived.buffer, link_.receive_buffer(arrived.buffer).first(arrived.bytes));
+  message.header.fixed = load_fixed(message.bytes.data());
+  message.header.no_msg = header.type == v2::HeaderType::NoMsg;
+  if (!header.chunks.empty()) message.header.chunks = header.chunks;
+  message.header.header_bytes = header.header_bytes;
+  message.header.invalidate = header.response() ? arrived.invalidated : header.invalidate;
+  if (assembled) {
+    SLUICE_INVARIANT_DEBUG(assembly_ != nullptr, pool_balance);
+    message.assembly = std::exchange(assembly_, nullptr);
+    message.assembled_bytes = assembled_bytes_;
+  }
+  hand_over(arrived, message, header.response());
 }
 
-bool Properties::take(std::span<const std::byte> body, const v2::Header& header, Refusal& refusal) noexcept {
+/// Hands a message to its role, unless it is refused.
+void IntakeV2::hand_over(Arrived arrived, ReceivedMessage& message, bool response) noexcept {
+  const rpc::Xid xid = message.header.fixed.xid;
+  Refusal refusal;
+  if (!message.header.no_msg) refusal = payload_refusal(xid, response, message.payload());
+  if (response && !refusal) return roles_.to_requester(message);
+  if (!response && !refusal && link_.config().active) refusal = reverse_refusal(message);
+  if (!response && link_.config().credit_grant > 0 && !refusal)
+    return roles_.responder().on_call(message, kNoRefusal);
+  link_.context().assembly.release(message.assembly);
+  fault(arrived, xid, response, refusal.value_or(kRefuseSystem));
+}
+
+Refusal IntakeV2::payload_refusal(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept {
   Counters& counters = link_.counters();
-  const auto properties = header.response() ? std::nullopt : v2::decode_properties(body);
-  if (!properties) {
-    ++counters.bad_properties;
-    refusal = kRefuseXdr;
-    return true;
+  if (payload.size() < 2 * xdr::kUnit) {
+    ++counters.no_payload;
+    return kRefuseXdr;
   }
-  if (heard_ && !properties->host_authentication) {
-    ++counters.late_properties;
-    return true;
+  if (static_cast<rpc::Xid>(xdr::load_u32(payload.data())) != xid) {
+    ++counters.xid_mismatch;
+    return kRefuseXdr;
   }
-  if (sink_ != nullptr && !sink_(sink_context_, connection_, body, !heard_)) return false;
-  // The agreement is applied immediately because the next message may be a call whose reply must fit the
-  // peer's Receives (V2-047).
-  if (!heard_) link_.apply(v2::agree(link_.own_parameters(), *properties, &counters.clamped_properties));
-  ++counters.properties_received;
-  if (!heard_) peer_ = *properties;
-  heard_ = true;
-  return true;
+  const std::uint32_t type = xdr::load_u32(payload.data() + xdr::kUnit);
+  if (type == static_cast<std::uint32_t>(response ? rpc::MessageType::Reply : rpc::MessageType::Call))
+    return std::nullopt;
+  ++counters.direction_mismatch;
+  return type <= 1 ? kRefuseFlags : kRefuseXdr;
 }
 
-bool Properties::send_host_authentication(std::span<const std::byte> octets) noexcept {
-  SharedMemory& memory = link_.context().assembly;
-  const std::size_t bytes = 3 * xdr::kUnit + xdr::kUnit + xdr::padded(octets.size());
-  if (!link_.is_open() || !link_.rules().has_properties || outgoing_ != nullptr ||
-      bytes > smaller_of<std::size_t>(kMaxPropertyBytes, memory.most_bytes()))
-    return false;
-  outgoing_ = memory.acquire(link_.assembly_account(), bytes);
-  if (outgoing_ == nullptr) return false;
-  xdr::Writer writer({outgoing_, bytes});
-  v2::encode_host_authentication(writer, octets);
-  static_cast<void>(SLUICE_INVARIANT(writer.ok(), buffer_bounds));
-  outgoing_bytes_ = static_cast<std::uint32_t>(writer.position());
-  sent_bytes_ = 0;
-  link_.next_property_xid();
-  send();
-  return true;
-}
-
-void Properties::send() noexcept {
-  static_cast<void>(SLUICE_INVARIANT(outgoing_ != nullptr && sent_bytes_ <= outgoing_bytes_, buffer_bounds));
-  if (sent_bytes_ == outgoing_bytes_) return;  // all parts are sent; the buffer waits for their completions
-  const rdma::Sge body{outgoing_, outgoing_bytes_, link_.context().assembly.lkey()};
-  const rpc::Xid xid = link_.property_xid();
-  if (!link_.stage_parts({.sender = kHostAuthentication,
-                          .xid = xid,
-                          .type = v2::HeaderType::ConnProp,
-                          .payload = {&body, 1},
-                          .payload_bytes = outgoing_bytes_,
-                          .last_header_bytes = v2::kPrefixBytes},
-                         sent_bytes_, posted_) ||
-      !link_.may_send_now(kHostAuthentication))
-    return;
-  const auto control = link_.begin_control(kHostAuthentication);
-  if (!control) return;
-  const v2::CreditWord credit = link_.offer();
-  xdr::Writer writer(link_.control_buffer(*control));
-  v2::encode_connprop(writer, {.xid = xid, .credit = credit});
-  link_.context().transmit.stage.append(link_.control_piece(*control, writer.position()));
-  link_.append_payload({&body, 1}, sent_bytes_);
-  sent_bytes_ = outgoing_bytes_;
-  ++posted_;
-  link_.count_send(credit);
-  ++link_.counters().properties_sent;
-  link_.end_continued_message();
-}
-
-void Properties::on_part_sent(std::uint16_t index) noexcept {
-  if (index != kHostAuthentication.index) return;  // the greeting uses only its control buffer
-  if (!SLUICE_INVARIANT(posted_ > 0, pool_balance)) return link_.close(CloseReason::InternalError);
-  if (--posted_ == 0 && (sent_bytes_ == outgoing_bytes_ || !link_.is_open()))
-    link_.context().assembly.release(std::exchange(outgoing_, nullptr));
+/// Checks calls of the reverse direction against the level of support that this end has announced (D2-27).
+Refusal IntakeV2::reverse_refusal(ReceivedMessage& message) noexcept {
+  Counters& counters = link_.counters();
+  const v2::ReverseSupport level = session_.own_parameters().reverse;
+  const ChunkLists& chunks = message.header.chunks;
+  if (level == v2::ReverseSupport::None || link_.config().credit_grant == 0) {
+    ++counters.direction_not_served;
+    return kRefuseSystem;
+  }
+  if (level != v2::ReverseSupport::Inline) return std::nullopt;
+  if (!chunks.reads.empty() || !chunks.writes.empty()) {
+    ++counters.reverse_chunks_refused;
+    return v2::Error{.code = chunks.reads.empty() ? v2::ErrorCode::ReplyResource : v2::ErrorCode::ReadChunks};
+  }
+  message.header.chunks.reply.reset();
+  return std::nullopt;
 }
 
 }  // namespace sluice::rpcrdma

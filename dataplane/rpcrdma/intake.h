@@ -9,10 +9,10 @@
 
 #include "dataplane/base/fixed_containers.h"
 #include "dataplane/rpcrdma/link/link.h"
-#include "dataplane/rpcrdma/properties.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/rpcrdma/responder/responder.h"
 #include "dataplane/rpcrdma/v2/inbound_sequence.h"
+#include "dataplane/rpcrdma/v2/session.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 
 namespace sluice::rpcrdma {
@@ -59,7 +59,8 @@ class Roles {
 /// Version negotiation of one connection (draft, section 4.3.3; rows V2-011 to V2-017).
 class VersionChoice {
  public:
-  VersionChoice(Link& link, Roles& roles) : link_(link), roles_(roles) {}
+  VersionChoice(Link& link, v2::Session& session, Roles& roles)
+      : link_(link), session_(session), roles_(roles) {}
 
   /// Selects the initial version. Called when the link has been opened.
   void open() noexcept;
@@ -83,6 +84,7 @@ class VersionChoice {
   void remember_version_1() noexcept;
 
   Link& link_;
+  v2::Session& session_;
   Roles& roles_;
   bool delivered_ = false;      ///< the first message has been delivered
   std::uint64_t asked_ns_ = 0;  ///< when tick() first saw the first message unanswered; 0: not yet
@@ -118,8 +120,8 @@ class IntakeV2 final : private ShareWaiter {
   };
 
   /// Called at setup. `receives` is the maximum number of Receives of the connection.
-  IntakeV2(Link& link, Roles& roles, VersionChoice& version, Properties& properties, std::uint32_t receives)
-      : link_(link), roles_(roles), version_(version), properties_(properties), deferred_(receives + 1) {}
+  IntakeV2(Link& link, v2::Session& session, Roles& roles, VersionChoice& version, std::uint32_t receives)
+      : link_(link), session_(session), roles_(roles), version_(version), deferred_(receives + 1) {}
 
   void open() noexcept;
   /// Called when the link is Draining.
@@ -155,8 +157,8 @@ class IntakeV2 final : private ShareWaiter {
   void note_settled() noexcept {
     if (link_.version_state() == VersionState::Version1) return;  // the connection has fallen back
     const bool settled = link_.is_open() && link_.version_state() == VersionState::Version2 &&
-                         link_.config().shortcuts && link_.opening() == Opening::Complete &&
-                         link_.flow().peer_limit() != 0 && wait_ == Wait::Nothing && sequence_.idle();
+                         link_.config().shortcuts && session_.opening() == v2::Opening::Complete &&
+                         session_.flow().peer_limit() != 0 && wait_ == Wait::Nothing && sequence_.idle();
     const ConnectionConfig& config = link_.config();
     const bool serves_calls = !config.active && config.credit_grant > 0;
     link_.set_shortcut(!settled       ? Shortcut::None
@@ -198,9 +200,9 @@ class IntakeV2 final : private ShareWaiter {
   void drop_assembly() noexcept;
 
   Link& link_;
+  v2::Session& session_;
   Roles& roles_;
   VersionChoice& version_;
-  Properties& properties_;
   v2::InboundSequence sequence_;
   std::byte* assembly_ = nullptr;  ///< parts of the sequence in progress
   std::uint32_t assembled_bytes_ = 0;

@@ -24,7 +24,7 @@ void IntakeV2::open() noexcept {
 void IntakeV2::on_closed() noexcept {
   link_.set_shortcut(Shortcut::None);
   drop_assembly();
-  link_.context().assembly.forget(link_.assembly_account(), *this);
+  link_.context().assembly.forget(session_.assembly_account(), *this);
   deferred_.clear();
   wait_ = Wait::Nothing;
 }
@@ -46,15 +46,15 @@ v2::DecodeResult IntakeV2::decode(Arrived arrived) noexcept {
 
 void IntakeV2::take_credits(v2::CreditWord credit) noexcept {
   Counters& counters = link_.counters();
-  if (!link_.flow().on_credits(credit)) ++counters.grants_capped;
+  if (!session_.flow().on_credits(credit)) ++counters.grants_capped;
   if (credit.limit() == 0) ++counters.zero_limits;
   link_.notify_waiting_senders();
-  if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
+  session_.greet();
 }
 
 /// Checks that the peer had a credit for the message. Returns false if the link was closed.
 inline bool IntakeV2::within_credits(bool grant_only) noexcept {
-  const auto arrival = link_.flow().on_receive();
+  const auto arrival = session_.flow().on_receive();
   if (arrival == v2::FlowControl::Arrival::Credited) [[likely]]
     return true;
   if (arrival == v2::FlowControl::Arrival::Reserve && grant_only) return true;
@@ -70,17 +70,6 @@ inline bool IntakeV2::may_have_invalidated(Arrived arrived, bool ends_call) noex
   ++link_.counters().invalidation_errors;
   link_.close(CloseReason::InvalidationError);
   return false;
-}
-
-[[gnu::noinline]] void IntakeV2::on_plain(std::uint16_t buffer, std::span<const std::byte> octets) noexcept {
-  SLUICE_INVARIANT_DEBUG(sequence_.idle() && wait_ == Wait::Nothing, connection_state);
-  const bool response = v2::plain_response(octets.data());
-  ReceivedMessage& message = roles_.responder().next_message();
-  message.begin(buffer, octets);
-  message.header.fixed = v2::load_plain(octets.data());
-  message.header.header_bytes = v2::kMinMsgHeaderBytes;
-  if (response) return roles_.to_requester(message);
-  hand_over({buffer, static_cast<std::uint32_t>(octets.size()), {}}, message, false);
 }
 
 [[gnu::noinline]] void IntakeV2::arrive_other(Arrived arrived) noexcept {
@@ -122,7 +111,7 @@ bool IntakeV2::take_without_order(Arrived arrived, const v2::DecodeResult& decod
       return true;
     case Decode::BadError:
       ++counters.bad_error_message;
-      link_.flow().on_error();
+      session_.flow().on_error();
       link_.notify_waiting_senders();
       return link_.repost(arrived.buffer), true;
     case Decode::NoVersion2:
@@ -131,7 +120,7 @@ bool IntakeV2::take_without_order(Arrived arrived, const v2::DecodeResult& decod
       break;
   }
   if (header.type != HeaderType::Error || decoded.status != Decode::Ok) return false;
-  link_.flow().on_error();
+  session_.flow().on_error();
   link_.notify_waiting_senders();
   take_error(header);
   if (link_.is_open()) link_.repost(arrived.buffer);
@@ -166,7 +155,7 @@ void IntakeV2::resume() noexcept {
     static_cast<void>(SLUICE_INVARIANT(assembly_ != nullptr, pool_balance));
     Refusal none;
     const v2::Header header{.flags = 0};
-    if (!properties_.take({assembly_, assembled_bytes_}, header, none)) return;
+    if (!session_.take_properties({assembly_, assembled_bytes_}, header, none)) return;
     drop_assembly();
   }
   if (wait_ == Wait::AssemblyMemory) first_part_ns_ += link_.context().now_ns() - waiting_since_ns_;
@@ -227,7 +216,7 @@ bool IntakeV2::take(Arrived arrived, const v2::DecodeResult& decoded) noexcept {
   }
   if (step != Step::Whole) return take_part(arrived, header, step);
   if (header.type != HeaderType::ConnProp) return take_message(arrived, header, false), true;
-  if (!properties_.take(header.properties, header, refusal)) {
+  if (!session_.take_properties(header.properties, header, refusal)) {
     wait_ = Wait::PropertiesRoom;
     return false;
   }
@@ -270,7 +259,7 @@ bool IntakeV2::has_assembly(std::size_t part_bytes) noexcept {
   const std::size_t wanted = smaller_of(held + part_bytes, memory.most_bytes());
   if (assembly_ != nullptr && wanted <= memory.bytes_of(assembly_)) return true;
   if (sequence_.in_progress() && assembly_ == nullptr) return true;  // its parts are dropped
-  std::byte* const larger = memory.acquire(link_.assembly_account(), wanted);
+  std::byte* const larger = memory.acquire(session_.assembly_account(), wanted);
   if (larger == nullptr) return await_assembly(wanted), false;
   if (held > 0) std::memcpy(larger, assembly_, held);
   memory.release(std::exchange(assembly_, larger));
@@ -282,7 +271,7 @@ void IntakeV2::await_assembly(std::size_t bytes) noexcept {
   ++link_.counters().waits_assembly;
   wait_ = Wait::AssemblyMemory;
   waiting_since_ns_ = link_.context().now_ns();
-  link_.context().assembly.await(link_.assembly_account(), bytes, *this);
+  link_.context().assembly.await(session_.assembly_account(), bytes, *this);
 }
 
 Refusal IntakeV2::content_refusal(const v2::DecodeResult& decoded) noexcept {
@@ -293,7 +282,7 @@ Refusal IntakeV2::content_refusal(const v2::DecodeResult& decoded) noexcept {
       return kRefuseXdr;
     case Decode::TooManySegments:
       ++counters.too_many_segments;
-      return v2::Error{.code = v2::ErrorCode::Segments, .maximum = link_.own_parameters().max_segments};
+      return v2::Error{.code = v2::ErrorCode::Segments, .maximum = session_.own_parameters().max_segments};
     case Decode::TooManyWrites:
       ++counters.too_many_chunks;
       return too_many_write_chunks(link_.config().version2);
@@ -333,77 +322,12 @@ bool IntakeV2::take_part(Arrived arrived, const v2::Header& header, Step step) n
   if (!properties) return take_message(arrived, header, true), true;
 
   Refusal refusal;
-  if (properties_.take({assembly_, assembled_bytes_}, header, refusal))
+  if (session_.take_properties({assembly_, assembled_bytes_}, header, refusal))
     drop_assembly();
   else
     wait_ = Wait::JoinedProperties;
   if (refusal) return fault(arrived, header, *refusal), true;
   return link_.repost(arrived.buffer), true;
-}
-
-/// Runs step 10: the RPC message must agree with its transport header.
-void IntakeV2::take_message(Arrived arrived, const v2::Header& header, bool assembled) noexcept {
-  ReceivedMessage& message = roles_.responder().next_message();
-  message.begin(arrived.buffer, link_.receive_buffer(arrived.buffer).first(arrived.bytes));
-  message.header.fixed = load_fixed(message.bytes.data());
-  message.header.no_msg = header.type == HeaderType::NoMsg;
-  if (!header.chunks.empty()) message.header.chunks = header.chunks;
-  message.header.header_bytes = header.header_bytes;
-  message.header.invalidate = header.response() ? arrived.invalidated : header.invalidate;
-  if (assembled) {
-    SLUICE_INVARIANT_DEBUG(assembly_ != nullptr, pool_balance);
-    message.assembly = std::exchange(assembly_, nullptr);
-    message.assembled_bytes = assembled_bytes_;
-  }
-  hand_over(arrived, message, header.response());
-}
-
-/// Hands a message to its role, unless it is refused.
-void IntakeV2::hand_over(Arrived arrived, ReceivedMessage& message, bool response) noexcept {
-  const rpc::Xid xid = message.header.fixed.xid;
-  Refusal refusal;
-  if (!message.header.no_msg) refusal = payload_refusal(xid, response, message.payload());
-  if (response && !refusal) return roles_.to_requester(message);
-  if (!response && !refusal && link_.config().active) refusal = reverse_refusal(message);
-  if (!response && link_.config().credit_grant > 0 && !refusal)
-    return roles_.responder().on_call(message, kNoRefusal);
-  link_.context().assembly.release(message.assembly);
-  fault(arrived, xid, response, refusal.value_or(kRefuseSystem));
-}
-
-Refusal IntakeV2::payload_refusal(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept {
-  Counters& counters = link_.counters();
-  if (payload.size() < 2 * xdr::kUnit) {
-    ++counters.no_payload;
-    return kRefuseXdr;
-  }
-  if (static_cast<rpc::Xid>(xdr::load_u32(payload.data())) != xid) {
-    ++counters.xid_mismatch;
-    return kRefuseXdr;
-  }
-  const std::uint32_t type = xdr::load_u32(payload.data() + xdr::kUnit);
-  if (type == static_cast<std::uint32_t>(response ? rpc::MessageType::Reply : rpc::MessageType::Call))
-    return std::nullopt;
-  ++counters.direction_mismatch;
-  return type <= 1 ? kRefuseFlags : kRefuseXdr;
-}
-
-/// Checks calls of the reverse direction against the level of support that this end has announced (D2-27).
-Refusal IntakeV2::reverse_refusal(ReceivedMessage& message) noexcept {
-  Counters& counters = link_.counters();
-  const v2::ReverseSupport level = link_.own_parameters().reverse;
-  const ChunkLists& chunks = message.header.chunks;
-  if (level == v2::ReverseSupport::None || link_.config().credit_grant == 0) {
-    ++counters.direction_not_served;
-    return kRefuseSystem;
-  }
-  if (level != v2::ReverseSupport::Inline) return std::nullopt;
-  if (!chunks.reads.empty() || !chunks.writes.empty()) {
-    ++counters.reverse_chunks_refused;
-    return v2::Error{.code = chunks.reads.empty() ? v2::ErrorCode::ReplyResource : v2::ErrorCode::ReadChunks};
-  }
-  message.header.chunks.reply.reset();
-  return std::nullopt;
 }
 
 // --- Faults

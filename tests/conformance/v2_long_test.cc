@@ -326,7 +326,7 @@ TEST(V2Replies, V2_084_parts_wait_for_the_buffers_of_their_headers) {
   };
   lab.peer->send(Header{.xid = 5, .credit = 0x00400000}.with(test_call(5, TestService::kList, {200000})));
   lab.settle();
-  EXPECT_LE(lab.answers().size(), rpcrdma::kControlBuffers);
+  EXPECT_LE(lab.answers().size(), rpcrdma::v2::kControlBuffers);
   EXPECT_GE(lab.counters().waits_send_queue, 1u);
   lab.device->hold = nullptr;
   lab.settle();

@@ -321,7 +321,7 @@ TEST(V2Parts, V2_042_V2_084_a_grant_that_finds_no_buffer_is_not_sent) {
     return rpcrdma::WrId::decode(wc.wr_id).kind == rpcrdma::WrKind::ControlSent;
   };
   lab.ask(Header{.xid = 5}.with(test_call(5, TestService::kList, {200000})));
-  ASSERT_EQ(lab.answers().size(), rpcrdma::kControlBuffers);
+  ASSERT_EQ(lab.answers().size(), rpcrdma::v2::kControlBuffers);
   // These messages leave the client only half of its window.
   while (lab.connection->flow_control().unused() > 8) lab.exchange(grant(1));
   EXPECT_EQ(lab.counters().grants_sent, 0u);

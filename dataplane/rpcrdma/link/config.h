@@ -126,6 +126,12 @@ struct ConnectionConfig {
   /// the passive side.
   std::uint32_t max_version = 1;
   Version2Config version2{};
+
+  /// Returns the versions that this end serves. Version 1 cannot authenticate a host, so version 2 is
+  /// required if hold_calls is set.
+  rpc::VersionRange supported_versions() const noexcept {
+    return {max_version >= v2::kVersion && version2.hold_calls ? v2::kVersion : 1, max_version};
+  }
 };
 
 inline constexpr std::uint32_t kPrivateDataId = 0xf6ab0e18;

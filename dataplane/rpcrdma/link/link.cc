@@ -11,15 +11,14 @@
 
 namespace sluice::rpcrdma {
 Link::Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const ConnectionCapacity& capacity,
-           rdma::MemoryRegion receives, rdma::MemoryRegion control)
+           rdma::MemoryRegion receives)
     : FlushEntry(number),
       context_(context),
       counters_(&context.counters.of(0)),
       receives_(receives, capacity.receives(), capacity.receive_bytes),
       rules_(&kVersion1Rules),
       capacity_(capacity),
-      owner_(owner),
-      control_(control) {}
+      owner_(owner) {}
 
 // --- Setup and teardown
 
@@ -31,20 +30,13 @@ void Link::transition(State to) noexcept {
 
 void Link::transition(VersionState to) noexcept {
   const bool legal = SLUICE_INVARIANT(may_follow(version_, to), connection_state);
-  set_version(to);
-  if (!legal) close(CloseReason::InternalError);
-}
-
-void Link::transition(Opening to) noexcept {
-  const bool legal = SLUICE_INVARIANT(may_follow(opening_, to), connection_state);
-  opening_ = to;
-  hold_back();
+  begin(to);
   if (!legal) close(CloseReason::InternalError);
 }
 
 void Link::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer) noexcept {
   static_cast<void>(SLUICE_INVARIANT(qp_ == nullptr && qp != nullptr, connection_state));
-  static_cast<void>(SLUICE_INVARIANT(drained() && shared_bytes() == 0, pool_balance));
+  static_cast<void>(SLUICE_INVARIANT(drained(), pool_balance));
   ++generation_;
   wr_id_base_ = WrId{.generation = generation_, .connection = connection}.encode();
   qp_ = std::move(qp);
@@ -62,32 +54,22 @@ void Link::open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const
   retry_ = Retry::None;
   send_room_ = 0;
   traffic_ = {};
-  set_sender({});
   last_post_ns_ = alive_ns_ = context_.now_ns();
-  probing_ = grant_put_off_ = false;
-  control_.reset();
+  probing_ = flush_again_ = false;
   receives_.open(config_.receive_inline_bytes,
                  config_.credit_grant + config_.credits_requested + kSpareReceives);
-  flow_.open(config_.credit_grant + config_.credits_requested, config_.active);
-  agreement_ = {};
-  agreement_.send_bytes = smaller_of(v2::kDefaultSendBytes, own_parameters().max_send_bytes);
   ++counters().connections_opened;
 }
 
-void Link::begin(VersionState version, Opening opening) noexcept {
-  set_version(version);
-  opening_ = opening;
-  hold_back();
-}
-
-/// Sets the version, its rules, and the shortcut of version 1, where plain calls of both directions bypass
-/// the general path (V1-157).
-void Link::set_version(VersionState version) noexcept {
+/// Sets the version, its rules, and what follows from version 1: the largest Send, and the shortcut, by which
+/// plain calls of both directions bypass the general path (V1-157).
+void Link::begin(VersionState version) noexcept {
   version_ = version;
-  rules_ = speaks_version_2() ? &kVersion2Rules : &kVersion1Rules;
+  const bool version_2 = is_version_2(version);
+  rules_ = version_2 ? &kVersion2Rules : &kVersion1Rules;
+  if (!version_2) send_bytes_ = config_.send_inline_bytes;
   const Shortcut of_version_1 = config_.credit_grant > 0 ? Shortcut::CallsAndReplies : Shortcut::Replies;
   shortcut_ = version == VersionState::Version1 && config_.shortcuts ? of_version_1 : Shortcut::None;
-  bound_receives();
 }
 
 void Link::post_first_receives() noexcept {
@@ -122,7 +104,6 @@ void Link::close(CloseReason reason) noexcept {
   if (is_failure(reason)) ++counters().connection_errors;
   // Slots and requests count the staged requests as posted and expect their flushed completions.
   give_up_stage();
-  context_.assembly.forget_all(assembly_account_);
   flush_receives();
   static_cast<void>(SLUICE_INVARIANT(
       context_.transmit.staged_for != this && context_.transmit.receives_for != this, connection_state));
@@ -141,23 +122,6 @@ void Link::set_client_class(std::uint32_t client_class) noexcept {
   config_.client_class = smaller_of(client_class, segment::kMaxClasses - 1);
   counters_ = &context_.counters.of(config_.client_class);
   context_.counters.see(config_.client_class);
-}
-
-v2::Parameters Link::own_parameters() const noexcept {
-  if (!config_.version2.announce) return {};
-  v2::Parameters own = config_.version2.parameters;
-  own.max_send_bytes = smaller_of(own.max_send_bytes, context_.max_send_bytes);
-  own.receive_buffer_bytes = config_.receive_inline_bytes;
-  if (config_.active && config_.credit_grant == 0) own.reverse = v2::ReverseSupport::None;
-  return own;
-}
-
-void Link::apply(const v2::Agreement& agreement) noexcept {
-  agreement_ = agreement;
-  agreement_.send_bytes = bounded(agreement.send_bytes, v2::kLeastThreshold,
-                                  larger_of(v2::kLeastThreshold, own_parameters().max_send_bytes));
-  agreement_.max_segment_bytes = larger_of(agreement.max_segment_bytes, v2::kLeastSegmentBytes);
-  static_cast<void>(SLUICE_INVARIANT(agreement_.send_bytes >= v2::kLeastThreshold, buffer_bounds));
 }
 
 // --- Receives
@@ -183,16 +147,6 @@ void Link::post_receives() noexcept {
   Transmit& transmit = context_.transmit;
   receives_.flush(*qp_, transmit.receives);
   transmit.receives_for = nullptr;
-}
-
-/// Limits the Receives in use to the window of credits if every message uses a credit.
-void Link::bound_receives() noexcept {
-  receives_.bound(rules_->credit_per_message ? flow_.most_receives() : Receives::kNoBound);
-}
-
-void Link::set_window(std::uint32_t credits) noexcept {
-  flow_.set_window(credits);
-  bound_receives();
 }
 
 void Link::repost_spares() noexcept {
@@ -223,6 +177,23 @@ void Link::wait_for_send_room() noexcept {
     retry_at_turn_end();
 }
 
+bool Link::append_payload(std::span<const rdma::Sge> payload, std::uint64_t from,
+                          std::uint64_t bytes) noexcept {
+  for (rdma::Sge piece : payload) {
+    if (bytes == 0) break;
+    if (from >= piece.length) {
+      from -= piece.length;
+      continue;
+    }
+    piece.address += from;
+    piece.length = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(piece.length - from, bytes));
+    from = 0;
+    bytes -= piece.length;
+    if (!context_.transmit.stage.append(piece)) return false;
+  }
+  return true;
+}
+
 void Link::flush_stage() noexcept {
   flush_receives();
   SendStage& stage = context_.transmit.stage;
@@ -232,20 +203,20 @@ void Link::flush_stage() noexcept {
   // The queue pair accepts all of them: room was checked, and a queue pair in Error accepts work requests to
   // flush them.
   // send_room_ may be smaller than what was posted because forget_send_room() may have cleared it.
-  send_room_ -= smaller_of(send_room_, qp_->post_send(stage.wrs()));
+  send_room_ -= smaller_of(send_room_, static_cast<std::uint32_t>(qp_->post_send(stage.wrs())));
   stage.clear();
   last_post_ns_ = context_.now_ns();
 }
 
 void Link::flush() noexcept {
   if (state_ != State::Closed) {
-    if (rules_->credit_per_message && grant_goes_now()) send_grant();
     give_up_stage();
     flush_receives();
   }
   FlushEntry& entry = *this;
   FlushQueue::unlink(entry);
-  if (retry_ == Retry::AtTurnEnd || grant_put_off_) touch();  // retried in the next iteration
+  if (retry_ == Retry::AtTurnEnd || flush_again_) touch();
+  flush_again_ = false;
 }
 
 // --- Close reasons

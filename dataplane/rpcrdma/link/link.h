@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Transport half of a connection, used by its two roles: the queue pair, room in the send queue, Receives,
-// and in version 2 credits, send order and continued messages. The link does not depend on the roles; the
-// connection owns it. Confined to one reactor. Nothing here allocates after construction.
+// Transport half of a connection, used by its two roles in both versions: the queue pair, room in the send
+// queue, Receives, and the close. It also holds the version, because every message reads it. Version 2 has a
+// session besides (dataplane/rpcrdma/v2/session.h). The link does not depend on the session or on the roles;
+// the connection owns it. Confined to one reactor. Nothing here allocates after construction.
 //
 // A Receive buffer belongs to the queue pair while posted, then to the slot or request that took its message,
 // and is posted again before the answer to that message is sent (V1-052).
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <utility>
 
@@ -24,10 +24,7 @@
 #include "dataplane/rpcrdma/link/link_state.h"
 #include "dataplane/rpcrdma/link/received_message.h"
 #include "dataplane/rpcrdma/link/receives.h"
-#include "dataplane/rpcrdma/link/sender.h"
 #include "dataplane/rpcrdma/link/wr_id.h"
-#include "dataplane/rpcrdma/v2/agreement.h"
-#include "dataplane/rpcrdma/v2/flow_control.h"
 #include "pmd/queue_pair.h"
 
 namespace sluice::rpcrdma {
@@ -62,13 +59,11 @@ struct WorkFailure {
   std::uint32_t vendor_error = 0;
 };
 
-/// Interface of the connection that owns the link and the two roles.
+/// Interface of the connection that owns the link.
 class LinkOwner {
  public:
   /// Called when the link has become Draining.
   virtual void on_link_closed() noexcept = 0;
-  /// Returns true if no call is being served and no reply is awaited.
-  virtual bool no_calls_in_progress() const noexcept = 0;
 
  protected:
   ~LinkOwner() = default;
@@ -78,10 +73,9 @@ class alignas(kCacheLine) Link final : private FlushEntry {
  public:
   using State = LinkState;
 
-  /// Called at setup. `receives` holds capacity.receives() buffers, `control` kControlBuffers of
-  /// kControlBytes.
+  /// Called at setup. `receives` holds capacity.receives() buffers.
   Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const ConnectionCapacity& capacity,
-       rdma::MemoryRegion receives, rdma::MemoryRegion control);
+       rdma::MemoryRegion receives);
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
@@ -89,16 +83,16 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   /// Takes over a queue pair in State::Init. `config` is clamped to the capacity. The caller then calls
   /// begin().
   void open(Owned<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer) noexcept;
-  /// Sets the initial version, and what must be sent first.
-  void begin(VersionState version, Opening opening) noexcept;
+  /// Sets the initial version. The session is then notified.
+  void begin(VersionState version) noexcept;
   void post_first_receives() noexcept;
   /// Called when the queue pair is ReadyToSend.
   void established() noexcept { last_post_ns_ = alive_ns_ = context_.now_ns(); }
   /// Closes the link. Has no effect if it is already closed.
   void close(CloseReason reason) noexcept;
-  /// Returns true if a Draining link has no Receives or control messages outstanding. The roles check their
-  /// own work requests.
-  bool drained() const noexcept { return receives_.posted() == 0 && control_.all_free(); }
+  /// Returns true if a Draining link has no Receives outstanding. The session and the roles check their own
+  /// work requests.
+  bool drained() const noexcept { return receives_.posted() == 0; }
   /// Destroys the queue pair and changes the state from Draining to Closed.
   void release_queue_pair() noexcept;
 
@@ -133,7 +127,10 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   const HostName& peer_host() const noexcept { return peer_host_; }
   void set_peer_host(const HostName& host) noexcept { peer_host_ = host; }
   const ConnectionConfig& config() const noexcept { return config_; }
-  void set_send_inline_bytes(std::uint32_t bytes) noexcept { config_.send_inline_bytes = bytes; }
+  void set_send_inline_bytes(std::uint32_t bytes) noexcept {
+    config_.send_inline_bytes = bytes;
+    if (version_ == VersionState::Version1) send_bytes_ = bytes;
+  }
   std::uint32_t client_class() const noexcept { return config_.client_class; }
   void set_client_class(std::uint32_t client_class) noexcept;
   /// Returns the counters of the client's class.
@@ -150,9 +147,6 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   /// Returns all bytes transferred since open(). RDMA operations count only if this end has posted them.
   const Traffic& traffic() const noexcept { return traffic_; }
   LinkContext& context() noexcept { return context_; }
-  SharedMemory::Account& assembly_account() noexcept { return assembly_account_; }
-  /// Returns the bytes of shared memory that the link holds.
-  std::uint64_t shared_bytes() const noexcept { return context_.assembly.held_bytes(assembly_account_); }
 
   // --- Version
   VersionState version_state() const noexcept { return version_; }
@@ -160,36 +154,29 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   std::uint32_t version() const noexcept {
     return smaller_of<std::uint32_t>(static_cast<std::uint32_t>(version_), 2);
   }
-  /// Returns the shortcut, which set_version() determines for version 1 and the intake for version 2.
+  /// Returns the shortcut, which begin() determines for version 1 and the intake for version 2.
   Shortcut shortcut() const noexcept { return shortcut_; }
   void set_shortcut(Shortcut shortcut) noexcept { shortcut_ = shortcut; }
-  bool speaks_version_2() const noexcept { return version_ >= VersionState::AwaitingAnswer; }
+  bool speaks_version_2() const noexcept { return is_version_2(version_); }
   /// Returns what the version determines in the general path of calls and replies.
   const VersionRules& rules() const noexcept { return *rules_; }
   bool negotiating() const noexcept { return version_ == VersionState::AwaitingAnswer; }
+  /// Changes the version. The session is then notified.
   void transition(VersionState to) noexcept;
-  /// Returns the versions that this end serves. Version 1 cannot authenticate a host, so version 2 is
-  /// required if hold_calls is set.
-  rpc::VersionRange supported_versions() const noexcept {
-    return {config_.max_version >= v2::kVersion && config_.version2.hold_calls ? v2::kVersion : kVersion1,
-            config_.max_version};
-  }
-  const v2::Agreement& agreement() const noexcept { return agreement_; }
-  /// Applies the agreement, clamped so that it neither exceeds our limits nor reduces Sends below a minimum
-  /// (V2-065).
-  void apply(const v2::Agreement& agreement) noexcept;
-  /// Returns the properties that this end has announced, or the defaults.
-  v2::Parameters own_parameters() const noexcept;
-  /// Returns the largest Send that the peer accepts now, in bytes.
-  std::uint32_t send_bytes() const noexcept { return send_bytes(speaks_version_2()); }
-  /// Returns the largest Send that the peer accepts, given the version.
-  std::uint32_t send_bytes(bool version_2) const noexcept {
-    return version_2 ? agreement_.send_bytes : config_.send_inline_bytes;
-  }
+  /// Returns the largest Send that the peer accepts now, in bytes. In version 1 it is the inline threshold;
+  /// the session sets it in version 2.
+  std::uint32_t send_bytes() const noexcept { return send_bytes_; }
+  void set_send_bytes(std::uint32_t bytes) noexcept { send_bytes_ = bytes; }
 
   // --- Receives
   std::span<std::byte> receive_buffer(std::uint16_t index) noexcept { return receives_.buffer(index); }
   void on_receive_completed() noexcept { receives_.on_completed(); }
+  /// Returns the number of posted Receives once `freed` more, zero or one, have been posted again.
+  std::uint32_t receives_after(std::uint32_t freed) const noexcept {
+    return receives_.posted() + receives_.returning(freed);
+  }
+  /// Limits the Receives in use; Receives::kNoBound: no limit.
+  void bound_receives(std::uint32_t most) noexcept { receives_.bound(most); }
   /// Posts a Receive buffer again, before all requests that are staged later (V1-052).
   void repost(std::uint16_t buffer) noexcept;
   /// Inline variant of repost() for the message path.
@@ -220,7 +207,7 @@ class alignas(kCacheLine) Link final : private FlushEntry {
     const std::size_t needed = context_.transmit.stage.size() + further;
     SLUICE_INVARIANT_DEBUG(context_.transmit.staged_for == this || context_.transmit.stage.empty(),
                            connection_state);
-    if (needed > send_room_) send_room_ = qp_->send_room();
+    if (needed > send_room_) send_room_ = static_cast<std::uint32_t>(qp_->send_room());
     return needed <= send_room_ && needed <= SendStage::kMaxWrs;
   }
   /// Returns true if `work_requests` more requests can be staged. Hands the stage to the driver if that makes
@@ -246,6 +233,10 @@ class alignas(kCacheLine) Link final : private FlushEntry {
     SLUICE_INVARIANT_DEBUG(context_.transmit.staged_for == this, connection_state);
     return context_.transmit.stage.add_send(wr_id(kind, index), piece);
   }
+  /// Appends the next `bytes` of the payload after `from` to the last work request, or all of them. Returns
+  /// false if it has no room for the pieces.
+  bool append_payload(std::span<const rdma::Sge> payload, std::uint64_t from,
+                      std::uint64_t bytes = ~std::uint64_t{0}) noexcept;
   /// Hands the stage to the driver to make room in it.
   void flush_stage() noexcept;
   /// Schedules the link for processing at the end of the loop iteration.
@@ -261,107 +252,28 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   /// Schedules a retry of senders that found no room in the send queue. The retry runs after a work request
   /// of this link has completed.
   void wait_for_send_room() noexcept;
-  bool retry_due() const noexcept { return retry_ == Retry::AtTurnEnd; }
-  void begin_retry() noexcept { retry_ = Retry::None; }
-  /// Runs at the end of an iteration: sends a grant that is due, then hands the staged requests to the
-  /// driver.
-  void flush() noexcept;
-
-  // --- Credits of version 2
-  v2::FlowControl& flow() noexcept { return flow_; }
-  const v2::FlowControl& flow() const noexcept { return flow_; }
-  /// Sets the credits that the peer may have outstanding, for both directions together.
-  void set_window(std::uint32_t credits) noexcept;
-  /// Returns the credit word of the next message; `freed` Receives, zero or one, are posted before it.
-  [[gnu::always_inline]] v2::CreditWord offer(std::uint32_t freed = 0) const noexcept {
-    return flow_.offer(receives_.posted() + receives_.returning(freed));
+  /// Schedules a retry of waiting senders after the next notify_waiting_senders().
+  void wait_for_notice() noexcept {
+    if (retry_ == Retry::None) retry_ = Retry::OnNotice;
   }
-  /// Returns the credit word of a message that is staged now, and counts it. Requires may_reply_now().
-  [[gnu::always_inline]] v2::CreditWord use_credit() noexcept {
-    const v2::CreditWord word = offer();
-    flow_.on_send(word);
-    SLUICE_INVARIANT_DEBUG(flow_.balance() >= 0, credit_balance);
-    return word;
-  }
-  /// Counts a staged message with this credit word.
-  void count_send(v2::CreditWord word) noexcept {
-    flow_.on_send(word);
-    if (!SLUICE_INVARIANT(flow_.balance() >= -1, credit_balance)) close(CloseReason::InternalError);
-  }
-  void count_error_send() noexcept { flow_.on_send_error(); }
-  /// Returns when requests were last handed to the driver.
-  std::uint64_t last_post_ns() const noexcept { return last_post_ns_; }
-
-  // --- Send order in version 2 (sending.cc)
-  /// Returns true if `sender` may send: a credit is available and no other sender is inside a continued
-  /// message. If false, the sender's role is retried when that changes.
-  bool may_send_now(Sender sender) noexcept {
-    if (may_send_whole(2)) [[likely]]
-      return true;
-    return may_send_out_of_turn(sender);
-  }
-  /// Fast check of may_send_now() for a reply that fits one Send. If false, call may_send_now().
-  bool may_reply_now() const noexcept { return may_send_whole(1); }
-  /// Fast check of may_send_now() for a call that fits one Send. If false, call may_send_now().
-  bool may_call_now() const noexcept { return may_send_whole(2); }
-  /// Called when a condition of may_send_now() has changed.
+  /// Called when a condition that senders wait for has changed: a credit, room, a control buffer, or the end
+  /// of a continued message.
   void notify_waiting_senders() noexcept {
     if (retry_ == Retry::OnNotice) retry_at_turn_end();
   }
-  /// Stages parts of a message, starting after the first `sent` bytes, until the rest fits the last part. The
-  /// sender stages the last part and then calls end_continued_message(). Returns false if it has to wait; the
-  /// sender is then retried.
-  bool stage_parts(const ContinuedMessage& message, std::uint64_t& sent, std::uint32_t& posted) noexcept;
-  /// Appends the payload after `from` to the last work request.
-  bool append_payload(std::span<const rdma::Sge> payload, std::uint64_t from) noexcept;
-  void end_continued_message() noexcept {
-    set_sender({});
-    notify_waiting_senders();
-  }
-  /// Takes a control buffer and starts its Send. Returns nothing if there is no room; the sender is then
-  /// retried.
-  std::optional<std::uint16_t> begin_control(Sender sender) noexcept;
-  std::span<std::byte> control_buffer(std::uint16_t index) noexcept { return control_.buffer(index); }
-  rdma::Sge control_piece(std::uint16_t index, std::size_t bytes) noexcept {
-    return control_.piece(index, bytes);
-  }
-  /// Handles the completion of a control buffer's Send, including a flushed one. Returns the sender.
-  Sender on_control_sent(std::uint16_t index) noexcept;
-  /// XID of our latest set of properties, and of the next one.
-  rpc::Xid property_xid() const noexcept { return static_cast<rpc::Xid>(property_xid_); }
-  rpc::Xid next_property_xid() noexcept { return static_cast<rpc::Xid>(++property_xid_); }
-
-  Opening opening() const noexcept { return opening_; }
-  void transition(Opening to) noexcept;
-  /// Sends properties 1 to 5, in one message that every peer can receive (V2-058).
-  void send_greeting() noexcept;
-  /// Sends properties as the greeting because the first call does not qualify; the call waits for the next
-  /// credit.
-  void greet_with_properties() noexcept {
-    transition(Opening::AwaitingProperties);
-    send_greeting();
-    wait_for_notice();
-  }
-  /// Called when a call has been sent as the greeting.
-  void on_greeted() noexcept;
-  void send_grant() noexcept;
+  bool retry_due() const noexcept { return retry_ == Retry::AtTurnEnd; }
+  void begin_retry() noexcept { retry_ = Retry::None; }
+  /// Schedules the link for the next iteration as well. Called before flush().
+  void flush_again() noexcept { flush_again_ = true; }
+  /// Runs at the end of an iteration: hands the staged requests to the driver.
+  void flush() noexcept;
+  /// Returns when requests were last handed to the driver.
+  std::uint64_t last_post_ns() const noexcept { return last_post_ns_; }
 
  private:
   static constexpr std::uint32_t kVersion1 = 1;
 
   void transition(State to) noexcept;
-  void set_version(VersionState version) noexcept;
-  bool may_send_whole(std::int32_t least_balance) const noexcept {
-    return flow_.balance() - held_back_ >= least_balance;
-  }
-  void set_sender(Sender sender) noexcept {
-    sender_ = sender;
-    hold_back();
-  }
-  void hold_back() noexcept {
-    const bool free = opening_ == Opening::Complete && sender_.kind == Sender::Kind::None;
-    held_back_ = free ? 0 : v2::FlowControl::kMaxBalance;
-  }
   void take_stage() noexcept;
   /// Posts what is staged for this link, so that another link can use the stage.
   void give_up_stage() noexcept {
@@ -371,16 +283,10 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   }
   void take_receives() noexcept;
   bool make_room_for_one() noexcept;
-  bool may_send_out_of_turn(Sender sender) noexcept;
-  bool grant_goes_now() noexcept;
   void flush_receives() noexcept {
     if (context_.transmit.receives_for == this) post_receives();
   }
   void post_receives() noexcept;
-  void bound_receives() noexcept;
-  void wait_for_notice() noexcept {
-    if (retry_ == Retry::None) retry_ = Retry::OnNotice;
-  }
 
   // Members that every message uses come first, so that a connection that was idle loads few cache lines.
   LinkContext& context_;
@@ -389,23 +295,18 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   std::uint16_t generation_ = 0;  ///< completions of an earlier generation are dropped
   State state_ = State::Closed;
   VersionState version_ = VersionState::Version1;
-  Opening opening_ = Opening::Complete;
   Retry retry_ = Retry::None;
   Shortcut shortcut_ = Shortcut::None;
-  bool grant_put_off_ = false;  ///< a grant was due at the end of the last iteration
+  bool flush_again_ = false;    ///< processed at the end of the next iteration as well
   std::uint64_t alive_ns_ = 0;  ///< when the peer was last known to be alive
   Traffic traffic_;
-  std::size_t send_room_ = 0;  ///< lower bound; queried again when it is not sufficient
+  std::uint32_t send_room_ = 0;   ///< lower bound; queried again when it is not sufficient
+  std::uint32_t send_bytes_ = 0;  ///< largest Send that the peer accepts
   Owned<rdma::QueuePair> qp_;
   Receives receives_;
   ConnectionConfig config_;
-  // Version 2 uses a separate cache line.
-  alignas(kCacheLine) v2::FlowControl flow_;
-  /// Credits that whole messages may not use: none, or all while not every sender may send.
-  std::int32_t held_back_ = 0;
-  v2::Agreement agreement_;
-  std::uint64_t last_post_ns_ = 0;
-  Sender sender_;  ///< the sender inside a continued message
+  // Members that messages use in the general path, and the end of an iteration.
+  alignas(kCacheLine) std::uint64_t last_post_ns_ = 0;
   const VersionRules* rules_;
   const ConnectionCapacity capacity_;
   PeerAddress peer_;
@@ -414,9 +315,6 @@ class alignas(kCacheLine) Link final : private FlushEntry {
   CloseReason close_reason_ = CloseReason::None;
   WorkFailure failure_;
   bool probing_ = false;  ///< a probe is outstanding
-  std::uint32_t property_xid_ = 0;
-  SharedMemory::Account assembly_account_;
-  ControlBuffers control_;
 };
 
 }  // namespace sluice::rpcrdma

@@ -24,12 +24,10 @@ enum class VersionState : std::uint8_t {
   Version2,
 };
 
-/// Messages that a version 2 end must send first.
-enum class Opening : std::uint8_t {
-  Complete,            ///< nothing to send first: every sender may send
-  AwaitingProperties,  ///< properties 1 to 5 must be sent first
-  AwaitingCall,        ///< the first call must be sent first, followed by properties (Greeting::Call)
-};
+/// Returns true if this end speaks version 2, confirmed or not.
+constexpr bool is_version_2(VersionState version) noexcept {
+  return version >= VersionState::AwaitingAnswer;
+}
 
 /// Plain messages that may bypass the general path. In version 2 the connection has also finished its opening
 /// and has no deferred messages.
@@ -65,11 +63,6 @@ inline constexpr std::array<std::uint8_t, 4> kAfterVersionState{
     any_of(VersionState::Version1, VersionState::Version2),  // AwaitingAnswer
     any_of(),                                                // Version2
 };
-inline constexpr std::array<std::uint8_t, 3> kAfterOpening{
-    any_of(Opening::AwaitingProperties),  // Complete: on a server, after the client's first message
-    any_of(Opening::Complete),            // AwaitingProperties
-    any_of(Opening::Complete, Opening::AwaitingProperties),  // AwaitingCall
-};
 
 }  // namespace detail
 
@@ -79,10 +72,6 @@ constexpr bool may_follow(LinkState from, LinkState to) noexcept {
 }
 constexpr bool may_follow(VersionState from, VersionState to) noexcept {
   return detail::follows(detail::kAfterVersionState, static_cast<std::uint8_t>(from),
-                         static_cast<std::uint8_t>(to));
-}
-constexpr bool may_follow(Opening from, Opening to) noexcept {
-  return detail::follows(detail::kAfterOpening, static_cast<std::uint8_t>(from),
                          static_cast<std::uint8_t>(to));
 }
 

@@ -226,8 +226,14 @@ Counters& Requester::counters() noexcept {
   return link_ != nullptr ? link_->counters() : context_.counters.of(0);
 }
 
-void Requester::attach(Link& link) noexcept {
+Credits Requester::granted() const noexcept {
+  const bool by_limit = link_ != nullptr && link_->rules().credit_per_message;
+  return static_cast<Credits>(by_limit ? session_->flow().peer_limit() : granted_);
+}
+
+void Requester::attach(Link& link, v2::Session& session) noexcept {
   link_ = &link;
+  session_ = &session;
   established_ = false;
   plain_calls_ =
       !config_.keep_xids && config_.inline_bytes >= v2::kMinMsgHeaderBytes && link.config().shortcuts;
@@ -245,6 +251,7 @@ void Requester::on_established() noexcept {
 void Requester::detach() noexcept {
   static_cast<void>(SLUICE_INVARIANT(quiescent(), pool_balance));
   link_ = nullptr;
+  session_ = nullptr;
   established_ = false;
   granted_ = 1;
   outstanding_ = abandoned_ = 0;

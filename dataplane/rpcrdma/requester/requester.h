@@ -18,6 +18,7 @@
 #include "dataplane/rpcrdma/link/received_message.h"
 #include "dataplane/rpcrdma/requester/request.h"
 #include "dataplane/rpcrdma/requester/slot.h"
+#include "dataplane/rpcrdma/v2/session.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 #include "pmd/buffer_pool.h"
 #include "pmd/memory.h"
@@ -115,10 +116,7 @@ class Requester {
   std::uint32_t awaited_replies() const noexcept { return outstanding_ + abandoned_; }
   std::uint32_t free_requests() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
   /// Returns the credits granted by the latest reply; in version 2 the peer's limit.
-  Credits granted() const noexcept {
-    const bool by_limit = link_ != nullptr && link_->speaks_version_2();
-    return static_cast<Credits>(by_limit ? link_->flow().peer_limit() : granted_);
-  }
+  Credits granted() const noexcept;
   bool is_outstanding(rpc::Xid xid) const noexcept;
   bool connected() const noexcept { return established_; }
   /// Returns true if every request slot, window and buffer has been returned. For tests; requires that no
@@ -129,7 +127,7 @@ class Requester {
   std::uint32_t reconnects() const noexcept { return attachments_ > 0 ? attachments_ - 1 : 0; }
 
   // Called by the connection.
-  void attach(Link& link) noexcept;
+  void attach(Link& link, v2::Session& session) noexcept;
   void on_established() noexcept;
   /// Called when the queue pair has been destroyed, which ends all remote access. Pending calls will be sent
   /// again (V1-152, V1-153).
@@ -177,6 +175,7 @@ class Requester {
     std::size_t header_bytes = 0;
     bool possible = false;
     bool plain = false;  ///< the common call: no chunks, and one Send for the call and one for its reply
+    bool version_2 = false;
   };
 
   void transition(Slot& slot, Slot::State to) noexcept;
@@ -321,6 +320,7 @@ class Requester {
   FixedStack<std::uint16_t> free_;  ///< indices of free slots
   RequestQueue waiting_;
   RequestQueue unfenced_;           ///< calls in AwaitingFenceRoom
+  v2::Session* session_ = nullptr;  ///< version 2 on link_; null without a link
   std::vector<Slot*> by_sequence_;  ///< scratch space of detach()
 };
 

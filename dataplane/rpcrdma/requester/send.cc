@@ -30,7 +30,7 @@ using RequestState = RequestSlot::State;
 template <std::uint32_t kVersion>
 [[gnu::always_inline]] inline bool Requester::sends_at_once(const Request& request) noexcept {
   if (!fits_plain<kVersion>(request.payload.size(), request.max_reply_bytes)) return false;
-  const bool may_send = kVersion == v2::kVersion ? link_->may_call_now() : has_credit(request.urgent);
+  const bool may_send = kVersion == v2::kVersion ? session_->may_call_now() : has_credit(request.urgent);
   return may_send && link_->has_room_for_one();
 }
 
@@ -143,13 +143,13 @@ template void Requester::take_plain_reply<v2::kVersion>(Slot&, std::uint16_t,
 
 /// Counts a staged call that uses a credit, with this credit word.
 inline void Requester::count_send(v2::CreditWord credit) noexcept {
-  link_->count_send(credit);
-  if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
+  session_->count_send(credit);
+  session_->on_call_staged();
 }
 
 bool Requester::may_send(const Slot& slot) noexcept {
   if (!connected() || !peer_ready_ || !link_->is_open() || link_->version() == 0) return false;
-  if (link_->rules().credit_per_message) return link_->may_send_now({Sender::Kind::Call, slot.index});
+  if (link_->rules().credit_per_message) return session_->may_send_now({v2::Sender::Kind::Call, slot.index});
   return has_credit(slot.urgent);
 }
 
@@ -182,9 +182,9 @@ bool Requester::send(Slot& slot) noexcept {
     end_call(slot, CallStatus::TooLarge);
     return true;
   }
-  if (link_->opening() == Opening::AwaitingCall &&
+  if (shape.version_2 && session_->opening() == v2::Opening::AwaitingCall &&
       (shape.segments > 0 || shape.header_bytes + slot.payload_bytes > v2::kMaxFirstMessageBytes)) {
-    link_->greet_with_properties();  // V2-006, V2-007
+    session_->greet_with_properties();  // V2-006, V2-007
     return false;
   }
   if (by_regions_ && shape.segments > 0) {
@@ -200,8 +200,8 @@ bool Requester::send(Slot& slot) noexcept {
   }
   if (slot.exposed_version == 0 && !take_resources(slot, shape)) return false;
   if (shape.plain && link_->has_room_for_one()) {
-    stage_plain_send(slot, slot.index, link_->speaks_version_2());
-    if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
+    stage_plain_send(slot, slot.index, shape.version_2);
+    if (shape.version_2) session_->on_call_staged();
   } else {
     const SendStage::Mark mark = stage.mark();
     if (!stage_send(slot, shape)) {
@@ -224,7 +224,7 @@ void Requester::on_sent(Slot& slot, const Shape& shape) noexcept {
   set_sent(slot, slot.index);
   slot.sent_no_msg = shape.long_call;
   // The sequence also ends if the rest fits one Send because the threshold was raised.
-  if (in_parts) link_->end_continued_message();
+  if (in_parts) session_->end_continued_message();
   if (!slot.ends_as) return;
   abandoned_ += answered ? 0 : 1;
   end_call(slot, *slot.ends_as);
@@ -236,16 +236,16 @@ bool Requester::stage_parts(Slot& slot, const Shape& shape) noexcept {
   const rdma::Sge payload = payload_of(slot);
   const std::uint32_t before = slot.parts_posted;
   SLUICE_INVARIANT_DEBUG(slot.continued_bytes <= payload.length, buffer_bounds);
-  const bool done = link_->stage_parts({.sender = {Sender::Kind::Call, slot.index},
-                                        .xid = slot.xid,
-                                        .payload = {&payload, 1},
-                                        .payload_bytes = payload.length,
-                                        .last_header_bytes = shape.header_bytes},
-                                       slot.continued_bytes, slot.parts_posted);
+  const bool done = session_->stage_parts({.sender = {v2::Sender::Kind::Call, slot.index},
+                                           .xid = slot.xid,
+                                           .payload = {&payload, 1},
+                                           .payload_bytes = payload.length,
+                                           .last_header_bytes = shape.header_bytes},
+                                          slot.continued_bytes, slot.parts_posted);
   posted_ += slot.parts_posted - before;
   if (slot.continued_bytes > 0 && slot.state == RequestState::AwaitingTurn)
     transition(slot, RequestState::AwaitingNextPart);
-  return done && link_->may_send_now({Sender::Kind::Call, slot.index});
+  return done && session_->may_send_now({v2::Sender::Kind::Call, slot.index});
 }
 
 /// Acquires memory for a Reply chunk, unless the call has enough from an earlier attempt. Returns false if
@@ -351,7 +351,7 @@ bool Requester::stage_send(Slot& slot, const Shape& shape, const CallChunks& chu
   SLUICE_INVARIANT_DEBUG(shape.header_bytes <= config_.inline_bytes, buffer_bounds);
   const VersionRules& rules = link_->rules();
   v2::CreditWord credit;
-  if (rules.credit_per_message) credit = link_->offer();
+  if (rules.credit_per_message) credit = session_->offer();
   rules.encode_call(header,
                     {.xid = slot.xid,
                      .credits = rules.credit_per_message ? credit.word() : link_->config().credits_requested,

@@ -19,7 +19,7 @@ rdma::Sge Requester::payload_of(const Slot& slot) const noexcept {
 
 std::uint32_t Requester::max_segment_bytes() const noexcept {
   if (!link_->rules().has_properties) return config_.max_segment_bytes;
-  return smaller_of(config_.max_segment_bytes, link_->agreement().max_segment_bytes);
+  return smaller_of(config_.max_segment_bytes, session_->agreement().max_segment_bytes);
 }
 
 std::uint32_t Requester::segments_of(std::uint64_t bytes) const noexcept {
@@ -48,7 +48,7 @@ bool Requester::is_plain(const Slot& slot) const noexcept {
 Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
   if (link_->speaks_version_2()) {
     if (!is_plain<v2::kVersion>(slot)) return shape_v2(slot);
-    return {.header_bytes = v2::kMinMsgHeaderBytes, .possible = true, .plain = true};
+    return {.header_bytes = v2::kMinMsgHeaderBytes, .possible = true, .plain = true, .version_2 = true};
   }
   if (!is_plain<v1::kVersion>(slot)) return shape_v1(slot);
   return {.header_bytes = kMinMsgHeaderBytes, .possible = true, .plain = true};
@@ -67,15 +67,15 @@ Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
   if (slot.results_in_reply)
     for (std::uint32_t i = 0; i < slot.write_items; ++i)
       reply_bytes += xdr::padded(slot.chunks->write_offers[i]);
-  const bool chunks = !config_.reverse ||
-                      (config_.reverse_chunks && link_->agreement().reverse == v2::ReverseSupport::General);
+  const bool chunks = !config_.reverse || (config_.reverse_chunks &&
+                                           session_->agreement().reverse == v2::ReverseSupport::General);
   const bool reply_chunk = chunks && (slot.force_reply_chunk || slot.results_in_reply ||
                                       slot.reply_chunk_least > 0 || reply_bytes > config_.continue_up_to);
   const bool long_call = chunks && !no_msg_refused_ &&
                          (slot.force_long || slot.arguments != Slot::Arguments::InChunks ||
                           slot.payload_bytes > larger_of(config_.continue_up_to, link_->send_bytes()));
   if (slot.read_items + slot.write_items == 0 && !long_call && !reply_chunk) {
-    Shape plain{.header_bytes = v2::kMinMsgHeaderBytes, .possible = true};
+    Shape plain{.header_bytes = v2::kMinMsgHeaderBytes, .possible = true, .version_2 = true};
     plain.continued = plain.header_bytes + slot.payload_bytes > link_->send_bytes();
     return plain;
   }
@@ -88,7 +88,7 @@ Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
 }
 
 Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool reply_chunk) const noexcept {
-  Shape shape;
+  Shape shape{.version_2 = true};
   const std::uint32_t limit = link_->send_bytes();
   std::uint32_t read_segments = 0;
   std::uint32_t write_segments = 0;
@@ -125,7 +125,7 @@ Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool repl
   shape.header_bytes = v2::kMinMsgHeaderBytes + read_segments * kReadEntryBytes + write_bytes +
                        (reply_chunk ? 4 + reply_segments * kSegmentBytes : 0);
   shape.continued = !long_call && shape.header_bytes + slot.payload_bytes > limit;
-  const std::uint32_t most = smaller_of(link_->agreement().max_segments, slot.max_segments);
+  const std::uint32_t most = smaller_of(session_->agreement().max_segments, slot.max_segments);
   shape.possible = shape.header_bytes + xdr::kUnit <= limit && shape.header_bytes <= config_.inline_bytes &&
                    shape.segments <= most && shape.segments <= kMaxRequestSegments &&
                    shape.segments <= windows_.size() && has_buffers_for(slot, shape);

@@ -36,10 +36,10 @@ template <std::uint32_t kVersion>
 [[gnu::always_inline]] inline bool Requester::fits_plain(std::size_t payload_bytes,
                                                          std::uint32_t max_reply_bytes) const noexcept {
   if constexpr (kVersion == v2::kVersion)
-    return v2::kMinMsgHeaderBytes + payload_bytes <= link_->send_bytes(true) &&
+    return v2::kMinMsgHeaderBytes + payload_bytes <= link_->send_bytes() &&
            max_reply_bytes <= config_.continue_up_to;
   else
-    return kMinMsgHeaderBytes + payload_bytes <= link_->send_bytes(false) &&
+    return kMinMsgHeaderBytes + payload_bytes <= link_->send_bytes() &&
            kMinMsgHeaderBytes + max_reply_bytes <= link_->config().receive_inline_bytes;
 }
 
@@ -59,9 +59,9 @@ template <std::uint32_t kVersion>
   std::byte* const at = send_buffer(index) + config_.inline_bytes - header_bytes;
   const std::uint64_t bytes = header_bytes + slot.payload_bytes;
   SLUICE_INVARIANT_DEBUG(slot.payload_bytes <= config_.inline_bytes, buffer_bounds);
-  SLUICE_INVARIANT_DEBUG(bytes <= link_->send_bytes(version_2), buffer_bounds);
+  SLUICE_INVARIANT_DEBUG(bytes <= link_->send_bytes(), buffer_bounds);
   if (version_2) {
-    v2::store_plain_call(at, slot.xid, link_->use_credit());
+    v2::store_plain_call(at, slot.xid, session_->use_credit());
   } else {
     v1::store_plain_call(at, slot.xid, static_cast<Credits>(link_->config().credits_requested));
   }

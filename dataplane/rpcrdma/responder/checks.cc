@@ -147,7 +147,7 @@ bool Responder::within_chunk_limits(CallSlot& slot) noexcept {
            false;
   if (chunks.writes.size() > limits.max_write_chunks)
     return refuse(slot, counters.too_many_chunks, too_many_write_chunks(limits)), false;
-  const std::uint32_t max_segments = link_.own_parameters().max_segments;
+  const std::uint32_t max_segments = session_.own_parameters().max_segments;
   if (segments > max_segments)
     return refuse(slot, counters.too_many_segments,
                   {.code = v2::ErrorCode::Segments, .maximum = max_segments}),

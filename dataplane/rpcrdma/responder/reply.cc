@@ -212,13 +212,13 @@ std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const Repl
 bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
   const std::uint64_t before = slot.continued_bytes_;
   SLUICE_INVARIANT_DEBUG(before <= plan.payload_bytes, buffer_bounds);
-  const bool last_is_next = link_.stage_parts({.sender = {Sender::Kind::Reply, slot.index_},
-                                               .xid = slot.message_.header.fixed.xid,
-                                               .response = true,
-                                               .payload = payload_sources(slot, plan),
-                                               .payload_bytes = plan.payload_bytes,
-                                               .last_header_bytes = plan.header_bytes},
-                                              slot.continued_bytes_, slot.parts_posted_);
+  const bool last_is_next = session_.stage_parts({.sender = {v2::Sender::Kind::Reply, slot.index_},
+                                                  .xid = slot.message_.header.fixed.xid,
+                                                  .response = true,
+                                                  .payload = payload_sources(slot, plan),
+                                                  .payload_bytes = plan.payload_bytes,
+                                                  .last_header_bytes = plan.header_bytes},
+                                                 slot.continued_bytes_, slot.parts_posted_);
   if (slot.continued_bytes_ > before) {
     slot.progress_ns_ = link_.context().now_ns();
     slot.plain_ = false;
@@ -228,7 +228,7 @@ bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
 
 /// Returns the credit word of a reply that is not plain, in version 2.
 std::uint32_t Responder::offer_credits(CallSlot& slot) noexcept {
-  slot.credit_ = link_.offer(slot.holds_receive_ ? 1 : 0);
+  slot.credit_ = session_.offer(slot.holds_receive_ ? 1 : 0);
   return slot.credit_.word();
 }
 
@@ -293,10 +293,10 @@ bool Responder::stage_refusal(CallSlot& slot) noexcept {
   if (slot.refusal_->code == v2::ErrorCode::Vers) {
     // The version of a connection never changes (D2-02).
     const rpc::VersionRange range =
-        version == 0 ? link_.supported_versions() : rpc::VersionRange{version, version};
+        version == 0 ? link_.config().supported_versions() : rpc::VersionRange{version, version};
     v1::encode_err_vers(writer, failing, grant(), range);
   } else {
-    rules.encode_error(writer, failing, rules.credit_per_message ? link_.offer().limit() : grant_,
+    rules.encode_error(writer, failing, rules.credit_per_message ? session_.offer().limit() : grant_,
                        *slot.refusal_);
   }
   SendStage& stage = link_.stage();
@@ -320,7 +320,7 @@ bool Responder::may_push_now(CallSlot& slot, const ReplyPlan& plan) noexcept {
   if (!retrying_ && !waiting_send_room_.empty()) return false;
   const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
   if (continued && !stage_parts(slot, plan)) return false;
-  return link_.may_send_now({Sender::Kind::Reply, slot.index_});
+  return session_.may_send_now({v2::Sender::Kind::Reply, slot.index_});
 }
 
 void Responder::push_other_reply(CallSlot& slot) noexcept {
@@ -341,7 +341,7 @@ void Responder::push_other_reply(CallSlot& slot) noexcept {
       set_state(slot, CallState::Replying);
       // A refusal may also end it, if the threshold was lowered between parts.
       if (plan.mechanism == ReplyPlan::Mechanism::Continued || slot.continued_bytes_ > 0)
-        link_.end_continued_message();
+        session_.end_continued_message();
       return;
     }
     work_requests = stage.size() - mark.wrs();

@@ -13,12 +13,13 @@
 namespace sluice::rpcrdma {
 using CallState = CallSlot::State;
 
-Responder::Responder(ResponderContext& context, Link& link, service::Client& client,
+Responder::Responder(ResponderContext& context, Link& link, v2::Session& session, service::Client& client,
                      const ConnectionCapacity& capacity, rdma::MemoryRegion reply_region)
     : context_(context),
       link_(link),
       slots_(capacity.slots()),
       reply_lkey_(reply_region.lkey),
+      session_(session),
       pending_(std::size_t{2} * capacity.receives()),
       client_(client),
       storage_(FixedArray<service::CallStorage>::for_overwrite(capacity.slots())),

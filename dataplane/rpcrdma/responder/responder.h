@@ -17,6 +17,7 @@
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/responder/responder_context.h"
+#include "dataplane/rpcrdma/v2/session.h"
 
 namespace sluice::rpcrdma {
 
@@ -24,7 +25,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
  public:
   /// Called at setup. `reply_region` holds capacity.slots() buffers of capacity.reply_buffer_bytes,
   /// buffer_stride() apart. `client` represents the peer to services.
-  Responder(ResponderContext& context, Link& link, service::Client& client,
+  Responder(ResponderContext& context, Link& link, v2::Session& session, service::Client& client,
             const ConnectionCapacity& capacity, rdma::MemoryRegion reply_region);
 
   /// Starts a connection. `grant` calls may be outstanding, limited by the number of slots. With `hold_calls`
@@ -237,6 +238,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
     ReceivedMessage message;
     Refusal refusal;
   };
+  v2::Session& session_;
   CallSlotQueue waiting_send_room_;
   FixedRing<Pending> pending_;
   service::Client& client_;

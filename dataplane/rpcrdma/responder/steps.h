@@ -248,8 +248,8 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   Link& link = link_;
   const std::size_t header_bytes = version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
   const std::size_t bytes = header_bytes + slot.payload_bytes_;
-  if (slot.item_count_ > 0 || bytes > link.send_bytes(version_2)) return false;
-  if (version_2 && !(waiting_send_room_.empty() && link.may_reply_now())) return false;
+  if (slot.item_count_ > 0 || bytes > link.send_bytes()) return false;
+  if (version_2 && !(waiting_send_room_.empty() && session_.may_reply_now())) return false;
   if (!link.has_room_for_one()) return false;
 
   std::byte* const at = slot.payload_ - header_bytes;
@@ -258,7 +258,7 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   const rpc::Xid xid = slot.message_.header.fixed.xid;
   return_receive(slot);  // the credit word already counts it
   if (version_2)
-    v2::store_plain_reply(at, xid, link.use_credit());
+    v2::store_plain_reply(at, xid, session_.use_credit());
   else
     v1::store_plain_reply(at, xid, grant());
   slot.sent_before_ =
@@ -321,13 +321,13 @@ inline void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) n
   if (slot.refusal_) [[unlikely]] {
     probe::error_sent(link_.number(), slot.xid(), slot.index_,
                       static_cast<std::uint32_t>(slot.refusal_->code));
-    if (link_.version() != v1::kVersion) link_.count_error_send();
+    if (link_.version() != v1::kVersion) session_.count_error_send();
     ++(slot.refusal_->code == v2::ErrorCode::Vers ? counters.err_vers_sent
                                                   : counters.*link_.rules().errors_sent);
     return;
   }
   probe::reply_posted(link_.number(), slot.xid(), slot.index_, plan.payload_bytes);
-  if (link_.rules().credit_per_message) link_.count_send(slot.credit_);
+  if (link_.rules().credit_per_message) session_.count_send(slot.credit_);
   ++counters.replies_sent;
   if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
   link_.count_sent(

@@ -64,11 +64,5 @@ TEST(States, V2_016_a_settled_version_does_not_change) {
   EXPECT_FALSE(may_follow(VersionState::AwaitingFirstMessage, VersionState::AwaitingAnswer));
 }
 
-TEST(States, a_greeting_by_a_call_may_become_one_by_properties_and_never_the_reverse) {
-  EXPECT_TRUE(may_follow(Opening::AwaitingCall, Opening::AwaitingProperties));
-  EXPECT_FALSE(may_follow(Opening::AwaitingProperties, Opening::AwaitingCall));
-  EXPECT_FALSE(may_follow(Opening::Complete, Opening::AwaitingCall));
-}
-
 }  // namespace
 }  // namespace sluice::rpcrdma

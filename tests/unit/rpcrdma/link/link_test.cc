@@ -7,47 +7,18 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <utility>
 #include <vector>
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/rpcrdma/link/link_context.h"
 #include "dataplane/rpcrdma/link/version_rules.h"
 #include "tests/unit/base/counted_invariants.h"
+#include "tests/unit/rpcrdma/link/counting_queue_pair.h"
 
 namespace sluice::rpcrdma {
 namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
-
-/// Accepts all work requests that fit; they complete when the test adds to `room`.
-class CountingQueuePair final : public rdma::QueuePair {
- public:
-  explicit CountingQueuePair(std::size_t depth) : room(depth) {}
-  rdma::QueuePairNumber number() const noexcept override { return {}; }
-  State state() const noexcept override { return state_; }
-  std::size_t send_room() const noexcept override { return ++asked, room; }
-  void to_error() noexcept override { state_ = State::Error; }
-  std::size_t post_send(std::span<const rdma::SendWr> wrs) noexcept override {
-    ++bursts;
-    sent += wrs.size();
-    room -= wrs.size();
-    return wrs.size();
-  }
-  std::size_t post_recv(std::span<const rdma::RecvWr> wrs) noexcept override { return wrs.size(); }
-  std::optional<rdma::Rkey> bind_window(rdma::MemoryWindow, std::span<std::byte>, rdma::Lkey,
-                                        rdma::AccessFlags) noexcept override {
-    return std::nullopt;
-  }
-
-  std::size_t room;
-  std::size_t sent = 0;
-  std::size_t bursts = 0;
-  mutable std::size_t asked = 0;
-
- private:
-  State state_ = State::ReadyToSend;
-};
 
 class LinkTest : public ::testing::Test, private LinkOwner {
  protected:
@@ -65,14 +36,12 @@ class LinkTest : public ::testing::Test, private LinkOwner {
   LinkContext context;
   const ConnectionCapacity capacity{.call_slots = 4, .receive_bytes = 4096};
   std::vector<std::byte> receives = std::vector<std::byte>(capacity.receives() * buffer_stride(4096));
-  std::vector<std::byte> control = std::vector<std::byte>(kControlBuffers * kControlBytes);
-  Link link{context, *this, 0, capacity, {receives, {}}, {control, {}}};
+  Link link{context, *this, 0, capacity, {receives, {}}};
   CountingQueuePair* qp = nullptr;
   int closed = 0;
 
  private:
   void on_link_closed() noexcept override { ++closed; }
-  bool no_calls_in_progress() const noexcept override { return true; }
 };
 
 // --- Receive buffers
@@ -107,62 +76,18 @@ TEST(BufferStride, is_an_odd_number_of_cache_lines_and_holds_the_buffer) {
 
 TEST_F(LinkTest, the_rules_and_the_shortcut_are_those_of_the_version) {
   open({.credit_grant = 4, .max_version = 2});
-  link.begin(VersionState::AwaitingFirstMessage, Opening::Complete);
+  link.begin(VersionState::AwaitingFirstMessage);
   EXPECT_EQ(&link.rules(), &kVersion1Rules);
   EXPECT_EQ(link.shortcut(), Shortcut::None);
   link.transition(VersionState::Version2);
   EXPECT_EQ(&link.rules(), &kVersion2Rules);
   EXPECT_EQ(link.shortcut(), Shortcut::None);  // until the intake finds the connection settled
 
-  link.begin(VersionState::AwaitingAnswer, Opening::Complete);
+  link.begin(VersionState::AwaitingAnswer);
   EXPECT_EQ(&link.rules(), &kVersion2Rules);
   link.transition(VersionState::Version1);
   EXPECT_EQ(&link.rules(), &kVersion1Rules);
   EXPECT_EQ(link.shortcut(), Shortcut::CallsAndReplies);
-}
-
-// --- Permission to send in version 2
-
-/// The peer has granted two credits. They suffice for a reply, and for a call that leaves one credit for
-/// replies.
-TEST_F(LinkTest, V2_058_V2_085_whole_messages_wait_for_the_greeting_and_for_the_end_of_a_continued_one) {
-  open({.credit_grant = 4, .max_version = 2});
-  link.flow().on_credits({1, 4});
-  const auto may_send = [&] { return std::pair(link.may_reply_now(), link.may_call_now()); };
-  constexpr std::pair kBoth{true, true};
-  constexpr std::pair kNeither{false, false};
-
-  link.begin(VersionState::Version2, Opening::AwaitingProperties);
-  EXPECT_EQ(may_send(), kNeither);
-  link.transition(Opening::Complete);
-  EXPECT_EQ(may_send(), kBoth);
-  link.transition(Opening::AwaitingProperties);
-  EXPECT_EQ(may_send(), kNeither);
-  link.transition(Opening::Complete);
-
-  const std::vector<std::byte> bytes(6000);
-  const rdma::Sge payload{const_cast<std::byte*>(bytes.data()), 6000, {}};
-  std::uint64_t sent = 0;
-  std::uint32_t posted = 0;
-  ASSERT_TRUE(link.stage_parts({.sender = {Sender::Kind::Reply, 0},
-                                .payload = {&payload, 1},
-                                .payload_bytes = 6000,
-                                .last_header_bytes = v2::kMinMsgHeaderBytes},
-                               sent, posted));
-  ASSERT_EQ(posted, 1u);
-  link.flow().on_credits({4, 4});
-  EXPECT_EQ(may_send(), kNeither);
-  link.end_continued_message();
-  EXPECT_EQ(may_send(), kBoth);
-}
-
-TEST_F(LinkTest, V2_034_V2_139_the_last_credit_is_no_calls) {
-  open({.credit_grant = 4, .max_version = 2});
-  link.begin(VersionState::Version2, Opening::Complete);
-  EXPECT_TRUE(link.may_reply_now());
-  EXPECT_FALSE(link.may_call_now());
-  link.flow().on_send({});
-  EXPECT_FALSE(link.may_reply_now());
 }
 
 // --- Room in the stage and in the send queue
@@ -297,43 +222,15 @@ TEST_F(LinkTest, a_peer_is_probed_when_it_has_been_silent_and_the_queue_pair_is_
 
 // --- Internal errors
 
-TEST_F(LinkTest, an_opening_out_of_order_is_counted_and_ends_the_connection) {
-  open({.max_version = 2});
-  link.begin(VersionState::Version2, Opening::AwaitingProperties);
-  const CountedInvariants invariants;
-  link.transition(Opening::Complete);
-  EXPECT_TRUE(link.is_open());
-  link.transition(Opening::AwaitingCall);
-  EXPECT_EQ(invariants.failed(Invariant::connection_state), 1u);
-  EXPECT_EQ(link.close_reason(), CloseReason::InternalError);
-  EXPECT_EQ(closed, 1);
-}
-
 TEST_F(LinkTest, V2_016_a_version_that_changes_is_counted_and_ends_the_connection) {
   open({.max_version = 2});
-  link.begin(VersionState::AwaitingFirstMessage, Opening::Complete);
+  link.begin(VersionState::AwaitingFirstMessage);
   const CountedInvariants invariants;
   link.transition(VersionState::Version1);
   EXPECT_TRUE(link.is_open());
   link.transition(VersionState::Version2);
   EXPECT_EQ(invariants.failed(Invariant::connection_state), 1u);
   EXPECT_EQ(link.close_reason(), CloseReason::InternalError);
-}
-
-/// The reserve is for one message beyond the credits. The Receive for a second one does not exist.
-TEST_F(LinkTest, V2_035_a_message_beyond_the_reserve_is_counted_and_ends_the_connection) {
-  open({.max_version = 2});
-  link.begin(VersionState::Version2, Opening::Complete);
-  const CountedInvariants invariants;
-  link.count_send({});  // the credit that each end starts with
-  link.count_send({});
-  EXPECT_EQ(link.flow().balance(), -1);
-  EXPECT_TRUE(link.is_open());
-  link.count_send({});
-  EXPECT_EQ(invariants.failed(Invariant::credit_balance), 1u);
-  EXPECT_EQ(link.close_reason(), CloseReason::InternalError);
-  EXPECT_EQ(counters().connections_closed, 1u);
-  EXPECT_EQ(counters().connection_errors, 1u);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: senders of a connection, and buffers for messages that belong to no slot or request. Confined to
-// one reactor.
+// Senders of a connection, and buffers for messages that belong to no slot or request. Confined to one
+// reactor.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 #include "pmd/memory.h"
 #include "pmd/work_request.h"
 
-namespace sluice::rpcrdma {
+namespace sluice::rpcrdma::v2 {
 
 /// Identifies a sender. Only one sender at a time may be inside a continued message.
 struct Sender {
@@ -32,7 +32,7 @@ struct Sender {
 struct ContinuedMessage {
   Sender sender;
   rpc::Xid xid{};
-  v2::HeaderType type = v2::HeaderType::Msg;
+  HeaderType type = HeaderType::Msg;
   bool response = false;
   std::span<const rdma::Sge> payload;
   std::uint64_t payload_bytes = 0;
@@ -86,4 +86,4 @@ class ControlBuffers {
   FixedStack<std::uint16_t> free_{kControlBuffers};  ///< indices of free buffers
 };
 
-}  // namespace sluice::rpcrdma
+}  // namespace sluice::rpcrdma::v2

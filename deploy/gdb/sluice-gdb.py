@@ -296,8 +296,9 @@ def sends(queue_pair):
 def loopback_cells(queue_pair):
     return {"sends": sends(queue_pair),
             "receives": lambda: distance(member(queue_pair, "recv_head_"), member(queue_pair, "recv_tail_")),
-            **cells(queue_pair, rnr_rounds=["rnr_rounds_"], on_wire=["on_wire_"], produced=["produced_"], acknowledged=["acknowledged_"],
-                    received=["received_"], available=["available_"])}
+            **cells(queue_pair, rnr_rounds=["rnr_rounds_"], on_wire=["on_wire_"]),
+            **cells(queue_pair, produced=["sending_", "produced_"], acknowledged=["sending_", "acknowledged_"],
+                    received=["receiving_", "received_"], available=["receiving_", "available_"])}
 
 
 def softroce_cells(queue_pair):

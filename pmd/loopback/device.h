@@ -99,7 +99,7 @@ class LoopbackDevice final : public Loopback {
   void remove(LoopbackQueuePair& qp) noexcept;
   void on_moved() noexcept { moved_ = true; }
   bool local_access(const Sge& sge) const noexcept { return regions_.covers(sge); }
-  std::vector<LoopbackQueuePair*>& window_owners() noexcept { return window_owners_; }
+  std::vector<const LoopbackQueuePair*>& window_owners() noexcept { return window_owners_; }
   Rkey next_rkey(std::uint32_t window) noexcept;
   /// Returns the offset of `bytes` in this device's arena, or nullopt if they lie outside it. Zero within one
   /// process.
@@ -113,7 +113,7 @@ class LoopbackDevice final : public Loopback {
   Statistics statistics_;
   SteeringTags tags_;
   RegionTable regions_{"loopback", tags_};
-  std::vector<LoopbackQueuePair*> window_owners_;
+  std::vector<const LoopbackQueuePair*> window_owners_;
   std::vector<LoopbackQueuePair*> queue_pairs_;
   std::size_t next_polled_ = 0;
   std::uint32_t next_qpn_ = 1;

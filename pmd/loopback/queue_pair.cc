@@ -9,46 +9,6 @@
 #include "pmd/loopback/device.h"
 
 namespace sluice::rdma::loopback {
-namespace {
-
-// Format of a record on the wire: a word with the length of the Send and the kind in the top byte, the rkey
-// of a Send with invalidate, the bytes of the Send, padding to a cache line. Records without an rkey do not
-// reserve space for one: short messages are frequent, and the other side need not fetch a cache line that is
-// not written.
-constexpr std::uint64_t kRecordWordBytes = 4;
-
-constexpr std::uint32_t kKindSend = 1;
-constexpr std::uint32_t kKindSendWithInvalidate = 2;
-constexpr std::uint32_t kKindSkip = 3;  ///< padding up to the end of the wire
-constexpr std::uint32_t kKindShift = 24;
-constexpr std::uint32_t kLengthMask = (1u << kKindShift) - 1;
-static_assert(kMaxSendBytes <= kLengthMask);
-
-constexpr std::uint64_t record_header_bytes(std::uint32_t kind) {
-  return kind == kKindSendWithInvalidate ? 2 * kRecordWordBytes : kRecordWordBytes;
-}
-constexpr std::uint64_t record_bytes(std::uint32_t kind, std::uint64_t length) {
-  return (record_header_bytes(kind) + length + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
-void store_word(std::byte* at, std::uint32_t word) {
-  std::memcpy(at, &word, sizeof word);
-}
-std::uint32_t load_word(const std::byte* at) {
-  std::uint32_t word = 0;
-  std::memcpy(&word, at, sizeof word);
-  return word;
-}
-constexpr std::size_t wire_offset(std::uint64_t position) {
-  return position & (kWireBytes - 1);
-}
-static_assert(std::has_single_bit(kWireBytes));
-
-constexpr std::uint32_t window_number(Rkey rkey) {
-  return static_cast<std::uint32_t>(rkey) & (kMaxWindows - 1);
-}
-
-}  // namespace
-
 LoopbackQueuePair::LoopbackQueuePair(LoopbackDevice& device, QueuePairNumber number,
                                      const QueuePairLimits& limits)
     : device_(device),
@@ -59,14 +19,15 @@ LoopbackQueuePair::LoopbackQueuePair(LoopbackDevice& device, QueuePairNumber num
       rnr_retry_(limits.rnr_retry),
       send_mask_(std::bit_ceil(limits.send_depth) - 1),
       recv_mask_(std::bit_ceil(limits.recv_depth) - 1),
+      windows_(*this, device.window_owners()),
       send_queue_(std::size_t{send_mask_} + 1),
       send_sges_((std::size_t{send_mask_} + 1) * limits.max_send_sge),
       recv_queue_(std::size_t{recv_mask_} + 1) {}
 
 LoopbackQueuePair::~LoopbackQueuePair() {
   to_error();
-  unbind_all();
-  static_cast<void>(SLUICE_INVARIANT(state_ == State::Error && windows_bound_ == 0, queue_pair_state));
+  if (!windows_.none()) windows_.unbind_all(own());
+  static_cast<void>(SLUICE_INVARIANT(state_ == State::Error && windows_.none(), queue_pair_state));
   device_.cm().release_link(*this);
   device_.remove(*this);
 }
@@ -89,7 +50,7 @@ std::size_t LoopbackQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
   if (state_ == State::ReadyToSend) {
     std::uint32_t no_copies = 0;  // RDMA data is moved in poll(), where each queue pair has its budget
     execute_posted(no_copies);
-    publish();
+    sending_.publish(own());
   }
   return posted;
 }
@@ -107,7 +68,7 @@ bool LoopbackQueuePair::add_entry(const SendWr& wr) noexcept {
   if (wr.sges.size() > max_sge_) added.status = WcStatus::LocalLengthError;
   if (wr.opcode == SendOpcode::SendWithImmediate || wr.opcode == SendOpcode::RdmaWriteWithImmediate)
     added.status = WcStatus::LocalLengthError;  // DeviceLimits::immediate_data is false
-  Sge* sges = sges_of(tail_);
+  const std::span<Sge> sges = sges_of(tail_);
   for (std::size_t i = 0; i < added.sge_count; ++i) {
     sges[i] = wr.sges[i];
     added.bytes += sges[i].length;
@@ -152,65 +113,17 @@ bool LoopbackQueuePair::put_on_wire(std::uint32_t index) noexcept {
   }
   const std::uint32_t kind =
       work.opcode == SendOpcode::SendWithInvalidate ? kKindSendWithInvalidate : kKindSend;
-  const std::uint64_t needed = record_bytes(kind, work.bytes);
-  const std::size_t offset = wire_offset(produced_);
-  const std::uint64_t skipped = offset + needed > kWireBytes ? kWireBytes - offset : 0;
-  if (produced_ + skipped + needed - acknowledged_ > kWireBytes) {
-    acknowledged_ =  // pairs with receive(): the records have been copied from the wire
-        larger_of(acknowledged_, smaller_of(peer().consumed.load(std::memory_order_acquire), produced_));
-    if (produced_ + skipped + needed - acknowledged_ > kWireBytes) return false;
+  std::byte* at = sending_.add(own(), peer(), kind, work.bytes, work.rkey);
+  if (at == nullptr) return false;
+  for (const Sge& piece : sges_of(index)) {
+    std::memcpy(at, piece.address, piece.length);
+    at += piece.length;
   }
-  SLUICE_INVARIANT_DEBUG(produced_ + skipped + needed - acknowledged_ <= kWireBytes, buffer_bounds);
-  std::byte* wire = own().wire.data();
-  if (skipped > 0) {
-    store_word(wire + offset, kKindSkip << kKindShift);
-    produced_ += skipped;
-  }
-  std::byte* at = wire + wire_offset(produced_);
-  store_word(at, work.bytes | kind << kKindShift);
-  if (kind == kKindSendWithInvalidate)
-    store_word(at + kRecordWordBytes, static_cast<std::uint32_t>(work.rkey));
-  SLUICE_INVARIANT_DEBUG(wire_offset(produced_) + needed <= kWireBytes, buffer_bounds);
-  at += record_header_bytes(kind);
-  const Sge* sges = sges_of(index);
-  for (std::size_t i = 0; i < work.sge_count; ++i) {
-    std::memcpy(at, sges[i].address, sges[i].length);
-    at += sges[i].length;
-  }
-  produced_ += needed;
-  work.end_position = produced_;
+  work.end_position = sending_.position();
   work.stage = Stage::OnWire;
-  SLUICE_INVARIANT_DEBUG(static_cast<std::size_t>(at - wire) <= kWireBytes, buffer_bounds);
   ++on_wire_;
   ++device_.stats().sends;
   return true;
-}
-
-void LoopbackQueuePair::publish() noexcept {
-  if (published_ == produced_) return;
-  SLUICE_INVARIANT_DEBUG(produced_ - published_ <= kWireBytes, ring_index);
-  published_ = produced_;
-  // Pairs with receive(): the records on the wire.
-  own().produced.store(produced_, std::memory_order_release);
-}
-
-/// Checks an access against the published window, reading each word once. Returns null if the access is
-/// refused.
-std::byte* LoopbackQueuePair::remote_memory(const WindowEntry& window, std::uint64_t address,
-                                            std::uint32_t bytes, AccessFlags needed) noexcept {
-  const std::uint64_t base = window.address.load(std::memory_order_relaxed);
-  const std::uint64_t room = window.bytes.load(std::memory_order_relaxed);
-  if ((window.access.load(std::memory_order_relaxed) & needed) != needed) return nullptr;
-  if (address < base || address - base > room || bytes > room - (address - base)) return nullptr;
-  Fabric& fabric = device_.fabric();
-  if (!fabric.across_processes()) return reinterpret_cast<std::byte*>(address);
-  const std::uint64_t offset = window.arena_offset.load(std::memory_order_relaxed);
-  const std::uint32_t arena = peer().arena.load(std::memory_order_relaxed);
-  const std::uint64_t within = address - base;
-  if (arena >= kMaxDevices || offset > fabric.arena_bytes() || within > fabric.arena_bytes() - offset ||
-      bytes > fabric.arena_bytes() - offset - within)
-    return nullptr;
-  return fabric.arena(arena) + offset + within;
 }
 
 /// Copies one slice of an RDMA Read or Write. The hazard word (seq_cst, as is the key) makes invalidation
@@ -228,24 +141,13 @@ bool LoopbackQueuePair::copy_remote(std::uint32_t index, std::uint32_t& copy_bud
   own().hazard.store(key, std::memory_order_seq_cst);
   std::byte* remote = nullptr;
   if (key != 0 && window.key.load(std::memory_order_seq_cst) == key)
-    remote = remote_memory(window, work.remote_address, work.bytes, reading ? kRemoteRead : kRemoteWrite);
+    remote = remote_memory(device_.fabric(), peer(), window, work.remote_address, work.bytes,
+                           reading ? kRemoteRead : kRemoteWrite);
   if (remote != nullptr) {
-    std::uint32_t sge_start = 0;
-    const Sge* sges = sges_of(index);
-    for (std::size_t i = 0; i < work.sge_count && copy_budget > 0; ++i) {
-      const std::uint32_t sge_end = sge_start + sges[i].length;
-      if (work.copied < sge_end) {
-        const std::uint32_t bytes = smaller_of(sge_end - work.copied, copy_budget);
-        std::byte* local = sges[i].address + (work.copied - sge_start);
-        if (reading)
-          std::memcpy(local, remote + work.copied, bytes);
-        else
-          std::memcpy(remote + work.copied, local, bytes);
-        work.copied += bytes;
-        copy_budget -= bytes;
-      }
-      sge_start = sge_end;
-    }
+    const std::uint32_t most = smaller_of(copy_budget, work.bytes - work.copied);
+    const std::uint32_t bytes = copy_slice(sges_of(index), remote, work.copied, most, reading);
+    work.copied += bytes;
+    copy_budget -= bytes;
   }
   SLUICE_INVARIANT_DEBUG(work.copied <= work.bytes, buffer_bounds);
   // Pairs with invalidate_local() and flush(): the slice has been copied.
@@ -270,23 +172,13 @@ bool LoopbackQueuePair::transferred(SendEntry& work) noexcept {
 
 std::optional<Rkey> LoopbackQueuePair::bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                                    AccessFlags access) noexcept {
-  if (state_ != State::ReadyToSend || window.number >= device_.window_owners().size() ||
-      device_.window_owners()[window.number] != nullptr ||
+  if (state_ != State::ReadyToSend || !windows_.is_free(window.number) ||
       !device_.local_access({bytes.data(), static_cast<std::uint32_t>(bytes.size()), lkey}))
     return std::nullopt;
   const auto offset = device_.arena_offset(bytes);
   if (!offset) return std::nullopt;
   const Rkey rkey = device_.next_rkey(window.number);
-  WindowEntry& tag = own().windows[window.number];
-  tag.access.store(access, std::memory_order_relaxed);
-  tag.address.store(reinterpret_cast<std::uintptr_t>(bytes.data()), std::memory_order_relaxed);
-  tag.bytes.store(bytes.size(), std::memory_order_relaxed);
-  tag.arena_offset.store(*offset, std::memory_order_relaxed);
-  // Pairs with copy_remote(): the address, the size and the access of the window.
-  tag.key.store(static_cast<std::uint32_t>(rkey), std::memory_order_release);
-  device_.window_owners()[window.number] = this;
-  SLUICE_INVARIANT_DEBUG(windows_bound_ < device_.window_owners().size(), table_index);
-  ++windows_bound_;
+  windows_.bind(own(), window.number, rkey, bytes, *offset, access);
   ++device_.stats().binds;
   return rkey;
 }
@@ -295,9 +187,8 @@ bool LoopbackQueuePair::invalidate_local(SendEntry& work) noexcept {
   const std::uint32_t number = window_number(work.rkey);
   WindowEntry& tag = own().windows[number];
   const auto key = static_cast<std::uint32_t>(work.rkey);
-  auto& owners = device_.window_owners();
-  const bool bound = number < owners.size() && owners[number] == this && key != 0 &&
-                     (work.copied > 0 || tag.key.load(std::memory_order_relaxed) == key);
+  const bool bound =
+      windows_.has(number) && key != 0 && (work.copied > 0 || tag.key.load(std::memory_order_relaxed) == key);
   if (!bound || device_.config().refuse_invalidation) {
     work.status = WcStatus::BindError;
     return false;
@@ -306,9 +197,7 @@ bool LoopbackQueuePair::invalidate_local(SendEntry& work) noexcept {
   tag.key.store(0, std::memory_order_seq_cst);
   if (peer().hazard.load(std::memory_order_seq_cst) == key) return false;
   if (work.delay_polls > 0) return --work.delay_polls, false;
-  owners[number] = nullptr;
-  SLUICE_INVARIANT_DEBUG(windows_bound_ > 0, table_index);
-  --windows_bound_;
+  windows_.unbind(number);
   ++device_.stats().invalidations;
   work.stage = Stage::Done;
   return true;
@@ -333,18 +222,16 @@ void LoopbackQueuePair::complete_sends(CompletionSink& sink) noexcept {
   if (on_wire_ > 0) {
     // The peer stores `consumed` before `fault`, so load them in reverse order. Pairs with refuse().
     fault = static_cast<WcStatus>(peer().fault.load(std::memory_order_acquire));
-    // Pairs with receive() and refuse(): the records have been copied.
-    const std::uint64_t consumed = peer().consumed.load(std::memory_order_acquire);
-    if (waits_for_peer_ && consumed == acknowledged_ && fault == WcStatus::Success) return;
-    if (consumed - acknowledged_ > produced_ - acknowledged_) return corrupt();
-    acknowledged_ = consumed;
+    const std::uint64_t before = sending_.acknowledged();
+    if (!sending_.read_acknowledged(peer())) return corrupt();
+    if (waits_for_peer_ && sending_.acknowledged() == before && fault == WcStatus::Success) return;
   }
   waits_for_peer_ = false;
   while (head_ != tail_ && !sink.full()) {
     SendEntry& work = entry(head_);
     if (work.stage == Stage::Done) {
       complete_entry(work, WcStatus::Success, sink);
-    } else if (work.stage == Stage::OnWire && acknowledged_ >= work.end_position) {
+    } else if (work.stage == Stage::OnWire && sending_.acknowledged() >= work.end_position) {
       SLUICE_INVARIANT_DEBUG(on_wire_ > 0, ring_index);
       --on_wire_;
       complete_entry(work, WcStatus::Success, sink);
@@ -373,80 +260,58 @@ std::size_t LoopbackQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
 }
 
 void LoopbackQueuePair::receive(CompletionSink& sink) noexcept {
-  const std::uint64_t before = received_;
-  for (std::uint32_t taken = 0; taken < kReceivesPerPoll && !sink.full() && state_ == State::ReadyToSend;) {
-    if (received_ == available_) {
-      // Pairs with publish(): the records.
-      const std::uint64_t produced = peer().produced.load(std::memory_order_acquire);
-      if (produced - received_ > kWireBytes) return corrupt();
-      available_ = produced;
-      if (received_ == available_) break;
+  using Found = WireReceiver::Found;
+  const std::uint64_t before = receiving_.position();
+  for (std::uint32_t taken = 0; taken < kReceivesPerPoll && !sink.full() && state_ == State::ReadyToSend;
+       ++taken) {
+    WireRecord record;
+    const Found found = receiving_.find(peer(), record);
+    if (found == Found::Corrupt) return corrupt();
+    if (found == Found::Nothing) break;
+    if (recv_head_ == recv_tail_) {
+      not_ready();
+      break;
     }
-    SLUICE_INVARIANT_DEBUG(available_ - received_ <= kWireBytes, ring_index);
-    const std::size_t offset = wire_offset(received_);
-    const std::byte* const record = peer().wire.data() + offset;
-    const std::uint32_t word = load_word(record);
-    const std::uint32_t kind = word >> kKindShift;
-    const std::uint32_t length = word & kLengthMask;
-    const std::uint64_t bytes = kind == kKindSkip ? kWireBytes - offset : record_bytes(kind, length);
-    if (bytes > available_ - received_ || offset + bytes > kWireBytes || kind < kKindSend || kind > kKindSkip)
-      return corrupt();
-    if (kind != kKindSkip) {
-      if (recv_head_ == recv_tail_) {
-        not_ready();
-        break;
-      }
-      const std::uint32_t rkey = kind == kKindSendWithInvalidate ? load_word(record + kRecordWordBytes) : 0;
-      if (!receive_record(kind, length, static_cast<Rkey>(rkey), record + record_header_bytes(kind), sink))
-        break;
-      ++taken;
-    }
-    received_ += bytes;
+    if (!receive_record(record, sink)) break;
+    receiving_.take(record);
   }
-  SLUICE_INVARIANT_DEBUG(available_ - received_ <= kWireBytes, ring_index);
-  if (received_ != before && state_ == State::ReadyToSend)
-    // Pairs with put_on_wire() and complete_sends(): the records have been copied from the wire.
-    own().consumed.store(received_, std::memory_order_release);
+  if (receiving_.position() != before && state_ == State::ReadyToSend) receiving_.acknowledge(own());
 }
 
-bool LoopbackQueuePair::receive_record(std::uint32_t kind, std::uint32_t length, Rkey rkey,
-                                       const std::byte* data, CompletionSink& sink) noexcept {
+bool LoopbackQueuePair::receive_record(const WireRecord& record, CompletionSink& sink) noexcept {
   SLUICE_INVARIANT_DEBUG(recv_head_ != recv_tail_, ring_index);
   const RecvWr& wr = recv_queue_[recv_head_ & recv_mask_];
   WorkCompletion& wc = sink.add();
   wc.wr_id = wr.wr_id;
   wc.qp = number_;
   wc.opcode = WcOpcode::Receive;
-  wc.byte_len = length;
+  wc.byte_len = record.length;
   ++recv_head_;
   rnr_polls_ = rnr_rounds_ = 0;
-  if (length > wr.sge.length) {
+  if (record.length > wr.sge.length) {
     wc.status = WcStatus::LocalLengthError;
     return refuse(WcStatus::RemoteInvalidRequest), false;
   }
-  if (!device_.local_access({wr.sge.address, length, wr.sge.lkey})) {
+  if (!device_.local_access({wr.sge.address, record.length, wr.sge.lkey})) {
     wc.status = WcStatus::LocalProtectionError;
     return refuse(WcStatus::RemoteOperationError), false;
   }
-  SLUICE_INVARIANT_DEBUG(length <= wr.sge.length, buffer_bounds);
-  std::memcpy(wr.sge.address, data, length);
+  SLUICE_INVARIANT_DEBUG(record.length <= wr.sge.length, buffer_bounds);
+  std::memcpy(wr.sge.address, record.data, record.length);
   ++device_.stats().receives;
-  if (kind != kKindSendWithInvalidate) return true;
+  if (record.kind != kKindSendWithInvalidate) return true;
 
-  const std::uint32_t number = window_number(rkey);
-  auto& owners = device_.window_owners();
+  const std::uint32_t number = window_number(record.rkey);
   WindowEntry& tag = own().windows[number];
-  if (number >= owners.size() || owners[number] != this ||
-      tag.key.load(std::memory_order_relaxed) != static_cast<std::uint32_t>(rkey)) {
+  if (!windows_.has(number) ||
+      tag.key.load(std::memory_order_relaxed) != static_cast<std::uint32_t>(record.rkey)) {
     wc.status = WcStatus::LocalProtectionError;
     return refuse(WcStatus::RemoteAccessError), false;
   }
   // The peer starts its work requests in order: its Reads and Writes with this tag have completed.
   tag.key.store(0, std::memory_order_relaxed);
-  owners[number] = nullptr;
-  SLUICE_INVARIANT_DEBUG(windows_bound_ > 0, table_index);
-  --windows_bound_;
-  wc.rkey = rkey;
+  windows_.unbind(number);
+  wc.rkey = record.rkey;
   wc.remote_invalidate = true;
   return true;
 }
@@ -463,8 +328,7 @@ void LoopbackQueuePair::not_ready() noexcept {
 
 /// Reports to the sender why the Send at our position fails, and moves to Error.
 void LoopbackQueuePair::refuse(WcStatus senders_status) noexcept {
-  // Pairs with put_on_wire() and complete_sends(): the records before the refused one have been copied.
-  own().consumed.store(received_, std::memory_order_release);
+  receiving_.acknowledge(own());  // the records before the refused one
   // Pairs with complete_sends(): `consumed` is the position of the refused Send.
   own().fault.store(static_cast<std::uint32_t>(senders_status), std::memory_order_release);
   to_error();
@@ -477,27 +341,13 @@ void LoopbackQueuePair::corrupt() noexcept {
 
 // --- Both directions
 
-void LoopbackQueuePair::unbind_all() noexcept {
-  if (windows_bound_ == 0) return;
-  auto& owners = device_.window_owners();
-  static_cast<void>(SLUICE_INVARIANT(windows_bound_ <= owners.size(), table_index));
-  for (std::uint32_t number = 0; number < owners.size(); ++number) {
-    if (owners[number] != this) continue;
-    own().windows[number].key.store(0, std::memory_order_seq_cst);
-    owners[number] = nullptr;
-  }
-  windows_bound_ = 0;
-}
-
 void LoopbackQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
   state_ = State::Error;
   if (link_ == nullptr) return;
   own().dead.store(1, std::memory_order_release);  // pairs with poll(): all that this side sent
   // Revokes remote access. Windows stay assigned until the queue pair is destroyed.
-  auto& owners = device_.window_owners();
-  for (std::uint32_t number = 0; windows_bound_ > 0 && number < owners.size(); ++number)
-    if (owners[number] == this) own().windows[number].key.store(0, std::memory_order_seq_cst);
+  windows_.clear_tags(own());
 }
 
 void LoopbackQueuePair::flush(CompletionSink& sink) noexcept {
@@ -532,7 +382,7 @@ void LoopbackQueuePair::poll(CompletionSink& sink) noexcept {
     if (state_ == State::ReadyToSend) execute_posted(copy_budget);
     if (execute_ != executed || copy_budget != kCopyBytesPerPoll) device_.on_moved();
     if (state_ == State::ReadyToSend) {
-      publish();
+      sending_.publish(own());
       receive(sink);
     }
     // Everything that the peer sent before it failed has been received by now, unless `sink` became full.

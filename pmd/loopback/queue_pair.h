@@ -12,6 +12,8 @@
 #include "dataplane/base/fixed_containers.h"
 #include "dataplane/base/invariant.h"
 #include "pmd/loopback/loopback.h"
+#include "pmd/loopback/windows.h"
+#include "pmd/loopback/wire.h"
 
 namespace sluice::rdma::loopback {
 
@@ -51,7 +53,7 @@ class LoopbackQueuePair final : public QueuePair {
   std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                   AccessFlags access) noexcept override;
   void to_error() noexcept override;
-  bool heard_from_peer() const noexcept override { return received_ != 0; }
+  bool heard_from_peer() const noexcept override { return receiving_.position() != 0; }
 
   // Interface for the device.
   void attach(Link& link, std::uint32_t side) noexcept;
@@ -77,8 +79,8 @@ class LoopbackQueuePair final : public QueuePair {
   };
 
   SendEntry& entry(std::uint32_t index) noexcept { return send_queue_[index & send_mask_]; }
-  Sge* sges_of(std::uint32_t index) noexcept {
-    return &send_sges_[std::size_t{index & send_mask_} * max_sge_];
+  std::span<Sge> sges_of(std::uint32_t index) noexcept {
+    return {&send_sges_[std::size_t{index & send_mask_} * max_sge_], entry(index).sge_count};
   }
 
   bool add_entry(const SendWr& wr) noexcept;
@@ -87,20 +89,15 @@ class LoopbackQueuePair final : public QueuePair {
   bool put_on_wire(std::uint32_t index) noexcept;
   bool copy_remote(std::uint32_t index, std::uint32_t& copy_budget) noexcept;
   bool transferred(SendEntry& work) noexcept;
-  std::byte* remote_memory(const WindowEntry& window, std::uint64_t address, std::uint32_t bytes,
-                           AccessFlags needed) noexcept;
   bool invalidate_local(SendEntry& entry) noexcept;
-  void publish() noexcept;
   void complete_sends(CompletionSink& sink) noexcept;
   void complete_entry(SendEntry& entry, WcStatus status, CompletionSink& sink) noexcept;
   void receive(CompletionSink& sink) noexcept;
-  bool receive_record(std::uint32_t kind, std::uint32_t length, Rkey rkey, const std::byte* data,
-                      CompletionSink& sink) noexcept;
+  bool receive_record(const WireRecord& record, CompletionSink& sink) noexcept;
   void not_ready() noexcept;
   void refuse(WcStatus senders_status) noexcept;
   void corrupt() noexcept;
   void flush(CompletionSink& sink) noexcept;
-  void unbind_all() noexcept;
   Side& own() noexcept {
     SLUICE_INVARIANT_DEBUG(link_ != nullptr && side_ < 2, queue_pair_state);
     return link_->sides[side_];
@@ -118,7 +115,7 @@ class LoopbackQueuePair final : public QueuePair {
   State state_ = State::Init;
   Link* link_ = nullptr;
   std::uint32_t side_ = 0;
-  std::uint32_t windows_bound_ = 0;
+  BoundWindows windows_;
 
   // Send queue: free-running indices, head <= execute <= tail. Work requests start and complete in order.
   std::uint32_t head_ = 0;
@@ -126,17 +123,14 @@ class LoopbackQueuePair final : public QueuePair {
   std::uint32_t tail_ = 0;
   std::uint32_t on_wire_ = 0;    ///< Sends not acknowledged yet
   bool waits_for_peer_ = false;  ///< the Send at head_ was not acknowledged at the last check
-  std::uint64_t produced_ = 0;
-  std::uint64_t published_ = 0;
-  std::uint64_t acknowledged_ = 0;  ///< last known `consumed` of the peer
+  WireSender sending_;
   RingStorage<SendEntry> send_queue_;
   RingStorage<Sge> send_sges_;
 
   // Receive queue.
   std::uint32_t recv_head_ = 0;
   std::uint32_t recv_tail_ = 0;
-  std::uint64_t received_ = 0;
-  std::uint64_t available_ = 0;  ///< last known `produced` of the peer
+  WireReceiver receiving_;
   std::uint32_t rnr_polls_ = 0;
   std::uint32_t rnr_rounds_ = 0;
   RingStorage<RecvWr> recv_queue_;

@@ -231,6 +231,7 @@ TEST_F(LinkTest, V2_016_a_version_that_changes_is_counted_and_ends_the_connectio
   link.transition(VersionState::Version2);
   EXPECT_EQ(invariants.failed(Invariant::connection_state), 1u);
   EXPECT_EQ(link.close_reason(), CloseReason::InternalError);
+  EXPECT_EQ(closed, 1);
 }
 
 }  // namespace

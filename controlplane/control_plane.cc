@@ -71,8 +71,10 @@ void ControlPlane::make_servers() {
   admin_ = std::make_unique<admin::Server>(methods_, config_.admin_socket, config_.admin_change_group,
                                            config_.admin_read_group, owner);
   admin_->limit_by(admin_pace_);
-  if (!config_.metrics_address.empty())
+  if (!config_.metrics_address.empty()) {
     exporter_ = std::make_unique<telemetry::Exporter>(config_.metrics_address, layout_, pending_keys_);
+    sites_.emplace_back(services_, *exporter_);
+  }
   if (!config_.page_address.empty()) make_page();
   if (config_.mount_enabled) {
     mount_ = std::make_unique<mount::MountServer>(
@@ -96,16 +98,18 @@ void ControlPlane::make_servers() {
 
 void ControlPlane::make_sinks() {
   if (!config_.events_file.empty())
-    sinks_.push_back(
-        std::make_unique<events::Sink>(journal_, std::make_unique<events::FileTarget>(config_.events_file)));
+    sinks_.push_back(std::make_unique<events::Sink>(
+        journal_, std::make_unique<events::FileTarget>(config_.events_file), file_tasks_));
   if (config_.events_journald)
-    sinks_.push_back(std::make_unique<events::Sink>(journal_, std::make_unique<events::JournaldTarget>()));
+    sinks_.push_back(
+        std::make_unique<events::Sink>(journal_, std::make_unique<events::JournaldTarget>(), file_tasks_));
 }
 
 void ControlPlane::make_page() {
   auto status = std::make_shared<page::Status>(layout_, *journal_);
   page_ = std::make_unique<page::PageServer>(config_.page_address, config_.page_name,
                                              [status = std::move(status)] { return status->render(); });
+  sites_.emplace_back(services_, *page_);
   log::info("The status page is served on port {}", page_->port());
 }
 
@@ -284,6 +288,7 @@ ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
   clients_->poll(now);
   look_for_data_plane(now);
   check_data_plane(now);
+  for (const auto& sink : sinks_) sink->poll();
   publish_statistics();
   return any ? Pass::Busy : Pass::Idle;
 }

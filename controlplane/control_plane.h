@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane: its parts, and the operations that administrators call. Single-threaded. NLM, the
-// exporter and the status page have their own threads, which only read the segment. MOUNT, Kerberos contexts
-// and the addresses of upstreams share a thread, which writes the addresses to the segment. Every writer must
-// hold the right to write (segment/ownership.h). Work that may block on a disk runs in an arena
-// (tasks/arena.h).
+// The control plane: its parts, and the operations that administrators call. Single-threaded. NLM has its own
+// thread, which only reads the segment. MOUNT, Kerberos contexts, the exporter, the status page and the
+// addresses of upstreams share a thread, which writes the addresses to the segment. Every writer must hold
+// the right to write (segment/ownership.h). Work that may block on a disk runs in an arena (tasks/arena.h).
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -132,10 +132,13 @@ class ControlPlane final : public admin::Operations {
   bool trace_connection(std::uint32_t reactor, std::uint32_t connection, bool on) override;
 
  private:
-  /// Limits for slow work: one request per admin client, and one by a signal.
-  static constexpr tasks::ArenaLimits kTasks{.threads = 2, .queued = admin::kMaxClients + 1};
-  /// Limits for files of the configuration (configuration.h).
-  static constexpr tasks::ArenaLimits kFileTasks{.threads = 1, .queued = admin::kMaxClients + 1};
+  /// Sinks of events: a file and journald.
+  static constexpr std::uint32_t kSinks = 2;
+  /// Limits for slow work that clients request: one request per admin client, and one by a signal.
+  static constexpr tasks::ArenaLimits kTasks{.threads = 1, .queued = admin::kMaxClients + 1};
+  /// Limits for the files of the configuration (configuration.h) and of events.
+  static constexpr tasks::ArenaLimits kFileTasks{.threads = 1, .queued = admin::kMaxClients + 1 + kSinks};
+  static_assert(kTasks.threads + kFileTasks.threads + upstreams::kLookupThreads == tasks::kMaxThreads);
 
   /// Checks that the thread of the loop calls.
   void check_thread() const;
@@ -174,7 +177,8 @@ class ControlPlane final : public admin::Operations {
   telemetry::PendingKeys pending_keys_;
   std::unique_ptr<telemetry::Exporter> exporter_;
   std::unique_ptr<page::PageServer> page_;
-  onc_rpc::PollThread services_{"services"};  ///< polls MOUNT, Kerberos contexts and the addresses
+  onc_rpc::PollThread services_{"services"};  ///< polls the HTTP servers, MOUNT, contexts and the addresses
+  std::list<onc_rpc::PollThread::Attachment> sites_;
   std::unique_ptr<upstreams::AddressManager> addresses_;
   std::unique_ptr<policy::ClientMonitor> clients_;
   std::unique_ptr<mount::MountServer> mount_;

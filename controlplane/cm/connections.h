@@ -50,6 +50,17 @@ struct Known {
   OwnParameters own;
 };
 
+/// Returns a connection that the data plane has kept, as connection `number` of its reactor.
+inline Known restored(std::uint32_t reactor, std::uint32_t number, const segment::ConnectionInfo& info) {
+  return {.reactor = reactor,
+          .made = true,
+          .outgoing = info.outgoing != 0,
+          .connection = number,
+          .incarnation = info.incarnation,
+          .peer = info.peer,
+          .own = {.qpn = info.queue_pair, .private_data = {}}};
+}
+
 /// Connections of a connection manager, from the request on, with the number of connections per reactor.
 /// Lookups use a hash table, so their cost does not depend on the number of connections.
 class KnownConnections {

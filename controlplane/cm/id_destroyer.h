@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Destroys identifiers of librdmacm on a separate thread. rdma_destroy_id() blocks until the kernel has
-// released all messages of the identifier, which can take more than ten seconds (the kernel logs
-// cm_destroy_id_wait_timeout). Other connections are opened and closed in this time. All functions are called
-// by one thread.
+// Destroys identifiers of librdmacm on a separate thread, which runs while there are identifiers.
+// rdma_destroy_id() blocks until the kernel has released all messages of the identifier, which can take more
+// than ten seconds (the kernel logs cm_destroy_id_wait_timeout). Other connections are opened and closed in
+// this time. All functions are called by one thread.
 #pragma once
 
 #include <cstddef>

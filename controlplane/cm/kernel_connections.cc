@@ -276,13 +276,7 @@ void KernelConnections::restore(std::uint32_t reactor, std::uint32_t number) {
   const auto info = context_.layout.reactors[reactor].connections[number].read();
   // Reactors repeat the request for connections that they open.
   if (!info || info->state != segment::ConnectionState::Open || info->queue_pair == 0) return;
-  known_.put(static_cast<Id>(info->cm_id), {.reactor = reactor,
-                                            .made = true,
-                                            .outgoing = info->outgoing != 0,
-                                            .connection = number,
-                                            .incarnation = info->incarnation,
-                                            .peer = info->peer,
-                                            .own = {.qpn = info->queue_pair, .private_data = {}}});
+  known_.put(static_cast<Id>(info->cm_id), restored(reactor, number, *info));
 }
 
 }  // namespace

@@ -338,13 +338,7 @@ void PuntedConnections::restore(std::uint32_t reactor, std::uint32_t number) {
       wanted(reactor).end(number, info->incarnation, segment::End::PeerGone);
     return;
   }
-  known_.put(Id{snapshot.id}, {.reactor = reactor,
-                               .made = true,
-                               .outgoing = info->outgoing != 0,
-                               .connection = number,
-                               .incarnation = info->incarnation,
-                               .peer = info->peer,
-                               .own = {.qpn = info->queue_pair, .private_data = {}}});
+  known_.put(Id{snapshot.id}, restored(reactor, number, *info));
 }
 
 }  // namespace

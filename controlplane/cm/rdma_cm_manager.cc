@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 
-#include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -133,9 +133,7 @@ void RdmaCmManager::on_disconnected(Id id) {
 struct IdDestroyer::Shared {
   void run() {
     std::unique_lock lock(mutex);
-    while (true) {
-      given.wait(lock, [this] { return ends || !ids.empty(); });
-      if (ids.empty()) return;
+    while (!ids.empty()) {
       rdma_cm_id* const id = ids.front();
       lock.unlock();
       rdma_destroy_id(id);
@@ -143,27 +141,39 @@ struct IdDestroyer::Shared {
       ids.pop_front();
       ++destroyed;
     }
+    running = false;
   }
+  void start();
 
-  std::mutex mutex;
-  std::condition_variable given;
+  std::thread thread;
+  std::mutex mutex;             ///< guards all of the following
   std::deque<rdma_cm_id*> ids;  ///< the first one is being destroyed
   std::uint64_t destroyed = 0;
-  bool ends = false;
-  std::thread thread{[this] { run(); }};
+  bool running = false;  ///< `thread` runs
 };
 
-IdDestroyer::IdDestroyer() : shared_(make_owned<Shared>()) {
-  ::pthread_setname_np(shared_->thread.native_handle(), "cm-destroy");
+/// Starts the thread if it is needed. If the process may have no more threads, a later call starts it.
+void IdDestroyer::Shared::start() {
+  {
+    const std::lock_guard lock(mutex);
+    if (running || ids.empty()) return;
+    running = true;
+  }
+  if (thread.joinable()) thread.join();
+  try {
+    thread = std::thread([this] { run(); });
+    ::pthread_setname_np(thread.native_handle(), "cm-destroy");
+  } catch (const std::system_error&) {
+    const std::lock_guard lock(mutex);
+    running = false;
+  }
 }
 
+IdDestroyer::IdDestroyer() : shared_(make_owned<Shared>()) {}
+
 IdDestroyer::~IdDestroyer() {
-  {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->ends = true;
-  }
-  shared_->given.notify_one();
-  shared_->thread.join();
+  if (shared_->thread.joinable()) shared_->thread.join();
+  shared_->run();
 }
 
 void IdDestroyer::destroy(rdma_cm_id* id) {
@@ -171,10 +181,11 @@ void IdDestroyer::destroy(rdma_cm_id* id) {
     const std::lock_guard lock(shared_->mutex);
     shared_->ids.push_back(id);
   }
-  shared_->given.notify_one();
+  shared_->start();
 }
 
 std::size_t IdDestroyer::stuck(std::uint64_t now_ns) {
+  shared_->start();
   const std::lock_guard lock(shared_->mutex);
   if (shared_->ids.empty() || seen_destroyed_ != shared_->destroyed) {
     seen_destroyed_ = shared_->destroyed;

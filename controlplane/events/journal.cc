@@ -2,7 +2,6 @@
 #include "controlplane/events/journal.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -20,7 +19,6 @@
 #include <map>
 #include <mutex>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "controlplane/events/kinds.h"
@@ -71,14 +69,12 @@ struct Journal::State {
   using PeerOfKind = std::pair<const Kind*, std::string>;
 
   std::mutex mutex{};
-  std::condition_variable changed{};
   // Guarded by mutex.
   std::array<std::deque<Event>, kCauses> rings{};
   std::map<const Kind*, Limit> limits{};
   std::map<PeerOfKind, std::uint64_t> peers{};  ///< time until which each peer's allowance is used up
   std::uint64_t next = 1;
   std::uint64_t read_to = 1;  ///< highest sequence number that any reader has reached
-  bool stopped = false;
 
   /// Takes one event from the allowances of the kind and of the peer, or from neither if one of them is
   /// exhausted. The kind's allowance is checked first, so that a flood from many addresses adds no entries to
@@ -137,7 +133,6 @@ void Journal::record(const Kind& kind, std::vector<Field> fields) {
     ring.push_back(event);
     statistics_.recorded.fetch_add(1, std::memory_order_relaxed);
   }
-  state_->changed.notify_all();
   log_(event);
 }
 
@@ -177,18 +172,9 @@ Journal::Part Journal::read(std::uint64_t from, std::size_t most) {
   return part;
 }
 
-bool Journal::wait(std::uint64_t from) {
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->stopped || state_->next > from; });
-  return !state_->stopped;
-}
-
-void Journal::stop() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stopped = true;
-  }
-  state_->changed.notify_all();
+bool Journal::has(std::uint64_t from) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->next > from;
 }
 
 namespace {
@@ -257,47 +243,55 @@ bool JournaldTarget::write(const Event& event, std::uint64_t) {
                   sizeof address) == static_cast<ssize_t>(entry.size());
 }
 
-/// State shared with the sink's thread, which may hold the last reference.
+/// State shared with the tasks, which may hold the last reference.
 struct Sink::State {
   std::shared_ptr<Journal> journal;
   std::unique_ptr<Target> target;
   std::atomic<std::uint64_t> lost{0};
+  std::uint64_t next = 1;  ///< sequence number of the next event; written by the one task
   std::mutex mutex{};
   std::condition_variable changed{};
   bool ended = false;  ///< guarded by mutex
 
-  void run() {
-    sigset_t pipe;
-    ::sigemptyset(&pipe);
-    ::sigaddset(&pipe, SIGPIPE);  // write() reports a closed reader as an error instead
-    ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
-    std::uint64_t next = 1;
-    while (journal->wait(next)) next = copy(next);
-    for (std::uint64_t from = 0; from != next;) next = copy(from = next);  // events from before the end
+  /// Writes the next events, at most kEventsAtATime. Returns false if there were none.
+  bool copy() {
+    const Journal::Part part = journal->read(next, kEventsAtATime);
+    std::uint64_t failed = part.missed;
+    for (const Event& event : part.events) failed += target->write(event, journal->id()) ? 0 : 1;
+    lost.fetch_add(failed, std::memory_order_relaxed);
+    return std::exchange(next, part.next) != part.next;
+  }
+  /// Writes all events.
+  void end() {
+    while (copy()) continue;
     const std::lock_guard lock(mutex);
     ended = true;
     changed.notify_all();
   }
-  std::uint64_t copy(std::uint64_t from) {
-    const Journal::Part part = journal->read(from, kEventsAtATime);
-    std::uint64_t failed = part.missed;
-    for (const Event& event : part.events) failed += target->write(event, journal->id()) ? 0 : 1;
-    lost.fetch_add(failed, std::memory_order_relaxed);
-    return part.next;
-  }
 };
 
-Sink::Sink(std::shared_ptr<Journal> journal, std::unique_ptr<Target> target)
-    : state_(std::make_shared<State>()) {
+Sink::Sink(std::shared_ptr<Journal> journal, std::unique_ptr<Target> target, tasks::Arena& arena)
+    : arena_(arena), state_(std::make_shared<State>()) {
   state_->journal = std::move(journal);
   state_->target = std::move(target);
-  std::thread([state = state_] { state->run(); }).detach();
+}
+
+void Sink::poll() {
+  if (writing_ || !state_->journal->has(state_->next)) return;
+  writing_ = arena_.start([this, state = state_] {
+    state->copy();
+    return tasks::Arena::Done([this] { writing_ = false; });
+  });
 }
 
 Sink::~Sink() {
-  state_->journal->stop();
+  const bool started = arena_.start([state = state_] {
+    state->end();
+    return tasks::Arena::Done();
+  });
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait_for(lock, std::chrono::milliseconds(kEndMs), [this] { return state_->ended; });
+  if (started)
+    state_->changed.wait_for(lock, std::chrono::milliseconds(kEndMs), [this] { return state_->ended; });
 }
 
 std::uint64_t Sink::lost() const {

@@ -115,11 +115,8 @@ class Journal {
   };
   /// Returns at most `most` events, from sequence number `from` on.
   Part read(std::uint64_t from, std::size_t most);
-  /// Blocks until there is an event with sequence number `from` or higher, and returns true. Returns false
-  /// after stop().
-  bool wait(std::uint64_t from);
-  /// Ends all present and future calls of wait().
-  void stop();
+  /// Returns true if there is an event with sequence number `from` or higher.
+  bool has(std::uint64_t from);
 
   /// Identifies this journal. Other control planes have other journals, with their own sequence numbers.
   std::uint64_t id() const { return id_; }

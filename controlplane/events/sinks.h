@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Text formats of events, and sinks that write the events of a journal outside of the log: a file of JSON
-// lines, and journald. Each sink has its own thread, which reads the journal like any other reader. A
+// lines, and journald. A sink reads the journal like any other reader, and writes in tasks of an arena. A
 // target that blocks or is full therefore blocks no producer, and lost events are counted.
 //
 // In the text formats quotes, newlines, control characters and bytes that are not UTF-8 are escaped or
@@ -15,6 +15,7 @@
 
 #include "controlplane/events/journal.h"
 #include "controlplane/json/json.h"
+#include "controlplane/tasks/arena.h"
 #include "dataplane/base/file_descriptor.h"
 
 namespace sluice::events {
@@ -37,7 +38,7 @@ std::string to_journald(const Event& event);
 inline constexpr std::uint32_t kEndMs = 500;
 inline constexpr const char* kJournaldSocket = "/run/systemd/journal/socket";
 
-/// Destination of a sink, used only by the sink's thread.
+/// Destination of a sink, used by one task at a time. SIGPIPE must be ignored.
 class Target {
  public:
   virtual ~Target() = default;
@@ -73,23 +74,28 @@ class JournaldTarget final : public Target {
   FileDescriptor socket_;
 };
 
+/// All functions but lost() are called by the thread of the arena's loop.
 class Sink {
  public:
-  /// Starts the thread, which begins with the oldest event in the journal.
-  Sink(std::shared_ptr<Journal> journal, std::unique_ptr<Target> target);
-  /// Stops the journal and allows kEndMs for the remaining events. If the target blocks longer, its thread is
-  /// detached and keeps the state that it needs.
+  /// Begins with the oldest event in the journal. `arena` must have one thread, and must not deliver results
+  /// after the sink's destruction.
+  Sink(std::shared_ptr<Journal> journal, std::unique_ptr<Target> target, tasks::Arena& arena);
+  /// Allows kEndMs for the remaining events. A task whose target blocks longer keeps the state that it needs.
   ~Sink();
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
 
+  /// Starts a task if there are new events and the previous task has ended. Called periodically.
+  void poll();
   /// Returns the number of events that were not written to the target.
   std::uint64_t lost() const;
 
  private:
   struct State;
 
+  tasks::Arena& arena_;
   const std::shared_ptr<State> state_;
+  bool writing_ = false;  ///< a task runs or waits
 };
 
 }  // namespace sluice::events

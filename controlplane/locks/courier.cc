@@ -113,7 +113,7 @@ void Courier::again(Failure failure) {
   not_before_ns_ = now_ns_ + kAgainNs;
 }
 
-void Courier::prepare(onc_rpc::PollSet& set) {
+void Courier::prepare(PollSet& set) {
   rpcbind_.prepare(set);
   link_.prepare(set);
   for (const Call& call : calls_) {
@@ -122,7 +122,7 @@ void Courier::prepare(onc_rpc::PollSet& set) {
   }
 }
 
-void Courier::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
+void Courier::poll(const PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   rpcbind_.poll(set, now_ns);
   link_.poll(set, now_ns);
@@ -170,14 +170,14 @@ bool Callbacks::call(const Destination& to, Bytes message, std::uint64_t now_ns,
   return true;
 }
 
-void Callbacks::prepare(onc_rpc::PollSet& set) {
+void Callbacks::prepare(PollSet& set) {
   for (auto& [key, callee] : callees_) {
     callee.courier.prepare(set);
     if (callee.courier.idle()) set.wake_at(callee.used_ns + kIdleCalleeNs);
   }
 }
 
-void Callbacks::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
+void Callbacks::poll(const PollSet& set, std::uint64_t now_ns) {
   // Iterates over a snapshot, because callbacks may add callees, which are not processed in this iteration.
   std::vector<Callee*> all;
   for (auto& [key, callee] : callees_) all.push_back(&callee);

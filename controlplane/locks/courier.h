@@ -68,8 +68,8 @@ class Courier {
   /// Returns the last failure as a clause, or null if there is none.
   const char* problem() const { return problem_; }
 
-  void prepare(onc_rpc::PollSet& set);
-  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns);
+  void prepare(PollSet& set);
+  void poll(const PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Call {
@@ -118,8 +118,8 @@ class Callbacks {
   bool call(const Destination& to, Bytes message, std::uint64_t now_ns, std::uint64_t deadline_ns,
             Courier::Done done);
   std::size_t callees() const { return callees_.size(); }
-  void prepare(onc_rpc::PollSet& set);
-  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns);
+  void prepare(PollSet& set);
+  void poll(const PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Callee {

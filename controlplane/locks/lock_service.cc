@@ -3,7 +3,6 @@
 // The lock service: messages of NLM and NSM, their procedures, and sockets.
 #include "controlplane/locks/lock_service.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -248,69 +247,38 @@ LockService::LockService(const LockSettings& settings, LockStatistics& statistic
                                       : std::optional<Journal>(std::in_place, settings.state)),
       proxy_(settings.proxy, statistics, journal_ ? &*journal_ : nullptr),
       procedures_(proxy_, settings.may_lock, settings.proxy.is_upstream, statistics),
-      sockets_(settings.port, onc_rpc::Sockets::Transports::TcpAndUdp, "locks (NLM)",
-               "Set locks.port to another port, or locks.enabled = false."),
-      clients_(sockets_.listeners(), procedures_, statistics.sockets, kMaxLockCallBytes) {
-  for (const onc_rpc::Sockets::Socket& socket : sockets_.all())
-    if (!socket.tcp) datagrams_.emplace_back(socket.fd, socket.family, procedures_);
+      endpoint_(settings.port, "locks (NLM)", "Set locks.port to another port, or locks.enabled = false.",
+                procedures_, statistics.sockets, kMaxLockCallBytes) {
   if (journal_) {
     journal_->load(proxy_.table());
     proxy_.resume(segment::monotonic_ns());
   }
   if (settings.rpcbind.empty()) return;
-  registrars_.emplace_back(
-      registrations(kNlmProgram, kNlmVersion), settings.rpcbind, statistics.sockets,
-      onc_rpc::ServiceName{
-          "NLM",
-          "Lock requests of clients go there, and fail. The lock manager of this host's kernel registers "
-          "it while an NFS version 3 file system is mounted with locks or exported here. Unmount or "
-          "unexport it, or run 'rpcinfo -d 100021 4' if the lock manager does not run"});
-  registrars_.emplace_back(
-      registrations(kNsmProgram, kNsmVersion), settings.rpcbind, statistics.sockets,
-      onc_rpc::ServiceName{
-          "NSM",
-          "Restarts of clients and of the upstream are not detected, so locks of a client that has "
-          "crashed remain. Stop this host's rpc.statd, or run 'rpcinfo -d 100024 1' if it "
-          "does not run"});
+  endpoint_.register_program(
+      kNlmProgram, kNlmVersion, settings.rpcbind,
+      {"NLM",
+       "Lock requests of clients go there, and fail. The lock manager of this host's kernel registers "
+       "it while an NFS version 3 file system is mounted with locks or exported here. Unmount or "
+       "unexport it, or run 'rpcinfo -d 100021 4' if the lock manager does not run"});
+  endpoint_.register_program(
+      kNsmProgram, kNsmVersion, settings.rpcbind,
+      {"NSM",
+       "Restarts of clients and of the upstream are not detected, so locks of a client that has "
+       "crashed remain. Stop this host's rpc.statd, or run 'rpcinfo -d 100024 1' if it "
+       "does not run"});
 }
 
-std::vector<onc_rpc::Registration> LockService::registrations(std::uint32_t program,
-                                                              std::uint32_t version) const {
-  std::vector<onc_rpc::Registration> all;
-  for (const onc_rpc::Sockets::Socket& socket : sockets_.all())
-    all.push_back({.program = program,
-                   .version = version,
-                   .netid = socket.netid(),
-                   .address = socket.universal_address(sockets_.port()),
-                   .owner = {}});
-  return all;
+void LockService::prepare(PollSet& set) {
+  endpoint_.prepare(set);
+  if (!endpoint_.finishing()) proxy_.prepare(set);
 }
 
-void LockService::prepare(onc_rpc::PollSet& set) {
-  for (onc_rpc::Registrar& registrar : registrars_) registrar.prepare(set);
-  if (finishing_) return;
-  clients_.prepare(set);
-  for (onc_rpc::Datagrams& each : datagrams_) each.prepare(set);
-  proxy_.prepare(set);
-}
-
-void LockService::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
-  for (onc_rpc::Registrar& registrar : registrars_) registrar.poll(set, now_ns);
-  if (finishing_) return;
-  proxy_.poll(set, now_ns);
-  if (journal_) journal_->maintain(proxy_.table(), now_ns);
-  for (onc_rpc::Datagrams& each : datagrams_) each.poll(set, now_ns);
-  clients_.poll(set, now_ns);
-}
-
-void LockService::finish(std::uint64_t now_ns) {
-  finishing_ = true;
-  for (onc_rpc::Registrar& registrar : registrars_) registrar.withdraw(now_ns);
-}
-
-bool LockService::finished() const {
-  return std::all_of(registrars_.begin(), registrars_.end(),
-                     [](const onc_rpc::Registrar& registrar) { return registrar.withdrawn(); });
+void LockService::poll(const PollSet& set, std::uint64_t now_ns) {
+  if (!endpoint_.finishing()) {
+    proxy_.poll(set, now_ns);
+    if (journal_) journal_->maintain(proxy_.table(), now_ns);
+  }
+  endpoint_.poll(set, now_ns);
 }
 
 }  // namespace sluice::locks

@@ -5,18 +5,14 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "controlplane/locks/journal.h"
 #include "controlplane/locks/proxy.h"
 #include "controlplane/locks/statistics.h"
+#include "controlplane/onc_rpc/endpoint.h"
 #include "controlplane/onc_rpc/poll_thread.h"
-#include "controlplane/onc_rpc/registration.h"
-#include "controlplane/onc_rpc/sockets.h"
-#include "controlplane/onc_rpc/tcp_clients.h"
 #include "dataplane/base/function.h"
 
 namespace sluice::locks {
@@ -62,28 +58,22 @@ struct LockSettings {
 };
 
 /// The procedures and the proxy with their sockets. Single-threaded.
-class LockService final : public onc_rpc::PolledService {
+class LockService final : public PolledService {
  public:
   /// Binds the sockets and loads the journal. Throws SetupError. `statistics` outlives this object.
   LockService(const LockSettings& settings, LockStatistics& statistics);
 
-  std::uint16_t port() const { return sockets_.port(); }
-  void prepare(onc_rpc::PollSet& set) override;
-  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
-  void finish(std::uint64_t now_ns) override;
-  bool finished() const override;
+  std::uint16_t port() const { return endpoint_.port(); }
+  void prepare(PollSet& set) override;
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
+  void finish(std::uint64_t now_ns) override { endpoint_.finish(now_ns); }
+  bool finished() const override { return endpoint_.finished(); }
 
  private:
-  std::vector<onc_rpc::Registration> registrations(std::uint32_t program, std::uint32_t version) const;
-
   std::optional<Journal> journal_;  ///< empty if locks are not recorded
   LockProxy proxy_;
   LockProcedures procedures_;
-  onc_rpc::Sockets sockets_;
-  onc_rpc::TcpClients clients_;
-  std::vector<onc_rpc::Datagrams> datagrams_;
-  std::list<onc_rpc::Registrar> registrars_;
-  bool finishing_ = false;
+  onc_rpc::Endpoint endpoint_;
 };
 
 /// The lock service on a separate thread, because writing the journal may block.

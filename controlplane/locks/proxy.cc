@@ -325,7 +325,7 @@ void LockProxy::reconcile() {
     log::info("The lock manager (NLM) of upstream '{}' answers again", settings_.upstream);
 }
 
-void LockProxy::prepare(onc_rpc::PollSet& set) {
+void LockProxy::prepare(PollSet& set) {
   upstream_.prepare(set);
   clients_.prepare(set);
   set.wake_at(look_ns_ + kLookNs);
@@ -334,7 +334,7 @@ void LockProxy::prepare(onc_rpc::PollSet& set) {
   if (!to_ask_.empty()) set.wake_at(std::max(to_ask_.begin()->first, ask_ns_));
 }
 
-void LockProxy::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
+void LockProxy::poll(const PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   upstream_.poll(set, now_ns);
   clients_.poll(set, now_ns);

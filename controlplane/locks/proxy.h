@@ -102,8 +102,8 @@ class LockProxy {
   /// Handles FREE_ALL, by which a client releases all its locks.
   void free_all(const PeerAddress& from, const HostState& state, std::uint64_t now_ns);
 
-  void prepare(onc_rpc::PollSet& set);
-  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns);
+  void prepare(PollSet& set);
+  void poll(const PollSet& set, std::uint64_t now_ns);
 
  private:
   using CallKey = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  ///< owner, XID, procedure

@@ -61,8 +61,8 @@ class UpstreamExports final : public Exports {
                   std::uint16_t rpcbind_port = onc_rpc::kRpcbindPort, Ports client_ports = Ports::Any);
   void mount(const std::string& path, const onc_rpc::Asker& asker, OnMount done) override;
   void list(const onc_rpc::Asker& asker, OnList done) override;
-  void prepare(onc_rpc::PollSet& set) override;
-  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
+  void prepare(PollSet& set) override;
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
 
   std::size_t remembered() const { return answers_.size(); }
 
@@ -113,7 +113,7 @@ class UpstreamExports final : public Exports {
   const Ports client_ports_;
   PeerAddress address_{};
   std::uint16_t port_ = 0;  ///< zero if unknown
-  std::uint64_t port_until_ns_ = onc_rpc::PollSet::kNever;
+  std::uint64_t port_until_ns_ = PollSet::kNever;
   bool finding_port_ = false;
   std::deque<Subject> without_port_;  ///< queries that wait for the port
   std::map<Subject, Question> questions_;
@@ -152,8 +152,8 @@ class GroupExports final : public Exports {
   void mount(const std::string& path, const onc_rpc::Asker& asker, OnMount done) override;
   /// Lists the paths of all upstreams that answer. The result is null if none answers.
   void list(const onc_rpc::Asker& asker, OnList done) override;
-  void prepare(onc_rpc::PollSet& set) override;
-  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
+  void prepare(PollSet& set) override;
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
 
  private:
   void follow_reloads(std::uint64_t now_ns);
@@ -199,8 +199,8 @@ class SegmentExports final : public Exports {
   explicit SegmentExports(const segment::Layout& layout);
   void mount(const std::string& path, const onc_rpc::Asker& asker, OnMount done) override;
   void list(const onc_rpc::Asker& asker, OnList done) override;
-  void prepare(onc_rpc::PollSet& set) override;
-  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
+  void prepare(PollSet& set) override;
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
 
  private:
   struct Waiter {

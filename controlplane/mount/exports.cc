@@ -241,12 +241,12 @@ void UpstreamExports::report(onc_rpc::Failure failure) {
     log::warn("MOUNT of upstream '{}' {}", upstream_.name, to_string(failure));
 }
 
-void UpstreamExports::prepare(onc_rpc::PollSet& set) {
+void UpstreamExports::prepare(PollSet& set) {
   rpcbind_.prepare(set);
   mount_.prepare(set);
 }
 
-void UpstreamExports::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
+void UpstreamExports::poll(const PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   rpcbind_.poll(set, now_ns);
   mount_.poll(set, now_ns);
@@ -388,11 +388,11 @@ void GroupExports::list(const onc_rpc::Asker& asker, OnList done) {
   listing->one_less();
 }
 
-void GroupExports::prepare(onc_rpc::PollSet& set) {
+void GroupExports::prepare(PollSet& set) {
   for (const Member& member : members_) member.exports->prepare(set);
 }
 
-void GroupExports::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
+void GroupExports::poll(const PollSet& set, std::uint64_t now_ns) {
   for (const Member& member : members_) member.exports->poll(set, now_ns);
 }
 

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "controlplane/onc_rpc/call_handler.h"
-#include "controlplane/onc_rpc/poll_thread.h"
 #include "dataplane/base/export_path.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/polled_service.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/segment/config_block.h"
 
@@ -53,8 +53,8 @@ class Exports {
   /// Lists the paths that this client may mount, in the order in which they are shown.
   virtual void list(const onc_rpc::Asker& asker, OnList done) = 0;
 
-  virtual void prepare(onc_rpc::PollSet&) {}
-  virtual void poll(const onc_rpc::PollSet&, std::uint64_t /*now_ns*/) {}
+  virtual void prepare(PollSet&) {}
+  virtual void poll(const PollSet&, std::uint64_t /*now_ns*/) {}
 };
 
 /// Returns true if `client` is in one of the first `count` prefixes, or if the list is empty.

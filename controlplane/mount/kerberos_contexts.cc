@@ -113,11 +113,11 @@ void ContextRelay::pass_on(Upstream& upstream, std::span<const std::byte> call, 
                         });
 }
 
-void ContextRelay::prepare(onc_rpc::PollSet& set) {
+void ContextRelay::prepare(PollSet& set) {
   for (const auto& upstream : upstreams_) upstream->link.prepare(set);
 }
 
-void ContextRelay::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
+void ContextRelay::poll(const PollSet& set, std::uint64_t now_ns) {
   for (const auto& upstream : upstreams_) upstream->link.poll(set, now_ns);
 }
 
@@ -130,12 +130,12 @@ ContextService::ContextService(std::uint16_t port, const segment::ConfigBlock& b
                "port only behind an address translation, or set kerberos.enabled = false."),
       clients_(sockets_.listeners(), relay_, statistics.sockets, kMaxCallBytes) {}
 
-void ContextService::prepare(onc_rpc::PollSet& set) {
+void ContextService::prepare(PollSet& set) {
   relay_.prepare(set);
   clients_.prepare(set);
 }
 
-void ContextService::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
+void ContextService::poll(const PollSet& set, std::uint64_t now_ns) {
   relay_.poll(set, now_ns);
   clients_.poll(set, now_ns);
 }

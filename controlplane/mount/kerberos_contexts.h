@@ -43,8 +43,8 @@ class ContextRelay final : public onc_rpc::CallHandler {
 
   bool answer(std::span<const std::byte> call, const onc_rpc::Asker& asker, std::size_t max_reply_bytes,
               const Reply& reply) override;
-  void prepare(onc_rpc::PollSet& set);
-  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns);
+  void prepare(PollSet& set);
+  void poll(const PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Upstream {
@@ -70,7 +70,7 @@ class ContextRelay final : public onc_rpc::CallHandler {
 };
 
 /// The relay with its sockets. Single-threaded.
-class ContextService final : public onc_rpc::PolledService {
+class ContextService final : public PolledService {
  public:
   /// Binds `port`, or any free port if it is zero. Throws SetupError. `addresses` and `statistics` outlive
   /// this object.
@@ -78,8 +78,8 @@ class ContextService final : public onc_rpc::PolledService {
                  const segment::SharedUpstreamAddresses& addresses, ContextStatistics& statistics);
 
   std::uint16_t port() const { return sockets_.port(); }
-  void prepare(onc_rpc::PollSet& set) override;
-  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
+  void prepare(PollSet& set) override;
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
 
  private:
   ContextRelay relay_;

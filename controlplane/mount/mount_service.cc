@@ -221,50 +221,23 @@ MountService::MountService(std::uint16_t port, const std::string& rpcbind, std::
                            const std::optional<NfsListener>& nfs)
     : exports_(std::move(exports)),
       procedures_(*exports_, statistics, journal),
-      sockets_(port, onc_rpc::Sockets::Transports::TcpAndUdp, "MOUNT",
-               "Set mount.port to another port, or mount.enabled = false."),
-      clients_(sockets_.listeners(), procedures_, statistics.sockets, kMaxCallBytes) {
-  std::vector<onc_rpc::Registration> own;
-  bool six = false;
-  for (const onc_rpc::Sockets::Socket& socket : sockets_.all()) {
-    six |= socket.family == AF_INET6;
-    if (!socket.tcp) datagrams_.emplace_back(socket.fd, socket.family, procedures_);
-    own.push_back({.program = kMountProgram,
-                   .version = kMountVersion,
-                   .netid = socket.netid(),
-                   .address = socket.universal_address(sockets_.port()),
-                   .owner = {}});
-  }
+      endpoint_(port, "MOUNT", "Set mount.port to another port, or mount.enabled = false.", procedures_,
+                statistics.sockets, kMaxCallBytes) {
   if (rpcbind.empty()) return;
-  registrars_.emplace_back(std::move(own), rpcbind, statistics.sockets, kMountName);
+  endpoint_.register_program(kMountProgram, kMountVersion, rpcbind, kMountName);
   if (nfs)
-    registrars_.emplace_back(registrations_of(*nfs, six), rpcbind, statistics.sockets, kNfsName, nfs->serves);
+    endpoint_.add_registrar(registrations_of(*nfs, endpoint_.has_family(AF_INET6)), rpcbind, kNfsName,
+                            nfs->serves);
 }
 
-void MountService::prepare(onc_rpc::PollSet& set) {
-  for (onc_rpc::Registrar& registrar : registrars_) registrar.prepare(set);
-  if (finishing_) return;
-  clients_.prepare(set);
-  for (onc_rpc::Datagrams& each : datagrams_) each.prepare(set);
-  exports_->prepare(set);
+void MountService::prepare(PollSet& set) {
+  endpoint_.prepare(set);
+  if (!endpoint_.finishing()) exports_->prepare(set);
 }
 
-void MountService::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
-  for (onc_rpc::Registrar& registrar : registrars_) registrar.poll(set, now_ns);
-  if (finishing_) return;
-  exports_->poll(set, now_ns);
-  for (onc_rpc::Datagrams& each : datagrams_) each.poll(set, now_ns);
-  clients_.poll(set, now_ns);
-}
-
-void MountService::finish(std::uint64_t now_ns) {
-  finishing_ = true;
-  for (onc_rpc::Registrar& registrar : registrars_) registrar.withdraw(now_ns);
-}
-
-bool MountService::finished() const {
-  return std::all_of(registrars_.begin(), registrars_.end(),
-                     [](const onc_rpc::Registrar& registrar) { return registrar.withdrawn(); });
+void MountService::poll(const PollSet& set, std::uint64_t now_ns) {
+  if (!endpoint_.finishing()) exports_->poll(set, now_ns);
+  endpoint_.poll(set, now_ns);
 }
 
 MountServer::MountServer(onc_rpc::PollThread& thread, std::uint16_t port, const std::string& rpcbind,
@@ -362,11 +335,11 @@ void SegmentExports::finish_first(const MountAnswer& answer) {
   done(answer);
 }
 
-void SegmentExports::prepare(onc_rpc::PollSet& set) {
+void SegmentExports::prepare(PollSet& set) {
   if (!waiters_.empty()) set.wake_at(now_ns_ + kPathPollNs);
 }
 
-void SegmentExports::poll(const onc_rpc::PollSet&, std::uint64_t now_ns) {
+void SegmentExports::poll(const PollSet&, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   if (waiters_.empty()) return;
   if (const auto answer = segment::checked(layout_.path_answer); answer && answer->number == number_)

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,10 +16,8 @@
 #include "controlplane/mount/nfs_listener.h"
 #include "controlplane/mount/statistics.h"
 #include "controlplane/onc_rpc/call_handler.h"
+#include "controlplane/onc_rpc/endpoint.h"
 #include "controlplane/onc_rpc/poll_thread.h"
-#include "controlplane/onc_rpc/registration.h"
-#include "controlplane/onc_rpc/sockets.h"
-#include "controlplane/onc_rpc/tcp_clients.h"
 #include "dataplane/base/function.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/xdr/cursor.h"
@@ -57,7 +54,7 @@ class Procedures final : public onc_rpc::CallHandler {
 };
 
 /// The service with all its parts. Single-threaded.
-class MountService final : public onc_rpc::PolledService {
+class MountService final : public PolledService {
  public:
   /// Binds `port`, or any free port if it is zero. `rpcbind` is the path of rpcbind's socket for the
   /// registration, or empty. `nfs` is registered as well. `statistics` and `journal` outlive this object.
@@ -68,23 +65,17 @@ class MountService final : public onc_rpc::PolledService {
   MountService(const MountService&) = delete;
   MountService& operator=(const MountService&) = delete;
 
-  std::uint16_t port() const { return sockets_.port(); }
-  std::size_t clients() const { return clients_.clients(); }
-  void prepare(onc_rpc::PollSet& set) override;
-  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
-
-  /// Begins the shutdown. Only the registrations are served until finished().
-  void finish(std::uint64_t now_ns) override;
-  bool finished() const override;
+  std::uint16_t port() const { return endpoint_.port(); }
+  std::size_t clients() const { return endpoint_.clients(); }
+  void prepare(PollSet& set) override;
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
+  void finish(std::uint64_t now_ns) override { endpoint_.finish(now_ns); }
+  bool finished() const override { return endpoint_.finished(); }
 
  private:
   const std::unique_ptr<Exports> exports_;
   Procedures procedures_;
-  onc_rpc::Sockets sockets_;
-  onc_rpc::TcpClients clients_;
-  std::vector<onc_rpc::Datagrams> datagrams_;
-  std::list<onc_rpc::Registrar> registrars_;
-  bool finishing_ = false;
+  onc_rpc::Endpoint endpoint_;
 };
 
 /// Creates the exports; called once.

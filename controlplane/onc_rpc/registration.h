@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/onc_rpc/poll_thread.h"
 #include "controlplane/onc_rpc/rpc_link.h"
 #include "controlplane/onc_rpc/rpcbind.h"
 #include "controlplane/onc_rpc/statistics.h"
 #include "dataplane/base/function.h"
+#include "dataplane/base/polled_service.h"
 
 namespace sluice::onc_rpc {
 

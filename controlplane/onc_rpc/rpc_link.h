@@ -15,9 +15,9 @@
 #include <span>
 #include <vector>
 
-#include "controlplane/onc_rpc/poll_thread.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/polled_service.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/xdr/cursor.h"
 

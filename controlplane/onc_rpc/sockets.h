@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "controlplane/onc_rpc/call_handler.h"
-#include "controlplane/onc_rpc/poll_thread.h"
+#include "dataplane/base/polled_service.h"
 
 namespace sluice::onc_rpc {
 

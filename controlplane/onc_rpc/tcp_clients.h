@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "controlplane/onc_rpc/call_handler.h"
-#include "controlplane/onc_rpc/poll_thread.h"
 #include "controlplane/onc_rpc/statistics.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/polled_service.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/xdr/cursor.h"
 

@@ -43,10 +43,10 @@ class Status {
 /// as in http::Server.
 class PageServer : public http::Server {
  public:
-  /// Renders the body of "/status.json". Called on the server's thread, one call at a time.
+  /// Renders the body of "/status.json". Called by poll().
   using Render = Function<std::string()>;
 
-  /// Starts the server on `address`. `name` is a host name that the "Host" header of requests may contain
+  /// Listens on `address`. `name` is a host name that the "Host" header of requests may contain
   /// besides addresses and localhost; empty for none. Throws SetupError.
   PageServer(const std::string& address, const std::string& name, Render render,
              const http::Limits& limits = {});

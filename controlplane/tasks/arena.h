@@ -41,8 +41,9 @@ class Threads {
   const Owned<Arena> arena_;
 };
 
-/// Limit of threads of all arenas in a process. The library keeps this number of threads.
-inline constexpr std::uint32_t kMaxThreads = 16;
+/// Limit of threads of all arenas in a process, on any number of processors. The library starts a thread when
+/// it is needed, and keeps it.
+inline constexpr std::uint32_t kMaxThreads = 4;
 /// Time in milliseconds that the destructor waits for running work. Work that takes longer, for example
 /// because a name server or file server does not answer, is detached; it refers to no data of the owner.
 inline constexpr std::uint32_t kEndMs = 25;

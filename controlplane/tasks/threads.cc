@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/tasks/arena.h"
 
+#include <pthread.h>
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
@@ -27,7 +28,12 @@ Threads::Threads(std::uint32_t count, std::uint32_t most_of_process)
 Threads::~Threads() = default;
 
 void Threads::enqueue(void (*call)(void*), void* argument) {
-  arena_->arena.enqueue([call, argument] { call(argument); });
+  arena_->arena.enqueue([call, argument] {
+    // The library's threads inherit the name of the thread that needed them first.
+    thread_local const int named = ::pthread_setname_np(::pthread_self(), "tasks");
+    static_cast<void>(named);
+    call(argument);
+  });
 }
 
 }  // namespace sluice::tasks

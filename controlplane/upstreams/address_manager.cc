@@ -74,13 +74,13 @@ void AddressService::reconcile(std::uint64_t now_ns) {
     for (const auto& book : books_) book->hurry(now_ns);
 }
 
-void AddressService::prepare(onc_rpc::PollSet& set) {
+void AddressService::prepare(PollSet& set) {
   set.wake_at(look_around_ns_);
   set.add(arena_.descriptor(), POLLIN);
   for (const auto& book : books_) book->prepare(set);
 }
 
-void AddressService::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
+void AddressService::poll(const PollSet& set, std::uint64_t now_ns) {
   arena_.deliver();
   bool changed = false;
   for (const auto& book : books_) changed |= book->poll(set, now_ns);

@@ -38,12 +38,12 @@ namespace sluice::upstreams {
 inline constexpr std::uint64_t kLookAroundNs = 500'000'000;
 
 /// Concurrent lookups over all upstreams. If there are more names, some of them wait behind slow lookups.
-inline constexpr std::uint32_t kLookupThreads = 8;
+inline constexpr std::uint32_t kLookupThreads = 2;
 /// Queue limit of the arena: one lookup per host of this configuration and of the previous one.
 inline constexpr std::uint32_t kLookupsQueued = 2 * segment::kMaxUpstreams * segment::kMaxUpstreamHosts;
 
 /// The work of the thread, one poll() at a time.
-class AddressService final : public onc_rpc::PolledService {
+class AddressService final : public PolledService {
  public:
   using Upstreams = std::vector<segment::UpstreamConfig>;
   /// Returns the total number of failed connections to upstreams.
@@ -61,8 +61,8 @@ class AddressService final : public onc_rpc::PolledService {
   void reconfigure(Upstreams upstreams);
   const tasks::ArenaStatistics& lookups() const { return arena_.statistics(); }
   // Functions for the service's thread.
-  void prepare(onc_rpc::PollSet& set) override;
-  void poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) override;
+  void prepare(PollSet& set) override;
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
 
  private:
   void read(const Upstreams& upstreams);

@@ -293,7 +293,7 @@ void AddressTable::answered(Check& check, bool well) {
   write_list();
 }
 
-void AddressTable::prepare(onc_rpc::PollSet& set) {
+void AddressTable::prepare(PollSet& set) {
   for (const auto& host : hosts_)
     if (host->is_name && !host->lookup.running()) set.wake_at(host->next_ns);
   if (checks_.size() < 2) return;
@@ -303,7 +303,7 @@ void AddressTable::prepare(onc_rpc::PollSet& set) {
   }
 }
 
-bool AddressTable::poll(const onc_rpc::PollSet& set, std::uint64_t now_ns) {
+bool AddressTable::poll(const PollSet& set, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   look_up_hosts(now_ns);
   if (checks_.size() > 1)

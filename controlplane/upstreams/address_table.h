@@ -8,8 +8,8 @@
 // and some return one address at a time. Therefore a known address keeps its position and new addresses are
 // appended. An address that the last answer lacks is kept for a while if it replies to NULL.
 //
-// Lookups run on the threads of an arena, so that a slow name server delays no other lookup. Everything
-// else runs on the thread of address_manager.h.
+// Lookups run on the threads of an arena, so that a slow name server delays nothing else. Everything else
+// runs on the thread of address_manager.h.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/onc_rpc/poll_thread.h"
 #include "controlplane/onc_rpc/rpc_link.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/polled_service.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/control_tables.h"
 
@@ -85,9 +85,9 @@ class AddressTable {
   const segment::UpstreamAddressList& list() const { return list_; }
   /// Schedules an early lookup of all names, because connections to the upstream have failed.
   void hurry(std::uint64_t now_ns);
-  void prepare(onc_rpc::PollSet& set);
+  void prepare(PollSet& set);
   /// Processes lookups and probes. Returns true if the list has changed.
-  bool poll(const onc_rpc::PollSet& set, std::uint64_t now_ns);
+  bool poll(const PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Known {

@@ -3,6 +3,7 @@
 
 #include <fmt/args.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
@@ -108,6 +109,7 @@ struct LogQueue::State {
   bool stopped = false;
 
   void run() {
+    ::pthread_setname_np(::pthread_self(), "log");
     sigset_t pipe;
     ::sigemptyset(&pipe);
     ::sigaddset(&pipe, SIGPIPE);

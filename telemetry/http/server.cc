@@ -5,8 +5,6 @@
 #include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,14 +15,12 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/sockets.h"
-#include "dataplane/segment/heartbeat.h"
 #include "telemetry/http/host_names.h"
 #include "telemetry/http/listener.h"
 
@@ -32,7 +28,7 @@ namespace sluice::http {
 namespace {
 
 /// Interval between two checks for connections whose deadline has passed.
-constexpr int kSweepMs = 250;
+constexpr std::uint64_t kSweepNs = 250'000'000;
 
 struct DestroyResponse {
   void operator()(MHD_Response* response) const { MHD_destroy_response(response); }
@@ -74,6 +70,8 @@ class Server::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   std::uint16_t port() const { return port_; }
+  void prepare(PollSet& set);
+  void poll(const PollSet& set, std::uint64_t now_ns);
 
  private:
   struct Open {
@@ -93,8 +91,6 @@ class Server::State {
   struct Kept;
   MHD_Result serve(MHD_Connection* connection, Kept& kept);
   std::string known_paths() const;
-  void run();
-  void wait();
   void end_overdue();
   static void end(Open& one);
   Open& most_dispensable();
@@ -111,14 +107,14 @@ class Server::State {
   const Limits limits_;
   std::vector<Kept> kept_;
   std::vector<Open> open_;  ///< in order of arrival
-  FileDescriptor stop_;
   std::uint16_t port_ = 0;
   MHD_Daemon* daemon_ = nullptr;
-  std::thread thread_;
+  std::size_t place_ = PollSet::kNowhere;    ///< of the library's descriptor in the set of this iteration
+  std::uint64_t next_ns_ = PollSet::kNever;  ///< time of the next run without an event
+  std::uint64_t now_ns_ = 0;
 };
 
-Server::State::State(Site site, const Limits& limits)
-    : site_(std::move(site)), limits_(limits), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Server::State::State(Site site, const Limits& limits) : site_(std::move(site)), limits_(limits) {
   for (const Page& page : site_.pages) kept_.push_back({.page = page});
   FileDescriptor listener;
   try {
@@ -131,41 +127,34 @@ Server::State::State(Site site, const Limits& limits)
                              listener.get(), MHD_OPTION_CONNECTION_LIMIT, limits.connections,
                              MHD_OPTION_CONNECTION_MEMORY_LIMIT, limits.connection_bytes,
                              MHD_OPTION_NOTIFY_CONNECTION, on_connection, this, MHD_OPTION_END);
-  if (daemon_ == nullptr || !stop_) {
-    if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
+  if (daemon_ == nullptr)
     throw SetupError("Cannot serve " + site_.what + " on " + site_.address +
                      " (no file descriptors or no memory left). " + site_.advice);
-  }
   listener.release();
-  thread_ = std::thread([this] { run(); });
 }
 
 Server::State::~State() {
-  ::eventfd_write(stop_.get(), 1);
-  thread_.join();
   MHD_stop_daemon(daemon_);
 }
 
-void Server::State::run() {
-  for (eventfd_t stopped = 0; ::eventfd_read(stop_.get(), &stopped) != 0;) {
-    wait();
-    MHD_run(daemon_);
-    end_overdue();
-  }
-}
-
-void Server::State::wait() {
+void Server::State::prepare(PollSet& set) {
   MHD_UNSIGNED_LONG_LONG library_ms = 0;
   const bool at_once = MHD_get_timeout(daemon_, &library_ms) == MHD_YES && library_ms == 0;
-  pollfd events[] = {{MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, POLLIN, 0},
-                     {stop_.get(), POLLIN, 0}};
-  ::poll(events, std::size(events), at_once ? 0 : open_.empty() ? -1 : kSweepMs);
+  place_ = set.add(MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, POLLIN);
+  next_ns_ = at_once ? 0 : open_.empty() ? PollSet::kNever : now_ns_ + kSweepNs;
+  set.wake_at(next_ns_);
+}
+
+void Server::State::poll(const PollSet& set, std::uint64_t now_ns) {
+  if (set.events(place_) == 0 && now_ns < next_ns_) return;
+  now_ns_ = now_ns;
+  MHD_run(daemon_);
+  end_overdue();
 }
 
 void Server::State::end_overdue() {
-  const std::uint64_t now = segment::monotonic_ns();
   for (Open& one : open_)
-    if (now - one.since_ns >= limits_.deadline_ns) end(one);
+    if (now_ns_ - one.since_ns >= limits_.deadline_ns) end(one);
   auto left = std::count_if(open_.begin(), open_.end(), [](const Open& one) { return !one.ended; });
   for (const auto keep = limits_.connections - limits_.room; left > keep; --left) end(most_dispensable());
 }
@@ -198,7 +187,7 @@ void Server::State::on_connection(void* self, MHD_Connection* connection, void**
   if (what == MHD_CONNECTION_NOTIFY_STARTED)
     open.push_back({connection,
                     MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
-                    source_of(connection), segment::monotonic_ns()});
+                    source_of(connection), static_cast<State*>(self)->now_ns_});
   else
     std::erase_if(open, [connection](const Open& one) { return one.connection == connection; });
 }
@@ -230,12 +219,11 @@ MHD_Result Server::State::answer(MHD_Connection* connection, std::string_view pa
 /// Serves a page, rendering it again if its last response is too old. A peer that is still reading the old
 /// response keeps it.
 MHD_Result Server::State::serve(MHD_Connection* connection, Kept& kept) {
-  const std::uint64_t now = segment::monotonic_ns();
-  if (!kept.response || now - kept.made_ns >= kept.page.keep_ns.value_or(limits_.look_ns)) {
+  if (!kept.response || now_ns_ - kept.made_ns >= kept.page.keep_ns.value_or(limits_.look_ns)) {
     const Content content = kept.page.make();
     kept.response = make_response(content.text, kept.page.type, site_);
     kept.status = content.status;
-    kept.made_ns = now;
+    kept.made_ns = now_ns_;
   }
   return kept.response ? MHD_queue_response(connection, kept.status, kept.response.get()) : MHD_NO;
 }
@@ -261,6 +249,14 @@ Server::~Server() = default;
 
 std::uint16_t Server::port() const {
   return state_->port();
+}
+
+void Server::prepare(PollSet& set) {
+  state_->prepare(set);
+}
+
+void Server::poll(const PollSet& set, std::uint64_t now_ns) {
+  state_->poll(set, now_ns);
 }
 
 // --- Listening sockets

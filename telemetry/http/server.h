@@ -3,10 +3,10 @@
 // An HTTP server of a few pages that everyone who can reach the address may read. It supports GET and HEAD
 // only. The metrics and probes form one site, the status page another.
 //
-// A server has one thread, which never blocks on a peer. A silent or slow peer occupies one connection for a
-// limited time: each connection is closed with its response or at its deadline. When connections are scarce,
-// the oldest connection of the source with the most connections is closed. Therefore a request that has
-// arrived whole is answered without delay, regardless of other connections.
+// A server shares the thread of a poll loop and never blocks on a peer. A silent or slow peer occupies one
+// connection for a limited time, because each connection is closed with its response or at its deadline. When
+// connections are scarce, the oldest connection of the source with the most connections is closed. Therefore
+// a request that has arrived whole is answered without delay, regardless of other connections.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,7 @@
 
 #include "dataplane/base/function.h"
 #include "dataplane/base/owned.h"
+#include "dataplane/base/polled_service.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::http {
@@ -41,8 +42,8 @@ struct Content {
 struct Page {
   std::string path;  ///< starts with "/"
   std::string type;  ///< Content-Type
-  /// Renders the page. Called on the server's thread, which serves no other request during the call. An
-  /// exception becomes status 503.
+  /// Renders the page. Called by Server::poll(), so it delays the other services of the thread. An exception
+  /// becomes status 503.
   Function<Content()> make;
   std::optional<std::uint64_t> keep_ns{};  ///< overrides Limits::look_ns
 };
@@ -59,16 +60,18 @@ struct Site {
   std::string name_advice{};  ///< sentence for requests with another name: the key to set
 };
 
-class Server {
+class Server : public PolledService {
  public:
-  /// Listens on the site's address and starts the thread. Throws SetupError.
+  /// Listens on the site's address. A thread that polls the server serves its connections. Throws SetupError.
   explicit Server(Site site, const Limits& limits = {});
   /// Closes all connections.
-  ~Server();
+  ~Server() override;
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   std::uint16_t port() const;
+  void prepare(PollSet& set) override;
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
 
  private:
   class State;

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "controlplane/onc_rpc/poll_thread.h"
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/segment/heartbeat.h"
 #include "tests/bench/worker.h"
@@ -68,6 +69,8 @@ class Site {
   lab::TestSegment segment_{"slow-http"};
   telemetry::PendingKeys pending_;
   telemetry::Exporter exporter_{"127.0.0.1:0", segment_.layout(), pending_};
+  onc_rpc::PollThread thread_{"services"};
+  const onc_rpc::PollThread::Attachment polled_{thread_, exporter_};
 };
 
 double worst_ms(std::size_t slow_connections) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "controlplane/onc_rpc/poll_thread.h"
 #include "dataplane/base/file_descriptor.h"
 #include "telemetry/http/server.h"
 
@@ -75,6 +76,8 @@ class HttpSite {
                                    return Content{200, large_};
                                  }}}},
                  {.deadline_ns = kForEver, .look_ns = kForEver}};
+  onc_rpc::PollThread thread_{"services"};
+  const onc_rpc::PollThread::Attachment polled_{thread_, server_};
 };
 
 struct Attack {

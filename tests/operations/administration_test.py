@@ -33,6 +33,11 @@ def events(*words):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def events_of_file():
+    with open(f"{planes.dir}/events", encoding="utf-8") as file:
+        return [json.loads(line)["event"] for line in file]
+
+
 def ends():
     return sum(event["event"] == "connection_down" for event in events())
 
@@ -103,8 +108,8 @@ def events_say_what_has_happened_and_are_followed():
     up = [e for e in events() if e["event"] == "connection_up"][-1]
     assert up["fields"]["peer"] == "192.0.2.2" and up["severity"] == "info", up
     assert up["sequence"] == events("--since", str(up["sequence"]))[0]["sequence"]
-    with open(f"{planes.dir}/events", encoding="utf-8") as file:
-        assert [json.loads(line)["event"] for line in file][:len(names)] == names
+    planes.wait("the events in their file", lambda: len(events_of_file()) >= len(names))
+    assert events_of_file()[:len(names)] == names
     assert "event=connection_up" in planes.text_of_log()
     with open(f"{planes.dir}/followed", encoding="utf-8") as file:
         planes.wait("the follower", lambda: " info drain_ended" in file.read())

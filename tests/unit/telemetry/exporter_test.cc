@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "controlplane/onc_rpc/poll_thread.h"
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/segment/heartbeat.h"
 #include "tests/unit/controlplane/lab.h"
@@ -68,6 +69,8 @@ class ExporterTest : public ::testing::Test {
   const std::filesystem::path rdma_devices{testing::TempDir() + "sluice-exporter-" +
                                            std::to_string(::getpid())};
   Exporter exporter{"127.0.0.1:0", segment.layout(), pending, rdma_devices};
+  onc_rpc::PollThread thread{"exporter"};
+  const onc_rpc::PollThread::Attachment polled{thread, exporter};
 };
 
 TEST_F(ExporterTest, metrics_are_in_prometheus_text_format_whatever_the_host_is_called) {

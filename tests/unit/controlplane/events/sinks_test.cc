@@ -28,9 +28,10 @@ namespace {
 
 const std::string kHostile = "a\"b\nc\x1b[2J\xff=\\ d";
 
-void until(const std::function<bool()>& condition) {
+void until(
+    const std::function<bool()>& condition, const std::function<void()>& poll = [] {}) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!condition() && std::chrono::steady_clock::now() < end)
+  for (poll(); !condition() && std::chrono::steady_clock::now() < end; poll())
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_TRUE(condition());
 }
@@ -50,7 +51,16 @@ class Sinks : public testing::Test {
   }
 
   const std::string folder_ = "/tmp/sluice-sinks-test-" + std::to_string(::getpid());
+  /// Polls the sink, as the loop does, until the condition is true.
+  void until(Sink& sink, const std::function<bool()>& condition) {
+    events::until(condition, [&] {
+      arena_.deliver();
+      sink.poll();
+    });
+  }
+
   std::shared_ptr<Journal> journal_ = std::make_shared<Journal>([](const Event&) {});
+  tasks::Arena arena_{{.threads = 1, .queued = 4}};
 };
 
 TEST_F(Sinks, what_a_peer_has_sent_stays_in_its_field) {
@@ -77,12 +87,12 @@ TEST_F(Sinks, what_a_peer_has_sent_stays_in_its_field) {
 TEST_F(Sinks, a_file_gets_a_line_for_each_event_and_is_followed_when_it_is_renamed) {
   const std::string path = folder_ + "/events";
   {
-    const Sink sink(journal_, std::make_unique<FileTarget>(path));
+    Sink sink(journal_, std::make_unique<FileTarget>(path), arena_);
     deny("/one");
-    until([&] { return lines("events").size() == 1; });
+    until(sink, [&] { return lines("events").size() == 1; });
     std::filesystem::rename(path, path + ".1");
     deny("/two");
-    until([&] { return std::filesystem::exists(path) && lines("events").size() == 1; });
+    until(sink, [&] { return std::filesystem::exists(path) && lines("events").size() == 1; });
     deny("/three");
   }
   EXPECT_EQ(lines("events.1").at(0)["fields"]["path"], "/one");
@@ -91,10 +101,10 @@ TEST_F(Sinks, a_file_gets_a_line_for_each_event_and_is_followed_when_it_is_renam
 }
 
 TEST_F(Sinks, a_full_disk_loses_events_and_counts_them) {
-  const Sink sink(journal_, std::make_unique<FileTarget>("/dev/full"));
+  Sink sink(journal_, std::make_unique<FileTarget>("/dev/full"), arena_);
   deny("/one");
   deny("/two");
-  until([&] { return sink.lost() == 2; });
+  until(sink, [&] { return sink.lost() == 2; });
 }
 
 TEST_F(Sinks, a_fifo_that_nobody_reads_loses_whole_events_and_what_comes_through_is_whole) {
@@ -134,12 +144,30 @@ struct BlockedTarget final : Target {
 TEST_F(Sinks, a_target_that_blocks_keeps_neither_who_adds_events_nor_the_end) {
   const auto go_on = std::make_shared<std::atomic<bool>>(false);
   {
-    const Sink sink(journal_, std::make_unique<BlockedTarget>(go_on));
-    for (int i = 0; i < 10; ++i) deny("/a");
+    Sink sink(journal_, std::make_unique<BlockedTarget>(go_on), arena_);
+    for (int i = 0; i < 10; ++i) {
+      deny("/a");
+      sink.poll();
+    }
     EXPECT_EQ(journal_->statistics().recorded.load(), 10u);
+    EXPECT_EQ(arena_.statistics().started, 1u);  // one task at a time
   }
   *go_on = true;
-  until([&] { return journal_.use_count() == 1; });  // its thread has ended
+  events::until([&] { return journal_.use_count() == 1; });  // its tasks have ended
+}
+
+TEST_F(Sinks, a_sink_whose_arena_is_full_writes_later) {
+  const auto go_on = std::make_shared<std::atomic<bool>>(false);
+  Sink sink(journal_, std::make_unique<FileTarget>(folder_ + "/events"), arena_);
+  while (arena_.start([go_on] {
+    while (!*go_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return tasks::Arena::Done();
+  }))
+    continue;
+  deny("/one");
+  sink.poll();
+  *go_on = true;
+  until(sink, [&] { return lines("events").size() == 1; });
 }
 
 TEST_F(Sinks, journald_gets_a_datagram_for_each_event) {

@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "controlplane/onc_rpc/poll_thread.h"
 #include "controlplane/onc_rpc/rpc_link.h"
+#include "dataplane/base/polled_service.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/xdr/cursor.h"

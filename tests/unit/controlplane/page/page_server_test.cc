@@ -12,18 +12,21 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "controlplane/onc_rpc/poll_thread.h"
 #include "dataplane/base/file_descriptor.h"
 
 namespace sluice::page {
 namespace {
 
 using http::Limits;
+using onc_rpc::PollThread;
 
 constexpr std::uint64_t kForEver = ~std::uint64_t{0};
 constexpr const char* kHost = "Host: localhost\r\n";
@@ -33,7 +36,7 @@ class PageServerTest : public ::testing::Test {
   PageServerTest() { serve({.deadline_ns = kForEver, .look_ns = kForEver}); }
 
   void serve(const Limits& limits, std::size_t bytes = 0) {
-    server.reset();
+    end();
     server = std::make_unique<PageServer>(
         "127.0.0.1:0", "sluice.example",
         [this, bytes] {
@@ -43,6 +46,11 @@ class PageServerTest : public ::testing::Test {
                             : std::string(bytes, 'x');
         },
         limits);
+    polled.emplace(thread, *server);
+  }
+  void end() {
+    polled.reset();
+    server.reset();
   }
   FileDescriptor connect(in_addr_t source = INADDR_LOOPBACK) const {
     return connect_to(server->port(), source);
@@ -87,7 +95,9 @@ class PageServerTest : public ::testing::Test {
 
   std::atomic<int> looks{0};
   std::atomic<bool> fails{false};
+  PollThread thread{"page"};
   std::unique_ptr<PageServer> server;
+  std::optional<PollThread::Attachment> polled;
 };
 
 TEST_F(PageServerTest, the_page_and_what_it_shows_are_served) {
@@ -146,8 +156,9 @@ TEST_F(PageServerTest, who_comes_by_another_sites_name_sees_nothing) {
 }
 
 TEST_F(PageServerTest, another_user_of_the_http_server_has_its_own_advice_for_other_names) {
-  const http::Server other(
+  http::Server other(
       {.address = "127.0.0.1:0", .what = "a page", .advice = "", .pages = {}, .name = "a.example"});
+  const PollThread::Attachment other_polled(thread, other);
   const FileDescriptor fd = connect_to(other.port());
   send(fd, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n");
   const std::string answer = rest(fd);
@@ -263,7 +274,7 @@ TEST_F(PageServerTest, it_ends_while_others_read_and_its_port_is_free_again) {
   const std::uint16_t port = server->port();
   const FileDescriptor open = connect();
   send(open, "GET / ");
-  server.reset();
+  end();
   EXPECT_EQ(rest(open), "");
   EXPECT_EQ(PageServer("127.0.0.1:" + std::to_string(port), "", [] { return ""; }).port(), port);
 }

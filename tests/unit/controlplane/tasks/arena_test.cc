@@ -102,7 +102,7 @@ TEST(TaskArena, nothing_waits_for_slow_work_while_a_thread_is_left) {
 }
 
 TEST(TaskArena, as_many_run_as_there_are_threads_whatever_the_processors) {
-  constexpr std::uint32_t kThreads = 8;
+  constexpr std::uint32_t kThreads = kMaxThreads;
   Arena arena({.threads = kThreads, .queued = 0});
   struct Meeting {
     std::atomic<std::uint32_t> inside{0};

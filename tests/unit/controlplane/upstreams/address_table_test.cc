@@ -334,7 +334,7 @@ TEST_F(Book, a_lookup_that_a_reload_has_cut_short_begins_anew) {
   open({"nas"});
   until([&] { return addresses().size() == 1; });
   now_ns_ += kLookupNs;
-  book_->poll(onc_rpc::PollSet(), now_ns_);
+  book_->poll(PollSet(), now_ns_);
   names_->set("nas", {kFour, kOther});
   reload(upstream_);
   until([&] { return addresses().size() == 2; });

@@ -91,8 +91,15 @@ bool known_flavor(rpc::AuthFlavor flavor) {
          flavor == rpc::AuthFlavor::Short;
 }
 
-/// Encodes the reply to a call that is not for MOUNT version 3 or has an unacceptable header. Returns an
-/// empty span if the call may be executed.
+/// Returns the versions that are served for a procedure. Versions 1 and 2 (RFC 1094, appendix A) differ from
+/// version 3 in the results of MNT, which are file handles of NFS 2. The `showmount` programs of FreeBSD and
+/// macOS call version 1, and macOS calls UMNT of version 1 after a mount by version 3.
+constexpr rpc::VersionRange versions_of(std::uint32_t procedure) {
+  return {procedure == kMnt ? kMountVersion : kOldestMountVersion, kMountVersion};
+}
+
+/// Encodes the reply to a call that is for no served version of MOUNT or has an unacceptable header. Returns
+/// an empty span if the call may be executed.
 std::span<const std::byte> refusal(xdr::Writer& writer, rpc::CallDecode decoded,
                                    const rpc::CallHeader& header) {
   if (decoded == rpc::CallDecode::RpcMismatch)
@@ -105,8 +112,9 @@ std::span<const std::byte> refusal(xdr::Writer& writer, rpc::CallDecode decoded,
     rpc::encode_auth_error(writer, header.xid, rpc::AuthStat::RejectedCred);
   else if (header.program != kMountProgram)
     rpc::encode_accepted(writer, header.xid, {}, rpc::AcceptStat::ProgUnavail);
-  else if (header.version != kMountVersion)
-    rpc::encode_prog_mismatch(writer, header.xid, {}, {kMountVersion, kMountVersion});
+  else if (const auto [low, high] = versions_of(header.procedure);
+           header.version < low || header.version > high)
+    rpc::encode_prog_mismatch(writer, header.xid, {}, {low, high});
   return writer.written();
 }
 

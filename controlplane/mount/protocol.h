@@ -16,6 +16,7 @@ namespace sluice::mount {
 
 inline constexpr std::uint32_t kMountProgram = 100005;
 inline constexpr std::uint32_t kMountVersion = 3;
+inline constexpr std::uint32_t kOldestMountVersion = 1;  ///< served except for MNT
 enum MountProcedure : std::uint32_t { kNull = 0, kMnt = 1, kDump = 2, kUmnt = 3, kUmntAll = 4, kExport = 5 };
 
 inline constexpr std::uint32_t kMaxPath = 1024;   ///< MNTPATHLEN

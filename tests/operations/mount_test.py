@@ -15,6 +15,7 @@ import threading
 import time
 import urllib.request
 
+from onc_rpc import ask, connect, receive, record, string
 from planes import PATIENCE_S, Skipped, missing, need, run_tap
 
 CONTROL, SOURCE = sys.argv[1:3]
@@ -35,46 +36,6 @@ def wait(what, condition):
         assert time.monotonic() < deadline, f"timed out waiting for: {what}"
         time.sleep(0.02)
     return value
-
-
-def string(text):
-    data = text.encode()
-    return struct.pack(">I", len(data)) + data + bytes(-len(data) % 4)
-
-
-def call(program, version, procedure, arguments=b"", xid=7):
-    return struct.pack(">10I", xid, 0, 2, program, version, procedure, 0, 0, 0, 0) + arguments
-
-
-def record(message):
-    return struct.pack(">I", 1 << 31 | len(message)) + message
-
-
-def receive(stream, count):
-    data = b""
-    while len(data) < count:
-        part = stream.recv(count - len(data))
-        assert part, "the connection has ended"
-        data += part
-    return data
-
-
-def reply(stream):
-    """Returns the results of the next successful reply."""
-    [mark] = struct.unpack(">I", receive(stream, 4))
-    message = receive(stream, mark & ~(1 << 31))
-    assert message[4:24] == struct.pack(">5I", 1, 0, 0, 0, 0), message
-    return message[24:]
-
-
-def ask(stream, *words):
-    stream.sendall(record(call(*words)))
-    return reply(stream)
-
-
-def connect(port, host="127.0.0.1"):
-    stream = socket.create_connection((host, port), timeout=PATIENCE_S)
-    return stream
 
 
 class Upstream:

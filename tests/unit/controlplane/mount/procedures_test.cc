@@ -51,9 +51,9 @@ class MountProcedures : public testing::Test {
 };
 
 TEST_F(MountProcedures, calls_that_cannot_be_executed_are_told_why) {
-  const auto mismatch = answer(call_message(1, {kMountProgram, 1, kNull}));
+  const auto mismatch = answer(call_message(1, {kMountProgram, 4, kNull}));
   EXPECT_EQ(mismatch->accept, rpc::AcceptStat::ProgMismatch);
-  EXPECT_EQ(mismatch->supported.low, 3u);
+  EXPECT_EQ(mismatch->supported.low, 1u);
   EXPECT_EQ(mismatch->supported.high, 3u);
   EXPECT_EQ(answer(call_message(1, {100003, 3, 0}))->accept, rpc::AcceptStat::ProgUnavail);
   EXPECT_EQ(answer(call_message(1, {kMountProgram, 3, 6}))->accept, rpc::AcceptStat::ProcUnavail);
@@ -70,6 +70,22 @@ TEST_F(MountProcedures, calls_that_cannot_be_executed_are_told_why) {
   xdr::store_u32(long_credential.data() + 28, rpc::kMaxAuthBytes + 1);
   EXPECT_EQ(answer(long_credential)->auth, rpc::AuthStat::BadCred);
   EXPECT_EQ(statistics_.malformed.load(), 2u) << "the two whose arguments have a defect";
+}
+
+TEST_F(MountProcedures, older_versions_are_served_except_for_mnt) {
+  exports_.paths = std::vector<std::string>{"/a"};
+  for (const std::uint32_t version : {1u, 2u}) {
+    for (const std::uint32_t procedure : {kNull, kDump, kUmntAll, kExport})
+      EXPECT_EQ(answer(call_message(1, {kMountProgram, version, procedure}))->accept,
+                rpc::AcceptStat::Success)
+          << "version " << version << ", procedure " << procedure;
+    EXPECT_EQ(answer(call_message(1, {kMountProgram, version, kUmnt}, path_argument("/a")))->accept,
+              rpc::AcceptStat::Success);
+    const auto mount = answer(call_message(1, {kMountProgram, version, kMnt}, path_argument("/a")));
+    EXPECT_EQ(mount->accept, rpc::AcceptStat::ProgMismatch);
+    EXPECT_EQ(mount->supported.low, 3u);
+    EXPECT_EQ(mount->supported.high, 3u);
+  }
 }
 
 TEST_F(MountProcedures, what_is_no_call_has_no_reply) {

@@ -8,10 +8,10 @@ import socket
 import struct
 import typing
 
-from onc_rpc import NO_AUTH, Reader, call, opaque, receive_message, record, results, string, u32
+from onc_rpc import Reader, call, opaque, receive_message, record, results, string, u32
 from planes import PATIENCE_S
 
-PORTMAP, MOUNT, NFS, NSM, RQUOTA = 100000, 100005, 100003, 100024, 100011
+PORTMAP, MOUNT, NFS, NLM, NSM, RQUOTA = 100000, 100005, 100003, 100021, 100024, 100011
 GETPORT, GETVERSADDR = (PORTMAP, 2, 3), (PORTMAP, 4, 9)
 PORTMAP_PORT, NFS_PORT = 111, 2049
 TCP, UDP = 6, 17  # in arguments of GETPORT
@@ -147,6 +147,14 @@ def found(name):
 def absent(reader, _):
     port = reader.u32()
     assert port == 0, f"the program is registered at port {port}"
+
+
+def getaddr(version, program, program_version, netid, to="portmap"):
+    """Asks rpcbind for a program that is not registered."""
+    def read(reader, _):
+        address = reader.opaque()
+        assert address == b"", address
+    return Call(f"GETADDR by version {version}", to, (PORTMAP, version, 3), (u32(program, program_version), string(netid), string(""), string("")), read)
 
 
 def universal(name):

@@ -15,8 +15,8 @@ import foreign_freebsd
 import foreign_macos
 import foreign_nfs3 as nfs3
 import foreign_windows
-from foreign_clients import MOUNT, NFS, NFS_PORT, Call, Place, Replay, Sequence, handle, mnt
-from onc_rpc import auth_sys, string, u32
+from foreign_clients import MOUNT, NFS, NFS_PORT, Place, Replay, Sequence, mnt
+from onc_rpc import auth_sys, u32
 from planes_of_tests import PATIENCE_S, Planes, Skipped, free_port, missing, need, run_tap
 
 PROGRAMS = (*sys.argv[1:4], "")
@@ -84,20 +84,8 @@ def registered(program):
 
 def make_many(kept):
     """Makes the directory `many`, and keeps its handle for the sequences."""
-    def made(name):
-        def read(reader, kept):
-            nfs3.status_is(reader)
-            assert reader.u32() == 1
-            kept[name] = reader.opaque()
-            nfs3.post_op_attributes(reader)
-            nfs3.wcc_data(reader)
-        return read
-
-    calls = [mnt("/export"), Call("SETATTR", "nfs", nfs3.nfs(nfs3.SETATTR), (handle("root"), u32(1, 0o777, 0, 0, 0, 0, 0), nfs3.NO_GUARD),
-                                  lambda reader, _: (nfs3.status_is(reader), nfs3.wcc_data(reader)) and None),
-             Call("MKDIR", "nfs", nfs3.nfs(9), (handle("root"), string("many"), u32(1, 0o777, 0, 0, 0, 0, 0)), made("many"))]
-    calls += [Call("CREATE", "nfs", nfs3.nfs(nfs3.CREATE), (handle("many"), string(name), u32(nfs3.UNCHECKED) + nfs3.MODE_ONLY), made("entry"))
-              for name in nfs3.MANY]
+    calls = [mnt("/export"), nfs3.setattr_of("root", nfs3.MODE_OF_ALL), nfs3.mkdir("many")]
+    calls += [nfs3.create(name, u32(nfs3.UNCHECKED) + nfs3.MODE_ONLY, parent="many") for name in nfs3.MANY]
     replay = Replay(Sequence("many", "", {"mount": Place("mount port"), "nfs": Place(NFS_PORT)}, auth_sys("setup", 0, 0), tuple(calls)), kept)
     replay.run()
     return {"many": replay.kept["many"]}

@@ -6,7 +6,7 @@ address. The kernel's credential is that of sys/rpc/authunix_prot.c, xdr_authuni
 groups."""
 import foreign_nfs3 as nfs3
 import foreign_nfs4 as nfs4
-from foreign_clients import MOUNT, NFS, NFS_PORT, PORTMAP_PORT, TCP, Call, Place, Sequence, exports, found, getport, mnt, no_mounts
+from foreign_clients import MOUNT, NFS, NFS_PORT, NLM, PORTMAP_PORT, TCP, UDP, Call, Place, Sequence, absent, exports, found, getaddr, getport, mnt, no_mounts
 from onc_rpc import NO_AUTH, auth_sys, string, u32
 
 HOST = "a-host-with-a-long-name." + ".".join(["department-of-storage"] * 10) + ".example"  # 249 characters
@@ -63,6 +63,17 @@ SHOWMOUNT = Sequence(
         Call("EXPORT", "mount", (MOUNT, 3, 5), (), exports("/export"), closes=True),
     ))
 
+LOCKS = Sequence(
+    "freebsd_needs_nolockd_because_there_is_no_nlm",
+    """sys/nlm/nlm_prot_impl.c: nlm_get_rpc() asks at the first lock, by rpcbind's versions 4 and 3 and the portmapper's version 2, for NLM
+    over UDP, then for TCP. A gateway that forwards no NLM may not register it.""",
+    PLACES, NO_AUTH, (
+        getaddr(4, NLM, 4, "udp"),
+        getaddr(3, NLM, 4, "udp"),
+        getport(NLM, 4, UDP, absent),
+        getport(NLM, 4, TCP, absent),
+    ))
+
 ATTRIBUTES = (0x0010_011A, 0x0030_A23A)  # type, change, size, fsid, fileid; mode, numlinks, owner, group, rawdev, space_used, three times
 OWNER = b"\x3b\x1d\x75\xe0" * 4 + HOST.encode()[:40]
 VERIFIER = u32(STAMP, 1)
@@ -104,4 +115,4 @@ def mount_4_1(minor, most):
         ), server="nfs4")
 
 
-SEQUENCES = (MOUNT_3, SHOWMOUNT, MOUNT_4, mount_4_1(1, BLOCK + 4096), mount_4_1(2, 1_860_039))
+SEQUENCES = (MOUNT_3, SHOWMOUNT, LOCKS, MOUNT_4, mount_4_1(1, BLOCK + 4096), mount_4_1(2, 1_860_039))

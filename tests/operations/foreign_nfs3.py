@@ -3,13 +3,14 @@
 from foreign_clients import NFS, Call, handle, kept_bytes
 from onc_rpc import string, u32, u64
 
-(NULL, GETATTR, SETATTR, LOOKUP, ACCESS, _, READ, WRITE, CREATE, _, _, _, REMOVE, _, _, _, READDIR, READDIRPLUS, FSSTAT, FSINFO, PATHCONF,
+(NULL, GETATTR, SETATTR, LOOKUP, ACCESS, _, READ, WRITE, CREATE, MKDIR, _, _, REMOVE, _, _, _, READDIR, READDIRPLUS, FSSTAT, FSINFO, PATHCONF,
  COMMIT) = range(22)
 NOENT = 2
 UNSTABLE = 0
 ATTRIBUTES_BYTES, WCC_BYTES = 84, 24
 UNCHECKED, EXCLUSIVE = 0, 2
 MODE_ONLY = u32(1, 0o644, 0, 0, 0, 0, 0)  # sattr3: mode, and nothing else
+MODE_OF_ALL = u32(1, 0o777, 0, 0, 0, 0, 0)
 NO_GUARD = u32(0)
 
 
@@ -94,15 +95,24 @@ def lookup_of_nothing(name):
     return Call(f"LOOKUP of {name}", "nfs", nfs(LOOKUP), (handle("root"), string(name)), read)
 
 
-def create(name, how):
-    """`how` is createhow3. The client continues with the handle, so it has to be in the reply."""
+def made(kept_as):
+    """Keeps the handle of a new object. The client continues with it, so it has to be in the reply."""
     def read(reader, kept):
         status_is(reader)
         assert reader.u32() == 1, "no handle follows"
-        kept["file"] = reader.opaque()
+        kept[kept_as] = reader.opaque()
         post_op_attributes(reader)
         wcc_data(reader)
-    return Call(f"CREATE of {name}", "nfs", nfs(CREATE), (handle("root"), string(name), how), read)
+    return read
+
+
+def create(name, how, parent="root"):
+    """`how` is createhow3."""
+    return Call(f"CREATE of {name}", "nfs", nfs(CREATE), (handle(parent), string(name), how), made("file"))
+
+
+def mkdir(name):
+    return Call(f"MKDIR of {name}", "nfs", nfs(MKDIR), (handle("root"), string(name), MODE_OF_ALL), made(name))
 
 
 def setattr_of(what, attributes):

@@ -87,7 +87,9 @@ def exchange_id(verifier, owner, flags, domain, name, seconds):
         assert reader.opaque(), "server_owner is empty: FreeBSD keeps it for its list of servers"
         reader.opaque()
         for _ in range(reader.u32()):
-            reader.opaque(), reader.opaque(), reader.fixed(12)
+            for text in (reader.opaque(), reader.opaque()):
+                assert len(text) <= 1024
+            reader.fixed(12)
     implementation = u32(1) + string(domain) + string(name) + u64(seconds) + u32(0)
     return (EXCHANGE_ID, (verifier, opaque(owner), u32(flags, 0), implementation), read)
 

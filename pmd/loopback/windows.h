@@ -37,10 +37,12 @@ class BoundWindows {
   bool is_free(std::uint32_t number) const noexcept {
     return number < owners_.size() && owners_[number] == nullptr;
   }
-  /// Binds a free window and publishes its steering tag. `arena_offset` is the offset of `bytes` in the arena.
+  /// Binds a free window and publishes its steering tag. `arena_offset` is the offset of `bytes` in the
+  /// arena.
   void bind(Side& own, std::uint32_t number, Rkey rkey, std::span<std::byte> bytes,
             std::uint64_t arena_offset, AccessFlags access) noexcept {
     SLUICE_INVARIANT_DEBUG(is_free(number) && count_ < owners_.size(), table_index);
+    SLUICE_INVARIANT_DEBUG(window_number(rkey) == number, table_index);
     WindowEntry& tag = own.windows[number];
     tag.access.store(access, std::memory_order_relaxed);
     tag.address.store(reinterpret_cast<std::uintptr_t>(bytes.data()), std::memory_order_relaxed);
@@ -75,8 +77,8 @@ class BoundWindows {
   std::uint32_t count_ = 0;
 };
 
-/// Checks an access against the published window of `peer`, reading each word once. Returns null if the access
-/// is refused.
+/// Checks an access against the published window of `peer`, reading each word once. Returns null if the
+/// access is refused.
 inline std::byte* remote_memory(Fabric& fabric, const Side& peer, const WindowEntry& window,
                                 std::uint64_t address, std::uint32_t bytes, AccessFlags needed) noexcept {
   const std::uint64_t base = window.address.load(std::memory_order_relaxed);
@@ -104,6 +106,7 @@ inline std::uint32_t copy_slice(std::span<const Sge> pieces, std::byte* remote, 
     const std::uint32_t piece_end = piece_start + piece.length;
     if (at == end) break;
     if (at < piece_end) {
+      SLUICE_INVARIANT_DEBUG(at >= piece_start && at < end, buffer_bounds);
       const std::uint32_t bytes = smaller_of(piece_end, end) - at;
       std::byte* const local = piece.address + (at - piece_start);
       if (reading)
@@ -114,6 +117,7 @@ inline std::uint32_t copy_slice(std::span<const Sge> pieces, std::byte* remote, 
     }
     piece_start = piece_end;
   }
+  SLUICE_INVARIANT_DEBUG(at <= end, buffer_bounds);
   return at - copied;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two ends of a wire: a ring of bytes in shared memory, in which the Sends of one side of a link reach the
-// other side. Positions are free-running counts of bytes. Only the reactor of its queue pair uses an end.
+// The two ends of a wire: a ring of bytes in shared memory, in which the Sends of one side of a link reach
+// the other side. Positions are free-running counts of bytes. Only the reactor of its queue pair uses an end.
 //
-// Format of a record: a word with the length of the Send and the kind in the top byte, the rkey of a Send with
-// invalidate, the bytes of the Send, padding to a cache line. Records without an rkey do not reserve space for
-// one: short messages are frequent, and the other side need not fetch a cache line that is not written.
+// Format of a record: a word with the length of the Send and the kind in the top byte, the rkey of a Send
+// with invalidate, the bytes of the Send, padding to a cache line. Records without an rkey do not reserve
+// space for one: short messages are frequent, and the other side need not fetch a cache line that is not
+// written.
 #pragma once
 
 #include <bit>
@@ -55,6 +56,7 @@ class WireSender {
   /// the caller fills before publish(), or null if the wire has no room.
   [[gnu::always_inline]] std::byte* add(Side& own, const Side& peer, std::uint32_t kind, std::uint32_t length,
                                         Rkey rkey) noexcept {
+    SLUICE_INVARIANT_DEBUG(length <= kMaxSendBytes && kind < kKindSkip, buffer_bounds);
     const std::uint64_t needed = record_bytes(kind, length);
     const std::size_t offset = wire_offset(produced_);
     const std::uint64_t skipped = offset + needed > kWireBytes ? kWireBytes - offset : 0;
@@ -145,7 +147,10 @@ class WireReceiver {
       received_ += bytes;
     }
   }
-  void take(const WireRecord& record) noexcept { received_ += record.bytes; }
+  void take(const WireRecord& record) noexcept {
+    SLUICE_INVARIANT_DEBUG(record.bytes <= available_ - received_, ring_index);
+    received_ += record.bytes;
+  }
   /// Returns the position of the next record.
   std::uint64_t position() const noexcept { return received_; }
   /// Acknowledges all records that were taken.

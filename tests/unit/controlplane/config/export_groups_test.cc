@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -225,7 +226,7 @@ TEST(UpstreamSlots, programs_and_ports_change_by_a_reload) {
   const auto before = with_slots(upstream("a", "", R"(["nfs3", "nfs4"])"));
   const auto after = with_slots(upstream("a", "", R"(["nfs3", "nfsacl3"])"));
   EXPECT_EQ(config::compare(before, after).live, std::vector<std::string>{"upstream.a.programs"});
-  EXPECT_TRUE(takes(config::live_part(before, after).block.upstreams[0], {100227, 3}));
+  EXPECT_TRUE(config::takes(config::live_part(before, after).block.upstreams[0], {100227, 3}));
   EXPECT_EQ(config::compare(with_slots(at("a", 20050)), with_slots(at("a", 20051))).live,
             std::vector<std::string>{"upstream.a.listen_port"});
   auto loopback = with_slots(at("a", 20050));
@@ -267,8 +268,9 @@ TEST(UpstreamSlots, upstreams_over_rdma_come_while_there_are_connections_for_the
   EXPECT_EQ(two.block.listen_ports(), (std::vector<std::uint16_t>{20049, 20051}));
   const auto three = with_slots(over_rdma("a") + over_rdma("b", "listen_port = 20051", R"(["nfs4"])") +
                                     over_rdma("c", "listen_port = 20052", R"(["nfs4"])"),
-                                3, one_more);
-  EXPECT_EQ(config::compare(two, three, kDataPlane).restart_both, std::vector<std::string>{"upstream.c"});
+                                3, "rdma_upstreams_max = 3\n");
+  EXPECT_EQ(config::compare(two, three, kDataPlane).restart_both,
+            (std::vector<std::string>{"forward.rdma_upstreams_max", "upstream.c"}));
   const auto larger = with_slots(
       over_rdma("a") + upstream("b", "transport = \"rdma\"\nconnections = 5", R"(["nfs4"])"), 3, one_more);
   EXPECT_EQ(config::compare(before, larger, kDataPlane).restart_both, b) << "there are four for each";
@@ -304,7 +306,7 @@ TEST(UpstreamSlots, those_of_removed_ones_are_given_to_others_behind_the_free_on
   const auto parsed = [](const std::string& listed) {
     std::string text;
     for (const char name : listed) text += upstream({name}, "prefix = \"/" + std::string{name} + "\"");
-    return with_slots(text, 4);
+    return with_slots(text, std::max(4, static_cast<int>(listed.size())));
   };
   auto running = parsed("abc");
   const auto reload = [&](const std::string& listed) {
@@ -325,7 +327,7 @@ TEST(UpstreamSlots, those_of_removed_ones_are_given_to_others_behind_the_free_on
   EXPECT_EQ(reload("ax"), "abcx") << "a free slot";
   EXPECT_EQ(reload("axy"), "abyx") << "that of the one removed first";
   EXPECT_EQ(reload("abxy"), "abyx") << "it is back";
-  EXPECT_EQ(reload("abxyz"), "abyx upstream.z") << "nobody has gone";
+  EXPECT_EQ(reload("abxyz"), "abyx forward.upstreams_max upstream.z") << "nobody has gone";
   EXPECT_EQ(reload("abxz"), "abzx") << "of one that goes by the same reload";
 }
 

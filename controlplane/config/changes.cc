@@ -11,6 +11,7 @@
 
 #include "controlplane/config/keys.h"
 #include "controlplane/config/upstreams.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::config {
 namespace {
@@ -76,7 +77,7 @@ Config with_those_of(Config running, const segment::ConfigBlock& next) {
 /// Returns when a change of the key takes effect.
 Scope scope_of_change(const std::string& key, const segment::ConfigBlock& running, const UpstreamPlan& plan) {
   if (const auto upstream = upstream_of_key(key))
-    return plan.later.count(*upstream) != 0 ? Scope::BothPlanes : Scope::Live;
+    return has_element(plan.later, *upstream) ? Scope::BothPlanes : Scope::Live;
   // NFS 3 of a data plane that has started with an upstream for it is not served from memory.
   if (key.starts_with("export.") && !running.slots().memory_exports) return Scope::BothPlanes;
   return scope_of(key);

@@ -298,7 +298,7 @@ PlannedSlot* slot_for(std::vector<PlannedSlot>& slots, const segment::UpstreamCo
 
 /// Leaves the slot with its upstream until the next start.
 void postpone(UpstreamPlan& plan, PlannedSlot& slot) {
-  plan.later.insert(slot.then->name);
+  plan.later.emplace_back(slot.then->name);
   slot.then = nullptr;
 }
 
@@ -350,7 +350,7 @@ UpstreamPlan plan_upstreams(const segment::ConfigBlock& running, const segment::
     if (slot != nullptr)
       slot->then = &entry;
     else
-      plan.later.insert(entry.name);
+      plan.later.emplace_back(entry.name);
   }
   bound_over_rdma(plan, running.slots());
   postpone_clashes(plan);

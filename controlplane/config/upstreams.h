@@ -5,8 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,7 +56,7 @@ struct PlannedSlot {
 /// Plan of a reload for the upstreams. The pointers are into the two configurations.
 struct UpstreamPlan {
   std::vector<PlannedSlot> slots;
-  std::set<std::string, std::less<>> later;  ///< names of upstreams that wait for the next start
+  std::vector<std::string_view> later;  ///< names of upstreams that wait for the next start
 };
 /// Plans the change from `running` to `next` on a data plane that has `places`.
 UpstreamPlan plan_upstreams(const segment::ConfigBlock& running, const segment::ConfigBlock& next,

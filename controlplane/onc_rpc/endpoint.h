@@ -4,7 +4,6 @@
 // service's thread.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -15,6 +14,7 @@
 #include "controlplane/onc_rpc/registration.h"
 #include "controlplane/onc_rpc/sockets.h"
 #include "controlplane/onc_rpc/tcp_clients.h"
+#include "dataplane/base/small_algorithms.h"
 
 namespace sluice::onc_rpc {
 
@@ -51,8 +51,7 @@ class Endpoint {
   std::uint16_t port() const { return sockets_.port(); }
   std::size_t clients() const { return clients_.clients(); }
   bool has_family(int family) const {
-    const auto& all = sockets_.all();
-    return std::any_of(all.begin(), all.end(), [=](const auto& socket) { return socket.family == family; });
+    return has_match(sockets_.all(), [=](const auto& socket) { return socket.family == family; });
   }
 
   void prepare(PollSet& set) {
@@ -74,8 +73,7 @@ class Endpoint {
   }
   bool finishing() const { return finishing_; }
   bool finished() const {
-    return std::all_of(registrars_.begin(), registrars_.end(),
-                       [](const Registrar& registrar) { return registrar.withdrawn(); });
+    return !has_match(registrars_, [](const Registrar& registrar) { return !registrar.withdrawn(); });
   }
 
  private:

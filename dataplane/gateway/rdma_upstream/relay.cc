@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/gateway/rdma_upstream/relay.h"
 
-#include <memory>
 #include <utility>
 
 #include "dataplane/base/invariant.h"

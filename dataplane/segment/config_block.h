@@ -287,7 +287,7 @@ struct ConfigBlock {
     }
     made.memory_exports = serves_memory() ? 1 : 0;
     made.count = larger_of(upstream_count, smaller_of(upstreams_max, kMaxUpstreams));
-    made.over_tcp = made.count > now_over_rdma ? 1 : 0;
+    made.over_tcp = upstreams_max != 0 || made.count > now_over_rdma ? 1 : 0;
     made.over_rdma = larger_of(now_over_rdma, smaller_of(rdma_upstreams_max, made.count));
     if (made.over_rdma > now_over_rdma && now_over_rdma == 0) made.rdma_connections = kUsualConnections;
     return made;

@@ -229,6 +229,14 @@ def metrics():
         return page.read().decode()
 
 
+def listed_by(client):
+    """Returns the list of exports, or nothing while the upstream's address is not known, which MOUNT answers by SYSTEM_ERR."""
+    try:
+        return ask(client, MOUNT, 3, 5)
+    except AssertionError:
+        return None
+
+
 def the_exports_of_a_real_server_are_found_through_its_rpcbind():
     if sentence := missing("ganesha.nfsd"):
         raise Skipped(sentence)
@@ -241,7 +249,7 @@ def the_exports_of_a_real_server_are_found_through_its_rpcbind():
         assert listed[0] == "/real", listed
         for address in ("127.0.0.1", "::1"):
             with Control(f'[[upstream]]\nname = "nas"\naddress = "{address}"\nprograms = ["nfs3"]\n') as control, connect(control.port) as client:
-                assert ask(client, MOUNT, 3, 5) == struct.pack(">I", 1) + string("/real") + bytes(8)
+                assert wait("the list", lambda client=client: listed_by(client)) == struct.pack(">I", 1) + string("/real") + bytes(8)
                 answer = ask(client, MOUNT, 3, 1, string("/real"))
                 assert answer[:4] == bytes(4) and struct.unpack(">I", answer[4:8])[0] > 8, answer
     finally:

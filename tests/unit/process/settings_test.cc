@@ -279,6 +279,9 @@ TEST(Settings, slots_follow_from_the_upstreams_of_the_start_unless_configured) {
   EXPECT_EQ(config.slots().over_tcp, 0u);
   EXPECT_TRUE(request_caches(config).empty());
   EXPECT_EQ(config.connections_to_servers(), 10u);
+  config.upstreams_max = 2;
+  EXPECT_NE(config.slots().over_tcp, 0u) << "they may change their transport";
+  config.upstreams_max = 0;
   config.upstreams[0].transport = segment::Transport::Tcp;
   EXPECT_NE(config.slots().over_tcp, 0u);
   EXPECT_EQ(config.slots().over_rdma, 1u);

@@ -60,8 +60,12 @@ void split_upstreams(std::map<std::string, Json>& keys) {
   std::map<std::string, Json> parts;
   for (auto& [key, value] : keys) {
     if (!key.starts_with(kUpstream) || !value.is_object()) continue;
-    for (const auto& [part, of_entry] : value.items())
-      if (part != "name") parts[key + '.' + part] = of_entry;
+    for (const auto& [part, of_entry] : value.items()) {
+      if (part == "name") continue;
+      std::string name = key;
+      name.append(".").append(part);
+      parts[name] = of_entry;
+    }
     value = value["name"];
   }
   keys.merge(parts);

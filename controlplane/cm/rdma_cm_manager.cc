@@ -152,7 +152,7 @@ struct IdDestroyer::Shared {
   bool running = false;  ///< `thread` runs
 };
 
-/// Starts the thread if it is needed. If the process may have no more threads, a later call starts it.
+/// Starts the thread if identifiers wait for it. If no thread can be created, a later call tries again.
 void IdDestroyer::Shared::start() {
   {
     const std::lock_guard lock(mutex);

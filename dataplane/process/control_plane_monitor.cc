@@ -78,7 +78,7 @@ UpstreamChanges::UpstreamChanges(const segment::ConfigBlock& started, std::vecto
   shown_.write(places_);
 }
 
-/// Offers the settings to the slots with other ones. Those of one upstream have been offered the same.
+/// Offers the settings of an upstream to its slot on every reactor, unless they have not changed.
 void UpstreamChanges::offer(std::uint32_t slot, const segment::UpstreamConfig& entry) {
   const gateway::UpstreamSettings settings = upstream_settings(entry);
   const gateway::UpstreamSettings& before = slots_[slot].front()->offered();

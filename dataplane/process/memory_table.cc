@@ -68,7 +68,7 @@ rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
 }
 
 bool serves_memory(const segment::ConfigBlock& config) {
-  return config.serves_memory();
+  return config.slots().memory_exports != 0;
 }
 
 std::uint64_t export_bytes(const segment::ConfigBlock& config) {

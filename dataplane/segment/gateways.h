@@ -111,7 +111,7 @@ struct UpstreamArea {
   Histogram upstream_ns;          ///< time from sending the call to the last byte of its reply
   Histogram gateway_ns;           ///< time from the service's execute() to sending the call
 
-  /// Resets the gauges when no upstream is served over a transport any more. Called by the single writer.
+  /// Resets the gauges after the upstream has been drained. Called by the single writer.
   void clear_gauges() noexcept {
     for (auto* const gauge :
          {&connections, &connecting, &outstanding, &waiting, &credit_limit, &uring_features})

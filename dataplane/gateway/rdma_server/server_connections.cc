@@ -13,9 +13,8 @@ namespace sluice::rdma_server {
 
 using State = ServerConnection::State;
 
-ServerConnections::ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count,
-                                     std::uint32_t limit)
-    : side_(side), limit_(limit), free_(count) {
+ServerConnections::ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count)
+    : side_(side), limit_(count), free_(count) {
   for (std::uint32_t i = 0; i < count; ++i)
     free_.push(connections_.emplace_back(make_owned<ServerConnection>(side, engine)).get());
 }
@@ -156,7 +155,7 @@ ServerSide::ServerSide(rpcrdma::Engine& engine, Dialer& dialer, const ServerSide
       records_(engine.device(), config.record_buffers, config.record_bytes()),
       items_(engine.device(), config.item_buffers, tcp::kStreamBytes),
       scratch_(FixedArray<std::byte>::for_overwrite(config.record_bytes())),
-      connections_(*this, engine, config.connection_room(), config.connections),
+      connections_(*this, engine, config.connections),
       by_connection_(engine.connection_count()) {}
 
 PoolBuffer ServerSide::acquire_buffer(std::size_t bytes) noexcept {

@@ -25,7 +25,7 @@ inline constexpr std::uint64_t kTurnNs = 1'000'000'000;
 class ServerConnections {
  public:
   /// Setup only.
-  ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count, std::uint32_t limit);
+  ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count);
 
   /// Sets the number of connections to use, which is raised to 1 or lowered to the number that was allocated.
   /// Surplus connections are drained one after another.

@@ -37,9 +37,7 @@ namespace sluice::rdma_server {
 
 struct ServerSideConfig {
   std::uint32_t connections = 16;  ///< connections to the server
-  /// Maximum of `connections` after a reload. Zero: a reload cannot raise their number.
-  std::uint32_t most_connections = 0;
-  std::uint32_t calls = 64;  ///< outstanding calls per connection; a power of two
+  std::uint32_t calls = 64;        ///< outstanding calls per connection; a power of two
   std::uint32_t inline_bytes = 4096;
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 256;
@@ -50,8 +48,6 @@ struct ServerSideConfig {
       0;  ///< a call without a reply for this long disconnects its client; zero: never
   service::Withheld withheld{};
 
-  /// Returns the number of connections to allocate at setup.
-  std::uint32_t connection_room() const noexcept { return larger_of(connections, most_connections); }
   /// Returns the size of the longest message, and of each of `record_buffers`.
   std::uint32_t record_bytes() const noexcept { return tcp::record_bytes(max_io_bytes); }
   /// Returns the limits for data and messages that the gateway carries to the server.
@@ -98,7 +94,7 @@ class ServerSide {
     connections_.move();
   }
   /// Changes the settings that a reload can change. At least one connection remains, and at most
-  /// connection_room() are used.
+  /// ServerSideConfig::connections are used.
   void apply(std::uint32_t connections, std::uint64_t call_timeout_ns,
              const service::Withheld& withheld) noexcept {
     connections_.set_limit(connections);

@@ -171,7 +171,7 @@ class ServiceTable final : public service::ServiceRegistry {
   const std::vector<service::Service*>& all() const noexcept { return services_; }
 
  private:
-  /// Entries of the call table for one program and version, whatever the port.
+  /// Entries of the call table for one program and version, at any port.
   struct Described {
     std::uint32_t program = 0;
     std::uint32_t version = 0;

@@ -75,6 +75,11 @@ TEST(Settings, files_are_served_unless_nfs3_goes_elsewhere) {
   segment::ConfigBlock reverse;
   reverse.reverse.in_use = 1;
   EXPECT_FALSE(serves_memory(reverse));
+  segment::ConfigBlock changed = with_route(100003, 3);
+  changed.started_slots = changed.slots();
+  changed.upstreams[0].routes[0].version = 4;
+  EXPECT_FALSE(serves_memory(changed))
+      << "a reload has changed the programs, and another may bring NFS 3 back";
 }
 
 TEST(Settings, clients_of_the_reverse_gateway_come_over_tcp) {
